@@ -1,0 +1,1 @@
+//! Benchmarks and whole-system tests; imports every crate, imported by none.

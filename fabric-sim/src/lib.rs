@@ -1,0 +1,1 @@
+//! A simulated InfiniBand subnet that real tools can attach to.

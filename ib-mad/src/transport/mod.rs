@@ -1,0 +1,99 @@
+//! Sockets that carry MADs, behind one interface: batches in, batches out, never blocking.
+//!
+//! A transport is owned by one thread. Who has to wait for several at once polls their
+//! descriptors; see [`wait`].
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+
+use crate::types::{Gid, Lid, PKey, Qpn, Sl};
+use crate::wire::MAD_LEN;
+
+/// One MAD and the far end it came from or goes to. An answer may be written where the request
+/// stood, and the address left as it is.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub struct Packet {
+    /// The MAD, network byte order.
+    pub mad: [u8; MAD_LEN],
+    /// The far end.
+    pub address: Address,
+}
+
+/// Addressing of a MAD: the far end's, and the QP at ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Source LID of a packet received, destination LID of one to send. Permissive for
+    /// directed-route SMPs.
+    pub lid: Lid,
+    /// The far end's QP.
+    pub qpn: Qpn,
+    /// The QP at our end.
+    pub local_qpn: Qpn,
+    /// Service level.
+    pub sl: Sl,
+    /// P_Key of the packet's BTH.
+    pub pkey: PKey,
+    /// Low bits of the LID at our end by which it was addressed (LMC).
+    pub path_bits: u8,
+    /// Set if the far end reports that the packet could not be delivered: it comes back to its
+    /// sender with this status, 110 (timed out) in practice.
+    pub undelivered: u32,
+    /// Global route header, if the packet has one.
+    pub grh: Option<Grh>,
+    /// The socket address it came from or goes to, where a transport has several peers.
+    pub peer: Option<SocketAddr>,
+}
+
+/// Global route header (8.3), as seen from our end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Grh {
+    /// The far end's GID.
+    pub remote_gid: Gid,
+    /// Our GID, by which it was addressed.
+    pub local_gid: Gid,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+    /// Hop limit.
+    pub hop_limit: u8,
+}
+
+impl Default for Address {
+    /// QP1 to QP1 by permissive LID, default partition.
+    fn default() -> Self {
+        Self {
+            lid: Lid::PERMISSIVE,
+            qpn: Qpn::GSI,
+            local_qpn: Qpn::GSI,
+            sl: Sl::default(),
+            pkey: PKey::DEFAULT_FULL,
+            path_bits: 0,
+            undelivered: 0,
+            grh: None,
+            peer: None,
+        }
+    }
+}
+
+impl Default for Packet {
+    fn default() -> Self {
+        Self { mad: [0; MAD_LEN], address: Address::default() }
+    }
+}
+
+/// A queue of MADs to and from a fabric. Neither call blocks.
+pub trait Transport: Send {
+    /// Fills `batch` from its start with what has arrived; returns how many.
+    fn receive(&mut self, batch: &mut [Packet]) -> io::Result<usize>;
+
+    /// Sends `batch` in order until the transport takes no more; returns how many it took. The
+    /// caller keeps the rest and tries again once the descriptor is writable. A packet whose
+    /// destination does not exist counts as taken: delivery is never promised.
+    fn send(&mut self, batch: &[Packet]) -> io::Result<usize>;
+
+    /// The descriptor to poll; `None` for a transport in memory, which has its own clock.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+}

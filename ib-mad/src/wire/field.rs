@@ -1,0 +1,424 @@
+//! How layouts are declared: the [`layout!`] macro and the [`Field`] types it may name.
+//!
+//! ```text
+//! layout! {
+//!     /// SwitchInfo, 20 bytes (14.2.5.4).
+//!     pub struct SwitchInfo(SwitchInfoRepr): "SwitchInfo", 20 bytes {
+//!         /// Entries the linear table can hold.
+//!         linear_fdb_cap: u16 [0 .. 16],
+//!         /// Set by the switch when a port changed state; writing 1 clears it.
+//!         port_state_change: bool [69 .. 70],
+//!     }
+//! }
+//! ```
+//!
+//! Ranges count bits from the start, most significant first, as the specification draws them.
+//! The macro yields
+//!
+//! - a view `SwitchInfo<T>` with `new`, `LEN`, `NAME`, one getter a field (a checked type such as
+//!   `Mtu` reads as its raw code) and, for writable buffers, one `set_…` a field;
+//! - `SwitchInfoRepr`, owned and valid, with `parse` and `emit`; `emit` touches its fields only;
+//! - `FIELDS`, the layout as data, which the dissector prints from.
+
+use crate::types::{Gid, Guid, Lid, Lifetime, Mtu, PKey, PortNum, Qpn, Rate, Sl, Vl};
+
+/// Why bytes are not what they should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// The buffer is shorter than the layout.
+    #[error("{attribute} needs {needed} bytes, got {got}")]
+    Truncated {
+        /// What was to be decoded.
+        attribute: &'static str,
+        /// Its length, bytes.
+        needed: usize,
+        /// The buffer's length, bytes.
+        got: usize,
+    },
+    /// A field holds a code that the specification reserves.
+    #[error("{attribute}.{field} holds the reserved code {value}")]
+    Reserved {
+        /// What was to be decoded.
+        attribute: &'static str,
+        /// The field.
+        field: &'static str,
+        /// Its raw value.
+        value: u64,
+    },
+}
+
+/// One field of a layout, as data.
+#[derive(Clone, Copy)]
+pub struct FieldInfo {
+    /// Name in the specification's words, in Rust case.
+    pub name: &'static str,
+    /// First bit, counted from the start of the layout, most significant first.
+    pub bit: usize,
+    /// Width in bits.
+    pub width: usize,
+    /// Appends the value, read from the whole layout's bytes, as text.
+    pub format: fn(&[u8], &mut String),
+}
+
+/// A type that a layout's field may have.
+pub trait Field: Sized {
+    /// What a view returns: the value itself, or the raw code of a checked type.
+    type View: Copy + std::fmt::Debug;
+    /// Reads bits `BIT..BIT + WIDTH`.
+    fn read<const BIT: usize, const WIDTH: usize>(bytes: &[u8]) -> Self::View;
+    /// Writes bits `BIT..BIT + WIDTH`, leaving their neighbours alone.
+    fn write<const BIT: usize, const WIDTH: usize>(self, bytes: &mut [u8]);
+    /// The checked value; the raw code if it is reserved.
+    fn check(view: Self::View) -> Result<Self, u64>;
+    /// Appends `view` as text.
+    fn format(view: Self::View, text: &mut String);
+}
+
+/// Reads `WIDTH` ≤ 64 bits from bit `BIT`, big-endian. Constant parameters make this plain loads.
+#[inline(always)]
+pub fn get_bits<const BIT: usize, const WIDTH: usize>(bytes: &[u8]) -> u64 {
+    let first = BIT / 8;
+    let last = (BIT + WIDTH - 1) / 8;
+    let bytes = &bytes[first..=last];
+    let mut value: u128 = 0;
+    for &byte in bytes {
+        value = value << 8 | u128::from(byte);
+    }
+    let below = (last + 1) * 8 - (BIT + WIDTH);
+    let mask = if WIDTH == 64 { u64::MAX } else { (1 << WIDTH) - 1 };
+    (value >> below) as u64 & mask
+}
+
+/// Writes the low `WIDTH` ≤ 64 bits of `value` to bit `BIT`, big-endian.
+#[inline(always)]
+pub fn set_bits<const BIT: usize, const WIDTH: usize>(bytes: &mut [u8], value: u64) {
+    let first = BIT / 8;
+    let last = (BIT + WIDTH - 1) / 8;
+    let below = (last + 1) * 8 - (BIT + WIDTH);
+    let mask = (if WIDTH == 64 { u64::MAX as u128 } else { (1 << WIDTH) - 1 }) << below;
+    let value = u128::from(value) << below & mask;
+    for (i, byte) in bytes[first..=last].iter_mut().enumerate() {
+        let shift = (last - first - i) * 8;
+        *byte = *byte & !((mask >> shift) as u8) | (value >> shift) as u8;
+    }
+}
+
+macro_rules! plain_field {
+    ($($type:ty, |$raw:ident| $make:expr, |$value:ident| $take:expr, $format:literal;)*) => {$(
+        impl Field for $type {
+            type View = Self;
+            #[inline(always)]
+            fn read<const BIT: usize, const WIDTH: usize>(bytes: &[u8]) -> Self {
+                let $raw = get_bits::<BIT, WIDTH>(bytes);
+                $make
+            }
+            #[inline(always)]
+            fn write<const BIT: usize, const WIDTH: usize>(self, bytes: &mut [u8]) {
+                let $value = self;
+                set_bits::<BIT, WIDTH>(bytes, $take);
+            }
+            #[inline(always)]
+            fn check(view: Self) -> Result<Self, u64> {
+                Ok(view)
+            }
+            fn format(view: Self, text: &mut String) {
+                text.push_str(&format!($format, view));
+            }
+        }
+    )*};
+}
+
+plain_field! {
+    bool, |raw| raw != 0, |value| u64::from(value), "{}";
+    u8, |raw| raw as u8, |value| u64::from(value), "{}";
+    u16, |raw| raw as u16, |value| u64::from(value), "{:#x}";
+    u32, |raw| raw as u32, |value| u64::from(value), "{:#x}";
+    u64, |raw| raw, |value| value, "{:#x}";
+    Lid, |raw| Lid(raw as u16), |value| u64::from(value.0), "{}";
+    Guid, |raw| Guid(raw), |value| value.0, "{}";
+    PKey, |raw| PKey(raw as u16), |value| u64::from(value.0), "{}";
+    PortNum, |raw| PortNum(raw as u8), |value| u64::from(value.0), "{}";
+    Qpn, |raw| Qpn(raw as u32), |value| u64::from(value.0), "{}";
+    Sl, |raw| Sl::from_low_bits(raw as u16), |value| u64::from(value.get()), "{}";
+    Vl, |raw| Vl::from_low_bits(raw as u16), |value| u64::from(value.get()), "{}";
+    Lifetime, |raw| Lifetime::from_low_bits(raw as u8), |value| u64::from(value.code()), "{}";
+}
+
+/// Makes a field-less enum with explicit codes a checked [`Field`], read by views as its code.
+macro_rules! code_field {
+    ($($type:ty),* $(,)?) => {$(
+        impl $crate::wire::field::Field for $type {
+            type View = u8;
+            #[inline(always)]
+            fn read<const BIT: usize, const WIDTH: usize>(bytes: &[u8]) -> u8 {
+                $crate::wire::field::get_bits::<BIT, WIDTH>(bytes) as u8
+            }
+            #[inline(always)]
+            fn write<const BIT: usize, const WIDTH: usize>(self, bytes: &mut [u8]) {
+                $crate::wire::field::set_bits::<BIT, WIDTH>(bytes, u64::from(self.code()));
+            }
+            #[inline]
+            fn check(code: u8) -> Result<Self, u64> {
+                <$type>::from_code(code).ok_or(u64::from(code))
+            }
+            fn format(code: u8, text: &mut String) {
+                match <$type>::from_code(code) {
+                    Some(value) => text.push_str(&format!("{value}")),
+                    None => text.push_str(&format!("reserved code {code}")),
+                }
+            }
+        }
+    )*};
+}
+pub(crate) use code_field;
+
+code_field!(Mtu, Rate);
+
+impl<const N: usize> Field for [u8; N] {
+    type View = Self;
+    #[inline(always)]
+    fn read<const BIT: usize, const WIDTH: usize>(bytes: &[u8]) -> Self {
+        const { assert!(BIT.is_multiple_of(8) && WIDTH == N * 8) };
+        let mut value = [0; N];
+        value.copy_from_slice(&bytes[BIT / 8..BIT / 8 + N]);
+        value
+    }
+    #[inline(always)]
+    fn write<const BIT: usize, const WIDTH: usize>(self, bytes: &mut [u8]) {
+        const { assert!(BIT.is_multiple_of(8) && WIDTH == N * 8) };
+        bytes[BIT / 8..BIT / 8 + N].copy_from_slice(&self);
+    }
+    #[inline(always)]
+    fn check(view: Self) -> Result<Self, u64> {
+        Ok(view)
+    }
+    fn format(view: Self, text: &mut String) {
+        for byte in view {
+            text.push_str(&format!("{byte:02x}"));
+        }
+    }
+}
+
+impl Field for Gid {
+    type View = Self;
+    #[inline(always)]
+    fn read<const BIT: usize, const WIDTH: usize>(bytes: &[u8]) -> Self {
+        Self(<[u8; 16]>::read::<BIT, WIDTH>(bytes))
+    }
+    #[inline(always)]
+    fn write<const BIT: usize, const WIDTH: usize>(self, bytes: &mut [u8]) {
+        self.0.write::<BIT, WIDTH>(bytes);
+    }
+    #[inline(always)]
+    fn check(view: Self) -> Result<Self, u64> {
+        Ok(view)
+    }
+    fn format(view: Self, text: &mut String) {
+        text.push_str(&view.to_string());
+    }
+}
+
+/// Declares a layout; see the [module](self).
+macro_rules! layout {
+    (
+        $(#[$doc:meta])*
+        pub struct $view:ident($repr:ident): $name:literal, $len:literal bytes {
+            $( $(#[$field_doc:meta])* $field:ident: $type:ty [$from:literal .. $to:literal] ),* $(,)?
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        pub struct $view<T> {
+            buffer: T,
+        }
+
+        #[allow(dead_code, reason = "layouts are whole, whoever reads them")]
+        impl $view<()> {
+            /// Name in the specification.
+            pub const NAME: &'static str = $name;
+            /// Length, bytes.
+            pub const LEN: usize = $len;
+            /// The layout as data, in the order of the specification.
+            pub const FIELDS: &'static [$crate::wire::field::FieldInfo] = &[$(
+                $crate::wire::field::FieldInfo {
+                    name: stringify!($field),
+                    bit: $from,
+                    width: $to - $from,
+                    format: |bytes, text| {
+                        let view = <$type as $crate::wire::field::Field>::read::<
+                            { $from }, { $to - $from }>(bytes);
+                        <$type as $crate::wire::field::Field>::format(view, text);
+                    },
+                },
+            )*];
+        }
+
+        impl<T: AsRef<[u8]>> $view<T> {
+            /// Wraps `buffer` after checking its length, the only thing an accessor needs.
+            #[inline]
+            pub fn new(buffer: T) -> Result<Self, $crate::wire::field::DecodeError> {
+                let got = buffer.as_ref().len();
+                if got < $len {
+                    return Err($crate::wire::field::DecodeError::Truncated {
+                        attribute: $name,
+                        needed: $len,
+                        got,
+                    });
+                }
+                Ok(Self { buffer })
+            }
+
+            /// The buffer given to `new`.
+            #[inline]
+            pub fn into_inner(self) -> T {
+                self.buffer
+            }
+
+            /// The layout's bytes.
+            #[inline]
+            pub fn as_bytes(&self) -> &[u8] {
+                &self.buffer.as_ref()[..$len]
+            }
+
+            $(
+                $(#[$field_doc])*
+                #[inline(always)]
+                pub fn $field(&self) -> <$type as $crate::wire::field::Field>::View {
+                    <$type as $crate::wire::field::Field>::read::<{ $from }, { $to - $from }>(
+                        self.buffer.as_ref(),
+                    )
+                }
+            )*
+        }
+
+        pastey::paste! {
+            impl<T: AsMut<[u8]>> $view<T> {
+                $(
+                    #[doc = concat!("Writes `", stringify!($field), "`.")]
+                    #[inline(always)]
+                    pub fn [<set_ $field>](&mut self, value: $type) -> &mut Self {
+                        <$type as $crate::wire::field::Field>::write::<{ $from }, { $to - $from }>(
+                            value,
+                            self.buffer.as_mut(),
+                        );
+                        self
+                    }
+                )*
+            }
+        }
+
+        #[doc = concat!("Owned, valid [`", stringify!($view), "`].")]
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $repr {
+            $( $(#[$field_doc])* pub $field: $type, )*
+        }
+
+        impl $repr {
+            /// Decodes a view, rejecting reserved codes.
+            pub fn parse<T: AsRef<[u8]>>(
+                view: &$view<T>,
+            ) -> Result<Self, $crate::wire::field::DecodeError> {
+                Ok(Self {
+                    $( $field: <$type as $crate::wire::field::Field>::check(view.$field())
+                        .map_err(|value| $crate::wire::field::DecodeError::Reserved {
+                            attribute: $name,
+                            field: stringify!($field),
+                            value,
+                        })?, )*
+                })
+            }
+
+            /// Writes every field, and nothing between them.
+            pub fn emit<T: AsRef<[u8]> + AsMut<[u8]>>(&self, view: &mut $view<T>) {
+                let bytes = view.buffer.as_mut();
+                $( <$type as $crate::wire::field::Field>::write::<{ $from }, { $to - $from }>(
+                    self.$field.clone(),
+                    bytes,
+                ); )*
+            }
+
+            /// The layout's bytes, reserved ones zero.
+            pub fn to_bytes(&self) -> [u8; $len] {
+                let mut bytes = [0; $len];
+                self.emit(&mut $view { buffer: &mut bytes[..] });
+                bytes
+            }
+        }
+    };
+}
+pub(crate) use layout;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    layout! {
+        /// A layout with every kind of neighbour.
+        pub struct Probe(ProbeRepr): "Probe", 24 bytes {
+            /// Shares its byte.
+            high: u8 [0 .. 3],
+            /// Checked.
+            mtu: Mtu [3 .. 8],
+            /// Crosses bytes.
+            odd: u32 [12 .. 32],
+            /// Starts inside a byte and ends inside another, nine bytes touched.
+            long: u64 [36 .. 100],
+            /// A whole word.
+            lid: Lid [112 .. 128],
+            /// An array.
+            tail: [u8; 8] [128 .. 192],
+        }
+    }
+
+    /// Emission must not depend on what the reused buffer held, nor touch other bits.
+    #[test]
+    fn emit_touches_only_its_own_fields() {
+        let repr = ProbeRepr {
+            high: 5,
+            mtu: Mtu::B2048,
+            odd: 0xABCDE,
+            long: 0x0123_4567_89AB_CDEF,
+            lid: Lid(0x1234),
+            tail: *b"fat tree",
+        };
+        let (mut ones, mut zeros) = ([0xFF; 24], [0; 24]);
+        repr.emit(&mut Probe::new(&mut ones[..]).unwrap());
+        repr.emit(&mut Probe::new(&mut zeros[..]).unwrap());
+        let mut owned = [0u8; 24];
+        for field in Probe::<()>::FIELDS {
+            for bit in field.bit..field.bit + field.width {
+                owned[bit / 8] |= 0x80 >> (bit % 8);
+            }
+        }
+        for i in 0..24 {
+            assert_eq!(ones[i] & owned[i], zeros[i] & owned[i], "byte {i}");
+            assert_eq!((ones[i] | owned[i], zeros[i] & !owned[i]), (0xFF, 0), "byte {i}");
+        }
+        assert_eq!(ProbeRepr::parse(&Probe::new(&ones[..]).unwrap()), Ok(repr));
+        assert_eq!(zeros[0], 5 << 5 | 4);
+        assert_eq!(zeros[1..4], [0x0A, 0xBC, 0xDE]);
+    }
+
+    #[test]
+    fn reserved_codes_and_short_buffers_are_named() {
+        let view = Probe::new([0; 24]).unwrap();
+        assert_eq!(
+            ProbeRepr::parse(&view).unwrap_err().to_string(),
+            "Probe.mtu holds the reserved code 0"
+        );
+        assert_eq!(Probe::new([0; 23]).err().unwrap().to_string(), "Probe needs 24 bytes, got 23");
+    }
+
+    proptest! {
+        #[test]
+        fn bits_round_trip_between_their_neighbours(value: u64, fill: u8) {
+            let mut bytes = [fill; 16];
+            set_bits::<13, 51>(&mut bytes, value);
+            prop_assert_eq!(get_bits::<13, 51>(&bytes), value & ((1 << 51) - 1));
+            prop_assert_eq!(get_bits::<0, 13>(&bytes), u64::from(fill) * 0x0101 >> 3 & 0x1FFF);
+            prop_assert_eq!(&bytes[8..], &[fill; 8]);
+        }
+    }
+}

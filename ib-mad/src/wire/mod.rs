@@ -1,0 +1,18 @@
+//! Layouts of MADs and of what they carry: views that read bytes they do not own, and checked
+//! owned forms (`…Repr`).
+//!
+//! Every layout is declared once, with the [`layout!`](crate::wire::field) macro: bit ranges in
+//! the specification's order, most significant bit first. No sockets, clocks or threads here.
+
+pub mod attribute;
+pub mod field;
+pub mod mad;
+pub mod record;
+pub mod rmpp;
+pub mod sa;
+pub mod smp;
+
+pub use field::{DecodeError, FieldInfo};
+
+/// Length of every MAD on the wire, bytes (13.4.2).
+pub const MAD_LEN: usize = 256;

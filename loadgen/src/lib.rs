@@ -1,0 +1,1 @@
+//! ibstorm, the SA load generator.

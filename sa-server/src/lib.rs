@@ -1,0 +1,1 @@
+//! ibsa, the subnet administration responder.

@@ -1,0 +1,1 @@
+//! ibsm, the lean InfiniBand subnet manager, and ibsmctl.
