@@ -61,6 +61,17 @@ pub struct FieldInfo {
     pub format: fn(&[u8], &mut String),
 }
 
+/// A layout, as data.
+#[derive(Clone, Copy)]
+pub struct Layout {
+    /// Name in the specification.
+    pub name: &'static str,
+    /// Length, bytes.
+    pub len: usize,
+    /// The fields, in the order of the specification.
+    pub fields: &'static [FieldInfo],
+}
+
 /// A type that a layout's field may have.
 pub trait Field: Sized {
     /// What a view returns: the value itself, or the raw code of a checked type.
@@ -252,6 +263,12 @@ macro_rules! layout {
                     },
                 },
             )*];
+            /// Name, length and fields in one.
+            pub const LAYOUT: $crate::wire::field::Layout = $crate::wire::field::Layout {
+                name: $name,
+                len: $len,
+                fields: Self::FIELDS,
+            };
         }
 
         impl<T: AsRef<[u8]>> $view<T> {
@@ -350,6 +367,7 @@ macro_rules! layout {
 pub(crate) use layout;
 
 #[cfg(test)]
+#[allow(unreachable_pub, reason = "a layout is public where it is declared")]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -1,7 +1,5 @@
 //! The header that every MAD begins with (13.4.3), its classes, methods and status.
 
-use std::fmt;
-
 use super::field::layout;
 
 layout! {
@@ -82,8 +80,8 @@ macro_rules! named_codes {
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 match self.name() {
                     Some(name) => f.write_str(name),
                     None => write!(f, "{:#x}", self.0),
@@ -91,15 +89,16 @@ macro_rules! named_codes {
             }
         }
 
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl ::std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 write!(f, "{}({self})", stringify!($name))
             }
         }
 
-        open_code!($name, $int);
+        $crate::wire::mad::open_code!($name, $int);
     };
 }
+pub(crate) use named_codes;
 
 named_codes! {
     /// Management class (13.4.4).
