@@ -1,0 +1,157 @@
+//! Width and speed of links as PortInfo encodes them, and the rate that they make together.
+
+use super::capability::bit_set;
+use crate::types::Rate;
+use crate::wire::mad::open_code;
+
+bit_set! {
+    /// Set of link widths, one bit each; LinkWidthActive holds exactly one (14.2.5.6).
+    pub struct LinkWidths(u8);
+    /// One lane.
+    X1 = 0, "1x";
+    /// Four lanes.
+    X4 = 1, "4x";
+    /// Eight lanes.
+    X8 = 2, "8x";
+    /// Twelve lanes.
+    X12 = 3, "12x";
+    /// Two lanes.
+    X2 = 4, "2x";
+}
+
+impl LinkWidths {
+    /// As LinkWidthEnabled of a Set(): enable all that are supported.
+    pub const SET_TO_SUPPORTED: Self = Self(0xFF);
+
+    /// Number of lanes, if this is one width.
+    pub const fn lanes(self) -> Option<u8> {
+        match self {
+            Self::X1 => Some(1),
+            Self::X2 => Some(2),
+            Self::X4 => Some(4),
+            Self::X8 => Some(8),
+            Self::X12 => Some(12),
+            _ => None,
+        }
+    }
+}
+
+bit_set! {
+    /// Set of link speeds up to QDR; LinkSpeedActive holds one, or none while an extended speed
+    /// is active (14.2.5.6).
+    pub struct LinkSpeeds(u8);
+    /// 2.5 Gb/s a lane.
+    SDR = 0, "SDR";
+    /// 5 Gb/s a lane.
+    DDR = 1, "DDR";
+    /// 10 Gb/s a lane.
+    QDR = 2, "QDR";
+}
+
+impl LinkSpeeds {
+    /// As LinkSpeedEnabled of a Set(): enable all that are supported.
+    pub const SET_TO_SUPPORTED: Self = Self(0xF);
+}
+
+bit_set! {
+    /// Set of extended link speeds; meant if the port has
+    /// [`IS_EXTENDED_SPEEDS_SUPPORTED`](super::CapabilityMask::IS_EXTENDED_SPEEDS_SUPPORTED).
+    pub struct LinkSpeedsExt(u8);
+    /// 14 Gb/s a lane.
+    FDR = 0, "FDR";
+    /// 25 Gb/s a lane.
+    EDR = 1, "EDR";
+    /// 50 Gb/s a lane.
+    HDR = 2, "HDR";
+    /// 100 Gb/s a lane.
+    NDR = 3, "NDR";
+}
+
+impl LinkSpeedsExt {
+    /// As LinkSpeedExtEnabled of a Set(): no extended speed.
+    pub const DISABLE: Self = Self(30);
+    /// As LinkSpeedExtEnabled of a Set(): enable all that are supported.
+    pub const SET_TO_SUPPORTED: Self = Self(31);
+}
+
+bit_set! {
+    /// Set of extended link speeds beyond NDR, in bits that release 1.5 of the specification
+    /// still reserves.
+    pub struct LinkSpeedsExt2(u8);
+    /// 200 Gb/s a lane.
+    XDR = 0, "XDR";
+}
+
+bit_set! {
+    /// Set of link speeds in [`MlnxExtPortInfo`](super::MlnxExtPortInfo).
+    pub struct MlnxLinkSpeeds(u8);
+    /// 10 Gb/s a lane by 64b/66b encoding: the data rate of four-lane FDR10 is 40 Gb/s.
+    FDR10 = 0, "FDR10";
+}
+
+/// Active width and speed of one link.
+///
+/// A speed field that the port does not support must be given as none: the reader of PortInfo
+/// knows its CapabilityMask, see [`PortInfo::active_link`](super::PortInfo::active_link).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ActiveLink {
+    /// LinkWidthActive.
+    pub width: LinkWidths,
+    /// LinkSpeedActive.
+    pub speed: LinkSpeeds,
+    /// LinkSpeedExtActive.
+    pub speed_ext: LinkSpeedsExt,
+    /// LinkSpeedExtActive2.
+    pub speed_ext2: LinkSpeedsExt2,
+    /// LinkSpeedActive of MlnxExtPortInfo.
+    pub mlnx_speed: MlnxLinkSpeeds,
+}
+
+impl ActiveLink {
+    /// Name of the active speed, the fastest where several fields hold one; `None` if none does.
+    pub const fn speed_name(self) -> Option<&'static str> {
+        if self.speed_ext2.contains(LinkSpeedsExt2::XDR) {
+            return Some("XDR");
+        }
+        match (self.speed_ext, self.mlnx_speed, self.speed) {
+            (LinkSpeedsExt::NDR, ..) => Some("NDR"),
+            (LinkSpeedsExt::HDR, ..) => Some("HDR"),
+            (LinkSpeedsExt::EDR, ..) => Some("EDR"),
+            (LinkSpeedsExt::FDR, ..) => Some("FDR"),
+            (_, MlnxLinkSpeeds::FDR10, _) => Some("FDR10"),
+            (.., LinkSpeeds::QDR) => Some("QDR"),
+            (.., LinkSpeeds::DDR) => Some("DDR"),
+            (.., LinkSpeeds::SDR) => Some("SDR"),
+            _ => None,
+        }
+    }
+
+    /// The rate of the link; `None` if width or speed is none, reserved or several at once, or
+    /// if their product has no rate code (8x and 12x of XDR).
+    pub const fn rate(self) -> Option<Rate> {
+        use Rate::*;
+        let Some(lanes) = self.width.lanes() else { return None };
+        let Some(speed) = self.speed_name() else { return None };
+        // By lanes: 1, 2, 4, 8, 12.
+        let rates: [Option<Rate>; 5] = match speed.as_bytes() {
+            b"SDR" => [Some(Gbps2_5), Some(Gbps5), Some(Gbps10), Some(Gbps20), Some(Gbps30)],
+            b"DDR" => [Some(Gbps5), Some(Gbps10), Some(Gbps20), Some(Gbps40), Some(Gbps60)],
+            b"QDR" | b"FDR10" => {
+                [Some(Gbps10), Some(Gbps20), Some(Gbps40), Some(Gbps80), Some(Gbps120)]
+            }
+            b"FDR" => [Some(Gbps14), Some(Gbps28), Some(Gbps56), Some(Gbps112), Some(Gbps168)],
+            b"EDR" => [Some(Gbps25), Some(Gbps50), Some(Gbps100), Some(Gbps200), Some(Gbps300)],
+            b"HDR" => [Some(Gbps50), Some(Gbps100), Some(Gbps200), Some(Gbps400), Some(Gbps600)],
+            b"NDR" => [Some(Gbps100), Some(Gbps200), Some(Gbps400), Some(Gbps800), Some(Gbps1200)],
+            b"XDR" => [Some(Gbps200), Some(Gbps400), Some(Gbps800), None, None],
+            _ => return None,
+        };
+        match lanes {
+            1 => rates[0],
+            2 => rates[1],
+            4 => rates[2],
+            8 => rates[3],
+            _ => rates[4],
+        }
+    }
+}

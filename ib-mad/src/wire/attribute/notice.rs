@@ -1,0 +1,316 @@
+//! What happened: Notice, its traps and their details.
+//!
+//! A Notice is 64 bytes in SM-class MADs, which have no room for more, and 80 bytes, with the
+//! issuer's GID, everywhere else (13.4.8.2).
+
+use super::capability::{CapabilityMask, CapabilityMask2, bit_set};
+use crate::types::{Gid, Guid, Lid, PKey, PortNum, Qpn, Sl};
+use crate::wire::field::{Layout, layout};
+use crate::wire::mad::{AttributeId, Method, named_codes, open_code};
+
+named_codes! {
+    /// Type of a notice (13.4.8.2).
+    pub struct NoticeType(u8);
+    /// Something failed for good.
+    FATAL = 0, "fatal";
+    /// Act now.
+    URGENT = 1, "urgent";
+    /// A key was violated.
+    SECURITY = 2, "security";
+    /// For subnet management.
+    SUBNET_MANAGEMENT = 3, "subnet management";
+    /// For information.
+    INFORMATIONAL = 4, "informational";
+    /// No notice waits.
+    EMPTY = 0x7F, "empty";
+}
+
+named_codes! {
+    /// Who produced a generic notice (13.4.8.2).
+    pub struct ProducerType(u32);
+    /// Channel adapter.
+    CA = 1, "CA";
+    /// Switch.
+    SWITCH = 2, "switch";
+    /// Router.
+    ROUTER = 3, "router";
+    /// Class manager, such as a subnet manager.
+    CLASS_MANAGER = 4, "class manager";
+    /// In a subscription: every one.
+    ALL = 0x00FF_FFFF, "all";
+}
+
+named_codes! {
+    /// Number of a generic trap (14.2.5.1), or device id of a vendor's notice.
+    pub struct TrapNumber(u16);
+    /// An end port came into service.
+    GID_IN_SERVICE = 64, "GID in service";
+    /// An end port went out of service.
+    GID_OUT_OF_SERVICE = 65, "GID out of service";
+    /// A multicast group was created.
+    MULTICAST_GROUP_CREATED = 66, "multicast group created";
+    /// A multicast group was deleted.
+    MULTICAST_GROUP_DELETED = 67, "multicast group deleted";
+    /// A path is not there any more.
+    UNPATH = 68, "unpath";
+    /// A path is there again.
+    REPATH = 69, "repath";
+    /// Ports of a switch changed state.
+    LINK_STATE_CHANGE = 128, "link state change";
+    /// Local link integrity threshold reached.
+    LOCAL_LINK_INTEGRITY = 129, "local link integrity";
+    /// Excessive buffer overrun threshold reached.
+    EXCESSIVE_BUFFER_OVERRUN = 130, "excessive buffer overrun";
+    /// Flow control update watchdog expired.
+    FLOW_CONTROL_UPDATE = 131, "flow control update watchdog";
+    /// Capability mask or another local thing changed.
+    LOCAL_CHANGES = 144, "local changes";
+    /// SystemImageGUID changed.
+    SYSTEM_IMAGE_GUID_CHANGE = 145, "system image GUID change";
+    /// An SMP had a wrong M_Key.
+    BAD_MKEY = 256, "bad M_Key";
+    /// A packet had a wrong P_Key.
+    BAD_PKEY = 257, "bad P_Key";
+    /// A packet had a wrong Q_Key.
+    BAD_QKEY = 258, "bad Q_Key";
+    /// A switch's external port saw a wrong P_Key.
+    BAD_PKEY_SWITCH_PORT = 259, "bad P_Key at switch port";
+    /// In a subscription: every one.
+    ALL = 0xFFFF, "all";
+}
+
+layout! {
+    /// Notice, 80 bytes, with its issuer (13.4.8.2).
+    ///
+    /// ```text
+    ///  0 IsGeneric:1 Type:7    1 ProducerType or VendorID (3)   4 TrapNumber or DeviceID (2)
+    ///  6 IssuerLID (2)         8 NoticeToggle:1 NoticeCount:15  10 DataDetails (54)
+    /// 64 IssuerGID (16)
+    /// ```
+    pub struct Notice(NoticeRepr): "Notice", 80 bytes {
+        /// Defined by the specification, not by a vendor.
+        is_generic: bool [0 .. 1],
+        /// Type of the notice.
+        notice_type: NoticeType [1 .. 8],
+        /// Producer type, or id of the vendor.
+        producer_type: ProducerType [8 .. 32],
+        /// Trap number, or device id of a vendor's.
+        trap_number: TrapNumber [32 .. 48],
+        /// LID of the issuer; permissive if it has none.
+        issuer_lid: Lid [48 .. 64],
+        /// Whether the notice waits in a queue; alternates with every notice read.
+        notice_toggle: bool [64 .. 65],
+        /// Notices that wait in the queue.
+        notice_count: u16 [65 .. 80],
+        /// What the trap says, see [`details`](super::notice).
+        data_details: [u8; 54] [80 .. 512],
+        /// GID of the issuer.
+        issuer_gid: Gid [512 .. 640],
+    }
+}
+
+layout! {
+    /// Notice of the SM class, 64 bytes: as [`Notice`], without the issuer's GID.
+    pub struct SmNotice(SmNoticeRepr): "Notice", 64 bytes {
+        /// Defined by the specification, not by a vendor.
+        is_generic: bool [0 .. 1],
+        /// Type of the notice.
+        notice_type: NoticeType [1 .. 8],
+        /// Producer type, or id of the vendor.
+        producer_type: ProducerType [8 .. 32],
+        /// Trap number, or device id of a vendor's.
+        trap_number: TrapNumber [32 .. 48],
+        /// LID of the issuer; permissive if it has none.
+        issuer_lid: Lid [48 .. 64],
+        /// Whether the notice waits in a queue; alternates with every notice read.
+        notice_toggle: bool [64 .. 65],
+        /// Notices that wait in the queue.
+        notice_count: u16 [65 .. 80],
+        /// What the trap says, see [`details`](super::notice).
+        data_details: [u8; 54] [80 .. 512],
+    }
+}
+
+impl SmNoticeRepr {
+    /// The same notice as the other classes carry it.
+    pub fn issued_by(&self, issuer_gid: Gid) -> NoticeRepr {
+        NoticeRepr {
+            is_generic: self.is_generic,
+            notice_type: self.notice_type,
+            producer_type: self.producer_type,
+            trap_number: self.trap_number,
+            issuer_lid: self.issuer_lid,
+            notice_toggle: self.notice_toggle,
+            notice_count: self.notice_count,
+            data_details: self.data_details,
+            issuer_gid,
+        }
+    }
+}
+
+/// The layout of a generic trap's DataDetails; `None` if it has none that we know.
+pub fn details_layout(trap: TrapNumber) -> Option<Layout> {
+    Some(match trap {
+        TrapNumber::GID_IN_SERVICE
+        | TrapNumber::GID_OUT_OF_SERVICE
+        | TrapNumber::MULTICAST_GROUP_CREATED
+        | TrapNumber::MULTICAST_GROUP_DELETED => GidDetails::LAYOUT,
+        TrapNumber::LINK_STATE_CHANGE => LinkStateDetails::LAYOUT,
+        TrapNumber::LOCAL_LINK_INTEGRITY
+        | TrapNumber::EXCESSIVE_BUFFER_OVERRUN
+        | TrapNumber::FLOW_CONTROL_UPDATE => PortErrorDetails::LAYOUT,
+        TrapNumber::LOCAL_CHANGES => LocalChangesDetails::LAYOUT,
+        TrapNumber::SYSTEM_IMAGE_GUID_CHANGE => SystemImageGuidDetails::LAYOUT,
+        TrapNumber::BAD_MKEY => BadMKeyDetails::LAYOUT,
+        TrapNumber::BAD_PKEY | TrapNumber::BAD_QKEY => BadKeyDetails::LAYOUT,
+        TrapNumber::BAD_PKEY_SWITCH_PORT => BadPKeySwitchPortDetails::LAYOUT,
+        _ => return None,
+    })
+}
+
+layout! {
+    /// Details of traps 64 to 67: a port or a multicast group came or went.
+    pub struct GidDetails(GidDetailsRepr): "details of traps 64-67", 54 bytes {
+        /// Of the port or the group.
+        gid: Gid [48 .. 176],
+    }
+}
+
+layout! {
+    /// Details of trap 128: ports of a switch changed state.
+    pub struct LinkStateDetails(LinkStateDetailsRepr): "details of trap 128", 54 bytes {
+        /// Of the switch.
+        lid: Lid [0 .. 16],
+    }
+}
+
+layout! {
+    /// Details of traps 129 to 131: a port's error threshold was reached.
+    pub struct PortErrorDetails(PortErrorDetailsRepr): "details of traps 129-131", 54 bytes {
+        /// Of the node.
+        lid: Lid [16 .. 32],
+        /// The port.
+        port_num: PortNum [32 .. 40],
+    }
+}
+
+bit_set! {
+    /// What else changed, in trap 144.
+    pub struct LocalChanges(u16);
+    /// NodeDescription.
+    NODE_DESCRIPTION = 0, "NodeDescription";
+    /// LinkWidthEnabled.
+    LINK_WIDTH_ENABLED = 1, "LinkWidthEnabled";
+    /// LinkSpeedEnabled.
+    LINK_SPEED_ENABLED = 2, "LinkSpeedEnabled";
+    /// Priority of the subnet manager.
+    SM_PRIORITY = 3, "SMPriority";
+    /// HierarchyInfo.
+    HIERARCHY_INFO = 4, "HierarchyInfo";
+    /// CapabilityMask2.
+    CAPABILITY_MASK2 = 5, "CapabilityMask2";
+}
+
+layout! {
+    /// Details of trap 144: capability mask or another local thing changed.
+    pub struct LocalChangesDetails(LocalChangesDetailsRepr): "details of trap 144", 54 bytes {
+        /// Of the port.
+        lid: Lid [16 .. 32],
+        /// Something else than the capability mask changed: `changes` is meant.
+        other_local_changes: bool [47 .. 48],
+        /// The new mask.
+        capability_mask: CapabilityMask [48 .. 80],
+        /// What else changed.
+        changes: LocalChanges [80 .. 96],
+        /// The new second mask.
+        capability_mask2: CapabilityMask2 [96 .. 112],
+    }
+}
+
+layout! {
+    /// Details of trap 145: the system image GUID changed.
+    pub struct SystemImageGuidDetails(SystemImageGuidDetailsRepr): "details of trap 145", 54 bytes {
+        /// Of the port.
+        lid: Lid [16 .. 32],
+        /// The new GUID.
+        system_image_guid: Guid [48 .. 112],
+    }
+}
+
+layout! {
+    /// Details of trap 256: an SMP had a wrong M_Key.
+    pub struct BadMKeyDetails(BadMKeyDetailsRepr): "details of trap 256", 54 bytes {
+        /// Source LID of the SMP.
+        lid: Lid [16 .. 32],
+        /// DrSLID of a directed-route SMP.
+        dr_slid: Lid [32 .. 48],
+        /// Its method.
+        method: Method [48 .. 56],
+        /// Its attribute.
+        attribute_id: AttributeId [64 .. 80],
+        /// Its modifier.
+        attribute_modifier: u32 [80 .. 112],
+        /// The wrong key.
+        m_key: u64 [112 .. 176],
+        /// The SMP was directed-route.
+        dr_notice: bool [184 .. 185],
+        /// The return path did not fit.
+        dr_path_truncated: bool [185 .. 186],
+        /// Hops of the return path.
+        dr_hop_count: u8 [186 .. 192],
+        /// The return path, as much as fits.
+        dr_notice_return_path: [u8; 30] [192 .. 432],
+    }
+}
+
+layout! {
+    /// Details of traps 257 and 258: a packet had a wrong P_Key or Q_Key.
+    pub struct BadKeyDetails(BadKeyDetailsRepr): "details of traps 257-258", 54 bytes {
+        /// Source LID of the packet.
+        lid1: Lid [16 .. 32],
+        /// Destination LID of the packet.
+        lid2: Lid [32 .. 48],
+        /// The wrong key; a P_Key stands in the low 16 bits.
+        key: u32 [48 .. 80],
+        /// Service level of the packet.
+        sl: Sl [80 .. 84],
+        /// Source QP of the packet.
+        qp1: Qpn [88 .. 112],
+        /// Destination QP of the packet.
+        qp2: Qpn [120 .. 144],
+        /// Source GID of the packet, if it had one.
+        gid1: Gid [144 .. 272],
+        /// Destination GID of the packet, if it had one.
+        gid2: Gid [272 .. 400],
+    }
+}
+
+layout! {
+    /// Details of trap 259: a switch's external port saw a wrong P_Key.
+    pub struct BadPKeySwitchPortDetails(BadPKeySwitchPortDetailsRepr):
+        "details of trap 259", 54 bytes
+    {
+        /// Which of the following are meant, the first field in the lowest bit.
+        data_valid: u16 [0 .. 16],
+        /// Source LID of the packet.
+        lid1: Lid [16 .. 32],
+        /// Destination LID of the packet.
+        lid2: Lid [32 .. 48],
+        /// The wrong P_Key.
+        pkey: PKey [48 .. 64],
+        /// Service level of the packet.
+        sl: Sl [64 .. 68],
+        /// Source QP of the packet.
+        qp1: Qpn [72 .. 96],
+        /// Destination QP of the packet.
+        qp2: Qpn [104 .. 128],
+        /// Source GID of the packet, if it had one.
+        gid1: Gid [128 .. 256],
+        /// Destination GID of the packet, if it had one.
+        gid2: Gid [256 .. 384],
+        /// LID of the switch.
+        switch_lid: Lid [384 .. 400],
+        /// Port of the switch.
+        port_num: PortNum [400 .. 408],
+    }
+}

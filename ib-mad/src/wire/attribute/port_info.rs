@@ -1,0 +1,289 @@
+//! What a port is, can and does: PortInfo.
+
+use std::fmt;
+
+use super::capability::{CapabilityMask, CapabilityMask2};
+use super::link::{ActiveLink, LinkSpeeds, LinkSpeedsExt, LinkSpeedsExt2, LinkWidths};
+use crate::types::{Lid, Mtu, PortNum, Rate, Sl};
+use crate::wire::field::{code_field, layout};
+
+/// Logical state of a port (7.2.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum PortState {
+    /// Of a Set(): leave it as it is.
+    NoChange = 0,
+    /// No link.
+    Down = 1,
+    /// Only SMPs pass; the subnet manager configures.
+    Initialize = 2,
+    /// Configured; becomes active with its neighbour.
+    Armed = 3,
+    /// All packets pass.
+    Active = 4,
+    /// Active, in link error recovery; never reported by PortInfo of today's devices.
+    ActiveDefer = 5,
+}
+
+impl PortState {
+    /// The state of a code; `None` if reserved.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::NoChange),
+            1 => Some(Self::Down),
+            2 => Some(Self::Initialize),
+            3 => Some(Self::Armed),
+            4 => Some(Self::Active),
+            5 => Some(Self::ActiveDefer),
+            _ => None,
+        }
+    }
+
+    /// The code on the wire.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+impl fmt::Display for PortState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoChange => "no change",
+            Self::Down => "Down",
+            Self::Initialize => "Initialize",
+            Self::Armed => "Armed",
+            Self::Active => "Active",
+            Self::ActiveDefer => "ActiveDefer",
+        })
+    }
+}
+
+/// Physical state of a port (14.2.5.6), and the state that a link falls to when it goes down
+/// (`Sleep` or `Polling`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum PortPhysState {
+    /// Of a Set(): leave it as it is.
+    NoChange = 0,
+    /// Waits for its neighbour without sending.
+    Sleep = 1,
+    /// Looks for its neighbour.
+    Polling = 2,
+    /// Off.
+    Disabled = 3,
+    /// Agreeing on width and speed.
+    PortConfigurationTraining = 4,
+    /// The link works.
+    LinkUp = 5,
+    /// The link is being trained again.
+    LinkErrorRecovery = 6,
+    /// Under test.
+    PhyTest = 7,
+}
+
+impl PortPhysState {
+    /// The state of a code; `None` if reserved.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::NoChange),
+            1 => Some(Self::Sleep),
+            2 => Some(Self::Polling),
+            3 => Some(Self::Disabled),
+            4 => Some(Self::PortConfigurationTraining),
+            5 => Some(Self::LinkUp),
+            6 => Some(Self::LinkErrorRecovery),
+            7 => Some(Self::PhyTest),
+            _ => None,
+        }
+    }
+
+    /// The code on the wire.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+}
+
+impl fmt::Display for PortPhysState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoChange => "no change",
+            Self::Sleep => "Sleep",
+            Self::Polling => "Polling",
+            Self::Disabled => "Disabled",
+            Self::PortConfigurationTraining => "PortConfigurationTraining",
+            Self::LinkUp => "LinkUp",
+            Self::LinkErrorRecovery => "LinkErrorRecovery",
+            Self::PhyTest => "PhyTest",
+        })
+    }
+}
+
+code_field!(PortState, PortPhysState);
+
+layout! {
+    /// PortInfo, 64 bytes (14.2.5.6). The modifier's low byte is the port; 0 names the port that
+    /// the request arrived by on a channel adapter, and port 0 on a switch.
+    ///
+    /// ```text
+    ///  0 M_Key (8)              8 GidPrefix (8)
+    /// 16 LID (2)               18 MasterSMLID (2)         20 CapabilityMask (4)
+    /// 24 DiagCode (2)          26 M_KeyLeasePeriod (2)    28 LocalPortNum
+    /// 29 LinkWidthEnabled      30 LinkWidthSupported      31 LinkWidthActive
+    /// 32 LinkSpeedSupported:4 PortState:4     33 PortPhysicalState:4 LinkDownDefaultState:4
+    /// 34 M_KeyProtectBits:2 rsvd:3 LMC:3      35 LinkSpeedActive:4 LinkSpeedEnabled:4
+    /// 36 NeighborMTU:4 MasterSMSL:4           37 VLCap:4 InitType:4
+    /// 38 VLHighLimit           39 VLArbitrationHighCap    40 VLArbitrationLowCap
+    /// 41 InitTypeReply:4 MTUCap:4             42 VLStallCount:3 HOQLife:5
+    /// 43 OperationalVLs:4 PartitionEnforcementInbound:1 …Outbound:1 FilterRawInbound:1 …Outbound:1
+    /// 44 M_KeyViolations (2)   46 P_KeyViolations (2)     48 Q_KeyViolations (2)   50 GUIDCap
+    /// 51 ClientReregister:1 MulticastPKeyTrapSuppressionEnabled:2 SubnetTimeOut:5
+    /// 52 rsvd:3 RespTimeValue:5               53 LocalPhyErrors:4 OverrunErrors:4
+    /// 54 MaxCreditHint (2)
+    /// 56 rsvd:1 LinkSpeedExtActive2:2 LinkSpeedExtSupported2:2 LinkSpeedExtEnabled2:3
+    /// 57 LinkRoundTripLatency (3)
+    /// 60 CapabilityMask2 (2)   62 LinkSpeedExtActive:4 LinkSpeedExtSupported:4
+    /// 63 rsvd:3 LinkSpeedExtEnabled:5
+    /// ```
+    pub struct PortInfo(PortInfoRepr): "PortInfo", 64 bytes {
+        /// Management key; read as 0 unless the asker knows it.
+        m_key: u64 [0 .. 64],
+        /// Subnet prefix of the port's GIDs.
+        gid_prefix: u64 [64 .. 128],
+        /// Base LID; 0 until one is assigned.
+        base_lid: Lid [128 .. 144],
+        /// LID of the subnet manager, where SA requests and traps go.
+        master_sm_lid: Lid [144 .. 160],
+        /// What the port can do.
+        capability_mask: CapabilityMask [160 .. 192],
+        /// Result of diagnostics; 0 if all is well.
+        diag_code: u16 [192 .. 208],
+        /// Seconds until a protected M_Key is given up when its owner is gone; 0 for never.
+        m_key_lease_period: u16 [208 .. 224],
+        /// The port that the request arrived by.
+        local_port_num: PortNum [224 .. 232],
+        /// Widths the link may have.
+        link_width_enabled: LinkWidths [232 .. 240],
+        /// Widths the port can have.
+        link_width_supported: LinkWidths [240 .. 248],
+        /// The width the link has.
+        link_width_active: LinkWidths [248 .. 256],
+        /// Speeds the port can have.
+        link_speed_supported: LinkSpeeds [256 .. 260],
+        /// Logical state.
+        port_state: PortState [260 .. 264],
+        /// Physical state.
+        port_physical_state: PortPhysState [264 .. 268],
+        /// Physical state to take when the link goes down.
+        link_down_default_state: PortPhysState [268 .. 272],
+        /// How far the M_Key protects.
+        m_key_protect_bits: u8 [272 .. 274],
+        /// The port answers to 2^LMC LIDs.
+        lmc: u8 [277 .. 280],
+        /// The speed the link has; none while an extended one is active.
+        link_speed_active: LinkSpeeds [280 .. 284],
+        /// Speeds the link may have.
+        link_speed_enabled: LinkSpeeds [284 .. 288],
+        /// MTU of the link, as the subnet manager set it.
+        neighbor_mtu: Mtu [288 .. 292],
+        /// Service level towards the subnet manager.
+        master_sm_sl: Sl [292 .. 296],
+        /// Data VLs the port has, as a code: see [`data_vls`].
+        vl_cap: u8 [296 .. 300],
+        /// How much of the port's state a subnet manager is asked to keep.
+        init_type: u8 [300 .. 304],
+        /// Units of 4 kB of high-priority data before low priority gets a turn.
+        vl_high_limit: u8 [304 .. 312],
+        /// Entries of the high-priority VLArbitrationTable.
+        vl_arbitration_high_cap: u8 [312 .. 320],
+        /// Entries of the low-priority VLArbitrationTable.
+        vl_arbitration_low_cap: u8 [320 .. 328],
+        /// What the subnet manager kept.
+        init_type_reply: u8 [328 .. 332],
+        /// The largest MTU the port can have.
+        mtu_cap: Mtu [332 .. 336],
+        /// Packets dropped in a row until a VL counts as stalled.
+        vl_stall_count: u8 [336 .. 339],
+        /// How long a packet may wait at the head of a queue, 4.096 µs × 2^n; above 19 for ever.
+        hoq_life: u8 [339 .. 344],
+        /// Data VLs in use, as a code: see [`data_vls`]. 0 in a Set() leaves them.
+        operational_vls: u8 [344 .. 348],
+        /// P_Keys of packets coming in are checked; switches only.
+        partition_enforcement_inbound: bool [348 .. 349],
+        /// P_Keys of packets going out are checked; switches only.
+        partition_enforcement_outbound: bool [349 .. 350],
+        /// Raw packets coming in are dropped; switches only.
+        filter_raw_inbound: bool [350 .. 351],
+        /// Raw packets going out are dropped; switches only.
+        filter_raw_outbound: bool [351 .. 352],
+        /// SMPs with a wrong M_Key.
+        m_key_violations: u16 [352 .. 368],
+        /// Packets with a wrong P_Key.
+        p_key_violations: u16 [368 .. 384],
+        /// Packets with a wrong Q_Key.
+        q_key_violations: u16 [384 .. 400],
+        /// Entries of GUIDInfo.
+        guid_cap: u8 [400 .. 408],
+        /// Asks the clients behind the port to register again.
+        client_reregister: bool [408 .. 409],
+        /// Which P_Key traps of multicast packets are not sent.
+        multicast_pkey_trap_suppression_enabled: u8 [409 .. 411],
+        /// Least time between two traps, and longest time across the subnet, 4.096 µs × 2^n.
+        subnet_time_out: u8 [411 .. 416],
+        /// Longest time to the answer of an SMP, 4.096 µs × 2^n.
+        resp_time_value: u8 [419 .. 424],
+        /// Threshold of local physical errors.
+        local_phy_errors: u8 [424 .. 428],
+        /// Threshold of buffer overruns.
+        overrun_errors: u8 [428 .. 432],
+        /// Credits worth having.
+        max_credit_hint: u16 [432 .. 448],
+        /// The speed beyond NDR that the link has.
+        link_speed_ext_active2: LinkSpeedsExt2 [449 .. 451],
+        /// Speeds beyond NDR the port can have.
+        link_speed_ext_supported2: LinkSpeedsExt2 [451 .. 453],
+        /// Speeds beyond NDR the link may have.
+        link_speed_ext_enabled2: LinkSpeedsExt2 [453 .. 456],
+        /// Time to the far end and back, units of 4 ns.
+        link_round_trip_latency: u32 [456 .. 480],
+        /// What else the port can do.
+        capability_mask2: CapabilityMask2 [480 .. 496],
+        /// The extended speed the link has.
+        link_speed_ext_active: LinkSpeedsExt [496 .. 500],
+        /// Extended speeds the port can have.
+        link_speed_ext_supported: LinkSpeedsExt [500 .. 504],
+        /// Extended speeds the link may have.
+        link_speed_ext_enabled: LinkSpeedsExt [507 .. 512],
+    }
+}
+
+/// Number of data VLs of a code of VLCap and OperationalVLs; `None` if reserved.
+pub const fn data_vls(code: u8) -> Option<u8> {
+    match code {
+        1 => Some(1),
+        2 => Some(2),
+        3 => Some(4),
+        4 => Some(8),
+        5 => Some(15),
+        _ => None,
+    }
+}
+
+impl<T: AsRef<[u8]>> PortInfo<T> {
+    /// Width and speed of the link. `capability_mask` is the port's own, except that external
+    /// ports of a switch have their port 0's: their own mask is reserved.
+    pub fn active_link(&self, capability_mask: CapabilityMask) -> ActiveLink {
+        let extended = capability_mask.contains(CapabilityMask::IS_EXTENDED_SPEEDS_SUPPORTED);
+        ActiveLink {
+            width: self.link_width_active(),
+            speed: self.link_speed_active(),
+            speed_ext: if extended { self.link_speed_ext_active() } else { LinkSpeedsExt::NONE },
+            speed_ext2: if extended { self.link_speed_ext_active2() } else { LinkSpeedsExt2::NONE },
+            ..ActiveLink::default()
+        }
+    }
+
+    /// Rate of the link; see [`active_link`](Self::active_link) for `capability_mask`.
+    pub fn active_rate(&self, capability_mask: CapabilityMask) -> Option<Rate> {
+        self.active_link(capability_mask).rate()
+    }
+}
