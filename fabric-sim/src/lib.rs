@@ -1,1 +1,3 @@
 //! A simulated InfiniBand subnet that real tools can attach to.
+
+pub mod netlist;

@@ -1,0 +1,130 @@
+//! What can be wrong with a net file: where, what, and what would be right.
+
+use std::io;
+use std::path::PathBuf;
+
+use ib_mad::types::Guid;
+
+use super::{DESCRIPTION_LEN_MAX, NODE_ID_LEN_MAX, NODES_MAX, PORTS_MAX, PortRef};
+
+/// Why two ports cannot be cabled together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LinkError {
+    /// The node or the port does not exist, or is a switch's port 0.
+    #[error("node {} has no port {} that takes a cable", .port.node, .port.port)]
+    NoSuchPort {
+        /// The missing port.
+        port: PortRef,
+    },
+    /// The port has another cable.
+    #[error("port {} of node {} is cabled to port {} of node {}", .port.port, .port.node, .peer.port, .peer.node)]
+    InUse {
+        /// The port that is taken.
+        port: PortRef,
+        /// Where its cable goes.
+        peer: PortRef,
+    },
+    /// Both ends are one port.
+    #[error("port {} of node {} cannot be cabled to itself", .port.port, .port.node)]
+    ToItself {
+        /// That port.
+        port: PortRef,
+    },
+}
+
+/// A net file that could not be read: the place and the problem.
+#[derive(Debug, thiserror::Error)]
+#[error("{file}:{line}: {problem}")]
+pub struct NetError {
+    /// The file as it was named.
+    pub file: String,
+    /// Line number from 1; 0 if the file as a whole is meant.
+    pub line: usize,
+    /// What is wrong there.
+    pub problem: Problem,
+}
+
+/// What is wrong with a line of a net file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
+pub enum Problem {
+    #[error("cannot read {path}: {error}", path = path.display())]
+    Io { path: PathBuf, error: io::Error },
+    #[error("the file has more than {limit} bytes")]
+    TooLarge { limit: u64 },
+    #[error(
+        "'{line}' is neither a node (Switch, Ca, Hca, Rt), a port ([1] \"peer\"[2]), a setting \
+         (switchguid=, caguid=, rtguid=, vendid=, devid=, sysimgguid=, width=, speed=, extspeed=, \
+         module=), 'include', 'do' nor a comment (#)"
+    )]
+    UnknownLine { line: String },
+    #[error("a node line reads like: {keyword} 36 \"id\" # \"description\"; {missing} is missing")]
+    NodeLine { keyword: &'static str, missing: &'static str },
+    #[error("a node has 1 to {PORTS_MAX} ports, not {text}")]
+    PortCount { text: String },
+    #[error("node id \"{id}\" may have 1 to {NODE_ID_LEN_MAX} bytes and no '#' or '@'")]
+    NodeId { id: String },
+    #[error("node \"{id}\" was already described in line {first}; ids must be unique")]
+    DuplicateId { id: String, first: usize },
+    #[error(
+        "node GUID {guid} of \"{id}\" already belongs to \"{other}\"; set another with \
+         switchguid=, caguid= or rtguid= before the node"
+    )]
+    DuplicateGuid { guid: Guid, id: String, other: String },
+    #[error("the description has {len} bytes; a NodeDescription holds {DESCRIPTION_LEN_MAX}")]
+    Description { len: usize },
+    #[error("more than {NODES_MAX} nodes")]
+    TooManyNodes,
+    #[error("a port line must follow its node's line, with no blank line between them")]
+    PortWithoutNode,
+    #[error("a port line reads like: [1] \"peer\"[2]; {missing} is missing")]
+    PortLine { missing: &'static str },
+    #[error("\"{node}\" has ports {first} to {count}, not {number}", first = first)]
+    PortNumber { node: String, first: u8, count: u8, number: String },
+    #[error("no node is called \"{id}\"")]
+    NoSuchNode { id: String },
+    #[error("no alias is called \"{alias}\"; aliases are given by lines like: @[1] \"alias\"")]
+    NoSuchAlias { alias: String },
+    #[error("alias \"{alias}\" already names port {port} of \"{node}\"")]
+    DuplicateAlias { alias: String, node: String, port: u8 },
+    #[error(
+        "this cables port {port} of \"{node}\" to port {peer_port} of \"{peer}\", but line {first} \
+         has port {taken_port} of \"{taken}\" cabled to port {other_port} of \"{other}\"; a port \
+         takes one cable"
+    )]
+    Contradiction {
+        node: String,
+        port: u8,
+        peer: String,
+        peer_port: u8,
+        first: usize,
+        taken: String,
+        taken_port: u8,
+        other: String,
+        other_port: u8,
+    },
+    #[error("port {port} of \"{node}\" cannot be cabled to itself")]
+    ToItself { node: String, port: u8 },
+    #[error("a setting reads like: {key}=0x2c9; '{value}' is no number of at most {bits} bits")]
+    Number { key: String, value: String, bits: u32 },
+    #[error("'{value}' is no GUID: write hexadecimal digits, such as {key}=0x2c90300000001")]
+    NotAGuid { key: String, value: String },
+    #[error(
+        "'{value}' is no {key} mask; widths: 1x 1, 2x 16, 4x 2, 8x 4, 12x 8; speeds: SDR 1, DDR 2, \
+         QDR 4; extended speeds: FDR 1, EDR 2, HDR 4, NDR 8, XDR 16; add up those that are enabled"
+    )]
+    Mask { key: &'static str, value: String },
+    #[error("'{text}' is no link width and speed; write, for example, 4xHDR")]
+    Rate { text: String },
+    #[error("'{text}' is no {what}: at most {max}")]
+    Hint { what: &'static str, text: String, max: u16 },
+    #[error("write include \"file\", with the file's name in double quotes")]
+    IncludeLine,
+    #[error("files may include each other {limit} levels deep; does {path} include itself?", path = path.display())]
+    IncludeDepth { path: PathBuf, limit: usize },
+    #[error("text that is no file cannot include {path}", path = path.display())]
+    IncludeWithoutFile { path: PathBuf },
+    #[error("a module prefix has at most 20 bytes, in double quotes: module = \"name\"")]
+    Module,
+}

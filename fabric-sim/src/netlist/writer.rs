@@ -1,0 +1,114 @@
+//! Writes net files in the style of `ibnetdiscover`, for stock `ibsim` and our own reader.
+//!
+//! What a file cannot say is lost: GUIDs, LIDs and rates of adapter ports without a cable (they
+//! get the node's), FDR10 and XDR as a node's rate (QDR and NDR), and control characters in
+//! descriptions (written as spaces).
+
+use std::fmt;
+
+use super::{LinkRate, LinkSpeed, Net, Node, NodeKind, PortRef};
+
+impl fmt::Display for Net {
+    /// The net file's text.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut default = LinkRate::default();
+        for node in self.nodes() {
+            f.write_str("\n")?;
+            if node.rate != default {
+                default = node.rate;
+                write_default_rate(f, default)?;
+            }
+            write_node(f, node)?;
+            for (number, port) in node.ports() {
+                if let Some(peer) = port.peer {
+                    write_port(f, self, node, number, peer)?;
+                }
+            }
+        }
+        if !self.commands.is_empty() {
+            f.write_str("\n")?;
+        }
+        for command in &self.commands {
+            writeln!(f, "do {}", Printable(command))?;
+        }
+        Ok(())
+    }
+}
+
+/// The settings for ports that no line mentions.
+fn write_default_rate(f: &mut fmt::Formatter<'_>, rate: LinkRate) -> fmt::Result {
+    // ibsim panics at extended speeds it does not know, XDR among them.
+    let extended = rate.speed.min(LinkSpeed::Ndr).extended_mask_up_to();
+    writeln!(f, "width={}", rate.width.mask_up_to())?;
+    writeln!(f, "speed={}", rate.speed.mask_up_to())?;
+    writeln!(f, "extspeed={extended}")
+}
+
+fn write_node(f: &mut fmt::Formatter<'_>, node: &Node) -> fmt::Result {
+    writeln!(f, "vendid=0x{:x}", node.vendor_id)?;
+    writeln!(f, "devid=0x{:x}", node.device_id)?;
+    writeln!(f, "sysimgguid={}", node.system_image_guid)?;
+    let description = Printable(&node.description);
+    let (id, ports) = (&node.id, node.port_count());
+    match (node.kind, node.port(0)) {
+        (NodeKind::Switch, Some(port0)) => {
+            let enhanced = if node.enhanced_port0 { "enhanced" } else { "base" };
+            writeln!(f, "switchguid=0x{:x}({:x})", node.guid.0, port0.guid.0)?;
+            writeln!(
+                f,
+                "Switch\t{ports} \"{id}\"\t\t# \"{description}\" {enhanced} port 0 lid {} lmc {}",
+                port0.lid, port0.lmc
+            )
+        }
+        (NodeKind::Router, _) => {
+            writeln!(f, "rtguid=0x{:x}", node.guid.0)?;
+            writeln!(f, "Rt\t{ports} \"{id}\"\t\t# \"{description}\"")
+        }
+        _ => {
+            writeln!(f, "caguid=0x{:x}", node.guid.0)?;
+            writeln!(f, "Ca\t{ports} \"{id}\"\t\t# \"{description}\"")
+        }
+    }
+}
+
+fn write_port(
+    f: &mut fmt::Formatter<'_>,
+    net: &Net,
+    node: &Node,
+    number: u8,
+    peer: PortRef,
+) -> fmt::Result {
+    let peer_node = &net.nodes()[peer.node as usize];
+    let (Some(port), Some(peer_port)) = (node.port(number), peer_node.port(peer.port)) else {
+        return Err(fmt::Error);
+    };
+    write!(f, "[{number}]")?;
+    if node.kind != NodeKind::Switch {
+        write!(f, "({:x}) ", port.guid.0)?;
+    }
+    write!(f, "\t\"{}\"[{}]", peer_node.id, peer.port)?;
+    let peer_lid = match peer_node.port(0) {
+        Some(port0) => port0.lid,
+        None => {
+            write!(f, "({:x})", peer_port.guid.0)?;
+            peer_port.lid
+        }
+    };
+    f.write_str(" \t\t# ")?;
+    if node.kind != NodeKind::Switch {
+        write!(f, "lid {} lmc {} ", port.lid, port.lmc)?;
+    }
+    writeln!(f, "\"{}\" lid {peer_lid} {}", Printable(&peer_node.description), port.rate)
+}
+
+/// Text without control characters, which would end its line.
+struct Printable<'a>(&'a str);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.0.contains(char::is_control) {
+            return f.write_str(self.0);
+        }
+        self.0.chars().try_for_each(|c| write!(f, "{}", if c.is_control() { ' ' } else { c }))
+    }
+}
