@@ -3,6 +3,12 @@
 //! A transport is owned by one thread. Who has to wait for several at once polls their
 //! descriptors; see [`wait`].
 
+pub mod ibsim;
+mod mmsg;
+mod wait;
+
+pub use wait::{Interest, WAIT_MAX, wait};
+
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -86,7 +92,8 @@ impl Default for Packet {
 
 /// A queue of MADs to and from a fabric. Neither call blocks.
 pub trait Transport: Send {
-    /// Fills `batch` from its start with what has arrived; returns how many.
+    /// Fills `batch` from its start with what has arrived; returns how many. After a full batch
+    /// call it again before you wait: what is left may no longer be with the descriptor.
     fn receive(&mut self, batch: &mut [Packet]) -> io::Result<usize>;
 
     /// Sends `batch` in order until the transport takes no more; returns how many it took. The

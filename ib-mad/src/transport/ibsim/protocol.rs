@@ -1,0 +1,274 @@
+//! Layouts of ibsim's two kinds of datagrams, for clients and servers alike. No sockets here.
+//!
+//! A server owns the abstract unix datagram sockets `NAME:ctl` and `NAME:outN`, one of these a
+//! client slot; a client owns `NAME:ctlID` and `NAME:inID`, where ID is any number that no other
+//! client uses. Each name ends with a NUL byte. MADs travel between `inID` and `outN`, control
+//! requests and their answers between the two `ctl` sockets.
+
+use crate::types::{Lid, Qpn};
+use crate::wire::MAD_LEN;
+use crate::wire::field::layout;
+use crate::wire::mad::MgmtClass;
+
+/// Length of a packet: [`SimHeader`] and a MAD.
+pub const PACKET_LEN: usize = SimHeader::<()>::LEN + MAD_LEN;
+
+/// Status of a packet that comes back undelivered: ETIMEDOUT.
+pub const STATUS_UNDELIVERED: u32 = 110;
+
+layout! {
+    /// What stands before the MAD, 32 bytes.
+    ///
+    /// LIDs are in network order in the *first* half of a word, since ibsim assigns a 16-bit value in
+    /// network order to a 32-bit one; true of little-endian machines.
+    pub struct SimHeader(SimHeaderRepr): "ibsim packet", 32 bytes {
+        /// Destination LID.
+        dlid: Lid [0 .. 16],
+        /// Source LID; 0 stands for the sender's own.
+        slid: Lid [32 .. 48],
+        /// Destination QP.
+        dqp: Qpn [64 .. 96],
+        /// Source QP.
+        sqp: Qpn [96 .. 128],
+        /// 0, or [`STATUS_UNDELIVERED`].
+        status: u32 [128 .. 160],
+        /// Bytes of MAD that follow.
+        length: u64 [192 .. 256],
+    }
+}
+/// Length of a control request or answer.
+pub const CONTROL_LEN: usize = 16 + CONTROL_DATA_LEN;
+/// Bytes of data in it.
+pub const CONTROL_DATA_LEN: usize = 64;
+/// Longest node name in a connection request; one byte of 32 is its terminator.
+pub const NODE_NAME_MAX: usize = 31;
+
+const CONTROL_MAGIC: u32 = 0xDEAD_BEEF;
+
+/// What a control request asks for, or what became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ControlKind(pub u32);
+
+impl ControlKind {
+    /// In answers: refused.
+    pub const ERROR: Self = Self(0);
+    /// Attach to a node; data is [`ConnectData`].
+    pub const CONNECT: Self = Self(1);
+    /// Give the slot back.
+    pub const DISCONNECT: Self = Self(2);
+    /// LID and state of the port, in host order.
+    pub const GET_PORT: Self = Self(3);
+    /// Vendor of the node.
+    pub const GET_VENDOR: Self = Self(4);
+    /// GID of the port.
+    pub const GET_GID: Self = Self(5);
+    /// GUID of the node, in host order.
+    pub const GET_GUID: Self = Self(6);
+    /// NodeInfo as on the wire.
+    pub const GET_NODEINFO: Self = Self(7);
+    /// PortInfo as on the wire; the first byte of the request is a port number, 0 for the port
+    /// attached to.
+    pub const GET_PORTINFO: Self = Self(8);
+    /// Become a manager, or cease to be one: a host-order integer.
+    pub const SET_ISSM: Self = Self(9);
+    /// P_Keys as on the wire.
+    pub const GET_PKEYS: Self = Self(10);
+    /// Declare classes; data is [`declare_classes`]. Ours: ibsim has no such request and sends it
+    /// back as it came, as it does with every kind that it does not know.
+    pub const DECLARE_CLASSES: Self = Self(64);
+}
+
+/// A control request, or its answer. Integers are in host order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Control {
+    /// Client slot that it concerns.
+    pub client: u32,
+    /// What is asked; [`ControlKind::ERROR`] in the answer to what was refused.
+    pub kind: ControlKind,
+    /// Its data, meaning of which depends on the kind.
+    pub data: [u8; CONTROL_DATA_LEN],
+}
+
+impl Control {
+    /// The request's or answer's bytes.
+    pub fn to_bytes(&self) -> [u8; CONTROL_LEN] {
+        let mut bytes = [0; CONTROL_LEN];
+        bytes[0..4].copy_from_slice(&CONTROL_MAGIC.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&self.client.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&self.kind.0.to_ne_bytes());
+        bytes[12..16].copy_from_slice(&(CONTROL_DATA_LEN as u32).to_ne_bytes());
+        bytes[16..].copy_from_slice(&self.data);
+        bytes
+    }
+
+    /// Decodes a whole datagram; `None` if its length or its magic number is wrong.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; CONTROL_LEN] = bytes.try_into().ok()?;
+        if word(bytes, 0) != CONTROL_MAGIC {
+            return None;
+        }
+        let mut data = [0; CONTROL_DATA_LEN];
+        data.copy_from_slice(&bytes[16..]);
+        Some(Self { client: word(bytes, 4), kind: ControlKind(word(bytes, 8)), data })
+    }
+}
+
+/// Data of [`ControlKind::CONNECT`]: 44 bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectData {
+    /// In the request the number in the client's socket names, in the answer its slot.
+    pub id: u32,
+    /// A QP above 1 whose packets the client wants; else 0.
+    pub qpn: Qpn,
+    /// Whether the client takes requests to QP0 and QP1.
+    pub is_sm: bool,
+    /// Node to attach to, by identifier or description, without terminator; empty for the default.
+    /// In the answer the node's identifier.
+    pub node: Vec<u8>,
+}
+
+impl ConnectData {
+    /// The data's bytes. A name too long is cut.
+    pub fn to_bytes(&self) -> [u8; CONTROL_DATA_LEN] {
+        let mut data = [0; CONTROL_DATA_LEN];
+        data[0..4].copy_from_slice(&self.id.to_ne_bytes());
+        data[4..8].copy_from_slice(&self.qpn.0.to_ne_bytes());
+        data[8..12].copy_from_slice(&u32::from(self.is_sm).to_ne_bytes());
+        let len = self.node.len().min(NODE_NAME_MAX);
+        data[12..12 + len].copy_from_slice(&self.node[..len]);
+        data
+    }
+
+    /// Decodes the data. Every bit pattern is valid.
+    pub fn from_bytes(data: &[u8; CONTROL_DATA_LEN]) -> Self {
+        let name = &data[12..12 + NODE_NAME_MAX + 1];
+        let len = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+        Self {
+            id: word(data, 0),
+            qpn: Qpn(word(data, 4)),
+            is_sm: word(data, 8) != 0,
+            node: name[..len].to_vec(),
+        }
+    }
+}
+
+/// Classes that one declaration can hold.
+pub const CLASSES_MAX: usize = 25;
+
+const CLASSES_VERSION: u8 = 1;
+const CLASSES_REQUEST: [u8; 8] = *b"ibfabric";
+const CLASSES_ACCEPTED: [u8; 8] = *b"IBFABRIC";
+
+/// Data of a [`ControlKind::DECLARE_CLASSES`] request: the client wants what is asked in these
+/// classes of the port it is attached to, whether or not it called itself a manager.
+///
+/// ```text
+/// 0 "ibfabric" (8)   8 version   9 count   10 classes (count)
+/// ```
+///
+/// # Panics
+///
+/// If there are more than [`CLASSES_MAX`] classes.
+pub fn declare_classes(classes: &[MgmtClass]) -> [u8; CONTROL_DATA_LEN] {
+    assert!(classes.len() <= CLASSES_MAX, "{} classes are too many to declare", classes.len());
+    let mut data = [0; CONTROL_DATA_LEN];
+    data[0..8].copy_from_slice(&CLASSES_REQUEST);
+    data[8] = CLASSES_VERSION;
+    data[9] = classes.len() as u8;
+    for (byte, class) in data[10..].iter_mut().zip(classes) {
+        *byte = class.0;
+    }
+    data
+}
+
+/// The classes of a declaration; `None` if it is malformed.
+pub fn declared_classes(data: &[u8; CONTROL_DATA_LEN]) -> Option<Vec<MgmtClass>> {
+    let count = usize::from(data[9]);
+    if data[0..8] != CLASSES_REQUEST || data[8] != CLASSES_VERSION || count > CLASSES_MAX {
+        return None;
+    }
+    Some(data[10..10 + count].iter().copied().map(MgmtClass).collect())
+}
+
+/// Data of the answer that accepts `count` classes. Its magic differs from the request's, so that
+/// an echo is not mistaken for it.
+pub fn classes_accepted(count: usize) -> [u8; CONTROL_DATA_LEN] {
+    let mut data = [0; CONTROL_DATA_LEN];
+    data[0..8].copy_from_slice(&CLASSES_ACCEPTED);
+    data[8] = CLASSES_VERSION;
+    data[9] = count.min(CLASSES_MAX) as u8;
+    data
+}
+
+/// How many classes an answer accepts; `None` if it is an echo.
+pub fn accepted_classes(data: &[u8; CONTROL_DATA_LEN]) -> Option<usize> {
+    (data[0..8] == CLASSES_ACCEPTED && data[8] == CLASSES_VERSION).then(|| usize::from(data[9]))
+}
+
+/// The abstract name of a socket, without its leading NUL: `BASE:SUFFIX`, NUL-terminated.
+pub fn socket_name(base: &str, suffix: &str) -> Vec<u8> {
+    format!("{base}:{suffix}\0").into_bytes()
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The layout that ibsim's C structures have on a little-endian machine.
+    #[test]
+    fn header_has_the_layout_of_sim_request() {
+        let header = SimHeaderRepr {
+            dlid: Lid(0x1234),
+            slid: Lid(0x5678),
+            dqp: Qpn(1),
+            sqp: Qpn(0x0001_0203),
+            status: STATUS_UNDELIVERED,
+            length: 256,
+        };
+        let mut expected = [0; 32];
+        expected[0..2].copy_from_slice(&[0x12, 0x34]);
+        expected[4..6].copy_from_slice(&[0x56, 0x78]);
+        expected[11] = 1;
+        expected[12..16].copy_from_slice(&[0, 1, 2, 3]);
+        expected[19] = 110;
+        expected[30] = 1;
+        assert_eq!(header.to_bytes(), expected);
+        assert_eq!(PACKET_LEN, 288);
+    }
+
+    #[test]
+    fn control_messages_round_trip_and_strangers_are_refused() {
+        let connect = ConnectData { id: 77, qpn: Qpn(9), is_sm: true, node: b"Hca-0001".to_vec() };
+        let control = Control { client: 3, kind: ControlKind::CONNECT, data: connect.to_bytes() };
+        let bytes = control.to_bytes();
+        assert_eq!(Control::from_bytes(&bytes), Some(control.clone()));
+        assert_eq!(ConnectData::from_bytes(&control.data), connect);
+        assert_eq!(Control::from_bytes(&bytes[..79]), None);
+        let mut other = bytes;
+        other[0] ^= 1;
+        assert_eq!(Control::from_bytes(&other), None);
+    }
+
+    #[test]
+    fn a_name_of_any_length_is_terminated() {
+        let connect = ConnectData { id: 1, qpn: Qpn(0), is_sm: false, node: vec![b'x'; 50] };
+        let read = ConnectData::from_bytes(&connect.to_bytes());
+        assert_eq!(read.node, vec![b'x'; NODE_NAME_MAX]);
+    }
+
+    #[test]
+    fn an_echoed_declaration_is_no_acceptance() {
+        let classes = [MgmtClass::SUBN_ADM, MgmtClass::PERF];
+        let request = declare_classes(&classes);
+        assert_eq!(declared_classes(&request), Some(classes.to_vec()));
+        assert_eq!(accepted_classes(&request), None);
+        assert_eq!(accepted_classes(&classes_accepted(2)), Some(2));
+        let mut overlong = request;
+        overlong[9] = CLASSES_MAX as u8 + 1;
+        assert_eq!(declared_classes(&overlong), None);
+    }
+}

@@ -1,0 +1,111 @@
+//! Waiting for several descriptors at once, with poll(2).
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+/// Descriptors that one call can wait for.
+pub const WAIT_MAX: usize = 64;
+
+/// A descriptor to wait for, and what for. [`wait`] fills in what is ready.
+#[derive(Debug)]
+pub struct Interest<'fd> {
+    descriptor: BorrowedFd<'fd>,
+    write: bool,
+    readable: bool,
+    writable: bool,
+}
+
+impl<'fd> Interest<'fd> {
+    /// Waits for something to read.
+    pub fn read(descriptor: BorrowedFd<'fd>) -> Self {
+        Self { descriptor, write: false, readable: false, writable: false }
+    }
+
+    /// Waits for something to read or, if `write`, for room to write.
+    pub fn read_or_write(descriptor: BorrowedFd<'fd>, write: bool) -> Self {
+        Self { write, ..Self::read(descriptor) }
+    }
+
+    /// Whether there is something to read, an error to be read included.
+    pub fn is_readable(&self) -> bool {
+        self.readable
+    }
+
+    /// Whether there is room to write; only ever set if asked for.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+}
+
+/// Sleeps until one of `interests` is ready or `timeout` has passed; `None` waits for ever.
+/// Returns how many are ready, 0 also when a signal came first: callers look at their clock and
+/// come back. The timeout is rounded up to a millisecond, so that a deadline has passed when the
+/// call returns for it.
+pub fn wait(interests: &mut [Interest<'_>], timeout: Option<Duration>) -> io::Result<usize> {
+    if interests.len() > WAIT_MAX {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("cannot wait for {} descriptors, at most {WAIT_MAX}", interests.len()),
+        ));
+    }
+    let mut polled = [libc::pollfd { fd: -1, events: 0, revents: 0 }; WAIT_MAX];
+    for (slot, interest) in polled.iter_mut().zip(interests.iter()) {
+        slot.fd = interest.descriptor.as_raw_fd();
+        slot.events = libc::POLLIN | if interest.write { libc::POLLOUT } else { 0 };
+    }
+    let timeout = timeout.map_or(-1, |timeout| {
+        let ms = timeout.as_nanos().div_ceil(1_000_000);
+        i32::try_from(ms).unwrap_or(i32::MAX)
+    });
+    // SAFETY: `polled` outlives the call and holds at least `interests.len()` entries, whose
+    // descriptors are borrowed and therefore open.
+    let ready =
+        unsafe { libc::poll(polled.as_mut_ptr(), interests.len() as libc::nfds_t, timeout) };
+    for (interest, slot) in interests.iter_mut().zip(&polled) {
+        let events = if ready > 0 { slot.revents } else { 0 };
+        interest.readable = events & (libc::POLLIN | libc::POLLERR | libc::POLLHUP) != 0;
+        interest.writable = interest.write && events & (libc::POLLOUT | libc::POLLERR) != 0;
+    }
+    match usize::try_from(ready) {
+        Ok(ready) => Ok(ready),
+        Err(_) => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            error => Err(error),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixDatagram;
+    use std::time::Instant;
+
+    #[test]
+    fn only_what_is_ready_is_marked() {
+        let (a, b) = UnixDatagram::pair().unwrap();
+        let (quiet, _other) = UnixDatagram::pair().unwrap();
+        b.send(b"x").unwrap();
+        let mut interests = [
+            Interest::read(a.as_fd()),
+            Interest::read(quiet.as_fd()),
+            Interest::read_or_write(b.as_fd(), true),
+        ];
+        assert_eq!(wait(&mut interests, None).unwrap(), 2);
+        let [a, quiet, b] = &interests;
+        assert!(a.is_readable() && !a.is_writable());
+        assert!(!quiet.is_readable());
+        assert!(b.is_writable() && !b.is_readable());
+    }
+
+    #[test]
+    fn a_timeout_is_never_cut_short() {
+        let (a, _b) = UnixDatagram::pair().unwrap();
+        let timeout = Duration::from_micros(1_500);
+        let before = Instant::now();
+        assert_eq!(wait(&mut [Interest::read(a.as_fd())], Some(timeout)).unwrap(), 0);
+        assert!(before.elapsed() >= timeout);
+    }
+}
