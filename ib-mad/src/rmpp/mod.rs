@@ -1,1 +1,114 @@
-//! rmpp/mod.
+//! The Reliable Multi-Packet Protocol (IBTA vol 1, 13.6) for MADs of the SA class, as two state
+//! machines: [`Sender`] and [`Receiver`].
+//!
+//! They decide; they never send, sleep or read a clock. The caller owns the socket, the time and
+//! the table of transfers, keyed by peer, class and transaction id. What is not here: header
+//! layout ([`wire::rmpp`](crate::wire::rmpp)) and the choice of records to send.
+//!
+//! A message is 56 bytes of header and any number of data bytes. It travels as segments of
+//! [`DATA_LEN`] data bytes, each behind a header of its own whose SA part counts as payload.
+//!
+//! A *double-sided* transfer has a message each way: a GetMulti() of several segments and its
+//! answer (13.6.6). Whoever asked then tells that it knows its request to have arrived by an ACK
+//! of segment 0, which opens the window of the answer. Nobody waits for it: an answer's window
+//! starts at one segment anyway.
+
+#[cfg(test)]
+mod channel_test;
+mod receiver;
+mod sender;
+
+use std::ops::Range;
+
+pub use receiver::{Receiver, ReceiverConfig, Refusal};
+pub use sender::{Sender, SenderConfig};
+
+use crate::wire::MAD_LEN;
+use crate::wire::mad::Method;
+use crate::wire::rmpp::{RmppFlags, RmppStatus, RmppType, VERSION};
+use crate::wire::sa::{DATA_LEN, HEADER_LEN, SA_HEADER_LEN, SaMad};
+
+/// Payload of a full segment as RMPP counts it: the SA header and 200 data bytes.
+const SEGMENT_PAYLOAD: u32 = (SA_HEADER_LEN + DATA_LEN) as u32;
+
+/// A packet to send. [`write`](Self::write) makes a MAD of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transmit {
+    /// A segment of the message.
+    Data {
+        /// Its number, from 1.
+        segment: u32,
+        /// First and Last as they apply; Active always.
+        flags: RmppFlags,
+        /// PayloadLength, SA headers counted.
+        payload_len: u32,
+        /// Which bytes of the message's data it carries; at most [`DATA_LEN`].
+        data: Range<usize>,
+    },
+    /// Segments up to `segment` have arrived; those up to `window_last` may come.
+    Ack {
+        /// The last segment received in order.
+        segment: u32,
+        /// The last segment of the window.
+        window_last: u32,
+    },
+    /// The end of the transfer, because the receiver lacks resources.
+    Stop(RmppStatus),
+    /// The end of the transfer, because of an error.
+    Abort(RmppStatus),
+}
+
+impl Transmit {
+    /// Writes the packet: `header` with RMPP fields set, and the data it carries out of `data`,
+    /// which is all of the message's data. The header's response time is kept.
+    pub fn write(&self, header: &[u8; HEADER_LEN], data: &[u8], mad: &mut [u8; MAD_LEN]) {
+        let (head, tail) = mad.split_at_mut(HEADER_LEN);
+        head.copy_from_slice(header);
+        let carried = match self {
+            Self::Data { data: range, .. } => &data[range.clone()],
+            _ => &[],
+        };
+        tail[..carried.len()].copy_from_slice(carried);
+        tail[carried.len()..].fill(0);
+
+        let (rmpp_type, flags, status, segment, payload_len) = match *self {
+            Self::Data { segment, flags, payload_len, .. } => {
+                (RmppType::DATA, flags, RmppStatus::NORMAL, segment, payload_len)
+            }
+            Self::Ack { segment, window_last } => {
+                (RmppType::ACK, RmppFlags::ACTIVE, RmppStatus::NORMAL, segment, window_last)
+            }
+            Self::Stop(status) => (RmppType::STOP, RmppFlags::ACTIVE, status, 0, 0),
+            Self::Abort(status) => (RmppType::ABORT, RmppFlags::ACTIVE, status, 0, 0),
+        };
+        SaMad::new(mad)
+            .rmpp_mut()
+            .set_rmpp_version(VERSION)
+            .set_rmpp_type(rmpp_type)
+            .set_flags(flags)
+            .set_rmpp_status(status)
+            .set_segment(segment)
+            .set_payload_len(payload_len);
+    }
+}
+
+/// The header of the other direction's packets: the method with its response bit flipped.
+pub fn reply_header(header: &[u8; HEADER_LEN]) -> [u8; HEADER_LEN] {
+    let mut mad = [0; MAD_LEN];
+    mad[..HEADER_LEN].copy_from_slice(header);
+    let mut view = SaMad::new(&mut mad);
+    let method = view.header().method();
+    view.header_mut().set_method(Method(method.0 ^ 0x80));
+    *mad.first_chunk().expect("56 bytes of 256")
+}
+
+/// How a transfer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The whole message is at the receiver.
+    Complete,
+    /// We ended it, and say so to the peer.
+    Ended(RmppStatus),
+    /// The peer sent STOP or ABORT.
+    EndedByPeer(RmppStatus),
+}

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::wire::field::code_field;
+use crate::wire::field::{Field, get_bits, set_bits};
 
 /// What the value beside it is compared by. In answers always [`Exactly`](Self::Exactly).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,15 +20,14 @@ pub enum Selector {
 }
 
 impl Selector {
-    /// The selector of a code, 0 to 3.
+    /// Takes the low 2 bits; the others belong to a neighbouring field.
     #[inline]
-    pub const fn from_code(code: u8) -> Option<Self> {
-        match code {
-            0 => Some(Self::Greater),
-            1 => Some(Self::Less),
-            2 => Some(Self::Exactly),
-            3 => Some(Self::Largest),
-            _ => None,
+    pub const fn from_low_bits(value: u8) -> Self {
+        match value & 3 {
+            0 => Self::Greater,
+            1 => Self::Less,
+            2 => Self::Exactly,
+            _ => Self::Largest,
         }
     }
 
@@ -50,4 +49,33 @@ impl fmt::Display for Selector {
     }
 }
 
-code_field!(Selector);
+impl Field for Selector {
+    type View = Self;
+    #[inline(always)]
+    fn read<const BIT: usize, const WIDTH: usize>(bytes: &[u8]) -> Self {
+        Self::from_low_bits(get_bits::<BIT, WIDTH>(bytes) as u8)
+    }
+    #[inline(always)]
+    fn write<const BIT: usize, const WIDTH: usize>(self, bytes: &mut [u8]) {
+        set_bits::<BIT, WIDTH>(bytes, u64::from(self.code()));
+    }
+    #[inline(always)]
+    fn check(view: Self) -> Result<Self, u64> {
+        Ok(view)
+    }
+    fn format(view: Self, text: &mut String) {
+        text.push_str(&view.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_of_two_bits_is_a_selector() {
+        for code in 0..=255 {
+            assert_eq!(Selector::from_low_bits(code).code(), code & 3);
+        }
+    }
+}

@@ -1,0 +1,614 @@
+//! The receiving half of RMPP (IBTA vol 1, 13.6): segments put together again, and acknowledged.
+//!
+//! ACKs go out as Linux sends them: for the first segment, at the end of each window, for the last
+//! segment, and for every segment that repeats what was acknowledged. Gaps are not complained of;
+//! the sender goes back when its time is up.
+
+use std::time::{Duration, Instant};
+
+use super::{Outcome, SEGMENT_PAYLOAD, Transmit, reply_header};
+use crate::wire::MAD_LEN;
+use crate::wire::rmpp::{RmppFlags, RmppStatus, RmppType, VERSION};
+use crate::wire::sa::{DATA_LEN, HEADER_LEN, SA_HEADER_LEN, SaMad};
+
+/// What a [`Receiver`] goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiverConfig {
+    /// Segments between acknowledgements, 1 to 64; others count as the nearest.
+    pub window: u32,
+    /// Most data bytes of a message, rounded up to whole segments. A sender that announces or
+    /// sends more is stopped. Memory is taken as segments arrive, never because they are
+    /// announced.
+    pub data_max: usize,
+    /// Longest time of the whole transfer.
+    pub total_timeout: Duration,
+    /// How long repeated segments are still acknowledged after the message is complete.
+    pub linger: Duration,
+}
+
+impl Default for ReceiverConfig {
+    /// 64 segments, 64 MiB, 40 s, 10 s: Linux's numbers, and a limit beyond any table.
+    fn default() -> Self {
+        Self {
+            window: 64,
+            data_max: 64 << 20,
+            total_timeout: Duration::from_secs(40),
+            linger: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Why a packet begins no transfer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It belongs to a transfer that is over or never was, or is not RMPP at all. Say nothing.
+    Ignore,
+    /// It is malformed, or announces too much: send this, behind
+    /// [`reply_header`](super::reply_header) of the packet's header.
+    Reply(Transmit),
+}
+
+/// One message on its way in.
+#[derive(Clone, Debug)]
+pub struct Receiver {
+    config: ReceiverConfig,
+    /// Header of the packets we send.
+    header: [u8; HEADER_LEN],
+    state: State,
+    /// The one packet waiting for `poll_transmit`: the newest says all that older ones did.
+    to_send: Option<Transmit>,
+    /// The window of an answer, once the asker has opened it.
+    answer_window: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Receiving(Receiving),
+    /// Complete; repeats are acknowledged until `until`.
+    Lingering {
+        message: Option<Vec<u8>>,
+        reported: bool,
+        ack: Transmit,
+        until: Instant,
+    },
+    Over {
+        outcome: Outcome,
+        reported: bool,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Receiving {
+    /// Header of the first segment, then data, with holes where segments are missing.
+    message: Vec<u8>,
+    /// Every segment before this one is there.
+    next: u32,
+    /// Bit n: segment `next + n` is there. Never beyond the window, hence 64 bits.
+    ahead: u64,
+    /// The last segment we acknowledged.
+    acked: u32,
+    window_last: u32,
+    /// How many segments there are, if the first one told.
+    announced: Option<u32>,
+    /// The last segment and its data bytes, once it is there.
+    last: Option<(u32, usize)>,
+    deadline: Instant,
+}
+
+/// A DATA packet whose header has been checked.
+struct Segment<'a> {
+    number: u32,
+    flags: RmppFlags,
+    payload_len: u32,
+    data: &'a [u8; DATA_LEN],
+}
+
+/// What a packet turned out to be.
+enum Packet<'a> {
+    Data(Segment<'a>),
+    Ack { segment: u32, window_last: u32 },
+    End(RmppStatus),
+    Malformed(RmppStatus),
+    NotRmpp,
+}
+
+impl Receiver {
+    /// Begins a transfer with its first segment, which may be all of it.
+    pub fn start(
+        now: Instant,
+        mad: &[u8; MAD_LEN],
+        config: ReceiverConfig,
+    ) -> Result<Self, Refusal> {
+        let segment = match Packet::parse(mad) {
+            Packet::Data(segment) if segment.number == 1 => segment,
+            Packet::Malformed(status) => return Err(Refusal::Reply(Transmit::Abort(status))),
+            _ => return Err(Refusal::Ignore),
+        };
+        let header: &[u8; HEADER_LEN] = mad.first_chunk().expect("56 bytes of 256");
+        let config = ReceiverConfig { window: config.window.clamp(1, 64), ..config };
+        let mut receiver = Self {
+            config,
+            header: reply_header(header),
+            state: State::Receiving(Receiving {
+                message: header.to_vec(),
+                next: 1,
+                ahead: 0,
+                acked: 0,
+                window_last: 1,
+                announced: None,
+                last: None,
+                deadline: now + config.total_timeout,
+            }),
+            to_send: None,
+            answer_window: None,
+        };
+        receiver.handle_segment(now, &segment);
+        match receiver.state {
+            State::Over { .. } => {
+                Err(receiver.to_send.take().map_or(Refusal::Ignore, Refusal::Reply))
+            }
+            _ => Ok(receiver),
+        }
+    }
+
+    /// Header of the packets that `poll_transmit` yields.
+    pub fn header(&self) -> &[u8; HEADER_LEN] {
+        &self.header
+    }
+
+    /// The next packet to send. Call until it yields `None`.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.to_send.take()
+    }
+
+    /// When `handle_timeout` is due. Changes after any other `&mut self` call.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        match &self.state {
+            State::Receiving(receiving) => Some(receiving.deadline),
+            State::Lingering { until, .. } => Some(*until),
+            State::Over { .. } => None,
+        }
+    }
+
+    /// How the transfer ended, once it has. Yielded once.
+    pub fn poll(&mut self) -> Option<Outcome> {
+        let (outcome, reported) = match &mut self.state {
+            State::Receiving(_) => return None,
+            State::Lingering { reported, .. } => (Outcome::Complete, reported),
+            State::Over { outcome, reported } => (*outcome, reported),
+        };
+        (!std::mem::replace(reported, true)).then_some(outcome)
+    }
+
+    /// The message, once complete: the first segment's header, then all data. Yielded once.
+    pub fn take_message(&mut self) -> Option<Vec<u8>> {
+        match &mut self.state {
+            State::Lingering { message, .. } => message.take(),
+            _ => None,
+        }
+    }
+
+    /// The window that a double-sided asker opened for the answer.
+    pub fn answer_window(&self) -> Option<u32> {
+        self.answer_window
+    }
+
+    /// Whether nothing is left to wait for, repeats included.
+    pub fn is_over(&self) -> bool {
+        matches!(self.state, State::Over { .. }) && self.to_send.is_none()
+    }
+
+    /// Takes a packet of this transfer.
+    pub fn handle_packet(&mut self, now: Instant, mad: &[u8; MAD_LEN]) {
+        match Packet::parse(mad) {
+            Packet::Data(segment) => self.handle_segment(now, &segment),
+            Packet::Ack { segment: 0, window_last } => {
+                if let State::Lingering { .. } = self.state {
+                    self.answer_window = Some(window_last);
+                }
+            }
+            Packet::End(status) => self.end(Outcome::EndedByPeer(status), None),
+            Packet::Malformed(status) => self.abort(status),
+            Packet::Ack { .. } | Packet::NotRmpp => {}
+        }
+    }
+
+    /// Aborts a transfer that takes too long; ends the wait for repeats of a complete one.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        match &self.state {
+            State::Receiving(receiving) if now >= receiving.deadline => {
+                self.abort(RmppStatus::TOTAL_TIME_TOO_LONG);
+            }
+            State::Lingering { until, reported, .. } if now >= *until => {
+                self.state = State::Over { outcome: Outcome::Complete, reported: *reported };
+            }
+            _ => {} // Spurious calls are allowed.
+        }
+    }
+
+    /// Ends the transfer from our side and tells the sender, unless it is complete or over.
+    pub fn abort(&mut self, status: RmppStatus) {
+        self.end(Outcome::Ended(status), Some(Transmit::Abort(status)));
+    }
+
+    fn end(&mut self, outcome: Outcome, last_words: Option<Transmit>) {
+        if let State::Receiving(_) = self.state {
+            self.state = State::Over { outcome, reported: false };
+            self.to_send = last_words;
+        }
+    }
+
+    fn handle_segment(&mut self, now: Instant, segment: &Segment<'_>) {
+        match &mut self.state {
+            State::Over { .. } => {}
+            State::Lingering { ack, .. } => self.to_send = Some(ack.clone()),
+            State::Receiving(receiving) => match receiving.take(segment, &self.config) {
+                Ok(Progress::Silent) => {}
+                Ok(Progress::Ack) => self.to_send = Some(receiving.ack()),
+                Ok(Progress::Complete) => {
+                    let ack = receiving.ack();
+                    self.to_send = Some(ack.clone());
+                    self.state = State::Lingering {
+                        message: Some(std::mem::take(&mut receiving.message)),
+                        reported: false,
+                        ack,
+                        until: now + self.config.linger,
+                    };
+                }
+                Err(RmppStatus::RESOURCES_EXHAUSTED) => {
+                    let status = RmppStatus::RESOURCES_EXHAUSTED;
+                    self.end(Outcome::Ended(status), Some(Transmit::Stop(status)));
+                }
+                Err(status) => self.abort(status),
+            },
+        }
+    }
+}
+
+/// What a segment asks us to do.
+enum Progress {
+    Silent,
+    Ack,
+    Complete,
+}
+
+impl Receiving {
+    fn ack(&self) -> Transmit {
+        Transmit::Ack { segment: self.acked, window_last: self.window_last }
+    }
+
+    fn take(
+        &mut self,
+        segment: &Segment<'_>,
+        config: &ReceiverConfig,
+    ) -> Result<Progress, RmppStatus> {
+        let number = segment.number;
+        if number <= self.acked {
+            return Ok(Progress::Ack);
+        }
+        if number > self.window_last || self.has(number) {
+            return Ok(Progress::Silent);
+        }
+        let segments_max = config.data_max.div_ceil(DATA_LEN).max(1);
+        self.check_length(segment, segments_max)?;
+        let start = HEADER_LEN + (number as usize - 1) * DATA_LEN;
+        if self.message.len() < start + DATA_LEN {
+            self.message.resize(start + DATA_LEN, 0);
+        }
+        self.message[start..start + DATA_LEN].copy_from_slice(segment.data);
+        self.ahead |= 1 << (number - self.next);
+        let in_order = self.ahead.trailing_ones();
+        self.ahead = self.ahead.checked_shr(in_order).unwrap_or(0);
+        self.next += in_order;
+
+        if let Some((last, data_len)) = self.last
+            && self.next > last
+        {
+            self.acked = last;
+            self.message.truncate(HEADER_LEN + data_len);
+            return Ok(Progress::Complete);
+        }
+        if self.next > self.window_last {
+            self.acked = self.window_last;
+            self.window_last = self.window_last.saturating_add(config.window);
+            return Ok(Progress::Ack);
+        }
+        Ok(Progress::Silent)
+    }
+
+    /// Whether segment `number`, not beyond the window, is there.
+    fn has(&self, number: u32) -> bool {
+        number < self.next || self.ahead >> (number - self.next) & 1 == 1
+    }
+
+    /// Checks the segment against the limit and the lengths told so far, and keeps what it tells
+    /// itself.
+    fn check_length(
+        &mut self,
+        segment: &Segment<'_>,
+        segments_max: usize,
+    ) -> Result<(), RmppStatus> {
+        let Segment { number, flags, payload_len, .. } = *segment;
+        if number == 1 && payload_len != 0 {
+            self.announced = Some(payload_len.div_ceil(SEGMENT_PAYLOAD));
+        }
+        if number.max(self.announced.unwrap_or(0)) as usize > segments_max {
+            return Err(RmppStatus::RESOURCES_EXHAUSTED);
+        }
+        let is_last = flags.contains(RmppFlags::LAST);
+        let fits = match self.announced {
+            Some(count) => is_last == (number == count) && number <= count,
+            None => true,
+        };
+        let within = self.last.is_none_or(|(last, _)| number < last);
+        if !fits || !within {
+            return Err(RmppStatus::INCONSISTENT_LAST);
+        }
+        if is_last {
+            let beyond = self.ahead.checked_shr(number - self.next).unwrap_or(0) != 0;
+            let payload_fits = (SA_HEADER_LEN as u32..=SEGMENT_PAYLOAD).contains(&payload_len);
+            if beyond || !payload_fits {
+                return Err(RmppStatus::INCONSISTENT_LAST);
+            }
+            let data_len = (number as usize - 1) * DATA_LEN + payload_len as usize - SA_HEADER_LEN;
+            self.last = Some((number, data_len));
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Packet<'a> {
+    fn parse(mad: &'a [u8; MAD_LEN]) -> Self {
+        let view = SaMad::new(mad);
+        let rmpp = view.rmpp();
+        if !rmpp.is_active() {
+            return Self::NotRmpp;
+        }
+        if rmpp.rmpp_version() != VERSION {
+            return Self::Malformed(RmppStatus::UNSUPPORTED_VERSION);
+        }
+        let status = rmpp.rmpp_status();
+        match rmpp.rmpp_type() {
+            RmppType::DATA | RmppType::ACK if status != RmppStatus::NORMAL => {
+                Self::Malformed(RmppStatus::ILLEGAL_STATUS)
+            }
+            RmppType::DATA => {
+                let (number, flags) = (rmpp.segment(), rmpp.flags());
+                if (number == 1) != flags.contains(RmppFlags::FIRST) || number == 0 {
+                    return Self::Malformed(RmppStatus::INCONSISTENT_FIRST);
+                }
+                let data = mad.last_chunk().expect("200 bytes of 256");
+                Self::Data(Segment { number, flags, payload_len: rmpp.payload_len(), data })
+            }
+            RmppType::ACK => {
+                Self::Ack { segment: rmpp.segment(), window_last: rmpp.new_window_last() }
+            }
+            RmppType::STOP | RmppType::ABORT => Self::End(status),
+            _ => Self::Malformed(RmppStatus::BAD_TYPE),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rmpp::{Sender, SenderConfig};
+    use crate::wire::mad::{AttributeId, MadHeader, Method};
+    use crate::wire::sa::ComponentMask;
+
+    const CONFIG: ReceiverConfig = ReceiverConfig {
+        window: 4,
+        data_max: 2000,
+        total_timeout: Duration::from_secs(40),
+        linger: Duration::from_secs(10),
+    };
+
+    /// A segment of a table answer whose data bytes are its number.
+    fn segment(number: u32, flags: u8, payload_len: u32) -> [u8; MAD_LEN] {
+        let mut mad = [0; MAD_LEN];
+        let mut view = SaMad::new(&mut mad);
+        view.write_request(Method::GET_TABLE_RESP, AttributeId(0x35), 0xABCD, ComponentMask::NONE);
+        view.rmpp_mut()
+            .set_rmpp_version(1)
+            .set_rmpp_type(RmppType::DATA)
+            .set_flags(RmppFlags(1 | flags))
+            .set_segment(number)
+            .set_payload_len(payload_len);
+        view.data_mut().fill(number as u8);
+        mad
+    }
+
+    const FIRST: u8 = 2;
+    const LAST: u8 = 4;
+
+    fn start(now: Instant) -> Receiver {
+        Receiver::start(now, &segment(1, FIRST, 0), CONFIG).unwrap()
+    }
+
+    fn ack(segment: u32, window_last: u32) -> Option<Transmit> {
+        Some(Transmit::Ack { segment, window_last })
+    }
+
+    #[test]
+    fn acks_go_out_for_the_first_segment_each_window_and_the_last() {
+        let now = Instant::now();
+        let mut receiver = start(now);
+        assert_eq!(receiver.poll_transmit(), ack(1, 5));
+        for number in 2..=4 {
+            receiver.handle_packet(now, &segment(number, 0, 0));
+            assert_eq!(receiver.poll_transmit(), None);
+        }
+        receiver.handle_packet(now, &segment(5, 0, 0));
+        assert_eq!(receiver.poll_transmit(), ack(5, 9));
+        assert_eq!(receiver.poll(), None);
+        receiver.handle_packet(now, &segment(6, LAST, 60));
+        assert_eq!(receiver.poll_transmit(), ack(6, 9));
+        assert_eq!((receiver.poll(), receiver.poll()), (Some(Outcome::Complete), None));
+        let message = receiver.take_message().unwrap();
+        assert_eq!(message.len(), HEADER_LEN + 5 * 200 + 40);
+        assert_eq!((message[HEADER_LEN], message[HEADER_LEN + 5 * 200 + 39]), (1, 6));
+    }
+
+    #[test]
+    fn acks_carry_the_method_of_the_request_and_the_transaction_id() {
+        let receiver = start(Instant::now());
+        let header = MadHeader::new(receiver.header()).unwrap();
+        assert_eq!((header.method(), header.tid()), (Method::GET_TABLE, 0xABCD));
+    }
+
+    #[test]
+    fn segments_out_of_order_wait_for_the_missing_one() {
+        let now = Instant::now();
+        let mut receiver = start(now);
+        receiver.poll_transmit();
+        for number in [5, 3, 4, 3] {
+            receiver.handle_packet(now, &segment(number, 0, 0));
+            assert_eq!(receiver.poll_transmit(), None);
+        }
+        receiver.handle_packet(now, &segment(2, 0, 0));
+        assert_eq!(receiver.poll_transmit(), ack(5, 9));
+    }
+
+    #[test]
+    fn what_was_acknowledged_is_acknowledged_again_and_what_is_beyond_the_window_is_not() {
+        let now = Instant::now();
+        let mut receiver = start(now);
+        receiver.poll_transmit();
+        receiver.handle_packet(now, &segment(6, 0, 0));
+        assert_eq!(receiver.poll_transmit(), None);
+        receiver.handle_packet(now, &segment(1, FIRST, 0));
+        assert_eq!(receiver.poll_transmit(), ack(1, 5));
+    }
+
+    #[test]
+    fn a_complete_message_is_acknowledged_until_the_linger_time_is_over() {
+        let now = Instant::now();
+        let last = segment(1, FIRST | LAST, 84);
+        let mut receiver = Receiver::start(now, &last, CONFIG).unwrap();
+        receiver.poll_transmit();
+        receiver.handle_packet(now, &last);
+        assert_eq!(receiver.poll_transmit(), ack(1, 1));
+        let until = now + CONFIG.linger;
+        assert_eq!(receiver.poll_timeout(), Some(until));
+        receiver.handle_timeout(until);
+        receiver.handle_packet(until, &last);
+        assert_eq!(receiver.poll_transmit(), None);
+        assert_eq!(receiver.poll(), Some(Outcome::Complete));
+        assert!(receiver.is_over());
+    }
+
+    #[test]
+    fn a_transfer_that_takes_too_long_is_aborted() {
+        let now = Instant::now();
+        let mut receiver = start(now);
+        receiver.poll_transmit();
+        let deadline = receiver.poll_timeout().unwrap();
+        receiver.handle_timeout(deadline - Duration::from_nanos(1));
+        assert_eq!(receiver.poll(), None);
+        receiver.handle_timeout(deadline);
+        let status = RmppStatus::TOTAL_TIME_TOO_LONG;
+        assert_eq!(receiver.poll_transmit(), Some(Transmit::Abort(status)));
+        assert_eq!(receiver.poll(), Some(Outcome::Ended(status)));
+    }
+
+    #[test]
+    fn malformed_first_packets_are_refused_with_their_status() {
+        let refusal = |change: &dyn Fn(&mut [u8; MAD_LEN])| {
+            let mut mad = segment(1, FIRST | LAST, 84);
+            change(&mut mad);
+            Receiver::start(Instant::now(), &mad, CONFIG).unwrap_err()
+        };
+        let abort = |status| Refusal::Reply(Transmit::Abort(status));
+        assert_eq!(refusal(&|mad| mad[24] = 2), abort(RmppStatus::UNSUPPORTED_VERSION));
+        assert_eq!(refusal(&|mad| mad[25] = 9), abort(RmppStatus::BAD_TYPE));
+        assert_eq!(refusal(&|mad| mad[27] = 118), abort(RmppStatus::ILLEGAL_STATUS));
+        assert_eq!(refusal(&|mad| mad[26] = 5), abort(RmppStatus::INCONSISTENT_FIRST));
+        assert_eq!(refusal(&|mad| mad[31] = 0), abort(RmppStatus::INCONSISTENT_FIRST));
+        assert_eq!(refusal(&|mad| mad[35] = 19), abort(RmppStatus::INCONSISTENT_LAST));
+        assert_eq!(refusal(&|mad| mad[35] = 221), abort(RmppStatus::INCONSISTENT_LAST));
+        assert_eq!(refusal(&|mad| mad[25] = 4), Refusal::Ignore, "nobody answers an ABORT");
+        assert_eq!(refusal(&|mad| mad[26] = 6), Refusal::Ignore, "not active");
+        assert_eq!(
+            Receiver::start(Instant::now(), &segment(2, 0, 0), CONFIG).unwrap_err(),
+            Refusal::Ignore
+        );
+    }
+
+    #[test]
+    fn a_length_that_is_contradicted_aborts() {
+        let now = Instant::now();
+        let first = segment(1, FIRST, 3 * 220);
+        for contradiction in [
+            [segment(2, LAST, 40), segment(3, 0, 0)],
+            [segment(2, 0, 0), segment(3, 0, 0)],
+            [segment(3, LAST, 0), segment(2, 0, 0)],
+            [segment(4, LAST, 40), segment(2, 0, 0)],
+        ] {
+            let mut receiver = Receiver::start(now, &first, CONFIG).unwrap();
+            for mad in &contradiction {
+                receiver.handle_packet(now, mad);
+            }
+            assert_eq!(receiver.poll(), Some(Outcome::Ended(RmppStatus::INCONSISTENT_LAST)));
+        }
+        let mut receiver = start(now);
+        receiver.handle_packet(now, &segment(4, 0, 0));
+        receiver.handle_packet(now, &segment(3, LAST, 40));
+        assert_eq!(receiver.poll(), Some(Outcome::Ended(RmppStatus::INCONSISTENT_LAST)));
+    }
+
+    #[test]
+    fn a_message_beyond_the_limit_is_stopped_whether_announced_or_not() {
+        let now = Instant::now();
+        let stop = Transmit::Stop(RmppStatus::RESOURCES_EXHAUSTED);
+        assert_eq!(
+            Receiver::start(now, &segment(1, FIRST, 11 * 220), CONFIG).unwrap_err(),
+            Refusal::Reply(stop.clone())
+        );
+        let mut receiver = Receiver::start(now, &segment(1, FIRST, 0), CONFIG).unwrap();
+        for number in 2..=11 {
+            assert_eq!(receiver.poll(), None);
+            receiver.handle_packet(now, &segment(number, 0, 0));
+        }
+        assert_eq!(receiver.poll_transmit(), Some(stop));
+    }
+
+    #[test]
+    fn an_abort_of_the_sender_is_not_answered() {
+        let now = Instant::now();
+        let mut receiver = start(now);
+        receiver.poll_transmit();
+        let mut abort = segment(0, 0, 0);
+        abort[25] = RmppType::ABORT.0;
+        abort[27] = RmppStatus::TOO_MANY_RETRIES.0;
+        receiver.handle_packet(now, &abort);
+        assert_eq!(receiver.poll_transmit(), None);
+        assert_eq!(receiver.poll(), Some(Outcome::EndedByPeer(RmppStatus::TOO_MANY_RETRIES)));
+        assert!(receiver.is_over());
+    }
+
+    /// The conversation of a GetMulti() of two segments and its answer.
+    #[test]
+    fn a_double_sided_transfer_turns_around() {
+        let now = Instant::now();
+        let config = SenderConfig { double_sided: true, ..SenderConfig::default() };
+        let mut asker = Sender::new(now, 216, config).unwrap();
+        let mut mad = [0; MAD_LEN];
+        let header: [u8; HEADER_LEN] = *segment(1, 0, 0).first_chunk().unwrap();
+        let data = [7; 216];
+        asker.poll_transmit(now).unwrap().write(&header, &data, &mut mad);
+        let mut answerer = Receiver::start(now, &mad, CONFIG).unwrap();
+        while answerer.poll() != Some(Outcome::Complete) {
+            answerer.poll_transmit().unwrap().write(answerer.header(), &[], &mut mad);
+            asker.handle_packet(now, &SaMad::new(&mad).rmpp());
+            asker.poll_transmit(now).unwrap().write(&header, &data, &mut mad);
+            answerer.handle_packet(now, &mad);
+        }
+        answerer.poll_transmit().unwrap().write(answerer.header(), &[], &mut mad);
+        asker.handle_packet(now, &SaMad::new(&mad).rmpp());
+        asker.poll_transmit(now).unwrap().write(&header, &data, &mut mad);
+        assert_eq!(answerer.answer_window(), None);
+        answerer.handle_packet(now, &mad);
+        assert_eq!(answerer.answer_window(), Some(1));
+        assert_eq!(answerer.take_message().unwrap()[HEADER_LEN..], data);
+    }
+}

@@ -1,0 +1,513 @@
+//! The sending half of RMPP (IBTA vol 1, 13.6): one message cut into acknowledged segments.
+//!
+//! Loss is repaired by going back to the first unacknowledged segment when no progress has been
+//! acknowledged for a response time. A receiver in Linux is silent about gaps and about segments
+//! it has but did not yet acknowledge, so nothing less would do.
+
+use std::time::{Duration, Instant};
+
+use super::{Outcome, SEGMENT_PAYLOAD, Transmit};
+use crate::wire::rmpp::{RmppFlags, RmppHeader, RmppStatus, RmppType, VERSION};
+use crate::wire::sa::{DATA_LEN, SA_HEADER_LEN};
+
+/// What a [`Sender`] goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SenderConfig {
+    /// Most segments sent beyond the last acknowledged one, however far the receiver opens its
+    /// window: what is sent again after one loss is never more. 0 counts as 1.
+    pub window_max: u32,
+    /// How long to wait for an ACK before going back.
+    pub response_timeout: Duration,
+    /// How often to go back without progress before giving up.
+    pub retries_max: u32,
+    /// Longest time of the whole transfer, progress or not.
+    pub total_timeout: Duration,
+    /// Whether this is a request whose answer may have several segments too.
+    pub double_sided: bool,
+}
+
+impl Default for SenderConfig {
+    /// 64 segments, 1 s, 4 retries, 40 s (after which Linux receivers give up), one-sided.
+    fn default() -> Self {
+        Self {
+            window_max: 64,
+            response_timeout: Duration::from_secs(1),
+            retries_max: 4,
+            total_timeout: Duration::from_secs(40),
+            double_sided: false,
+        }
+    }
+}
+
+/// One message on its way out.
+#[derive(Clone, Debug)]
+pub struct Sender {
+    config: SenderConfig,
+    data_len: usize,
+    segment_count: u32,
+    state: State,
+    /// When the whole transfer must be over.
+    total_deadline: Instant,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Sending(Sending),
+    Over {
+        outcome: Outcome,
+        /// Whether `poll` has yielded it.
+        reported: bool,
+        /// Not yet yielded by `poll_transmit`.
+        last_words: Option<Transmit>,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Sending {
+    /// The last segment acknowledged.
+    acked: u32,
+    /// The last segment sent since going back.
+    sent: u32,
+    /// The last segment ever sent; no ACK may name a later one.
+    sent_max: u32,
+    /// The last segment that the receiver lets us send.
+    window_last: u32,
+    retries_left: u32,
+    /// When to go back; none before the first segment is sent.
+    deadline: Option<Instant>,
+}
+
+impl Sender {
+    /// A transfer of `data_len` bytes, which may be none. `None` if they are more segments than
+    /// the header can number.
+    pub fn new(now: Instant, data_len: usize, config: SenderConfig) -> Option<Self> {
+        let segment_count = u32::try_from(data_len.div_ceil(DATA_LEN).max(1)).ok()?;
+        // The first segment announces the payload of all.
+        segment_count.checked_mul(SEGMENT_PAYLOAD)?;
+        Some(Self {
+            config: SenderConfig { window_max: config.window_max.max(1), ..config },
+            data_len,
+            segment_count,
+            state: State::Sending(Sending {
+                acked: 0,
+                sent: 0,
+                sent_max: 0,
+                window_last: 1,
+                retries_left: config.retries_max,
+                deadline: None,
+            }),
+            total_deadline: now + config.total_timeout,
+        })
+    }
+
+    /// How many segments the message has.
+    pub fn segment_count(&self) -> u32 {
+        self.segment_count
+    }
+
+    /// The next packet to send, if the window has room. Call until it yields `None`.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
+        match &mut self.state {
+            State::Over { last_words, .. } => last_words.take(),
+            State::Sending(sending) => {
+                let last = sending
+                    .window_last
+                    .min(sending.acked.saturating_add(self.config.window_max))
+                    .min(self.segment_count);
+                if sending.sent >= last {
+                    return None;
+                }
+                sending.sent += 1;
+                sending.sent_max = sending.sent_max.max(sending.sent);
+                sending.deadline = Some(now + self.config.response_timeout);
+                let segment = sending.sent;
+                Some(self.segment(segment))
+            }
+        }
+    }
+
+    /// When `handle_timeout` is due. Changes after any other `&mut self` call.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        match &self.state {
+            State::Over { .. } => None,
+            State::Sending(sending) => Some(
+                sending
+                    .deadline
+                    .map_or(self.total_deadline, |deadline| deadline.min(self.total_deadline)),
+            ),
+        }
+    }
+
+    /// How the transfer ended, once it has. Yielded once.
+    pub fn poll(&mut self) -> Option<Outcome> {
+        let State::Over { outcome, reported, .. } = &mut self.state else { return None };
+        (!std::mem::replace(reported, true)).then_some(*outcome)
+    }
+
+    /// Whether nothing is left to wait for. A double-sided request's sender is best kept until
+    /// its answer arrives, to answer repeated ACKs.
+    pub fn is_over(&self) -> bool {
+        matches!(self.state, State::Over { last_words: None, .. })
+    }
+
+    /// Takes a packet that the receiver sent. Packets of the other direction (DATA) and what is
+    /// not RMPP are ignored.
+    pub fn handle_packet<T: AsRef<[u8]>>(&mut self, now: Instant, packet: &RmppHeader<T>) {
+        if !packet.is_active() {
+            return;
+        }
+        if packet.rmpp_version() != VERSION {
+            return self.abort(RmppStatus::UNSUPPORTED_VERSION);
+        }
+        match packet.rmpp_type() {
+            RmppType::DATA => {}
+            RmppType::ACK if packet.rmpp_status() != RmppStatus::NORMAL => {
+                self.abort(RmppStatus::ILLEGAL_STATUS);
+            }
+            RmppType::ACK => self.handle_ack(now, packet.segment(), packet.new_window_last()),
+            // Whatever status they carry: to answer one end with another helps nobody.
+            RmppType::STOP | RmppType::ABORT => self.handle_end(packet.rmpp_status()),
+            _ => self.abort(RmppStatus::BAD_TYPE),
+        }
+    }
+
+    /// Takes an ACK for everything up to `segment`, opening the window to `window_last`.
+    /// An ACK older than one already taken is ignored; datagrams may be reordered and repeated.
+    pub fn handle_ack(&mut self, now: Instant, segment: u32, window_last: u32) {
+        let State::Sending(sending) = &mut self.state else {
+            return self.repeat_turnaround(segment);
+        };
+        if window_last < segment {
+            return self.abort(RmppStatus::NEW_WINDOW_LAST_TOO_SMALL);
+        }
+        if segment > sending.sent_max {
+            return self.abort(RmppStatus::SEGMENT_TOO_BIG);
+        }
+        if segment < sending.acked {
+            return;
+        }
+        sending.window_last = sending.window_last.max(window_last);
+        if segment > sending.acked {
+            sending.acked = segment;
+            sending.sent = sending.sent.max(segment);
+            sending.retries_left = self.config.retries_max;
+            sending.deadline = Some(now + self.config.response_timeout);
+        }
+        if segment == self.segment_count {
+            self.end(Outcome::Complete, self.turnaround());
+        }
+    }
+
+    /// Takes a STOP or ABORT of the receiver.
+    pub fn handle_end(&mut self, status: RmppStatus) {
+        self.end(Outcome::EndedByPeer(status), None);
+    }
+
+    /// Goes back to the first unacknowledged segment, or aborts when retries or time are spent.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let State::Sending(sending) = &mut self.state else { return };
+        if now >= self.total_deadline {
+            return self.abort(RmppStatus::TOTAL_TIME_TOO_LONG);
+        }
+        if sending.deadline.is_none_or(|deadline| now < deadline) {
+            return; // Spurious calls are allowed.
+        }
+        let Some(left) = sending.retries_left.checked_sub(1) else {
+            return self.abort(RmppStatus::TOO_MANY_RETRIES);
+        };
+        sending.retries_left = left;
+        sending.sent = sending.acked;
+        // Re-armed even if the window is shut and nothing will be sent, so that a receiver that
+        // never reopens it cannot hold the transfer for ever.
+        sending.deadline = Some(now + self.config.response_timeout);
+    }
+
+    /// Ends the transfer from our side and tells the receiver, unless it is over already.
+    pub fn abort(&mut self, status: RmppStatus) {
+        self.end(Outcome::Ended(status), Some(Transmit::Abort(status)));
+    }
+
+    fn end(&mut self, outcome: Outcome, last_words: Option<Transmit>) {
+        if let State::Sending(_) = self.state {
+            self.state = State::Over { outcome, reported: false, last_words };
+        }
+    }
+
+    fn segment(&self, segment: u32) -> Transmit {
+        let start = (segment as usize - 1) * DATA_LEN;
+        let data = start..self.data_len.min(start + DATA_LEN);
+        let (first, last) = (segment == 1, segment == self.segment_count);
+        let mut flags = RmppFlags::ACTIVE;
+        let mut payload_len = 0;
+        if last {
+            flags = flags | RmppFlags::LAST;
+            payload_len = (SA_HEADER_LEN + data.len()) as u32;
+        }
+        if first {
+            flags = flags | RmppFlags::FIRST;
+            // Every segment's SA header counts. `new` has checked that the sum fits.
+            payload_len = self.data_len as u32 + self.segment_count * SA_HEADER_LEN as u32;
+        }
+        Transmit::Data { segment, flags, payload_len, data }
+    }
+
+    /// The ACK by which a double-sided request hands the direction over.
+    fn turnaround(&self) -> Option<Transmit> {
+        self.config.double_sided.then_some(Transmit::Ack { segment: 0, window_last: 1 })
+    }
+
+    /// The receiver repeats its last ACK if it has not seen ours.
+    fn repeat_turnaround(&mut self, segment: u32) {
+        let turnaround = self.turnaround();
+        if let State::Over { outcome: Outcome::Complete, last_words, .. } = &mut self.state
+            && segment == self.segment_count
+        {
+            *last_words = turnaround;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: SenderConfig = SenderConfig {
+        window_max: 4,
+        response_timeout: Duration::from_millis(100),
+        retries_max: 2,
+        total_timeout: Duration::from_secs(2),
+        double_sided: false,
+    };
+
+    fn after(start: Instant, milliseconds: u64) -> Instant {
+        start + Duration::from_millis(milliseconds)
+    }
+
+    /// Numbers of the segments that may go now.
+    fn sent(sender: &mut Sender, now: Instant) -> Vec<u32> {
+        std::iter::from_fn(|| sender.poll_transmit(now))
+            .map(|transmit| match transmit {
+                Transmit::Data { segment, .. } => segment,
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    }
+
+    /// A table of 10,240 bytes, as Linux sends it.
+    #[test]
+    fn payload_lengths_count_the_sa_header_of_every_segment() {
+        let now = Instant::now();
+        let mut sender = Sender::new(now, 10_240, CONFIG).unwrap();
+        assert_eq!(sender.segment_count(), 52);
+        let first = sender.poll_transmit(now).unwrap();
+        assert_eq!(
+            first,
+            Transmit::Data {
+                segment: 1,
+                flags: RmppFlags::ACTIVE | RmppFlags::FIRST,
+                payload_len: 11_280,
+                data: 0..200
+            }
+        );
+        assert_eq!(
+            sender.segment(52),
+            Transmit::Data {
+                segment: 52,
+                flags: RmppFlags::ACTIVE | RmppFlags::LAST,
+                payload_len: 60,
+                data: 10_200..10_240
+            }
+        );
+        assert!(matches!(sender.segment(2), Transmit::Data { payload_len: 0, .. }));
+    }
+
+    #[test]
+    fn an_empty_table_is_one_segment() {
+        let now = Instant::now();
+        let mut sender = Sender::new(now, 0, CONFIG).unwrap();
+        assert_eq!(
+            sender.poll_transmit(now).unwrap(),
+            Transmit::Data { segment: 1, flags: RmppFlags(7), payload_len: 20, data: 0..0 }
+        );
+        sender.handle_ack(now, 1, 65);
+        assert_eq!((sender.poll(), sender.poll()), (Some(Outcome::Complete), None));
+        assert!(sender.is_over());
+    }
+
+    #[test]
+    fn both_windows_bound_what_is_sent() {
+        let now = Instant::now();
+        let mut sender = Sender::new(now, 20 * 200, CONFIG).unwrap();
+        assert_eq!(sent(&mut sender, now), [1]);
+        sender.handle_ack(now, 1, 3);
+        assert_eq!(sent(&mut sender, now), [2, 3]);
+        sender.handle_ack(now, 3, 100);
+        assert_eq!(sent(&mut sender, now), [4, 5, 6, 7], "window_max");
+    }
+
+    #[test]
+    fn without_progress_it_goes_back_and_in_the_end_aborts() {
+        let start = Instant::now();
+        let mut sender = Sender::new(start, 20 * 200, CONFIG).unwrap();
+        sent(&mut sender, start);
+        sender.handle_ack(start, 1, 65);
+        assert_eq!(sent(&mut sender, start), [2, 3, 4, 5]);
+        sender.handle_timeout(after(start, 99));
+        assert_eq!(sent(&mut sender, after(start, 99)), [], "not yet due");
+        for milliseconds in [100, 200] {
+            let now = after(start, milliseconds);
+            assert_eq!(sender.poll_timeout(), Some(now));
+            sender.handle_timeout(now);
+            assert_eq!(sent(&mut sender, now), [2, 3, 4, 5]);
+        }
+        sender.handle_timeout(after(start, 300));
+        let status = RmppStatus::TOO_MANY_RETRIES;
+        assert_eq!(sender.poll_transmit(after(start, 300)), Some(Transmit::Abort(status)));
+        assert_eq!(sender.poll(), Some(Outcome::Ended(status)));
+        assert_eq!(sender.poll_timeout(), None);
+    }
+
+    #[test]
+    fn progress_gives_all_retries_back() {
+        let start = Instant::now();
+        let mut sender = Sender::new(start, 3 * 200, CONFIG).unwrap();
+        sent(&mut sender, start);
+        sender.handle_timeout(after(start, 100));
+        sent(&mut sender, after(start, 100));
+        sender.handle_ack(after(start, 150), 1, 65);
+        for milliseconds in [250, 350] {
+            sender.handle_timeout(after(start, milliseconds));
+            assert_eq!(sender.poll(), None);
+        }
+        sender.handle_timeout(after(start, 450));
+        assert!(matches!(sender.poll(), Some(Outcome::Ended(_))));
+    }
+
+    /// A receiver may acknowledge every segment it allowed without opening the window further.
+    /// There is nothing to send then, yet the transfer must not stay for ever.
+    #[test]
+    fn a_window_that_stays_shut_ends_the_transfer() {
+        let mut now = Instant::now();
+        let mut sender = Sender::new(now, 3 * 200, CONFIG).unwrap();
+        sent(&mut sender, now);
+        sender.handle_ack(now, 1, 1);
+        for _ in 0..=CONFIG.retries_max {
+            assert_eq!(sent(&mut sender, now), []);
+            now = sender.poll_timeout().unwrap();
+            sender.handle_timeout(now);
+        }
+        assert_eq!(sender.poll(), Some(Outcome::Ended(RmppStatus::TOO_MANY_RETRIES)));
+    }
+
+    #[test]
+    fn total_time_ends_even_a_transfer_that_progresses() {
+        let start = Instant::now();
+        let mut sender = Sender::new(start, 100 * 200, CONFIG).unwrap();
+        for i in 0..40 {
+            let now = after(start, i * 50);
+            sent(&mut sender, now);
+            sender.handle_ack(now, i as u32 + 1, i as u32 + 2);
+        }
+        assert_eq!(sender.poll_timeout(), Some(after(start, 2000)));
+        sender.handle_timeout(after(start, 2000));
+        assert_eq!(sender.poll(), Some(Outcome::Ended(RmppStatus::TOTAL_TIME_TOO_LONG)));
+    }
+
+    #[test]
+    fn old_and_repeated_acks_change_nothing() {
+        let now = Instant::now();
+        let mut sender = Sender::new(now, 20 * 200, CONFIG).unwrap();
+        sent(&mut sender, now);
+        sender.handle_ack(now, 1, 3);
+        sent(&mut sender, now);
+        sender.handle_ack(now, 3, 5);
+        sent(&mut sender, now);
+        sender.handle_ack(now, 1, 3);
+        sender.handle_ack(now, 3, 5);
+        assert_eq!(sent(&mut sender, now), []);
+        assert_eq!(sender.poll(), None);
+    }
+
+    #[test]
+    fn acks_that_cannot_be_are_answered_with_the_right_status() {
+        let now = Instant::now();
+        for (segment, window_last, status) in [
+            (2, 65, RmppStatus::SEGMENT_TOO_BIG),
+            (u32::MAX, u32::MAX, RmppStatus::SEGMENT_TOO_BIG),
+            (1, 0, RmppStatus::NEW_WINDOW_LAST_TOO_SMALL),
+        ] {
+            let mut sender = Sender::new(now, 20 * 200, CONFIG).unwrap();
+            sent(&mut sender, now);
+            sender.handle_ack(now, segment, window_last);
+            assert_eq!(sender.poll_transmit(now), Some(Transmit::Abort(status)));
+        }
+    }
+
+    #[test]
+    fn packets_that_are_malformed_end_the_transfer() {
+        let now = Instant::now();
+        for (version, rmpp_type, rmpp_status, expected) in [
+            (2, RmppType::ACK, RmppStatus::NORMAL, RmppStatus::UNSUPPORTED_VERSION),
+            (1, RmppType(9), RmppStatus::NORMAL, RmppStatus::BAD_TYPE),
+            (1, RmppType::ACK, RmppStatus(7), RmppStatus::ILLEGAL_STATUS),
+        ] {
+            let mut bytes = [0; 12];
+            let mut packet = RmppHeader::new(&mut bytes[..]).unwrap();
+            packet.set_rmpp_version(version).set_rmpp_type(rmpp_type).set_rmpp_status(rmpp_status);
+            let mut sender = Sender::new(now, 200, CONFIG).unwrap();
+            sender.handle_packet(now, &packet);
+            assert_eq!(sender.poll(), None, "not active, not RMPP");
+            packet.set_flags(RmppFlags::ACTIVE);
+            sender.handle_packet(now, &packet);
+            assert_eq!(sender.poll(), Some(Outcome::Ended(expected)));
+        }
+    }
+
+    #[test]
+    fn stop_and_abort_end_the_transfer_without_a_word() {
+        let now = Instant::now();
+        for rmpp_type in [RmppType::STOP, RmppType::ABORT] {
+            let mut bytes = [0; 12];
+            let mut packet = RmppHeader::new(&mut bytes[..]).unwrap();
+            packet
+                .set_rmpp_version(1)
+                .set_rmpp_type(rmpp_type)
+                .set_flags(RmppFlags::ACTIVE)
+                .set_rmpp_status(RmppStatus::RESOURCES_EXHAUSTED);
+            let mut sender = Sender::new(now, 200, CONFIG).unwrap();
+            sender.handle_packet(now, &packet);
+            assert_eq!(sender.poll_transmit(now), None);
+            assert_eq!(sender.poll(), Some(Outcome::EndedByPeer(RmppStatus::RESOURCES_EXHAUSTED)));
+        }
+    }
+
+    #[test]
+    fn a_double_sided_request_hands_the_direction_over_as_often_as_asked() {
+        let now = Instant::now();
+        let config = SenderConfig { double_sided: true, ..CONFIG };
+        let mut sender = Sender::new(now, 200, config).unwrap();
+        sent(&mut sender, now);
+        for _ in 0..2 {
+            sender.handle_ack(now, 1, 65);
+            let turnaround = Transmit::Ack { segment: 0, window_last: 1 };
+            assert_eq!(sender.poll_transmit(now), Some(turnaround));
+            assert_eq!(sender.poll_transmit(now), None);
+        }
+    }
+
+    /// The asker's turnaround ACK reaches the sender of the answer.
+    #[test]
+    fn an_ack_of_segment_0_opens_the_window() {
+        let now = Instant::now();
+        let mut sender = Sender::new(now, 20 * 200, CONFIG).unwrap();
+        sender.handle_ack(now, 0, 3);
+        assert_eq!(sent(&mut sender, now), [1, 2, 3]);
+    }
+
+    #[test]
+    fn messages_beyond_the_headers_numbers_are_refused() {
+        let too_long = u32::MAX as usize / 220 * 200 + 200;
+        assert!(Sender::new(Instant::now(), too_long, CONFIG).is_none());
+        assert!(Sender::new(Instant::now(), too_long - 200, CONFIG).is_some());
+    }
+}
