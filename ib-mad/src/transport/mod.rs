@@ -4,7 +4,10 @@
 //! descriptors; see [`wait`].
 
 pub mod ibsim;
+pub mod memory;
 mod mmsg;
+mod sockaddr;
+pub mod udp;
 mod wait;
 
 pub use wait::{Interest, WAIT_MAX, wait};

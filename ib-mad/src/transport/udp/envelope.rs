@@ -1,0 +1,164 @@
+//! The 64 bytes before the MAD of a datagram: the addressing that a fabric would carry.
+
+use crate::transport::{Address, Grh};
+use crate::types::{Gid, Lid, PKey, Qpn, Sl};
+use crate::wire::field::layout;
+
+/// Length of the envelope, bytes.
+pub const ENVELOPE_LEN: usize = Envelope::<()>::LEN;
+
+/// "IBMD".
+const MAGIC: u32 = 0x4942_4D44;
+const VERSION: u8 = 1;
+
+layout! {
+    /// Envelope, 64 bytes, big-endian. It describes the same far end in both directions: the
+    /// fabric's client, who asks and is answered.
+    ///
+    /// ```text
+    ///  0 "IBMD"        4 version 1   5 rsvd:7 GRH present:1   6 rsvd:4 SL:4   7 path bits
+    ///  8 LID (2)      10 P_Key (2)  12 QPN (4)               16 local QPN (4)
+    /// 20 remote GID (16)            36 local GID (16)
+    /// 52 TClass       53 HopLimit   54 reserved (2)          56 FlowLabel (4)   60 reserved (4)
+    /// ```
+    pub struct Envelope(EnvelopeRepr): "envelope", 64 bytes {
+        /// "IBMD".
+        magic: u32 [0 .. 32],
+        /// 1.
+        version: u8 [32 .. 40],
+        /// Whether the fields from `remote_gid` on mean something.
+        grh_present: bool [47 .. 48],
+        /// Service level.
+        sl: Sl [52 .. 56],
+        /// Low bits of the responder's LID that was asked.
+        path_bits: u8 [56 .. 64],
+        /// The client's LID: source of a request, destination of an answer.
+        lid: Lid [64 .. 80],
+        /// P_Key.
+        pkey: PKey [80 .. 96],
+        /// The client's QP.
+        qpn: Qpn [96 .. 128],
+        /// The responder's QP.
+        local_qpn: Qpn [128 .. 160],
+        /// The client's GID.
+        remote_gid: Gid [160 .. 288],
+        /// The responder's GID.
+        local_gid: Gid [288 .. 416],
+        /// Traffic class.
+        traffic_class: u8 [416 .. 424],
+        /// Hop limit.
+        hop_limit: u8 [424 .. 432],
+        /// Flow label.
+        flow_label: u32 [448 .. 480],
+    }
+}
+
+/// The envelope of a MAD with this address. What [`Address::peer`] and
+/// [`Address::undelivered`] say does not travel.
+#[inline]
+pub fn encode(address: &Address) -> [u8; ENVELOPE_LEN] {
+    let grh = address.grh.unwrap_or_default();
+    EnvelopeRepr {
+        magic: MAGIC,
+        version: VERSION,
+        grh_present: address.grh.is_some(),
+        sl: address.sl,
+        path_bits: address.path_bits,
+        lid: address.lid,
+        pkey: address.pkey,
+        qpn: address.qpn,
+        local_qpn: address.local_qpn,
+        remote_gid: grh.remote_gid,
+        local_gid: grh.local_gid,
+        traffic_class: grh.traffic_class,
+        hop_limit: grh.hop_limit,
+        flow_label: grh.flow_label,
+    }
+    .to_bytes()
+}
+
+/// The address in an envelope; `None` if it is none, or one of another version.
+#[inline]
+pub fn decode(bytes: &[u8; ENVELOPE_LEN]) -> Option<Address> {
+    let envelope = Envelope::new(bytes).ok()?;
+    if envelope.magic() != MAGIC || envelope.version() != VERSION {
+        return None;
+    }
+    Some(Address {
+        lid: envelope.lid(),
+        qpn: envelope.qpn(),
+        local_qpn: envelope.local_qpn(),
+        sl: envelope.sl(),
+        pkey: envelope.pkey(),
+        path_bits: envelope.path_bits(),
+        undelivered: 0,
+        grh: envelope.grh_present().then(|| Grh {
+            remote_gid: envelope.remote_gid(),
+            local_gid: envelope.local_gid(),
+            traffic_class: envelope.traffic_class(),
+            flow_label: envelope.flow_label(),
+            hop_limit: envelope.hop_limit(),
+        }),
+        peer: None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn address() -> Address {
+        Address {
+            lid: Lid(0x0102),
+            qpn: Qpn(0x00AB_CDEF),
+            local_qpn: Qpn(1),
+            sl: Sl::from_low_bits(9),
+            pkey: PKey(0x8001),
+            path_bits: 3,
+            undelivered: 0,
+            grh: Some(Grh {
+                remote_gid: Gid([1; 16]),
+                local_gid: Gid([2; 16]),
+                traffic_class: 7,
+                flow_label: 0x000F_FFFF,
+                hop_limit: 64,
+            }),
+            peer: None,
+        }
+    }
+
+    #[test]
+    fn layout_is_as_drawn() {
+        let bytes = encode(&address());
+        assert_eq!(bytes[..8], *b"IBMD\x01\x01\x09\x03");
+        assert_eq!(bytes[8..20], [1, 2, 0x80, 1, 0, 0xAB, 0xCD, 0xEF, 0, 0, 0, 1]);
+        assert_eq!((&bytes[20..36], &bytes[36..52]), (&[1; 16][..], &[2; 16][..]));
+        assert_eq!(bytes[52..], [7, 64, 0, 0, 0, 0x0F, 0xFF, 0xFF, 0, 0, 0, 0]);
+        assert_eq!(decode(&bytes), Some(address()));
+        let without = Address { grh: None, ..address() };
+        assert_eq!(decode(&encode(&without)), Some(without));
+    }
+
+    #[test]
+    fn strangers_and_other_versions_are_refused() {
+        for byte in [0, 3, 4] {
+            let mut bytes = encode(&address());
+            bytes[byte] ^= 2;
+            assert_eq!(decode(&bytes), None, "byte {byte}");
+        }
+    }
+
+    proptest! {
+        /// Whatever is read from the wire is written back the same, reserved bits aside.
+        #[test]
+        fn what_is_read_is_written_back(fill: [u8; 32]) {
+            let mut bytes = [0; ENVELOPE_LEN];
+            bytes[..5].copy_from_slice(b"IBMD\x01");
+            bytes[5] = 1;
+            bytes[6..38].copy_from_slice(&fill);
+            bytes[6] &= 0xF;
+            prop_assert_eq!(encode(&decode(&bytes).unwrap()), bytes);
+        }
+    }
+}
