@@ -2,3 +2,16 @@
 //! the SA answers from, the deltas between them, and the gRPC services that carry both.
 
 pub mod snapshot;
+
+/// Messages and services as defined in `proto/`, generated.
+#[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated code")]
+pub mod proto {
+    /// The snapshot feed (`snapshot.proto`).
+    pub mod snapshot {
+        tonic::include_proto!("ibsa.snapshot.v1");
+    }
+    /// What an operator asks the SM (`admin.proto`).
+    pub mod admin {
+        tonic::include_proto!("ibsa.admin.v1");
+    }
+}

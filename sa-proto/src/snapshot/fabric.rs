@@ -1,9 +1,14 @@
 //! The fabric plane: nodes, ports, links, forwarding tables and subnet parameters.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use ib_mad::types::{Guid, Lid, Lifetime, PKey, PortNum};
+
+use super::blocks::{BlockReader, BlockWriter};
+use super::encoding::{Canonical, Malformed, Reader, canonical};
+use super::row::{NoPatch, Patch, Row, Side, Table, join};
 
 /// What a sweep found and configured.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -27,7 +32,8 @@ pub struct Subnet {
     pub sm_port_guid: Guid,
     /// The packet lifetime reported for every path (OpenSM's `subnet_timeout`).
     pub lifetime: Lifetime,
-    /// The SM_Key that makes an SA request trusted (`sa_key`). A secret: never logged.
+    /// The SM_Key that makes an SA request trusted (`sa_key`); 0 means that none is. A secret:
+    /// never logged, and not in a cache file.
     pub sa_key: u64,
     /// Response time of the SA as ClassPortInfo states it; 4.096 µs × 2^n.
     pub response_time: Lifetime,
@@ -65,6 +71,18 @@ pub struct Port {
     pub peer: Option<(Guid, PortNum)>,
 }
 
+impl Node {
+    /// The port with this number, if it was seen.
+    pub fn port(&self, num: PortNum) -> Option<&Port> {
+        self.ports.binary_search_by_key(&num, |port| port.num).ok().map(|at| &self.ports[at])
+    }
+}
+
+impl Port {
+    /// Where `info` has M_Key, which never leaves the SM.
+    pub const M_KEY: Range<usize> = 0..8;
+}
+
 /// A switch's linear forwarding table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lft {
@@ -79,6 +97,149 @@ impl Lft {
     pub const BLOCK_LEN: usize = 64;
     /// The entry for a destination without a route.
     pub const NO_ROUTE: u8 = 0xFF;
+    /// Blocks that a table can have: enough for every unicast LID.
+    pub const BLOCKS_MAX: usize = (Lid::UNICAST_LAST.0 as usize + 1) / Self::BLOCK_LEN;
+
+    /// The table's blocks, in order.
+    pub fn blocks(&self) -> &[[u8; Self::BLOCK_LEN]] {
+        self.ports.as_chunks().0
+    }
+}
+
+/// Changed blocks of a forwarding table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LftPatch {
+    /// Blocks that the changed table has; what it grows by is among `blocks`.
+    len_blocks: u16,
+    /// Number and content of changed blocks, ascending.
+    blocks: Vec<(u16, [u8; Lft::BLOCK_LEN])>,
+}
+
+impl LftPatch {
+    /// Numbers of the changed blocks, ascending.
+    pub fn changed(&self) -> impl Iterator<Item = u16> + '_ {
+        self.blocks.iter().map(|&(number, _)| number)
+    }
+}
+
+impl Patch<Lft> for LftPatch {
+    fn between(old: &Lft, new: &Lft) -> Option<Self> {
+        let (old, new) = (old.blocks(), new.blocks());
+        let blocks: Vec<_> = (0u16..)
+            .zip(new)
+            .filter(|&(number, block)| old.get(usize::from(number)) != Some(block))
+            .map(|(number, &block)| (number, block))
+            .collect();
+        (blocks.len() < new.len()).then_some(Self { len_blocks: new.len() as u16, blocks })
+    }
+
+    fn apply(&self, row: &Lft) -> Lft {
+        let mut ports = row.ports.clone();
+        ports.resize(usize::from(self.len_blocks) * Lft::BLOCK_LEN, Lft::NO_ROUTE);
+        let blocks = ports.as_chunks_mut().0;
+        for (number, block) in &self.blocks {
+            if let Some(place) = blocks.get_mut(usize::from(*number)) {
+                *place = *block;
+            }
+        }
+        Lft { switch: row.switch, ports }
+    }
+
+    fn merge(&self, later: &Self) -> Self {
+        let mut blocks: Vec<_> = join_by_number(&self.blocks, &later.blocks).collect();
+        blocks.retain(|&(number, _)| number < later.len_blocks);
+        Self { len_blocks: later.len_blocks, blocks }
+    }
+}
+
+/// The blocks of both lists, the later one's where both have one.
+fn join_by_number<'a, B: Copy>(
+    earlier: &'a [(u16, B)],
+    later: &'a [(u16, B)],
+) -> impl Iterator<Item = (u16, B)> + 'a {
+    join(earlier.iter().copied(), later.iter().copied()).map(|(number, side)| match side {
+        Side::Left(block) | Side::Right(block) | Side::Both(_, block) => (number, block),
+    })
+}
+
+impl Canonical for LftPatch {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.len_blocks.put(out);
+        self.blocks.put(out);
+    }
+    fn take(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let len_blocks = u16::take(input)?;
+        let blocks: Vec<(u16, [u8; Lft::BLOCK_LEN])> = Canonical::take(input)?;
+        if usize::from(len_blocks) > Lft::BLOCKS_MAX {
+            return Err(Malformed("a forwarding table beyond the last unicast LID"));
+        }
+        let ascending = blocks.is_sorted_by(|a, b| a.0 < b.0);
+        if !ascending || blocks.last().is_some_and(|&(last, _)| last >= len_blocks) {
+            return Err(Malformed("blocks of a forwarding table out of order or beyond its end"));
+        }
+        Ok(Self { len_blocks, blocks })
+    }
+}
+
+impl Row for Node {
+    type Key = Guid;
+    type Patch = NoPatch;
+    const TABLE: Table = Table::Nodes;
+    fn key(&self) -> Guid {
+        self.guid
+    }
+}
+
+impl Row for Lft {
+    type Key = Guid;
+    type Patch = LftPatch;
+    const TABLE: Table = Table::Lfts;
+    fn key(&self) -> Guid {
+        self.switch
+    }
+
+    fn put_sharing(&self, blocks: &mut BlockWriter, out: &mut Vec<u8>) {
+        self.switch.put(out);
+        (self.blocks().len() as u32).put(out);
+        self.blocks().iter().for_each(|block| blocks.put(block, out));
+    }
+    fn take_sharing(blocks: &mut BlockReader, input: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let switch = Guid::take(input)?;
+        let count = input.count(size_of::<u16>())?;
+        if count > Self::BLOCKS_MAX {
+            return Err(Malformed("a forwarding table beyond the last unicast LID"));
+        }
+        let mut ports = Vec::with_capacity(count * Self::BLOCK_LEN);
+        for _ in 0..count {
+            ports.extend_from_slice(&blocks.take(input)?);
+        }
+        Ok(Self { switch, ports })
+    }
+}
+
+canonical!(Subnet {
+    prefix,
+    sm_lid,
+    sm_port_guid,
+    lifetime,
+    sa_key,
+    response_time,
+    routing_engine
+});
+canonical!(Node { guid, info, description, switch_info, ports });
+canonical!(Port { num, guid, info, pkeys, peer });
+
+impl Canonical for Lft {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.switch.put(out);
+        (self.ports.len() as u32).put(out);
+        out.extend_from_slice(&self.ports);
+    }
+    fn take(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let switch = Guid::take(input)?;
+        let len = input.count(1)?;
+        Ok(Self { switch, ports: input.bytes(len)?.to_vec() })
+    }
 }
 
 impl fmt::Debug for Subnet {
@@ -91,5 +252,53 @@ impl fmt::Debug for Subnet {
             .field("response_time", &self.response_time)
             .field("routing_engine", &self.routing_engine)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lft(blocks: &[u8]) -> Lft {
+        let ports = blocks.iter().flat_map(|&fill| [fill; Lft::BLOCK_LEN]).collect();
+        Lft { switch: Guid(1), ports }
+    }
+
+    #[test]
+    fn a_patch_carries_changed_blocks_only() {
+        let (old, new) = (lft(&[1, 2, 3, 4]), lft(&[1, 9, 3, 4]));
+        let patch = LftPatch::between(&old, &new).unwrap();
+        assert_eq!(patch.changed().collect::<Vec<_>>(), [1]);
+        assert_eq!(patch.apply(&old), new);
+    }
+
+    #[test]
+    fn tables_may_shrink_and_grow_again() {
+        let (a, b, c) = (lft(&[1, 2, 3]), lft(&[1, 2]), lft(&[1, 2, 7, 8]));
+        let (shrink, grow) =
+            (LftPatch::between(&a, &b).unwrap(), LftPatch::between(&b, &c).unwrap());
+        assert_eq!(shrink.apply(&a), b);
+        assert_eq!(grow.apply(&b), c);
+        assert_eq!(shrink.merge(&grow).apply(&a), c);
+        let back = LftPatch::between(&c, &b).unwrap();
+        assert_eq!(grow.merge(&back).apply(&b), b);
+    }
+
+    #[test]
+    fn a_table_that_changed_everywhere_is_sent_whole() {
+        assert_eq!(LftPatch::between(&lft(&[1, 2]), &lft(&[3, 4])), None);
+    }
+
+    #[test]
+    fn a_patch_beyond_its_table_is_refused() {
+        let mut bytes = Vec::new();
+        LftPatch { len_blocks: 2, blocks: vec![(2, [0; 64])] }.put(&mut bytes);
+        assert!(super::super::encoding::decode::<LftPatch>(&bytes).is_err());
+    }
+
+    #[test]
+    fn secrets_do_not_show_in_debug_output() {
+        let subnet = Subnet { sa_key: 0x5EC2_E75E, ..Subnet::default() };
+        assert!(!format!("{subnet:x?}").to_lowercase().contains("5ec2e75e"));
     }
 }

@@ -1,10 +1,96 @@
 //! A snapshot: everything that SA queries are answered from, at one instant. It never changes.
 //!
 //! Two planes, each with a generation of its own: the fabric plane changes with a sweep, the
-//! registry plane with every write. Rows are keyed by GUID and hold attributes as they are on the
-//! wire, so that no index has to survive from one snapshot to the next; a responder builds its own
-//! indexed tables.
+//! registry plane with every write. Rows are keyed by GUID or RID and hold attributes as they are
+//! on the wire, so that no index has to survive from one snapshot to the next; a responder builds
+//! its own indexed tables.
+//!
+//! - [`FabricPlane`], [`RegistryPlane`]: plain data; [`Snapshot::build`] checks and seals them.
+//! - [`row`]: sorted tables of shared rows, and [`encoding`]: what their bytes are.
+//! - [`Digest`]: checksums that a delta can bring up to date.
 
+mod blocks;
+mod builder;
+mod change;
+pub mod codec;
+pub mod delta;
+mod digest;
+pub mod encoding;
 mod fabric;
+mod registry;
+pub mod row;
+#[cfg(test)]
+pub(crate) mod testing;
+mod version;
 
-pub use fabric::{FabricPlane, Lft, Node, Port, Subnet};
+use std::sync::Arc;
+
+pub use builder::BuildError;
+pub use delta::{Delta, DeltaError};
+pub use digest::{BUCKETS, BucketSet, Checksum, Digest, PlaneBuckets};
+pub use fabric::{FabricPlane, Lft, LftPatch, Node, Port, Subnet};
+pub use registry::{
+    AliasGuid, MulticastGroup, MulticastMember, MulticastMemberRid, RegistryPlane, Service,
+    ServiceRid, Subscription, SubscriptionRid,
+};
+pub use row::{Row, Table, find};
+pub use version::{Session, Version};
+
+/// Version of the layout of rows, deltas and checksums. Peers and cache files with another one
+/// are refused.
+pub const SCHEMA: u32 = 1;
+
+/// Everything that SA queries are answered from, at one instant.
+///
+/// There are no setters: a snapshot is built, received or derived from another by a delta.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    version: Version,
+    fabric: Arc<FabricPlane>,
+    registry: Arc<RegistryPlane>,
+    digest: Digest,
+}
+
+impl Snapshot {
+    /// The snapshot before anything was published: version [`Version::NONE`], no rows.
+    pub fn empty() -> Self {
+        let (fabric, registry) = (FabricPlane::default(), RegistryPlane::default());
+        let digest = Digest::of(&fabric, &registry);
+        let (fabric, registry) = (Arc::new(fabric), Arc::new(registry));
+        Self { version: Version::NONE, fabric, registry, digest }
+    }
+
+    /// Session and generations.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// What a sweep found and configured.
+    pub fn fabric(&self) -> &Arc<FabricPlane> {
+        &self.fabric
+    }
+
+    /// What clients registered.
+    pub fn registry(&self) -> &Arc<RegistryPlane> {
+        &self.registry
+    }
+
+    /// Bucket sums over all rows.
+    pub fn digest(&self) -> &Digest {
+        &self.digest
+    }
+
+    /// Checksum over all rows.
+    pub fn checksum(&self) -> Checksum {
+        self.digest.checksum()
+    }
+}
+
+/// Snapshots are equal if they hold the same state under the same version.
+impl PartialEq for Snapshot {
+    fn eq(&self, other: &Self) -> bool {
+        self.version == other.version
+            && self.fabric == other.fabric
+            && self.registry == other.registry
+    }
+}

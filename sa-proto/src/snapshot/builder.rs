@@ -1,0 +1,195 @@
+//! Checks that two planes are what a snapshot promises, before they become one.
+
+use std::sync::Arc;
+
+use ib_mad::types::{Guid, PortNum};
+
+use super::Snapshot;
+use super::digest::Digest;
+use super::fabric::{FabricPlane, Lft, Node, Port};
+use super::registry::RegistryPlane;
+use super::row::{Row, Table, find, sort};
+use super::version::{Session, Version};
+
+/// Why planes cannot become a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// Two rows of a table have one key.
+    #[error("{table:?} has two rows with key {key}")]
+    DuplicateKey {
+        /// The table.
+        table: Table,
+        /// The key, as text.
+        key: String,
+    },
+    /// A node's ports are not ascending by number, each once.
+    #[error("ports of node {node} are out of order or repeated at port {port}")]
+    PortOrder {
+        /// The node.
+        node: Guid,
+        /// The first port that is out of order.
+        port: PortNum,
+    },
+    /// A link's far end does not exist or does not have this port as its own far end.
+    #[error(
+        "node {node} port {port} is linked to node {peer} port {peer_port}, which is not linked back"
+    )]
+    OneSidedLink {
+        /// The node.
+        node: Guid,
+        /// Its port.
+        port: PortNum,
+        /// The node at the far end.
+        peer: Guid,
+        /// The port at the far end.
+        peer_port: PortNum,
+    },
+    /// A forwarding table does not consist of whole blocks, or has more than there are LIDs.
+    #[error(
+        "the forwarding table of switch {switch} has {entries} entries, not whole blocks of 64 up to 49152"
+    )]
+    LftLength {
+        /// The switch.
+        switch: Guid,
+        /// Entries that the table has.
+        entries: usize,
+    },
+}
+
+impl FabricPlane {
+    /// Sorts the tables, blanks what must not leave the SM (M_Keys), and checks the rest.
+    pub fn checked(mut self) -> Result<Self, BuildError> {
+        sorted(&mut self.nodes)?;
+        sorted(&mut self.lfts)?;
+        for node in &mut self.nodes {
+            if node.ports.iter().any(|port| port.info[Port::M_KEY] != [0; 8]) {
+                for port in &mut Arc::make_mut(node).ports {
+                    port.info[Port::M_KEY].fill(0);
+                }
+            }
+        }
+        for node in &self.nodes {
+            check_node(&self.nodes, node)?;
+        }
+        for lft in &self.lfts {
+            let entries = lft.ports.len();
+            if !entries.is_multiple_of(Lft::BLOCK_LEN) || entries > Lft::BLOCKS_MAX * Lft::BLOCK_LEN
+            {
+                return Err(BuildError::LftLength { switch: lft.switch, entries });
+            }
+        }
+        Ok(self)
+    }
+}
+
+impl RegistryPlane {
+    /// Sorts the tables and checks that no key occurs twice.
+    pub fn checked(mut self) -> Result<Self, BuildError> {
+        sorted(&mut self.groups)?;
+        sorted(&mut self.members)?;
+        sorted(&mut self.services)?;
+        sorted(&mut self.subscriptions)?;
+        sorted(&mut self.alias_guids)?;
+        Ok(self)
+    }
+}
+
+impl Snapshot {
+    /// Makes a snapshot of two planes, which need not be sorted yet.
+    pub fn build(
+        session: Session,
+        fabric_generation: u64,
+        fabric: FabricPlane,
+        registry: RegistryPlane,
+    ) -> Result<Self, BuildError> {
+        let (fabric, registry) = (fabric.checked()?, registry.checked()?);
+        let version = Version { session, fabric_generation, registry_sequence: registry.sequence };
+        let digest = Digest::of(&fabric, &registry);
+        Ok(Self { version, fabric: Arc::new(fabric), registry: Arc::new(registry), digest })
+    }
+}
+
+fn sorted<R: Row>(rows: &mut [Arc<R>]) -> Result<(), BuildError> {
+    match sort(rows) {
+        Some(key) => Err(BuildError::DuplicateKey { table: R::TABLE, key: format!("{key:?}") }),
+        None => Ok(()),
+    }
+}
+
+fn check_node(nodes: &[Arc<Node>], node: &Node) -> Result<(), BuildError> {
+    if let Some(pair) = node.ports.windows(2).find(|pair| pair[0].num >= pair[1].num) {
+        return Err(BuildError::PortOrder { node: node.guid, port: pair[1].num });
+    }
+    for port in &node.ports {
+        let Some((peer, peer_port)) = port.peer else { continue };
+        let back = find(nodes, peer).and_then(|peer| peer.port(peer_port)).and_then(|far| far.peer);
+        if back != Some((node.guid, port.num)) {
+            let (node, port) = (node.guid, port.num);
+            return Err(BuildError::OneSidedLink { node, port, peer, peer_port });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{lft, linked_pair, node};
+    use super::*;
+
+    fn plane(nodes: Vec<Node>) -> FabricPlane {
+        FabricPlane { nodes: nodes.into_iter().map(Arc::new).collect(), ..FabricPlane::default() }
+    }
+
+    #[test]
+    fn rows_are_sorted() {
+        let mut nodes = linked_pair(Guid(2), Guid(1));
+        nodes.push(node(Guid(0)));
+        let plane = plane(nodes).checked().unwrap();
+        assert_eq!(plane.nodes.iter().map(|node| node.guid.0).collect::<Vec<_>>(), [0, 1, 2]);
+    }
+
+    #[test]
+    fn two_rows_with_one_key_are_refused() {
+        let error = plane(vec![node(Guid(1)), node(Guid(1))]).checked().unwrap_err();
+        assert!(matches!(error, BuildError::DuplicateKey { table: Table::Nodes, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_link_must_be_seen_from_both_ends() {
+        let mut nodes = linked_pair(Guid(1), Guid(2));
+        nodes[1].ports[0].peer = None;
+        let error = plane(nodes).checked().unwrap_err();
+        assert!(matches!(error, BuildError::OneSidedLink { node: Guid(1), .. }), "{error}");
+        let mut lone = linked_pair(Guid(1), Guid(2));
+        lone.pop();
+        assert!(plane(lone).checked().is_err());
+    }
+
+    #[test]
+    fn ports_must_ascend() {
+        let mut nodes = linked_pair(Guid(1), Guid(2));
+        let twin = nodes[0].ports[0].clone();
+        nodes[0].ports.push(twin);
+        assert!(matches!(plane(nodes).checked(), Err(BuildError::PortOrder { .. })));
+    }
+
+    #[test]
+    fn forwarding_tables_are_whole_blocks_within_the_unicast_lids() {
+        let of = |entries: usize| FabricPlane {
+            lfts: vec![Arc::new(Lft { switch: Guid(1), ports: vec![0; entries] })],
+            ..FabricPlane::default()
+        };
+        assert!(of(0).checked().is_ok() && of(49_152).checked().is_ok());
+        assert!(of(65).checked().is_err() && of(49_216).checked().is_err());
+        assert_eq!(lft(Guid(1), &[5]).ports.len(), Lft::BLOCK_LEN);
+    }
+
+    #[test]
+    fn m_keys_are_blanked() {
+        let mut nodes = linked_pair(Guid(1), Guid(2));
+        nodes[0].ports[0].info = [0xEE; 64];
+        let plane = plane(nodes).checked().unwrap();
+        assert_eq!(plane.nodes[0].ports[0].info[..9], [0, 0, 0, 0, 0, 0, 0, 0, 0xEE]);
+    }
+}

@@ -1,0 +1,155 @@
+//! Changes of one table: the part of a delta that is the same for every kind of row.
+
+use std::sync::Arc;
+
+use super::delta::DeltaError;
+use super::encoding::{Canonical, Malformed, Reader};
+use super::row::{Patch, Row, Side, join, keyed, same};
+
+/// What becomes of one row.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Change<R: Row> {
+    /// It is there, like this, whether or not it was before.
+    Put(Arc<R>),
+    /// A part of it changes.
+    Patch(R::Patch),
+    /// It is not there any more.
+    Remove,
+}
+
+/// The rows of one table that change.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct TableDelta<R: Row> {
+    /// Ascending by key, each once.
+    changes: Vec<(R::Key, Change<R>)>,
+}
+
+impl<R: Row> Default for TableDelta<R> {
+    fn default() -> Self {
+        Self { changes: Vec::new() }
+    }
+}
+
+impl<R: Row> TableDelta<R> {
+    /// What makes `new` of `old`.
+    pub(super) fn between(old: &[Arc<R>], new: &[Arc<R>]) -> Self {
+        let changes = join(keyed(old), keyed(new)).filter_map(|(key, side)| {
+            let change = match side {
+                Side::Left(_) => Change::Remove,
+                Side::Right(row) => Change::Put(row.clone()),
+                Side::Both(old, new) if same(old, new) => return None,
+                Side::Both(old, new) => match R::Patch::between(old, new) {
+                    Some(patch) => Change::Patch(patch),
+                    None => Change::Put(new.clone()),
+                },
+            };
+            Some((key, change))
+        });
+        Self { changes: changes.collect() }
+    }
+
+    /// The table that `old` becomes.
+    pub(super) fn apply(&self, old: &[Arc<R>]) -> Result<Vec<Arc<R>>, DeltaError> {
+        let mut new = Vec::with_capacity(old.len() + self.changes.len());
+        for (_, side) in join(keyed(old), self.by_key()) {
+            match side {
+                Side::Left(row) => new.push(row.clone()),
+                Side::Right(Change::Put(row)) | Side::Both(_, Change::Put(row)) => {
+                    new.push(row.clone());
+                }
+                Side::Both(row, Change::Patch(patch)) => new.push(Arc::new(patch.apply(row))),
+                Side::Right(Change::Patch(_)) => {
+                    return Err(DeltaError::MissingRow { table: R::TABLE });
+                }
+                // Merging an insertion and a removal leaves the removal of a row that never was.
+                Side::Right(Change::Remove) | Side::Both(_, Change::Remove) => {}
+            }
+        }
+        Ok(new)
+    }
+
+    /// What `self` and then `later` do.
+    pub(super) fn merge(&self, later: &Self) -> Result<Self, DeltaError> {
+        let changes = join(self.by_key(), later.by_key()).map(|(key, side)| {
+            let change = match side {
+                Side::Left(change) | Side::Right(change) => change.clone(),
+                Side::Both(Change::Patch(first), Change::Patch(second)) => {
+                    Change::Patch(first.merge(second))
+                }
+                Side::Both(Change::Put(row), Change::Patch(patch)) => {
+                    Change::Put(Arc::new(patch.apply(row)))
+                }
+                Side::Both(Change::Remove, Change::Patch(_)) => {
+                    return Err(DeltaError::MissingRow { table: R::TABLE });
+                }
+                Side::Both(_, change @ (Change::Put(_) | Change::Remove)) => change.clone(),
+            };
+            Ok((key, change))
+        });
+        Ok(Self { changes: changes.collect::<Result<_, _>>()? })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Keys of the rows that change.
+    pub(super) fn keys(&self) -> impl Iterator<Item = R::Key> + '_ {
+        self.changes.iter().map(|&(key, _)| key)
+    }
+
+    fn by_key(&self) -> impl Iterator<Item = (R::Key, &Change<R>)> {
+        self.changes.iter().map(|(key, change)| (*key, change))
+    }
+
+    /// Appends the change at `index`, as [`push_encoded`](Self::push_encoded) reads it.
+    pub(super) fn put(&self, index: usize, out: &mut Vec<u8>) {
+        let (key, change) = &self.changes[index];
+        match change {
+            Change::Put(row) => {
+                out.push(kind::PUT);
+                row.put(out);
+            }
+            Change::Patch(patch) => {
+                out.push(kind::PATCH);
+                key.put(out);
+                patch.put(out);
+            }
+            Change::Remove => {
+                out.push(kind::REMOVE);
+                key.put(out);
+            }
+        }
+    }
+
+    /// Decodes one change and adds it; its key must be above those added before.
+    pub(super) fn push_encoded(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
+        let mut input = Reader::new(bytes);
+        let (key, change) = match u8::take(&mut input)? {
+            kind::PUT => {
+                let row = R::take(&mut input)?;
+                (row.key(), Change::Put(Arc::new(row)))
+            }
+            kind::PATCH => (R::Key::take(&mut input)?, Change::Patch(R::Patch::take(&mut input)?)),
+            kind::REMOVE => (R::Key::take(&mut input)?, Change::Remove),
+            _ => return Err(Malformed("an unknown kind of change")),
+        };
+        input.finish()?;
+        if self.changes.last().is_some_and(|(last, _)| *last >= key) {
+            return Err(Malformed("changes out of order"));
+        }
+        self.changes.push((key, change));
+        Ok(())
+    }
+}
+
+/// First byte of an encoded change.
+mod kind {
+    pub(super) const PUT: u8 = 0;
+    pub(super) const PATCH: u8 = 1;
+    pub(super) const REMOVE: u8 = 2;
+}

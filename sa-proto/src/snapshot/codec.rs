@@ -1,0 +1,576 @@
+//! Snapshots and deltas as the messages of `snapshot.proto`: [`Encoder`] yields them one by one,
+//! [`Decoder`] puts them together again and checks the outcome.
+//!
+//! Neither waits, sends or keeps more than one chunk beyond the snapshots themselves. Who sends
+//! what and when is decided by the publisher's and the responder's ends of the feed.
+
+use std::sync::Arc;
+
+use prost::bytes::Bytes;
+
+use super::blocks::{BlockReader, BlockWriter};
+use super::delta::{self, Delta, DeltaError};
+use super::digest::{BucketSet, Checksum, replace};
+use super::encoding::{Canonical, Malformed, Reader, decode};
+use super::fabric::{FabricPlane, Lft, Node};
+use super::registry::{
+    AliasGuid, MulticastGroup, MulticastMember, RegistryPlane, Service, Subscription,
+};
+use super::row::{Row, Table, for_each_table};
+use super::version::{Session, Version};
+use super::{BuildError, Snapshot};
+use crate::proto::snapshot as proto;
+use crate::proto::snapshot::begin::Content as ProtoContent;
+use crate::proto::snapshot::from_sm::Message;
+
+/// Bytes of rows in a message, at most: far below gRPC's limit of 4 MiB.
+pub const CHUNK_LEN: usize = 256 * 1024;
+/// Bytes of rows in one update, at most: five times a fabric of 48k LIDs.
+pub const UPDATE_LEN_MAX: usize = 1 << 30;
+
+/// Why messages do not make an update, or not one that fits.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UpdateError {
+    /// A message or row is not what it should be.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// The rows do not make a snapshot.
+    #[error("malformed snapshot: {0}")]
+    Build(#[from] BuildError),
+    /// The delta does not fit.
+    #[error(transparent)]
+    Delta(#[from] DeltaError),
+    /// Buckets are to replace those of a state that is not held.
+    #[error("buckets for {base} do not apply to {held}")]
+    WrongBase {
+        /// The version that they are for.
+        base: Version,
+        /// The version held, perhaps with other rows.
+        held: Version,
+    },
+    /// The state it leads to is not the one that its sender had.
+    #[error("state after the update to {target} has another checksum than its sender's")]
+    Checksum {
+        /// The version that it leads to.
+        target: Version,
+    },
+    /// More rows than any fabric has.
+    #[error("update of more than {UPDATE_LEN_MAX} bytes")]
+    TooLong,
+}
+
+/// The messages of one update, in order.
+pub struct Encoder {
+    begin: Option<proto::Begin>,
+    content: Content,
+    /// Index of the table in [`Table::ALL`], and of the next row or change in it.
+    table: usize,
+    item: usize,
+    /// Encoded items of the table that were not sent yet.
+    pending: Vec<u8>,
+    end: Option<proto::End>,
+}
+
+enum Content {
+    Rows { snapshot: Arc<Snapshot>, buckets: Option<BucketSet>, blocks: BlockWriter },
+    Changes(Arc<Delta>),
+}
+
+impl Encoder {
+    /// All of `snapshot`.
+    pub fn full(snapshot: Arc<Snapshot>) -> Self {
+        Self::rows(snapshot, None, ProtoContent::Full(proto::Full {}))
+    }
+
+    /// The rows of `snapshot` in `buckets`, for a receiver that holds `base` with other rows in
+    /// them.
+    pub fn buckets(
+        snapshot: Arc<Snapshot>,
+        buckets: BucketSet,
+        base: Version,
+        base_checksum: Checksum,
+    ) -> Self {
+        let content = proto::Buckets {
+            base: Some(base.into()),
+            base_checksum: Some(base_checksum.into()),
+            set: buckets.to_bytes().into(),
+        };
+        Self::rows(snapshot, Some(buckets), ProtoContent::Buckets(content))
+    }
+
+    /// What changed.
+    pub fn delta(delta: Arc<Delta>) -> Self {
+        let begin = proto::Begin {
+            target: Some(delta.target.into()),
+            content: Some(ProtoContent::Delta(proto::DeltaFrom { base: Some(delta.base.into()) })),
+            subnet: delta.subnet.as_ref().map(encoded),
+        };
+        let checksum = delta.checksum;
+        Self::new(begin, Content::Changes(delta), checksum)
+    }
+
+    fn rows(snapshot: Arc<Snapshot>, buckets: Option<BucketSet>, content: ProtoContent) -> Self {
+        let begin = proto::Begin {
+            target: Some(snapshot.version.into()),
+            content: Some(content),
+            subnet: Some(encoded(&snapshot.fabric.subnet)),
+        };
+        let checksum = snapshot.checksum();
+        let content = Content::Rows { snapshot, buckets, blocks: BlockWriter::default() };
+        Self::new(begin, content, checksum)
+    }
+
+    fn new(begin: proto::Begin, content: Content, checksum: Checksum) -> Self {
+        let end = Some(proto::End { checksum: Some(checksum.into()) });
+        Self { begin: Some(begin), content, table: 0, item: 0, pending: Vec::new(), end }
+    }
+
+    /// The next piece of the items of one table.
+    fn next_chunk(&mut self) -> Option<proto::Chunk> {
+        while let Some(&table) = Table::ALL.get(self.table) {
+            while self.pending.len() < CHUNK_LEN
+                && self.content.put_item(table, self.item, &mut self.pending)
+            {
+                self.item += 1;
+            }
+            if !self.pending.is_empty() {
+                let rest = self.pending.split_off(self.pending.len().min(CHUNK_LEN));
+                let data = std::mem::replace(&mut self.pending, rest).into();
+                return Some(proto::Chunk { table: table as u32, data });
+            }
+            self.table += 1;
+            self.item = 0;
+        }
+        None
+    }
+}
+
+impl Iterator for Encoder {
+    type Item = proto::FromSm;
+
+    fn next(&mut self) -> Option<proto::FromSm> {
+        let message = if let Some(begin) = self.begin.take() {
+            Message::Begin(begin)
+        } else if let Some(chunk) = self.next_chunk() {
+            Message::Chunk(chunk)
+        } else {
+            Message::End(self.end.take()?)
+        };
+        Some(proto::FromSm { message: Some(message) })
+    }
+}
+
+impl Content {
+    /// Appends an item of a table with its length; `false` if there are no more. Rows outside the
+    /// buckets to be sent append nothing.
+    fn put_item(&mut self, table: Table, index: usize, out: &mut Vec<u8>) -> bool {
+        macro_rules! put {
+            ($plane:ident, $table:ident, $row:ident) => {
+                if table == $row::TABLE {
+                    return match self {
+                        Self::Rows { snapshot, buckets, blocks } => {
+                            let Some(row) = snapshot.$plane.$table.get(index) else {
+                                return false;
+                            };
+                            let wanted =
+                                buckets.is_none_or(|set| set.$plane.has::<$row>(row.key()));
+                            if wanted {
+                                with_length(out, |out| row.put_sharing(blocks, out));
+                            }
+                            true
+                        }
+                        Self::Changes(delta) => {
+                            let more = index < delta.$table.len();
+                            if more {
+                                with_length(out, |out| delta.$table.put(index, out));
+                            }
+                            more
+                        }
+                    };
+                }
+            };
+        }
+        for_each_table!(put);
+        false
+    }
+}
+
+fn with_length(out: &mut Vec<u8>, put: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    0u32.put(out);
+    put(out);
+    let len = (out.len() - start - size_of::<u32>()) as u32;
+    out[start..start + size_of::<u32>()].copy_from_slice(&len.to_be_bytes());
+}
+
+fn encoded(value: &impl Canonical) -> Bytes {
+    let mut out = Vec::new();
+    value.put(&mut out);
+    out.into()
+}
+
+/// Puts the messages of one update together.
+#[derive(Debug)]
+pub struct Decoder {
+    target: Version,
+    update: Update,
+    blocks: BlockReader,
+    table: Option<Table>,
+    /// The start of an item whose end has not come yet.
+    partial: Vec<u8>,
+    /// Bytes of rows so far.
+    len: usize,
+}
+
+#[derive(Debug)]
+enum Update {
+    Full(Planes),
+    Buckets { base: Version, base_checksum: Checksum, set: BucketSet, planes: Planes },
+    Delta(Box<Delta>),
+}
+
+#[derive(Debug, Default)]
+struct Planes {
+    fabric: FabricPlane,
+    registry: RegistryPlane,
+}
+
+impl Decoder {
+    /// Begins an update.
+    pub fn new(begin: proto::Begin) -> Result<Self, UpdateError> {
+        let target = Version::try_from(begin.target)?;
+        let subnet = begin.subnet.as_deref().map(decode).transpose()?;
+        let content = begin.content.ok_or(Malformed("an update without a kind"))?;
+        let update = match content {
+            ProtoContent::Full(proto::Full {}) => Update::Full(Planes::new(subnet, target)?),
+            ProtoContent::Buckets(buckets) => Update::Buckets {
+                base: Version::try_from(buckets.base)?,
+                base_checksum: Checksum::try_from(buckets.base_checksum)?,
+                set: BucketSet::from_bytes(&buckets.set).ok_or(Malformed("a set of buckets"))?,
+                planes: Planes::new(subnet, target)?,
+            },
+            ProtoContent::Delta(from) => {
+                let base = Version::try_from(from.base)?;
+                Update::Delta(Box::new(Delta::new(base, target, subnet)))
+            }
+        };
+        let (blocks, partial) = (BlockReader::default(), Vec::new());
+        Ok(Self { target, update, blocks, table: None, partial, len: 0 })
+    }
+
+    /// The version that the update leads to.
+    pub fn target(&self) -> Version {
+        self.target
+    }
+
+    /// Takes the next piece.
+    pub fn chunk(&mut self, chunk: &proto::Chunk) -> Result<(), UpdateError> {
+        let table = u8::try_from(chunk.table).ok().and_then(Table::from_number);
+        let table = table.ok_or(Malformed("an unknown table"))?;
+        if self.table != Some(table) {
+            if !self.partial.is_empty() || self.table.is_some_and(|before| before >= table) {
+                return Err(Malformed("tables out of order").into());
+            }
+            self.table = Some(table);
+        }
+        self.len += chunk.data.len();
+        if self.len > UPDATE_LEN_MAX {
+            return Err(UpdateError::TooLong);
+        }
+        if self.partial.is_empty() {
+            let used = self.items(table, &chunk.data)?;
+            self.partial.extend_from_slice(&chunk.data[used..]);
+        } else {
+            let mut data = std::mem::take(&mut self.partial);
+            data.extend_from_slice(&chunk.data);
+            let used = self.items(table, &data)?;
+            data.drain(..used);
+            self.partial = data;
+        }
+        Ok(())
+    }
+
+    /// Decodes the whole items at the start of `data`; returns how many bytes they take.
+    fn items(&mut self, table: Table, data: &[u8]) -> Result<usize, UpdateError> {
+        let mut rest = data;
+        while let Some((len, behind)) = rest.split_first_chunk() {
+            let Some((item, behind)) = behind.split_at_checked(u32::from_be_bytes(*len) as usize)
+            else {
+                break;
+            };
+            self.item(table, item)?;
+            rest = behind;
+        }
+        Ok(data.len() - rest.len())
+    }
+
+    fn item(&mut self, table: Table, item: &[u8]) -> Result<(), Malformed> {
+        macro_rules! take {
+            ($plane:ident, $table:ident, $row:ident) => {
+                if table == $row::TABLE {
+                    return match &mut self.update {
+                        Update::Full(planes) | Update::Buckets { planes, .. } => {
+                            let mut input = Reader::new(item);
+                            let row = $row::take_sharing(&mut self.blocks, &mut input)?;
+                            planes.$plane.$table.push(Arc::new(row));
+                            input.finish()
+                        }
+                        Update::Delta(delta) => delta.$table.push_encoded(item),
+                    };
+                }
+            };
+        }
+        for_each_table!(take);
+        Err(Malformed("an unknown table"))
+    }
+
+    /// Ends the update: the snapshot that it leads to from the one held. Equal rows are shared
+    /// with it.
+    pub fn finish(self, end: proto::End, held: &Snapshot) -> Result<Snapshot, UpdateError> {
+        if !self.partial.is_empty() {
+            return Err(Malformed("an update that ends within a row").into());
+        }
+        let checksum = Checksum::try_from(end.checksum)?;
+        let next = match self.update {
+            Update::Full(planes) => planes.build(self.target)?,
+            Update::Buckets { base, base_checksum, set, planes } => {
+                if held.version != base || held.checksum() != base_checksum {
+                    return Err(UpdateError::WrongBase { base, held: held.version });
+                }
+                planes.complete(held, &set)?.build(self.target)?
+            }
+            Update::Delta(mut delta) => {
+                delta.checksum = checksum;
+                return Ok(delta::apply(held, &delta)?);
+            }
+        };
+        if next.checksum() != checksum {
+            return Err(UpdateError::Checksum { target: self.target });
+        }
+        Ok(next)
+    }
+}
+
+impl Planes {
+    fn new(subnet: Option<super::Subnet>, target: Version) -> Result<Self, Malformed> {
+        let subnet = subnet.ok_or(Malformed("an update without subnet parameters"))?;
+        Ok(Self {
+            fabric: FabricPlane { subnet, ..FabricPlane::default() },
+            registry: RegistryPlane {
+                sequence: target.registry_sequence,
+                ..RegistryPlane::default()
+            },
+        })
+    }
+
+    /// Adds the rows of `held` in the buckets that were not sent.
+    fn complete(mut self, held: &Snapshot, set: &BucketSet) -> Result<Self, Malformed> {
+        macro_rules! complete {
+            ($plane:ident, $table:ident, $row:ident) => {
+                let sent = std::mem::take(&mut self.$plane.$table);
+                self.$plane.$table = replace(&held.$plane.$table, &set.$plane, sent)
+                    .ok_or(Malformed("rows out of order or of another bucket"))?;
+            };
+        }
+        for_each_table!(complete);
+        Ok(self)
+    }
+
+    fn build(self, target: Version) -> Result<Snapshot, BuildError> {
+        Snapshot::build(target.session, target.fabric_generation, self.fabric, self.registry)
+    }
+}
+
+impl From<Version> for proto::Version {
+    fn from(version: Version) -> Self {
+        Self {
+            epoch: version.session.epoch,
+            sm_guid: version.session.sm_guid.0,
+            fabric_generation: version.fabric_generation,
+            registry_sequence: version.registry_sequence,
+        }
+    }
+}
+
+impl TryFrom<Option<proto::Version>> for Version {
+    type Error = Malformed;
+
+    fn try_from(version: Option<proto::Version>) -> Result<Self, Malformed> {
+        let version = version.ok_or(Malformed("a message without a version"))?;
+        Ok(Self {
+            session: Session {
+                epoch: version.epoch,
+                sm_guid: ib_mad::types::Guid(version.sm_guid),
+            },
+            fabric_generation: version.fabric_generation,
+            registry_sequence: version.registry_sequence,
+        })
+    }
+}
+
+impl From<Checksum> for proto::Checksum {
+    fn from(checksum: Checksum) -> Self {
+        Self { fabric: encoded(&checksum.fabric), registry: encoded(&checksum.registry) }
+    }
+}
+
+impl TryFrom<Option<proto::Checksum>> for Checksum {
+    type Error = Malformed;
+
+    fn try_from(checksum: Option<proto::Checksum>) -> Result<Self, Malformed> {
+        let checksum = checksum.ok_or(Malformed("a message without a checksum"))?;
+        Ok(Self { fabric: decode(&checksum.fabric)?, registry: decode(&checksum.registry)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ib_mad::types::Guid;
+    use proptest::prelude::*;
+    use prost::Message as _;
+
+    use super::super::testing::{SESSION, snapshot};
+    use super::*;
+
+    /// Receives what `encoder` yields, over the wire format.
+    fn transfer(encoder: Encoder, held: &Snapshot) -> Result<Snapshot, UpdateError> {
+        receive(encoder, held, |_| {})
+    }
+
+    fn receive(
+        encoder: Encoder,
+        held: &Snapshot,
+        mut meddle: impl FnMut(&mut Message),
+    ) -> Result<Snapshot, UpdateError> {
+        let mut decoder = None;
+        for message in encoder {
+            let bytes = message.encode_to_vec();
+            assert!(bytes.len() <= 1 << 20, "message of {} bytes", bytes.len());
+            let mut message = proto::FromSm::decode(&bytes[..]).unwrap().message.unwrap();
+            meddle(&mut message);
+            match message {
+                Message::Begin(begin) => decoder = Some(Decoder::new(begin)?),
+                Message::Chunk(chunk) => decoder.as_mut().unwrap().chunk(&chunk)?,
+                Message::End(end) => return decoder.take().unwrap().finish(end, held),
+            }
+        }
+        panic!("no end");
+    }
+
+    fn wire_len(encoder: Encoder) -> usize {
+        encoder.map(|message| message.encoded_len()).sum()
+    }
+
+    proptest! {
+        #[test]
+        fn every_kind_of_update_leads_to_the_senders_snapshot(
+            old in snapshot(1), new in snapshot(2),
+        ) {
+            let sent = Arc::new(new.clone());
+            prop_assert_eq!(&transfer(Encoder::full(sent.clone()), &old).unwrap(), &new);
+            let delta = Arc::new(delta::construct(&old, &new));
+            prop_assert_eq!(&transfer(Encoder::delta(delta), &old).unwrap(), &new);
+            let set = new.digest().differing(&old.digest().to_bytes()).unwrap();
+            let buckets = Encoder::buckets(sent, set, old.version(), old.checksum());
+            prop_assert_eq!(&transfer(buckets, &old).unwrap(), &new);
+        }
+
+        #[test]
+        fn a_damaged_update_is_refused_or_harmless(
+            old in snapshot(1), new in snapshot(2), kind in 0..3, at: usize, flip in 1..=255u8,
+        ) {
+            let encoder = match kind {
+                0 => Encoder::full(Arc::new(new.clone())),
+                1 => Encoder::delta(Arc::new(delta::construct(&old, &new))),
+                _ => {
+                    let set = new.digest().differing(&old.digest().to_bytes()).unwrap();
+                    Encoder::buckets(Arc::new(new.clone()), set, old.version(), old.checksum())
+                }
+            };
+            let received = receive(encoder, &old, |message| {
+                if let Message::Chunk(chunk) = message {
+                    let mut data = chunk.data.to_vec();
+                    let at = at % data.len();
+                    data[at] ^= flip;
+                    chunk.data = data.into();
+                }
+            });
+            if let Ok(received) = received {
+                prop_assert_eq!(received, new);
+            }
+        }
+    }
+
+    /// Three switches with equal tables of 48k LIDs, and a node too large for one chunk.
+    fn large() -> Snapshot {
+        let ports: Vec<u8> = (0..Lft::BLOCKS_MAX * Lft::BLOCK_LEN)
+            .map(|lid| (lid / Lft::BLOCK_LEN) as u8 ^ (lid / 4096) as u8)
+            .collect();
+        let lfts = (1..=3).map(|n| Arc::new(Lft { switch: Guid(n), ports: ports.clone() }));
+        let mut node = super::super::testing::linked_pair(Guid(1), Guid(2)).remove(0);
+        node.ports[0].peer = None;
+        node.ports[0].pkeys = (1..=40_000).map(ib_mad::types::PKey).collect();
+        let mut twin = node.ports[0].clone();
+        for num in 2..=8 {
+            twin.num = ib_mad::types::PortNum(num);
+            node.ports.push(twin.clone());
+        }
+        let fabric = FabricPlane {
+            nodes: vec![Arc::new(node)],
+            lfts: lfts.collect(),
+            ..FabricPlane::default()
+        };
+        Snapshot::build(SESSION, 1, fabric, RegistryPlane::default()).unwrap()
+    }
+
+    #[test]
+    fn rows_straddle_messages_and_equal_tables_are_sent_once() {
+        let large = large();
+        let received = transfer(Encoder::full(Arc::new(large.clone())), &Snapshot::empty());
+        assert_eq!(received.unwrap(), large);
+        let node_len = 8 * 80_000;
+        let len = wire_len(Encoder::full(Arc::new(large)));
+        assert!((node_len..node_len + 2 * 49_152).contains(&len), "{len} bytes");
+    }
+
+    #[test]
+    fn a_change_of_one_block_takes_less_than_a_kilobyte() {
+        let old = large();
+        let mut fabric = (**old.fabric()).clone();
+        Arc::make_mut(&mut fabric.lfts[1]).ports[777] = 42;
+        let new = Snapshot::build(SESSION, 2, fabric, RegistryPlane::default()).unwrap();
+        let delta = Arc::new(delta::construct(&old, &new));
+        let len = wire_len(Encoder::delta(delta));
+        assert!(len < 1024, "{len} bytes");
+    }
+
+    #[test]
+    fn buckets_apply_only_to_the_state_they_were_made_for() {
+        let (old, new) = (Snapshot::empty(), large());
+        let set = new.digest().differing(&old.digest().to_bytes()).unwrap();
+        let other = Checksum { fabric: 1, registry: 2 };
+        let encoder = Encoder::buckets(Arc::new(new), set, old.version(), other);
+        assert!(matches!(transfer(encoder, &old), Err(UpdateError::WrongBase { .. })));
+    }
+
+    #[test]
+    fn chunks_out_of_place_are_refused() {
+        let begin = || {
+            let mut messages = Encoder::full(Arc::new(Snapshot::empty()));
+            match messages.next().and_then(|message| message.message) {
+                Some(Message::Begin(begin)) => Decoder::new(begin).unwrap(),
+                other => panic!("{other:?}"),
+            }
+        };
+        let chunk = |table, data: &'static [u8]| proto::Chunk { table, data: data.into() };
+        assert!(begin().chunk(&chunk(3, &[])).is_err(), "unknown table");
+        let mut decoder = begin();
+        decoder.chunk(&chunk(2, &[])).unwrap();
+        assert!(decoder.chunk(&chunk(1, &[])).is_err(), "descending tables");
+        let mut decoder = begin();
+        decoder.chunk(&chunk(1, &[0, 0, 0, 9, 1])).unwrap();
+        let end = proto::End { checksum: Some(Checksum::default().into()) };
+        assert!(decoder.finish(end, &Snapshot::empty()).is_err(), "ends within a row");
+    }
+}

@@ -1,0 +1,350 @@
+//! What changed between two snapshots: found, applied and merged table by table.
+//!
+//! Two laws, tested below: `apply(old, construct(old, new)) == new`, and applying
+//! `merge(first, second)` equals applying the two in turn. A delta names the version that it
+//! starts from and the checksum that it leads to, so that one put on the wrong base is refused.
+
+use std::sync::Arc;
+
+use super::change::TableDelta;
+use super::digest::{Checksum, subnet_digest};
+use super::fabric::{FabricPlane, Lft, Node, Subnet};
+use super::registry::{
+    AliasGuid, MulticastGroup, MulticastMember, RegistryPlane, Service, Subscription,
+};
+use super::row::{Table, find, for_each_table};
+use super::{Snapshot, Version};
+
+/// Why a delta does not fit.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeltaError {
+    /// It starts from another version than the one held.
+    #[error("delta from {base} does not apply to {held}")]
+    WrongBase {
+        /// The version that it starts from.
+        base: Version,
+        /// The version that it was put on, or that the delta before it leads to.
+        held: Version,
+    },
+    /// It patches a row that is not there.
+    #[error("delta patches a row of {table:?} that does not exist")]
+    MissingRow {
+        /// The row's table.
+        table: Table,
+    },
+    /// The state it leads to is not the one that its maker had.
+    #[error("state after the delta to {target} has another checksum than its maker's")]
+    Checksum {
+        /// The version that it leads to.
+        target: Version,
+    },
+}
+
+/// What changed from one snapshot to another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Delta {
+    pub(super) base: Version,
+    pub(super) target: Version,
+    pub(super) checksum: Checksum,
+    pub(super) subnet: Option<Subnet>,
+    pub(super) nodes: TableDelta<Node>,
+    pub(super) lfts: TableDelta<Lft>,
+    pub(super) groups: TableDelta<MulticastGroup>,
+    pub(super) members: TableDelta<MulticastMember>,
+    pub(super) services: TableDelta<Service>,
+    pub(super) subscriptions: TableDelta<Subscription>,
+    pub(super) alias_guids: TableDelta<AliasGuid>,
+}
+
+/// The delta that leads from `old` to `new`.
+pub fn construct(old: &Snapshot, new: &Snapshot) -> Delta {
+    Delta::between(old, new.version, &new.fabric, &new.registry, |_| new.checksum())
+}
+
+/// The snapshot that `delta` leads to from `old`. Rows that did not change are shared with `old`.
+pub fn apply(old: &Snapshot, delta: &Delta) -> Result<Snapshot, DeltaError> {
+    let next = delta.apply_unchecked(old)?;
+    if next.checksum() != delta.checksum {
+        return Err(DeltaError::Checksum { target: delta.target });
+    }
+    Ok(next)
+}
+
+/// One delta that does what `first` and then `second` do.
+pub fn merge(first: &Delta, second: &Delta) -> Result<Delta, DeltaError> {
+    if first.target != second.base {
+        return Err(DeltaError::WrongBase { base: second.base, held: first.target });
+    }
+    Ok(Delta {
+        base: first.base,
+        target: second.target,
+        checksum: second.checksum,
+        subnet: second.subnet.as_ref().or(first.subnet.as_ref()).cloned(),
+        nodes: first.nodes.merge(&second.nodes)?,
+        lfts: first.lfts.merge(&second.lfts)?,
+        groups: first.groups.merge(&second.groups)?,
+        members: first.members.merge(&second.members)?,
+        services: first.services.merge(&second.services)?,
+        subscriptions: first.subscriptions.merge(&second.subscriptions)?,
+        alias_guids: first.alias_guids.merge(&second.alias_guids)?,
+    })
+}
+
+impl Snapshot {
+    /// The snapshot of `fabric` and `registry`, both [checked](FabricPlane::checked), as a
+    /// successor of this one: equal rows are shared with it, and only differing ones are hashed.
+    pub fn succeed(
+        &self,
+        version: Version,
+        fabric: &FabricPlane,
+        registry: &RegistryPlane,
+    ) -> (Snapshot, Delta) {
+        let mut next = None;
+        let delta = Delta::between(self, version, fabric, registry, |delta| {
+            let made = delta.apply_unchecked(self).expect("a delta fits what it was made from");
+            next.insert(made).checksum()
+        });
+        (next.expect("the checksum was asked for"), delta)
+    }
+}
+
+impl Delta {
+    /// The version that it applies to.
+    pub fn base(&self) -> Version {
+        self.base
+    }
+
+    /// The version that it leads to.
+    pub fn target(&self) -> Version {
+        self.target
+    }
+
+    /// The checksum of the state that it leads to.
+    pub fn checksum(&self) -> Checksum {
+        self.checksum
+    }
+
+    /// Whether nothing but the version differs.
+    pub fn is_empty(&self) -> bool {
+        self.subnet.is_none() && self.changes() == 0
+    }
+
+    /// How many rows differ.
+    pub fn changes(&self) -> usize {
+        self.nodes.len() + self.lfts.len() + self.registry_changes()
+    }
+
+    fn registry_changes(&self) -> usize {
+        self.groups.len()
+            + self.members.len()
+            + self.services.len()
+            + self.subscriptions.len()
+            + self.alias_guids.len()
+    }
+
+    /// A delta without changes yet, to be filled by a decoder.
+    pub(super) fn new(base: Version, target: Version, subnet: Option<Subnet>) -> Self {
+        Self {
+            base,
+            target,
+            checksum: Checksum::default(),
+            subnet,
+            nodes: TableDelta::default(),
+            lfts: TableDelta::default(),
+            groups: TableDelta::default(),
+            members: TableDelta::default(),
+            services: TableDelta::default(),
+            subscriptions: TableDelta::default(),
+            alias_guids: TableDelta::default(),
+        }
+    }
+
+    fn between(
+        old: &Snapshot,
+        version: Version,
+        fabric: &FabricPlane,
+        registry: &RegistryPlane,
+        checksum: impl FnOnce(&Self) -> Checksum,
+    ) -> Self {
+        let (old_fabric, old_registry) = (&old.fabric, &old.registry);
+        let mut delta = Self {
+            base: old.version,
+            target: version,
+            checksum: Checksum::default(),
+            subnet: (old_fabric.subnet != fabric.subnet).then(|| fabric.subnet.clone()),
+            nodes: TableDelta::between(&old_fabric.nodes, &fabric.nodes),
+            lfts: TableDelta::between(&old_fabric.lfts, &fabric.lfts),
+            groups: TableDelta::between(&old_registry.groups, &registry.groups),
+            members: TableDelta::between(&old_registry.members, &registry.members),
+            services: TableDelta::between(&old_registry.services, &registry.services),
+            subscriptions: TableDelta::between(
+                &old_registry.subscriptions,
+                &registry.subscriptions,
+            ),
+            alias_guids: TableDelta::between(&old_registry.alias_guids, &registry.alias_guids),
+        };
+        delta.checksum = checksum(&delta);
+        delta
+    }
+
+    fn apply_unchecked(&self, old: &Snapshot) -> Result<Snapshot, DeltaError> {
+        if self.base != old.version {
+            return Err(DeltaError::WrongBase { base: self.base, held: old.version });
+        }
+        let fabric = if self.subnet.is_none() && self.nodes.is_empty() && self.lfts.is_empty() {
+            old.fabric.clone()
+        } else {
+            Arc::new(FabricPlane {
+                subnet: self.subnet.as_ref().unwrap_or(&old.fabric.subnet).clone(),
+                nodes: self.nodes.apply(&old.fabric.nodes)?,
+                lfts: self.lfts.apply(&old.fabric.lfts)?,
+            })
+        };
+        let sequence = self.target.registry_sequence;
+        let registry = if self.registry_changes() == 0 && sequence == old.registry.sequence {
+            old.registry.clone()
+        } else {
+            Arc::new(RegistryPlane {
+                sequence,
+                groups: self.groups.apply(&old.registry.groups)?,
+                members: self.members.apply(&old.registry.members)?,
+                services: self.services.apply(&old.registry.services)?,
+                subscriptions: self.subscriptions.apply(&old.registry.subscriptions)?,
+                alias_guids: self.alias_guids.apply(&old.registry.alias_guids)?,
+            })
+        };
+        let mut next =
+            Snapshot { version: self.target, fabric, registry, digest: old.digest.clone() };
+        self.advance(old, &mut next);
+        Ok(next)
+    }
+
+    /// Brings `next`'s digest, still `old`'s, up to date by the rows that changed.
+    fn advance(&self, old: &Snapshot, next: &mut Snapshot) {
+        if let Some(subnet) = &self.subnet {
+            next.digest.subnet = subnet_digest(subnet);
+        }
+        macro_rules! advance {
+            ($plane:ident, $table:ident, $row:ident) => {
+                for key in self.$table.keys() {
+                    if let Some(row) = find(&old.$plane.$table, key) {
+                        next.digest.$plane.subtract(&**row);
+                    }
+                    if let Some(row) = find(&next.$plane.$table, key) {
+                        next.digest.$plane.add(&**row);
+                    }
+                }
+            };
+        }
+        for_each_table!(advance);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ib_mad::types::Guid;
+    use proptest::prelude::*;
+
+    use super::super::testing::{SESSION, fabric, lft, linked_pair, registry, snapshot};
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn applying_what_was_constructed_gives_the_new_snapshot(
+            old in snapshot(1), new in snapshot(2),
+        ) {
+            let next = apply(&old, &construct(&old, &new)).unwrap();
+            prop_assert_eq!(next.digest(), new.digest());
+            prop_assert_eq!(next, new);
+        }
+
+        #[test]
+        fn merging_equals_applying_in_turn(
+            a in snapshot(1), b in snapshot(2), c in snapshot(3), d in snapshot(4),
+        ) {
+            let (ab, bc, cd) = (construct(&a, &b), construct(&b, &c), construct(&c, &d));
+            let merged = merge(&merge(&ab, &bc).unwrap(), &cd).unwrap();
+            prop_assert_eq!(&apply(&a, &merged).unwrap(), &d);
+            let merged = merge(&ab, &merge(&bc, &cd).unwrap()).unwrap();
+            prop_assert_eq!(&apply(&a, &merged).unwrap(), &d);
+        }
+
+        #[test]
+        fn a_successor_is_what_building_it_would_give(
+            old in snapshot(1), fabric in fabric(), registry in registry(),
+        ) {
+            let built = Snapshot::build(SESSION, 2, fabric.clone(), registry.clone()).unwrap();
+            let (next, delta) = old.succeed(built.version(), &fabric, &registry);
+            prop_assert_eq!(next.digest(), built.digest());
+            prop_assert_eq!(&delta, &construct(&old, &built));
+            prop_assert_eq!(next, built);
+        }
+
+        #[test]
+        fn a_wrong_base_is_refused(a in snapshot(1), b in snapshot(2), c in snapshot(3)) {
+            let (ab, bc) = (construct(&a, &b), construct(&b, &c));
+            let wrong_base = |result: Result<_, DeltaError>| {
+                matches!(result, Err(DeltaError::WrongBase { .. }))
+            };
+            prop_assert!(wrong_base(apply(&a, &bc)));
+            prop_assert!(wrong_base(merge(&bc, &ab).map(|_| a.clone())));
+        }
+
+        /// A responder whose state went astray under the right version must notice.
+        #[test]
+        fn another_state_under_the_base_version_is_refused(
+            a in snapshot(1), b in snapshot(1), c in snapshot(2),
+        ) {
+            prop_assume!(a.fabric() != b.fabric());
+            let version = a.version();
+            let astray = Snapshot { version, ..b };
+            let delta = construct(&a, &c);
+            match apply(&astray, &delta) {
+                Ok(next) => prop_assert_eq!(next, c),
+                Err(DeltaError::Checksum { .. } | DeltaError::MissingRow { .. }) => {}
+                Err(error) => prop_assert!(false, "{error}"),
+            }
+        }
+    }
+
+    fn two_switches(first: &[u8], second: &[u8], generation: u64) -> Snapshot {
+        let fabric = FabricPlane {
+            nodes: linked_pair(Guid(1), Guid(2)).into_iter().map(Arc::new).collect(),
+            lfts: vec![Arc::new(lft(Guid(1), first)), Arc::new(lft(Guid(2), second))],
+            ..FabricPlane::default()
+        };
+        Snapshot::build(SESSION, generation, fabric, RegistryPlane::default()).unwrap()
+    }
+
+    #[test]
+    fn unchanged_rows_and_planes_share_their_memory() {
+        let old = two_switches(&[1, 2, 3], &[4, 5, 6], 1);
+        let new = two_switches(&[1, 2, 3], &[4, 9, 6], 2);
+        let next = apply(&old, &construct(&old, &new)).unwrap();
+        assert_eq!(next, new);
+        let (before, after) = (old.fabric(), next.fabric());
+        assert!(Arc::ptr_eq(&before.lfts[0], &after.lfts[0]));
+        assert!(!Arc::ptr_eq(&before.lfts[1], &after.lfts[1]));
+        assert!(before.nodes.iter().zip(&after.nodes).all(|(a, b)| Arc::ptr_eq(a, b)));
+        assert!(Arc::ptr_eq(old.registry(), next.registry()));
+    }
+
+    #[test]
+    fn equal_snapshots_differ_by_nothing() {
+        let (old, new) = (two_switches(&[1], &[2], 1), two_switches(&[1], &[2], 2));
+        let delta = construct(&old, &new);
+        assert!(delta.is_empty());
+        let next = apply(&old, &delta).unwrap();
+        assert_eq!(next.version(), new.version());
+        assert!(Arc::ptr_eq(old.fabric(), next.fabric()));
+    }
+
+    #[test]
+    fn a_wrong_checksum_is_refused() {
+        let (old, new) = (two_switches(&[1], &[2], 1), two_switches(&[1], &[3], 2));
+        let mut delta = construct(&old, &new);
+        delta.checksum.fabric ^= 1;
+        assert_eq!(apply(&old, &delta), Err(DeltaError::Checksum { target: new.version() }));
+    }
+}

@@ -1,0 +1,201 @@
+//! Rows and sorted tables of them: what look-up, deltas, digests and transfer share.
+//!
+//! A table is a `Vec<Arc<R>>`, ascending by key, each key once. Rows are shared between snapshots
+//! by their `Arc`: a row that did not change is the same allocation in both.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use super::blocks::{BlockReader, BlockWriter};
+use super::encoding::{Canonical, Malformed, Reader};
+
+/// A row of a table.
+pub trait Row: Canonical + Clone + PartialEq + Debug + Send + Sync + 'static {
+    /// What the table is sorted by.
+    type Key: Canonical + Copy + Ord + Debug + Send + Sync + 'static;
+    /// A change of a part of a row; [`NoPatch`] for rows that are replaced as a whole.
+    type Patch: Patch<Self>;
+    /// The table that such rows make up.
+    const TABLE: Table;
+    /// This row's key.
+    fn key(&self) -> Self::Key;
+
+    /// Appends the encoding for a transfer in which rows repeat parts of earlier ones.
+    fn put_sharing(&self, _blocks: &mut BlockWriter, out: &mut Vec<u8>) {
+        self.put(out);
+    }
+    /// Reads what [`put_sharing`](Self::put_sharing) wrote.
+    fn take_sharing(_blocks: &mut BlockReader, input: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Self::take(input)
+    }
+}
+
+/// The tables of a snapshot. The numbers are in checksums and on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum Table {
+    /// Nodes with their ports, by node GUID.
+    Nodes = 1,
+    /// Linear forwarding tables, by node GUID.
+    Lfts = 2,
+    /// Multicast groups, by MGID.
+    MulticastGroups = 16,
+    /// Members of multicast groups, by MGID and port GID.
+    MulticastMembers = 17,
+    /// Service records, by RID.
+    Services = 18,
+    /// Event subscriptions, by RID.
+    Subscriptions = 19,
+    /// Alias GUIDs, by GUID.
+    AliasGuids = 20,
+}
+
+impl Table {
+    /// All tables, in the order of transfer.
+    pub const ALL: [Self; 7] = [
+        Self::Nodes,
+        Self::Lfts,
+        Self::MulticastGroups,
+        Self::MulticastMembers,
+        Self::Services,
+        Self::Subscriptions,
+        Self::AliasGuids,
+    ];
+
+    /// The table with this number.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|&table| table as u8 == number)
+    }
+}
+
+/// Calls a macro with the plane, field and row type of every table, in the order of transfer.
+/// This list and [`Table`] are all that a new table needs to be looked up, compared, checksummed,
+/// sent and cached, apart from its field in the plane and in [`Delta`](super::Delta).
+macro_rules! for_each_table {
+    ($do:ident) => {
+        $do!(fabric, nodes, Node);
+        $do!(fabric, lfts, Lft);
+        $do!(registry, groups, MulticastGroup);
+        $do!(registry, members, MulticastMember);
+        $do!(registry, services, Service);
+        $do!(registry, subscriptions, Subscription);
+        $do!(registry, alias_guids, AliasGuid);
+    };
+}
+pub(crate) use for_each_table;
+
+/// A change of a part of a row of type `R`.
+pub trait Patch<R>: Canonical + Clone + PartialEq + Debug + Send + Sync {
+    /// The change that makes `new` of `old`, where this is worth more than sending `new` whole.
+    fn between(old: &R, new: &R) -> Option<Self>;
+    /// The changed row.
+    fn apply(&self, row: &R) -> R;
+    /// One change that does what `self` and then `later` do.
+    fn merge(&self, later: &Self) -> Self;
+}
+
+/// The patch of rows that are only ever replaced: there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoPatch {}
+
+impl Canonical for NoPatch {
+    fn put(&self, _out: &mut Vec<u8>) {
+        match *self {}
+    }
+    fn take(_input: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Err(Malformed("a patch of a row that is only replaced"))
+    }
+}
+
+impl<R> Patch<R> for NoPatch {
+    fn between(_old: &R, _new: &R) -> Option<Self> {
+        None
+    }
+    fn apply(&self, _row: &R) -> R {
+        match *self {}
+    }
+    fn merge(&self, _later: &Self) -> Self {
+        match *self {}
+    }
+}
+
+/// The row with this key.
+pub fn find<R: Row>(rows: &[Arc<R>], key: R::Key) -> Option<&Arc<R>> {
+    rows.binary_search_by(|row| row.key().cmp(&key)).ok().map(|at| &rows[at])
+}
+
+/// Sorts by key and returns the first key that occurs twice.
+pub(super) fn sort<R: Row>(rows: &mut [Arc<R>]) -> Option<R::Key> {
+    if !rows.is_sorted_by_key(|row| row.key()) {
+        rows.sort_by_key(|row| row.key());
+    }
+    rows.windows(2).find(|pair| pair[0].key() == pair[1].key()).map(|pair| pair[0].key())
+}
+
+/// Where a key is present: in one of two sorted sequences, or in both.
+#[derive(Debug)]
+pub(super) enum Side<A, B> {
+    Left(A),
+    Right(B),
+    Both(A, B),
+}
+
+/// Walks two sequences sorted by key side by side.
+pub(super) fn join<K: Ord, A, B>(
+    left: impl IntoIterator<Item = (K, A)>,
+    right: impl IntoIterator<Item = (K, B)>,
+) -> impl Iterator<Item = (K, Side<A, B>)> {
+    let (mut left, mut right) = (left.into_iter().peekable(), right.into_iter().peekable());
+    std::iter::from_fn(move || {
+        use std::cmp::Ordering::{Equal, Greater, Less};
+        let order = match (left.peek(), right.peek()) {
+            (Some((a, _)), Some((b, _))) => a.cmp(b),
+            (Some(_), None) => Less,
+            (None, _) => Greater,
+        };
+        match order {
+            Less => left.next().map(|(key, a)| (key, Side::Left(a))),
+            Greater => right.next().map(|(key, b)| (key, Side::Right(b))),
+            Equal => match (left.next(), right.next()) {
+                (Some((key, a)), Some((_, b))) => Some((key, Side::Both(a, b))),
+                _ => None,
+            },
+        }
+    })
+}
+
+/// Rows with their keys, for [`join`].
+pub(super) fn keyed<R: Row>(rows: &[Arc<R>]) -> impl Iterator<Item = (R::Key, &Arc<R>)> {
+    rows.iter().map(|row| (row.key(), row))
+}
+
+/// Whether two rows are equal; the same allocation is, without a look at its bytes.
+pub(super) fn same<R: Row>(a: &Arc<R>, b: &Arc<R>) -> bool {
+    Arc::ptr_eq(a, b) || a == b
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_join_yields_every_key_once_and_in_order() {
+        let left = [(1, 'a'), (2, 'b'), (5, 'c')];
+        let right = [(2, 'x'), (3, 'y'), (5, 'z'), (6, 'w')];
+        let seen: Vec<_> = join(left, right).collect();
+        let keys: Vec<_> = seen.iter().map(|&(key, _)| key).collect();
+        assert_eq!(keys, [1, 2, 3, 5, 6]);
+        assert!(matches!(seen[1].1, Side::Both('b', 'x')));
+        assert!(matches!(seen[2].1, Side::Right('y')));
+        assert!(matches!(seen[0].1, Side::Left('a')));
+    }
+
+    #[test]
+    fn table_numbers_read_back() {
+        for table in Table::ALL {
+            assert_eq!(Table::from_number(table as u8), Some(table));
+        }
+        assert_eq!(Table::from_number(3), None);
+    }
+}

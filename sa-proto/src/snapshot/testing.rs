@@ -1,0 +1,106 @@
+//! Small planes and random ones, for the tests of this crate.
+
+use std::sync::Arc;
+
+use ib_mad::types::{Gid, Guid, Lid, PKey, PortNum, Qpn};
+use proptest::prelude::*;
+
+use super::*;
+
+pub(crate) const SESSION: Session = Session { epoch: 7, sm_guid: Guid(0xA) };
+
+pub(crate) fn node(guid: Guid) -> Node {
+    Node { guid, info: [1; 40], description: [2; 64], switch_info: None, ports: vec![] }
+}
+
+fn port(guid: Guid, peer: Option<(Guid, PortNum)>) -> Port {
+    let pkeys = Arc::from([PKey::DEFAULT_FULL]);
+    Port { num: PortNum(1), guid, info: [0; 64], pkeys, peer }
+}
+
+/// Two nodes whose first ports are linked.
+pub(crate) fn linked_pair(a: Guid, b: Guid) -> Vec<Node> {
+    let end = |own: Guid, far: Guid| Node {
+        ports: vec![port(own, Some((far, PortNum(1))))],
+        ..node(own)
+    };
+    vec![end(a, b), end(b, a)]
+}
+
+/// A forwarding table with every block filled with one value.
+pub(crate) fn lft(switch: Guid, blocks: &[u8]) -> Lft {
+    let ports = blocks.iter().flat_map(|&fill| [fill; Lft::BLOCK_LEN]).collect();
+    Lft { switch, ports }
+}
+
+/// Rows with keys from a small range, so that planes drawn independently have keys in common.
+fn rows<T: std::fmt::Debug>(
+    row: impl Fn(u64, u8) -> T + Clone + 'static,
+) -> impl Strategy<Value = Vec<Arc<T>>> {
+    proptest::collection::btree_map(0..12u64, 0..3u8, 0..8).prop_map(move |rows| {
+        rows.into_iter().map(|(key, value)| Arc::new(row(key, value))).collect()
+    })
+}
+
+pub(crate) fn fabric() -> impl Strategy<Value = FabricPlane> {
+    let lfts =
+        proptest::collection::btree_map(0..6u64, proptest::collection::vec(0..3u8, 0..6), 0..6)
+            .prop_map(|tables| {
+                tables.iter().map(|(&switch, blocks)| Arc::new(lft(Guid(switch), blocks))).collect()
+            });
+    let nodes = rows(|key, value| Node {
+        description: [value; 64],
+        ports: vec![port(Guid(key + 100), None); usize::from(value.min(1))],
+        switch_info: (value == 2).then_some([9; 20]),
+        ..node(Guid(key))
+    });
+    (any::<u8>(), nodes, lfts).prop_map(|(prefix, nodes, lfts)| FabricPlane {
+        subnet: Subnet { prefix: u64::from(prefix % 2), sa_key: 0x1234, ..Subnet::default() },
+        nodes,
+        lfts,
+    })
+}
+
+pub(crate) fn registry() -> impl Strategy<Value = RegistryPlane> {
+    let gid = |key: u64| Gid::new(0xFE80_0000_0000_0000, Guid(key));
+    let groups = rows(move |key, value| MulticastGroup { mgid: gid(key), record: [value; 52] });
+    let members = rows(move |key, value| MulticastMember {
+        rid: MulticastMemberRid { mgid: gid(key / 3), port_gid: gid(key) },
+        join_state: value,
+        proxy_join: value == 1,
+    });
+    let services = rows(move |key, value| Service {
+        rid: ServiceRid { service_id: key, service_gid: gid(key), service_pkey: PKey(0xFFFF) },
+        record: [value + 1; 176],
+        expires_s: (value == 1).then_some(1_800_000_000),
+    });
+    let subscriptions = rows(move |key, value| Subscription {
+        rid: SubscriptionRid { subscriber_gid: gid(key), enumeration: 1 },
+        inform_info: [value; 36],
+        lid: Lid(5),
+        qpn: Qpn(1),
+        responder: 1,
+    });
+    let aliases = rows(|key, value| AliasGuid {
+        alias: Guid(key),
+        port_guid: Guid(u64::from(value)),
+        index: 1,
+    });
+    (1..1_000u64, groups, members, services, subscriptions, aliases).prop_map(
+        |(sequence, groups, members, services, subscriptions, alias_guids)| RegistryPlane {
+            sequence,
+            groups,
+            members,
+            services,
+            subscriptions,
+            alias_guids,
+        },
+    )
+}
+
+/// A snapshot of random planes under the given fabric generation.
+pub(crate) fn snapshot(generation: u64) -> impl Strategy<Value = Snapshot> {
+    (fabric(), registry()).prop_map(move |(fabric, registry)| {
+        Snapshot::build(SESSION, generation, fabric, registry).expect("random planes are valid")
+    })
+}
