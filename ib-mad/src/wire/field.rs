@@ -368,6 +368,7 @@ pub(crate) use layout;
 
 #[cfg(test)]
 #[allow(unreachable_pub, reason = "a layout is public where it is declared")]
+#[allow(dead_code, reason = "a layout has more accessors than these tests use")]
 mod tests {
     use super::*;
     use proptest::prelude::*;
@@ -435,7 +436,7 @@ mod tests {
             let mut bytes = [fill; 16];
             set_bits::<13, 51>(&mut bytes, value);
             prop_assert_eq!(get_bits::<13, 51>(&bytes), value & ((1 << 51) - 1));
-            prop_assert_eq!(get_bits::<0, 13>(&bytes), u64::from(fill) * 0x0101 >> 3 & 0x1FFF);
+            prop_assert_eq!(get_bits::<0, 13>(&bytes), ((u64::from(fill) * 0x0101) >> 3) & 0x1FFF);
             prop_assert_eq!(&bytes[8..], &[fill; 8]);
         }
     }

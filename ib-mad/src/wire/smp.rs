@@ -166,14 +166,19 @@ impl Request {
     }
 }
 
-/// Turns a request into its answer where it stands: method, status, direction. The data is the
-/// caller's; of a directed-route SMP, [`step`] says where the answer leaves.
+/// Turns a request into its answer where it stands: method, status, direction; a Trap() into the
+/// TrapRepress() that ends it. The data is the caller's; of a directed-route SMP, [`step`] says
+/// where the answer leaves.
 ///
-/// The M_Key is cleared: an answer carries none (14.2.4).
+/// The M_Key is cleared, so that it travels no further than it must.
 pub fn answer(mad: &mut [u8; MAD_LEN], status: Status) {
     let mut smp = Smp { buffer: mad };
-    let (method, directed) = (smp.method(), smp.is_directed());
-    smp.set_method(method.response()).set_status(status).set_returning(directed).set_m_key(0);
+    let directed = smp.is_directed();
+    let method = match smp.method() {
+        Method::TRAP => Method::TRAP_REPRESS,
+        request => request.response(),
+    };
+    smp.set_method(method).set_status(status).set_returning(directed).set_m_key(0);
 }
 
 /// What becomes of a directed-route SMP at one node.
@@ -349,6 +354,17 @@ mod tests {
         assert_eq!(smp.m_key(), 0);
         assert_eq!(mad[6..24], before[6..24]);
         assert_eq!(mad[32..], before[32..]);
+    }
+
+    #[test]
+    fn a_trap_is_answered_by_trap_repress() {
+        let mut mad = [0; MAD_LEN];
+        Request { method: Method::TRAP, attribute_id: AttributeId::NOTICE, ..get_node_info() }
+            .write_lid_routed(&mut mad);
+        answer(&mut mad, Status::OK);
+        let smp = Smp::new(&mad).unwrap();
+        assert_eq!((smp.method(), smp.returning()), (Method::TRAP_REPRESS, false));
+        assert_eq!(smp.tid(), get_node_info().tid);
     }
 
     #[test]

@@ -155,3 +155,86 @@ impl ActiveLink {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WIDTHS: [LinkWidths; 5] =
+        [LinkWidths::X1, LinkWidths::X2, LinkWidths::X4, LinkWidths::X8, LinkWidths::X12];
+
+    /// Every rate is lanes times the lane's rate, as the names of the rates round it.
+    #[test]
+    fn rates_are_lanes_times_speed() {
+        let speed = |speed, speed_ext, speed_ext2| ActiveLink {
+            speed,
+            speed_ext,
+            speed_ext2,
+            ..ActiveLink::default()
+        };
+        let (none, none2) = (LinkSpeedsExt::NONE, LinkSpeedsExt2::NONE);
+        let lanes = [
+            (2_500, speed(LinkSpeeds::SDR, none, none2)),
+            (5_000, speed(LinkSpeeds::DDR, none, none2)),
+            (10_000, speed(LinkSpeeds::QDR, none, none2)),
+            (14_000, speed(LinkSpeeds::NONE, LinkSpeedsExt::FDR, none2)),
+            (25_000, speed(LinkSpeeds::NONE, LinkSpeedsExt::EDR, none2)),
+            (50_000, speed(LinkSpeeds::NONE, LinkSpeedsExt::HDR, none2)),
+            (100_000, speed(LinkSpeeds::NONE, LinkSpeedsExt::NDR, none2)),
+            (200_000, speed(LinkSpeeds::NONE, none, LinkSpeedsExt2::XDR)),
+        ];
+        let mut seen = 0;
+        for (lane, link) in lanes {
+            for width in WIDTHS {
+                let link = ActiveLink { width, ..link };
+                let expected = lane * u32::from(width.lanes().unwrap());
+                match link.rate() {
+                    Some(rate) => assert_eq!(rate.to_string(), gbps(expected), "{link:?}"),
+                    None => assert!(expected > 1_200_000, "{link:?}"),
+                }
+                seen += usize::from(link.rate().is_some());
+            }
+        }
+        assert_eq!(seen, 38);
+    }
+
+    fn gbps(mbps: u32) -> String {
+        match mbps {
+            2_500 => "2.5 Gb/s".to_owned(),
+            other => format!("{} Gb/s", other / 1000),
+        }
+    }
+
+    /// Ports that run at an extended speed may leave LinkSpeedActive at what they came from.
+    #[test]
+    fn the_extended_speed_counts_where_both_are_active() {
+        let link = ActiveLink {
+            width: LinkWidths::X4,
+            speed: LinkSpeeds::QDR,
+            speed_ext: LinkSpeedsExt::EDR,
+            ..ActiveLink::default()
+        };
+        assert_eq!((link.speed_name(), link.rate()), (Some("EDR"), Some(Rate::Gbps100)));
+    }
+
+    #[test]
+    fn fdr10_keeps_the_rate_of_qdr() {
+        let link = ActiveLink {
+            width: LinkWidths::X4,
+            speed: LinkSpeeds::QDR,
+            mlnx_speed: MlnxLinkSpeeds::FDR10,
+            ..ActiveLink::default()
+        };
+        assert_eq!((link.speed_name(), link.rate()), (Some("FDR10"), Some(Rate::Gbps40)));
+    }
+
+    #[test]
+    fn no_width_or_several_speeds_make_no_rate() {
+        let link = ActiveLink { speed: LinkSpeeds::QDR, ..ActiveLink::default() };
+        assert_eq!(link.rate(), None);
+        let both = LinkWidths::X1 | LinkWidths::X4;
+        assert_eq!(ActiveLink { width: both, ..link }.rate(), None);
+        let speed = LinkSpeeds::QDR | LinkSpeeds::SDR;
+        assert_eq!(ActiveLink { width: LinkWidths::X4, speed, ..link }.rate(), None);
+    }
+}

@@ -74,3 +74,25 @@ pub fn layout_of(attribute: AttributeId) -> Option<Layout> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_stay_within_their_layout_and_do_not_overlap() {
+        let details = (0..=u16::MAX).filter_map(|trap| details_layout(TrapNumber(trap)));
+        let attributes = (0..=u16::MAX).filter_map(|id| layout_of(AttributeId(id)));
+        let mut layouts = 0;
+        for layout in attributes.chain(details).chain([Notice::LAYOUT, RouterInfo::LAYOUT]) {
+            let mut end = 0;
+            for field in layout.fields {
+                assert!(field.bit >= end, "{}.{}", layout.name, field.name);
+                end = field.bit + field.width;
+            }
+            assert!(end <= layout.len * 8, "{}", layout.name);
+            layouts += 1;
+        }
+        assert_eq!(layouts, 18 + 14 + 2);
+    }
+}

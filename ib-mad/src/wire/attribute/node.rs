@@ -95,7 +95,8 @@ impl NodeDescriptionRepr {
     /// A description of as much of `text` as fits, cut between characters.
     pub fn from_text(text: &str) -> Self {
         let mut node_string = [0; 64];
-        let length = text.floor_char_boundary(node_string.len());
+        let fits = node_string.len().min(text.len());
+        let length = (0..=fits).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
         node_string[..length].copy_from_slice(&text.as_bytes()[..length]);
         Self { node_string }
     }

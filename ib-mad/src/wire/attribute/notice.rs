@@ -314,3 +314,89 @@ layout! {
         port_num: PortNum [400 .. 408],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn details(fill: impl FnOnce(&mut [u8])) -> Vec<(usize, u8)> {
+        let mut bytes = [0; 54];
+        fill(&mut bytes);
+        bytes.into_iter().enumerate().filter(|&(_, byte)| byte != 0).collect()
+    }
+
+    /// Offsets as in OpenSM's `ib_mad_notice_attr_t`.
+    #[test]
+    fn details_lie_where_others_read_them() {
+        let lid = Lid(0x0102);
+        let link = details(|bytes| {
+            LinkStateDetails::new(bytes).unwrap().set_lid(lid);
+        });
+        assert_eq!(link, [(0, 1), (1, 2)]);
+        let error = details(|bytes| {
+            PortErrorDetails::new(bytes).unwrap().set_lid(lid).set_port_num(PortNum(3));
+        });
+        assert_eq!(error, [(2, 1), (3, 2), (4, 3)]);
+        let local = details(|bytes| {
+            LocalChangesDetails::new(bytes)
+                .unwrap()
+                .set_lid(lid)
+                .set_other_local_changes(true)
+                .set_capability_mask(CapabilityMask(4))
+                .set_changes(LocalChanges::NODE_DESCRIPTION)
+                .set_capability_mask2(CapabilityMask2(6));
+        });
+        assert_eq!(local, [(2, 1), (3, 2), (5, 1), (9, 4), (11, 1), (13, 6)]);
+        let image = details(|bytes| {
+            SystemImageGuidDetails::new(bytes).unwrap().set_lid(lid).set_system_image_guid(Guid(9));
+        });
+        assert_eq!(image, [(2, 1), (3, 2), (13, 9)]);
+        let mkey = details(|bytes| {
+            BadMKeyDetails::new(bytes)
+                .unwrap()
+                .set_dr_slid(lid)
+                .set_method(Method::SET)
+                .set_attribute_id(AttributeId::PORT_INFO)
+                .set_attribute_modifier(7)
+                .set_m_key(8)
+                .set_dr_notice(true)
+                .set_dr_hop_count(5);
+        });
+        assert_eq!(mkey, [(4, 1), (5, 2), (6, 2), (9, 0x15), (13, 7), (21, 8), (23, 0x85)]);
+        let key = details(|bytes| {
+            BadKeyDetails::new(bytes)
+                .unwrap()
+                .set_lid1(lid)
+                .set_key(3)
+                .set_sl(Sl::from_low_bits(4))
+                .set_qp1(Qpn(5))
+                .set_qp2(Qpn(6))
+                .set_gid2(Gid([7; 16]));
+        });
+        assert_eq!(key[..6], [(2, 1), (3, 2), (9, 3), (10, 0x40), (13, 5), (17, 6)]);
+        assert_eq!((key[6], key.last()), ((34, 7), Some(&(49, 7))));
+        let port = details(|bytes| {
+            BadPKeySwitchPortDetails::new(bytes)
+                .unwrap()
+                .set_pkey(PKey(3))
+                .set_qp1(Qpn(5))
+                .set_qp2(Qpn(6))
+                .set_switch_lid(lid)
+                .set_port_num(PortNum(9));
+        });
+        assert_eq!(port, [(7, 3), (11, 5), (15, 6), (48, 1), (49, 2), (50, 9)]);
+    }
+
+    #[test]
+    fn a_notice_of_an_smp_gains_its_issuer() {
+        let mut bytes = [0; 64];
+        bytes[..10].copy_from_slice(&[0x81, 0, 0, 2, 0, 128, 0, 5, 0x80, 1]);
+        let sm_notice = SmNoticeRepr::parse(&SmNotice::new(bytes).unwrap()).unwrap();
+        let gid = Gid([0xFE; 16]);
+        let notice = sm_notice.issued_by(gid);
+        assert_eq!(notice.trap_number, TrapNumber::LINK_STATE_CHANGE);
+        assert_eq!(notice.notice_type, NoticeType::URGENT);
+        assert_eq!(notice.to_bytes()[..64], bytes);
+        assert_eq!(notice.to_bytes()[64..], [0xFE; 16]);
+    }
+}
