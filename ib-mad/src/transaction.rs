@@ -1,1 +1,579 @@
-//! transaction.
+//! Requests that wait for their answers: transaction ids, retries and time-outs, for thousands of
+//! requests at once.
+//!
+//! This module decides; it never sends, sleeps or reads a clock. The caller keeps, as the context
+//! of each request, what it needs to send it again and to make sense of the answer. What is not
+//! here: whether an answer is what was asked for (its class, attribute and sender).
+//!
+//! A slot of the table is in one queue at a time, and every step takes constant time:
+//!
+//! ```text
+//! start ─► ready ─ poll_transmit ─► waiting ─ handle_response ─► (context back to the caller)
+//!            ▲                         │
+//!            └──── handle_timeout ─────┴─► expired ─ poll_expired ─► (context back)
+//! ```
+
+use std::time::{Duration, Instant};
+
+/// Most requests a table can hold.
+pub const CAPACITY_MAX: usize = 1 << 20;
+
+/// Most different time-outs among the requests that wait at one time. A request with yet another
+/// one takes the next longer of these, or the longest.
+pub const TIMEOUTS_MAX: usize = 8;
+
+/// A table of outstanding requests, each with a context `T`.
+///
+/// Transaction ids are unique in their low 32 bits and only those are compared: the Linux kernel
+/// overwrites the upper 32 bits of a request's, ibsim the upper 16. An id comes back into use only
+/// after its slot has been used some thousand times, so that late answers find nobody.
+#[derive(Debug)]
+pub struct Transactions<T> {
+    slots: Vec<Slot<T>>,
+    /// Bits of a transaction id that are the slot's index; the others are its generation.
+    index_bits: u32,
+    free: Queue,
+    ready: Queue,
+    expired: Queue,
+    /// Waiting requests by their time-out: within one, first sent is first due.
+    waiting: [Waiting; TIMEOUTS_MAX],
+    outstanding: usize,
+    counters: Counters,
+}
+
+/// What has happened to the requests of a table. At any time `started` is the sum of `answered`,
+/// `expired`, `cancelled` and those outstanding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests accepted by `start`.
+    pub started: u64,
+    /// Packets handed out by `poll_transmit`, repeats included.
+    pub transmitted: u64,
+    /// Repeats among them.
+    pub retried: u64,
+    /// Requests answered.
+    pub answered: u64,
+    /// Answers that came late or twice, or to requests that never were.
+    pub unmatched: u64,
+    /// Requests given up after their last retry.
+    pub expired: u64,
+    /// Requests withdrawn by the caller.
+    pub cancelled: u64,
+}
+
+#[derive(Debug)]
+struct Slot<T> {
+    /// The transaction id of the present user; of the next one in a free slot.
+    tid: u32,
+    place: Place,
+    previous: Link,
+    next: Link,
+    retries_left: u32,
+    sent_before: bool,
+    timeout: Duration,
+    deadline: Option<Instant>,
+    context: Option<T>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Free,
+    Ready,
+    Expired,
+    Waiting(u8),
+}
+
+/// Index of a slot, or [`NONE`].
+type Link = u32;
+const NONE: Link = u32::MAX;
+
+/// The ends of a list that runs through the slots.
+#[derive(Clone, Copy, Debug)]
+struct Queue {
+    head: Link,
+    tail: Link,
+}
+
+const EMPTY: Queue = Queue { head: NONE, tail: NONE };
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    timeout: Duration,
+    queue: Queue,
+}
+
+impl<T> Transactions<T> {
+    /// A table for `capacity` requests, 1 to [`CAPACITY_MAX`]; others count as the nearest.
+    /// Transaction ids begin at a place that `seed` decides: give another one at each start, and
+    /// answers to a predecessor find nobody.
+    pub fn new(capacity: usize, seed: u32) -> Self {
+        let capacity = capacity.clamp(1, CAPACITY_MAX) as u32;
+        let index_bits = capacity.next_power_of_two().trailing_zeros();
+        let mut table = Self {
+            slots: Vec::with_capacity(capacity as usize),
+            index_bits,
+            free: EMPTY,
+            ready: EMPTY,
+            expired: EMPTY,
+            waiting: [Waiting { timeout: Duration::ZERO, queue: EMPTY }; TIMEOUTS_MAX],
+            outstanding: 0,
+            counters: Counters::default(),
+        };
+        for index in 0..capacity {
+            table.slots.push(Slot {
+                tid: next_tid(seed << index_bits | index, index_bits),
+                place: Place::Free,
+                previous: NONE,
+                next: NONE,
+                retries_left: 0,
+                sent_before: false,
+                timeout: Duration::ZERO,
+                deadline: None,
+                context: None,
+            });
+            table.append(index, Place::Free);
+        }
+        table
+    }
+
+    /// How many requests more `start` would take.
+    pub fn room(&self) -> usize {
+        self.slots.len() - self.outstanding
+    }
+
+    /// How many requests have neither been answered nor handed back.
+    pub fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    /// What has happened so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Queues a request, to be sent up to 1 + `retries` times, each time waiting for `timeout`.
+    /// Yields its transaction id, or hands the context back if the table is full.
+    pub fn start(&mut self, context: T, timeout: Duration, retries: u32) -> Result<u32, T> {
+        let index = self.free.head;
+        if index == NONE {
+            return Err(context);
+        }
+        self.unlink(index);
+        self.append(index, Place::Ready);
+        let slot = &mut self.slots[index as usize];
+        slot.retries_left = retries;
+        slot.sent_before = false;
+        slot.timeout = timeout;
+        slot.context = Some(context);
+        self.outstanding += 1;
+        self.counters.started += 1;
+        Ok(slot.tid)
+    }
+
+    /// The next request to send, its time-out beginning now. Call until it yields `None`, or as
+    /// long as packets can be sent.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<(u32, &mut T)> {
+        let index = self.ready.head;
+        if index == NONE {
+            return None;
+        }
+        let lane = self.lane(self.slots[index as usize].timeout);
+        self.unlink(index);
+        self.append(index, Place::Waiting(lane));
+        let timeout = self.waiting[usize::from(lane)].timeout;
+        let slot = &mut self.slots[index as usize];
+        slot.deadline = Some(now + timeout);
+        self.counters.transmitted += 1;
+        self.counters.retried += u64::from(std::mem::replace(&mut slot.sent_before, true));
+        Some((slot.tid, slot.context.as_mut().expect("a ready slot has a context")))
+    }
+
+    /// The context of the request that an answer with this transaction id belongs to.
+    pub fn get(&self, tid: u64) -> Option<&T> {
+        self.slots[self.find(tid)? as usize].context.as_ref()
+    }
+
+    /// Takes an answer; yields its request's context. `None`, counted, if nobody waits for it.
+    pub fn handle_response(&mut self, tid: u64) -> Option<T> {
+        let Some(index) = self.find(tid) else {
+            self.counters.unmatched += 1;
+            return None;
+        };
+        self.counters.answered += 1;
+        Some(self.release(index))
+    }
+
+    /// Withdraws a request.
+    pub fn cancel(&mut self, tid: u64) -> Option<T> {
+        let index = self.find(tid)?;
+        self.counters.cancelled += 1;
+        Some(self.release(index))
+    }
+
+    /// Withdraws every request, in no particular order.
+    pub fn cancel_all(&mut self) -> impl Iterator<Item = T> {
+        (0..self.slots.len() as u32).filter_map(|index| {
+            self.slots[index as usize].context.as_ref()?;
+            self.counters.cancelled += 1;
+            Some(self.release(index))
+        })
+    }
+
+    /// When `handle_timeout` is due. Changes after any other `&mut self` call.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.waiting
+            .iter()
+            .filter(|waiting| waiting.queue.head != NONE)
+            .filter_map(|waiting| self.slots[waiting.queue.head as usize].deadline)
+            .min()
+    }
+
+    /// Makes requests whose time is up ready to be sent again, or expired if retries are spent.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        for lane in 0..TIMEOUTS_MAX {
+            loop {
+                let index = self.waiting[lane].queue.head;
+                if index == NONE {
+                    break;
+                }
+                let slot = &mut self.slots[index as usize];
+                if slot.deadline.is_none_or(|deadline| now < deadline) {
+                    break;
+                }
+                let place = match slot.retries_left.checked_sub(1) {
+                    Some(left) => {
+                        slot.retries_left = left;
+                        Place::Ready
+                    }
+                    None => Place::Expired,
+                };
+                self.unlink(index);
+                self.append(index, place);
+            }
+        }
+    }
+
+    /// A request given up, with its transaction id. Call until it yields `None`. Until it is
+    /// yielded an answer is still welcome.
+    pub fn poll_expired(&mut self) -> Option<(u32, T)> {
+        let index = self.expired.head;
+        if index == NONE {
+            return None;
+        }
+        self.counters.expired += 1;
+        Some((self.slots[index as usize].tid, self.release(index)))
+    }
+
+    fn find(&self, tid: u64) -> Option<Link> {
+        let tid = tid as u32;
+        let index = tid & ((1 << self.index_bits) - 1);
+        let slot = self.slots.get(index as usize)?;
+        (slot.tid == tid && slot.context.is_some()).then_some(index)
+    }
+
+    /// Frees the slot of a request. It goes to the end of the free ones, so that the next use of
+    /// its index is far away.
+    fn release(&mut self, index: Link) -> T {
+        self.unlink(index);
+        self.append(index, Place::Free);
+        let slot = &mut self.slots[index as usize];
+        slot.tid = next_tid(slot.tid, self.index_bits);
+        slot.deadline = None;
+        self.outstanding -= 1;
+        slot.context.take().expect("an outstanding slot has a context")
+    }
+
+    /// The queue for requests with this time-out.
+    fn lane(&mut self, timeout: Duration) -> u8 {
+        if let Some(lane) = self.waiting.iter().position(|lane| lane.timeout == timeout) {
+            return lane as u8;
+        }
+        if let Some(lane) = self.waiting.iter().position(|lane| lane.queue.head == NONE) {
+            self.waiting[lane].timeout = timeout;
+            return lane as u8;
+        }
+        // All are taken: the next longer one, else the longest.
+        let nearness = |lane: &Waiting| match lane.timeout.checked_sub(timeout) {
+            Some(longer) => (0, longer),
+            None => (1, timeout - lane.timeout),
+        };
+        let lanes = self.waiting.iter().enumerate();
+        lanes.min_by_key(|(_, lane)| nearness(lane)).map_or(0, |(lane, _)| lane as u8)
+    }
+
+    fn queue(&mut self, place: Place) -> &mut Queue {
+        match place {
+            Place::Free => &mut self.free,
+            Place::Ready => &mut self.ready,
+            Place::Expired => &mut self.expired,
+            Place::Waiting(lane) => &mut self.waiting[usize::from(lane)].queue,
+        }
+    }
+
+    fn append(&mut self, index: Link, place: Place) {
+        let queue = self.queue(place);
+        let tail = std::mem::replace(&mut queue.tail, index);
+        if tail == NONE {
+            queue.head = index;
+        } else {
+            self.slots[tail as usize].next = index;
+        }
+        let slot = &mut self.slots[index as usize];
+        (slot.place, slot.previous, slot.next) = (place, tail, NONE);
+    }
+
+    fn unlink(&mut self, index: Link) {
+        let &Slot { place, previous, next, .. } = &self.slots[index as usize];
+        match previous {
+            NONE => self.queue(place).head = next,
+            _ => self.slots[previous as usize].next = next,
+        }
+        match next {
+            NONE => self.queue(place).tail = previous,
+            _ => self.slots[next as usize].previous = previous,
+        }
+    }
+}
+
+/// The transaction id that follows in the same slot. Never 0, which some agents send in traps.
+fn next_tid(tid: u32, index_bits: u32) -> u32 {
+    match tid.wrapping_add(1 << index_bits) {
+        0 => 1 << index_bits,
+        next => next,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{HashMap, HashSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_millis(100);
+
+    fn transmitted(table: &mut Transactions<&'static str>, now: Instant) -> Vec<&'static str> {
+        std::iter::from_fn(|| table.poll_transmit(now).map(|(_, name)| *name)).collect()
+    }
+
+    #[test]
+    fn an_answer_finds_its_request_by_the_low_32_bits() {
+        let now = Instant::now();
+        let mut table = Transactions::new(4, 0xABCD);
+        let tid = u64::from(table.start("a", TIMEOUT, 0).unwrap());
+        table.start("b", TIMEOUT, 0).unwrap();
+        assert_eq!(transmitted(&mut table, now), ["a", "b"]);
+        let rewritten = 0x0006_1234_0000_0000 | tid;
+        assert_eq!(table.get(rewritten), Some(&"a"));
+        assert_eq!(table.handle_response(rewritten), Some("a"));
+        assert_eq!(table.handle_response(rewritten), None, "once only");
+        assert_eq!((table.counters().answered, table.counters().unmatched), (1, 1));
+    }
+
+    #[test]
+    fn a_full_table_hands_the_context_back() {
+        let mut table = Transactions::new(2, 1);
+        table.start("a", TIMEOUT, 0).unwrap();
+        let tid = table.start("b", TIMEOUT, 0).unwrap();
+        assert_eq!((table.start("c", TIMEOUT, 0), table.room()), (Err("c"), 0));
+        assert_eq!(table.cancel(u64::from(tid)), Some("b"));
+        assert!(table.start("c", TIMEOUT, 0).is_ok());
+    }
+
+    #[test]
+    fn silence_is_answered_by_retries_and_then_by_giving_up() {
+        let start = Instant::now();
+        let mut table = Transactions::new(4, 1);
+        let tid = table.start("a", TIMEOUT, 2).unwrap();
+        let mut now = start;
+        for _ in 0..3 {
+            assert_eq!(transmitted(&mut table, now), ["a"]);
+            assert_eq!(table.poll_timeout(), Some(now + TIMEOUT));
+            table.handle_timeout(now + TIMEOUT - Duration::from_nanos(1));
+            assert_eq!(transmitted(&mut table, now), [""; 0], "not yet due");
+            assert_eq!(table.poll_expired(), None);
+            now += TIMEOUT;
+            table.handle_timeout(now);
+        }
+        assert_eq!(transmitted(&mut table, now), [""; 0]);
+        assert_eq!(table.poll_expired(), Some((tid, "a")));
+        assert_eq!((table.poll_expired(), table.poll_timeout()), (None, None));
+        assert_eq!((table.counters().transmitted, table.counters().retried), (3, 2));
+        assert_eq!(table.handle_response(u64::from(tid)), None, "too late");
+    }
+
+    #[test]
+    fn an_answer_between_time_out_and_retry_counts() {
+        let now = Instant::now();
+        let mut table = Transactions::new(4, 1);
+        let tids = [0, 1].map(|retries| table.start("a", TIMEOUT, retries).unwrap());
+        transmitted(&mut table, now);
+        table.handle_timeout(now + TIMEOUT);
+        for tid in tids {
+            assert_eq!(table.handle_response(u64::from(tid)), Some("a"));
+        }
+        assert_eq!(transmitted(&mut table, now), [""; 0]);
+        assert_eq!(table.poll_expired(), None);
+    }
+
+    #[test]
+    fn different_time_outs_are_due_in_their_own_order() {
+        let now = Instant::now();
+        let mut table = Transactions::new(4, 1);
+        table.start("slow", TIMEOUT * 10, 0).unwrap();
+        table.start("fast", TIMEOUT, 0).unwrap();
+        transmitted(&mut table, now);
+        assert_eq!(table.poll_timeout(), Some(now + TIMEOUT));
+        table.handle_timeout(now + TIMEOUT);
+        assert_eq!(table.poll_expired().unwrap().1, "fast");
+        assert_eq!(table.poll_timeout(), Some(now + TIMEOUT * 10));
+    }
+
+    #[test]
+    fn a_time_out_too_many_takes_the_next_longer_one() {
+        let now = Instant::now();
+        let mut table = Transactions::new(20, 1);
+        for factor in 1..=TIMEOUTS_MAX as u32 {
+            table.start("even", TIMEOUT * 2 * factor, 0).unwrap();
+        }
+        table.start("odd", TIMEOUT * 3, 0).unwrap();
+        table.start("longest", TIMEOUT * 1000, 0).unwrap();
+        transmitted(&mut table, now);
+        let mut due = |factor| {
+            table.handle_timeout(now + TIMEOUT * factor);
+            std::iter::from_fn(|| table.poll_expired()).map(|(_, name)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(due(3), ["even"]);
+        assert_eq!(due(4), ["even", "odd"]);
+        assert_eq!(due(2 * TIMEOUTS_MAX as u32).last(), Some(&"longest"));
+    }
+
+    #[test]
+    fn ids_do_not_repeat_soon_and_are_never_zero() {
+        for seed in [0, 1, u32::MAX, u32::MAX << 10] {
+            let mut table = Transactions::new(1000, seed);
+            let mut seen = HashSet::new();
+            for _ in 0..200_000 {
+                let tid = table.start((), TIMEOUT, 0).unwrap();
+                assert!(tid != 0 && seen.insert(tid));
+                table.handle_response(u64::from(tid));
+            }
+        }
+    }
+
+    #[test]
+    fn cancelling_all_leaves_nothing() {
+        let now = Instant::now();
+        let mut table = Transactions::new(8, 1);
+        for name in ["ready", "waiting", "expired"] {
+            table.start(name, TIMEOUT, 0).unwrap();
+        }
+        transmitted(&mut table, now);
+        table.handle_timeout(now + TIMEOUT);
+        assert_eq!(table.cancel_all().count(), 3);
+        assert_eq!((table.outstanding(), table.room()), (0, 8));
+        assert_eq!((table.poll_timeout(), table.poll_expired()), (None, None));
+    }
+
+    /// What a test does to the table.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Start(u8, u8),
+        Transmit,
+        /// Answers one of the ids given out so far, living or not.
+        Answer(prop::sample::Index),
+        Cancel(prop::sample::Index),
+        Wait(u16),
+        Expire,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (1u8..20, 0u8..3).prop_map(|(timeout, retries)| Step::Start(timeout, retries)),
+            4 => Just(Step::Transmit),
+            2 => any::<prop::sample::Index>().prop_map(Step::Answer),
+            1 => any::<prop::sample::Index>().prop_map(Step::Cancel),
+            2 => (0u16..30).prop_map(Step::Wait),
+            1 => Just(Step::Expire),
+        ]
+    }
+
+    proptest! {
+        /// Against a model that keeps every living request: answers reach exactly these, none is
+        /// lost, and each is sent at most 1 + retries times.
+        #[test]
+        fn every_request_is_answered_expired_or_withdrawn_once(
+            capacity in 1usize..12,
+            seed: u32,
+            steps in prop::collection::vec(step(), 1..400),
+        ) {
+            let mut now = Instant::now();
+            let mut table = Transactions::new(capacity, seed);
+            // Id → serial number and how often it may still be sent.
+            let mut living: HashMap<u32, (u64, u32)> = HashMap::new();
+            let mut given_out = Vec::new();
+            let mut serial = 0;
+            for step in steps {
+                match step {
+                    Step::Start(timeout, retries) => {
+                        serial += 1;
+                        let timeout = Duration::from_millis(u64::from(timeout));
+                        match table.start(serial, timeout, u32::from(retries)) {
+                            Ok(tid) => {
+                                let fresh = (serial, u32::from(retries) + 1);
+                                prop_assert!(living.insert(tid, fresh).is_none());
+                                given_out.push(tid);
+                            }
+                            Err(_) => prop_assert_eq!(living.len(), capacity),
+                        }
+                    }
+                    Step::Transmit => {
+                        if let Some((tid, context)) = table.poll_transmit(now) {
+                            let (serial, left) = living.get_mut(&tid).unwrap();
+                            prop_assert_eq!(*serial, *context);
+                            prop_assert!(*left > 0);
+                            *left -= 1;
+                        }
+                    }
+                    Step::Answer(index) if !given_out.is_empty() => {
+                        let tid = *index.get(&given_out);
+                        let expected = living.remove(&tid).map(|(serial, _)| serial);
+                        prop_assert_eq!(table.handle_response(u64::from(tid)), expected);
+                    }
+                    Step::Cancel(index) if !given_out.is_empty() => {
+                        let tid = *index.get(&given_out);
+                        let expected = living.remove(&tid).map(|(serial, _)| serial);
+                        prop_assert_eq!(table.cancel(u64::from(tid)), expected);
+                    }
+                    Step::Answer(_) | Step::Cancel(_) => {}
+                    Step::Wait(milliseconds) => {
+                        now += Duration::from_millis(u64::from(milliseconds));
+                        table.handle_timeout(now);
+                        prop_assert!(table.poll_timeout().is_none_or(|due| due > now));
+                    }
+                    Step::Expire => {
+                        while let Some((tid, serial)) = table.poll_expired() {
+                            prop_assert_eq!(living.remove(&tid), Some((serial, 0)));
+                        }
+                    }
+                }
+                let counters = table.counters();
+                prop_assert_eq!(table.outstanding(), living.len());
+                prop_assert_eq!(
+                    counters.started,
+                    counters.answered + counters.expired + counters.cancelled
+                        + living.len() as u64
+                );
+            }
+            // Without answers everything is handed back in the end.
+            for _ in 0..5 {
+                while table.poll_transmit(now).is_some() {}
+                now += Duration::from_millis(20);
+                table.handle_timeout(now);
+                while table.poll_expired().is_some() {}
+            }
+            prop_assert_eq!(table.outstanding(), 0);
+        }
+    }
+}
