@@ -106,6 +106,17 @@ impl<R: Row> TableDelta<R> {
         self.changes.iter().map(|(key, change)| (*key, change))
     }
 
+    /// Bytes that the changes take when encoded.
+    pub(super) fn encoded_len(&self) -> usize {
+        let mut scratch = Vec::new();
+        let len = |index| {
+            scratch.clear();
+            self.put(index, &mut scratch);
+            scratch.len()
+        };
+        (0..self.len()).map(len).sum()
+    }
+
     /// Appends the change at `index`, as [`push_encoded`](Self::push_encoded) reads it.
     pub(super) fn put(&self, index: usize, out: &mut Vec<u8>) {
         let (key, change) = &self.changes[index];

@@ -73,7 +73,7 @@ pub struct Encoder {
 }
 
 enum Content {
-    Rows { snapshot: Arc<Snapshot>, buckets: Option<BucketSet>, blocks: BlockWriter },
+    Rows { snapshot: Arc<Snapshot>, buckets: Option<Box<BucketSet>>, blocks: Box<BlockWriter> },
     Changes(Arc<Delta>),
 }
 
@@ -117,7 +117,8 @@ impl Encoder {
             subnet: Some(encoded(&snapshot.fabric.subnet)),
         };
         let checksum = snapshot.checksum();
-        let content = Content::Rows { snapshot, buckets, blocks: BlockWriter::default() };
+        let (buckets, blocks) = (buckets.map(Box::new), Box::default());
+        let content = Content::Rows { snapshot, buckets, blocks };
         Self::new(begin, content, checksum)
     }
 
@@ -173,8 +174,9 @@ impl Content {
                             let Some(row) = snapshot.$plane.$table.get(index) else {
                                 return false;
                             };
-                            let wanted =
-                                buckets.is_none_or(|set| set.$plane.has::<$row>(row.key()));
+                            let wanted = buckets
+                                .as_ref()
+                                .is_none_or(|set| set.$plane.has::<$row>(row.key()));
                             if wanted {
                                 with_length(out, |out| row.put_sharing(blocks, out));
                             }
@@ -225,8 +227,8 @@ pub struct Decoder {
 
 #[derive(Debug)]
 enum Update {
-    Full(Planes),
-    Buckets { base: Version, base_checksum: Checksum, set: BucketSet, planes: Planes },
+    Full(Box<Planes>),
+    Buckets { base: Version, base_checksum: Checksum, set: Box<BucketSet>, planes: Box<Planes> },
     Delta(Box<Delta>),
 }
 
@@ -247,7 +249,9 @@ impl Decoder {
             ProtoContent::Buckets(buckets) => Update::Buckets {
                 base: Version::try_from(buckets.base)?,
                 base_checksum: Checksum::try_from(buckets.base_checksum)?,
-                set: BucketSet::from_bytes(&buckets.set).ok_or(Malformed("a set of buckets"))?,
+                set: BucketSet::from_bytes(&buckets.set)
+                    .map(Box::new)
+                    .ok_or(Malformed("a set of buckets of another length"))?,
                 planes: Planes::new(subnet, target)?,
             },
             ProtoContent::Delta(from) => {
@@ -353,15 +357,13 @@ impl Decoder {
 }
 
 impl Planes {
-    fn new(subnet: Option<super::Subnet>, target: Version) -> Result<Self, Malformed> {
+    fn new(subnet: Option<super::Subnet>, target: Version) -> Result<Box<Self>, Malformed> {
         let subnet = subnet.ok_or(Malformed("an update without subnet parameters"))?;
-        Ok(Self {
+        let sequence = target.registry_sequence;
+        Ok(Box::new(Self {
             fabric: FabricPlane { subnet, ..FabricPlane::default() },
-            registry: RegistryPlane {
-                sequence: target.registry_sequence,
-                ..RegistryPlane::default()
-            },
-        })
+            registry: RegistryPlane { sequence, ..RegistryPlane::default() },
+        }))
     }
 
     /// Adds the rows of `held` in the buckets that were not sent.

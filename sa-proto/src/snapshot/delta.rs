@@ -135,6 +135,17 @@ impl Delta {
         self.nodes.len() + self.lfts.len() + self.registry_changes()
     }
 
+    /// Bytes that the changes take when encoded.
+    pub fn encoded_len(&self) -> usize {
+        self.nodes.encoded_len()
+            + self.lfts.encoded_len()
+            + self.groups.encoded_len()
+            + self.members.encoded_len()
+            + self.services.encoded_len()
+            + self.subscriptions.encoded_len()
+            + self.alias_guids.encoded_len()
+    }
+
     fn registry_changes(&self) -> usize {
         self.groups.len()
             + self.members.len()

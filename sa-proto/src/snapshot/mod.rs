@@ -8,15 +8,21 @@
 //! - [`FabricPlane`], [`RegistryPlane`]: plain data; [`Snapshot::build`] checks and seals them.
 //! - [`row`]: sorted tables of shared rows, and [`encoding`]: what their bytes are.
 //! - [`Digest`]: checksums that a delta can bring up to date.
+//! - [`delta`], [`History`]: the way from one snapshot to the next, and to the latest.
+//! - [`codec`], [`cache`]: snapshots and deltas as messages, and as a file.
+//! - [`cell`]: the current one, for many readers.
 
 mod blocks;
 mod builder;
+pub mod cache;
+pub mod cell;
 mod change;
 pub mod codec;
 pub mod delta;
 mod digest;
 pub mod encoding;
 mod fabric;
+mod history;
 mod registry;
 pub mod row;
 #[cfg(test)]
@@ -29,6 +35,7 @@ pub use builder::BuildError;
 pub use delta::{Delta, DeltaError};
 pub use digest::{BUCKETS, BucketSet, Checksum, Digest, PlaneBuckets};
 pub use fabric::{FabricPlane, Lft, LftPatch, Node, Port, Subnet};
+pub use history::{Held, History, HistoryLimits, Plan};
 pub use registry::{
     AliasGuid, MulticastGroup, MulticastMember, MulticastMemberRid, RegistryPlane, Service,
     ServiceRid, Subscription, SubscriptionRid,
