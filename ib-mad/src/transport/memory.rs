@@ -103,7 +103,7 @@ impl Network {
     ///
     /// If one of them is taken or no unicast LID, or `lid` has low bits set.
     pub fn endpoint(&self, lid: Lid, lmc: u8) -> Endpoint {
-        assert!(lmc < 8 && lid.0 % (1 << lmc) == 0, "LID {lid} is no base for LMC {lmc}");
+        assert!(lmc < 8 && lid.0.is_multiple_of(1 << lmc), "LID {lid} is no base for LMC {lmc}");
         let mut state = self.state();
         let index = state.endpoints.len();
         for lid in (lid.0..=lid.0 | ((1 << lmc) - 1)).map(Lid) {

@@ -3,6 +3,7 @@
 //! A transport is owned by one thread. Who has to wait for several at once polls their
 //! descriptors; see [`wait`].
 
+pub mod capture;
 pub mod ibsim;
 pub mod memory;
 mod mmsg;

@@ -32,7 +32,7 @@ use super::mmsg::{self, Headers, Vectors};
 use super::{Address, Packet, Transport};
 use crate::types::{Guid, Lid, PortNum, Qpn, Sl};
 use crate::wire::MAD_LEN;
-use crate::wire::field::get_bits;
+use crate::wire::attribute::{NodeInfo, NodeType, PortInfo, PortState};
 use crate::wire::mad::{MadHeader, MgmtClass};
 
 /// Packets that one system call moves.
@@ -201,8 +201,8 @@ pub struct LocalPort {
     pub sm_lid: Lid,
     /// SL towards that.
     pub sm_sl: Sl,
-    /// Logical state: 1 down, 2 initialise, 3 armed, 4 active.
-    pub state: u8,
+    /// Logical state; `None` if reserved.
+    pub state: Option<PortState>,
 }
 
 /// What has passed through a client.
@@ -310,25 +310,24 @@ impl Ibsim {
     /// LIDs, state and GUID of the port it is attached to. Also learns the LIDs by which
     /// [`Address::path_bits`] are told, so call it again when they change.
     pub fn local_port(&mut self) -> Result<LocalPort, IbsimError> {
-        let port = self.port_info(PortNum(0))?;
-        let node = self.node_info()?;
-        const NODE_TYPE_SWITCH: u64 = 2;
-        let num = get_bits::<224, 8>(&port) as u8;
-        let node_guid = get_bits::<96, 64>(&node);
-        let mut guid = get_bits::<160, 64>(&node);
+        let (port, node) = (self.port_info(PortNum(0))?, self.node_info()?);
+        let port = PortInfo::new(&port).map_err(io::Error::other)?;
+        let node = NodeInfo::new(&node).map_err(io::Error::other)?;
+        let num = port.local_port_num();
+        let mut guid = node.port_guid();
         // Stock ibsim leaves the node GUID where the port GUID belongs, and derives port GUIDs so.
-        if get_bits::<16, 8>(&node) != NODE_TYPE_SWITCH && guid == node_guid {
-            guid = node_guid.wrapping_add(u64::from(num.max(1)));
+        if node.node_type() != NodeType::Switch.code() && guid == node.node_guid() {
+            guid.0 = guid.0.wrapping_add(u64::from(num.0.max(1)));
         }
         let port = LocalPort {
-            guid: Guid(guid),
-            num: PortNum(num),
-            gid_prefix: get_bits::<64, 64>(&port),
-            lid: Lid(get_bits::<128, 16>(&port) as u16),
-            lmc: get_bits::<277, 3>(&port) as u8,
-            sm_lid: Lid(get_bits::<144, 16>(&port) as u16),
-            sm_sl: Sl::from_low_bits(get_bits::<292, 4>(&port) as u16),
-            state: get_bits::<260, 4>(&port) as u8,
+            guid,
+            num,
+            gid_prefix: port.gid_prefix(),
+            lid: port.base_lid(),
+            lmc: port.lmc(),
+            sm_lid: port.master_sm_lid(),
+            sm_sl: port.master_sm_sl(),
+            state: PortState::from_code(port.port_state()),
         };
         (self.lid, self.lmc) = (port.lid, port.lmc);
         Ok(port)

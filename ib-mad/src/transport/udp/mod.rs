@@ -296,8 +296,8 @@ impl Incoming {
         self.trains = unsafe { mmsg::receive(fd, &mut self.headers.0[..count])? };
         let trains = &self.headers.0[..self.trains];
         let bytes: usize = trains.iter().map(|message| message.msg_len as usize).sum();
-        if self.trains > 0 {
-            self.mean_train = (bytes / DATAGRAM_LEN / self.trains).max(1);
+        if let Some(mean) = (bytes / DATAGRAM_LEN).checked_div(self.trains) {
+            self.mean_train = mean.max(1);
         }
         Ok(())
     }
