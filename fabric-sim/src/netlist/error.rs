@@ -1,5 +1,6 @@
 //! What can be wrong with a net file: where, what, and what would be right.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -44,6 +45,21 @@ pub struct NetError {
     pub problem: Problem,
 }
 
+/// A port by its node's id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortName {
+    /// The node's id.
+    pub node: String,
+    /// The port's number.
+    pub port: u8,
+}
+
+impl fmt::Display for PortName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "port {} of \"{}\"", self.port, self.node)
+    }
+}
+
 /// What is wrong with a line of a net file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -80,8 +96,8 @@ pub enum Problem {
     PortWithoutNode,
     #[error("a port line reads like: [1] \"peer\"[2]; {missing} is missing")]
     PortLine { missing: &'static str },
-    #[error("\"{node}\" has ports {first} to {count}, not {number}", first = first)]
-    PortNumber { node: String, first: u8, count: u8, number: String },
+    #[error("\"{node}\" has ports 1 to {count}, not {number}")]
+    PortNumber { node: String, count: u8, number: String },
     #[error("no node is called \"{id}\"")]
     NoSuchNode { id: String },
     #[error("no alias is called \"{alias}\"; aliases are given by lines like: @[1] \"alias\"")]
@@ -89,23 +105,12 @@ pub enum Problem {
     #[error("alias \"{alias}\" already names port {port} of \"{node}\"")]
     DuplicateAlias { alias: String, node: String, port: u8 },
     #[error(
-        "this cables port {port} of \"{node}\" to port {peer_port} of \"{peer}\", but line {first} \
-         has port {taken_port} of \"{taken}\" cabled to port {other_port} of \"{other}\"; a port \
-         takes one cable"
+        "this cables {} to {}, but line {first} has {} cabled to {}; a port takes one cable",
+        .cable[0], .cable[1], .taken[0], .taken[1]
     )]
-    Contradiction {
-        node: String,
-        port: u8,
-        peer: String,
-        peer_port: u8,
-        first: usize,
-        taken: String,
-        taken_port: u8,
-        other: String,
-        other_port: u8,
-    },
-    #[error("port {port} of \"{node}\" cannot be cabled to itself")]
-    ToItself { node: String, port: u8 },
+    Contradiction { cable: Box<[PortName; 2]>, first: usize, taken: Box<[PortName; 2]> },
+    #[error("{port} cannot be cabled to itself")]
+    ToItself { port: PortName },
     #[error("a setting reads like: {key}=0x2c9; '{value}' is no number of at most {bits} bits")]
     Number { key: String, value: String, bits: u32 },
     #[error("'{value}' is no GUID: write hexadecimal digits, such as {key}=0x2c90300000001")]

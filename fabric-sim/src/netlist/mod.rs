@@ -10,7 +10,7 @@ mod rate;
 mod reader;
 mod writer;
 
-pub use error::{LinkError, NetError, Problem};
+pub use error::{LinkError, NetError, PortName, Problem};
 pub use rate::{LinkRate, LinkSpeed, LinkWidth};
 
 use ib_mad::types::Guid;
@@ -72,7 +72,7 @@ pub struct Node {
     pub description: String,
     /// Whether a switch's port 0 is an enhanced one (SwitchInfo:EnhancedPort0).
     pub enhanced_port0: bool,
-    /// What ports without a cable can do; a file tells the others' rate cable by cable.
+    /// What ports without a cable can do: as much as the node's best cable carries.
     pub rate: LinkRate,
     ports: Vec<Port>,
 }

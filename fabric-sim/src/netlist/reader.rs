@@ -314,7 +314,7 @@ impl Reader {
         let number = parsed.number.parse().ok().filter(|number| (1..=count).contains(number));
         let Some((number, port)) = number.and_then(|n| Some((n, node.port_mut(n)?))) else {
             let (node, number) = (node.id.clone(), parsed.number.to_owned());
-            return Err(Problem::PortNumber { node, first: 1, count, number });
+            return Err(Problem::PortNumber { node, count, number });
         };
         let here = PortRef { node: node_index, port: number };
         if parsed.is_alias {
@@ -338,7 +338,7 @@ impl Reader {
             peer,
             peer_port: parsed.peer_port.to_owned(),
             peer_guid: parsed.peer_guid,
-            states_guid: parsed.guid.is_some(),
+            rate: parsed.rate,
         });
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! Writes net files in the style of `ibnetdiscover`, for stock `ibsim` and our own reader.
 //!
-//! What a file cannot say is lost: GUIDs, LIDs and rates of adapter ports without a cable (they
-//! get the node's), FDR10 and XDR as a node's rate (QDR and NDR), and control characters in
-//! descriptions (written as spaces).
+//! What a file cannot say is lost: GUIDs and LIDs of adapter ports without a cable (the reader
+//! counts them from the node's), rates of ports without a cable (they get the node's best), the
+//! rate of a node without any cable if it is FDR10 (QDR) or above HDR (HDR), and control
+//! characters in descriptions (written as spaces).
 
 use std::fmt;
 
@@ -14,7 +15,9 @@ impl fmt::Display for Net {
         let mut default = LinkRate::default();
         for node in self.nodes() {
             f.write_str("\n")?;
-            if node.rate != default {
+            // Cables tell their rates themselves.
+            let has_cable = node.ports().any(|(_, port)| port.peer.is_some());
+            if !has_cable && node.rate != default {
                 default = node.rate;
                 write_default_rate(f, default)?;
             }
@@ -37,8 +40,8 @@ impl fmt::Display for Net {
 
 /// The settings for ports that no line mentions.
 fn write_default_rate(f: &mut fmt::Formatter<'_>, rate: LinkRate) -> fmt::Result {
-    // ibsim panics at extended speeds it does not know, XDR among them.
-    let extended = rate.speed.min(LinkSpeed::Ndr).extended_mask_up_to();
+    // ibsim 0.10 gives up at extended speeds it does not know, those above HDR.
+    let extended = rate.speed.min(LinkSpeed::Hdr).extended_mask_up_to();
     writeln!(f, "width={}", rate.width.mask_up_to())?;
     writeln!(f, "speed={}", rate.speed.mask_up_to())?;
     writeln!(f, "extspeed={extended}")

@@ -8,7 +8,7 @@ use super::super::{
     DESCRIPTION_LEN_MAX, LinkRate, LinkSpeed, NODE_ID_LEN_MAX, NodeKind, PORTS_MAX, Problem,
 };
 
-/// `Switch	36 "S-0002c90200000001"		# "leaf001" enhanced port 0 lid 3 lmc 0`, without its keyword.
+/// A node's line: `Switch 36 "S-0002c90200000001" # "leaf001" enhanced port 0 lid 3 lmc 0`.
 pub(super) struct NodeLine<'a> {
     pub(super) ports: u8,
     pub(super) id: &'a str,
@@ -18,7 +18,7 @@ pub(super) struct NodeLine<'a> {
     pub(super) lmc: u8,
 }
 
-/// `[1](2c90300000002) 	"S-0002c90200000001"[4]		# lid 5 lmc 0 "leaf001" lid 3 4xHDR`.
+/// A port's line: `[1](2c90300000002) "S-0002c90200000001"[4] # lid 5 lmc 0 "leaf001" lid 3 4xHDR`.
 pub(super) struct PortLine<'a> {
     pub(super) is_alias: bool,
     /// Still text, so that an error can show it.

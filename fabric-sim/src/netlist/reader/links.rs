@@ -1,10 +1,11 @@
 //! Turns what port lines claim into cables.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ib_mad::types::Guid;
 
-use super::super::{NetError, NodeKind, PortRef, Problem};
+use super::super::error::PortName;
+use super::super::{LinkError, LinkRate, NetError, NodeKind, PortRef, Problem};
 use super::{Place, Reader};
 
 /// One port line: a port says where its cable goes.
@@ -17,8 +18,8 @@ pub(super) struct Claim {
     pub(super) peer_port: String,
     /// The peer's port GUID as told from here.
     pub(super) peer_guid: Option<Guid>,
-    /// Whether the line tells this port's own GUID.
-    pub(super) states_guid: bool,
+    /// This port's rate, which a peer without a line of its own shares.
+    pub(super) rate: Option<LinkRate>,
 }
 
 /// Plugs in all cables. Both ends may claim one, or one alone; two claims that differ are refused.
@@ -40,7 +41,8 @@ pub(super) fn resolve(reader: &mut Reader) -> Result<(), NetError> {
         said.entry(claim.here).or_insert(claim.place);
         said.entry(there).or_insert(claim.place);
     }
-    adopt_guids(reader, &claims);
+    adopt_from_peers(reader, &claims);
+    rate_idle_ports(reader);
     Ok(())
 }
 
@@ -56,7 +58,6 @@ fn find_peer(reader: &Reader, claim: &Claim) -> Result<PortRef, Problem> {
     let port = text.parse().ok().filter(|port| (1..=count).contains(port));
     port.map(|port| PortRef { node, port }).ok_or_else(|| Problem::PortNumber {
         node: claim.peer.clone(),
-        first: 1,
         count,
         number: text.to_owned(),
     })
@@ -68,40 +69,47 @@ fn plug(
     here: PortRef,
     there: PortRef,
 ) -> Result<(), Problem> {
-    use super::super::LinkError;
-    let id = |reader: &Reader, at: PortRef| reader.net.nodes[at.node as usize].id.clone();
+    let name = |reader: &Reader, at: PortRef| PortName {
+        node: reader.net.nodes[at.node as usize].id.clone(),
+        port: at.port,
+    };
     match reader.net.connect(here, there) {
         Ok(()) => Ok(()),
         Err(LinkError::InUse { port, peer }) => Err(Problem::Contradiction {
-            node: id(reader, here),
-            port: here.port,
-            peer: id(reader, there),
-            peer_port: there.port,
+            cable: Box::new([name(reader, here), name(reader, there)]),
             first: said.get(&port).map_or(0, |place| place.line as usize),
-            taken: id(reader, port),
-            taken_port: port.port,
-            other: id(reader, peer),
-            other_port: peer.port,
+            taken: Box::new([name(reader, port), name(reader, peer)]),
         }),
         // The other kind, a port that does not exist, was excluded when the peer was looked up.
         Err(LinkError::ToItself { .. } | LinkError::NoSuchPort { .. }) => {
-            Err(Problem::ToItself { node: id(reader, here), port: here.port })
+            Err(Problem::ToItself { port: name(reader, here) })
         }
     }
 }
 
-/// An adapter of which only its switch tells has the port GUID that the switch's line gives.
-fn adopt_guids(reader: &mut Reader, claims: &[Claim]) {
-    let own: std::collections::HashSet<PortRef> =
-        claims.iter().filter(|claim| claim.states_guid).map(|claim| claim.here).collect();
+/// A port of which only the line of its peer tells has the port GUID and rate given there.
+fn adopt_from_peers(reader: &mut Reader, claims: &[Claim]) {
+    let own: HashSet<PortRef> = claims.iter().map(|claim| claim.here).collect();
     for claim in claims {
-        let Some(guid) = claim.peer_guid else { continue };
-        let Some(peer) = reader.net.port(claim.here).and_then(|port| port.peer) else { continue };
+        let peer = reader.net.port(claim.here).and_then(|port| port.peer);
+        let Some(peer) = peer.filter(|peer| !own.contains(peer)) else { continue };
         let node = &mut reader.net.nodes[peer.node as usize];
-        if node.kind != NodeKind::Switch && !own.contains(&peer) {
-            if let Some(port) = node.port_mut(peer.port) {
-                port.guid = guid;
-            }
-        }
+        let is_switch = node.kind == NodeKind::Switch;
+        let Some(port) = node.port_mut(peer.port) else { continue };
+        port.rate = claim.rate.unwrap_or(port.rate);
+        port.guid = claim.peer_guid.filter(|_| !is_switch).unwrap_or(port.guid);
+    }
+}
+
+/// A file tells rates cable by cable; a node's other ports are taken to be as good as its best.
+pub(super) fn rate_idle_ports(reader: &mut Reader) {
+    for node in &mut reader.net.nodes {
+        let cabled = node.ports().filter(|(_, port)| port.peer.is_some());
+        let best = cabled
+            .map(|(_, port)| port.rate)
+            .reduce(|a, b| LinkRate { width: a.width.max(b.width), speed: a.speed.max(b.speed) });
+        node.rate = best.unwrap_or(node.rate);
+        let rate = node.rate;
+        node.ports.iter_mut().filter(|port| port.peer.is_none()).for_each(|port| port.rate = rate);
     }
 }

@@ -64,6 +64,8 @@ fn output_of_ibnetdiscover_is_read_in_full() {
     assert_eq!((router.kind, router.port_count()), (NodeKind::Router, 2));
     assert_eq!(net.port(at(0, 36)).unwrap().rate.to_string(), "2xHDR");
     assert_eq!(router.port(2).unwrap().peer, Some(at(0, 36)));
+    // Ports without a cable are as good as the best that has one.
+    assert_eq!(net.port(at(0, 2)).unwrap().rate.to_string(), "4xHDR");
 }
 
 #[test]
@@ -118,10 +120,11 @@ fn settings_hold_until_changed_but_vendor_and_system_image_only_for_one_node() {
 }
 
 #[test]
-fn a_link_given_on_one_side_is_enough_and_brings_the_port_guid() {
-    let net = parse("Switch 8 \"s\"\n[2] \"h\"[1](abc)\n\nCa 1 \"h\"\n");
+fn a_link_given_on_one_side_is_enough_and_brings_guid_and_rate() {
+    let net = parse("Switch 8 \"s\"\n[2] \"h\"[1](abc) # \"\" lid 0 4xEDR\n\nCa 1 \"h\"\n");
     assert_eq!(net.port(at(1, 1)).unwrap().peer, Some(at(0, 2)));
     assert_eq!(net.port(at(1, 1)).unwrap().guid, Guid(0xabc));
+    assert_eq!(net.port(at(1, 1)).unwrap().rate.to_string(), "4xEDR");
 }
 
 #[test]
@@ -220,12 +223,12 @@ fn rate() -> impl Strategy<Value = LinkRate> {
     (width, speed).prop_map(|(width, speed)| LinkRate { width, speed })
 }
 
-/// Any net whose ports without a cable are as the node makes them.
+/// Any net that a file can describe in full.
 fn net() -> impl Strategy<Value = Net> {
     let kind = prop::sample::select(&[NodeKind::Switch, NodeKind::Ca, NodeKind::Router][..]);
-    // FDR10 and XDR cannot be the rate of a node in a file.
+    // Others cannot be written for a node without a cable.
     let node_rate = rate().prop_filter("can be written", |rate| {
-        !matches!(rate.speed, LinkSpeed::Fdr10 | LinkSpeed::Xdr)
+        rate.speed <= LinkSpeed::Hdr && rate.speed != LinkSpeed::Fdr10
     });
     let node = (kind, 1u8..10, node_rate, any::<[u16; 3]>(), "[ -~]{1,64}", any::<bool>());
     let nodes = prop::collection::vec(node, 1..12);
@@ -264,7 +267,9 @@ fn net() -> impl Strategy<Value = Net> {
                 }
             }
         }
-        net
+        let mut reader = Reader { net, ..Reader::new(false) };
+        links::rate_idle_ports(&mut reader);
+        reader.net
     })
 }
 

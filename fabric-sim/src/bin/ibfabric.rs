@@ -1,0 +1,35 @@
+//! `ibfabric`: makes and simulates InfiniBand subnets.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use fabric_sim::cli::generate;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Makes and simulates InfiniBand subnets that real tools can attach to
+#[derive(Debug, Parser)]
+#[command(name = "ibfabric", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Generate(generate::GenerateArgs),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Generate(args) => generate::run(&args).map_err(|error| error.to_string()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ibfabric: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

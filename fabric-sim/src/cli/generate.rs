@@ -1,0 +1,303 @@
+//! `ibfabric generate`: makes a fabric and writes its net file.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+
+use crate::generate::{
+    Common, Dragonfly, FatTree, GenerateError, Grid, Hypercube, RandomGraph, Shape, generate,
+};
+use crate::netlist::{LinkRate, LinkSpeed, Net, NodeKind};
+
+const EXAMPLES: &str = "\
+Examples:
+  ibfabric generate fat-tree --levels 3 --radix 36 --hosts 648 --seed 1 -o NET
+  ibfabric generate fat-tree --levels 2 --radix 40 --hosts 600 --oversubscription 3:1 -o NET
+  ibfabric generate torus --dims 8x8x8 --hosts-per-switch 2 --missing-links 3 -o NET
+  ibfabric generate hypercube --dimensions 6 --hosts-per-switch 4 -o NET
+  ibfabric generate dragonfly --groups 9 --routers 4 --hosts-per-router 2 --global-links 2 -o NET
+  ibfabric generate random --switches 50 --degree 4 --hosts 200 --speed ndr -o - | less
+
+The file is in the format of ibnetdiscover. Simulate it with 'ibfabric serve NET', or with stock
+ibsim: 'ibsim -s -n NET' (up to 2,048 nodes; raise that with -N, -S and -P).";
+
+/// Make a fabric and write it as a net file
+///
+/// Node names, GUIDs and device ids are like those of real fabrics. Equal options and seeds give
+/// equal files. Switches are always connected to each other; an order that cannot be met is
+/// refused with the reason.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct GenerateArgs {
+    #[command(subcommand)]
+    shape: ShapeArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum ShapeArgs {
+    /// Folded Clos network of leaves and spines, or of leaves, spines and cores
+    FatTree(FatTreeArgs),
+    /// Grid of switches whose rows are closed to rings
+    Torus(GridArgs),
+    /// Grid of switches with open ends
+    Mesh(GridArgs),
+    /// 2^N switches, each joined to those whose number differs in one bit
+    Hypercube(HypercubeArgs),
+    /// Groups of fully joined switches, and links between all groups
+    Dragonfly(DragonflyArgs),
+    /// Random connected graph of switches
+    Random(RandomArgs),
+}
+
+#[derive(Debug, Args)]
+struct CommonArgs {
+    /// Decides GUIDs, missing links and hosts, and random graphs
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Take this share of the links between switches away, keeping switches connected
+    #[arg(long, value_name = "PCT", default_value_t = 0.0)]
+    missing_links: f64,
+    /// Take this share of the hosts away
+    #[arg(long, value_name = "PCT", default_value_t = 0.0)]
+    missing_hosts: f64,
+    /// Speed of all links, 4 lanes wide: sdr, ddr, qdr, fdr10, fdr, edr, hdr, ndr or xdr (which
+    /// stock ibsim does not know)
+    #[arg(long, default_value = "hdr")]
+    speed: LinkSpeed,
+    /// The file to write, - for standard output
+    #[arg(short, long, value_name = "NET")]
+    output: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct FatTreeArgs {
+    /// Levels of switches
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..=3))]
+    levels: u8,
+    /// Ports of each switch
+    #[arg(long, default_value_t = 36)]
+    radix: u8,
+    /// Number of hosts; the tree has only the switches that these need
+    #[arg(long)]
+    hosts: usize,
+    /// Hosts to uplinks of a leaf; 1:1 is full bisection bandwidth
+    #[arg(long, value_name = "A:B", default_value = "1:1", value_parser = parse_ratio)]
+    oversubscription: (u8, u8),
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+struct GridArgs {
+    /// Switches in each dimension, such as 8x8x8
+    #[arg(long, value_parser = parse_dims)]
+    dims: Dims,
+    /// Hosts on each switch
+    #[arg(long, default_value_t = 1)]
+    hosts_per_switch: u8,
+    /// Ports of each switch [default: the smallest usual number that suffices, from 36]
+    #[arg(long)]
+    radix: Option<u8>,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+struct HypercubeArgs {
+    /// Number of dimensions
+    #[arg(long)]
+    dimensions: u8,
+    /// Hosts on each switch
+    #[arg(long, default_value_t = 1)]
+    hosts_per_switch: u8,
+    /// Ports of each switch [default: the smallest usual number that suffices, from 36]
+    #[arg(long)]
+    radix: Option<u8>,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+struct DragonflyArgs {
+    /// Number of groups
+    #[arg(long)]
+    groups: u16,
+    /// Switches in each group
+    #[arg(long)]
+    routers: u16,
+    /// Hosts on each switch
+    #[arg(long, default_value_t = 1)]
+    hosts_per_router: u8,
+    /// Ports of each switch for links to other groups; what cannot be shared equally stays empty
+    #[arg(long, default_value_t = 1)]
+    global_links: u8,
+    /// Ports of each switch [default: the smallest usual number that suffices, from 36]
+    #[arg(long)]
+    radix: Option<u8>,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+struct RandomArgs {
+    /// Number of switches
+    #[arg(long)]
+    switches: usize,
+    /// Links of each switch to others
+    #[arg(long)]
+    degree: u8,
+    /// Number of hosts, spread evenly
+    #[arg(long)]
+    hosts: usize,
+    /// Ports of each switch [default: the smallest usual number that suffices, from 36]
+    #[arg(long)]
+    radix: Option<u8>,
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+/// Why nothing was written.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages name the fields")]
+pub enum GenerateCommandError {
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
+    #[error("cannot write {}: {error}", path.display())]
+    Write { path: PathBuf, error: io::Error },
+}
+
+/// Carries the command out; a summary goes to standard error.
+pub fn run(args: &GenerateArgs) -> Result<(), GenerateCommandError> {
+    let (shape, common_args) = args.shape.parts();
+    let common = Common {
+        seed: common_args.seed,
+        missing_links: common_args.missing_links,
+        missing_hosts: common_args.missing_hosts,
+        rate: LinkRate { speed: common_args.speed, ..LinkRate::default() },
+    };
+    let net = generate(&shape, &common)?;
+    let path = &common_args.output;
+    write(path, &args.shape.title(), &common, &net)
+        .map_err(|error| GenerateCommandError::Write { path: path.clone(), error })?;
+    if path != Path::new("-") {
+        eprintln!("{}: {}", path.display(), inventory(&net));
+    }
+    Ok(())
+}
+
+fn write(path: &Path, title: &str, common: &Common, net: &Net) -> io::Result<()> {
+    let to_stdout = path == Path::new("-");
+    let sink: Box<dyn Write> =
+        if to_stdout { Box::new(io::stdout().lock()) } else { Box::new(File::create(path)?) };
+    let mut sink = BufWriter::new(sink);
+    let written = writeln!(sink, "# {title} seed {}: {}", common.seed, inventory(net))
+        .and_then(|()| write!(sink, "{net}"))
+        .and_then(|()| sink.flush());
+    // A pager that was closed has seen enough.
+    written.or_else(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe if to_stdout => Ok(()),
+        _ => Err(error),
+    })
+}
+
+fn inventory(net: &Net) -> String {
+    let (hosts, switches) = (net.count(NodeKind::Ca), net.count(NodeKind::Switch));
+    format!("{hosts} hosts, {switches} switches, {} links", net.links().count())
+}
+
+impl ShapeArgs {
+    fn parts(&self) -> (Shape, &CommonArgs) {
+        let grid = |args: &GridArgs, wraps| {
+            Shape::Grid(Grid {
+                dims: args.dims.0.clone(),
+                wraps,
+                hosts_per_switch: args.hosts_per_switch,
+                radix: args.radix,
+            })
+        };
+        match self {
+            Self::FatTree(args) => {
+                let shape = FatTree {
+                    levels: args.levels,
+                    radix: args.radix,
+                    hosts: args.hosts,
+                    oversubscription: args.oversubscription,
+                };
+                (Shape::FatTree(shape), &args.common)
+            }
+            Self::Torus(args) => (grid(args, true), &args.common),
+            Self::Mesh(args) => (grid(args, false), &args.common),
+            Self::Hypercube(args) => {
+                let shape = Hypercube {
+                    dimensions: args.dimensions,
+                    hosts_per_switch: args.hosts_per_switch,
+                    radix: args.radix,
+                };
+                (Shape::Hypercube(shape), &args.common)
+            }
+            Self::Dragonfly(args) => {
+                let shape = Dragonfly {
+                    groups: args.groups,
+                    routers: args.routers,
+                    hosts_per_router: args.hosts_per_router,
+                    global_links: args.global_links,
+                    radix: args.radix,
+                };
+                (Shape::Dragonfly(shape), &args.common)
+            }
+            Self::Random(args) => {
+                let shape = RandomGraph {
+                    switches: args.switches,
+                    degree: args.degree,
+                    hosts: args.hosts,
+                    radix: args.radix,
+                };
+                (Shape::Random(shape), &args.common)
+            }
+        }
+    }
+
+    /// What the file's first line calls the fabric.
+    fn title(&self) -> String {
+        match self {
+            Self::FatTree(args) => {
+                let (down, up) = args.oversubscription;
+                format!("fat tree, {} levels, radix {}, {down}:{up},", args.levels, args.radix)
+            }
+            Self::Torus(args) => format!("torus {}", args.dims),
+            Self::Mesh(args) => format!("mesh {}", args.dims),
+            Self::Hypercube(args) => format!("hypercube, {} dimensions,", args.dimensions),
+            Self::Dragonfly(args) => {
+                format!("dragonfly, {} groups of {} routers,", args.groups, args.routers)
+            }
+            Self::Random(args) => format!("random graph, degree {},", args.degree),
+        }
+    }
+}
+
+/// Extents of a grid. A type of its own, since clap takes a `Vec` for a repeated option.
+#[derive(Clone, Debug)]
+struct Dims(Vec<u16>);
+
+impl std::fmt::Display for Dims {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let dims: Vec<String> = self.0.iter().map(u16::to_string).collect();
+        f.write_str(&dims.join("x"))
+    }
+}
+
+fn parse_dims(text: &str) -> Result<Dims, String> {
+    let dims: Result<Vec<u16>, _> = text.split('x').map(str::parse).collect();
+    dims.map(Dims).map_err(|_| "write extents joined by x, such as 8x8x8".to_owned())
+}
+
+fn parse_ratio(text: &str) -> Result<(u8, u8), String> {
+    let parse = || {
+        let (down, up) = text.split_once(':')?;
+        Some((down.parse().ok()?, up.parse().ok()?))
+    };
+    let ratio = parse().filter(|&(down, up)| down > 0 && up > 0);
+    ratio.ok_or_else(|| "write hosts to uplinks, such as 2:1".to_owned())
+}

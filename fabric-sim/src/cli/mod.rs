@@ -1,0 +1,3 @@
+//! The subcommands of `ibfabric`: their options, and what each does with them.
+
+pub mod generate;

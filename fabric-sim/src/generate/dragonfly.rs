@@ -1,0 +1,76 @@
+//! Dragonflies (Kim, Dally, Scott, Abts 2008): groups of routers, all joined within a group, and
+//! groups joined to each other.
+//!
+//! Each group has routers × global-links global ports. All pairs of groups get equally many links;
+//! ports left over stay empty. The links of a pair are spread over the routers.
+
+use super::GenerateError;
+use super::plan::{Plan, radix_for, within};
+
+/// Parameters of a dragonfly. Routers are switches, in InfiniBand's words. On each, the first ports
+/// are the hosts', then come the group's, then the global ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dragonfly {
+    /// Number of groups.
+    pub groups: u16,
+    /// Routers in each group.
+    pub routers: u16,
+    /// Hosts on each router.
+    pub hosts_per_router: u8,
+    /// Links to other groups on each router.
+    pub global_links: u8,
+    /// Ports of each switch; the smallest usual number if `None`.
+    pub radix: Option<u8>,
+}
+
+impl Dragonfly {
+    pub(super) fn plan(&self) -> Result<Plan, GenerateError> {
+        let groups = usize::from(self.groups);
+        let routers = usize::from(self.routers);
+        let hosts = usize::from(self.hosts_per_router);
+        let global_links = usize::from(self.global_links);
+        within("--groups", groups, 1, 0xBFFF)?;
+        within("--routers", routers, 1, 0xBFFF)?;
+        within("the number of switches", groups * routers, 1, 0xBFFF)?;
+        let radix = radix_for(hosts + routers - 1 + global_links, self.radix)?;
+        let others = groups - 1;
+        let available = routers * global_links;
+        if others > available {
+            return Err(GenerateError::GlobalLinks { others, routers, global_links, available });
+        }
+        let names = (0..groups * routers)
+            .map(|index| format!("g{:03}r{:03}", index / routers + 1, index % routers + 1));
+        let mut plan = Plan::new(names.collect(), radix);
+        for group in 0..groups {
+            for router in 0..routers {
+                for host in 1..=hosts {
+                    plan.add_host((group * routers + router, host as u8));
+                }
+                for peer in router + 1..routers {
+                    // Port k of a router leads to the k-th of the others.
+                    let ends = [(router, peer - 1), (peer, router)];
+                    let [a, b] = ends.map(|(router, place)| {
+                        (group * routers + router, (hosts + 1 + place) as u8)
+                    });
+                    plan.links.push((a, b));
+                }
+            }
+        }
+        let per_pair = available.checked_div(others).unwrap_or(0);
+        // Global port c of a group, spread over its routers.
+        let port = |group: usize, c: usize| {
+            let port = hosts + routers + c / routers;
+            (group * routers + c % routers, port as u8)
+        };
+        for a in 0..groups {
+            for b in a + 1..groups {
+                for round in 0..per_pair {
+                    // Seen from a group, others are numbered by how far they are ahead of it.
+                    let ahead = |distance: usize| round * others + distance - 1;
+                    plan.links.push((port(a, ahead(b - a)), port(b, ahead(groups + a - b))));
+                }
+            }
+        }
+        Ok(plan)
+    }
+}

@@ -1,0 +1,209 @@
+//! A fabric on paper: switches, cables and places for hosts, before GUIDs and names.
+
+use super::guid::Guids;
+use super::rng::Rng;
+use super::{GenerateError, UNICAST_LIDS};
+use crate::netlist::{LinkRate, LinkSpeed, Net, Node, NodeKind, PORTS_MAX, PortRef};
+
+/// A switch port: index of the switch and port number.
+pub(super) type SwitchPort = (usize, u8);
+
+/// NVIDIA's vendor id, still Mellanox's OUI.
+const VENDOR_ID: u32 = 0x2c9;
+
+pub(super) struct Plan {
+    /// Description of each switch.
+    pub(super) switches: Vec<String>,
+    /// Ports of each switch.
+    pub(super) radix: u8,
+    pub(super) links: Vec<(SwitchPort, SwitchPort)>,
+    /// Hosts in the order of their numbers, which they keep when others are removed.
+    pub(super) hosts: Vec<(usize, SwitchPort)>,
+}
+
+impl Plan {
+    /// A plan without cables and hosts.
+    pub(super) fn new(switches: Vec<String>, radix: u8) -> Self {
+        Self { switches, radix, links: Vec::new(), hosts: Vec::new() }
+    }
+
+    /// Plugs the next host into a switch port.
+    pub(super) fn add_host(&mut self, at: SwitchPort) {
+        self.hosts.push((self.hosts.len() + 1, at));
+    }
+
+    pub(super) fn check_size(&self) -> Result<(), GenerateError> {
+        let (hosts, switches) = (self.hosts.len(), self.switches.len());
+        if hosts + switches > UNICAST_LIDS {
+            return Err(GenerateError::TooManyLids { hosts, switches });
+        }
+        Ok(())
+    }
+
+    /// Removes `percent` of the links, chosen so that switches stay connected: a random spanning
+    /// tree is left alone.
+    pub(super) fn remove_links(
+        &mut self,
+        percent: f64,
+        rng: &mut Rng,
+    ) -> Result<(), GenerateError> {
+        let missing = share("--missing-links", percent, self.links.len())?;
+        if missing == 0 {
+            return Ok(());
+        }
+        let (links, switches) = (self.links.len(), self.switches.len());
+        let mut order: Vec<usize> = (0..links).collect();
+        rng.shuffle(&mut order);
+        let mut parts = Parts::new(switches);
+        order.retain(|&link| {
+            let ((a, _), (b, _)) = self.links[link];
+            !parts.join(a, b)
+        });
+        if missing > order.len() {
+            return Err(GenerateError::MissingLinks {
+                percent,
+                missing,
+                links,
+                needed: links - order.len(),
+                switches,
+                max: (order.len() as f64 * 1000.0 / links as f64).floor() / 10.0,
+            });
+        }
+        let mut removed = vec![false; links];
+        order[..missing].iter().for_each(|&link| removed[link] = true);
+        let mut index = 0;
+        self.links.retain(|_| {
+            index += 1;
+            !removed[index - 1]
+        });
+        Ok(())
+    }
+
+    /// Removes `percent` of the hosts; the others keep their places and numbers.
+    pub(super) fn remove_hosts(
+        &mut self,
+        percent: f64,
+        rng: &mut Rng,
+    ) -> Result<(), GenerateError> {
+        let missing = share("--missing-hosts", percent, self.hosts.len())?;
+        if missing > 0 {
+            rng.shuffle(&mut self.hosts);
+            self.hosts.truncate(self.hosts.len() - missing);
+            self.hosts.sort_unstable();
+        }
+        Ok(())
+    }
+
+    /// Turns the plan into a net: hosts first, then switches.
+    pub(super) fn build(&self, rate: LinkRate, rng: &mut Rng) -> Net {
+        let mut net = Net::new();
+        let (ca_device, switch_device) = device_ids(rate.speed);
+        let mut guids = Guids::new(0x10);
+        for (number, _) in &self.hosts {
+            let mut node = Node::new(NodeKind::Ca, guids.next(rng), 1, rate);
+            node.description = format!("node{number:05} HCA-1");
+            (node.vendor_id, node.device_id) = (VENDOR_ID, ca_device);
+            net.add_node(node);
+        }
+        let mut guids = guids.with_step(0x40);
+        for name in &self.switches {
+            let mut node = Node::new(NodeKind::Switch, guids.next(rng), self.radix, rate);
+            node.description.clone_from(name);
+            (node.vendor_id, node.device_id) = (VENDOR_ID, switch_device);
+            node.enhanced_port0 = true;
+            net.add_node(node);
+        }
+        let switch_port =
+            |(switch, port): SwitchPort| PortRef { node: (self.hosts.len() + switch) as u32, port };
+        let cables = self.links.iter().map(|&(a, b)| (switch_port(a), switch_port(b)));
+        let plugs = self
+            .hosts
+            .iter()
+            .zip(0..)
+            .map(|(&(_, at), node)| (PortRef { node, port: 1 }, switch_port(at)));
+        for (a, b) in cables.chain(plugs) {
+            net.connect(a, b).expect("a plan uses each port once and none that does not exist");
+        }
+        net
+    }
+}
+
+/// Joins parts of a graph (union-find with path halving).
+pub(super) struct Parts {
+    parent: Vec<usize>,
+}
+
+impl Parts {
+    pub(super) fn new(count: usize) -> Self {
+        Self { parent: (0..count).collect() }
+    }
+
+    fn root(&mut self, mut item: usize) -> usize {
+        while self.parent[item] != item {
+            self.parent[item] = self.parent[self.parent[item]];
+            item = self.parent[item];
+        }
+        item
+    }
+
+    /// Joins the parts of `a` and `b`; false if they were one already.
+    pub(super) fn join(&mut self, a: usize, b: usize) -> bool {
+        let (a, b) = (self.root(a), self.root(b));
+        self.parent[a] = b;
+        a != b
+    }
+}
+
+/// Numbered names, wide enough to sort: `leaf001` to `leaf1200` would not.
+pub(super) fn names(prefix: &str, count: usize) -> impl Iterator<Item = String> + '_ {
+    let width = count.to_string().len().max(3);
+    (1..=count).map(move |number| format!("{prefix}{number:0width$}"))
+}
+
+/// The radix of switches that need `needed` ports: as ordered, or else that of the smallest
+/// switch on the market with enough.
+pub(super) fn radix_for(needed: usize, ordered: Option<u8>) -> Result<u8, GenerateError> {
+    if let Some(radix) = ordered {
+        return if needed <= usize::from(radix) {
+            Ok(radix)
+        } else {
+            Err(GenerateError::Radix { needed, radix })
+        };
+    }
+    let radix =
+        [36, 40, 64, 128, PORTS_MAX].into_iter().find(|&ports| needed <= usize::from(ports));
+    radix.ok_or(GenerateError::Ports { needed })
+}
+
+/// An error unless `value` is within bounds.
+pub(super) fn within(
+    what: &'static str,
+    value: usize,
+    min: usize,
+    max: usize,
+) -> Result<(), GenerateError> {
+    if (min..=max).contains(&value) {
+        Ok(())
+    } else {
+        Err(GenerateError::Range { what, min, max, value })
+    }
+}
+
+fn share(what: &'static str, percent: f64, count: usize) -> Result<usize, GenerateError> {
+    if !(0.0..=100.0).contains(&percent) {
+        return Err(GenerateError::Percent { what, value: percent });
+    }
+    Ok((count as f64 * percent / 100.0).round() as usize)
+}
+
+/// NodeInfo:DeviceID of an adapter and a switch of the generation that brought a speed.
+fn device_ids(speed: LinkSpeed) -> (u16, u16) {
+    match speed {
+        LinkSpeed::Sdr | LinkSpeed::Ddr | LinkSpeed::Qdr => (0x673c, 0xbd36),
+        LinkSpeed::Fdr10 | LinkSpeed::Fdr => (0x1003, 0xc738),
+        LinkSpeed::Edr => (0x1017, 0xcf08),
+        LinkSpeed::Hdr => (0x101b, 0xd2f0),
+        LinkSpeed::Ndr => (0x1021, 0xd2f2),
+        LinkSpeed::Xdr => (0x1023, 0xd2f4),
+    }
+}
