@@ -1,4 +1,4 @@
-//! Waiting for several descriptors at once, with poll(2).
+//! Waiting for several descriptors at once, with ppoll(2).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -40,8 +40,7 @@ impl<'fd> Interest<'fd> {
 
 /// Sleeps until one of `interests` is ready or `timeout` has passed; `None` waits for ever.
 /// Returns how many are ready, 0 also when a signal came first: callers look at their clock and
-/// come back. The timeout is rounded up to a millisecond, so that a deadline has passed when the
-/// call returns for it.
+/// come back.
 pub fn wait(interests: &mut [Interest<'_>], timeout: Option<Duration>) -> io::Result<usize> {
     if interests.len() > WAIT_MAX {
         return Err(io::Error::new(
@@ -54,14 +53,17 @@ pub fn wait(interests: &mut [Interest<'_>], timeout: Option<Duration>) -> io::Re
         slot.fd = interest.descriptor.as_raw_fd();
         slot.events = libc::POLLIN | if interest.write { libc::POLLOUT } else { 0 };
     }
-    let timeout = timeout.map_or(-1, |timeout| {
-        let ms = timeout.as_nanos().div_ceil(1_000_000);
-        i32::try_from(ms).unwrap_or(i32::MAX)
+    let timeout = timeout.map(|timeout| libc::timespec {
+        tv_sec: libc::time_t::try_from(timeout.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: libc::c_long::from(timeout.subsec_nanos() as i32),
     });
+    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: `polled` outlives the call and holds at least `interests.len()` entries, whose
-    // descriptors are borrowed and therefore open.
-    let ready =
-        unsafe { libc::poll(polled.as_mut_ptr(), interests.len() as libc::nfds_t, timeout) };
+    // descriptors are borrowed and therefore open; `timeout` is null or points at a time.
+    let ready = unsafe {
+        let count = interests.len() as libc::nfds_t;
+        libc::ppoll(polled.as_mut_ptr(), count, timeout, std::ptr::null())
+    };
     for (interest, slot) in interests.iter_mut().zip(&polled) {
         let events = if ready > 0 { slot.revents } else { 0 };
         interest.readable = events & (libc::POLLIN | libc::POLLERR | libc::POLLHUP) != 0;
