@@ -236,20 +236,22 @@ impl<T> Transactions<T> {
                 if index == NONE {
                     break;
                 }
-                let slot = &mut self.slots[index as usize];
+                let slot = &self.slots[index as usize];
                 if slot.deadline.is_none_or(|deadline| now < deadline) {
                     break;
                 }
-                let place = match slot.retries_left.checked_sub(1) {
-                    Some(left) => {
-                        slot.retries_left = left;
-                        Place::Ready
-                    }
-                    None => Place::Expired,
-                };
-                self.unlink(index);
-                self.append(index, place);
+                self.fail_attempt(index);
             }
+        }
+    }
+
+    /// Takes word that the attempt under way was not delivered: its time is up now. Nothing
+    /// happens if it is not on its way.
+    pub fn handle_undelivered(&mut self, tid: u64) {
+        if let Some(index) = self.find(tid)
+            && matches!(self.slots[index as usize].place, Place::Waiting(_))
+        {
+            self.fail_attempt(index);
         }
     }
 
@@ -262,6 +264,20 @@ impl<T> Transactions<T> {
         }
         self.counters.expired += 1;
         Some((self.slots[index as usize].tid, self.release(index)))
+    }
+
+    /// Makes a waiting request ready to be sent again, or expired if its retries are spent.
+    fn fail_attempt(&mut self, index: Link) {
+        let slot = &mut self.slots[index as usize];
+        let place = match slot.retries_left.checked_sub(1) {
+            Some(left) => {
+                slot.retries_left = left;
+                Place::Ready
+            }
+            None => Place::Expired,
+        };
+        self.unlink(index);
+        self.append(index, place);
     }
 
     fn find(&self, tid: u64) -> Option<Link> {
@@ -415,6 +431,22 @@ mod tests {
         }
         assert_eq!(transmitted(&mut table, now), [""; 0]);
         assert_eq!(table.poll_expired(), None);
+    }
+
+    #[test]
+    fn an_attempt_known_to_be_lost_is_not_waited_for() {
+        let now = Instant::now();
+        let mut table = Transactions::new(4, 1);
+        let tid = u64::from(table.start("a", TIMEOUT, 1).unwrap());
+        table.handle_undelivered(tid);
+        assert_eq!(transmitted(&mut table, now), ["a"]);
+        table.handle_undelivered(tid);
+        table.handle_undelivered(tid);
+        assert_eq!(transmitted(&mut table, now), ["a"], "once for one attempt");
+        table.handle_undelivered(tid);
+        assert_eq!(table.poll_expired().unwrap().1, "a");
+        table.handle_undelivered(tid);
+        assert_eq!(table.outstanding(), 0);
     }
 
     #[test]
