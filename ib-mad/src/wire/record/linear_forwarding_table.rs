@@ -10,7 +10,8 @@ layout! {
     /// ```text
     ///  0 LID (2)   2 BlockNum (2)   4 reserved (4)   8 LinearForwardingTable (64)
     /// ```
-    pub struct LinearForwardingTableRecord(LinearForwardingTableRecordRepr): "LinearForwardingTableRecord", 72 bytes {
+    pub struct LinearForwardingTableRecord(LinearForwardingTableRecordRepr):
+        "LinearForwardingTableRecord", 72 bytes {
         /// LID of the switch's port 0.
         lid: Lid [0 .. 16],
         /// Which block: entries 64 × n to 64 × n + 63.

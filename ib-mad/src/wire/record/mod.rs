@@ -169,6 +169,39 @@ mod tests {
         }
     }
 
+    /// All named bits together, as `ib_types.h` numbers them (IB_…_COMPMASK_…).
+    #[test]
+    fn components_have_the_numbers_of_the_specification() {
+        for (id, bits) in [
+            (attribute::NODE_RECORD, 0x7FFD),
+            (attribute::PORT_INFO_RECORD, 0x02F7_AFFF_FFF7_FFFF),
+            (attribute::SL_TO_VL_MAPPING_TABLE_RECORD, 0x7),
+            // The header stops at LID; the specification goes on in SwitchInfo's order.
+            (attribute::SWITCH_INFO_RECORD, 0x7_FFFD),
+            (attribute::LINEAR_FORWARDING_TABLE_RECORD, 0x3),
+            (attribute::RANDOM_FORWARDING_TABLE_RECORD, 0x3),
+            (attribute::MULTICAST_FORWARDING_TABLE_RECORD, 0xB),
+            (attribute::SM_INFO_RECORD, 0x7D),
+            (attribute::LINK_RECORD, 0xF),
+            (attribute::GUID_INFO_RECORD, 0xFF3),
+            (attribute::SERVICE_RECORD, 0x1F_FFFF_FFF7),
+            (attribute::PKEY_TABLE_RECORD, 0x7),
+            // The header stops at PacketLifeTime; Preference follows.
+            (attribute::PATH_RECORD, 0x7F_FF7F),
+            (attribute::VL_ARBITRATION_TABLE_RECORD, 0x7),
+            (attribute::MC_MEMBER_RECORD, 0x3_FFFF),
+            (attribute::TRACE_RECORD, 0x3FB),
+            (attribute::MULTI_PATH_RECORD, 0x3B_FFFD),
+            (attribute::SERVICE_ASSOCIATION_RECORD, 0x3),
+            (attribute::INFORM_INFO_RECORD, 0xAFBB),
+        ] {
+            let all = components_of(id).iter().fold(0, |all, component| all | component.1.0);
+            assert_eq!(all, bits, "{:?}", attribute::name(id));
+        }
+        assert_eq!(path::component::SERVICE_ID.0, 0x3);
+        assert_eq!(multi_path::component::SERVICE_ID.0, 0x21_0000);
+    }
+
     /// Lengths as the SA puts them into AttributeOffset.
     #[test]
     fn tables_pad_records_to_eight_bytes() {

@@ -11,7 +11,8 @@ layout! {
     ///  0 LID (2)   2 Position:4 reserved:3 BlockNum:9   4 reserved (4)
     ///  8 MulticastForwardingTable (64)
     /// ```
-    pub struct MulticastForwardingTableRecord(MulticastForwardingTableRecordRepr): "MulticastForwardingTableRecord", 72 bytes {
+    pub struct MulticastForwardingTableRecord(MulticastForwardingTableRecordRepr):
+        "MulticastForwardingTableRecord", 72 bytes {
         /// LID of the switch's port 0.
         lid: Lid [0 .. 16],
         /// Which ports: 16 × n to 16 × n + 15.

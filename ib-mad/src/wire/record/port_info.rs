@@ -28,7 +28,7 @@ components! {
     OPTIONS = 2, "Options";
     M_KEY = 3, "M_Key";
     GID_PREFIX = 4, "GidPrefix";
-    BASE_LID = 5, "LID of PortInfo";
+    BASE_LID = 5, "BaseLID";
     MASTER_SM_LID = 6, "MasterSMLID";
     CAPABILITY_MASK = 7, "CapabilityMask";
     DIAG_CODE = 8, "DiagCode";

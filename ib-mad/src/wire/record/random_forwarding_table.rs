@@ -10,7 +10,8 @@ layout! {
     /// ```text
     ///  0 LID (2)   2 BlockNum (2)   4 reserved (4)   8 RandomForwardingTable (64)
     /// ```
-    pub struct RandomForwardingTableRecord(RandomForwardingTableRecordRepr): "RandomForwardingTableRecord", 72 bytes {
+    pub struct RandomForwardingTableRecord(RandomForwardingTableRecordRepr):
+        "RandomForwardingTableRecord", 72 bytes {
         /// LID of the switch's port 0.
         lid: Lid [0 .. 16],
         /// Which block: entries 16 × n to 16 × n + 15.

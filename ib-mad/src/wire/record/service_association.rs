@@ -9,7 +9,8 @@ layout! {
     /// ```text
     ///  0 ServiceKey (16)   16 ServiceName (64)
     /// ```
-    pub struct ServiceAssociationRecord(ServiceAssociationRecordRepr): "ServiceAssociationRecord", 80 bytes {
+    pub struct ServiceAssociationRecord(ServiceAssociationRecordRepr):
+        "ServiceAssociationRecord", 80 bytes {
         /// ServiceKey.
         service_key: [u8; 16] [0 .. 128],
         /// ServiceName, zero-padded UTF-8.

@@ -10,7 +10,8 @@ layout! {
     /// ```text
     ///  0 LID (2)   2 InputPortNum (1)   3 OutputPortNum (1)   4 reserved (4)   8 SLtoVL (8)
     /// ```
-    pub struct SlToVlMappingTableRecord(SlToVlMappingTableRecordRepr): "SLtoVLMappingTableRecord", 16 bytes {
+    pub struct SlToVlMappingTableRecord(SlToVlMappingTableRecordRepr):
+        "SLtoVLMappingTableRecord", 16 bytes {
         /// LID of the port; of port 0 for a switch.
         lid: Lid [0 .. 16],
         /// Port by which packets enter a switch; reserved for CAs and routers.
