@@ -62,8 +62,8 @@ struct CommonArgs {
     /// Take this share of the hosts away
     #[arg(long, value_name = "PCT", default_value_t = 0.0)]
     missing_hosts: f64,
-    /// Speed of all links, 4 lanes wide: sdr, ddr, qdr, fdr10, fdr, edr, hdr, ndr or xdr (which
-    /// stock ibsim does not know)
+    /// Speed of all links, 4 lanes wide: sdr, ddr, qdr, fdr10, fdr, edr, hdr, ndr or xdr (stock
+    /// ibsim 0.10 knows none above hdr and runs such links at sdr)
     #[arg(long, default_value = "hdr")]
     speed: LinkSpeed,
     /// The file to write, - for standard output

@@ -245,3 +245,10 @@ proptest! {
         }
     }
 }
+
+/// As many nodes as a subnet has LIDs for.
+#[test]
+fn the_largest_fat_tree_reads_back_the_same() {
+    let net = make(Shape::FatTree(fat_tree(3, 60, 45_000)));
+    assert_eq!(Net::parse("net", &net.to_string()).unwrap(), net);
+}
