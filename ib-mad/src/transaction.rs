@@ -369,6 +369,20 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_millis(100);
 
+    #[test]
+    fn what_comes_back_undelivered_is_sent_again_at_once() {
+        let now = Instant::now();
+        let mut table = Transactions::new(2, 1);
+        let tid = u64::from(table.start('a', TIMEOUT, 1).unwrap());
+        table.handle_undelivered(tid);
+        assert!(table.poll_transmit(now).is_some(), "not sent yet, so nothing came back");
+        table.handle_undelivered(tid);
+        assert_eq!(table.poll_transmit(now).map(|(again, _)| u64::from(again)), Some(tid));
+        table.handle_undelivered(tid);
+        assert_eq!(table.poll_transmit(now), None);
+        assert_eq!(table.poll_expired().map(|(_, context)| context), Some('a'));
+    }
+
     fn transmitted(table: &mut Transactions<&'static str>, now: Instant) -> Vec<&'static str> {
         std::iter::from_fn(|| table.poll_transmit(now).map(|(_, name)| *name)).collect()
     }

@@ -1,1 +1,16 @@
-//! ibsm, the lean InfiniBand subnet manager, and ibsmctl.
+//! `ibsm`, the lean InfiniBand subnet manager, as a library for its binaries and tests.
+//!
+//! From the wire up: [`fabric`] is what is known, [`sweep`] finds it out and makes it what
+//! [`manage`] and `routing` say it should be, `publish` hands the result to the responders, and
+//! [`front_door`] passes them the queries that arrive at the SM's own port. [`runtime`] owns all
+//! sockets, clocks and files; nothing below it does.
+
+pub mod config;
+pub mod fabric;
+pub mod manage;
+pub mod mastership;
+pub mod publish;
+pub mod runtime;
+pub mod smp;
+pub mod sweep;
+pub mod trap;

@@ -1,0 +1,13 @@
+//! The subnet manager. All it does is in the library; see `sm_core::runtime`.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use mimalloc::MiMalloc;
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+fn main() -> ExitCode {
+    sm_core::runtime::main(sm_core::config::Options::parse())
+}

@@ -1,0 +1,75 @@
+//! Settings: what the command line and `opensm.conf` say, checked before anything runs.
+//!
+//! - [`Settings`]: the keys of OpenSM's configuration file that we act on, each with its range.
+//! - [`file`]: reading and writing that file.
+//! - [`Options`]: the command line of `ibsm`, which goes over the file.
+//!
+//! No defaults hide elsewhere: what a run uses is all in [`Config`].
+
+pub mod file;
+mod options;
+mod settings;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+pub use file::{ConfigError, Parsed};
+pub use options::{Options, TransportKind};
+pub use settings::{MAX_WIRE_SMPS_LIMIT, Settings, ValueError};
+
+/// OpenSM's configuration file; read if it exists and `-F` names no other.
+pub const DEFAULT_CONFIG_FILE: &str = "/etc/opensm/opensm.conf";
+
+/// Everything a run of `ibsm` needs to know. Holding one is proof that it is usable.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What OpenSM's file and options set.
+    pub settings: Settings,
+    /// How the fabric is reached.
+    pub transport: TransportKind,
+    /// Where responders fetch snapshots.
+    pub publish: SocketAddr,
+    /// Where the front door's envelopes come and go.
+    pub front_door: SocketAddr,
+    /// Where metrics are served, if anywhere.
+    pub http: Option<SocketAddr>,
+    /// What must outlive the process: LIDs, session epoch, transport identity.
+    pub state_dir: PathBuf,
+    /// Node of the simulated fabric to run on.
+    pub node: Option<String>,
+    /// Name of the simulator's sockets.
+    pub socket: Option<String>,
+    /// Whether to stop once the subnet is up.
+    pub once: bool,
+}
+
+impl Config {
+    /// Joins the command line with the configuration file it names, the command line winning.
+    /// The second value holds warnings to be logged once logging is set up.
+    pub fn load(options: Options) -> Result<(Self, Vec<String>), ConfigError> {
+        let mut warnings = Vec::new();
+        let mut settings = Settings::default();
+        let named = options.config.as_deref();
+        let path = named.unwrap_or(Path::new(DEFAULT_CONFIG_FILE));
+        if named.is_some() || path.exists() {
+            let parsed = file::read(path)?;
+            settings = parsed.settings;
+            warnings.extend(parsed.warning);
+        }
+        options.apply(&mut settings)?;
+        Ok((
+            Self {
+                settings,
+                transport: options.transport,
+                publish: options.publish,
+                front_door: options.front_door,
+                http: options.http,
+                state_dir: options.state_dir,
+                node: options.node,
+                socket: options.socket,
+                once: options.once,
+            },
+            warnings,
+        ))
+    }
+}

@@ -1,0 +1,211 @@
+//! The command line of `ibsm`: OpenSM's options where we have them, and our own.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+use ib_mad::types::Guid;
+
+use super::settings::{Settings, ValueError, parse_number};
+
+/// How the fabric is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TransportKind {
+    /// The ibsim simulator, or ibfabric, by its sockets.
+    Ibsim,
+}
+
+/// Brings an InfiniBand subnet up and keeps it up.
+///
+/// ibsm discovers the fabric, gives out LIDs, sets up partitions, routes, programs the switches,
+/// takes the links to Active, and publishes all of that to the responders (ibsa) that answer
+/// subnet administration queries. It stands in for opensm: options of the same name mean the same,
+/// and opensm.conf can be used as it is.
+#[derive(Debug, Parser)]
+#[command(name = "ibsm", version, max_term_width = 100, after_help = EXAMPLES)]
+pub struct Options {
+    /// How to reach the fabric.
+    #[arg(long, value_enum, default_value = "ibsim")]
+    pub transport: TransportKind,
+    /// Address at which responders fetch snapshots (gRPC).
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7471")]
+    pub publish: SocketAddr,
+    /// Address from which the SA's queries are passed to responders (UDP).
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub front_door: SocketAddr,
+    /// Address at which to serve metrics for Prometheus, under /metrics.
+    #[arg(long, value_name = "ADDR")]
+    pub http: Option<SocketAddr>,
+    /// Directory of what must outlive the process, LIDs above all (guid2lid, in OpenSM's format).
+    #[arg(long, value_name = "DIR", env = "OSM_CACHE_DIR", default_value = "/var/cache/opensm")]
+    pub state_dir: PathBuf,
+    /// Node of the simulated fabric to run on; the simulator's default node if not given.
+    #[arg(long, env = "SIM_HOST")]
+    pub node: Option<String>,
+    /// Name of the simulator's sockets.
+    #[arg(long, value_name = "NAME", env = "IBSIM_SOCKNAME")]
+    pub socket: Option<String>,
+
+    /// GUID of the port to run on; an error if the transport's port is another.
+    #[arg(short, long, value_name = "GUID")]
+    pub guid: Option<Guid>,
+    /// LID mask control: 2^LMC LIDs a port, 0 to 7.
+    #[arg(short, long)]
+    pub lmc: Option<String>,
+    /// Bring the subnet up, publish it, and stop.
+    #[arg(short, long)]
+    pub once: bool,
+    /// Seconds between light sweeps; 0 sweeps on traps only.
+    #[arg(short, long, value_name = "SECONDS")]
+    pub sweep: Option<String>,
+    /// Milliseconds to wait for the answer to an SMP.
+    #[arg(short, long, value_name = "MS")]
+    pub timeout: Option<String>,
+    /// Times an unanswered SMP is sent again.
+    #[arg(long, value_name = "COUNT")]
+    pub retries: Option<String>,
+    /// SMPs on the wire at once.
+    #[arg(short = 'n', long, value_name = "COUNT")]
+    pub maxsmps: Option<String>,
+    /// Priority among subnet managers, 0 to 15.
+    #[arg(short, long)]
+    pub priority: Option<String>,
+    /// Give all ports new LIDs.
+    #[arg(short, long = "reassign_lids")]
+    pub reassign_lids: bool,
+    /// Routing engines to try, in order, separated by commas.
+    #[arg(short = 'R', long = "routing_engine", value_name = "NAMES")]
+    pub routing_engine: Option<String>,
+    /// Subnet prefix, the upper half of every GID.
+    #[arg(long = "subnet_prefix", value_name = "PREFIX")]
+    pub subnet_prefix: Option<String>,
+    /// Log file, beside standard output; under OSM_TMP_DIR if that is set and FILE is relative.
+    #[arg(short = 'f', long = "log_file", value_name = "FILE")]
+    pub log_file: Option<PathBuf>,
+    /// Start the log file anew instead of appending to it.
+    #[arg(short = 'e', long = "erase_log_file")]
+    pub erase_log_file: bool,
+    /// Log bits in hexadecimal: 1 errors, 2 information, 4 verbose, 8 and more debugging.
+    #[arg(short = 'D', long = "log_flags", value_name = "FLAGS")]
+    pub log_flags: Option<String>,
+    /// Log more; twice for debugging.
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// Read settings from FILE, in opensm.conf's syntax [default: /etc/opensm/opensm.conf, if it
+    /// exists].
+    #[arg(short = 'F', long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Write the settings in force to FILE as a template, and stop.
+    #[arg(short = 'c', long = "create-config", value_name = "FILE")]
+    pub create_config: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  ibsim -s -n net &                                 a simulated fabric
+  ibsm --transport ibsim --state-dir ./state -o     bring it up once and look at it with ibnetdiscover
+  ibsm --publish 127.0.0.1:7471 --state-dir ./state keep it up, for responders: ibsa --sm http://127.0.0.1:7471
+  ibsm -c ibsm.conf                                 all settings, explained, as a file for -F
+
+Signals: HUP starts a heavy sweep; TERM and INT end the program cleanly.
+Environment: OSM_CACHE_DIR, OSM_TMP_DIR as for opensm; SIM_HOST, IBSIM_SOCKNAME as for ibsim's clients;
+RUST_LOG overrides the log level by module.";
+
+impl Options {
+    /// Puts what the command line sets over `settings`.
+    pub fn apply(&self, settings: &mut Settings) -> Result<(), ValueError> {
+        let texts = [
+            ("lmc", &self.lmc),
+            ("sweep_interval", &self.sweep),
+            ("transaction_timeout", &self.timeout),
+            ("transaction_retries", &self.retries),
+            ("max_wire_smps", &self.maxsmps),
+            ("sm_priority", &self.priority),
+            ("routing_engine", &self.routing_engine),
+            ("subnet_prefix", &self.subnet_prefix),
+        ];
+        for (key, text) in texts {
+            if let Some(text) = text {
+                settings.set(key, text)?;
+            }
+        }
+        if let Some(flags) = &self.log_flags {
+            // The flags are hexadecimal to every reader of OpenSM's manual, with 0x or without.
+            let hex = if parse_number(flags).is_some() && flags.starts_with("0x") {
+                flags.clone()
+            } else {
+                format!("0x{flags}")
+            };
+            settings.set("log_flags", &hex)?;
+        }
+        if let Some(guid) = self.guid {
+            settings.guid = guid;
+        }
+        settings.reassign_lids |= self.reassign_lids;
+        settings.accum_log_file &= !self.erase_log_file;
+        for _ in 0..self.verbose.min(7) {
+            settings.log_flags = settings.log_flags << 1 | 1;
+        }
+        if let Some(file) = &self.log_file {
+            let directory = std::env::var_os("OSM_TMP_DIR").map(PathBuf::from);
+            let file = match directory {
+                Some(directory) if file.is_relative() => directory.join(file),
+                _ => file.clone(),
+            };
+            settings.log_file = Some(file.to_string_lossy().into_owned());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings_of(arguments: &[&str]) -> Result<Settings, ValueError> {
+        let options = Options::parse_from([&["ibsm"], arguments].concat());
+        let mut settings = Settings::default();
+        options.apply(&mut settings)?;
+        Ok(settings)
+    }
+
+    #[test]
+    fn options_of_opensm_mean_the_same() {
+        let settings = settings_of(&[
+            "-g",
+            "0x0002c90300000001",
+            "-l",
+            "2",
+            "-s",
+            "30",
+            "-t",
+            "100",
+            "--retries",
+            "5",
+            "--maxsmps",
+            "16",
+            "-D",
+            "0x83",
+            "-p",
+            "13",
+            "-r",
+        ])
+        .unwrap();
+        assert_eq!(settings.guid, Guid(0x0002_c903_0000_0001));
+        assert_eq!((settings.lmc, settings.sweep_interval), (2, 30));
+        assert_eq!((settings.transaction_timeout, settings.transaction_retries), (100, 5));
+        assert_eq!((settings.max_wire_smps, settings.log_flags), (16, 0x83));
+        assert_eq!((settings.sm_priority, settings.reassign_lids), (13, true));
+    }
+
+    #[test]
+    fn an_option_out_of_range_is_refused() {
+        assert_eq!(settings_of(&["-l", "9"]).unwrap_err().to_string(), "lmc must be 0 to 7, not 9");
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        use clap::CommandFactory;
+        Options::command().debug_assert();
+    }
+}

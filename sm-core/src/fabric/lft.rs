@@ -1,0 +1,121 @@
+//! A switch's linear forwarding table: what it should hold, and which blocks it may not hold yet.
+
+use std::sync::Arc;
+
+use ib_mad::types::Guid;
+use sa_proto::snapshot::Lft;
+
+/// Blocks of 64 entries that cover all unicast LIDs.
+const BLOCKS_MAX: usize = Lft::BLOCKS_MAX;
+
+/// The table a switch should hold, once in memory, shared with snapshots; and a bit for every
+/// block that the switch has not acknowledged.
+#[derive(Debug)]
+pub struct ForwardingTable {
+    desired: Arc<Lft>,
+    /// Blocks whose content on the switch is unknown or differs from `desired`.
+    stale: [u64; BLOCKS_MAX.div_ceil(64)],
+}
+
+impl ForwardingTable {
+    /// The table of a switch that was just found: empty, and nothing known of what it holds.
+    pub(super) fn unknown(switch: Guid) -> Self {
+        let desired = Arc::new(Lft { switch, ports: Vec::new() });
+        Self { desired, stale: [u64::MAX; BLOCKS_MAX.div_ceil(64)] }
+    }
+
+    /// Nothing is known any more of what the switch holds.
+    pub fn forget(&mut self) {
+        self.stale.fill(u64::MAX);
+    }
+
+    /// What the table should be from now on. `ports` is in whole blocks.
+    pub fn set_desired(&mut self, ports: Vec<u8>) {
+        debug_assert!(ports.len().is_multiple_of(Lft::BLOCK_LEN));
+        for block in 0..ports.len().min(self.desired.ports.len()) / Lft::BLOCK_LEN {
+            let range = block * Lft::BLOCK_LEN..(block + 1) * Lft::BLOCK_LEN;
+            if ports[range.clone()] != self.desired.ports[range] {
+                self.mark(block);
+            }
+        }
+        // Blocks that were not part of the table so far may hold anything.
+        for block in self.desired.ports.len() / Lft::BLOCK_LEN..BLOCKS_MAX {
+            self.mark(block);
+        }
+        if ports != self.desired.ports {
+            let switch = self.desired.switch;
+            self.desired = Arc::new(Lft { switch, ports });
+        }
+    }
+
+    /// What the table should be.
+    pub fn desired(&self) -> &Arc<Lft> {
+        &self.desired
+    }
+
+    /// The 64 entries of a block; `None` beyond the table.
+    pub fn block(&self, block: u16) -> Option<&[u8]> {
+        let start = usize::from(block) * Lft::BLOCK_LEN;
+        self.desired.ports.get(start..start + Lft::BLOCK_LEN)
+    }
+
+    /// The blocks to be sent.
+    pub fn stale_blocks(&self) -> impl Iterator<Item = u16> + '_ {
+        (0..self.desired.ports.len() / Lft::BLOCK_LEN)
+            .filter(|&block| self.stale[block / 64] >> (block % 64) & 1 == 1)
+            .map(|block| block as u16)
+    }
+
+    /// The switch acknowledged a block as it should be.
+    pub fn acknowledge(&mut self, block: u16) {
+        if let Some(word) = self.stale.get_mut(usize::from(block) / 64) {
+            *word &= !(1 << (block % 64));
+        }
+    }
+
+    fn mark(&mut self, block: usize) {
+        self.stale[block / 64] |= 1 << (block % 64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stale(table: &ForwardingTable) -> Vec<u16> {
+        table.stale_blocks().collect()
+    }
+
+    #[test]
+    fn only_blocks_that_differ_are_sent_again() {
+        let mut table = ForwardingTable::unknown(Guid(1));
+        assert!(stale(&table).is_empty(), "nothing is wanted yet");
+        table.set_desired(vec![7; 192]);
+        assert_eq!(stale(&table), [0, 1, 2]);
+        for block in 0..3 {
+            table.acknowledge(block);
+        }
+        table.set_desired(vec![7; 192]);
+        assert!(stale(&table).is_empty());
+        let mut next = vec![7; 192];
+        next[100] = 8;
+        table.set_desired(next);
+        assert_eq!(stale(&table), [1]);
+        table.forget();
+        assert_eq!(stale(&table), [0, 1, 2]);
+    }
+
+    /// A block that left the table and came back may have been changed by nobody, but nothing
+    /// says so; it must be sent.
+    #[test]
+    fn a_block_that_comes_back_is_sent() {
+        let mut table = ForwardingTable::unknown(Guid(1));
+        table.set_desired(vec![7; 128]);
+        table.acknowledge(0);
+        table.acknowledge(1);
+        table.set_desired(vec![7; 64]);
+        assert!(stale(&table).is_empty());
+        table.set_desired(vec![7; 128]);
+        assert_eq!(stale(&table), [1]);
+    }
+}

@@ -1,0 +1,464 @@
+//! The fabric as the SM knows it: nodes, switches and ports in arenas, addressed by typed indices.
+//!
+//! A node keeps its indices while it keeps its GUID and shape, over sweeps and absences. What is
+//! here is what the fabric's agents last said ([`Port::info`] and the like, as on the wire), and
+//! the forwarding tables that we last decided on. What is not: how it is found out (`sweep`), and
+//! what it should be (`manage`, `routing`).
+
+mod index;
+mod lft;
+mod pkey;
+mod plane;
+mod route;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ib_mad::types::{Guid, Lid, PKey, PortNum};
+use ib_mad::wire::attribute::{NodeInfo, NodeType, PortInfo, PortState, SwitchInfo};
+
+pub use index::{NodeIndex, PortIndex, SwitchIndex};
+pub use lft::ForwardingTable;
+use pkey::PKeyTables;
+pub use plane::SubnetParameters;
+pub use route::DirectedRoute;
+
+/// Most node slots, those of nodes that vanished included. There are 49,151 unicast LIDs, and a
+/// node needs one to be of use.
+pub const NODES_MAX: usize = 1 << 16;
+
+/// A channel adapter, switch or router.
+#[derive(Debug)]
+pub struct Node {
+    /// Node GUID.
+    pub guid: Guid,
+    /// What it is.
+    pub kind: NodeType,
+    /// NodeInfo as it is on the wire, by the first port seen.
+    pub info: [u8; 40],
+    /// NodeDescription as it is on the wire.
+    pub description: [u8; 64],
+    /// Physical ports; port numbers run from 0 (switches) or 1 to this.
+    pub port_count: u8,
+    /// Set if it is a switch.
+    pub switch: Option<SwitchIndex>,
+    /// Whether it is part of the fabric now, as far as we know.
+    pub present: bool,
+    /// Whether it was first found by the sweep under way, or came back in it.
+    pub is_new: bool,
+    /// Number of the last discovery that found it.
+    pub(crate) seen: u32,
+    /// Port of the node before it on the directed route to it.
+    upstream: Option<PortIndex>,
+    /// Links between the SM's node and it.
+    hops: u8,
+    first_port: PortIndex,
+}
+
+impl Node {
+    /// NodeInfo.
+    pub fn node_info(&self) -> NodeInfo<&[u8; 40]> {
+        NodeInfo::new(&self.info).expect("40 bytes are a NodeInfo")
+    }
+
+    /// Links between the SM's node and it.
+    pub fn hops(&self) -> u8 {
+        self.hops
+    }
+
+    /// NodeDescription as text, for messages.
+    pub fn name(&self) -> String {
+        let end = self.description.iter().position(|&b| b == 0).unwrap_or(64);
+        let text = String::from_utf8_lossy(&self.description[..end]);
+        text.chars().map(|c| if c.is_control() { '.' } else { c }).collect()
+    }
+}
+
+/// What only switches have.
+#[derive(Debug)]
+pub struct Switch {
+    /// Its node.
+    pub node: NodeIndex,
+    /// SwitchInfo as it is on the wire.
+    pub info: [u8; 20],
+    /// Its linear forwarding table.
+    pub lft: ForwardingTable,
+}
+
+impl Switch {
+    /// SwitchInfo.
+    pub fn switch_info(&self) -> SwitchInfo<&[u8; 20]> {
+        SwitchInfo::new(&self.info).expect("20 bytes are a SwitchInfo")
+    }
+}
+
+/// A port of a node.
+#[derive(Debug)]
+pub struct Port {
+    /// Its node.
+    pub node: NodeIndex,
+    /// Its number on the node.
+    pub num: PortNum,
+    /// Port GUID; a switch's external ports have that of its port 0.
+    pub guid: Guid,
+    /// PortInfo as the port last reported it; zeros until then.
+    pub info: [u8; 64],
+    /// Its P_Key table without the invalid keys at the end.
+    pub pkeys: Arc<[PKey]>,
+    /// Whether PortInfo was read since the node was found.
+    pub known: bool,
+    /// Number of the last discovery that saw its link.
+    pub(crate) link_seen: u32,
+    peer: Option<PortIndex>,
+}
+
+impl Port {
+    /// PortInfo.
+    pub fn port_info(&self) -> PortInfo<&[u8; 64]> {
+        PortInfo::new(&self.info).expect("64 bytes are a PortInfo")
+    }
+
+    /// Base LID; `Lid::NONE` if it has none or is not an end port.
+    pub fn base_lid(&self) -> Lid {
+        self.port_info().base_lid()
+    }
+
+    /// PortState; `None` while unknown or reserved.
+    pub fn state(&self) -> Option<PortState> {
+        PortState::from_code(self.port_info().port_state())
+    }
+
+    /// The port at the other end of its link.
+    pub fn peer(&self) -> Option<PortIndex> {
+        self.peer
+    }
+}
+
+/// Why a node cannot be added.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FabricError {
+    /// All slots are taken.
+    #[error("more than {NODES_MAX} nodes")]
+    Full,
+}
+
+/// Nodes, switches and ports, and how they hang together.
+#[derive(Debug, Default)]
+pub struct Fabric {
+    nodes: Vec<Node>,
+    switches: Vec<Switch>,
+    ports: Vec<Port>,
+    by_guid: HashMap<Guid, NodeIndex>,
+    /// The port that the SM runs on.
+    home: Option<PortIndex>,
+    pkey_tables: PKeyTables,
+    /// Nodes that are present.
+    present_count: usize,
+}
+
+impl Fabric {
+    /// The port that the SM runs on, once found.
+    pub fn home(&self) -> Option<PortIndex> {
+        self.home
+    }
+
+    /// States which port the SM runs on.
+    pub fn set_home(&mut self, port: PortIndex) {
+        self.home = Some(port);
+        let node = self.ports[port.get()].node;
+        self.nodes[node.get()].upstream = None;
+        self.nodes[node.get()].hops = 0;
+    }
+
+    /// The node of that index.
+    #[inline]
+    pub fn node(&self, index: NodeIndex) -> &Node {
+        &self.nodes[index.get()]
+    }
+
+    /// The node of that index, to change.
+    #[inline]
+    pub fn node_mut(&mut self, index: NodeIndex) -> &mut Node {
+        &mut self.nodes[index.get()]
+    }
+
+    /// The switch of that index.
+    #[inline]
+    pub fn switch(&self, index: SwitchIndex) -> &Switch {
+        &self.switches[index.get()]
+    }
+
+    /// The switch of that index, to change.
+    #[inline]
+    pub fn switch_mut(&mut self, index: SwitchIndex) -> &mut Switch {
+        &mut self.switches[index.get()]
+    }
+
+    /// The port of that index.
+    #[inline]
+    pub fn port(&self, index: PortIndex) -> &Port {
+        &self.ports[index.get()]
+    }
+
+    /// The port of that index, to change.
+    #[inline]
+    pub fn port_mut(&mut self, index: PortIndex) -> &mut Port {
+        &mut self.ports[index.get()]
+    }
+
+    /// The node a port belongs to.
+    #[inline]
+    pub fn node_of(&self, port: PortIndex) -> &Node {
+        self.node(self.port(port).node)
+    }
+
+    /// The node with that GUID, present or not.
+    pub fn find(&self, guid: Guid) -> Option<NodeIndex> {
+        self.by_guid.get(&guid).copied()
+    }
+
+    /// Port `num` of a node; `None` beyond its last port.
+    #[inline]
+    pub fn port_of(&self, node: NodeIndex, num: PortNum) -> Option<PortIndex> {
+        let node = self.node(node);
+        (num.0 <= node.port_count).then(|| PortIndex(node.first_port.0 + u32::from(num.0)))
+    }
+
+    /// All ports of a node: from 0 on a switch, from 1 elsewhere.
+    pub fn ports_of(&self, node: NodeIndex) -> impl Iterator<Item = PortIndex> + use<> {
+        let node = self.node(node);
+        let first = node.first_port.0 + u32::from(node.switch.is_none());
+        (first..=node.first_port.0 + u32::from(node.port_count)).map(PortIndex)
+    }
+
+    /// The nodes that are present.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeIndex, &Node)> {
+        self.nodes
+            .iter()
+            .enumerate()
+            .filter(|(_, node)| node.present)
+            .map(|(i, node)| (NodeIndex(i as u32), node))
+    }
+
+    /// The switches that are present.
+    pub fn switches(&self) -> impl Iterator<Item = (SwitchIndex, &Switch)> {
+        self.switches
+            .iter()
+            .enumerate()
+            .filter(|(_, switch)| self.node(switch.node).present)
+            .map(|(i, switch)| (SwitchIndex(i as u32), switch))
+    }
+
+    /// Indices of the ports that carry LIDs: port 0 of switches, linked ports of others; only
+    /// those whose PortInfo is known.
+    pub fn end_ports(&self) -> impl Iterator<Item = PortIndex> + '_ {
+        self.nodes().flat_map(move |(index, node)| {
+            let last = if node.switch.is_some() { 0 } else { node.port_count };
+            let first = u8::from(node.switch.is_none());
+            (first..=last)
+                .filter_map(move |num| self.port_of(index, PortNum(num)))
+                .filter(|&port| self.is_end_port(port))
+        })
+    }
+
+    /// Whether a port carries LIDs and can be reached.
+    pub fn is_end_port(&self, index: PortIndex) -> bool {
+        let port = self.port(index);
+        let node = self.node(port.node);
+        let of_the_kind = match node.switch {
+            Some(_) => port.num.0 == 0,
+            None => port.peer.is_some() || self.home == Some(index),
+        };
+        node.present && port.known && of_the_kind
+    }
+
+    /// Nodes present that are not switches, and switches.
+    pub fn counts(&self) -> (usize, usize) {
+        let switches = self.switches().count();
+        (self.present_count - switches, switches)
+    }
+
+    /// Adds the node that `info`, a NodeInfo, describes, or brings it back if it was here before.
+    /// Its ports are unknown and unlinked.
+    pub fn add(
+        &mut self,
+        info: &NodeInfo<&[u8]>,
+        kind: NodeType,
+    ) -> Result<NodeIndex, FabricError> {
+        let guid = info.node_guid();
+        let mut bytes = [0; 40];
+        bytes.copy_from_slice(&info.as_bytes()[..40]);
+        if let Some(index) = self.find(guid) {
+            if self.node(index).kind == kind && self.node(index).port_count == info.num_ports() {
+                self.revive(index, bytes);
+                return Ok(index);
+            }
+            // The same GUID in another shape: what was here is gone.
+            self.remove(index);
+        }
+        if self.nodes.len() >= NODES_MAX {
+            return Err(FabricError::Full);
+        }
+        let index = NodeIndex(self.nodes.len() as u32);
+        let first_port = PortIndex(self.ports.len() as u32);
+        let switch = (kind == NodeType::Switch).then(|| {
+            let switch = SwitchIndex(self.switches.len() as u32);
+            let lft = ForwardingTable::unknown(guid);
+            self.switches.push(Switch { node: index, info: [0; 20], lft });
+            switch
+        });
+        let no_pkeys = self.pkey_tables.empty();
+        self.ports.extend((0..=info.num_ports()).map(|num| Port {
+            node: index,
+            num: PortNum(num),
+            guid: if switch.is_some() { info.port_guid() } else { Guid(0) },
+            info: [0; 64],
+            pkeys: no_pkeys.clone(),
+            known: false,
+            link_seen: 0,
+            peer: None,
+        }));
+        self.nodes.push(Node {
+            guid,
+            kind,
+            info: bytes,
+            description: [0; 64],
+            port_count: info.num_ports(),
+            switch,
+            present: true,
+            is_new: true,
+            seen: 0,
+            upstream: None,
+            hops: 0,
+            first_port,
+        });
+        self.by_guid.insert(guid, index);
+        self.present_count += 1;
+        Ok(index)
+    }
+
+    /// Makes an absent node present again; one that is present only takes the new NodeInfo.
+    fn revive(&mut self, index: NodeIndex, info: [u8; 40]) {
+        let node = &mut self.nodes[index.get()];
+        node.info = info;
+        if !node.present {
+            node.present = true;
+            node.is_new = true;
+            self.present_count += 1;
+        }
+    }
+
+    /// Takes a node out of the fabric. Its slot waits for its return; what it had programmed is
+    /// forgotten.
+    pub fn remove(&mut self, index: NodeIndex) {
+        if !self.node(index).present {
+            return;
+        }
+        for port in self.ports_of(index) {
+            self.unlink(port);
+            let port = self.port_mut(port);
+            port.known = false;
+            port.info = [0; 64];
+        }
+        let node = self.node_mut(index);
+        node.present = false;
+        node.upstream = None;
+        if let Some(switch) = node.switch {
+            let switch = self.switch_mut(switch);
+            switch.lft.forget();
+            switch.info = [0; 20];
+        }
+        self.present_count -= 1;
+    }
+
+    /// Links two ports, cutting the links either had with others.
+    pub fn link(&mut self, a: PortIndex, b: PortIndex) {
+        if self.port(a).peer != Some(b) {
+            self.unlink(a);
+            self.unlink(b);
+            self.port_mut(a).peer = Some(b);
+            self.port_mut(b).peer = Some(a);
+        }
+    }
+
+    /// Cuts the link of a port, if it has one.
+    pub fn unlink(&mut self, port: PortIndex) {
+        if let Some(peer) = self.port_mut(port).peer.take() {
+            self.port_mut(peer).peer = None;
+        }
+    }
+
+    /// Records one block of 32 entries of a port's P_Key table.
+    pub fn set_pkey_block(&mut self, port: PortIndex, block: u16, keys: &[PKey; 32]) {
+        let old = &self.ports[port.get()].pkeys;
+        self.ports[port.get()].pkeys = self.pkey_tables.with_block(old, block, keys);
+    }
+
+    /// States which node is before `node` on the directed route to it.
+    pub(crate) fn set_upstream(&mut self, node: NodeIndex, egress: PortIndex) {
+        let hops = self.node_of(egress).hops.saturating_add(1);
+        let node = self.node_mut(node);
+        node.upstream = Some(egress);
+        node.hops = hops;
+    }
+
+    /// A port in words, for messages.
+    pub fn describe(&self, port: PortIndex) -> String {
+        let (port, node) = (self.port(port), self.node_of(port));
+        format!("{} '{}' {} port {}", node.kind, node.name(), node.guid, port.num)
+    }
+
+    /// Whether so many slots belong to nodes that vanished that [`compacted`](Self::compacted)
+    /// is worth its while.
+    pub fn wants_compaction(&self) -> bool {
+        self.nodes.len() - self.present_count > self.present_count + 1024
+    }
+
+    /// The same fabric without slots of absent nodes. All indices change.
+    pub fn compacted(mut self) -> Self {
+        let mut next =
+            Self { pkey_tables: std::mem::take(&mut self.pkey_tables), ..Self::default() };
+        let mut moved: Vec<Option<PortIndex>> = vec![None; self.ports.len()];
+        let kept: Vec<NodeIndex> = self.nodes().map(|(index, _)| index).collect();
+        for &old in &kept {
+            let node = self.node(old);
+            let (bytes, kind) = (node.info, node.kind);
+            let view = NodeInfo::new(&bytes[..]).expect("40 bytes are a NodeInfo");
+            let Ok(index) = next.add(&view, kind) else { continue };
+            let first = next.node(index).first_port.0;
+            for num in 0..=node.port_count {
+                moved[node.first_port.get() + usize::from(num)] =
+                    Some(PortIndex(first + u32::from(num)));
+            }
+        }
+        let move_port = |port: Option<PortIndex>| port.and_then(|port| moved[port.get()]);
+        for old in kept {
+            let Some(index) = next.find(self.node(old).guid) else { continue };
+            let (node, new) = (self.node(old), next.node_mut(index));
+            new.description = node.description;
+            new.is_new = node.is_new;
+            new.seen = node.seen;
+            new.hops = node.hops;
+            new.upstream = move_port(node.upstream);
+            if let (Some(from), Some(to)) = (node.switch, new.switch) {
+                std::mem::swap(
+                    &mut self.switches[from.get()].lft,
+                    &mut next.switches[to.get()].lft,
+                );
+                next.switches[to.get()].info = self.switches[from.get()].info;
+            }
+        }
+        for (old, new) in moved.iter().enumerate() {
+            let Some(new) = new else { continue };
+            let (port, target) = (&self.ports[old], &mut next.ports[new.get()]);
+            target.guid = port.guid;
+            target.info = port.info;
+            target.pkeys = port.pkeys.clone();
+            target.known = port.known;
+            target.link_seen = port.link_seen;
+            target.peer = move_port(port.peer);
+        }
+        next.home = move_port(self.home);
+        next
+    }
+}

@@ -1,0 +1,88 @@
+//! The fabric as rows of a snapshot, for the responders.
+
+use std::sync::Arc;
+
+use ib_mad::types::{Guid, Lifetime, PortNum};
+use sa_proto::snapshot::{self, FabricPlane, Lft};
+
+use super::{Fabric, Node, NodeIndex, PortIndex};
+
+/// Response time that the SA states in ClassPortInfo: 4.096 µs × 2^16, a quarter of a second.
+const RESPONSE_TIME: u8 = 16;
+
+/// What a snapshot says of the subnet beyond what the fabric holds.
+#[derive(Clone, Debug)]
+pub struct SubnetParameters {
+    /// Upper half of every GID.
+    pub prefix: u64,
+    /// Lifetime of paths, code n: 4.096 µs × 2^n.
+    pub lifetime: u8,
+    /// SM_Key that makes a request trusted.
+    pub sa_key: u64,
+    /// Routing engine that made the tables.
+    pub routing_engine: String,
+}
+
+impl Fabric {
+    /// The fabric plane of a snapshot of this fabric.
+    pub fn plane(&self, parameters: &SubnetParameters) -> FabricPlane {
+        let mut nodes: Vec<_> =
+            self.nodes().map(|(index, node)| Arc::new(self.row(index, node))).collect();
+        nodes.sort_unstable_by_key(|node| node.guid);
+        let mut lfts: Vec<Arc<Lft>> =
+            self.switches().map(|(_, switch)| switch.lft.desired().clone()).collect();
+        lfts.sort_unstable_by_key(|lft| lft.switch);
+        FabricPlane {
+            subnet: snapshot::Subnet {
+                prefix: parameters.prefix,
+                sm_lid: self.home().map(|home| self.port(home).base_lid()).unwrap_or_default(),
+                sm_port_guid: self.home().map_or(Guid(0), |home| self.port(home).guid),
+                lifetime: Lifetime::from_low_bits(parameters.lifetime),
+                sa_key: parameters.sa_key,
+                response_time: Lifetime::from_low_bits(RESPONSE_TIME),
+                routing_engine: parameters.routing_engine.clone(),
+            },
+            nodes,
+            lfts,
+        }
+    }
+
+    fn row(&self, index: NodeIndex, node: &Node) -> snapshot::Node {
+        snapshot::Node {
+            guid: node.guid,
+            info: node.info,
+            description: node.description,
+            switch_info: node.switch.map(|switch| self.switch(switch).info),
+            ports: self
+                .ports_of(index)
+                .filter(|&port| self.port(port).known)
+                .map(|port| self.port_row(port))
+                .collect(),
+        }
+    }
+
+    fn port_row(&self, index: PortIndex) -> snapshot::Port {
+        let port = self.port(index);
+        let mut info = port.info;
+        info[snapshot::Port::M_KEY].fill(0);
+        snapshot::Port {
+            num: port.num,
+            guid: port.guid,
+            info,
+            pkeys: self.valid_pkeys(index),
+            peer: port.peer().map(|peer| self.identify(peer)),
+        }
+    }
+
+    fn valid_pkeys(&self, index: PortIndex) -> Arc<[ib_mad::types::PKey]> {
+        let table = &self.port(index).pkeys;
+        if table.iter().all(|key| key.is_valid()) {
+            return table.clone();
+        }
+        table.iter().copied().filter(|key| key.is_valid()).collect()
+    }
+
+    fn identify(&self, port: PortIndex) -> (Guid, PortNum) {
+        (self.node_of(port).guid, self.port(port).num)
+    }
+}

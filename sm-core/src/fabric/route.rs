@@ -1,0 +1,109 @@
+//! Directed routes from the SM's port, and which nodes they reach.
+
+use std::collections::VecDeque;
+
+use ib_mad::types::PortNum;
+use ib_mad::wire::smp::HOPS_MAX;
+
+use super::{Fabric, NodeIndex, PortIndex};
+
+/// Egress ports from the SM's node on, one a hop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectedRoute {
+    ports: [PortNum; HOPS_MAX],
+    hops: u8,
+}
+
+impl DirectedRoute {
+    /// The route to the SM's own node.
+    pub const HOME: Self = Self { ports: [PortNum(0); HOPS_MAX], hops: 0 };
+
+    /// The ports to leave by, the SM's own first.
+    pub fn ports(&self) -> &[PortNum] {
+        &self.ports[..usize::from(self.hops)]
+    }
+
+    /// The route that goes on through `egress`; `None` if it would be too long.
+    pub fn extended(mut self, egress: PortNum) -> Option<Self> {
+        *self.ports.get_mut(usize::from(self.hops))? = egress;
+        self.hops += 1;
+        Some(self)
+    }
+}
+
+impl std::fmt::Display for DirectedRoute {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // As the diagnostic tools print and take it: 0,1,17.
+        f.write_str("0")?;
+        self.ports().iter().try_for_each(|port| write!(f, ",{port}"))
+    }
+}
+
+impl Fabric {
+    /// The route to the node of `port`, arriving by the link of `port` unless it is a switch's:
+    /// the agent of a channel adapter answers for the port it was reached by.
+    pub fn route_to(&self, port: PortIndex) -> Option<DirectedRoute> {
+        let mut route = DirectedRoute::HOME;
+        let mut egress = self.upstream_of(port)?;
+        while let Some(port) = egress {
+            route = route.extended(self.port(port).num)?;
+            egress = self.upstream_of(port)?;
+        }
+        // It was walked from its end.
+        route.ports[..usize::from(route.hops)].reverse();
+        Some(route)
+    }
+
+    /// The route that leaves the fabric known so far through `egress`.
+    pub fn route_through(&self, egress: PortIndex) -> Option<DirectedRoute> {
+        // What goes out of the SM's own channel adapter does not arrive there first.
+        self.route_to(egress)?.extended(self.port(egress).num)
+    }
+
+    /// The egress port before the node of `port`; `Some(None)` for the SM's own node, `None` if
+    /// there is no route.
+    fn upstream_of(&self, port: PortIndex) -> Option<Option<PortIndex>> {
+        let home = self.home?;
+        let index = self.port(port).node;
+        let node = self.node(index);
+        if node.switch.is_some() {
+            if self.port(home).node == index { Some(None) } else { node.upstream.map(Some) }
+        } else if port == home {
+            Some(None)
+        } else {
+            self.port(port).peer.map(Some)
+        }
+    }
+
+    /// Walks the links from the SM's port, sets every node's place on the shortest directed
+    /// routes, and returns the nodes present that no route reaches. Links are passed only where
+    /// `usable` says so.
+    pub fn trace_routes(&mut self, usable: impl Fn(&Self, PortIndex) -> bool) -> Vec<NodeIndex> {
+        let mut reached = vec![false; self.nodes.len()];
+        let mut queue = VecDeque::new();
+        if let Some(home) = self.home {
+            let node = self.port(home).node;
+            reached[node.get()] = true;
+            self.set_home(home);
+            if self.node(node).switch.is_some() {
+                queue.extend(self.ports_of(node));
+            } else {
+                queue.push_back(home);
+            }
+        }
+        while let Some(egress) = queue.pop_front() {
+            let Some(ingress) = self.port(egress).peer.filter(|_| usable(self, egress)) else {
+                continue;
+            };
+            let node = self.port(ingress).node;
+            if !reached[node.get()] && usize::from(self.node_of(egress).hops) < HOPS_MAX {
+                reached[node.get()] = true;
+                self.set_upstream(node, egress);
+                if self.node(node).switch.is_some() {
+                    queue.extend(self.ports_of(node));
+                }
+            }
+        }
+        self.nodes().filter(|(index, _)| !reached[index.get()]).map(|(index, _)| index).collect()
+    }
+}

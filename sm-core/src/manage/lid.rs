@@ -1,0 +1,381 @@
+//! LID assignment (IBTA vol 1, 14.4.4): every end port gets 2^LMC consecutive LIDs, and keeps
+//! them for as long as it can.
+//!
+//! In order of precedence a port has the LIDs it had before (over restarts, by its GUID), those
+//! that its PortInfo holds, or the lowest free ones. The table is pure data; the file it is kept
+//! in is read and written by `runtime`, in the format of OpenSM's `guid2lid`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use ib_mad::types::{Guid, Lid};
+
+/// LIDs of one port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LidRange {
+    /// The first.
+    pub first: Lid,
+    /// The last.
+    pub last: Lid,
+}
+
+impl LidRange {
+    fn len(self) -> u16 {
+        self.last.0 - self.first.0 + 1
+    }
+
+    fn is_valid(self) -> bool {
+        self.first.is_unicast() && self.last.is_unicast() && self.first <= self.last
+    }
+}
+
+/// An end port that needs LIDs.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// Port GUID.
+    pub guid: Guid,
+    /// Base LID that its PortInfo holds; `Lid::NONE` if none.
+    pub held: Lid,
+    /// 2^LMC: how many LIDs it is to have, a power of two.
+    pub count: u16,
+}
+
+/// All unicast LIDs are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no {count} free LIDs in a row for port {guid}: all 49151 unicast LIDs are taken; a lower LMC \
+     (-l) needs fewer"
+)]
+pub struct OutOfLids {
+    /// The port that got none.
+    pub guid: Guid,
+    /// How many it needed.
+    pub count: u16,
+}
+
+/// Which port GUID has which LIDs, ports not seen for long included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LidTable {
+    by_guid: BTreeMap<Guid, LidRange>,
+}
+
+/// What [`LidTable::parse`] had to leave out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    /// Line, from 1.
+    pub line: usize,
+    /// Why, in words.
+    pub reason: &'static str,
+}
+
+impl LidTable {
+    /// Ports that have LIDs, absent ones included.
+    pub fn len(&self) -> usize {
+        self.by_guid.len()
+    }
+
+    /// Whether no port has LIDs.
+    pub fn is_empty(&self) -> bool {
+        self.by_guid.is_empty()
+    }
+
+    /// The LIDs of a port.
+    pub fn get(&self, guid: Guid) -> Option<LidRange> {
+        self.by_guid.get(&guid).copied()
+    }
+
+    /// Forgets all, as `reassign_lids` asks.
+    pub fn clear(&mut self) {
+        self.by_guid.clear();
+    }
+
+    /// Gives LIDs to all of `ports`, which are served in that order where several want the same.
+    /// Ports that are not among them keep theirs unless there are too few. Returns whether the
+    /// table changed. Ports that get none are listed; the others have theirs nevertheless.
+    pub fn assign(&mut self, ports: &[Request]) -> (bool, Vec<OutOfLids>) {
+        let before = self.clone();
+        let mut used = Used::default();
+        let mut waiting: Vec<&Request> = Vec::new();
+
+        // Those that have a range of the right size and place keep it.
+        let mut settled: BTreeMap<Guid, LidRange> = BTreeMap::new();
+        for port in ports {
+            match self.get(port.guid).filter(|range| fits(*range, port.count)) {
+                Some(range) => {
+                    let range = shortened(range, port.count);
+                    if used.take(range) {
+                        settled.insert(port.guid, range);
+                        continue;
+                    }
+                    waiting.push(port);
+                }
+                None => waiting.push(port),
+            }
+            self.by_guid.remove(&port.guid);
+        }
+        // Absent ports keep theirs as long as nobody present holds them.
+        let absent: Vec<(Guid, LidRange)> = self
+            .by_guid
+            .iter()
+            .filter(|(guid, _)| !settled.contains_key(guid))
+            .map(|(guid, range)| (*guid, *range))
+            .collect();
+        let mut reserved = used.clone();
+        let mut kept = Vec::new();
+        for (guid, range) in absent {
+            if reserved.take(range) {
+                kept.push((guid, range));
+            }
+        }
+        // Then those whose PortInfo holds a usable LID, then the rest.
+        waiting.retain(|port| {
+            let Some(range) = held_range(port) else { return true };
+            let free = reserved.take(range);
+            if free {
+                used.take(range);
+                settled.insert(port.guid, range);
+            }
+            !free
+        });
+        let mut out = Vec::new();
+        let mut reclaimed = false;
+        for port in waiting {
+            let mut range = reserved.find(port.count);
+            if range.is_none() && !reclaimed {
+                // Ports that are gone give way to ports that are here.
+                reclaimed = true;
+                kept.clear();
+                reserved = used.clone();
+                range = reserved.find(port.count);
+            }
+            match range {
+                Some(range) => {
+                    reserved.take(range);
+                    used.take(range);
+                    settled.insert(port.guid, range);
+                }
+                None => out.push(OutOfLids { guid: port.guid, count: port.count }),
+            }
+        }
+        settled.extend(kept);
+        self.by_guid = settled;
+        (*self != before, out)
+    }
+
+    /// Reads `guid2lid`: a GUID, the first and the last LID a line. Lines that say something
+    /// impossible are left out and listed, at most one reason a line.
+    pub fn parse(text: &str) -> (Self, Vec<Rejected>) {
+        let mut table = Self::default();
+        let mut rejected = Vec::new();
+        let mut used = Used::default();
+        for (index, line) in text.lines().enumerate() {
+            let content = line.split('#').next().unwrap_or_default();
+            let mut words = content.split_whitespace();
+            let Some(guid) = words.next() else { continue };
+            let mut reject = |reason| rejected.push(Rejected { line: index + 1, reason });
+            let lid = |word: Option<&str>| -> Option<Lid> {
+                let word = word?;
+                let value = match word.strip_prefix("0x") {
+                    Some(digits) => u16::from_str_radix(digits, 16),
+                    None => word.parse(),
+                };
+                value.ok().map(Lid)
+            };
+            let (Ok(guid), Some(first), Some(last)) =
+                (guid.parse::<Guid>(), lid(words.next()), lid(words.next()))
+            else {
+                reject("not a GUID and two LIDs");
+                continue;
+            };
+            let range = LidRange { first, last };
+            if guid.0 == 0 || !range.is_valid() {
+                reject("no range of unicast LIDs");
+            } else if table.by_guid.contains_key(&guid) {
+                reject("the GUID stands there twice");
+            } else if used.take(range) {
+                table.by_guid.insert(guid, range);
+            } else {
+                reject("another GUID has these LIDs");
+            }
+        }
+        (table, rejected)
+    }
+
+    /// The table as `guid2lid`.
+    pub fn render(&self) -> String {
+        let mut text = String::with_capacity(self.by_guid.len() * 34);
+        for (guid, range) in &self.by_guid {
+            let _ = writeln!(text, "{guid} {:#06x} {:#06x}\n", range.first.0, range.last.0);
+        }
+        text
+    }
+}
+
+/// Whether a range can serve a port that needs `count` LIDs: long enough and aligned to it.
+fn fits(range: LidRange, count: u16) -> bool {
+    range.is_valid() && range.len() >= count && range.first.0.is_multiple_of(count)
+}
+
+fn shortened(range: LidRange, count: u16) -> LidRange {
+    LidRange { first: range.first, last: Lid(range.first.0 + count - 1) }
+}
+
+/// The range that a port's PortInfo holds, if it may have it.
+fn held_range(port: &Request) -> Option<LidRange> {
+    let last = port.held.0.checked_add(port.count - 1)?;
+    let range = LidRange { first: port.held, last: Lid(last) };
+    fits(range, port.count).then_some(range)
+}
+
+/// A bit for every LID.
+#[derive(Clone)]
+struct Used {
+    words: [u64; 1024],
+    /// No LID below this is free, so far as [`find`](Self::find) knows.
+    search_from: u16,
+}
+
+impl Default for Used {
+    fn default() -> Self {
+        let mut words = [0; 1024];
+        words[0] = 1; // LID 0 is reserved.
+        Self { words, search_from: 1 }
+    }
+}
+
+impl Used {
+    fn is_free(&self, range: LidRange) -> bool {
+        (range.first.0..=range.last.0)
+            .all(|lid| self.words[lid as usize / 64] >> (lid % 64) & 1 == 0)
+    }
+
+    /// Takes a range if all of it is free.
+    fn take(&mut self, range: LidRange) -> bool {
+        let free = self.is_free(range);
+        if free {
+            for lid in range.first.0..=range.last.0 {
+                self.words[lid as usize / 64] |= 1 << (lid % 64);
+            }
+        }
+        free
+    }
+
+    /// The lowest free range of `count` LIDs, aligned to their number.
+    fn find(&mut self, count: u16) -> Option<LidRange> {
+        let mut first = self.search_from.next_multiple_of(count);
+        loop {
+            let range = LidRange { first: Lid(first), last: Lid(first.checked_add(count - 1)?) };
+            if !range.last.is_unicast() {
+                return None;
+            }
+            if range.first.0 != 0 && self.is_free(range) {
+                if count == 1 {
+                    self.search_from = first;
+                }
+                return Some(range);
+            }
+            first += count;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn request(guid: u64, held: u16, count: u16) -> Request {
+        Request { guid: Guid(guid), held: Lid(held), count }
+    }
+
+    fn first(table: &LidTable, guid: u64) -> u16 {
+        table.get(Guid(guid)).unwrap().first.0
+    }
+
+    #[test]
+    fn a_port_keeps_its_lid_over_a_restart_and_an_absence() {
+        let mut table = LidTable::default();
+        table.assign(&[request(10, 0, 1), request(11, 0, 1)]);
+        assert_eq!((first(&table, 10), first(&table, 11)), (1, 2));
+        let (mut table, rejected) = LidTable::parse(&table.render());
+        assert!(rejected.is_empty());
+        table.assign(&[request(12, 0, 1), request(11, 9, 1)]);
+        assert_eq!((first(&table, 11), first(&table, 12)), (2, 3), "1 waits for port 10");
+        let (changed, _) = table.assign(&[request(10, 0, 1), request(11, 2, 1), request(12, 3, 1)]);
+        assert_eq!((first(&table, 10), changed), (1, false));
+    }
+
+    #[test]
+    fn what_portinfo_holds_is_kept_unless_two_hold_it() {
+        let mut table = LidTable::default();
+        table.assign(&[request(1, 7, 1), request(2, 7, 1), request(3, 0, 1)]);
+        assert_eq!((first(&table, 1), first(&table, 2), first(&table, 3)), (7, 1, 2));
+    }
+
+    #[test]
+    fn a_larger_lmc_moves_what_is_not_aligned() {
+        let mut table = LidTable::default();
+        table.assign(&[request(1, 0, 1), request(2, 0, 1)]);
+        table.assign(&[request(1, 1, 4), request(2, 2, 4), request(3, 0, 1)]);
+        assert_eq!((first(&table, 1), first(&table, 2)), (4, 8), "LID 0 is nobody's");
+        assert_eq!(table.get(Guid(2)).unwrap().last, Lid(11));
+        assert_eq!(first(&table, 3), 1, "a base switch port fills the gap");
+    }
+
+    #[test]
+    fn ports_that_are_gone_give_way_when_lids_run_out() {
+        let all: Vec<Request> = (1..=0xBFFF).map(|guid| request(guid, 0, 1)).collect();
+        let mut table = LidTable::default();
+        assert_eq!(table.assign(&all).1, []);
+        assert_eq!(first(&table, 0xBFFF), 0xBFFF);
+        let mut next = all.clone();
+        next[4] = request(0x1_0000, 0, 1);
+        assert_eq!(table.assign(&next).1, []);
+        assert_eq!((first(&table, 0x1_0000), table.get(Guid(5))), (5, None));
+        next.push(request(0x1_0001, 0, 1));
+        assert_eq!(table.assign(&next).1, [OutOfLids { guid: Guid(0x1_0001), count: 1 }]);
+    }
+
+    #[test]
+    fn impossible_lines_are_left_out_and_listed() {
+        let (table, rejected) = LidTable::parse(
+            "0x0000000000000001 0x0001 0x0001\n\nnonsense\n0x2 0x0001 0x0001\n0x3 0xc000 0xc000\n",
+        );
+        assert_eq!(table.len(), 1);
+        let lines: Vec<usize> = rejected.iter().map(|r| r.line).collect();
+        assert_eq!(lines, [3, 4, 5]);
+    }
+
+    proptest! {
+        #[test]
+        fn ranges_are_aligned_disjoint_and_stable(
+            ports in proptest::collection::btree_map(1u64..40, (0u16..60, 0u32..3), 1..30),
+            later in proptest::collection::btree_map(1u64..40, (0u16..60, 0u32..3), 1..30),
+        ) {
+            let requests = |ports: &std::collections::BTreeMap<u64, (u16, u32)>| -> Vec<Request> {
+                ports.iter().map(|(g, (held, lmc))| request(*g, *held, 1 << lmc)).collect()
+            };
+            let mut table = LidTable::default();
+            for ports in [&ports, &later] {
+                let requests = requests(ports);
+                prop_assert_eq!(table.assign(&requests).1, vec![]);
+                let mut owner = [0u64; 0x1_0000];
+                for (guid, range) in &table.by_guid {
+                    for lid in range.first.0..=range.last.0 {
+                        prop_assert_eq!(owner[lid as usize], 0);
+                        owner[lid as usize] = guid.0;
+                    }
+                }
+                for port in &requests {
+                    let range = table.get(port.guid).unwrap();
+                    prop_assert_eq!(range.len(), port.count);
+                    prop_assert!(range.first.0 != 0 && range.first.0.is_multiple_of(port.count));
+                }
+                let settled = table.clone();
+                prop_assert!(!table.assign(&requests).0);
+                prop_assert_eq!(&table, &settled);
+            }
+        }
+    }
+}

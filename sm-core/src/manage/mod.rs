@@ -1,0 +1,6 @@
+//! What the fabric should be: LIDs, partitions, link settings. Pure functions of the fabric and
+//! the settings; sending is `sweep`'s business.
+
+pub mod lid;
+pub mod link;
+pub mod pkey;

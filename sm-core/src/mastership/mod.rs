@@ -1,0 +1,222 @@
+//! Which subnet manager rules (IBTA vol 1, 14.4.1): our own state, how we answer SMInfo, and what
+//! follows from the SMInfo of others. Deciding only; polling the master is `sweep`'s business.
+
+use ib_mad::types::Guid;
+use ib_mad::wire::MAD_LEN;
+use ib_mad::wire::attribute::{SmControl, SmInfo, SmInfoRepr, SmState};
+use ib_mad::wire::mad::{Method, Status};
+use ib_mad::wire::smp::{self, Smp};
+
+/// What another subnet manager said of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteSm {
+    /// GUID of its port.
+    pub guid: Guid,
+    /// Its priority, 0 to 15.
+    pub priority: u8,
+    /// Its state.
+    pub state: SmState,
+}
+
+/// What a discovery that found other subnet managers leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The subnet is ours.
+    Rule,
+    /// That one is master, or will be.
+    StandBy(RemoteSm),
+}
+
+/// A change that another SM demanded by Set(SMInfo).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// Take the subnet over.
+    TakeOver,
+    /// Look for a master again.
+    Discover,
+    /// Rest.
+    Disable,
+    /// Nothing that needs an action.
+    None,
+}
+
+/// Our place among the subnet managers.
+#[derive(Debug)]
+pub struct Mastership {
+    guid: Guid,
+    priority: u8,
+    sm_key: u64,
+    state: SmState,
+    act_count: u32,
+}
+
+impl Mastership {
+    /// A subnet manager that has just begun to look around.
+    pub fn new(priority: u8, sm_key: u64) -> Self {
+        Self { guid: Guid(0), priority, sm_key, state: SmState::Discovering, act_count: 0 }
+    }
+
+    /// Our state.
+    pub fn state(&self) -> SmState {
+        self.state
+    }
+
+    /// Enters a state.
+    pub fn set_state(&mut self, state: SmState) {
+        self.state = state;
+    }
+
+    /// States the GUID of our port.
+    pub fn set_guid(&mut self, guid: Guid) {
+        self.guid = guid;
+    }
+
+    /// Counts one thing done: a sign of life for those who poll us.
+    pub fn act(&mut self) {
+        self.act_count = self.act_count.wrapping_add(1);
+    }
+
+    /// What the others, if any, make of us. A master found while we are not master stays master,
+    /// whatever its priority: it hands over when it finds us higher (14.4.1).
+    pub fn decide(&self, others: &[RemoteSm]) -> Decision {
+        let active = others.iter().filter(|sm| sm.state != SmState::NotActive);
+        let highest = active.max_by_key(|sm| {
+            (sm.state == SmState::Master, sm.priority, std::cmp::Reverse(sm.guid))
+        });
+        match highest {
+            Some(sm) if sm.state == SmState::Master && self.state != SmState::Master => {
+                Decision::StandBy(*sm)
+            }
+            Some(sm) if sm.state == SmState::Master && self.is_below(sm) => Decision::StandBy(*sm),
+            Some(sm) if self.state != SmState::Master && self.is_below(sm) => {
+                Decision::StandBy(*sm)
+            }
+            _ => Decision::Rule,
+        }
+    }
+
+    /// Whether `other` comes before us: by priority, then by lower GUID.
+    fn is_below(&self, other: &RemoteSm) -> bool {
+        (other.priority, std::cmp::Reverse(other.guid))
+            > (self.priority, std::cmp::Reverse(self.guid))
+    }
+
+    /// Answers a Get or Set of SMInfo where it stands.
+    pub fn answer(&mut self, mad: &mut [u8; MAD_LEN]) -> Demand {
+        let Ok(view) = Smp::new(&mad[..]) else { return Demand::None };
+        let (method, modifier) = (view.method(), view.attribute_modifier());
+        let asker =
+            SmInfo::new(view.data_bytes()).ok().map(|info| (info.sm_key(), info.sm_state()));
+        let mut status = Status::OK;
+        let mut demand = Demand::None;
+        if method == Method::SET {
+            // Only a subnet manager that shows our SM_Key may tell us what to do, and what it may
+            // tell depends on our state; see the state machine of 14.4.1.
+            let trusted = asker.is_some_and(|(key, _)| key == self.sm_key);
+            match SmControl::from_modifier(modifier).filter(|_| trusted) {
+                Some(SmControl::Handover) if self.state == SmState::Standby => {
+                    demand = Demand::TakeOver;
+                }
+                Some(SmControl::Discover) if self.state == SmState::Standby => {
+                    demand = Demand::Discover;
+                }
+                Some(SmControl::Standby) if self.state == SmState::NotActive => {
+                    self.state = SmState::Standby;
+                }
+                Some(SmControl::Disable)
+                    if matches!(self.state, SmState::Standby | SmState::Discovering) =>
+                {
+                    demand = Demand::Disable;
+                }
+                Some(SmControl::Acknowledge | SmControl::Standby) => {}
+                Some(_) | None => status = Status::INVALID_FIELD,
+            }
+        }
+        self.act();
+        smp::answer(mad, status);
+        let trusted = asker.is_some_and(|(key, _)| key == self.sm_key);
+        let repr = SmInfoRepr {
+            guid: self.guid,
+            sm_key: if trusted { self.sm_key } else { 0 },
+            act_count: self.act_count,
+            priority: self.priority,
+            sm_state: self.state,
+        };
+        let data = &mut mad[smp::DATA];
+        data.fill(0);
+        if let Ok(mut info) = SmInfo::new(data) {
+            repr.emit(&mut info);
+        }
+        demand
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sm(guid: u64, priority: u8, state: SmState) -> RemoteSm {
+        RemoteSm { guid: Guid(guid), priority, state }
+    }
+
+    fn own(priority: u8, state: SmState) -> Mastership {
+        let mut own = Mastership::new(priority, 1);
+        own.set_guid(Guid(10));
+        own.set_state(state);
+        own
+    }
+
+    #[test]
+    fn a_master_found_at_start_stays_master() {
+        let master = sm(20, 0, SmState::Master);
+        let higher = sm(5, 15, SmState::Standby);
+        let discovering = own(15, SmState::Discovering);
+        assert_eq!(discovering.decide(&[higher, master]), Decision::StandBy(master));
+        assert_eq!(discovering.decide(&[sm(20, 0, SmState::NotActive)]), Decision::Rule);
+    }
+
+    #[test]
+    fn among_equals_the_lower_guid_rules() {
+        let discovering = own(3, SmState::Discovering);
+        let lower = sm(9, 3, SmState::Standby);
+        assert_eq!(discovering.decide(&[lower]), Decision::StandBy(lower));
+        assert_eq!(discovering.decide(&[sm(11, 3, SmState::Standby)]), Decision::Rule);
+    }
+
+    #[test]
+    fn a_master_yields_to_a_higher_master_only() {
+        let master = own(3, SmState::Master);
+        assert_eq!(master.decide(&[sm(9, 15, SmState::Standby)]), Decision::Rule);
+        assert_eq!(master.decide(&[sm(9, 2, SmState::Master)]), Decision::Rule);
+        let higher = sm(20, 4, SmState::Master);
+        assert_eq!(master.decide(&[higher]), Decision::StandBy(higher));
+    }
+
+    fn set_request(control: SmControl, sm_key: u64) -> [u8; MAD_LEN] {
+        let mut mad = [0; MAD_LEN];
+        smp::Request {
+            method: Method::SET,
+            attribute_id: ib_mad::wire::mad::AttributeId::SM_INFO,
+            attribute_modifier: control as u32,
+            tid: 7,
+            m_key: 0,
+        }
+        .write_lid_routed(&mut mad);
+        SmInfo::new(&mut mad[smp::DATA]).unwrap().set_sm_key(sm_key);
+        mad
+    }
+
+    #[test]
+    fn a_handover_needs_our_sm_key() {
+        let mut standby = own(3, SmState::Standby);
+        let mut mad = set_request(SmControl::Handover, 99);
+        assert_eq!(standby.answer(&mut mad), Demand::None);
+        assert_eq!(Smp::new(&mad[..]).unwrap().status(), Status::INVALID_FIELD);
+        let mut mad = set_request(SmControl::Handover, 1);
+        assert_eq!(standby.answer(&mut mad), Demand::TakeOver);
+        let answer = Smp::new(&mad[..]).unwrap();
+        assert_eq!((answer.method(), answer.status()), (Method::GET_RESP, Status::OK));
+        let info = SmInfo::new(answer.data_bytes()).unwrap();
+        assert_eq!((info.guid(), info.priority(), info.act_count()), (Guid(10), 3, 2));
+    }
+}

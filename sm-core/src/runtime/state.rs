@@ -1,0 +1,148 @@
+//! The state directory: what must outlive the process.
+//!
+//! - `guid2lid`: LIDs by port GUID, in OpenSM's format, so that either can follow the other.
+//! - `ibsm-epoch`: number of this run; each is greater than those before.
+//! - `ibsm-client`: what the simulator knows us by, to be thrown out after a `kill -9`.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use ib_mad::transport::ibsim::ClientId;
+use tracing::warn;
+
+use crate::manage::lid::LidTable;
+
+/// Longest file read, bytes: 49,151 ports at 35 bytes are 1.7 MB.
+const FILE_LEN_MAX: u64 = 16 << 20;
+
+/// The state directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("state directory: {}: {source}; name one that can be written with --state-dir", path.display())]
+pub struct StateError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// The state directory, which exists and can be written.
+#[derive(Debug)]
+pub(super) struct StateDir {
+    path: PathBuf,
+    sync: bool,
+}
+
+impl StateDir {
+    /// Opens `path`, creating it if need be.
+    pub(super) fn open(path: &Path, sync: bool) -> Result<Self, StateError> {
+        let this = Self { path: path.to_owned(), sync };
+        fs::create_dir_all(path).map_err(|source| StateError { path: path.to_owned(), source })?;
+        Ok(this)
+    }
+
+    /// The LIDs given out before. Lines that cannot be are left out with a warning.
+    pub(super) fn lids(&self) -> Result<LidTable, StateError> {
+        let Some(text) = self.read("guid2lid")? else { return Ok(LidTable::default()) };
+        let (table, rejected) = LidTable::parse(&text);
+        for line in rejected.iter().take(10) {
+            warn!("{}:{}: {}; left out", self.file("guid2lid").display(), line.line, line.reason);
+        }
+        if rejected.len() > 10 {
+            warn!("{} lines more are left out", rejected.len() - 10);
+        }
+        Ok(table)
+    }
+
+    /// Keeps the LIDs.
+    pub(super) fn keep_lids(&self, lids: &LidTable) -> Result<(), StateError> {
+        self.write("guid2lid", &lids.render())
+    }
+
+    /// The number of this run, greater than that of any before.
+    pub(super) fn next_epoch(&self) -> Result<u64, StateError> {
+        let before = self.read("ibsm-epoch")?.and_then(|text| text.trim().parse::<u64>().ok());
+        // Should the file be lost, the clock keeps epochs growing.
+        let clock = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |elapsed| elapsed.as_secs());
+        let epoch = before.map_or(clock, |before| before.saturating_add(1).max(clock));
+        self.write("ibsm-epoch", &format!("{epoch}\n"))?;
+        Ok(epoch)
+    }
+
+    /// What an earlier run was known by at the simulator.
+    pub(super) fn stale_client(&self) -> Option<ClientId> {
+        self.read("ibsm-client").ok().flatten()?.parse().ok()
+    }
+
+    /// Keeps what this run is known by.
+    pub(super) fn keep_client(&self, client: ClientId) -> Result<(), StateError> {
+        self.write("ibsm-client", &format!("{client}\n"))
+    }
+
+    /// This run ends in order: nothing is left to throw out.
+    pub(super) fn forget_client(&self) {
+        let _ = fs::remove_file(self.file("ibsm-client"));
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    fn read(&self, name: &str) -> Result<Option<String>, StateError> {
+        let path = self.file(name);
+        let read = || {
+            if fs::metadata(&path)?.len() > FILE_LEN_MAX {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "file is far too long"));
+            }
+            Ok(String::from_utf8_lossy(&fs::read(&path)?).into_owned())
+        };
+        match read() {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(StateError { path, source }),
+        }
+    }
+
+    /// Replaces a file at once: a crash leaves the old one or the new one.
+    fn write(&self, name: &str, text: &str) -> Result<(), StateError> {
+        let path = self.file(name);
+        let draft = self.file(&format!("{name}.new"));
+        let write = || {
+            let mut file = File::create(&draft)?;
+            file.write_all(text.as_bytes())?;
+            if self.sync {
+                file.sync_all()?;
+            }
+            fs::rename(&draft, &path)
+        };
+        write().map_err(|source| StateError { path: path.clone(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn epochs_grow_even_if_the_clock_does_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path(), false).unwrap();
+        let far = u64::MAX / 2;
+        state.write("ibsm-epoch", &far.to_string()).unwrap();
+        assert_eq!(state.next_epoch().unwrap(), far + 1);
+        assert_eq!(state.next_epoch().unwrap(), far + 2);
+    }
+
+    #[test]
+    fn lids_and_client_survive() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path(), true).unwrap();
+        assert!(state.lids().unwrap().is_empty());
+        let (lids, _) = LidTable::parse("0x1 0x0004 0x0007");
+        state.keep_lids(&lids).unwrap();
+        assert_eq!(state.lids().unwrap(), lids);
+        assert_eq!(state.stale_client(), None);
+        state.keep_client("3:77".parse().unwrap()).unwrap();
+        assert_eq!(state.stale_client(), Some(ClientId { slot: 3, number: 77 }));
+    }
+}

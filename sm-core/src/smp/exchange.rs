@@ -1,0 +1,158 @@
+//! Requests waiting and on the wire: a queue in front of the table of transactions.
+//!
+//! A request is 8 bytes; the MAD is written again for every attempt, from what the fabric and the
+//! plan say then. Nothing is allocated for an SMP.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use ib_mad::transaction::Transactions;
+
+use super::request::Request;
+
+/// How long to wait for an answer, how often to ask again, and how many may be asked at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// Requests on the wire at once.
+    pub window: usize,
+    /// Time to wait for an answer.
+    pub timeout: Duration,
+    /// Times a request is sent again.
+    pub retries: u32,
+}
+
+/// A request to be sent now, with the number that its answer will bear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// The request.
+    pub request: Request,
+    /// TransactionID. Its upper half is zero: simulators and kernels put their own there.
+    pub tid: u64,
+}
+
+/// What has passed through an exchange.
+pub type Counters = ib_mad::transaction::Counters;
+
+/// A window of requests on the wire, and those that wait for room in it.
+#[derive(Debug)]
+pub struct Exchange {
+    timing: Timing,
+    /// Requests that wait. A sweep puts in what it has to ask at once; its limit is the fabric's
+    /// size: 255 ports of 65,536 nodes at most, by a handful of attributes.
+    queue: VecDeque<Request>,
+    window: Transactions<Request>,
+}
+
+impl Exchange {
+    /// An exchange without requests. Another `seed` at each start keeps answers to an earlier run
+    /// from matching.
+    pub fn new(timing: Timing, seed: u32) -> Self {
+        Self { window: Transactions::new(timing.window, seed), timing, queue: VecDeque::new() }
+    }
+
+    /// What has passed so far.
+    pub fn counters(&self) -> Counters {
+        *self.window.counters()
+    }
+
+    /// Puts a request at the end of the queue.
+    pub fn push(&mut self, request: Request) {
+        self.queue.push_back(request);
+    }
+
+    /// Whether nothing waits and nothing is on the wire.
+    pub fn is_idle(&self) -> bool {
+        self.outstanding() == 0
+    }
+
+    /// Requests that wait or are on the wire.
+    pub fn outstanding(&self) -> usize {
+        self.queue.len() + self.window.outstanding()
+    }
+
+    /// The next request to send, if the window has room. It counts as sent.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
+        if self.window.room() > 0
+            && let Some(request) = self.queue.pop_front()
+            && let Err(request) =
+                self.window.start(request, self.timing.timeout, self.timing.retries)
+        {
+            self.queue.push_front(request);
+        }
+        let (tid, request) = self.window.poll_transmit(now)?;
+        Some(Transmit { request: *request, tid: u64::from(tid) })
+    }
+
+    /// Takes an answer: the request it answers, which is done with. `None` if there is none.
+    pub fn handle_answer(&mut self, tid: u64) -> Option<Request> {
+        self.window.handle_response(tid)
+    }
+
+    /// Takes a request that turned out to need no sending: it is done with.
+    pub fn cancel(&mut self, tid: u64) {
+        self.window.cancel(tid);
+    }
+
+    /// Takes a request that came back undelivered: its attempt has failed.
+    pub fn handle_undelivered(&mut self, tid: u64) {
+        self.window.handle_undelivered(tid);
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.window.poll_timeout()
+    }
+
+    /// Fails attempts whose time has run out.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.window.handle_timeout(now);
+    }
+
+    /// A request that was given up; each is yielded once.
+    pub fn poll_given_up(&mut self) -> Option<Request> {
+        self.window.poll_expired().map(|(_, request)| request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::PortIndex;
+    use crate::smp::Kind;
+
+    fn request(n: u32) -> Request {
+        Request::new(Kind::PortInfo, PortIndex::from_bits(n))
+    }
+
+    #[test]
+    fn no_more_than_the_window_is_on_the_wire() {
+        let now = Instant::now();
+        let timing = Timing { window: 2, timeout: Duration::from_millis(200), retries: 1 };
+        let mut exchange = Exchange::new(timing, 7);
+        (0..3).for_each(|n| exchange.push(request(n)));
+        let first = exchange.poll_transmit(now).unwrap();
+        exchange.poll_transmit(now).unwrap();
+        assert_eq!(exchange.poll_transmit(now), None);
+        assert_eq!(exchange.outstanding(), 3);
+        assert_eq!(exchange.handle_answer(first.tid), Some(request(0)));
+        assert_eq!(exchange.poll_transmit(now).map(|t| t.request), Some(request(2)));
+    }
+
+    /// A repetition must not wait for room in the window, which its own request takes up.
+    #[test]
+    fn a_full_window_repeats_what_it_holds() {
+        let now = Instant::now();
+        let timeout = Duration::from_millis(200);
+        let mut exchange = Exchange::new(Timing { window: 1, timeout, retries: 1 }, 7);
+        (0..2).for_each(|n| exchange.push(request(n)));
+        let first = exchange.poll_transmit(now).unwrap();
+        exchange.handle_timeout(now + timeout);
+        assert_eq!(exchange.poll_transmit(now + timeout), Some(first));
+        exchange.handle_timeout(now + timeout * 2);
+        assert_eq!(exchange.poll_given_up(), Some(request(0)));
+        let next = exchange.poll_transmit(now + timeout * 2).unwrap();
+        assert_eq!(next.request, request(1));
+        assert_eq!(exchange.handle_answer(next.tid), Some(request(1)));
+        assert!(exchange.is_idle());
+    }
+}

@@ -1,0 +1,8 @@
+//! SMPs as the sweep sends them: requests of a few bytes, a window of them on the wire, and how
+//! each becomes a MAD.
+
+mod exchange;
+mod request;
+
+pub use exchange::{Counters, Exchange, Timing, Transmit};
+pub use request::{Kind, Request};

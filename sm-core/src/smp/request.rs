@@ -1,0 +1,91 @@
+//! What an SMP asks: 8 bytes that say it all, so that a million may wait or be in flight.
+
+use crate::fabric::PortIndex;
+
+/// Kind of a request. Those from [`ClearPortChange`](Self::ClearPortChange) on change the fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// NodeInfo of the SM's own node.
+    OwnNodeInfo,
+    /// NodeInfo of whatever is behind the port.
+    Probe,
+    /// The same once more, to settle a contradiction; `block` numbers it.
+    ProbeAgain,
+    /// NodeDescription of the port's node.
+    NodeDescription,
+    /// SwitchInfo of the port's node, in a discovery.
+    SwitchInfo,
+    /// SwitchInfo of the port's node, in a light sweep.
+    PortChange,
+    /// PortInfo of the port.
+    PortInfo,
+    /// A block of the port's P_Key table.
+    PKeys,
+    /// SMInfo of the subnet manager behind the port.
+    SmInfo,
+    /// SwitchInfo with PortStateChange cleared.
+    ClearPortChange,
+    /// A block of the port's P_Key table.
+    SetPKeys,
+    /// PortInfo with the end port's addresses.
+    SetAddress,
+    /// SwitchInfo with the top of the forwarding table.
+    SetSwitchInfo,
+    /// A block of the switch's linear forwarding table.
+    SetForwarding,
+    /// PortInfo with the settings of the link and the step to Armed.
+    Arm,
+    /// PortInfo with the step to Active.
+    Activate,
+}
+
+impl Kind {
+    /// Name for messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OwnNodeInfo | Self::Probe | Self::ProbeAgain => "Get(NodeInfo)",
+            Self::NodeDescription => "Get(NodeDescription)",
+            Self::SwitchInfo | Self::PortChange => "Get(SwitchInfo)",
+            Self::PortInfo => "Get(PortInfo)",
+            Self::PKeys => "Get(P_KeyTable)",
+            Self::SmInfo => "Get(SMInfo)",
+            Self::ClearPortChange | Self::SetSwitchInfo => "Set(SwitchInfo)",
+            Self::SetPKeys => "Set(P_KeyTable)",
+            Self::SetAddress | Self::Arm | Self::Activate => "Set(PortInfo)",
+            Self::SetForwarding => "Set(LinearForwardingTable)",
+        }
+    }
+}
+
+/// A request: what, of which port, which block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What is asked.
+    pub kind: Kind,
+    /// Block of a table; 0 where there is only one.
+    pub block: u16,
+    port: u32,
+}
+
+const _: () = assert!(size_of::<Request>() == 8);
+
+impl Request {
+    /// Asks `kind` of `port`.
+    pub fn new(kind: Kind, port: PortIndex) -> Self {
+        Self::block(kind, port, 0)
+    }
+
+    /// Asks block `block` of a table of `port`.
+    pub fn block(kind: Kind, port: PortIndex, block: u16) -> Self {
+        Self { kind, block, port: port.to_bits() }
+    }
+
+    /// NodeInfo of the SM's own node, of which nothing is known yet.
+    pub const OWN_NODE_INFO: Self = Self { kind: Kind::OwnNodeInfo, block: 0, port: u32::MAX };
+
+    /// The port concerned; meaningless for [`Kind::OwnNodeInfo`].
+    pub fn port(self) -> PortIndex {
+        PortIndex::from_bits(self.port)
+    }
+}

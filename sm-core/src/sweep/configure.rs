@@ -1,0 +1,322 @@
+//! Making the fabric what it should be: LIDs and P_Keys, then forwarding tables, then links to
+//! Armed, then to Active. What already is as it should be is not sent.
+
+use std::time::Instant;
+
+use ib_mad::types::Lid;
+use ib_mad::wire::attribute::{PortInfo, PortState};
+use tracing::{debug, info, warn};
+
+use super::schedule::Cause;
+use super::{Event, LINES_MAX, Phase, Sweeper};
+use crate::fabric::PortIndex;
+use crate::manage::{lid, link, pkey};
+use crate::smp::{Kind, Request};
+
+impl Sweeper {
+    pub(super) fn begin_addresses(&mut self, now: Instant) {
+        self.enter(now, Phase::Addresses);
+        self.assign_lids();
+        let ports: Vec<PortIndex> = self.fabric.end_ports().collect();
+        for port in ports {
+            let capacity = self.fabric.node_of(port).node_info().partition_cap();
+            for block in 0..pkey::blocks(capacity) {
+                if !pkey::block_is_right(&self.fabric.port(port).pkeys, block) {
+                    self.exchange.push(Request::block(Kind::SetPKeys, port, block));
+                    self.sweep.report.pkey_blocks_set += 1;
+                }
+            }
+            if self.wanted_address(port).is_some() {
+                self.exchange.push(Request::new(Kind::SetAddress, port));
+                self.sweep.report.port_infos_set += 1;
+            }
+        }
+    }
+
+    fn assign_lids(&mut self) {
+        let home = self.fabric.home();
+        let reassign = self.first_as_master && self.settings.reassign_lids;
+        if reassign {
+            self.lids.clear();
+        }
+        let mut ports: Vec<(PortIndex, lid::Request)> = self
+            .fabric
+            .end_ports()
+            .map(|port| {
+                let entry = self.fabric.port(port);
+                let held = if reassign { Lid::NONE } else { entry.base_lid() };
+                let count = 1 << link::lmc_of(&self.fabric, port, &self.settings);
+                (port, lid::Request { guid: entry.guid, held, count })
+            })
+            .collect();
+        // Our own port first, since all others have to be told its LID; then by GUID, so that the
+        // same fabric always gets the same LIDs.
+        ports.sort_unstable_by_key(|(port, request)| (Some(*port) != home, request.guid));
+        for pair in ports.windows(2) {
+            if pair[0].1.guid == pair[1].1.guid && self.first_report(pair[0].1.guid.0) {
+                let (first, second) = (self.place(pair[0].0), self.place(pair[1].0));
+                self.error(format_args!(
+                    "duplicate port GUID {}: {first}, and {second}, which gets no LID of its own",
+                    pair[0].1.guid
+                ));
+            }
+        }
+        ports.dedup_by_key(|(_, request)| request.guid);
+        let requests: Vec<lid::Request> = ports.iter().map(|(_, request)| *request).collect();
+        let (changed, short) = self.lids.assign(&requests);
+        for shortage in short {
+            self.error(format_args!("{shortage}"));
+        }
+        if changed {
+            self.emit(Event::LidsChanged);
+        }
+    }
+
+    /// LID of the SM's own port.
+    pub(super) fn sm_lid(&self) -> Lid {
+        self.fabric
+            .home()
+            .and_then(|home| self.lids.get(self.fabric.port(home).guid))
+            .map_or(Lid::NONE, |range| range.first)
+    }
+
+    /// PortInfo to set so that an end port is addressed as it should be, if it is not.
+    pub(super) fn wanted_address(&self, port: PortIndex) -> Option<link::PortInfoBytes> {
+        let range = self.lids.get(self.fabric.port(port).guid)?;
+        let subnet = link::Subnet { settings: &self.settings, sm_lid: self.sm_lid() };
+        let is_news = self.first_as_master || self.fabric.node_of(port).is_new;
+        let addressing = link::Addressing {
+            base_lid: range.first,
+            lmc: link::lmc_of(&self.fabric, port, &self.settings),
+            reregister: is_news && !self.settings.no_clients_rereg,
+        };
+        link::addressed(&self.fabric, port, subnet, addressing)
+    }
+
+    /// PortInfo to set so that a linked port is configured and armed, if it is not. A new master
+    /// sets it anyway, as the values it read may be another's idea.
+    pub(super) fn wanted_arming(&self, port: PortIndex) -> Option<link::PortInfoBytes> {
+        let external = self.fabric.node_of(port).switch.is_some();
+        let anyway = external && self.first_as_master;
+        link::armed(&self.fabric, port, &self.settings, anyway)
+    }
+
+    /// The port's PortInfo was set, and this is what it is now.
+    pub(super) fn port_info_set(&mut self, request: Request, data: &[u8; 64]) {
+        let port = request.port();
+        let before = self.fabric.port(port).state();
+        let entry = self.fabric.port_mut(port);
+        let local_port_num = entry.port_info().local_port_num();
+        entry.info = *data;
+        let mut info = PortInfo::new(&mut entry.info[..]).expect("64 bytes are a PortInfo");
+        // An echo of the request, and the port that this SMP came by: neither is the port's own.
+        info.set_client_reregister(false).set_local_port_num(local_port_num);
+        let after = entry.state();
+        let beyond = |state| matches!(state, Some(PortState::Armed | PortState::Active));
+        if beyond(before) && !beyond(after) {
+            // The link was taken through Down: its other end is in Initialize too.
+            if let Some(peer) = self.fabric.port(port).peer() {
+                let entry = self.fabric.port_mut(peer);
+                PortInfo::new(&mut entry.info[..])
+                    .expect("64 bytes are a PortInfo")
+                    .set_port_state(PortState::Initialize);
+            }
+        }
+        if request.kind == Kind::SetAddress {
+            let wanted = self.lids.get(self.fabric.port(port).guid).map(|range| range.first);
+            let got = self.fabric.port(port).base_lid();
+            if wanted.is_some_and(|wanted| wanted != got) {
+                let place = self.place(port);
+                self.error(format_args!("{place} has LID {got} though it was set to another"));
+            }
+        }
+    }
+
+    pub(super) fn begin_tables(&mut self, now: Instant) {
+        self.enter(now, Phase::Tables);
+        self.sweep.report.last_lid = self.last_lid().0;
+        if let Err(reason) = self.route() {
+            self.error(format_args!("no routing: {reason}"));
+            return;
+        }
+        let switches: Vec<_> = self.fabric.switches().map(|(index, _)| index).collect();
+        for index in switches {
+            let node = self.fabric.switch(index).node;
+            let Some(port) = self.fabric.ports_of(node).next() else { continue };
+            let capacity = self.fabric.switch(index).switch_info().linear_fdb_cap();
+            if capacity <= self.top.0 {
+                let (place, top) = (self.place(port), self.top);
+                self.error(format_args!(
+                    "{place} forwards LIDs up to {} only, and {top} are in use; a lower LMC (-l) \
+                     needs fewer",
+                    capacity.saturating_sub(1),
+                ));
+            }
+            if self.wanted_switch_info(port).is_some() {
+                self.exchange.push(Request::new(Kind::SetSwitchInfo, port));
+                self.sweep.report.switch_infos_set += 1;
+            }
+            let switch = self.fabric.switch(index);
+            for block in switch.lft.stale_blocks() {
+                self.exchange.push(Request::block(Kind::SetForwarding, port, block));
+                self.sweep.report.lft_blocks_set += 1;
+            }
+        }
+    }
+
+    /// The last LID that any port has.
+    fn last_lid(&self) -> Lid {
+        self.fabric
+            .end_ports()
+            .filter_map(|port| self.lids.get(self.fabric.port(port).guid))
+            .map(|range| range.last)
+            .max()
+            .unwrap_or(Lid::NONE)
+    }
+
+    /// SwitchInfo to set so that the switch forwards what it should, if it does not. The first
+    /// sweep of a master also clears PortStateChange.
+    pub(super) fn wanted_switch_info(&self, port: PortIndex) -> Option<[u8; 20]> {
+        let switch = self.fabric.switch(self.fabric.node_of(port).switch?);
+        let current = switch.switch_info();
+        let lifetime = ib_mad::types::Lifetime::from_low_bits(self.settings.packet_life_time);
+        let clear = self.first_as_master && current.port_state_change();
+        let right = current.linear_fdb_top() == self.top && current.life_time_value() == lifetime;
+        if right && !clear {
+            return None;
+        }
+        let mut bytes = switch.info;
+        ib_mad::wire::attribute::SwitchInfo::new(&mut bytes[..])
+            .ok()?
+            .set_linear_fdb_top(self.top)
+            .set_life_time_value(lifetime)
+            .set_port_state_change(clear);
+        Some(bytes)
+    }
+
+    pub(super) fn switch_info_set(&mut self, port: PortIndex, data: &[u8; 64]) {
+        let node = self.fabric.port(port).node;
+        let Some(index) = self.fabric.node(node).switch else { return };
+        let switch = self.fabric.switch_mut(index);
+        let had_change = switch.switch_info().port_state_change();
+        switch.info.copy_from_slice(&data[..20]);
+        let got = switch.switch_info().linear_fdb_top();
+        if got != self.top {
+            let (place, top) = (self.place(port), self.top);
+            self.error(format_args!("{place} has LinearFDBTop {got} though it was set to {top}"));
+        }
+        if had_change && self.first_as_master {
+            // What changed between our reading the ports and this clearing would go unnoticed:
+            // ports that get no Set() are read again.
+            for port in self.fabric.ports_of(node) {
+                if self.fabric.port(port).num.0 != 0 && self.fabric.port(port).peer().is_none() {
+                    self.exchange.push(Request::new(Kind::PortInfo, port));
+                }
+            }
+        }
+    }
+
+    /// A port without a link was read again after PortStateChange was cleared.
+    pub(super) fn port_read_again(&mut self, now: Instant, port: PortIndex, data: &[u8; 64]) {
+        let Ok(info) = PortInfo::new(&data[..]) else { return };
+        if info.port_state() != self.fabric.port(port).port_info().port_state() {
+            debug!("{} changed while we looked", self.fabric.describe(port));
+            self.schedule.request(now, Cause::Asked);
+        }
+    }
+
+    pub(super) fn forwarding_set(&mut self, request: Request, data: &[u8; 64]) {
+        let Some(index) = self.fabric.node_of(request.port()).switch else { return };
+        let lft = &mut self.fabric.switch_mut(index).lft;
+        if lft.block(request.block).is_some_and(|block| block == data) {
+            lft.acknowledge(request.block);
+        } else {
+            let place = self.place(request.port());
+            let block = request.block;
+            self.error(format_args!("{place} holds LFT block {block} other than it was set"));
+        }
+    }
+
+    pub(super) fn begin_arming(&mut self, now: Instant) {
+        self.enter(now, Phase::Arm);
+        for port in self.linked_ports() {
+            if self.wanted_arming(port).is_some() {
+                self.exchange.push(Request::new(Kind::Arm, port));
+                self.sweep.report.port_infos_set += 1;
+            }
+        }
+    }
+
+    pub(super) fn begin_activating(&mut self, now: Instant) {
+        self.enter(now, Phase::Activate);
+        for port in self.linked_ports() {
+            if self.fabric.port(port).state() == Some(PortState::Armed) {
+                self.exchange.push(Request::new(Kind::Activate, port));
+                self.sweep.report.port_infos_set += 1;
+            }
+        }
+    }
+
+    fn linked_ports(&self) -> Vec<PortIndex> {
+        self.fabric
+            .nodes()
+            .flat_map(|(index, _)| self.fabric.ports_of(index))
+            .filter(|&port| {
+                let entry = self.fabric.port(port);
+                entry.known && entry.peer().is_some()
+            })
+            .collect()
+    }
+
+    pub(super) fn end_sweep(&mut self, now: Instant) {
+        let linked = self.linked_ports();
+        let idle: Vec<PortIndex> = linked
+            .iter()
+            .copied()
+            .filter(|&port| self.fabric.port(port).state() != Some(PortState::Active))
+            .collect();
+        for &port in &idle {
+            let state = self.fabric.port(port).state();
+            let state = state.map_or_else(|| "in an unknown state".to_owned(), |s| s.to_string());
+            let place = self.place(port);
+            self.error(format_args!("{place} is {state}, not Active"));
+        }
+        self.phase = Phase::Idle;
+        let (hosts, switches) = self.fabric.counts();
+        let sent = self.counters().transmitted;
+        let report = &mut self.sweep.report;
+        report.hosts = hosts;
+        report.switches = switches;
+        report.links = linked.len() / 2;
+        report.smps = sent - report.smps;
+        let report = std::mem::take(report);
+        self.tell_new_nodes();
+        if report.errors == 0 {
+            self.failed_sweeps = 0;
+            self.first_as_master = false;
+            self.up = true;
+        } else {
+            self.failed_sweeps += 1;
+            self.up = false;
+            warn!("{} error(s) in this sweep; sweeping again", report.errors);
+            self.schedule.retry(now, self.failed_sweeps);
+        }
+        self.schedule.rearm(now);
+        self.emit(Event::Configured(Box::new(report)));
+    }
+
+    fn tell_new_nodes(&mut self) {
+        let quiet = self.first_as_master;
+        let new: Vec<_> = self.fabric.nodes().filter(|(_, n)| n.is_new).map(|(i, _)| i).collect();
+        for (i, &node) in new.iter().enumerate() {
+            let node = self.fabric.node_mut(node);
+            node.is_new = false;
+            if !quiet && i < LINES_MAX {
+                info!("new: {} '{}' {}", node.kind, node.name(), node.guid);
+            }
+        }
+        if !quiet && new.len() > LINES_MAX {
+            info!("new: {} nodes more", new.len() - LINES_MAX);
+        }
+    }
+}

@@ -1,0 +1,636 @@
+//! The walk through the fabric: what is behind each port, and what it says of itself.
+//!
+//! A heavy sweep begins at the SM's own node and probes every link, from both ends where both
+//! belong to switches. A partial one begins at the switches that reported a change and trusts
+//! links that stayed Active between nodes already known.
+
+use std::time::Instant;
+
+use ib_mad::types::{Guid, PKey, PortNum};
+use ib_mad::wire::attribute::{
+    CapabilityMask, NodeInfo, NodeType, PKEYS_PER_BLOCK, PKeyTable, PortState, SmInfo, SmState,
+    SwitchInfo,
+};
+use ib_mad::wire::mad::Status;
+use tracing::{debug, info, warn};
+
+use super::schedule::Cause;
+use super::{Event, LINES_MAX, OTHERS_MAX, Phase, Report, Sweep, Sweeper};
+use crate::fabric::{NodeIndex, PortIndex};
+use crate::manage::{link, pkey};
+use crate::mastership::{Decision, RemoteSm};
+use crate::smp::{Kind, Request};
+
+/// A NodeInfo that makes sense.
+pub(super) struct Answerer {
+    pub(super) bytes: [u8; 40],
+    pub(super) kind: NodeType,
+    pub(super) guid: Guid,
+    pub(super) port_guid: Guid,
+    pub(super) port_count: u8,
+    pub(super) local_port: PortNum,
+}
+
+impl Answerer {
+    /// Checks what a node says of itself; the reason if it cannot be.
+    pub(super) fn parse(data: &[u8; 64]) -> Result<Self, &'static str> {
+        let mut bytes = [0; 40];
+        bytes.copy_from_slice(&data[..40]);
+        let info = NodeInfo::new(&bytes).map_err(|_| "NodeInfo is too short")?;
+        let kind = NodeType::from_code(info.node_type()).ok_or("its NodeType is reserved")?;
+        let (port_count, local_port) = (info.num_ports(), info.local_port_num());
+        let (guid, port_guid) = (info.node_guid(), info.port_guid());
+        if guid.0 == 0 || port_guid.0 == 0 {
+            return Err("its GUID is 0");
+        }
+        if port_count == 0 || port_count == u8::MAX {
+            return Err("its number of ports is impossible");
+        }
+        let first = u8::from(kind != NodeType::Switch);
+        if !(first..=port_count).contains(&local_port.0) {
+            return Err("it answered by a port that it does not have");
+        }
+        Ok(Self { bytes, kind, guid, port_guid, port_count, local_port })
+    }
+}
+
+impl Sweeper {
+    /// Begins to discover, everything or from `changed` on.
+    pub(super) fn begin_discovery(&mut self, now: Instant, changed: Option<Vec<NodeIndex>>) {
+        let light = std::mem::take(&mut self.sweep.report.phases);
+        let full = changed.is_none();
+        self.sweep = Sweep { full, ..Sweep::default() };
+        self.sweep.report.full = full;
+        self.sweep.report.first = self.first_as_master;
+        if !full {
+            self.sweep.report.phases = light;
+        }
+        self.sweep.report.smps = self.counters().transmitted;
+        self.number = self.number.wrapping_add(1);
+        self.enter(now, Phase::Discover);
+        match changed {
+            None => {
+                if self.fabric.wants_compaction() {
+                    self.fabric = std::mem::take(&mut self.fabric).compacted();
+                    self.others.clear();
+                    self.master = None;
+                }
+                // Their issuers are seen anyway.
+                self.schedule.take_issuers();
+                self.exchange.push(Request::OWN_NODE_INFO);
+            }
+            Some(nodes) => {
+                for node in nodes {
+                    if let Some(port) = self.reached_by(node) {
+                        self.visit(node, port);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A port by which a known node can be asked.
+    fn reached_by(&self, node: NodeIndex) -> Option<PortIndex> {
+        let home = self.fabric.home();
+        self.fabric
+            .ports_of(node)
+            .find(|&port| {
+                self.fabric.node(node).switch.is_some()
+                    || Some(port) == home
+                    || self.fabric.port(port).peer().is_some()
+            })
+            .filter(|_| self.fabric.node(node).present)
+    }
+
+    pub(super) fn own_node_info(&mut self, data: &[u8; 64]) {
+        let answerer = match Answerer::parse(data) {
+            Ok(answerer) => answerer,
+            Err(reason) => {
+                return self.error(format_args!("the SM's own node cannot be used: {reason}"));
+            }
+        };
+        let wanted = self.settings.guid;
+        if wanted.0 != 0 && wanted != answerer.port_guid {
+            return self.emit(Event::Fatal(format!(
+                "port {wanted} (-g) is not here; the port here is {}. Leave -g out, or choose the \
+                 node with --node",
+                answerer.port_guid
+            )));
+        }
+        let Some(node) = self.add(&answerer) else { return };
+        let num = if answerer.kind == NodeType::Switch { PortNum(0) } else { answerer.local_port };
+        let Some(home) = self.fabric.port_of(node, num) else { return };
+        if self.fabric.home() != Some(home) {
+            info!("running on {} port {num}, GUID {}", answerer.kind, answerer.port_guid);
+        }
+        self.fabric.set_home(home);
+        self.fabric.port_mut(home).guid = answerer.port_guid;
+        self.mastership.set_guid(answerer.port_guid);
+        self.visit(node, home);
+    }
+
+    /// Something answered behind `egress`.
+    pub(super) fn probe_answered(&mut self, egress: PortIndex, data: &[u8; 64]) {
+        match Answerer::parse(data) {
+            Ok(answerer) => self.observe(egress, &answerer),
+            Err(reason) => {
+                let place = self.place(egress);
+                self.error(format_args!("the node behind {place} cannot be used: {reason}"));
+            }
+        }
+    }
+
+    /// Takes in that the link of `egress` leads to `answerer`.
+    fn observe(&mut self, egress: PortIndex, answerer: &Answerer) {
+        let known = self.fabric.find(answerer.guid).filter(|&node| self.is_current(node));
+        if let Some(node) = known {
+            let node_is = self.fabric.node(node);
+            if (node_is.kind, node_is.port_count) != (answerer.kind, answerer.port_count) {
+                return self.report_different_nodes(egress, node, answerer);
+            }
+        }
+        let Some(node) = known.or_else(|| self.add(answerer)) else { return };
+        let Some(ingress) = self.fabric.port_of(node, answerer.local_port) else { return };
+        if egress == ingress {
+            let place = self.place(egress);
+            return self.error(format_args!(
+                "{place} sees itself: a loop-back plug, or the node behind it has the same GUID"
+            ));
+        }
+        if self.contradicts(egress, ingress) {
+            return;
+        }
+        self.confirm_link(egress, ingress, answerer);
+    }
+
+    /// Whether a node is known to be there now: seen by this discovery or, in a partial one, at all.
+    fn is_current(&self, node: NodeIndex) -> bool {
+        let node = self.fabric.node(node);
+        node.present && (node.seen == self.number || !self.sweep.full)
+    }
+
+    /// Links two ports, and visits what is new by that.
+    pub(super) fn confirm_link(&mut self, egress: PortIndex, ingress: PortIndex, by: &Answerer) {
+        let confirmed_before = self.is_confirmed(ingress);
+        self.fabric.link(egress, ingress);
+        for port in [egress, ingress] {
+            self.fabric.port_mut(port).link_seen = self.number;
+        }
+        let node = self.fabric.port(ingress).node;
+        let is_switch = self.fabric.node(node).switch.is_some();
+        if !is_switch {
+            self.fabric.port_mut(ingress).guid = by.port_guid;
+        }
+        let at_home = self.fabric.home().is_some_and(|home| self.fabric.port(home).node == node);
+        if self.fabric.node(node).seen != self.number {
+            if is_switch && !at_home {
+                self.fabric.set_upstream(node, egress);
+            }
+            self.visit(node, ingress);
+        } else if !is_switch && !confirmed_before {
+            self.visit_end_port(ingress);
+        }
+    }
+
+    fn is_confirmed(&self, port: PortIndex) -> bool {
+        let port = self.fabric.port(port);
+        port.peer().is_some() && port.link_seen == self.number
+    }
+
+    fn add(&mut self, answerer: &Answerer) -> Option<NodeIndex> {
+        let view = NodeInfo::new(&answerer.bytes[..]).ok()?;
+        match self.fabric.add(&view, answerer.kind) {
+            Ok(node) => Some(node),
+            Err(error) => {
+                self.error(format_args!("node {} is left out: {error}", answerer.guid));
+                None
+            }
+        }
+    }
+
+    /// Asks a node for all that it says of itself. `port` is one by which it is reached.
+    fn visit(&mut self, node: NodeIndex, port: PortIndex) {
+        self.fabric.node_mut(node).seen = self.number;
+        self.exchange.push(Request::new(Kind::NodeDescription, port));
+        if self.fabric.node(node).switch.is_some() {
+            self.exchange.push(Request::new(Kind::SwitchInfo, port));
+        } else {
+            self.visit_end_port(port);
+        }
+    }
+
+    fn visit_end_port(&mut self, port: PortIndex) {
+        self.exchange.push(Request::new(Kind::PortInfo, port));
+        let capacity = self.fabric.node_of(port).node_info().partition_cap();
+        for block in 0..pkey::blocks(capacity) {
+            self.exchange.push(Request::block(Kind::PKeys, port, block));
+        }
+    }
+
+    pub(super) fn node_description(&mut self, port: PortIndex, data: &[u8; 64]) {
+        let node = self.fabric.port(port).node;
+        self.fabric.node_mut(node).description = *data;
+    }
+
+    pub(super) fn switch_info(&mut self, port: PortIndex, data: &[u8; 64]) {
+        let node = self.fabric.port(port).node;
+        let changed = self.take_switch_info(node, data);
+        if changed && self.mastership.state() == SmState::Master && !self.first_as_master {
+            // Cleared before the ports are read: what changes after shows in the next light sweep.
+            self.exchange.push(Request::new(Kind::ClearPortChange, port));
+        } else {
+            self.read_ports(node);
+        }
+    }
+
+    pub(super) fn port_change_cleared(&mut self, port: PortIndex, data: &[u8; 64]) {
+        let node = self.fabric.port(port).node;
+        self.take_switch_info(node, data);
+        self.read_ports(node);
+    }
+
+    /// Stores SwitchInfo; returns whether ports changed since that was last cleared. A switch
+    /// whose top is not what we set has been reset: its tables are unknown.
+    pub(super) fn take_switch_info(&mut self, node: NodeIndex, data: &[u8; 64]) -> bool {
+        let Some(index) = self.fabric.node(node).switch else { return false };
+        let switch = self.fabric.switch_mut(index);
+        let before = switch.switch_info().linear_fdb_top();
+        switch.info.copy_from_slice(&data[..20]);
+        let info = SwitchInfo::new(&switch.info).expect("20 bytes are a SwitchInfo");
+        let (top, changed) = (info.linear_fdb_top(), info.port_state_change());
+        if before != top {
+            switch.lft.forget();
+        }
+        changed
+    }
+
+    fn read_ports(&mut self, node: NodeIndex) {
+        for port in self.fabric.ports_of(node) {
+            self.exchange.push(Request::new(Kind::PortInfo, port));
+        }
+        let capacity = self.fabric.node(node).node_info().partition_cap();
+        if let Some(port0) = self.fabric.ports_of(node).next() {
+            for block in 0..pkey::blocks(capacity) {
+                self.exchange.push(Request::block(Kind::PKeys, port0, block));
+            }
+        }
+    }
+
+    pub(super) fn port_info(&mut self, now: Instant, port: PortIndex, data: &[u8; 64]) {
+        if self.phase != Phase::Discover {
+            return self.port_read_again(now, port, data);
+        }
+        let was = self.fabric.port(port).state();
+        let entry = self.fabric.port_mut(port);
+        entry.info = *data;
+        entry.known = true;
+        let state = entry.state();
+        let node = entry.node;
+        let external = self.fabric.node(node).switch.is_some() && entry_num(self, port) != 0;
+        if !external && Some(port) != self.fabric.home() {
+            return;
+        }
+        if self.fabric.node(node).switch.is_some() && !external {
+            return;
+        }
+        match state {
+            Some(PortState::Initialize | PortState::Armed | PortState::Active) => {
+                let stayed = was == Some(PortState::Active) && state == was;
+                match self.fabric.port(port).peer() {
+                    Some(peer) if stayed && !self.sweep.full => {
+                        self.fabric.port_mut(port).link_seen = self.number;
+                        self.fabric.port_mut(peer).link_seen = self.number;
+                    }
+                    _ => self.exchange.push(Request::new(Kind::Probe, port)),
+                }
+                if external {
+                    self.read_enforced_pkeys(node, port);
+                }
+            }
+            _ => self.link_is_down(port),
+        }
+    }
+
+    /// The P_Key table of a switch's external port, which nobody but us changes: read once.
+    fn read_enforced_pkeys(&mut self, node: NodeIndex, port: PortIndex) {
+        let node = self.fabric.node(node);
+        let Some(switch) = node.switch.filter(|_| node.is_new) else { return };
+        let capacity = self.fabric.switch(switch).switch_info().partition_enforcement_cap();
+        for block in 0..pkey::blocks(capacity) {
+            self.exchange.push(Request::block(Kind::PKeys, port, block));
+        }
+    }
+
+    fn link_is_down(&mut self, port: PortIndex) {
+        let Some(peer) = self.fabric.port(port).peer() else { return };
+        if self.is_confirmed(port) {
+            // The far end has just answered by this link: one of the two has changed since.
+            let (place, far) = (self.place(port), self.fabric.describe(peer));
+            self.error(format_args!("{place} is down, but {far} leads to it"));
+        } else {
+            debug!("link down: {} - {}", self.fabric.describe(port), self.fabric.describe(peer));
+        }
+        self.fabric.unlink(port);
+        let far = self.fabric.node_of(peer);
+        if far.switch.is_some() && far.seen != self.number {
+            self.exchange.push(Request::new(Kind::PortInfo, peer));
+        }
+    }
+
+    pub(super) fn pkeys(&mut self, request: Request, data: &[u8; 64]) {
+        let Ok(table) = PKeyTable::new(data) else { return };
+        let mut keys = [PKey::default(); PKEYS_PER_BLOCK];
+        for (key, read) in keys.iter_mut().zip(table.pkeys()) {
+            *key = read;
+        }
+        self.fabric.set_pkey_block(request.port(), request.block, &keys);
+    }
+
+    /// An answer that is no answer: a status other than 0.
+    pub(super) fn handle_refusal(&mut self, request: Request, status: Status) {
+        let name = request.kind.name();
+        if request.kind == Kind::OwnNodeInfo {
+            return self.error(format_args!("{name} of the SM's own node: {status}"));
+        }
+        let place = self.place(request.port());
+        self.error(format_args!("{name} of {place} is refused: {status}"));
+        self.settle_without_answer(request);
+    }
+
+    /// A request that was given up.
+    pub(super) fn handle_silence(&mut self, request: Request) {
+        let name = request.kind.name();
+        match request.kind {
+            Kind::OwnNodeInfo => {
+                self.error(format_args!("{name}: the SM's own node does not answer"));
+            }
+            Kind::PortChange | Kind::SmInfo => {
+                debug!("{name}: no answer from {}", self.place(request.port()));
+            }
+            Kind::Probe | Kind::ProbeAgain => {
+                let place = self.place(request.port());
+                self.error(format_args!("{place} has a link, but nobody answers behind it"));
+            }
+            _ => {
+                let place = self.place(request.port());
+                self.error(format_args!("{name}: no answer from {place}"));
+            }
+        }
+        self.settle_without_answer(request);
+    }
+
+    /// What follows from a request that yielded nothing.
+    fn settle_without_answer(&mut self, request: Request) {
+        match request.kind {
+            Kind::OwnNodeInfo | Kind::Probe | Kind::NodeDescription | Kind::PKeys => {}
+            Kind::ProbeAgain => self.probed_again(request, None),
+            Kind::SwitchInfo | Kind::PortInfo => {
+                if self.phase == Phase::Discover {
+                    self.sweep.silent.insert(self.fabric.port(request.port()).node);
+                }
+            }
+            Kind::ClearPortChange => {
+                let node = self.fabric.port(request.port()).node;
+                self.read_ports(node);
+            }
+            Kind::PortChange => self.sweep.changed.push(self.fabric.port(request.port()).node),
+            Kind::SmInfo => self.sm_is_silent(request.port()),
+            Kind::SetPKeys
+            | Kind::SetAddress
+            | Kind::SetSwitchInfo
+            | Kind::SetForwarding
+            | Kind::Arm
+            | Kind::Activate => {}
+        }
+    }
+
+    /// All is asked and answered: cuts what was not seen again, and drops what no route reaches.
+    pub(super) fn end_discovery(&mut self, now: Instant) {
+        self.cut_unseen_links();
+        let silent = std::mem::take(&mut self.sweep.silent);
+        let unreached = self.fabric.trace_routes(|fabric, port| {
+            let peer = fabric.port(port).peer();
+            !silent.contains(&fabric.port(port).node)
+                && peer.is_some_and(|peer| !silent.contains(&fabric.port(peer).node))
+        });
+        for &node in unreached.iter().take(LINES_MAX) {
+            let node = self.fabric.node(node);
+            info!("gone: {} '{}' {}", node.kind, node.name(), node.guid);
+        }
+        if unreached.len() > LINES_MAX {
+            info!("gone: {} nodes more", unreached.len() - LINES_MAX);
+        }
+        for &node in &unreached {
+            self.fabric.remove(node);
+        }
+        self.sweep.report.vanished = unreached.len();
+        self.sweep.report.appeared = self.fabric.nodes().filter(|(_, node)| node.is_new).count();
+        let home = self.fabric.home().filter(|&home| self.fabric.port(home).known);
+        let lost = home.is_none_or(|home| silent.contains(&self.fabric.port(home).node));
+        if lost {
+            warn!("the SM's own port cannot be read; trying again");
+            return self.give_up(now);
+        }
+        self.begin_election(now);
+    }
+
+    fn cut_unseen_links(&mut self) {
+        let number = self.number;
+        let seen: Vec<NodeIndex> = self
+            .fabric
+            .nodes()
+            .filter(|(_, node)| node.seen == number)
+            .map(|(index, _)| index)
+            .collect();
+        for node in seen {
+            for port in self.fabric.ports_of(node) {
+                if self.fabric.port(port).link_seen != number {
+                    self.fabric.unlink(port);
+                }
+            }
+        }
+    }
+
+    /// Ends a sweep that led to nothing.
+    pub(super) fn give_up(&mut self, now: Instant) {
+        self.failed_sweeps += 1;
+        self.up = false;
+        self.phase = Phase::Idle;
+        self.schedule.retry(now, self.failed_sweeps);
+    }
+
+    fn begin_election(&mut self, now: Instant) {
+        self.enter(now, Phase::Elect);
+        self.others.clear();
+        if self.settings.ignore_other_sm {
+            return;
+        }
+        let home = self.fabric.home();
+        let managers: Vec<PortIndex> = self
+            .fabric
+            .end_ports()
+            .filter(|&port| {
+                let mask = self.fabric.port(port).port_info().capability_mask();
+                Some(port) != home && mask.contains(CapabilityMask::IS_SM)
+            })
+            .take(OTHERS_MAX)
+            .collect();
+        for port in managers {
+            self.exchange.push(Request::new(Kind::SmInfo, port));
+        }
+    }
+
+    pub(super) fn sm_info(&mut self, port: PortIndex, data: &[u8; 64]) {
+        let Ok(info) = SmInfo::new(data) else { return };
+        let Some(state) = SmState::from_code(info.sm_state()) else { return };
+        let sm = RemoteSm { guid: info.guid(), priority: info.priority(), state };
+        if self.phase == Phase::Poll {
+            return self.master_answered(sm);
+        }
+        self.others.retain(|(at, _)| *at != port);
+        self.others.push((port, sm));
+    }
+
+    pub(super) fn end_election(&mut self, now: Instant) {
+        let others: Vec<RemoteSm> = self.others.iter().map(|(_, sm)| *sm).collect();
+        match self.mastership.decide(&others) {
+            Decision::Rule => {
+                if self.mastership.state() != SmState::Master {
+                    info!("master: no other subnet manager comes before us");
+                    self.mastership.set_state(SmState::Master);
+                    self.first_as_master = true;
+                }
+                for (port, sm) in &self.others {
+                    if sm.state == SmState::Master {
+                        warn!(
+                            "another master at {}, priority {}; it should yield to us",
+                            self.fabric.describe(*port),
+                            sm.priority
+                        );
+                    }
+                }
+                self.sweep.report.first = self.first_as_master;
+                self.begin_addresses(now);
+            }
+            Decision::StandBy(sm) => self.stand_by(now, sm),
+        }
+    }
+
+    fn stand_by(&mut self, now: Instant, sm: RemoteSm) {
+        let place = self.others.iter().find(|(_, other)| *other == sm).map(|(port, _)| *port);
+        let Some(port) = place else { return self.give_up(now) };
+        info!(
+            "standing by: the subnet manager at {} is {} with priority {}; polling it",
+            self.fabric.describe(port),
+            sm.state,
+            sm.priority
+        );
+        self.mastership.set_state(SmState::Standby);
+        self.first_as_master = true;
+        self.up = false;
+        self.master = Some((port, sm.guid));
+        self.polls_missed = 0;
+        self.phase = Phase::Idle;
+        self.schedule.rearm_poll(now);
+        self.emit(Event::StandingBy(sm));
+    }
+
+    pub(super) fn begin_poll(&mut self, now: Instant) {
+        let Some((port, _)) = self.master else { return self.begin_discovery(now, None) };
+        self.sweep = Sweep::default();
+        self.enter(now, Phase::Poll);
+        self.exchange.push(Request::new(Kind::SmInfo, port));
+    }
+
+    fn master_answered(&mut self, sm: RemoteSm) {
+        if sm.state == SmState::Master {
+            self.polls_missed = 0;
+        } else {
+            info!("the master has become {}", sm.state);
+            self.master = None;
+        }
+    }
+
+    fn sm_is_silent(&mut self, port: PortIndex) {
+        self.others.retain(|(at, _)| *at != port);
+        if self.phase == Phase::Poll {
+            self.polls_missed += 1;
+            if self.polls_missed >= self.settings.polling_retry_number {
+                warn!("the master no longer answers; looking for another");
+                self.master = None;
+            }
+        }
+    }
+
+    pub(super) fn end_poll(&mut self, now: Instant) {
+        self.phase = Phase::Idle;
+        if self.master.is_some() {
+            self.schedule.rearm_poll(now);
+        } else {
+            self.mastership.set_state(SmState::Discovering);
+            self.schedule.request(now, Cause::Asked);
+        }
+    }
+
+    pub(super) fn begin_light(&mut self, now: Instant, cause: Cause) {
+        let switches: Vec<NodeIndex> =
+            self.fabric.switches().map(|(_, switch)| switch.node).collect();
+        if switches.is_empty() || !self.up {
+            // Without a switch no light sweep would show a change.
+            return self.begin_discovery(now, None);
+        }
+        debug!("light sweep: {cause:?}");
+        self.sweep = Sweep { report: Report::default(), ..Sweep::default() };
+        self.enter(now, Phase::Light);
+        for node in switches {
+            if let Some(port) = self.fabric.ports_of(node).next() {
+                self.exchange.push(Request::new(Kind::PortChange, port));
+            }
+        }
+        let others: Vec<PortIndex> = self.others.iter().map(|(port, _)| *port).collect();
+        for port in others {
+            self.exchange.push(Request::new(Kind::SmInfo, port));
+        }
+    }
+
+    pub(super) fn port_change(&mut self, port: PortIndex, data: &[u8; 64]) {
+        let node = self.fabric.port(port).node;
+        let Some(switch) = self.fabric.node(node).switch else { return };
+        let Ok(info) = SwitchInfo::new(&data[..]) else { return };
+        let known = self.fabric.switch(switch).switch_info();
+        if info.port_state_change() || info.linear_fdb_top() != known.linear_fdb_top() {
+            self.sweep.changed.push(node);
+        }
+    }
+
+    pub(super) fn end_light(&mut self, now: Instant) {
+        let mut changed = std::mem::take(&mut self.sweep.changed);
+        for lid in self.schedule.take_issuers() {
+            let issuer = self.fabric.end_ports().find(|&port| self.owns(port, lid));
+            changed.extend(issuer.map(|port| self.fabric.port(port).node));
+        }
+        changed.sort_unstable();
+        changed.dedup();
+        let others: Vec<RemoteSm> = self.others.iter().map(|(_, sm)| *sm).collect();
+        if let Decision::StandBy(sm) = self.mastership.decide(&others) {
+            return self.stand_by(now, sm);
+        }
+        if changed.is_empty() {
+            self.phase = Phase::Idle;
+            self.schedule.rearm(now);
+        } else {
+            info!("changes at {} node(s); reading them", changed.len());
+            self.begin_discovery(now, Some(changed));
+        }
+    }
+
+    fn owns(&self, port: PortIndex, lid: ib_mad::types::Lid) -> bool {
+        let base = self.fabric.port(port).base_lid().0;
+        let lmc = link::lmc_of(&self.fabric, port, &self.settings);
+        base != 0 && lid.0 >= base && lid.0 - base < 1 << lmc
+    }
+}
+
+fn entry_num(sweeper: &Sweeper, port: PortIndex) -> u8 {
+    sweeper.fabric.port(port).num.0
+}

@@ -1,0 +1,401 @@
+//! The sweep: finding out what the fabric is, and making it what it should be.
+//!
+//! [`Sweeper`] decides and never acts: the caller sends what [`poll_transmit`] writes, hands back
+//! what arrives, and calls [`handle_timeout`] when [`poll_timeout`] says so. A heavy sweep walks
+//! the whole fabric; a light one asks every switch whether a port changed, and what did change is
+//! then discovered from there on. Both end in the same phases of configuration, which send only
+//! what differs.
+//!
+//! - `discover`: the walk; `contradiction`: links that cannot both be true, duplicate GUIDs.
+//! - `configure`: LIDs, P_Keys, forwarding tables, links; `encode`: requests as MADs.
+//! - `schedule`: when to sweep next, and why. `report`: what a sweep did.
+//!
+//! What is not here: what ports and tables should hold (`manage`, `routing`), who is master
+//! (`mastership`), and sockets, clocks and files (`runtime`).
+//!
+//! [`poll_transmit`]: Sweeper::poll_transmit
+//! [`handle_timeout`]: Sweeper::handle_timeout
+//! [`poll_timeout`]: Sweeper::poll_timeout
+
+mod configure;
+mod contradiction;
+mod discover;
+mod encode;
+mod report;
+mod schedule;
+mod tables;
+
+use std::collections::{HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use ib_mad::transport::Packet;
+use ib_mad::types::{Guid, Lid};
+use ib_mad::wire::attribute::{SmState, TrapNumber};
+use ib_mad::wire::mad::{AttributeId, Method, MgmtClass};
+use ib_mad::wire::smp::Smp;
+use tracing::{debug, info, warn};
+
+use crate::config::Settings;
+use crate::fabric::{Fabric, NodeIndex, PortIndex};
+use crate::manage::lid::LidTable;
+use crate::mastership::{Demand, Mastership, RemoteSm};
+use crate::smp::{Counters, Exchange, Kind, Request, Timing};
+use crate::trap;
+use contradiction::Contradictions;
+pub use report::{Phase, Report};
+use schedule::{Cause, Schedule};
+
+/// Lines logged of one sort in one sweep; what is beyond is only counted.
+const LINES_MAX: usize = 10;
+/// Events that wait for the caller. It takes them after every call, so there are never many.
+const EVENTS_MAX: usize = 64;
+/// Subnet managers remembered of one discovery.
+const OTHERS_MAX: usize = 256;
+
+/// Something that the caller has to know or do.
+#[derive(Debug)]
+pub enum Event {
+    /// LIDs were given out anew: keep [`Sweeper::lids`].
+    LidsChanged,
+    /// A sweep has ended with the fabric configured: publish it.
+    Configured(Box<Report>),
+    /// Another subnet manager is master.
+    StandingBy(RemoteSm),
+    /// The program cannot do its work.
+    Fatal(String),
+}
+
+/// The state machine of sweeps.
+#[derive(Debug)]
+pub struct Sweeper {
+    settings: Settings,
+    fabric: Fabric,
+    exchange: Exchange,
+    mastership: Mastership,
+    lids: LidTable,
+    schedule: Schedule,
+    phase: Phase,
+    sweep: Sweep,
+    /// Number of the last discovery, full or partial.
+    number: u32,
+    /// Whether no sweep as master has ended well yet.
+    first_as_master: bool,
+    /// Whether the subnet is up.
+    up: bool,
+    /// Sweeps in a row that ended with errors.
+    failed_sweeps: u32,
+    /// The other subnet managers that the last discovery found, and where.
+    others: Vec<(PortIndex, RemoteSm)>,
+    /// The master we stand by for.
+    master: Option<(PortIndex, Guid)>,
+    /// Polls in a row that the master left unanswered.
+    polls_missed: u32,
+    routing_engine: String,
+    top: Lid,
+    events: VecDeque<Event>,
+}
+
+/// What belongs to the sweep under way.
+#[derive(Debug, Default)]
+struct Sweep {
+    /// Whether it walks the whole fabric.
+    full: bool,
+    /// Nodes that left a request without answer that they must answer.
+    silent: HashSet<NodeIndex>,
+    contradictions: Contradictions,
+    /// Where a light sweep saw changes.
+    changed: Vec<NodeIndex>,
+    report: Report,
+    /// When the phase under way began.
+    phase_began: Option<Instant>,
+}
+
+impl Sweeper {
+    /// A subnet manager that knows nothing of its fabric but the LIDs it once gave out. `seed`
+    /// should differ from run to run; see [`Exchange::new`].
+    pub fn new(settings: Settings, lids: LidTable, seed: u32) -> Self {
+        let timing = Timing {
+            window: settings.window(),
+            timeout: Duration::from_millis(u64::from(settings.transaction_timeout)),
+            retries: settings.transaction_retries,
+        };
+        Self {
+            mastership: Mastership::new(settings.sm_priority, settings.sm_key),
+            schedule: Schedule::new(&settings),
+            settings,
+            fabric: Fabric::default(),
+            exchange: Exchange::new(timing, seed),
+            lids,
+            phase: Phase::Idle,
+            sweep: Sweep::default(),
+            number: 0,
+            first_as_master: true,
+            up: false,
+            failed_sweeps: 0,
+            others: Vec::new(),
+            master: None,
+            polls_missed: 0,
+            routing_engine: String::new(),
+            top: Lid::NONE,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// The fabric as it is known.
+    pub fn fabric(&self) -> &Fabric {
+        &self.fabric
+    }
+
+    /// LIDs by port GUID.
+    pub fn lids(&self) -> &LidTable {
+        &self.lids
+    }
+
+    /// The settings in force.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What is being done.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Our state among subnet managers.
+    pub fn sm_state(&self) -> SmState {
+        self.mastership.state()
+    }
+
+    /// Whether the subnet is up: the last sweep as master ended without errors.
+    pub fn is_up(&self) -> bool {
+        self.up
+    }
+
+    /// Name of the routing engine that made the tables.
+    pub fn routing_engine(&self) -> &str {
+        &self.routing_engine
+    }
+
+    /// SMPs sent, answered and given up so far.
+    pub fn counters(&self) -> Counters {
+        self.exchange.counters()
+    }
+
+    /// Requests that wait or are on the wire.
+    pub fn outstanding(&self) -> usize {
+        self.exchange.outstanding()
+    }
+
+    /// Asks for a heavy sweep as soon as none is under way.
+    pub fn request_heavy_sweep(&mut self, now: Instant) {
+        self.schedule.request(now, Cause::Asked);
+        self.advance(now);
+    }
+
+    /// Writes the next SMP to send. `false` if there is none for now.
+    pub fn poll_transmit(&mut self, now: Instant, packet: &mut Packet) -> bool {
+        while let Some(transmit) = self.exchange.poll_transmit(now) {
+            if self.encode(transmit.request, transmit.tid, packet) {
+                self.mastership.act();
+                return true;
+            }
+            // The fabric changed since it was queued: nothing is left to be said.
+            self.exchange.cancel(transmit.tid);
+            self.advance(now);
+        }
+        false
+    }
+
+    /// What has happened, oldest first.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    pub fn poll_timeout(&mut self) -> Option<Instant> {
+        let idle = self.phase == Phase::Idle;
+        let scheduled = self.schedule.next().filter(|_| idle);
+        [self.exchange.poll_timeout(), scheduled].into_iter().flatten().min()
+    }
+
+    /// Does what is due. Spurious calls are allowed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.exchange.handle_timeout(now);
+        self.advance(now);
+    }
+
+    /// Takes an SMP that arrived: an answer to one of ours, or one of ours that could not be
+    /// delivered. `true` if it is a request and its answer now stands in `packet`, to be sent.
+    pub fn handle_packet(&mut self, now: Instant, packet: &mut Packet) -> bool {
+        let Ok(smp) = Smp::new(&packet.mad) else { return false };
+        let (tid, method) = (smp.tid(), smp.method());
+        if packet.address.undelivered != 0 {
+            self.exchange.handle_undelivered(tid);
+        } else if method.is_response() {
+            if let Some(request) = self.exchange.handle_answer(tid) {
+                self.handle_answer(now, request, &packet.mad);
+            }
+        } else {
+            return self.handle_request(now, packet);
+        }
+        self.advance(now);
+        false
+    }
+
+    fn handle_answer(&mut self, now: Instant, request: Request, mad: &[u8; 256]) {
+        let Ok(smp) = Smp::new(&mad[..]) else { return };
+        let status = smp.status();
+        if status.0 != 0 {
+            return self.handle_refusal(request, status);
+        }
+        let data: &[u8; 64] = smp.data_bytes().try_into().expect("an SMP carries 64 bytes");
+        match request.kind {
+            Kind::OwnNodeInfo => self.own_node_info(data),
+            Kind::Probe => self.probe_answered(request.port(), data),
+            Kind::ProbeAgain => self.probed_again(request, Some(data)),
+            Kind::NodeDescription => self.node_description(request.port(), data),
+            Kind::SwitchInfo => self.switch_info(request.port(), data),
+            Kind::ClearPortChange => self.port_change_cleared(request.port(), data),
+            Kind::PortChange => self.port_change(request.port(), data),
+            Kind::PortInfo => self.port_info(now, request.port(), data),
+            Kind::PKeys | Kind::SetPKeys => self.pkeys(request, data),
+            Kind::SmInfo => self.sm_info(request.port(), data),
+            Kind::SetAddress | Kind::Arm | Kind::Activate => self.port_info_set(request, data),
+            Kind::SetSwitchInfo => self.switch_info_set(request.port(), data),
+            Kind::SetForwarding => self.forwarding_set(request, data),
+        }
+    }
+
+    /// A request of another node's: SMInfo and traps; all else is for the agent of our port.
+    fn handle_request(&mut self, now: Instant, packet: &mut Packet) -> bool {
+        let Ok(smp) = Smp::new(&packet.mad) else { return false };
+        let (class, method, attribute) = (smp.mgmt_class(), smp.method(), smp.attribute_id());
+        if !matches!(class, MgmtClass::SUBN_LID_ROUTED | MgmtClass::SUBN_DIRECTED_ROUTE) {
+            return false;
+        }
+        match (method, attribute) {
+            (Method::GET | Method::SET, AttributeId::SM_INFO) => {
+                match self.mastership.answer(&mut packet.mad) {
+                    Demand::TakeOver => {
+                        info!("the master hands the subnet over to us");
+                        self.mastership.set_state(SmState::Master);
+                        self.first_as_master = true;
+                        self.schedule.request(now, Cause::TakeOver);
+                    }
+                    Demand::Discover => {
+                        self.mastership.set_state(SmState::Discovering);
+                        self.schedule.request(now, Cause::Asked);
+                    }
+                    Demand::Disable => {
+                        warn!("another subnet manager disabled us");
+                        self.mastership.set_state(SmState::NotActive);
+                    }
+                    Demand::None => {}
+                }
+                true
+            }
+            (Method::TRAP, AttributeId::NOTICE) => self.handle_trap(now, packet),
+            _ => false,
+        }
+    }
+
+    fn handle_trap(&mut self, now: Instant, packet: &mut Packet) -> bool {
+        let Some(trap) = trap::read(&packet.mad) else { return false };
+        if self.mastership.state() != SmState::Master {
+            return false;
+        }
+        let name = trap.number.and_then(TrapNumber::name).unwrap_or("of the vendor");
+        match trap.meaning {
+            trap::Meaning::Changed if self.settings.sweep_on_trap => {
+                debug!("trap '{name}' from LID {}", trap.issuer);
+                self.schedule.request(now, Cause::Trap(trap.issuer));
+            }
+            _ => warn!("trap '{name}' from LID {}", trap.issuer),
+        }
+        trap::repress(&mut packet.mad, self.settings.m_key);
+        true
+    }
+
+    /// Ends phases that have nothing left to do, and begins what is due.
+    fn advance(&mut self, now: Instant) {
+        loop {
+            while let Some(request) = self.exchange.poll_given_up() {
+                self.handle_silence(request);
+            }
+            if !self.exchange.is_idle() {
+                return;
+            }
+            if self.phase == Phase::Idle {
+                match self.schedule.take_due(now) {
+                    Some(cause) => self.begin(now, cause),
+                    None => return,
+                }
+            } else {
+                self.end_phase(now);
+            }
+        }
+    }
+
+    fn begin(&mut self, now: Instant, cause: Cause) {
+        let resting = matches!(self.mastership.state(), SmState::NotActive);
+        let standby = self.mastership.state() == SmState::Standby;
+        match cause {
+            _ if resting => {}
+            Cause::Poll if standby => self.begin_poll(now),
+            Cause::Poll => {}
+            Cause::Timer if standby => {}
+            Cause::Trap(_) | Cause::Timer if !self.settings.force_heavy_sweep => {
+                self.begin_light(now, cause);
+            }
+            _ => self.begin_discovery(now, None),
+        }
+    }
+
+    fn enter(&mut self, now: Instant, phase: Phase) {
+        self.sweep.phase_began = Some(now);
+        self.phase = phase;
+    }
+
+    fn end_phase(&mut self, now: Instant) {
+        if let Some(began) = self.sweep.phase_began.take() {
+            self.sweep.report.phases.push((self.phase, now - began));
+        }
+        match self.phase {
+            Phase::Idle => {}
+            Phase::Light => self.end_light(now),
+            Phase::Discover => self.end_discovery(now),
+            Phase::Elect => self.end_election(now),
+            Phase::Addresses => self.begin_tables(now),
+            Phase::Tables => self.begin_arming(now),
+            Phase::Arm => self.begin_activating(now),
+            Phase::Activate => self.end_sweep(now),
+            Phase::Poll => self.end_poll(now),
+        }
+    }
+
+    /// Counts an error of the sweep, and logs it unless there were many already.
+    fn error(&mut self, text: std::fmt::Arguments<'_>) {
+        self.sweep.report.errors += 1;
+        match self.sweep.report.errors as usize {
+            n if n <= LINES_MAX => warn!("{text}"),
+            n if n == LINES_MAX + 1 => warn!("more errors follow; they are only counted"),
+            _ => debug!("{text}"),
+        }
+    }
+
+    fn emit(&mut self, event: Event) {
+        // The caller takes events after every call; should it not, the oldest are superseded.
+        if self.events.len() >= EVENTS_MAX {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+
+    /// `port` in words, with the route to it.
+    fn place(&self, port: PortIndex) -> String {
+        match self.fabric.route_to(port) {
+            Some(route) => format!("{} (directed route {route})", self.fabric.describe(port)),
+            None => self.fabric.describe(port),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What a sweep did, and how long it took.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Part of a sweep. Each ends when all of its requests are answered or given up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// No sweep is under way.
+    #[default]
+    Idle,
+    /// Asking every switch whether a port changed.
+    Light,
+    /// Walking the fabric.
+    Discover,
+    /// Asking other subnet managers who they are.
+    Elect,
+    /// Giving out LIDs and P_Keys.
+    Addresses,
+    /// Programming forwarding tables.
+    Tables,
+    /// Configuring links and arming them.
+    Arm,
+    /// Activating links.
+    Activate,
+    /// Asking the master, in standby, whether it lives.
+    Poll,
+}
+
+impl Phase {
+    /// Name in logs and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Light => "light",
+            Self::Discover => "discover",
+            Self::Elect => "elect",
+            Self::Addresses => "addresses",
+            Self::Tables => "tables",
+            Self::Arm => "arm",
+            Self::Activate => "activate",
+            Self::Poll => "poll",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a sweep found and did.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Whether it walked the whole fabric.
+    pub full: bool,
+    /// Whether it was the first since we are master.
+    pub first: bool,
+    /// Switches present.
+    pub switches: usize,
+    /// Other nodes present.
+    pub hosts: usize,
+    /// Links between ports.
+    pub links: usize,
+    /// The last LID in use.
+    pub last_lid: u16,
+    /// Nodes found that were not there before.
+    pub appeared: usize,
+    /// Nodes gone.
+    pub vanished: usize,
+    /// Set() requests sent, by what they set: P_Key blocks, PortInfo, SwitchInfo, LFT blocks.
+    pub pkey_blocks_set: u64,
+    /// PortInfo of any phase.
+    pub port_infos_set: u64,
+    /// SwitchInfo.
+    pub switch_infos_set: u64,
+    /// Blocks of forwarding tables.
+    pub lft_blocks_set: u64,
+    /// Things that could not be found out or set.
+    pub errors: u64,
+    /// GUIDs that two nodes or ports share.
+    pub duplicate_guids: u64,
+    /// SMPs sent, repetitions included.
+    pub smps: u64,
+    /// Time in the routing engine, part of the `Tables` phase.
+    pub routing: Duration,
+    /// How long each phase took, in order.
+    pub phases: Vec<(Phase, Duration)>,
+}
+
+impl Report {
+    /// Time from the first request to the last answer.
+    pub fn duration(&self) -> Duration {
+        self.phases.iter().map(|(_, duration)| *duration).sum()
+    }
+
+    /// Time of one phase.
+    pub fn phase(&self, phase: Phase) -> Duration {
+        self.phases.iter().filter(|(p, _)| *p == phase).map(|(_, duration)| *duration).sum()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = |phase| self.phase(phase).as_secs_f64();
+        write!(
+            f,
+            "{} switches, {} hosts, {} links, LIDs to {}; discovered in {:.2} s, {} LIDs and P_Keys \
+             set in {:.2} s, routed in {:.2} s, {} LFT blocks in {:.2} s, links in {:.2} s; {} SMPs, \
+             {:.2} s in all",
+            self.switches,
+            self.hosts,
+            self.links,
+            self.last_lid,
+            seconds(Phase::Light) + seconds(Phase::Discover) + seconds(Phase::Elect),
+            self.pkey_blocks_set,
+            seconds(Phase::Addresses),
+            self.routing.as_secs_f64(),
+            self.lft_blocks_set,
+            seconds(Phase::Tables) - self.routing.as_secs_f64(),
+            seconds(Phase::Arm) + seconds(Phase::Activate),
+            self.smps,
+            self.duration().as_secs_f64(),
+        )
+    }
+}

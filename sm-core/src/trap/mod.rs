@@ -1,0 +1,96 @@
+//! Traps: what an agent reports on its own initiative, how it is told that we heard it, and which
+//! of them say that the fabric changed (IBTA vol 1, 14.2.5.1, 14.4.10).
+
+use ib_mad::types::Lid;
+use ib_mad::wire::MAD_LEN;
+use ib_mad::wire::attribute::{SmNotice, TrapNumber};
+use ib_mad::wire::mad::{AttributeId, Method};
+use ib_mad::wire::smp::Smp;
+
+/// What a trap says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trap {
+    /// Which trap; `None` for a vendor's.
+    pub number: Option<TrapNumber>,
+    /// LID of the port that reports.
+    pub issuer: Lid,
+    /// What to do about it.
+    pub meaning: Meaning,
+}
+
+/// What a trap means for us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// Ports of the issuer changed state, or the issuer itself changed: read it again.
+    Changed,
+    /// Nothing that a sweep would show.
+    Noted,
+}
+
+/// Reads a trap; `None` if the MAD is none.
+pub fn read(mad: &[u8; MAD_LEN]) -> Option<Trap> {
+    let smp = Smp::new(&mad[..]).ok()?;
+    if smp.method() != Method::TRAP || smp.attribute_id() != AttributeId::NOTICE {
+        return None;
+    }
+    let notice = SmNotice::new(smp.data_bytes()).ok()?;
+    let number = notice.is_generic().then(|| notice.trap_number());
+    let meaning = match number {
+        Some(
+            TrapNumber::LINK_STATE_CHANGE
+            | TrapNumber::LOCAL_CHANGES
+            | TrapNumber::SYSTEM_IMAGE_GUID_CHANGE,
+        ) => Meaning::Changed,
+        _ => Meaning::Noted,
+    };
+    Some(Trap { number, issuer: notice.issuer_lid(), meaning })
+}
+
+/// Turns a trap into the TrapRepress that stops its repetition.
+pub fn repress(mad: &mut [u8; MAD_LEN], m_key: u64) {
+    if let Ok(mut smp) = Smp::new(&mut mad[..]) {
+        smp.set_method(Method::TRAP_REPRESS).set_m_key(m_key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ib_mad::wire::smp::{self, Request};
+
+    fn trap(number: TrapNumber) -> [u8; MAD_LEN] {
+        let mut mad = [0; MAD_LEN];
+        Request {
+            method: Method::TRAP,
+            attribute_id: AttributeId::NOTICE,
+            attribute_modifier: 0,
+            tid: 0x77,
+            m_key: 0,
+        }
+        .write_lid_routed(&mut mad);
+        SmNotice::new(&mut mad[smp::DATA])
+            .unwrap()
+            .set_is_generic(true)
+            .set_trap_number(number)
+            .set_issuer_lid(Lid(9));
+        mad
+    }
+
+    #[test]
+    fn link_state_changes_call_for_a_look_and_key_violations_do_not() {
+        let seen = read(&trap(TrapNumber::LINK_STATE_CHANGE)).unwrap();
+        assert_eq!((seen.issuer, seen.meaning), (Lid(9), Meaning::Changed));
+        assert_eq!(read(&trap(TrapNumber::BAD_PKEY)).unwrap().meaning, Meaning::Noted);
+    }
+
+    #[test]
+    fn a_repress_repeats_the_notice_and_the_transaction() {
+        let mut mad = trap(TrapNumber::LINK_STATE_CHANGE);
+        let before = mad;
+        repress(&mut mad, 0);
+        let smp = Smp::new(&mad[..]).unwrap();
+        assert_eq!((smp.method(), smp.tid()), (Method::TRAP_REPRESS, 0x77));
+        assert_eq!(mad[smp::DATA], before[smp::DATA]);
+        assert_eq!(read(&mad), None);
+    }
+}
