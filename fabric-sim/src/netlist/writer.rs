@@ -28,10 +28,13 @@ impl fmt::Display for Net {
                 }
             }
         }
-        if !self.commands.is_empty() {
+        // A command of nothing but control characters would leave a 'do' that cannot be read.
+        let blank = |command: &String| command.chars().all(|c| c.is_control() || c == ' ');
+        let mut commands = self.commands.iter().filter(|command| !blank(command)).peekable();
+        if commands.peek().is_some() {
             f.write_str("\n")?;
         }
-        for command in &self.commands {
+        for command in commands {
             writeln!(f, "do {}", Printable(command))?;
         }
         Ok(())

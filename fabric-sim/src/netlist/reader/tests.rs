@@ -287,6 +287,16 @@ proptest! {
     }
 }
 
+/// A command of control characters was written as a `do` without one, which no reader accepts.
+/// Found by fuzzing.
+#[test]
+fn commands_of_nothing_printable_are_not_written() {
+    let mut net = parse("Switch 2 \"a\"\ndo \0\n");
+    assert_eq!(net.commands, ["\0"]);
+    net.commands.push("unlink a[1]".to_owned());
+    assert_eq!(parse(&net.to_string()).commands, ["unlink a[1]"]);
+}
+
 /// The net behind the recorded OpenSM answers that other tests compare with.
 #[test]
 fn the_golden_net_is_accepted_and_written_back_alike() {
