@@ -14,7 +14,8 @@ use super::delta::{Delta, DeltaError, merge};
 use super::digest::{BucketSet, Checksum};
 use super::{Snapshot, Version};
 
-/// What a history may keep. Beyond either limit the oldest deltas are forgotten.
+/// What a history may keep. Beyond either limit the oldest deltas are forgotten; the newest one,
+/// which everybody is waiting for, never is.
 #[derive(Clone, Copy, Debug)]
 pub struct HistoryLimits {
     /// Deltas.
@@ -95,7 +96,9 @@ impl History {
         self.bytes += len;
         self.deltas.push_back((delta, len));
         self.latest = next;
-        while self.deltas.len() > self.limits.deltas || self.bytes > self.limits.bytes {
+        while self.deltas.len() > self.limits.deltas.max(1)
+            || (self.bytes > self.limits.bytes && self.deltas.len() > 1)
+        {
             let Some((forgotten, len)) = self.deltas.pop_front() else { break };
             self.bytes -= len;
             self.oldest = (forgotten.target(), forgotten.checksum());
@@ -251,7 +254,9 @@ mod tests {
         assert!(matches!(few.plan(Some(&held(&state(SESSION, 16)))), Plan::Deltas(_)));
         assert!(matches!(few.plan(Some(&held(&state(SESSION, 15)))), Plan::Buckets(..)));
         let small = history(1, 20, HistoryLimits { deltas: 100, bytes: 5 });
-        assert!(small.is_empty() && small.bytes == 0);
+        assert_eq!(small.len(), 1);
+        assert!(matches!(small.plan(Some(&held(&state(SESSION, 19)))), Plan::Deltas(_)));
+        assert!(matches!(small.plan(Some(&held(&state(SESSION, 18)))), Plan::Buckets(..)));
         assert!(matches!(small.plan(Some(&held(small.latest()))), Plan::Nothing));
     }
 }

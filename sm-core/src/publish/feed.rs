@@ -1,0 +1,344 @@
+//! One responder's end of the feed, as the SM sees it: what is sent to it, and when.
+//!
+//! This module decides; it never sends, waits or reads a clock. An update is under way at a time,
+//! and the next is not begun before the responder acknowledged it: whoever is slow gets fewer and
+//! larger updates, never a queue of them.
+
+use std::time::{Duration, Instant};
+
+use sa_proto::proto::snapshot as proto;
+use sa_proto::proto::snapshot::from_responder::Message;
+use sa_proto::proto::snapshot::from_sm;
+use sa_proto::snapshot::codec::Encoder;
+use sa_proto::snapshot::encoding::Malformed;
+use sa_proto::snapshot::{Checksum, Held, Plan, SCHEMA, Version};
+
+/// How long a responder may take to introduce itself, to accept the next message, and to build
+/// its tables and acknowledge. Whether it is there at all is the connection's business.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
+/// Requests to send everything, in a row, before the responder is given up.
+const RESYNCS_MAX: u32 = 3;
+
+/// Why a feed is at its end.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum FeedError {
+    #[error("the first message must be Hello, and only the first")]
+    Greeting,
+    #[error(
+        "responder has snapshot layout {0}, this SM has {SCHEMA}; install the same release on both"
+    )]
+    Schema(u32),
+    #[error("responder_id must not be 0")]
+    Identity,
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    #[error("responder asked {RESYNCS_MAX} times in a row for everything")]
+    Resyncs,
+    #[error("responder made no progress for {} s", TIMEOUT.as_secs())]
+    Timeout,
+    #[error("responder holds {0}, of a session above ours: another SM has taken over")]
+    Outranked(Version),
+}
+
+/// What a message of the responder means for others than its feed.
+#[derive(Debug, PartialEq)]
+pub(super) enum Event {
+    /// It introduced itself.
+    Hello(proto::Hello, Option<Version>),
+    /// It answers from this version now.
+    Acked(Version),
+    /// It lost its way, for this reason.
+    Resync(proto::resync::Reason),
+    /// It reports its counters.
+    Stats(proto::Stats),
+}
+
+/// One responder's end of the feed.
+pub(super) struct Feed {
+    state: State,
+    /// What the responder holds once it has applied what was sent.
+    held: Option<Held>,
+    resyncs: u32,
+    /// When it is given up, unless it does its part before.
+    deadline: Option<Instant>,
+}
+
+enum State {
+    /// It has not introduced itself.
+    New,
+    /// It has applied all that was sent.
+    Idle,
+    /// An update is being sent.
+    Sending { encoder: Encoder, target: Held },
+    /// An update was sent.
+    Sent { target: Version },
+}
+
+impl Feed {
+    pub(super) fn new(now: Instant) -> Self {
+        Self { state: State::New, held: None, resyncs: 0, deadline: Some(now + TIMEOUT) }
+    }
+
+    /// Takes a message of the responder.
+    pub(super) fn handle_message(
+        &mut self,
+        message: proto::FromResponder,
+    ) -> Result<Option<Event>, FeedError> {
+        let message = message.message.ok_or(Malformed("an empty message"))?;
+        match (message, &self.state) {
+            (Message::Hello(hello), State::New) => self.handle_hello(hello).map(Some),
+            (Message::Hello(_), _) | (_, State::New) => Err(FeedError::Greeting),
+            (Message::Ack(ack), State::Sent { target, .. }) => {
+                let version = Version::try_from(ack.version)?;
+                if version != *target {
+                    return Ok(None);
+                }
+                self.become_idle();
+                self.resyncs = 0;
+                Ok(Some(Event::Acked(version)))
+            }
+            // It acknowledges what it had before it asked for everything.
+            (Message::Ack(_), _) => Ok(None),
+            (Message::Resync(resync), _) => {
+                self.resyncs += 1;
+                if self.resyncs > RESYNCS_MAX {
+                    return Err(FeedError::Resyncs);
+                }
+                self.held = None;
+                self.become_idle();
+                Ok(Some(Event::Resync(resync.reason())))
+            }
+            (Message::Refused(refused), _) => {
+                Err(FeedError::Outranked(Version::try_from(refused.held)?))
+            }
+            (Message::Stats(stats), _) => Ok(Some(Event::Stats(stats))),
+        }
+    }
+
+    fn handle_hello(&mut self, mut hello: proto::Hello) -> Result<Event, FeedError> {
+        if hello.schema != SCHEMA {
+            return Err(FeedError::Schema(hello.schema));
+        }
+        if hello.responder_id == 0 {
+            return Err(FeedError::Identity);
+        }
+        self.held = match hello.held.take() {
+            Some(held) => Some(Held {
+                version: Version::try_from(held.version)?,
+                checksum: Checksum::try_from(held.checksum)?,
+                bucket_sums: held.bucket_sums,
+            }),
+            None => None,
+        };
+        self.become_idle();
+        Ok(Event::Hello(hello, self.held.as_ref().map(|held| held.version)))
+    }
+
+    fn become_idle(&mut self) {
+        self.state = State::Idle;
+        self.deadline = None;
+    }
+
+    /// What to plan an update from, if one can be begun; pass the plan to [`begin`](Self::begin).
+    pub(super) fn ready(&self) -> Option<Option<&Held>> {
+        matches!(self.state, State::Idle).then_some(self.held.as_ref())
+    }
+
+    /// Begins the update that leads to `target`; `false` if there is nothing to send.
+    pub(super) fn begin(
+        &mut self,
+        now: Instant,
+        plan: Plan,
+        target: Version,
+        checksum: Checksum,
+    ) -> bool {
+        let Some(encoder) = plan.encode(self.held.as_ref()) else { return false };
+        let target = Held { version: target, checksum, bucket_sums: Default::default() };
+        self.state = State::Sending { encoder, target };
+        self.deadline = Some(now + TIMEOUT);
+        true
+    }
+
+    /// Whether [`poll_transmit`](Self::poll_transmit) has something to send.
+    pub(super) fn is_sending(&self) -> bool {
+        matches!(self.state, State::Sending { .. })
+    }
+
+    /// The next message of the update under way.
+    pub(super) fn poll_transmit(&mut self, now: Instant) -> Option<proto::FromSm> {
+        let State::Sending { encoder, target } = &mut self.state else { return None };
+        let message = encoder.next();
+        if matches!(message.as_ref()?.message, Some(from_sm::Message::End(_))) {
+            let version = target.version;
+            self.held = Some(target.clone());
+            self.state = State::Sent { target: version };
+        }
+        self.deadline = Some(now + TIMEOUT);
+        message
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Gives up a responder that does not do its part.
+    pub(super) fn handle_timeout(&self, now: Instant) -> Result<(), FeedError> {
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            return Err(FeedError::Timeout);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ib_mad::types::Guid;
+    use sa_proto::snapshot::codec::Decoder;
+    use sa_proto::snapshot::{
+        FabricPlane, History, HistoryLimits, RegistryPlane, Session, Snapshot, Subnet,
+    };
+
+    use super::*;
+
+    /// An SM that publishes, and the time.
+    struct Sm {
+        history: History,
+        now: Instant,
+    }
+
+    impl Sm {
+        fn new() -> Self {
+            let history = History::new(Arc::new(Snapshot::empty()), HistoryLimits::default());
+            let mut sm = Self { history, now: Instant::now() };
+            sm.publish();
+            sm
+        }
+
+        fn publish(&mut self) {
+            let latest = self.history.latest().clone();
+            let version = Version {
+                session: Session { epoch: 1, sm_guid: Guid(1) },
+                fabric_generation: latest.version().fabric_generation + 1,
+                registry_sequence: 0,
+            };
+            let subnet = Subnet { prefix: version.fabric_generation, ..Subnet::default() };
+            let fabric = FabricPlane { subnet, ..FabricPlane::default() };
+            let (next, delta) = latest.succeed(version, &fabric, &RegistryPlane::default());
+            self.history.push(Arc::new(delta), Arc::new(next));
+        }
+
+        /// Sends what there is to send; the snapshot it leads to.
+        fn transmit(&self, feed: &mut Feed, held: &Snapshot) -> Option<Snapshot> {
+            let (version, checksum) =
+                (self.history.latest().version(), self.history.latest().checksum());
+            let plan = self.history.plan(feed.ready()?);
+            if !feed.begin(self.now, plan, version, checksum) {
+                return None;
+            }
+            let mut decoder = None;
+            while let Some(message) = feed.poll_transmit(self.now) {
+                match message.message.unwrap() {
+                    from_sm::Message::Begin(begin) => decoder = Some(Decoder::new(begin).unwrap()),
+                    from_sm::Message::Chunk(chunk) => {
+                        decoder.as_mut().unwrap().chunk(&chunk).unwrap();
+                    }
+                    from_sm::Message::End(end) => {
+                        return Some(decoder.unwrap().finish(end, held).unwrap());
+                    }
+                }
+            }
+            panic!("update without an end");
+        }
+    }
+
+    fn say(feed: &mut Feed, message: Message) -> Result<Option<Event>, FeedError> {
+        feed.handle_message(proto::FromResponder { message: Some(message) })
+    }
+
+    fn hello(schema: u32) -> Message {
+        Message::Hello(proto::Hello { schema, responder_id: 1, ..Default::default() })
+    }
+
+    fn ack(version: Version) -> Message {
+        Message::Ack(proto::Ack { version: Some(version.into()) })
+    }
+
+    fn greeted(sm: &Sm) -> Feed {
+        let mut feed = Feed::new(sm.now);
+        assert!(feed.ready().is_none(), "nothing is sent to a stranger");
+        say(&mut feed, hello(SCHEMA)).unwrap();
+        feed
+    }
+
+    #[test]
+    fn a_slow_responder_gets_what_it_missed_as_one_update() {
+        let mut sm = Sm::new();
+        let mut feed = greeted(&sm);
+        let first = sm.transmit(&mut feed, &Snapshot::empty()).unwrap();
+        for _ in 0..5 {
+            sm.publish();
+            assert!(sm.transmit(&mut feed, &first).is_none(), "not before it acknowledged");
+        }
+        assert_eq!(say(&mut feed, ack(first.version())), Ok(Some(Event::Acked(first.version()))));
+        let second = sm.transmit(&mut feed, &first).unwrap();
+        assert_eq!(&second, &**sm.history.latest());
+        say(&mut feed, ack(second.version())).unwrap();
+        assert!(sm.transmit(&mut feed, &second).is_none(), "up to date");
+    }
+
+    #[test]
+    fn an_acknowledgement_of_another_version_opens_nothing() {
+        let mut sm = Sm::new();
+        let mut feed = greeted(&sm);
+        sm.transmit(&mut feed, &Snapshot::empty()).unwrap();
+        sm.publish();
+        assert_eq!(say(&mut feed, ack(sm.history.latest().version())), Ok(None));
+        assert!(feed.ready().is_none());
+    }
+
+    #[test]
+    fn a_lost_responder_gets_everything_but_not_for_ever() {
+        let sm = Sm::new();
+        let mut feed = greeted(&sm);
+        let resync = || Message::Resync(proto::Resync { reason: 2 });
+        for _ in 0..RESYNCS_MAX {
+            assert!(sm.transmit(&mut feed, &Snapshot::empty()).is_some());
+            let event = say(&mut feed, resync());
+            assert_eq!(event, Ok(Some(Event::Resync(proto::resync::Reason::Checksum))));
+        }
+        assert_eq!(say(&mut feed, resync()), Err(FeedError::Resyncs));
+    }
+
+    #[test]
+    fn a_responder_that_does_nothing_is_given_up() {
+        let mut sm = Sm::new();
+        let fresh = Feed::new(sm.now);
+        assert_eq!(fresh.handle_timeout(sm.now + TIMEOUT), Err(FeedError::Timeout));
+        let mut feed = greeted(&sm);
+        assert_eq!(feed.poll_timeout(), None);
+        sm.transmit(&mut feed, &Snapshot::empty()).unwrap();
+        sm.now += TIMEOUT - Duration::from_secs(1);
+        assert_eq!(feed.handle_timeout(sm.now), Ok(()));
+        sm.now += Duration::from_secs(1);
+        assert_eq!(feed.handle_timeout(sm.now), Err(FeedError::Timeout));
+    }
+
+    #[test]
+    fn strangers_are_refused_with_a_reason() {
+        let now = Instant::now();
+        let mut feed = Feed::new(now);
+        assert_eq!(say(&mut feed, ack(Version::NONE)), Err(FeedError::Greeting));
+        assert_eq!(say(&mut Feed::new(now), hello(99)), Err(FeedError::Schema(99)));
+        let nobody = Message::Hello(proto::Hello { schema: SCHEMA, ..Default::default() });
+        assert_eq!(say(&mut Feed::new(now), nobody), Err(FeedError::Identity));
+        let mut feed = Feed::new(now);
+        say(&mut feed, hello(SCHEMA)).unwrap();
+        assert_eq!(say(&mut feed, hello(SCHEMA)), Err(FeedError::Greeting));
+        let held = Version { fabric_generation: 3, ..Version::NONE };
+        let refused = Message::Refused(proto::Refused { held: Some(held.into()) });
+        assert_eq!(say(&mut feed, refused), Err(FeedError::Outranked(held)));
+    }
+}

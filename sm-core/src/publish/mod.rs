@@ -1,0 +1,371 @@
+//! The publishing end of the snapshot feed: turns planes into snapshots, remembers how one led to
+//! the next, and serves responders over gRPC.
+//!
+//! [`Publisher`] is called by the SM's own threads and never waits for a responder; a runtime of
+//! its own serves them. What a sweep finds is not decided here, nor what a write does to the
+//! registry; [`feed`] decides what a responder is sent.
+
+mod feed;
+mod responders;
+mod service;
+mod session;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use arc_swap::ArcSwap;
+use ib_mad::types::Guid;
+use sa_proto::proto::{admin, snapshot as proto};
+use sa_proto::snapshot::cell::{self, Reader};
+use sa_proto::snapshot::{
+    BuildError, FabricPlane, History, HistoryLimits, RegistryPlane, Session, Snapshot, Version,
+};
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::Server;
+
+pub use responders::{RESPONDERS_MAX, Responder, Responders};
+
+/// How often a silent connection is probed, and how long an answer may take: a dead peer is
+/// noticed after the sum of both.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Largest message taken from a responder; a greeting has 33 KB.
+const INBOUND_LEN_MAX: usize = 256 * 1024;
+/// Threads that serve responders.
+const THREADS: usize = 2;
+
+/// How to publish.
+#[derive(Clone, Debug)]
+pub struct PublishConfig {
+    /// Address to listen on.
+    pub listen: SocketAddr,
+    /// Directory that keeps the epoch.
+    pub state_dir: PathBuf,
+    /// What to remember for responders that lag.
+    pub history: HistoryLimits,
+}
+
+/// Why something cannot be published.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// The address cannot be listened on.
+    #[error("cannot listen for responders on {address}; choose another with --publish")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system says.
+        #[source]
+        error: io::Error,
+    },
+    /// The epoch cannot be kept.
+    #[error("cannot keep the session's epoch in {}; choose another --state-dir", state_dir.display())]
+    State {
+        /// The directory.
+        state_dir: PathBuf,
+        /// What the system says.
+        #[source]
+        error: io::Error,
+    },
+    /// No session has begun: this SM is not the master.
+    #[error("no session: this SM is not the master")]
+    NoSession,
+    /// The planes are not what a snapshot promises.
+    #[error("snapshot refused")]
+    Build(#[from] BuildError),
+    /// The registry went back.
+    #[error("registry sequence {offered} is below {current}, published already")]
+    StaleRegistry {
+        /// The sequence published last.
+        current: u64,
+        /// The one refused.
+        offered: u64,
+    },
+}
+
+/// The publishing end of the feed. May be shared between threads; dropping it closes all feeds.
+pub struct Publisher {
+    shared: Arc<Shared>,
+    writer: Mutex<Writer>,
+    state_dir: PathBuf,
+    address: SocketAddr,
+    runtime: Option<Runtime>,
+}
+
+struct Writer {
+    session: Option<Session>,
+    cell: cell::Publisher<Snapshot>,
+}
+
+/// What the SM says of itself in `ibsmctl status`.
+#[derive(Clone, Debug, Default)]
+pub struct SmStatus {
+    /// What it is doing: `discovering`, `master`, `standby`.
+    pub state: String,
+    /// Totals since it started.
+    pub counters: Vec<(String, u64)>,
+}
+
+impl Publisher {
+    /// Listens for responders. They get nothing before a session has begun and a fabric plane was
+    /// published in it.
+    pub fn start(config: PublishConfig) -> Result<Self, PublishError> {
+        let listen = |error| PublishError::Listen { address: config.listen, error };
+        let listener = TcpListener::bind(config.listen).map_err(listen)?;
+        listener.set_nonblocking(true).map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("publish")
+            .enable_all()
+            .build()
+            .map_err(listen)?;
+        let cell = cell::Publisher::new(Snapshot::empty());
+        let shared = Arc::new(Shared {
+            history: Mutex::new(History::new(cell.current(), config.history)),
+            changed: watch::Sender::new(Version::NONE),
+            responders: Responders::default(),
+            connections: AtomicU64::new(0),
+            counters: Counters::default(),
+            sm: ArcSwap::default(),
+            started: Instant::now(),
+        });
+        let listener = {
+            let _context = runtime.enter();
+            tokio::net::TcpListener::from_std(listener).map_err(listen)?
+        };
+        runtime.spawn(serve(listener, shared.clone()));
+        let writer = Mutex::new(Writer { session: None, cell });
+        let (state_dir, runtime) = (config.state_dir, Some(runtime));
+        Ok(Self { shared, writer, state_dir, address, runtime })
+    }
+
+    /// The address listened on, with the port that was chosen if none was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Begins a session: this SM, whose port has GUID `sm_guid`, is the master from now on. The
+    /// snapshot published first is that of the new session.
+    pub fn begin_session(&self, sm_guid: Guid) -> Result<Session, PublishError> {
+        let mut writer = self.writer();
+        let epoch = session::next_epoch(&self.state_dir, SystemTime::now())
+            .map_err(|error| PublishError::State { state_dir: self.state_dir.clone(), error })?;
+        let session = Session { epoch, sm_guid };
+        writer.session = Some(session);
+        tracing::info!(%session, "session begun");
+        Ok(session)
+    }
+
+    /// Ends the session: this SM is not the master any more. Responders keep what they have.
+    pub fn end_session(&self) {
+        self.writer().session = None;
+    }
+
+    /// Publishes what a sweep found. Rows need not be sorted. If nothing differs from the plane
+    /// published last, its version is returned and nothing is sent.
+    pub fn publish(&self, fabric: FabricPlane) -> Result<Version, PublishError> {
+        let fabric = fabric.checked()?;
+        let mut writer = self.writer();
+        let session = writer.session.ok_or(PublishError::NoSession)?;
+        let current = writer.cell.current();
+        let before = current.version();
+        let generation = if before.session == session { before.fabric_generation + 1 } else { 1 };
+        let version = Version { session, fabric_generation: generation, ..before };
+        if generation > 1 && *current.fabric().as_ref() == fabric {
+            return Ok(before);
+        }
+        self.succeed(&mut writer, &current, version, &fabric, current.registry());
+        Ok(version)
+    }
+
+    /// Publishes what clients registered, up to its sequence number, which must not go back. With
+    /// the number of the plane published last, nothing is sent.
+    pub fn publish_registry(&self, registry: RegistryPlane) -> Result<Version, PublishError> {
+        let registry = registry.checked()?;
+        let mut writer = self.writer();
+        let session = writer.session.ok_or(PublishError::NoSession)?;
+        let current = writer.cell.current();
+        let before = current.version();
+        let (known, offered) = (before.registry_sequence, registry.sequence);
+        if offered < known {
+            return Err(PublishError::StaleRegistry { current: known, offered });
+        }
+        if offered == known && before.session == session {
+            return Ok(before);
+        }
+        let version = Version {
+            session,
+            // The session's first fabric plane is still to come.
+            fabric_generation: if before.session == session { before.fabric_generation } else { 0 },
+            registry_sequence: offered,
+        };
+        self.succeed(&mut writer, &current, version, current.fabric(), &registry);
+        Ok(version)
+    }
+
+    fn succeed(
+        &self,
+        writer: &mut Writer,
+        current: &Snapshot,
+        version: Version,
+        fabric: &FabricPlane,
+        registry: &RegistryPlane,
+    ) {
+        let (next, delta) = current.succeed(version, fabric, registry);
+        let next = Arc::new(next);
+        writer.cell.publish(next.clone()).expect("epochs and generations only grow");
+        tracing::info!(%version, changes = delta.changes(), "snapshot published");
+        self.shared.history().push(Arc::new(delta), next);
+        self.shared.changed.send_replace(version);
+    }
+
+    /// A reading end of the snapshot published last.
+    pub fn reader(&self) -> Reader<Snapshot> {
+        self.writer().cell.reader()
+    }
+
+    /// The responders that are connected, for the front door.
+    pub fn responders(&self) -> Responders {
+        self.shared.responders.clone()
+    }
+
+    /// Sets what `ibsmctl status` shows of the SM itself.
+    pub fn set_status(&self, status: SmStatus) {
+        self.shared.sm.store(Arc::new(status));
+    }
+
+    /// Counters of the feed, by name.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.shared.counters.list()
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// What the publisher and the tasks of all connections have in common.
+struct Shared {
+    /// Locked for look-ups and for appending, both short.
+    history: Mutex<History>,
+    /// The version published last.
+    changed: watch::Sender<Version>,
+    responders: Responders,
+    /// Connections ever accepted; numbers them.
+    connections: AtomicU64,
+    counters: Counters,
+    sm: ArcSwap<SmStatus>,
+    started: Instant,
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident => $label:literal),* $(,)?) => {
+        #[derive(Default)]
+        struct Counters {
+            $($(#[$doc])* $name: AtomicU64,)*
+        }
+        impl Counters {
+            fn list(&self) -> Vec<(&'static str, u64)> {
+                vec![$(($label, self.$name.load(Relaxed))),*]
+            }
+        }
+    };
+}
+counters! {
+    /// Updates begun with everything.
+    fulls => "feed_full_updates",
+    /// Updates begun with differing buckets.
+    buckets => "feed_bucket_updates",
+    /// Updates begun with a delta.
+    deltas => "feed_delta_updates",
+    /// Bytes of all updates.
+    bytes => "feed_bytes",
+    /// Updates acknowledged.
+    acks => "feed_acks",
+    /// Requests to send everything.
+    resyncs => "feed_resyncs",
+    /// Responders whose feed was ended by us.
+    given_up => "feed_responders_given_up",
+}
+
+impl Shared {
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn status(&self) -> admin::Status {
+        let latest = self.history().latest().clone();
+        let (version, fabric) = (latest.version(), latest.fabric());
+        let sm = self.sm.load();
+        let counter = |(name, value): (&str, u64)| admin::Counter { name: name.into(), value };
+        let named = |(name, value): &(String, u64)| counter((name, *value));
+        let responders = self.responders.load();
+        admin::Status {
+            sm_state: sm.state.clone(),
+            software: concat!("ibsm ", env!("CARGO_PKG_VERSION")).into(),
+            sm_guid: version.session.sm_guid.0,
+            epoch: version.session.epoch,
+            fabric_generation: version.fabric_generation,
+            registry_sequence: version.registry_sequence,
+            nodes: fabric.nodes.len() as u32,
+            switches: fabric.nodes.iter().filter(|node| node.switch_info.is_some()).count() as u32,
+            ports: fabric.nodes.iter().map(|node| node.ports.len() as u32).sum(),
+            responders: responders
+                .iter()
+                .map(|responder| admin::Responder {
+                    id: responder.id,
+                    name: responder.name.to_string(),
+                    software: responder.software.to_string(),
+                    front_door: responder.front_door.iter().map(|a| a.to_string()).collect(),
+                    port_guid: responder.port.map_or(0, |(guid, _)| guid.0),
+                    qpn: responder.port.map_or(0, |(_, qpn)| qpn.0),
+                    current: responder.serving == Some(version),
+                    fabric_generation: responder.serving.map_or(0, |v| v.fabric_generation),
+                    registry_sequence: responder.serving.map_or(0, |v| v.registry_sequence),
+                    connected_s: responder.since.elapsed().as_secs(),
+                    counters: responder.stats.iter().map(named).collect(),
+                })
+                .collect(),
+            counters: sm
+                .counters
+                .iter()
+                .map(named)
+                .chain(self.counters.list().into_iter().map(counter))
+                .collect(),
+            uptime_s: self.started.elapsed().as_secs(),
+        }
+    }
+}
+
+async fn serve(listener: tokio::net::TcpListener, shared: Arc<Shared>) {
+    let feed = service::FeedService { shared: shared.clone() };
+    let feed = proto::snapshot_feed_server::SnapshotFeedServer::new(feed)
+        .max_decoding_message_size(INBOUND_LEN_MAX);
+    let admin = admin::admin_server::AdminServer::new(service::AdminService { shared });
+    let served = Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .tcp_nodelay(true)
+        .add_service(feed)
+        .add_service(admin)
+        .serve_with_incoming(TcpListenerStream::new(listener))
+        .await;
+    if let Err(error) = served {
+        tracing::error!(%error, "the feed is not served any more");
+    }
+}

@@ -1,0 +1,231 @@
+//! The gRPC services: one task a responder, which carries messages between its connection and
+//! its [`Feed`].
+
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use sa_proto::proto::admin;
+use sa_proto::proto::snapshot as proto;
+use sa_proto::snapshot::{Plan, Version};
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::Shared;
+use super::feed::{Event, Feed, FeedError};
+use super::responders::{self, Responder};
+
+/// Messages handed to a connection that it has not taken yet; half a megabyte.
+const OUTBOUND_MAX: usize = 2;
+
+#[derive(Clone)]
+pub(super) struct FeedService {
+    pub(super) shared: Arc<Shared>,
+}
+
+type Outbound = mpsc::Sender<Result<proto::FromSm, Status>>;
+
+#[tonic::async_trait]
+impl proto::snapshot_feed_server::SnapshotFeed for FeedService {
+    type SubscribeStream =
+        Pin<Box<dyn tokio_stream::Stream<Item = Result<proto::FromSm, Status>> + Send>>;
+
+    async fn subscribe(
+        &self,
+        request: Request<Streaming<proto::FromResponder>>,
+    ) -> Result<Response<Self::SubscribeStream>, Status> {
+        let peer = request.remote_addr().map(|address| address.ip());
+        let (outbound, stream) = mpsc::channel(OUTBOUND_MAX);
+        let subscription = Subscription {
+            connection: self.shared.connections.fetch_add(1, Relaxed) + 1,
+            shared: self.shared.clone(),
+            peer,
+            name: "?".into(),
+        };
+        tokio::spawn(subscription.run(request.into_inner(), outbound));
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+}
+
+/// The task of one connection.
+struct Subscription {
+    shared: Arc<Shared>,
+    connection: u64,
+    peer: Option<IpAddr>,
+    /// The responder's name, once it introduced itself.
+    name: Arc<str>,
+}
+
+/// How a connection ended.
+enum End {
+    /// The responder left, or its connection broke.
+    Left(String),
+    /// We give it up.
+    Given(Status),
+}
+
+impl From<FeedError> for End {
+    fn from(error: FeedError) -> Self {
+        let message = error.to_string();
+        Self::Given(match error {
+            FeedError::Greeting | FeedError::Identity | FeedError::Malformed(_) => {
+                Status::invalid_argument(message)
+            }
+            FeedError::Schema(_) | FeedError::Outranked(_) => Status::failed_precondition(message),
+            FeedError::Resyncs => Status::aborted(message),
+            FeedError::Timeout => Status::deadline_exceeded(message),
+        })
+    }
+}
+
+impl Subscription {
+    async fn run(mut self, inbound: Streaming<proto::FromResponder>, outbound: Outbound) {
+        let changed = self.shared.changed.subscribe();
+        match self.serve(inbound, &outbound, changed).await {
+            End::Left(reason) => tracing::info!(responder = %self.name, %reason, "responder left"),
+            End::Given(status) => {
+                let reason = status.message();
+                tracing::warn!(responder = %self.name, reason, "responder given up");
+                self.shared.counters.given_up.fetch_add(1, Relaxed);
+                // It may not be reading any more, which is no reason to wait.
+                let _ = outbound.try_send(Err(status));
+            }
+        }
+        self.shared.responders.leave(self.connection);
+    }
+
+    async fn serve(
+        &mut self,
+        mut inbound: Streaming<proto::FromResponder>,
+        outbound: &Outbound,
+        mut changed: watch::Receiver<Version>,
+    ) -> End {
+        let mut feed = Feed::new(Instant::now());
+        loop {
+            self.begin_update(&mut feed, &mut changed);
+            let deadline = feed.poll_timeout();
+            tokio::select! {
+                message = inbound.message() => {
+                    let message = match message {
+                        Ok(Some(message)) => message,
+                        Ok(None) => return End::Left("it closed the feed".into()),
+                        Err(status) => return End::Left(status.message().to_owned()),
+                    };
+                    let handled = feed.handle_message(message).map_err(End::from);
+                    match handled.and_then(|event| event.map_or(Ok(()), |event| self.note(event))) {
+                        Ok(()) => {}
+                        Err(end) => return end,
+                    }
+                }
+                permit = outbound.reserve(), if feed.is_sending() => {
+                    let Ok(permit) = permit else { return End::Left("it closed the feed".into()) };
+                    if let Some(message) = feed.poll_transmit(Instant::now()) {
+                        self.count_bytes(&message);
+                        permit.send(Ok(message));
+                    }
+                }
+                result = changed.changed(), if feed.ready().is_some() => {
+                    if result.is_err() {
+                        return End::Given(Status::unavailable("the SM is shutting down"));
+                    }
+                }
+                () = sleep_until(deadline) => {
+                    if let Err(error) = feed.handle_timeout(Instant::now()) {
+                        return error.into();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Begins an update if the responder is ready for one and there is one.
+    fn begin_update(&self, feed: &mut Feed, changed: &mut watch::Receiver<Version>) {
+        let Some(held) = feed.ready() else { return };
+        changed.mark_unchanged();
+        let (plan, version, checksum) = {
+            let history = self.shared.history();
+            let latest = history.latest();
+            if latest.version().fabric_generation == 0 {
+                return; // The first sweep is not over.
+            }
+            (history.plan(held), latest.version(), latest.checksum())
+        };
+        let counters = &self.shared.counters;
+        let counter = match plan {
+            Plan::Nothing => return,
+            Plan::Deltas(_) => &counters.deltas,
+            Plan::Buckets(..) => &counters.buckets,
+            Plan::Full(_) => &counters.fulls,
+        };
+        counter.fetch_add(1, Relaxed);
+        feed.begin(Instant::now(), plan, version, checksum);
+    }
+
+    /// Does what an event asks for outside of the feed.
+    fn note(&mut self, event: Event) -> Result<(), End> {
+        let responders = &self.shared.responders;
+        let current = match event {
+            Event::Hello(hello, serving) => {
+                let now = Instant::now();
+                let responder = Responder::new(&hello, serving, self.peer, now, self.connection);
+                self.name = responder.name.clone();
+                if !responders.enter(&responder) {
+                    let message = format!("{} responders already", responders::RESPONDERS_MAX);
+                    return Err(End::Given(Status::resource_exhausted(message)));
+                }
+                let serving = serving.map(|version| version.to_string());
+                let serving = serving.as_deref().unwrap_or("nothing yet");
+                tracing::info!(
+                    responder = %self.name, id = %format_args!("{:#x}", responder.id),
+                    front_door = ?responder.front_door, serving, "responder connected"
+                );
+                true
+            }
+            Event::Acked(version) => {
+                tracing::info!(responder = %self.name, %version, "responder serves");
+                self.shared.counters.acks.fetch_add(1, Relaxed);
+                responders.update(self.connection, |entry| entry.serving = Some(version))
+            }
+            Event::Resync(reason) => {
+                tracing::warn!(responder = %self.name, ?reason, "responder lost its way");
+                self.shared.counters.resyncs.fetch_add(1, Relaxed);
+                true
+            }
+            Event::Stats(stats) => {
+                let stats = responders::stats(stats);
+                responders.update(self.connection, |entry| entry.stats = stats.clone())
+            }
+        };
+        if current { Ok(()) } else { Err(End::Left("it connected anew".into())) }
+    }
+
+    fn count_bytes(&self, message: &proto::FromSm) {
+        use sa_proto::prost::Message;
+        self.shared.counters.bytes.fetch_add(message.encoded_len() as u64, Relaxed);
+    }
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[derive(Clone)]
+pub(super) struct AdminService {
+    pub(super) shared: Arc<Shared>,
+}
+
+#[tonic::async_trait]
+impl admin::admin_server::Admin for AdminService {
+    async fn get_status(
+        &self,
+        _request: Request<admin::StatusRequest>,
+    ) -> Result<Response<admin::Status>, Status> {
+        Ok(Response::new(self.shared.status()))
+    }
+}

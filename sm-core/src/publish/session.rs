@@ -1,0 +1,63 @@
+//! The epoch of this SM's next session, kept in the state directory.
+//!
+//! Epochs fence off an SM that was replaced: responders refuse lower ones. A new one is above all
+//! that were taken from the same directory, and not below the seconds since 1970, so that an SM
+//! with a fresh directory outranks sessions that began before it, here or on another machine.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// The file's name.
+const FILE: &str = "epoch";
+
+/// Takes the next epoch and makes sure that it is never taken again, even if the machine fails.
+pub(super) fn next_epoch(state_dir: &Path, now: SystemTime) -> io::Result<u64> {
+    fs::create_dir_all(state_dir)?;
+    let path = state_dir.join(FILE);
+    let last = match fs::read_to_string(&path) {
+        Ok(text) => text.trim().parse().unwrap_or_else(|_| {
+            tracing::warn!(path = %path.display(), "epoch file is damaged; the clock is used instead");
+            0
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(error),
+    };
+    let clock = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+    let next = clock.max(u64::saturating_add(last, 1));
+    let temporary = state_dir.join("epoch.new");
+    let mut file = File::create(&temporary)?;
+    writeln!(file, "{next}")?;
+    file.sync_all()?;
+    fs::rename(&temporary, &path)?;
+    File::open(state_dir)?.sync_all()?;
+    Ok(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn epochs_grow_even_if_the_clock_goes_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let state_dir = directory.path().join("new");
+        assert_eq!(next_epoch(&state_dir, at(1000)).unwrap(), 1000);
+        assert_eq!(next_epoch(&state_dir, at(1000)).unwrap(), 1001);
+        assert_eq!(next_epoch(&state_dir, at(10)).unwrap(), 1002);
+        assert_eq!(next_epoch(&state_dir, at(5000)).unwrap(), 5000);
+    }
+
+    #[test]
+    fn a_damaged_file_costs_no_more_than_the_memory_of_earlier_epochs() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join(FILE), "garbage").unwrap();
+        assert_eq!(next_epoch(directory.path(), at(7)).unwrap(), 7);
+        assert_eq!(next_epoch(directory.path(), at(7)).unwrap(), 8);
+    }
+}
