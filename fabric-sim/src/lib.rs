@@ -1,5 +1,29 @@
 //! A simulated InfiniBand subnet that real tools can attach to.
+//!
+//! - [`netlist`]: what a subnet is made of, as net files say; [`generate`]: nets by rule and seed.
+//! - [`Fabric`]: the subnet at work, in process and in virtual time. Its nodes' agents answer SMPs
+//!   as the specification has it, and packets travel by the tables that a manager programmed, so
+//!   that wrong routing shows as lost packets.
+//! - [`serve`]: a fabric for real tools, over ibsim's socket protocol.
 
 pub mod cli;
 pub mod generate;
 pub mod netlist;
+pub mod serve;
+
+mod agent;
+mod counters;
+mod fabric;
+mod fault;
+mod forward;
+mod subnet;
+mod virtual_time;
+
+pub use counters::{Counters, DropReason};
+pub use fabric::{
+    AttachError, ClassTaken, ControlError, Delivery, ENDPOINTS_MAX, Endpoint, Fabric, LinkView,
+    NodeView, Options, PortView, UNDELIVERED,
+};
+pub use fault::{NotAProbability, Probability};
+pub use subnet::NodeIndex;
+pub use virtual_time::VirtualClock;

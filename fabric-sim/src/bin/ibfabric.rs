@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use fabric_sim::cli::generate;
+use fabric_sim::cli::{generate, serve};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -19,11 +19,15 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Generate(generate::GenerateArgs),
+    Serve(serve::ServeArgs),
+    Ctl(serve::CtlArgs),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Generate(args) => generate::run(&args).map_err(|error| error.to_string()),
+        Command::Serve(args) => serve::serve(&args).map_err(|error| error.to_string()),
+        Command::Ctl(args) => serve::control(&args).map_err(|error| error.to_string()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,3 +1,4 @@
 //! The subcommands of `ibfabric`: their options, and what each does with them.
 
 pub mod generate;
+pub mod serve;

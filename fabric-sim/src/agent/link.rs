@@ -1,0 +1,112 @@
+//! The state machine of links (7.2.7): when they come up, what takes them down, and what both
+//! ends make of it.
+//!
+//! Training takes no time here. What a manager may ask of a port's state is in `port_info`.
+
+use ib_mad::wire::attribute::{
+    LinkSpeeds, LinkSpeedsExt, LinkSpeedsExt2, LinkWidths, PortPhysState, PortState,
+};
+
+use super::trap;
+use crate::subnet::{PortIndex, Subnet};
+
+/// Width and speed that two ports agree on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Agreed {
+    width: LinkWidths,
+    speed: LinkSpeeds,
+    speed_ext: LinkSpeedsExt,
+    speed_ext2: LinkSpeedsExt2,
+}
+
+impl Subnet {
+    /// Brings the link at `port` to what cable, power and the ports' settings make of it.
+    pub(crate) fn settle(&mut self, port: PortIndex) {
+        let Some(peer) = self.peer(port) else { return };
+        let up = self.phys_state(port) == PortPhysState::LinkUp;
+        let wired = self.wired_peer(port).is_some();
+        if up && !wired {
+            self.drop_link(port);
+        }
+        if wired && self.phys_state(port) != PortPhysState::LinkUp {
+            self.train(port, peer);
+        }
+    }
+
+    /// Takes the link at `port` down, at both ends, each to its default state.
+    pub(crate) fn drop_link(&mut self, port: PortIndex) {
+        if self.phys_state(port) != PortPhysState::LinkUp {
+            return;
+        }
+        for end in [Some(port), self.peer(port)].into_iter().flatten() {
+            let default = match self.port_info(end).link_down_default_state() {
+                code if code == PortPhysState::Sleep.code() => PortPhysState::Sleep,
+                _ => PortPhysState::Polling,
+            };
+            self.port_info_mut(end)
+                .set_port_state(PortState::Down)
+                .set_port_physical_state(default);
+            self.state_changed(end);
+        }
+    }
+
+    /// A data packet came in: its sender is active, and so is an armed port from then on.
+    pub(crate) fn data_arrived(&mut self, port: PortIndex) {
+        if self.port_state(port) == PortState::Armed {
+            self.port_info_mut(port).set_port_state(PortState::Active);
+        }
+    }
+
+    /// Two ports find each other, unless one is off, both sleep, or nothing suits both.
+    fn train(&mut self, a: PortIndex, b: PortIndex) {
+        use PortPhysState::{Polling, Sleep};
+        match (self.phys_state(a), self.phys_state(b)) {
+            // A sleeping port is woken by one that polls.
+            (Polling, Polling | Sleep) | (Sleep, Polling) => {}
+            _ => return,
+        }
+        let Some(agreed) = self.agree(a, b) else { return };
+        for end in [a, b] {
+            self.port_info_mut(end)
+                .set_link_width_active(agreed.width)
+                .set_link_speed_active(agreed.speed)
+                .set_link_speed_ext_active(agreed.speed_ext)
+                .set_link_speed_ext_active2(agreed.speed_ext2)
+                .set_port_physical_state(PortPhysState::LinkUp)
+                .set_port_state(PortState::Initialize);
+            self.state_changed(end);
+        }
+    }
+
+    fn agree(&self, a: PortIndex, b: PortIndex) -> Option<Agreed> {
+        let (a, b) = (self.port_info(a), self.port_info(b));
+        let widths = a.link_width_enabled().0 & b.link_width_enabled().0;
+        let widest =
+            [LinkWidths::X12, LinkWidths::X8, LinkWidths::X4, LinkWidths::X2, LinkWidths::X1];
+        let width = widest.into_iter().find(|width| widths & width.0 != 0)?;
+        let highest = |bits: u8| bits.checked_ilog2().map_or(0, |bit| 1u8 << bit);
+        let agreed = Agreed {
+            width,
+            speed: LinkSpeeds(highest(a.link_speed_enabled().0 & b.link_speed_enabled().0)),
+            speed_ext: LinkSpeedsExt(highest(
+                a.link_speed_ext_enabled().0 & b.link_speed_ext_enabled().0,
+            )),
+            speed_ext2: LinkSpeedsExt2(highest(
+                a.link_speed_ext_enabled2().0 & b.link_speed_ext_enabled2().0,
+            )),
+        };
+        let any = agreed.speed.0 | agreed.speed_ext.0 | agreed.speed_ext2.0;
+        (any != 0).then_some(agreed)
+    }
+
+    /// What a switch does when the link state machine moved one of its ports to or from Down.
+    fn state_changed(&mut self, port: PortIndex) {
+        let node = self[port].node;
+        if !self[node].up {
+            return;
+        }
+        let Some(switch) = self.switch_mut(node) else { return };
+        switch.info.port_state_change = true;
+        trap::link_state_change(self, node);
+    }
+}

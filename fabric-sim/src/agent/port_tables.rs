@@ -1,0 +1,106 @@
+//! Tables of ports: GUIDInfo, P_KeyTable, SLtoVLMappingTable, VLArbitrationTable (14.2.5.5, 7-9).
+
+use ib_mad::wire::attribute::{GUIDS_PER_BLOCK, GuidInfo, PKEYS_PER_BLOCK};
+use ib_mad::wire::mad::Status;
+
+use super::{Data, INVALID, Query};
+use crate::subnet::{GUID_CAP, PKEY_CAP, PortIndex, Subnet};
+use crate::subnet::{guids, pkeys, sl_to_vl as sl_to_vl_of, vl_arbitration as vl_arbitration_of};
+
+/// Modifier bit of SLtoVLMappingTable: meant for all out ports.
+const ALL_OUT_PORTS: u32 = 1 << 16;
+/// Modifier bit of SLtoVLMappingTable: meant for all in ports.
+const ALL_IN_PORTS: u32 = 1 << 17;
+
+pub(super) fn guid_info(subnet: &mut Subnet, query: &Query, data: &mut Data) -> Result<(), Status> {
+    let port = subnet.management_port(query.port);
+    let cap = usize::from(subnet.port_info(port).guid_cap());
+    let block = usize::try_from(query.modifier).map_err(|_| INVALID)?;
+    if block >= cap.div_ceil(GUIDS_PER_BLOCK) {
+        return Err(INVALID);
+    }
+    debug_assert!(cap <= GUID_CAP);
+    if query.set {
+        let mut asked = *data;
+        asked[(cap - block * GUIDS_PER_BLOCK).min(GUIDS_PER_BLOCK) * 8..].fill(0);
+        if block == 0 {
+            asked[..8].fill(0); // The port GUID is not to be set.
+        }
+        subnet.tables_mut(port).set_guids(block, asked);
+    }
+    *data = guids(subnet.tables(port), block);
+    if block == 0 {
+        let guid = subnet.port_guid(port);
+        GuidInfo::new(&mut data[..]).expect("64 bytes are a GUIDInfo").set_guid(0, guid);
+    }
+    Ok(())
+}
+
+pub(super) fn pkey_table(
+    subnet: &mut Subnet,
+    query: &Query,
+    data: &mut Data,
+) -> Result<(), Status> {
+    let block = (query.modifier & 0xFFFF) as usize;
+    let port = query.port_of_switch(subnet, query.modifier >> 16)?;
+    if block >= PKEY_CAP / PKEYS_PER_BLOCK {
+        return Err(INVALID);
+    }
+    if query.set {
+        subnet.tables_mut(port).set_pkeys(block, *data);
+    }
+    *data = pkeys(subnet.tables(port), block);
+    Ok(())
+}
+
+pub(super) fn sl_to_vl(subnet: &mut Subnet, query: &Query, data: &mut Data) -> Result<(), Status> {
+    let vls = data[..8].try_into().expect("eight bytes");
+    let ports = subnet[query.node].num_ports;
+    let (in_port, out_port) = match subnet[query.node].is_switch() {
+        true => (query.modifier >> 8 & 0xFF, query.modifier & 0xFF),
+        false => (0, 0),
+    };
+    let wild = query.modifier & (ALL_IN_PORTS | ALL_OUT_PORTS);
+    if in_port > u32::from(ports) || wild != 0 && !(query.set && subnet[query.node].is_switch()) {
+        return Err(INVALID);
+    }
+    let in_port = in_port as u8;
+    let one_port = query.port_of_switch(subnet, out_port)?;
+    if query.set {
+        let only = (wild & ALL_IN_PORTS == 0).then_some(in_port);
+        if wild & ALL_OUT_PORTS == 0 {
+            subnet.tables_mut(one_port).set_sl_to_vl(only, ports, vls);
+        } else {
+            for port in subnet.ports_of(query.node) {
+                subnet.tables_mut(port).set_sl_to_vl(only, ports, vls);
+            }
+        }
+    }
+    data.fill(0);
+    data[..8].copy_from_slice(&sl_to_vl_of(subnet.tables(one_port), in_port));
+    Ok(())
+}
+
+pub(super) fn vl_arbitration(
+    subnet: &mut Subnet,
+    query: &Query,
+    data: &mut Data,
+) -> Result<(), Status> {
+    let port = query.port_of_switch(subnet, query.modifier & 0xFFFF)?;
+    // Blocks 1 and 2 are the low-priority table, 3 and 4 the high one; ours fit in one block each.
+    let table = match query.modifier >> 16 {
+        1 => 0,
+        3 => 1,
+        _ => return Err(INVALID),
+    };
+    if query.set {
+        subnet.tables_mut(port).set_vl_arbitration(table, *data);
+    }
+    *data = vl_arbitration_of(subnet.tables(port), table);
+    Ok(())
+}
+
+/// P_Keys of a port, as PortInfo's neighbour in ibsim's control protocol.
+pub(crate) fn read_pkeys(subnet: &Subnet, port: PortIndex) -> Data {
+    pkeys(subnet.tables(port), 0)
+}

@@ -1,0 +1,147 @@
+//! `ibfabric serve`: a simulated subnet for tools that speak ibsim's protocol; `ibfabric ctl`:
+//! commands to one that is served.
+
+use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::net::Shutdown;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use crate::netlist::{Net, NetError, NodeKind};
+use crate::serve::console::{Command, HELP};
+use crate::serve::{ServeError, Server, console_name};
+use crate::{Fabric, NotAProbability, Options, Probability};
+
+/// Simulate a subnet from a net file and serve it to InfiniBand tools
+///
+/// Speaks ibsim's socket protocol: run stock tools under ibsim's preload, such as
+/// 'IBSIM_SOCKNAME=NAME ibsim-run ibnetdiscover'. Any number of clients may attach, several to a
+/// node. Commands (see 'ibfabric ctl help') are read from a terminal, or sent with 'ibfabric ctl'.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// The net file: what ibsim reads, or ibnetdiscover or 'ibfabric generate' wrote
+    net: PathBuf,
+    /// Base of the socket names
+    #[arg(long, value_name = "NAME", env = "IBSIM_SOCKNAME", default_value = "sim")]
+    socket: String,
+    /// Decides which packets are lost
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Lose this share of the packets on every link, 0 to 1
+    #[arg(long, value_name = "SHARE", value_parser = parse_probability)]
+    loss: Option<Probability>,
+    /// Let packets take so long for every link
+    #[arg(long, value_name = "MICROSECONDS")]
+    delay: Option<u64>,
+    /// Drop packets that cannot be delivered instead of giving them back to their sender, which
+    /// tools under ibsim's preload wait for
+    #[arg(long)]
+    silent_drops: bool,
+}
+
+/// Give a command to a fabric that is served
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub struct CtlArgs {
+    /// Base of the socket names
+    #[arg(long, value_name = "NAME", env = "IBSIM_SOCKNAME", default_value = "sim")]
+    socket: String,
+    /// The command and its words
+    #[arg(required = true, trailing_var_arg = true)]
+    command: Vec<String>,
+}
+
+/// Why serving failed, or a command.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CliError {
+    /// The net file is wrong.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// The server could not start.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+    /// The net file has nothing in it.
+    #[error("{0}: no nodes; a net file has lines such as Switch 8 \"S1\"")]
+    Empty(PathBuf),
+    /// Nobody serves the socket name.
+    #[error("nobody serves socket name '{0}'; start 'ibfabric serve NET --socket {0}'")]
+    NotServed(String),
+    /// The command was refused.
+    #[error("{0}")]
+    Refused(String),
+    /// The system's error.
+    #[error("socket: {0}")]
+    Io(#[from] io::Error),
+}
+
+fn parse_probability(text: &str) -> Result<Probability, String> {
+    let value: f64 = text.parse().map_err(|_| format!("'{text}' is not a number"))?;
+    Probability::new(value).map_err(|error: NotAProbability| error.to_string())
+}
+
+/// Runs `ibfabric serve`.
+pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
+    let start = Instant::now();
+    let net = Net::read(&args.net)?;
+    if net.nodes().is_empty() {
+        return Err(CliError::Empty(args.net.clone()));
+    }
+    let (hosts, switches) = (net.count(NodeKind::Ca), net.count(NodeKind::Switch));
+    let links = net.links().count();
+    eprintln!(
+        "ibfabric: {}: {hosts} hosts, {switches} switches, {links} links, read in {} ms",
+        args.net.display(),
+        start.elapsed().as_millis(),
+    );
+    let options =
+        Options { seed: args.seed, return_undelivered: !args.silent_drops, ..Options::default() };
+    let mut fabric = Fabric::new(&net, options);
+    let now = Instant::now();
+    for line in &net.commands {
+        let done = Command::parse(line).map_err(|error| error.to_string());
+        if let Err(error) = done.and_then(|command| command.carry_out(&mut fabric, now)) {
+            eprintln!("ibfabric: passed over in the net file, 'do {line}': {error}");
+        }
+    }
+    // Links named in a command that fails do not exist; these two concern all of them.
+    let everywhere = [
+        args.loss.map(|loss| fabric.set_loss(None, loss)),
+        args.delay.map(|us| fabric.set_delay(None, Duration::from_micros(us))),
+    ];
+    debug_assert!(everywhere.into_iter().flatten().all(|done| done.is_ok()));
+    let mut server = Server::bind(fabric, &args.socket)?;
+    if io::stdin().is_terminal() {
+        server.watch_keyboard()?;
+    }
+    eprintln!(
+        "ibfabric: ready, socket {}, {hosts} hosts, {switches} switches, {links} links",
+        args.socket,
+    );
+    Ok(server.run()?)
+}
+
+/// Runs `ibfabric ctl`.
+pub fn control(args: &CtlArgs) -> Result<(), CliError> {
+    let address = SocketAddr::from_abstract_name(console_name(&args.socket))?;
+    let mut stream =
+        UnixStream::connect_addr(&address).map_err(|_| CliError::NotServed(args.socket.clone()))?;
+    let quoted: Vec<String> = args
+        .command
+        .iter()
+        .map(|word| if word.contains(' ') { format!("\"{word}\"") } else { word.clone() })
+        .collect();
+    stream.write_all(format!("{}\n", quoted.join(" ")).as_bytes())?;
+    stream.shutdown(Shutdown::Write)?;
+    for reply in BufReader::new(stream).lines() {
+        let reply = reply?;
+        if let Some(error) = reply.strip_prefix("error: ") {
+            return Err(CliError::Refused(error.to_owned()));
+        }
+        writeln!(io::stdout(), "{reply}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,379 @@
+//! The simulated subnet as its users see it: clients attached to ports, packets in and out, time.
+//!
+//! No sockets, threads or clocks: the caller says what time it is. The same calls with the same
+//! times, nets and seeds give the same deliveries.
+
+mod control;
+mod demux;
+mod traps;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use ib_mad::transport::{Address, Packet};
+use ib_mad::types::{Lid, PKey, Qpn, Sl};
+use ib_mad::wire::MAD_LEN;
+use ib_mad::wire::mad::{MadHeader, Method, MgmtClass};
+use ib_mad::wire::smp::Smp;
+
+pub use self::control::{ControlError, LinkView, NodeView, PortView};
+pub use self::demux::{AttachError, ClassTaken, ENDPOINTS_MAX, Endpoint};
+
+use self::demux::Endpoints;
+use self::traps::Traps;
+use crate::agent::{self, Verdict, mkey};
+use crate::counters::{Counters, DropReason};
+use crate::fault::Faults;
+use crate::forward::{Arrival, Lane, Lids, Target, Traveller};
+use crate::netlist::Net;
+use crate::subnet::{Effect, PortIndex, Subnet};
+use crate::virtual_time::Agenda;
+
+/// Status of a packet that comes back to its sender: ETIMEDOUT, as from a kernel.
+pub const UNDELIVERED: u32 = 110;
+
+/// How a fabric is simulated.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Seed of everything that is random.
+    pub seed: u64,
+    /// Whether packets that cannot be delivered come back to their sender, with
+    /// [`Address::undelivered`] set, as `ibsim` does in place of the kernel's timeouts. Otherwise
+    /// they vanish, as on a real fabric.
+    pub return_undelivered: bool,
+    /// Packets and timers that may be under way at a time.
+    pub in_flight_max: usize,
+    /// Deliveries that may wait to be polled.
+    pub deliveries_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { seed: 0, return_undelivered: false, in_flight_max: 1 << 20, deliveries_max: 1 << 20 }
+    }
+}
+
+/// A packet for a client.
+#[derive(Debug)]
+pub struct Delivery {
+    /// Whose it is.
+    pub endpoint: Endpoint,
+    /// The packet as its receiver sees it: the far end's address.
+    pub packet: Packet,
+}
+
+/// A simulated subnet; see the [module](self).
+pub struct Fabric {
+    pub(crate) subnet: Subnet,
+    faults: Faults,
+    endpoints: Endpoints,
+    traps: Traps,
+    agenda: Agenda<Event>,
+    deliveries: VecDeque<Delivery>,
+    counters: Counters,
+    options: Options,
+    effects: Vec<Effect>,
+}
+
+enum Event {
+    Arrives(Box<Flight>, Arrival),
+    TrapDue { port: PortIndex, tid: u64 },
+    LeaseOver { port: PortIndex, lease: u64 },
+}
+
+/// A packet on its way.
+#[derive(Clone)]
+struct Flight {
+    mad: [u8; MAD_LEN],
+    lids: Lids,
+    sqp: Qpn,
+    dqp: Qpn,
+    sl: Sl,
+    pkey: PKey,
+    /// Who is told if it does not arrive. Of an answer by an agent: who asked.
+    sender: Option<Endpoint>,
+    /// An answer by an agent.
+    answers: bool,
+}
+
+impl Fabric {
+    /// The subnet of `net`: all nodes powered, all links trained, nothing configured.
+    pub fn new(net: &Net, options: Options) -> Self {
+        Self {
+            subnet: Subnet::new(net),
+            faults: Faults::new(options.seed),
+            endpoints: Endpoints::default(),
+            traps: Traps::default(),
+            agenda: Agenda::new(options.in_flight_max),
+            deliveries: VecDeque::new(),
+            counters: Counters::default(),
+            effects: Vec::new(),
+            options,
+        }
+    }
+
+    /// Sends `packet` from `endpoint`. Its address is the far end's; directed-route SMPs go to the
+    /// permissive LID. The top 16 bits of a request's transaction id are replaced by the
+    /// endpoint's id, as a kernel does: answers find their way back by them.
+    pub fn send(&mut self, now: Instant, endpoint: Endpoint, packet: &Packet) {
+        let Some(port) = self.endpoints.port(endpoint) else { return };
+        self.counters.sent += 1;
+        let address = &packet.address;
+        let mut flight = Flight {
+            mad: packet.mad,
+            lids: Lids { slid: self.source_lid(port, address), dlid: address.lid },
+            sqp: address.local_qpn,
+            dqp: address.qpn,
+            sl: address.sl,
+            pkey: address.pkey,
+            sender: Some(endpoint),
+            answers: false,
+        };
+        let mut header = MadHeader::new(&mut flight.mad[..]).expect("256 bytes hold a header");
+        // A TrapRepress() carries the transaction id of its trap.
+        if !header.method().is_response() && header.method() != Method::TRAP_REPRESS {
+            let tid = header.tid() & (u64::MAX >> 16) | u64::from(endpoint.id()) << 48;
+            header.set_tid(tid);
+        }
+        let directed = header.mgmt_class() == MgmtClass::SUBN_DIRECTED_ROUTE;
+        if directed {
+            start_directed(&mut flight.mad);
+        }
+        self.launch(now, port, flight);
+        self.run_effects(now);
+    }
+
+    /// Yields what clients have been sent until `now`, at most `batch` more, appended to
+    /// `deliveries`. Call until it appends nothing.
+    pub fn poll(&mut self, now: Instant, deliveries: &mut Vec<Delivery>, batch: usize) {
+        while let Some((at, event)) = self.agenda.pop_due(now) {
+            match event {
+                Event::Arrives(flight, arrival) => self.arrive(at, *flight, arrival),
+                Event::TrapDue { port, tid } => self.send_trap(at, port, tid),
+                Event::LeaseOver { port, lease } => mkey::lease_over(&mut self.subnet, port, lease),
+            }
+            self.run_effects(at);
+        }
+        let ready = batch.min(self.deliveries.len());
+        deliveries.extend(self.deliveries.drain(..ready));
+    }
+
+    /// When to call [`poll`](Self::poll) at the latest; an instant gone by if there are
+    /// deliveries. Changes with every other call.
+    pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
+        if self.deliveries.is_empty() { self.agenda.next_due() } else { Some(now) }
+    }
+
+    /// What happened so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Packets and timers under way.
+    pub fn in_flight(&self) -> usize {
+        self.agenda.len()
+    }
+
+    fn source_lid(&self, port: PortIndex, address: &Address) -> Lid {
+        if address.lid == Lid::PERMISSIVE {
+            return Lid::PERMISSIVE;
+        }
+        let info = self.subnet.port_info(self.subnet.management_port(port));
+        let path_bits = address.path_bits & ((1u16 << info.lmc()) - 1) as u8;
+        Lid(info.base_lid().0 | u16::from(path_bits))
+    }
+
+    /// Finds a packet's way from `origin` and lets it arrive there, at once or later.
+    fn launch(&mut self, now: Instant, origin: PortIndex, mut flight: Flight) {
+        let class = MadHeader::new(&flight.mad[..]).expect("256 bytes hold a header").mgmt_class();
+        let dlid = flight.lids.dlid;
+        if dlid.is_multicast() && class != MgmtClass::SUBN_DIRECTED_ROUTE {
+            return self.launch_multicast(now, origin, &flight);
+        }
+        let mut traveller = Traveller::new(&mut self.subnet, &mut self.faults);
+        let arrival = match class {
+            MgmtClass::SUBN_DIRECTED_ROUTE => {
+                traveller.directed(origin, &mut flight.lids, &mut flight.mad)
+            }
+            _ if dlid == Lid::PERMISSIVE => traveller.at_home(origin),
+            MgmtClass::SUBN_LID_ROUTED => traveller.by_lid(origin, dlid, Lane::Management),
+            _ => traveller.by_lid(origin, dlid, Lane::Data),
+        };
+        match arrival {
+            Err(reason) => self.undelivered(flight, reason),
+            Ok(arrival) if arrival.latency.is_zero() => self.arrive(now, flight, arrival),
+            Ok(arrival) => self.enter(now, flight, arrival),
+        }
+    }
+
+    fn launch_multicast(&mut self, now: Instant, origin: PortIndex, flight: &Flight) {
+        let mut arrivals = Vec::new();
+        let counters = &mut self.counters;
+        Traveller::new(&mut self.subnet, &mut self.faults).by_mlid(
+            origin,
+            flight.lids.dlid,
+            |arrival| arrivals.push(arrival),
+            |reason| counters.drop(reason),
+        );
+        for arrival in arrivals {
+            // Copies are nobody's to get back.
+            let copy = Flight { sender: None, ..flight.clone() };
+            match arrival.latency {
+                Duration::ZERO => self.arrive(now, copy, arrival),
+                _ => self.enter(now, copy, arrival),
+            }
+        }
+    }
+
+    fn enter(&mut self, now: Instant, flight: Flight, arrival: Arrival) {
+        let event = Event::Arrives(Box::new(flight), arrival);
+        if let Err(Event::Arrives(flight, _)) = self.agenda.push(now + arrival.latency, event) {
+            self.undelivered(*flight, DropReason::InFlightLimit);
+        }
+    }
+
+    fn arrive(&mut self, now: Instant, mut flight: Flight, arrival: Arrival) {
+        if !self.subnet.node_of(arrival.port).up {
+            return self.undelivered(flight, DropReason::NodeDown);
+        }
+        let header = MadHeader::new(&flight.mad[..]).expect("256 bytes hold a header");
+        let is_smp = matches!(
+            header.mgmt_class(),
+            MgmtClass::SUBN_LID_ROUTED | MgmtClass::SUBN_DIRECTED_ROUTE
+        );
+        if !is_smp || arrival.target == Target::Manager {
+            return self.deliver(flight, arrival.port);
+        }
+        let slid = flight.lids.slid;
+        match agent::receive(&mut self.subnet, arrival.port, slid, &mut flight.mad) {
+            Verdict::Answered => self.answer(now, arrival.port, flight),
+            Verdict::ForHost => self.deliver_smp(now, flight, arrival.port),
+            Verdict::Repressed(tid) => self.repress(arrival.port, tid),
+            Verdict::Dropped(reason) => self.undelivered(flight, reason),
+        }
+    }
+
+    /// Sends an agent's answer back the way its request came.
+    fn answer(&mut self, now: Instant, port: PortIndex, flight: Flight) {
+        self.counters.answered += 1;
+        let origin = self.subnet.management_port(port);
+        let answer = Flight {
+            lids: Lids { slid: flight.lids.dlid, dlid: flight.lids.slid },
+            sqp: flight.dqp,
+            dqp: flight.sqp,
+            answers: true,
+            ..flight
+        };
+        self.launch(now, origin, answer);
+    }
+
+    /// Gives an SMP to the host behind the port it reached.
+    fn deliver_smp(&mut self, now: Instant, mut flight: Flight, port: PortIndex) {
+        let header = MadHeader::new(&flight.mad[..]).expect("256 bytes hold a header");
+        match self.endpoints.receiver(&self.subnet, port, flight.dqp, &header) {
+            Some(endpoint) => self.hand_over(endpoint, &flight),
+            None if agent::refuse_for_host(&mut flight.mad) => self.answer(now, port, flight),
+            None => self.undelivered(flight, DropReason::NoClient),
+        }
+    }
+
+    /// Gives any other packet to the client that takes it at the port it reached.
+    fn deliver(&mut self, flight: Flight, port: PortIndex) {
+        let header = MadHeader::new(&flight.mad[..]).expect("256 bytes hold a header");
+        match self.endpoints.receiver(&self.subnet, port, flight.dqp, &header) {
+            Some(endpoint) => self.hand_over(endpoint, &flight),
+            None => self.undelivered(flight, DropReason::NoClient),
+        }
+    }
+
+    fn hand_over(&mut self, endpoint: Endpoint, flight: &Flight) {
+        self.counters.delivered += 1;
+        let mut packet = flight.seen_by_receiver();
+        if let Some(port) = self.endpoints.port(endpoint) {
+            let base = self.subnet.port_info(self.subnet.management_port(port)).base_lid();
+            if flight.lids.dlid.is_unicast() {
+                packet.address.path_bits = (flight.lids.dlid.0.wrapping_sub(base.0)) as u8;
+            }
+        }
+        self.push_delivery(Delivery { endpoint, packet });
+    }
+
+    /// Counts a lost packet and, if so chosen, gives it back to whoever sent it.
+    fn undelivered(&mut self, flight: Flight, reason: DropReason) {
+        self.counters.drop(reason);
+        if !self.options.return_undelivered {
+            return;
+        }
+        let Some(endpoint) = flight.sender else { return };
+        let packet = flight.seen_by_sender();
+        self.counters.returned += 1;
+        self.push_delivery(Delivery { endpoint, packet });
+    }
+
+    fn push_delivery(&mut self, delivery: Delivery) {
+        if self.deliveries.len() >= self.options.deliveries_max {
+            return self.counters.drop(DropReason::QueueFull);
+        }
+        self.deliveries.push_back(delivery);
+    }
+
+    /// Does what agents left to be done.
+    fn run_effects(&mut self, now: Instant) {
+        while !self.subnet.effects.is_empty() {
+            std::mem::swap(&mut self.effects, &mut self.subnet.effects);
+            let mut effects = std::mem::take(&mut self.effects);
+            for effect in effects.drain(..) {
+                match effect {
+                    Effect::Trap(port, notice) => self.raise_trap(now, port, notice),
+                    Effect::LeaseBegun(port, lease) => self.begin_lease(now, port, lease),
+                    Effect::Reregister => self.counters.reregistrations += 1,
+                }
+            }
+            self.effects = effects;
+        }
+    }
+
+    fn begin_lease(&mut self, now: Instant, port: PortIndex, lease: u64) {
+        let seconds = self.subnet.port_info(port).m_key_lease_period();
+        let due = now + Duration::from_secs(u64::from(seconds));
+        if self.agenda.push(due, Event::LeaseOver { port, lease }).is_err() {
+            self.counters.drop(DropReason::InFlightLimit);
+        }
+    }
+}
+
+impl Flight {
+    /// The packet as it is received.
+    fn seen_by_receiver(&self) -> Packet {
+        self.packet(self.lids.slid, self.sqp, self.dqp)
+    }
+
+    /// The packet as it comes back to whoever sent it. An answer comes back to whoever asked, as
+    /// if the request had been lost.
+    fn seen_by_sender(&self) -> Packet {
+        let mut packet = match self.answers {
+            false => self.packet(self.lids.dlid, self.dqp, self.sqp),
+            true => self.packet(self.lids.slid, self.sqp, self.dqp),
+        };
+        packet.address.undelivered = UNDELIVERED;
+        packet
+    }
+
+    fn packet(&self, lid: Lid, qpn: Qpn, local_qpn: Qpn) -> Packet {
+        let (sl, pkey) = (self.sl, self.pkey);
+        Packet {
+            mad: self.mad,
+            address: Address { lid, qpn, local_qpn, sl, pkey, ..Address::default() },
+        }
+    }
+}
+
+/// Clients of ibsim answer directed-route SMPs with a hop pointer of 0, since ibsim takes no note
+/// of it; nodes expect it beyond the path's end.
+fn start_directed(mad: &mut [u8; MAD_LEN]) {
+    let mut smp = Smp::new(&mut mad[..]).expect("256 bytes are an SMP");
+    let (hops, method) = (smp.hop_count(), smp.method());
+    if method.is_response() && smp.hop_pointer() == 0 {
+        smp.set_returning(true).set_hop_pointer(hops.saturating_add(1));
+    }
+}

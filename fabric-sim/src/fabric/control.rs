@@ -1,0 +1,394 @@
+//! What an operator or a test does to a fabric: attach clients, break and mend things, look.
+
+use std::time::{Duration, Instant};
+
+use ib_mad::types::{Guid, Lid, Qpn};
+use ib_mad::wire::attribute::{
+    CapabilityMask, LocalChanges, NodeType, PortPhysState, PortState, TrapNumber,
+};
+use ib_mad::wire::mad::MgmtClass;
+
+use super::{AttachError, ClassTaken, Endpoint, Fabric};
+use crate::agent::{self, trap};
+use crate::fault::{LinkFaults, Probability};
+use crate::subnet::{NodeIndex, PortIndex};
+
+/// Why a command was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// No node has this id, description or GUID.
+    #[error("there is no node '{0}'; use its id, description or GUID (0x...)")]
+    NoSuchNode(String),
+    /// The node has no such port.
+    #[error("node '{node}' has no port {port}")]
+    NoSuchPort {
+        /// The node's id.
+        node: String,
+        /// The port number.
+        port: u8,
+    },
+    /// No cable is plugged in there.
+    #[error("port {port} of node '{node}' has no cable")]
+    NoCable {
+        /// The node's id.
+        node: String,
+        /// The port number.
+        port: u8,
+    },
+}
+
+/// A node, as anyone may see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeView<'a> {
+    /// Id in the net.
+    pub name: &'a str,
+    /// Switch, channel adapter or router.
+    pub node_type: NodeType,
+    /// NodeGUID.
+    pub guid: Guid,
+    /// Physical ports.
+    pub num_ports: u8,
+    /// Powered.
+    pub up: bool,
+    /// A switch's linear forwarding table as far as it was programmed; empty for others.
+    pub lft: &'a [u8],
+}
+
+/// A port, as anyone may see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortView {
+    /// PortGUID.
+    pub guid: Guid,
+    /// Base LID.
+    pub lid: Lid,
+    /// It has 2^LMC LIDs.
+    pub lmc: u8,
+    /// LID of its subnet manager.
+    pub master_sm_lid: Lid,
+    /// Logical state.
+    pub state: PortState,
+    /// Physical state.
+    pub phys_state: PortPhysState,
+    /// The cable at it, if there is one.
+    pub link: Option<LinkView>,
+}
+
+/// Where a cable goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkView {
+    /// The node at the far end.
+    pub node: NodeIndex,
+    /// Its port.
+    pub port: u8,
+    /// Pulled by a fault.
+    pub cut: bool,
+}
+
+impl Fabric {
+    /// Attaches a client to a port: 0 for a switch's own, or for an adapter's first.
+    pub fn attach(&mut self, node: NodeIndex, port: u8) -> Result<Endpoint, AttachError> {
+        let number = match port {
+            0 if (node.0 as usize) < self.subnet.nodes().len() => {
+                self.subnet[self.subnet.default_port(node)].number
+            }
+            other => other,
+        };
+        let port = self.subnet.port(node, number).ok_or(AttachError::NoSuchPort { port })?;
+        self.endpoints.attach(self.subnet.management_port(port))
+    }
+
+    /// Detaches a client; what is still to be delivered to it is the caller's to throw away.
+    pub fn detach(&mut self, now: Instant, endpoint: Endpoint) {
+        if let Some(port) = self.endpoints.detach(endpoint) {
+            self.show_is_sm(now, port);
+        }
+    }
+
+    /// How many clients are attached.
+    pub fn endpoints(&self) -> usize {
+        self.endpoints.len()
+    }
+
+    /// Gives classes of its port to a client: it receives requests of these. All or none.
+    pub fn declare(&mut self, endpoint: Endpoint, classes: &[MgmtClass]) -> Result<(), ClassTaken> {
+        self.endpoints.declare(endpoint, classes)
+    }
+
+    /// Whether a client receives requests that nobody declared the class of.
+    pub fn set_takes_requests(&mut self, endpoint: Endpoint, takes: bool) {
+        self.endpoints.set_takes_requests(endpoint, takes);
+    }
+
+    /// Whether any client of the same port as `endpoint` receives requests that nobody declared.
+    pub fn takes_requests(&self, node: NodeIndex) -> bool {
+        (node.0 as usize) < self.subnet.nodes().len()
+            && self.endpoints.any_takes_requests(self.subnet.default_port(node))
+    }
+
+    /// Gives a QP above 1 to a client.
+    pub fn set_qpn(&mut self, endpoint: Endpoint, qpn: Qpn) {
+        self.endpoints.set_qpn(endpoint, qpn);
+    }
+
+    /// Whether a client is a subnet manager: its port's IsSM follows, and the master is told.
+    pub fn set_is_sm(&mut self, now: Instant, endpoint: Endpoint, is_sm: bool) {
+        self.endpoints.set_is_sm(endpoint, is_sm);
+        if let Some(port) = self.endpoints.port(endpoint) {
+            self.show_is_sm(now, port);
+        }
+    }
+
+    /// The node of this id in the net or, failing that, description or GUID.
+    pub fn find_node(&self, name: &str) -> Option<NodeIndex> {
+        self.subnet.find(name)
+    }
+
+    /// The base LID of a client's port; `None` if there is no such client.
+    pub fn local_lid(&self, endpoint: Endpoint) -> Option<Lid> {
+        Some(self.subnet.port_info(self.endpoints.port(endpoint)?).base_lid())
+    }
+
+    /// NodeInfo of a client's node, as the client's driver reads it.
+    pub fn read_node_info(&self, endpoint: Endpoint) -> Option<[u8; 40]> {
+        Some(agent::node::read_node_info(&self.subnet, self.endpoints.port(endpoint)?))
+    }
+
+    /// PortInfo of a client's port (0) or of another of its node, as the client's driver reads it.
+    pub fn read_port_info(&self, endpoint: Endpoint, number: u8) -> Option<[u8; 64]> {
+        let own = self.endpoints.port(endpoint)?;
+        let port = match number {
+            0 => own,
+            number => self.subnet.port(self.subnet[own].node, number)?,
+        };
+        let shown = if self.subnet.node_of(own).is_switch() { 0 } else { self.subnet[port].number };
+        Some(agent::port_info::read_port_info(&self.subnet, port, shown))
+    }
+
+    /// The first P_Keys of a client's port, as the client's driver reads them.
+    pub fn read_pkeys(&self, endpoint: Endpoint) -> Option<[u8; 64]> {
+        Some(agent::port_tables::read_pkeys(&self.subnet, self.endpoints.port(endpoint)?))
+    }
+
+    /// All nodes.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeIndex> + use<> {
+        (0..self.subnet.nodes().len() as u32).map(NodeIndex)
+    }
+
+    /// A node.
+    ///
+    /// # Panics
+    /// If the fabric has no such node; indices come from [`nodes`](Self::nodes) and
+    /// [`find_node`](Self::find_node).
+    pub fn node(&self, node: NodeIndex) -> NodeView<'_> {
+        let at = &self.subnet[node];
+        NodeView {
+            name: self.subnet.name(node),
+            node_type: at.node_type,
+            guid: at.guid,
+            num_ports: at.num_ports,
+            up: at.up,
+            lft: self.subnet.switch(node).map_or(&[], |switch| &switch.lft),
+        }
+    }
+
+    /// A port of a node, `None` if it has none of that number.
+    pub fn port(&self, node: NodeIndex, number: u8) -> Option<PortView> {
+        let port = self.subnet.port(node, number)?;
+        let info = self.subnet.port_info(port);
+        Some(PortView {
+            guid: self.subnet.port_guid(port),
+            lid: info.base_lid(),
+            lmc: info.lmc(),
+            master_sm_lid: info.master_sm_lid(),
+            state: self.subnet.port_state(port),
+            phys_state: self.subnet.phys_state(port),
+            link: self.subnet.peer(port).map(|peer| LinkView {
+                node: self.subnet[peer].node,
+                port: self.subnet[peer].number,
+                cut: self.subnet.is_cut(port),
+            }),
+        })
+    }
+
+    /// Pulls the cable at a port.
+    pub fn link_down(
+        &mut self,
+        now: Instant,
+        node: NodeIndex,
+        port: u8,
+    ) -> Result<(), ControlError> {
+        self.set_cut(now, node, port, true)
+    }
+
+    /// Plugs the cable at a port in again.
+    pub fn link_up(&mut self, now: Instant, node: NodeIndex, port: u8) -> Result<(), ControlError> {
+        self.set_cut(now, node, port, false)
+    }
+
+    /// Switches a node off: it answers nothing and forwards nothing, its links go down.
+    pub fn node_down(&mut self, now: Instant, node: NodeIndex) -> Result<(), ControlError> {
+        self.check_node(node)?;
+        self.subnet[node].up = false;
+        for port in self.subnet.ports_of(node) {
+            self.subnet.settle(port);
+            self.forget_traps(port);
+        }
+        self.run_effects(now);
+        Ok(())
+    }
+
+    /// Switches a node on. It knows nothing of what it was configured as.
+    pub fn node_up(&mut self, now: Instant, node: NodeIndex) -> Result<(), ControlError> {
+        self.check_node(node)?;
+        if self.subnet[node].up {
+            return Ok(());
+        }
+        self.subnet.reset(node);
+        self.subnet[node].up = true;
+        for port in self.subnet.ports_of(node) {
+            self.subnet.settle(port);
+        }
+        let port = self.subnet.default_port(node);
+        self.show_is_sm(now, port);
+        Ok(())
+    }
+
+    /// Switches a node off and on: tables and PortInfo are forgotten.
+    pub fn reboot(&mut self, now: Instant, node: NodeIndex) -> Result<(), ControlError> {
+        self.node_down(now, node)?;
+        self.node_up(now, node)
+    }
+
+    /// Loses packets that cross links: all of them, or the one at a port.
+    pub fn set_loss(
+        &mut self,
+        at: Option<(NodeIndex, u8)>,
+        loss: Probability,
+    ) -> Result<(), ControlError> {
+        self.set_faults(at, |link| link.loss = loss)
+    }
+
+    /// Delays packets by so much for every link they cross: all links, or the one at a port.
+    pub fn set_delay(
+        &mut self,
+        at: Option<(NodeIndex, u8)>,
+        delay: Duration,
+    ) -> Result<(), ControlError> {
+        self.set_faults(at, |link| link.delay = delay)
+    }
+
+    /// Lets a port report that an error threshold was reached (traps 129 to 131).
+    pub fn port_error(
+        &mut self,
+        now: Instant,
+        node: NodeIndex,
+        port: u8,
+        trap: TrapNumber,
+    ) -> Result<(), ControlError> {
+        let port = self.find_port(node, port)?;
+        trap::port_error(&mut self.subnet, port, trap);
+        self.run_effects(now);
+        Ok(())
+    }
+
+    /// Renames a node, as its host would; the subnet manager is told.
+    pub fn set_description(
+        &mut self,
+        now: Instant,
+        node: NodeIndex,
+        text: &str,
+    ) -> Result<(), ControlError> {
+        self.check_node(node)?;
+        let description = ib_mad::wire::attribute::NodeDescriptionRepr::from_text(text);
+        agent::node::set_description(&mut self.subnet, node, description.node_string);
+        self.run_effects(now);
+        Ok(())
+    }
+
+    /// Changes a node's system image GUID; the subnet manager is told.
+    pub fn set_system_image_guid(
+        &mut self,
+        now: Instant,
+        node: NodeIndex,
+        guid: Guid,
+    ) -> Result<(), ControlError> {
+        self.check_node(node)?;
+        if self.subnet[node].system_image_guid != guid {
+            self.subnet[node].system_image_guid = guid;
+            trap::system_image_guid_change(&mut self.subnet, node, guid);
+            self.run_effects(now);
+        }
+        Ok(())
+    }
+
+    fn set_cut(
+        &mut self,
+        now: Instant,
+        node: NodeIndex,
+        port: u8,
+        cut: bool,
+    ) -> Result<(), ControlError> {
+        let (port, _) = self.find_link(node, port)?;
+        self.subnet.set_cut(port, cut);
+        self.subnet.settle(port);
+        self.run_effects(now);
+        Ok(())
+    }
+
+    fn set_faults(
+        &mut self,
+        at: Option<(NodeIndex, u8)>,
+        change: impl Fn(&mut LinkFaults),
+    ) -> Result<(), ControlError> {
+        match at {
+            None => self.faults.set_everywhere(change),
+            Some((node, port)) => {
+                let (port, peer) = self.find_link(node, port)?;
+                self.faults.set_link([port, peer], change);
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings IsSM of a port in line with its clients.
+    fn show_is_sm(&mut self, now: Instant, port: PortIndex) {
+        let is_sm = self.endpoints.any_is_sm(port);
+        let mask = self.subnet.port_info(port).capability_mask();
+        let wanted = match is_sm {
+            true => mask.with(CapabilityMask::IS_SM),
+            false => mask.without(CapabilityMask::IS_SM),
+        };
+        if wanted != mask {
+            self.subnet.port_info_mut(port).set_capability_mask(wanted);
+            trap::local_changes(&mut self.subnet, port, LocalChanges::NONE);
+        }
+        self.run_effects(now);
+    }
+
+    fn check_node(&self, node: NodeIndex) -> Result<(), ControlError> {
+        match (node.0 as usize) < self.subnet.nodes().len() {
+            true => Ok(()),
+            false => Err(ControlError::NoSuchNode(node.0.to_string())),
+        }
+    }
+
+    fn find_port(&self, node: NodeIndex, number: u8) -> Result<PortIndex, ControlError> {
+        self.check_node(node)?;
+        let missing =
+            || ControlError::NoSuchPort { node: self.subnet.name(node).to_owned(), port: number };
+        self.subnet.port(node, number).ok_or_else(missing)
+    }
+
+    /// A port with a cable, and the port at the cable's far end.
+    fn find_link(
+        &self,
+        node: NodeIndex,
+        number: u8,
+    ) -> Result<(PortIndex, PortIndex), ControlError> {
+        let port = self.find_port(node, number)?;
+        let missing =
+            || ControlError::NoCable { node: self.subnet.name(node).to_owned(), port: number };
+        Ok((port, self.subnet.peer(port).ok_or_else(missing)?))
+    }
+}

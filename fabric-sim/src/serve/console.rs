@@ -1,0 +1,340 @@
+//! Commands of whoever operates a served fabric: one line each, one line of answer.
+//!
+//! The names of ibsim's console that net files use in `do` lines are understood too.
+
+use std::time::{Duration, Instant};
+
+use ib_mad::types::Guid;
+use ib_mad::wire::attribute::{NodeType, TrapNumber};
+use serde_json::{Map, Value, json};
+
+use super::Server;
+use crate::{Counters, Fabric, NodeIndex, Probability};
+
+/// What can be asked of a served fabric.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// An empty line or a comment.
+    Nothing,
+    /// What is served, to whom, and all counters, as JSON.
+    Status,
+    /// One node and its ports, as JSON.
+    Node(String),
+    /// Pull the cable at a port.
+    LinkDown(String, u8),
+    /// Plug it in again.
+    LinkUp(String, u8),
+    /// Switch a node off.
+    NodeDown(String),
+    /// Switch it on again; it has forgotten its configuration.
+    NodeUp(String),
+    /// Switch it off and on.
+    Reboot(String),
+    /// Lose this share of the packets on all links or at one port.
+    Loss(Probability, Option<(String, u8)>),
+    /// Let packets take this long for all links or for the one at a port.
+    Delay(Duration, Option<(String, u8)>),
+    /// Let a port report a threshold reached: trap 129, 130 or 131.
+    Trap(TrapNumber, String, u8),
+    /// Rename a node.
+    Description(String, String),
+    /// Give a node another system image GUID.
+    SystemImageGuid(String, Guid),
+    /// Say what commands there are.
+    Help,
+    /// Stop serving.
+    Quit,
+}
+
+/// What `help` prints.
+pub const HELP: &str = "\
+status | node NODE | link-down NODE PORT | link-up NODE PORT | node-down NODE | node-up NODE | \
+reboot NODE | loss SHARE [NODE PORT] | delay MICROSECONDS [NODE PORT] | trap 129|130|131 NODE PORT | \
+description NODE TEXT | system-image-guid NODE GUID | help | quit \
+(NODE: id, \"description\" or 0xGUID; SHARE: 0.01 or 1%)";
+
+/// A line that is no command.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ParseCommandError {
+    /// The first word says nothing to us.
+    #[error("no command '{0}'; try help")]
+    Unknown(String),
+    /// Too few, too many or wrong words after it.
+    #[error("usage: {0}")]
+    Usage(&'static str),
+}
+
+impl Command {
+    /// Reads a line.
+    pub fn parse(line: &str) -> Result<Self, ParseCommandError> {
+        let words = split(line);
+        let Some((name, words)) = words.split_first() else { return Ok(Self::Nothing) };
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        if name.starts_with('#') {
+            return Ok(Self::Nothing);
+        }
+        let usage = |text| move || ParseCommandError::Usage(text);
+        match name.to_ascii_lowercase().as_str() {
+            "status" | "counters" | "clients" => Ok(Self::Status),
+            "help" | "?" => Ok(Self::Help),
+            "quit" => Ok(Self::Quit),
+            "node" => one(&words).map(Self::Node).ok_or_else(usage("node NODE")),
+            "node-down" => one(&words).map(Self::NodeDown).ok_or_else(usage("node-down NODE")),
+            "node-up" => one(&words).map(Self::NodeUp).ok_or_else(usage("node-up NODE")),
+            "reboot" => one(&words).map(Self::Reboot).ok_or_else(usage("reboot NODE")),
+            "link-down" | "unlink" => port(&words)
+                .map(|(node, port)| Self::LinkDown(node, port))
+                .ok_or_else(usage("link-down NODE PORT")),
+            "link-up" | "relink" => port(&words)
+                .map(|(node, port)| Self::LinkUp(node, port))
+                .ok_or_else(usage("link-up NODE PORT")),
+            "loss" => loss(&words).ok_or_else(usage("loss SHARE [NODE PORT]")),
+            "error" => error(&words).ok_or_else(usage("error NODE PORT PERCENT")),
+            "delay" => delay(&words).ok_or_else(usage("delay MICROSECONDS [NODE PORT]")),
+            "trap" => trap(&words).ok_or_else(usage("trap 129|130|131 NODE PORT")),
+            "description" => match words.split_first() {
+                Some((node, text)) if !text.is_empty() => {
+                    Ok(Self::Description((*node).to_owned(), text.join(" ")))
+                }
+                _ => Err(ParseCommandError::Usage("description NODE TEXT")),
+            },
+            "system-image-guid" => match words.as_slice() {
+                [node, guid] => guid
+                    .parse()
+                    .map(|guid| Self::SystemImageGuid((*node).to_owned(), guid))
+                    .map_err(|_| ParseCommandError::Usage("system-image-guid NODE GUID")),
+                _ => Err(ParseCommandError::Usage("system-image-guid NODE GUID")),
+            },
+            _ => Err(ParseCommandError::Unknown(name.clone())),
+        }
+    }
+
+    /// Carries out what needs the fabric alone; `ok`, JSON or what is wrong.
+    pub fn carry_out(self, fabric: &mut Fabric, now: Instant) -> Result<String, String> {
+        let find = |fabric: &Fabric, name: &str| {
+            fabric.find_node(name).ok_or_else(|| format!("there is no node '{name}'"))
+        };
+        let at = |fabric: &Fabric, at: Option<(String, u8)>| match at {
+            None => Ok(None),
+            Some((node, port)) => find(fabric, &node).map(|node| Some((node, port))),
+        };
+        let result = match self {
+            Self::Nothing | Self::Status | Self::Quit => Ok(()),
+            Self::Help => return Ok(HELP.to_owned()),
+            Self::Node(name) => {
+                let node = find(fabric, &name)?;
+                return Ok(node_json(fabric, node).to_string());
+            }
+            Self::LinkDown(name, port) => {
+                let node = find(fabric, &name)?;
+                fabric.link_down(now, node, port)
+            }
+            Self::LinkUp(name, port) => {
+                let node = find(fabric, &name)?;
+                fabric.link_up(now, node, port)
+            }
+            Self::NodeDown(name) => {
+                let node = find(fabric, &name)?;
+                fabric.node_down(now, node)
+            }
+            Self::NodeUp(name) => {
+                let node = find(fabric, &name)?;
+                fabric.node_up(now, node)
+            }
+            Self::Reboot(name) => {
+                let node = find(fabric, &name)?;
+                fabric.reboot(now, node)
+            }
+            Self::Loss(loss, place) => {
+                let place = at(fabric, place)?;
+                fabric.set_loss(place, loss)
+            }
+            Self::Delay(delay, place) => {
+                let place = at(fabric, place)?;
+                fabric.set_delay(place, delay)
+            }
+            Self::Trap(number, name, port) => {
+                let node = find(fabric, &name)?;
+                fabric.port_error(now, node, port, number)
+            }
+            Self::Description(name, text) => {
+                let node = find(fabric, &name)?;
+                fabric.set_description(now, node, &text)
+            }
+            Self::SystemImageGuid(name, guid) => {
+                let node = find(fabric, &name)?;
+                fabric.set_system_image_guid(now, node, guid)
+            }
+        };
+        result.map(|()| "ok".to_owned()).map_err(|error| error.to_string())
+    }
+}
+
+/// Words of a line; quotes join what they enclose, `"Switch1"[3]` is the two words of a port.
+fn split(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut rest = line.trim();
+    while !rest.is_empty() {
+        let (word, after) = match rest.strip_prefix('"') {
+            Some(quoted) => quoted.split_once('"').unwrap_or((quoted, "")),
+            None => rest.split_once(char::is_whitespace).unwrap_or((rest, "")),
+        };
+        match word.strip_prefix('[').and_then(|port| port.strip_suffix(']')) {
+            Some(port) => words.push(port.to_owned()),
+            None => words.push(word.to_owned()),
+        }
+        rest = after.trim_start();
+    }
+    words
+}
+
+fn one(words: &[&str]) -> Option<String> {
+    match words {
+        [word] => Some((*word).to_owned()),
+        _ => None,
+    }
+}
+
+fn port(words: &[&str]) -> Option<(String, u8)> {
+    match words {
+        [node, port] => Some(((*node).to_owned(), port.parse().ok()?)),
+        _ => None,
+    }
+}
+
+fn place(words: &[&str]) -> Option<Option<(String, u8)>> {
+    if words.is_empty() { Some(None) } else { port(words).map(Some) }
+}
+
+fn loss(words: &[&str]) -> Option<Command> {
+    let (share, at) = words.split_first()?;
+    let share = match share.strip_suffix('%') {
+        Some(percent) => percent.parse::<f64>().ok()? / 100.0,
+        None => share.parse().ok()?,
+    };
+    Some(Command::Loss(Probability::new(share).ok()?, place(at)?))
+}
+
+/// ibsim's `Error "node"[port] percent`.
+fn error(words: &[&str]) -> Option<Command> {
+    let [node, port, percent] = words else { return None };
+    let share = Probability::new(percent.parse::<f64>().ok()? / 100.0).ok()?;
+    Some(Command::Loss(share, Some(((*node).to_owned(), port.parse().ok()?))))
+}
+
+fn delay(words: &[&str]) -> Option<Command> {
+    let (us, at) = words.split_first()?;
+    Some(Command::Delay(Duration::from_micros(us.parse().ok()?), place(at)?))
+}
+
+fn trap(words: &[&str]) -> Option<Command> {
+    let (number, at) = words.split_first()?;
+    let number = TrapNumber(number.parse().ok()?);
+    let thresholds = TrapNumber::LOCAL_LINK_INTEGRITY..=TrapNumber::FLOW_CONTROL_UPDATE;
+    let (node, port) = port(at)?;
+    thresholds.contains(&number).then_some(Command::Trap(number, node, port))
+}
+
+/// What is served, to whom, and all counters.
+pub(super) fn status(server: &Server) -> Value {
+    let fabric = &server.fabric;
+    let count = |kind| fabric.nodes().filter(|&node| fabric.node(node).node_type == kind).count();
+    let clients: Vec<Value> = server
+        .clients
+        .iter()
+        .flatten()
+        .map(|client| {
+            json!({
+                "id": client.endpoint.id(),
+                "number": client.number,
+                "queued": client.queued(),
+            })
+        })
+        .collect();
+    json!({
+        "socket": server.name,
+        "hosts": count(NodeType::Ca),
+        "switches": count(NodeType::Switch),
+        "routers": count(NodeType::Router),
+        "clients": clients,
+        "in_flight": fabric.in_flight(),
+        "fabric": counters_json(fabric.counters()),
+        "server": server.counters,
+    })
+}
+
+fn counters_json(counters: &Counters) -> Value {
+    let drops: Map<String, Value> =
+        counters.drops().map(|(reason, count)| (reason.name().to_owned(), json!(count))).collect();
+    json!({
+        "sent": counters.sent,
+        "delivered": counters.delivered,
+        "answered": counters.answered,
+        "returned": counters.returned,
+        "traps": counters.traps,
+        "traps_repressed": counters.traps_repressed,
+        "reregistrations": counters.reregistrations,
+        "dropped": drops,
+    })
+}
+
+fn node_json(fabric: &Fabric, node: NodeIndex) -> Value {
+    let view = fabric.node(node);
+    let ports: Vec<Value> = (0..=view.num_ports)
+        .filter_map(|number| fabric.port(node, number).map(|port| (number, port)))
+        .map(|(number, port)| {
+            let link = port.link.map(|link| {
+                json!({
+                    "node": fabric.node(link.node).name,
+                    "port": link.port,
+                    "cut": link.cut,
+                })
+            });
+            json!({
+                "port": number,
+                "guid": port.guid.to_string(),
+                "lid": port.lid.0,
+                "lmc": port.lmc,
+                "sm_lid": port.master_sm_lid.0,
+                "state": port.state.to_string(),
+                "phys_state": port.phys_state.to_string(),
+                "link": link,
+            })
+        })
+        .collect();
+    json!({
+        "node": view.name,
+        "type": view.node_type.to_string(),
+        "guid": view.guid.to_string(),
+        "up": view.up,
+        "ports": ports,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_either_console_are_understood() {
+        let down = Ok(Command::LinkDown("Switch 1".to_owned(), 3));
+        assert_eq!(Command::parse("link-down \"Switch 1\" 3"), down);
+        assert_eq!(Command::parse(" Unlink \"Switch 1\"[3]\n"), down);
+        let loss = Probability::new(0.02).unwrap();
+        assert_eq!(Command::parse("loss 2%"), Ok(Command::Loss(loss, None)));
+        let at = Some(("h".to_owned(), 1));
+        assert_eq!(Command::parse("loss 0.02 h 1"), Ok(Command::Loss(loss, at)));
+        for nothing in ["", "  \n", "# a comment"] {
+            assert_eq!(Command::parse(nothing), Ok(Command::Nothing));
+        }
+    }
+
+    #[test]
+    fn what_is_no_command_says_how_to_write_it() {
+        let text = |line| Command::parse(line).unwrap_err().to_string();
+        assert_eq!(text("frobnicate"), "no command 'frobnicate'; try help");
+        assert_eq!(text("link-down x"), "usage: link-down NODE PORT");
+        assert_eq!(text("loss 200%"), "usage: loss SHARE [NODE PORT]");
+        assert_eq!(text("trap 128 x 1"), "usage: trap 129|130|131 NODE PORT");
+    }
+}

@@ -1,0 +1,148 @@
+//! What ibsim's control requests do: a client attaches, looks at its port, becomes a manager.
+
+use std::time::Instant;
+
+use ib_mad::transport::ibsim::protocol::{
+    CONTROL_DATA_LEN, ConnectData, Control, ControlKind, classes_accepted, declared_classes,
+};
+use ib_mad::types::Qpn;
+
+use super::Server;
+use crate::{Endpoint, NodeIndex};
+
+/// Carries out a request; the answer stands where it stood.
+pub(super) fn serve(server: &mut Server, now: Instant, mut request: Control) -> Control {
+    let done = match request.kind {
+        ControlKind::CONNECT => connect(server, now, &mut request),
+        ControlKind::DISCONNECT => disconnect(server, now, &request),
+        ControlKind::SET_ISSM => set_is_sm(server, now, &request),
+        ControlKind::DECLARE_CLASSES => declare(server, now, &mut request),
+        _ => look(server, &mut request),
+    };
+    if done.is_none() {
+        request.kind = ControlKind::ERROR;
+    }
+    request
+}
+
+fn connect(server: &mut Server, now: Instant, request: &mut Control) -> Option<()> {
+    let asked = ConnectData::from_bytes(&request.data);
+    // Whoever died before holds neither names nor nodes against the living.
+    server.reap(now);
+    let node = match asked.node.as_slice() {
+        [] => NodeIndex(0),
+        name => server.fabric.find_node(&String::from_utf8_lossy(name)).or_else(|| {
+            tracing::warn!(node = %String::from_utf8_lossy(name), "no such node");
+            None
+        })?,
+    };
+    if asked.is_sm && server.fabric.takes_requests(node) {
+        tracing::warn!(number = asked.id, "the node has a manager already");
+        return None;
+    }
+    let endpoint = server.fabric.attach(node, 0).ok()?;
+    if let Err(error) = server.add_client(endpoint, asked.id) {
+        tracing::warn!(number = asked.id, %error, "cannot reach the client's socket");
+        server.fabric.detach(now, endpoint);
+        return None;
+    }
+    server.fabric.set_takes_requests(endpoint, asked.is_sm);
+    if asked.qpn > Qpn::GSI {
+        server.fabric.set_qpn(endpoint, asked.qpn);
+    }
+    let name = server.fabric.node(node).name.as_bytes().to_vec();
+    tracing::info!(
+        client = endpoint.id(),
+        number = asked.id,
+        node = %String::from_utf8_lossy(&name),
+        "connected"
+    );
+    let answer = ConnectData { id: u32::from(endpoint.id()), node: name, ..asked };
+    request.data = answer.to_bytes();
+    Some(())
+}
+
+fn disconnect(server: &mut Server, now: Instant, request: &Control) -> Option<()> {
+    // Of a client that is not there it is no error.
+    server.disconnect(now, u16::try_from(request.client).ok()?);
+    Some(())
+}
+
+fn set_is_sm(server: &mut Server, now: Instant, request: &Control) -> Option<()> {
+    let endpoint = client(server, request)?;
+    let is_sm = request.data[..4] != [0; 4];
+    server.fabric.set_takes_requests(endpoint, is_sm);
+    server.fabric.set_is_sm(now, endpoint, is_sm);
+    Some(())
+}
+
+fn declare(server: &mut Server, now: Instant, request: &mut Control) -> Option<()> {
+    let Some(classes) = declared_classes(&request.data) else {
+        // Not a declaration as we know it: sent back as it came, as every unknown request.
+        return Some(());
+    };
+    let endpoint = client(server, request)?;
+    if server.fabric.declare(endpoint, &classes).is_err() {
+        server.reap(now);
+        server.fabric.declare(endpoint, &classes).ok()?;
+    }
+    request.data = classes_accepted(classes.len());
+    Some(())
+}
+
+/// The requests that only read.
+fn look(server: &Server, request: &mut Control) -> Option<()> {
+    let fabric = &server.fabric;
+    let place = usize::try_from(request.client).ok()?;
+    let endpoint = server.clients.get(place).and_then(Option::as_ref).map(|at| at.endpoint);
+    let asked = request.data;
+    let mut data = [0; CONTROL_DATA_LEN];
+    match request.kind {
+        ControlKind::GET_PORT => {
+            let info = fabric.read_port_info(endpoint?, 0)?;
+            data[..2].copy_from_slice(&fabric.local_lid(endpoint?)?.0.to_ne_bytes());
+            data[2] = info[32] & 0xF;
+        }
+        ControlKind::GET_VENDOR => {
+            let info = fabric.read_node_info(endpoint?)?;
+            let word = |at: usize| {
+                u32::from_be_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]])
+            };
+            // Vendor, device, revision, and after padding the firmware version.
+            data[0..4].copy_from_slice(&(word(36) & 0x00FF_FFFF).to_ne_bytes());
+            data[4..8].copy_from_slice(&(word(28) & 0xFFFF).to_ne_bytes());
+            data[8..12].copy_from_slice(&word(32).to_ne_bytes());
+            data[16..24].copy_from_slice(&1u64.to_ne_bytes());
+        }
+        ControlKind::GET_GID => {
+            data[..8].copy_from_slice(&fabric.read_port_info(endpoint?, 0)?[8..16]);
+            data[8..16].copy_from_slice(&node_guid(server, endpoint?)?.to_ne_bytes());
+        }
+        ControlKind::GET_GUID => {
+            data[..8].copy_from_slice(&node_guid(server, endpoint?)?.to_ne_bytes());
+        }
+        ControlKind::GET_NODEINFO => {
+            data[..40].copy_from_slice(&fabric.read_node_info(endpoint?)?);
+        }
+        ControlKind::GET_PORTINFO => {
+            data = fabric
+                .read_port_info(endpoint?, asked[0])
+                .or_else(|| fabric.read_port_info(endpoint?, 0))?;
+        }
+        ControlKind::GET_PKEYS => data = fabric.read_pkeys(endpoint?)?,
+        // Sent back as it came.
+        _ => data = asked,
+    }
+    request.data = data;
+    Some(())
+}
+
+fn node_guid(server: &Server, endpoint: Endpoint) -> Option<u64> {
+    let info = server.fabric.read_node_info(endpoint)?;
+    Some(u64::from_be_bytes(info[12..20].try_into().expect("eight bytes")))
+}
+
+fn client(server: &Server, request: &Control) -> Option<Endpoint> {
+    let place = usize::try_from(request.client).ok()?;
+    server.clients.get(place)?.as_ref().map(|client| client.endpoint)
+}

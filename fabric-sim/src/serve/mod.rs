@@ -1,0 +1,396 @@
+//! A fabric served over ibsim's socket protocol, to any number of clients, several on a node.
+//!
+//! One thread waits for all sockets, moves packets in batches and never blocks for a client: what
+//! a client does not take waits in a queue of its own, and is dropped and counted when that is
+//! full. Clients that died are found out and detached.
+//!
+//! The protocol's layouts are `ib_mad`'s; what control requests do is in `control`, operators'
+//! commands in `console`.
+
+mod client;
+pub mod console;
+mod control;
+mod socket;
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+
+use ib_mad::transport::ibsim::protocol::{CONTROL_LEN, Control, socket_name};
+use ib_mad::types::Lid;
+
+use self::client::{Client, SendError};
+use self::socket::{BATCH_MAX, Epoll, Ready, Received};
+use crate::{Delivery, Endpoint, Fabric};
+
+const CONTROL: u64 = 1 << 32;
+const CONSOLE: u64 = 2 << 32;
+const OPERATOR: u64 = 3 << 32;
+const KEYBOARD: u64 = 4 << 32;
+
+/// Control requests served before packets get a turn.
+const CONTROL_BATCH: usize = 16;
+/// Operators connected at a time.
+const OPERATORS_MAX: usize = 16;
+/// Bytes of an operator's line.
+const LINE_MAX: usize = 1024;
+/// How often silent clients are looked after.
+const REAP_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Name of the stream socket that operators' commands go to; ibsim has none such.
+pub(crate) fn console_name(socket: &str) -> Vec<u8> {
+    socket_name(socket, "console")
+}
+
+/// Why a server could not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Another server has the name.
+    #[error(
+        "socket name '{0}' is in use: another ibfabric or ibsim serves it; stop that or choose \
+         another name with --socket"
+    )]
+    InUse(String),
+    /// The system's error.
+    #[error("socket '{name}': {source}")]
+    Io {
+        /// Base of the socket names.
+        name: String,
+        /// What went wrong.
+        source: io::Error,
+    },
+}
+
+/// What became of the server's packets beyond the fabric's own counters.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct ServerCounters {
+    /// Datagrams that were no packets.
+    pub malformed: u64,
+    /// Packets dropped because their client's queue was full.
+    pub queue_full: u64,
+    /// Control requests answered.
+    pub control: u64,
+    /// Clients that ever connected.
+    pub connected: u64,
+    /// Clients that were found dead.
+    pub died: u64,
+}
+
+/// See the [module](self).
+pub struct Server {
+    fabric: Fabric,
+    name: String,
+    control: UnixDatagram,
+    console: UnixListener,
+    operators: Vec<Option<Operator>>,
+    clients: Vec<Option<Client>>,
+    epoll: Epoll,
+    received: Received,
+    deliveries: Vec<Delivery>,
+    /// Clients whose queues are to be flushed.
+    listed: Vec<u16>,
+    counters: ServerCounters,
+    next_reap: Instant,
+    stopped: bool,
+}
+
+/// Somebody who gives commands.
+struct Operator {
+    stream: UnixStream,
+    line: Vec<u8>,
+}
+
+impl Server {
+    /// Takes the socket names that begin with `name`.
+    pub fn bind(fabric: Fabric, name: &str) -> Result<Self, ServeError> {
+        let failed = |source: io::Error| match source.kind() {
+            io::ErrorKind::AddrInUse => ServeError::InUse(name.to_owned()),
+            _ => ServeError::Io { name: name.to_owned(), source },
+        };
+        let open = || {
+            let address = SocketAddr::from_abstract_name(socket_name(name, "ctl"))?;
+            let control = UnixDatagram::bind_addr(&address)?;
+            control.set_nonblocking(true)?;
+            let address = SocketAddr::from_abstract_name(console_name(name))?;
+            let console = UnixListener::bind_addr(&address)?;
+            console.set_nonblocking(true)?;
+            let epoll = Epoll::new()?;
+            epoll.add(control.as_fd(), CONTROL)?;
+            epoll.add(console.as_fd(), CONSOLE)?;
+            Ok((control, console, epoll))
+        };
+        let (control, console, epoll) = open().map_err(failed)?;
+        Ok(Self {
+            fabric,
+            name: name.to_owned(),
+            control,
+            console,
+            operators: Vec::new(),
+            clients: Vec::new(),
+            epoll,
+            received: Received::new(),
+            deliveries: Vec::new(),
+            listed: Vec::new(),
+            counters: ServerCounters::default(),
+            next_reap: Instant::now() + REAP_INTERVAL,
+            stopped: false,
+        })
+    }
+
+    /// Takes commands from standard input too.
+    pub fn watch_keyboard(&mut self) -> io::Result<()> {
+        self.epoll.add(io::stdin().as_fd(), KEYBOARD)
+    }
+
+    /// Serves until an operator says `quit`.
+    pub fn run(&mut self) -> io::Result<()> {
+        let mut ready = Vec::new();
+        while !self.stopped {
+            let now = Instant::now();
+            let due = self.fabric.poll_timeout(now).unwrap_or(self.next_reap).min(self.next_reap);
+            self.epoll.wait(&mut ready, Some(due.saturating_duration_since(now)))?;
+            let now = Instant::now();
+            for &at in &ready {
+                self.handle(now, at)?;
+            }
+            self.distribute(now);
+            if now >= self.next_reap {
+                self.reap(now);
+                self.next_reap = now + REAP_INTERVAL;
+            }
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, now: Instant, at: Ready) -> io::Result<()> {
+        match at.token {
+            CONTROL => self.serve_control(now)?,
+            CONSOLE => self.accept_operator()?,
+            KEYBOARD => self.read_keyboard(now)?,
+            token if token >= OPERATOR => self.serve_operator(now, (token - OPERATOR) as usize),
+            token => {
+                if at.writable {
+                    self.list(token as u16);
+                }
+                if at.readable {
+                    self.receive(now, token as u16);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes one batch of packets from a client into the fabric.
+    fn receive(&mut self, now: Instant, id: u16) {
+        let Some(Some(client)) = self.clients.get(usize::from(id)) else { return };
+        let endpoint = client.endpoint;
+        // An error is reported once and gone with that; a dead peer shows when we send to it.
+        let count = client.receive(&mut self.received).unwrap_or(0);
+        for i in 0..count.min(BATCH_MAX) {
+            match self.received.packet(i) {
+                Some(bytes) => self.fabric.send(now, endpoint, &client::decode(bytes)),
+                None => self.counters.malformed += 1,
+            }
+        }
+    }
+
+    /// Sends on what the fabric delivered.
+    fn distribute(&mut self, now: Instant) {
+        let mut deliveries = std::mem::take(&mut self.deliveries);
+        loop {
+            self.fabric.poll(now, &mut deliveries, 256);
+            if deliveries.is_empty() {
+                break;
+            }
+            for Delivery { endpoint, packet } in deliveries.drain(..) {
+                let lid = self.fabric.local_lid(endpoint).unwrap_or(Lid::NONE);
+                let Some(client) = self.client_mut(endpoint.id()) else { continue };
+                let taken = client.push(&packet, lid);
+                let full = client.queued() >= BATCH_MAX && !client.blocked;
+                if !taken {
+                    self.counters.queue_full += 1;
+                }
+                self.list(endpoint.id());
+                if full {
+                    self.flush(now, endpoint.id());
+                }
+            }
+        }
+        self.deliveries = deliveries;
+        while let Some(id) = self.listed.pop() {
+            if let Some(client) = self.client_mut(id) {
+                client.listed = false;
+                self.flush(now, id);
+            }
+        }
+    }
+
+    fn flush(&mut self, now: Instant, id: u16) {
+        let Some(client) = self.clients.get_mut(usize::from(id)).and_then(Option::as_mut) else {
+            return;
+        };
+        let was_blocked = client.blocked;
+        match client.flush() {
+            Ok(()) if client.blocked == was_blocked => {}
+            Ok(()) => {
+                // Failing to watch the socket means that it is gone, which the next flush finds.
+                let _ = self.epoll.set_write(client.fd(), u64::from(id), client.blocked);
+            }
+            Err(SendError::Gone) => {
+                self.counters.died += 1;
+                self.disconnect(now, id);
+            }
+            Err(SendError::Io(error)) => {
+                tracing::warn!(client = id, %error, "cannot send");
+                self.disconnect(now, id);
+            }
+        }
+    }
+
+    fn list(&mut self, id: u16) {
+        if let Some(client) = self.client_mut(id).filter(|client| !client.listed) {
+            client.listed = true;
+            self.listed.push(id);
+        }
+    }
+
+    fn client_mut(&mut self, id: u16) -> Option<&mut Client> {
+        self.clients.get_mut(usize::from(id))?.as_mut()
+    }
+
+    /// Detaches a client. Closing its socket takes it off the list of what is waited for.
+    fn disconnect(&mut self, now: Instant, id: u16) {
+        if let Some(client) = self.clients.get_mut(usize::from(id)).and_then(Option::take) {
+            self.fabric.detach(now, client.endpoint);
+            tracing::info!(client = id, number = client.number, "disconnected");
+        }
+    }
+
+    /// Detaches clients that died without a word.
+    fn reap(&mut self, now: Instant) {
+        let gone: Vec<u16> = (0u16..)
+            .zip(&self.clients)
+            .filter(|(_, client)| client.as_ref().is_some_and(|client| client.is_gone(&self.name)))
+            .map(|(id, _)| id)
+            .collect();
+        for id in gone {
+            self.counters.died += 1;
+            self.disconnect(now, id);
+        }
+    }
+
+    fn serve_control(&mut self, now: Instant) -> io::Result<()> {
+        for _ in 0..CONTROL_BATCH {
+            let mut bytes = [0; CONTROL_LEN + 1];
+            let (length, from) = match self.control.recv_from(&mut bytes) {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            let Some(request) = Control::from_bytes(&bytes[..length]) else {
+                self.counters.malformed += 1;
+                continue;
+            };
+            self.counters.control += 1;
+            let answer = control::serve(self, now, request);
+            // Whoever does not take the answer has gone or does not read: nothing to be done.
+            let _ = self.control.send_to_addr(&answer.to_bytes(), &from);
+        }
+        Ok(())
+    }
+
+    fn accept_operator(&mut self) -> io::Result<()> {
+        let stream = match self.console.accept() {
+            Ok((stream, _)) => stream,
+            Err(_) => return Ok(()),
+        };
+        let place = match self.operators.iter().position(Option::is_none) {
+            Some(place) => place,
+            None if self.operators.len() < OPERATORS_MAX => {
+                self.operators.push(None);
+                self.operators.len() - 1
+            }
+            None => return Ok(()),
+        };
+        stream.set_nonblocking(true)?;
+        self.epoll.add(stream.as_fd(), OPERATOR + place as u64)?;
+        self.operators[place] = Some(Operator { stream, line: Vec::new() });
+        Ok(())
+    }
+
+    fn serve_operator(&mut self, now: Instant, place: usize) {
+        let Some(mut operator) = self.operators.get_mut(place).and_then(Option::take) else {
+            return;
+        };
+        let mut bytes = [0; LINE_MAX];
+        let length = match operator.stream.read(&mut bytes) {
+            Ok(0) => return,
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.operators[place] = Some(operator);
+                return;
+            }
+            Err(_) => return,
+        };
+        operator.line.extend_from_slice(&bytes[..length]);
+        while let Some(end) = operator.line.iter().position(|&byte| byte == b'\n') {
+            let line: Vec<u8> = operator.line.drain(..=end).collect();
+            let reply = self.command(now, &String::from_utf8_lossy(&line));
+            // A reply longer than the socket takes is an operator's who does not read.
+            if operator.stream.set_nonblocking(false).is_err()
+                || operator.stream.set_write_timeout(Some(Duration::from_secs(1))).is_err()
+                || operator.stream.write_all(reply.as_bytes()).is_err()
+                || operator.stream.set_nonblocking(true).is_err()
+            {
+                return;
+            }
+        }
+        if operator.line.len() < LINE_MAX {
+            self.operators[place] = Some(operator);
+        }
+    }
+
+    fn read_keyboard(&mut self, now: Instant) -> io::Result<()> {
+        let mut line = String::new();
+        if io::stdin().read_line(&mut line)? == 0 {
+            self.stopped = true;
+            return Ok(());
+        }
+        let reply = self.command(now, &line);
+        io::stderr().write_all(reply.as_bytes())
+    }
+
+    /// Carries out an operator's line and says what came of it: `ok` or `error`, or JSON.
+    fn command(&mut self, now: Instant, line: &str) -> String {
+        match console::Command::parse(line) {
+            Ok(console::Command::Nothing) => String::new(),
+            Ok(console::Command::Quit) => {
+                self.stopped = true;
+                "ok\n".to_owned()
+            }
+            Ok(console::Command::Status) => format!("{}\n", console::status(self)),
+            Ok(command) => match command.carry_out(&mut self.fabric, now) {
+                Ok(reply) => format!("{reply}\n"),
+                Err(error) => format!("error: {error}\n"),
+            },
+            Err(error) => format!("error: {error}\n"),
+        }
+    }
+
+    /// Attaches the endpoint's client and waits for its packets.
+    fn add_client(&mut self, endpoint: Endpoint, number: u32) -> io::Result<()> {
+        let client = Client::open(&self.name, endpoint, number)?;
+        self.epoll.add(client.fd(), u64::from(endpoint.id()))?;
+        let place = usize::from(endpoint.id());
+        if self.clients.len() <= place {
+            self.clients.resize_with(place + 1, || None);
+        }
+        self.clients[place] = Some(client);
+        self.counters.connected += 1;
+        Ok(())
+    }
+}

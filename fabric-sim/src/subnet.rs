@@ -1,0 +1,319 @@
+//! The state of a simulated subnet: nodes, ports, tables, cables. Flat arrays, so that a fabric of
+//! 48,000 LIDs fits in little memory; what nobody has programmed takes none.
+//!
+//! What is not here: how nodes answer SMPs (`agent`), how packets travel (`forward`), time and
+//! clients (`fabric`).
+
+mod build;
+mod tables;
+
+use std::collections::HashMap;
+use std::ops::{Index, IndexMut};
+
+use ib_mad::types::{Guid, Lid};
+use ib_mad::wire::attribute::{
+    NodeType, PortInfo, PortPhysState, PortState, SmNoticeRepr, SwitchInfoRepr,
+};
+
+use self::build::{PORT_INFO_LEN, reset_port_info, reset_switch};
+pub(crate) use self::tables::{
+    GUID_CAP, PKEY_CAP, PortTables, guids, pkeys, sl_to_vl, vl_arbitration,
+};
+
+/// A node of the fabric, by its place in the net.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeIndex(pub u32);
+
+/// A port of the fabric. Every node has a place for its port 0, which only switches have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PortIndex(pub(crate) u32);
+
+impl PortIndex {
+    const NONE: Self = Self(u32::MAX);
+}
+
+/// What a node is.
+pub(crate) struct Node {
+    /// Its id in the net.
+    name: Box<str>,
+    pub(crate) node_type: NodeType,
+    /// Physical ports.
+    pub(crate) num_ports: u8,
+    /// Powered; a node that is not neither answers nor forwards.
+    pub(crate) up: bool,
+    /// Its port 0; the others follow.
+    first_port: u32,
+    /// Place in [`Subnet::switches`], if it is one.
+    switch: u32,
+    pub(crate) guid: Guid,
+    pub(crate) system_image_guid: Guid,
+    pub(crate) vendor_id: u32,
+    pub(crate) device_id: u16,
+}
+
+/// What a port is, apart from its PortInfo.
+#[derive(Clone, Copy)]
+pub(crate) struct Port {
+    pub(crate) node: NodeIndex,
+    pub(crate) number: u8,
+    /// The cable was pulled by a fault.
+    cut: bool,
+    /// Capable of FDR10, which PortInfo cannot tell.
+    pub(crate) fdr10: bool,
+    /// Where the cable goes.
+    peer: PortIndex,
+}
+
+/// Forwarding state of a switch.
+pub(crate) struct Switch {
+    pub(crate) info: SwitchInfoRepr,
+    /// Out port by LID, as far as it was programmed; 255 drops.
+    pub(crate) lft: Vec<u8>,
+    /// Port masks by position, then multicast LID, as far as they were programmed.
+    pub(crate) mft: Vec<Vec<u16>>,
+}
+
+/// What an agent's work entails beyond its own node.
+#[derive(Debug)]
+pub(crate) enum Effect {
+    /// A notice to be sent to the master SM from this port.
+    Trap(PortIndex, SmNoticeRepr),
+    /// The lease of this port's M_Key begins to run out, as the numbered lease of all.
+    LeaseBegun(PortIndex, u64),
+    /// Clients behind a port are to register again.
+    Reregister,
+}
+
+/// See the [module](self).
+pub(crate) struct Subnet {
+    nodes: Vec<Node>,
+    ports: Vec<Port>,
+    /// PortInfo as on the wire, but for what depends on the asker.
+    port_info: Vec<[u8; PORT_INFO_LEN]>,
+    port_guid: Vec<Guid>,
+    tables: Vec<Option<Box<PortTables>>>,
+    switches: Vec<Switch>,
+    descriptions: Vec<[u8; 64]>,
+    names: HashMap<Box<str>, NodeIndex>,
+    /// M_Key leases that run out, by port, each with its number.
+    pub(crate) leases: HashMap<PortIndex, u64>,
+    /// How many leases have begun to run out.
+    pub(crate) leases_begun: u64,
+    /// What is still to be done, in order.
+    pub(crate) effects: Vec<Effect>,
+}
+
+impl Subnet {
+    pub(crate) fn nodes(&self) -> impl ExactSizeIterator<Item = (NodeIndex, &Node)> {
+        self.nodes.iter().enumerate().map(|(i, node)| (NodeIndex(i as u32), node))
+    }
+
+    /// How many ports there are, places of missing ports 0 included.
+    pub(crate) fn port_places(&self) -> u32 {
+        self.ports.len() as u32
+    }
+
+    pub(crate) fn node_of(&self, port: PortIndex) -> &Node {
+        &self[self[port].node]
+    }
+
+    /// A node's port; `None` if it has none of that number.
+    pub(crate) fn port(&self, node: NodeIndex, number: u8) -> Option<PortIndex> {
+        let node = self.nodes.get(node.0 as usize)?;
+        let exists = number <= node.num_ports && (number != 0 || node.is_switch());
+        exists.then_some(PortIndex(node.first_port + u32::from(number)))
+    }
+
+    /// A switch's port 0, or the node's first port.
+    pub(crate) fn default_port(&self, node: NodeIndex) -> PortIndex {
+        let node = &self[node];
+        PortIndex(node.first_port + u32::from(!node.is_switch()))
+    }
+
+    /// The port whose PortInfo holds the LID, M_Key and manager's address of `port`: port 0 of a
+    /// switch, else the port itself.
+    pub(crate) fn management_port(&self, port: PortIndex) -> PortIndex {
+        let node = self.node_of(port);
+        if node.is_switch() { PortIndex(node.first_port) } else { port }
+    }
+
+    /// All ports of a node.
+    pub(crate) fn ports_of(&self, node: NodeIndex) -> impl Iterator<Item = PortIndex> + use<> {
+        let node = &self[node];
+        let first = node.first_port + u32::from(!node.is_switch());
+        (first..=node.first_port + u32::from(node.num_ports)).map(PortIndex)
+    }
+
+    pub(crate) fn port_guid(&self, port: PortIndex) -> Guid {
+        self.port_guid[port.0 as usize]
+    }
+
+    /// The node of this id in the net or, failing that, of this description or node GUID.
+    pub(crate) fn find(&self, name: &str) -> Option<NodeIndex> {
+        let by_description = || {
+            let same = |text: &[u8; 64]| {
+                let len = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+                &text[..len] == name.as_bytes()
+            };
+            self.descriptions.iter().position(same)
+        };
+        let by_guid = || {
+            let guid: Guid = name.strip_prefix("0x").and_then(|_| name.parse().ok())?;
+            self.nodes.iter().position(|node| node.guid == guid)
+        };
+        let found = || by_description().or_else(by_guid).map(|i| NodeIndex(i as u32));
+        self.names.get(name).copied().or_else(found)
+    }
+
+    pub(crate) fn name(&self, node: NodeIndex) -> &str {
+        &self[node].name
+    }
+
+    pub(crate) fn description(&self, node: NodeIndex) -> &[u8; 64] {
+        &self.descriptions[node.0 as usize]
+    }
+
+    pub(crate) fn description_mut(&mut self, node: NodeIndex) -> &mut [u8; 64] {
+        &mut self.descriptions[node.0 as usize]
+    }
+
+    /// Where the cable at `port` goes, whether or not it carries anything.
+    pub(crate) fn peer(&self, port: PortIndex) -> Option<PortIndex> {
+        let peer = self[port].peer;
+        (peer != PortIndex::NONE).then_some(peer)
+    }
+
+    /// The far end of a cable that is whole and has a powered node at either end.
+    pub(crate) fn wired_peer(&self, port: PortIndex) -> Option<PortIndex> {
+        let peer = self.peer(port)?;
+        let wired = !self[port].cut && self.node_of(port).up && self.node_of(peer).up;
+        wired.then_some(peer)
+    }
+
+    /// Pulls or plugs the cable at `port`. The links follow by [`Subnet::settle`].
+    pub(crate) fn set_cut(&mut self, port: PortIndex, cut: bool) {
+        self[port].cut = cut;
+        if let Some(peer) = self.peer(port) {
+            self[peer].cut = cut;
+        }
+    }
+
+    pub(crate) fn is_cut(&self, port: PortIndex) -> bool {
+        self[port].cut
+    }
+
+    #[inline]
+    pub(crate) fn port_info(&self, port: PortIndex) -> PortInfo<&[u8; PORT_INFO_LEN]> {
+        PortInfo::new(&self.port_info[port.0 as usize]).expect("64 bytes are a PortInfo")
+    }
+
+    #[inline]
+    pub(crate) fn port_info_mut(&mut self, port: PortIndex) -> PortInfo<&mut [u8; PORT_INFO_LEN]> {
+        PortInfo::new(&mut self.port_info[port.0 as usize]).expect("64 bytes are a PortInfo")
+    }
+
+    /// The state of a port, which is always one of the defined ones.
+    #[inline]
+    pub(crate) fn port_state(&self, port: PortIndex) -> PortState {
+        PortState::from_code(self.port_info(port).port_state()).unwrap_or(PortState::Down)
+    }
+
+    pub(crate) fn phys_state(&self, port: PortIndex) -> PortPhysState {
+        let code = self.port_info(port).port_physical_state();
+        PortPhysState::from_code(code).unwrap_or(PortPhysState::Polling)
+    }
+
+    /// Whether `lid` is one of the port's own.
+    pub(crate) fn owns_lid(&self, port: PortIndex, lid: Lid) -> bool {
+        let info = self.port_info(port);
+        let base = info.base_lid();
+        base != Lid::NONE && lid.0 >> info.lmc() == base.0 >> info.lmc()
+    }
+
+    /// Tables of a port that were programmed; `None` if all are as after a reset.
+    pub(crate) fn tables(&self, port: PortIndex) -> Option<&PortTables> {
+        self.tables[port.0 as usize].as_deref()
+    }
+
+    pub(crate) fn tables_mut(&mut self, port: PortIndex) -> &mut PortTables {
+        self.tables[port.0 as usize].get_or_insert_default()
+    }
+
+    /// Forwarding state of a switch, `None` of another node.
+    #[inline]
+    pub(crate) fn switch(&self, node: NodeIndex) -> Option<&Switch> {
+        self.switches.get(self[node].switch as usize)
+    }
+
+    pub(crate) fn switch_mut(&mut self, node: NodeIndex) -> Option<&mut Switch> {
+        let place = self[node].switch as usize;
+        self.switches.get_mut(place)
+    }
+
+    /// Everything that a power cycle makes the node forget.
+    pub(crate) fn reset(&mut self, node: NodeIndex) {
+        for port in self.ports_of(node) {
+            reset_port_info(&mut self.port_info[port.0 as usize]);
+            self.tables[port.0 as usize] = None;
+        }
+        if let Some(switch) = self.switch_mut(node) {
+            reset_switch(switch);
+        }
+    }
+}
+
+impl Node {
+    #[inline]
+    pub(crate) fn is_switch(&self) -> bool {
+        self.node_type == NodeType::Switch
+    }
+}
+
+impl Switch {
+    /// The out port of a unicast LID; 255 if there is none.
+    #[inline]
+    pub(crate) fn out_port(&self, lid: Lid) -> u8 {
+        if lid > self.info.linear_fdb_top {
+            return 0xFF;
+        }
+        self.lft.get(lid.index()).copied().unwrap_or(0xFF)
+    }
+
+    /// The ports of a multicast LID, bit n of mask i standing for port 16 × i + n.
+    pub(crate) fn multicast_mask(&self, position: usize, mlid: Lid) -> u16 {
+        let top = self.info.multicast_fdb_top;
+        if top != Lid::NONE && mlid > top {
+            return 0;
+        }
+        let entry = usize::from(mlid.0.saturating_sub(Lid::MULTICAST_FIRST.0));
+        self.mft.get(position).and_then(|masks| masks.get(entry)).copied().unwrap_or(0)
+    }
+}
+
+impl Index<NodeIndex> for Subnet {
+    type Output = Node;
+    #[inline]
+    fn index(&self, node: NodeIndex) -> &Node {
+        &self.nodes[node.0 as usize]
+    }
+}
+
+impl IndexMut<NodeIndex> for Subnet {
+    fn index_mut(&mut self, node: NodeIndex) -> &mut Node {
+        &mut self.nodes[node.0 as usize]
+    }
+}
+
+impl Index<PortIndex> for Subnet {
+    type Output = Port;
+    #[inline]
+    fn index(&self, port: PortIndex) -> &Port {
+        &self.ports[port.0 as usize]
+    }
+}
+
+impl IndexMut<PortIndex> for Subnet {
+    fn index_mut(&mut self, port: PortIndex) -> &mut Port {
+        &mut self.ports[port.0 as usize]
+    }
+}
