@@ -412,6 +412,19 @@ mod tests {
     }
 
     #[test]
+    fn the_next_request_of_a_slot_starts_afresh() {
+        let now = Instant::now();
+        let mut table = Transactions::new(1, 1);
+        for _ in 0..2 {
+            let tid = table.start("a", TIMEOUT, 0).unwrap();
+            assert_eq!(transmitted(&mut table, now), ["a"]);
+            assert_eq!(table.handle_response(u64::from(tid)), Some("a"));
+            assert_eq!(table.poll_timeout(), None);
+        }
+        assert_eq!((table.counters().transmitted, table.counters().retried), (2, 0));
+    }
+
+    #[test]
     fn silence_is_answered_by_retries_and_then_by_giving_up() {
         let start = Instant::now();
         let mut table = Transactions::new(4, 1);

@@ -474,10 +474,15 @@ mod tests {
         let now = Instant::now();
         let mut receiver = start(now);
         receiver.poll_transmit();
-        receiver.handle_packet(now, &segment(6, 0, 0));
+        receiver.handle_packet(now, &segment(6, LAST, 60));
+        receiver.handle_packet(now, &segment(1000, 0, 0));
         assert_eq!(receiver.poll_transmit(), None);
         receiver.handle_packet(now, &segment(1, FIRST, 0));
         assert_eq!(receiver.poll_transmit(), ack(1, 5));
+        for number in 2..=5 {
+            receiver.handle_packet(now, &segment(number, 0, 0));
+        }
+        assert_eq!((receiver.poll_transmit(), receiver.poll()), (ack(5, 9), None));
     }
 
     #[test]
@@ -532,6 +537,14 @@ mod tests {
             Receiver::start(Instant::now(), &segment(2, 0, 0), CONFIG).unwrap_err(),
             Refusal::Ignore
         );
+    }
+
+    #[test]
+    fn segment_0_does_not_exist() {
+        let now = Instant::now();
+        let mut receiver = start(now);
+        receiver.handle_packet(now, &segment(0, 0, 0));
+        assert_eq!(receiver.poll(), Some(Outcome::Ended(RmppStatus::INCONSISTENT_FIRST)));
     }
 
     #[test]

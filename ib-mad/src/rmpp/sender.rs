@@ -383,6 +383,19 @@ mod tests {
         assert!(matches!(sender.poll(), Some(Outcome::Ended(_))));
     }
 
+    /// Going back and then hearing that all had arrived must not send any of it again.
+    #[test]
+    fn an_ack_that_comes_after_going_back_is_taken() {
+        let start = Instant::now();
+        let mut sender = Sender::new(start, 20 * 200, CONFIG).unwrap();
+        sent(&mut sender, start);
+        sender.handle_ack(start, 1, 65);
+        sent(&mut sender, start);
+        sender.handle_timeout(after(start, 100));
+        sender.handle_ack(after(start, 101), 4, 65);
+        assert_eq!(sent(&mut sender, after(start, 101)), [5, 6, 7, 8]);
+    }
+
     /// A receiver may acknowledge every segment it allowed without opening the window further.
     /// There is nothing to send then, yet the transfer must not stay for ever.
     #[test]
