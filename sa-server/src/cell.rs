@@ -1,0 +1,104 @@
+//! How new tables reach the workers: one atomic store here, one load a batch there.
+//!
+//! A worker never frees a generation, which takes milliseconds for a large fabric: the publisher
+//! keeps what it retires until nobody else holds it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::{ArcSwapOption, Cache};
+use sa_proto::snapshot::Version;
+
+use crate::tables::Tables;
+
+/// Tables, and which snapshot they are of.
+#[derive(Debug)]
+pub struct Generation {
+    /// The snapshot's version.
+    pub version: Version,
+    /// What queries are answered from.
+    pub tables: Tables,
+    /// How long the tables took to build.
+    pub built_in: Duration,
+}
+
+/// The writing end. One per process, owned by the task that receives snapshots. Not `Clone`.
+pub struct Publisher {
+    cell: Arc<ArcSwapOption<Generation>>,
+    /// Generations that some reader may still hold.
+    retired: Vec<Arc<Generation>>,
+}
+
+/// The reading end. One per worker.
+#[derive(Clone)]
+pub struct Reader {
+    cache: Cache<Arc<ArcSwapOption<Generation>>, Option<Arc<Generation>>>,
+}
+
+impl Default for Publisher {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Publisher {
+    /// An empty cell: readers see no generation until the first is published.
+    pub fn new() -> Self {
+        Self { cell: Arc::new(ArcSwapOption::empty()), retired: Vec::new() }
+    }
+
+    /// A reading end.
+    pub fn reader(&self) -> Reader {
+        Reader { cache: Cache::new(Arc::clone(&self.cell)) }
+    }
+
+    /// Makes `next` current. Batches already being answered finish on the tables they began with.
+    pub fn publish(&mut self, next: Arc<Generation>) {
+        self.retired.extend(self.cell.swap(Some(next)));
+        self.reclaim();
+    }
+
+    /// Frees retired generations that no reader holds any more; returns how many are left. A
+    /// retired generation can only lose holders, so a count of one is final.
+    pub fn reclaim(&mut self) -> usize {
+        self.retired.retain(|generation| Arc::strong_count(generation) > 1);
+        self.retired.len()
+    }
+}
+
+impl Reader {
+    /// The generation to answer one batch from. Costs one load when nothing changed.
+    #[inline]
+    pub fn current(&mut self) -> Option<&Arc<Generation>> {
+        self.cache.load().as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sa_proto::snapshot::{FabricPlane, RegistryPlane};
+
+    fn generation() -> Arc<Generation> {
+        let tables = Tables::build(&FabricPlane::default(), &RegistryPlane::default());
+        Arc::new(Generation { version: Version::NONE, tables, built_in: Duration::ZERO })
+    }
+
+    #[test]
+    fn a_generation_is_freed_by_its_publisher_once_readers_moved_on() {
+        let mut publisher = Publisher::new();
+        let mut reader = publisher.reader();
+        assert!(reader.current().is_none());
+        let first = generation();
+        let weak = Arc::downgrade(&first);
+        publisher.publish(first);
+        assert!(reader.current().is_some());
+        publisher.publish(generation());
+        assert_eq!(publisher.reclaim(), 1, "the reader still holds it");
+        assert!(weak.upgrade().is_some());
+        reader.current();
+        assert!(weak.upgrade().is_some(), "and does not free it");
+        assert_eq!(publisher.reclaim(), 0);
+        assert!(weak.upgrade().is_none());
+    }
+}

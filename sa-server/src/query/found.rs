@@ -1,0 +1,210 @@
+//! Where a query puts the records it finds.
+
+use std::ops::ControlFlow;
+
+use ib_mad::wire::record::stride;
+use ib_mad::wire::sa::DATA_LEN;
+
+use crate::pool::{Pool, PoolError};
+
+/// Steps that one query may take: pairs of ports looked at, above all. A wildcard PathRecord on a
+/// large fabric has more pairs than any table answer could hold.
+const STEPS_MAX: u32 = 2_000_000;
+
+/// The records found so far: up to 200 bytes of them in place, more in a buffer of the pool.
+pub(crate) struct Found<'a> {
+    /// The data part of the answer.
+    in_place: &'a mut [u8; DATA_LEN],
+    /// All of the records, once they do not fit in place.
+    spilled: Option<Vec<u8>>,
+    pool: &'a mut Pool,
+    stride: usize,
+    /// Get(): nothing after the second record is wanted.
+    single: bool,
+    count: usize,
+    steps: u32,
+    exhausted: Option<Exhausted>,
+}
+
+/// Why a search did not come to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exhausted {
+    /// The answer is larger, or its search longer, than any may be.
+    TooMany,
+    /// There is no memory for it at this moment.
+    NoMemory,
+}
+
+/// How a search ended.
+pub(crate) struct Outcome {
+    /// Number of records.
+    pub(crate) count: usize,
+    /// Their bytes, if they do not stand in place.
+    pub(crate) spilled: Option<Vec<u8>>,
+    /// Set if it broke off: what was found is not all.
+    pub(crate) exhausted: Option<Exhausted>,
+}
+
+impl<'a> Found<'a> {
+    pub(crate) fn new(
+        in_place: &'a mut [u8; DATA_LEN],
+        pool: &'a mut Pool,
+        record_len: usize,
+        single: bool,
+    ) -> Self {
+        let stride = stride(record_len);
+        debug_assert!(stride <= DATA_LEN, "every record fits one MAD");
+        Self { in_place, spilled: None, pool, stride, single, count: 0, steps: 0, exhausted: None }
+    }
+
+    /// Whether one record is all that is wanted.
+    pub(super) fn is_single(&self) -> bool {
+        self.single
+    }
+
+    /// Number of records so far.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Counts a step of a long search.
+    #[inline]
+    pub(super) fn step(&mut self) -> ControlFlow<()> {
+        self.steps += 1;
+        if self.steps > STEPS_MAX {
+            self.exhausted = Some(Exhausted::TooMany);
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Adds a record, its padding left to us. Breaks off when no other one is wanted or fits.
+    #[inline]
+    pub(super) fn push(&mut self, record: &[u8]) -> ControlFlow<()> {
+        let len = record.len().min(self.stride);
+        if self.single {
+            self.count += 1;
+            if self.count > 1 {
+                return ControlFlow::Break(());
+            }
+            self.in_place[..len].copy_from_slice(&record[..len]);
+            self.in_place[len..].fill(0);
+            return ControlFlow::Continue(());
+        }
+        let start = self.count * self.stride;
+        if self.spilled.is_none() && start + self.stride <= DATA_LEN {
+            self.in_place[start..start + len].copy_from_slice(&record[..len]);
+            self.in_place[start + len..].fill(0);
+            self.count += 1;
+            return ControlFlow::Continue(());
+        }
+        self.spill(&record[..len], start)
+    }
+
+    fn spill(&mut self, record: &[u8], start: usize) -> ControlFlow<()> {
+        let end = start + self.stride;
+        match self.room(start, end) {
+            Ok(buffer) => {
+                buffer.extend_from_slice(record);
+                buffer.resize(end, 0);
+                self.count += 1;
+                ControlFlow::Continue(())
+            }
+            Err(error) => {
+                self.exhausted = Some(match error {
+                    PoolError::TooLarge => Exhausted::TooMany,
+                    PoolError::Full => Exhausted::NoMemory,
+                });
+                ControlFlow::Break(())
+            }
+        }
+    }
+
+    /// The buffer with all records so far, `start` bytes, and room for `end`.
+    fn room(&mut self, start: usize, end: usize) -> Result<&mut Vec<u8>, PoolError> {
+        let buffer = match self.spilled.take() {
+            Some(mut buffer) => {
+                if end > buffer.capacity()
+                    && let Err(error) = self.pool.grow(&mut buffer)
+                {
+                    self.pool.give_back(buffer);
+                    return Err(error);
+                }
+                buffer
+            }
+            None => {
+                let mut buffer = self.pool.take(end)?;
+                buffer.extend_from_slice(&self.in_place[..start]);
+                buffer
+            }
+        };
+        Ok(self.spilled.insert(buffer))
+    }
+
+    pub(crate) fn finish(self) -> Outcome {
+        let Self { count, mut spilled, exhausted, pool, .. } = self;
+        if exhausted.is_some()
+            && let Some(buffer) = spilled.take()
+        {
+            pool.give_back(buffer);
+        }
+        Outcome { count, spilled, exhausted }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::PoolConfig;
+
+    #[test]
+    fn records_move_to_the_pool_when_one_mad_is_full() {
+        let mut data = [0xA5; DATA_LEN];
+        let mut pool = Pool::new(PoolConfig::default());
+        let mut found = Found::new(&mut data, &mut pool, 62, false);
+        for i in 0..4 {
+            assert!(found.push(&[i; 62]).is_continue());
+        }
+        let outcome = found.finish();
+        assert_eq!((outcome.count, outcome.exhausted), (4, None));
+        let bytes = outcome.spilled.unwrap();
+        let want: Vec<u8> = (0..4).flat_map(|i| [&[i; 62][..], &[0, 0]].concat()).collect();
+        assert_eq!(bytes, want);
+    }
+
+    #[test]
+    fn three_records_of_64_bytes_stay_in_place_and_nothing_else_does() {
+        let mut data = [0xA5; DATA_LEN];
+        let mut pool = Pool::new(PoolConfig::default());
+        let mut found = Found::new(&mut data, &mut pool, 64, false);
+        for _ in 0..3 {
+            assert!(found.push(&[7; 64]).is_continue());
+        }
+        assert!(found.finish().spilled.is_none());
+        assert_eq!((data[191], &data[192..]), (7, &[0; 8][..]));
+    }
+
+    #[test]
+    fn a_get_breaks_off_at_the_second_record_and_keeps_the_first() {
+        let mut data = [0; DATA_LEN];
+        let mut pool = Pool::new(PoolConfig::default());
+        let mut found = Found::new(&mut data, &mut pool, 8, true);
+        assert!(found.push(&[1; 8]).is_continue());
+        assert!(found.push(&[2; 8]).is_break());
+        assert_eq!(found.finish().count, 2);
+        assert_eq!(data[..9], [1, 1, 1, 1, 1, 1, 1, 1, 0]);
+    }
+
+    #[test]
+    fn a_table_beyond_the_pool_is_exhausted_and_returns_its_memory() {
+        let mut data = [0; DATA_LEN];
+        let mut pool = Pool::new(PoolConfig { answer_max: 16 << 10, total_max: 64 << 10 });
+        let mut found = Found::new(&mut data, &mut pool, 64, false);
+        let pushed = (0..).take_while(|_| found.push(&[1; 64]).is_continue()).count();
+        assert_eq!(pushed, 256);
+        let outcome = found.finish();
+        assert_eq!(outcome.exhausted, Some(Exhausted::TooMany));
+        assert!(outcome.spilled.is_none());
+        assert_eq!(pool.lent(), 0);
+    }
+}

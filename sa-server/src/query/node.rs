@@ -1,0 +1,78 @@
+//! NodeRecord: one a visible end port.
+
+use std::ops::ControlFlow;
+
+use ib_mad::types::{Guid, Lid};
+use ib_mad::wire::attribute::NodeInfo;
+use ib_mad::wire::record::NodeRecord;
+use ib_mad::wire::record::node::component as node;
+use ib_mad::wire::sa::attribute;
+
+use super::pattern::{Component, Pattern};
+use super::{Family, Found, Query, Refusal};
+
+pub(super) const FAMILY: Family = Family::readable(attribute::NODE_RECORD, NodeRecord::LEN, find);
+
+const NODE_INFO: usize = 4;
+const NODE_DESCRIPTION: usize = 44;
+
+const COMPONENTS: &[Component] = &[
+    of(node::BASE_VERSION, "base_version"),
+    of(node::CLASS_VERSION, "class_version"),
+    of(node::NODE_TYPE, "node_type"),
+    of(node::NUM_PORTS, "num_ports"),
+    of(node::SYSTEM_IMAGE_GUID, "system_image_guid"),
+    of(node::NODE_GUID, "node_guid"),
+    of(node::PORT_GUID, "port_guid"),
+    of(node::PARTITION_CAP, "partition_cap"),
+    of(node::DEVICE_ID, "device_id"),
+    of(node::REVISION, "revision"),
+    of(node::LOCAL_PORT_NUM, "local_port_num"),
+    of(node::VENDOR_ID, "vendor_id"),
+];
+
+const fn of(mask: ib_mad::wire::sa::ComponentMask, field: &str) -> Component {
+    Component::of(mask, NodeInfo::FIELDS, field, NODE_INFO)
+}
+
+fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
+    let requester = query.requester()?;
+    let (records, mask) = (&query.tables.records, query.mask);
+    let request = NodeRecord::new(&query.record[..]).expect("108 bytes of 200");
+    let info = NodeInfo::new(&query.record[NODE_INFO..]).expect("40 bytes of 196");
+
+    let mut pattern = Pattern::new(COMPONENTS, mask, query.record);
+    if mask.contains(node::NODE_DESCRIPTION) {
+        // A description is text: what follows its end in the request does not count.
+        let text = request.node_description();
+        let end = text.iter().position(|&byte| byte == 0).map_or(text.len(), |nul| nul + 1);
+        pattern.require_bytes(NODE_DESCRIPTION, &text[..end]);
+    }
+
+    // The narrowest of what the request names, or else all.
+    let mut nodes = records.all_nodes();
+    if mask.contains(node::LID) {
+        let Some(base) = query.tables.end_ports.by_lid(request.lid()) else { return Ok(()) };
+        pattern.require_bytes(0, &base.lid.0.to_be_bytes());
+        nodes = records.node_by_lid(request.lid()).map_or(&[], std::slice::from_ref);
+    } else if mask.contains(node::PORT_GUID) && lid_of(query, info.port_guid()) != Lid::NONE {
+        let lid = lid_of(query, info.port_guid());
+        nodes = records.node_by_lid(lid).map_or(&[], std::slice::from_ref);
+    } else if mask.contains(node::NODE_GUID) {
+        nodes = records.node_by_guid(info.node_guid()).map_or(&[], std::slice::from_ref);
+    }
+    let _ = nodes.iter().try_for_each(|rows| {
+        found.step()?;
+        for (record, owner) in records.nodes.range(rows.nodes.clone()) {
+            if pattern.matches(record) && query.may_see(requester, owner) {
+                found.push(record)?;
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    Ok(())
+}
+
+fn lid_of(query: &Query<'_>, guid: Guid) -> Lid {
+    query.tables.end_ports.by_guid(guid).map_or(Lid::NONE, |port| port.lid)
+}

@@ -1,0 +1,137 @@
+//! Which records a component mask selects, as one masked comparison of bytes.
+
+use ib_mad::wire::FieldInfo;
+use ib_mad::wire::sa::{ComponentMask, DATA_LEN};
+
+/// A component of a record and the bits it owns.
+#[derive(Clone, Copy)]
+pub(super) struct Component {
+    mask: ComponentMask,
+    /// First bit, from the start of the record, most significant first.
+    bit: usize,
+    width: usize,
+}
+
+impl Component {
+    /// The component `mask`, which is `field` of a layout that starts `offset` bytes into the
+    /// record. For constants: a field that does not exist stops the compiler.
+    pub(super) const fn of(
+        mask: ComponentMask,
+        fields: &[FieldInfo],
+        field: &str,
+        offset: usize,
+    ) -> Self {
+        let mut i = 0;
+        while i < fields.len() {
+            if same(fields[i].name, field) {
+                let FieldInfo { bit, width, .. } = fields[i];
+                return Self { mask, bit: bit + offset * 8, width };
+            }
+            i += 1;
+        }
+        panic!("no such field");
+    }
+}
+
+const fn same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut i = 0;
+    while i < a.len() {
+        if a[i] != b[i] {
+            return false;
+        }
+        i += 1;
+    }
+    true
+}
+
+/// Bytes to compare, and what they must be.
+pub(super) struct Pattern {
+    mask: [u8; DATA_LEN],
+    value: [u8; DATA_LEN],
+    /// Length of the part that has any mask bits.
+    len: usize,
+}
+
+impl Pattern {
+    /// The components of `selected`, as `request` fills them in.
+    pub(super) fn new(
+        components: &[Component],
+        selected: ComponentMask,
+        request: &[u8; DATA_LEN],
+    ) -> Self {
+        let mut pattern = Self { mask: [0; DATA_LEN], value: *request, len: 0 };
+        for component in components {
+            if selected.contains(component.mask) {
+                pattern.require(component.bit, component.width);
+            }
+        }
+        pattern
+    }
+
+    /// Compares these bits, too.
+    fn require(&mut self, bit: usize, width: usize) {
+        let end = bit + width;
+        let mut bit = bit;
+        while bit < end {
+            let in_byte = (8 - bit % 8).min(end - bit);
+            let below = 8 - bit % 8 - in_byte;
+            self.mask[bit / 8] |= (((1u16 << in_byte) - 1) << below) as u8;
+            bit += in_byte;
+        }
+        self.len = self.len.max(end.div_ceil(8));
+    }
+
+    /// Compares `bytes` at `offset`, too.
+    pub(super) fn require_bytes(&mut self, offset: usize, bytes: &[u8]) {
+        self.value[offset..offset + bytes.len()].copy_from_slice(bytes);
+        self.require(offset * 8, bytes.len() * 8);
+    }
+
+    /// Whether a record is selected.
+    #[inline]
+    pub(super) fn matches(&self, record: &[u8]) -> bool {
+        record
+            .iter()
+            .zip(&self.value[..self.len])
+            .zip(&self.mask)
+            .all(|((have, want), mask)| (have ^ want) & mask == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ib_mad::wire::record::LinkRecord;
+    use ib_mad::wire::record::link::component as link;
+
+    const FROM_PORT: Component = Component::of(link::FROM_PORT, LinkRecord::FIELDS, "from_port", 0);
+
+    #[test]
+    fn only_selected_components_count() {
+        let mut request = [0xFF; DATA_LEN];
+        request[2] = 7;
+        let record = [0, 1, 7, 9, 0, 2, 0, 0];
+        assert!(Pattern::new(&[FROM_PORT], link::FROM_PORT, &request).matches(&record));
+        assert!(Pattern::new(&[FROM_PORT], link::TO_PORT, &request).matches(&record));
+        request[2] = 8;
+        assert!(!Pattern::new(&[FROM_PORT], link::FROM_PORT, &request).matches(&record));
+    }
+
+    #[test]
+    fn bits_of_shared_bytes_are_told_apart() {
+        let nibbles = [
+            Component { mask: ComponentMask(1), bit: 4, width: 4 },
+            Component { mask: ComponentMask(2), bit: 8, width: 3 },
+        ];
+        let mut request = [0; DATA_LEN];
+        (request[0], request[1]) = (0xF5, 0b101_00000);
+        let pattern = Pattern::new(&nibbles, ComponentMask(3), &request);
+        assert!(pattern.matches(&[0x05, 0b101_11111]));
+        assert!(!pattern.matches(&[0x04, 0b101_11111]));
+        assert!(!pattern.matches(&[0x05, 0b111_11111]));
+    }
+}

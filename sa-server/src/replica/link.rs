@@ -1,0 +1,136 @@
+//! The connection to one SM: made, kept and made again.
+
+use std::time::Duration;
+
+use sa_proto::proto::snapshot::snapshot_feed_client::SnapshotFeedClient;
+use sa_proto::proto::snapshot::{FromResponder, FromSm};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+use tonic::transport::Endpoint;
+
+/// Messages to an SM that its connection has not taken yet.
+pub(super) const OUTBOUND_MAX: usize = 16;
+
+/// What happens on a link, for the one task that decides.
+#[derive(Debug)]
+pub(super) struct Event {
+    /// Which link.
+    pub(super) link: usize,
+    /// What happened.
+    pub(super) kind: EventKind,
+}
+
+#[derive(Debug)]
+pub(super) enum EventKind {
+    /// A connection was made. The first message sent must be the greeting.
+    Connected(mpsc::Sender<FromResponder>),
+    /// The SM sent something.
+    Message(FromSm),
+    /// The connection broke or was refused.
+    Disconnected(Reason),
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Reason {
+    #[error("cannot connect: {}", root_cause(.0))]
+    Connect(tonic::transport::Error),
+    #[error("{}", .0.message())]
+    Feed(Status),
+    #[error("closed by the SM")]
+    Closed,
+}
+
+/// The innermost error, which is the one that says what is wrong.
+fn root_cause(error: &(dyn std::error::Error + 'static)) -> &(dyn std::error::Error + 'static) {
+    error.source().map_or(error, root_cause)
+}
+
+/// Keeps a link up until nobody listens to it any more.
+pub(super) async fn run(link: usize, endpoint: Endpoint, events: mpsc::Sender<Event>) {
+    let mut backoff = Backoff::new(link as u64 ^ u64::from(std::process::id()));
+    loop {
+        let reason = match feed(link, &endpoint, &events, &mut backoff).await {
+            Ok(()) => Reason::Closed,
+            Err(reason) => reason,
+        };
+        if events.send(Event { link, kind: EventKind::Disconnected(reason) }).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(backoff.next_delay()).await;
+    }
+}
+
+/// One connection, from its beginning to its end.
+async fn feed(
+    link: usize,
+    endpoint: &Endpoint,
+    events: &mpsc::Sender<Event>,
+    backoff: &mut Backoff,
+) -> Result<(), Reason> {
+    let channel = endpoint.connect().await.map_err(Reason::Connect)?;
+    let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
+    let send = async |kind| events.send(Event { link, kind }).await.map_err(|_| Reason::Closed);
+    // The greeting is queued before the call is made: the SM may wait for it to answer at all.
+    send(EventKind::Connected(outbound)).await?;
+    let mut client = SnapshotFeedClient::new(channel);
+    let call = client.subscribe(ReceiverStream::new(messages)).await;
+    let mut inbound = call.map_err(Reason::Feed)?.into_inner();
+    while let Some(message) = inbound.message().await.map_err(Reason::Feed)? {
+        backoff.reset();
+        send(EventKind::Message(message)).await?;
+    }
+    Ok(())
+}
+
+/// Delays between attempts: they double up to a limit and are spread, so that the responders of a
+/// restarted SM do not all come back in the same instant.
+#[derive(Debug)]
+struct Backoff {
+    delay: Duration,
+    seed: u64,
+}
+
+impl Backoff {
+    const FIRST: Duration = Duration::from_millis(100);
+    const LAST: Duration = Duration::from_secs(3);
+
+    fn new(seed: u64) -> Self {
+        Self { delay: Self::FIRST, seed }
+    }
+
+    fn reset(&mut self) {
+        self.delay = Self::FIRST;
+    }
+
+    fn next_delay(&mut self) -> Duration {
+        let delay = self.delay;
+        self.delay = (delay * 2).min(Self::LAST);
+        // A linear congruential step: spread is wanted, not randomness.
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let spread = (self.seed >> 40) as u32;
+        delay / 2 + (delay / 2).mul_f64(f64::from(spread) / f64::from(1 << 24))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_grow_to_their_limit_and_begin_anew_after_success() {
+        let mut backoff = Backoff::new(1);
+        let delays: Vec<_> = (0..20).map(|_| backoff.next_delay()).collect();
+        assert!(delays[0] >= Backoff::FIRST / 2 && delays[0] <= Backoff::FIRST);
+        assert!(delays[8..].iter().all(|d| (Backoff::LAST / 2..=Backoff::LAST).contains(d)));
+        backoff.reset();
+        assert!(backoff.next_delay() <= Backoff::FIRST);
+    }
+
+    #[test]
+    fn two_responders_do_not_return_together() {
+        let (mut a, mut b) = (Backoff::new(1), Backoff::new(2));
+        assert!((0..10).any(|_| a.next_delay() != b.next_delay()));
+    }
+}

@@ -1,0 +1,439 @@
+//! The subscribing end of the snapshot feed: keeps what this responder answers from up to date
+//! with the SMs, and in a file for the next start.
+//!
+//! One link to each SM runs all the time; [`machine`] decides what becomes of what they send.
+//! Building lookup tables is the caller's: [`run`] hands it each new snapshot, and acknowledges
+//! once the call returns, which says that queries are answered from it.
+
+mod link;
+mod machine;
+mod saver;
+
+use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use ib_mad::types::{Guid, Qpn};
+use sa_proto::proto::snapshot as proto;
+use sa_proto::proto::snapshot::from_responder::Message as Reply;
+use sa_proto::snapshot::{SCHEMA, Snapshot, Version, cache};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tonic::transport::Endpoint;
+
+use link::{Event, EventKind};
+use machine::{Machine, Outcome};
+use saver::Saver;
+
+/// How often a silent connection is probed, and how long an answer may take: a dead SM is noticed
+/// after the sum of both.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Bytes that an SM may send ahead: four messages.
+const WINDOW_LEN: u32 = 1 << 20;
+/// Events of all links that were not handled yet.
+const EVENTS_MAX: usize = 8;
+/// How often counters are reported to the SMs.
+const STATS_INTERVAL: Duration = Duration::from_secs(5);
+/// Cache file, and the file that keeps this responder's identity, in the cache directory.
+const CACHE_FILE: &str = "snapshot";
+const IDENTITY_FILE: &str = "responder-id";
+
+/// Where an SM publishes, such as `http://192.0.2.1:6000`.
+#[derive(Clone, Debug)]
+pub struct SmUrl {
+    text: String,
+    endpoint: Endpoint,
+}
+
+/// Text that is not the URL of an SM.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("'{0}' is not the URL of an SM; write it like http://192.0.2.1:6000")]
+pub struct ParseSmUrlError(pub String);
+
+impl FromStr for SmUrl {
+    type Err = ParseSmUrlError;
+
+    fn from_str(text: &str) -> Result<Self, ParseSmUrlError> {
+        let error = || ParseSmUrlError(text.to_owned());
+        let endpoint = Endpoint::from_shared(text.to_owned()).map_err(|_| error())?;
+        let uri = endpoint.uri();
+        if uri.scheme_str() != Some("http") || uri.host().is_none() || uri.port().is_none() {
+            return Err(error());
+        }
+        let endpoint = endpoint
+            .connect_timeout(CONNECT_TIMEOUT)
+            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+            .keep_alive_while_idle(true)
+            .initial_stream_window_size(WINDOW_LEN)
+            .initial_connection_window_size(WINDOW_LEN)
+            .tcp_nodelay(true);
+        Ok(Self { text: text.to_owned(), endpoint })
+    }
+}
+
+/// What this responder tells SMs of itself.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// Stable over restarts, not 0; see [`responder_id`].
+    pub id: u64,
+    /// For people.
+    pub name: String,
+    /// UDP addresses that the front door may send requests to. An unspecified address stands for
+    /// this end of the connection to the SM.
+    pub front_door: Vec<std::net::SocketAddr>,
+    /// GUID of the fabric port and the QP that it answers on, if it has one.
+    pub port: Option<(Guid, Qpn)>,
+}
+
+/// What to subscribe to, and where to keep it.
+#[derive(Clone, Debug)]
+pub struct ReplicaConfig {
+    /// The SMs; all are subscribed to, and the one with the highest session counts.
+    pub sms: Vec<SmUrl>,
+    /// Who we are.
+    pub identity: Identity,
+    /// Directory of the cache file; no file without it.
+    pub cache_dir: Option<PathBuf>,
+    /// The cache file is written at most once in this time.
+    pub cache_interval: Duration,
+}
+
+/// What the replica is doing, for metrics and for people. Read from any thread.
+#[derive(Debug, Default)]
+pub struct ReplicaStatus {
+    source: ArcSwap<Source>,
+    version: ArcSwap<Version>,
+    counters: Counters,
+}
+
+/// Where the snapshot that is answered from came from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// There is none.
+    #[default]
+    Nothing,
+    /// The cache file: it may be out of date.
+    Cache,
+    /// The SM at this URL.
+    Sm(String),
+}
+
+impl ReplicaStatus {
+    /// The version that is answered from.
+    pub fn version(&self) -> Version {
+        **self.version.load()
+    }
+
+    /// Where it came from.
+    pub fn source(&self) -> Source {
+        Source::clone(&self.source.load())
+    }
+
+    /// SMs connected.
+    pub fn connected(&self) -> u64 {
+        self.counters.connected.load(Relaxed)
+    }
+
+    /// Counters by name.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.counters.list()
+    }
+
+    fn serve(&self, version: Version, source: Source) {
+        self.version.store(Arc::new(version));
+        self.source.store(Arc::new(source));
+    }
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident => $label:literal),* $(,)?) => {
+        #[derive(Debug, Default)]
+        struct Counters {
+            $($(#[$doc])* $name: AtomicU64,)*
+        }
+        impl Counters {
+            fn list(&self) -> Vec<(&'static str, u64)> {
+                vec![$(($label, self.$name.load(Relaxed))),*]
+            }
+        }
+    };
+}
+counters! {
+    /// SMs connected now.
+    connected => "replica_sms_connected",
+    /// Connections that broke or were not made.
+    disconnects => "replica_disconnects",
+    /// Snapshots installed.
+    installs => "replica_snapshots_installed",
+    /// Updates that could not be used.
+    resyncs => "replica_resyncs",
+    /// Updates of SMs that were replaced.
+    refused => "replica_updates_refused",
+    /// Bytes of rows received.
+    bytes => "replica_bytes",
+    /// Messages to an SM dropped, with their link, because its queue was full.
+    overflows => "replica_outbound_overflows",
+    /// Cache files written.
+    saves => "replica_cache_saves",
+    /// Cache files that could not be written.
+    save_errors => "replica_cache_save_errors",
+}
+
+/// This responder's identity: kept in `cache_dir`, and made up where there is none yet. Without a
+/// directory it lasts as long as the process.
+pub fn responder_id(cache_dir: Option<&Path>) -> io::Result<u64> {
+    let made_up = || RandomState::new().build_hasher().finish() | 1;
+    let Some(directory) = cache_dir else { return Ok(made_up()) };
+    let path = directory.join(IDENTITY_FILE);
+    match fs::read_to_string(&path) {
+        Ok(text) => {
+            if let Some(id) = text.trim().parse().ok().filter(|&id| id != 0) {
+                return Ok(id);
+            }
+            tracing::warn!(path = %path.display(), "identity file is damaged; it is replaced");
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let id = made_up();
+    fs::create_dir_all(directory)?;
+    fs::write(&path, format!("{id}\n"))?;
+    Ok(id)
+}
+
+/// Keeps this responder up to date until `shutdown`.
+///
+/// `on_snapshot` is called on a thread of its own with each new snapshot, the cached one first,
+/// and returns once queries are answered from it. `stats` yields totals to be reported to the SMs.
+pub async fn run(
+    config: ReplicaConfig,
+    status: Arc<ReplicaStatus>,
+    on_snapshot: impl FnMut(&Arc<Snapshot>) + Send + 'static,
+    stats: impl Fn() -> Vec<(String, u64)>,
+    shutdown: impl Future<Output = ()>,
+) {
+    let cached = config.cache_dir.as_deref().and_then(load);
+    let cache_file = config.cache_dir.as_ref().map(|directory| directory.join(CACHE_FILE));
+    let mut replica = Replica {
+        machine: Machine::new(cached.unwrap_or_else(|| Arc::new(Snapshot::empty())), config.sms.len()),
+        links: vec![None; config.sms.len()],
+        saver: Saver::new(cache_file, config.cache_interval),
+        on_snapshot: Some(Box::new(on_snapshot)),
+        status,
+        config,
+    };
+    let held = replica.machine.held().clone();
+    if held.version() != Version::NONE {
+        replica.install(&held).await;
+        replica.status.serve(held.version(), Source::Cache);
+        tracing::info!(version = %held.version(), "serving the cached snapshot; secrets and \
+            whatever changed since are missing until an SM is back");
+    }
+    let (events, mut inbox) = mpsc::channel(EVENTS_MAX);
+    let mut links = JoinSet::new();
+    for (link, sm) in replica.config.sms.iter().enumerate() {
+        links.spawn(link::run(link, sm.endpoint.clone(), events.clone()));
+    }
+    let mut report = tokio::time::interval(STATS_INTERVAL);
+    tokio::pin!(shutdown);
+    loop {
+        tokio::select! {
+            () = &mut shutdown => break,
+            Some(event) = inbox.recv() => replica.handle(event).await,
+            written = replica.saver.step() => note_saved(&replica.status, written),
+            _ = report.tick() => replica.report(&stats()),
+        }
+    }
+    links.abort_all();
+    if let Some(written) = replica.saver.finish().await {
+        note_saved(&replica.status, written);
+    }
+}
+
+fn load(directory: &Path) -> Option<Arc<Snapshot>> {
+    if let Err(error) = fs::create_dir_all(directory) {
+        tracing::warn!(path = %directory.display(), %error, "cannot make the cache directory");
+    }
+    match cache::load(&directory.join(CACHE_FILE)) {
+        Ok(snapshot) => snapshot.map(Arc::new),
+        Err(error) => {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            tracing::warn!(%error, cause, "cached snapshot not used");
+            None
+        }
+    }
+}
+
+fn note_saved(status: &ReplicaStatus, written: Result<Version, cache::CacheError>) {
+    match written {
+        Ok(version) => {
+            status.counters.saves.fetch_add(1, Relaxed);
+            tracing::debug!(%version, "snapshot cached");
+        }
+        Err(error) => {
+            status.counters.save_errors.fetch_add(1, Relaxed);
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            tracing::warn!(%error, cause, "snapshot not cached");
+        }
+    }
+}
+
+type OnSnapshot = Box<dyn FnMut(&Arc<Snapshot>) + Send>;
+
+/// The one task that decides.
+struct Replica {
+    machine: Machine,
+    /// Where messages to each SM go while it is connected.
+    links: Vec<Option<mpsc::Sender<proto::FromResponder>>>,
+    saver: Saver,
+    /// Away while it is called.
+    on_snapshot: Option<OnSnapshot>,
+    status: Arc<ReplicaStatus>,
+    config: ReplicaConfig,
+}
+
+impl Replica {
+    async fn handle(&mut self, event: Event) {
+        let link = event.link;
+        match event.kind {
+            EventKind::Connected(outbound) => {
+                let held = self.machine.connect(link);
+                self.links[link] = Some(outbound);
+                self.status.counters.connected.fetch_add(1, Relaxed);
+                let hello = self.hello(held);
+                self.send(link, machine::message(Reply::Hello(hello)));
+            }
+            EventKind::Message(message) => self.take(link, message).await,
+            EventKind::Disconnected(reason) => {
+                let url = &self.config.sms[link].text;
+                // One line an outage, not one an attempt.
+                if self.links[link].take().is_some() {
+                    self.status.counters.connected.fetch_sub(1, Relaxed);
+                    tracing::warn!(sm = url, %reason, "lost the SM; answering from what is held");
+                } else {
+                    tracing::debug!(sm = url, %reason, "no SM");
+                }
+                self.status.counters.disconnects.fetch_add(1, Relaxed);
+                self.machine.disconnect(link);
+            }
+        }
+    }
+
+    async fn take(&mut self, link: usize, message: proto::FromSm) {
+        if let Some(proto::from_sm::Message::Chunk(chunk)) = &message.message {
+            self.status.counters.bytes.fetch_add(chunk.data.len() as u64, Relaxed);
+        }
+        let sm = self.config.sms[link].text.clone();
+        match self.machine.handle(link, message) {
+            Outcome::Nothing => {}
+            Outcome::Install(snapshot) => {
+                self.install(&snapshot).await;
+                let version = snapshot.version();
+                tracing::info!(sm, %version, "serving");
+                self.status.counters.installs.fetch_add(1, Relaxed);
+                self.status.serve(version, Source::Sm(sm));
+                self.send(link, machine::ack(version));
+                self.saver.offer(snapshot);
+            }
+            Outcome::Resync(reason, error) => {
+                tracing::warn!(sm, %error, "update not usable; asking for everything");
+                self.status.counters.resyncs.fetch_add(1, Relaxed);
+                self.send(link, machine::resync(reason));
+            }
+            Outcome::Refuse { offered, held } => {
+                tracing::warn!(
+                    sm, %offered, held = %held,
+                    "refused an SM whose session is below the one held: another has taken over, \
+                     or its clock is behind"
+                );
+                self.status.counters.refused.fetch_add(1, Relaxed);
+                self.send(link, machine::refused(held));
+            }
+        }
+    }
+
+    /// Has the caller answer queries from `snapshot`.
+    async fn install(&mut self, snapshot: &Arc<Snapshot>) {
+        let mut on_snapshot = self.on_snapshot.take().expect("it is called by one task only");
+        let snapshot = snapshot.clone();
+        let called = tokio::task::spawn_blocking(move || {
+            on_snapshot(&snapshot);
+            on_snapshot
+        });
+        match called.await {
+            Ok(on_snapshot) => self.on_snapshot = Some(on_snapshot),
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+
+    fn hello(&self, held: Option<proto::Held>) -> proto::Hello {
+        let identity = &self.config.identity;
+        proto::Hello {
+            schema: SCHEMA,
+            responder_id: identity.id,
+            name: identity.name.clone(),
+            software: concat!("ibsa ", env!("CARGO_PKG_VERSION")).into(),
+            front_door: identity.front_door.iter().map(ToString::to_string).collect(),
+            port: identity.port.map(|(guid, qpn)| proto::FabricPort { guid: guid.0, qpn: qpn.0 }),
+            held,
+        }
+    }
+
+    fn report(&mut self, stats: &[(String, u64)]) {
+        let counters = stats.iter().map(|(name, value)| proto::Counter {
+            name: name.clone(),
+            value: *value,
+        });
+        let stats = proto::Stats { counters: counters.collect() };
+        for link in 0..self.links.len() {
+            self.send(link, machine::message(Reply::Stats(stats.clone())));
+        }
+    }
+
+    fn send(&mut self, link: usize, message: proto::FromResponder) {
+        let Some(outbound) = &self.links[link] else { return };
+        match outbound.try_send(message) {
+            Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                self.status.counters.overflows.fetch_add(1, Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_sm_url_has_scheme_host_and_port() {
+        assert!("http://127.0.0.1:6000".parse::<SmUrl>().is_ok());
+        for text in ["127.0.0.1:6000", "http://host", "ftp://host:1", "", "http://"] {
+            let error = text.parse::<SmUrl>().unwrap_err();
+            assert!(error.to_string().contains("http://192.0.2.1:6000"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_identity_is_kept_where_there_is_a_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache_dir = directory.path().join("cache");
+        let id = responder_id(Some(&cache_dir)).unwrap();
+        assert_ne!(id, 0);
+        assert_eq!(responder_id(Some(&cache_dir)).unwrap(), id);
+        fs::write(cache_dir.join(IDENTITY_FILE), "0").unwrap();
+        let other = responder_id(Some(&cache_dir)).unwrap();
+        assert_ne!(other, 0);
+        assert_eq!(responder_id(Some(&cache_dir)).unwrap(), other);
+        assert_ne!(responder_id(None).unwrap(), responder_id(None).unwrap());
+    }
+}

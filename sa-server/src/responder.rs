@@ -1,0 +1,394 @@
+//! One request in, its answer out, in the same buffer.
+//!
+//! A responder belongs to one worker. It decides what becomes of every packet and accounts for it;
+//! it never touches a socket or a clock. The steps: is this a request for us, which attribute and
+//! method (here); which records match ([`query`](crate::query)); how do they travel, in one MAD or
+//! by RMPP ([`transfer`](crate::transfer)).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ib_mad::rmpp::SenderConfig;
+use ib_mad::transport::Packet;
+use ib_mad::wire::mad::{Method, MgmtClass, Status};
+use ib_mad::wire::record::{attribute_offset, stride};
+use ib_mad::wire::rmpp::{RmppFlags, RmppStatus, RmppType, VERSION};
+use ib_mad::wire::sa::{HEADER_LEN, SA_HEADER_LEN, SaMad};
+
+use crate::assembly::{Assemblies, Progress};
+use crate::cell::{Generation, Reader};
+use crate::pool::{Pool, PoolConfig};
+use crate::query::{self, Exhausted, Found, Query, Refusal};
+use crate::redirect::Redirection;
+use crate::stats::{DropReason, MethodLabel, Stats};
+use crate::tables::Tables;
+use crate::transfer::{Key, Transfers};
+
+/// Bounds and settings of a [`Responder`].
+#[derive(Clone, Debug)]
+pub struct ResponderConfig {
+    /// Memory for table answers.
+    pub pool: PoolConfig,
+    /// Most answers of several segments at a time.
+    pub transfers_max: usize,
+    /// Most requests of several segments at a time.
+    pub assemblies_max: usize,
+    /// Most data bytes of a request.
+    pub request_max: usize,
+    /// Windows, timeouts and retries of answers.
+    pub sender: SenderConfig,
+    /// Whom ClassPortInfo tells to ask instead.
+    pub redirection: Redirection,
+}
+
+impl Default for ResponderConfig {
+    fn default() -> Self {
+        Self {
+            pool: PoolConfig::default(),
+            transfers_max: 1024,
+            assemblies_max: 256,
+            request_max: 16 << 10,
+            sender: SenderConfig::default(),
+            redirection: Redirection::off(),
+        }
+    }
+}
+
+/// What to do with a packet that was handled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It has become what is to be sent.
+    Send,
+    /// Nothing is to be sent for it, or not yet: see [`Responder::poll_transmit`].
+    Nothing,
+}
+
+/// Answers requests from the current tables.
+pub struct Responder {
+    tables: Reader,
+    redirection: Redirection,
+    pool: Pool,
+    transfers: Transfers,
+    assemblies: Assemblies,
+    stats: Arc<Stats>,
+}
+
+impl Responder {
+    /// A responder that answers from whatever `tables` holds at the time.
+    pub fn new(tables: Reader, config: ResponderConfig, stats: Arc<Stats>) -> Self {
+        Self {
+            tables,
+            redirection: config.redirection,
+            pool: Pool::new(config.pool),
+            transfers: Transfers::new(config.transfers_max, config.sender),
+            assemblies: Assemblies::new(config.assemblies_max, config.request_max),
+            stats,
+        }
+    }
+
+    /// What this responder counts.
+    pub fn stats(&self) -> &Arc<Stats> {
+        &self.stats
+    }
+
+    /// Handles one packet.
+    pub fn handle(&mut self, packet: &mut Packet, now: Instant) -> Outcome {
+        let mut outcome = Outcome::Nothing;
+        self.handle_batch(std::slice::from_mut(packet), now, |_, sent| outcome = sent);
+        outcome
+    }
+
+    /// Handles a batch, all of it from the same tables. Tells what became of each packet.
+    pub fn handle_batch(
+        &mut self,
+        batch: &mut [Packet],
+        now: Instant,
+        mut outcome: impl FnMut(usize, Outcome),
+    ) {
+        let Self { tables, redirection, pool, transfers, assemblies, stats } = self;
+        let generation: Option<&Generation> = tables.current().map(|current| &**current);
+        let mut desk = Desk {
+            tables: generation.map(|generation| &generation.tables),
+            redirection,
+            pool,
+            transfers,
+            assemblies,
+            stats,
+            now,
+        };
+        for (i, packet) in batch.iter_mut().enumerate() {
+            outcome(i, desk.handle(packet));
+        }
+        self.account();
+    }
+
+    /// The next packet of a transfer under way; `false` if there is none to send now.
+    pub fn poll_transmit(&mut self, now: Instant, packet: &mut Packet) -> bool {
+        if self.assemblies.poll_transmit(packet) {
+            return true;
+        }
+        let sends = self.transfers.poll_transmit(now, packet, &mut self.pool);
+        if sends {
+            self.stats.segments_sent.increment();
+        } else {
+            self.account();
+        }
+        sends
+    }
+
+    /// When `handle_timeout` is due. Changes after any other `&mut self` call.
+    pub fn poll_timeout(&mut self) -> Option<Instant> {
+        [self.transfers.poll_timeout(), self.assemblies.poll_timeout()].into_iter().flatten().min()
+    }
+
+    /// Lets transfers whose time is up send again or give up. Spurious calls are allowed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.transfers.handle_timeout(now, &mut self.pool);
+        self.assemblies.handle_timeout(now);
+        self.account();
+    }
+
+    /// Looks for new tables, so that an idle worker does not hold on to old ones.
+    pub fn refresh(&mut self) {
+        self.tables.current();
+    }
+
+    /// Settles the accounts of transfers that have ended.
+    fn account(&mut self) {
+        let ended = self.transfers.take_ended();
+        self.stats.responses.add(ended.complete.into());
+        for _ in 0..ended.failed + self.assemblies.take_failed() {
+            self.stats.drop_request(DropReason::TransferFailed);
+        }
+        self.stats.set_in_flight(self.transfers.len() + self.assemblies.open());
+    }
+}
+
+/// A responder at work on one batch.
+struct Desk<'a> {
+    tables: Option<&'a Tables>,
+    redirection: &'a Redirection,
+    pool: &'a mut Pool,
+    transfers: &'a mut Transfers,
+    assemblies: &'a mut Assemblies,
+    stats: &'a Stats,
+    now: Instant,
+}
+
+impl Desk<'_> {
+    #[inline]
+    fn handle(&mut self, packet: &mut Packet) -> Outcome {
+        if SaMad::new(&packet.mad).rmpp().is_active() {
+            return self.handle_rmpp(packet);
+        }
+        self.stats.requests.increment();
+        self.handle_request(packet)
+    }
+
+    /// A request that is whole.
+    #[inline]
+    fn handle_request(&mut self, packet: &mut Packet) -> Outcome {
+        match self.answer(packet) {
+            Ok(outcome) => {
+                if outcome == Outcome::Send {
+                    self.stats.responses.increment();
+                }
+                outcome
+            }
+            Err(reason) => {
+                self.stats.drop_request(reason);
+                Outcome::Nothing
+            }
+        }
+    }
+
+    /// A packet that is part of a transfer.
+    #[cold]
+    fn handle_rmpp(&mut self, packet: &mut Packet) -> Outcome {
+        if let Err(reason) = check_class(packet) {
+            self.stats.requests.increment();
+            self.stats.drop_request(reason);
+            return Outcome::Nothing;
+        }
+        let mad = SaMad::new(&packet.mad);
+        let is_control =
+            matches!(mad.rmpp().rmpp_type(), RmppType::ACK | RmppType::STOP | RmppType::ABORT);
+        let known = self.assemblies.contains(packet);
+        let progress = if is_control && mad.rmpp().rmpp_version() == VERSION {
+            self.stats.transfer_packets.increment();
+            if self.transfers.handle_packet(self.now, packet, self.pool) || !known {
+                return Outcome::Nothing;
+            }
+            self.assemblies.handle_packet(self.now, packet)
+        } else if known {
+            self.stats.transfer_packets.increment();
+            self.assemblies.handle_packet(self.now, packet)
+        } else {
+            self.stats.requests.increment();
+            self.assemblies.begin(self.now, packet)
+        };
+        let reason = match progress {
+            Progress::Waiting => return Outcome::Nothing,
+            Progress::Whole(message) => {
+                // What lies beyond 200 bytes of data, no record that is served looks at.
+                let len = message.len().min(packet.mad.len());
+                packet.mad[..len].copy_from_slice(&message[..len]);
+                packet.mad[len..].fill(0);
+                return self.handle_request(packet);
+            }
+            Progress::Refused => {
+                self.stats.drop_request(DropReason::MalformedRmpp);
+                return Outcome::Send;
+            }
+            Progress::Ignored => DropReason::MalformedRmpp,
+            Progress::Full => DropReason::TooManyTransfers,
+        };
+        self.stats.drop_request(reason);
+        Outcome::Nothing
+    }
+
+    /// Answers a whole request in its buffer, or begins a transfer.
+    #[inline]
+    fn answer(&mut self, packet: &mut Packet) -> Result<Outcome, DropReason> {
+        check_class(packet)?;
+        let tables = self.tables.ok_or(DropReason::NotReady)?;
+        let mad = SaMad::new(&packet.mad);
+        let (header, sa) = (mad.header(), mad.sa());
+        let sm_key = sa.sm_key();
+        if sm_key != 0 && sm_key != tables.subnet.sa_key {
+            return Err(DropReason::WrongSmKey);
+        }
+        let (method, attribute) = (header.method(), header.attribute_id());
+        if !is_request(method) {
+            return Err(DropReason::UnsupportedMethod);
+        }
+        let family = query::family(attribute).ok_or(DropReason::UnsupportedAttribute)?;
+        let is_table = method == Method::GET_TABLE;
+        if is_table && self.transfers.contains(&Key::of(packet)) {
+            return Err(DropReason::Duplicate);
+        }
+
+        let request = *mad.data();
+        let query = Query {
+            tables,
+            mask: sa.component_mask(),
+            attribute_modifier: header.attribute_modifier(),
+            record: &request,
+            slid: packet.address.lid,
+            redirection: self.redirection,
+        };
+        let data = packet.mad.last_chunk_mut().expect("200 bytes of 256");
+        let mut found = Found::new(data, self.pool, family.record_len, !is_table);
+        let searched = family.find(method, &query, &mut found);
+        let found = found.finish();
+        let status = match (searched, found.exhausted) {
+            (Err(Refusal::Unheard(reason)), _) => return Err(reason),
+            (Err(Refusal::Status(status)), _) => status,
+            (Ok(()), Some(Exhausted::NoMemory)) => return Err(DropReason::NoMemory),
+            (Ok(()), Some(Exhausted::TooMany)) => Status::SA_NO_RESOURCES,
+            (Ok(()), None) if is_table || found.count == 1 => Status::OK,
+            (Ok(()), None) if found.count == 0 => Status::SA_NO_RECORDS,
+            (Ok(()), None) => Status::SA_TOO_MANY_RECORDS,
+        };
+        self.stats.answer(attribute.0, MethodLabel::of(method), status);
+        if status != Status::OK {
+            // The request goes back with the status.
+            *packet.mad.last_chunk_mut().expect("200 bytes of 256") = request;
+            make_answer(packet, status);
+            return Ok(Outcome::Send);
+        }
+
+        let asked_by_rmpp = SaMad::new(&packet.mad).rmpp().is_active();
+        let resp_time = if is_table { 0 } else { SaMad::new(&packet.mad).rmpp().resp_time() };
+        make_answer(packet, status);
+        let mut mad = SaMad::new(&mut packet.mad);
+        if family.is_record {
+            let offset = if found.count == 0 { 0 } else { attribute_offset(family.record_len) };
+            mad.sa_mut().set_attribute_offset(offset);
+        }
+        if found.count == 0 {
+            mad.data_mut().fill(0);
+        }
+        if let Some(records) = found.spilled {
+            return self.begin_transfer(packet, records);
+        }
+        if is_table || asked_by_rmpp {
+            let len = found.count * stride(family.record_len);
+            make_single_segment(packet, len, resp_time);
+        }
+        Ok(Outcome::Send)
+    }
+
+    /// Begins to send a table answer whose header stands in `packet`.
+    #[cold]
+    fn begin_transfer(&mut self, packet: &Packet, records: Vec<u8>) -> Result<Outcome, DropReason> {
+        let header = *packet.mad.first_chunk::<HEADER_LEN>().expect("56 bytes of 256");
+        let address = packet.address.clone();
+        match self.transfers.begin(self.now, Key::of(packet), address, header, records) {
+            Ok(()) => Ok(Outcome::Nothing),
+            Err(records) => {
+                self.pool.give_back(records);
+                Err(DropReason::TooManyTransfers)
+            }
+        }
+    }
+}
+
+/// Whether a packet is a MAD of our class that is addressed to us.
+#[inline]
+fn check_class(packet: &Packet) -> Result<(), DropReason> {
+    if packet.address.undelivered != 0 {
+        return Err(DropReason::Returned);
+    }
+    let mad = SaMad::new(&packet.mad);
+    let header = mad.header();
+    if header.mgmt_class() != MgmtClass::SUBN_ADM || header.base_version() != 1 {
+        return Err(DropReason::NotSubnetAdministration);
+    }
+    if header.method().is_response() {
+        return Err(DropReason::UnexpectedResponse);
+    }
+    Ok(())
+}
+
+/// Whether this is a method that the SA answers, be it by refusing.
+#[inline]
+fn is_request(method: Method) -> bool {
+    matches!(
+        method,
+        Method::GET | Method::GET_TABLE | Method::GET_MULTI | Method::SET | Method::DELETE
+    )
+}
+
+/// Turns the request's headers into its answer's. Class version, class-specific and reserved
+/// fields, component mask and, in a MAD that is no part of a transfer, the last two fields of the
+/// RMPP header go back as they came, which is what OpenSM's clients see.
+#[inline]
+fn make_answer(packet: &mut Packet, status: Status) {
+    let mut mad = SaMad::new(&mut packet.mad);
+    let method = mad.header().method();
+    mad.header_mut().set_method(method.response()).set_status(status);
+    mad.rmpp_mut()
+        .set_rmpp_version(0)
+        .set_rmpp_type(RmppType::NONE)
+        .set_resp_time(0)
+        .set_flags(RmppFlags::default())
+        .set_rmpp_status(RmppStatus::NORMAL);
+    mad.sa_mut().set_sm_key(0);
+    if method == Method::GET_TABLE {
+        mad.sa_mut().set_attribute_offset(0);
+    }
+}
+
+/// Makes the answer in `packet` a transfer of one segment with `len` bytes of records.
+#[inline]
+fn make_single_segment(packet: &mut Packet, len: usize, resp_time: u8) {
+    SaMad::new(&mut packet.mad)
+        .rmpp_mut()
+        .set_rmpp_version(VERSION)
+        .set_rmpp_type(RmppType::DATA)
+        .set_resp_time(resp_time)
+        .set_flags(RmppFlags::ACTIVE | RmppFlags::FIRST | RmppFlags::LAST)
+        .set_segment(1)
+        .set_payload_len((SA_HEADER_LEN + len) as u32);
+}

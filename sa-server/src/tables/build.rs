@@ -1,0 +1,375 @@
+//! Builds the tables from a fabric plane: scans its nodes, then has the routes walked.
+
+use std::collections::HashMap;
+use std::ops::RangeInclusive;
+
+use ib_mad::types::{Guid, Lid, PKey, PortNum};
+use ib_mad::wire::attribute::{CapabilityMask, NodeInfo, NodeType, PortInfo, SwitchInfo};
+use ib_mad::wire::record::{
+    LinkRecord, LinkRecordRepr, NodeRecord, NodeRecordRepr, PortInfoRecord, PortInfoRecordRepr,
+};
+use sa_proto::snapshot::{AliasGuid, FabricPlane, Node, Port, RegistryPlane};
+
+use super::end_port::{EndPort, EndPorts};
+use super::limit::{Limit, RateSupport};
+use super::partition::{PKeySet, PartitionsBuilder};
+use super::path::Paths;
+use super::record::{LinkOwners, NO_NODE, NodeRows, Owner, RecordTables, Records};
+use super::walk::{Hop, Topology, columns};
+use super::{EndClass, Tables};
+
+/// The tables of one snapshot.
+pub(super) fn build(plane: &FabricPlane, registry: &RegistryPlane) -> Tables {
+    let fabric = Fabric::scan(plane);
+    let topology = fabric.topology(plane);
+    let mut partitions = PartitionsBuilder::default();
+    let mut intern = |scanned: &Scanned<'_>, port: &Port| partitions.intern(scanned.keys(port));
+    let mut records = fabric.records(&mut intern);
+    let (end_classes, mut ports) = fabric.end_ports(&mut intern);
+
+    let ranges = ports.iter().map(|port| lid_range(port.lid, end_classes[port.class()].lmc));
+    let mut lids: Vec<Lid> = ranges.flatten().map(Lid).collect();
+    lids.sort_unstable();
+    lids.dedup();
+    let columns = columns(&topology, &lids);
+    let paths = Paths::build(topology.lfts.len(), &columns.distinct);
+    let column_of =
+        |lid: Lid| columns.by_lid.get(lid.index()).copied().unwrap_or(EndPort::DETACHED);
+    for port in &mut ports {
+        port.column = column_of(port.lid);
+    }
+
+    let aliases = aliases(&ports, registry);
+
+    let lmc_of = |port: &EndPort| end_classes[port.class()].lmc;
+    let (end_ports, contradictions) = EndPorts::build(ports, aliases, lmc_of, column_of);
+    records.node_of_lid = fabric.node_of_lid(&lids);
+    Tables {
+        subnet: plane.subnet.clone(),
+        end_ports,
+        end_classes,
+        partitions: partitions.finish(),
+        paths,
+        records,
+        direct: fabric.direct_links(),
+        contradictions,
+    }
+}
+
+/// A record for every alias GUID: its port's, under another GUID.
+fn aliases(ports: &[EndPort], registry: &RegistryPlane) -> Vec<EndPort> {
+    if registry.alias_guids.is_empty() {
+        return Vec::new();
+    }
+    let by_guid: HashMap<Guid, &EndPort> = ports.iter().map(|port| (port.guid, port)).collect();
+    let record = |row: &AliasGuid| {
+        let port = **by_guid.get(&row.port_guid)?;
+        Some(EndPort { guid: row.alias, ..port })
+    };
+    registry.alias_guids.iter().filter_map(|row| record(row)).collect()
+}
+
+/// The unicast LIDs of a port.
+pub(super) fn lid_range(base: Lid, lmc: u8) -> RangeInclusive<u16> {
+    #[allow(clippy::reversed_empty_ranges, reason = "a port without LIDs")]
+    const NO_LIDS: RangeInclusive<u16> = 1..=0;
+    if !base.is_unicast() {
+        return NO_LIDS;
+    }
+    let last = u32::from(base.0) + (1 << lmc) - 1;
+    base.0..=last.min(Lid::UNICAST_LAST.0.into()) as u16
+}
+
+/// A node with what its ports share.
+struct Scanned<'a> {
+    node: &'a Node,
+    is_switch: bool,
+    /// Row of the path classes, for switches.
+    row: u16,
+}
+
+impl<'a> Scanned<'a> {
+    fn port(&self, num: PortNum) -> Option<&'a Port> {
+        let at = self.node.ports.binary_search_by_key(&num, |port| port.num).ok()?;
+        Some(&self.node.ports[at])
+    }
+
+    fn port0(&self) -> Option<&'a Port> {
+        self.port(PortNum(0))
+    }
+
+    /// A switch's external ports share port 0's LID, P_Keys and capabilities.
+    fn is_external(&self, port: &Port) -> bool {
+        self.is_switch && port.num != PortNum(0)
+    }
+
+    fn is_end_port(&self, port: &Port) -> bool {
+        !self.is_external(port) && (self.is_switch || port.num != PortNum(0))
+    }
+
+    /// The port whose LID and capabilities `port` goes by.
+    fn managed<'p>(&self, port: &'p Port) -> Option<&'p Port>
+    where
+        'a: 'p,
+    {
+        if self.is_external(port) { self.port0() } else { Some(port) }
+    }
+
+    fn capabilities(&self, port: &Port) -> CapabilityMask {
+        self.managed(port).map_or(CapabilityMask::NONE, |port| info(port).capability_mask())
+    }
+
+    fn limit(&self, port: &Port) -> Limit {
+        Limit::of_port(&info(port), self.capabilities(port))
+    }
+
+    /// Base LID and LMC. A base switch port 0 has one LID, whatever its LMC field holds.
+    fn lid(&self, port: &Port) -> (Lid, u8) {
+        let Some(port) = self.managed(port) else { return (Lid::NONE, 0) };
+        let enhanced = |switch: &[u8; 20]| {
+            SwitchInfo::new(&switch[..]).is_ok_and(|switch| switch.enhanced_port0())
+        };
+        let has_lmc = !self.is_switch || self.node.switch_info.as_ref().is_some_and(enhanced);
+        let info = info(port);
+        (info.base_lid(), if has_lmc { info.lmc() } else { 0 })
+    }
+
+    /// The P_Key table; that of port 0 where an external port has none of its own.
+    fn keys<'p>(&self, port: &'p Port) -> &'p [PKey]
+    where
+        'a: 'p,
+    {
+        let own = &port.pkeys[..];
+        if own.iter().any(|key| key.is_valid()) {
+            return own;
+        }
+        self.managed(port).map_or(own, |port| &port.pkeys[..])
+    }
+}
+
+fn info(port: &Port) -> PortInfo<&[u8]> {
+    PortInfo::new(&port.info[..]).expect("64 bytes")
+}
+
+/// All nodes, ascending by GUID.
+struct Fabric<'a> {
+    nodes: Vec<Scanned<'a>>,
+    /// Nodes that are switches, by row.
+    switches: Vec<usize>,
+}
+
+impl<'a> Fabric<'a> {
+    /// Numbers the switches: those that hosts are attached to come first, since most queries ask
+    /// for rows of theirs.
+    fn scan(plane: &'a FabricPlane) -> Self {
+        let mut nodes: Vec<Scanned<'_>> = plane.nodes.iter().map(|node| scan_node(node)).collect();
+        nodes.sort_by_key(|scanned| scanned.node.guid);
+        nodes.dedup_by_key(|scanned| scanned.node.guid);
+        let mut fabric = Self { nodes, switches: Vec::new() };
+        let is_switch = |fabric: &Self, guid| fabric.node(guid).is_some_and(|peer| peer.is_switch);
+        let mut switches: Vec<usize> =
+            (0..fabric.nodes.len()).filter(|&at| fabric.nodes[at].is_switch).collect();
+        switches.sort_by_key(|&at| {
+            let mut peers = fabric.nodes[at].node.ports.iter().filter_map(|port| port.peer);
+            !peers.any(|(guid, _)| !is_switch(&fabric, guid))
+        });
+        // Rows are numbered in 16 bits, one of which means none; no subnet has LIDs for more.
+        switches.truncate(usize::from(EndPort::DETACHED));
+        for (row, &at) in switches.iter().enumerate() {
+            fabric.nodes[at].row = row as u16;
+        }
+        fabric.switches = switches;
+        fabric
+    }
+
+    fn node(&self, guid: Guid) -> Option<&Scanned<'a>> {
+        let at = self.nodes.binary_search_by_key(&guid, |scanned| scanned.node.guid).ok()?;
+        Some(&self.nodes[at])
+    }
+
+    /// The other end of a port's link.
+    fn peer(&self, port: &Port) -> Option<(&Scanned<'a>, &'a Port)> {
+        let (guid, num) = port.peer?;
+        let peer = self.node(guid)?;
+        Some((peer, peer.port(num)?))
+    }
+
+    fn topology(&self, plane: &'a FabricPlane) -> Topology<'a> {
+        let lfts: HashMap<Guid, &[u8]> =
+            plane.lfts.iter().map(|lft| (lft.switch, &lft.ports[..])).collect();
+        let mut topology = Topology { starts: vec![0], ..Topology::default() };
+        for &at in &self.switches {
+            let scanned = &self.nodes[at];
+            let start = topology.hops.len();
+            for port in &scanned.node.ports {
+                topology.hops.resize(start + usize::from(port.num.0), Hop::Nothing);
+                topology.hops.push(self.hop(scanned, port));
+            }
+            topology.starts.push(topology.hops.len() as u32);
+            topology.lfts.push(lfts.get(&scanned.node.guid).copied().unwrap_or(&[]));
+        }
+        topology
+    }
+
+    fn hop(&self, scanned: &Scanned<'_>, port: &Port) -> Hop {
+        if port.num == PortNum(0) {
+            let (lid, lmc) = scanned.lid(port);
+            return Hop::EndPort(lid, lmc);
+        }
+        match self.peer(port) {
+            Some((peer, peer_port)) if peer.is_switch => {
+                Hop::Switch(peer.row, scanned.limit(port).min(peer.limit(peer_port)))
+            }
+            Some((peer, peer_port)) => {
+                let (lid, lmc) = peer.lid(peer_port);
+                Hop::EndPort(lid, lmc)
+            }
+            None => Hop::Nothing,
+        }
+    }
+
+    /// End ports without their columns, and the classes they are of.
+    fn end_ports(
+        &self,
+        keys: &mut impl FnMut(&Scanned<'_>, &Port) -> PKeySet,
+    ) -> (Vec<EndClass>, Vec<EndPort>) {
+        let mut classes = Vec::new();
+        let mut known: HashMap<EndClass, u16> = HashMap::new();
+        let mut ports = Vec::new();
+        for scanned in &self.nodes {
+            for port in scanned.node.ports.iter().filter(|port| scanned.is_end_port(port)) {
+                let (lid, lmc) = scanned.lid(port);
+                let peer = self.peer(port);
+                let row = match peer {
+                    _ if scanned.is_switch => scanned.row,
+                    Some((peer, _)) if peer.is_switch => peer.row,
+                    _ => EndPort::DETACHED,
+                };
+                let own = scanned.limit(port);
+                let class = EndClass {
+                    pkeys: keys(scanned, port),
+                    limit: peer.map_or(own, |(peer, port)| own.min(peer.limit(port))),
+                    lmc,
+                    rates: RateSupport::of_port(&info(port)),
+                };
+                let class = *known.entry(class).or_insert_with(|| {
+                    classes.push(class);
+                    (classes.len() - 1) as u16
+                });
+                ports.push(EndPort { guid: port.guid, lid, row, column: 0, class });
+            }
+            // Classes are numbered in 16 bits. There are never more end ports than unicast LIDs
+            // in a subnet that works; of one that does not, the rest stays unknown.
+            if classes.len() + usize::from(u8::MAX) >= usize::from(u16::MAX) {
+                break;
+            }
+        }
+        (classes, ports)
+    }
+
+    fn records(&self, keys: &mut impl FnMut(&Scanned<'_>, &Port) -> PKeySet) -> RecordTables {
+        let mut tables = RecordTables {
+            nodes: Records::new(NodeRecord::LEN),
+            ports: Records::new(PortInfoRecord::LEN),
+            links: Records::new(LinkRecord::LEN),
+            by_node: Vec::with_capacity(self.nodes.len()),
+            node_of_lid: Box::new([]),
+        };
+        let mut owner = |scanned: &Scanned<'_>, port: &Port| Owner {
+            pkeys: keys(scanned, port),
+            end_port: if scanned.is_end_port(port) { scanned.lid(port).0 } else { Lid::NONE },
+        };
+        for scanned in &self.nodes {
+            let node = scanned.node;
+            let starts = tables.lengths();
+            for port in &node.ports {
+                let from = owner(scanned, port);
+                if scanned.is_end_port(port) {
+                    tables.nodes.push(&node_record(scanned, port), from);
+                }
+                tables.ports.push(&port_info_record(scanned, port), from);
+                if let Some((peer, peer_port)) = self.peer(port) {
+                    let record = LinkRecordRepr {
+                        from_lid: scanned.lid(port).0,
+                        from_port: port.num,
+                        to_port: peer_port.num,
+                        to_lid: peer.lid(peer_port).0,
+                    };
+                    let to = owner(peer, peer_port);
+                    tables.links.push(&record.to_bytes(), LinkOwners { from, to });
+                }
+            }
+            let ends = tables.lengths();
+            let probe = scanned.port0().or(node.ports.first()).map(|p| scanned.capabilities(p));
+            tables.by_node.push(NodeRows {
+                guid: node.guid,
+                nodes: starts[0]..ends[0],
+                ports: starts[1]..ends[1],
+                links: starts[2]..ends[2],
+                extended_speeds: probe.is_some_and(|mask| {
+                    mask.contains(CapabilityMask::IS_EXTENDED_SPEEDS_SUPPORTED)
+                }),
+            });
+        }
+        tables
+    }
+
+    fn node_of_lid(&self, lids: &[Lid]) -> Box<[u32]> {
+        let mut of_lid = vec![NO_NODE; lids.last().map_or(0, |lid| lid.index() + 1)];
+        for (at, scanned) in self.nodes.iter().enumerate() {
+            for port in scanned.node.ports.iter().filter(|port| scanned.is_end_port(port)) {
+                let (base, lmc) = scanned.lid(port);
+                for lid in lid_range(base, lmc) {
+                    let entry = &mut of_lid[usize::from(lid)];
+                    if *entry == NO_NODE {
+                        *entry = at as u32;
+                    }
+                }
+            }
+        }
+        of_lid.into_boxed_slice()
+    }
+
+    /// Base LIDs of end ports that are linked to each other without a switch between, ascending.
+    fn direct_links(&self) -> Vec<(Lid, Lid)> {
+        let mut links = Vec::new();
+        for scanned in self.nodes.iter().filter(|scanned| !scanned.is_switch) {
+            for port in &scanned.node.ports {
+                match self.peer(port) {
+                    Some((peer, peer_port)) if !peer.is_switch => {
+                        links.push((scanned.lid(port).0, peer.lid(peer_port).0));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        links.sort_unstable();
+        links
+    }
+}
+
+fn scan_node(node: &Node) -> Scanned<'_> {
+    let info = NodeInfo::new(&node.info[..]).expect("40 bytes");
+    let is_switch = NodeType::from_code(info.node_type()) == Some(NodeType::Switch);
+    Scanned { node, is_switch, row: EndPort::DETACHED }
+}
+
+fn node_record(scanned: &Scanned<'_>, port: &Port) -> [u8; NodeRecord::LEN] {
+    let mut node_info = scanned.node.info;
+    NodeInfo::new(&mut node_info[..])
+        .expect("40 bytes")
+        .set_port_guid(port.guid)
+        .set_local_port_num(port.num);
+    let node_description = scanned.node.description;
+    NodeRecordRepr { lid: scanned.lid(port).0, node_info, node_description }.to_bytes()
+}
+
+fn port_info_record(scanned: &Scanned<'_>, port: &Port) -> [u8; PortInfoRecord::LEN] {
+    PortInfoRecordRepr {
+        lid: scanned.lid(port).0,
+        port_num: port.num,
+        options: 0,
+        port_info: port.info,
+    }
+    .to_bytes()
+}

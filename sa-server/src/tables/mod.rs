@@ -1,0 +1,102 @@
+//! The tables that queries are answered from, built once for each snapshot and never changed.
+//!
+//! [`Tables::build`] runs off the query path; workers swap whole tables. Layouts are chosen so that
+//! what a PathRecord needs (end ports by GUID and by LID, path classes, end classes, partitions)
+//! stays within 2 MB for a fabric of 10,000 hosts. How a query is read and answered is in
+//! [`query`](crate::query).
+
+mod build;
+mod end_port;
+mod limit;
+mod partition;
+mod path;
+mod record;
+mod walk;
+
+use ib_mad::types::Lid;
+use sa_proto::snapshot::{FabricPlane, RegistryPlane, Subnet};
+
+pub use end_port::{EndPort, EndPorts};
+pub use limit::{Limit, RateSupport};
+pub use partition::{PKeySet, Partitions};
+pub use path::{PathClass, Paths};
+pub use record::{LinkOwners, NodeRows, Owner, RecordTables, Records};
+
+/// What end ports have in common that decides over their paths; interned, a few hundred at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EndClass {
+    /// P_Key table.
+    pub pkeys: PKeySet,
+    /// What the port and its link allow.
+    pub limit: Limit,
+    /// LMC: the port has 2^LMC LIDs.
+    pub lmc: u8,
+    /// Rate codes that it understands.
+    pub rates: RateSupport,
+}
+
+/// Everything that the SA's answers are taken from.
+#[derive(Debug)]
+pub struct Tables {
+    /// Parameters of the subnet.
+    pub subnet: Subnet,
+    /// End ports by GUID and by LID.
+    pub end_ports: EndPorts,
+    /// Partitions.
+    pub partitions: Partitions,
+    /// Path classes.
+    pub paths: Paths,
+    /// Node, port and link records.
+    pub records: RecordTables,
+    end_classes: Vec<EndClass>,
+    /// Base LIDs of end ports that are linked to each other without a switch, ascending.
+    direct: Vec<(Lid, Lid)>,
+    contradictions: usize,
+}
+
+impl Tables {
+    /// Builds the tables; uses all threads of rayon's current pool.
+    pub fn build(fabric: &FabricPlane, registry: &RegistryPlane) -> Self {
+        build::build(fabric, registry)
+    }
+
+    /// The end class of a port of these tables.
+    #[inline]
+    pub fn end_class(&self, port: &EndPort) -> &EndClass {
+        &self.end_classes[port.class()]
+    }
+
+    /// All LIDs of an end port: its base LID and how many.
+    #[inline]
+    pub fn lids(&self, port: &EndPort) -> (Lid, u16) {
+        (port.lid, 1 << self.end_class(port).lmc)
+    }
+
+    /// The switch part of the path from `source` to the LID that `destination` was found by.
+    #[inline]
+    pub fn path_class(&self, source: &EndPort, destination: &EndPort) -> PathClass {
+        if source.is_same_port(destination) {
+            return PathClass { limit: Limit::ANY, hops: 0 };
+        }
+        if source.row == EndPort::DETACHED {
+            let linked = self.direct.binary_search(&(source.lid, destination.lid)).is_ok();
+            let limit = if linked { Limit::ANY } else { Limit::NONE };
+            return PathClass { limit, hops: 0 };
+        }
+        self.paths.class(source.row, destination.column)
+    }
+
+    /// LIDs and GUIDs that the snapshot gave to more than one port; the first one has them.
+    pub fn contradictions(&self) -> usize {
+        self.contradictions
+    }
+
+    /// Bytes that PathRecord queries read from.
+    pub fn hot_bytes(&self) -> usize {
+        let (rows, columns) = self.paths.size();
+        self.end_ports.hot_bytes()
+            + rows * columns
+            + self.end_classes.len() * size_of::<EndClass>()
+            + self.partitions.bytes()
+    }
+}

@@ -1,0 +1,216 @@
+//! Partitions: which ports may see and reach each other.
+//!
+//! The P_Key table of every port is interned as two bit sets over the partitions of the subnet:
+//! those it belongs to, and those it is a full member of. Whether two ports share a partition, and
+//! which, is then an AND of a word or two. What a query does with the answer is not decided here.
+
+use std::collections::{BTreeSet, HashMap};
+
+use ib_mad::types::PKey;
+
+/// An interned P_Key table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PKeySet(u16);
+
+/// All partitions and all distinct P_Key tables of the subnet.
+#[derive(Debug)]
+pub struct Partitions {
+    /// Partition number by P_Key without its membership bit; [`NO_PARTITION`] if nobody has it.
+    number: Box<[u16]>,
+    /// P_Key without its membership bit, by partition number.
+    base: Vec<u16>,
+    /// Words a bit set.
+    words: usize,
+    /// Two bit sets an interned table, one behind the other: membership, full membership.
+    bits: Vec<u64>,
+}
+
+const NO_PARTITION: u16 = u16::MAX;
+
+impl Partitions {
+    /// The first P_Key by which `a` and `b` can talk, as `a` holds it: in the order OpenSM offers
+    /// them, which compares P_Keys by their low byte first.
+    #[inline]
+    pub fn first_shared(&self, a: PKeySet, b: PKeySet) -> Option<PKey> {
+        let (a, b) = (self.set(a), self.set(b));
+        for word in 0..self.words {
+            let shared = a.shared(&b, word);
+            if shared != 0 {
+                let bit = shared.trailing_zeros() as usize;
+                let full = (a.full[word] >> bit & 1) as u16;
+                return Some(PKey(self.base[word * 64 + bit] | full << 15));
+            }
+        }
+        None
+    }
+
+    /// Whether `a` and `b` can talk in the partition of `pkey`; its membership bit is ignored.
+    #[inline]
+    pub fn share(&self, a: PKeySet, b: PKeySet, pkey: PKey) -> bool {
+        let number = usize::from(self.number[usize::from(pkey.base())]);
+        if number == usize::from(NO_PARTITION) {
+            return false;
+        }
+        let (a, b) = (self.set(a), self.set(b));
+        a.shared(&b, number / 64) >> (number % 64) & 1 == 1
+    }
+
+    /// Whether a port with P_Key table `a` may know of one with `b`: they share a partition, or
+    /// one of them has no P_Key table, which the specification allows switch ports (10.9.2).
+    #[inline]
+    pub fn visible(&self, a: PKeySet, b: PKeySet) -> bool {
+        let (a, b) = (self.set(a), self.set(b));
+        (0..self.words).any(|word| a.shared(&b, word) != 0) || a.is_empty() || b.is_empty()
+    }
+
+    /// Number of partitions.
+    pub fn len(&self) -> usize {
+        self.base.len()
+    }
+
+    /// Whether no port has a P_Key.
+    pub fn is_empty(&self) -> bool {
+        self.base.is_empty()
+    }
+
+    /// Bytes of the tables.
+    pub fn bytes(&self) -> usize {
+        self.number.len() * 2 + self.base.len() * 2 + self.bits.len() * 8
+    }
+
+    #[inline]
+    fn set(&self, set: PKeySet) -> Membership<'_> {
+        let start = usize::from(set.0) * 2 * self.words;
+        let (member, rest) = self.bits[start..].split_at(self.words);
+        Membership { member, full: &rest[..self.words] }
+    }
+}
+
+struct Membership<'a> {
+    member: &'a [u64],
+    full: &'a [u64],
+}
+
+impl Membership<'_> {
+    #[inline]
+    fn shared(&self, other: &Self, word: usize) -> u64 {
+        self.member[word] & other.member[word] & (self.full[word] | other.full[word])
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.member.iter().all(|&word| word == 0)
+    }
+}
+
+/// Collects P_Key tables, then numbers the partitions found in them.
+#[derive(Default)]
+pub(super) struct PartitionsBuilder {
+    /// Tables met, valid P_Keys only, ascending, each partition once.
+    sets: HashMap<Vec<PKey>, u16>,
+}
+
+impl PartitionsBuilder {
+    /// Interns one port's P_Key table. Of two P_Keys of one partition the full one counts.
+    /// Beyond 65,536 distinct tables, more than there are LIDs to use them, all others are empty.
+    pub(super) fn intern(&mut self, table: &[PKey]) -> PKeySet {
+        let mut keys: Vec<PKey> = table.iter().copied().filter(|key| key.is_valid()).collect();
+        keys.sort_by_key(|key| (key.base(), !key.is_full()));
+        keys.dedup_by_key(|key| key.base());
+        let next = self.sets.len();
+        let known = match u16::try_from(next) {
+            Ok(next) => *self.sets.entry(keys).or_insert(next),
+            Err(_) => self.sets.get(&keys).copied().unwrap_or(0),
+        };
+        PKeySet(known)
+    }
+
+    pub(super) fn finish(self) -> Partitions {
+        let partitions: BTreeSet<u16> =
+            self.sets.keys().flatten().map(|key| key.base().swap_bytes()).collect();
+        let base: Vec<u16> = partitions.into_iter().map(u16::swap_bytes).collect();
+        let mut number = vec![NO_PARTITION; 1 << 15].into_boxed_slice();
+        for (partition, &base) in base.iter().enumerate() {
+            number[usize::from(base)] = partition as u16;
+        }
+        let words = base.len().div_ceil(64).max(1);
+        let mut bits = vec![0; self.sets.len() * 2 * words];
+        for (keys, set) in self.sets {
+            let start = usize::from(set) * 2 * words;
+            for key in keys {
+                let partition = usize::from(number[usize::from(key.base())]);
+                let bit = 1 << (partition % 64);
+                bits[start + partition / 64] |= bit;
+                if key.is_full() {
+                    bits[start + words + partition / 64] |= bit;
+                }
+            }
+        }
+        Partitions { number, base, words, bits }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pair(a: &[u16], b: &[u16]) -> (Partitions, PKeySet, PKeySet) {
+        let mut builder = PartitionsBuilder::default();
+        let keys = |table: &[u16]| table.iter().map(|&key| PKey(key)).collect::<Vec<_>>();
+        let (a, b) = (builder.intern(&keys(a)), builder.intern(&keys(b)));
+        (builder.finish(), a, b)
+    }
+
+    #[test]
+    fn the_shared_key_carries_the_first_ports_membership() {
+        let (partitions, a, b) = pair(&[0x7FFF, 0x8001], &[0xFFFF, 0x0001]);
+        assert_eq!(partitions.first_shared(a, b), Some(PKey(0x8001)));
+        assert_eq!(partitions.first_shared(b, a), Some(PKey(0x0001)));
+        assert!(partitions.share(a, b, PKey(0xFFFF)) && partitions.share(a, b, PKey(0x7FFF)));
+        assert!(!partitions.share(a, b, PKey(0x8002)) && !partitions.share(a, b, PKey(0x8000)));
+    }
+
+    #[test]
+    fn limited_members_neither_talk_nor_see_each_other() {
+        let (partitions, a, b) = pair(&[0x0001], &[0x0001, 0x8002]);
+        assert_eq!(partitions.first_shared(a, b), None);
+        assert!(!partitions.visible(a, b));
+    }
+
+    #[test]
+    fn a_port_without_a_table_is_seen_but_has_no_path() {
+        let (partitions, a, b) = pair(&[0, 0x8000], &[0xFFFF]);
+        assert!(partitions.visible(a, b));
+        assert_eq!(partitions.first_shared(a, b), None);
+    }
+
+    #[test]
+    fn full_membership_wins_where_a_table_holds_both() {
+        let (partitions, a, b) = pair(&[0x0005, 0x8005], &[0x0005]);
+        assert_eq!(partitions.first_shared(a, b), Some(PKey(0x8005)));
+    }
+
+    proptest! {
+        /// The bit sets say what comparing the tables key by key says, whatever their size.
+        #[test]
+        fn bit_sets_agree_with_the_tables(
+            a in proptest::collection::vec(0u16..400, 0..90),
+            b in proptest::collection::vec(0u16..400, 0..90),
+            probe in 0u16..400,
+        ) {
+            // Half of the keys full, all partitions below 200.
+            let spread = |keys: &[u16]| -> Vec<u16> {
+                keys.iter().map(|&k| (k / 2) | (k % 2) << 15).collect()
+            };
+            let (a, b, probe) = (spread(&a), spread(&b), PKey(spread(&[probe])[0]));
+            let (partitions, sa, sb) = pair(&a, &b);
+            let talk = |p: &PKey, q: &PKey| p.matches(*q);
+            let meet = |only: Option<PKey>| a.iter().any(|&p| b.iter().any(|&q| {
+                talk(&PKey(p), &PKey(q)) && only.is_none_or(|key| key.base() == PKey(p).base())
+            }));
+            prop_assert_eq!(partitions.first_shared(sa, sb).is_some(), meet(None));
+            prop_assert_eq!(partitions.share(sa, sb, probe), probe.is_valid() && meet(Some(probe)));
+        }
+    }
+}

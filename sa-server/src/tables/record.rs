@@ -1,0 +1,141 @@
+//! The fabric plane in record form: what table answers copy from.
+//!
+//! One flat array a record type, each record as it stands in an answer, padded to the stride; beside
+//! it, who may see which record. Which records match a request is decided in [`crate::query`].
+
+use std::ops::Range;
+
+use ib_mad::types::{Guid, Lid};
+use ib_mad::wire::record::stride;
+
+use super::partition::PKeySet;
+
+/// Whose a record is, for partition visibility.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// P_Key table of the port.
+    pub pkeys: PKeySet,
+    /// LID of the end port, if the port is one; none for external ports of switches.
+    pub end_port: Lid,
+}
+
+/// Records of one type.
+#[derive(Debug)]
+pub struct Records<O = Owner> {
+    stride: usize,
+    bytes: Vec<u8>,
+    owners: Vec<O>,
+}
+
+impl<O> Records<O> {
+    pub(super) fn new(record_len: usize) -> Self {
+        Self { stride: stride(record_len), bytes: Vec::new(), owners: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, record: &[u8], owner: O) {
+        self.bytes.extend_from_slice(record);
+        self.owners.push(owner);
+        self.bytes.resize(self.owners.len() * self.stride, 0);
+    }
+
+    /// Number of records.
+    pub fn len(&self) -> usize {
+        self.owners.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.owners.is_empty()
+    }
+
+    /// Records `range` (as far as there are so many), padded to their stride, with their owners.
+    pub fn range(&self, range: Range<u32>) -> impl Iterator<Item = (&[u8], &O)> {
+        let end = (range.end as usize).min(self.owners.len());
+        let start = (range.start as usize).min(end);
+        self.bytes[start * self.stride..end * self.stride]
+            .chunks_exact(self.stride)
+            .zip(&self.owners[start..end])
+    }
+}
+
+/// Where one node's records stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRows {
+    /// Node GUID.
+    pub guid: Guid,
+    /// Its NodeRecords, one an end port.
+    pub nodes: Range<u32>,
+    /// Its PortInfoRecords, one a port.
+    pub ports: Range<u32>,
+    /// Its LinkRecords, one a link, as seen from this node.
+    pub links: Range<u32>,
+    /// Whether its PortInfo has the extended link speed fields (port 0's for a switch).
+    pub extended_speeds: bool,
+}
+
+/// All records, and where to find them by node and by LID.
+#[derive(Debug)]
+pub struct RecordTables {
+    /// NodeRecords in the order of `by_node`.
+    pub nodes: Records,
+    /// PortInfoRecords in the order of `by_node`.
+    pub ports: Records,
+    /// LinkRecords in the order of `by_node`, each link once from either end.
+    pub links: Records<LinkOwners>,
+    /// Nodes, ascending by GUID.
+    pub(super) by_node: Vec<NodeRows>,
+    /// Index into `by_node` by LID; `NO_NODE` if nobody has it.
+    pub(super) node_of_lid: Box<[u32]>,
+}
+
+/// Whose a link is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkOwners {
+    /// The end that the record begins with.
+    pub from: Owner,
+    /// The other end.
+    pub to: Owner,
+}
+
+pub(super) const NO_NODE: u32 = u32::MAX;
+
+impl RecordTables {
+    /// Numbers of records: nodes, ports, links.
+    pub(super) fn lengths(&self) -> [u32; 3] {
+        [self.nodes.len() as u32, self.ports.len() as u32, self.links.len() as u32]
+    }
+
+    /// All nodes.
+    pub fn all_nodes(&self) -> &[NodeRows] {
+        &self.by_node
+    }
+
+    /// The node that has this LID among its own.
+    #[inline]
+    pub fn node_by_lid(&self, lid: Lid) -> Option<&NodeRows> {
+        let node = *self.node_of_lid.get(lid.index())?;
+        self.by_node.get(node as usize)
+    }
+
+    /// The node with this node GUID.
+    pub fn node_by_guid(&self, guid: Guid) -> Option<&NodeRows> {
+        let at = self.by_node.binary_search_by_key(&guid, |node| node.guid).ok()?;
+        Some(&self.by_node[at])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_keep_their_stride_and_ranges_their_bounds() {
+        let mut records: Records<u8> = Records::new(6);
+        records.push(&[1; 6], 10);
+        records.push(&[2; 6], 20);
+        let all: Vec<_> = records.range(0..9).collect();
+        assert_eq!(all, [(&[1, 1, 1, 1, 1, 1, 0, 0][..], &10), (&[2, 2, 2, 2, 2, 2, 0, 0], &20)]);
+        assert_eq!(records.range(1..2).count(), 1);
+        assert_eq!(records.range(5..7).count(), 0);
+    }
+}

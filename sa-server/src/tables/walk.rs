@@ -1,0 +1,289 @@
+//! How path classes come about: every destination's tree of routes, walked once from all switches.
+//!
+//! The forwarding tables are read block by block, 64 destinations at a time, so that each is
+//! touched once; within a block a destination's column is filled by following routes from every
+//! switch until one is met whose view is known already. Routes that end nowhere, at the wrong port
+//! or in a loop make no path. Blocks are independent and run in parallel; columns that are equal
+//! are kept once, whatever the order of threads.
+
+use std::collections::HashMap;
+
+use ib_mad::types::Lid;
+use rayon::prelude::*;
+use sa_proto::snapshot::Lft;
+
+use super::limit::Limit;
+use super::path::{Packed, PathClass};
+
+/// What lies behind one port of a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hop {
+    /// No link.
+    Nothing,
+    /// Another switch, and what the link to it allows.
+    Switch(u16, Limit),
+    /// An end port, by its base LID and LMC.
+    EndPort(Lid, u8),
+}
+
+/// The switches of a fabric, one a row.
+#[derive(Default)]
+pub(super) struct Topology<'a> {
+    /// Where a row's ports begin in `hops`, and the end of the last.
+    pub(super) starts: Vec<u32>,
+    /// Ports of all switches, port 0 first.
+    pub(super) hops: Vec<Hop>,
+    /// Forwarding tables, a row each.
+    pub(super) lfts: Vec<&'a [u8]>,
+}
+
+impl Topology<'_> {
+    fn rows(&self) -> usize {
+        self.lfts.len()
+    }
+
+    #[inline]
+    fn hop(&self, row: usize, port: u8) -> Hop {
+        let ports = &self.hops[self.starts[row] as usize..self.starts[row + 1] as usize];
+        ports.get(usize::from(port)).copied().unwrap_or(Hop::Nothing)
+    }
+}
+
+/// Distinct columns, and which of them each LID has.
+pub(super) struct Columns {
+    pub(super) distinct: Vec<Box<[Packed]>>,
+    /// Column by LID; entries of LIDs that were not asked for mean nothing.
+    pub(super) by_lid: Vec<u16>,
+}
+
+/// Walks the trees of all `lids`, which ascend. Beyond 65,535 distinct columns, more than there
+/// are unicast LIDs, there can be none.
+pub(super) fn columns(topology: &Topology<'_>, lids: &[Lid]) -> Columns {
+    let blocks: Vec<&[Lid]> =
+        lids.chunk_by(|a, b| a.index() / Lft::BLOCK_LEN == b.index() / Lft::BLOCK_LEN).collect();
+    let walked: Vec<_> = blocks.par_iter().map(|block| walk_block(topology, block)).collect();
+
+    let mut columns = Columns {
+        distinct: Vec::new(),
+        by_lid: vec![0; lids.last().map_or(0, |lid| lid.index() + 1)],
+    };
+    let mut known: HashMap<Box<[Packed]>, u16> = HashMap::new();
+    for (block, found) in blocks.into_iter().zip(walked) {
+        let numbers: Vec<u16> = found
+            .distinct
+            .into_iter()
+            .map(|column| {
+                if let Some(&number) = known.get(&column) {
+                    return number;
+                }
+                let number = columns.distinct.len() as u16;
+                columns.distinct.push(column.clone());
+                known.insert(column, number);
+                number
+            })
+            .collect();
+        for (&lid, local) in block.iter().zip(found.of_lid) {
+            columns.by_lid[lid.index()] = numbers[usize::from(local)];
+        }
+    }
+    columns
+}
+
+struct BlockColumns {
+    distinct: Vec<Box<[Packed]>>,
+    of_lid: Vec<u16>,
+}
+
+/// Walks destinations that share a block of the forwarding tables.
+fn walk_block(topology: &Topology<'_>, lids: &[Lid]) -> BlockColumns {
+    let rows = topology.rows();
+    let first = lids[0].index() / Lft::BLOCK_LEN * Lft::BLOCK_LEN;
+    let mut egress = vec![Lft::NO_ROUTE; rows * lids.len()];
+    for (row, lft) in topology.lfts.iter().enumerate() {
+        let block = lft.get(first..).unwrap_or(&[]);
+        for (i, lid) in lids.iter().enumerate() {
+            egress[i * rows + row] = *block.get(lid.index() - first).unwrap_or(&Lft::NO_ROUTE);
+        }
+    }
+
+    let mut distinct: Vec<Box<[Packed]>> = Vec::new();
+    let mut of_lid = Vec::with_capacity(lids.len());
+    let mut walk = Walk { views: vec![View::Unknown; rows], trail: Vec::new() };
+    let mut column = Vec::with_capacity(rows);
+    for (i, &lid) in lids.iter().enumerate() {
+        walk.views.fill(View::Unknown);
+        column.clear();
+        for row in 0..rows {
+            column.push(walk.from(topology, &egress[i * rows..][..rows], lid, row));
+        }
+        // Neighbouring LIDs mostly hang off one switch: the last column is the likeliest.
+        let number = distinct.iter().rposition(|known| **known == *column).unwrap_or_else(|| {
+            distinct.push(column.as_slice().into());
+            distinct.len() - 1
+        });
+        of_lid.push(number as u16);
+    }
+    BlockColumns { distinct, of_lid }
+}
+
+#[derive(Clone, Copy)]
+enum View {
+    Unknown,
+    /// On the trail that is being followed: meeting it again is a loop.
+    OnTrail,
+    Known(PathClass),
+}
+
+/// State of one destination's walk.
+struct Walk {
+    views: Vec<View>,
+    /// Rows passed on the way to one whose view is known, and the limit of the link after each.
+    trail: Vec<(usize, Limit)>,
+}
+
+impl Walk {
+    /// The view of `start`, following routes only as far as needed.
+    fn from(&mut self, topology: &Topology<'_>, egress: &[u8], dlid: Lid, start: usize) -> Packed {
+        let mut row = start;
+        let mut class = loop {
+            match self.views[row] {
+                View::Known(class) => break class,
+                View::OnTrail => break PathClass::UNREACHABLE,
+                View::Unknown => {}
+            }
+            match topology.hop(row, egress[row]) {
+                Hop::Switch(next, limit) => {
+                    self.views[row] = View::OnTrail;
+                    self.trail.push((row, limit));
+                    row = usize::from(next);
+                }
+                end => {
+                    let class = arrival(end, dlid);
+                    self.views[row] = View::Known(class);
+                    break class;
+                }
+            }
+        };
+        while let Some((row, limit)) = self.trail.pop() {
+            if class.is_reachable() {
+                let limit = class.limit.min(limit);
+                class = PathClass { limit, hops: class.hops.saturating_add(1) };
+                if !class.is_reachable() {
+                    class = PathClass::UNREACHABLE;
+                }
+            }
+            self.views[row] = View::Known(class);
+        }
+        Packed::new(class)
+    }
+}
+
+/// The view from the last switch, whose egress port leads to `end`.
+fn arrival(end: Hop, dlid: Lid) -> PathClass {
+    match end {
+        Hop::EndPort(base, lmc) if dlid.0 >> lmc == base.0 >> lmc && base != Lid::NONE => {
+            PathClass { limit: Limit::ANY, hops: 1 }
+        }
+        _ => PathClass::UNREACHABLE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAST: Limit = Limit { mtu: 5, rate: 18 };
+    const SLOW: Limit = Limit { mtu: 4, rate: 9 };
+
+    /// Three switches in a row, a host on each: LIDs 1, 2, 3 on port 1; port 2 leads right, port 3
+    /// left. The link between the second and the third switch is slow.
+    fn chain() -> Vec<Vec<Hop>> {
+        let host = |lid| Hop::EndPort(Lid(lid), 0);
+        vec![
+            vec![host(11), host(1), Hop::Switch(1, FAST)],
+            vec![host(12), host(2), Hop::Switch(2, SLOW), Hop::Switch(0, FAST)],
+            vec![host(13), host(3), Hop::Nothing, Hop::Switch(1, SLOW)],
+        ]
+    }
+
+    fn walk(ports: &[Vec<Hop>], lfts: &[Vec<u8>], lids: &[u16]) -> Vec<Vec<PathClass>> {
+        let mut topology = Topology { starts: vec![0], ..Topology::default() };
+        for (ports, lft) in ports.iter().zip(lfts) {
+            topology.hops.extend(ports);
+            topology.starts.push(topology.hops.len() as u32);
+            topology.lfts.push(lft);
+        }
+        let lids: Vec<Lid> = lids.iter().map(|&lid| Lid(lid)).collect();
+        let columns = columns(&topology, &lids);
+        lids.iter()
+            .map(|lid| {
+                let column = &columns.distinct[usize::from(columns.by_lid[lid.index()])];
+                column.iter().map(|view| view.class()).collect()
+            })
+            .collect()
+    }
+
+    fn class(limit: Limit, hops: u8) -> PathClass {
+        PathClass { limit, hops }
+    }
+
+    #[test]
+    fn the_slowest_link_between_switches_counts() {
+        let lfts = [vec![255, 1, 2, 2], vec![255, 3, 1, 2], vec![255, 3, 3, 1]];
+        let views = walk(&chain(), &lfts, &[1, 2, 3]);
+        assert_eq!(views[0], [class(Limit::ANY, 1), class(FAST, 2), class(SLOW, 3)]);
+        assert_eq!(views[2], [class(SLOW, 3), class(SLOW, 2), class(Limit::ANY, 1)]);
+    }
+
+    #[test]
+    fn loops_dead_ends_and_wrong_ports_are_no_paths() {
+        // LID 1: switches 1 and 2 send it to each other. LID 2: switch 0 has no route, switch 2 an
+        // unconnected port. LID 3: switch 0 delivers it to the host with LID 1.
+        let lfts = [vec![255, 1, 255, 1], vec![255, 2, 1, 2], vec![255, 3, 2, 1]];
+        let views = walk(&chain(), &lfts, &[1, 2, 3]);
+        let no = PathClass::UNREACHABLE;
+        assert_eq!(views[0], [class(Limit::ANY, 1), no, no]);
+        assert_eq!(views[1], [no, class(Limit::ANY, 1), no]);
+        assert_eq!(views[2], [no, class(SLOW, 2), class(Limit::ANY, 1)]);
+    }
+
+    #[test]
+    fn a_short_table_has_no_routes_behind_its_end() {
+        let lfts = [vec![255, 1], vec![255, 3], vec![]];
+        let views = walk(&chain(), &lfts, &[1, 100]);
+        assert_eq!(views[0][1], class(FAST, 2));
+        assert_eq!(views[0][2], PathClass::UNREACHABLE);
+        assert_eq!(views[1], [PathClass::UNREACHABLE; 3]);
+    }
+
+    #[test]
+    fn lids_that_all_switches_see_alike_share_a_column() {
+        let mut ports = chain();
+        ports[0].push(Hop::EndPort(Lid(4), 2));
+        let mut lfts = [vec![255; 100], vec![255; 100], vec![255; 100]];
+        for (lid, exit) in [(1, 1), (4, 3), (5, 3), (6, 3), (7, 3)] {
+            lfts[0][lid] = exit;
+            lfts[1][lid] = 3;
+            lfts[2][lid] = 3;
+        }
+        let mut topology = Topology { starts: vec![0], ..Topology::default() };
+        for (ports, lft) in ports.iter().zip(&lfts) {
+            topology.hops.extend(ports);
+            topology.starts.push(topology.hops.len() as u32);
+            topology.lfts.push(lft);
+        }
+        let lids = [1, 4, 5, 6, 7, 90].map(Lid);
+        let columns = columns(&topology, &lids);
+        assert_eq!(columns.distinct.len(), 2, "all of switch 0's LIDs, and the one without routes");
+        assert_eq!(columns.by_lid[1], columns.by_lid[7]);
+        assert_ne!(columns.by_lid[1], columns.by_lid[90]);
+    }
+
+    #[test]
+    fn a_switch_is_reached_at_its_port_0() {
+        let mut lfts = [vec![255; 12], vec![255; 12], vec![255; 12]];
+        (lfts[0][11], lfts[1][11]) = (0, 3);
+        let views = walk(&chain(), &lfts, &[11]);
+        assert_eq!(views[0][..2], [class(Limit::ANY, 1), class(FAST, 2)]);
+    }
+}

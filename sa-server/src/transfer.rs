@@ -1,0 +1,210 @@
+//! Answers of several segments under way: a bounded table of RMPP senders.
+//!
+//! The protocol itself is [`ib_mad::rmpp`]'s; here is who is being sent what, whose turn it is, and
+//! when time is up. Memory comes from the [`pool`](crate::pool) and goes back when a transfer ends,
+//! whoever ended it.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
+
+use ib_mad::rmpp::{Outcome, Sender, SenderConfig};
+use ib_mad::transport::{Address, Packet};
+use ib_mad::types::{Gid, Lid, Qpn};
+use ib_mad::wire::sa::{HEADER_LEN, SaMad};
+
+use crate::pool::Pool;
+
+/// What tells transfers apart: who asked, and which of its requests this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    lid: Lid,
+    qpn: Qpn,
+    gid: Option<Gid>,
+    tid: u64,
+}
+
+impl Key {
+    /// The transfer that a packet belongs to, or would begin.
+    pub(crate) fn of(packet: &Packet) -> Self {
+        let address = &packet.address;
+        Self {
+            lid: address.lid,
+            qpn: address.qpn,
+            gid: address.grh.map(|grh| grh.remote_gid),
+            tid: SaMad::new(&packet.mad).header().tid(),
+        }
+    }
+}
+
+/// One answer under way.
+struct Transfer {
+    key: Key,
+    address: Address,
+    header: [u8; HEADER_LEN],
+    data: Vec<u8>,
+    sender: Sender,
+    /// Whether it stands in `Transfers::ready`.
+    queued: bool,
+}
+
+/// How transfers ended since they were last asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// The receiver has all of it.
+    pub(crate) complete: u32,
+    /// Given up by either side.
+    pub(crate) failed: u32,
+}
+
+/// All answers under way.
+pub(crate) struct Transfers {
+    config: SenderConfig,
+    slots: Vec<Option<Transfer>>,
+    free: Vec<usize>,
+    by_key: HashMap<Key, usize>,
+    /// Slots that may have something to send, each once; the next to send is in front.
+    ready: VecDeque<usize>,
+    /// When the first transfer is due; `None` if it has to be looked up.
+    next_timeout: Option<Option<Instant>>,
+    ended: Ended,
+}
+
+impl Transfers {
+    /// A table of at most `max` transfers.
+    pub(crate) fn new(max: usize, config: SenderConfig) -> Self {
+        Self {
+            config,
+            slots: (0..max).map(|_| None).collect(),
+            free: (0..max).rev().collect(),
+            by_key: HashMap::with_capacity(max),
+            ready: VecDeque::with_capacity(max),
+            next_timeout: Some(None),
+            ended: Ended::default(),
+        }
+    }
+
+    /// Number of transfers under way.
+    pub(crate) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Whether this transfer is under way.
+    pub(crate) fn contains(&self, key: &Key) -> bool {
+        !self.by_key.is_empty() && self.by_key.contains_key(key)
+    }
+
+    /// Begins to send `data` behind `header`, or gives the data back if that cannot be.
+    pub(crate) fn begin(
+        &mut self,
+        now: Instant,
+        key: Key,
+        address: Address,
+        header: [u8; HEADER_LEN],
+        data: Vec<u8>,
+    ) -> Result<(), Vec<u8>> {
+        if self.by_key.contains_key(&key) {
+            return Err(data);
+        }
+        let Some(sender) = Sender::new(now, data.len(), self.config) else { return Err(data) };
+        let Some(slot) = self.free.pop() else { return Err(data) };
+        self.slots[slot] = Some(Transfer { key, address, header, data, sender, queued: true });
+        self.by_key.insert(key, slot);
+        self.ready.push_back(slot);
+        self.next_timeout = None;
+        Ok(())
+    }
+
+    /// Takes an ACK, STOP or ABORT. Whether there is such a transfer.
+    pub(crate) fn handle_packet(&mut self, now: Instant, packet: &Packet, pool: &mut Pool) -> bool {
+        let Some(&slot) = self.by_key.get(&Key::of(packet)) else { return false };
+        if let Some(transfer) = &mut self.slots[slot] {
+            transfer.sender.handle_packet(now, &SaMad::new(&packet.mad).rmpp());
+        }
+        self.settle(slot, pool);
+        true
+    }
+
+    /// The next packet to send. Transfers take turns. `false` if none has anything to send.
+    pub(crate) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        packet: &mut Packet,
+        pool: &mut Pool,
+    ) -> bool {
+        while let Some(slot) = self.ready.pop_front() {
+            let Some(transfer) = &mut self.slots[slot] else { continue };
+            transfer.queued = false;
+            let transmit = transfer.sender.poll_transmit(now);
+            if let Some(transmit) = &transmit {
+                transmit.write(&transfer.header, &transfer.data, &mut packet.mad);
+                packet.address.clone_from(&transfer.address);
+            }
+            // A sender that had something may have more, or have said its last word.
+            if transmit.is_some() {
+                self.settle(slot, pool);
+                return true;
+            }
+            self.settle_if_over(slot, pool);
+        }
+        false
+    }
+
+    /// When `handle_timeout` is due.
+    pub(crate) fn poll_timeout(&mut self) -> Option<Instant> {
+        if let Some(known) = self.next_timeout {
+            return known;
+        }
+        let senders = self.slots.iter().flatten().map(|transfer| &transfer.sender);
+        let next = senders.filter_map(Sender::poll_timeout).min();
+        self.next_timeout = Some(next);
+        next
+    }
+
+    /// Lets transfers whose time is up go back or give up.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, pool: &mut Pool) {
+        if self.poll_timeout().is_none_or(|due| now < due) {
+            return;
+        }
+        for slot in 0..self.slots.len() {
+            if let Some(transfer) = &mut self.slots[slot] {
+                transfer.sender.handle_timeout(now);
+                self.settle(slot, pool);
+            }
+        }
+    }
+
+    /// How transfers ended since the last call.
+    pub(crate) fn take_ended(&mut self) -> Ended {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// Puts a transfer whose state has changed in line, or its resources back.
+    fn settle(&mut self, slot: usize, pool: &mut Pool) {
+        self.next_timeout = None;
+        if let Some(transfer) = &mut self.slots[slot]
+            && !transfer.queued
+        {
+            transfer.queued = true;
+            self.ready.push_back(slot);
+        }
+        self.settle_if_over(slot, pool);
+    }
+
+    fn settle_if_over(&mut self, slot: usize, pool: &mut Pool) {
+        let Some(transfer) = &mut self.slots[slot] else { return };
+        match transfer.sender.poll() {
+            Some(Outcome::Complete) => self.ended.complete += 1,
+            Some(Outcome::Ended(_) | Outcome::EndedByPeer(_)) => self.ended.failed += 1,
+            None => {}
+        }
+        if transfer.sender.is_over() {
+            if let Some(over) = self.slots[slot].take() {
+                self.by_key.remove(&over.key);
+                pool.give_back(over.data);
+                self.free.push(slot);
+                self.ready.retain(|&other| other != slot);
+            }
+            self.next_timeout = None;
+        }
+    }
+}
