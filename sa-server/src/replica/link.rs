@@ -1,6 +1,7 @@
 //! The connection to one SM: made, kept and made again.
 
-use std::time::Duration;
+use std::error::Error;
+use std::time::{Duration, Instant};
 
 use sa_proto::proto::snapshot::snapshot_feed_client::SnapshotFeedClient;
 use sa_proto::proto::snapshot::{FromResponder, FromSm};
@@ -43,7 +44,7 @@ pub(super) enum Reason {
 }
 
 /// The innermost error, which is the one that says what is wrong.
-fn root_cause(error: &(dyn std::error::Error + 'static)) -> &(dyn std::error::Error + 'static) {
+fn root_cause<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
     error.source().map_or(error, root_cause)
 }
 
@@ -51,10 +52,15 @@ fn root_cause(error: &(dyn std::error::Error + 'static)) -> &(dyn std::error::Er
 pub(super) async fn run(link: usize, endpoint: Endpoint, events: mpsc::Sender<Event>) {
     let mut backoff = Backoff::new(link as u64 ^ u64::from(std::process::id()));
     loop {
-        let reason = match feed(link, &endpoint, &events, &mut backoff).await {
+        let begun = Instant::now();
+        let reason = match feed(link, &endpoint, &events).await {
             Ok(()) => Reason::Closed,
             Err(reason) => reason,
         };
+        // One that ended soon was refused, by us or by the SM, and will be again.
+        if begun.elapsed() > Backoff::LAST {
+            backoff.reset();
+        }
         if events.send(Event { link, kind: EventKind::Disconnected(reason) }).await.is_err() {
             return;
         }
@@ -67,7 +73,6 @@ async fn feed(
     link: usize,
     endpoint: &Endpoint,
     events: &mpsc::Sender<Event>,
-    backoff: &mut Backoff,
 ) -> Result<(), Reason> {
     let channel = endpoint.connect().await.map_err(Reason::Connect)?;
     let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
@@ -78,7 +83,6 @@ async fn feed(
     let call = client.subscribe(ReceiverStream::new(messages)).await;
     let mut inbound = call.map_err(Reason::Feed)?.into_inner();
     while let Some(message) = inbound.message().await.map_err(Reason::Feed)? {
-        backoff.reset();
         send(EventKind::Message(message)).await?;
     }
     Ok(())
@@ -119,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_grow_to_their_limit_and_begin_anew_after_success() {
+    fn delays_grow_to_their_limit_and_begin_anew_after_a_lasting_connection() {
         let mut backoff = Backoff::new(1);
         let delays: Vec<_> = (0..20).map(|_| backoff.next_delay()).collect();
         assert!(delays[0] >= Backoff::FIRST / 2 && delays[0] <= Backoff::FIRST);

@@ -41,6 +41,8 @@ pub(super) enum Outcome {
     Nothing,
     /// This is what to answer from; acknowledge once that is so.
     Install(Arc<Snapshot>),
+    /// What is held is up to date; acknowledge.
+    Confirmed(Version),
     /// The update cannot be used; ask for everything.
     Resync(Reason, UpdateError),
     /// The SM's session is lower than that of what is held; say so and close the link.
@@ -117,13 +119,19 @@ impl Machine {
                 if let Some(refusal) = self.fence(decoder.target().session) {
                     return Ok((Link::Refused, refusal));
                 }
-                self.held = Arc::new(decoder.finish(end, &self.held)?);
+                let next = decoder.finish(end, &self.held)?;
+                let (version, held) = (next.version(), &self.held);
+                if version == held.version() && next.checksum() == held.checksum() {
+                    return Ok((Link::Idle, Outcome::Confirmed(version)));
+                }
+                self.held = Arc::new(next);
                 Ok((Link::Idle, Outcome::Install(self.held.clone())))
             }
             // A kind of message that this release does not know, or none.
             (None, state) => Ok((state, Outcome::Nothing)),
             (Some(_), Link::Idle | Link::Refused) => {
-                Err(sa_proto::snapshot::encoding::Malformed("a message outside of an update").into())
+                Err(sa_proto::snapshot::encoding::Malformed("a message outside of an update")
+                    .into())
             }
         }
     }
@@ -211,6 +219,14 @@ mod tests {
         assert!(matches!(outcome, Outcome::Install(s) if s == second));
         let held = machine.connect(0).unwrap();
         assert_eq!(Version::try_from(held.version), Ok(second.version()));
+    }
+
+    #[test]
+    fn what_is_held_already_is_not_installed_again() {
+        let first = snapshot(1, 1);
+        let mut machine = Machine::new(first.clone(), 1);
+        let outcome = feed(&mut machine, 0, full(&first));
+        assert!(matches!(outcome, Outcome::Confirmed(version) if version == first.version()));
     }
 
     #[test]

@@ -224,7 +224,10 @@ pub async fn run(
     let cached = config.cache_dir.as_deref().and_then(load);
     let cache_file = config.cache_dir.as_ref().map(|directory| directory.join(CACHE_FILE));
     let mut replica = Replica {
-        machine: Machine::new(cached.unwrap_or_else(|| Arc::new(Snapshot::empty())), config.sms.len()),
+        machine: Machine::new(
+            cached.unwrap_or_else(|| Arc::new(Snapshot::empty())),
+            config.sms.len(),
+        ),
         links: vec![None; config.sms.len()],
         saver: Saver::new(cache_file, config.cache_interval),
         on_snapshot: Some(Box::new(on_snapshot)),
@@ -344,6 +347,10 @@ impl Replica {
                 self.send(link, machine::ack(version));
                 self.saver.offer(snapshot);
             }
+            Outcome::Confirmed(version) => {
+                self.status.serve(version, Source::Sm(sm));
+                self.send(link, machine::ack(version));
+            }
             Outcome::Resync(reason, error) => {
                 tracing::warn!(sm, %error, "update not usable; asking for everything");
                 self.status.counters.resyncs.fetch_add(1, Relaxed);
@@ -371,7 +378,11 @@ impl Replica {
         });
         match called.await {
             Ok(on_snapshot) => self.on_snapshot = Some(on_snapshot),
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime is going down, and this task with it.
+                Err(_) => std::future::pending().await,
+            },
         }
     }
 
@@ -389,10 +400,8 @@ impl Replica {
     }
 
     fn report(&mut self, stats: &[(String, u64)]) {
-        let counters = stats.iter().map(|(name, value)| proto::Counter {
-            name: name.clone(),
-            value: *value,
-        });
+        let counters =
+            stats.iter().map(|(name, value)| proto::Counter { name: name.clone(), value: *value });
         let stats = proto::Stats { counters: counters.collect() };
         for link in 0..self.links.len() {
             self.send(link, machine::message(Reply::Stats(stats.clone())));
@@ -404,6 +413,9 @@ impl Replica {
         match outbound.try_send(message) {
             Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => {}
             Err(mpsc::error::TrySendError::Full(_)) => {
+                // Dropping our end closes the feed, and the link begins anew.
+                self.links[link] = None;
+                self.status.counters.connected.fetch_sub(1, Relaxed);
                 self.status.counters.overflows.fetch_add(1, Relaxed);
             }
         }

@@ -42,7 +42,11 @@ impl Saver {
                 self.due = Instant::now() + self.interval;
                 match written {
                     Ok(written) => return written,
-                    Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+                    Err(error) => match error.try_into_panic() {
+                        Ok(panic) => std::panic::resume_unwind(panic),
+                        // The runtime is going down, and this task with it.
+                        Err(_) => std::future::pending().await,
+                    },
                 }
             }
             if self.newest.is_none() {

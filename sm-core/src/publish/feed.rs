@@ -4,6 +4,7 @@
 //! and the next is not begun before the responder acknowledged it: whoever is slow gets fewer and
 //! larger updates, never a queue of them.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sa_proto::proto::snapshot as proto;
@@ -11,7 +12,7 @@ use sa_proto::proto::snapshot::from_responder::Message;
 use sa_proto::proto::snapshot::from_sm;
 use sa_proto::snapshot::codec::Encoder;
 use sa_proto::snapshot::encoding::Malformed;
-use sa_proto::snapshot::{Checksum, Held, Plan, SCHEMA, Version};
+use sa_proto::snapshot::{Checksum, Held, Plan, SCHEMA, Snapshot, Version};
 
 /// How long a responder may take to introduce itself, to accept the next message, and to build
 /// its tables and acknowledge. Whether it is there at all is the connection's business.
@@ -58,6 +59,8 @@ pub(super) struct Feed {
     state: State,
     /// What the responder holds once it has applied what was sent.
     held: Option<Held>,
+    /// Whether it has had an update on this connection.
+    confirmed: bool,
     resyncs: u32,
     /// When it is given up, unless it does its part before.
     deadline: Option<Instant>,
@@ -76,7 +79,8 @@ enum State {
 
 impl Feed {
     pub(super) fn new(now: Instant) -> Self {
-        Self { state: State::New, held: None, resyncs: 0, deadline: Some(now + TIMEOUT) }
+        let deadline = Some(now + TIMEOUT);
+        Self { state: State::New, held: None, confirmed: false, resyncs: 0, deadline }
     }
 
     /// Takes a message of the responder.
@@ -144,16 +148,18 @@ impl Feed {
         matches!(self.state, State::Idle).then_some(self.held.as_ref())
     }
 
-    /// Begins the update that leads to `target`; `false` if there is nothing to send.
-    pub(super) fn begin(
-        &mut self,
-        now: Instant,
-        plan: Plan,
-        target: Version,
-        checksum: Checksum,
-    ) -> bool {
+    /// Begins the update that leads to `latest`; `false` if there is nothing to send. The first
+    /// one is sent even if it is empty: it tells the responder that it is up to date.
+    pub(super) fn begin(&mut self, now: Instant, plan: Plan, latest: &Arc<Snapshot>) -> bool {
+        let plan = match plan {
+            Plan::Nothing if self.confirmed => return false,
+            Plan::Nothing => Plan::Buckets(latest.clone(), Box::default()),
+            plan => plan,
+        };
         let Some(encoder) = plan.encode(self.held.as_ref()) else { return false };
-        let target = Held { version: target, checksum, bucket_sums: Default::default() };
+        self.confirmed = true;
+        let (version, checksum) = (latest.version(), latest.checksum());
+        let target = Held { version, checksum, bucket_sums: Default::default() };
         self.state = State::Sending { encoder, target };
         self.deadline = Some(now + TIMEOUT);
         true
@@ -193,13 +199,9 @@ impl Feed {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use ib_mad::types::Guid;
     use sa_proto::snapshot::codec::Decoder;
-    use sa_proto::snapshot::{
-        FabricPlane, History, HistoryLimits, RegistryPlane, Session, Snapshot, Subnet,
-    };
+    use sa_proto::snapshot::{FabricPlane, History, HistoryLimits, RegistryPlane, Session, Subnet};
 
     use super::*;
 
@@ -232,10 +234,8 @@ mod tests {
 
         /// Sends what there is to send; the snapshot it leads to.
         fn transmit(&self, feed: &mut Feed, held: &Snapshot) -> Option<Snapshot> {
-            let (version, checksum) =
-                (self.history.latest().version(), self.history.latest().checksum());
             let plan = self.history.plan(feed.ready()?);
-            if !feed.begin(self.now, plan, version, checksum) {
+            if !feed.begin(self.now, plan, self.history.latest()) {
                 return None;
             }
             let mut decoder = None;
@@ -287,6 +287,28 @@ mod tests {
         assert_eq!(&second, &**sm.history.latest());
         say(&mut feed, ack(second.version())).unwrap();
         assert!(sm.transmit(&mut feed, &second).is_none(), "up to date");
+    }
+
+    #[test]
+    fn a_responder_that_comes_up_to_date_is_told_so_once() {
+        let sm = Sm::new();
+        let latest = sm.history.latest();
+        let mut feed = Feed::new(sm.now);
+        let held = proto::Held {
+            version: Some(latest.version().into()),
+            checksum: Some(latest.checksum().into()),
+            bucket_sums: Default::default(),
+        };
+        let hello = proto::Hello {
+            schema: SCHEMA,
+            responder_id: 1,
+            held: Some(held),
+            ..Default::default()
+        };
+        say(&mut feed, Message::Hello(hello)).unwrap();
+        assert_eq!(&sm.transmit(&mut feed, latest).unwrap(), &**latest);
+        say(&mut feed, ack(latest.version())).unwrap();
+        assert!(sm.transmit(&mut feed, latest).is_none());
     }
 
     #[test]

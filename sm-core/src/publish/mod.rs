@@ -291,6 +291,8 @@ counters! {
     fulls => "feed_full_updates",
     /// Updates begun with differing buckets.
     buckets => "feed_bucket_updates",
+    /// Empty updates, for responders that connected with the latest state.
+    confirmations => "feed_confirmations",
     /// Updates begun with a delta.
     deltas => "feed_delta_updates",
     /// Bytes of all updates.

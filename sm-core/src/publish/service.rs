@@ -145,23 +145,24 @@ impl Subscription {
     fn begin_update(&self, feed: &mut Feed, changed: &mut watch::Receiver<Version>) {
         let Some(held) = feed.ready() else { return };
         changed.mark_unchanged();
-        let (plan, version, checksum) = {
+        let (plan, latest) = {
             let history = self.shared.history();
-            let latest = history.latest();
+            let latest = history.latest().clone();
             if latest.version().fabric_generation == 0 {
                 return; // The first sweep is not over.
             }
-            (history.plan(held), latest.version(), latest.checksum())
+            (history.plan(held), latest)
         };
         let counters = &self.shared.counters;
         let counter = match plan {
-            Plan::Nothing => return,
+            Plan::Nothing => &counters.confirmations,
             Plan::Deltas(_) => &counters.deltas,
             Plan::Buckets(..) => &counters.buckets,
             Plan::Full(_) => &counters.fulls,
         };
-        counter.fetch_add(1, Relaxed);
-        feed.begin(Instant::now(), plan, version, checksum);
+        if feed.begin(Instant::now(), plan, &latest) {
+            counter.fetch_add(1, Relaxed);
+        }
     }
 
     /// Does what an event asks for outside of the feed.
