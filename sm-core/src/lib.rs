@@ -7,6 +7,7 @@
 
 pub mod config;
 pub mod fabric;
+pub mod front_door;
 pub mod manage;
 pub mod mastership;
 pub mod publish;

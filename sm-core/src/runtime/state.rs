@@ -1,8 +1,9 @@
 //! The state directory: what must outlive the process.
 //!
 //! - `guid2lid`: LIDs by port GUID, in OpenSM's format, so that either can follow the other.
-//! - `ibsm-epoch`: number of this run; each is greater than those before.
 //! - `ibsm-client`: what the simulator knows us by, to be thrown out after a `kill -9`.
+//!
+//! The epoch of snapshots lies there too; `publish` keeps it.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -55,18 +56,6 @@ impl StateDir {
     /// Keeps the LIDs.
     pub(super) fn keep_lids(&self, lids: &LidTable) -> Result<(), StateError> {
         self.write("guid2lid", &lids.render())
-    }
-
-    /// The number of this run, greater than that of any before.
-    pub(super) fn next_epoch(&self) -> Result<u64, StateError> {
-        let before = self.read("ibsm-epoch")?.and_then(|text| text.trim().parse::<u64>().ok());
-        // Should the file be lost, the clock keeps epochs growing.
-        let clock = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, |elapsed| elapsed.as_secs());
-        let epoch = before.map_or(clock, |before| before.saturating_add(1).max(clock));
-        self.write("ibsm-epoch", &format!("{epoch}\n"))?;
-        Ok(epoch)
     }
 
     /// What an earlier run was known by at the simulator.
@@ -122,16 +111,6 @@ impl StateDir {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn epochs_grow_even_if_the_clock_does_not() {
-        let dir = tempfile::tempdir().unwrap();
-        let state = StateDir::open(dir.path(), false).unwrap();
-        let far = u64::MAX / 2;
-        state.write("ibsm-epoch", &far.to_string()).unwrap();
-        assert_eq!(state.next_epoch().unwrap(), far + 1);
-        assert_eq!(state.next_epoch().unwrap(), far + 2);
-    }
 
     #[test]
     fn lids_and_client_survive() {

@@ -49,9 +49,11 @@ impl Sweeper {
                 (port, lid::Request { guid: entry.guid, held, count })
             })
             .collect();
-        // Our own port first, since all others have to be told its LID; then by GUID, so that the
-        // same fabric always gets the same LIDs.
-        ports.sort_unstable_by_key(|(port, request)| (Some(*port) != home, request.guid));
+        // Our own port first, then by GUID read from its last byte: the same fabric always gets
+        // the same LIDs, and those that OpenSM gives on little-endian machines.
+        ports.sort_unstable_by_key(|(port, request)| {
+            (Some(*port) != home, request.guid.0.swap_bytes())
+        });
         for pair in ports.windows(2) {
             if pair[0].1.guid == pair[1].1.guid && self.first_report(pair[0].1.guid.0) {
                 let (first, second) = (self.place(pair[0].0), self.place(pair[1].0));

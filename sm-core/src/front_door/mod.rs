@@ -1,0 +1,151 @@
+//! The front door: queries that arrive at the SM's own port, passed on to the responders, and
+//! their answers passed back.
+//!
+//! It decides where a packet goes, by setting [`Address::peer`](ib_mad::transport::Address::peer),
+//! and keeps no state of a query. Only multi-packet transfers and reports leave a pin behind, so
+//! that what the client sends next reaches the responder that holds the transfer. What is not
+//! here: sockets (`runtime`), and what is answered (the responders).
+
+mod pins;
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use ib_mad::transport::{Address, Packet};
+use ib_mad::types::{Gid, Lid, Qpn};
+use ib_mad::wire::mad::{Method, MgmtClass};
+use ib_mad::wire::rmpp::RmppType;
+use ib_mad::wire::sa::SaMad;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::publish::Responder;
+use pins::Pins;
+
+/// Transfers and reports remembered at once; when there are more, the oldest are forgotten.
+pub const PINS_MAX: usize = 1 << 16;
+
+/// What has passed, and what was dropped and why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets passed on to responders.
+    pub requests: u64,
+    /// Packets passed back to clients.
+    pub answers: u64,
+    /// Dropped: no responder has anything to answer from.
+    pub no_responder: u64,
+    /// Dropped: not of the subnet administration class.
+    pub other_class: u64,
+    /// Dropped: an answer from an address that no responder registered.
+    pub unregistered: u64,
+    /// Answers that the fabric could not deliver.
+    pub undelivered: u64,
+    /// Dropped: the queue towards responders or clients was full.
+    pub overflow: u64,
+}
+
+/// Who is asked by whom.
+#[derive(Debug, Default)]
+pub struct FrontDoor {
+    pins: Pins,
+    /// What has passed. The caller counts `overflow`.
+    pub counters: Counters,
+}
+
+/// The transaction of a client: who it is, and which of its transfers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Transaction {
+    lid: Lid,
+    qpn: Qpn,
+    gid: Option<Gid>,
+    tid: u64,
+}
+
+impl Transaction {
+    /// The top 16 bits of a TransactionID are a simulator's.
+    fn new(address: &Address, tid: u64) -> Self {
+        let gid = address.grh.map(|grh| grh.remote_gid);
+        Self { lid: address.lid, qpn: address.qpn, gid, tid: tid & 0xFFFF_FFFF_FFFF }
+    }
+}
+
+impl FrontDoor {
+    /// Decides which of `responders` a packet from the fabric goes to. `false` if it is dropped.
+    pub fn admit(&mut self, now: Instant, responders: &[Responder], packet: &mut Packet) -> bool {
+        if packet.address.undelivered != 0 {
+            self.counters.undelivered += 1;
+            return false;
+        }
+        let mad = SaMad::new(&packet.mad);
+        let header = mad.header();
+        if header.mgmt_class() != MgmtClass::SUBN_ADM {
+            self.counters.other_class += 1;
+            return false;
+        }
+        let transaction = Transaction::new(&packet.address, header.tid());
+        let pinned =
+            self.pins.get(now, &transaction).filter(|peer| is_registered(responders, *peer));
+        match pinned.or_else(|| choose(responders, &packet.address)) {
+            Some(peer) => {
+                packet.address.peer = Some(peer);
+                self.counters.requests += 1;
+                true
+            }
+            None => {
+                self.counters.no_responder += 1;
+                false
+            }
+        }
+    }
+
+    /// Decides whether a packet from a responder goes out to the client it is addressed to.
+    pub fn release(&mut self, now: Instant, responders: &[Responder], packet: &mut Packet) -> bool {
+        let Some(peer) = packet.address.peer.filter(|peer| is_registered(responders, *peer)) else {
+            self.counters.unregistered += 1;
+            return false;
+        };
+        let mad = SaMad::new(&packet.mad);
+        let (header, rmpp) = (mad.header(), mad.rmpp());
+        if header.mgmt_class() != MgmtClass::SUBN_ADM {
+            self.counters.other_class += 1;
+            return false;
+        }
+        let goes_on = rmpp.is_active()
+            && matches!(rmpp.rmpp_type(), RmppType::DATA | RmppType::ACK)
+            || header.method() == Method::REPORT;
+        if goes_on {
+            self.pins.set(now, Transaction::new(&packet.address, header.tid()), peer);
+        }
+        packet.address.peer = None;
+        self.counters.answers += 1;
+        true
+    }
+
+    /// Pins in force.
+    pub fn pins(&self) -> usize {
+        self.pins.len()
+    }
+}
+
+fn is_registered(responders: &[Responder], peer: SocketAddr) -> bool {
+    responders.iter().any(|responder| responder.front_door.contains(&peer))
+}
+
+/// The responder for a client: the one with the greatest hash of both, so that each client stays
+/// with its responder when others come and go.
+fn choose(responders: &[Responder], client: &Address) -> Option<SocketAddr> {
+    let mut key = [0; 22];
+    key[..2].copy_from_slice(&client.lid.0.to_be_bytes());
+    key[2..6].copy_from_slice(&client.qpn.0.to_be_bytes());
+    if let Some(grh) = &client.grh {
+        key[6..].copy_from_slice(&grh.remote_gid.0);
+    }
+    let (score, chosen) = responders
+        .iter()
+        .filter(|responder| responder.serving.is_some() && !responder.front_door.is_empty())
+        .map(|responder| (xxh3_64_with_seed(&key, responder.id), responder))
+        .max_by_key(|(score, responder)| (*score, responder.id))?;
+    let addresses = &chosen.front_door;
+    // The same client always meets the same of its addresses. The score's upper bits decided
+    // above; the lower ones are as good as new.
+    addresses.get((score & 0xFFFF_FFFF) as usize % addresses.len()).copied()
+}

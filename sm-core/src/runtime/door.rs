@@ -1,0 +1,113 @@
+//! The front door's socket, and the packets on their way through it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::time::Instant;
+
+use ib_mad::transport::udp::{Udp, UdpOptions};
+use ib_mad::transport::{Packet, Transport};
+use tracing::warn;
+
+use super::BATCH;
+use crate::front_door::{Counters, FrontDoor};
+use crate::publish::Responders;
+
+/// Packets that wait for the socket to take them; more are dropped, their senders ask again.
+const QUEUE_MAX: usize = 4096;
+/// How often what is dropped is told.
+const COMPLAINT_INTERVAL: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// The front door with its socket.
+pub(super) struct Door {
+    udp: Udp,
+    logic: FrontDoor,
+    responders: Responders,
+    /// Packets for responders that the socket has not taken yet.
+    outgoing: Vec<Packet>,
+    incoming: Box<[Packet]>,
+    complaint_due: Option<Instant>,
+    complained: u64,
+}
+
+impl Door {
+    pub(super) fn open(listen: SocketAddr, responders: Responders) -> io::Result<Self> {
+        Ok(Self {
+            udp: Udp::bind(&UdpOptions::new(listen))?,
+            logic: FrontDoor::default(),
+            responders,
+            outgoing: Vec::new(),
+            incoming: vec![Packet::default(); BATCH].into_boxed_slice(),
+            complaint_due: None,
+            complained: 0,
+        })
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        self.logic.counters
+    }
+
+    pub(super) fn pins(&self) -> usize {
+        self.logic.pins()
+    }
+
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.udp.descriptor()
+    }
+
+    /// Whether packets wait for the socket.
+    pub(super) fn is_blocked(&self) -> bool {
+        !self.outgoing.is_empty()
+    }
+
+    /// Takes a packet that the fabric delivered to our QP1.
+    pub(super) fn admit(&mut self, now: Instant, packet: &mut Packet) {
+        let responders = self.responders.load();
+        if self.logic.admit(now, &responders, packet) {
+            if self.outgoing.len() < QUEUE_MAX {
+                self.outgoing.push(packet.clone());
+            } else {
+                self.logic.counters.overflow += 1;
+            }
+        }
+    }
+
+    /// Sends what waits for responders.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        if !self.outgoing.is_empty() {
+            let sent = self.udp.send(&self.outgoing)?;
+            self.outgoing.drain(..sent);
+        }
+        Ok(())
+    }
+
+    /// Hands answers from responders to `deliver`; whether there were any.
+    pub(super) fn receive(
+        &mut self,
+        now: Instant,
+        mut deliver: impl FnMut(&Packet),
+    ) -> io::Result<bool> {
+        let got = self.udp.receive(&mut self.incoming)?;
+        let responders = self.responders.load();
+        for packet in &mut self.incoming[..got] {
+            if self.logic.release(now, &responders, packet) {
+                deliver(packet);
+            }
+        }
+        Ok(got > 0)
+    }
+
+    /// Tells the operator once in a while if queries find nobody to answer them.
+    pub(super) fn complain(&mut self, now: Instant) {
+        let unanswered = self.logic.counters.no_responder;
+        if unanswered > self.complained && self.complaint_due.is_none_or(|due| now >= due) {
+            warn!(
+                "{} queries dropped so far, since no responder is connected and serving; start one \
+                 with: ibsa --sm http://ADDR",
+                unanswered
+            );
+            self.complained = unanswered;
+            self.complaint_due = Some(now + COMPLAINT_INTERVAL);
+        }
+    }
+}

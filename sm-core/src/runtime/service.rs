@@ -1,0 +1,387 @@
+//! The loop: one thread that owns the fabric's transport and the front door's socket.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ib_mad::transport::ibsim::Ibsim;
+use ib_mad::transport::{Interest, Packet, Transport, wait};
+use ib_mad::types::Qpn;
+use ib_mad::wire::attribute::SmState;
+use tracing::{error, info, warn};
+
+use super::door::Door;
+use super::metrics::{Metric, Metrics, Value};
+use super::signals::{Signal, Signals};
+use super::state::StateDir;
+use super::{BATCH, ONCE_ATTEMPTS, RunError};
+use crate::config::Config;
+use crate::fabric::SubnetParameters;
+use crate::publish::{PublishError, Publisher, SmStatus};
+use crate::sweep::{Event, Phase, Report, Sweeper};
+
+/// Batches received before it is the senders' turn again.
+const BATCHES_IN_A_ROW: usize = 8;
+/// Answers that wait for the transport to take them; more are dropped, their askers ask again.
+const ANSWERS_MAX: usize = 4096;
+/// How often a long phase says how far it is.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+/// How often metrics and status are brought up to date.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(super) struct Service {
+    config: Config,
+    signals: Signals,
+    state: StateDir,
+    transport: Ibsim,
+    sweeper: Sweeper,
+    publisher: Publisher,
+    door: Door,
+    metrics: Metrics,
+    /// Whether we publish: as master, from the first sweep on.
+    in_session: bool,
+    /// Packets written and not yet taken by the transport.
+    outgoing: Vec<Packet>,
+    /// Answers to other nodes' requests, which go ahead of our own requests.
+    answers: Vec<Packet>,
+    incoming: Box<[Packet]>,
+    /// When progress is to be told next.
+    progress_due: Instant,
+    status_due: Instant,
+    sweeps: Sweeps,
+    done: Option<Result<(), RunError>>,
+}
+
+/// Totals of sweeps.
+#[derive(Debug, Default)]
+struct Sweeps {
+    full: u64,
+    partial: u64,
+    errors: u64,
+    failed_in_a_row: u32,
+    seconds: f64,
+    last: Report,
+}
+
+impl Service {
+    #[allow(clippy::too_many_arguments, reason = "each is a part that setting up has made")]
+    pub(super) fn new(
+        config: Config,
+        signals: Signals,
+        state: StateDir,
+        transport: Ibsim,
+        sweeper: Sweeper,
+        publisher: Publisher,
+        door: Door,
+        metrics: Metrics,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            config,
+            signals,
+            state,
+            transport,
+            sweeper,
+            publisher,
+            door,
+            metrics,
+            in_session: false,
+            outgoing: Vec::with_capacity(BATCH),
+            answers: Vec::new(),
+            incoming: vec![Packet::default(); BATCH].into_boxed_slice(),
+            progress_due: now + PROGRESS_INTERVAL,
+            status_due: now,
+            sweeps: Sweeps::default(),
+            done: None,
+        }
+    }
+
+    /// Runs until it is told to end, or cannot go on.
+    pub(super) fn run(mut self) -> Result<(), RunError> {
+        self.sweeper.request_heavy_sweep(Instant::now());
+        let result = loop {
+            match self.turn() {
+                Ok(()) => {}
+                Err(failure) => break Err(failure),
+            }
+            if let Some(result) = self.done.take() {
+                break result;
+            }
+        };
+        // Dropping the transport clears IsSM and detaches.
+        drop(self.transport);
+        self.state.forget_client();
+        result
+    }
+
+    fn turn(&mut self) -> Result<(), RunError> {
+        let mut busy = self.receive()?;
+        busy |= self.receive_answers()?;
+        let now = Instant::now();
+        self.sweeper.handle_timeout(now);
+        let blocked = self.send(now)?;
+        self.door.flush()?;
+        self.take_events();
+        self.take_signals();
+        self.tell_progress(now);
+        self.tell_status(now);
+        if self.done.is_none() && (blocked || !busy) {
+            self.wait(blocked)?;
+        }
+        Ok(())
+    }
+
+    /// Takes in what the fabric delivered; whether there was anything.
+    fn receive(&mut self) -> Result<bool, RunError> {
+        let mut any = false;
+        for _ in 0..BATCHES_IN_A_ROW {
+            let got = self.transport.receive(&mut self.incoming)?;
+            any |= got > 0;
+            let now = Instant::now();
+            for packet in &mut self.incoming[..got] {
+                if packet.address.local_qpn != Qpn::SMI {
+                    self.door.admit(now, packet);
+                } else if self.sweeper.handle_packet(now, packet)
+                    && self.answers.len() < ANSWERS_MAX
+                {
+                    self.answers.push(packet.clone());
+                }
+            }
+            if got < self.incoming.len() {
+                break;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Takes in what responders answered; whether there was anything.
+    fn receive_answers(&mut self) -> Result<bool, RunError> {
+        let answers = &mut self.answers;
+        // Room is asked for before, so that a burst waits in the socket.
+        if answers.len() + BATCH > ANSWERS_MAX {
+            return Ok(false);
+        }
+        Ok(self.door.receive(Instant::now(), |packet| answers.push(packet.clone()))?)
+    }
+
+    /// Sends what is to be sent; whether the transport takes no more for now.
+    fn send(&mut self, now: Instant) -> Result<bool, RunError> {
+        loop {
+            let room = BATCH.saturating_sub(self.outgoing.len());
+            let answers = self.answers.len().min(room);
+            self.outgoing.extend(self.answers.drain(..answers));
+            while self.outgoing.len() < BATCH {
+                let mut packet = Packet::default();
+                if !self.sweeper.poll_transmit(now, &mut packet) {
+                    break;
+                }
+                self.outgoing.push(packet);
+            }
+            if self.outgoing.is_empty() {
+                return Ok(false);
+            }
+            let sent = self.transport.send(&self.outgoing)?;
+            self.outgoing.drain(..sent);
+            if !self.outgoing.is_empty() {
+                return Ok(true);
+            }
+        }
+    }
+
+    fn wait(&mut self, blocked: bool) -> Result<(), RunError> {
+        let now = Instant::now();
+        let due = [self.sweeper.poll_timeout(), Some(self.status_due)].into_iter().flatten().min();
+        let timeout = due.map(|due| due.saturating_duration_since(now));
+        let (Some(fabric), Some(door)) = (self.transport.descriptor(), self.door.descriptor())
+        else {
+            return Ok(());
+        };
+        let mut interests = [
+            Interest::read_or_write(fabric, blocked),
+            Interest::read_or_write(door, self.door.is_blocked()),
+            Interest::read(self.signals.as_fd()),
+        ];
+        wait(&mut interests, timeout)?;
+        Ok(())
+    }
+
+    fn take_signals(&mut self) {
+        while let Some(signal) = self.signals.next() {
+            match signal {
+                Signal::HeavySweep => {
+                    info!("HUP: heavy sweep");
+                    self.sweeper.request_heavy_sweep(Instant::now());
+                }
+                Signal::Terminate => {
+                    info!("terminated");
+                    self.done = Some(Ok(()));
+                }
+            }
+        }
+    }
+
+    fn take_events(&mut self) {
+        while let Some(event) = self.sweeper.poll_event() {
+            match event {
+                Event::LidsChanged => {
+                    if let Err(failure) = self.state.keep_lids(self.sweeper.lids()) {
+                        error!("LIDs will not survive a restart: {failure}");
+                    }
+                }
+                Event::Configured(report) => self.configured(*report),
+                Event::StandingBy(_) => {
+                    self.publisher.end_session();
+                    self.in_session = false;
+                }
+                Event::Fatal(reason) => self.done = Some(Err(RunError::Fatal(reason))),
+            }
+        }
+    }
+
+    fn configured(&mut self, report: Report) {
+        // The port's own LID may be new: the transport tells path bits by it.
+        if let Err(failure) = self.transport.local_port() {
+            warn!("the transport does not tell its port: {failure}");
+        }
+        if let Err(failure) = self.publish() {
+            error!("the snapshot is not published: {}", super::with_causes(&failure));
+        }
+        if report.errors == 0 {
+            info!("SUBNET UP: {report}");
+            self.sweeps.failed_in_a_row = 0;
+        } else {
+            self.sweeps.failed_in_a_row += 1;
+        }
+        if self.config.once {
+            if report.errors == 0 {
+                self.done = Some(Ok(()));
+            } else if self.sweeps.failed_in_a_row >= ONCE_ATTEMPTS {
+                self.done = Some(Err(RunError::NotUp));
+            }
+        }
+        if report.full {
+            self.sweeps.full += 1;
+        } else {
+            self.sweeps.partial += 1;
+        }
+        self.sweeps.errors += report.errors;
+        self.sweeps.seconds += report.duration().as_secs_f64();
+        self.sweeps.last = report;
+        self.status_due = Instant::now();
+    }
+
+    fn publish(&mut self) -> Result<(), PublishError> {
+        let fabric = self.sweeper.fabric();
+        if !self.in_session
+            && let Some(home) = fabric.home()
+        {
+            self.publisher.begin_session(fabric.port(home).guid)?;
+            self.in_session = true;
+        }
+        let settings = self.sweeper.settings();
+        let plane = fabric.plane(&SubnetParameters {
+            prefix: settings.subnet_prefix,
+            lifetime: settings.subnet_timeout,
+            sa_key: settings.sa_key,
+            routing_engine: self.sweeper.routing_engine().to_owned(),
+        });
+        self.publisher.publish(plane)?;
+        Ok(())
+    }
+
+    fn tell_progress(&mut self, now: Instant) {
+        if self.sweeper.phase() == Phase::Idle {
+            self.progress_due = now + PROGRESS_INTERVAL;
+        } else if now >= self.progress_due {
+            self.progress_due = now + PROGRESS_INTERVAL;
+            let (hosts, switches) = self.sweeper.fabric().counts();
+            info!(
+                "{}: {} requests to go; {switches} switches and {hosts} hosts known",
+                self.sweeper.phase(),
+                self.sweeper.outstanding()
+            );
+        }
+    }
+
+    fn tell_status(&mut self, now: Instant) {
+        self.door.complain(now);
+        if now < self.status_due {
+            return;
+        }
+        self.status_due = now + STATUS_INTERVAL;
+        let metrics = self.collect();
+        self.publisher.set_status(SmStatus {
+            state: self.sweeper.sm_state().to_string(),
+            counters: metrics
+                .iter()
+                .filter_map(|metric| match metric.value {
+                    Value::Counter(value) => Some((metric.name.to_owned(), value)),
+                    Value::Gauge(_) => None,
+                })
+                .collect(),
+        });
+        self.metrics.store(Arc::new(metrics));
+    }
+
+    fn collect(&self) -> Vec<Metric> {
+        let counter = |name, help, value| Metric { name, help, value: Value::Counter(value) };
+        let gauge = |name, help, value| Metric { name, help, value: Value::Gauge(value) };
+        let smps = self.sweeper.counters();
+        let door = self.door.counters();
+        let (hosts, switches) = self.sweeper.fabric().counts();
+        let last = &self.sweeps.last;
+        let is = |state| f64::from(u8::from(state));
+        vec![
+            gauge("up", "Whether the subnet is up", is(self.sweeper.is_up())),
+            gauge(
+                "master",
+                "Whether we are master",
+                is(self.sweeper.sm_state() == SmState::Master),
+            ),
+            gauge("switches", "Switches present", switches as f64),
+            gauge("hosts", "Channel adapters and routers present", hosts as f64),
+            gauge("links", "Links, as of the last sweep", last.links as f64),
+            gauge("duplicate_guids", "GUIDs that are there twice", last.duplicate_guids as f64),
+            counter("smps_sent", "SMPs sent, repetitions included", smps.transmitted),
+            counter("smps_repeated", "SMPs sent again", smps.retried),
+            counter("smps_answered", "SMPs answered", smps.answered),
+            counter("smps_unmatched", "Answers that nobody waited for", smps.unmatched),
+            counter("smps_given_up", "SMPs that stayed without answer", smps.expired),
+            gauge("smps_outstanding", "SMPs to go", self.sweeper.outstanding() as f64),
+            counter("sweeps_full", "Sweeps of the whole fabric", self.sweeps.full),
+            counter("sweeps_partial", "Sweeps of what changed", self.sweeps.partial),
+            counter("sweep_errors", "Errors of all sweeps", self.sweeps.errors),
+            gauge("sweep_seconds", "Time spent in sweeps", self.sweeps.seconds),
+            gauge(
+                "last_sweep_seconds",
+                "Duration of the last sweep",
+                last.duration().as_secs_f64(),
+            ),
+            gauge(
+                "last_routing_seconds",
+                "Time of the routing engine in the last sweep",
+                last.routing.as_secs_f64(),
+            ),
+            counter("front_door_requests", "Queries passed to responders", door.requests),
+            counter("front_door_answers", "Answers passed to clients", door.answers),
+            counter(
+                "front_door_dropped_no_responder",
+                "Queries dropped: no responder serves",
+                door.no_responder,
+            ),
+            counter(
+                "front_door_dropped_class",
+                "Packets dropped: not of the SA class",
+                door.other_class,
+            ),
+            counter(
+                "front_door_dropped_unregistered",
+                "Answers dropped: not from a registered responder",
+                door.unregistered,
+            ),
+            counter("front_door_dropped_overflow", "Packets dropped: queue full", door.overflow),
+            counter("front_door_undelivered", "Answers the fabric returned", door.undelivered),
+            gauge("front_door_pins", "Transfers remembered", self.door.pins() as f64),
+        ]
+    }
+}
