@@ -1,0 +1,43 @@
+//! What is fuzzed, each target a function of bytes that panics if something is wrong, and the
+//! inputs to begin with.
+//!
+//! The targets run in two ways: under libFuzzer, guided by coverage (`fuzz_targets/`, needs a
+//! nightly toolchain and `cargo-fuzz`), and in a plain loop of mutations (`examples/mutate.rs`).
+
+pub mod golden;
+pub mod mad;
+pub mod netlist;
+pub mod rmpp;
+
+/// One target.
+pub struct Target {
+    /// Its name, which is that of its libFuzzer binary too.
+    pub name: &'static str,
+    /// Panics if `input` brings something wrong to light.
+    pub run: fn(input: &[u8]),
+    /// Inputs to begin with.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// Every target.
+pub const TARGETS: &[Target] = &[
+    Target { name: "mad", run: mad::run, seeds: mad::seeds },
+    Target { name: "rmpp", run: rmpp::run, seeds: rmpp::seeds },
+    Target { name: "netlist", run: netlist::run, seeds: netlist::seeds },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_seed_passes() {
+        for target in TARGETS {
+            let seeds = (target.seeds)();
+            assert!(!seeds.is_empty(), "{}", target.name);
+            for seed in seeds {
+                (target.run)(&seed);
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+#!/usr/bin/env bash
+# Every check of this project; CI runs nothing else. Each step tells how long it took.
+#
+# usage: scripts/test.sh [STEP...]      all steps unless some are named; -l lists them
+#
+# Programs that the interop tests talk to are installed with apt-get if that needs no password;
+# else the tests that need them are skipped, by name. FUZZ_SECONDS (60) bounds the fuzzing.
+set -euo pipefail
+shopt -s globstar nullglob extglob
+cd "$(dirname "$0")/.."
+export PATH=$PATH:/usr/sbin:/sbin # opensm, saquery and their like, for users too
+export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
+
+# Program or file, and the Debian package it is in.
+interop_needs=(
+    ibsim:ibsim-utils
+    saquery:infiniband-diags
+    opensm:opensm
+    tshark:tshark
+    /usr/include/infiniband/iba/ib_types.h:libopensm-dev
+)
+fuzz_seconds=${FUZZ_SECONDS:-60}
+logs=$(mktemp -d "${TMPDIR:-/tmp}/ibsm-test.XXXXXX")
+trap 'rm -rf "$logs"' EXIT
+
+# --- The steps: functions named step_NAME, in the order of `steps`. What they print is shown if
+# they fail; what they pass to `note` is shown always.
+
+steps=(tools format lints layers tests doc_tests docs fuzz)
+
+note() { printf '%s\n' "$*" >>"$logs/notes"; }
+
+# Compilers' helpers, and the programs of the interop tests.
+step_tools() {
+    command -v cargo || { echo "cargo is missing; install Rust from https://rustup.rs"; return 1; }
+    for component in rustfmt clippy; do
+        cargo "${component/rustfmt/fmt}" --version || rustup component add "$component"
+    done
+    bash -n scripts/*.sh
+
+    local absent
+    absent=$(absent_packages)
+    if [[ -n $absent ]] && may_install; then
+        # shellcheck disable=SC2086  # several packages
+        install_packages $absent || note "apt-get could not install: $absent"
+    fi
+    absent=$(absent_packages)
+    [[ -z $absent ]] || note "interop tests that need these Debian packages are skipped:" $absent
+}
+
+absent_packages() {
+    local need
+    for need in "${interop_needs[@]}"; do
+        [[ -e ${need%:*} ]] || command -v "${need%:*}" >/dev/null || printf '%s ' "${need#*:}"
+    done
+}
+
+may_install() { command -v apt-get && { [[ $(id -u) == 0 ]] || sudo -n true; }; }
+
+install_packages() {
+    local as_root=()
+    [[ $(id -u) == 0 ]] || as_root=(sudo -n)
+    as_root+=(env DEBIAN_FRONTEND=noninteractive apt-get)
+    "${as_root[@]}" update && "${as_root[@]}" install -y --no-install-recommends "$@"
+}
+
+step_format() {
+    cargo fmt --all --check
+    cargo fmt --manifest-path fuzz/Cargo.toml --check
+}
+
+step_lints() {
+    cargo clippy --workspace --all-targets -- -D warnings
+    cargo clippy --manifest-path fuzz/Cargo.toml --no-default-features --all-targets -- -D warnings
+}
+
+# Who may know whom; and that what must not do I/O, does none.
+step_layers() {
+    may_use ib-mad
+    may_use sa-proto ib-mad
+    may_use fabric-sim ib-mad
+    may_use sm-core ib-mad sa-proto
+    may_use sa-server ib-mad sa-proto
+    may_use loadgen ib-mad sa-proto
+    # Not even in tests do the two halves of the system meet.
+    if { dependencies sm-core normal,build,dev; dependencies sa-server normal,build,dev; } |
+        sort | uniq -d | grep -x 'sm-core\|sa-server'; then
+        echo "sm-core and sa-server must not know each other, not even in tests"
+        return 1
+    fi
+    cargo check -p ib-mad --no-default-features
+
+    local file impure=0 io='(Tcp(Stream|Listener)|(Udp|Unix)[A-Z]\w+)\b|std::(fs|thread|process)\b|tokio|async fn|\.await|(Instant|SystemTime)::now\(\)'
+    for file in ib-mad/src/@(types|wire|rmpp|transaction|dissect){.rs,/**/*.rs} \
+        sm-core/src/@(manage|mastership|registry|routing|smp){.rs,/**/*.rs}; do
+        [[ $file != *test*.rs && -f $file ]] || continue
+        # Tests stand at the foot of a file and may do what they like.
+        if sed '/^#\[cfg(test)\]$/,$d; s|//.*||' "$file" | grep -nE "$io" | sed "s|^|$file:|"; then
+            impure=1
+        fi
+    done
+    ((impure == 0)) || { echo "sockets, clocks, threads and async do not belong there"; return 1; }
+}
+
+# may_use CRATE OTHER...: CRATE uses no other crates of this workspace than these.
+may_use() {
+    local crate=$1 used
+    shift
+    for used in $(dependencies "$crate" normal,build); do
+        [[ " $crate $* " == *" $used "* ]] || { echo "$crate must not depend on $used"; return 1; }
+    done
+}
+
+# dependencies CRATE EDGES: the crates of this workspace that CRATE depends on, itself included.
+dependencies() {
+    cargo tree -p "$1" -e "$2" --prefix none --format '{p}' | grep -F "($PWD/" | cut -d' ' -f1 | sort -u
+}
+
+step_tests() {
+    [[ -n $(absent_packages) ]] || export IBSM_REQUIRE_INTEROP=1
+    timeout 900 cargo test --workspace --lib --bins --tests -- --show-output
+    sed -n 's/^skipped: */skipped: /p' "$logs/tests" | sort | uniq -c >>"$logs/notes"
+    note "$(awk '/^test result:/ { n += $4 } END { print n " tests" }' "$logs/tests")"
+}
+
+step_doc_tests() { timeout 600 cargo test --workspace --doc; }
+
+step_docs() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps; }
+
+# libFuzzer where there is a nightly toolchain, else the plain mutation loop on the same targets.
+step_fuzz() {
+    local mutate=(cargo run --quiet --manifest-path fuzz/Cargo.toml --no-default-features
+        --profile mutate --example mutate --)
+    "${mutate[@]}" list >"$logs/targets"
+    local targets target
+    mapfile -t targets <"$logs/targets"
+    local each=$(((fuzz_seconds + ${#targets[@]} - 1) / ${#targets[@]}))
+
+    if libfuzzer_ready; then
+        note "fuzzed with libFuzzer, ${each} s each: ${targets[*]}"
+        for target in "${targets[@]}"; do
+            "${mutate[@]}" seed "$target" "fuzz/corpus/$target"
+            timeout $((each + 120)) cargo +nightly fuzz run --sanitizer none "$target" -- \
+                -max_total_time="$each" -timeout=10 -rss_limit_mb=2048 -max_len=8192 -print_final_stats=1
+        done
+    else
+        note "fuzzed with the mutation loop, ${each} s each (no libFuzzer: $(tail -n 1 "$logs/libfuzzer")): ${targets[*]}"
+        for target in "${targets[@]}"; do
+            timeout $((each + 60)) "${mutate[@]}" run "$target" "$each"
+        done
+    fi
+    cargo test --quiet --manifest-path fuzz/Cargo.toml --no-default-features --profile mutate
+}
+
+libfuzzer_ready() {
+    {
+        cargo +nightly --version || { echo "no nightly toolchain"; return 1; }
+        cargo fuzz --version || cargo install cargo-fuzz --locked ||
+            { echo "cargo-fuzz cannot be installed"; return 1; }
+        cargo +nightly fuzz build --sanitizer none || { echo "the targets do not build with it"; return 1; }
+    } >"$logs/libfuzzer" 2>&1
+}
+
+# --- Running them.
+
+run_step() {
+    local name=$1 begun=$SECONDS status
+    printf '%-10s ... ' "${name//_/ }"
+    : >"$logs/notes"
+    # Not `if (...)` nor `(...) ||`: there `set -e` would not hold within.
+    set +e
+    (
+        set -e
+        "step_$name"
+    ) >"$logs/$name" 2>&1
+    status=$?
+    set -e
+    if ((status != 0)); then
+        printf 'FAILED after %d s\n' $((SECONDS - begun))
+        sed 's/^/    /' "$logs/notes"
+        tail -n 200 "$logs/$name"
+        echo "$name failed; to run it alone: scripts/test.sh $name"
+        exit 1
+    fi
+    printf '%d s\n' $((SECONDS - begun))
+    sed 's/^/    /' "$logs/notes"
+}
+
+if [[ ${1-} == -l ]]; then
+    printf '%s\n' "${steps[@]}"
+    exit
+fi
+for name in "$@"; do
+    declare -F "step_$name" >/dev/null || { echo "no step '$name'; there are: ${steps[*]}" >&2; exit 2; }
+done
+for name in "${@:-${steps[@]}}"; do run_step "$name"; done
+if (($# == 0)); then echo "all checks passed in $SECONDS s"; else echo "passed: $*"; fi
