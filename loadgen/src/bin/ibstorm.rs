@@ -1,0 +1,23 @@
+//! `ibstorm`: storms Subnet Administration responders with queries. All it does is in the library.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use loadgen::options::Options;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Exit status when the storm could not begin.
+const COULD_NOT_BEGIN: u8 = 2;
+
+fn main() -> ExitCode {
+    let fail = |error: &dyn std::fmt::Display| {
+        eprintln!("ibstorm: {error}");
+        ExitCode::from(COULD_NOT_BEGIN)
+    };
+    match Options::parse().checked() {
+        Ok(options) => loadgen::run::run(&options).unwrap_or_else(|error| fail(&error)),
+        Err(error) => fail(&error),
+    }
+}

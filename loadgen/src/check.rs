@@ -1,0 +1,368 @@
+//! Whether an answer is right: that it answers what was asked, and says what the fabric says.
+
+use std::fmt;
+
+use ib_mad::types::{Gid, Lid, Mtu, PKey, Rate};
+use ib_mad::wire::MAD_LEN;
+use ib_mad::wire::mad::{Method, MgmtClass, Status};
+use ib_mad::wire::record::{PathRecord, Selector};
+use ib_mad::wire::sa::{SaMad, attribute};
+
+use crate::fabric::{Expected, Fabric};
+use crate::workload::{Kind, Pair, Workload};
+
+/// How much of an answer is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Its status only.
+    Status,
+    /// That it echoes what was asked for.
+    Echo,
+    /// And that it is the path that the fabric has.
+    Path,
+}
+
+/// What an answer is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// A path, and nothing wrong with it.
+    Resolved,
+    /// No path, rightly.
+    NoPath,
+    /// An error status, though nothing is known to be wrong with the query.
+    Error(Status),
+    /// Wrong.
+    Wrong(Fault),
+}
+
+/// What is wrong with an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Fault {
+    /// An error though there is a path.
+    Refused,
+    /// A path though there is none.
+    Invented,
+    /// Another component mask, or other components than were asked for.
+    Components,
+    /// Another port's GIDs.
+    Gids,
+    /// LIDs that are not the ports'.
+    Lids,
+    /// A P_Key that was not asked for or that the ports do not share.
+    PKey,
+    /// Not the MTU of the path, or a reserved code.
+    Mtu,
+    /// Not the rate of the path, or a reserved code.
+    Rate,
+    /// A value that is not said to be exact, or a path said not to be reversible.
+    Form,
+}
+
+impl Fault {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 9] = [
+        Self::Refused,
+        Self::Invented,
+        Self::Components,
+        Self::Gids,
+        Self::Lids,
+        Self::PKey,
+        Self::Mtu,
+        Self::Rate,
+        Self::Form,
+    ];
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Refused => "refused though there is a path",
+            Self::Invented => "a path where there is none",
+            Self::Components => "other components than asked for",
+            Self::Gids => "another port's GID",
+            Self::Lids => "a LID that is not the port's",
+            Self::PKey => "a P_Key that the ports do not share",
+            Self::Mtu => "wrong MTU",
+            Self::Rate => "wrong rate",
+            Self::Form => "selectors or the reversible bit wrong",
+        })
+    }
+}
+
+/// Whether this MAD is an answer to a PathRecord query at all.
+#[inline]
+pub fn is_path_answer(mad: &[u8; MAD_LEN]) -> bool {
+    let header = SaMad::new(mad);
+    let header = header.header();
+    header.mgmt_class() == MgmtClass::SUBN_ADM
+        && header.method() == Method::GET_RESP
+        && header.attribute_id() == attribute::PATH_RECORD
+}
+
+/// Checks answers.
+pub struct Checker<'a> {
+    /// What was asked.
+    pub workload: &'a Workload,
+    /// What the fabric has, if that is known.
+    pub fabric: Option<&'a Fabric>,
+    /// How far to look.
+    pub level: Level,
+}
+
+impl Checker<'_> {
+    /// Judges an answer to the query for `pair`.
+    #[inline]
+    pub fn check(&self, pair: &Pair, mad: &[u8; MAD_LEN]) -> Verdict {
+        let answer = SaMad::new(mad);
+        let status = answer.header().status();
+        let expected = pair.expected.filter(|_| self.level >= Level::Path);
+        match (status, expected) {
+            (Status::OK, Some(Expected::NoPath)) => return Verdict::Wrong(Fault::Invented),
+            (Status::OK, _) => {}
+            (Status::SA_NO_RECORDS, Some(Expected::NoPath)) => return Verdict::NoPath,
+            (_, Some(Expected::Path { .. })) => return Verdict::Wrong(Fault::Refused),
+            (status, _) => return Verdict::Error(status),
+        }
+        if self.level == Level::Status {
+            return Verdict::Resolved;
+        }
+        let record = PathRecord::new(&answer.data()[..]).expect("64 bytes of 200");
+        let fault = self
+            .echo(pair, &record)
+            .or_else(|| expected.and_then(|expected| self.path(pair, expected, &record)));
+        match fault {
+            None if answer.sa().component_mask() != self.workload.kind().component_mask() => {
+                Verdict::Wrong(Fault::Components)
+            }
+            None => Verdict::Resolved,
+            Some(fault) => Verdict::Wrong(fault),
+        }
+    }
+
+    /// Whether the record is about the ports that were asked for, and well-formed.
+    #[inline]
+    fn echo(&self, pair: &Pair, record: &PathRecord<&[u8]>) -> Option<Fault> {
+        let ports = self.workload.ports();
+        let (source, destination) = (ports.get(pair.source), ports.get(pair.destination));
+        let gid_differs = |known: Gid, said: Gid| known != Gid::ZERO && known != said;
+        if gid_differs(source.gid, record.sgid()) || gid_differs(destination.gid, record.dgid()) {
+            return Some(Fault::Gids);
+        }
+        let by_lid = self.workload.kind() == Kind::Lid;
+        let lid_fits = |port: &crate::ports::EndPort, said: Lid| match port.lid {
+            Lid::NONE => said.is_unicast(),
+            lid if by_lid => said == lid,
+            _ => port.has_lid(said),
+        };
+        if !lid_fits(source, record.slid()) || !lid_fits(destination, record.dlid()) {
+            return Some(Fault::Lids);
+        }
+        let asked = self.workload.pkey();
+        if asked.is_some_and(|asked| asked.base() != record.pkey().base())
+            || !record.pkey().is_valid()
+        {
+            return Some(Fault::PKey);
+        }
+        let exact = Selector::Exactly;
+        if record.mtu_selector() != exact
+            || record.rate_selector() != exact
+            || record.packet_life_time_selector() != exact
+            || !record.reversible()
+        {
+            return Some(Fault::Form);
+        }
+        if Mtu::from_code(record.mtu()).is_none() {
+            return Some(Fault::Mtu);
+        }
+        Rate::from_code(record.rate()).is_none().then_some(Fault::Rate)
+    }
+
+    /// Whether the record has the limits of the walked path.
+    #[inline]
+    fn path(&self, pair: &Pair, expected: Expected, record: &PathRecord<&[u8]>) -> Option<Fault> {
+        let Expected::Path { mtu, rate } = expected else { return Some(Fault::Invented) };
+        let may_use = |pkey: PKey| {
+            self.fabric.is_none_or(|fabric| fabric.may_use(pair.source, pair.destination, pkey))
+        };
+        if !may_use(record.pkey()) {
+            return Some(Fault::PKey);
+        }
+        if record.mtu() != mtu.code() {
+            return Some(Fault::Mtu);
+        }
+        let said = Rate::from_code(record.rate())?;
+        let fits = said == rate || said < rate && is_newer_code(rate);
+        (!fits).then_some(Fault::Rate)
+    }
+}
+
+/// Whether ports exist that do not know this rate's code and are told a lower one.
+fn is_newer_code(rate: Rate) -> bool {
+    matches!(
+        rate,
+        Rate::Gbps28
+            | Rate::Gbps50
+            | Rate::Gbps400
+            | Rate::Gbps600
+            | Rate::Gbps800
+            | Rate::Gbps1200
+    )
+}
+
+/// An answered path in words.
+pub fn describe(workload: &Workload, pair: &Pair, mad: &[u8; MAD_LEN]) -> String {
+    let (source, destination) =
+        (workload.ports().name(pair.source), workload.ports().name(pair.destination));
+    let answer = SaMad::new(mad);
+    match answer.header().status() {
+        Status::OK => {}
+        status => return format!("{source} → {destination}: {status}"),
+    }
+    let record = PathRecord::new(&answer.data()[..]).expect("64 bytes of 200");
+    let mtu = Mtu::from_code(record.mtu())
+        .map_or_else(|| format!("code {}", record.mtu()), |mtu| mtu.to_string());
+    let rate = Rate::from_code(record.rate())
+        .map_or_else(|| format!("rate code {}", record.rate()), |rate| rate.to_string());
+    format!(
+        "{source} LID {} → {destination} LID {}: SL {}, MTU {mtu}, {rate}, P_Key {}",
+        record.slid(),
+        record.dlid(),
+        record.sl(),
+        record.pkey(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric;
+    use crate::workload::WorkloadOptions;
+    use ib_mad::types::{Lifetime, Sl};
+    use ib_mad::wire::record::PathRecordRepr;
+    use std::sync::Arc;
+
+    struct Bed {
+        fabric: Fabric,
+        workload: Workload,
+        pair: Pair,
+    }
+
+    /// Host a asks for host b: LIDs 1 and 2, MTU 2048, 40 Gb/s.
+    fn bed(kind: Kind) -> Bed {
+        let fabric = Fabric::new(Arc::new(fabric::tests::plane()));
+        let options =
+            WorkloadOptions { kind, pairs: 1, seed: 1, service_id: 7, pkey: PKey::DEFAULT_FULL };
+        let workload = Workload::draw(&options, fabric.ports().clone(), Some(&fabric)).unwrap();
+        let expected = Some(fabric.expect(0, 1, None));
+        Bed { fabric, workload, pair: Pair { source: 0, destination: 1, expected } }
+    }
+
+    impl Bed {
+        fn answer(&self, change: impl FnOnce(&mut PathRecordRepr)) -> [u8; MAD_LEN] {
+            let ports = self.workload.ports();
+            let mut mad = [0; MAD_LEN];
+            self.workload.write_request(&self.pair, 1, &mut mad);
+            let mut record = PathRecordRepr {
+                service_id: 0,
+                dgid: ports.get(1).gid,
+                sgid: ports.get(0).gid,
+                dlid: Lid(2),
+                slid: Lid(1),
+                raw_traffic: false,
+                flow_label: 0,
+                hop_limit: 0,
+                tclass: 0,
+                reversible: true,
+                numb_path: 1,
+                pkey: PKey::DEFAULT_FULL,
+                qos_class: 0,
+                sl: Sl::default(),
+                mtu_selector: Selector::Exactly,
+                mtu: Mtu::B2048,
+                rate_selector: Selector::Exactly,
+                rate: Rate::Gbps40,
+                packet_life_time_selector: Selector::Exactly,
+                packet_life_time: Lifetime::from_low_bits(18),
+                preference: 0,
+            };
+            change(&mut record);
+            let mut answer = SaMad::new(&mut mad);
+            answer.make_response(Status::OK);
+            record.emit(&mut PathRecord::new(&mut answer.data_mut()[..]).unwrap());
+            mad
+        }
+
+        fn check(&self, level: Level, mad: &[u8; MAD_LEN]) -> Verdict {
+            let Self { workload, fabric, pair } = self;
+            Checker { workload, fabric: Some(fabric), level }.check(pair, mad)
+        }
+    }
+
+    #[test]
+    fn a_right_answer_is_resolved() {
+        for kind in [Kind::Gid, Kind::Lid, Kind::GidService] {
+            let bed = bed(kind);
+            let answer = bed.answer(|_| {});
+            assert!(is_path_answer(&answer));
+            assert_eq!(bed.check(Level::Path, &answer), Verdict::Resolved);
+        }
+    }
+
+    #[test]
+    fn every_wrong_field_is_found() {
+        let bed = bed(Kind::GidService);
+        type Change = fn(&mut PathRecordRepr);
+        let wrong: [(Change, Fault); 10] = [
+            (|record| record.dgid = Gid([1; 16]), Fault::Gids),
+            (|record| record.sgid = record.dgid, Fault::Gids),
+            (|record| record.dlid = Lid(3), Fault::Lids),
+            (|record| record.slid = Lid(2), Fault::Lids),
+            (|record| record.pkey = PKey(0x8001), Fault::PKey),
+            (|record| record.mtu = Mtu::B4096, Fault::Mtu),
+            (|record| record.rate = Rate::Gbps56, Fault::Rate),
+            (|record| record.rate = Rate::Gbps20, Fault::Rate),
+            (|record| record.mtu_selector = Selector::Greater, Fault::Form),
+            (|record| record.reversible = false, Fault::Form),
+        ];
+        for (change, fault) in wrong {
+            let answer = bed.answer(change);
+            assert_eq!(bed.check(Level::Path, &answer), Verdict::Wrong(fault));
+        }
+        let mut answer = bed.answer(|_| {});
+        answer[54] ^= 1;
+        assert_eq!(bed.check(Level::Path, &answer), Verdict::Wrong(Fault::Components));
+    }
+
+    #[test]
+    fn each_level_looks_as_far_as_it_says() {
+        let bed = bed(Kind::Gid);
+        let slow = bed.answer(|record| record.mtu = Mtu::B256);
+        assert_eq!(bed.check(Level::Echo, &slow), Verdict::Resolved);
+        let astray = bed.answer(|record| record.dlid = Lid(9));
+        assert_eq!(bed.check(Level::Echo, &astray), Verdict::Wrong(Fault::Lids));
+        assert_eq!(bed.check(Level::Status, &astray), Verdict::Resolved);
+    }
+
+    #[test]
+    fn errors_are_wrong_only_where_a_path_is_known() {
+        let mut bed = bed(Kind::Gid);
+        let path = bed.answer(|_| {});
+        let mut answer = path;
+        SaMad::new(&mut answer).header_mut().set_status(Status::SA_NO_RECORDS);
+        assert_eq!(bed.check(Level::Path, &answer), Verdict::Wrong(Fault::Refused));
+        assert_eq!(bed.check(Level::Echo, &answer), Verdict::Error(Status::SA_NO_RECORDS));
+        bed.pair.expected = Some(Expected::NoPath);
+        assert_eq!(bed.check(Level::Path, &answer), Verdict::NoPath);
+        assert_eq!(bed.check(Level::Path, &path), Verdict::Wrong(Fault::Invented));
+    }
+
+    #[test]
+    fn paths_are_told_in_words() {
+        let bed = bed(Kind::Gid);
+        assert_eq!(
+            describe(&bed.workload, &bed.pair, &bed.answer(|_| {})),
+            "a LID 1 → b LID 2: SL 0, MTU 2048, 40 Gb/s, P_Key 0xffff"
+        );
+    }
+}

@@ -1,0 +1,277 @@
+//! The loop of one thread: a requester, a transport and a clock. Nothing is allocated in it, short
+//! of the few answers that are told in words.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ib_mad::transport::{Address, Interest, Packet, Transport, wait};
+
+use crate::histogram::{Counts, Latencies, Ledger};
+use crate::requester::Requester;
+
+/// Packets that one call receives or sends.
+const BATCH: usize = 256;
+/// How often counts are handed over.
+const HAND_OVER: Duration = Duration::from_millis(50);
+/// Longest sleep, so that a stop is noticed.
+const SLEEP_MAX: Duration = Duration::from_millis(50);
+
+/// Where requests go.
+#[derive(Clone, Debug)]
+pub enum Destination {
+    /// To these responders' sockets in turn, as the port that each query is about. A repeated
+    /// request mostly goes to another of them.
+    Peers(Vec<SocketAddr>),
+    /// To the SA of a fabric, from the port attached to.
+    Fabric(Address),
+}
+
+/// What came of a storm.
+pub struct Outcome {
+    /// What happened.
+    pub counts: Counts,
+    /// All latencies.
+    pub latencies: Latencies,
+    /// From the start to the last answer.
+    pub elapsed: Duration,
+    /// Paths in words.
+    pub shown: Vec<String>,
+    /// Wrong answers in words.
+    pub examples: Vec<String>,
+}
+
+/// Drives a requester until it is done or `stop` is set.
+pub fn drive(
+    mut requester: Requester,
+    transport: &mut dyn Transport,
+    destination: &Destination,
+    start: Instant,
+    ledger: &Ledger,
+    stop: &AtomicBool,
+) -> io::Result<Outcome> {
+    sharpen_timers();
+    let mut inbox = vec![Packet::default(); BATCH];
+    let mut outbox = Outbox::new(destination);
+    let mut latencies = Latencies::default();
+    let mut hand_over_due = start + HAND_OVER;
+    loop {
+        let received = transport.receive(&mut inbox)?;
+        let now = Instant::now();
+        inbox[..received].iter().for_each(|packet| requester.handle(now, packet));
+        requester.advance(now);
+        let sent = outbox.send(&mut requester, transport, now)?;
+
+        if now >= hand_over_due {
+            hand_over_due = now + HAND_OVER;
+            latencies.add(requester.recent());
+            let counts = requester.counts();
+            ledger.hand_over(&counts, requester.recent());
+        }
+        let stopped = stop.load(Ordering::Relaxed);
+        if stopped {
+            requester.abandon();
+        }
+        if stopped || requester.is_done(now) {
+            break;
+        }
+        if received == 0 && sent == 0 {
+            let due = requester.next_due().map(|due| due.saturating_duration_since(now));
+            let timeout = due.unwrap_or(SLEEP_MAX).min(SLEEP_MAX);
+            match transport.descriptor() {
+                Some(fd) => {
+                    let blocked = outbox.is_blocked();
+                    wait(&mut [Interest::read_or_write(fd, blocked)], Some(timeout))?;
+                }
+                None => std::thread::sleep(timeout.min(Duration::from_millis(1))),
+            }
+        }
+    }
+    latencies.add(requester.recent());
+    let counts = requester.counts();
+    ledger.hand_over(&counts, requester.recent());
+    let elapsed = requester.last_answer().unwrap_or(start).saturating_duration_since(start);
+    let (shown, examples) = requester.into_words();
+    Ok(Outcome { counts, latencies, elapsed, shown, examples })
+}
+
+/// Requests written and not yet taken by the transport.
+struct Outbox<'a> {
+    destination: &'a Destination,
+    packets: Vec<Packet>,
+    /// Those not yet taken.
+    first: usize,
+    end: usize,
+    /// Whose turn it is.
+    turn: usize,
+}
+
+impl<'a> Outbox<'a> {
+    fn new(destination: &'a Destination) -> Self {
+        let address = match destination {
+            Destination::Peers(_) => Address::default(),
+            Destination::Fabric(address) => address.clone(),
+        };
+        let packet = Packet { address, ..Packet::default() };
+        Self { destination, packets: vec![packet; BATCH], first: 0, end: 0, turn: 0 }
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.first < self.end
+    }
+
+    /// Writes a batch unless one is left over, and sends as much of it as the transport takes.
+    fn send(
+        &mut self,
+        requester: &mut Requester,
+        transport: &mut dyn Transport,
+        now: Instant,
+    ) -> io::Result<usize> {
+        if !self.is_blocked() {
+            (self.first, self.end) = (0, 0);
+            while self.end < self.packets.len()
+                && requester.poll_transmit(now, &mut self.packets[self.end])
+            {
+                self.end += 1;
+            }
+            if self.end == 0 {
+                return Ok(0);
+            }
+            self.address();
+        }
+        let sent = transport.send(&self.packets[self.first..self.end])?;
+        self.first += sent;
+        Ok(sent)
+    }
+
+    /// A whole batch goes to one peer, so that it leaves as a train.
+    fn address(&mut self) {
+        let packets = &mut self.packets[..self.end];
+        match self.destination {
+            Destination::Peers(peers) => {
+                self.turn = (self.turn + 1) % peers.len();
+                let peer = peers.get(self.turn).copied();
+                packets.iter_mut().for_each(|packet| packet.address.peer = peer);
+            }
+            Destination::Fabric(address) => {
+                packets.iter_mut().for_each(|packet| packet.address.lid = address.lid);
+            }
+        }
+    }
+}
+
+/// Has this thread woken when it asked for, not up to 50 µs later with others.
+fn sharpen_timers() {
+    // SAFETY: a plain system call that concerns this thread only. If it fails, sleeps are longer.
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::Level;
+    use crate::pace::{Load, Pace};
+    use crate::ports::Ports;
+    use crate::requester::RequesterOptions;
+    use crate::workload::{Kind, Workload, WorkloadOptions};
+    use ib_mad::transport::udp::{Udp, UdpOptions};
+    use ib_mad::types::PKey;
+    use ib_mad::wire::mad::Status;
+    use ib_mad::wire::sa::SaMad;
+    use std::sync::Arc;
+
+    fn requester(load: Load, limit: u64, start: Instant) -> Requester {
+        let options = WorkloadOptions {
+            kind: Kind::Lid,
+            pairs: 64,
+            seed: 1,
+            service_id: 0,
+            pkey: PKey::DEFAULT_FULL,
+        };
+        let ports = Ports::parse("1\n2\n3\n").unwrap();
+        let options = RequesterOptions {
+            workload: Arc::new(Workload::draw(&options, ports, None).unwrap()),
+            fabric: None,
+            level: Level::Status,
+            timeout: Duration::from_secs(30),
+            retries: 0,
+            load,
+            show: 0,
+            first_pair: 0,
+            tid_seed: 7,
+        };
+        Requester::new(options, Pace::new(load, start, None, Some(limit)))
+    }
+
+    fn socket() -> Udp {
+        Udp::bind(&UdpOptions::new("127.0.0.1:0".parse().unwrap())).unwrap()
+    }
+
+    /// Runs a storm against responders that answer everything; returns how many each answered.
+    fn storm(responders: usize, load: Load, limit: u64) -> (Outcome, Vec<u64>) {
+        let done = Arc::new(AtomicBool::new(false));
+        let (peers, threads): (Vec<_>, Vec<_>) = (0..responders)
+            .map(|_| {
+                let (mut socket, done) = (socket(), Arc::clone(&done));
+                let peer = socket.local_addr().unwrap();
+                let thread = std::thread::spawn(move || {
+                    let mut batch = vec![Packet::default(); 64];
+                    while !done.load(Ordering::Relaxed) {
+                        let got = socket.receive(&mut batch).unwrap();
+                        for packet in &mut batch[..got] {
+                            SaMad::new(&mut packet.mad).make_response(Status::OK);
+                        }
+                        let mut sent = 0;
+                        while sent < got {
+                            sent += socket.send(&batch[sent..got]).unwrap();
+                        }
+                        if got == 0 {
+                            let mut interests = [Interest::read(socket.descriptor().unwrap())];
+                            wait(&mut interests, Some(SLEEP_MAX)).unwrap();
+                        }
+                    }
+                    socket.counters().received
+                });
+                (peer, thread)
+            })
+            .unzip();
+        let start = Instant::now();
+        let requester = requester(load, limit, start);
+        let (ledger, stop) = (Ledger::default(), AtomicBool::new(false));
+        let destination = Destination::Peers(peers);
+        let outcome = drive(requester, &mut socket(), &destination, start, &ledger, &stop).unwrap();
+        done.store(true, Ordering::Relaxed);
+        (outcome, threads.into_iter().map(|thread| thread.join().unwrap()).collect())
+    }
+
+    #[test]
+    fn all_queries_are_answered_and_shared_among_responders() {
+        let (outcome, answered) = storm(2, Load::Closed(64), 20_000);
+        let Counts { queries, resolved, late, .. } = outcome.counts;
+        assert_eq!((queries, resolved, late), (20_000, 20_000, 0));
+        assert_eq!(outcome.latencies.len(), 20_000);
+        assert!(answered.iter().all(|&count| count > 0), "{answered:?}");
+    }
+
+    #[test]
+    fn an_open_loop_takes_the_time_of_its_schedule() {
+        let (outcome, _) = storm(1, Load::Open(10_000.0), 1_001);
+        assert_eq!(outcome.counts.resolved, 1_001);
+        assert!(outcome.elapsed >= Duration::from_millis(100), "{:?}", outcome.elapsed);
+    }
+
+    #[test]
+    fn a_stop_abandons_what_is_outstanding() {
+        let silent = socket();
+        let destination = Destination::Peers(vec![silent.local_addr().unwrap()]);
+        let start = Instant::now();
+        let requester = requester(Load::Closed(10), 100, start);
+        let (ledger, stop) = (Ledger::default(), AtomicBool::new(true));
+        let outcome = drive(requester, &mut socket(), &destination, start, &ledger, &stop).unwrap();
+        let Counts { queries, abandoned, answered, .. } = outcome.counts;
+        assert_eq!((queries, abandoned, answered), (10, 10, 0));
+    }
+}

@@ -1,0 +1,315 @@
+//! What a snapshot says about paths: an independent reading, to check answers by.
+//!
+//! Routes are walked hop by hop through the forwarding tables, one pair at a time, in the plainest
+//! way: this must not share the responder's shortcuts, or it would share its mistakes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ib_mad::types::{Gid, Guid, Lid, Mtu, PKey, PortNum, Rate};
+use ib_mad::wire::attribute::{CapabilityMask, NodeInfo, NodeType, PortInfo, PortState};
+use sa_proto::snapshot::{FabricPlane, Lft, Node, Port, find};
+
+use crate::ports::{EndPort, Ports};
+
+/// Hops after which a route counts as a loop.
+const HOPS_MAX: usize = 64;
+
+/// What the answer to a query must say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expected {
+    /// A path with this MTU and rate.
+    Path {
+        /// The least of all ports on the way.
+        mtu: Mtu,
+        /// The least of all links on the way.
+        rate: Rate,
+    },
+    /// That there is none: no shared partition, no route, or none back.
+    NoPath,
+}
+
+/// A fabric whose paths can be walked.
+pub struct Fabric {
+    plane: Arc<FabricPlane>,
+    ports: Ports,
+    /// Where each port of `ports` is: index of its node in the plane, and its number.
+    places: Vec<(usize, PortNum)>,
+    lfts: HashMap<Guid, usize>,
+}
+
+/// What a port allows.
+#[derive(Clone, Copy)]
+struct Limit {
+    mtu: Option<Mtu>,
+    rate: Rate,
+}
+
+impl Limit {
+    const ANY: Self = Self { mtu: Some(Mtu::B4096), rate: Rate::Gbps1200 };
+
+    fn min(self, other: Self) -> Self {
+        Self { mtu: self.mtu.min(other.mtu), rate: self.rate.min(other.rate) }
+    }
+}
+
+impl Fabric {
+    /// Finds the end ports of channel adapters that are active.
+    pub fn new(plane: Arc<FabricPlane>) -> Self {
+        let mut ports = Ports::default();
+        let mut places = Vec::new();
+        for (at, node) in plane.nodes.iter().enumerate() {
+            if node_type(node) != Some(NodeType::Ca) {
+                continue;
+            }
+            for port in &node.ports {
+                let info = info(port);
+                if info.port_state() != PortState::Active.code() || !info.base_lid().is_unicast() {
+                    continue;
+                }
+                let gid = Gid::new(plane.subnet.prefix, port.guid);
+                let end = EndPort { gid, lid: info.base_lid(), lmc: info.lmc() };
+                ports.push(end, name(node, port));
+                places.push((at, port.num));
+            }
+        }
+        let lfts = plane.lfts.iter().enumerate().map(|(at, lft)| (lft.switch, at)).collect();
+        Self { plane, ports, places, lfts }
+    }
+
+    /// The end ports.
+    pub fn ports(&self) -> &Ports {
+        &self.ports
+    }
+
+    /// The path that the SA should answer with, in the partition of `pkey` if one is asked for.
+    /// Both directions must work, since every query asks for a reversible path.
+    pub fn expect(&self, source: u32, destination: u32, pkey: Option<PKey>) -> Expected {
+        let shared = self.keys(source).iter().any(|&key| {
+            pkey.is_none_or(|wanted| key.base() == wanted.base())
+                && self.holds(destination, |other| key.matches(other))
+        });
+        let there = self.walk(source, destination);
+        match (shared, there, self.walk(destination, source)) {
+            (true, Some(Limit { mtu: Some(mtu), rate }), Some(_)) => Expected::Path { mtu, rate },
+            _ => Expected::NoPath,
+        }
+    }
+
+    /// Whether a path between the two may have this P_Key.
+    pub fn may_use(&self, source: u32, destination: u32, pkey: PKey) -> bool {
+        let holds = |port| self.holds(port, |key| key.matches(pkey) || key == pkey);
+        holds(source) && holds(destination)
+    }
+
+    fn holds(&self, port: u32, is_wanted: impl Fn(PKey) -> bool) -> bool {
+        self.keys(port).iter().any(|&key| is_wanted(key))
+    }
+
+    fn keys(&self, port: u32) -> &[PKey] {
+        &self.port(port).1.pkeys
+    }
+
+    fn port(&self, index: u32) -> (&Node, &Port) {
+        let (node, num) = self.places[index as usize];
+        let node = &self.plane.nodes[node];
+        (node, node.port(num).expect("found when the fabric was read"))
+    }
+
+    /// Follows the route from one port to the other's base LID; `None` if it does not arrive.
+    fn walk(&self, source: u32, destination: u32) -> Option<Limit> {
+        let (start, exit) = self.port(source);
+        let (goal, goal_port) = self.port(destination);
+        let dlid = self.ports.get(destination).lid;
+        let (mut node, mut exit) = (start, exit);
+        let mut limit = Limit::ANY;
+        for _ in 0..HOPS_MAX {
+            let (guid, num) = exit.peer?;
+            let next = find(&self.plane.nodes, guid)?;
+            let entry = next.port(num)?;
+            limit = limit.min(limit_of(node, exit)).min(limit_of(next, entry));
+            if guid == goal.guid {
+                return (num == goal_port.num).then_some(limit);
+            }
+            let lft = &self.plane.lfts[*self.lfts.get(&guid)?];
+            exit = next.port(egress(lft, dlid)?)?;
+            node = next;
+        }
+        None
+    }
+}
+
+fn egress(lft: &Lft, dlid: Lid) -> Option<PortNum> {
+    lft.ports.get(dlid.index()).filter(|&&port| port != Lft::NO_ROUTE).map(|&port| PortNum(port))
+}
+
+fn limit_of(node: &Node, port: &Port) -> Limit {
+    // A switch's external ports have the capabilities of its port 0.
+    let managed = match node_type(node) {
+        Some(NodeType::Switch) => node.port(PortNum(0)),
+        _ => Some(port),
+    };
+    let mask = managed.map_or(CapabilityMask::NONE, |port| info(port).capability_mask());
+    let info = info(port);
+    Limit {
+        mtu: Mtu::from_code(info.mtu_cap()),
+        rate: info.active_rate(mask).unwrap_or(Rate::Gbps2_5),
+    }
+}
+
+fn node_type(node: &Node) -> Option<NodeType> {
+    NodeType::from_code(NodeInfo::new(&node.info[..]).ok()?.node_type())
+}
+
+fn info(port: &Port) -> PortInfo<&[u8]> {
+    PortInfo::new(&port.info[..]).expect("64 bytes")
+}
+
+/// The node's description; with the port's number if the node has several.
+fn name(node: &Node, port: &Port) -> String {
+    let end = node.description.iter().position(|&byte| byte == 0).unwrap_or(64);
+    let text = String::from_utf8_lossy(&node.description[..end]).trim().to_owned();
+    match (text.is_empty(), node.ports.len()) {
+        (true, _) => String::new(),
+        (false, 0 | 1) => text,
+        (false, _) => format!("{text} port {}", port.num),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use ib_mad::wire::attribute::{LinkSpeeds, LinkWidths};
+    use sa_proto::snapshot::Subnet;
+
+    fn port(num: u8, guid: u64, lid: u16, mtu: Mtu, peer: Option<(u64, u8)>) -> Port {
+        let mut bytes = [0; 64];
+        PortInfo::new(&mut bytes[..])
+            .unwrap()
+            .set_base_lid(Lid(lid))
+            .set_port_state(PortState::Active)
+            .set_mtu_cap(mtu)
+            .set_link_width_active(LinkWidths::X4)
+            .set_link_speed_active(LinkSpeeds::QDR);
+        Port {
+            num: PortNum(num),
+            guid: Guid(guid),
+            info: bytes,
+            pkeys: [PKey(0xFFFF)].into(),
+            peer: peer.map(|(guid, num)| (Guid(guid), PortNum(num))),
+        }
+    }
+
+    fn node(guid: u64, kind: NodeType, text: &str, ports: Vec<Port>) -> Arc<Node> {
+        let (mut info, mut description) = ([0; 40], [0; 64]);
+        NodeInfo::new(&mut info[..]).unwrap().set_node_type(kind).set_node_guid(Guid(guid));
+        description[..text.len()].copy_from_slice(text.as_bytes());
+        let switch_info = (kind == NodeType::Switch).then_some([0; 20]);
+        Arc::new(Node { guid: Guid(guid), info, description, switch_info, ports })
+    }
+
+    /// Hosts a (LID 1) and c (LID 3) on switch 10, b (LID 2) on switch 20; the switches' link has
+    /// a smaller MTU than the others.
+    pub(crate) fn plane() -> FabricPlane {
+        let host = |guid, text: &str, lid, switch, exit| {
+            let ports = vec![port(1, guid + 1, lid, Mtu::B4096, Some((switch, exit)))];
+            node(guid, NodeType::Ca, text, ports)
+        };
+        let lft = |guid, routes: [u8; 4]| {
+            let mut ports = vec![Lft::NO_ROUTE; 64];
+            ports[..4].copy_from_slice(&routes);
+            Arc::new(Lft { switch: Guid(guid), ports })
+        };
+        let switch = |guid, links: Vec<Port>| {
+            let mut ports = vec![port(0, guid, 0, Mtu::B4096, None)];
+            ports.extend(links);
+            node(guid, NodeType::Switch, "", ports)
+        };
+        FabricPlane {
+            subnet: Subnet { prefix: 0xFE80 << 48, ..Subnet::default() },
+            nodes: vec![
+                switch(
+                    10,
+                    vec![
+                        port(1, 10, 0, Mtu::B4096, Some((100, 1))),
+                        port(2, 10, 0, Mtu::B4096, Some((300, 1))),
+                        port(3, 10, 0, Mtu::B2048, Some((20, 3))),
+                    ],
+                ),
+                switch(
+                    20,
+                    vec![
+                        port(1, 20, 0, Mtu::B4096, Some((200, 1))),
+                        port(3, 20, 0, Mtu::B4096, Some((10, 3))),
+                    ],
+                ),
+                host(100, "a", 1, 10, 1),
+                host(200, "b", 2, 20, 1),
+                host(300, "c", 3, 10, 2),
+            ],
+            lfts: vec![lft(10, [255, 1, 3, 2]), lft(20, [255, 3, 1, 255])],
+        }
+    }
+
+    fn fabric(change: impl FnOnce(&mut FabricPlane)) -> Fabric {
+        let mut plane = plane();
+        change(&mut plane);
+        Fabric::new(Arc::new(plane))
+    }
+
+    const A: u32 = 0;
+    const B: u32 = 1;
+    const C: u32 = 2;
+
+    #[test]
+    fn the_least_port_on_the_way_counts() {
+        let fabric = fabric(|_| {});
+        assert_eq!([A, B, C].map(|i| fabric.ports().name(i)), ["a", "b", "c"]);
+        let path = |mtu| Expected::Path { mtu, rate: Rate::Gbps40 };
+        assert_eq!(fabric.expect(A, B, None), path(Mtu::B2048));
+        assert_eq!(fabric.expect(A, C, None), path(Mtu::B4096));
+    }
+
+    /// Switch 20 has no route to c, though b's requests would reach it from there only.
+    #[test]
+    fn a_path_without_a_way_back_is_none() {
+        let fabric = fabric(|_| {});
+        assert_eq!(fabric.expect(B, C, None), Expected::NoPath);
+        assert_eq!(fabric.expect(C, B, None), Expected::NoPath);
+    }
+
+    #[test]
+    fn loops_and_wrong_ends_are_no_paths() {
+        let looping = fabric(|plane| Arc::make_mut(&mut plane.lfts[1]).ports[2] = 3);
+        assert_eq!(looping.expect(A, B, None), Expected::NoPath);
+        let astray = fabric(|plane| Arc::make_mut(&mut plane.lfts[0]).ports[3] = 1);
+        assert_eq!(astray.expect(A, C, None), Expected::NoPath);
+    }
+
+    #[test]
+    fn a_path_needs_a_partition_in_common() {
+        let set = |plane: &mut FabricPlane, at: usize, keys: &[u16]| {
+            let node: &mut Node = Arc::make_mut(&mut plane.nodes[at]);
+            node.ports[0].pkeys = keys.iter().copied().map(PKey).collect();
+        };
+        let fabric = fabric(|plane| {
+            set(plane, 2, &[0x7FFF, 0x8001]);
+            set(plane, 4, &[0x7FFF, 0x0001]);
+        });
+        let path = Expected::Path { mtu: Mtu::B4096, rate: Rate::Gbps40 };
+        assert_eq!(fabric.expect(A, C, None), path);
+        assert_eq!(fabric.expect(A, C, Some(PKey(0x8001))), path);
+        assert_eq!(fabric.expect(A, C, Some(PKey(0xFFFF))), Expected::NoPath, "two limited ones");
+        assert!(fabric.may_use(A, C, PKey(0x8001)) && fabric.may_use(C, A, PKey(0x0001)));
+        assert!(!fabric.may_use(A, C, PKey(0x8002)));
+    }
+
+    #[test]
+    fn ports_that_are_not_active_are_left_out() {
+        let fabric = fabric(|plane| {
+            let node = Arc::make_mut(&mut plane.nodes[3]);
+            PortInfo::new(&mut node.ports[0].info[..]).unwrap().set_port_state(PortState::Armed);
+        });
+        assert_eq!(fabric.ports().len(), 2);
+    }
+}

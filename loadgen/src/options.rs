@@ -1,0 +1,330 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{ArgAction, Parser, ValueEnum};
+use ib_mad::types::PKey;
+
+use crate::check::Level;
+use crate::pace::Load;
+use crate::workload::{Kind, PAIRS_MAX};
+
+/// Threads, at most: stock ibsim serves ten clients.
+const THREADS_MAX: usize = 64;
+
+const EXAMPLES: &str = "\
+Examples:
+  Two responders, ten seconds, 256 queries outstanding, every answer compared with the fabric:
+      ibstorm --sm http://127.0.0.1:7400 --target 127.0.0.1:7411 --target 127.0.0.1:7412
+
+  A schedule of 200,000 queries a second, whatever the answers do, as RDMA CM asks:
+      ibstorm --sm http://127.0.0.1:7400 --target 127.0.0.1:7411 --rate 200000 --by gid-service
+
+  From a host of a simulated fabric, through whoever has the SM's LID; the first paths in words:
+      ibstorm --transport ibsim --node host-7 --sm http://127.0.0.1:7400 --queries 1000 --show 5
+
+  Without an SM's snapshot, ports from a file with lines such as '12 fe80::2c9:300:0:1 host-a':
+      ibstorm --transport ibsim --ports hosts.txt --by lid
+
+Latencies count from when a query was due, retries included. A closed loop (--concurrency) sends the
+next query when an answer made room; an open loop (--rate) keeps to its schedule, so a responder
+that stalls is charged for every query it held up.
+
+Exit status: 0 if all answers were right; 1 if some were wrong or errors, or none came; 2 if the
+storm could not begin.";
+
+/// Storms Subnet Administration responders with PathRecord queries and checks the answers.
+#[derive(Parser, Clone, Debug)]
+#[command(name = "ibstorm", version, after_long_help = EXAMPLES, after_help = "See --help for examples.")]
+pub struct Options {
+    /// How requests travel.
+    #[arg(long, value_enum, default_value_t = TransportKind::Udp)]
+    pub transport: TransportKind,
+
+    /// udp: address of a responder; may be repeated. Batches go to all of them in turn.
+    #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
+    pub target: Vec<SocketAddr>,
+
+    /// udp: sends datagrams one by one, as separate hosts would, not as trains.
+    #[arg(long)]
+    pub no_trains: bool,
+
+    /// ibsim: base of the server's socket names.
+    #[arg(long, value_name = "NAME", env = "IBSIM_SOCKNAME")]
+    pub socket: Option<String>,
+
+    /// ibsim: node to ask from; the server's first by default.
+    #[arg(long, value_name = "NODE", env = "SIM_HOST")]
+    pub node: Option<String>,
+
+    /// ibsim: LID of the SA; the MasterSMLID of the node's port by default.
+    #[arg(long, value_name = "LID")]
+    pub sa_lid: Option<u16>,
+
+    /// SM to get a snapshot from: ports to ask about, and what the answers must say. May be
+    /// repeated; the first that has one is taken.
+    #[arg(long, value_name = "URL", required_unless_present = "ports")]
+    pub sm: Vec<String>,
+
+    /// How long to wait for a snapshot.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    pub wait: Duration,
+
+    /// File of ports to ask about, without a snapshot: a line each, LID, GID or both, then a name.
+    #[arg(long, value_name = "FILE", conflicts_with = "sm")]
+    pub ports: Option<PathBuf>,
+
+    /// How queries name the ports: gid; lid; gid-service, as Linux's RDMA CM does.
+    #[arg(long, value_name = "KIND", default_value_t = Kind::Gid)]
+    pub by: Kind,
+
+    /// Service ID of --by gid-service; the default is TCP port 7000 of RDMA CM.
+    #[arg(long, value_name = "ID", default_value = "0x01061b58", value_parser = number)]
+    pub service_id: u64,
+
+    /// P_Key of --by gid-service.
+    #[arg(long, value_name = "P_KEY", default_value = "0xffff", value_parser = pkey)]
+    pub pkey: PKey,
+
+    /// Pairs of ports to draw; they are asked for over and over.
+    #[arg(long, value_name = "N", default_value_t = 65_536,
+          value_parser = clap::value_parser!(u32).range(1..=PAIRS_MAX as i64))]
+    pub pairs: u32,
+
+    /// What pairs are drawn by; equal seeds draw equal pairs.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Closed loop: queries outstanding at any time [default: 256; ibsim: 32].
+    #[arg(long, value_name = "N", conflicts_with = "rate",
+          value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub concurrency: Option<u32>,
+
+    /// Open loop: queries a second.
+    #[arg(long, value_name = "N", value_parser = rate)]
+    pub rate: Option<f64>,
+
+    /// Ends after this time; 10 s unless --queries is given.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub duration: Option<Duration>,
+
+    /// Ends after so many queries.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub queries: Option<u64>,
+
+    /// Threads, each with a socket of its own, among which queries are divided.
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=THREADS_MAX as i64))]
+    pub threads: u32,
+
+    /// How long to wait before asking again. Linux waits a tenth of its caller's time-out.
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = duration)]
+    pub timeout: Duration,
+
+    /// How often to ask again.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub retries: u32,
+
+    /// How answers are checked: none, but for their status; echo, that they are about what was
+    /// asked; path, that they are what the snapshot's routes carry [default: path with --sm,
+    /// else echo].
+    #[arg(long, value_enum, value_name = "LEVEL", num_args = 0..=1, require_equals = true,
+          default_missing_value = "path")]
+    pub check: Option<CheckKind>,
+
+    /// Tells the first N paths in words.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub show: u32,
+
+    /// Writes what was sent and received to this pcap file, up to 100 MB; one thread only.
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
+
+    /// Reports as JSON.
+    #[arg(long)]
+    pub json: bool,
+
+    /// No line a second on standard error.
+    #[arg(long, short, action = ArgAction::SetTrue)]
+    pub quiet: bool,
+}
+
+/// Transports that can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TransportKind {
+    /// Straight to responders that listen with `ibsa --transport udp`.
+    Udp,
+    /// Over a simulated fabric, of ibfabric or ibsim.
+    Ibsim,
+}
+
+/// Levels of checking that can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CheckKind {
+    /// [`Level::Status`].
+    None,
+    /// [`Level::Echo`].
+    Echo,
+    /// [`Level::Path`].
+    Path,
+}
+
+/// Options that do not go together.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OptionsError {
+    /// udp without an address.
+    #[error("--transport udp needs the address of a responder: --target ADDR:PORT")]
+    NoTarget,
+    /// Addresses without udp.
+    #[error("--target is for --transport udp; over ibsim requests go to the SA's LID")]
+    TargetOverFabric,
+    /// Several captures would be needed.
+    #[error("--capture needs --threads 1")]
+    CaptureThreads,
+    /// Nothing to compare paths with.
+    #[error("--check=path compares answers with a snapshot: give --sm URL")]
+    NoSnapshot,
+}
+
+impl Options {
+    /// Checks what clap cannot.
+    pub fn checked(self) -> Result<Self, OptionsError> {
+        match (self.transport, self.target.is_empty()) {
+            (TransportKind::Udp, true) => return Err(OptionsError::NoTarget),
+            (TransportKind::Ibsim, false) => return Err(OptionsError::TargetOverFabric),
+            _ => {}
+        }
+        if self.capture.is_some() && self.threads > 1 {
+            return Err(OptionsError::CaptureThreads);
+        }
+        if self.check == Some(CheckKind::Path) && self.sm.is_empty() {
+            return Err(OptionsError::NoSnapshot);
+        }
+        Ok(self)
+    }
+
+    /// How far answers are checked.
+    pub fn level(&self) -> Level {
+        match self.check {
+            Some(CheckKind::None) => Level::Status,
+            Some(CheckKind::Echo) => Level::Echo,
+            Some(CheckKind::Path) => Level::Path,
+            None if self.sm.is_empty() => Level::Echo,
+            None => Level::Path,
+        }
+    }
+
+    /// What drives all threads together.
+    pub fn load(&self) -> Load {
+        match (self.rate, self.transport) {
+            (Some(rate), _) => Load::Open(rate),
+            (None, TransportKind::Udp) => Load::Closed(self.concurrency.unwrap_or(256) as usize),
+            (None, TransportKind::Ibsim) => Load::Closed(self.concurrency.unwrap_or(32) as usize),
+        }
+    }
+
+    /// When the storm ends by itself.
+    pub fn duration(&self) -> Option<Duration> {
+        match (self.duration, self.queries) {
+            (None, None) => Some(Duration::from_secs(10)),
+            (duration, _) => duration,
+        }
+    }
+}
+
+/// A time such as 200ms, 10s, 2m or 1.5.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let seconds = match &text[digits.len()..] {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => f64::NAN,
+    };
+    digits
+        .parse::<f64>()
+        .ok()
+        .and_then(|value| Duration::try_from_secs_f64(value * seconds).ok())
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| "a time is a number with us, ms, s, m or h, such as 200ms".to_owned())
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    text.parse()
+        .ok()
+        .filter(|rate| (1e-3..=1e9).contains(rate))
+        .ok_or_else(|| "a rate is a number up to 1e9, queries a second".to_owned())
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| "a number, hexadecimal with 0x".to_owned())
+}
+
+fn pkey(text: &str) -> Result<PKey, String> {
+    let value = number(text)?;
+    u16::try_from(value).map(PKey).ok().filter(|pkey| pkey.is_valid()).ok_or_else(|| {
+        "a P_Key is 16 bits, such as 0xffff, and 0x0000 and 0x8000 are none".to_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(line: &str) -> Options {
+        Options::try_parse_from(line.split_whitespace()).unwrap()
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn every_example_of_the_help_text_parses() {
+        let lines: Vec<_> =
+            EXAMPLES.lines().map(str::trim).filter(|line| line.starts_with("ibstorm ")).collect();
+        assert_eq!(lines.len(), 4);
+        for line in lines {
+            assert!(parse(line).checked().is_ok(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_storm_ends_after_ten_seconds_unless_told_otherwise() {
+        let base = "ibstorm --target 127.0.0.1:1 --sm http://x";
+        assert_eq!(parse(base).duration(), Some(Duration::from_secs(10)));
+        assert_eq!(parse(&format!("{base} --queries 5")).duration(), None);
+        let both = parse(&format!("{base} --queries 5 --duration 90s"));
+        assert_eq!(both.duration(), Some(Duration::from_secs(90)));
+    }
+
+    #[test]
+    fn times_need_units_that_exist() {
+        assert_eq!(duration("200ms"), Ok(Duration::from_millis(200)));
+        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        for text in ["", "ms", "5 parsecs", "-1s", "0s", "nan", "1e300h"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn options_that_contradict_each_other_are_refused() {
+        let check = |line: &str| parse(line).checked().err();
+        assert_eq!(check("ibstorm --sm http://x"), Some(OptionsError::NoTarget));
+        let line = "ibstorm --transport ibsim --target 127.0.0.1:1 --sm http://x";
+        assert_eq!(check(line), Some(OptionsError::TargetOverFabric));
+        let line = "ibstorm --target 127.0.0.1:1 --ports x --check";
+        assert_eq!(check(line), Some(OptionsError::NoSnapshot));
+    }
+}

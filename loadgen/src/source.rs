@@ -1,0 +1,107 @@
+//! Where the fabric is read from: a snapshot, which an SM publishes.
+
+use std::time::{Duration, Instant};
+
+use sa_proto::proto::snapshot::from_responder::Message as ToSm;
+use sa_proto::proto::snapshot::from_sm::Message;
+use sa_proto::proto::snapshot::snapshot_feed_client::SnapshotFeedClient;
+use sa_proto::proto::snapshot::{FromResponder, Hello};
+use sa_proto::snapshot::codec::{Decoder, UpdateError};
+use sa_proto::snapshot::{SCHEMA, Snapshot};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Endpoint;
+
+/// Between two attempts to get a snapshot.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Why there is no snapshot.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// Not a URL.
+    #[error("'{0}' is not the URL of an SM; write http://HOST:PORT")]
+    Url(String),
+    /// None of the SMs could be reached.
+    #[error("no SM published a snapshot within {0:?}: {1}; is `ibsm --publish` running there?")]
+    Nothing(Duration, String),
+    /// What came is no snapshot.
+    #[error("{0}: {1}")]
+    Update(String, UpdateError),
+}
+
+/// Why one attempt failed, in words.
+type Failure = String;
+
+/// Gets the snapshot of the first SM that has one. All are tried again until `patience` is over.
+pub async fn fetch(urls: &[String], patience: Duration) -> Result<Snapshot, SourceError> {
+    let deadline = Instant::now() + patience;
+    let mut failure = "none was named".to_owned();
+    loop {
+        for url in urls {
+            let endpoint =
+                Endpoint::from_shared(url.clone()).map_err(|_| SourceError::Url(url.clone()))?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            match tokio::time::timeout(left, subscribe(endpoint)).await {
+                Ok(Ok(Ok(snapshot))) => return Ok(snapshot),
+                Ok(Ok(Err(error))) => return Err(SourceError::Update(url.clone(), error)),
+                Ok(Err(reason)) => failure = format!("{url}: {reason}"),
+                Err(_) => failure = format!("{url}: it has none yet"),
+            }
+        }
+        if Instant::now() + PAUSE >= deadline {
+            return Err(SourceError::Nothing(patience, failure));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Subscribes, takes the first full update and leaves.
+async fn subscribe(endpoint: Endpoint) -> Result<Result<Snapshot, UpdateError>, Failure> {
+    let channel = endpoint.connect().await.map_err(|error| innermost(&error))?;
+    let (outbound, messages) = mpsc::channel(1);
+    let hello = Hello {
+        schema: SCHEMA,
+        responder_id: u64::from(std::process::id()) << 32 | 1,
+        name: "ibstorm".to_owned(),
+        software: concat!("ibstorm ", env!("CARGO_PKG_VERSION")).to_owned(),
+        front_door: Vec::new(),
+        port: None,
+        held: None,
+    };
+    let greeting = FromResponder { message: Some(ToSm::Hello(hello)) };
+    outbound.send(greeting).await.map_err(|error| error.to_string())?;
+    let call = SnapshotFeedClient::new(channel).subscribe(ReceiverStream::new(messages)).await;
+    let mut inbound = call.map_err(|status| status.message().to_owned())?.into_inner();
+    let mut decoder = None;
+    loop {
+        let message = match inbound.message().await {
+            Ok(Some(message)) => message.message,
+            Ok(None) => return Err("it closed the feed".to_owned()),
+            Err(status) => return Err(status.message().to_owned()),
+        };
+        let step = match (message, decoder.take()) {
+            (Some(Message::Begin(begin)), _) => {
+                Decoder::new(begin).map(|next| decoder = Some(next))
+            }
+            (Some(Message::Chunk(chunk)), Some(mut current)) => {
+                current.chunk(&chunk).map(|()| decoder = Some(current))
+            }
+            (Some(Message::End(end)), Some(current)) => {
+                return Ok(current.finish(end, &Snapshot::empty()));
+            }
+            (_, other) => {
+                decoder = other;
+                Ok(())
+            }
+        };
+        if let Err(error) = step {
+            return Ok(Err(error));
+        }
+    }
+}
+
+/// The innermost error, which is the one that says what is wrong.
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    error.source().map_or_else(|| error.to_string(), innermost)
+}

@@ -1,0 +1,115 @@
+//! The driver allocates for what it sets up, and nothing for the queries it sends.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ib_mad::transport::udp::{Udp, UdpOptions};
+use ib_mad::transport::{Interest, Packet, Transport, wait};
+use ib_mad::types::PKey;
+use ib_mad::wire::mad::Status;
+use ib_mad::wire::sa::SaMad;
+use loadgen::check::Level;
+use loadgen::driver::{Destination, Outcome, drive};
+use loadgen::histogram::Ledger;
+use loadgen::pace::{Load, Pace};
+use loadgen::ports::Ports;
+use loadgen::requester::{Requester, RequesterOptions};
+use loadgen::workload::{Kind, Workload, WorkloadOptions};
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts each thread's own allocations.
+struct Counting;
+
+// SAFETY: every call is passed on to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promises are the system allocator's requirements.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn socket() -> Udp {
+    Udp::bind(&UdpOptions::new("127.0.0.1:0".parse().unwrap())).unwrap()
+}
+
+/// Answers everything until told to stop.
+fn respond(mut socket: Udp, stop: &AtomicBool) {
+    let mut batch = vec![Packet::default(); 64];
+    while !stop.load(Ordering::Relaxed) {
+        let got = socket.receive(&mut batch).unwrap();
+        for packet in &mut batch[..got] {
+            SaMad::new(&mut packet.mad).make_response(Status::OK);
+        }
+        let mut sent = 0;
+        while sent < got {
+            sent += socket.send(&batch[sent..got]).unwrap();
+        }
+        if got == 0 {
+            let mut interests = [Interest::read(socket.descriptor().unwrap())];
+            wait(&mut interests, Some(Duration::from_millis(20))).unwrap();
+        }
+    }
+}
+
+/// Allocations of this thread while it drives so many queries.
+fn allocations(destination: &Destination, workload: &Arc<Workload>, queries: u64) -> u64 {
+    let (ledger, stop) = (Ledger::default(), AtomicBool::new(false));
+    let load = Load::Closed(32);
+    let options = RequesterOptions {
+        workload: Arc::clone(workload),
+        fabric: None,
+        level: Level::Status,
+        timeout: Duration::from_secs(30),
+        retries: 0,
+        load,
+        show: 0,
+        first_pair: 0,
+        tid_seed: 1,
+    };
+    let mut socket = socket();
+    let start = Instant::now();
+    let requester = Requester::new(options, Pace::new(load, start, None, Some(queries)));
+    let before = ALLOCATIONS.get();
+    let outcome = drive(requester, &mut socket, destination, start, &ledger, &stop);
+    let after = ALLOCATIONS.get();
+    let Outcome { counts, .. } = outcome.unwrap();
+    assert_eq!((counts.answered, counts.resolved), (queries, queries));
+    after - before
+}
+
+#[test]
+fn queries_cost_no_allocation() {
+    let responder = socket();
+    let destination = Destination::Peers(vec![responder.local_addr().unwrap()]);
+    let options = WorkloadOptions {
+        kind: Kind::GidService,
+        pairs: 1_000,
+        seed: 1,
+        service_id: 7,
+        pkey: PKey::DEFAULT_FULL,
+    };
+    let ports = Ports::parse("1 fe80::1\n2 fe80::2\n3 fe80::3\n").unwrap();
+    let workload = Arc::new(Workload::draw(&options, ports, None).unwrap());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| respond(responder, &stop));
+        let few = allocations(&destination, &workload, 100);
+        let many = allocations(&destination, &workload, 20_000);
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(few, many);
+    });
+}
