@@ -125,7 +125,7 @@ step_tests() {
 
 step_doc_tests() { timeout 600 cargo test --workspace --doc; }
 
-step_docs() { RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps; }
+step_docs() { RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps; }
 
 # libFuzzer where there is a nightly toolchain, else the plain mutation loop on the same targets.
 step_fuzz() {

@@ -35,10 +35,10 @@ pub fn run(input: &[u8]) {
     check_attributes(&mad[smp::DATA]);
     check_records(SaMad::new(mad).data());
     check_tables(&mad[smp::DATA]);
-    if let Ok(request) = MultiPathRecord::new(SaMad::new(mad).data()) {
-        if let Some((sources, destinations)) = request.gids() {
-            assert!(sources.chain(destinations).count() <= 11);
-        }
+    let sa_mad = SaMad::new(mad);
+    let request = MultiPathRecord::new(sa_mad.data()).expect("24 bytes of 200");
+    if let Some((sources, destinations)) = request.gids() {
+        assert!(sources.chain(destinations).count() <= 11);
     }
 
     let mut passing = *mad;

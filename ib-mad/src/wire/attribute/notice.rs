@@ -102,7 +102,7 @@ layout! {
         notice_toggle: bool [64 .. 65],
         /// Notices that wait in the queue.
         notice_count: u16 [65 .. 80],
-        /// What the trap says, see [`details`](super::notice).
+        /// What the trap says; [`details_layout`] tells how to read it.
         data_details: [u8; 54] [80 .. 512],
         /// GID of the issuer.
         issuer_gid: Gid [512 .. 640],
@@ -126,7 +126,7 @@ layout! {
         notice_toggle: bool [64 .. 65],
         /// Notices that wait in the queue.
         notice_count: u16 [65 .. 80],
-        /// What the trap says, see [`details`](super::notice).
+        /// What the trap says; [`details_layout`] tells how to read it.
         data_details: [u8; 54] [80 .. 512],
     }
 }
