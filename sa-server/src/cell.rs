@@ -4,22 +4,21 @@
 //! keeps what it retires until nobody else holds it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use arc_swap::{ArcSwapOption, Cache};
-use sa_proto::snapshot::Version;
+use sa_proto::snapshot::{RegistryPlane, Version};
 
 use crate::tables::Tables;
 
-/// Tables, and which snapshot they are of.
+/// What queries are answered from: one snapshot, in the forms that they need.
 #[derive(Debug)]
 pub struct Generation {
     /// The snapshot's version.
     pub version: Version,
-    /// What queries are answered from.
-    pub tables: Tables,
-    /// How long the tables took to build.
-    pub built_in: Duration,
+    /// The fabric plane and alias GUIDs, as tables; shared by generations that differ in neither.
+    pub tables: Arc<Tables>,
+    /// The registry plane, sorted as it is.
+    pub registry: Arc<RegistryPlane>,
 }
 
 /// The writing end. One per process, owned by the task that receives snapshots. Not `Clone`.
@@ -77,11 +76,16 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sa_proto::snapshot::{FabricPlane, RegistryPlane};
+    use sa_proto::snapshot::FabricPlane;
 
     fn generation() -> Arc<Generation> {
-        let tables = Tables::build(&FabricPlane::default(), &RegistryPlane::default());
-        Arc::new(Generation { version: Version::NONE, tables, built_in: Duration::ZERO })
+        let registry = RegistryPlane::default();
+        let tables = Tables::build(&FabricPlane::default(), &registry);
+        Arc::new(Generation {
+            version: Version::NONE,
+            tables: Arc::new(tables),
+            registry: Arc::new(registry),
+        })
     }
 
     #[test]

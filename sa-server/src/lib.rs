@@ -6,14 +6,16 @@
 //! - [`tables`]: the snapshot in the form that queries need, built off the query path;
 //!   [`cell`] hands new ones to the workers.
 //! - [`responder`]: what becomes of every packet; a sans-IO core that tests and fuzzers drive.
-//! - [`worker`](crate::worker): one thread around a responder and a transport.
+//! - [`worker`]: one thread around a responder and a transport.
 
 mod assembly;
 pub mod cell;
 pub mod pool;
 mod query;
 pub mod redirect;
+pub mod replica;
 pub mod responder;
 pub mod stats;
 pub mod tables;
 mod transfer;
+pub mod worker;

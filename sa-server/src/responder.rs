@@ -21,7 +21,6 @@ use crate::pool::{Pool, PoolConfig};
 use crate::query::{self, Exhausted, Found, Query, Refusal};
 use crate::redirect::Redirection;
 use crate::stats::{DropReason, MethodLabel, Stats};
-use crate::tables::Tables;
 use crate::transfer::{Key, Transfers};
 
 /// Bounds and settings of a [`Responder`].
@@ -107,15 +106,7 @@ impl Responder {
     ) {
         let Self { tables, redirection, pool, transfers, assemblies, stats } = self;
         let generation: Option<&Generation> = tables.current().map(|current| &**current);
-        let mut desk = Desk {
-            tables: generation.map(|generation| &generation.tables),
-            redirection,
-            pool,
-            transfers,
-            assemblies,
-            stats,
-            now,
-        };
+        let mut desk = Desk { generation, redirection, pool, transfers, assemblies, stats, now };
         for (i, packet) in batch.iter_mut().enumerate() {
             outcome(i, desk.handle(packet));
         }
@@ -148,6 +139,17 @@ impl Responder {
         self.account();
     }
 
+    /// Accounts for a packet that waited too long to be handled.
+    pub fn drop_stale(&mut self, packet: &Packet) {
+        if SaMad::new(&packet.mad).rmpp().is_active() {
+            // As good as lost on the way: transfers repeat what matters.
+            self.stats.transfer_packets.increment();
+        } else {
+            self.stats.requests.increment();
+            self.stats.drop_request(DropReason::Stale);
+        }
+    }
+
     /// Looks for new tables, so that an idle worker does not hold on to old ones.
     pub fn refresh(&mut self) {
         self.tables.current();
@@ -166,7 +168,7 @@ impl Responder {
 
 /// A responder at work on one batch.
 struct Desk<'a> {
-    tables: Option<&'a Tables>,
+    generation: Option<&'a Generation>,
     redirection: &'a Redirection,
     pool: &'a mut Pool,
     transfers: &'a mut Transfers,
@@ -251,7 +253,8 @@ impl Desk<'_> {
     #[inline]
     fn answer(&mut self, packet: &mut Packet) -> Result<Outcome, DropReason> {
         check_class(packet)?;
-        let tables = self.tables.ok_or(DropReason::NotReady)?;
+        let generation = self.generation.ok_or(DropReason::NotReady)?;
+        let tables = &*generation.tables;
         let mad = SaMad::new(&packet.mad);
         let (header, sa) = (mad.header(), mad.sa());
         let sm_key = sa.sm_key();
@@ -271,6 +274,7 @@ impl Desk<'_> {
         let request = *mad.data();
         let query = Query {
             tables,
+            registry: &generation.registry,
             mask: sa.component_mask(),
             attribute_modifier: header.attribute_modifier(),
             record: &request,

@@ -18,6 +18,8 @@ use ib_mad::types::Lid;
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::sa::{ComponentMask, DATA_LEN};
 
+use sa_proto::snapshot::RegistryPlane;
+
 use crate::redirect::Redirection;
 use crate::stats::DropReason;
 use crate::tables::{EndPort, Owner, Tables};
@@ -27,6 +29,7 @@ pub(crate) use found::{Exhausted, Found};
 /// A request, its header read and checked.
 pub(crate) struct Query<'a> {
     pub(crate) tables: &'a Tables,
+    pub(crate) registry: &'a RegistryPlane,
     pub(crate) mask: ComponentMask,
     pub(crate) attribute_modifier: u32,
     /// The data part: the record as the requester filled it in.

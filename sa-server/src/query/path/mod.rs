@@ -2,8 +2,10 @@
 //!
 //! A request names each end by GID, by LID, by both or not at all. Every pair of ports that fits
 //! and that the requester may see gives paths between their LIDs: those that share no LID first.
-//! Get() yields the first path. Multicast groups as destination are not here.
+//! Get() yields the first path. A multicast group as destination is another matter: see
+//! [`multicast`].
 
+mod multicast;
 mod request;
 mod select;
 
@@ -25,7 +27,8 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     let request = Request::read(query)?;
     let requester = query.requester()?;
     let tables = query.tables;
-    if request.destination.gid.is_some_and(Gid::is_multicast) {
+    if let Some(mgid) = request.destination.gid.filter(|gid| gid.is_multicast()) {
+        let _ = multicast::find(query, mgid, found);
         return Ok(());
     }
     // An end that does not exist means no path, even if the other one contradicts itself.

@@ -1,0 +1,93 @@
+//! PathRecord towards a multicast group: what the group's creator laid down for it.
+
+use std::ops::ControlFlow;
+
+use ib_mad::types::{Gid, Lid, Lifetime, Mtu, Rate};
+use ib_mad::wire::record::path::component as path;
+use ib_mad::wire::record::{McMemberRecord, PathRecord, PathRecordRepr, Selector};
+use sa_proto::snapshot::{MulticastGroup, RegistryPlane};
+
+use crate::query::{Found, Query};
+
+/// HopLimit of groups that reach beyond the subnet.
+const HOP_LIMIT_GLOBAL: u8 = 255;
+
+/// Finds the path to the group `mgid`, if there is such a group and the request fits it.
+pub(super) fn find(query: &Query<'_>, mgid: Gid, found: &mut Found<'_>) -> ControlFlow<()> {
+    let groups = &query.registry.groups;
+    let Ok(at) = groups.binary_search_by_key(&mgid, |group| group.mgid) else {
+        return ControlFlow::Continue(());
+    };
+    match answer(query, &groups[at], found.is_single()) {
+        Some(record) => found.push(&record.to_bytes()),
+        None => ControlFlow::Continue(()),
+    }
+}
+
+fn answer(query: &Query<'_>, group: &MulticastGroup, single: bool) -> Option<PathRecordRepr> {
+    let request = PathRecord::new(&query.record[..]).expect("64 bytes of 200");
+    let terms = McMemberRecord::new(&group.record[..]).expect("52 bytes");
+    let has = |component| query.mask.contains(component);
+    let fits = (!has(path::DLID) || request.dlid() == terms.mlid())
+        && (!has(path::SGID) || is_member(query.registry, group.mgid, &[request.sgid()]))
+        && (!has(path::SLID) || is_member_by_lid(query, group.mgid, request.slid()))
+        && (!has(path::PKEY) || request.pkey() == terms.pkey())
+        && (!has(path::SL) || request.sl() == terms.sl())
+        && (single || !has(path::NUMB_PATH) || request.numb_path() > 0)
+        && (!has(path::FLOW_LABEL) || request.flow_label() == terms.flow_label())
+        && (!has(path::HOP_LIMIT) || request.hop_limit() == terms.hop_limit())
+        && (!has(path::TCLASS) || request.tclass() == terms.tclass());
+    if !fits {
+        return None;
+    }
+    let is_local = mgid_scope(group.mgid) == SCOPE_LINK_LOCAL;
+    Some(PathRecordRepr {
+        service_id: if has(path::SERVICE_ID) { request.service_id() } else { 0 },
+        dgid: group.mgid,
+        sgid: if has(path::SGID) { request.sgid() } else { Gid::ZERO },
+        dlid: terms.mlid(),
+        slid: if has(path::SLID) { request.slid() } else { Lid::NONE },
+        raw_traffic: false,
+        flow_label: terms.flow_label(),
+        hop_limit: if is_local { terms.hop_limit() } else { HOP_LIMIT_GLOBAL },
+        tclass: terms.tclass(),
+        // There is no way back from a group.
+        reversible: false,
+        numb_path: 1,
+        pkey: terms.pkey(),
+        qos_class: 0,
+        sl: terms.sl(),
+        mtu_selector: Selector::Exactly,
+        mtu: Mtu::from_code(terms.mtu())?,
+        rate_selector: Selector::Exactly,
+        rate: Rate::from_code(terms.rate())?,
+        packet_life_time_selector: Selector::Exactly,
+        packet_life_time: Lifetime::from_low_bits(terms.packet_life_time().code()),
+        preference: 0,
+    })
+}
+
+const SCOPE_LINK_LOCAL: u8 = 2;
+
+fn mgid_scope(mgid: Gid) -> u8 {
+    mgid.0[1] & 0xF
+}
+
+/// Whether one of these GIDs has joined; a GID is known by its GUID.
+fn is_member(registry: &RegistryPlane, mgid: Gid, gids: &[Gid]) -> bool {
+    let members = &registry.members;
+    let start = members.partition_point(|member| member.rid.mgid < mgid);
+    members[start..]
+        .iter()
+        .take_while(|member| member.rid.mgid == mgid)
+        .any(|member| gids.iter().any(|gid| gid.guid() == member.rid.port_gid.guid()))
+}
+
+fn is_member_by_lid(query: &Query<'_>, mgid: Gid, lid: Lid) -> bool {
+    query
+        .tables
+        .end_ports
+        .names_by_lid(lid)
+        .iter()
+        .any(|name| is_member(query.registry, mgid, &[Gid::new(0, name.guid)]))
+}
