@@ -64,8 +64,10 @@ pub(crate) struct PortFacts {
 /// A request and what came of it.
 #[derive(Deserialize)]
 pub(crate) struct Case {
+    pub(crate) kind: String,
     #[serde(default)]
     pub(crate) id: String,
+    #[serde(default)]
     pub(crate) client: String,
     #[serde(default)]
     pub(crate) method: String,
