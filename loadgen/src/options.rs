@@ -14,16 +14,21 @@ use crate::workload::{Kind, PAIRS_MAX};
 /// Threads, at most: stock ibsim serves ten clients.
 const THREADS_MAX: usize = 64;
 
+const WHERE: &str = "Where requests go";
+const WHAT: &str = "What is asked";
+const HOW_MUCH: &str = "How much";
+const REPORT: &str = "What is checked and told";
+
 const EXAMPLES: &str = "\
 Examples:
   Two responders, ten seconds, 256 queries outstanding, every answer compared with the fabric:
-      ibstorm --sm http://127.0.0.1:7400 --target 127.0.0.1:7411 --target 127.0.0.1:7412
+      ibstorm --sm http://127.0.0.1:7471 --target 127.0.0.1:7411 --target 127.0.0.1:7412
 
   A schedule of 200,000 queries a second, whatever the answers do, as RDMA CM asks:
-      ibstorm --sm http://127.0.0.1:7400 --target 127.0.0.1:7411 --rate 200000 --by gid-service
+      ibstorm --sm http://127.0.0.1:7471 --target 127.0.0.1:7411 --rate 200000 --by gid-service
 
   From a host of a simulated fabric, through whoever has the SM's LID; the first paths in words:
-      ibstorm --transport ibsim --node host-7 --sm http://127.0.0.1:7400 --queries 1000 --show 5
+      ibstorm --transport ibsim --node host-7 --sm http://127.0.0.1:7471 --queries 1000 --show 5
 
   Without an SM's snapshot, ports from a file with lines such as '12 fe80::2c9:300:0:1 host-a':
       ibstorm --transport ibsim --ports hosts.txt --by lid
@@ -37,117 +42,116 @@ storm could not begin.";
 
 /// Storms Subnet Administration responders with PathRecord queries and checks the answers.
 #[derive(Parser, Clone, Debug)]
-#[command(name = "ibstorm", version, after_long_help = EXAMPLES, after_help = "See --help for examples.")]
+#[command(name = "ibstorm", version, after_long_help = EXAMPLES, after_help = "See --help for examples.",
+          arg_required_else_help = true)]
 pub struct Options {
     /// How requests travel.
-    #[arg(long, value_enum, default_value_t = TransportKind::Udp)]
+    #[arg(help_heading = WHERE, long, value_enum, default_value_t = TransportKind::Udp)]
     pub transport: TransportKind,
 
     /// udp: address of a responder; may be repeated. Batches go to all of them in turn.
-    #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
+    #[arg(help_heading = WHERE, long, value_name = "ADDR:PORT", value_delimiter = ',')]
     pub target: Vec<SocketAddr>,
 
     /// udp: sends datagrams one by one, as separate hosts would, not as trains.
-    #[arg(long)]
+    #[arg(help_heading = WHERE, long)]
     pub no_trains: bool,
 
     /// ibsim: base of the server's socket names.
-    #[arg(long, value_name = "NAME", env = "IBSIM_SOCKNAME")]
+    #[arg(help_heading = WHERE, long, value_name = "NAME", env = "IBSIM_SOCKNAME")]
     pub socket: Option<String>,
 
     /// ibsim: node to ask from; the server's first by default.
-    #[arg(long, value_name = "NODE", env = "SIM_HOST")]
+    #[arg(help_heading = WHERE, long, value_name = "NODE", env = "SIM_HOST")]
     pub node: Option<String>,
 
     /// ibsim: LID of the SA; the MasterSMLID of the node's port by default.
-    #[arg(long, value_name = "LID")]
+    #[arg(help_heading = WHERE, long, value_name = "LID")]
     pub sa_lid: Option<u16>,
 
     /// SM to get a snapshot from: ports to ask about, and what the answers must say. May be
     /// repeated; the first that has one is taken.
-    #[arg(long, value_name = "URL", required_unless_present = "ports")]
+    #[arg(help_heading = WHAT, long, value_name = "URL", required_unless_present = "ports")]
     pub sm: Vec<String>,
 
     /// How long to wait for a snapshot.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    #[arg(help_heading = WHAT, long, value_name = "TIME", default_value = "30s", value_parser = duration)]
     pub wait: Duration,
 
     /// File of ports to ask about, without a snapshot: a line each, LID, GID or both, then a name.
-    #[arg(long, value_name = "FILE", conflicts_with = "sm")]
+    #[arg(help_heading = WHAT, long, value_name = "FILE", conflicts_with = "sm")]
     pub ports: Option<PathBuf>,
 
     /// How queries name the ports: gid; lid; gid-service, as Linux's RDMA CM does.
-    #[arg(long, value_name = "KIND", default_value_t = Kind::Gid)]
+    #[arg(help_heading = WHAT, long, value_name = "KIND", default_value_t = Kind::Gid)]
     pub by: Kind,
 
     /// Service ID of --by gid-service; the default is TCP port 7000 of RDMA CM.
-    #[arg(long, value_name = "ID", default_value = "0x01061b58", value_parser = number)]
+    #[arg(help_heading = WHAT, long, value_name = "ID", default_value = "0x01061b58", value_parser = number)]
     pub service_id: u64,
 
     /// P_Key of --by gid-service.
-    #[arg(long, value_name = "P_KEY", default_value = "0xffff", value_parser = pkey)]
+    #[arg(help_heading = WHAT, long, value_name = "P_KEY", default_value = "0xffff", value_parser = pkey)]
     pub pkey: PKey,
 
     /// Pairs of ports to draw; they are asked for over and over.
-    #[arg(long, value_name = "N", default_value_t = 65_536,
+    #[arg(help_heading = WHAT, long, value_name = "N", default_value_t = 65_536,
           value_parser = clap::value_parser!(u32).range(1..=PAIRS_MAX as i64))]
     pub pairs: u32,
 
     /// What pairs are drawn by; equal seeds draw equal pairs.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(help_heading = WHAT, long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 
     /// Closed loop: queries outstanding at any time [default: 256; ibsim: 32].
-    #[arg(long, value_name = "N", conflicts_with = "rate",
+    #[arg(help_heading = HOW_MUCH, long, value_name = "N", conflicts_with = "rate",
           value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub concurrency: Option<u32>,
 
     /// Open loop: queries a second.
-    #[arg(long, value_name = "N", value_parser = rate)]
+    #[arg(help_heading = HOW_MUCH, long, value_name = "N", value_parser = rate)]
     pub rate: Option<f64>,
 
     /// Ends after this time; 10 s unless --queries is given.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(help_heading = HOW_MUCH, long, value_name = "TIME", value_parser = duration)]
     pub duration: Option<Duration>,
 
     /// Ends after so many queries.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(help_heading = HOW_MUCH, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub queries: Option<u64>,
 
     /// Threads, each with a socket of its own, among which queries are divided.
-    #[arg(long, value_name = "N", default_value_t = 1,
+    #[arg(help_heading = HOW_MUCH, long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=THREADS_MAX as i64))]
     pub threads: u32,
 
     /// How long to wait before asking again. Linux waits a tenth of its caller's time-out.
-    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = duration)]
+    #[arg(help_heading = HOW_MUCH, long, value_name = "TIME", default_value = "200ms", value_parser = duration)]
     pub timeout: Duration,
 
     /// How often to ask again.
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(help_heading = HOW_MUCH, long, value_name = "N", default_value_t = 10)]
     pub retries: u32,
 
-    /// How answers are checked: none, but for their status; echo, that they are about what was
-    /// asked; path, that they are what the snapshot's routes carry [default: path with --sm,
-    /// else echo].
-    #[arg(long, value_enum, value_name = "LEVEL", num_args = 0..=1, require_equals = true,
+    /// How answers are checked [default: path with --sm, else echo].
+    #[arg(help_heading = REPORT, long, value_enum, value_name = "LEVEL", num_args = 0..=1, require_equals = true,
           default_missing_value = "path")]
     pub check: Option<CheckKind>,
 
     /// Tells the first N paths in words.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(help_heading = REPORT, long, value_name = "N", default_value_t = 0)]
     pub show: u32,
 
-    /// Writes what was sent and received to this pcap file, up to 100 MB; one thread only.
-    #[arg(long, value_name = "FILE")]
+    /// ibsim: writes what was sent and received to this pcap file, up to 100 MB; one thread only.
+    #[arg(help_heading = REPORT, long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
 
     /// Reports as JSON.
-    #[arg(long)]
+    #[arg(help_heading = REPORT, long)]
     pub json: bool,
 
     /// No line a second on standard error.
-    #[arg(long, short, action = ArgAction::SetTrue)]
+    #[arg(help_heading = REPORT, long, short, action = ArgAction::SetTrue)]
     pub quiet: bool,
 }
 
@@ -163,11 +167,11 @@ pub enum TransportKind {
 /// Levels of checking that can be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CheckKind {
-    /// [`Level::Status`].
+    /// Only that their status is good.
     None,
-    /// [`Level::Echo`].
+    /// That they are about what was asked for.
     Echo,
-    /// [`Level::Path`].
+    /// That they are what the snapshot's routes carry.
     Path,
 }
 
@@ -180,9 +184,12 @@ pub enum OptionsError {
     /// Addresses without udp.
     #[error("--target is for --transport udp; over ibsim requests go to the SA's LID")]
     TargetOverFabric,
-    /// Several captures would be needed.
-    #[error("--capture needs --threads 1")]
-    CaptureThreads,
+    /// Addresses that one socket cannot reach.
+    #[error("--target: IPv4 and IPv6 addresses do not mix in one storm")]
+    MixedTargets,
+    /// A capture of what is no fabric, or of several sockets.
+    #[error("--capture is for --transport ibsim with one thread")]
+    Capture,
     /// Nothing to compare paths with.
     #[error("--check=path compares answers with a snapshot: give --sm URL")]
     NoSnapshot,
@@ -196,8 +203,11 @@ impl Options {
             (TransportKind::Ibsim, false) => return Err(OptionsError::TargetOverFabric),
             _ => {}
         }
-        if self.capture.is_some() && self.threads > 1 {
-            return Err(OptionsError::CaptureThreads);
+        if self.target.windows(2).any(|pair| pair[0].is_ipv4() != pair[1].is_ipv4()) {
+            return Err(OptionsError::MixedTargets);
+        }
+        if self.capture.is_some() && (self.threads > 1 || self.transport == TransportKind::Udp) {
+            return Err(OptionsError::Capture);
         }
         if self.check == Some(CheckKind::Path) && self.sm.is_empty() {
             return Err(OptionsError::NoSnapshot);
@@ -326,5 +336,9 @@ mod tests {
         assert_eq!(check(line), Some(OptionsError::TargetOverFabric));
         let line = "ibstorm --target 127.0.0.1:1 --ports x --check";
         assert_eq!(check(line), Some(OptionsError::NoSnapshot));
+        let line = "ibstorm --target 127.0.0.1:1 --ports x --capture y";
+        assert_eq!(check(line), Some(OptionsError::Capture));
+        let line = "ibstorm --target 127.0.0.1:1,[::1]:1 --ports x";
+        assert_eq!(check(line), Some(OptionsError::MixedTargets));
     }
 }

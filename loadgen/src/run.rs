@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher};
 use std::io::{self, IsTerminal, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use ib_mad::transport::capture::Capture;
 use ib_mad::transport::ibsim::{Ibsim, IbsimError, IbsimOptions};
 use ib_mad::transport::udp::{Udp, UdpOptions};
-use ib_mad::transport::{Address, Packet, Transport};
+use ib_mad::transport::{Address, Transport};
 use ib_mad::types::Lid;
 use sa_proto::snapshot::Version;
 use tokio::signal::unix::{SignalKind, signal};
@@ -164,21 +165,27 @@ type Link = (Box<dyn Transport>, Destination);
 
 /// Opens one thread's socket.
 fn open(options: &Options) -> Result<Link, RunError> {
-    let (transport, destination): Link = match options.transport {
+    match options.transport {
         TransportKind::Udp => {
-            let to = options.target.first().copied().unwrap_or(([127, 0, 0, 1], 0).into());
-            let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-            let any = any.parse().expect("an address");
-            let udp = UdpOptions { trains: !options.no_trains, ..UdpOptions::new(any) };
-            let udp = Udp::bind(&udp).map_err(io_error("UDP socket"))?;
-            (Box::new(udp), Destination::Peers(options.target.clone()))
+            // Who asks responders on this machine only need not be reached from others.
+            let any = match options.target.first().map(SocketAddr::ip) {
+                Some(ip) if ip.is_loopback() => ip,
+                Some(IpAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
+                _ => Ipv4Addr::UNSPECIFIED.into(),
+            };
+            let udp = UdpOptions::new(SocketAddr::new(any, 0));
+            let udp = Udp::bind(&UdpOptions { trains: !options.no_trains, ..udp });
+            let udp = udp.map_err(io_error("UDP socket"))?;
+            Ok((Box::new(udp), Destination::Peers(options.target.clone())))
         }
         TransportKind::Ibsim => {
             let defaults = IbsimOptions::default();
+            // An empty environment variable is one that is not set.
+            let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
             let mut ibsim = Ibsim::connect(&IbsimOptions {
-                socket: options.socket.clone().unwrap_or(defaults.socket.clone()),
-                node: options.node.clone(),
-                ..defaults
+                socket: given(&options.socket).unwrap_or(defaults.socket),
+                node: given(&options.node),
+                ..IbsimOptions::default()
             })?;
             let port = ibsim.local_port()?;
             let lid = options.sa_lid.map_or(port.sm_lid, Lid);
@@ -186,26 +193,13 @@ fn open(options: &Options) -> Result<Link, RunError> {
                 return Err(RunError::NoSa(ibsim.node().to_owned()));
             }
             let address = Address { lid, sl: port.sm_sl, ..Address::default() };
-            (Box::new(ibsim), Destination::Fabric(address))
+            let destination = Destination::Fabric(address);
+            let Some(path) = &options.capture else { return Ok((Box::new(ibsim), destination)) };
+            let capture = Capture::create(ibsim, path, CAPTURE_MAX);
+            let mut capture = capture.map_err(io_error("capture file"))?;
+            capture.set_local_lid(port.lid);
+            Ok((Box::new(capture), destination))
         }
-    };
-    let Some(path) = &options.capture else { return Ok((transport, destination)) };
-    let capture = Capture::create(Boxed(transport), path, CAPTURE_MAX);
-    Ok((Box::new(capture.map_err(io_error("capture file"))?), destination))
-}
-
-/// A transport of any kind, to be captured.
-struct Boxed(Box<dyn Transport>);
-
-impl Transport for Boxed {
-    fn receive(&mut self, batch: &mut [Packet]) -> io::Result<usize> {
-        self.0.receive(batch)
-    }
-    fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {
-        self.0.send(batch)
-    }
-    fn descriptor(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.0.descriptor()
     }
 }
 
