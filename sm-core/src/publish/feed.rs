@@ -45,7 +45,7 @@ pub(super) enum FeedError {
 #[derive(Debug, PartialEq)]
 pub(super) enum Event {
     /// It introduced itself.
-    Hello(proto::Hello, Option<Version>),
+    Hello(Box<proto::Hello>, Option<Version>),
     /// It answers from this version now.
     Acked(Version),
     /// It lost its way, for this reason.
@@ -72,7 +72,7 @@ enum State {
     /// It has applied all that was sent.
     Idle,
     /// An update is being sent.
-    Sending { encoder: Encoder, target: Held },
+    Sending { encoder: Box<Encoder>, target: Held },
     /// An update was sent.
     Sent { target: Version },
 }
@@ -135,7 +135,7 @@ impl Feed {
             None => None,
         };
         self.become_idle();
-        Ok(Event::Hello(hello, self.held.as_ref().map(|held| held.version)))
+        Ok(Event::Hello(Box::new(hello), self.held.as_ref().map(|held| held.version)))
     }
 
     fn become_idle(&mut self) {
@@ -160,7 +160,7 @@ impl Feed {
         self.confirmed = true;
         let (version, checksum) = (latest.version(), latest.checksum());
         let target = Held { version, checksum, bucket_sums: Default::default() };
-        self.state = State::Sending { encoder, target };
+        self.state = State::Sending { encoder: Box::new(encoder), target };
         self.deadline = Some(now + TIMEOUT);
         true
     }

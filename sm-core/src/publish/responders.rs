@@ -44,7 +44,7 @@ pub struct Responder {
 impl Responder {
     /// Takes what a responder says of itself; an unspecified address of the front door becomes
     /// that of its end of the connection.
-    pub(super) fn new(
+    pub(crate) fn new(
         hello: &Hello,
         serving: Option<Version>,
         peer: Option<IpAddr>,
@@ -78,7 +78,11 @@ fn address(text: &str, peer: Option<IpAddr>) -> Option<SocketAddr> {
 }
 
 fn shortened(text: &str) -> &str {
-    &text[..text.floor_char_boundary(TEXT_LEN_MAX)]
+    let mut len = text.len().min(TEXT_LEN_MAX);
+    while !text.is_char_boundary(len) {
+        len -= 1;
+    }
+    &text[..len]
 }
 
 /// The list. Clones show the same one.
