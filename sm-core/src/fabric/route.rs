@@ -104,6 +104,11 @@ impl Fabric {
                 }
             }
         }
-        self.nodes().filter(|(index, _)| !reached[index.get()]).map(|(index, _)| index).collect()
+        let unreached: Vec<NodeIndex> =
+            self.nodes().map(|(index, _)| index).filter(|index| !reached[index.get()]).collect();
+        for &node in &unreached {
+            self.nodes[node.get()].upstream = None;
+        }
+        unreached
     }
 }

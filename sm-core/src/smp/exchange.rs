@@ -93,6 +93,12 @@ impl Exchange {
         self.window.cancel(tid);
     }
 
+    /// Drops all requests, those on the wire too.
+    pub fn cancel_all(&mut self) {
+        self.queue.clear();
+        self.window.cancel_all().for_each(drop);
+    }
+
     /// Takes a request that came back undelivered: its attempt has failed.
     pub fn handle_undelivered(&mut self, tid: u64) {
         self.window.handle_undelivered(tid);

@@ -41,6 +41,28 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Whether the request changes something.
+    pub fn is_set(self) -> bool {
+        match self {
+            Self::OwnNodeInfo
+            | Self::Probe
+            | Self::ProbeAgain
+            | Self::NodeDescription
+            | Self::SwitchInfo
+            | Self::PortChange
+            | Self::PortInfo
+            | Self::PKeys
+            | Self::SmInfo => false,
+            Self::ClearPortChange
+            | Self::SetPKeys
+            | Self::SetAddress
+            | Self::SetSwitchInfo
+            | Self::SetForwarding
+            | Self::Arm
+            | Self::Activate => true,
+        }
+    }
+
     /// Name for messages.
     pub fn name(self) -> &'static str {
         match self {

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use ib_mad::types::Lid;
 use ib_mad::wire::attribute::{PortInfo, PortState};
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
-use super::schedule::Cause;
+use super::schedule::{Cause, Scope};
 use super::{Event, LINES_MAX, Phase, Sweeper};
 use crate::fabric::PortIndex;
 use crate::manage::{lid, link, pkey};
@@ -57,10 +57,10 @@ impl Sweeper {
         for pair in ports.windows(2) {
             if pair[0].1.guid == pair[1].1.guid && self.first_report(pair[0].1.guid.0) {
                 let (first, second) = (self.place(pair[0].0), self.place(pair[1].0));
-                self.error(format_args!(
+                error!(
                     "duplicate port GUID {}: {first}, and {second}, which gets no LID of its own",
                     pair[0].1.guid
-                ));
+                );
             }
         }
         ports.dedup_by_key(|(_, request)| request.guid);
@@ -290,18 +290,23 @@ impl Sweeper {
         report.hosts = hosts;
         report.switches = switches;
         report.links = linked.len() / 2;
+        report.unanswered = self.unanswered.len();
         report.smps = sent - report.smps;
         let report = std::mem::take(report);
         self.tell_new_nodes();
-        if report.errors == 0 {
-            self.failed_sweeps = 0;
-            self.first_as_master = false;
-            self.up = true;
-        } else {
-            self.failed_sweeps += 1;
-            self.up = false;
-            warn!("{} error(s) in this sweep; sweeping again", report.errors);
-            self.schedule.retry(now, self.failed_sweeps);
+        self.up = report.errors == 0;
+        self.first_as_master &= !self.up;
+        match (self.up, self.unanswered.is_empty()) {
+            (true, true) => self.failed_sweeps = 0,
+            (true, false) => {
+                self.failed_sweeps += 1;
+                self.schedule.retry(now, Scope::Unanswered, self.failed_sweeps);
+            }
+            (false, _) => {
+                self.failed_sweeps += 1;
+                warn!("{} error(s) in this sweep; sweeping again", report.errors);
+                self.schedule.retry(now, Scope::Everything, self.failed_sweeps);
+            }
         }
         self.schedule.rearm(now);
         self.emit(Event::Configured(Box::new(report)));

@@ -1,8 +1,9 @@
-//! Links that cannot both be true: a cable that moved while we looked, or two nodes with one GUID.
+//! Claims that cannot both be true: a cable that moved while we looked, or two nodes with one GUID.
 //!
-//! Every probe says "this port leads to that port". When it contradicts what was confirmed in the
-//! same discovery, the older claim is probed again, then the newer. If the older no longer holds,
-//! the cable moved; if both still hold, two nodes share a GUID, and both places are named.
+//! Every probe says "this port leads to that port", every PortInfo whether its port has a link.
+//! When one contradicts what was confirmed in the same discovery, the older claim is checked again,
+//! then the newer. If the older no longer holds, the cable moved; if both still hold, two nodes
+//! share a GUID, and both places are named.
 
 use tracing::error;
 
@@ -11,7 +12,7 @@ use super::discover::Answerer;
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::smp::{Kind, Request};
 
-/// Contradictions looked into at once; what is beyond is reported without a second look.
+/// Contradictions looked into in one discovery, and GUIDs reported; more are only counted.
 const OPEN_MAX: usize = 256;
 
 /// The contradictions of one discovery.
@@ -26,8 +27,8 @@ pub(super) struct Contradictions {
 #[derive(Debug, Clone, Copy)]
 struct Contradiction {
     older: Claim,
-    newer: Claim,
-    /// Whether the older was probed again, and held.
+    newer: Newer,
+    /// Whether the older was checked again, and held.
     older_holds: bool,
     settled: bool,
 }
@@ -37,6 +38,15 @@ struct Contradiction {
 struct Claim {
     from: PortIndex,
     to: PortIndex,
+}
+
+/// What contradicts the older claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Newer {
+    /// Another link.
+    Link(Claim),
+    /// The port has no link.
+    Down(PortIndex),
 }
 
 impl Sweeper {
@@ -54,50 +64,77 @@ impl Sweeper {
             (_, Some(other)) => Claim { from: other, to: ingress },
             (Some(other), None) => Claim { from: other, to: egress },
         };
-        let newer = Claim { from: egress, to: ingress };
+        self.look_into(older, Newer::Link(Claim { from: egress, to: ingress }));
+        true
+    }
+
+    /// `port` says that it has no link, though `peer` was seen to lead to it. `number` is not 0 if
+    /// it was asked again for that.
+    pub(super) fn contradicted_by_down(&mut self, port: PortIndex, peer: PortIndex, number: u16) {
+        let Some(index) = usize::from(number).checked_sub(1) else {
+            return self.look_into(Claim { from: peer, to: port }, Newer::Down(port));
+        };
+        if let Some(entry) = self.sweep.contradictions.open.get(index).copied() {
+            self.settle(index);
+            self.report_duplicate(entry);
+            self.fabric.unlink(port);
+        }
+    }
+
+    fn look_into(&mut self, older: Claim, newer: Newer) {
         let entry = Contradiction { older, newer, older_holds: false, settled: false };
-        if self.sweep.contradictions.open.len() < OPEN_MAX {
-            let number = self.sweep.contradictions.open.len() as u16;
-            self.sweep.contradictions.open.push(entry);
+        let open = &mut self.sweep.contradictions.open;
+        if open.len() < OPEN_MAX {
+            let number = open.len() as u16;
+            open.push(entry);
             self.exchange.push(Request::block(Kind::ProbeAgain, older.from, number));
         } else {
             self.report_duplicate(entry);
         }
-        true
+    }
+
+    fn settle(&mut self, index: usize) {
+        self.sweep.contradictions.open[index].settled = true;
     }
 
     /// A claim was probed again; `data` is the NodeInfo that came, if one did.
     pub(super) fn probed_again(&mut self, request: Request, data: Option<&[u8; 64]>) {
-        let number = usize::from(request.block);
-        let Some(mut entry) = self.sweep.contradictions.open.get(number).copied() else { return };
+        let index = usize::from(request.block);
+        let Some(entry) = self.sweep.contradictions.open.get(index).copied() else { return };
         if entry.settled {
             return;
         }
-        let claim = if entry.older_holds { entry.newer } else { entry.older };
+        let claim = match entry.newer {
+            Newer::Link(newer) if entry.older_holds => newer,
+            _ => entry.older,
+        };
         let answerer = data.and_then(|data| Answerer::parse(data).ok());
         let holds = answerer.as_ref().is_some_and(|answerer| self.leads_to(claim, answerer));
-        match (entry.older_holds, holds) {
-            (false, true) => {
-                entry.older_holds = true;
-                self.exchange.push(Request::block(
-                    Kind::ProbeAgain,
-                    entry.newer.from,
-                    request.block,
-                ));
+        match (entry.older_holds, holds, entry.newer) {
+            (false, true, newer) => {
+                self.sweep.contradictions.open[index].older_holds = true;
+                self.exchange.push(match newer {
+                    Newer::Link(newer) => {
+                        Request::block(Kind::ProbeAgain, newer.from, request.block)
+                    }
+                    // The number is told from 1, since 0 is that of an ordinary question.
+                    Newer::Down(port) => Request::block(Kind::PortInfo, port, request.block + 1),
+                });
             }
-            (true, true) => {
-                entry.settled = true;
+            (true, true, _) => {
+                self.settle(index);
                 self.report_duplicate(entry);
             }
-            (false, false) => {
+            (false, false, newer) => {
                 // The cable moved: the newer claim takes its place.
-                entry.settled = true;
+                self.settle(index);
                 self.fabric.unlink(entry.older.from);
-                self.exchange.push(Request::new(Kind::Probe, entry.newer.from));
+                if let Newer::Link(newer) = newer {
+                    self.exchange.push(Request::new(Kind::Probe, newer.from));
+                }
             }
-            (true, false) => entry.settled = true,
+            (true, false, _) => self.settle(index),
         }
-        self.sweep.contradictions.open[number] = entry;
     }
 
     fn leads_to(&self, claim: Claim, answerer: &Answerer) -> bool {
@@ -108,18 +145,35 @@ impl Sweeper {
     fn report_duplicate(&mut self, entry: Contradiction) {
         // The node that both claims are about: that which both lead to, or that which the newer
         // comes from and the older leads to.
-        let guid = self.fabric.node_of(entry.older.to).guid;
+        let node = self.fabric.port(entry.older.to).node;
+        let guid = self.fabric.node(node).guid;
+        let out = match entry.newer {
+            Newer::Link(newer) => newer.from,
+            Newer::Down(_) => entry.older.from,
+        };
+        self.sweep.left_out.insert(out);
         if !self.first_report(guid.0) {
             return;
         }
         let first = self.place(entry.older.from);
-        let second = self.place(entry.newer.from);
-        let port = self.fabric.port(entry.older.to).num;
-        error!(
-            "duplicate GUID: {guid} port {port} is there twice, behind {first} and at or behind \
-             {second}. The second is left out; give one of the nodes another GUID, or take it off \
-             the fabric"
-        );
+        let num = self.fabric.port(entry.older.to).num;
+        match entry.newer {
+            Newer::Link(newer) => {
+                let second = self.place(newer.from);
+                error!(
+                    "duplicate GUID: {guid} port {num} is there twice, behind {first}, and behind \
+                     or at {second}. The second is left out; give one of the nodes another GUID"
+                );
+            }
+            Newer::Down(port) => {
+                let second = self.place(port);
+                error!(
+                    "duplicate GUID: {guid} has a link at port {num} behind {first}, and none by \
+                     the route to {second}: they are two nodes. The first is left out; give one \
+                     of them another GUID"
+                );
+            }
+        }
     }
 
     /// The GUID of `node` answered with another kind or number of ports behind `egress`.
@@ -129,6 +183,7 @@ impl Sweeper {
         node: NodeIndex,
         answerer: &Answerer,
     ) {
+        self.sweep.left_out.insert(egress);
         if !self.first_report(answerer.guid.0) {
             return;
         }

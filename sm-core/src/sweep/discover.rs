@@ -8,18 +8,19 @@ use std::time::Instant;
 
 use ib_mad::types::{Guid, PKey, PortNum};
 use ib_mad::wire::attribute::{
-    CapabilityMask, NodeInfo, NodeType, PKEYS_PER_BLOCK, PKeyTable, PortState, SmInfo, SmState,
-    SwitchInfo,
+    NodeInfo, NodeType, PKEYS_PER_BLOCK, PKeyTable, PortState, SmState, SwitchInfo,
 };
 use ib_mad::wire::mad::Status;
 use tracing::{debug, info, warn};
 
-use super::schedule::Cause;
-use super::{Event, LINES_MAX, OTHERS_MAX, Phase, Report, Sweep, Sweeper};
+use super::schedule::Scope;
+use super::{Event, LINES_MAX, Phase, Sweep, Sweeper};
 use crate::fabric::{NodeIndex, PortIndex};
-use crate::manage::{link, pkey};
-use crate::mastership::{Decision, RemoteSm};
+use crate::manage::pkey;
 use crate::smp::{Kind, Request};
+
+/// Ports with a link and nobody behind it that are looked at again before long.
+const UNANSWERED_MAX: usize = 1024;
 
 /// A NodeInfo that makes sense.
 pub(super) struct Answerer {
@@ -55,11 +56,17 @@ impl Answerer {
 }
 
 impl Sweeper {
-    /// Begins to discover, everything or from `changed` on.
-    pub(super) fn begin_discovery(&mut self, now: Instant, changed: Option<Vec<NodeIndex>>) {
+    /// Begins to discover: everything, or from `changed` on. Of a partial discovery `suspects` are
+    /// asked last, by routes that avoid what turned out to be down.
+    pub(super) fn begin_discovery(
+        &mut self,
+        now: Instant,
+        changed: Option<Vec<NodeIndex>>,
+        suspects: Vec<NodeIndex>,
+    ) {
         let light = std::mem::take(&mut self.sweep.report.phases);
         let full = changed.is_none();
-        self.sweep = Sweep { full, ..Sweep::default() };
+        self.sweep = Sweep { full, suspects, ..Sweep::default() };
         self.sweep.report.full = full;
         self.sweep.report.first = self.first_as_master;
         if !full {
@@ -79,12 +86,16 @@ impl Sweeper {
                 self.schedule.take_issuers();
                 self.exchange.push(Request::OWN_NODE_INFO);
             }
-            Some(nodes) => {
-                for node in nodes {
-                    if let Some(port) = self.reached_by(node) {
-                        self.visit(node, port);
-                    }
-                }
+            Some(nodes) => self.visit_all(nodes),
+        }
+    }
+
+    fn visit_all(&mut self, nodes: Vec<NodeIndex>) {
+        for node in nodes {
+            if self.fabric.node(node).seen != self.number
+                && let Some(port) = self.reached_by(node)
+            {
+                self.visit(node, port);
             }
         }
     }
@@ -135,7 +146,7 @@ impl Sweeper {
             Ok(answerer) => self.observe(egress, &answerer),
             Err(reason) => {
                 let place = self.place(egress);
-                self.error(format_args!("the node behind {place} cannot be used: {reason}"));
+                self.complain(format_args!("the node behind {place} cannot be used: {reason}"));
             }
         }
     }
@@ -152,8 +163,9 @@ impl Sweeper {
         let Some(node) = known.or_else(|| self.add(answerer)) else { return };
         let Some(ingress) = self.fabric.port_of(node, answerer.local_port) else { return };
         if egress == ingress {
+            self.sweep.left_out.insert(egress);
             let place = self.place(egress);
-            return self.error(format_args!(
+            return self.complain(format_args!(
                 "{place} sees itself: a loop-back plug, or the node behind it has the same GUID"
             ));
         }
@@ -202,7 +214,7 @@ impl Sweeper {
         match self.fabric.add(&view, answerer.kind) {
             Ok(node) => Some(node),
             Err(error) => {
-                self.error(format_args!("node {} is left out: {error}", answerer.guid));
+                self.complain(format_args!("node {} is left out: {error}", answerer.guid));
                 None
             }
         }
@@ -276,7 +288,8 @@ impl Sweeper {
         }
     }
 
-    pub(super) fn port_info(&mut self, now: Instant, port: PortIndex, data: &[u8; 64]) {
+    pub(super) fn port_info(&mut self, now: Instant, request: Request, data: &[u8; 64]) {
+        let port = request.port();
         if self.phase != Phase::Discover {
             return self.port_read_again(now, port, data);
         }
@@ -286,11 +299,9 @@ impl Sweeper {
         entry.known = true;
         let state = entry.state();
         let node = entry.node;
-        let external = self.fabric.node(node).switch.is_some() && entry_num(self, port) != 0;
-        if !external && Some(port) != self.fabric.home() {
-            return;
-        }
-        if self.fabric.node(node).switch.is_some() && !external {
+        let is_switch = self.fabric.node(node).switch.is_some();
+        let external = is_switch && self.fabric.port(port).num.0 != 0;
+        if !external && (is_switch || Some(port) != self.fabric.home()) {
             return;
         }
         match state {
@@ -307,7 +318,7 @@ impl Sweeper {
                     self.read_enforced_pkeys(node, port);
                 }
             }
-            _ => self.link_is_down(port),
+            _ => self.link_is_down(request),
         }
     }
 
@@ -321,19 +332,19 @@ impl Sweeper {
         }
     }
 
-    fn link_is_down(&mut self, port: PortIndex) {
+    fn link_is_down(&mut self, request: Request) {
+        let port = request.port();
         let Some(peer) = self.fabric.port(port).peer() else { return };
         if self.is_confirmed(port) {
-            // The far end has just answered by this link: one of the two has changed since.
-            let (place, far) = (self.place(port), self.fabric.describe(peer));
-            self.error(format_args!("{place} is down, but {far} leads to it"));
-        } else {
-            debug!("link down: {} - {}", self.fabric.describe(port), self.fabric.describe(peer));
+            // The far end has just answered by this link.
+            return self.contradicted_by_down(port, peer, request.block);
         }
+        debug!("link down: {} - {}", self.fabric.describe(port), self.fabric.describe(peer));
         self.fabric.unlink(port);
-        let far = self.fabric.node_of(peer);
-        if far.switch.is_some() && far.seen != self.number {
-            self.exchange.push(Request::new(Kind::PortInfo, peer));
+        self.sweep.routes_changed = true;
+        let far = self.fabric.port(peer).node;
+        if self.fabric.node(far).switch.is_some() {
+            self.visit_all(vec![far]);
         }
     }
 
@@ -353,7 +364,11 @@ impl Sweeper {
             return self.error(format_args!("{name} of the SM's own node: {status}"));
         }
         let place = self.place(request.port());
-        self.error(format_args!("{name} of {place} is refused: {status}"));
+        if request.kind.is_set() {
+            self.error(format_args!("{name} of {place} is refused: {status}"));
+        } else {
+            self.complain(format_args!("{name} of {place} is refused: {status}"));
+        }
         self.settle_without_answer(request);
     }
 
@@ -367,13 +382,15 @@ impl Sweeper {
             Kind::PortChange | Kind::SmInfo => {
                 debug!("{name}: no answer from {}", self.place(request.port()));
             }
-            Kind::Probe | Kind::ProbeAgain => {
+            // Told at the end of the discovery, if nobody is found there.
+            Kind::Probe | Kind::ProbeAgain => {}
+            kind => {
                 let place = self.place(request.port());
-                self.error(format_args!("{place} has a link, but nobody answers behind it"));
-            }
-            _ => {
-                let place = self.place(request.port());
-                self.error(format_args!("{name}: no answer from {place}"));
+                if kind.is_set() {
+                    self.error(format_args!("{name}: no answer from {place}"));
+                } else {
+                    self.complain(format_args!("{name}: no answer from {place}"));
+                }
             }
         }
         self.settle_without_answer(request);
@@ -393,7 +410,9 @@ impl Sweeper {
                 let node = self.fabric.port(request.port()).node;
                 self.read_ports(node);
             }
-            Kind::PortChange => self.sweep.changed.push(self.fabric.port(request.port()).node),
+            Kind::PortChange => {
+                self.sweep.silent.insert(self.fabric.port(request.port()).node);
+            }
             Kind::SmInfo => self.sm_is_silent(request.port()),
             Kind::SetPKeys
             | Kind::SetAddress
@@ -406,6 +425,13 @@ impl Sweeper {
 
     /// All is asked and answered: cuts what was not seen again, and drops what no route reaches.
     pub(super) fn end_discovery(&mut self, now: Instant) {
+        if !self.sweep.suspects.is_empty() {
+            let suspects = std::mem::take(&mut self.sweep.suspects);
+            self.visit_all(suspects);
+            if !self.exchange.is_idle() {
+                return;
+            }
+        }
         self.cut_unseen_links();
         let silent = std::mem::take(&mut self.sweep.silent);
         let unreached = self.fabric.trace_routes(|fabric, port| {
@@ -425,6 +451,7 @@ impl Sweeper {
         }
         self.sweep.report.vanished = unreached.len();
         self.sweep.report.appeared = self.fabric.nodes().filter(|(_, node)| node.is_new).count();
+        self.find_unanswered_links();
         let home = self.fabric.home().filter(|&home| self.fabric.port(home).known);
         let lost = home.is_none_or(|home| silent.contains(&self.fabric.port(home).node));
         if lost {
@@ -451,186 +478,39 @@ impl Sweeper {
         }
     }
 
+    /// Finds ports with a link behind which nobody was found, to be looked at again before long.
+    fn find_unanswered_links(&mut self) {
+        let up = |state| {
+            matches!(state, Some(PortState::Initialize | PortState::Armed | PortState::Active))
+        };
+        let unanswered: Vec<PortIndex> = self
+            .fabric
+            .nodes()
+            .flat_map(|(index, node)| {
+                let first = u8::from(node.switch.is_some());
+                self.fabric.ports_of(index).skip(usize::from(first))
+            })
+            .filter(|port| {
+                let entry = self.fabric.port(*port);
+                let expected = entry.known && entry.peer().is_none() && up(entry.state());
+                expected && !self.sweep.left_out.contains(port)
+            })
+            .take(UNANSWERED_MAX)
+            .collect();
+        for port in &unanswered {
+            if !self.unanswered.contains(port) {
+                let place = self.place(*port);
+                self.complain(format_args!("{place} has a link, but nobody answers behind it"));
+            }
+        }
+        self.unanswered = unanswered;
+    }
+
     /// Ends a sweep that led to nothing.
     pub(super) fn give_up(&mut self, now: Instant) {
         self.failed_sweeps += 1;
         self.up = false;
         self.phase = Phase::Idle;
-        self.schedule.retry(now, self.failed_sweeps);
+        self.schedule.retry(now, Scope::Everything, self.failed_sweeps);
     }
-
-    fn begin_election(&mut self, now: Instant) {
-        self.enter(now, Phase::Elect);
-        self.others.clear();
-        if self.settings.ignore_other_sm {
-            return;
-        }
-        let home = self.fabric.home();
-        let managers: Vec<PortIndex> = self
-            .fabric
-            .end_ports()
-            .filter(|&port| {
-                let mask = self.fabric.port(port).port_info().capability_mask();
-                Some(port) != home && mask.contains(CapabilityMask::IS_SM)
-            })
-            .take(OTHERS_MAX)
-            .collect();
-        for port in managers {
-            self.exchange.push(Request::new(Kind::SmInfo, port));
-        }
-    }
-
-    pub(super) fn sm_info(&mut self, port: PortIndex, data: &[u8; 64]) {
-        let Ok(info) = SmInfo::new(data) else { return };
-        let Some(state) = SmState::from_code(info.sm_state()) else { return };
-        let sm = RemoteSm { guid: info.guid(), priority: info.priority(), state };
-        if self.phase == Phase::Poll {
-            return self.master_answered(sm);
-        }
-        self.others.retain(|(at, _)| *at != port);
-        self.others.push((port, sm));
-    }
-
-    pub(super) fn end_election(&mut self, now: Instant) {
-        let others: Vec<RemoteSm> = self.others.iter().map(|(_, sm)| *sm).collect();
-        match self.mastership.decide(&others) {
-            Decision::Rule => {
-                if self.mastership.state() != SmState::Master {
-                    info!("master: no other subnet manager comes before us");
-                    self.mastership.set_state(SmState::Master);
-                    self.first_as_master = true;
-                }
-                for (port, sm) in &self.others {
-                    if sm.state == SmState::Master {
-                        warn!(
-                            "another master at {}, priority {}; it should yield to us",
-                            self.fabric.describe(*port),
-                            sm.priority
-                        );
-                    }
-                }
-                self.sweep.report.first = self.first_as_master;
-                self.begin_addresses(now);
-            }
-            Decision::StandBy(sm) => self.stand_by(now, sm),
-        }
-    }
-
-    fn stand_by(&mut self, now: Instant, sm: RemoteSm) {
-        let place = self.others.iter().find(|(_, other)| *other == sm).map(|(port, _)| *port);
-        let Some(port) = place else { return self.give_up(now) };
-        info!(
-            "standing by: the subnet manager at {} is {} with priority {}; polling it",
-            self.fabric.describe(port),
-            sm.state,
-            sm.priority
-        );
-        self.mastership.set_state(SmState::Standby);
-        self.first_as_master = true;
-        self.up = false;
-        self.master = Some((port, sm.guid));
-        self.polls_missed = 0;
-        self.phase = Phase::Idle;
-        self.schedule.rearm_poll(now);
-        self.emit(Event::StandingBy(sm));
-    }
-
-    pub(super) fn begin_poll(&mut self, now: Instant) {
-        let Some((port, _)) = self.master else { return self.begin_discovery(now, None) };
-        self.sweep = Sweep::default();
-        self.enter(now, Phase::Poll);
-        self.exchange.push(Request::new(Kind::SmInfo, port));
-    }
-
-    fn master_answered(&mut self, sm: RemoteSm) {
-        if sm.state == SmState::Master {
-            self.polls_missed = 0;
-        } else {
-            info!("the master has become {}", sm.state);
-            self.master = None;
-        }
-    }
-
-    fn sm_is_silent(&mut self, port: PortIndex) {
-        self.others.retain(|(at, _)| *at != port);
-        if self.phase == Phase::Poll {
-            self.polls_missed += 1;
-            if self.polls_missed >= self.settings.polling_retry_number {
-                warn!("the master no longer answers; looking for another");
-                self.master = None;
-            }
-        }
-    }
-
-    pub(super) fn end_poll(&mut self, now: Instant) {
-        self.phase = Phase::Idle;
-        if self.master.is_some() {
-            self.schedule.rearm_poll(now);
-        } else {
-            self.mastership.set_state(SmState::Discovering);
-            self.schedule.request(now, Cause::Asked);
-        }
-    }
-
-    pub(super) fn begin_light(&mut self, now: Instant, cause: Cause) {
-        let switches: Vec<NodeIndex> =
-            self.fabric.switches().map(|(_, switch)| switch.node).collect();
-        if switches.is_empty() || !self.up {
-            // Without a switch no light sweep would show a change.
-            return self.begin_discovery(now, None);
-        }
-        debug!("light sweep: {cause:?}");
-        self.sweep = Sweep { report: Report::default(), ..Sweep::default() };
-        self.enter(now, Phase::Light);
-        for node in switches {
-            if let Some(port) = self.fabric.ports_of(node).next() {
-                self.exchange.push(Request::new(Kind::PortChange, port));
-            }
-        }
-        let others: Vec<PortIndex> = self.others.iter().map(|(port, _)| *port).collect();
-        for port in others {
-            self.exchange.push(Request::new(Kind::SmInfo, port));
-        }
-    }
-
-    pub(super) fn port_change(&mut self, port: PortIndex, data: &[u8; 64]) {
-        let node = self.fabric.port(port).node;
-        let Some(switch) = self.fabric.node(node).switch else { return };
-        let Ok(info) = SwitchInfo::new(&data[..]) else { return };
-        let known = self.fabric.switch(switch).switch_info();
-        if info.port_state_change() || info.linear_fdb_top() != known.linear_fdb_top() {
-            self.sweep.changed.push(node);
-        }
-    }
-
-    pub(super) fn end_light(&mut self, now: Instant) {
-        let mut changed = std::mem::take(&mut self.sweep.changed);
-        for lid in self.schedule.take_issuers() {
-            let issuer = self.fabric.end_ports().find(|&port| self.owns(port, lid));
-            changed.extend(issuer.map(|port| self.fabric.port(port).node));
-        }
-        changed.sort_unstable();
-        changed.dedup();
-        let others: Vec<RemoteSm> = self.others.iter().map(|(_, sm)| *sm).collect();
-        if let Decision::StandBy(sm) = self.mastership.decide(&others) {
-            return self.stand_by(now, sm);
-        }
-        if changed.is_empty() {
-            self.phase = Phase::Idle;
-            self.schedule.rearm(now);
-        } else {
-            info!("changes at {} node(s); reading them", changed.len());
-            self.begin_discovery(now, Some(changed));
-        }
-    }
-
-    fn owns(&self, port: PortIndex, lid: ib_mad::types::Lid) -> bool {
-        let base = self.fabric.port(port).base_lid().0;
-        let lmc = link::lmc_of(&self.fabric, port, &self.settings);
-        base != 0 && lid.0 >= base && lid.0 - base < 1 << lmc
-    }
-}
-
-fn entry_num(sweeper: &Sweeper, port: PortIndex) -> u8 {
-    sweeper.fabric.port(port).num.0
 }

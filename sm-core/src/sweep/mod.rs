@@ -6,7 +6,8 @@
 //! then discovered from there on. Both end in the same phases of configuration, which send only
 //! what differs.
 //!
-//! - `discover`: the walk; `contradiction`: links that cannot both be true, duplicate GUIDs.
+//! - `discover`: the walk; `contradiction`: links that cannot both be true, duplicate GUIDs;
+//!   `light`: looking for changes; `election`: other subnet managers.
 //! - `configure`: LIDs, P_Keys, forwarding tables, links; `encode`: requests as MADs.
 //! - `schedule`: when to sweep next, and why. `report`: what a sweep did.
 //!
@@ -20,7 +21,9 @@
 mod configure;
 mod contradiction;
 mod discover;
+mod election;
 mod encode;
+mod light;
 mod report;
 mod schedule;
 mod tables;
@@ -43,7 +46,7 @@ use crate::smp::{Counters, Exchange, Kind, Request, Timing};
 use crate::trap;
 use contradiction::Contradictions;
 pub use report::{Phase, Report};
-use schedule::{Cause, Schedule};
+use schedule::{Cause, Schedule, Scope};
 
 /// Lines logged of one sort in one sweep; what is beyond is only counted.
 const LINES_MAX: usize = 10;
@@ -90,6 +93,8 @@ pub struct Sweeper {
     master: Option<(PortIndex, Guid)>,
     /// Polls in a row that the master left unanswered.
     polls_missed: u32,
+    /// Ports with a link behind which the last discovery found nobody.
+    unanswered: Vec<PortIndex>,
     routing_engine: String,
     top: Lid,
     events: VecDeque<Event>,
@@ -103,8 +108,16 @@ struct Sweep {
     /// Nodes that left a request without answer that they must answer.
     silent: HashSet<NodeIndex>,
     contradictions: Contradictions,
+    /// Ports with a link that is left out: it leads back to themselves, or to a duplicate.
+    left_out: HashSet<PortIndex>,
+    /// Nodes to be asked last, when routes avoid what turned out to be down.
+    suspects: Vec<NodeIndex>,
+    /// Whether a link turned out to be down that routes may use.
+    routes_changed: bool,
     /// Where a light sweep saw changes.
     changed: Vec<NodeIndex>,
+    /// When a light sweep that saw a change ends.
+    grace_ends: Option<Instant>,
     report: Report,
     /// When the phase under way began.
     phase_began: Option<Instant>,
@@ -135,6 +148,7 @@ impl Sweeper {
             others: Vec::new(),
             master: None,
             polls_missed: 0,
+            unanswered: Vec::new(),
             routing_engine: String::new(),
             top: Lid::NONE,
             events: VecDeque::new(),
@@ -194,6 +208,10 @@ impl Sweeper {
 
     /// Writes the next SMP to send. `false` if there is none for now.
     pub fn poll_transmit(&mut self, now: Instant, packet: &mut Packet) -> bool {
+        if std::mem::take(&mut self.sweep.routes_changed) && !self.sweep.full {
+            // What the routes known so far cannot reach may be reached another way.
+            self.fabric.trace_routes(|_, _| true);
+        }
         while let Some(transmit) = self.exchange.poll_transmit(now) {
             if self.encode(transmit.request, transmit.tid, packet) {
                 self.mastership.act();
@@ -215,12 +233,14 @@ impl Sweeper {
     pub fn poll_timeout(&mut self) -> Option<Instant> {
         let idle = self.phase == Phase::Idle;
         let scheduled = self.schedule.next().filter(|_| idle);
-        [self.exchange.poll_timeout(), scheduled].into_iter().flatten().min()
+        let grace = self.sweep.grace_ends.filter(|_| self.phase == Phase::Light);
+        [self.exchange.poll_timeout(), scheduled, grace].into_iter().flatten().min()
     }
 
     /// Does what is due. Spurious calls are allowed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.exchange.handle_timeout(now);
+        self.end_grace(now);
         self.advance(now);
     }
 
@@ -256,8 +276,8 @@ impl Sweeper {
             Kind::NodeDescription => self.node_description(request.port(), data),
             Kind::SwitchInfo => self.switch_info(request.port(), data),
             Kind::ClearPortChange => self.port_change_cleared(request.port(), data),
-            Kind::PortChange => self.port_change(request.port(), data),
-            Kind::PortInfo => self.port_info(now, request.port(), data),
+            Kind::PortChange => self.port_change(now, request.port(), data),
+            Kind::PortInfo => self.port_info(now, request, data),
             Kind::PKeys | Kind::SetPKeys => self.pkeys(request, data),
             Kind::SmInfo => self.sm_info(request.port(), data),
             Kind::SetAddress | Kind::Arm | Kind::Activate => self.port_info_set(request, data),
@@ -339,15 +359,21 @@ impl Sweeper {
     fn begin(&mut self, now: Instant, cause: Cause) {
         let resting = matches!(self.mastership.state(), SmState::NotActive);
         let standby = self.mastership.state() == SmState::Standby;
+        let heavy = self.settings.force_heavy_sweep;
         match cause {
             _ if resting => {}
             Cause::Poll if standby => self.begin_poll(now),
             Cause::Poll => {}
             Cause::Timer if standby => {}
-            Cause::Trap(_) | Cause::Timer if !self.settings.force_heavy_sweep => {
-                self.begin_light(now, cause);
+            Cause::Trap(_) if !heavy => self.follow_traps(now, cause),
+            Cause::Timer if !heavy => self.begin_light(now, cause),
+            Cause::Retry(Scope::Unanswered) if self.up => {
+                let ports = self.unanswered.iter();
+                let mut nodes: Vec<_> = ports.map(|port| self.fabric.port(*port).node).collect();
+                nodes.dedup();
+                self.begin_discovery(now, Some(nodes), Vec::new());
             }
-            _ => self.begin_discovery(now, None),
+            _ => self.begin_discovery(now, None, Vec::new()),
         }
     }
 
@@ -379,6 +405,17 @@ impl Sweeper {
         match self.sweep.report.errors as usize {
             n if n <= LINES_MAX => warn!("{text}"),
             n if n == LINES_MAX + 1 => warn!("more errors follow; they are only counted"),
+            _ => debug!("{text}"),
+        }
+    }
+
+    /// Logs something odd about the fabric that does not keep the rest from working, unless there
+    /// was much of that already.
+    fn complain(&mut self, text: std::fmt::Arguments<'_>) {
+        self.sweep.report.oddities += 1;
+        match self.sweep.report.oddities as usize {
+            n if n <= LINES_MAX => warn!("{text}"),
+            n if n == LINES_MAX + 1 => warn!("more of that follows; it is only counted"),
             _ => debug!("{text}"),
         }
     }

@@ -79,6 +79,10 @@ pub struct Report {
     pub lft_blocks_set: u64,
     /// Things that could not be found out or set.
     pub errors: u64,
+    /// Odd things about the fabric that were left as they are.
+    pub oddities: u64,
+    /// Links behind which nobody answered.
+    pub unanswered: usize,
     /// GUIDs that two nodes or ports share.
     pub duplicate_guids: u64,
     /// SMPs sent, repetitions included.
@@ -106,15 +110,14 @@ impl fmt::Display for Report {
         let seconds = |phase| self.phase(phase).as_secs_f64();
         write!(
             f,
-            "{} switches, {} hosts, {} links, LIDs to {}; discovered in {:.2} s, {} LIDs and P_Keys \
-             set in {:.2} s, routed in {:.2} s, {} LFT blocks in {:.2} s, links in {:.2} s; {} SMPs, \
+            "{} switches, {} hosts, {} links, LIDs to {}; discovered in {:.2} s, LIDs and P_Keys in \
+             {:.2} s, routed in {:.2} s, {} LFT blocks in {:.2} s, links in {:.2} s; {} SMPs, \
              {:.2} s in all",
             self.switches,
             self.hosts,
             self.links,
             self.last_lid,
             seconds(Phase::Light) + seconds(Phase::Discover) + seconds(Phase::Elect),
-            self.pkey_blocks_set,
             seconds(Phase::Addresses),
             self.routing.as_secs_f64(),
             self.lft_blocks_set,

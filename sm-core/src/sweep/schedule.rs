@@ -24,12 +24,21 @@ pub(super) enum Cause {
     Timer,
     /// The port with this LID reported a change.
     Trap(Lid),
-    /// The last sweep was not without errors, or saw something that needs a closer look.
-    Retry,
+    /// The last sweep left something to be tried again.
+    Retry(Scope),
     /// The operator wants it, or another subnet manager.
     Asked,
     /// We have just become master.
     TakeOver,
+}
+
+/// What is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Scope {
+    /// Links behind which nobody answered.
+    Unanswered,
+    /// Everything, since something could not be set.
+    Everything,
 }
 
 /// The sweeps to come.
@@ -74,10 +83,10 @@ impl Schedule {
         self.want(due, cause);
     }
 
-    /// Asks for the repetition of a sweep that failed for the `failures`th time in a row.
-    pub(super) fn retry(&mut self, now: Instant, failures: u32) {
+    /// Asks for another try after the `failures`th failure in a row.
+    pub(super) fn retry(&mut self, now: Instant, scope: Scope, failures: u32) {
         let delay = RETRY_DELAY.saturating_mul(1 << failures.saturating_sub(1).min(16));
-        self.want(now + delay.min(RETRY_DELAY_MAX), Cause::Retry);
+        self.want(now + delay.min(RETRY_DELAY_MAX), Cause::Retry(scope));
     }
 
     fn want(&mut self, due: Instant, cause: Cause) {
@@ -151,10 +160,10 @@ mod tests {
     fn failing_sweeps_are_repeated_ever_less_often() {
         let now = Instant::now();
         let mut schedule = Schedule::new(&Settings::default());
-        schedule.retry(now, 3);
+        schedule.retry(now, Scope::Unanswered, 3);
         assert_eq!(schedule.next(), Some(now + RETRY_DELAY * 4));
-        assert_eq!(schedule.take_due(now + RETRY_DELAY * 4), Some(Cause::Retry));
-        schedule.retry(now, 40);
+        assert_eq!(schedule.take_due(now + RETRY_DELAY * 4), Some(Cause::Retry(Scope::Unanswered)));
+        schedule.retry(now, Scope::Everything, 40);
         assert_eq!(schedule.next(), Some(now + RETRY_DELAY_MAX));
     }
 }

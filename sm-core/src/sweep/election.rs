@@ -1,0 +1,129 @@
+//! Other subnet managers: asking who they are, standing by for one, taking over from it.
+
+use std::time::Instant;
+
+use ib_mad::wire::attribute::{CapabilityMask, SmInfo, SmState};
+use tracing::{info, warn};
+
+use super::schedule::Cause;
+use super::{Event, OTHERS_MAX, Phase, Sweep, Sweeper};
+use crate::fabric::PortIndex;
+use crate::mastership::{Decision, RemoteSm};
+use crate::smp::{Kind, Request};
+
+impl Sweeper {
+    pub(super) fn begin_election(&mut self, now: Instant) {
+        self.enter(now, Phase::Elect);
+        self.others.clear();
+        if self.settings.ignore_other_sm {
+            return;
+        }
+        let home = self.fabric.home();
+        let managers: Vec<PortIndex> = self
+            .fabric
+            .end_ports()
+            .filter(|&port| {
+                let mask = self.fabric.port(port).port_info().capability_mask();
+                Some(port) != home && mask.contains(CapabilityMask::IS_SM)
+            })
+            .take(OTHERS_MAX)
+            .collect();
+        for port in managers {
+            self.exchange.push(Request::new(Kind::SmInfo, port));
+        }
+    }
+
+    pub(super) fn sm_info(&mut self, port: PortIndex, data: &[u8; 64]) {
+        let Ok(info) = SmInfo::new(data) else { return };
+        let Some(state) = SmState::from_code(info.sm_state()) else { return };
+        let sm = RemoteSm { guid: info.guid(), priority: info.priority(), state };
+        if self.phase == Phase::Poll {
+            return self.master_answered(sm);
+        }
+        self.others.retain(|(at, _)| *at != port);
+        self.others.push((port, sm));
+    }
+
+    pub(super) fn end_election(&mut self, now: Instant) {
+        let others: Vec<RemoteSm> = self.others.iter().map(|(_, sm)| *sm).collect();
+        match self.mastership.decide(&others) {
+            Decision::Rule => {
+                if self.mastership.state() != SmState::Master {
+                    info!("master: no other subnet manager comes before us");
+                    self.mastership.set_state(SmState::Master);
+                    self.first_as_master = true;
+                }
+                for (port, sm) in &self.others {
+                    if sm.state == SmState::Master {
+                        warn!(
+                            "another master at {}, priority {}; it should yield to us",
+                            self.fabric.describe(*port),
+                            sm.priority
+                        );
+                    }
+                }
+                self.sweep.report.first = self.first_as_master;
+                self.begin_addresses(now);
+            }
+            Decision::StandBy(sm) => self.stand_by(now, sm),
+        }
+    }
+
+    pub(super) fn stand_by(&mut self, now: Instant, sm: RemoteSm) {
+        let place = self.others.iter().find(|(_, other)| *other == sm).map(|(port, _)| *port);
+        let Some(port) = place else { return self.give_up(now) };
+        info!(
+            "standing by: the subnet manager at {} is {} with priority {}; polling it",
+            self.fabric.describe(port),
+            sm.state,
+            sm.priority
+        );
+        self.mastership.set_state(SmState::Standby);
+        self.first_as_master = true;
+        self.up = false;
+        self.master = Some((port, sm.guid));
+        self.polls_missed = 0;
+        self.phase = Phase::Idle;
+        self.schedule.rearm_poll(now);
+        self.emit(Event::StandingBy(sm));
+    }
+
+    pub(super) fn begin_poll(&mut self, now: Instant) {
+        let Some((port, _)) = self.master else {
+            return self.begin_discovery(now, None, Vec::new());
+        };
+        self.sweep = Sweep::default();
+        self.enter(now, Phase::Poll);
+        self.exchange.push(Request::new(Kind::SmInfo, port));
+    }
+
+    fn master_answered(&mut self, sm: RemoteSm) {
+        if sm.state == SmState::Master {
+            self.polls_missed = 0;
+        } else {
+            info!("the master has become {}", sm.state);
+            self.master = None;
+        }
+    }
+
+    pub(super) fn sm_is_silent(&mut self, port: PortIndex) {
+        self.others.retain(|(at, _)| *at != port);
+        if self.phase == Phase::Poll {
+            self.polls_missed += 1;
+            if self.polls_missed >= self.settings.polling_retry_number {
+                warn!("the master no longer answers; looking for another");
+                self.master = None;
+            }
+        }
+    }
+
+    pub(super) fn end_poll(&mut self, now: Instant) {
+        self.phase = Phase::Idle;
+        if self.master.is_some() {
+            self.schedule.rearm_poll(now);
+        } else {
+            self.mastership.set_state(SmState::Discovering);
+            self.schedule.request(now, Cause::Asked);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The light sweep: every switch is asked whether a port of its changed state.
+//!
+//! When one has, the others get a moment more, since few things happen at one place only; then
+//! what changed is read. Who has not answered by then may be cut off by the very change, and is
+//! asked again when the way there is known.
+
+use std::time::{Duration, Instant};
+
+use ib_mad::types::Lid;
+use ib_mad::wire::attribute::SwitchInfo;
+use tracing::{debug, info};
+
+use super::schedule::Cause;
+use super::{Phase, Sweep, Sweeper};
+use crate::fabric::{NodeIndex, PortIndex};
+use crate::manage::link;
+use crate::mastership::{Decision, RemoteSm};
+use crate::smp::{Kind, Request};
+
+/// How long a light sweep goes on after it saw the first change.
+const GRACE: Duration = Duration::from_millis(20);
+
+impl Sweeper {
+    /// Begins to read what the ports behind the traps that arrived belong to.
+    pub(super) fn follow_traps(&mut self, now: Instant, cause: Cause) {
+        let issuers = self.schedule.take_issuers();
+        let mut changed: Vec<NodeIndex> = self
+            .fabric
+            .end_ports()
+            .filter(|&port| issuers.iter().any(|&lid| self.owns(port, lid)))
+            .map(|port| self.fabric.port(port).node)
+            .collect();
+        changed.dedup();
+        if changed.is_empty() || !self.up {
+            return self.begin_light(now, cause);
+        }
+        self.begin_discovery(now, Some(changed), Vec::new());
+    }
+
+    pub(super) fn begin_light(&mut self, now: Instant, cause: Cause) {
+        let switches: Vec<NodeIndex> =
+            self.fabric.switches().map(|(_, switch)| switch.node).collect();
+        if switches.is_empty() || !self.up {
+            // Without a switch no light sweep would show a change.
+            return self.begin_discovery(now, None, Vec::new());
+        }
+        debug!("light sweep: {cause:?}");
+        self.sweep = Sweep::default();
+        self.enter(now, Phase::Light);
+        for node in switches {
+            if let Some(port) = self.fabric.ports_of(node).next() {
+                self.exchange.push(Request::new(Kind::PortChange, port));
+            }
+        }
+        let others: Vec<PortIndex> = self.others.iter().map(|(port, _)| *port).collect();
+        for port in others {
+            self.exchange.push(Request::new(Kind::SmInfo, port));
+        }
+    }
+
+    pub(super) fn port_change(&mut self, now: Instant, port: PortIndex, data: &[u8; 64]) {
+        let node = self.fabric.port(port).node;
+        let Some(switch) = self.fabric.node(node).switch else { return };
+        let Ok(info) = SwitchInfo::new(&data[..]) else { return };
+        let known = self.fabric.switch(switch).switch_info();
+        if info.port_state_change() || info.linear_fdb_top() != known.linear_fdb_top() {
+            self.sweep.changed.push(node);
+            self.sweep.grace_ends.get_or_insert(now + GRACE);
+        }
+    }
+
+    /// Ends a light sweep that saw a change, once the others had their moment.
+    pub(super) fn end_grace(&mut self, now: Instant) {
+        if self.phase == Phase::Light && self.sweep.grace_ends.is_some_and(|ends| now >= ends) {
+            // Whoever has not answered yet is looked at in the next light sweep, which is due as
+            // soon as this change is dealt with.
+            self.exchange.cancel_all();
+            self.schedule.request(now, Cause::Timer);
+        }
+    }
+
+    pub(super) fn end_light(&mut self, now: Instant) {
+        let mut changed = std::mem::take(&mut self.sweep.changed);
+        let mut silent: Vec<NodeIndex> =
+            std::mem::take(&mut self.sweep.silent).into_iter().collect();
+        changed.sort_unstable();
+        changed.dedup();
+        silent.sort_unstable();
+        let others: Vec<RemoteSm> = self.others.iter().map(|(_, sm)| *sm).collect();
+        if let Decision::StandBy(sm) = self.mastership.decide(&others) {
+            return self.stand_by(now, sm);
+        }
+        if changed.is_empty() && silent.is_empty() {
+            self.phase = Phase::Idle;
+            self.schedule.rearm(now);
+        } else {
+            info!("changes at {} switch(es), {} silent", changed.len(), silent.len());
+            self.begin_discovery(now, Some(changed), silent);
+        }
+    }
+
+    fn owns(&self, port: PortIndex, lid: Lid) -> bool {
+        let base = self.fabric.port(port).base_lid().0;
+        let lmc = link::lmc_of(&self.fabric, port, &self.settings);
+        base != 0 && lid.0 >= base && lid.0 - base < 1 << lmc
+    }
+}

@@ -1,0 +1,245 @@
+//! A test bed in virtual time: a simulated fabric and subnet managers attached to it.
+
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::time::Duration;
+
+use fabric_sim::generate::{Common, FatTree, Shape, generate};
+use fabric_sim::netlist::Net;
+use fabric_sim::{Delivery, Endpoint, Fabric, NodeIndex, Options, VirtualClock};
+use ib_mad::transport::Packet;
+use ib_mad::types::Lid;
+use ib_mad::wire::attribute::{NodeType, PortState};
+use sm_core::config::Settings;
+use sm_core::manage::lid::LidTable;
+use sm_core::mastership::RemoteSm;
+use sm_core::sweep::{Event, Phase, Report, Sweeper};
+
+/// A subnet manager attached to a port.
+pub(crate) struct Manager {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) sweeper: Sweeper,
+    /// What its sweeps reported, oldest first.
+    pub(crate) reports: Vec<Report>,
+    pub(crate) standing_by: Option<RemoteSm>,
+}
+
+/// A fabric, its managers, and the time.
+pub(crate) struct Bed {
+    pub(crate) fabric: Fabric,
+    pub(crate) clock: VirtualClock,
+    pub(crate) managers: Vec<Manager>,
+    deliveries: Vec<Delivery>,
+}
+
+/// A two-level fat tree: 2 spines, 4 leaves, 8 hosts if `hosts` is 8 and `radix` is 4.
+pub(crate) fn fat_tree(levels: u8, radix: u8, hosts: usize) -> Net {
+    let shape = Shape::FatTree(FatTree { levels, radix, hosts, oversubscription: (1, 1) });
+    generate(&shape, &Common::default()).unwrap()
+}
+
+impl Bed {
+    pub(crate) fn new(net: &Net) -> Self {
+        // RUST_LOG=debug shows what the managers say of a test that fails.
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+            .with_test_writer()
+            .without_time()
+            .try_init();
+        let options = Options { seed: 7, ..Options::default() };
+        let mut fabric = Fabric::new(net, options);
+        fabric.set_delay(None, Duration::from_micros(1)).unwrap();
+        Self { fabric, clock: VirtualClock::new(), managers: Vec::new(), deliveries: Vec::new() }
+    }
+
+    /// A bed with one manager on the first host.
+    pub(crate) fn with_manager(net: &Net, settings: Settings) -> Self {
+        let mut bed = Self::new(net);
+        let host = bed.hosts()[0];
+        bed.manage(host, settings, LidTable::default());
+        bed
+    }
+
+    /// Starts a manager on a node.
+    pub(crate) fn manage(&mut self, node: NodeIndex, settings: Settings, lids: LidTable) {
+        let now = self.clock.now();
+        let endpoint = self.fabric.attach(node, 0).unwrap();
+        self.fabric.set_takes_requests(endpoint, true);
+        self.fabric.set_is_sm(now, endpoint, true);
+        let mut sweeper = Sweeper::new(settings, lids, self.managers.len() as u32 * 1000);
+        sweeper.request_heavy_sweep(now);
+        self.managers.push(Manager { endpoint, sweeper, reports: Vec::new(), standing_by: None });
+    }
+
+    /// Takes the last manager off the fabric without a word, as a crash would.
+    pub(crate) fn crash_manager(&mut self) -> Manager {
+        let manager = self.managers.pop().unwrap();
+        self.fabric.detach(self.clock.now(), manager.endpoint);
+        manager
+    }
+
+    pub(crate) fn sweeper(&self) -> &Sweeper {
+        &self.managers[0].sweeper
+    }
+
+    pub(crate) fn reports(&self) -> &[Report] {
+        &self.managers[0].reports
+    }
+
+    pub(crate) fn hosts(&self) -> Vec<NodeIndex> {
+        self.fabric.nodes().filter(|&n| self.fabric.node(n).node_type == NodeType::Ca).collect()
+    }
+
+    pub(crate) fn switches(&self) -> Vec<NodeIndex> {
+        self.fabric.nodes().filter(|&n| self.fabric.node(n).node_type == NodeType::Switch).collect()
+    }
+
+    /// Runs until `done`; fails if that takes longer than `limit` of virtual time.
+    pub(crate) fn run_until(
+        &mut self,
+        limit: Duration,
+        what: &str,
+        mut done: impl FnMut(&Self) -> bool,
+    ) {
+        let end = self.clock.now() + limit;
+        while !done(self) {
+            assert!(self.clock.now() < end, "no '{what}' within {limit:?}");
+            self.step();
+        }
+    }
+
+    /// Runs for so long.
+    pub(crate) fn run_for(&mut self, time: Duration) {
+        let end = self.clock.now() + time;
+        while self.clock.now() < end {
+            self.step();
+        }
+    }
+
+    /// Runs until the first manager has the subnet up and nothing to do.
+    pub(crate) fn bring_up(&mut self) -> Report {
+        let before = self.reports().len();
+        self.run_until(Duration::from_secs(60), "subnet up", |bed| {
+            let sweeper = bed.sweeper();
+            bed.reports().len() > before && sweeper.is_up() && sweeper.phase() == Phase::Idle
+        });
+        self.reports().last().unwrap().clone()
+    }
+
+    /// Moves everything one step: what can be sent is sent, and time goes on to the next event.
+    fn step(&mut self) {
+        let now = self.clock.now();
+        let mut packet = Packet::default();
+        for manager in &mut self.managers {
+            manager.sweeper.handle_timeout(now);
+            while manager.sweeper.poll_transmit(now, &mut packet) {
+                self.fabric.send(now, manager.endpoint, &packet);
+            }
+        }
+        self.fabric.poll(now, &mut self.deliveries, usize::MAX);
+        let any = !self.deliveries.is_empty();
+        for mut delivery in self.deliveries.drain(..) {
+            let Some(manager) =
+                self.managers.iter_mut().find(|manager| manager.endpoint == delivery.endpoint)
+            else {
+                continue;
+            };
+            if manager.sweeper.handle_packet(now, &mut delivery.packet) {
+                self.fabric.send(now, manager.endpoint, &delivery.packet);
+            }
+        }
+        for manager in &mut self.managers {
+            while let Some(event) = manager.sweeper.poll_event() {
+                match event {
+                    Event::Configured(report) => manager.reports.push(*report),
+                    Event::StandingBy(sm) => manager.standing_by = Some(sm),
+                    Event::LidsChanged => {}
+                    Event::Fatal(reason) => panic!("{reason}"),
+                }
+            }
+        }
+        if !any {
+            let due = self
+                .managers
+                .iter_mut()
+                .filter_map(|manager| manager.sweeper.poll_timeout())
+                .chain(self.fabric.poll_timeout(now))
+                .min();
+            // Should nothing be due, time passes all the same.
+            self.clock.advance_to(due.unwrap_or(now + Duration::from_millis(100)));
+        }
+    }
+
+    /// Every powered end port whose link is up, with its LIDs.
+    pub(crate) fn end_ports(&self) -> Vec<(NodeIndex, u8, Lid, u8)> {
+        let mut ends = Vec::new();
+        for node in self.fabric.nodes() {
+            let view = self.fabric.node(node);
+            if !view.up {
+                continue;
+            }
+            let ports = if view.node_type == NodeType::Switch { 0..=0 } else { 1..=view.num_ports };
+            for num in ports {
+                let port = self.fabric.port(node, num).unwrap();
+                let linked =
+                    port.link.is_some_and(|link| !link.cut && self.fabric.node(link.node).up);
+                if num == 0 || linked {
+                    ends.push((node, num, port.lid, port.lmc));
+                }
+            }
+        }
+        ends
+    }
+
+    /// Fails unless every end port reaches every LID of every other by the tables as they are
+    /// programmed, over active links only, and no two share a LID.
+    pub(crate) fn assert_all_reachable(&self) {
+        let ends = self.end_ports();
+        let mut owners = vec![None; 0xC000];
+        for (node, num, lid, lmc) in &ends {
+            assert!(lid.is_unicast(), "{} port {num} has LID {lid}", self.fabric.node(*node).name);
+            for lid in lid.0..lid.0 + (1 << lmc) {
+                let before = owners[usize::from(lid)].replace((*node, *num));
+                assert_eq!(before, None, "LID {lid} has two owners");
+            }
+        }
+        for &(source, source_num, ..) in &ends {
+            for (lid, owner) in owners.iter().enumerate() {
+                if let Some(owner) = owner {
+                    self.assert_reachable((source, source_num), Lid(lid as u16), *owner);
+                }
+            }
+        }
+    }
+
+    fn assert_reachable(&self, source: (NodeIndex, u8), lid: Lid, owner: (NodeIndex, u8)) {
+        let (mut node, mut egress) = source;
+        if source == owner {
+            return;
+        }
+        for _ in 0..64 {
+            let view = self.fabric.node(node);
+            if view.node_type == NodeType::Switch {
+                if node == owner.0 {
+                    assert_eq!(view.lft[lid.index()], 0, "{} to its own LID {lid}", view.name);
+                    return;
+                }
+                egress = view.lft.get(lid.index()).copied().unwrap_or(255);
+            }
+            let port = self.fabric.port(node, egress);
+            let port = port.unwrap_or_else(|| panic!("{}: LID {lid} by port {egress}", view.name));
+            assert_eq!(port.state, PortState::Active, "{} port {egress}, LID {lid}", view.name);
+            let link = port.link.filter(|link| !link.cut).expect("an active port has a link");
+            if (link.node, link.port) == owner {
+                return;
+            }
+            assert!(
+                self.fabric.node(link.node).node_type == NodeType::Switch,
+                "LID {lid} went to the wrong host {}",
+                self.fabric.node(link.node).name
+            );
+            node = link.node;
+        }
+        panic!("LID {lid} goes round in circles");
+    }
+}

@@ -1,0 +1,279 @@
+//! Sweeps against a simulated fabric in virtual time: bring-up, changes, faults.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Bed, fat_tree};
+use fabric_sim::Probability;
+use fabric_sim::netlist::{LinkRate, Net, Node, NodeKind, PortRef};
+use ib_mad::types::Guid;
+use ib_mad::wire::attribute::{PortState, SmState};
+use sm_core::config::Settings;
+use sm_core::manage::lid::LidTable;
+use sm_core::sweep::Phase;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[test]
+fn a_bare_fabric_comes_up_with_all_ports_active_and_reachable() {
+    let mut bed = Bed::with_manager(&fat_tree(3, 8, 100), Settings::default());
+    let report = bed.bring_up();
+    bed.assert_all_reachable();
+    assert_eq!((report.errors, report.first, report.full), (0, true, true));
+    assert_eq!(report.hosts, 100);
+    for (node, num, ..) in bed.end_ports() {
+        let port = bed.fabric.port(node, num).unwrap();
+        assert_eq!(port.master_sm_lid, bed.fabric.local_lid(bed.managers[0].endpoint).unwrap());
+    }
+}
+
+#[test]
+fn with_an_lmc_every_lid_of_a_port_is_reachable() {
+    let settings = Settings { lmc: 2, ..Settings::default() };
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
+    bed.bring_up();
+    bed.assert_all_reachable();
+    for (node, num, lid, lmc) in bed.end_ports() {
+        assert_eq!(lmc, if num == 0 { 0 } else { 2 }, "{}", bed.fabric.node(node).name);
+        assert!(num == 0 || lid.0.is_multiple_of(4));
+    }
+}
+
+#[test]
+fn a_second_heavy_sweep_sets_nothing() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    let report = bed.bring_up();
+    assert!(report.full && !report.first);
+    let sets = report.pkey_blocks_set
+        + report.port_infos_set
+        + report.switch_infos_set
+        + report.lft_blocks_set;
+    assert_eq!((sets, report.appeared, report.vanished), (0, 0, 0), "{report:?}");
+}
+
+#[test]
+fn a_light_sweep_of_a_quiet_fabric_asks_each_switch_once() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let before = bed.sweeper().counters().transmitted;
+    let switches = bed.switches().len() as u64;
+    bed.run_for(Duration::from_secs(25));
+    let after = bed.sweeper().counters().transmitted;
+    assert_eq!(after - before, 2 * switches, "two intervals of 10 s");
+    assert_eq!(bed.reports().len(), 1, "nothing was configured");
+}
+
+#[test]
+fn a_cut_link_is_routed_around_and_taken_back_by_partial_sweeps() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let spine = *bed.switches().last().unwrap();
+    let now = bed.clock.now();
+    bed.fabric.link_down(now, spine, 1).unwrap();
+    let report = bed.bring_up();
+    assert!(!report.full && report.lft_blocks_set > 0, "{report:?}");
+    assert!(report.smps < 100, "only what changed is read: {} SMPs", report.smps);
+    bed.assert_all_reachable();
+    assert!(bed.clock.now() - now < Duration::from_millis(100), "the trap was acted on at once");
+
+    let now = bed.clock.now();
+    bed.fabric.link_up(now, spine, 1).unwrap();
+    bed.bring_up();
+    bed.assert_all_reachable();
+    assert_eq!(bed.fabric.port(spine, 1).unwrap().state, PortState::Active);
+}
+
+#[test]
+fn without_traps_a_light_sweep_finds_the_change() {
+    let settings = Settings { sweep_on_trap: false, ..Settings::default() };
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
+    bed.bring_up();
+    let spine = *bed.switches().last().unwrap();
+    let now = bed.clock.now();
+    bed.fabric.link_down(now, spine, 1).unwrap();
+    bed.bring_up();
+    assert!(bed.clock.now() - now <= Duration::from_secs(11));
+    bed.assert_all_reachable();
+}
+
+#[test]
+fn a_switch_that_dies_is_dropped_and_returns_with_its_lid() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let spine = *bed.switches().last().unwrap();
+    let lid = bed.fabric.port(spine, 0).unwrap().lid;
+    let now = bed.clock.now();
+    bed.fabric.node_down(now, spine).unwrap();
+    let report = bed.bring_up();
+    assert_eq!(report.vanished, 1);
+    bed.assert_all_reachable();
+    let now = bed.clock.now();
+    bed.fabric.node_up(now, spine).unwrap();
+    let report = bed.bring_up();
+    assert_eq!(report.appeared, 1);
+    bed.assert_all_reachable();
+    assert_eq!(bed.fabric.port(spine, 0).unwrap().lid, lid);
+}
+
+/// A switch that reboots between two looks forgets its tables; nothing but its own state tells.
+#[test]
+fn a_rebooted_switch_gets_its_tables_again() {
+    let settings = Settings { sweep_on_trap: false, ..Settings::default() };
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
+    bed.bring_up();
+    for switch in bed.switches() {
+        let now = bed.clock.now();
+        bed.fabric.reboot(now, switch).unwrap();
+        bed.bring_up();
+        bed.assert_all_reachable();
+    }
+}
+
+#[test]
+fn a_rebooted_host_is_configured_again() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let host = bed.hosts()[7];
+    let lid = bed.fabric.port(host, 1).unwrap().lid;
+    let now = bed.clock.now();
+    bed.fabric.reboot(now, host).unwrap();
+    bed.bring_up();
+    let port = bed.fabric.port(host, 1).unwrap();
+    assert_eq!((port.lid, port.state), (lid, PortState::Active));
+    bed.assert_all_reachable();
+}
+
+#[test]
+fn five_percent_loss_delays_but_does_not_prevent() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.fabric.set_loss(None, Probability::new(0.05).unwrap()).unwrap();
+    let all = (bed.hosts().len(), bed.switches().len());
+    bed.run_until(MINUTE * 5, "all nodes up", |bed| {
+        let sweeper = bed.sweeper();
+        sweeper.is_up() && sweeper.phase() == Phase::Idle && sweeper.fabric().counts() == all
+    });
+    assert!(bed.sweeper().counters().retried > 0);
+    bed.fabric.set_loss(None, Probability::NEVER).unwrap();
+    bed.assert_all_reachable();
+}
+
+#[test]
+fn a_node_that_disappears_in_the_middle_of_a_sweep_is_left_out() {
+    let net = fat_tree(2, 8, 20);
+    for smps in [20, 60, 150, 300, 450] {
+        let mut bed = Bed::with_manager(&net, Settings::default());
+        bed.run_until(MINUTE, "progress", |bed| bed.sweeper().counters().answered >= smps);
+        let spine = *bed.switches().last().unwrap();
+        let now = bed.clock.now();
+        bed.fabric.node_down(now, spine).unwrap();
+        bed.run_until(MINUTE, "subnet up without it", |bed| {
+            let sweeper = bed.sweeper();
+            let switches = sweeper.fabric().counts().1;
+            sweeper.is_up() && sweeper.phase() == Phase::Idle && switches < bed.switches().len()
+        });
+        bed.assert_all_reachable();
+    }
+}
+
+fn switch(guid: u64, ports: u8) -> Node {
+    Node::new(NodeKind::Switch, Guid(guid), ports, LinkRate::default())
+}
+
+fn host(guid: u64) -> Node {
+    Node::new(NodeKind::Ca, Guid(guid), 1, LinkRate::default())
+}
+
+/// Adds nodes and cables, each cable as two pairs of node and port.
+fn net(nodes: Vec<Node>, cables: &[(u32, u8, u32, u8)]) -> Net {
+    let mut net = Net::new();
+    for (i, mut node) in nodes.into_iter().enumerate() {
+        node.id = format!("node{i}");
+        net.add_node(node);
+    }
+    for &(a, a_port, b, b_port) in cables {
+        let (a, b) = (PortRef { node: a, port: a_port }, PortRef { node: b, port: b_port });
+        net.connect(a, b).unwrap();
+    }
+    net
+}
+
+#[test]
+fn two_hosts_with_one_guid_are_reported_and_the_rest_comes_up() {
+    let nodes = vec![host(0x10), switch(0x20, 8), host(0x30), host(0x30), host(0x40)];
+    let net = net(nodes, &[(0, 1, 1, 1), (2, 1, 1, 2), (3, 1, 1, 3), (4, 1, 1, 4)]);
+    let mut bed = Bed::with_manager(&net, Settings::default());
+    let report = bed.bring_up();
+    assert_eq!((report.duplicate_guids, report.hosts), (1, 3));
+}
+
+#[test]
+fn two_switches_with_one_guid_are_reported_though_their_ports_differ() {
+    let nodes =
+        vec![host(0x10), switch(0x20, 8), switch(0x50, 8), switch(0x50, 8), host(0x30), host(0x40)];
+    let cables =
+        [(0, 1, 1, 1), (2, 1, 1, 2), (3, 5, 1, 3), (4, 1, 2, 2), (5, 1, 3, 6), (2, 7, 3, 7)];
+    let mut bed = Bed::with_manager(&net(nodes, &cables), Settings::default());
+    bed.run_until(MINUTE, "a report", |bed| !bed.reports().is_empty());
+    assert!(bed.reports()[0].duplicate_guids >= 1, "{:?}", bed.reports()[0]);
+}
+
+#[test]
+fn cables_from_a_switch_to_itself_are_no_duplicates() {
+    let nodes = vec![host(0x10), switch(0x20, 8), host(0x30)];
+    let net = net(nodes, &[(0, 1, 1, 1), (2, 1, 1, 2), (1, 5, 1, 6)]);
+    let mut bed = Bed::with_manager(&net, Settings::default());
+    let report = bed.bring_up();
+    assert_eq!((report.duplicate_guids, report.errors, report.links), (0, 0, 3));
+    bed.assert_all_reachable();
+}
+
+#[test]
+fn two_hosts_back_to_back_come_up_without_a_switch() {
+    let net = net(vec![host(0x10), host(0x20)], &[(0, 1, 1, 1)]);
+    let mut bed = Bed::with_manager(&net, Settings::default());
+    let report = bed.bring_up();
+    assert_eq!((report.hosts, report.switches, report.links), (2, 0, 1));
+    bed.assert_all_reachable();
+}
+
+#[test]
+fn lids_are_kept_over_a_restart_even_if_ports_lost_theirs() {
+    let net = fat_tree(2, 8, 20);
+    let mut bed = Bed::with_manager(&net, Settings::default());
+    bed.bring_up();
+    let before = bed.end_ports();
+    let kept = LidTable::parse(&bed.sweeper().lids().render()).0;
+    let mut bed = Bed::new(&net);
+    let host = bed.hosts()[11];
+    bed.manage(host, Settings::default(), kept);
+    bed.bring_up();
+    assert_eq!(bed.end_ports(), before);
+    bed.assert_all_reachable();
+}
+
+#[test]
+fn a_second_manager_stands_by_and_takes_over_when_the_first_is_gone() {
+    let net = fat_tree(2, 8, 20);
+    let mut bed = Bed::new(&net);
+    let (first, second) = (bed.hosts()[3], bed.hosts()[14]);
+    bed.manage(second, Settings::default(), LidTable::default());
+    bed.bring_up();
+    bed.manage(first, Settings { sm_priority: 15, ..Settings::default() }, LidTable::default());
+    bed.run_until(MINUTE, "standby", |bed| bed.managers[1].standing_by.is_some());
+    assert_eq!(bed.managers[1].sweeper.sm_state(), SmState::Standby);
+    bed.run_for(Duration::from_secs(30));
+    assert_eq!(bed.managers[1].sweeper.sm_state(), SmState::Standby, "the master answers polls");
+
+    bed.managers.swap(0, 1);
+    bed.crash_manager();
+    bed.run_until(Duration::from_secs(120), "take-over", |bed| bed.sweeper().is_up());
+    bed.assert_all_reachable();
+    let lid = bed.fabric.local_lid(bed.managers[0].endpoint).unwrap();
+    for (node, num, ..) in bed.end_ports() {
+        assert_eq!(bed.fabric.port(node, num).unwrap().master_sm_lid, lid);
+    }
+}
