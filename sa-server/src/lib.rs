@@ -7,14 +7,20 @@
 //!   [`cell`] hands new ones to the workers.
 //! - [`responder`]: what becomes of every packet; a sans-IO core that tests and fuzzers drive.
 //! - [`worker`]: one thread around a responder and a transport.
+//! - [`replica`]: the subscription to the SMs.
+//! - [`runtime`]: all of it put together; [`options`], [`metrics`] and [`http`] belong to it.
 
 mod assembly;
 pub mod cell;
+pub mod http;
+pub mod metrics;
+pub mod options;
 pub mod pool;
 mod query;
 pub mod redirect;
 pub mod replica;
 pub mod responder;
+pub mod runtime;
 pub mod stats;
 pub mod tables;
 mod transfer;

@@ -86,8 +86,8 @@ labels! {
         MalformedRmpp = "malformed_rmpp",
         /// The transfer of the request or of the answer was given up.
         TransferFailed = "transfer_failed",
-        /// The answer could not be sent.
-        NotSent = "not_sent",
+        /// In work when a worker failed, which is a bug of ours.
+        WorkerFailed = "worker_failed",
     }
 }
 
@@ -237,9 +237,9 @@ impl Stats {
         self.answers[attribute][method as usize][StatusLabel::of(status) as usize].increment();
     }
 
-    /// Answers by attribute id.
-    pub fn answers(&self) -> impl Iterator<Item = (u16, &Answers)> {
-        (0..).zip(self.answers.iter())
+    /// Answers about an attribute, by its id.
+    pub fn answers_of(&self, attribute: u16) -> &Answers {
+        &self.answers[usize::from(attribute) % ATTRIBUTES]
     }
 
     /// Counts `requests` that each took `time` from being read to being answered.
@@ -259,6 +259,14 @@ impl Stats {
             buckets.map(|(bucket, count)| (bound(bucket), count.get())).collect(),
             self.latency_sum_ns.get() as f64 / 1e9,
         )
+    }
+
+    /// Counts what a failed worker had in work as dropped.
+    pub(crate) fn abandon(&self) {
+        let ended = self.responses.get() + self.dropped_total();
+        let lost = self.requests.get().saturating_sub(ended);
+        self.dropped[DropReason::WorkerFailed as usize].add(lost);
+        self.set_in_flight(0);
     }
 
     /// Whether every request is accounted for. Exact only while the worker is at rest.

@@ -99,6 +99,13 @@ impl<T: Transport> Worker<T> {
         self.transport = transport;
     }
 
+    /// Begins anew with another responder after the old one failed. What had arrived is lost.
+    pub fn replace_responder(&mut self, responder: Responder) {
+        self.responder = responder;
+        self.waiting = 0;
+        self.outbox.clear();
+    }
+
     /// Receives, answers and sends what can be without waiting.
     pub fn turn(&mut self, clock: impl Fn() -> Instant) -> io::Result<Next> {
         self.flush()?;

@@ -1,0 +1,95 @@
+//! `/metrics` and `/healthz`, for a monitoring system: one request a connection, one at a time.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crate::metrics::Metrics;
+
+/// Longest request read.
+const REQUEST_MAX: usize = 4096;
+
+/// How long a client may take to send its request and to take the answer.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Serves from a thread of its own for as long as the process lives. Returns the address.
+pub fn serve(address: SocketAddr, metrics: Arc<Metrics>) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind(address)?;
+    let address = listener.local_addr()?;
+    let accept = move || {
+        for connection in listener.incoming() {
+            let served = connection.and_then(|connection| answer(connection, &metrics));
+            if let Err(error) = served {
+                tracing::debug!(%error, "monitoring client not served");
+            }
+        }
+    };
+    thread::Builder::new().name("ibsa-http".to_owned()).spawn(accept)?;
+    Ok(address)
+}
+
+fn answer(mut connection: TcpStream, metrics: &Arc<Metrics>) -> io::Result<()> {
+    connection.set_read_timeout(Some(TIMEOUT))?;
+    connection.set_write_timeout(Some(TIMEOUT))?;
+    let mut request = [0; REQUEST_MAX];
+    let mut len = 0;
+    while !request[..len].windows(4).any(|end| end == b"\r\n\r\n") && len < request.len() {
+        match connection.read(&mut request[len..])? {
+            0 => break,
+            read => len += read,
+        }
+    }
+    let (status, content_type, body) = respond(&request[..len], metrics);
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n",
+        body.len()
+    );
+    connection.write_all(head.as_bytes())?;
+    connection.write_all(body.as_bytes())
+}
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+fn respond(request: &[u8], metrics: &Arc<Metrics>) -> (&'static str, &'static str, String) {
+    let line = request.split(|&byte| byte == b'\r').next().unwrap_or_default();
+    let mut words = line.split(|&byte| byte == b' ');
+    match (words.next(), words.next()) {
+        (Some(b"GET"), Some(b"/metrics")) => ("200 OK", OPEN_METRICS, metrics.render()),
+        (Some(b"GET"), Some(b"/healthz")) if metrics.is_serving() => {
+            ("200 OK", TEXT, "serving\n".to_owned())
+        }
+        (Some(b"GET"), Some(b"/healthz")) => {
+            ("503 Service Unavailable", TEXT, "no snapshot yet\n".to_owned())
+        }
+        (Some(b"GET"), _) => ("404 Not Found", TEXT, "try /metrics or /healthz\n".to_owned()),
+        _ => ("405 Method Not Allowed", TEXT, "only GET is served\n".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(address: SocketAddr, request: &str) -> String {
+        let mut connection = TcpStream::connect(address).unwrap();
+        connection.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn health_tells_whether_there_is_a_snapshot() {
+        let address = serve("127.0.0.1:0".parse().unwrap(), Arc::default()).unwrap();
+        let health = get(address, "GET /healthz HTTP/1.1\r\n\r\n");
+        assert!(health.starts_with("HTTP/1.1 503") && health.ends_with("no snapshot yet\n"));
+        let metrics = get(address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(metrics.starts_with("HTTP/1.1 200") && metrics.ends_with("# EOF\n"), "{metrics}");
+        assert!(get(address, "POST / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+        assert!(get(address, "GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+    }
+}
