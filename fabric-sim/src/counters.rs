@@ -63,7 +63,7 @@ pub struct Counters {
     pub delivered: u64,
     /// Packets that came back to their sender.
     pub returned: u64,
-    /// SMPs that nodes answered themselves.
+    /// Requests that nodes answered themselves.
     pub answered: u64,
     /// Traps that nodes sent, repeats included.
     pub traps: u64,

@@ -21,7 +21,7 @@ pub use self::demux::{AttachError, ClassTaken, ENDPOINTS_MAX, Endpoint};
 
 use self::demux::Endpoints;
 use self::traps::Traps;
-use crate::agent::{self, Verdict, mkey};
+use crate::agent::{self, Verdict, mkey, performance};
 use crate::counters::{Counters, DropReason};
 use crate::fault::Faults;
 use crate::forward::{Arrival, Lane, Lids, Target, Traveller};
@@ -242,6 +242,10 @@ impl Fabric {
             MgmtClass::SUBN_LID_ROUTED | MgmtClass::SUBN_DIRECTED_ROUTE
         );
         if !is_smp || arrival.target == Target::Manager {
+            let asks_node = header.mgmt_class() == MgmtClass::PERF && flight.dqp <= Qpn::GSI;
+            if asks_node && performance::receive(&mut self.subnet, arrival.port, &mut flight.mad) {
+                return self.answer(now, arrival.port, flight);
+            }
             return self.deliver(flight, arrival.port);
         }
         let slid = flight.lids.slid;
@@ -377,3 +381,6 @@ fn start_directed(mad: &mut [u8; MAD_LEN]) {
         smp.set_returning(true).set_hop_pointer(hops.saturating_add(1));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -112,7 +112,11 @@ impl<'a> Traveller<'a> {
                     .ok_or(DropReason::WrongLid);
             };
             let number = switch.out_port(dlid);
-            let out = self.subnet.port(node, number).ok_or(DropReason::NoRoute)?;
+            let Some(out) = self.subnet.port(node, number) else {
+                let traffic = &mut self.subnet[entry].traffic;
+                traffic.rcv_switch_relay_errors = traffic.rcv_switch_relay_errors.saturating_add(1);
+                return Err(DropReason::NoRoute);
+            };
             if number == 0 {
                 let owned = self.subnet.owns_lid(out, dlid);
                 return owned
@@ -178,7 +182,7 @@ impl<'a> Traveller<'a> {
         if self.hops > HOPS_MAX {
             return Err(DropReason::HopLimit);
         }
-        let peer = self.subnet.peer(out).ok_or(DropReason::PortDown)?;
+        let Some(peer) = self.subnet.peer(out) else { return Err(self.discard(out)) };
         let (near, far) = (self.subnet.port_state(out), self.subnet.port_state(peer));
         let passes = match lane {
             Lane::Management => near != PortState::Down && far != PortState::Down,
@@ -187,13 +191,26 @@ impl<'a> Traveller<'a> {
             }
         };
         if !passes {
-            return Err(DropReason::PortDown);
+            return Err(self.discard(out));
         }
-        self.latency += self.faults.cross(out).ok_or(DropReason::Lost)?;
+        self.subnet[out].traffic.sent();
+        let Some(delay) = self.faults.cross(out) else {
+            let traffic = &mut self.subnet[peer].traffic;
+            traffic.rcv_errors = traffic.rcv_errors.saturating_add(1);
+            return Err(DropReason::Lost);
+        };
+        self.latency += delay;
+        self.subnet[peer].traffic.received();
         if lane == Lane::Data {
             self.subnet.data_arrived(peer);
         }
         Ok(peer)
+    }
+
+    fn discard(&mut self, out: PortIndex) -> DropReason {
+        let traffic = &mut self.subnet[out].traffic;
+        traffic.xmit_discards = traffic.xmit_discards.saturating_add(1);
+        DropReason::PortDown
     }
 
     fn arrive(&self, port: PortIndex, target: Target) -> Arrival {

@@ -12,6 +12,7 @@ pub mod netlist;
 pub mod serve;
 
 mod agent;
+mod check;
 mod counters;
 mod fabric;
 mod fault;
@@ -19,6 +20,7 @@ mod forward;
 mod subnet;
 mod virtual_time;
 
+pub use check::{LostRoute, RouteReport};
 pub use counters::{Counters, DropReason};
 pub use fabric::{
     AttachError, ClassTaken, ControlError, Delivery, ENDPOINTS_MAX, Endpoint, Fabric, LinkView,

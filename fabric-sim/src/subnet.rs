@@ -6,6 +6,7 @@
 
 mod build;
 mod tables;
+mod traffic;
 
 use std::collections::HashMap;
 use std::ops::{Index, IndexMut};
@@ -15,10 +16,11 @@ use ib_mad::wire::attribute::{
     NodeType, PortInfo, PortPhysState, PortState, SmNoticeRepr, SwitchInfoRepr,
 };
 
-use self::build::{PORT_INFO_LEN, reset_port_info, reset_switch};
+use self::build::{PORT_INFO_LEN, reset_port_info, reset_state, reset_switch};
 pub(crate) use self::tables::{
     GUID_CAP, PKEY_CAP, PortTables, guids, pkeys, sl_to_vl, vl_arbitration,
 };
+pub(crate) use self::traffic::Traffic;
 
 /// A node of the fabric, by its place in the net.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -51,8 +53,10 @@ pub(crate) struct Node {
     pub(crate) device_id: u16,
 }
 
-/// What a port is, apart from its PortInfo.
+/// What a port is, apart from its PortInfo: all that a packet on its way looks at, in one line of
+/// cache.
 #[derive(Clone, Copy)]
+#[repr(align(64))]
 pub(crate) struct Port {
     pub(crate) node: NodeIndex,
     pub(crate) number: u8,
@@ -60,8 +64,11 @@ pub(crate) struct Port {
     cut: bool,
     /// Capable of FDR10, which PortInfo cannot tell.
     pub(crate) fdr10: bool,
+    /// Logical state; PortInfo's field is filled in when it is read.
+    state: PortState,
     /// Where the cable goes.
     peer: PortIndex,
+    pub(crate) traffic: Traffic,
 }
 
 /// Forwarding state of a switch.
@@ -88,7 +95,7 @@ pub(crate) enum Effect {
 pub(crate) struct Subnet {
     nodes: Vec<Node>,
     ports: Vec<Port>,
-    /// PortInfo as on the wire, but for what depends on the asker.
+    /// PortInfo as on the wire, but for the state and what depends on the asker.
     port_info: Vec<[u8; PORT_INFO_LEN]>,
     port_guid: Vec<Guid>,
     tables: Vec<Option<Box<PortTables>>>,
@@ -212,10 +219,13 @@ impl Subnet {
         PortInfo::new(&mut self.port_info[port.0 as usize]).expect("64 bytes are a PortInfo")
     }
 
-    /// The state of a port, which is always one of the defined ones.
     #[inline]
     pub(crate) fn port_state(&self, port: PortIndex) -> PortState {
-        PortState::from_code(self.port_info(port).port_state()).unwrap_or(PortState::Down)
+        self[port].state
+    }
+
+    pub(crate) fn set_port_state(&mut self, port: PortIndex, state: PortState) {
+        self[port].state = state;
     }
 
     pub(crate) fn phys_state(&self, port: PortIndex) -> PortPhysState {
@@ -255,6 +265,8 @@ impl Subnet {
         for port in self.ports_of(node) {
             reset_port_info(&mut self.port_info[port.0 as usize]);
             self.tables[port.0 as usize] = None;
+            self[port].traffic = Traffic::default();
+            self[port].state = reset_state(self.node_of(port).is_switch(), self[port].number);
         }
         if let Some(switch) = self.switch_mut(node) {
             reset_switch(switch);

@@ -43,9 +43,10 @@ impl Subnet {
                 code if code == PortPhysState::Sleep.code() => PortPhysState::Sleep,
                 _ => PortPhysState::Polling,
             };
-            self.port_info_mut(end)
-                .set_port_state(PortState::Down)
-                .set_port_physical_state(default);
+            self.port_info_mut(end).set_port_physical_state(default);
+            self.set_port_state(end, PortState::Down);
+            let traffic = &mut self[end].traffic;
+            traffic.link_downed = traffic.link_downed.saturating_add(1);
             self.state_changed(end);
         }
     }
@@ -53,7 +54,7 @@ impl Subnet {
     /// A data packet came in: its sender is active, and so is an armed port from then on.
     pub(crate) fn data_arrived(&mut self, port: PortIndex) {
         if self.port_state(port) == PortState::Armed {
-            self.port_info_mut(port).set_port_state(PortState::Active);
+            self.set_port_state(port, PortState::Active);
         }
     }
 
@@ -72,8 +73,8 @@ impl Subnet {
                 .set_link_speed_active(agreed.speed)
                 .set_link_speed_ext_active(agreed.speed_ext)
                 .set_link_speed_ext_active2(agreed.speed_ext2)
-                .set_port_physical_state(PortPhysState::LinkUp)
-                .set_port_state(PortState::Initialize);
+                .set_port_physical_state(PortPhysState::LinkUp);
+            self.set_port_state(end, PortState::Initialize);
             self.state_changed(end);
         }
     }

@@ -7,6 +7,7 @@
 pub(crate) mod link;
 pub(crate) mod mkey;
 pub(crate) mod node;
+pub(crate) mod performance;
 pub(crate) mod port_info;
 pub(crate) mod port_tables;
 mod switch;
@@ -157,3 +158,6 @@ impl Query {
         if self.set { Err(UNSUPPORTED) } else { Ok(()) }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,7 @@ use crate::subnet::{Effect, PortIndex, Subnet};
 
 /// Tells that the asker understands extended speeds; our ports tell them in any case.
 const SM_SUPPORTS_EXTENDED_SPEEDS: u32 = 1 << 31;
-const MELLANOX: u32 = 0x0002_C9;
+const MELLANOX: u32 = 0x00_02C9;
 
 type View<'a> = PortInfo<&'a [u8]>;
 
@@ -35,7 +35,7 @@ pub(super) fn port_info(subnet: &mut Subnet, query: &Query, data: &mut Data) -> 
 pub(crate) fn read_port_info(subnet: &Subnet, port: PortIndex, asked_by: u8) -> Data {
     let mut bytes = *subnet.port_info(port).into_inner();
     let mut info = PortInfo::new(&mut bytes).expect("64 bytes are a PortInfo");
-    info.set_local_port_num(PortNum(asked_by));
+    info.set_local_port_num(PortNum(asked_by)).set_port_state(subnet.port_state(port));
     bytes
 }
 
@@ -236,7 +236,7 @@ fn configure_end_port(subnet: &mut Subnet, port: PortIndex, kind: Kind, asked: &
 fn change_states(subnet: &mut Subnet, port: PortIndex, state: PortState, phys: PortPhysState) {
     match state {
         PortState::Armed | PortState::Active => {
-            subnet.port_info_mut(port).set_port_state(state);
+            subnet.set_port_state(port, state);
         }
         PortState::Down => subnet.drop_link(port),
         PortState::NoChange | PortState::Initialize | PortState::ActiveDefer => {}

@@ -40,6 +40,8 @@ pub enum Command {
     Description(String, String),
     /// Give a node another system image GUID.
     SystemImageGuid(String, Guid),
+    /// Whether the programmed tables connect all end ports, as JSON.
+    Check,
     /// Say what commands there are.
     Help,
     /// Stop serving.
@@ -48,7 +50,7 @@ pub enum Command {
 
 /// What `help` prints.
 pub const HELP: &str = "\
-status | node NODE | link-down NODE PORT | link-up NODE PORT | node-down NODE | node-up NODE | \
+status | check | node NODE | link-down NODE PORT | link-up NODE PORT | node-down NODE | node-up NODE | \
 reboot NODE | loss SHARE [NODE PORT] | delay MICROSECONDS [NODE PORT] | trap 129|130|131 NODE PORT | \
 description NODE TEXT | system-image-guid NODE GUID | help | quit \
 (NODE: id, \"description\" or 0xGUID; SHARE: 0.01 or 1%)";
@@ -76,6 +78,7 @@ impl Command {
         let usage = |text| move || ParseCommandError::Usage(text);
         match name.to_ascii_lowercase().as_str() {
             "status" | "counters" | "clients" => Ok(Self::Status),
+            "check" => Ok(Self::Check),
             "help" | "?" => Ok(Self::Help),
             "quit" => Ok(Self::Quit),
             "node" => one(&words).map(Self::Node).ok_or_else(usage("node NODE")),
@@ -121,6 +124,7 @@ impl Command {
         let result = match self {
             Self::Nothing | Self::Status | Self::Quit => Ok(()),
             Self::Help => return Ok(HELP.to_owned()),
+            Self::Check => return Ok(check_json(fabric).to_string()),
             Self::Node(name) => {
                 let node = find(fabric, &name)?;
                 return Ok(node_json(fabric, node).to_string());
@@ -275,6 +279,35 @@ fn counters_json(counters: &Counters) -> Value {
         "traps_repressed": counters.traps_repressed,
         "reregistrations": counters.reregistrations,
         "dropped": drops,
+    })
+}
+
+fn check_json(fabric: &Fabric) -> Value {
+    let report = fabric.check_routes();
+    let lost: Map<String, Value> = report
+        .lost
+        .iter()
+        .map(|(reason, count)| (reason.name().to_owned(), json!(count)))
+        .collect();
+    let examples: Vec<Value> = report
+        .examples
+        .iter()
+        .map(|route| {
+            json!({
+                "from": fabric.node(route.from).name,
+                "lid": route.lid.0,
+                "reason": route.reason.name(),
+            })
+        })
+        .collect();
+    json!({
+        "whole": report.is_whole(),
+        "sources": report.sources,
+        "lids": report.lids,
+        "delivered": report.delivered,
+        "hops_max": report.hops_max,
+        "lost": lost,
+        "examples": examples,
     })
 }
 

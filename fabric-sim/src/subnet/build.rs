@@ -12,7 +12,7 @@ use ib_mad::wire::attribute::{
 };
 
 use super::tables::{GUID_CAP, PKEY_CAP, VL_ARB_CAP, VL_CAP};
-use super::{Node, NodeIndex, Port, PortIndex, Subnet, Switch};
+use super::{Node, NodeIndex, Port, PortIndex, Subnet, Switch, Traffic};
 use crate::netlist::{LinkRate, LinkSpeed, LinkWidth, Net, NodeKind};
 
 /// Length of a PortInfo.
@@ -112,14 +112,11 @@ impl Ability {
             .set_vl_arbitration_high_cap(VL_ARB_CAP)
             .set_vl_arbitration_low_cap(VL_ARB_CAP);
         if self.role == Role::Management {
-            // A switch's own port is always there.
-            info.set_port_state(PortState::Active)
-                .set_port_physical_state(PortPhysState::LinkUp)
+            info.set_port_physical_state(PortPhysState::LinkUp)
                 .set_neighbor_mtu(Mtu::B256)
                 .set_mtu_cap(Mtu::B1024);
         } else {
-            info.set_port_state(PortState::Down)
-                .set_port_physical_state(PortPhysState::Polling)
+            info.set_port_physical_state(PortPhysState::Polling)
                 .set_neighbor_mtu(Mtu::B2048)
                 .set_mtu_cap(Mtu::B2048)
                 .set_vl_stall_count(7);
@@ -156,6 +153,11 @@ impl Ability {
 /// Takes a port back to what it was after power-on.
 pub(super) fn reset_port_info(info: &mut [u8; PORT_INFO_LEN]) {
     *info = Ability::of(info).port_info();
+}
+
+/// The state of a port that was just powered on: a switch's own port is always there.
+pub(super) fn reset_state(is_switch: bool, number: u8) -> PortState {
+    if is_switch && number == 0 { PortState::Active } else { PortState::Down }
 }
 
 /// Takes a switch back to what it was after power-on.
@@ -278,7 +280,9 @@ impl Subnet {
                 number,
                 cut: false,
                 fdr10: rate.speed >= LinkSpeed::Fdr10,
+                state: reset_state(is_switch, number),
                 peer: PortIndex::NONE,
+                traffic: Traffic::default(),
             });
             self.port_info.push(info);
             self.port_guid.push(described.map_or(node.guid, |port| port.guid));

@@ -1,0 +1,192 @@
+//! Whether the tables that were programmed carry every end port's packets to every LID.
+//!
+//! Looks at tables and port states as data packets meet them, without sending any: no counter
+//! moves and no fault strikes.
+
+use ib_mad::types::Lid;
+use ib_mad::wire::attribute::PortState;
+
+use crate::counters::DropReason;
+use crate::fabric::Fabric;
+use crate::subnet::{NodeIndex, PortIndex, Subnet};
+
+/// Lost routes that are named one by one.
+const EXAMPLES_MAX: usize = 16;
+
+/// What became of a packet from every end port that has a LID to every LID.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteReport {
+    /// End ports with a LID: adapters' active ports, and switches' port 0.
+    pub sources: usize,
+    /// LIDs of end ports.
+    pub lids: usize,
+    /// Pairs whose packet arrives.
+    pub delivered: u64,
+    /// Pairs whose packet is lost, by reason.
+    pub lost: Vec<(DropReason, u64)>,
+    /// Some of the lost ones.
+    pub examples: Vec<LostRoute>,
+    /// Links that the longest route crosses.
+    pub hops_max: u32,
+}
+
+/// A pair of which the one's packets do not reach the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LostRoute {
+    /// Node of the sender.
+    pub from: NodeIndex,
+    /// Destination.
+    pub lid: Lid,
+    /// What becomes of them.
+    pub reason: DropReason,
+}
+
+impl RouteReport {
+    /// Whether every pair is connected.
+    pub fn is_whole(&self) -> bool {
+        self.lost.is_empty()
+    }
+}
+
+/// What becomes of a packet from a switch on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Unknown,
+    /// Being looked at: seen again, the tables loop.
+    Open,
+    /// Arrives after so many links.
+    Arrives(u32),
+    Lost(DropReason),
+}
+
+impl Fabric {
+    /// Follows the tables from every end port to every LID.
+    pub fn check_routes(&self) -> RouteReport {
+        let subnet = &self.subnet;
+        let sources: Vec<PortIndex> = end_ports(subnet)
+            .filter(|&port| subnet.port_state(port) == PortState::Active)
+            .collect();
+        let mut lids: Vec<Lid> = end_ports(subnet)
+            .flat_map(|port| {
+                let info = subnet.port_info(port);
+                let base = info.base_lid().0;
+                (base..=base | ((1 << info.lmc()) - 1)).map(Lid)
+            })
+            .filter(|lid| lid.is_unicast())
+            .collect();
+        lids.sort_unstable();
+        lids.dedup();
+        let mut report =
+            RouteReport { sources: sources.len(), lids: lids.len(), ..RouteReport::default() };
+        let mut losses = [0u64; DropReason::ALL.len()];
+        let mut fates = vec![Fate::Unknown; subnet.nodes().len()];
+        for &lid in &lids {
+            fates.fill(Fate::Unknown);
+            for &source in &sources {
+                match fate_from(subnet, source, lid, &mut fates) {
+                    Fate::Arrives(hops) => {
+                        report.delivered += 1;
+                        report.hops_max = report.hops_max.max(hops);
+                    }
+                    Fate::Lost(reason) => {
+                        losses[reason as usize] += 1;
+                        if report.examples.len() < EXAMPLES_MAX {
+                            let from = subnet[source].node;
+                            report.examples.push(LostRoute { from, lid, reason });
+                        }
+                    }
+                    Fate::Unknown | Fate::Open => {}
+                }
+            }
+        }
+        report.lost = DropReason::ALL
+            .iter()
+            .map(|&reason| (reason, losses[reason as usize]))
+            .filter(|&(_, count)| count != 0)
+            .collect();
+        report
+    }
+}
+
+/// Powered ports that have a LID.
+fn end_ports(subnet: &Subnet) -> impl Iterator<Item = PortIndex> + '_ {
+    subnet
+        .nodes()
+        .filter(|(_, node)| node.up)
+        .flat_map(|(index, node)| {
+            let ports = subnet.ports_of(index);
+            ports.take(if node.is_switch() { 1 } else { usize::MAX })
+        })
+        .filter(|&port| subnet.port_info(port).base_lid() != Lid::NONE)
+}
+
+fn fate_from(subnet: &Subnet, source: PortIndex, lid: Lid, fates: &mut [Fate]) -> Fate {
+    if subnet.node_of(source).is_switch() {
+        return follow(subnet, source, lid, fates);
+    }
+    if subnet.owns_lid(source, lid) {
+        return Fate::Arrives(0);
+    }
+    match crossed(subnet, source) {
+        Some(entry) => one_more(follow(subnet, entry, lid, fates)),
+        None => Fate::Lost(DropReason::PortDown),
+    }
+}
+
+/// What becomes of a packet that came in by `entry`, and of those at every switch on its way.
+fn follow(subnet: &Subnet, entry: PortIndex, lid: Lid, fates: &mut [Fate]) -> Fate {
+    let mut way = Vec::new();
+    let mut at = entry;
+    let mut fate = loop {
+        let node = subnet[at].node;
+        let place = node.0 as usize;
+        let Some(switch) = subnet.switch(node) else {
+            break owned(subnet, at, lid);
+        };
+        match fates[place] {
+            Fate::Unknown => {}
+            Fate::Open => break Fate::Lost(DropReason::HopLimit),
+            known => break known,
+        }
+        fates[place] = Fate::Open;
+        way.push(place);
+        let number = switch.out_port(lid);
+        let Some(out) = subnet.port(node, number) else {
+            break Fate::Lost(DropReason::NoRoute);
+        };
+        if number == 0 {
+            // The fate of this switch itself, not of one before it.
+            way.pop();
+            fates[place] = owned(subnet, out, lid);
+            break fates[place];
+        }
+        match crossed(subnet, out) {
+            Some(next) => at = next,
+            None => break Fate::Lost(DropReason::PortDown),
+        }
+    };
+    for place in way.into_iter().rev() {
+        fate = one_more(fate);
+        fates[place] = fate;
+    }
+    fate
+}
+
+fn owned(subnet: &Subnet, port: PortIndex, lid: Lid) -> Fate {
+    if subnet.owns_lid(port, lid) { Fate::Arrives(0) } else { Fate::Lost(DropReason::WrongLid) }
+}
+
+fn one_more(fate: Fate) -> Fate {
+    match fate {
+        Fate::Arrives(hops) => Fate::Arrives(hops + 1),
+        other => other,
+    }
+}
+
+/// The far end of an active link.
+fn crossed(subnet: &Subnet, out: PortIndex) -> Option<PortIndex> {
+    let peer = subnet.wired_peer(out)?;
+    let open = subnet.port_state(out) == PortState::Active
+        && matches!(subnet.port_state(peer), PortState::Armed | PortState::Active);
+    open.then_some(peer)
+}
