@@ -1,8 +1,9 @@
 //! The snapshot feed from end to end: a real publisher and real replicas over gRPC on loopback,
 //! some with a relay between them that counts, damages or cuts what passes.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
@@ -20,7 +21,7 @@ use sa_proto::snapshot::{
     FabricPlane, HistoryLimits, Lft, Node, Port, RegistryPlane, Service, ServiceRid, Snapshot,
     Subnet, Version,
 };
-use sa_server::replica::{self, Identity, ReplicaConfig, ReplicaStatus, Source};
+use sa_server::replica::{self, CacheDir, Identity, ReplicaConfig, ReplicaStatus, Source};
 use sm_core::publish::{PublishConfig, Publisher};
 use tokio_stream::StreamExt;
 use tonic::{Request, Response, Status, Streaming};
@@ -111,13 +112,13 @@ struct Responder {
 }
 
 impl Responder {
-    fn start(sms: &[SocketAddr], cache_dir: Option<PathBuf>) -> Self {
+    fn start(sms: &[SocketAddr], cache_dir: Option<&Path>) -> Self {
         Self::start_with(sms, cache_dir, |_| {})
     }
 
     fn start_with(
         sms: &[SocketAddr],
-        cache_dir: Option<PathBuf>,
+        cache_dir: Option<&Path>,
         mut build_tables: impl FnMut(&Snapshot) + Send + 'static,
     ) -> Self {
         let config = ReplicaConfig {
@@ -128,7 +129,7 @@ impl Responder {
                 front_door: vec!["0.0.0.0:4791".parse().unwrap()],
                 port: Some((Guid(0xF00), ib_mad::types::Qpn(1))),
             },
-            cache_dir,
+            cache_dir: cache_dir.map(|path| CacheDir::open(path).unwrap()),
             cache_interval: Duration::ZERO,
         };
         let (installed, snapshots) = mpsc::channel();
@@ -422,7 +423,7 @@ fn a_lower_session_is_refused() {
 fn a_restarted_responder_serves_its_cache_without_an_sm_and_without_secrets() {
     let sm = Sm::start();
     let cache = tempfile::tempdir().unwrap();
-    let responder = Responder::start(&[sm.publisher.address()], Some(cache.path().to_owned()));
+    let responder = Responder::start(&[sm.publisher.address()], Some(cache.path()));
     let mut record = [1; 176];
     record[Service::KEY].fill(0xEE);
     let gid = Gid::new(0xFE80_0000_0000_0000, Guid(1));
@@ -439,8 +440,7 @@ fn a_restarted_responder_serves_its_cache_without_an_sm_and_without_secrets() {
     let sm = sm.restart();
 
     let nowhere = "127.0.0.1:1".parse().unwrap();
-    let responder =
-        Responder::start(&[nowhere, sm.publisher.address()], Some(cache.path().to_owned()));
+    let responder = Responder::start(&[nowhere, sm.publisher.address()], Some(cache.path()));
     let cached = responder.next();
     assert_eq!(cached.version(), version);
     assert!(cached.fabric().lfts == fabric().lfts);
@@ -469,6 +469,52 @@ fn an_update_that_never_arrived_is_made_up_for_once_the_link_is_made_again() {
     let version = sm.publisher.publish(rerouted(8)).unwrap();
     let next = responder.until(version);
     assert!(**next.fabric() == rerouted(8));
+}
+
+/// Passes bytes between a replica and an SM until it is told to let them vanish, as a machine
+/// does that lost its power.
+fn black_hole(upstream: SocketAddr) -> (SocketAddr, Arc<AtomicBool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let dead = Arc::new(AtomicBool::new(false));
+    let shared = dead.clone();
+    std::thread::spawn(move || {
+        for near in listener.incoming().map_while(Result::ok) {
+            let far = TcpStream::connect(upstream).unwrap();
+            for (mut from, mut to) in
+                [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)]
+            {
+                let dead = shared.clone();
+                std::thread::spawn(move || {
+                    let mut buffer = [0; 4096];
+                    while let Ok(len @ 1..) = from.read(&mut buffer) {
+                        if !dead.load(SeqCst) && to.write_all(&buffer[..len]).is_err() {
+                            break;
+                        }
+                    }
+                    if !dead.load(SeqCst) {
+                        let _ = to.shutdown(std::net::Shutdown::Write);
+                    }
+                });
+            }
+        }
+    });
+    (address, dead)
+}
+
+#[test]
+fn both_ends_notice_within_seconds_that_the_other_is_dead() {
+    let sm = Sm::start();
+    let (address, dead) = black_hole(sm.publisher.address());
+    let responder = Responder::start(&[address], None);
+    let version = sm.publisher.publish(fabric()).unwrap();
+    responder.until(version);
+    let responders = sm.publisher.responders();
+    wait_until("serving", || responders.load().first().is_some_and(|r| r.serving.is_some()));
+    dead.store(true, SeqCst);
+    wait_until("the SM to notice", || responders.load().is_empty());
+    wait_until("the responder to notice", || responder.counter("replica_disconnects") > 0);
+    assert_eq!(responder.status.version(), version, "it answers on");
 }
 
 #[test]

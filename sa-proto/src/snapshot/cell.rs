@@ -41,12 +41,13 @@ pub struct StaleVersion {
 pub struct Publisher<T> {
     cell: Arc<ArcSwap<T>>,
     retired: Vec<Arc<T>>,
+    abandoned: u64,
 }
 
 impl<T: Versioned> Publisher<T> {
     /// Begins with `first`.
     pub fn new(first: T) -> Self {
-        Self { cell: Arc::new(ArcSwap::from_pointee(first)), retired: Vec::new() }
+        Self { cell: Arc::new(ArcSwap::from_pointee(first)), retired: Vec::new(), abandoned: 0 }
     }
 
     /// Makes `next` current. Queries already running finish on the value they began with.
@@ -58,6 +59,7 @@ impl<T: Versioned> Publisher<T> {
         self.reclaim();
         if self.retired.len() == RETIRED_MAX {
             self.retired.remove(0);
+            self.abandoned += 1;
         }
         self.retired.push(self.cell.swap(next));
         Ok(())
@@ -69,6 +71,11 @@ impl<T: Versioned> Publisher<T> {
         // After a swap nobody can get at the old value any more, so a count of one is final.
         self.retired.retain(|value| Arc::strong_count(value) > 1);
         self.retired.len()
+    }
+
+    /// Values left to their last reader, since readers held more than [`RETIRED_MAX`].
+    pub fn abandoned(&self) -> u64 {
+        self.abandoned
     }
 
     /// The current value.
@@ -184,6 +191,6 @@ mod tests {
             let next = Snapshot::build(session, generation, Default::default(), Default::default());
             publisher.publish(Arc::new(next.unwrap())).unwrap();
         }
-        assert_eq!(publisher.reclaim(), RETIRED_MAX);
+        assert_eq!((publisher.reclaim(), publisher.abandoned()), (RETIRED_MAX, 5));
     }
 }

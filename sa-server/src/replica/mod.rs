@@ -5,14 +5,12 @@
 //! Building lookup tables is the caller's: [`run`] hands it each new snapshot, and acknowledges
 //! once the call returns, which says that queries are answered from it.
 
+mod cache_dir;
 mod link;
 mod machine;
 mod saver;
 
-use std::fs;
-use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -27,6 +25,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::transport::Endpoint;
 
+pub use cache_dir::{CacheDir, CacheDirError, passing_identity};
 use link::{Event, EventKind};
 use machine::{Machine, Outcome};
 use saver::Saver;
@@ -42,9 +41,6 @@ const WINDOW_LEN: u32 = 1 << 20;
 const EVENTS_MAX: usize = 8;
 /// How often counters are reported to the SMs.
 const STATS_INTERVAL: Duration = Duration::from_secs(5);
-/// Cache file, and the file that keeps this responder's identity, in the cache directory.
-const CACHE_FILE: &str = "snapshot";
-const IDENTITY_FILE: &str = "responder-id";
 
 /// Where an SM publishes, such as `http://192.0.2.1:6000`.
 #[derive(Clone, Debug)]
@@ -83,7 +79,8 @@ impl FromStr for SmUrl {
 /// What this responder tells SMs of itself.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Stable over restarts, not 0; see [`responder_id`].
+    /// Stable over restarts, not 0; from [`CacheDir::responder_id`] or
+    /// [`passing_identity`].
     pub id: u64,
     /// For people.
     pub name: String,
@@ -95,14 +92,14 @@ pub struct Identity {
 }
 
 /// What to subscribe to, and where to keep it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct ReplicaConfig {
     /// The SMs; all are subscribed to, and the one with the highest session counts.
     pub sms: Vec<SmUrl>,
     /// Who we are.
     pub identity: Identity,
-    /// Directory of the cache file; no file without it.
-    pub cache_dir: Option<PathBuf>,
+    /// Where to keep the last snapshot; it is not kept without.
+    pub cache_dir: Option<CacheDir>,
     /// The cache file is written at most once in this time.
     pub cache_interval: Duration,
 }
@@ -188,28 +185,6 @@ counters! {
     save_errors => "replica_cache_save_errors",
 }
 
-/// This responder's identity: kept in `cache_dir`, and made up where there is none yet. Without a
-/// directory it lasts as long as the process.
-pub fn responder_id(cache_dir: Option<&Path>) -> io::Result<u64> {
-    let made_up = || RandomState::new().build_hasher().finish() | 1;
-    let Some(directory) = cache_dir else { return Ok(made_up()) };
-    let path = directory.join(IDENTITY_FILE);
-    match fs::read_to_string(&path) {
-        Ok(text) => {
-            if let Some(id) = text.trim().parse().ok().filter(|&id| id != 0) {
-                return Ok(id);
-            }
-            tracing::warn!(path = %path.display(), "identity file is damaged; it is replaced");
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-    }
-    let id = made_up();
-    fs::create_dir_all(directory)?;
-    fs::write(&path, format!("{id}\n"))?;
-    Ok(id)
-}
-
 /// Keeps this responder up to date until `shutdown`.
 ///
 /// `on_snapshot` is called on a thread of its own with each new snapshot, the cached one first,
@@ -221,8 +196,8 @@ pub async fn run(
     stats: impl Fn() -> Vec<(String, u64)>,
     shutdown: impl Future<Output = ()>,
 ) {
-    let cached = config.cache_dir.as_deref().and_then(load);
-    let cache_file = config.cache_dir.as_ref().map(|directory| directory.join(CACHE_FILE));
+    let cache_file = config.cache_dir.as_ref().map(CacheDir::snapshot_file);
+    let cached = cache_file.as_deref().and_then(load);
     let mut replica = Replica {
         machine: Machine::new(
             cached.unwrap_or_else(|| Arc::new(Snapshot::empty())),
@@ -262,11 +237,8 @@ pub async fn run(
     }
 }
 
-fn load(directory: &Path) -> Option<Arc<Snapshot>> {
-    if let Err(error) = fs::create_dir_all(directory) {
-        tracing::warn!(path = %directory.display(), %error, "cannot make the cache directory");
-    }
-    match cache::load(&directory.join(CACHE_FILE)) {
+fn load(file: &Path) -> Option<Arc<Snapshot>> {
+    match cache::load(file) {
         Ok(snapshot) => snapshot.map(Arc::new),
         Err(error) => {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
@@ -341,7 +313,12 @@ impl Replica {
             Outcome::Install(snapshot) => {
                 self.install(&snapshot).await;
                 let version = snapshot.version();
-                tracing::info!(sm, %version, "serving");
+                let before = self.status.version();
+                if (before.session, before.fabric_generation)
+                    != (version.session, version.fabric_generation)
+                {
+                    tracing::info!(sm, %version, "serving");
+                }
                 self.status.counters.installs.fetch_add(1, Relaxed);
                 self.status.serve(version, Source::Sm(sm));
                 self.send(link, machine::ack(version));
@@ -433,19 +410,5 @@ mod tests {
             let error = text.parse::<SmUrl>().unwrap_err();
             assert!(error.to_string().contains("http://192.0.2.1:6000"), "{error}");
         }
-    }
-
-    #[test]
-    fn an_identity_is_kept_where_there_is_a_directory() {
-        let directory = tempfile::tempdir().unwrap();
-        let cache_dir = directory.path().join("cache");
-        let id = responder_id(Some(&cache_dir)).unwrap();
-        assert_ne!(id, 0);
-        assert_eq!(responder_id(Some(&cache_dir)).unwrap(), id);
-        fs::write(cache_dir.join(IDENTITY_FILE), "0").unwrap();
-        let other = responder_id(Some(&cache_dir)).unwrap();
-        assert_ne!(other, 0);
-        assert_eq!(responder_id(Some(&cache_dir)).unwrap(), other);
-        assert_ne!(responder_id(None).unwrap(), responder_id(None).unwrap());
     }
 }

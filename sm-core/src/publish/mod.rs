@@ -221,7 +221,12 @@ impl Publisher {
         let (next, delta) = current.succeed(version, fabric, registry);
         let next = Arc::new(next);
         writer.cell.publish(next.clone()).expect("epochs and generations only grow");
-        tracing::info!(%version, changes = delta.changes(), "snapshot published");
+        let changes = delta.changes();
+        if same_fabric(version, current.version()) {
+            tracing::debug!(%version, changes, "registry published");
+        } else {
+            tracing::info!(%version, changes, "snapshot published");
+        }
         self.shared.history().push(Arc::new(delta), next);
         self.shared.changed.send_replace(version);
     }
@@ -257,6 +262,11 @@ impl Drop for Publisher {
             runtime.shutdown_background();
         }
     }
+}
+
+/// Whether only registry writes lie between two versions: there are too many of them to log.
+fn same_fabric(a: Version, b: Version) -> bool {
+    (a.session, a.fabric_generation) == (b.session, b.fabric_generation)
 }
 
 /// What the publisher and the tasks of all connections have in common.

@@ -14,9 +14,9 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::Shared;
 use super::feed::{Event, Feed, FeedError};
 use super::responders::{self, Responder};
+use super::{Shared, same_fabric};
 
 /// Messages handed to a connection that it has not taken yet; half a megabyte.
 const OUTBOUND_MAX: usize = 2;
@@ -44,6 +44,7 @@ impl proto::snapshot_feed_server::SnapshotFeed for FeedService {
             shared: self.shared.clone(),
             peer,
             name: "?".into(),
+            acked: Version::NONE,
         };
         tokio::spawn(subscription.run(request.into_inner(), outbound));
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
@@ -57,6 +58,8 @@ struct Subscription {
     peer: Option<IpAddr>,
     /// The responder's name, once it introduced itself.
     name: Arc<str>,
+    /// What it acknowledged last.
+    acked: Version,
 }
 
 /// How a connection ended.
@@ -186,7 +189,10 @@ impl Subscription {
                 true
             }
             Event::Acked(version) => {
-                tracing::info!(responder = %self.name, %version, "responder serves");
+                if !same_fabric(version, self.acked) {
+                    tracing::info!(responder = %self.name, %version, "responder serves");
+                }
+                self.acked = version;
                 self.shared.counters.acks.fetch_add(1, Relaxed);
                 responders.update(self.connection, |entry| entry.serving = Some(version))
             }
