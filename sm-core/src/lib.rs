@@ -1,7 +1,7 @@
 //! `ibsm`, the lean InfiniBand subnet manager, as a library for its binaries and tests.
 //!
 //! From the wire up: [`fabric`] is what is known, [`sweep`] finds it out and makes it what
-//! [`manage`] and `routing` say it should be, `publish` hands the result to the responders, and
+//! [`manage`] and [`routing`] say it should be, [`publish`] hands the result to the responders, and
 //! [`front_door`] passes them the queries that arrive at the SM's own port. [`runtime`] owns all
 //! sockets, clocks and files; nothing below it does.
 
@@ -11,6 +11,7 @@ pub mod front_door;
 pub mod manage;
 pub mod mastership;
 pub mod publish;
+pub mod routing;
 pub mod runtime;
 pub mod smp;
 pub mod sweep;

@@ -1,0 +1,75 @@
+//! The order in which destinations are routed, and in what portions.
+
+use std::collections::VecDeque;
+
+use ib_mad::types::Lid;
+
+use super::super::{Destination, Topology};
+
+/// LIDs that one switch delivers and that are dealt together: hosts' first, then the switch's own.
+pub(super) struct Batch {
+    /// The switch that delivers.
+    pub(super) home: u16,
+    /// At most [`Self::LIDS_MAX`].
+    pub(super) lids: Vec<Lid>,
+    /// The home switch's port for each.
+    pub(super) exits: Vec<u8>,
+    /// How many of `lids` are hosts'.
+    pub(super) host_lids: usize,
+}
+
+impl Batch {
+    /// As many as a word has bits.
+    pub(super) const LIDS_MAX: usize = 64;
+}
+
+/// All destinations, in breadth-first order of their homes from the first switch with a host.
+/// Hosts of a switch are in the order of their ports, and a host's LIDs follow each other, so that
+/// they are dealt to different ports.
+pub(super) fn batches(topology: &Topology) -> Vec<Batch> {
+    let mut by_home: Vec<Vec<Destination>> = vec![Vec::new(); topology.switch_count()];
+    for &destination in topology.destinations() {
+        by_home[usize::from(destination.home)].push(destination);
+    }
+    let mut batches = Vec::with_capacity(by_home.len());
+    for home in breadth_first(topology) {
+        let mut destinations = std::mem::take(&mut by_home[usize::from(home)]);
+        destinations.sort_unstable_by_key(|d| (!d.is_host(), d.exit, d.base_lid));
+        let lids = destinations.iter().flat_map(|d| d.lids().map(move |lid| (lid, d.exit)));
+        let lids: Vec<(Lid, u8)> = lids.collect();
+        for portion in lids.chunks(Batch::LIDS_MAX) {
+            batches.push(Batch {
+                home,
+                lids: portion.iter().map(|&(lid, _)| lid).collect(),
+                exits: portion.iter().map(|&(_, exit)| exit).collect(),
+                host_lids: portion.partition_point(|&(_, exit)| exit != 0),
+            });
+        }
+    }
+    batches
+}
+
+fn breadth_first(topology: &Topology) -> Vec<u16> {
+    let hosts = topology.hosts_on();
+    let first = topology.switches().find(|&switch| hosts[usize::from(switch)] > 0);
+    let mut seen = vec![false; topology.switch_count()];
+    let mut order = Vec::with_capacity(seen.len());
+    let mut queue = VecDeque::new();
+    // The rest are other parts of a fabric that is not connected.
+    for root in first.into_iter().chain(topology.switches()) {
+        if seen[usize::from(root)] {
+            continue;
+        }
+        seen[usize::from(root)] = true;
+        queue.push_back(root);
+        while let Some(switch) = queue.pop_front() {
+            order.push(switch);
+            for link in topology.links(switch) {
+                if !std::mem::replace(&mut seen[usize::from(link.peer)], true) {
+                    queue.push_back(link.peer);
+                }
+            }
+        }
+    }
+    order
+}

@@ -1,0 +1,199 @@
+//! Laws of minimum-hop routing, and its balance.
+
+use proptest::prelude::*;
+
+use super::super::balance::{LinkLoads, Spread};
+use super::super::{BLOCK_LEN, testing, verify};
+use super::*;
+
+fn routed(topology: &Topology) -> Routing {
+    MinHop.route(topology, None).unwrap()
+}
+
+fn spread(topology: &Topology, routing: &Routing) -> Spread {
+    Spread::of(&LinkLoads::count(topology, routing).to_hosts)
+}
+
+fn differing_blocks(a: &Routing, b: &Routing) -> usize {
+    let blocks = |routing: &Routing| -> Vec<Vec<u8>> {
+        routing.lfts.iter().flat_map(|lft| lft.chunks(BLOCK_LEN).map(<[u8]>::to_vec)).collect()
+    };
+    blocks(a).iter().zip(blocks(b)).filter(|(a, b)| *a != b).count()
+}
+
+/// Every table entry leads one hop closer, by distances that a walk finds.
+fn check(topology: &Topology, routing: &Routing) -> Result<(), TestCaseError> {
+    let walk = verify::walk::deliveries(topology, routing);
+    prop_assert!(walk.is_sound(), "{:?}", walk.defects);
+    prop_assert_eq!(walk.unreachable, routing.unreachable);
+    prop_assert_eq!(&verify::deliveries(topology, routing), &walk);
+    let hops = HopMatrix::compute(topology).unwrap();
+    for destination in topology.destinations() {
+        let row = hops.row(destination.home);
+        for lid in destination.lids() {
+            for switch in topology.switches() {
+                let Some(link) = topology.link_at(switch, routing.port(switch, lid)) else {
+                    continue;
+                };
+                let next = topology.link(link).peer;
+                prop_assert_eq!(row[usize::from(next)] + 1, row[usize::from(switch)]);
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn every_entry_is_one_hop_closer(topology in testing::any_topology()) {
+        let routing = routed(&topology);
+        check(&topology, &routing)?;
+        for lft in &routing.lfts {
+            prop_assert_eq!(lft.len(), topology.table_len());
+        }
+    }
+
+    #[test]
+    fn nothing_moves_while_nothing_changes(topology in testing::any_topology()) {
+        let routing = routed(&topology);
+        let previous = Previous::same_switches(&topology, &routing);
+        prop_assert_eq!(&MinHop.route(&topology, Some(&previous)).unwrap(), &routing);
+    }
+
+    /// Routes that are still shortest ones stay, unless the switch may choose among more ports.
+    #[test]
+    fn a_cut_moves_only_routes_that_must(
+        net in testing::any_net(), lmc in 0u8..3, cut in any::<prop::sample::Index>(),
+    ) {
+        let before = testing::topology(&net, lmc);
+        prop_assume!(before.link_count() > 0);
+        let cut = cut.index(before.link_count() / 2);
+        let after = testing::topology_without(&net, lmc, |number| number == cut);
+        let old = routed(&before);
+        let new = MinHop.route(&after, Some(&Previous::same_switches(&before, &old))).unwrap();
+        check(&after, &new)?;
+        for destination in after.destinations() {
+            let (then, now) = (old.hops.row(destination.home), new.hops.row(destination.home));
+            for switch in after.switches().filter(|&switch| switch != destination.home) {
+                let closer = |hops: &[u8], peer: u16| {
+                    hops[usize::from(peer)].checked_add(1) == Some(hops[usize::from(switch)])
+                };
+                let gained = after.links(switch).iter()
+                    .any(|link| closer(now, link.peer) && !closer(then, link.peer));
+                for lid in destination.lids() {
+                    let port = old.port(switch, lid);
+                    let link = after.link_at(switch, port).map(|link| after.link(link));
+                    if !gained && link.is_some_and(|link| closer(now, link.peer)) {
+                        prop_assert_eq!(new.port(switch, lid), port);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_hosts_lids_take_different_ports(hosts in 4usize..60, lmc in 1u8..3) {
+        let topology = testing::topology(&testing::fat_tree(2, 16, hosts), lmc);
+        let routing = routed(&topology);
+        for destination in topology.destinations().iter().filter(|d| d.is_host()) {
+            for switch in topology.switches().filter(|&switch| switch != destination.home) {
+                let mut ports: Vec<u8> =
+                    destination.lids().map(|lid| routing.port(switch, lid)).collect();
+                ports.sort_unstable();
+                ports.dedup();
+                let choices = topology.links(switch).iter().filter(|link| {
+                    let row = routing.hops.row(destination.home);
+                    row[usize::from(link.peer)] + 1 == row[usize::from(switch)]
+                });
+                let most = choices.count().min(destination.lid_count.into());
+                prop_assert!(ports.len() == most || topology.hosts_on()[usize::from(switch)] == 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn full_fat_trees_are_balanced_perfectly() {
+    for (levels, radix, hosts) in [(2, 8, 32), (2, 36, 648), (3, 8, 128), (3, 12, 432)] {
+        let topology = testing::topology(&testing::fat_tree(levels, radix, hosts), 0);
+        let spread = spread(&topology, &routed(&topology));
+        let leaf = u32::from(radix / 2);
+        // On the way up a leaf's hosts have as many uplinks, each with an equal share of all
+        // hosts but the leaf's own.
+        assert_eq!(spread.max, hosts as u32 - leaf, "{levels} levels, radix {radix}: {spread}");
+    }
+}
+
+/// Plain counting of table entries has factors of 7 on trees and 3 on tori here.
+#[test]
+fn irregular_fabrics_are_balanced_well() {
+    use fabric_sim::generate::{Common, FatTree, RandomGraph, Shape, generate};
+    let tree = FatTree { levels: 3, radix: 16, hosts: 700, oversubscription: (1, 1) };
+    let missing = Common { missing_links: 3.0, missing_hosts: 7.0, seed: 5, ..Common::default() };
+    let random = RandomGraph { switches: 100, degree: 8, hosts: 600, radix: None };
+    let cases = [
+        (generate(&Shape::FatTree(tree), &missing).unwrap(), 2.5),
+        (generate(&Shape::Random(random), &Common::default()).unwrap(), 1.6),
+        (testing::torus(&[6, 6, 6], 2), 1.9),
+    ];
+    for (net, worst) in cases {
+        let topology = testing::topology(&net, 0);
+        let spread = spread(&topology, &routed(&topology));
+        assert!(spread.ratio() <= worst, "{spread}: {:.2} instead of {worst}", spread.ratio());
+    }
+}
+
+#[test]
+fn a_link_that_comes_back_is_used_again_and_few_blocks_change() {
+    let net = testing::fat_tree(3, 12, 432);
+    let whole = testing::topology(&net, 0);
+    let first = routed(&whole);
+    for cut in [0, 100, 500] {
+        let without = testing::topology_without(&net, 0, |number| number == cut);
+        let previous = Previous::same_switches(&whole, &first);
+        let during = MinHop.route(&without, Some(&previous)).unwrap();
+        let changed = differing_blocks(&first, &during);
+        let all = first.lfts.len() * first.lfts[0].len() / BLOCK_LEN;
+        assert!(changed * 8 < all, "{changed} of {all}");
+        let previous = Previous::same_switches(&without, &during);
+        let after = MinHop.route(&whole, Some(&previous)).unwrap();
+        assert!(verify::deliveries(&whole, &after).is_sound());
+        let (before, after) = (spread(&whole, &first), spread(&whole, &after));
+        assert_eq!(after.links, before.links, "the link is used");
+        assert!(after.max <= before.max * 5 / 4, "{after} after {before}");
+    }
+}
+
+#[test]
+fn parts_that_are_not_connected_are_routed_each_for_itself() {
+    let net = testing::torus(&[4, 4], 1);
+    // All links of the last row's switches: they are the last to be listed.
+    let topology = testing::topology_without(&net, 0, |_| true);
+    let routing = routed(&topology);
+    let found = verify::deliveries(&topology, &routing);
+    assert!(found.is_sound());
+    // 16 switches see their own two LIDs only.
+    assert_eq!((found.delivered, routing.unreachable), (32, 16 * 32 - 32));
+}
+
+#[test]
+fn a_switch_of_200_ports_uses_them_all() {
+    let mut builder = super::super::TopologyBuilder::new();
+    for ports in [255 - 1, 254] {
+        builder.add_switch(ports).unwrap();
+    }
+    for port in 1..=200 {
+        builder.add_link((0, port), (1, port)).unwrap();
+    }
+    for home in 0..2u16 {
+        for host in 0..50 {
+            let base_lid = ib_mad::types::Lid(1 + home * 200 + host * 4);
+            let exit = 201 + host as u8;
+            let destination = super::super::Destination { base_lid, lid_count: 4, home, exit };
+            builder.add_destination(destination).unwrap();
+        }
+    }
+    let topology = builder.build().unwrap();
+    let spread = spread(&topology, &routed(&topology));
+    assert_eq!((spread.links, spread.max), (400, 50));
+}

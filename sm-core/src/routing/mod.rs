@@ -1,0 +1,121 @@
+//! From a fabric's links to its forwarding tables.
+//!
+//! A routing engine is a pure function: of the frozen [`Topology`] and of the tables before, so
+//! that routes which need not change stay. Here are the engines ([`minhop`]), what they build on
+//! ([`topology`], [`hops`]), what tells whether tables are right ([`verify`]) and good
+//! ([`balance`]), and the order in which tables are written to switches ([`program`]). Everything
+//! is indices and port numbers; what is not here: GUIDs, nodes and the fabric's arenas (`fabric`),
+//! LID assignment (`manage`), SMPs (`sweep`).
+
+pub mod balance;
+pub mod hops;
+pub mod minhop;
+pub mod program;
+#[cfg(test)]
+mod testing;
+pub mod topology;
+pub mod verify;
+
+pub use hops::HopMatrix;
+pub use minhop::MinHop;
+pub use topology::{Destination, Link, Topology, TopologyBuilder, TopologyError};
+
+use std::fmt;
+
+use ib_mad::types::Lid;
+
+/// The entry of a forwarding table for a LID that has no route.
+pub const NO_ROUTE: u8 = 255;
+/// Entries of a block of a forwarding table.
+pub const BLOCK_LEN: usize = 64;
+
+/// Equal inputs must give equal routings: no clocks, no random seeds, no hash iteration order.
+/// Whether the result is free of credit loops is checked by [`verify::credit_loops`], not promised.
+pub trait Engine: fmt::Debug + Send + Sync {
+    /// The name used in `routing_engine`, in logs and as a metric label.
+    fn name(&self) -> &'static str;
+
+    /// Routes all destinations. Routes that need not change are kept from `previous`; without it
+    /// everything is routed anew. What cannot be reached has [`NO_ROUTE`]; that is no error.
+    fn route(
+        &self,
+        topology: &Topology,
+        previous: Option<&Previous<'_>>,
+    ) -> Result<Routing, RoutingError>;
+}
+
+/// Forwarding tables of all switches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Routing {
+    /// Name of the engine that made them.
+    pub engine: &'static str,
+    /// By switch: the egress port by LID, in whole blocks of [`BLOCK_LEN`] entries up to the
+    /// topology's last LID; equally long for all switches.
+    pub lfts: Vec<Vec<u8>>,
+    /// What falls at each step of every route, which proves that routes end. Here: hops left.
+    pub hops: HopMatrix,
+    /// Pairs of a switch and a LID without a route between them.
+    pub unreachable: u64,
+}
+
+impl Routing {
+    /// The egress port of a switch for a LID; [`NO_ROUTE`] beyond the tables.
+    pub fn port(&self, switch: u16, lid: Lid) -> u8 {
+        let lft = self.lfts.get(usize::from(switch));
+        lft.and_then(|lft| lft.get(lid.index())).copied().unwrap_or(NO_ROUTE)
+    }
+}
+
+/// What was routed before, for an engine to keep what it can. Tables that something else made,
+/// another SM for one, are no good here: their balance, or lack of it, would be kept.
+#[derive(Clone, Debug)]
+pub struct Previous<'a> {
+    /// The topology then.
+    pub topology: &'a Topology,
+    /// The hops then ([`Routing::hops`]).
+    pub hops: &'a HopMatrix,
+    /// The tables then, by switch of the topology then; empty if there was none.
+    pub lfts: Vec<&'a [u8]>,
+    /// For each switch of the topology now, which it was then.
+    pub switches: Vec<Option<u16>>,
+}
+
+impl<'a> Previous<'a> {
+    /// A routing whose switches still have the same numbers.
+    pub fn same_switches(topology: &'a Topology, routing: &'a Routing) -> Self {
+        Self {
+            topology,
+            hops: &routing.hops,
+            lfts: routing.lfts.iter().map(Vec::as_slice).collect(),
+            switches: topology.switches().map(Some).collect(),
+        }
+    }
+
+    /// What a switch was then; `None` if it is new.
+    pub fn switch(&self, now: u16) -> Option<u16> {
+        let then = self.switches.get(usize::from(now)).copied().flatten();
+        then.filter(|&then| usize::from(then) < self.topology.switch_count())
+    }
+
+    /// The table of a switch then, empty if it is new.
+    pub fn lft(&self, now: u16) -> &'a [u8] {
+        let lft = self.switch(now).and_then(|then| self.lfts.get(usize::from(then)));
+        lft.copied().unwrap_or(&[])
+    }
+}
+
+/// Why an engine cannot route a fabric. Another engine may.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RoutingError {
+    /// More switches than the engine's tables are made for.
+    #[error("{engine} routes up to {max} switches, and there are {switches}")]
+    TooManySwitches {
+        /// The engine.
+        engine: &'static str,
+        /// Switches of the topology.
+        switches: usize,
+        /// The most that it takes.
+        max: usize,
+    },
+}

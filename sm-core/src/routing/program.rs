@@ -1,0 +1,224 @@
+//! In which order new forwarding tables are written to switches.
+//!
+//! While tables are being written, packets meet old entries on one switch and new ones on the
+//! next. No order avoids all that can happen then, as blocks hold 64 destinations; this one avoids
+//! what it can:
+//!
+//! 1. First what repairs: blocks in which an entry that leads nowhere now gets a way. Among them,
+//!    those near the destinations cannot harm, so they come in no particular order.
+//! 2. Then blocks that only move routes from one working port to another. Between two tables that
+//!    are both minimum-hop, a packet may meanwhile take a detour, but as long as no distance
+//!    changes, each hop still brings it closer.
+//! 3. Then blocks that only take routes away, to LIDs that left or cannot be reached.
+//! 4. Last LinearFDBTop, where it differs: a switch whose top rises before the blocks below it are
+//!    written would forward by whatever they held.
+//!
+//! Within a step switches take turns, so that no switch's agent has to answer a burst.
+//!
+//! This module decides; it sends nothing. Steps are to be acknowledged before the next begins.
+
+use super::{BLOCK_LEN, NO_ROUTE, Topology};
+use ib_mad::types::Lid;
+
+/// One switch's tables.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    /// The switch's number in the topology.
+    pub switch: u16,
+    /// What it is known to hold; blocks beyond are unknown, and are written if `new` has them.
+    pub old: &'a [u8],
+    /// Its LinearFDBTop; `None` if unknown.
+    pub old_top: Option<Lid>,
+    /// What it is to hold.
+    pub new: &'a [u8],
+    /// The LinearFDBTop that it is to have.
+    pub new_top: Lid,
+}
+
+/// Something to set on a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Write {
+    /// A block of 64 entries of the linear forwarding table, by its number.
+    Block {
+        /// The switch's number in the topology.
+        switch: u16,
+        /// The block's number.
+        block: u16,
+    },
+    /// SwitchInfo:LinearFDBTop.
+    Top {
+        /// The switch's number in the topology.
+        switch: u16,
+        /// The top.
+        top: Lid,
+    },
+}
+
+/// What is to be written, in four steps; each is done when all of it is acknowledged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Program {
+    /// Blocks that give a way to what had none.
+    pub repair: Vec<Write>,
+    /// Blocks that only move routes.
+    pub shift: Vec<Write>,
+    /// Blocks that only take routes away.
+    pub remove: Vec<Write>,
+    /// Tops.
+    pub tops: Vec<Write>,
+}
+
+impl Program {
+    /// Compares tables block by block. Ports that lead nowhere are those that have neither a link
+    /// nor, in the new tables, a destination.
+    pub fn plan<'a>(topology: &Topology, changes: impl IntoIterator<Item = Change<'a>>) -> Self {
+        let works = working_ports(topology);
+        let mut program = Self::default();
+        let mut blocks: [Vec<(u16, u16)>; 3] = Default::default();
+        for change in changes {
+            let works = |port: u8| {
+                works.get(usize::from(change.switch)).is_some_and(|ports| ports[usize::from(port)])
+            };
+            for (block, new) in change.new.chunks(BLOCK_LEN).enumerate() {
+                let old = change.old.get(block * BLOCK_LEN..(block + 1) * BLOCK_LEN);
+                if let Some(kind) = compare(old, new, works) {
+                    blocks[kind as usize].push((block as u16, change.switch));
+                }
+            }
+            let (switch, top) = (change.switch, change.new_top);
+            if change.old_top != Some(top) {
+                program.tops.push(Write::Top { switch, top });
+            }
+        }
+        let [repair, shift, remove] = blocks.map(|mut blocks| {
+            // By block before switch, so that switches take turns.
+            blocks.sort_unstable();
+            let write = |(block, switch)| Write::Block { switch, block };
+            blocks.into_iter().map(write).collect()
+        });
+        Self { repair, shift, remove, ..program }
+    }
+
+    /// All writes in order.
+    pub fn writes(&self) -> impl Iterator<Item = Write> + '_ {
+        let steps = [&self.repair, &self.shift, &self.remove, &self.tops];
+        steps.into_iter().flatten().copied()
+    }
+
+    /// How many writes there are.
+    pub fn len(&self) -> usize {
+        self.repair.len() + self.shift.len() + self.remove.len() + self.tops.len()
+    }
+
+    /// Whether switches are as they should be.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Repair,
+    Shift,
+    Remove,
+}
+
+/// What writing `new` over `old` does; `None` if they are equal. What is unknown is repaired.
+fn compare(old: Option<&[u8]>, new: &[u8], works: impl Fn(u8) -> bool) -> Option<Kind> {
+    let Some(old) = old else { return Some(Kind::Repair) };
+    let differing = old.iter().zip(new).filter(|(old, new)| old != new);
+    let kinds = differing.map(|(&old, &new)| match (works(old), new) {
+        (_, NO_ROUTE) => Kind::Remove,
+        (false, _) => Kind::Repair,
+        (true, _) => Kind::Shift,
+    });
+    kinds.min()
+}
+
+/// By switch and port number: whether packets sent there arrive somewhere.
+fn working_ports(topology: &Topology) -> Vec<[bool; 256]> {
+    let mut works = vec![[false; 256]; topology.switch_count()];
+    for (switch, works) in topology.switches().zip(&mut works) {
+        topology.links(switch).iter().for_each(|link| works[usize::from(link.port)] = true);
+    }
+    for destination in topology.destinations() {
+        works[usize::from(destination.home)][usize::from(destination.exit)] = true;
+    }
+    works
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::{Engine, MinHop, Previous, testing};
+    use super::*;
+
+    fn block(switch: u16, block: u16) -> Write {
+        Write::Block { switch, block }
+    }
+
+    /// Switch 0 in the middle of a line of three: ports 1 and 2 are links.
+    fn plan(old: &[u8], new: &[u8], tops: (Option<u16>, u16)) -> Program {
+        let change = Change { switch: 1, old, old_top: tops.0.map(Lid), new, new_top: Lid(tops.1) };
+        Program::plan(&testing::line(3), [change])
+    }
+
+    #[test]
+    fn equal_tables_need_nothing() {
+        assert!(plan(&[2; 128], &[2; 128], (Some(100), 100)).is_empty());
+    }
+
+    #[test]
+    fn blocks_come_by_what_they_do() {
+        let (mut old, mut new) = ([1u8; 256], [1u8; 256]);
+        // Removed in block 0, moved in 1, repaired in 2 (there is no port 3), unchanged in 3.
+        (new[5], new[70], old[130]) = (NO_ROUTE, 2, 3);
+        let program = plan(&old, &new, (Some(255), 255));
+        let writes: Vec<_> = program.writes().collect();
+        assert_eq!(writes, [block(1, 2), block(1, 1), block(1, 0)]);
+        assert_eq!(program.repair, [block(1, 2)]);
+        // One repaired entry is enough.
+        (new[6], old[6]) = (2, NO_ROUTE);
+        assert_eq!(plan(&old, &new, (Some(255), 255)).repair, [block(1, 0), block(1, 2)]);
+    }
+
+    #[test]
+    fn unknown_blocks_are_written_and_the_top_rises_last() {
+        let program = plan(&[1; 64], &[1; 192], (None, 150));
+        let top = Write::Top { switch: 1, top: Lid(150) };
+        assert_eq!(program.writes().collect::<Vec<_>>(), [block(1, 1), block(1, 2), top]);
+    }
+
+    proptest! {
+        /// Whatever the tables were, writing the program makes them new, and no block that stays
+        /// as it is gets written.
+        #[test]
+        fn a_program_turns_old_tables_into_new_ones(
+            net in testing::any_net(), lmc in 0u8..3, cut in 2usize..6,
+        ) {
+            let before = testing::topology(&net, lmc);
+            let after = testing::topology_without(&net, lmc, |number| number % cut == 0);
+            let old = MinHop.route(&before, None).unwrap();
+            let previous = Previous::same_switches(&before, &old);
+            let new = MinHop.route(&after, Some(&previous)).unwrap();
+            let change = |switch: u16| Change {
+                switch,
+                old: &old.lfts[usize::from(switch)],
+                old_top: Some(before.last_lid()),
+                new: &new.lfts[usize::from(switch)],
+                new_top: after.last_lid(),
+            };
+            let program = Program::plan(&after, after.switches().map(change));
+            let mut tables = old.lfts.clone();
+            for write in program.writes() {
+                let Write::Block { switch, block } = write else { continue };
+                let range = usize::from(block) * BLOCK_LEN..usize::from(block + 1) * BLOCK_LEN;
+                let (table, new) = (&mut tables[usize::from(switch)], &new.lfts[usize::from(switch)]);
+                prop_assert_ne!(&table[range.clone()], &new[range.clone()]);
+                table[range.clone()].copy_from_slice(&new[range]);
+            }
+            prop_assert_eq!(tables, new.lfts);
+            // After the first step nothing leads nowhere that need not.
+        }
+    }
+}

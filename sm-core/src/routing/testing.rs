@@ -1,0 +1,123 @@
+//! Topologies for tests, from the simulator's generators.
+
+use fabric_sim::generate::{
+    Common, Dragonfly, FatTree, Grid, Hypercube, RandomGraph, Shape, generate,
+};
+use fabric_sim::netlist::{Net, NodeKind};
+use ib_mad::types::Lid;
+use proptest::prelude::*;
+
+use super::{Destination, Topology, TopologyBuilder};
+
+/// The topology of a net. LIDs are given in the order of the nodes, 2^`lmc` to each host and one
+/// to each switch.
+pub(crate) fn topology(net: &Net, lmc: u8) -> Topology {
+    topology_without(net, lmc, |_| false)
+}
+
+/// The same without some of the links, chosen by their number; hosts' do not count.
+pub(crate) fn topology_without(net: &Net, lmc: u8, cut: impl Fn(usize) -> bool) -> Topology {
+    let mut builder = TopologyBuilder::new();
+    let mut switch_of = vec![None; net.nodes().len()];
+    for (node, index) in net.nodes().iter().zip(0..) {
+        if node.kind == NodeKind::Switch {
+            switch_of[index] = Some(builder.add_switch(node.port_count()).unwrap());
+        }
+    }
+    let links = net.links().filter_map(|(a, b)| {
+        let (x, y) = (switch_of[a.node as usize]?, switch_of[b.node as usize]?);
+        Some(((x, a.port), (y, b.port)))
+    });
+    for (number, (a, b)) in links.enumerate() {
+        if !cut(number) {
+            builder.add_link(a, b).unwrap();
+        }
+    }
+    let mut next = 1;
+    for (node, index) in net.nodes().iter().zip(0..) {
+        let (home, exit, lid_count) = match switch_of[index] {
+            Some(switch) => (switch, 0, 1),
+            None => {
+                let Some(peer) = node.port(1).and_then(|port| port.peer) else { continue };
+                let Some(home) = switch_of[peer.node as usize] else { continue };
+                (home, peer.port, 1 << lmc)
+            }
+        };
+        next = u16::next_multiple_of(next, lid_count);
+        let destination = Destination { base_lid: Lid(next), lid_count, home, exit };
+        builder.add_destination(destination).unwrap();
+        next += lid_count;
+    }
+    builder.build().unwrap()
+}
+
+pub(crate) fn net(shape: Shape) -> Net {
+    generate(&shape, &Common::default()).unwrap()
+}
+
+pub(crate) fn fat_tree(levels: u8, radix: u8, hosts: usize) -> Net {
+    let oversubscription = (1, 1);
+    net(Shape::FatTree(FatTree { levels, radix, hosts, oversubscription }))
+}
+
+pub(crate) fn torus(dims: &[u16], hosts_per_switch: u8) -> Net {
+    let dims = dims.to_vec();
+    net(Shape::Grid(Grid { dims, wraps: true, hosts_per_switch, radix: None }))
+}
+
+/// Switches in a row, without hosts.
+pub(crate) fn line(switches: u16) -> Topology {
+    let mut builder = TopologyBuilder::new();
+    for _ in 0..switches {
+        builder.add_switch(2).unwrap();
+    }
+    for switch in 1..switches {
+        builder.add_link((switch - 1, 2), (switch, 1)).unwrap();
+    }
+    for home in 0..switches {
+        let destination = Destination { base_lid: Lid(home + 1), lid_count: 1, home, exit: 0 };
+        builder.add_destination(destination).unwrap();
+    }
+    builder.build().unwrap()
+}
+
+/// A small net of any shape.
+pub(crate) fn any_net() -> impl Strategy<Value = Net> {
+    let tree = (2u8..=3, 4u8..10, 2usize..60).prop_map(|(levels, radix, hosts)| {
+        let max = usize::from(radix / 2) * if levels == 2 { 4 } else { 8 };
+        let oversubscription = (1, 1);
+        Shape::FatTree(FatTree { levels, radix, hosts: hosts.min(max).max(2), oversubscription })
+    });
+    let grid = (prop::collection::vec(2u16..5, 1..4), any::<bool>(), 0u8..4).prop_map(
+        |(dims, wraps, hosts_per_switch)| {
+            Shape::Grid(Grid { dims, wraps, hosts_per_switch, radix: None })
+        },
+    );
+    let cube = (1u8..6, 1u8..3).prop_map(|(dimensions, hosts_per_switch)| {
+        Shape::Hypercube(Hypercube { dimensions, hosts_per_switch, radix: None })
+    });
+    let dragonfly = (1u16..8, 2u16..5, 0u8..3).prop_map(|(groups, routers, hosts_per_router)| {
+        Shape::Dragonfly(Dragonfly {
+            groups,
+            routers,
+            hosts_per_router,
+            global_links: 4,
+            radix: None,
+        })
+    });
+    let random = (1usize..80, 2u8..7, 0usize..120).prop_map(|(switches, degree, hosts)| {
+        // Some with more than 64 ports, all of them in use on the smallest nets.
+        let radix = if hosts % 2 == 0 { Some(200) } else { None };
+        Shape::Random(RandomGraph { switches, degree, hosts, radix })
+    });
+    (prop_oneof![tree, grid, cube, dragonfly, random], any::<u64>())
+        .prop_map(|(shape, seed)| generate(&shape, &Common { seed, ..Common::default() }).unwrap())
+}
+
+/// A small topology of any shape and LMC, which need not be connected.
+pub(crate) fn any_topology() -> impl Strategy<Value = Topology> {
+    (any_net(), 0u8..3, 0usize..4).prop_map(|(net, lmc, cut)| {
+        // None, or every fourth, third or second link.
+        topology_without(&net, lmc, |number| cut != 0 && number % (5 - cut) == 0)
+    })
+}

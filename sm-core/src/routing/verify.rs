@@ -1,0 +1,229 @@
+//! Whether forwarding tables deliver, and whether they can deadlock.
+//!
+//! [`deliveries`] is a proof by a potential: engines hand over hops that fall at each step, and
+//! what falls at each step ends. It costs one look at each entry, and trusts the engine in nothing.
+//! [`walk::deliveries`] follows all routes instead, without any potential; it is slower and made
+//! otherwise, to be an independent witness. [`credit_loops`] looks for cycles among links that
+//! wait for each other's buffers. What to do about findings is the caller's to decide.
+
+mod cycle;
+pub mod walk;
+
+pub use cycle::{CreditLoops, Traffic, credit_loops};
+
+use std::fmt;
+
+use ib_mad::types::Lid;
+use rayon::prelude::*;
+
+use super::{BLOCK_LEN, HopMatrix, NO_ROUTE, Routing, Topology};
+
+/// Defects that are described one by one; others are counted.
+pub const DEFECTS_LISTED_MAX: usize = 16;
+
+/// What is wrong with an entry of a forwarding table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DefectKind {
+    /// There is none, although the destination could be reached.
+    Missing,
+    /// There is one for a LID that nobody has, or that cannot be reached.
+    Stray,
+    /// The home switch delivers by another port than the destination's.
+    WrongExit,
+    /// The port does not lead to a switch.
+    DeadEnd,
+    /// The next switch is not closer to the destination, so the route may never end.
+    NotCloser,
+    /// The route ends nowhere, or goes round in circles.
+    Lost,
+}
+
+/// A wrong entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Defect {
+    /// The switch.
+    pub switch: u16,
+    /// The LID.
+    pub lid: Lid,
+    /// The entry.
+    pub port: u8,
+    /// What is wrong with it.
+    pub kind: DefectKind,
+}
+
+impl fmt::Display for Defect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { switch, lid, port, kind } = self;
+        let what = match kind {
+            DefectKind::Missing => "has no route though one exists",
+            DefectKind::Stray => "has a route to a LID that cannot be reached",
+            DefectKind::WrongExit => "delivers by a wrong port",
+            DefectKind::DeadEnd => "forwards to a port without a switch",
+            DefectKind::NotCloser => "does not forward closer to the destination",
+            DefectKind::Lost => "forwards to where the route ends or circles",
+        };
+        write!(f, "switch {switch}, LID {lid}, port {port}: {what}")
+    }
+}
+
+/// What came of looking at all pairs of a switch and a LID.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deliveries {
+    /// Pairs between which packets are delivered.
+    pub delivered: u64,
+    /// Pairs that no path joins; there is rightly no route.
+    pub unreachable: u64,
+    /// Entries that are wrong.
+    pub defective: u64,
+    /// The first of them by switch and LID, at most [`DEFECTS_LISTED_MAX`].
+    pub defects: Vec<Defect>,
+}
+
+impl Deliveries {
+    /// Whether every LID is delivered from wherever it can be reached.
+    pub fn is_sound(&self) -> bool {
+        self.defective == 0
+    }
+
+    fn add_defect(&mut self, defect: Defect) {
+        self.defective += 1;
+        if self.defects.len() < DEFECTS_LISTED_MAX {
+            self.defects.push(defect);
+        }
+    }
+
+    /// Joins findings about different switches.
+    fn join(mut self, other: Self) -> Self {
+        self.delivered += other.delivered;
+        self.unreachable += other.unreachable;
+        self.defective += other.defective;
+        self.defects.extend(other.defects);
+        self.defects.sort_unstable();
+        self.defects.truncate(DEFECTS_LISTED_MAX);
+        self
+    }
+}
+
+/// Proves that tables deliver: at the home switch by the destination's port, and elsewhere to a
+/// switch with fewer hops left by [`Routing::hops`]. Whether these are the real distances does not
+/// matter, as any number that falls at each step ends. Pairs without a route must lie in
+/// parts of the fabric that no link joins.
+pub fn deliveries(topology: &Topology, routing: &Routing) -> Deliveries {
+    let homes = Homes::new(topology);
+    let parts = parts(topology);
+    let check = |switch| check_switch(topology, routing, &homes, &parts, switch);
+    topology.switches().into_par_iter().map(check).reduce(Deliveries::default, Deliveries::join)
+}
+
+/// By LID: who delivers, and by which port.
+struct Homes {
+    home: Vec<u16>,
+    exit: Vec<u8>,
+}
+
+/// Stands for a LID that nobody has.
+const NO_HOME: u16 = u16::MAX;
+
+impl Homes {
+    fn new(topology: &Topology) -> Self {
+        let mut homes = Self {
+            home: vec![NO_HOME; topology.table_len()],
+            exit: vec![NO_ROUTE; topology.table_len()],
+        };
+        for destination in topology.destinations() {
+            for lid in destination.lids() {
+                homes.home[lid.index()] = destination.home;
+                homes.exit[lid.index()] = destination.exit;
+            }
+        }
+        homes
+    }
+}
+
+fn check_switch(
+    topology: &Topology,
+    routing: &Routing,
+    homes: &Homes,
+    parts: &[u16],
+    switch: u16,
+) -> Deliveries {
+    let mut found = Deliveries::default();
+    // Hops to a home switch are read in rows of the switches on the way, as paths go both ways.
+    // By port: the row of the switch behind it.
+    let own = routing.hops.row(switch);
+    let mut rows: [Option<&[u8]>; 256] = [None; 256];
+    for link in topology.links(switch) {
+        rows[usize::from(link.port)] = Some(routing.hops.row(link.peer));
+    }
+    let no_table = vec![NO_ROUTE; homes.home.len()];
+    let lft = routing.lfts.get(usize::from(switch)).unwrap_or(&no_table);
+    let entries = lft.iter().chain(std::iter::repeat(&NO_ROUTE));
+    for ((&port, lid), (&home, &exit)) in
+        entries.zip(0u16..).zip(homes.home.iter().zip(&homes.exit))
+    {
+        let kind = if home == NO_HOME {
+            if port == NO_ROUTE {
+                continue;
+            }
+            DefectKind::Stray
+        } else if home == switch {
+            if port == exit {
+                found.delivered += 1;
+                continue;
+            }
+            DefectKind::WrongExit
+        } else if port == NO_ROUTE {
+            if parts[usize::from(home)] != parts[usize::from(switch)] {
+                found.unreachable += 1;
+                continue;
+            }
+            DefectKind::Missing
+        } else if let Some(row) = rows[usize::from(port)] {
+            let (next, here) = (row[usize::from(home)], own[usize::from(home)]);
+            if next < here && here != HopMatrix::UNREACHABLE {
+                found.delivered += 1;
+                continue;
+            }
+            DefectKind::NotCloser
+        } else {
+            DefectKind::DeadEnd
+        };
+        found.add_defect(Defect { switch, lid: Lid(lid), port, kind });
+    }
+    // Tables are as long as the last LID needs; more would be entries for LIDs nobody has.
+    for (&port, lid) in lft.iter().zip(0u16..).skip(homes.home.len()) {
+        if port != NO_ROUTE {
+            found.add_defect(Defect { switch, lid: Lid(lid), port, kind: DefectKind::Stray });
+        }
+    }
+    found
+}
+
+/// By switch: a number that is equal for those joined by links.
+fn parts(topology: &Topology) -> Vec<u16> {
+    let mut parts = vec![NO_HOME; topology.switch_count()];
+    let mut left = Vec::new();
+    for root in topology.switches() {
+        if parts[usize::from(root)] != NO_HOME {
+            continue;
+        }
+        parts[usize::from(root)] = root;
+        left.push(root);
+        while let Some(switch) = left.pop() {
+            for link in topology.links(switch) {
+                let part = &mut parts[usize::from(link.peer)];
+                if *part == NO_HOME {
+                    *part = root;
+                    left.push(link.peer);
+                }
+            }
+        }
+    }
+    parts
+}
+
+// A table's index fits a LID.
+const _: () = assert!((Lid::UNICAST_LAST.0 as usize + 1).is_multiple_of(BLOCK_LEN));
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! Cycles of links whose buffers wait for each other: credit loops, which can deadlock.
+//!
+//! A packet holds buffer space of the link it came by while it waits for space of the link it goes
+//! on by. Routes never deadlock if these dependencies have no cycle (Dally, Seitz 1987); all
+//! traffic is taken to use one virtual lane.
+
+use std::fmt;
+
+use rayon::prelude::*;
+
+use super::super::{NO_ROUTE, Routing, Topology};
+
+/// Whose packets dependencies were counted of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// From every switch to every LID: free of loops then means free of loops whatever happens.
+    All,
+    /// From hosts only. Routes between switches turn where no host's packet does.
+    Hosts,
+}
+
+/// What was found about credit loops.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CreditLoops {
+    /// The traffic that was looked at.
+    pub traffic: Traffic,
+    /// Links between switches, each direction by itself.
+    pub links: usize,
+    /// Pairs of links of which one waits for the other.
+    pub dependencies: u64,
+    /// Links that lie on cycles or behind them; 0 means that no deadlock can happen.
+    pub looping: usize,
+    /// A cycle, as switches and the ports they send by, if there is any.
+    pub example: Vec<(u16, u8)>,
+}
+
+impl CreditLoops {
+    /// Whether no deadlock can happen.
+    pub fn is_free(&self) -> bool {
+        self.looping == 0
+    }
+}
+
+impl fmt::Display for CreditLoops {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { traffic, links, dependencies, looping, .. } = self;
+        let traffic = match traffic {
+            Traffic::All => "all traffic",
+            Traffic::Hosts => "traffic of hosts",
+        };
+        if self.is_free() {
+            return write!(f, "no credit loops for {traffic}: {dependencies} dependencies");
+        }
+        write!(f, "credit loops for {traffic} on up to {looping} of {links} links, for one ")?;
+        let hops = self.example.iter().map(|(switch, port)| format!("{switch}[{port}]"));
+        f.write_str(&hops.collect::<Vec<_>>().join(" > "))
+    }
+}
+
+/// Looks for cycles among the dependencies of all traffic, which is cheap to find out, and if
+/// there are some, among those of traffic that hosts send.
+pub fn credit_loops(topology: &Topology, routing: &Routing) -> CreditLoops {
+    let all = Dependencies::of_all(topology, routing);
+    let loops = all.find_loops(topology, Traffic::All);
+    if loops.is_free() {
+        return loops;
+    }
+    Dependencies::of_hosts(topology, routing).find_loops(topology, Traffic::Hosts)
+}
+
+/// Ports, as a set.
+type Ports = [u64; 4];
+
+/// By link: the ports by which packets that came over it go on from its far end.
+struct Dependencies {
+    next: Vec<Ports>,
+}
+
+impl Dependencies {
+    fn of_all(topology: &Topology, routing: &Routing) -> Self {
+        let rows = topology.switches().into_par_iter().flat_map_iter(|switch| {
+            let mut rows = vec![Ports::default(); topology.links(switch).len()];
+            // By port: which link that is, and the table of the switch behind it.
+            let mut behind: [Option<(usize, &[u8])>; 256] = [None; 256];
+            for (index, link) in topology.links(switch).iter().enumerate() {
+                let lft = routing.lfts.get(usize::from(link.peer));
+                behind[usize::from(link.port)] = lft.map(|lft| (index, &lft[..]));
+            }
+            let lft = routing.lfts.get(usize::from(switch)).map_or(&[][..], |lft| lft);
+            for (lid, &port) in lft.iter().enumerate() {
+                let Some((index, next)) = behind[usize::from(port)] else { continue };
+                let on = next.get(lid).copied().unwrap_or(NO_ROUTE);
+                rows[index][usize::from(on / 64)] |= 1 << (on % 64);
+            }
+            rows
+        });
+        Self { next: rows.collect() }
+    }
+
+    fn of_hosts(topology: &Topology, routing: &Routing) -> Self {
+        let hosts = topology.hosts_on();
+        let none = || vec![Ports::default(); topology.link_count()];
+        let portions = topology.destinations().par_chunks(64);
+        let next = portions.fold(none, |mut next, destinations| {
+            let mut seen = vec![false; topology.switch_count()];
+            for lid in destinations.iter().flat_map(|destination| destination.lids()) {
+                seen.fill(false);
+                for source in topology.switches().filter(|&s| hosts[usize::from(s)] > 0) {
+                    let mut switch = source;
+                    // Whoever was here before has told of the rest of the way, if not of how we
+                    // came here.
+                    while let Some(link) = topology.link_at(switch, routing.port(switch, lid)) {
+                        if std::mem::replace(&mut seen[usize::from(switch)], true) {
+                            break;
+                        }
+                        switch = topology.link(link).peer;
+                        let on = routing.port(switch, lid);
+                        next[link][usize::from(on / 64)] |= 1 << (on % 64);
+                    }
+                }
+            }
+            next
+        });
+        let next = next.reduce(none, |mut a, b| {
+            for (a, b) in a.iter_mut().zip(b) {
+                a.iter_mut().zip(b).for_each(|(a, b)| *a |= b);
+            }
+            a
+        });
+        Self { next }
+    }
+
+    /// The links that packets from a link go on to.
+    fn after(&self, topology: &Topology, link: usize) -> impl Iterator<Item = usize> {
+        let far = topology.link(link).peer;
+        let ports = self.next[link];
+        (0u8..=255)
+            .filter(move |port| ports[usize::from(port / 64)] >> (port % 64) & 1 == 1)
+            .filter_map(move |port| topology.link_at(far, port))
+    }
+
+    /// Takes links away on which nothing waits, until none is left or only cycles and what lies
+    /// behind them (Kahn's algorithm).
+    fn find_loops(&self, topology: &Topology, traffic: Traffic) -> CreditLoops {
+        let links = topology.link_count();
+        let mut waiting = vec![0u32; links];
+        let mut dependencies = 0;
+        for link in 0..links {
+            for next in self.after(topology, link) {
+                waiting[next] += 1;
+                dependencies += 1;
+            }
+        }
+        let mut ready: Vec<usize> = (0..links).filter(|&link| waiting[link] == 0).collect();
+        let mut looping = links;
+        while let Some(link) = ready.pop() {
+            looping -= 1;
+            for next in self.after(topology, link) {
+                waiting[next] -= 1;
+                if waiting[next] == 0 {
+                    ready.push(next);
+                }
+            }
+        }
+        let example = if looping == 0 { Vec::new() } else { self.example(topology, &waiting) };
+        CreditLoops { traffic, links, dependencies, looping, example }
+    }
+
+    /// A cycle among links that something still waits on. Each of them is waited on by another of
+    /// them, so that going back from one comes round.
+    fn example(&self, topology: &Topology, waiting: &[u32]) -> Vec<(u16, u8)> {
+        let mut before = vec![usize::MAX; waiting.len()];
+        let left = (0..waiting.len()).filter(|&link| waiting[link] > 0);
+        for link in left.clone() {
+            for next in self.after(topology, link) {
+                before[next] = link;
+            }
+        }
+        let Some(mut link) = left.clone().next() else { return Vec::new() };
+        let mut place = vec![usize::MAX; waiting.len()];
+        let mut path = Vec::new();
+        while link != usize::MAX && place[link] == usize::MAX {
+            place[link] = path.len();
+            path.push(link);
+            link = before[link];
+        }
+        let start = if link == usize::MAX { 0 } else { place[link] };
+        let hop = |&link: &usize| {
+            // The sender's port is the far end's peer.
+            let far = topology.link(link);
+            let back = topology.link_at(far.peer, far.peer_port);
+            back.map(|back| (topology.link(back).peer, far.port))
+        };
+        path[start..].iter().rev().filter_map(hop).collect()
+    }
+}

@@ -1,0 +1,123 @@
+//! Tests of both verifiers against each other and against tables broken on purpose.
+
+use proptest::prelude::*;
+
+use super::super::{Engine, MinHop, testing};
+use super::*;
+
+fn routed(topology: &Topology) -> Routing {
+    MinHop.route(topology, None).unwrap()
+}
+
+/// The kinds of defects that one wrong entry makes: by proof and by walk.
+fn kinds_after(
+    topology: &Topology,
+    breakage: impl FnOnce(&mut Routing),
+) -> (Vec<DefectKind>, Vec<DefectKind>) {
+    let mut routing = routed(topology);
+    breakage(&mut routing);
+    let kinds = |found: Deliveries| found.defects.iter().map(|defect| defect.kind).collect();
+    (kinds(deliveries(topology, &routing)), kinds(walk::deliveries(topology, &routing)))
+}
+
+#[test]
+fn each_way_of_being_wrong_is_told() {
+    // Switches 0 - 1 - 2, port 2 of each leading on, port 1 back; LID n+1 is switch n.
+    let line = testing::line(3);
+    let (proof, walk) = kinds_after(&line, |routing| routing.lfts[0][3] = NO_ROUTE);
+    assert_eq!((proof, walk), (vec![DefectKind::Missing], vec![DefectKind::Missing]));
+
+    let (proof, walk) = kinds_after(&line, |routing| routing.lfts[0][3] = 1);
+    assert_eq!((proof, walk), (vec![DefectKind::DeadEnd], vec![DefectKind::Lost]));
+
+    let (proof, walk) = kinds_after(&line, |routing| routing.lfts[2][3] = 1);
+    assert_eq!(proof, [DefectKind::WrongExit]);
+    assert_eq!(walk, [DefectKind::Lost; 3], "nobody's packets arrive");
+
+    // 1 sends back what 0 sent on: both are in the circle, one entry is wrong.
+    let (proof, walk) = kinds_after(&line, |routing| routing.lfts[1][3] = 1);
+    assert_eq!((proof, walk), (vec![DefectKind::NotCloser], vec![DefectKind::Lost; 2]));
+
+    let (proof, _) = kinds_after(&line, |routing| routing.lfts[1][20] = 1);
+    assert_eq!(proof, [DefectKind::Stray]);
+    let (proof, _) = kinds_after(&line, |routing| routing.lfts[1].resize(128, 1));
+    assert_eq!(proof, [DefectKind::Stray; DEFECTS_LISTED_MAX]);
+}
+
+/// Hops are a certificate, not an oracle: false ones must not make a wrong table pass.
+#[test]
+fn a_circle_passes_with_no_hops_whatever() {
+    let line = testing::line(4);
+    let longer = testing::line(9);
+    let mut routing = routed(&line);
+    routing.lfts[1][4] = 1;
+    for hops in [HopMatrix::compute(&line).unwrap(), HopMatrix::compute(&longer).unwrap()] {
+        routing.hops = hops;
+        assert!(!deliveries(&line, &routing).is_sound());
+    }
+}
+
+#[test]
+fn defects_are_all_counted_but_listed_in_part() {
+    let topology = testing::topology(&testing::fat_tree(2, 8, 32), 0);
+    let mut routing = routed(&topology);
+    routing.lfts[0].fill(NO_ROUTE);
+    let found = deliveries(&topology, &routing);
+    let lids = topology.destinations().len() as u64;
+    assert_eq!((found.defective, found.defects.len()), (lids, DEFECTS_LISTED_MAX));
+    assert!(found.defects.is_sorted());
+}
+
+#[test]
+fn fat_trees_are_free_of_loops_for_hosts_and_rings_are_not() {
+    let tree = testing::topology(&testing::fat_tree(3, 8, 128), 0);
+    let loops = credit_loops(&tree, &routed(&tree));
+    assert!(loops.is_free(), "{loops}");
+
+    let ring = testing::topology(&testing::torus(&[6], 1), 0);
+    let loops = credit_loops(&ring, &routed(&ring));
+    assert_eq!((loops.traffic, loops.links), (Traffic::Hosts, 12));
+    assert!(!loops.is_free(), "{loops}");
+    // The example is a cycle: each hop's far end is the next hop's switch.
+    for (hop, next) in loops.example.iter().zip(loops.example.iter().cycle().skip(1)) {
+        let link = ring.link_at(hop.0, hop.1).unwrap();
+        assert_eq!(ring.link(link).peer, next.0, "{loops}");
+    }
+}
+
+#[test]
+fn a_line_is_free_of_loops_for_all_traffic() {
+    let line = testing::line(5);
+    let loops = credit_loops(&line, &routed(&line));
+    assert_eq!((loops.traffic, loops.looping, loops.links), (Traffic::All, 0, 8));
+    // Three inner switches, in both directions.
+    assert_eq!(loops.dependencies, 6);
+}
+
+proptest! {
+    /// Tables with some entries replaced at random: the proof passes only if the walk does.
+    #[test]
+    fn the_proof_never_passes_what_the_walk_rejects(
+        topology in testing::any_topology(),
+        breakages in prop::collection::vec((any::<u16>(), any::<u16>(), any::<u8>()), 0..4),
+    ) {
+        let mut routing = routed(&topology);
+        for (switch, lid, port) in breakages {
+            let count = routing.lfts.len();
+            let lft = &mut routing.lfts[usize::from(switch) % count];
+            let len = lft.len();
+            lft[usize::from(lid) % len] = if port > 250 { NO_ROUTE } else { port % 8 };
+        }
+        let proof = deliveries(&topology, &routing);
+        let walk = walk::deliveries(&topology, &routing);
+        if proof.is_sound() {
+            prop_assert!(walk.is_sound(), "{:?}", walk.defects);
+            prop_assert_eq!(proof, walk);
+        } else {
+            let on_lids = |found: &Deliveries| found.defects.iter().any(|d| d.kind != DefectKind::Stray);
+            // A port that is not nearer may still lead there, by luck; nothing else may differ.
+            let by_luck = |d: &Defect| d.kind == DefectKind::NotCloser || d.kind == DefectKind::Stray;
+            prop_assert!(!on_lids(&proof) || !walk.is_sound() || proof.defects.iter().all(by_luck));
+        }
+    }
+}

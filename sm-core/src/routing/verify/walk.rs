@@ -1,0 +1,90 @@
+//! Follows every route to its end.
+
+use ib_mad::types::Lid;
+use rayon::prelude::*;
+
+use super::super::{NO_ROUTE, Routing, Topology};
+use super::{Defect, DefectKind, Deliveries, parts};
+
+/// What becomes of packets that a switch has for a LID.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Unknown,
+    /// The walk at hand came by; coming by again means a circle.
+    OnTheWay,
+    Delivered,
+    /// There is no entry.
+    NoRoute,
+    Lost,
+}
+
+/// Finds out from which switches which LIDs are delivered by following all routes, hop by hop.
+/// Entries for LIDs that nobody has are not looked at.
+pub fn deliveries(topology: &Topology, routing: &Routing) -> Deliveries {
+    let parts = parts(topology);
+    let found = topology.destinations().par_iter().map(|destination| {
+        let mut found = Deliveries::default();
+        let mut fates = vec![Fate::Unknown; topology.switch_count()];
+        let mut path = Vec::new();
+        for lid in destination.lids() {
+            fates.fill(Fate::Unknown);
+            let exit = routing.port(destination.home, lid);
+            fates[usize::from(destination.home)] =
+                if exit == destination.exit { Fate::Delivered } else { Fate::Lost };
+            for switch in topology.switches() {
+                let fate = follow(topology, routing, lid, switch, &mut fates, &mut path);
+                let joined = parts[usize::from(switch)] == parts[usize::from(destination.home)];
+                let kind = match fate {
+                    Fate::Delivered => {
+                        found.delivered += 1;
+                        continue;
+                    }
+                    Fate::NoRoute if !joined => {
+                        found.unreachable += 1;
+                        continue;
+                    }
+                    Fate::NoRoute => DefectKind::Missing,
+                    _ => DefectKind::Lost,
+                };
+                found.add_defect(Defect { switch, lid, port: routing.port(switch, lid), kind });
+            }
+        }
+        found
+    });
+    found.reduce(Deliveries::default, Deliveries::join)
+}
+
+fn follow(
+    topology: &Topology,
+    routing: &Routing,
+    lid: Lid,
+    from: u16,
+    fates: &mut [Fate],
+    path: &mut Vec<u16>,
+) -> Fate {
+    path.clear();
+    let mut switch = from;
+    let end = loop {
+        match fates[usize::from(switch)] {
+            Fate::Unknown => {}
+            Fate::OnTheWay => break Fate::Lost,
+            // Who forwards to a switch without a route loses the packet.
+            Fate::NoRoute if !path.is_empty() => break Fate::Lost,
+            known => break known,
+        }
+        let port = routing.port(switch, lid);
+        if port == NO_ROUTE {
+            fates[usize::from(switch)] = Fate::NoRoute;
+            break if path.is_empty() { Fate::NoRoute } else { Fate::Lost };
+        }
+        let Some(link) = topology.link_at(switch, port) else {
+            fates[usize::from(switch)] = Fate::Lost;
+            break Fate::Lost;
+        };
+        fates[usize::from(switch)] = Fate::OnTheWay;
+        path.push(switch);
+        switch = topology.link(link).peer;
+    };
+    path.iter().for_each(|&switch| fates[usize::from(switch)] = end);
+    end
+}
