@@ -7,7 +7,13 @@
 pub mod golden;
 pub mod mad;
 pub mod netlist;
+pub mod query;
 pub mod rmpp;
+
+// The responder's own tests read the recording in full; the query target begins as they do.
+#[allow(dead_code, reason = "most of it serves those tests only")]
+#[path = "../../sa-server/tests/golden_support/mod.rs"]
+mod golden_support;
 
 /// One target.
 pub struct Target {
@@ -23,6 +29,7 @@ pub struct Target {
 pub const TARGETS: &[Target] = &[
     Target { name: "mad", run: mad::run, seeds: mad::seeds },
     Target { name: "rmpp", run: rmpp::run, seeds: rmpp::seeds },
+    Target { name: "query", run: query::run, seeds: query::seeds },
     Target { name: "netlist", run: netlist::run, seeds: netlist::seeds },
 ];
 
