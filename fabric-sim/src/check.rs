@@ -20,6 +20,8 @@ pub struct RouteReport {
     pub sources: usize,
     /// LIDs of end ports.
     pub lids: usize,
+    /// End ports that are linked but have no LID yet or are not active; switches' port 0 as well.
+    pub unconfigured: usize,
     /// Pairs whose packet arrives.
     pub delivered: u64,
     /// Pairs whose packet is lost, by reason.
@@ -42,9 +44,9 @@ pub struct LostRoute {
 }
 
 impl RouteReport {
-    /// Whether every pair is connected.
+    /// Whether every end port that is linked is configured, and every pair connected.
     pub fn is_whole(&self) -> bool {
-        self.lost.is_empty()
+        self.lost.is_empty() && self.unconfigured == 0
     }
 }
 
@@ -63,8 +65,9 @@ impl Fabric {
     /// Follows the tables from every end port to every LID.
     pub fn check_routes(&self) -> RouteReport {
         let subnet = &self.subnet;
+        let has_lid = |port: PortIndex| subnet.port_info(port).base_lid() != Lid::NONE;
         let sources: Vec<PortIndex> = end_ports(subnet)
-            .filter(|&port| subnet.port_state(port) == PortState::Active)
+            .filter(|&port| has_lid(port) && subnet.port_state(port) == PortState::Active)
             .collect();
         let mut lids: Vec<Lid> = end_ports(subnet)
             .flat_map(|port| {
@@ -76,8 +79,12 @@ impl Fabric {
             .collect();
         lids.sort_unstable();
         lids.dedup();
-        let mut report =
-            RouteReport { sources: sources.len(), lids: lids.len(), ..RouteReport::default() };
+        let mut report = RouteReport {
+            sources: sources.len(),
+            lids: lids.len(),
+            unconfigured: end_ports(subnet).count() - sources.len(),
+            ..RouteReport::default()
+        };
         let mut losses = [0u64; DropReason::ALL.len()];
         let mut fates = vec![Fate::Unknown; subnet.nodes().len()];
         for &lid in &lids {
@@ -108,7 +115,8 @@ impl Fabric {
     }
 }
 
-/// Powered ports that have a LID.
+/// Ports of powered nodes that a manager gives LIDs to: linked ones of adapters, port 0 of
+/// switches.
 fn end_ports(subnet: &Subnet) -> impl Iterator<Item = PortIndex> + '_ {
     subnet
         .nodes()
@@ -117,7 +125,7 @@ fn end_ports(subnet: &Subnet) -> impl Iterator<Item = PortIndex> + '_ {
             let ports = subnet.ports_of(index);
             ports.take(if node.is_switch() { 1 } else { usize::MAX })
         })
-        .filter(|&port| subnet.port_info(port).base_lid() != Lid::NONE)
+        .filter(|&port| subnet.port_state(port) != PortState::Down)
 }
 
 fn fate_from(subnet: &Subnet, source: PortIndex, lid: Lid, fates: &mut [Fate]) -> Fate {

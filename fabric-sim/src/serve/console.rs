@@ -304,6 +304,7 @@ fn check_json(fabric: &Fabric) -> Value {
         "whole": report.is_whole(),
         "sources": report.sources,
         "lids": report.lids,
+        "unconfigured": report.unconfigured,
         "delivered": report.delivered,
         "hops_max": report.hops_max,
         "lost": lost,
