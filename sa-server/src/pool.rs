@@ -6,7 +6,7 @@
 #[derive(Clone, Copy, Debug)]
 pub struct PoolConfig {
     /// Most bytes that one answer may have. A table of 48,000 NodeRecords has 5.5 MB, one of all
-    /// ports of such a fabric 20 MB.
+    /// ports of such a fabric 20 MB. Less than 16 KiB counts as that.
     pub answer_max: usize,
     /// Most bytes of all answers at a time.
     pub total_max: usize,

@@ -139,6 +139,11 @@ impl Responder {
         self.account();
     }
 
+    /// Bytes of memory that table answers under way have.
+    pub fn memory_lent(&self) -> usize {
+        self.pool.lent()
+    }
+
     /// Accounts for a packet that waited too long to be handled.
     pub fn drop_stale(&mut self, packet: &Packet) {
         if SaMad::new(&packet.mad).rmpp().is_active() {

@@ -1,7 +1,7 @@
 //! Puts the parts together: workers on threads, the subscription on an async runtime, tables built
 //! between them.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -74,7 +74,11 @@ pub enum StartError {
 /// Runs the program until a signal ends it.
 pub fn main(options: Options) -> ExitCode {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false)
+        .with_ansi(io::stdout().is_terminal())
+        .init();
     match run(options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

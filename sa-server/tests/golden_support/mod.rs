@@ -5,6 +5,8 @@
 //! hop ones of our own making. What the ports and nodes say of themselves was in the simulator; it
 //! is read from the file's unfiltered dumps.
 
+#![allow(dead_code, reason = "no test uses all of it")]
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::Read;
 use std::path::Path;
@@ -172,7 +174,6 @@ impl Golden {
                 sa_key: self.sm_key,
                 response_time: Lifetime::from_low_bits(16),
                 routing_engine: "minhop".to_owned(),
-                ..Subnet::default()
             },
             nodes: nodes.into_values().map(Arc::new).collect(),
             lfts,

@@ -1,0 +1,140 @@
+//! On the way of a Get() nothing is allocated: not by the responder, not by the worker around it.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use common::{Chain, path_request, published, request};
+use ib_mad::transport::{Packet, Transport};
+use ib_mad::types::Lid;
+use ib_mad::wire::mad::{AttributeId, Method, Status};
+use ib_mad::wire::record::{NodeRecord, PathRecord, node, path, port_info};
+use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
+use sa_server::responder::{Responder, ResponderConfig};
+use sa_server::stats::Stats;
+use sa_server::worker::{Next, Worker, WorkerConfig};
+
+/// Counts this thread's allocations.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: every call is the system allocator's, which fulfils the contract; counting touches a
+// thread-local that needs no allocation and no destructor.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: as above.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Hands out the same batch again and again, and counts what is sent.
+struct Loop {
+    batch: Vec<Packet>,
+    rounds: usize,
+    sent: usize,
+    refused: usize,
+}
+
+impl Transport for Loop {
+    fn receive(&mut self, batch: &mut [Packet]) -> io::Result<usize> {
+        if self.rounds == 0 {
+            return Ok(0);
+        }
+        self.rounds -= 1;
+        let len = self.batch.len().min(batch.len());
+        for (to, from) in batch.iter_mut().zip(&self.batch) {
+            to.mad = from.mad;
+            to.address.lid = from.address.lid;
+        }
+        Ok(len)
+    }
+
+    fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {
+        self.sent += batch.len();
+        let status = |packet: &&Packet| SaMad::new(&packet.mad).header().status() != Status::OK;
+        self.refused += batch.iter().filter(status).count();
+        Ok(batch.len())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+fn by_lid(attribute: AttributeId, component: ComponentMask) -> Packet {
+    let mut packet = request(1, Method::GET, attribute, 1, component);
+    NodeRecord::new(&mut packet.mad[56..]).unwrap().set_lid(Lid(7));
+    packet
+}
+
+fn table_of(mut packet: Packet) -> Packet {
+    SaMad::new(&mut packet.mad).header_mut().set_method(Method::GET_TABLE);
+    packet
+}
+
+#[test]
+fn gets_are_answered_without_allocating() {
+    let publisher = published(&Chain { switches: 4, hosts_each: 8 }.plane(|_| {}));
+    let stats = Arc::new(Stats::default());
+    let responder = Responder::new(publisher.reader(), ResponderConfig::default(), stats);
+
+    let path_by_lid = path::component::SLID | path::component::DLID;
+    let mut path_lids = request(1, Method::GET, attribute::PATH_RECORD, 1, path_by_lid);
+    PathRecord::new(&mut path_lids.mad[56..]).unwrap().set_slid(Lid(1)).set_dlid(Lid(30));
+    let all_paths = request(1, Method::GET, attribute::PATH_RECORD, 1, ComponentMask::NONE);
+    let info = request(1, Method::GET, AttributeId::CLASS_PORT_INFO, 1, ComponentMask::NONE);
+    let batch = vec![
+        path_request(1, 2, 31, 1),
+        path_lids,
+        all_paths,
+        info,
+        by_lid(attribute::NODE_RECORD, node::component::LID),
+        by_lid(attribute::PORT_INFO_RECORD, port_info::component::LID),
+        // Refused and dropped ones must not allocate either.
+        request(1, Method::GET, attribute::MC_MEMBER_RECORD, 1, ComponentMask::NONE),
+        request(1, Method::GET, attribute::NODE_RECORD, 1, ComponentMask::NONE),
+        request(999, Method::GET, attribute::NODE_RECORD, 1, ComponentMask::NONE),
+        request(1, Method(0x7F), attribute::NODE_RECORD, 1, ComponentMask::NONE),
+        // One MAD is enough for a table of up to 200 bytes.
+        table_of(path_request(1, 2, 31, 1)),
+    ];
+    let transport = Loop { batch, rounds: 1, sent: 0, refused: 0 };
+    let mut worker = Worker::new(transport, responder, WorkerConfig::default());
+    let clock = Instant::now;
+    while worker.turn(clock).unwrap() == Next::Again {}
+
+    worker.transport_mut().rounds = 1000;
+    let before = ALLOCATIONS.with(Cell::get);
+    while worker.transport_mut().rounds > 0 {
+        worker.turn(clock).unwrap();
+    }
+    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0);
+    let transport = worker.transport_mut();
+    assert_eq!((transport.sent, transport.refused), (1001 * 9, 1001 * 2));
+    assert!(worker.responder().stats().balances());
+}
+
+/// The counter counts, so that zero above means something.
+#[test]
+fn the_counter_counts() {
+    let before = ALLOCATIONS.with(Cell::get);
+    std::hint::black_box(Box::new(7));
+    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 1);
+}
