@@ -255,6 +255,25 @@ fn lids_are_kept_over_a_restart_even_if_ports_lost_theirs() {
     bed.assert_all_reachable();
 }
 
+/// MTU and VLs of a link can only change in Initialize, so that Active links have to go down and
+/// come back.
+#[test]
+fn a_new_master_with_fewer_vls_takes_active_links_through_initialize() {
+    let net = fat_tree(2, 8, 20);
+    let mut bed = Bed::with_manager(&net, Settings::default());
+    bed.bring_up();
+    bed.crash_manager();
+    let host = bed.hosts()[5];
+    bed.manage(host, Settings { max_op_vls: 1, ..Settings::default() }, LidTable::default());
+    bed.bring_up();
+    assert_eq!(bed.reports()[0].errors, 0, "at the first try");
+    bed.assert_all_reachable();
+    for port in bed.sweeper().fabric().end_ports() {
+        let port = bed.sweeper().fabric().port(port);
+        assert!(port.num.0 == 0 || port.port_info().operational_vls() == 1);
+    }
+}
+
 #[test]
 fn a_second_manager_stands_by_and_takes_over_when_the_first_is_gone() {
     let net = fat_tree(2, 8, 20);

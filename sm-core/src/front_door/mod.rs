@@ -149,3 +149,126 @@ fn choose(responders: &[Responder], client: &Address) -> Option<SocketAddr> {
     // above; the lower ones are as good as new.
     addresses.get((score & 0xFFFF_FFFF) as usize % addresses.len()).copied()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ib_mad::wire::rmpp::RmppFlags;
+    use sa_proto::proto::snapshot::Hello;
+    use sa_proto::snapshot::Version;
+
+    fn responder(id: u64) -> Responder {
+        let hello = Hello {
+            responder_id: id,
+            front_door: vec![format!("127.0.0.1:{}", 9000 + id)],
+            ..Hello::default()
+        };
+        Responder::new(&hello, Some(Version::NONE), None, Instant::now(), id)
+    }
+
+    fn responders(ids: impl IntoIterator<Item = u64>) -> Vec<Responder> {
+        ids.into_iter().map(responder).collect()
+    }
+
+    fn packet(lid: u16, method: Method, tid: u64) -> Packet {
+        let mut packet = Packet::default();
+        packet.address.lid = Lid(lid);
+        let mut mad = SaMad::new(&mut packet.mad);
+        mad.header_mut().set_mgmt_class(MgmtClass::SUBN_ADM).set_method(method).set_tid(tid);
+        packet
+    }
+
+    fn peer_of(door: &mut FrontDoor, responders: &[Responder], mut packet: Packet) -> SocketAddr {
+        assert!(door.admit(Instant::now(), responders, &mut packet));
+        packet.address.peer.unwrap()
+    }
+
+    #[test]
+    fn a_client_keeps_its_responder_when_others_come_and_go() {
+        let mut door = FrontDoor::default();
+        let (all, fewer) = (responders(1..=4), responders([1, 2, 4]));
+        let mut used = std::collections::HashMap::new();
+        for lid in 1..=400 {
+            let before = peer_of(&mut door, &all, packet(lid, Method::GET, 1));
+            assert_eq!(before, peer_of(&mut door, &all, packet(lid, Method::GET, 2)));
+            let after = peer_of(&mut door, &fewer, packet(lid, Method::GET, 3));
+            assert!(before == after || before.port() == 9003, "only clients of 3 move");
+            *used.entry(before.port()).or_insert(0) += 1;
+        }
+        assert!(used.values().all(|&clients| (60..=140).contains(&clients)), "{used:?}");
+    }
+
+    #[test]
+    fn without_a_serving_responder_queries_are_dropped_and_counted() {
+        let mut door = FrontDoor::default();
+        let mut list = responders([1]);
+        list[0].serving = None;
+        assert!(!door.admit(Instant::now(), &list, &mut packet(4, Method::GET, 1)));
+        assert!(!door.admit(Instant::now(), &[], &mut packet(4, Method::GET, 1)));
+        assert_eq!((door.counters.no_responder, door.counters.requests), (2, 0));
+    }
+
+    #[test]
+    fn other_classes_and_what_comes_back_do_not_pass() {
+        let mut door = FrontDoor::default();
+        let list = responders([1]);
+        let mut other = packet(4, Method::GET, 1);
+        SaMad::new(&mut other.mad).header_mut().set_mgmt_class(MgmtClass::PERF);
+        assert!(!door.admit(Instant::now(), &list, &mut other));
+        let mut back = packet(4, Method::GET_RESP, 1);
+        back.address.undelivered = 110;
+        assert!(!door.admit(Instant::now(), &list, &mut back));
+        assert_eq!((door.counters.other_class, door.counters.undelivered), (1, 1));
+    }
+
+    #[test]
+    fn answers_pass_only_from_registered_addresses() {
+        let mut door = FrontDoor::default();
+        let list = responders([1]);
+        let mut answer = packet(4, Method::GET_RESP, 1);
+        assert!(!door.release(Instant::now(), &list, &mut answer));
+        answer.address.peer = Some(([127, 0, 0, 1], 9002).into());
+        assert!(!door.release(Instant::now(), &list, &mut answer));
+        answer.address.peer = Some(([127, 0, 0, 1], 9001).into());
+        assert!(door.release(Instant::now(), &list, &mut answer));
+        assert_eq!(answer.address.peer, None);
+        assert_eq!((door.counters.unregistered, door.counters.answers), (2, 1));
+    }
+
+    /// A responder that came meanwhile may be the client's by hash; the transfer is not with it.
+    #[test]
+    fn acknowledgements_follow_the_transfer() {
+        let (few, many) = (responders([1]), responders(1..=8));
+        let mut door = FrontDoor::default();
+        let lid = (1..)
+            .find(|&lid| peer_of(&mut door, &many, packet(lid, Method::GET, 0)).port() != 9001);
+        let lid = lid.unwrap();
+        let mut segment = packet(lid, Method::GET_TABLE_RESP, 0x0003_0000_0000_0077);
+        SaMad::new(&mut segment.mad)
+            .rmpp_mut()
+            .set_rmpp_type(RmppType::DATA)
+            .set_flags(RmppFlags::ACTIVE);
+        segment.address.peer = few[0].front_door.first().copied();
+        assert!(door.release(Instant::now(), &few, &mut segment));
+        // The simulator put another client's number into the top 16 bits.
+        let ack = packet(lid, Method::GET_TABLE, 0x0009_0000_0000_0077);
+        assert_eq!(peer_of(&mut door, &many, ack).port(), 9001);
+        let other = packet(lid, Method::GET_TABLE, 0x78);
+        assert_ne!(peer_of(&mut door, &many, other).port(), 9001);
+        // A responder that is gone holds nothing any more.
+        let ack = packet(lid, Method::GET_TABLE, 0x77);
+        assert_ne!(peer_of(&mut door, &many[1..], ack).port(), 9001);
+    }
+
+    #[test]
+    fn the_answer_to_a_report_finds_its_sender() {
+        let (few, many) = (responders([1]), responders(1..=8));
+        let mut door = FrontDoor::default();
+        for lid in 1..50 {
+            let mut report = packet(lid, Method::REPORT, 5);
+            report.address.peer = few[0].front_door.first().copied();
+            assert!(door.release(Instant::now(), &few, &mut report));
+            assert_eq!(peer_of(&mut door, &many, packet(lid, Method::REPORT_RESP, 5)).port(), 9001);
+        }
+    }
+}

@@ -68,6 +68,10 @@ pub fn addressed(
     info.set_client_reregister(reregister);
     if has_link_layer(fabric, port) {
         set_link(fabric, port, settings, &mut bytes);
+        // A switch's port 0 has no link to take down.
+        if current.num.0 != 0 {
+            reset_if_needed(&current.info, &mut bytes);
+        }
     }
     (reregister || differs(&current.info, &bytes)).then_some(bytes)
 }
@@ -85,12 +89,10 @@ pub fn armed(
     set_link(fabric, port, settings, &mut bytes);
     let differs = differs(&current.info, &bytes);
     let arm = current.state() == Some(PortState::Initialize);
-    let mut info = view(&mut bytes);
     if arm {
-        info.set_port_state(PortState::Armed);
-    } else if differs && needs_initialize(&current.info, &bytes) {
-        // MTU and VLs may only change in Initialize: the link is taken through Down.
-        view(&mut bytes).set_port_state(PortState::Down);
+        view(&mut bytes).set_port_state(PortState::Armed);
+    } else {
+        reset_if_needed(&current.info, &mut bytes);
     }
     (arm || differs || anyway).then_some(bytes)
 }
@@ -192,14 +194,16 @@ fn differs(current: &PortInfoBytes, wanted: &PortInfoBytes) -> bool {
     as_set(current) != *wanted
 }
 
-/// Whether a change may only be made in Initialize, and the port is beyond it.
-fn needs_initialize(current: &PortInfoBytes, wanted: &PortInfoBytes) -> bool {
-    let (current, wanted) = (const_view(current), const_view(wanted));
-    let beyond =
-        [PortState::Armed.code(), PortState::Active.code()].contains(&current.port_state());
-    beyond
-        && (current.neighbor_mtu() != wanted.neighbor_mtu()
-            || current.operational_vls() != wanted.operational_vls())
+/// MTU and VLs may only change in Initialize: takes a port that is beyond it through Down, from
+/// which its link comes back by itself.
+fn reset_if_needed(current: &PortInfoBytes, wanted: &mut PortInfoBytes) {
+    let (now, then) = (const_view(current), const_view(wanted));
+    let beyond = [PortState::Armed.code(), PortState::Active.code()].contains(&now.port_state());
+    let changes = now.neighbor_mtu() != then.neighbor_mtu()
+        || now.operational_vls() != then.operational_vls();
+    if beyond && changes {
+        view(wanted).set_port_state(PortState::Down);
+    }
 }
 
 fn view(bytes: &mut PortInfoBytes) -> PortInfo<&mut PortInfoBytes> {
@@ -208,4 +212,91 @@ fn view(bytes: &mut PortInfoBytes) -> PortInfo<&mut PortInfoBytes> {
 
 fn const_view(bytes: &PortInfoBytes) -> PortInfo<&PortInfoBytes> {
     PortInfo::new(bytes).expect("64 bytes are a PortInfo")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ib_mad::types::{Guid, PortNum};
+    use ib_mad::wire::attribute::{NodeInfo, NodeInfoRepr};
+
+    /// A switch and a channel adapter, linked, both in `state`, with the MTUs of their MTUCap.
+    fn pair(state: PortState) -> (Fabric, PortIndex, PortIndex) {
+        let mut fabric = Fabric::default();
+        let mut ends = [(NodeType::Switch, 4), (NodeType::Ca, 1)].map(|(kind, ports)| {
+            let guid = Guid(kind.code().into());
+            let mut bytes = [0; 40];
+            NodeInfo::new(&mut bytes[..])
+                .unwrap()
+                .set_node_type(kind)
+                .set_num_ports(ports)
+                .set_node_guid(guid)
+                .set_port_guid(guid);
+            assert!(NodeInfoRepr::parse(&NodeInfo::new(&bytes).unwrap()).is_ok());
+            let node = fabric.add(&NodeInfo::new(&bytes[..]).unwrap(), kind).unwrap();
+            fabric.port_of(node, PortNum(1)).unwrap()
+        });
+        fabric.link(ends[0], ends[1]);
+        for (port, mtu) in ends.iter_mut().zip([Mtu::B4096, Mtu::B2048]) {
+            let entry = fabric.port_mut(*port);
+            entry.known = true;
+            view(&mut entry.info)
+                .set_port_state(state)
+                .set_mtu_cap(mtu)
+                .set_neighbor_mtu(mtu)
+                .set_vl_cap(4)
+                .set_operational_vls(4);
+        }
+        (fabric, ends[0], ends[1])
+    }
+
+    fn armed_info(fabric: &Fabric, port: PortIndex) -> PortInfo<PortInfoBytes> {
+        PortInfo::new(armed(fabric, port, &Settings::default(), false).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn both_ends_get_the_smaller_mtu_and_the_leaf_its_timeouts() {
+        let (fabric, leaf, host) = pair(PortState::Initialize);
+        for port in [leaf, host] {
+            let info = armed_info(&fabric, port);
+            assert_eq!(info.neighbor_mtu(), Mtu::B2048.code());
+            assert_eq!(info.port_state(), PortState::Armed.code());
+        }
+        let info = armed_info(&fabric, leaf);
+        assert_eq!((info.hoq_life(), info.vl_stall_count()), (0x10, 7));
+    }
+
+    #[test]
+    fn an_active_port_whose_mtu_changes_goes_through_down() {
+        let (fabric, leaf, host) = pair(PortState::Active);
+        assert_eq!(armed_info(&fabric, leaf).port_state(), PortState::Down.code());
+        let info = armed_info(&fabric, host);
+        assert_eq!(info.port_state(), PortState::NoChange.code(), "its MTU stays");
+    }
+
+    #[test]
+    fn what_is_as_it_should_be_is_not_set() {
+        let (mut fabric, leaf, _) = pair(PortState::Active);
+        let mut wanted = armed(&fabric, leaf, &Settings::default(), false).unwrap();
+        view(&mut wanted).set_port_state(PortState::Active);
+        fabric.port_mut(leaf).info = wanted;
+        assert_eq!(armed(&fabric, leaf, &Settings::default(), false), None);
+        let anyway = armed(&fabric, leaf, &Settings::default(), true).unwrap();
+        assert_eq!(const_view(&anyway).port_state(), PortState::NoChange.code());
+    }
+
+    #[test]
+    fn clients_register_again_only_where_the_port_can_tell_them() {
+        let (mut fabric, _, host) = pair(PortState::Active);
+        let settings = Settings::default();
+        let subnet = Subnet { settings: &settings, sm_lid: Lid(1) };
+        let addressing = Addressing { base_lid: Lid(7), lmc: 0, reregister: true };
+        let info = addressed(&fabric, host, subnet, addressing).unwrap();
+        assert!(!const_view(&info).client_reregister());
+        assert_eq!(const_view(&info).base_lid(), Lid(7));
+        view(&mut fabric.port_mut(host).info)
+            .set_capability_mask(CapabilityMask::IS_CLIENT_REREGISTRATION_SUPPORTED);
+        let info = addressed(&fabric, host, subnet, addressing).unwrap();
+        assert!(const_view(&info).client_reregister());
+    }
 }

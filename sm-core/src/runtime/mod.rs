@@ -7,6 +7,7 @@ mod metrics;
 mod service;
 mod signals;
 mod state;
+mod worker;
 
 use std::io;
 use std::process::ExitCode;
@@ -138,7 +139,7 @@ fn run(options: Options) -> Result<(), RunError> {
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let seed = clock.map_or(0, |elapsed| elapsed.subsec_nanos()) ^ std::process::id();
     let sweeper = Sweeper::new(config.settings.clone(), lids, seed);
-    Service::new(config, signals, state, transport, sweeper, publisher, door, metrics).run()
+    Service::new(config, signals, state, transport, sweeper, publisher, door, metrics)?.run()
 }
 
 fn attach(config: &Config, state: &StateDir) -> Result<Ibsim, RunError> {

@@ -14,11 +14,12 @@ use super::door::Door;
 use super::metrics::{Metric, Metrics, Value};
 use super::signals::{Signal, Signals};
 use super::state::StateDir;
+use super::worker::Worker;
 use super::{BATCH, ONCE_ATTEMPTS, RunError};
 use crate::config::Config;
 use crate::fabric::SubnetParameters;
 use crate::publish::{PublishError, Publisher, SmStatus};
-use crate::sweep::{Event, Phase, Report, Sweeper};
+use crate::sweep::{Event, Phase, Report, RoutingJob, RoutingOutcome, Sweeper};
 
 /// Batches received before it is the senders' turn again.
 const BATCHES_IN_A_ROW: usize = 8;
@@ -37,6 +38,7 @@ pub(super) struct Service {
     sweeper: Sweeper,
     publisher: Publisher,
     door: Door,
+    router: Worker<Box<RoutingJob>, RoutingOutcome>,
     metrics: Metrics,
     /// Whether we publish: as master, from the first sweep on.
     in_session: bool,
@@ -74,9 +76,9 @@ impl Service {
         publisher: Publisher,
         door: Door,
         metrics: Metrics,
-    ) -> Self {
+    ) -> std::io::Result<Self> {
         let now = Instant::now();
-        Self {
+        Ok(Self {
             config,
             signals,
             state,
@@ -84,6 +86,7 @@ impl Service {
             sweeper,
             publisher,
             door,
+            router: Worker::start("routing", |job: Box<RoutingJob>| job.run())?,
             metrics,
             in_session: false,
             outgoing: Vec::with_capacity(BATCH),
@@ -93,7 +96,7 @@ impl Service {
             status_due: now,
             sweeps: Sweeps::default(),
             done: None,
-        }
+        })
     }
 
     /// Runs until it is told to end, or cannot go on.
@@ -119,6 +122,7 @@ impl Service {
         busy |= self.receive_answers()?;
         let now = Instant::now();
         self.sweeper.handle_timeout(now);
+        busy |= self.exchange_routing(now)?;
         let blocked = self.send(now)?;
         self.door.flush()?;
         self.take_events();
@@ -164,6 +168,19 @@ impl Service {
         Ok(self.door.receive(Instant::now(), |packet| answers.push(packet.clone()))?)
     }
 
+    /// Hands routing to its thread, and takes what came of it; whether anything did.
+    fn exchange_routing(&mut self, now: Instant) -> Result<bool, RunError> {
+        let outcome = self.router.poll();
+        let any = outcome.is_some();
+        if let Some(outcome) = outcome {
+            self.sweeper.handle_routing(now, outcome);
+        }
+        if let Some(job) = self.sweeper.poll_routing() {
+            self.router.submit(job)?;
+        }
+        Ok(any)
+    }
+
     /// Sends what is to be sent; whether the transport takes no more for now.
     fn send(&mut self, now: Instant) -> Result<bool, RunError> {
         loop {
@@ -200,6 +217,7 @@ impl Service {
             Interest::read_or_write(fabric, blocked),
             Interest::read_or_write(door, self.door.is_blocked()),
             Interest::read(self.signals.as_fd()),
+            Interest::read(self.router.as_fd()),
         ];
         wait(&mut interests, timeout)?;
         Ok(())
@@ -360,7 +378,7 @@ impl Service {
             gauge(
                 "last_routing_seconds",
                 "Time of the routing engine in the last sweep",
-                last.routing.as_secs_f64(),
+                last.phase(Phase::Route).as_secs_f64(),
             ),
             counter("front_door_requests", "Queries passed to responders", door.requests),
             counter("front_door_answers", "Answers passed to clients", door.answers),

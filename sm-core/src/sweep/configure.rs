@@ -13,6 +13,9 @@ use crate::fabric::PortIndex;
 use crate::manage::{lid, link, pkey};
 use crate::smp::{Kind, Request};
 
+/// Times a link is taken through Down in one sweep before that counts as an error.
+const RESETS_MAX: u16 = 2;
+
 impl Sweeper {
     pub(super) fn begin_addresses(&mut self, now: Instant) {
         self.enter(now, Phase::Addresses);
@@ -116,13 +119,7 @@ impl Sweeper {
         let after = entry.state();
         let beyond = |state| matches!(state, Some(PortState::Armed | PortState::Active));
         if beyond(before) && !beyond(after) {
-            // The link was taken through Down: its other end is in Initialize too.
-            if let Some(peer) = self.fabric.port(port).peer() {
-                let entry = self.fabric.port_mut(peer);
-                PortInfo::new(&mut entry.info[..])
-                    .expect("64 bytes are a PortInfo")
-                    .set_port_state(PortState::Initialize);
-            }
+            self.link_was_reset(request, port);
         }
         if request.kind == Kind::SetAddress {
             let wanted = self.lids.get(self.fabric.port(port).guid).map(|range| range.first);
@@ -134,13 +131,26 @@ impl Sweeper {
         }
     }
 
+    /// The link of `port` was taken through Down, for its MTU or VLs to change: its other end is in
+    /// Initialize too. If it happened while arming, both are armed once more.
+    fn link_was_reset(&mut self, request: Request, port: PortIndex) {
+        let peer = self.fabric.port(port).peer();
+        if let Some(peer) = peer {
+            let entry = self.fabric.port_mut(peer);
+            PortInfo::new(&mut entry.info[..])
+                .expect("64 bytes are a PortInfo")
+                .set_port_state(PortState::Initialize);
+        }
+        if request.kind == Kind::Arm && request.block < RESETS_MAX {
+            for port in [Some(port), peer].into_iter().flatten() {
+                self.exchange.push(Request::block(Kind::Arm, port, request.block + 1));
+                self.sweep.report.port_infos_set += 1;
+            }
+        }
+    }
+
     pub(super) fn begin_tables(&mut self, now: Instant) {
         self.enter(now, Phase::Tables);
-        self.sweep.report.last_lid = self.last_lid().0;
-        if let Err(reason) = self.route() {
-            self.error(format_args!("no routing: {reason}"));
-            return;
-        }
         let switches: Vec<_> = self.fabric.switches().map(|(index, _)| index).collect();
         for index in switches {
             let node = self.fabric.switch(index).node;
@@ -164,16 +174,6 @@ impl Sweeper {
                 self.sweep.report.lft_blocks_set += 1;
             }
         }
-    }
-
-    /// The last LID that any port has.
-    fn last_lid(&self) -> Lid {
-        self.fabric
-            .end_ports()
-            .filter_map(|port| self.lids.get(self.fabric.port(port).guid))
-            .map(|range| range.last)
-            .max()
-            .unwrap_or(Lid::NONE)
     }
 
     /// SwitchInfo to set so that the switch forwards what it should, if it does not. The first

@@ -79,6 +79,7 @@ impl Sweeper {
             None => {
                 if self.fabric.wants_compaction() {
                     self.fabric = std::mem::take(&mut self.fabric).compacted();
+                    self.router.forget();
                     self.others.clear();
                     self.master = None;
                 }

@@ -8,7 +8,8 @@
 //!
 //! - `discover`: the walk; `contradiction`: links that cannot both be true, duplicate GUIDs;
 //!   `light`: looking for changes; `election`: other subnet managers.
-//! - `configure`: LIDs, P_Keys, forwarding tables, links; `encode`: requests as MADs.
+//! - `configure`: LIDs, P_Keys, forwarding tables, links; `tables`: their routing, which the caller
+//!   runs ([`RoutingJob`]); `encode`: requests as MADs.
 //! - `schedule`: when to sweep next, and why. `report`: what a sweep did.
 //!
 //! What is not here: what ports and tables should hold (`manage`, `routing`), who is master
@@ -47,6 +48,8 @@ use crate::trap;
 use contradiction::Contradictions;
 pub use report::{Phase, Report};
 use schedule::{Cause, Schedule, Scope};
+use tables::Router;
+pub use tables::{RoutingJob, RoutingOutcome};
 
 /// Lines logged of one sort in one sweep; what is beyond is only counted.
 const LINES_MAX: usize = 10;
@@ -95,7 +98,10 @@ pub struct Sweeper {
     polls_missed: u32,
     /// Ports with a link behind which the last discovery found nobody.
     unanswered: Vec<PortIndex>,
+    router: Router,
+    routing_job: Option<Box<RoutingJob>>,
     routing_engine: String,
+    /// The last LID that the tables lead to.
     top: Lid,
     events: VecDeque<Event>,
 }
@@ -135,7 +141,6 @@ impl Sweeper {
         Self {
             mastership: Mastership::new(settings.sm_priority, settings.sm_key),
             schedule: Schedule::new(&settings),
-            settings,
             fabric: Fabric::default(),
             exchange: Exchange::new(timing, seed),
             lids,
@@ -149,9 +154,12 @@ impl Sweeper {
             master: None,
             polls_missed: 0,
             unanswered: Vec::new(),
+            router: Router::new(settings.routing_engine.as_deref()),
+            routing_job: None,
             routing_engine: String::new(),
             top: Lid::NONE,
             events: VecDeque::new(),
+            settings,
         }
     }
 
@@ -342,7 +350,7 @@ impl Sweeper {
             while let Some(request) = self.exchange.poll_given_up() {
                 self.handle_silence(request);
             }
-            if !self.exchange.is_idle() {
+            if !self.exchange.is_idle() || self.phase == Phase::Route {
                 return;
             }
             if self.phase == Phase::Idle {
@@ -391,7 +399,8 @@ impl Sweeper {
             Phase::Light => self.end_light(now),
             Phase::Discover => self.end_discovery(now),
             Phase::Elect => self.end_election(now),
-            Phase::Addresses => self.begin_tables(now),
+            Phase::Addresses => self.begin_routing(now),
+            Phase::Route => self.begin_tables(now),
             Phase::Tables => self.begin_arming(now),
             Phase::Arm => self.begin_activating(now),
             Phase::Activate => self.end_sweep(now),

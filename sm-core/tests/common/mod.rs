@@ -132,6 +132,9 @@ impl Bed {
         let mut packet = Packet::default();
         for manager in &mut self.managers {
             manager.sweeper.handle_timeout(now);
+            while let Some(job) = manager.sweeper.poll_routing() {
+                manager.sweeper.handle_routing(now, job.run());
+            }
             while manager.sweeper.poll_transmit(now, &mut packet) {
                 self.fabric.send(now, manager.endpoint, &packet);
             }
