@@ -21,8 +21,8 @@ const SLEEP_MAX: Duration = Duration::from_millis(50);
 /// Where requests go.
 #[derive(Clone, Debug)]
 pub enum Destination {
-    /// To these responders' sockets in turn, as the port that each query is about. A repeated
-    /// request mostly goes to another of them.
+    /// To these responders' sockets, as the port that each query is about. A batch goes to one of
+    /// them, so that it leaves as a train; the next one and every repeated request to the next.
     Peers(Vec<SocketAddr>),
     /// To the SA of a fabric, from the port attached to.
     Fabric(Address),
@@ -103,7 +103,7 @@ struct Outbox<'a> {
     /// Those not yet taken.
     first: usize,
     end: usize,
-    /// Whose turn it is.
+    /// Whose turn it is, counted on and on.
     turn: usize,
 }
 
@@ -130,34 +130,26 @@ impl<'a> Outbox<'a> {
     ) -> io::Result<usize> {
         if !self.is_blocked() {
             (self.first, self.end) = (0, 0);
-            while self.end < self.packets.len()
-                && requester.poll_transmit(now, &mut self.packets[self.end])
+            self.turn = self.turn.wrapping_add(1);
+            while let Some(packet) = self.packets.get_mut(self.end)
+                && let Some(way) = requester.poll_transmit(now, self.turn, packet)
             {
+                match self.destination {
+                    Destination::Peers(peers) => {
+                        let way = way.checked_rem(peers.len());
+                        packet.address.peer = way.map(|way| peers[way]);
+                    }
+                    Destination::Fabric(address) => packet.address.lid = address.lid,
+                }
                 self.end += 1;
             }
             if self.end == 0 {
                 return Ok(0);
             }
-            self.address();
         }
         let sent = transport.send(&self.packets[self.first..self.end])?;
         self.first += sent;
         Ok(sent)
-    }
-
-    /// A whole batch goes to one peer, so that it leaves as a train.
-    fn address(&mut self) {
-        let packets = &mut self.packets[..self.end];
-        match self.destination {
-            Destination::Peers(peers) => {
-                self.turn = (self.turn + 1) % peers.len();
-                let peer = peers.get(self.turn).copied();
-                packets.iter_mut().for_each(|packet| packet.address.peer = peer);
-            }
-            Destination::Fabric(address) => {
-                packets.iter_mut().for_each(|packet| packet.address.lid = address.lid);
-            }
-        }
     }
 }
 

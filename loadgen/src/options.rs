@@ -49,7 +49,8 @@ pub struct Options {
     #[arg(help_heading = WHERE, long, value_enum, default_value_t = TransportKind::Udp)]
     pub transport: TransportKind,
 
-    /// udp: address of a responder; may be repeated. Batches go to all of them in turn.
+    /// udp: address of a responder; may be repeated. Batches go to all of
+    /// them in turn, repeated requests to the next one.
     #[arg(help_heading = WHERE, long, value_name = "ADDR:PORT", value_delimiter = ',')]
     pub target: Vec<SocketAddr>,
 

@@ -51,6 +51,8 @@ pub struct RequesterOptions {
 struct Query {
     pair: u32,
     intended: Instant,
+    /// The way its last packet took.
+    way: Option<usize>,
 }
 
 /// See the [module](self).
@@ -143,7 +145,7 @@ impl Requester {
         while self.table.room() > 0
             && let Some(intended) = self.pace.take(now, self.table.outstanding())
         {
-            let query = Query { pair: self.next_pair, intended };
+            let query = Query { pair: self.next_pair, intended, way: None };
             self.next_pair = (self.next_pair + 1) % self.options.workload.len() as u32;
             let (timeout, retries) = (self.options.timeout, self.options.retries);
             if self.table.start(query, timeout, retries).is_err() {
@@ -154,15 +156,23 @@ impl Requester {
     }
 
     /// Writes the next packet to send, if there is one: its MAD, and as its LID that of the port
-    /// that asks.
-    pub fn poll_transmit(&mut self, now: Instant, packet: &mut Packet) -> bool {
-        let Some((tid, query)) = self.table.poll_transmit(now) else { return false };
+    /// that asks. Yields the way it is to take, where there are several: `way` at first, the next
+    /// one with every repeat, so that a responder that has died is asked once only.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        way: usize,
+        packet: &mut Packet,
+    ) -> Option<usize> {
+        let (tid, query) = self.table.poll_transmit(now)?;
+        let way = query.way.map_or(way, |last| last.wrapping_add(1));
+        query.way = Some(way);
         let workload = &self.options.workload;
         let pair = workload.pair(query.pair);
         let tid = self.options.tid_seed >> 32 << 32 | u64::from(tid);
         workload.write_request(pair, tid, &mut packet.mad);
         packet.address.lid = workload.ports().get(pair.source).lid;
-        true
+        Some(way)
     }
 
     /// When [`advance`](Self::advance) has something to do, unless an answer comes first.
@@ -240,7 +250,7 @@ mod tests {
 
     fn transmitted(requester: &mut Requester, now: Instant) -> Vec<Packet> {
         let mut packet = Packet::default();
-        std::iter::from_fn(|| requester.poll_transmit(now, &mut packet).then(|| packet.clone()))
+        std::iter::from_fn(|| requester.poll_transmit(now, 0, &mut packet).map(|_| packet.clone()))
             .collect()
     }
 
@@ -291,6 +301,20 @@ mod tests {
         assert!(requester.is_done(start + 300 * MS));
         requester.handle(start + 301 * MS, &answer(first[0].clone()));
         assert_eq!((requester.counts().late, requester.counts().answered), (1, 0));
+    }
+
+    #[test]
+    fn a_repeat_takes_the_next_way() {
+        let start = Instant::now();
+        let mut requester = requester(Load::Closed(1), Some(1), start);
+        requester.advance(start);
+        let mut packet = Packet::default();
+        assert_eq!(requester.poll_transmit(start, 5, &mut packet), Some(5));
+        for (retry, way) in [(1, 6), (2, 7)] {
+            let due = start + 100 * MS * retry;
+            requester.advance(due);
+            assert_eq!(requester.poll_transmit(due, 6, &mut packet), Some(way));
+        }
     }
 
     /// What a stalled responder held up is charged to it: from when each query was due.
