@@ -134,7 +134,8 @@ pub struct Options {
     #[arg(help_heading = HOW_MUCH, long, value_name = "N", default_value_t = 10)]
     pub retries: u32,
 
-    /// How answers are checked [default: path with --sm, else echo].
+    /// How answers are checked [default: path with --sm, else echo]. The snapshot is that of the
+    /// start: where the fabric is to change during the storm, check by echo.
     #[arg(help_heading = REPORT, long, value_enum, value_name = "LEVEL", num_args = 0..=1, require_equals = true,
           default_missing_value = "path")]
     pub check: Option<CheckKind>,
