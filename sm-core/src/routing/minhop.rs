@@ -17,14 +17,14 @@
 //! ports to choose from for that destination: then it deals anew, so that a link which came back
 //! is used.
 
+mod candidates;
 mod deal;
 mod order;
 mod stay;
 mod tables;
 
-use std::ops::Range;
-
-use self::deal::{Candidate, Deal};
+use self::candidates::Candidates;
+use self::deal::Deal;
 use self::order::{Batch, batches};
 use self::stay::Stay;
 use self::tables::Tables;
@@ -75,12 +75,8 @@ struct Router<'a> {
     idle: Vec<u8>,
     /// Switches by hops, the farthest first; scratch.
     sources: Vec<u16>,
-    /// Of all sources, the nearest first; scratch.
-    candidates: Vec<Candidate>,
-    /// By place in `sources`: where its candidates begin.
-    first_candidate: Vec<u32>,
-    /// By switch: the least load of a way to the home, summed over its links.
-    ahead: Vec<u64>,
+    /// For the batch at hand.
+    candidates: Candidates,
     /// Scratch.
     ranks: Vec<u64>,
 }
@@ -99,9 +95,7 @@ impl<'a> Router<'a> {
             inflow: vec![0; switches * Batch::LIDS_MAX],
             idle: vec![0; switches],
             sources: Vec::with_capacity(switches),
-            candidates: Vec::new(),
-            first_candidate: Vec::new(),
-            ahead: vec![0; switches],
+            candidates: Candidates::default(),
             ranks: Vec::new(),
         }
     }
@@ -113,12 +107,10 @@ impl<'a> Router<'a> {
             stay.begin(batch.home, hops);
         }
         sort_sources(&mut self.sources, hops);
-        self.look_ahead(batch.home, hops);
-        let mut end = self.candidates.len();
-        for index in 0..self.sources.len() {
-            let (switch, first) = (self.sources[index], self.first_candidate[index] as usize);
-            self.deal(switch, first..end, batch);
-            end = first;
+        let Self { topology, candidates, sources, host_loads, .. } = self;
+        candidates.find(topology, batch.home, hops, sources, host_loads);
+        for place in 0..self.sources.len() {
+            self.deal(place, batch);
         }
         let home = usize::from(batch.home);
         self.tables.entries(home).copy_from_slice(&batch.exits);
@@ -127,38 +119,10 @@ impl<'a> Router<'a> {
         self.unreachable += ((hops.len() - reached) * batch.lids.len()) as u64;
     }
 
-    /// Finds the candidates of all sources, the nearest source first, and the least load of a way
-    /// from each to the home.
-    fn look_ahead(&mut self, home: u16, hops: &[u8]) {
-        self.candidates.clear();
-        self.first_candidate.clear();
-        self.first_candidate.resize(self.sources.len(), 0);
-        self.ahead[usize::from(home)] = 0;
-        for (&switch, first) in self.sources.iter().zip(&mut self.first_candidate).rev() {
-            *first = self.candidates.len() as u32;
-            let closer = hops[usize::from(switch)] - 1;
-            let mut least = u64::MAX;
-            for (link, number) in
-                self.topology.links(switch).iter().zip(self.topology.link_range(switch))
-            {
-                if hops[usize::from(link.peer)] == closer {
-                    let ahead = self.ahead[usize::from(link.peer)];
-                    least = least.min(ahead + u64::from(self.host_loads[number]));
-                    self.candidates.push(Candidate {
-                        link: number as u32,
-                        peer: link.peer,
-                        port: link.port,
-                    });
-                }
-            }
-            self.ahead[usize::from(switch)] = least;
-        }
-    }
-
-    /// Deals the LIDs of a batch to the candidates of a switch.
-    fn deal(&mut self, switch: u16, candidates: Range<usize>, batch: &Batch) {
+    /// Deals the LIDs of a batch to the candidates of the source at `place`.
+    fn deal(&mut self, place: usize, batch: &Batch) {
+        let (switch, candidates) = (self.sources[place], self.candidates.of(place));
         let index = usize::from(switch);
-        let candidates = &self.candidates[candidates];
         let stay = self.stay.as_ref();
         let before = stay.map_or(&[][..], |stay| stay.table(switch, candidates));
         let mut flows = [0; Batch::LIDS_MAX];
@@ -184,7 +148,7 @@ impl<'a> Router<'a> {
             return;
         }
         if batch.host_lids > 0 {
-            let ahead = |peer: u16| self.ahead[usize::from(peer)];
+            let ahead = |peer| self.candidates.ahead(peer);
             deal.run(0..batch.host_lids, 0, &mut self.host_loads, ahead);
         }
         if batch.host_lids < batch.lids.len() {

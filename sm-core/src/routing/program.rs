@@ -210,15 +210,26 @@ mod tests {
             };
             let program = Program::plan(&after, after.switches().map(change));
             let mut tables = old.lfts.clone();
-            for write in program.writes() {
-                let Write::Block { switch, block } = write else { continue };
-                let range = usize::from(block) * BLOCK_LEN..usize::from(block + 1) * BLOCK_LEN;
-                let (table, new) = (&mut tables[usize::from(switch)], &new.lfts[usize::from(switch)]);
-                prop_assert_ne!(&table[range.clone()], &new[range.clone()]);
-                table[range.clone()].copy_from_slice(&new[range]);
+            let mut write_all = |writes: &[Write]| {
+                for &write in writes {
+                    let Write::Block { switch, block } = write else { continue };
+                    let range = usize::from(block) * BLOCK_LEN..usize::from(block + 1) * BLOCK_LEN;
+                    let new = &new.lfts[usize::from(switch)][range.clone()];
+                    let table = &mut tables[usize::from(switch)][range];
+                    prop_assert_ne!(&*table, new);
+                    table.copy_from_slice(new);
+                }
+                Ok(tables.clone())
+            };
+            let repaired = write_all(&program.repair)?;
+            let works = working_ports(&after);
+            for ((table, new), works) in repaired.iter().zip(&new.lfts).zip(&works) {
+                for (&port, &new) in table.iter().zip(new) {
+                    prop_assert!(new == NO_ROUTE || works[usize::from(port)], "a packet is lost");
+                }
             }
-            prop_assert_eq!(tables, new.lfts);
-            // After the first step nothing leads nowhere that need not.
+            write_all(&program.shift)?;
+            prop_assert_eq!(write_all(&program.remove)?, new.lfts);
         }
     }
 }

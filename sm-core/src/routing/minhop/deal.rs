@@ -4,16 +4,8 @@ use std::ops::Range;
 
 use ib_mad::types::Lid;
 
+use super::candidates::Candidate;
 use super::order::Batch;
-
-/// One of a switch's ports that lead closer to the destination.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Candidate {
-    /// Number of the link in the topology.
-    pub(super) link: u32,
-    pub(super) peer: u16,
-    pub(super) port: u8,
-}
 
 /// A switch's part of a batch. Slices of LIDs are by place in the batch.
 pub(super) struct Deal<'a> {

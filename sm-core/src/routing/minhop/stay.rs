@@ -1,7 +1,7 @@
 //! Which routes may stay as they were before.
 
 use super::super::{Previous, Topology};
-use super::deal::Candidate;
+use super::candidates::Candidate;
 
 /// What was routed before, and how that relates to the topology now.
 pub(super) struct Stay<'a> {

@@ -15,7 +15,8 @@ use super::super::{NO_ROUTE, Routing, Topology};
 pub enum Traffic {
     /// From every switch to every LID: free of loops then means free of loops whatever happens.
     All,
-    /// From hosts only. Routes between switches turn where no host's packet does.
+    /// Between hosts only. Routes from and to switches' own LIDs turn where no route between hosts
+    /// does: that to a core switch of a fat tree may come down and go up again.
     Hosts,
 }
 
@@ -46,7 +47,7 @@ impl fmt::Display for CreditLoops {
         let Self { traffic, links, dependencies, looping, .. } = self;
         let traffic = match traffic {
             Traffic::All => "all traffic",
-            Traffic::Hosts => "traffic of hosts",
+            Traffic::Hosts => "traffic between hosts",
         };
         if self.is_free() {
             return write!(f, "no credit loops for {traffic}: {dependencies} dependencies");
@@ -103,7 +104,8 @@ impl Dependencies {
         let portions = topology.destinations().par_chunks(64);
         let next = portions.fold(none, |mut next, destinations| {
             let mut seen = vec![false; topology.switch_count()];
-            for lid in destinations.iter().flat_map(|destination| destination.lids()) {
+            let to_hosts = destinations.iter().filter(|destination| destination.is_host());
+            for lid in to_hosts.flat_map(|destination| destination.lids()) {
                 seen.fill(false);
                 for source in topology.switches().filter(|&s| hosts[usize::from(s)] > 0) {
                     let mut switch = source;
@@ -133,10 +135,15 @@ impl Dependencies {
     /// The links that packets from a link go on to.
     fn after(&self, topology: &Topology, link: usize) -> impl Iterator<Item = usize> {
         let far = topology.link(link).peer;
-        let ports = self.next[link];
-        (0u8..=255)
-            .filter(move |port| ports[usize::from(port / 64)] >> (port % 64) & 1 == 1)
-            .filter_map(move |port| topology.link_at(far, port))
+        let words = self.next[link].into_iter().zip((0u8..).step_by(64));
+        let ports = words.flat_map(|(mut word, first)| {
+            std::iter::from_fn(move || {
+                let port = (word != 0).then(|| first + word.trailing_zeros() as u8);
+                word &= word.wrapping_sub(1);
+                port
+            })
+        });
+        ports.filter_map(move |port| topology.link_at(far, port))
     }
 
     /// Takes links away on which nothing waits, until none is left or only cycles and what lies

@@ -1,0 +1,71 @@
+//! Which ports of which switches lead closer to a home switch, and how loaded the ways there are.
+
+use super::super::Topology;
+
+/// One of a switch's ports that lead closer to the home.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    /// Number of the link in the topology.
+    pub(super) link: u32,
+    pub(super) peer: u16,
+    pub(super) port: u8,
+}
+
+/// The candidates of all switches for one home.
+#[derive(Default)]
+pub(super) struct Candidates {
+    /// Of the nearest source first.
+    all: Vec<Candidate>,
+    /// By place in the sources: where its candidates begin, and behind them where they end.
+    bounds: Vec<(u32, u32)>,
+    /// By switch: the least load of a way to the home, summed over its links.
+    ahead: Vec<u64>,
+}
+
+impl Candidates {
+    /// Finds those of all `sources`, which are ordered by hops, the farthest first. `loads` are by
+    /// link.
+    #[inline(never)] // Inlined into its caller, its loops run out of registers.
+    pub(super) fn find(
+        &mut self,
+        topology: &Topology,
+        home: u16,
+        hops: &[u8],
+        sources: &[u16],
+        loads: &[u32],
+    ) {
+        let Self { all, bounds, ahead } = self;
+        all.clear();
+        bounds.resize(sources.len(), (0, 0));
+        ahead.resize(hops.len(), 0);
+        let ahead = &mut ahead[..];
+        ahead[usize::from(home)] = 0;
+        for (&switch, bounds) in sources.iter().zip(bounds).rev() {
+            let first = all.len();
+            let closer = hops[usize::from(switch)] - 1;
+            let mut least = u64::MAX;
+            let links = topology.links(switch);
+            let range = topology.link_range(switch);
+            let numbers = range.start as u32..range.end as u32;
+            for ((link, number), &load) in links.iter().zip(numbers).zip(&loads[range]) {
+                if hops[usize::from(link.peer)] == closer {
+                    least = least.min(ahead[usize::from(link.peer)] + u64::from(load));
+                    all.push(Candidate { link: number, peer: link.peer, port: link.port });
+                }
+            }
+            ahead[usize::from(switch)] = least;
+            *bounds = (first as u32, all.len() as u32);
+        }
+    }
+
+    /// Those of the source at `place`, at least one, by ascending port.
+    pub(super) fn of(&self, place: usize) -> &[Candidate] {
+        let (first, end) = self.bounds[place];
+        &self.all[first as usize..end as usize]
+    }
+
+    /// The least load of a way from a switch to the home.
+    pub(super) fn ahead(&self, switch: u16) -> u64 {
+        self.ahead[usize::from(switch)]
+    }
+}
