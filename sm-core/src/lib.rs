@@ -6,6 +6,7 @@
 //! sockets, clocks and files; nothing below it does.
 
 pub mod config;
+pub mod ctl;
 pub mod fabric;
 pub mod front_door;
 pub mod manage;

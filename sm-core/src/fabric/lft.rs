@@ -59,11 +59,23 @@ impl ForwardingTable {
         self.desired.ports.get(start..start + Lft::BLOCK_LEN)
     }
 
+    /// The table as far as the switch is known to hold it, from its beginning.
+    pub fn acknowledged(&self) -> &[u8] {
+        let blocks = self.stale_blocks().next().map(usize::from);
+        let blocks = blocks.unwrap_or(self.desired.ports.len() / Lft::BLOCK_LEN);
+        &self.desired.ports[..blocks * Lft::BLOCK_LEN]
+    }
+
+    /// Whether a block is to be sent.
+    pub fn is_stale(&self, block: u16) -> bool {
+        let (word, bit) = (usize::from(block) / 64, block % 64);
+        self.stale.get(word).is_some_and(|word| word >> bit & 1 == 1)
+    }
+
     /// The blocks to be sent.
     pub fn stale_blocks(&self) -> impl Iterator<Item = u16> + '_ {
-        (0..self.desired.ports.len() / Lft::BLOCK_LEN)
-            .filter(|&block| self.stale[block / 64] >> (block % 64) & 1 == 1)
-            .map(|block| block as u16)
+        let blocks = (self.desired.ports.len() / Lft::BLOCK_LEN) as u16;
+        (0..blocks).filter(|&block| self.is_stale(block))
     }
 
     /// The switch acknowledged a block as it should be.

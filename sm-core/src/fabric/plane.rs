@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ib_mad::types::{Guid, Lifetime, PortNum};
+use ib_mad::wire::attribute::{PortInfo, PortPhysState, PortState};
 use sa_proto::snapshot::{self, FabricPlane, Lft};
 
 use super::{Fabric, Node, NodeIndex, PortIndex};
@@ -21,6 +22,18 @@ pub struct SubnetParameters {
     pub sa_key: u64,
     /// Routing engine that made the tables.
     pub routing_engine: String,
+}
+
+/// A PortInfo with the two states only: the other fields mean nothing while a port is down
+/// (C14-24.2.1), and OpenSM shows none of them.
+fn states_only<T: AsRef<[u8]>>(port_info: &PortInfo<T>) -> [u8; 64] {
+    let mut info = [0; 64];
+    let mut states = PortInfo::new(&mut info[..]).expect("64 bytes are a PortInfo");
+    states.set_port_state(PortState::Down);
+    if let Some(physical) = PortPhysState::from_code(port_info.port_physical_state()) {
+        states.set_port_physical_state(physical);
+    }
+    info
 }
 
 impl Fabric {
@@ -65,6 +78,9 @@ impl Fabric {
         let port = self.port(index);
         let mut info = port.info;
         info[snapshot::Port::M_KEY].fill(0);
+        if port.state() == Some(PortState::Down) {
+            info = states_only(&port.port_info());
+        }
         snapshot::Port {
             num: port.num,
             guid: port.guid,

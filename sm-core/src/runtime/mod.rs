@@ -47,6 +47,11 @@ pub enum RunError {
     /// The fabric.
     #[error(transparent)]
     Transport(#[from] IbsimError),
+    /// The fabric's transport broke.
+    #[error(
+        "the connection to the fabric broke: {0}; once the simulator is back, start ibsm again"
+    )]
+    Fabric(io::Error),
     /// The responders.
     #[error(transparent)]
     Publish(#[from] PublishError),

@@ -8,7 +8,7 @@ use ib_mad::transport::ibsim::Ibsim;
 use ib_mad::transport::{Interest, Packet, Transport, wait};
 use ib_mad::types::Qpn;
 use ib_mad::wire::attribute::SmState;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::door::Door;
 use super::metrics::{Metric, Metrics, Value};
@@ -139,7 +139,7 @@ impl Service {
     fn receive(&mut self) -> Result<bool, RunError> {
         let mut any = false;
         for _ in 0..BATCHES_IN_A_ROW {
-            let got = self.transport.receive(&mut self.incoming)?;
+            let got = self.transport.receive(&mut self.incoming).map_err(RunError::Fabric)?;
             any |= got > 0;
             let now = Instant::now();
             for packet in &mut self.incoming[..got] {
@@ -197,7 +197,7 @@ impl Service {
             if self.outgoing.is_empty() {
                 return Ok(false);
             }
-            let sent = self.transport.send(&self.outgoing)?;
+            let sent = self.transport.send(&self.outgoing).map_err(RunError::Fabric)?;
             self.outgoing.drain(..sent);
             if !self.outgoing.is_empty() {
                 return Ok(true);
@@ -265,7 +265,11 @@ impl Service {
             error!("the snapshot is not published: {}", super::with_causes(&failure));
         }
         if report.errors == 0 {
-            info!("SUBNET UP: {report}");
+            if report.full || report.changed() || self.sweeps.failed_in_a_row > 0 {
+                info!("SUBNET UP: {report}");
+            } else {
+                debug!("nothing changed: {report}");
+            }
             self.sweeps.failed_in_a_row = 0;
         } else {
             self.sweeps.failed_in_a_row += 1;

@@ -83,6 +83,11 @@ impl Exchange {
         Some(Transmit { request: *request, tid: u64::from(tid) })
     }
 
+    /// The request on the wire with this number.
+    pub fn peek(&self, tid: u64) -> Option<Request> {
+        self.window.get(tid).copied()
+    }
+
     /// Takes an answer: the request it answers, which is done with. `None` if there is none.
     pub fn handle_answer(&mut self, tid: u64) -> Option<Request> {
         self.window.handle_response(tid)

@@ -149,8 +149,27 @@ impl Sweeper {
         }
     }
 
+    /// Begins to write forwarding tables, step by step as planned, and their tops in the end.
     pub(super) fn begin_tables(&mut self, now: Instant) {
         self.enter(now, Phase::Tables);
+        self.sweep.tops_are_due = true;
+        self.write_tables();
+    }
+
+    /// Begins the next step; `false` if there is none.
+    pub(super) fn write_tables(&mut self) -> bool {
+        if let Some(requests) = self.sweep.table_steps.pop_front() {
+            self.sweep.report.lft_blocks_set += requests.len() as u64;
+            requests.into_iter().for_each(|request| self.exchange.push(request));
+            return true;
+        }
+        if std::mem::take(&mut self.sweep.tops_are_due) {
+            self.set_switch_infos();
+        }
+        !self.exchange.is_idle()
+    }
+
+    fn set_switch_infos(&mut self) {
         let switches: Vec<_> = self.fabric.switches().map(|(index, _)| index).collect();
         for index in switches {
             let node = self.fabric.switch(index).node;
@@ -167,11 +186,6 @@ impl Sweeper {
             if self.wanted_switch_info(port).is_some() {
                 self.exchange.push(Request::new(Kind::SetSwitchInfo, port));
                 self.sweep.report.switch_infos_set += 1;
-            }
-            let switch = self.fabric.switch(index);
-            for block in switch.lft.stale_blocks() {
-                self.exchange.push(Request::block(Kind::SetForwarding, port, block));
-                self.sweep.report.lft_blocks_set += 1;
             }
         }
     }

@@ -44,7 +44,7 @@ impl Sweeper {
         }
     }
 
-    fn header_of(&self, request: Request) -> (Method, AttributeId, u32) {
+    pub(super) fn header_of(&self, request: Request) -> (Method, AttributeId, u32) {
         use AttributeId as Id;
         use Method as M;
         match request.kind {

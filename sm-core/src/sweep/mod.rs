@@ -100,6 +100,8 @@ pub struct Sweeper {
     unanswered: Vec<PortIndex>,
     router: Router,
     routing_job: Option<Box<RoutingJob>>,
+    /// Whether the last routing was free of credit loops.
+    loop_free: bool,
     routing_engine: String,
     /// The last LID that the tables lead to.
     top: Lid,
@@ -122,6 +124,10 @@ struct Sweep {
     routes_changed: bool,
     /// Where a light sweep saw changes.
     changed: Vec<NodeIndex>,
+    /// Blocks of forwarding tables to be written, step by step.
+    table_steps: VecDeque<Vec<Request>>,
+    /// Whether the tops of tables follow.
+    tops_are_due: bool,
     /// When a light sweep that saw a change ends.
     grace_ends: Option<Instant>,
     report: Report,
@@ -156,6 +162,7 @@ impl Sweeper {
             unanswered: Vec::new(),
             router: Router::new(settings.routing_engine.as_deref()),
             routing_job: None,
+            loop_free: true,
             routing_engine: String::new(),
             top: Lid::NONE,
             events: VecDeque::new(),
@@ -260,7 +267,12 @@ impl Sweeper {
         if packet.address.undelivered != 0 {
             self.exchange.handle_undelivered(tid);
         } else if method.is_response() {
-            if let Some(request) = self.exchange.handle_answer(tid) {
+            let attribute = smp.attribute_id();
+            let asked = self.exchange.peek(tid).map(|request| self.header_of(request).1);
+            // What answers something else is a stray, whatever its number.
+            if asked.is_none_or(|asked| asked == attribute)
+                && let Some(request) = self.exchange.handle_answer(tid)
+            {
                 self.handle_answer(now, request, &packet.mad);
             }
         } else {
@@ -391,6 +403,9 @@ impl Sweeper {
     }
 
     fn end_phase(&mut self, now: Instant) {
+        if self.phase == Phase::Tables && self.write_tables() {
+            return;
+        }
         if let Some(began) = self.sweep.phase_began.take() {
             self.sweep.report.phases.push((self.phase, now - began));
         }

@@ -100,6 +100,15 @@ impl Report {
         self.phases.iter().map(|(_, duration)| *duration).sum()
     }
 
+    /// Whether anything was set, came or went.
+    pub fn changed(&self) -> bool {
+        let set = self.pkey_blocks_set
+            + self.port_infos_set
+            + self.switch_infos_set
+            + self.lft_blocks_set;
+        set > 0 || self.appeared > 0 || self.vanished > 0
+    }
+
     /// Time of one phase.
     pub fn phase(&self, phase: Phase) -> Duration {
         self.phases.iter().filter(|(p, _)| *p == phase).map(|(_, duration)| *duration).sum()

@@ -4,7 +4,7 @@
 //! Routing a large fabric takes a while. So the sweep only prepares a [`RoutingJob`], which the
 //! caller runs wherever it likes, and goes on when it is handed the outcome.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,10 +15,13 @@ use tracing::warn;
 use super::{Phase, Sweeper};
 use crate::fabric::{Fabric, SwitchIndex};
 use crate::manage::lid::LidTable;
+use crate::routing::program::{Change, Program, Write};
+use crate::routing::verify::{self, CreditLoops, Deliveries};
 use crate::routing::{
     Destination, Engine, HopMatrix, MinHop, Previous, Routing, RoutingError, Topology,
     TopologyBuilder, TopologyError,
 };
+use crate::smp::{Kind, Request};
 
 /// Engines that can be chosen, by `routing_engine`.
 const DEFAULT_ENGINE: &str = "minhop";
@@ -61,7 +64,15 @@ struct Before {
 pub struct RoutingOutcome {
     topology: Topology,
     switches: Vec<SwitchIndex>,
-    routing: Result<Routing, RoutingError>,
+    routing: Result<Verified, RoutingError>,
+}
+
+/// A routing, and what is to be thought of it.
+#[derive(Debug)]
+struct Verified {
+    routing: Routing,
+    deliveries: Deliveries,
+    loops: CreditLoops,
 }
 
 impl RoutingJob {
@@ -74,6 +85,11 @@ impl RoutingJob {
             switches: before.switches.clone(),
         });
         let routing = self.engine.route(&self.topology, previous.as_ref());
+        let routing = routing.map(|routing| Verified {
+            deliveries: verify::deliveries(&self.topology, &routing),
+            loops: verify::credit_loops(&self.topology, &routing),
+            routing,
+        });
         RoutingOutcome { topology: self.topology, switches: self.switches, routing }
     }
 }
@@ -189,25 +205,19 @@ impl Sweeper {
         if self.phase != Phase::Route {
             return;
         }
-        match outcome.routing {
-            Ok(routing) => {
-                if routing.unreachable > 0 {
-                    self.complain(format_args!(
-                        "{} pairs of switch and LID have no route between them",
-                        routing.unreachable
-                    ));
+        let RoutingOutcome { topology, switches, routing } = outcome;
+        match routing {
+            Ok(verified) if verified.deliveries.is_sound() => {
+                self.judge(&verified, &switches);
+                self.adopt(topology, switches, verified.routing);
+            }
+            Ok(verified) => {
+                // An engine's fault. The tables in force are better than these.
+                let count = verified.deliveries.defective;
+                self.error(format_args!("routing is wrong in {count} entries and not used"));
+                for defect in &verified.deliveries.defects {
+                    self.error(format_args!("routing: {defect}"));
                 }
-                self.top = outcome.topology.last_lid();
-                self.sweep.report.last_lid = self.top.0;
-                self.routing_engine = routing.engine.to_owned();
-                for (index, lft) in outcome.switches.iter().zip(routing.lfts) {
-                    self.fabric.switch_mut(*index).lft.set_desired(lft);
-                }
-                self.router.made = Some(Arc::new(Made {
-                    topology: outcome.topology,
-                    hops: routing.hops,
-                    switches: outcome.switches,
-                }));
             }
             Err(reason) => {
                 self.error(format_args!("the fabric cannot be routed: {reason}"));
@@ -215,6 +225,70 @@ impl Sweeper {
         }
         self.end_phase(now);
         self.advance(now);
+    }
+
+    /// Tells what is odd about a routing that works.
+    fn judge(&mut self, verified: &Verified, switches: &[SwitchIndex]) {
+        if verified.deliveries.unreachable > 0 {
+            let pairs = verified.deliveries.unreachable;
+            self.complain(format_args!("no path joins {pairs} pairs of switch and LID"));
+        }
+        let free = verified.loops.is_free();
+        if !free && self.loop_free {
+            let name = |(number, port): &(u16, u8)| {
+                let index = switches.get(usize::from(*number))?;
+                let node = self.fabric.node(self.fabric.switch(*index).node);
+                Some(format!("'{}' port {port}", node.name()))
+            };
+            let example: Vec<_> = verified.loops.example.iter().take(8).filter_map(name).collect();
+            warn!(
+                "credit loops: traffic can deadlock on up to {} links, for one {}; minhop does \
+                 not avoid them, updn or dfsssp do",
+                verified.loops.looping,
+                example.join(" > ")
+            );
+        }
+        self.loop_free = free;
+    }
+
+    /// Makes a routing the desired one, and plans how to write it.
+    fn adopt(&mut self, topology: Topology, switches: Vec<SwitchIndex>, routing: Routing) {
+        self.top = topology.last_lid();
+        self.sweep.report.last_lid = self.top.0;
+        self.routing_engine = routing.engine.to_owned();
+        let program = {
+            let tables = switches.iter().zip(&routing.lfts).zip(topology.switches());
+            let changes = tables.map(|((&index, new), number)| {
+                let switch = self.fabric.switch(index);
+                Change {
+                    switch: number,
+                    old: switch.lft.acknowledged(),
+                    old_top: Some(switch.switch_info().linear_fdb_top()),
+                    new,
+                    new_top: self.top,
+                }
+            });
+            Program::plan(&topology, changes)
+        };
+        for (index, lft) in switches.iter().zip(routing.lfts) {
+            self.fabric.switch_mut(*index).lft.set_desired(lft);
+        }
+        let steps = [&program.repair, &program.shift, &program.remove];
+        self.sweep.table_steps = steps
+            .into_iter()
+            .map(|writes| {
+                writes.iter().filter_map(|write| self.block_request(&switches, *write)).collect()
+            })
+            .filter(|requests: &Vec<Request>| !requests.is_empty())
+            .collect::<VecDeque<_>>();
+        self.router.made = Some(Arc::new(Made { topology, hops: routing.hops, switches }));
+    }
+
+    fn block_request(&self, switches: &[SwitchIndex], write: Write) -> Option<Request> {
+        let Write::Block { switch, block } = write else { return None };
+        let switch = self.fabric.switch(*switches.get(usize::from(switch))?);
+        let port = self.fabric.ports_of(switch.node).next()?;
+        switch.lft.is_stale(block).then(|| Request::block(Kind::SetForwarding, port, block))
     }
 
     /// The last LID that the tables lead to.
