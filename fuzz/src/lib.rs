@@ -11,7 +11,6 @@ pub mod query;
 pub mod rmpp;
 
 // The responder's own tests read the recording in full; the query target begins as they do.
-#[allow(dead_code, reason = "most of it serves those tests only")]
 #[path = "../../sa-server/tests/golden_support/mod.rs"]
 mod golden_support;
 
