@@ -7,6 +7,8 @@
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
+pub(crate) mod compare;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::Read;
 use std::path::Path;
