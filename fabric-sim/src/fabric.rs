@@ -90,6 +90,7 @@ struct Flight {
     dqp: Qpn,
     sl: Sl,
     pkey: PKey,
+    message_len: u16,
     /// Who is told if it does not arrive. Of an answer by an agent: who asked.
     sender: Option<Endpoint>,
     /// An answer by an agent.
@@ -126,6 +127,7 @@ impl Fabric {
             dqp: address.qpn,
             sl: address.sl,
             pkey: address.pkey,
+            message_len: address.message_len,
             sender: Some(endpoint),
             answers: false,
         };
@@ -364,10 +366,10 @@ impl Flight {
     }
 
     fn packet(&self, lid: Lid, qpn: Qpn, local_qpn: Qpn) -> Packet {
-        let (sl, pkey) = (self.sl, self.pkey);
+        let (sl, pkey, message_len) = (self.sl, self.pkey, self.message_len);
         Packet {
             mad: self.mad,
-            address: Address { lid, qpn, local_qpn, sl, pkey, ..Address::default() },
+            address: Address { lid, qpn, local_qpn, sl, pkey, message_len, ..Address::default() },
         }
     }
 }

@@ -7,7 +7,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 use ib_mad::transport::ibsim::protocol::{
-    PACKET_LEN, STATUS_UNDELIVERED, SimHeader, SimHeaderRepr, socket_name,
+    PACKET_LEN, STATUS_UNDELIVERED, SimHeader, SimHeaderRepr, message_len, socket_name,
 };
 use ib_mad::transport::{Address, Packet};
 use ib_mad::types::Lid;
@@ -124,6 +124,10 @@ pub(super) fn decode(bytes: &[u8; PACKET_LEN]) -> Packet {
         qpn: header.dqp(),
         local_qpn: header.sqp(),
         path_bits,
+        message_len: match u16::try_from(header.length()) {
+            Ok(len) if usize::from(len) != MAD_LEN => len,
+            _ => 0,
+        },
         ..Address::default()
     };
     Packet { mad, address }
@@ -145,7 +149,10 @@ fn encode(packet: &Packet, lid: Lid) -> [u8; PACKET_LEN] {
         dqp: to.1,
         sqp: from.1,
         status: if address.undelivered == 0 { 0 } else { STATUS_UNDELIVERED },
-        length: MAD_LEN as u64,
+        length: match address.message_len {
+            0 => message_len(&packet.mad),
+            told => u64::from(told),
+        },
     };
     let mut bytes = [0; PACKET_LEN];
     header.emit(&mut SimHeader::new(&mut bytes[..HEADER_LEN]).expect("32 bytes are a header"));

@@ -2,6 +2,11 @@
 //!
 //! A transport is owned by one thread. Who has to wait for several at once polls their
 //! descriptors; see [`wait`].
+//!
+//! - [`ibsim`]: a port of a simulated fabric, served by `ibfabric` or stock `ibsim`.
+//! - [`udp`]: MADs in envelopes, between load generator, front door and responders.
+//! - [`memory`]: a network in a test, with virtual time and faults by seed.
+//! - [`capture`]: any of them, with what passes written to a file that tshark reads.
 
 pub mod capture;
 pub mod ibsim;
@@ -50,6 +55,9 @@ pub struct Address {
     /// Set if the far end reports that the packet could not be delivered: it comes back to its
     /// sender with this status, 110 (timed out) in practice.
     pub undelivered: u32,
+    /// Bytes of the MAD that its sender says are meant, where that is not what its headers say: on
+    /// ibsim, programs that leave RMPP to a kernel tell the length only so. 0: the headers hold.
+    pub message_len: u16,
     /// Global route header, if the packet has one.
     pub grh: Option<Grh>,
     /// The socket address it came from or goes to, where a transport has several peers.
@@ -82,6 +90,7 @@ impl Default for Address {
             pkey: PKey::DEFAULT_FULL,
             path_bits: 0,
             undelivered: 0,
+            message_len: 0,
             grh: None,
             peer: None,
         }

@@ -566,7 +566,7 @@ impl Buffers {
 
     fn send(&mut self, socket: BorrowedFd<'_>, batch: &[Packet], lid: Lid) -> io::Result<usize> {
         for (i, packet) in batch.iter().enumerate() {
-            self.sim[i] = sent_to(&packet.address, lid).to_bytes();
+            self.sim[i] = sent_to(packet, lid).to_bytes();
             let vectors = &mut self.vectors.0[i];
             *vectors = [mmsg::vector(&self.sim[i]), mmsg::vector(&packet.mad)];
             let header = &mut self.headers.0[i].msg_hdr;
@@ -608,7 +608,7 @@ fn received_from(
 }
 
 /// The header of a packet to send from the port with `lid`.
-fn sent_to(address: &Address, lid: Lid) -> SimHeaderRepr {
+fn sent_to(Packet { mad, address }: &Packet, lid: Lid) -> SimHeaderRepr {
     let slid = match (address.lid, address.path_bits) {
         (Lid::PERMISSIVE, _) => Lid::PERMISSIVE,
         // The server fills in the base LID, which it may know better.
@@ -621,7 +621,7 @@ fn sent_to(address: &Address, lid: Lid) -> SimHeaderRepr {
         dqp: address.qpn,
         sqp: address.local_qpn,
         status: 0,
-        length: MAD_LEN as u64,
+        length: protocol::message_len(mad),
     }
 }
 

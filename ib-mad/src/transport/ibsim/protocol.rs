@@ -8,7 +8,9 @@
 use crate::types::{Lid, Qpn};
 use crate::wire::MAD_LEN;
 use crate::wire::field::layout;
-use crate::wire::mad::MgmtClass;
+use crate::wire::mad::{MadHeader, MgmtClass};
+use crate::wire::rmpp::{self, RmppFlags, RmppHeader, RmppType};
+use crate::wire::sa;
 
 /// Length of a packet: [`SimHeader`] and a MAD.
 pub const PACKET_LEN: usize = SimHeader::<()>::LEN + MAD_LEN;
@@ -214,6 +216,20 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
+/// The length field for a MAD: all of it, but for the last segment of an RMPP message the part
+/// that means something. Programs under `libumad2sim`, which knows no RMPP, count the records of an
+/// answer by it.
+pub fn message_len(mad: &[u8; MAD_LEN]) -> u64 {
+    let header = MadHeader::new(mad).expect("a MAD is longer than its header");
+    let rmpp = RmppHeader::new(&mad[rmpp::OFFSET..]).expect("a MAD is longer than its RMPP header");
+    let is_last_data = header.mgmt_class() == MgmtClass::SUBN_ADM
+        && rmpp.is_active()
+        && rmpp.rmpp_type() == RmppType::DATA
+        && rmpp.flags().contains(RmppFlags::LAST);
+    let end = sa::HEADER_LEN - sa::SA_HEADER_LEN + rmpp.payload_len() as usize;
+    if is_last_data { end.clamp(sa::HEADER_LEN, MAD_LEN) as u64 } else { MAD_LEN as u64 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -258,6 +274,24 @@ mod tests {
         let connect = ConnectData { id: 1, qpn: Qpn(0), is_sm: false, node: vec![b'x'; 50] };
         let read = ConnectData::from_bytes(&connect.to_bytes());
         assert_eq!(read.node, vec![b'x'; NODE_NAME_MAX]);
+    }
+
+    /// `saquery` under `libumad2sim` showed records of garbage behind the only one of a table.
+    #[test]
+    fn the_last_segment_is_as_long_as_what_it_carries() {
+        let mut mad = [0; MAD_LEN];
+        let mut header = MadHeader::new(&mut mad[..]).unwrap();
+        header.set_mgmt_class(MgmtClass::SUBN_ADM);
+        assert_eq!(message_len(&mad), 256, "no RMPP");
+        let mut rmpp = RmppHeader::new(&mut mad[rmpp::OFFSET..]).unwrap();
+        rmpp.set_rmpp_type(RmppType::DATA).set_payload_len(20 + 64);
+        rmpp.set_flags(RmppFlags::ACTIVE | RmppFlags::FIRST);
+        assert_eq!(message_len(&mad), 256, "more segments follow");
+        let mut rmpp = RmppHeader::new(&mut mad[rmpp::OFFSET..]).unwrap();
+        rmpp.set_flags(RmppFlags::ACTIVE | RmppFlags::FIRST | RmppFlags::LAST);
+        assert_eq!(message_len(&mad), 56 + 64);
+        RmppHeader::new(&mut mad[rmpp::OFFSET..]).unwrap().set_payload_len(u32::MAX);
+        assert_eq!(message_len(&mad), 256);
     }
 
     #[test]

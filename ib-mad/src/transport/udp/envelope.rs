@@ -92,6 +92,7 @@ pub fn decode(bytes: &[u8; ENVELOPE_LEN]) -> Option<Address> {
         pkey: envelope.pkey(),
         path_bits: envelope.path_bits(),
         undelivered: 0,
+        message_len: 0,
         grh: envelope.grh_present().then(|| Grh {
             remote_gid: envelope.remote_gid(),
             local_gid: envelope.local_gid(),
@@ -117,6 +118,7 @@ mod tests {
             pkey: PKey(0x8001),
             path_bits: 3,
             undelivered: 0,
+            message_len: 0,
             grh: Some(Grh {
                 remote_gid: Gid([1; 16]),
                 local_gid: Gid([2; 16]),
