@@ -227,11 +227,11 @@ fn log_installed(snapshot: &Snapshot, tables: &Tables, built_in: Duration) {
     let plane: &FabricPlane = snapshot.fabric();
     let switches = plane.lfts.len();
     let version = snapshot.version();
-    let (rows, columns) = tables.paths.size();
+    let (rows, columns) = tables.paths.host_size();
     tracing::info!(
         "serving generation {} of session {}: {} hosts, {switches} switches, {} links, {} end \
          ports, {} partitions; tables built in {:.1} ms, {rows} x {columns} path classes, {} KB \
-         for path queries",
+         for paths between hosts",
         version.fabric_generation,
         version.session,
         plane.nodes.len().saturating_sub(switches),

@@ -31,10 +31,8 @@ pub(super) fn build(plane: &FabricPlane, registry: &RegistryPlane) -> Tables {
     let mut lids: Vec<Lid> = ranges.flatten().map(Lid).collect();
     lids.sort_unstable();
     lids.dedup();
-    let columns = columns(&topology, &lids);
-    let paths = Paths::build(topology.lfts.len(), &columns.distinct);
-    let column_of =
-        |lid: Lid| columns.by_lid.get(lid.index()).copied().unwrap_or(EndPort::DETACHED);
+    let (paths, column) = Paths::build(fabric.host_rows, &columns(&topology, &lids));
+    let column_of = |lid: Lid| column.get(lid.index()).copied().unwrap_or(EndPort::DETACHED);
     for port in &mut ports {
         port.column = column_of(port.lid);
     }
@@ -156,6 +154,8 @@ struct Fabric<'a> {
     nodes: Vec<Scanned<'a>>,
     /// Nodes that are switches, by row.
     switches: Vec<usize>,
+    /// How many of them, the first, have hosts.
+    host_rows: usize,
 }
 
 impl<'a> Fabric<'a> {
@@ -165,14 +165,15 @@ impl<'a> Fabric<'a> {
         let mut nodes: Vec<Scanned<'_>> = plane.nodes.iter().map(|node| scan_node(node)).collect();
         nodes.sort_by_key(|scanned| scanned.node.guid);
         nodes.dedup_by_key(|scanned| scanned.node.guid);
-        let mut fabric = Self { nodes, switches: Vec::new() };
-        let is_switch = |fabric: &Self, guid| fabric.node(guid).is_some_and(|peer| peer.is_switch);
-        let mut switches: Vec<usize> =
-            (0..fabric.nodes.len()).filter(|&at| fabric.nodes[at].is_switch).collect();
-        switches.sort_by_key(|&at| {
+        let mut fabric = Self { nodes, switches: Vec::new(), host_rows: 0 };
+        let has_hosts = |fabric: &Self, at: usize| {
             let mut peers = fabric.nodes[at].node.ports.iter().filter_map(|port| port.peer);
-            !peers.any(|(guid, _)| !is_switch(&fabric, guid))
-        });
+            peers.any(|(guid, _)| fabric.node(guid).is_some_and(|peer| !peer.is_switch))
+        };
+        let all = (0..fabric.nodes.len()).filter(|&at| fabric.nodes[at].is_switch);
+        let (mut switches, others): (Vec<usize>, _) = all.partition(|&at| has_hosts(&fabric, at));
+        fabric.host_rows = switches.len();
+        switches.extend::<Vec<usize>>(others);
         // Rows are numbered in 16 bits, one of which means none; no subnet has LIDs for more.
         switches.truncate(usize::from(EndPort::DETACHED));
         for (row, &at) in switches.iter().enumerate() {

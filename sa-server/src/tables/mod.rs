@@ -72,9 +72,9 @@ impl Tables {
         (port.lid, 1 << self.end_class(port).lmc)
     }
 
-    /// The switch part of the path from `source` to the LID that `destination` was found by.
+    /// The switch part of the path from `source` to `dlid`, by which `destination` was found.
     #[inline]
-    pub fn path_class(&self, source: &EndPort, destination: &EndPort) -> PathClass {
+    pub fn path_class(&self, source: &EndPort, destination: &EndPort, dlid: Lid) -> PathClass {
         if source.is_same_port(destination) {
             return PathClass { limit: Limit::ANY, hops: 0 };
         }
@@ -83,7 +83,7 @@ impl Tables {
             let limit = if linked { Limit::ANY } else { Limit::NONE };
             return PathClass { limit, hops: 0 };
         }
-        self.paths.class(source.row, destination.column)
+        self.paths.class(source.row, destination.column, dlid)
     }
 
     /// LIDs and GUIDs that the snapshot gave to more than one port; the first one has them.
@@ -91,9 +91,9 @@ impl Tables {
         self.contradictions
     }
 
-    /// Bytes that PathRecord queries read from.
+    /// Bytes that queries for paths between hosts read from.
     pub fn hot_bytes(&self) -> usize {
-        let (rows, columns) = self.paths.size();
+        let (rows, columns) = self.paths.host_size();
         self.end_ports.hot_bytes()
             + rows * columns
             + self.end_classes.len() * size_of::<EndClass>()

@@ -7,6 +7,8 @@
 
 use std::collections::HashMap;
 
+use ib_mad::types::Lid;
+
 use super::limit::Limit;
 
 /// The switch part of a path.
@@ -57,58 +59,131 @@ impl Packed {
 }
 
 /// Path classes of all pairs of source switch and destination LID.
+///
+/// Two matrices: rows of switches that hosts are attached to, which nearly all queries ask for, and
+/// of all others. Seen from the former far more LIDs look alike, so that theirs stays small.
 #[derive(Debug)]
 pub struct Paths {
     /// Class number 0 is [`PathClass::UNREACHABLE`].
     classes: Box<[PathClass; 256]>,
-    /// Class numbers, row by row.
-    matrix: Box<[u8]>,
+    hosts: Matrix,
+    others: Matrix,
+    /// Column of `others` by destination LID.
+    others_column: Box<[u16]>,
+}
+
+/// Class numbers, row by row.
+#[derive(Debug, Default)]
+struct Matrix {
+    rows: usize,
     columns: usize,
+    numbers: Box<[u8]>,
+    /// Whether no number is 0.
     complete: bool,
 }
 
-impl Paths {
-    /// The class of a source row and a destination column, both those of end ports of the same
-    /// tables. A detached port has no class: [`PathClass::UNREACHABLE`].
+impl Matrix {
     #[inline]
-    pub fn class(&self, row: u16, column: u16) -> PathClass {
+    fn number(&self, row: usize, column: u16) -> u8 {
         if usize::from(column) >= self.columns {
-            return PathClass::UNREACHABLE;
+            return 0;
         }
-        let at = usize::from(row) * self.columns + usize::from(column);
-        self.matrix
-            .get(at)
-            .map_or(PathClass::UNREACHABLE, |&class| self.classes[usize::from(class)])
+        let at = row * self.columns + usize::from(column);
+        self.numbers.get(at).copied().unwrap_or(0)
     }
+}
 
-    /// Whether every switch reaches every destination, so that each path has a way back.
+/// Columns as the [`walk`](super::walk) found them.
+pub(super) struct Columns {
+    /// Distinct columns, each with an entry a row.
+    pub(super) distinct: Vec<Box<[Packed]>>,
+    /// Which of them each LID has; entries of LIDs that were not asked for mean nothing.
+    pub(super) by_lid: Vec<u16>,
+}
+
+impl Paths {
+    /// The class of a source row and a destination, both of the same tables: its column and the LID
+    /// it was found by. A detached port has no class: [`PathClass::UNREACHABLE`].
     #[inline]
-    pub fn is_complete(&self) -> bool {
-        self.complete
+    pub fn class(&self, row: u16, column: u16, dlid: Lid) -> PathClass {
+        let row = usize::from(row);
+        let number = if row < self.hosts.rows {
+            self.hosts.number(row, column)
+        } else {
+            let column = self.others_column.get(dlid.index()).copied();
+            self.others.number(row - self.hosts.rows, column.unwrap_or(u16::MAX))
+        };
+        self.classes[usize::from(number)]
     }
 
-    /// Rows and columns of the matrix.
-    pub fn size(&self) -> (usize, usize) {
-        (self.matrix.len() / self.columns.max(1), self.columns)
+    /// Whether the switch of `row`, and all of its kind, reach every destination: then each path to
+    /// it has a way back.
+    #[inline]
+    pub fn is_complete(&self, row: u16) -> bool {
+        if usize::from(row) < self.hosts.rows { self.hosts.complete } else { self.others.complete }
     }
 
-    /// Takes distinct columns, each with an entry a row.
-    pub(super) fn build(rows: usize, columns: &[Box<[Packed]>]) -> Self {
-        let number = number_classes(columns, |view| view)
-            .or_else(|| number_classes(columns, Packed::without_hops))
+    /// Rows and columns of the matrix for switches with hosts.
+    pub fn host_size(&self) -> (usize, usize) {
+        (self.hosts.rows, self.hosts.columns)
+    }
+
+    /// Rows and columns of the matrix for all other switches.
+    pub fn other_size(&self) -> (usize, usize) {
+        (self.others.rows, self.others.columns)
+    }
+
+    /// Makes the matrices; the first `host_rows` rows are those of switches with hosts. Also
+    /// yields the column that each LID has for them.
+    pub(super) fn build(host_rows: usize, columns: &Columns) -> (Self, Vec<u16>) {
+        let number = number_classes(&columns.distinct, |view| view)
+            .or_else(|| number_classes(&columns.distinct, Packed::without_hops))
             .expect("5 MTUs times 23 rates are fewer than 255");
         let mut classes = Box::new([PathClass::UNREACHABLE; 256]);
-        let mut matrix = vec![0; rows * columns.len()].into_boxed_slice();
-        for (column, views) in columns.iter().enumerate() {
-            for (row, view) in views.iter().enumerate() {
-                let (class, view) = number[view];
-                classes[usize::from(class)] = view.class();
-                matrix[row * columns.len() + column] = class;
-            }
+        for &(class, view) in number.values() {
+            classes[usize::from(class)] = view.class();
         }
-        let complete = matrix.iter().all(|&class| class != 0);
-        Self { classes, matrix, columns: columns.len(), complete }
+        let numbered: Vec<Vec<u8>> = columns
+            .distinct
+            .iter()
+            .map(|views| views.iter().map(|view| number[view].0).collect())
+            .collect();
+        let (hosts, host_column) =
+            share(&numbered, |column| &column[..host_rows.min(column.len())]);
+        let (others, other_column) =
+            share(&numbered, |column| &column[host_rows.min(column.len())..]);
+        let of_lid = |of_column: &[u16]| -> Vec<u16> {
+            let column = |&column: &u16| of_column.get(usize::from(column)).copied();
+            columns.by_lid.iter().map(|lid| column(lid).unwrap_or(u16::MAX)).collect()
+        };
+        let others_column = of_lid(&other_column).into_boxed_slice();
+        (Self { classes, hosts, others, others_column }, of_lid(&host_column))
     }
+}
+
+/// A matrix of a part of all columns, equal parts once; and where each column's part is.
+fn share(columns: &[Vec<u8>], part: impl Fn(&[u8]) -> &[u8]) -> (Matrix, Vec<u16>) {
+    let mut known: HashMap<&[u8], u16> = HashMap::new();
+    let mut distinct: Vec<&[u8]> = Vec::new();
+    let of_column = columns
+        .iter()
+        .map(|column| {
+            let part = part(column);
+            *known.entry(part).or_insert_with(|| {
+                distinct.push(part);
+                (distinct.len() - 1) as u16
+            })
+        })
+        .collect();
+    let rows = distinct.first().map_or(0, |part| part.len());
+    let mut numbers = Vec::with_capacity(rows * distinct.len());
+    for row in 0..rows {
+        numbers.extend(distinct.iter().map(|part| part[row]));
+    }
+    let complete = numbers.iter().all(|&number| number != 0);
+    let matrix =
+        Matrix { rows, columns: distinct.len(), numbers: numbers.into_boxed_slice(), complete };
+    (matrix, of_column)
 }
 
 /// Numbers the kinds of path that `columns` hold after `simplify`; `None` if a byte cannot.
@@ -146,27 +221,50 @@ mod tests {
         }
     }
 
-    #[test]
-    fn rows_and_columns_are_not_mixed_up() {
-        let columns: [Box<[Packed]>; 2] =
-            [Box::new([view(4, 9, 1), view(5, 9, 3)]), Box::new([view(4, 8, 2), view(5, 8, 5)])];
-        let paths = Paths::build(2, &columns);
-        for (row, column) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-            let class = paths.class(row, column);
-            assert_eq!(Packed::new(class), columns[usize::from(column)][usize::from(row)]);
-        }
-        assert!(paths.is_complete());
-        assert_eq!(paths.class(0, 2), PathClass::UNREACHABLE);
-        assert_eq!(paths.class(2, 0), PathClass::UNREACHABLE);
-        assert_eq!(paths.class(u16::MAX, u16::MAX), PathClass::UNREACHABLE);
+    /// Columns of LIDs 0, 1, 2, ….
+    fn columns(distinct: Vec<Box<[Packed]>>) -> Columns {
+        let by_lid = (0..distinct.len() as u16).collect();
+        Columns { distinct, by_lid }
     }
 
     #[test]
-    fn a_pair_without_a_path_makes_the_table_incomplete() {
-        let columns: [Box<[Packed]>; 1] = [Box::new([view(4, 9, 1), Packed::UNREACHABLE])];
-        let paths = Paths::build(2, &columns);
-        assert!(!paths.is_complete());
-        assert!(!paths.class(1, 0).is_reachable() && paths.class(0, 0).is_reachable());
+    fn rows_and_columns_are_not_mixed_up_however_the_rows_are_divided() {
+        let distinct: Vec<Box<[Packed]>> = vec![
+            Box::new([view(4, 9, 1), view(5, 9, 3)]),
+            Box::new([view(4, 8, 2), view(5, 8, 5)]),
+        ];
+        let all = columns(distinct.clone());
+        for host_rows in 0..=2 {
+            let (paths, column) = Paths::build(host_rows, &all);
+            for (row, lid) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                let class = paths.class(row as u16, column[lid], Lid(lid as u16));
+                assert_eq!(Packed::new(class), distinct[lid][row]);
+            }
+            assert!(paths.is_complete(0) && paths.is_complete(1));
+            assert_eq!(paths.class(1, 2, Lid(2)), PathClass::UNREACHABLE);
+            assert_eq!(paths.class(2, 0, Lid(0)), PathClass::UNREACHABLE);
+            assert_eq!(paths.class(u16::MAX, u16::MAX, Lid(0)), PathClass::UNREACHABLE);
+        }
+    }
+
+    #[test]
+    fn what_only_other_switches_see_does_not_split_the_columns_of_hosts() {
+        let (near, far) = (view(4, 9, 1), view(4, 9, 3));
+        let all = columns(vec![Box::new([far, near]), Box::new([far, far])]);
+        let (paths, column) = Paths::build(1, &all);
+        assert_eq!((paths.host_size(), paths.other_size()), ((1, 1), (1, 2)));
+        assert_eq!(column, [0, 0]);
+        assert_eq!(paths.class(1, 0, Lid(0)).hops, 1);
+        assert_eq!(paths.class(1, 0, Lid(1)).hops, 3);
+    }
+
+    #[test]
+    fn a_pair_without_a_path_makes_its_matrix_incomplete() {
+        let all = columns(vec![Box::new([view(4, 9, 1), Packed::UNREACHABLE])]);
+        let (paths, column) = Paths::build(1, &all);
+        assert!(paths.is_complete(0) && !paths.is_complete(1));
+        assert!(!paths.class(1, column[0], Lid(0)).is_reachable());
+        assert!(paths.class(0, column[0], Lid(0)).is_reachable());
     }
 
     /// A chain of 300 switches has more kinds of path than a class number can tell apart.
@@ -174,8 +272,9 @@ mod tests {
     fn hops_are_given_up_before_limits_are() {
         let column: Box<[Packed]> =
             (0..=255).map(|hops| view(4, 9, hops)).chain([view(3, 2, 7)]).collect();
-        let paths = Paths::build(column.len(), &[column]);
-        assert_eq!(paths.class(200, 0).limit, Limit { mtu: 4, rate: 9 });
-        assert_eq!(paths.class(256, 0), PathClass { limit: Limit { mtu: 3, rate: 2 }, hops: 255 });
+        let (paths, _) = Paths::build(column.len(), &columns(vec![column]));
+        assert_eq!(paths.class(200, 0, Lid(0)).limit, Limit { mtu: 4, rate: 9 });
+        let last = PathClass { limit: Limit { mtu: 3, rate: 2 }, hops: 255 };
+        assert_eq!(paths.class(256, 0, Lid(0)), last);
     }
 }

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use sa_proto::snapshot::Lft;
 
 use super::limit::Limit;
-use super::path::{Packed, PathClass};
+use super::path::{Columns, Packed, PathClass};
 
 /// What lies behind one port of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,13 +47,6 @@ impl Topology<'_> {
         let ports = &self.hops[self.starts[row] as usize..self.starts[row + 1] as usize];
         ports.get(usize::from(port)).copied().unwrap_or(Hop::Nothing)
     }
-}
-
-/// Distinct columns, and which of them each LID has.
-pub(super) struct Columns {
-    pub(super) distinct: Vec<Box<[Packed]>>,
-    /// Column by LID; entries of LIDs that were not asked for mean nothing.
-    pub(super) by_lid: Vec<u16>,
 }
 
 /// Walks the trees of all `lids`, which ascend. Beyond 65,535 distinct columns, more than there

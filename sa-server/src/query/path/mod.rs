@@ -200,15 +200,15 @@ impl Search<'_> {
             return ControlFlow::Continue(());
         };
         let request = &self.request;
-        let there = select(self.tables, request, source, (at_dlid, destination.1));
+        let there = select(self.tables, request, source, (at_dlid, destination.1), dlid);
         let Some(parameters) = there else { return ControlFlow::Continue(()) };
         // Without wishes a way back that exists is good enough.
         let has_wishes = request.mtu.is_some()
             || request.rate.is_some()
             || request.lifetime.is_some()
             || request.pkey != PKeyWish::Any;
-        let reversible = (!has_wishes && self.tables.paths.is_complete())
-            || select(self.tables, request, destination, (at_slid, source.1)).is_some();
+        let reversible = (!has_wishes && self.tables.paths.is_complete(destination.0.row))
+            || select(self.tables, request, destination, (at_slid, source.1), slid).is_some();
         if request.reversible && !reversible {
             return ControlFlow::Continue(());
         }

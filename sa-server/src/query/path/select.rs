@@ -1,6 +1,6 @@
 //! Whether one path meets a request's wishes, and what it is told to have.
 
-use ib_mad::types::{Lifetime, PKey, Sl};
+use ib_mad::types::{Lid, Lifetime, PKey, Sl};
 use ib_mad::wire::record::Selector;
 
 use super::request::{PKeyWish, Request, Wish};
@@ -15,7 +15,7 @@ pub(super) struct Parameters {
     pub(super) sl: Sl,
 }
 
-/// The path from `source` to `destination` (as found by its DLID), if it is there and meets the
+/// The path from `source` to `destination` (as found by `dlid`), if it is there and meets the
 /// wishes; values that may be less than the path has are lowered to what was asked for.
 #[inline]
 pub(super) fn select(
@@ -23,8 +23,9 @@ pub(super) fn select(
     request: &Request,
     (source, source_class): (&EndPort, &EndClass),
     (destination, destination_class): (&EndPort, &EndClass),
+    dlid: Lid,
 ) -> Option<Parameters> {
-    let switches = tables.path_class(source, destination);
+    let switches = tables.path_class(source, destination, dlid);
     let limit = switches.limit.min(source_class.limit).min(destination_class.limit);
     if limit.is_none() {
         return None;
