@@ -1,0 +1,58 @@
+//! How long do new tables take a responder, and how much of them do queries read?
+//!
+//! Milliseconds to build all tables from a snapshot's planes on all cores and on one, and the
+//! bytes of those that PathRecord queries by GID or LID read from.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use benches::fabrics::{FAT_TREE_10000, FAT_TREE_45000, Stated, middle_cable};
+use benches::figures::{is_benchmark_run, is_wanted, tell};
+use criterion::{BenchmarkId, Criterion};
+use sa_proto::snapshot::{FabricPlane, RegistryPlane};
+use sa_server::tables::Tables;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() {
+    if !is_benchmark_run() {
+        return;
+    }
+    let mut criterion = Criterion::default()
+        .without_plots()
+        .warm_up_time(Duration::from_secs(1))
+        .sample_size(10)
+        .configure_from_args();
+    for fabric in [FAT_TREE_10000, FAT_TREE_45000] {
+        if is_wanted(fabric.name) {
+            measure(&mut criterion, fabric);
+        }
+    }
+    criterion.final_summary();
+}
+
+fn measure(criterion: &mut Criterion, fabric: Stated) {
+    let mut managed = fabric.managed();
+    let whole = managed.plane();
+    managed.cut(middle_cable(&fabric.net()));
+    let cut = managed.plane();
+    drop(managed);
+    for (state, plane) in [("", &whole), ("_one_link_cut", &cut)] {
+        let tables = Tables::build(plane, &RegistryPlane::default());
+        let (rows, columns) = tables.paths.size();
+        let name = format!("tables/hot_bytes/{}{state}", fabric.name);
+        let unit = format!("KB, path classes {rows} x {columns} of them");
+        tell(&name, tables.hot_bytes() / 1024, &unit);
+    }
+    let one_core = rayon::ThreadPoolBuilder::new().num_threads(1).build().expect("a thread");
+    let mut group = criterion.benchmark_group("tables/build");
+    let build = |plane: &FabricPlane| black_box(Tables::build(plane, &RegistryPlane::default()));
+    group.bench_function(BenchmarkId::new("all_cores", fabric.name), |bencher| {
+        bencher.iter_with_large_drop(|| build(&whole));
+    });
+    group.bench_function(BenchmarkId::new("one_core", fabric.name), |bencher| {
+        one_core.install(|| bencher.iter_with_large_drop(|| build(&whole)));
+    });
+    group.finish();
+}

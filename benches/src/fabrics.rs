@@ -1,0 +1,270 @@
+//! The fabrics that benchmarks state, and our own subnet manager at work on them in one process.
+//!
+//! [`Managed`] joins a sweeper and a simulated subnet without sockets and in virtual time, so that
+//! planes are what a sweep really leaves behind, and the two sides' CPU time can be told apart.
+//! What is not here: programs on real sockets ([`sandbox`](crate::sandbox)).
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use fabric_sim::generate::{Common, FatTree, Shape, generate};
+use fabric_sim::netlist::{Net, NodeKind, PortRef};
+use fabric_sim::{Delivery, Endpoint, Fabric, NodeIndex, Options, VirtualClock};
+use ib_mad::transport::Packet;
+use ib_mad::types::Guid;
+use ib_mad::wire::attribute::{NodeInfo, PortInfo};
+use sa_proto::snapshot::{FabricPlane, RegistryPlane, Session, Snapshot, find};
+use sm_core::config::Settings;
+use sm_core::fabric::SubnetParameters;
+use sm_core::manage::lid::LidTable;
+use sm_core::routing::{Destination, Topology, TopologyBuilder};
+use sm_core::smp::Counters;
+use sm_core::sweep::{Event, Report, Sweeper};
+
+use crate::cpu::ProcessClock;
+
+/// Sweeps in a row that may end without the subnet being up before we give up.
+const ATTEMPTS: u32 = 5;
+
+/// A fabric as benchmarks name it.
+#[derive(Clone, Copy, Debug)]
+pub struct Stated {
+    /// Part of the benchmark's name.
+    pub name: &'static str,
+    radix: u8,
+    hosts: usize,
+}
+
+/// Three levels of switches with 40 ports, 10,000 hosts: 1,400 switches, 11,400 LIDs.
+pub const FAT_TREE_10000: Stated = Stated { name: "fat_tree_10000", radix: 40, hosts: 10_000 };
+
+/// Three levels of switches with 60 ports, 45,000 hosts: 3,900 switches, 48,900 LIDs.
+pub const FAT_TREE_45000: Stated = Stated { name: "fat_tree_45000", radix: 60, hosts: 45_000 };
+
+impl Stated {
+    /// Its nodes and cables; always the same.
+    pub fn net(&self) -> Net {
+        let (radix, hosts) = (self.radix, self.hosts);
+        let tree = FatTree { levels: 3, radix, hosts, oversubscription: (1, 1) };
+        let common = Common { seed: 1, ..Common::default() };
+        generate(&Shape::FatTree(tree), &common).expect("a tree of this radix has so many hosts")
+    }
+
+    /// It, brought up.
+    pub fn managed(&self) -> Managed {
+        let mut managed = Managed::new(&self.net(), Settings::default());
+        managed.bring_up();
+        managed
+    }
+}
+
+/// A cable between two switches, by one of its ends: the one in the middle of all such cables.
+pub fn middle_cable(net: &Net) -> (NodeIndex, u8) {
+    let is_switch = |at: &PortRef| net.nodes()[at.node as usize].kind == NodeKind::Switch;
+    let cables: Vec<PortRef> =
+        net.links().filter(|(a, b)| is_switch(a) && is_switch(b)).map(|(a, _)| a).collect();
+    let PortRef { node, port } = cables[cables.len() / 2];
+    (NodeIndex(node), port)
+}
+
+/// A snapshot of `plane` in a session of its own, without registrations.
+pub fn snapshot(plane: FabricPlane, generation: u64) -> Snapshot {
+    let session = Session { epoch: 1, sm_guid: Guid(1) };
+    Snapshot::build(session, generation, plane, RegistryPlane::default())
+        .expect("a sweep leaves a plane without contradictions")
+}
+
+/// CPU time of the two sides of a [`Managed`] subnet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cost {
+    /// In the sweeper: our own, routing apart.
+    pub manager: Duration,
+    /// Routing jobs.
+    pub routings: u64,
+    /// In routing jobs, on all threads.
+    pub routing: Duration,
+    /// In routing jobs, as a clock on the wall has it.
+    pub routing_wall: Duration,
+    /// In the simulated subnet.
+    pub simulator: Duration,
+    /// Batches of packets that went back and forth; at each the clock was read twice.
+    pub batches: u64,
+}
+
+/// A simulated subnet and the subnet manager on its first host, in one process.
+pub struct Managed {
+    fabric: Fabric,
+    endpoint: Endpoint,
+    sweeper: Sweeper,
+    clock: VirtualClock,
+    window: usize,
+    outgoing: Vec<Packet>,
+    incoming: Vec<Delivery>,
+    cost: Cost,
+}
+
+impl Managed {
+    /// The subnet of `net`, and a manager that has not begun.
+    ///
+    /// # Panics
+    ///
+    /// If `net` has no host.
+    pub fn new(net: &Net, settings: Settings) -> Self {
+        let mut fabric = Fabric::new(net, Options::default());
+        let clock = VirtualClock::new();
+        let home = net.nodes().iter().position(|node| node.kind == NodeKind::Ca);
+        let home = NodeIndex(home.expect("a host to run on") as u32);
+        let endpoint = fabric.attach(home, 0).expect("a host has a port");
+        fabric.set_takes_requests(endpoint, true);
+        fabric.set_is_sm(clock.now(), endpoint, true);
+        Self {
+            fabric,
+            endpoint,
+            window: settings.window(),
+            outgoing: Vec::new(),
+            sweeper: Sweeper::new(settings, LidTable::default(), 1),
+            clock,
+            incoming: Vec::new(),
+            cost: Cost::default(),
+        }
+    }
+
+    /// Sweeps the whole fabric until the subnet is up; tells what the last sweep did.
+    pub fn bring_up(&mut self) -> Report {
+        self.sweeper.request_heavy_sweep(self.clock.now());
+        self.settle()
+    }
+
+    /// Pulls a cable and waits, in virtual time, until the manager has dealt with it.
+    pub fn cut(&mut self, (node, port): (NodeIndex, u8)) -> Report {
+        let now = self.clock.now();
+        self.fabric.link_down(now, node, port).expect("a cable of this fabric");
+        self.settle()
+    }
+
+    /// Lets the two talk until a sweep has ended with the subnet up.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come up.
+    fn settle(&mut self) -> Report {
+        let mut failed = 0;
+        let mut clock = ProcessClock::start();
+        loop {
+            let now = self.clock.now();
+            let mut packet = Packet::default();
+            while self.outgoing.len() < self.window && self.sweeper.poll_transmit(now, &mut packet)
+            {
+                self.outgoing.push(packet.clone());
+            }
+            self.cost.manager += clock.lap();
+            let idle = self.outgoing.is_empty();
+            for packet in self.outgoing.drain(..) {
+                self.fabric.send(now, self.endpoint, &packet);
+            }
+            self.fabric.poll(now, &mut self.incoming, usize::MAX);
+            self.cost.simulator += clock.lap();
+            self.cost.batches += 1;
+
+            let idle = idle && self.incoming.is_empty();
+            for mut delivery in self.incoming.drain(..) {
+                if self.sweeper.handle_packet(now, &mut delivery.packet) {
+                    self.outgoing.push(delivery.packet);
+                }
+            }
+            if let Some(job) = self.sweeper.poll_routing() {
+                self.cost.manager += clock.lap();
+                let start = Instant::now();
+                let outcome = job.run();
+                self.cost.routings += 1;
+                self.cost.routing_wall += start.elapsed();
+                self.cost.routing += clock.lap();
+                self.sweeper.handle_routing(now, outcome);
+            } else if idle {
+                self.wait(now);
+            }
+            while let Some(event) = self.sweeper.poll_event() {
+                match event {
+                    Event::Configured(report) if report.errors == 0 => {
+                        self.cost.manager += clock.lap();
+                        return *report;
+                    }
+                    Event::Configured(report) => {
+                        failed += 1;
+                        assert!(failed < ATTEMPTS, "the subnet does not come up: {report:?}");
+                    }
+                    Event::Fatal(reason) => panic!("{reason}"),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Lets time pass until something is due on either side.
+    fn wait(&mut self, now: Instant) {
+        let due = [self.sweeper.poll_timeout(), self.fabric.poll_timeout(now)];
+        let due = due.into_iter().flatten().min().expect("something is always due");
+        self.clock.advance_to(due);
+        self.sweeper.handle_timeout(self.clock.now());
+    }
+
+    /// What the manager would publish now.
+    pub fn plane(&self) -> FabricPlane {
+        let settings = self.sweeper.settings();
+        self.sweeper.fabric().plane(&SubnetParameters {
+            prefix: settings.subnet_prefix,
+            lifetime: settings.subnet_timeout,
+            sa_key: settings.sa_key,
+            routing_engine: self.sweeper.routing_engine().to_owned(),
+        })
+    }
+
+    /// The manager.
+    pub fn sweeper(&self) -> &Sweeper {
+        &self.sweeper
+    }
+
+    /// SMPs so far.
+    pub fn smps(&self) -> Counters {
+        self.sweeper.counters()
+    }
+
+    /// CPU time so far.
+    pub fn cost(&self) -> Cost {
+        self.cost
+    }
+}
+
+/// The fabric of `plane` as routing engines see it; switches in the order of the plane's tables.
+pub fn topology(plane: &FabricPlane) -> Topology {
+    let mut builder = TopologyBuilder::new();
+    let switches: HashMap<Guid, u16> = plane
+        .lfts
+        .iter()
+        .map(|lft| {
+            let node = find(&plane.nodes, lft.switch).expect("a table belongs to a switch");
+            let ports = NodeInfo::new(&node.info[..]).expect("40 bytes are a NodeInfo").num_ports();
+            (lft.switch, builder.add_switch(ports).expect("as many as LIDs at most"))
+        })
+        .collect();
+    for node in &plane.nodes {
+        let switch = switches.get(&node.guid).copied();
+        for port in &node.ports {
+            let peer = port.peer.and_then(|(peer, num)| Some((*switches.get(&peer)?, num.0)));
+            let home = match (switch, peer) {
+                (Some(switch), Some(peer)) if port.num.0 != 0 => {
+                    builder.add_link((switch, port.num.0), peer).expect("ports are those seen");
+                    continue;
+                }
+                (Some(switch), _) if port.num.0 == 0 => (switch, 0),
+                (None, Some(peer)) => peer,
+                _ => continue,
+            };
+            let base_lid = PortInfo::new(&port.info[..]).expect("64 bytes").base_lid();
+            let (home, exit) = home;
+            let destination = Destination { base_lid, lid_count: 1, home, exit };
+            builder.add_destination(destination).expect("a sweep gives LIDs once");
+        }
+    }
+    builder.build().expect("a sweep leaves no contradictions")
+}

@@ -1,0 +1,84 @@
+//! How benchmarks that criterion does not fit measure and tell: a handful of runs, their median
+//! and range, beside the machine's load.
+
+#![allow(clippy::print_stdout, reason = "figures are told there")]
+
+use std::fmt;
+
+use crate::cpu::load_average;
+
+/// Whether this is a benchmark run. `cargo test --benches` and the like run the same programs, and
+/// a benchmark is no test: it must then do nothing.
+pub fn is_benchmark_run() -> bool {
+    std::env::args().any(|argument| argument == "--bench")
+}
+
+/// Whether a fabric is to be measured: not if the arguments name others (`-- fat_tree_10000`).
+pub fn is_wanted(fabric: &str) -> bool {
+    let mut named = std::env::args().filter(|argument| argument.contains("fat_tree")).peekable();
+    named.peek().is_none() || named.any(|argument| argument.contains(fabric))
+}
+
+/// What several runs of the same gave.
+#[derive(Clone, Debug)]
+pub struct Runs(Vec<f64>);
+
+impl Runs {
+    /// Takes the figures of the runs.
+    ///
+    /// # Panics
+    ///
+    /// If there are none.
+    pub fn new(mut figures: Vec<f64>) -> Self {
+        assert!(!figures.is_empty(), "at least one run");
+        figures.sort_unstable_by(f64::total_cmp);
+        Self(figures)
+    }
+
+    /// The figure in the middle.
+    pub fn median(&self) -> f64 {
+        self.0[self.0.len() / 2]
+    }
+
+    /// The smallest.
+    pub fn min(&self) -> f64 {
+        self.0[0]
+    }
+
+    /// The largest.
+    pub fn max(&self) -> f64 {
+        self.0[self.0.len() - 1]
+    }
+}
+
+impl fmt::Display for Runs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = f.precision().unwrap_or(2);
+        write!(f, "{:.digits$}", self.median())?;
+        if self.0.len() > 1 {
+            write!(f, " ({:.digits$} to {:.digits$})", self.min(), self.max())?;
+        }
+        Ok(())
+    }
+}
+
+/// Tells a figure: name, value, unit, and what else there is to say.
+pub fn tell(name: &str, value: impl fmt::Display, unit: &str) {
+    println!("{name:<52} {value} {unit}");
+}
+
+/// Says under what load the figures came about.
+pub fn tell_load() {
+    println!("(load average {})", load_average());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_told_by_median_and_range() {
+        assert_eq!(format!("{:.1}", Runs::new(vec![3.0, 1.0, 2.0])), "2.0 (1.0 to 3.0)");
+        assert_eq!(format!("{}", Runs::new(vec![1.25])), "1.25");
+    }
+}

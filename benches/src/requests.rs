@@ -1,0 +1,132 @@
+//! Requests about the hosts of a fabric, as clients ask them, drawn by a fixed seed.
+
+use ib_mad::transport::{Address, Packet};
+use ib_mad::types::{Gid, Lid, PKey, Qpn};
+use ib_mad::wire::MAD_LEN;
+use ib_mad::wire::attribute::{NodeInfo, NodeType, PortInfo};
+use ib_mad::wire::mad::{Method, Status};
+use ib_mad::wire::record::{NodeRecord, PathRecord, node, path};
+use ib_mad::wire::sa::{SaMad, attribute};
+use sa_proto::snapshot::FabricPlane;
+
+/// Service ID of an RDMA CM connection: TCP port 20049, NFS over RDMA.
+const SERVICE_ID: u64 = 0x0000_0000_0106_4E51;
+
+/// What a request says of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Its port's GID.
+    pub gid: Gid,
+    /// Its port's LID.
+    pub lid: Lid,
+}
+
+/// The first port of every host, in the order of node GUIDs.
+pub fn hosts(plane: &FabricPlane) -> Vec<Host> {
+    let is_host = |info: &[u8; 40]| {
+        NodeInfo::new(&info[..])
+            .is_ok_and(|info| NodeType::from_code(info.node_type()) == Some(NodeType::Ca))
+    };
+    let nodes = plane.nodes.iter().filter(|node| is_host(&node.info));
+    nodes
+        .filter_map(|node| node.ports.first())
+        .map(|port| Host {
+            gid: Gid::new(plane.subnet.prefix, port.guid),
+            lid: PortInfo::new(&port.info[..]).expect("64 bytes are a PortInfo").base_lid(),
+        })
+        .collect()
+}
+
+/// SplitMix64: the same draws everywhere.
+pub struct Draw(u64);
+
+impl Draw {
+    /// Begins at a fixed seed.
+    pub fn new() -> Self {
+        Self(1)
+    }
+
+    /// One of `hosts`.
+    pub fn host(&mut self, hosts: &[Host]) -> Host {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        hosts[((z ^ (z >> 31)) % hosts.len() as u64) as usize]
+    }
+}
+
+impl Default for Draw {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The kinds of request that are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Get(PathRecord) as Linux's RDMA CM asks for an IPv4 connection: both GIDs, Service ID, QoS
+    /// class, P_Key, one reversible path.
+    PathByGids,
+    /// Get(PathRecord) by both LIDs, one reversible path.
+    PathByLids,
+    /// GetTable(PathRecord) of one source's GID: paths to everything.
+    PathsOfSource,
+    /// Get(NodeRecord) by LID.
+    NodeByLid,
+}
+
+impl Kind {
+    /// Writes a request of `source` about `destination`, as the responder receives it.
+    pub fn write(self, tid: u64, source: Host, destination: Host, packet: &mut Packet) {
+        packet.address = Address { lid: source.lid, qpn: Qpn(0x48), ..Address::default() };
+        match self {
+            Self::NodeByLid => node_by_lid(tid, destination, &mut packet.mad),
+            _ => self.path(tid, source, destination, &mut packet.mad),
+        }
+    }
+
+    fn path(self, tid: u64, source: Host, destination: Host, mad: &mut [u8; MAD_LEN]) {
+        use path::component;
+        let always = component::REVERSIBLE | component::NUMB_PATH;
+        let (method, mask) = match self {
+            Self::PathsOfSource => (Method::GET_TABLE, component::SGID | always),
+            Self::PathByLids => (Method::GET, component::DLID | component::SLID | always),
+            _ => {
+                let service = component::SERVICE_ID | component::QOS_CLASS | component::PKEY;
+                (Method::GET, component::DGID | component::SGID | service | always)
+            }
+        };
+        let mut mad = SaMad::new(mad);
+        mad.write_request(method, attribute::PATH_RECORD, tid, mask);
+        let mut record = PathRecord::new(&mut mad.data_mut()[..]).expect("64 bytes of 200");
+        record.set_reversible(true).set_numb_path(1);
+        match self {
+            Self::PathByLids => record.set_dlid(destination.lid).set_slid(source.lid),
+            Self::PathsOfSource => record.set_sgid(source.gid),
+            _ => record
+                .set_dgid(destination.gid)
+                .set_sgid(source.gid)
+                .set_service_id(SERVICE_ID)
+                .set_pkey(PKey::DEFAULT_FULL),
+        };
+    }
+
+    /// Whether `packet` is the answer that says what was asked for.
+    pub fn is_answered(self, destination: Host, packet: &Packet) -> bool {
+        let mad = SaMad::new(&packet.mad);
+        let lid = match self {
+            Self::NodeByLid => NodeRecord::new(&mad.data()[..]).expect("108 bytes of 200").lid(),
+            _ => PathRecord::new(&mad.data()[..]).expect("64 bytes of 200").dlid(),
+        };
+        mad.header().status() == Status::OK
+            && mad.header().method().is_response()
+            && lid == destination.lid
+    }
+}
+
+fn node_by_lid(tid: u64, about: Host, mad: &mut [u8; MAD_LEN]) {
+    let mut mad = SaMad::new(mad);
+    mad.write_request(Method::GET, attribute::NODE_RECORD, tid, node::component::LID);
+    NodeRecord::new(&mut mad.data_mut()[..]).expect("108 bytes of 200").set_lid(about.lid);
+}

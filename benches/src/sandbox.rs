@@ -1,0 +1,282 @@
+//! A fabric of one's own: programs started on a private simulator socket, their logs kept in a
+//! directory that vanishes, every one of them killed at the end.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a started program may take to say what is expected of it. Generous: a test that needs
+/// a quiet machine is no test.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The library that makes libumad programs talk to a simulator.
+const UMAD2SIM: &str = "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so";
+
+/// Net files that come with Debian's ibsim.
+pub const NET_EXAMPLES: &str = "/usr/share/doc/ibsim-utils/net-examples";
+
+/// A private simulator socket and a scratch directory.
+pub struct Sandbox {
+    dir: tempfile::TempDir,
+    socket: String,
+}
+
+impl Sandbox {
+    /// A new sandbox. `name` shows in the socket's name, for whoever looks at a hanging test.
+    pub fn new(name: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        Self {
+            dir: tempfile::tempdir().expect("a scratch directory"),
+            socket: format!("{name}-{}-{count}", std::process::id()),
+        }
+    }
+
+    /// The simulator socket's base name.
+    pub fn socket(&self) -> &str {
+        &self.socket
+    }
+
+    /// A path in the scratch directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Stock `ibsim` on `net`, ready for clients.
+    pub fn ibsim(&self, net: &Path) -> Program {
+        let mut command = Command::new("ibsim");
+        command.args(["-s", "-n", "-N", "4096", "-S", "1024", "-P", "65536", "-L", "16384"]);
+        command.arg(net);
+        let program = self.start("ibsim", command);
+        program.wait_for("Network simulator ready");
+        program
+    }
+
+    /// Our `ibfabric serve` on `net`, ready for clients.
+    pub fn ibfabric(&self, net: &Path) -> Program {
+        let mut command = Command::new(binary("ibfabric"));
+        command.arg("serve").arg(net).args(["--socket", &self.socket]);
+        let program = self.start("ibfabric", command);
+        program.wait_for("ready");
+        program
+    }
+
+    /// One of our programs, started with `args`. `name` tells instances apart.
+    pub fn ours(&self, program: &str, name: &str, args: &[&str]) -> Program {
+        let mut command = Command::new(binary(program));
+        command.args(args);
+        self.start(name, command)
+    }
+
+    /// Any program on this fabric, at `node`, through Debian's umad emulation.
+    pub fn umad_program(&self, name: &str, node: &str, argv: &[&str]) -> Program {
+        let mut command = Command::new(argv[0]);
+        command.args(&argv[1..]).env("LD_PRELOAD", UMAD2SIM).env("SIM_HOST", node);
+        self.start(name, command)
+    }
+
+    /// Runs a stock tool at `node` to its end, at most a minute; returns what it printed.
+    pub fn tool(&self, node: &str, argv: &[&str]) -> ToolOutput {
+        let output = Command::new("timeout")
+            .arg("60")
+            .args(argv)
+            .env("LD_PRELOAD", UMAD2SIM)
+            .env("IBSIM_SOCKNAME", &self.socket)
+            .env("SIM_HOST", node)
+            .current_dir(self.dir.path())
+            .output()
+            .expect("coreutils' timeout runs");
+        ToolOutput {
+            success: output.status.success(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+
+    fn start(&self, name: &str, mut command: Command) -> Program {
+        let log = self.path(&format!("{name}.log"));
+        let file = fs::OpenOptions::new().create(true).append(true).open(&log);
+        let file = file.expect("the log opens");
+        let offset = file.metadata().expect("the log has a size").len();
+        let stderr = file.try_clone().expect("the log is duplicated");
+        command
+            .env("IBSIM_SOCKNAME", &self.socket)
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null())
+            .stdout(file)
+            .stderr(stderr);
+        let child = command.spawn().unwrap_or_else(|error| panic!("{name} starts: {error}"));
+        Program { name: name.to_owned(), child, log, offset }
+    }
+}
+
+/// What a tool printed.
+#[derive(Debug)]
+pub struct ToolOutput {
+    /// Whether it exited with 0.
+    pub success: bool,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+/// A running program. Killed when dropped.
+pub struct Program {
+    name: String,
+    child: Child,
+    log: PathBuf,
+    offset: u64,
+}
+
+impl Program {
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// All it has logged since it started.
+    pub fn log(&self) -> String {
+        let bytes = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(&bytes[bytes.len().min(self.offset as usize)..]).into_owned()
+    }
+
+    /// Waits until it has logged a line containing `text`; returns that line. Panics with the log
+    /// if it ends first, or after [`PATIENCE`].
+    pub fn wait_for(&self, text: &str) -> String {
+        self.wait_for_nth(text, 1)
+    }
+
+    /// Like [`wait_for`](Self::wait_for), for the `nth` such line.
+    pub fn wait_for_nth(&self, text: &str, nth: usize) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let log = self.log();
+            if let Some(line) = log.lines().filter(|line| line.contains(text)).nth(nth - 1) {
+                return line.to_owned();
+            }
+            let ended = !Path::new(&format!("/proc/{}/exe", self.pid())).exists();
+            assert!(!ended, "{} ended before saying '{text}':\n{log}", self.name);
+            assert!(Instant::now() < deadline, "{} never said '{text}':\n{log}", self.name);
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits for it to end.
+    pub fn wait(mut self) -> (ExitStatus, String) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child of ours") {
+                return (status, self.log());
+            }
+            assert!(Instant::now() < deadline, "{} did not end:\n{}", self.name, self.log());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Kills it as `kill -9` does.
+    pub fn kill(mut self) {
+        self.child.kill().expect("a child of ours");
+        self.child.wait().expect("a child of ours");
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: kill() takes two integers; the pid is that of a child we have not reaped.
+        let result = unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+        assert_eq!(result, 0, "{}", io::Error::last_os_error());
+    }
+
+    /// Resident memory now and at its peak, KiB.
+    pub fn memory_kib(&self) -> (u64, u64) {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+        let field = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name))?;
+            line.split_whitespace().nth(1)?.parse().ok()
+        };
+        (field("VmRSS:").unwrap_or(0), field("VmHWM:").unwrap_or(0))
+    }
+
+    /// CPU time used so far, user and system together.
+    pub fn cpu(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
+        let after_name = stat.rsplit(')').next().unwrap_or_default();
+        let ticks: u64 = after_name
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .filter_map(|f| f.parse::<u64>().ok())
+            .sum();
+        Duration::from_millis(ticks * 10) // USER_HZ is 100 on every Linux we run on.
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let log = self.log();
+            let tail: Vec<&str> = log.lines().rev().take(40).collect();
+            eprintln!("--- last lines of {}:", self.name);
+            tail.iter().rev().for_each(|line| eprintln!("{line}"));
+        }
+        // Errors mean that it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Where one of our programs was built, building it first if need be.
+pub fn binary(name: &str) -> PathBuf {
+    static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+    let directory = DIRECTORY.get_or_init(|| {
+        let test = std::env::current_exe().expect("a running test has a path");
+        let profile = test
+            .ancestors()
+            .find(|path| path.join(".fingerprint").exists())
+            .expect("tests run from a Cargo target directory")
+            .to_owned();
+        let release = profile.ends_with("release");
+        let status = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--workspace", "--bins"])
+            .args(release.then_some("--release"))
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status()
+            .expect("cargo runs");
+        assert!(status.success(), "the programs build");
+        profile
+    });
+    directory.join(name)
+}
+
+/// A free TCP address on loopback. Somebody else may take it before it is used; tests retry by
+/// running in a sandbox of their own.
+pub fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
+    listener.local_addr().expect("a bound socket has an address")
+}
+
+/// Whether an interop test can run here. Prints why not, or panics where the environment says
+/// that all of them must (`IBSM_REQUIRE_INTEROP`).
+pub fn can_interoperate(programs: &[&str]) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = |program: &&&str| {
+        std::env::split_paths(&path)
+            .any(|d| d.join(program).exists() || Path::new("/usr/sbin").join(program).exists())
+    };
+    let missing: Vec<_> = programs.iter().filter(|p| !on_path(p)).collect();
+    if missing.is_empty() && File::open(UMAD2SIM).is_ok() {
+        return true;
+    }
+    let reason = format!(
+        "skipped: not installed: {missing:?} (Debian: ibsim-utils infiniband-diags opensm)"
+    );
+    assert!(std::env::var_os("IBSM_REQUIRE_INTEROP").is_none(), "{reason}");
+    eprintln!("{reason}");
+    false
+}
