@@ -27,7 +27,9 @@ pub(super) fn serve(server: &mut Server, now: Instant, mut request: Control) -> 
 
 fn connect(server: &mut Server, now: Instant, request: &mut Control) -> Option<()> {
     let asked = ConnectData::from_bytes(&request.data);
-    // Whoever died before holds neither names nor nodes against the living.
+    // Whoever died before holds neither names nor nodes against the living: a name that is used
+    // again was given up by its last owner.
+    server.disconnect_number(now, asked.id);
     server.reap(now);
     let node = match asked.node.as_slice() {
         [] => NodeIndex(0),

@@ -68,9 +68,9 @@ pub enum ServeError {
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct ServerCounters {
     /// Datagrams that were no packets.
-    pub malformed: u64,
+    pub bad_datagrams: u64,
     /// Packets dropped because their client's queue was full.
-    pub queue_full: u64,
+    pub backlog_dropped: u64,
     /// Control requests answered.
     pub control: u64,
     /// Clients that ever connected.
@@ -192,7 +192,7 @@ impl Server {
         for i in 0..count.min(BATCH_MAX) {
             match self.received.packet(i) {
                 Some(bytes) => self.fabric.send(now, endpoint, &client::decode(bytes)),
-                None => self.counters.malformed += 1,
+                None => self.counters.bad_datagrams += 1,
             }
         }
     }
@@ -211,7 +211,7 @@ impl Server {
                 let taken = client.push(&packet, lid);
                 let full = client.queued() >= BATCH_MAX && !client.blocked;
                 if !taken {
-                    self.counters.queue_full += 1;
+                    self.counters.backlog_dropped += 1;
                 }
                 self.list(endpoint.id());
                 if full {
@@ -269,6 +269,15 @@ impl Server {
         }
     }
 
+    /// Detaches the client whose socket names have this number.
+    fn disconnect_number(&mut self, now: Instant, number: u32) {
+        let old = self.clients.iter().flatten().find(|client| client.number == number);
+        if let Some(id) = old.map(|client| client.endpoint.id()) {
+            self.counters.died += 1;
+            self.disconnect(now, id);
+        }
+    }
+
     /// Detaches clients that died without a word.
     fn reap(&mut self, now: Instant) {
         let gone: Vec<u16> = (0u16..)
@@ -292,7 +301,7 @@ impl Server {
                 Err(error) => return Err(error),
             };
             let Some(request) = Control::from_bytes(&bytes[..length]) else {
-                self.counters.malformed += 1;
+                self.counters.bad_datagrams += 1;
                 continue;
             };
             self.counters.control += 1;
