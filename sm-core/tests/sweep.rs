@@ -296,3 +296,50 @@ fn a_second_manager_stands_by_and_takes_over_when_the_first_is_gone() {
         assert_eq!(bed.fabric.port(node, num).unwrap().master_sm_lid, lid);
     }
 }
+
+/// Nobody can send a trap when the switch next to the manager fails, and all others seem silent.
+#[test]
+fn a_dead_switch_next_to_the_manager_is_noticed_soon_and_so_is_its_return() {
+    let mut bed = Bed::with_manager(&fat_tree(3, 8, 128), Settings::default());
+    bed.bring_up();
+    let leaf = bed.fabric.port(bed.hosts()[0], 1).unwrap().link.unwrap().node;
+    let now = bed.clock.now();
+    bed.fabric.node_down(now, leaf).unwrap();
+    bed.run_until(Duration::from_secs(15), "loss noticed", |bed| {
+        bed.sweeper().fabric().counts() == (1, 0)
+    });
+    let now = bed.clock.now();
+    bed.fabric.node_up(now, leaf).unwrap();
+    bed.run_until(Duration::from_secs(70), "all back", |bed| {
+        let sweeper = bed.sweeper();
+        let all = (bed.hosts().len(), bed.switches().len());
+        sweeper.is_up() && sweeper.phase() == Phase::Idle && sweeper.fabric().counts() == all
+    });
+    bed.assert_all_reachable();
+}
+
+#[test]
+fn many_changes_at_once_are_all_found() {
+    let mut bed = Bed::with_manager(&fat_tree(3, 8, 128), Settings::default());
+    bed.bring_up();
+    let now = bed.clock.now();
+    let home = bed.fabric.port(bed.hosts()[0], 1).unwrap().link.unwrap().node;
+    for (i, switch) in bed.switches().into_iter().enumerate() {
+        if switch == home {
+            continue;
+        }
+        if i % 9 == 0 {
+            bed.fabric.node_down(now, switch).unwrap();
+        } else if i % 5 == 0 {
+            bed.fabric.link_down(now, switch, 8).unwrap();
+        }
+    }
+    bed.run_until(MINUTE, "settled", |bed| {
+        let sweeper = bed.sweeper();
+        let down = bed.switches().iter().filter(|&&switch| !bed.fabric.node(switch).up).count();
+        let left = bed.switches().len() - down;
+        sweeper.is_up() && sweeper.phase() == Phase::Idle && sweeper.fabric().counts().1 == left
+    });
+    bed.run_for(Duration::from_secs(25));
+    bed.assert_sound();
+}

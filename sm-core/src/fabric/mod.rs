@@ -27,6 +27,9 @@ pub use route::DirectedRoute;
 /// node needs one to be of use.
 pub const NODES_MAX: usize = 1 << 16;
 
+/// Most ports of all these nodes: 40 a node on the average.
+pub const PORTS_MAX: usize = 40 * NODES_MAX;
+
 /// A channel adapter, switch or router.
 #[derive(Debug)]
 pub struct Node {
@@ -138,7 +141,7 @@ impl Port {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FabricError {
     /// All slots are taken.
-    #[error("more than {NODES_MAX} nodes")]
+    #[error("more than {NODES_MAX} nodes or {PORTS_MAX} ports")]
     Full,
 }
 
@@ -296,7 +299,8 @@ impl Fabric {
             // The same GUID in another shape: what was here is gone.
             self.remove(index);
         }
-        if self.nodes.len() >= NODES_MAX {
+        let ports = self.ports.len() + usize::from(info.num_ports()) + 1;
+        if self.nodes.len() >= NODES_MAX || ports > PORTS_MAX {
             return Err(FabricError::Full);
         }
         let index = NodeIndex(self.nodes.len() as u32);

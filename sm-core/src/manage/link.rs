@@ -49,44 +49,31 @@ pub fn addressed(
     subnet: Subnet<'_>,
     addressing: Addressing,
 ) -> Option<PortInfoBytes> {
-    let settings = subnet.settings;
     let current = fabric.port(port);
-    let mut bytes = as_set(&current.info);
-    let mut info = view(&mut bytes);
-    info.set_m_key(settings.m_key)
-        .set_gid_prefix(settings.subnet_prefix)
-        .set_base_lid(addressing.base_lid)
-        .set_lmc(addressing.lmc)
-        .set_master_sm_lid(subnet.sm_lid)
-        .set_master_sm_sl(Sl::from_low_bits(u16::from(settings.sm_sl)))
-        .set_m_key_lease_period(settings.m_key_lease_period)
-        .set_m_key_protect_bits(settings.m_key_protection_level)
-        .set_subnet_time_out(settings.subnet_timeout);
+    let mut bytes = configured(fabric, port, subnet, Some(addressing));
     let mask = current.port_info().capability_mask();
     let reregister =
         addressing.reregister && mask.contains(CapabilityMask::IS_CLIENT_REREGISTRATION_SUPPORTED);
-    info.set_client_reregister(reregister);
-    if has_link_layer(fabric, port) {
-        set_link(fabric, port, settings, &mut bytes);
-        // A switch's port 0 has no link to take down.
-        if current.num.0 != 0 {
-            reset_if_needed(&current.info, &mut bytes);
-        }
+    view(&mut bytes).set_client_reregister(reregister);
+    // A switch's port 0 has no link to take down.
+    if current.num.0 != 0 {
+        reset_if_needed(&current.info, &mut bytes);
     }
     (reregister || differs(&current.info, &bytes)).then_some(bytes)
 }
 
-/// PortInfo as a linked port should have it before it is armed, with the step to Armed if it is
-/// due. `None` if there is nothing to set. With `anyway` it is set though nothing differs.
+/// PortInfo as a linked port should have it before it is active, with the step to Armed if it is
+/// due. `addressing` is that of an end port. `None` if there is nothing to set; with `anyway` it
+/// is set though nothing differs.
 pub fn armed(
     fabric: &Fabric,
     port: PortIndex,
-    settings: &Settings,
+    subnet: Subnet<'_>,
+    addressing: Option<Addressing>,
     anyway: bool,
 ) -> Option<PortInfoBytes> {
     let current = fabric.port(port);
-    let mut bytes = as_set(&current.info);
-    set_link(fabric, port, settings, &mut bytes);
+    let mut bytes = configured(fabric, port, subnet, addressing);
     let differs = differs(&current.info, &bytes);
     let arm = current.state() == Some(PortState::Initialize);
     if arm {
@@ -98,14 +85,46 @@ pub fn armed(
 }
 
 /// PortInfo that takes an armed port to Active; `None` if it is not Armed.
-pub fn active(fabric: &Fabric, port: PortIndex) -> Option<PortInfoBytes> {
-    let current = fabric.port(port);
-    if current.state() != Some(PortState::Armed) {
+pub fn active(
+    fabric: &Fabric,
+    port: PortIndex,
+    subnet: Subnet<'_>,
+    addressing: Option<Addressing>,
+) -> Option<PortInfoBytes> {
+    if fabric.port(port).state() != Some(PortState::Armed) {
         return None;
     }
-    let mut bytes = as_set(&current.info);
+    let mut bytes = configured(fabric, port, subnet, addressing);
     view(&mut bytes).set_port_state(PortState::Active);
     Some(bytes)
+}
+
+/// PortInfo with all that we decide, states left as they are. What a port reported is believed of
+/// its capabilities only, so that a wrong report cannot come back as a setting.
+fn configured(
+    fabric: &Fabric,
+    port: PortIndex,
+    subnet: Subnet<'_>,
+    addressing: Option<Addressing>,
+) -> PortInfoBytes {
+    let settings = subnet.settings;
+    let mut bytes = as_set(&fabric.port(port).info);
+    if let Some(addressing) = addressing {
+        view(&mut bytes)
+            .set_m_key(settings.m_key)
+            .set_gid_prefix(settings.subnet_prefix)
+            .set_base_lid(addressing.base_lid)
+            .set_lmc(addressing.lmc)
+            .set_master_sm_lid(subnet.sm_lid)
+            .set_master_sm_sl(Sl::from_low_bits(u16::from(settings.sm_sl)))
+            .set_m_key_lease_period(settings.m_key_lease_period)
+            .set_m_key_protect_bits(settings.m_key_protection_level)
+            .set_subnet_time_out(settings.subnet_timeout);
+    }
+    if has_link_layer(fabric, port) {
+        set_link(fabric, port, settings, &mut bytes);
+    }
+    bytes
 }
 
 /// AttributeModifier of PortInfo with bit 31, by which the SM says that it knows extended speeds,
@@ -250,8 +269,13 @@ mod tests {
         (fabric, ends[0], ends[1])
     }
 
+    fn arm(fabric: &Fabric, port: PortIndex, anyway: bool) -> Option<PortInfoBytes> {
+        let settings = Settings::default();
+        armed(fabric, port, Subnet { settings: &settings, sm_lid: Lid(1) }, None, anyway)
+    }
+
     fn armed_info(fabric: &Fabric, port: PortIndex) -> PortInfo<PortInfoBytes> {
-        PortInfo::new(armed(fabric, port, &Settings::default(), false).unwrap()).unwrap()
+        PortInfo::new(arm(fabric, port, false).unwrap()).unwrap()
     }
 
     #[test]
@@ -277,11 +301,11 @@ mod tests {
     #[test]
     fn what_is_as_it_should_be_is_not_set() {
         let (mut fabric, leaf, _) = pair(PortState::Active);
-        let mut wanted = armed(&fabric, leaf, &Settings::default(), false).unwrap();
+        let mut wanted = arm(&fabric, leaf, false).unwrap();
         view(&mut wanted).set_port_state(PortState::Active);
         fabric.port_mut(leaf).info = wanted;
-        assert_eq!(armed(&fabric, leaf, &Settings::default(), false), None);
-        let anyway = armed(&fabric, leaf, &Settings::default(), true).unwrap();
+        assert_eq!(arm(&fabric, leaf, false), None);
+        let anyway = arm(&fabric, leaf, true).unwrap();
         assert_eq!(const_view(&anyway).port_state(), PortState::NoChange.code());
     }
 

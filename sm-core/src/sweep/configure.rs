@@ -85,17 +85,27 @@ impl Sweeper {
             .map_or(Lid::NONE, |range| range.first)
     }
 
-    /// PortInfo to set so that an end port is addressed as it should be, if it is not.
-    pub(super) fn wanted_address(&self, port: PortIndex) -> Option<link::PortInfoBytes> {
+    /// What an end port is to be addressed by; `None` for other ports, and where LIDs ran out.
+    fn wanted_addressing(&self, port: PortIndex) -> Option<link::Addressing> {
+        if !self.fabric.is_end_port(port) {
+            return None;
+        }
         let range = self.lids.get(self.fabric.port(port).guid)?;
-        let subnet = link::Subnet { settings: &self.settings, sm_lid: self.sm_lid() };
         let is_news = self.first_as_master || self.fabric.node_of(port).is_new;
-        let addressing = link::Addressing {
+        Some(link::Addressing {
             base_lid: range.first,
             lmc: link::lmc_of(&self.fabric, port, &self.settings),
             reregister: is_news && !self.settings.no_clients_rereg,
-        };
-        link::addressed(&self.fabric, port, subnet, addressing)
+        })
+    }
+
+    fn subnet(&self) -> link::Subnet<'_> {
+        link::Subnet { settings: &self.settings, sm_lid: self.sm_lid() }
+    }
+
+    /// PortInfo to set so that an end port is addressed as it should be, if it is not.
+    pub(super) fn wanted_address(&self, port: PortIndex) -> Option<link::PortInfoBytes> {
+        link::addressed(&self.fabric, port, self.subnet(), self.wanted_addressing(port)?)
     }
 
     /// PortInfo to set so that a linked port is configured and armed, if it is not. A new master
@@ -103,7 +113,12 @@ impl Sweeper {
     pub(super) fn wanted_arming(&self, port: PortIndex) -> Option<link::PortInfoBytes> {
         let external = self.fabric.node_of(port).switch.is_some();
         let anyway = external && self.first_as_master;
-        link::armed(&self.fabric, port, &self.settings, anyway)
+        link::armed(&self.fabric, port, self.subnet(), self.wanted_addressing(port), anyway)
+    }
+
+    /// PortInfo to set so that an armed port becomes active.
+    pub(super) fn wanted_activation(&self, port: PortIndex) -> Option<link::PortInfoBytes> {
+        link::active(&self.fabric, port, self.subnet(), self.wanted_addressing(port))
     }
 
     /// The port's PortInfo was set, and this is what it is now.

@@ -374,13 +374,16 @@ impl Sweeper {
     }
 
     /// A request that was given up.
-    pub(super) fn handle_silence(&mut self, request: Request) {
+    pub(super) fn handle_silence(&mut self, now: Instant, request: Request) {
         let name = request.kind.name();
         match request.kind {
             Kind::OwnNodeInfo => {
                 self.error(format_args!("{name}: the SM's own node does not answer"));
             }
             Kind::PortChange | Kind::SmInfo => {
+                if request.kind == Kind::PortChange {
+                    self.grant_grace(now);
+                }
                 debug!("{name}: no answer from {}", self.place(request.port()));
             }
             // Told at the end of the discovery, if nobody is found there.

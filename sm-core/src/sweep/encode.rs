@@ -75,7 +75,7 @@ impl Sweeper {
         match request.kind {
             Kind::SetAddress => data.copy_from_slice(&self.wanted_address(port)?),
             Kind::Arm => data.copy_from_slice(&self.wanted_arming(port)?),
-            Kind::Activate => data.copy_from_slice(&link::active(&self.fabric, port)?),
+            Kind::Activate => data.copy_from_slice(&self.wanted_activation(port)?),
             Kind::SetSwitchInfo => data[..20].copy_from_slice(&self.wanted_switch_info(port)?),
             Kind::ClearPortChange => {
                 let switch = self.fabric.switch(self.fabric.node_of(port).switch?);

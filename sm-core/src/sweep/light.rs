@@ -1,8 +1,8 @@
 //! The light sweep: every switch is asked whether a port of its changed state.
 //!
-//! When one has, the others get a moment more, since few things happen at one place only; then
-//! what changed is read. Who has not answered by then may be cut off by the very change, and is
-//! asked again when the way there is known.
+//! When one has, or one is silent, the others get a moment more, since few things happen at one
+//! place only; then what changed is read. Who has not answered by then may be cut off by the very
+//! change, and is asked again when the way there is known.
 
 use std::time::{Duration, Instant};
 
@@ -65,8 +65,13 @@ impl Sweeper {
         let known = self.fabric.switch(switch).switch_info();
         if info.port_state_change() || info.linear_fdb_top() != known.linear_fdb_top() {
             self.sweep.changed.push(node);
-            self.sweep.grace_ends.get_or_insert(now + GRACE);
+            self.grant_grace(now);
         }
+    }
+
+    /// A light sweep saw a change, or a switch that is silent: it ends soon.
+    pub(super) fn grant_grace(&mut self, now: Instant) {
+        self.sweep.grace_ends.get_or_insert(now + GRACE);
     }
 
     /// Ends a light sweep that saw a change, once the others had their moment.

@@ -105,7 +105,28 @@ pub struct Sweeper {
     routing_engine: String,
     /// The last LID that the tables lead to.
     top: Lid,
+    /// Keeps a storm of traps from filling the log.
+    trap_lines: Limit,
     events: VecDeque<Event>,
+}
+
+/// So many lines an interval.
+#[derive(Debug, Default)]
+struct Limit {
+    since: Option<Instant>,
+    lines: usize,
+}
+
+impl Limit {
+    const INTERVAL: Duration = Duration::from_secs(10);
+
+    fn admits(&mut self, now: Instant) -> bool {
+        if self.since.is_none_or(|since| now >= since + Self::INTERVAL) {
+            (self.since, self.lines) = (Some(now), 0);
+        }
+        self.lines += 1;
+        self.lines <= LINES_MAX
+    }
 }
 
 /// What belongs to the sweep under way.
@@ -163,6 +184,7 @@ impl Sweeper {
             router: Router::new(settings.routing_engine.as_deref()),
             routing_job: None,
             loop_free: true,
+            trap_lines: Limit::default(),
             routing_engine: String::new(),
             top: Lid::NONE,
             events: VecDeque::new(),
@@ -350,7 +372,10 @@ impl Sweeper {
                 debug!("trap '{name}' from LID {}", trap.issuer);
                 self.schedule.request(now, Cause::Trap(trap.issuer));
             }
-            _ => warn!("trap '{name}' from LID {}", trap.issuer),
+            _ if self.trap_lines.admits(now) => {
+                warn!("trap '{name}' from LID {}", trap.issuer);
+            }
+            _ => debug!("trap '{name}' from LID {}", trap.issuer),
         }
         trap::repress(&mut packet.mad, self.settings.m_key);
         true
@@ -360,7 +385,7 @@ impl Sweeper {
     fn advance(&mut self, now: Instant) {
         loop {
             while let Some(request) = self.exchange.poll_given_up() {
-                self.handle_silence(request);
+                self.handle_silence(now, request);
             }
             if !self.exchange.is_idle() || self.phase == Phase::Route {
                 return;

@@ -76,6 +76,13 @@ struct Verified {
 }
 
 impl RoutingJob {
+    /// Whether the routing in force was made for the very same topology.
+    fn is_done(&self) -> bool {
+        self.before.as_ref().is_some_and(|before| {
+            before.made.topology == self.topology && before.made.switches == self.switches
+        })
+    }
+
     /// Computes the tables. May take seconds.
     pub fn run(self) -> RoutingOutcome {
         let previous = self.before.as_ref().map(|before| Previous {
@@ -186,6 +193,12 @@ impl Sweeper {
     pub(super) fn begin_routing(&mut self, now: Instant) {
         self.enter(now, Phase::Route);
         match self.router.job(&self.fabric, &self.lids) {
+            Ok(job) if job.is_done() => {
+                // Switches that came back, or did not take all they were sent, are still served.
+                self.sweep.report.last_lid = self.top.0;
+                self.sweep.table_steps = VecDeque::from([self.stale_blocks()]);
+                self.begin_tables(now);
+            }
             Ok(job) => self.routing_job = Some(Box::new(job)),
             Err(reason) => {
                 self.error(format_args!("the fabric cannot be routed: {reason}"));
@@ -282,6 +295,17 @@ impl Sweeper {
             .filter(|requests: &Vec<Request>| !requests.is_empty())
             .collect::<VecDeque<_>>();
         self.router.made = Some(Arc::new(Made { topology, hops: routing.hops, switches }));
+    }
+
+    /// All blocks that a switch may not hold as it should.
+    fn stale_blocks(&self) -> Vec<Request> {
+        let switches = self.fabric.switches();
+        let blocks = switches.flat_map(|(_, switch)| {
+            let port = self.fabric.ports_of(switch.node).next();
+            let blocks = switch.lft.stale_blocks();
+            blocks.filter_map(move |block| Some(Request::block(Kind::SetForwarding, port?, block)))
+        });
+        blocks.collect()
     }
 
     fn block_request(&self, switches: &[SwitchIndex], write: Write) -> Option<Request> {

@@ -29,6 +29,8 @@ pub(crate) struct Bed {
     pub(crate) fabric: Fabric,
     pub(crate) clock: VirtualClock,
     pub(crate) managers: Vec<Manager>,
+    /// Changes packets on their way to the managers.
+    pub(crate) tamper: Option<Box<dyn FnMut(&mut Packet)>>,
     deliveries: Vec<Delivery>,
 }
 
@@ -49,7 +51,13 @@ impl Bed {
         let options = Options { seed: 7, ..Options::default() };
         let mut fabric = Fabric::new(net, options);
         fabric.set_delay(None, Duration::from_micros(1)).unwrap();
-        Self { fabric, clock: VirtualClock::new(), managers: Vec::new(), deliveries: Vec::new() }
+        Self {
+            fabric,
+            clock: VirtualClock::new(),
+            managers: Vec::new(),
+            tamper: None,
+            deliveries: Vec::new(),
+        }
     }
 
     /// A bed with one manager on the first host.
@@ -103,7 +111,11 @@ impl Bed {
     ) {
         let end = self.clock.now() + limit;
         while !done(self) {
-            assert!(self.clock.now() < end, "no '{what}' within {limit:?}");
+            let state = self.managers.first().map(|manager| {
+                let sweeper = &manager.sweeper;
+                (sweeper.phase(), sweeper.is_up(), sweeper.fabric().counts())
+            });
+            assert!(self.clock.now() < end, "no '{what}' within {limit:?}, but {state:?}");
             self.step();
         }
     }
@@ -147,6 +159,9 @@ impl Bed {
             else {
                 continue;
             };
+            if let Some(tamper) = &mut self.tamper {
+                tamper(&mut delivery.packet);
+            }
             if manager.sweeper.handle_packet(now, &mut delivery.packet) {
                 self.fabric.send(now, manager.endpoint, &delivery.packet);
             }
@@ -211,6 +226,24 @@ impl Bed {
                 if let Some(owner) = owner {
                     self.assert_reachable((source, source_num), Lid(lid as u16), *owner);
                 }
+            }
+        }
+    }
+
+    /// As [`assert_all_reachable`](Self::assert_all_reachable), for those end ports that the
+    /// manager can reach.
+    pub(crate) fn assert_sound(&self) {
+        let fabric = self.sweeper().fabric();
+        let known = |guid| fabric.find(guid).is_some_and(|node| fabric.node(node).present);
+        let ends: Vec<_> = self
+            .end_ports()
+            .into_iter()
+            .filter(|&(node, ..)| known(self.fabric.node(node).guid))
+            .collect();
+        assert!(!ends.is_empty());
+        for &(source, source_num, ..) in &ends {
+            for &(node, num, lid, _) in &ends {
+                self.assert_reachable((source, source_num), lid, (node, num));
             }
         }
     }
