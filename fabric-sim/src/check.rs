@@ -3,6 +3,8 @@
 //! Looks at tables and port states as data packets meet them, without sending any: no counter
 //! moves and no fault strikes.
 
+use std::collections::HashMap;
+
 use ib_mad::types::Lid;
 use ib_mad::wire::attribute::PortState;
 
@@ -69,14 +71,7 @@ impl Fabric {
         let sources: Vec<PortIndex> = end_ports(subnet)
             .filter(|&port| has_lid(port) && subnet.port_state(port) == PortState::Active)
             .collect();
-        let mut lids: Vec<Lid> = end_ports(subnet)
-            .flat_map(|port| {
-                let info = subnet.port_info(port);
-                let base = info.base_lid().0;
-                (base..=base | ((1 << info.lmc()) - 1)).map(Lid)
-            })
-            .filter(|lid| lid.is_unicast())
-            .collect();
+        let mut lids: Vec<Lid> = end_ports(subnet).flat_map(|port| lids_of(subnet, port)).collect();
         lids.sort_unstable();
         lids.dedup();
         let mut report = RouteReport {
@@ -85,20 +80,40 @@ impl Fabric {
             unconfigured: end_ports(subnet).count() - sources.len(),
             ..RouteReport::default()
         };
+        let groups = groups(subnet, &sources);
+        let mut owners = vec![None; usize::from(Lid::UNICAST_LAST.0) + 1];
+        for (place, group) in groups.iter().enumerate() {
+            for &source in &group.sources {
+                for lid in lids_of(subnet, source) {
+                    owners[lid.index()] = Some((place, source));
+                }
+            }
+        }
         let mut losses = [0u64; DropReason::ALL.len()];
         let mut fates = vec![Fate::Unknown; subnet.nodes().len()];
         for &lid in &lids {
             fates.fill(Fate::Unknown);
-            for &source in &sources {
-                match fate_from(subnet, source, lid, &mut fates) {
+            for (place, group) in groups.iter().enumerate() {
+                let fate = match group.entry {
+                    Some(entry) => follow(subnet, entry, lid, &mut fates),
+                    None => Fate::Lost(DropReason::PortDown),
+                };
+                // Whoever has the LID needs no way to it.
+                let owner = owners[lid.index()].filter(|&(at, _)| at == place).map(|(_, at)| at);
+                match fate {
                     Fate::Arrives(hops) => {
-                        report.delivered += 1;
-                        report.hops_max = report.hops_max.max(hops);
+                        report.delivered += group.sources.len() as u64;
+                        report.hops_max = report.hops_max.max(hops + group.hops);
                     }
                     Fate::Lost(reason) => {
-                        losses[reason as usize] += 1;
-                        if report.examples.len() < EXAMPLES_MAX {
-                            let from = subnet[source].node;
+                        let owned = usize::from(owner.is_some());
+                        report.delivered += owned as u64;
+                        losses[reason as usize] += (group.sources.len() - owned) as u64;
+                        let from = group.sources.iter().find(|&&at| Some(at) != owner);
+                        if let Some(&from) = from
+                            && report.examples.len() < EXAMPLES_MAX
+                        {
+                            let from = subnet[from].node;
                             report.examples.push(LostRoute { from, lid, reason });
                         }
                     }
@@ -128,17 +143,42 @@ fn end_ports(subnet: &Subnet) -> impl Iterator<Item = PortIndex> + '_ {
         .filter(|&port| subnet.port_state(port) != PortState::Down)
 }
 
-fn fate_from(subnet: &Subnet, source: PortIndex, lid: Lid, fates: &mut [Fate]) -> Fate {
-    if subnet.node_of(source).is_switch() {
-        return follow(subnet, source, lid, fates);
+/// All LIDs of a port.
+fn lids_of(subnet: &Subnet, port: PortIndex) -> impl Iterator<Item = Lid> + use<> {
+    let info = subnet.port_info(port);
+    let base = info.base_lid().0;
+    (base..=base | ((1 << info.lmc()) - 1)).map(Lid).filter(|lid| lid.is_unicast())
+}
+
+/// Sources whose packets all meet the same tables: those behind one switch, and it itself.
+struct Group {
+    /// Where their packets come in; `None` if their links are not active.
+    entry: Option<PortIndex>,
+    /// Links that a packet has crossed by then.
+    hops: u32,
+    sources: Vec<PortIndex>,
+}
+
+fn groups(subnet: &Subnet, sources: &[PortIndex]) -> Vec<Group> {
+    let mut places = HashMap::new();
+    let mut groups: Vec<Group> = Vec::new();
+    for &source in sources {
+        let is_switch = subnet.node_of(source).is_switch();
+        let (entry, hops) =
+            if is_switch { (Some(source), 0) } else { (crossed(subnet, source), 1) };
+        // An adapter's tables are its port's LIDs, a switch's are the same for all ports.
+        let tables = entry.map(|entry| match subnet.node_of(entry).is_switch() {
+            true => subnet.management_port(entry),
+            false => entry,
+        });
+        let key = (tables, hops);
+        let place = *places.entry(key).or_insert_with(|| {
+            groups.push(Group { entry, hops, sources: Vec::new() });
+            groups.len() - 1
+        });
+        groups[place].sources.push(source);
     }
-    if subnet.owns_lid(source, lid) {
-        return Fate::Arrives(0);
-    }
-    match crossed(subnet, source) {
-        Some(entry) => one_more(follow(subnet, entry, lid, fates)),
-        None => Fate::Lost(DropReason::PortDown),
-    }
+    groups
 }
 
 /// What becomes of a packet that came in by `entry`, and of those at every switch on its way.
