@@ -45,7 +45,7 @@ impl Destination {
 }
 
 /// Switches, their links, and destinations.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     port_counts: Vec<u8>,
     /// Links of all switches, by switch and port.
