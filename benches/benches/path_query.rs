@@ -104,7 +104,7 @@ impl Bench {
         let plane = fabric.managed().plane();
         let registry = Arc::new(RegistryPlane::default());
         let tables = Arc::new(Tables::build(&plane, &registry));
-        let (rows, columns) = tables.paths.size();
+        let (rows, columns) = tables.paths.host_size();
         eprintln!(
             "{}: tables of {} KB that queries by GID or LID read from, {rows} x {columns} path classes",
             fabric.name,

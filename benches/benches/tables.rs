@@ -40,7 +40,7 @@ fn measure(criterion: &mut Criterion, fabric: Stated) {
     drop(managed);
     for (state, plane) in [("", &whole), ("_one_link_cut", &cut)] {
         let tables = Tables::build(plane, &RegistryPlane::default());
-        let (rows, columns) = tables.paths.size();
+        let (rows, columns) = tables.paths.host_size();
         let name = format!("tables/hot_bytes/{}{state}", fabric.name);
         let unit = format!("KB, path classes {rows} x {columns} of them");
         tell(&name, tables.hot_bytes() / 1024, &unit);

@@ -225,7 +225,7 @@ fn control(sandbox: &Sandbox, words: &[&str]) -> String {
 fn packets(sandbox: &Sandbox) -> f64 {
     let status: Value =
         serde_json::from_str(&control(sandbox, &["status"])).expect("status is JSON");
-    status.pointer("/counters/sent").and_then(Value::as_f64).expect("packets are counted")
+    status.pointer("/fabric/sent").and_then(Value::as_f64).expect("packets are counted")
 }
 
 /// A free UDP address on loopback; whoever takes it first has it.

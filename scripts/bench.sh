@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# How long a whole subnet takes from nothing to answered queries: ibsm and ibsa on a simulated fat
+# tree of 10,000 hosts, and stock opensm beside them where it is installed. Everything lives in a
+# scratch directory and on private sockets, and is gone afterwards, on Ctrl-C too.
+#
+# usage: scripts/bench.sh [--hosts N] [--radix R] [--rounds N] [--no-opensm] [--json FILE]
+#
+# The other benchmarks, in process: cargo bench -p benches (see docs/benchmarks.md).
+set -euo pipefail
+
+command -v cargo >/dev/null || { echo "bench: cargo is missing; install Rust from https://rustup.rs" >&2; exit 1; }
+
+# Paths are the caller's; cargo runs benchmarks in their package.
+arguments=()
+while (($#)); do
+    case $1 in
+    --json) arguments+=("$1" "$(realpath -m -- "${2:?--json takes a file}")"); shift 2 ;;
+    --json=*) arguments+=(--json "$(realpath -m -- "${1#--json=}")"); shift ;;
+    *) arguments+=("$1"); shift ;;
+    esac
+done
+cd "$(dirname "$0")/.."
+
+TMPDIR=$(mktemp -d "${TMPDIR:-/tmp}/ibsm-bench.XXXXXX")
+export TMPDIR
+run=
+
+cleanup() {
+    local status=$?
+    trap - EXIT INT TERM
+    # The benchmark and all programs that it started are one process group.
+    if [[ $run ]]; then
+        kill -- "-$run" 2>/dev/null || true
+        wait "$run" 2>/dev/null || true
+    fi
+    rm -rf "$TMPDIR"
+    exit "$status"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+cargo build --quiet --release --workspace --bins
+set -m
+cargo bench --quiet -p benches --bench whole_system -- "${arguments[@]}" &
+run=$!
+set +m
+wait "$run"
