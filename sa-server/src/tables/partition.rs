@@ -108,12 +108,19 @@ impl Membership<'_> {
 pub(super) struct PartitionsBuilder {
     /// Tables met, valid P_Keys only, ascending, each partition once.
     sets: HashMap<Vec<PKey>, u16>,
+    /// The last table interned, as it was given: most ports' tables are like their neighbours'.
+    last: Option<(Vec<PKey>, PKeySet)>,
 }
 
 impl PartitionsBuilder {
     /// Interns one port's P_Key table. Of two P_Keys of one partition the full one counts.
     /// Beyond 65,536 distinct tables, more than there are LIDs to use them, all others are empty.
     pub(super) fn intern(&mut self, table: &[PKey]) -> PKeySet {
+        if let Some((last, set)) = &self.last
+            && last == table
+        {
+            return *set;
+        }
         let mut keys: Vec<PKey> = table.iter().copied().filter(|key| key.is_valid()).collect();
         keys.sort_by_key(|key| (key.base(), !key.is_full()));
         keys.dedup_by_key(|key| key.base());
@@ -122,7 +129,9 @@ impl PartitionsBuilder {
             Ok(next) => *self.sets.entry(keys).or_insert(next),
             Err(_) => self.sets.get(&keys).copied().unwrap_or(0),
         };
-        PKeySet(known)
+        let set = PKeySet(known);
+        self.last = Some((table.to_vec(), set));
+        set
     }
 
     pub(super) fn finish(self) -> Partitions {

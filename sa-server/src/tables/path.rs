@@ -6,6 +6,7 @@
 //! tree needs one column a leaf; see [`walk`](super::walk) for how columns come about.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use ib_mad::types::Lid;
 
@@ -32,7 +33,7 @@ impl PathClass {
 }
 
 /// One switch's view of a destination, packed while columns are collected: MTU, rate rank, hops.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Packed(pub(super) u16);
 
 impl Packed {
@@ -93,6 +94,23 @@ impl Matrix {
     }
 }
 
+/// Hashed by the piece, so that a column costs no call a row.
+impl Hash for Packed {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u16(self.0);
+    }
+
+    fn hash_slice<H: Hasher>(column: &[Self], state: &mut H) {
+        for part in column.chunks(64) {
+            let mut bytes = [0; 128];
+            for (to, view) in bytes.chunks_exact_mut(2).zip(part) {
+                to.copy_from_slice(&view.0.to_ne_bytes());
+            }
+            state.write(&bytes[..part.len() * 2]);
+        }
+    }
+}
+
 /// Columns as the [`walk`](super::walk) found them.
 pub(super) struct Columns {
     /// Distinct columns, each with an entry a row.
@@ -136,18 +154,15 @@ impl Paths {
     /// Makes the matrices; the first `host_rows` rows are those of switches with hosts. Also
     /// yields the column that each LID has for them.
     pub(super) fn build(host_rows: usize, columns: &Columns) -> (Self, Vec<u16>) {
-        let number = number_classes(&columns.distinct, |view| view)
-            .or_else(|| number_classes(&columns.distinct, Packed::without_hops))
+        let numbers = Numbers::of(&columns.distinct, |view| view)
+            .or_else(|| Numbers::of(&columns.distinct, Packed::without_hops))
             .expect("5 MTUs times 23 rates are fewer than 255");
-        let mut classes = Box::new([PathClass::UNREACHABLE; 256]);
-        for &(class, view) in number.values() {
-            classes[usize::from(class)] = view.class();
-        }
         let numbered: Vec<Vec<u8>> = columns
             .distinct
             .iter()
-            .map(|views| views.iter().map(|view| number[view].0).collect())
+            .map(|views| views.iter().map(|view| numbers.by_view[usize::from(view.0)]).collect())
             .collect();
+        let classes = numbers.classes;
         let (hosts, host_column) =
             share(&numbered, |column| &column[..host_rows.min(column.len())]);
         let (others, other_column) =
@@ -163,7 +178,7 @@ impl Paths {
 
 /// A matrix of a part of all columns, equal parts once; and where each column's part is.
 fn share(columns: &[Vec<u8>], part: impl Fn(&[u8]) -> &[u8]) -> (Matrix, Vec<u16>) {
-    let mut known: HashMap<&[u8], u16> = HashMap::new();
+    let mut known: HashMap<&[u8], u16, BuildFold> = HashMap::default();
     let mut distinct: Vec<&[u8]> = Vec::new();
     let of_column = columns
         .iter()
@@ -186,23 +201,55 @@ fn share(columns: &[Vec<u8>], part: impl Fn(&[u8]) -> &[u8]) -> (Matrix, Vec<u16
     (matrix, of_column)
 }
 
-/// Numbers the kinds of path that `columns` hold after `simplify`; `None` if a byte cannot.
-fn number_classes(
-    columns: &[Box<[Packed]>],
-    simplify: impl Fn(Packed) -> Packed,
-) -> Option<HashMap<Packed, (u8, Packed)>> {
-    let mut numbers = HashMap::from([(Packed::UNREACHABLE, 0)]);
-    let mut known = HashMap::new();
-    for &view in columns.iter().flat_map(|column| column.iter()) {
-        if known.contains_key(&view) {
-            continue;
+/// The kinds of path, numbered.
+struct Numbers {
+    classes: Box<[PathClass; 256]>,
+    /// Number by packed view.
+    by_view: Vec<u8>,
+}
+
+impl Numbers {
+    /// Numbers what `columns` hold after `simplify`; `None` if a byte cannot.
+    fn of(columns: &[Box<[Packed]>], simplify: impl Fn(Packed) -> Packed) -> Option<Self> {
+        let mut met = vec![false; 1 << 16];
+        for view in columns.iter().flat_map(|column| column.iter()) {
+            met[usize::from(view.0)] = true;
         }
-        let simple = simplify(view);
-        let next = numbers.len();
-        let number = *numbers.entry(simple).or_insert(next);
-        known.insert(view, (u8::try_from(number).ok()?, simple));
+        let mut classes = Box::new([PathClass::UNREACHABLE; 256]);
+        let mut by_view = vec![0; 1 << 16];
+        let mut number_of = HashMap::from([(Packed::UNREACHABLE.0, 0)]);
+        for view in (0..=u16::MAX).filter(|&view| met[usize::from(view)]).map(Packed) {
+            let simple = simplify(view);
+            let next = number_of.len();
+            let number = u8::try_from(*number_of.entry(simple.0).or_insert(next)).ok()?;
+            classes[usize::from(number)] = simple.class();
+            by_view[usize::from(view.0)] = number;
+        }
+        Some(Self { classes, by_view })
     }
-    Some(known)
+}
+
+/// Hashes columns by folding words into a product: they are long, many and nobody's to choose.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Fold(u64);
+
+/// Makes [`Fold`]s.
+pub(super) type BuildFold = BuildHasherDefault<Fold>;
+
+impl Hasher for Fold {
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            let word = u64::from_ne_bytes(word) ^ self.0;
+            let product = u128::from(word ^ 0x9E37_79B9_7F4A_7C15) * 0xD6E8_FEB8_6659_FD93;
+            self.0 = product as u64 ^ (product >> 64) as u64;
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 #[cfg(test)]

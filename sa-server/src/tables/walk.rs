@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use sa_proto::snapshot::Lft;
 
 use super::limit::Limit;
-use super::path::{Columns, Packed, PathClass};
+use super::path::{BuildFold, Columns, Packed, PathClass};
 
 /// What lies behind one port of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub(super) fn columns(topology: &Topology<'_>, lids: &[Lid]) -> Columns {
         distinct: Vec::new(),
         by_lid: vec![0; lids.last().map_or(0, |lid| lid.index() + 1)],
     };
-    let mut known: HashMap<Box<[Packed]>, u16> = HashMap::new();
+    let mut known: HashMap<Box<[Packed]>, u16, BuildFold> = HashMap::default();
     for (block, found) in blocks.into_iter().zip(walked) {
         let numbers: Vec<u16> = found
             .distinct
