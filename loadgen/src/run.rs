@@ -47,6 +47,12 @@ pub enum RunError {
     /// A list of ports that is none.
     #[error("{0}: {1}")]
     List(PathBuf, ListError),
+    /// A requester that a responder could not know.
+    #[error(
+        "{0}: port {1} has a GID only; over udp each port asks for itself and needs its LID too \
+         (write 'LID GID')"
+    )]
+    NoLid(PathBuf, String),
     /// Ports that cannot be asked about.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
@@ -150,6 +156,10 @@ async fn read_fabric(options: &Options) -> Result<Known, RunError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| RunError::ReadList(path.clone(), error))?;
         let ports = Ports::parse(&text).map_err(|error| RunError::List(path.clone(), error))?;
+        let without_lid = ports.ends().iter().position(|end| end.lid == Lid::NONE);
+        if let (TransportKind::Udp, Some(index)) = (options.transport, without_lid) {
+            return Err(RunError::NoLid(path.clone(), ports.name(index as u32)));
+        }
         return Ok(Known { ports, fabric: None, version: None });
     }
     let snapshot = source::fetch(&options.sm, options.wait).await?;
