@@ -65,6 +65,8 @@ fn start(directory: &Path, socket: &str) -> Option<(Process, Process)> {
         Command::new("opensm")
             .arg("-f")
             .arg(directory.join("log"))
+            // libumad2sim leaves a directory of files behind where it runs.
+            .current_dir(directory)
             .env("LD_PRELOAD", preload)
             .env("IBSIM_SOCKNAME", socket)
             .env("SIM_HOST", "H-0c42a10300000010")

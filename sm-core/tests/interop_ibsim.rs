@@ -34,11 +34,11 @@ impl Bed {
     fn new(net: &Path) -> Option<Self> {
         let missing = PROGRAMS.iter().find(|name| find(name).is_none());
         if let Some(name) = missing {
-            println!("skipped: {name} is not installed (ibsim-utils, infiniband-diags)");
+            eprintln!("skipped: {name} is not installed (ibsim-utils, infiniband-diags)");
             return None;
         }
         if !net.exists() {
-            println!("skipped: {} is not there", net.display());
+            eprintln!("skipped: {} is not there", net.display());
             return None;
         }
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -68,6 +68,8 @@ impl Bed {
 
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(find(program).unwrap_or_else(|| program.into()));
+        // libumad2sim leaves a directory of files behind where it runs.
+        command.current_dir(self.dir.path());
         command.env("IBSIM_SOCKNAME", &self.socket).stdin(Stdio::null());
         command
     }
