@@ -11,7 +11,7 @@ use super::{Case, Golden, Got, Sa, Writes, bytes, guid};
 const SERVED: &[&str] = &["0x0001", "0x0011", "0x0012", "0x0020", "0x0035"];
 
 /// Cases that are meant to differ, by the beginning of their id, and why; in full in
-/// docs/decisions/0010.
+/// docs/decisions/0007.
 const DIFFERENT: &[(&str, &str)] = &[
     ("malformed/status/", "the status of a request is not its answer's"),
     ("portinfo/h1/base-lid/", BASE_LID),
