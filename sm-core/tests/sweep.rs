@@ -7,9 +7,10 @@ use std::time::Duration;
 use common::{Bed, fat_tree};
 use fabric_sim::Probability;
 use fabric_sim::netlist::{LinkRate, Net, Node, NodeKind, PortRef};
-use ib_mad::types::Guid;
-use ib_mad::wire::attribute::{PortState, SmState};
+use ib_mad::types::{Guid, PKey, PortNum};
+use ib_mad::wire::attribute::{PortInfo, PortState, SmState};
 use sm_core::config::Settings;
+use sm_core::fabric::SubnetParameters;
 use sm_core::manage::lid::LidTable;
 use sm_core::sweep::Phase;
 
@@ -85,6 +86,71 @@ fn a_cut_link_is_routed_around_and_taken_back_by_partial_sweeps() {
     bed.bring_up();
     bed.assert_all_reachable();
     assert_eq!(bed.fabric.port(spine, 1).unwrap().state, PortState::Active);
+}
+
+/// An agent repeats its trap until it is repressed; each would be another sweep.
+#[test]
+fn traps_are_repressed() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let spine = *bed.switches().last().unwrap();
+    let now = bed.clock.now();
+    bed.fabric.link_down(now, spine, 1).unwrap();
+    bed.bring_up();
+    bed.run_for(Duration::from_secs(3));
+    let before = bed.reports().len();
+    bed.run_for(MINUTE);
+    assert_eq!(bed.reports().len(), before);
+}
+
+#[test]
+fn a_new_description_is_read_when_its_node_tells() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let host = bed.hosts()[9];
+    let now = bed.clock.now();
+    bed.fabric.set_description(now, host, "renamed").unwrap();
+    bed.bring_up();
+    let fabric = bed.sweeper().fabric();
+    let node = fabric.find(bed.fabric.node(host).guid).unwrap();
+    assert_eq!(fabric.node(node).name(), "renamed");
+    assert!(bed.reports().last().unwrap().smps < 20, "only that node is read");
+}
+
+#[test]
+fn the_published_plane_says_what_the_fabric_is() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let plane = bed.sweeper().fabric().plane(&SubnetParameters {
+        prefix: 0xfe80_0000_0000_0000,
+        lifetime: 18,
+        sa_key: 1,
+        routing_engine: "minhop".to_owned(),
+    });
+    assert_eq!(Some(plane.subnet.sm_lid), bed.fabric.local_lid(bed.managers[0].endpoint));
+    let known: Vec<_> = bed.fabric.nodes().collect();
+    assert_eq!((plane.nodes.len(), plane.lfts.len()), (known.len(), bed.switches().len()));
+    assert!(plane.nodes.is_sorted_by_key(|node| node.guid));
+    for index in known {
+        let view = bed.fabric.node(index);
+        let row = plane.nodes.iter().find(|node| node.guid == view.guid).unwrap();
+        for port in &row.ports {
+            let real = bed.fabric.port(index, port.num.0).unwrap();
+            let info = PortInfo::new(&port.info).unwrap();
+            assert_eq!((port.guid, info.port_state()), (real.guid, real.state.code()));
+            assert_eq!(port.info[..8], [0; 8], "M_Keys stay here");
+            let far = real.link.map(|link| (bed.fabric.node(link.node).guid, PortNum(link.port)));
+            assert_eq!(port.peer, far, "{} port {}", view.name, port.num);
+            let end_port = port.num.0 == 0 || view.lft.is_empty();
+            if end_port {
+                assert_eq!(*port.pkeys, [PKey::DEFAULT_FULL]);
+                assert_eq!(info.base_lid(), real.lid);
+            }
+        }
+        if let Some(lft) = plane.lfts.iter().find(|lft| lft.switch == view.guid) {
+            assert_eq!(lft.ports[..view.lft.len().min(lft.ports.len())], *view.lft);
+        }
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Settings: what the command line and `opensm.conf` say, checked before anything runs.
 //!
 //! - [`Settings`]: the keys of OpenSM's configuration file that we act on, each with its range.
-//! - [`file`]: reading and writing that file.
+//! - [`mod@file`]: reading and writing that file.
 //! - [`Options`]: the command line of `ibsm`, which goes over the file.
 //!
 //! No defaults hide elsewhere: what a run uses is all in [`Config`].

@@ -6,6 +6,7 @@
 //! in is read and written by `runtime`, in the format of OpenSM's `guid2lid`.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt::Write as _;
 
 use ib_mad::types::{Guid, Lid};
@@ -190,12 +191,14 @@ impl LidTable {
             let range = LidRange { first, last };
             if guid.0 == 0 || !range.is_valid() {
                 reject("no range of unicast LIDs");
-            } else if table.by_guid.contains_key(&guid) {
-                reject("the GUID stands there twice");
-            } else if used.take(range) {
-                table.by_guid.insert(guid, range);
             } else {
-                reject("another GUID has these LIDs");
+                match table.by_guid.entry(guid) {
+                    Entry::Occupied(_) => reject("the GUID stands there twice"),
+                    Entry::Vacant(_) if !used.take(range) => reject("another GUID has these LIDs"),
+                    Entry::Vacant(entry) => {
+                        entry.insert(range);
+                    }
+                }
             }
         }
         (table, rejected)

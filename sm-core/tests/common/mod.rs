@@ -24,13 +24,16 @@ pub(crate) struct Manager {
     pub(crate) standing_by: Option<RemoteSm>,
 }
 
+/// Something done to a packet.
+pub(crate) type Tamper = Box<dyn FnMut(&mut Packet)>;
+
 /// A fabric, its managers, and the time.
 pub(crate) struct Bed {
     pub(crate) fabric: Fabric,
     pub(crate) clock: VirtualClock,
     pub(crate) managers: Vec<Manager>,
     /// Changes packets on their way to the managers.
-    pub(crate) tamper: Option<Box<dyn FnMut(&mut Packet)>>,
+    pub(crate) tamper: Option<Tamper>,
     deliveries: Vec<Delivery>,
 }
 
