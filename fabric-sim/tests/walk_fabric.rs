@@ -12,6 +12,9 @@ use ib_mad::wire::attribute::{NodeInfo, NodeType, PortInfo, PortPhysState, PortS
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::smp::{self, Request, Smp};
 
+/// Node and port of either end, the lower first.
+type Link = [(Guid, u8); 2];
+
 /// A manager on the first host.
 struct Manager {
     fabric: Fabric,
@@ -63,12 +66,11 @@ impl Manager {
         self.ask(Method::SET, AttributeId::PORT_INFO, port.into(), path, &data);
     }
 
-    /// All nodes by GUID with a route to each, and all links by their ends.
-    fn discover(&mut self) -> (HashMap<Guid, Vec<PortNum>>, BTreeSet<[(Guid, u8); 2]>) {
-        let mut routes: HashMap<Guid, Vec<PortNum>> = HashMap::new();
+    /// All nodes by GUID with a route to each, and all links.
+    fn discover(&mut self) -> (HashMap<Guid, Vec<PortNum>>, BTreeSet<Link>) {
+        let mut routes = HashMap::new();
         let mut links = BTreeSet::new();
-        let mut left: VecDeque<(Vec<PortNum>, Option<(Guid, u8)>)> = VecDeque::new();
-        left.push_back((Vec::new(), None));
+        let mut left = VecDeque::from([(Vec::new(), None)]);
         while let Some((path, from)) = left.pop_front() {
             let data = self.get(AttributeId::NODE_INFO, 0, &path);
             let node = NodeInfo::new(&data).unwrap();
