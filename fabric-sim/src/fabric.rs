@@ -3,6 +3,7 @@
 //! No sockets, threads or clocks: the caller says what time it is. The same calls with the same
 //! times, nets and seeds give the same deliveries.
 
+mod chaos;
 mod control;
 mod demux;
 mod traps;
@@ -19,6 +20,7 @@ use ib_mad::wire::smp::Smp;
 pub use self::control::{ControlError, LinkView, NodeView, PortView};
 pub use self::demux::{AttachError, ClassTaken, ENDPOINTS_MAX, Endpoint};
 
+use self::chaos::Chaos;
 use self::demux::Endpoints;
 use self::traps::Traps;
 use crate::agent::{self, Verdict, mkey, performance};
@@ -68,6 +70,7 @@ pub struct Fabric {
     faults: Faults,
     endpoints: Endpoints,
     traps: Traps,
+    chaos: Chaos,
     agenda: Agenda<Event>,
     deliveries: VecDeque<Delivery>,
     counters: Counters,
@@ -79,6 +82,7 @@ enum Event {
     Arrives(Box<Flight>, Arrival),
     TrapDue { port: PortIndex, tid: u64 },
     LeaseOver { port: PortIndex, lease: u64 },
+    Chaos { epoch: u32 },
 }
 
 /// A packet on its way.
@@ -105,6 +109,7 @@ impl Fabric {
             faults: Faults::new(options.seed),
             endpoints: Endpoints::default(),
             traps: Traps::default(),
+            chaos: Chaos::new(options.seed),
             agenda: Agenda::new(options.in_flight_max),
             deliveries: VecDeque::new(),
             counters: Counters::default(),
@@ -153,6 +158,7 @@ impl Fabric {
                 Event::Arrives(flight, arrival) => self.arrive(at, *flight, arrival),
                 Event::TrapDue { port, tid } => self.send_trap(at, port, tid),
                 Event::LeaseOver { port, lease } => mkey::lease_over(&mut self.subnet, port, lease),
+                Event::Chaos { epoch } => self.stir(at, epoch),
             }
             self.run_effects(at);
         }

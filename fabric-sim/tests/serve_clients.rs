@@ -18,6 +18,8 @@ use ib_mad::transport::{Interest, Packet, Transport, wait};
 use ib_mad::types::{Lid, PortNum, Qpn};
 use ib_mad::wire::mad::{AttributeId, MadHeader, Method, MgmtClass, Status};
 use ib_mad::wire::smp::{self, Request, Smp};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -313,4 +315,51 @@ fn operators_are_told_what_is_wrong_with_their_lines() {
         assert!(Instant::now() < deadline);
     }
     assert_eq!(bed.command("node-down H2\nnode H2").matches("Down").count(), 1);
+}
+
+/// Whatever arrives at its sockets, the server goes on serving.
+#[test]
+fn random_datagrams_do_no_harm() {
+    let bed = Bed::new();
+    let mut client = bed.client("H1", Role::Manager { sa: true }).unwrap();
+    bed.configure(&mut client);
+    let stranger = UnixDatagram::unbound().unwrap();
+    let address =
+        |suffix: &str| SocketAddr::from_abstract_name(socket_name(&bed.socket, suffix)).unwrap();
+    stranger.set_write_timeout(Some(PATIENCE)).unwrap();
+    let mut rng = SmallRng::seed_from_u64(1);
+    let mut batch = vec![Packet::default(); 64];
+    for round in 0..20_000 {
+        let mut packet = Packet::default();
+        rng.fill(&mut packet.mad[..]);
+        // Half of them pass for MADs of a class that somebody handles.
+        if rng.random_bool(0.5) {
+            packet.mad[0] = 1;
+            packet.mad[1] = [0x01, 0x81, 0x03, 0x04][rng.random_range(0..4usize)];
+            packet.mad[2] = 1;
+            packet.mad[3] = [1, 2, 5, 7, 0x81, 0x12][rng.random_range(0..6usize)];
+            packet.mad[6..8].copy_from_slice(&[0, rng.random_range(..4)]);
+            packet.mad[16] = 0;
+        }
+        packet.address.lid = Lid([0, 1, 2, 3, 4, 0xC000, 0xFFFF][rng.random_range(0..7usize)]);
+        packet.address.qpn = Qpn(rng.random_range(..3));
+        send(&mut client, &packet);
+        if round % 8 == 0 {
+            let mut bytes = [0; CONTROL_LEN];
+            rng.fill(&mut bytes[..]);
+            let data = bytes[16..].try_into().unwrap();
+            // Not ours: the client stays attached.
+            let (slot, kind) = (rng.random_range(1..100), rng.random_range(..70));
+            let control = Control { client: slot, kind: ControlKind(kind), data }.to_bytes();
+            let bytes = if rng.random_bool(0.5) { &control[..] } else { &bytes[..] };
+            stranger.send_to_addr(bytes, &address("ctl")).unwrap();
+        }
+        while client.receive(&mut batch).unwrap() != 0 {}
+    }
+    while client.receive(&mut batch).unwrap() != 0 {}
+    let other = bed.client("H2", Role::Client);
+    drop(other.expect("the server takes clients"));
+    let report = bed.command("status");
+    assert!(report.contains("\"sent\""), "{report}");
+    assert!(bed.count("bad_datagrams") > 0);
 }

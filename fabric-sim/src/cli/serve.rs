@@ -12,7 +12,7 @@ use clap::Args;
 
 use crate::netlist::{Net, NetError, NodeKind};
 use crate::serve::console::{Command, HELP};
-use crate::serve::{ServeError, Server, console_name};
+use crate::serve::{ServeError, Server, console_name, raise_descriptor_limit};
 use crate::{Fabric, NotAProbability, Options, Probability};
 
 /// Simulate a subnet from a net file and serve it to InfiniBand tools
@@ -27,15 +27,19 @@ pub struct ServeArgs {
     /// Base of the socket names
     #[arg(long, value_name = "NAME", env = "IBSIM_SOCKNAME", default_value = "sim")]
     socket: String,
-    /// Decides which packets are lost
+    /// Decides which packets are lost, and what breaks when
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Lose this share of the packets on every link, 0 to 1
+    /// Lose this share of the packets on every link, 0 to 1; tools under ibsim's preload do not ask
+    /// again
     #[arg(long, value_name = "SHARE", value_parser = parse_probability)]
     loss: Option<Probability>,
     /// Let packets take so long for every link
     #[arg(long, value_name = "MICROSECONDS")]
     delay: Option<u64>,
+    /// Cut or mend a link or reboot a switch, by the seed, every so often
+    #[arg(long, value_name = "MILLISECONDS")]
+    chaos: Option<u64>,
     /// Drop packets that cannot be delivered instead of giving them back to their sender, which
     /// tools under ibsim's preload wait for
     #[arg(long)]
@@ -113,7 +117,14 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
         args.delay.map(|us| fabric.set_delay(None, Duration::from_micros(us))),
     ];
     debug_assert!(everywhere.into_iter().flatten().all(|done| done.is_ok()));
+    if let Some(ms) = args.chaos {
+        fabric.set_chaos(now, Some(Duration::from_millis(ms)));
+    }
     let mut server = Server::bind(fabric, &args.socket)?;
+    // A client takes a descriptor; fewer of them than the system allows is no reason to fail.
+    if let Err(error) = raise_descriptor_limit() {
+        eprintln!("ibfabric: only few clients can attach at a time: {error}");
+    }
     if io::stdin().is_terminal() {
         server.watch_keyboard()?;
     }

@@ -34,6 +34,8 @@ pub enum Command {
     Loss(Probability, Option<(String, u8)>),
     /// Let packets take this long for all links or for the one at a port.
     Delay(Duration, Option<(String, u8)>),
+    /// Let one link or switch break or mend every so often; `None` ends that.
+    Chaos(Option<Duration>),
     /// Let a port report a threshold reached: trap 129, 130 or 131.
     Trap(TrapNumber, String, u8),
     /// Rename a node.
@@ -51,7 +53,7 @@ pub enum Command {
 /// What `help` prints.
 pub const HELP: &str = "\
 status | check | node NODE | link-down NODE PORT | link-up NODE PORT | node-down NODE | node-up NODE | \
-reboot NODE | loss SHARE [NODE PORT] | delay MICROSECONDS [NODE PORT] | trap 129|130|131 NODE PORT | \
+reboot NODE | loss SHARE [NODE PORT] | delay MICROSECONDS [NODE PORT] | chaos MILLISECONDS|off | trap 129|130|131 NODE PORT | \
 description NODE TEXT | system-image-guid NODE GUID | help | quit \
 (NODE: id, \"description\" or 0xGUID; SHARE: 0.01 or 1%)";
 
@@ -94,6 +96,7 @@ impl Command {
             "loss" => loss(&words).ok_or_else(usage("loss SHARE [NODE PORT]")),
             "error" => error(&words).ok_or_else(usage("error NODE PORT PERCENT")),
             "delay" => delay(&words).ok_or_else(usage("delay MICROSECONDS [NODE PORT]")),
+            "chaos" => chaos(&words).ok_or_else(usage("chaos MILLISECONDS|off")),
             "trap" => trap(&words).ok_or_else(usage("trap 129|130|131 NODE PORT")),
             "description" => match words.split_first() {
                 Some((node, text)) if !text.is_empty() => {
@@ -156,6 +159,10 @@ impl Command {
             Self::Delay(delay, place) => {
                 let place = at(fabric, place)?;
                 fabric.set_delay(place, delay)
+            }
+            Self::Chaos(pace) => {
+                fabric.set_chaos(now, pace);
+                Ok(())
             }
             Self::Trap(number, name, port) => {
                 let node = find(fabric, &name)?;
@@ -229,6 +236,14 @@ fn error(words: &[&str]) -> Option<Command> {
 fn delay(words: &[&str]) -> Option<Command> {
     let (us, at) = words.split_first()?;
     Some(Command::Delay(Duration::from_micros(us.parse().ok()?), place(at)?))
+}
+
+fn chaos(words: &[&str]) -> Option<Command> {
+    match words {
+        ["off"] => Some(Command::Chaos(None)),
+        [ms] => Some(Command::Chaos(Some(Duration::from_millis(ms.parse().ok()?)))),
+        _ => None,
+    }
 }
 
 fn trap(words: &[&str]) -> Option<Command> {

@@ -12,6 +12,8 @@ pub mod console;
 mod control;
 mod socket;
 
+pub(crate) use self::socket::raise_descriptor_limit;
+
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;

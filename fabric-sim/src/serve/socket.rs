@@ -160,6 +160,19 @@ fn headers_over(vectors: &mut [libc::iovec; BATCH_MAX]) -> [libc::mmsghdr; BATCH
     headers
 }
 
+/// Lets the process open as many descriptors as the system allows it.
+pub(crate) fn raise_descriptor_limit() -> io::Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` outlives both calls, the first of which writes it.
+    let done = unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 && {
+            limit.rlim_cur = limit.rlim_max;
+            libc::setrlimit(libc::RLIMIT_NOFILE, &limit) == 0
+        }
+    };
+    if done { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 fn or_would_block(count: i32) -> io::Result<usize> {
     let Ok(count) = usize::try_from(count) else {
         let error = io::Error::last_os_error();
