@@ -42,6 +42,28 @@ fn with_an_lmc_every_lid_of_a_port_is_reachable() {
 }
 
 #[test]
+fn credit_loops_are_found_on_a_ring_and_not_on_a_tree() {
+    let mut bed = Bed::with_manager(&fat_tree(3, 8, 100), Settings::default());
+    bed.bring_up();
+    bed.run_for(Duration::from_millis(1));
+    assert!(bed.sweeper().is_loop_free());
+
+    let switches = 5;
+    let nodes = (0..switches)
+        .map(|i| switch(0x100 + u64::from(i), 4))
+        .chain((0..switches).map(|i| host(0x200 + 0x10 * u64::from(i))))
+        .collect();
+    let ring = (0..switches).map(|i| (i, 1, (i + 1) % switches, 2));
+    let hosts = (0..switches).map(|i| (i, 3, switches + i, 1));
+    let cables: Vec<_> = ring.chain(hosts).collect();
+    let mut bed = Bed::with_manager(&net(nodes, &cables), Settings::default());
+    bed.bring_up();
+    bed.run_for(Duration::from_millis(1));
+    assert!(!bed.sweeper().is_loop_free());
+    bed.assert_all_reachable();
+}
+
+#[test]
 fn a_second_heavy_sweep_sets_nothing() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
     bed.bring_up();

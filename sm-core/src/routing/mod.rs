@@ -59,6 +59,11 @@ pub struct Routing {
 }
 
 impl Routing {
+    /// The tables, by switch.
+    pub fn tables(&self) -> Vec<&[u8]> {
+        self.lfts.iter().map(Vec::as_slice).collect()
+    }
+
     /// The egress port of a switch for a LID; [`NO_ROUTE`] beyond the tables.
     pub fn port(&self, switch: u16, lid: Lid) -> u8 {
         let lft = self.lfts.get(usize::from(switch));

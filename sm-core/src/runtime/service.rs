@@ -19,7 +19,9 @@ use super::{BATCH, ONCE_ATTEMPTS, RunError};
 use crate::config::Config;
 use crate::fabric::SubnetParameters;
 use crate::publish::{PublishError, Publisher, SmStatus};
-use crate::sweep::{Event, Phase, Report, RoutingJob, RoutingOutcome, Sweeper};
+use crate::sweep::{
+    Event, LoopCheck, LoopFinding, Phase, Report, RoutingJob, RoutingOutcome, Sweeper,
+};
 
 /// Batches received before it is the senders' turn again.
 const BATCHES_IN_A_ROW: usize = 8;
@@ -39,6 +41,7 @@ pub(super) struct Service {
     publisher: Publisher,
     door: Door,
     router: Worker<Box<RoutingJob>, RoutingOutcome>,
+    checker: Worker<LoopCheck, LoopFinding>,
     metrics: Metrics,
     /// Whether we publish: as master, from the first sweep on.
     in_session: bool,
@@ -87,6 +90,7 @@ impl Service {
             publisher,
             door,
             router: Worker::start("routing", |job: Box<RoutingJob>| job.run())?,
+            checker: Worker::start("loops", LoopCheck::run)?,
             metrics,
             in_session: false,
             outgoing: Vec::with_capacity(BATCH),
@@ -178,6 +182,16 @@ impl Service {
         if let Some(job) = self.sweeper.poll_routing() {
             self.router.submit(job)?;
         }
+        if let Some(finding) = self.checker.poll() {
+            self.sweeper.handle_loops(&finding);
+        }
+        // Sweeps do not wait for a look for loops: should they outrun it, its jobs queue up, each
+        // as large as the routing it is about. So there is one at a time.
+        if self.checker.is_idle()
+            && let Some(check) = self.sweeper.poll_loop_check()
+        {
+            self.checker.submit(check)?;
+        }
         Ok(any)
     }
 
@@ -218,6 +232,7 @@ impl Service {
             Interest::read_or_write(door, self.door.is_blocked()),
             Interest::read(self.signals.as_fd()),
             Interest::read(self.router.as_fd()),
+            Interest::read(self.checker.as_fd()),
         ];
         wait(&mut interests, timeout)?;
         Ok(())
@@ -359,6 +374,11 @@ impl Service {
                 "master",
                 "Whether we are master",
                 is(self.sweeper.sm_state() == SmState::Master),
+            ),
+            gauge(
+                "credit_loops",
+                "Whether traffic can deadlock by the routing in force",
+                is(!self.sweeper.is_loop_free()),
             ),
             gauge("switches", "Switches present", switches as f64),
             gauge("hosts", "Channel adapters and routers present", hosts as f64),

@@ -12,6 +12,8 @@ pub(super) struct Worker<J, R> {
     results: Receiver<R>,
     /// Becomes readable when there is a result.
     wake: UnixStream,
+    /// Jobs submitted whose results have not been fetched.
+    pending: usize,
 }
 
 impl<J: Send + 'static, R: Send + 'static> Worker<J, R> {
@@ -29,12 +31,18 @@ impl<J: Send + 'static, R: Send + 'static> Worker<J, R> {
                 }
             }
         })?;
-        Ok(Self { jobs, results, wake })
+        Ok(Self { jobs, results, wake, pending: 0 })
     }
 
     /// Hands a job over. Fails if the thread is gone, which takes a panic of the work.
-    pub(super) fn submit(&self, job: J) -> io::Result<()> {
+    pub(super) fn submit(&mut self, job: J) -> io::Result<()> {
+        self.pending += 1;
         self.jobs.send(job).map_err(|_| io::Error::other("worker thread is gone"))
+    }
+
+    /// Whether nothing is submitted that was not fetched.
+    pub(super) fn is_idle(&self) -> bool {
+        self.pending == 0
     }
 
     /// The next result, if there is one.
@@ -42,7 +50,9 @@ impl<J: Send + 'static, R: Send + 'static> Worker<J, R> {
         // Made unreadable first: a bell that rings after this brings us back here.
         let mut bells = [0; 16];
         let _ = self.wake.read(&mut bells);
-        self.results.try_recv().ok()
+        let result = self.results.try_recv().ok()?;
+        self.pending -= 1;
+        Some(result)
     }
 }
 

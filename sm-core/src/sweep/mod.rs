@@ -49,7 +49,7 @@ use contradiction::Contradictions;
 pub use report::{Phase, Report};
 use schedule::{Cause, Schedule, Scope};
 use tables::Router;
-pub use tables::{RoutingJob, RoutingOutcome};
+pub use tables::{LoopCheck, LoopFinding, RoutingJob, RoutingOutcome};
 
 /// Lines logged of one sort in one sweep; what is beyond is only counted.
 const LINES_MAX: usize = 10;
@@ -100,7 +100,9 @@ pub struct Sweeper {
     unanswered: Vec<PortIndex>,
     router: Router,
     routing_job: Option<Box<RoutingJob>>,
-    /// Whether the last routing was free of credit loops.
+    /// Whether nobody has looked for credit loops in the routing in force.
+    loops_unknown: bool,
+    /// Whether the last routing looked at was free of credit loops.
     loop_free: bool,
     routing_engine: String,
     /// The last LID that the tables lead to.
@@ -183,6 +185,7 @@ impl Sweeper {
             unanswered: Vec::new(),
             router: Router::new(settings.routing_engine.as_deref()),
             routing_job: None,
+            loops_unknown: false,
             loop_free: true,
             trap_lines: Limit::default(),
             routing_engine: String::new(),

@@ -42,6 +42,14 @@ struct Made {
     switches: Vec<SwitchIndex>,
 }
 
+impl Made {
+    /// Its tables.
+    fn lfts(&self, fabric: &Fabric) -> Vec<Arc<Lft>> {
+        let switches = self.switches.iter();
+        switches.map(|&index| fabric.switch(index).lft.desired().clone()).collect()
+    }
+}
+
 /// All that a routing engine needs, cut loose from the fabric.
 #[derive(Debug)]
 pub struct RoutingJob {
@@ -72,7 +80,30 @@ pub struct RoutingOutcome {
 struct Verified {
     routing: Routing,
     deliveries: Deliveries,
+}
+
+/// A look for credit loops in the routing in force: slower than routing, and of no consequence
+/// but a warning, so it is made when the tables are written.
+#[derive(Debug)]
+pub struct LoopCheck {
+    made: Arc<Made>,
+    lfts: Vec<Arc<Lft>>,
+}
+
+/// What came of a [`LoopCheck`].
+#[derive(Debug)]
+pub struct LoopFinding {
+    made: Arc<Made>,
     loops: CreditLoops,
+}
+
+impl LoopCheck {
+    /// Looks. May take seconds.
+    pub fn run(self) -> LoopFinding {
+        let lfts: Vec<&[u8]> = self.lfts.iter().map(|lft| lft.ports.as_slice()).collect();
+        let loops = verify::credit_loops(&self.made.topology, &lfts);
+        LoopFinding { made: self.made, loops }
+    }
 }
 
 impl RoutingJob {
@@ -94,7 +125,6 @@ impl RoutingJob {
         let routing = self.engine.route(&self.topology, previous.as_ref());
         let routing = routing.map(|routing| Verified {
             deliveries: verify::deliveries(&self.topology, &routing),
-            loops: verify::credit_loops(&self.topology, &routing),
             routing,
         });
         RoutingOutcome { topology: self.topology, switches: self.switches, routing }
@@ -133,11 +163,7 @@ impl Router {
             let then: HashMap<SwitchIndex, u16> = made.switches.iter().copied().zip(0..).collect();
             Before {
                 made: made.clone(),
-                lfts: made
-                    .switches
-                    .iter()
-                    .map(|&index| fabric.switch(index).lft.desired().clone())
-                    .collect(),
+                lfts: made.lfts(fabric),
                 switches: switches.iter().map(|index| then.get(index).copied()).collect(),
             }
         });
@@ -221,7 +247,10 @@ impl Sweeper {
         let RoutingOutcome { topology, switches, routing } = outcome;
         match routing {
             Ok(verified) if verified.deliveries.is_sound() => {
-                self.judge(&verified, &switches);
+                if verified.deliveries.unreachable > 0 {
+                    let pairs = verified.deliveries.unreachable;
+                    self.complain(format_args!("no path joins {pairs} pairs of switch and LID"));
+                }
                 self.adopt(topology, switches, verified.routing);
             }
             Ok(verified) => {
@@ -240,28 +269,45 @@ impl Sweeper {
         self.advance(now);
     }
 
-    /// Tells what is odd about a routing that works.
-    fn judge(&mut self, verified: &Verified, switches: &[SwitchIndex]) {
-        if verified.deliveries.unreachable > 0 {
-            let pairs = verified.deliveries.unreachable;
-            self.complain(format_args!("no path joins {pairs} pairs of switch and LID"));
+    /// The look for credit loops that is due, if any. What came of it goes to
+    /// [`handle_loops`](Self::handle_loops).
+    pub fn poll_loop_check(&mut self) -> Option<LoopCheck> {
+        if self.phase != Phase::Idle || !std::mem::take(&mut self.loops_unknown) {
+            return None;
         }
-        let free = verified.loops.is_free();
+        let made = self.router.made.clone()?;
+        Some(LoopCheck { lfts: made.lfts(&self.fabric), made })
+    }
+
+    /// Takes what a [`LoopCheck`] found. A warning is logged when loops appear, not again while
+    /// they stay.
+    pub fn handle_loops(&mut self, finding: &LoopFinding) {
+        let free = finding.loops.is_free();
+        let current =
+            self.router.made.as_ref().is_some_and(|made| Arc::ptr_eq(made, &finding.made));
+        if !current {
+            return;
+        }
         if !free && self.loop_free {
             let name = |(number, port): &(u16, u8)| {
-                let index = switches.get(usize::from(*number))?;
+                let index = finding.made.switches.get(usize::from(*number))?;
                 let node = self.fabric.node(self.fabric.switch(*index).node);
                 Some(format!("'{}' port {port}", node.name()))
             };
-            let example: Vec<_> = verified.loops.example.iter().take(8).filter_map(name).collect();
+            let example: Vec<_> = finding.loops.example.iter().take(8).filter_map(name).collect();
             warn!(
                 "credit loops: traffic can deadlock on up to {} links, for one {}; minhop does \
-                 not avoid them, updn or dfsssp do",
-                verified.loops.looping,
+                 not avoid them",
+                finding.loops.looping,
                 example.join(" > ")
             );
         }
         self.loop_free = free;
+    }
+
+    /// Whether the routing in force was free of credit loops when last looked at.
+    pub fn is_loop_free(&self) -> bool {
+        self.loop_free
     }
 
     /// Makes a routing the desired one, and plans how to write it.
@@ -269,6 +315,7 @@ impl Sweeper {
         self.top = topology.last_lid();
         self.sweep.report.last_lid = self.top.0;
         self.routing_engine = routing.engine.to_owned();
+        self.loops_unknown = true;
         let program = {
             let tables = switches.iter().zip(&routing.lfts).zip(topology.switches());
             let changes = tables.map(|((&index, new), number)| {

@@ -150,6 +150,9 @@ impl Bed {
             while let Some(job) = manager.sweeper.poll_routing() {
                 manager.sweeper.handle_routing(now, job.run());
             }
+            while let Some(check) = manager.sweeper.poll_loop_check() {
+                manager.sweeper.handle_loops(&check.run());
+            }
             while manager.sweeper.poll_transmit(now, &mut packet) {
                 self.fabric.send(now, manager.endpoint, &packet);
             }

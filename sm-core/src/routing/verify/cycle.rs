@@ -8,7 +8,9 @@ use std::fmt;
 
 use rayon::prelude::*;
 
-use super::super::{NO_ROUTE, Routing, Topology};
+use ib_mad::types::Lid;
+
+use super::super::{NO_ROUTE, Topology};
 
 /// Whose packets dependencies were counted of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,14 +61,21 @@ impl fmt::Display for CreditLoops {
 }
 
 /// Looks for cycles among the dependencies of all traffic, which is cheap to find out, and if
-/// there are some, among those of traffic that hosts send.
-pub fn credit_loops(topology: &Topology, routing: &Routing) -> CreditLoops {
-    let all = Dependencies::of_all(topology, routing);
+/// there are some, among those of traffic that hosts send. `lfts` are the tables by switch, such
+/// as [`Routing::tables`](crate::routing::Routing::tables).
+pub fn credit_loops(topology: &Topology, lfts: &[&[u8]]) -> CreditLoops {
+    let all = Dependencies::of_all(topology, lfts);
     let loops = all.find_loops(topology, Traffic::All);
     if loops.is_free() {
         return loops;
     }
-    Dependencies::of_hosts(topology, routing).find_loops(topology, Traffic::Hosts)
+    Dependencies::of_hosts(topology, lfts).find_loops(topology, Traffic::Hosts)
+}
+
+/// The egress port of a switch for a LID.
+fn port(lfts: &[&[u8]], switch: u16, lid: Lid) -> u8 {
+    let lft = lfts.get(usize::from(switch));
+    lft.and_then(|lft| lft.get(lid.index())).copied().unwrap_or(NO_ROUTE)
 }
 
 /// Ports, as a set.
@@ -78,16 +87,16 @@ struct Dependencies {
 }
 
 impl Dependencies {
-    fn of_all(topology: &Topology, routing: &Routing) -> Self {
+    fn of_all(topology: &Topology, lfts: &[&[u8]]) -> Self {
         let rows = topology.switches().into_par_iter().flat_map_iter(|switch| {
             let mut rows = vec![Ports::default(); topology.links(switch).len()];
             // By port: which link that is, and the table of the switch behind it.
             let mut behind: [Option<(usize, &[u8])>; 256] = [None; 256];
             for (index, link) in topology.links(switch).iter().enumerate() {
-                let lft = routing.lfts.get(usize::from(link.peer));
-                behind[usize::from(link.port)] = lft.map(|lft| (index, &lft[..]));
+                let lft = lfts.get(usize::from(link.peer));
+                behind[usize::from(link.port)] = lft.map(|lft| (index, *lft));
             }
-            let lft = routing.lfts.get(usize::from(switch)).map_or(&[][..], |lft| lft);
+            let lft = lfts.get(usize::from(switch)).map_or(&[][..], |lft| lft);
             for (lid, &port) in lft.iter().enumerate() {
                 let Some((index, next)) = behind[usize::from(port)] else { continue };
                 let on = next.get(lid).copied().unwrap_or(NO_ROUTE);
@@ -98,7 +107,7 @@ impl Dependencies {
         Self { next: rows.collect() }
     }
 
-    fn of_hosts(topology: &Topology, routing: &Routing) -> Self {
+    fn of_hosts(topology: &Topology, lfts: &[&[u8]]) -> Self {
         let hosts = topology.hosts_on();
         let none = || vec![Ports::default(); topology.link_count()];
         let portions = topology.destinations().par_chunks(64);
@@ -111,12 +120,12 @@ impl Dependencies {
                     let mut switch = source;
                     // Whoever was here before has told of the rest of the way, if not of how we
                     // came here.
-                    while let Some(link) = topology.link_at(switch, routing.port(switch, lid)) {
+                    while let Some(link) = topology.link_at(switch, port(lfts, switch, lid)) {
                         if std::mem::replace(&mut seen[usize::from(switch)], true) {
                             break;
                         }
                         switch = topology.link(link).peer;
-                        let on = routing.port(switch, lid);
+                        let on = port(lfts, switch, lid);
                         next[link][usize::from(on / 64)] |= 1 << (on % 64);
                     }
                 }

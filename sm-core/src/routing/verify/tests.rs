@@ -71,11 +71,11 @@ fn defects_are_all_counted_but_listed_in_part() {
 #[test]
 fn fat_trees_are_free_of_loops_for_hosts_and_rings_are_not() {
     let tree = testing::topology(&testing::fat_tree(3, 8, 128), 0);
-    let loops = credit_loops(&tree, &routed(&tree));
+    let loops = credit_loops(&tree, &routed(&tree).tables());
     assert!(loops.is_free(), "{loops}");
 
     let ring = testing::topology(&testing::torus(&[6], 1), 0);
-    let loops = credit_loops(&ring, &routed(&ring));
+    let loops = credit_loops(&ring, &routed(&ring).tables());
     assert_eq!((loops.traffic, loops.links), (Traffic::Hosts, 12));
     assert!(!loops.is_free(), "{loops}");
     // The example is a cycle: each hop's far end is the next hop's switch.
@@ -88,7 +88,7 @@ fn fat_trees_are_free_of_loops_for_hosts_and_rings_are_not() {
 #[test]
 fn a_line_is_free_of_loops_for_all_traffic() {
     let line = testing::line(5);
-    let loops = credit_loops(&line, &routed(&line));
+    let loops = credit_loops(&line, &routed(&line).tables());
     assert_eq!((loops.traffic, loops.looping, loops.links), (Traffic::All, 0, 8));
     // Three inner switches, in both directions.
     assert_eq!(loops.dependencies, 6);
