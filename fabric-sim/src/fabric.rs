@@ -15,7 +15,7 @@ use ib_mad::transport::{Address, Packet};
 use ib_mad::types::{Lid, PKey, Qpn, Sl};
 use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::mad::{MadHeader, Method, MgmtClass};
-use ib_mad::wire::smp::Smp;
+use ib_mad::wire::smp::{self, Smp};
 
 pub use self::control::{ControlError, LinkView, NodeView, PortView};
 pub use self::demux::{AttachError, ClassTaken, ENDPOINTS_MAX, Endpoint};
@@ -256,7 +256,15 @@ impl Fabric {
             }
             return self.deliver(flight, arrival.port);
         }
+        let asked = (header.method(), header.attribute_id(), header.attribute_modifier());
         let slid = flight.lids.slid;
+        if let Some(refusal) = self.faults.refuses(self.subnet[arrival.port].node, asked) {
+            let Some(status) = refusal.status else {
+                return self.undelivered(flight, DropReason::NoClient);
+            };
+            smp::answer(&mut flight.mad, status);
+            return self.answer(now, arrival.port, flight);
+        }
         match agent::receive(&mut self.subnet, arrival.port, slid, &mut flight.mad) {
             Verdict::Answered => self.answer(now, arrival.port, flight),
             Verdict::ForHost => self.deliver_smp(now, flight, arrival.port),

@@ -1,4 +1,4 @@
-//! Faults of links: lost packets and delays, the same for the same seed.
+//! Faults of links: lost packets and delays, the same for the same seed. And agents that refuse.
 //!
 //! What else may go wrong, cables pulled and nodes switched off, changes the state of the subnet
 //! and is done by the [`Fabric`](crate::Fabric).
@@ -9,7 +9,27 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::subnet::PortIndex;
+use ib_mad::wire::mad::{AttributeId, Method, Status};
+
+use crate::subnet::{NodeIndex, PortIndex};
+
+/// Rules of refusal that a fabric takes; further ones are not obeyed.
+const REFUSALS_MAX: usize = 1024;
+
+/// SMPs that a node's agent answers with a status, and does nothing else about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The method refused; all if `None`.
+    pub method: Option<Method>,
+    /// The attribute refused.
+    pub attribute: AttributeId,
+    /// The low byte of AttributeModifier, which is the port number in most; all if `None`.
+    pub port: Option<u8>,
+    /// The status of the answer; `None` for no answer at all.
+    pub status: Option<Status>,
+    /// How many times.
+    pub times: u32,
+}
 
 /// A probability, 0 to 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
@@ -42,6 +62,7 @@ pub(crate) struct Faults {
     everywhere: LinkFaults,
     /// Of single links, by both of their ports.
     by_port: HashMap<PortIndex, LinkFaults>,
+    refusals: Vec<(NodeIndex, Refusal)>,
 }
 
 /// What crossing one link is subject to.
@@ -61,7 +82,43 @@ impl Faults {
             rng: SmallRng::seed_from_u64(seed),
             everywhere: LinkFaults::NONE,
             by_port: HashMap::new(),
+            refusals: Vec::new(),
         }
+    }
+
+    /// Lets a node's agent refuse something.
+    pub(crate) fn refuse(&mut self, node: NodeIndex, refusal: Refusal) {
+        if self.refusals.len() < REFUSALS_MAX {
+            self.refusals.push((node, refusal));
+        }
+    }
+
+    /// Lets the agents of all nodes work again.
+    pub(crate) fn refuse_nothing(&mut self) {
+        self.refusals.clear();
+    }
+
+    /// The rule by which a node's agent refuses an SMP, if there is one. It counts as applied.
+    pub(crate) fn refuses(
+        &mut self,
+        node: NodeIndex,
+        (method, attribute, modifier): (Method, AttributeId, u32),
+    ) -> Option<Refusal> {
+        let applies = |(at, rule): &(NodeIndex, Refusal)| {
+            *at == node
+                && rule.attribute == attribute
+                && rule.method.is_none_or(|wanted| wanted == method)
+                && rule.port.is_none_or(|port| u32::from(port) == modifier & 0xFF)
+                && !method.is_response()
+        };
+        let index = self.refusals.iter().position(applies)?;
+        let rule = &mut self.refusals[index].1;
+        let applied = *rule;
+        rule.times = rule.times.saturating_sub(1);
+        if rule.times == 0 {
+            self.refusals.remove(index);
+        }
+        Some(applied)
     }
 
     /// Sends one packet out of `port`: how long it takes, `None` if it is lost.
@@ -115,6 +172,20 @@ mod tests {
         assert_eq!(faults.cross(PortIndex(5)), Some(Duration::from_micros(3)));
         faults.set_everywhere(|link| link.delay = Duration::ZERO);
         assert_eq!(faults.cross(PortIndex(4)), Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_refusal_wears_off() {
+        let mut faults = Faults::new(1);
+        let (attribute, status) = (AttributeId::PORT_INFO, Some(Status::BUSY));
+        let refusal = Refusal { method: None, attribute, port: Some(3), status, times: 2 };
+        faults.refuse(NodeIndex(7), refusal);
+        let ask = |modifier| (Method::GET, AttributeId::PORT_INFO, modifier);
+        assert_eq!(faults.refuses(NodeIndex(6), ask(3)), None);
+        assert_eq!(faults.refuses(NodeIndex(7), ask(4)), None);
+        assert_eq!(faults.refuses(NodeIndex(7), ask(3)), Some(refusal));
+        assert!(faults.refuses(NodeIndex(7), ask(1 << 31 | 3)).is_some());
+        assert_eq!(faults.refuses(NodeIndex(7), ask(3)), None);
     }
 
     #[test]

@@ -26,6 +26,6 @@ pub use fabric::{
     AttachError, ClassTaken, ControlError, Delivery, ENDPOINTS_MAX, Endpoint, Fabric, LinkView,
     NodeView, Options, PortView, UNDELIVERED,
 };
-pub use fault::{NotAProbability, Probability};
+pub use fault::{NotAProbability, Probability, Refusal};
 pub use subnet::NodeIndex;
 pub use virtual_time::VirtualClock;

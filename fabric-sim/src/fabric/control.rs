@@ -10,7 +10,7 @@ use ib_mad::wire::mad::MgmtClass;
 
 use super::{AttachError, ClassTaken, Endpoint, Fabric};
 use crate::agent::{self, trap};
-use crate::fault::{LinkFaults, Probability};
+use crate::fault::{LinkFaults, Probability, Refusal};
 use crate::subnet::{NodeIndex, PortIndex};
 
 /// Why a command was not carried out.
@@ -120,7 +120,7 @@ impl Fabric {
         self.endpoints.set_takes_requests(endpoint, takes);
     }
 
-    /// Whether any client of the same port as `endpoint` receives requests that nobody declared.
+    /// Whether any client at the node's default port receives requests that nobody declared.
     pub fn takes_requests(&self, node: NodeIndex) -> bool {
         (node.0 as usize) < self.subnet.nodes().len()
             && self.endpoints.any_takes_requests(self.subnet.default_port(node))
@@ -276,6 +276,18 @@ impl Fabric {
         delay: Duration,
     ) -> Result<(), ControlError> {
         self.set_faults(at, |link| link.delay = delay)
+    }
+
+    /// Lets a node's agent refuse something, or be silent about it.
+    pub fn refuse(&mut self, node: NodeIndex, refusal: Refusal) -> Result<(), ControlError> {
+        self.check_node(node)?;
+        self.faults.refuse(node, refusal);
+        Ok(())
+    }
+
+    /// Lets all agents answer everything again.
+    pub fn refuse_nothing(&mut self) {
+        self.faults.refuse_nothing();
     }
 
     /// Lets a port report that an error threshold was reached (traps 129 to 131).
