@@ -48,12 +48,20 @@ pub struct Mastership {
     sm_key: u64,
     state: SmState,
     act_count: u32,
+    tenure: u32,
 }
 
 impl Mastership {
     /// A subnet manager that has just begun to look around.
     pub fn new(priority: u8, sm_key: u64) -> Self {
-        Self { guid: Guid(0), priority, sm_key, state: SmState::Discovering, act_count: 0 }
+        Self {
+            guid: Guid(0),
+            priority,
+            sm_key,
+            state: SmState::Discovering,
+            act_count: 0,
+            tenure: 0,
+        }
     }
 
     /// Our state.
@@ -63,7 +71,15 @@ impl Mastership {
 
     /// Enters a state.
     pub fn set_state(&mut self, state: SmState) {
+        if state == SmState::Master && self.state != SmState::Master {
+            self.tenure += 1;
+        }
         self.state = state;
+    }
+
+    /// How many times we became master: numbers our present time as master, from 1.
+    pub fn tenure(&self) -> u32 {
+        self.tenure
     }
 
     /// States the GUID of our port.
