@@ -49,7 +49,7 @@ pub struct Options {
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
 
-    /// Responder that ClassPortInfo tells clients to ask instead, as LID[:QP[:P_KEY]]; repeat to spread them
+    /// Responder that ClassPortInfo tells clients to ask instead, as `LID[:QP[:P_KEY]]`; repeat to spread them
     #[arg(long = "redirect-to", value_name = "TARGET")]
     pub redirect_to: Vec<Target>,
 }
