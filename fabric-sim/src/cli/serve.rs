@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use tracing_subscriber::EnvFilter;
 
 use crate::netlist::{Net, NetError, NodeKind};
 use crate::serve::console::{Command, HELP};
@@ -20,6 +21,7 @@ use crate::{Fabric, NotAProbability, Options, Probability};
 /// Speaks ibsim's socket protocol: run stock tools under ibsim's preload, such as
 /// 'IBSIM_SOCKNAME=NAME ibsim-run ibnetdiscover'. Any number of clients may attach, several to a
 /// node. Commands (see 'ibfabric ctl help') are read from a terminal, or sent with 'ibfabric ctl'.
+/// RUST_LOG=info tells of clients that come and go.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
     /// The net file: what ibsim reads, or ibnetdiscover or 'ibfabric generate' wrote
@@ -89,6 +91,12 @@ fn parse_probability(text: &str) -> Result<Probability, String> {
 
 /// Runs `ibfabric serve`.
 pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(io::stderr)
+        .init();
     let start = Instant::now();
     let net = Net::read(&args.net)?;
     if net.nodes().is_empty() {
