@@ -141,7 +141,7 @@ impl Search<'_> {
     fn lids(&self, (port, class): Classed<'_>, only: Option<Lid>) -> (u16, u16) {
         match only {
             Some(lid) => (lid.0, 1),
-            None if port.lid == Lid::NONE => (0, 0),
+            None if !port.lid.is_unicast() => (0, 0),
             None => (port.lid.0, 1 << class.lmc),
         }
     }
