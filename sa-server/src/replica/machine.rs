@@ -30,7 +30,7 @@ enum Link {
     Receiving(Box<Decoder>),
     /// An update could not be used; nothing counts before the next one begins.
     Lost,
-    /// Its SM was replaced; nothing counts any more.
+    /// Its SM was replaced; nothing counts before an update of a session that is not lower.
     Refused,
 }
 
@@ -45,7 +45,7 @@ pub(super) enum Outcome {
     Confirmed(Version),
     /// The update cannot be used; ask for everything.
     Resync(Reason, UpdateError),
-    /// The SM's session is lower than that of what is held; say so and close the link.
+    /// The SM's session is lower than that of what is held; say so.
     Refuse {
         /// The SM's session.
         offered: Session,
@@ -83,10 +83,6 @@ impl Machine {
     /// Takes a message that came in over a link.
     pub(super) fn handle(&mut self, link: usize, message: proto::FromSm) -> Outcome {
         let state = std::mem::take(&mut self.links[link]);
-        if matches!(state, Link::Refused) {
-            self.links[link] = Link::Refused;
-            return Outcome::Nothing;
-        }
         let (state, outcome) = match self.step(state, message) {
             Ok(stepped) => stepped,
             Err(error) => (Link::Lost, Outcome::Resync(reason(&error), error)),
@@ -110,6 +106,7 @@ impl Machine {
                 Ok((Link::Receiving(Box::new(decoder)), outcome))
             }
             (Some(_), Link::Lost) => Ok((Link::Lost, Outcome::Nothing)),
+            (Some(_), Link::Refused) => Ok((Link::Refused, Outcome::Nothing)),
             (Some(Message::Chunk(chunk)), Link::Receiving(mut decoder)) => {
                 decoder.chunk(&chunk)?;
                 Ok((Link::Receiving(decoder), Outcome::Nothing))
@@ -129,7 +126,7 @@ impl Machine {
             }
             // A kind of message that this release does not know, or none.
             (None, state) => Ok((state, Outcome::Nothing)),
-            (Some(_), Link::Idle | Link::Refused) => {
+            (Some(_), Link::Idle) => {
                 Err(sa_proto::snapshot::encoding::Malformed("a message outside of an update")
                     .into())
             }
@@ -261,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_sm_is_refused_for_good() {
+    fn a_replaced_sm_is_refused_until_it_begins_a_higher_session() {
         let mut machine = fresh(2);
         feed(&mut machine, 0, full(&snapshot(5, 1)));
         // The other link's SM has taken over.
@@ -269,8 +266,10 @@ mod tests {
         let outcome = feed(&mut machine, 0, full(&snapshot(5, 2)));
         let Outcome::Refuse { offered, held } = outcome else { panic!("{outcome:?}") };
         assert_eq!((offered.epoch, held.session.epoch), (5, 6));
-        assert!(matches!(feed(&mut machine, 0, full(&snapshot(7, 1))), Outcome::Nothing));
-        machine.connect(0);
+        let rest = full(&snapshot(5, 3)).nth(1).unwrap();
+        assert!(matches!(machine.handle(0, rest), Outcome::Nothing), "of the refused update");
+        let again = feed(&mut machine, 0, full(&snapshot(5, 3)));
+        assert!(matches!(again, Outcome::Refuse { .. }), "{again:?}");
         assert!(matches!(feed(&mut machine, 0, full(&snapshot(7, 1))), Outcome::Install(_)));
     }
 

@@ -336,8 +336,8 @@ impl Replica {
             Outcome::Refuse { offered, held } => {
                 tracing::warn!(
                     sm, %offered, held = %held,
-                    "refused an SM whose session is below the one held: another has taken over, \
-                     or its clock is behind"
+                    "refused an SM whose session is below the one held; if it is the master, it \
+                     begins a higher one now"
                 );
                 self.status.counters.refused.fetch_add(1, Relaxed);
                 self.send(link, machine::refused(held));

@@ -4,7 +4,9 @@
 //! that an existing file works; a key that nobody knows is an error with the nearest valid name.
 
 use std::fmt::Write as _;
-use std::io;
+use std::fs::{OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::settings::{Settings, ValueError};
@@ -89,13 +91,23 @@ pub fn read(path: &Path) -> Result<Parsed, ConfigError> {
     parse(path, &String::from_utf8_lossy(&std::fs::read(path).map_err(io)?))
 }
 
-/// Writes the settings in force as a file that [`read`] takes back.
+/// Writes the settings in force as a file that [`read`] takes back. It has keys of the subnet in it,
+/// so it is for its owner's eyes only.
 pub fn write_template(path: &Path, settings: &Settings) -> Result<(), ConfigError> {
     let text = format!(
         "# ibsm configuration. The keys are OpenSM's; an opensm.conf can be used as it is.\n\n{}",
         settings.render()
     );
-    std::fs::write(path, text).map_err(|source| ConfigError::Io { path: path.to_owned(), source })
+    let write = || {
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        // One that was there already keeps its mode. What is no file, such as a terminal, too.
+        if file.metadata()?.is_file() {
+            file.set_permissions(Permissions::from_mode(0o600))?;
+        }
+        file.write_all(text.as_bytes())
+    };
+    write().map_err(|source| ConfigError::Io { path: path.to_owned(), source })
 }
 
 /// Parses the text of a configuration file; `path` is for messages.
@@ -332,6 +344,19 @@ mod tests {
         };
         let parsed = parse_text(&settings.render()).unwrap();
         assert_eq!((parsed.settings, parsed.warning), (settings, None));
+    }
+
+    #[test]
+    fn a_template_is_for_its_owner_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let (new, old) = (directory.path().join("new"), directory.path().join("old"));
+        std::fs::write(&old, "what anybody could read").unwrap();
+        std::fs::set_permissions(&old, Permissions::from_mode(0o644)).unwrap();
+        for path in [&new, &old] {
+            write_template(path, &Settings::default()).unwrap();
+            assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
+            assert_eq!(read(path).unwrap().settings, Settings::default());
+        }
     }
 
     #[test]

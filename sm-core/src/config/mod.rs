@@ -57,6 +57,7 @@ impl Config {
             warnings.extend(parsed.warning);
         }
         options.apply(&mut settings)?;
+        warnings.extend(exposures(options.publish, options.front_door));
         Ok((
             Self {
                 settings,
@@ -71,5 +72,43 @@ impl Config {
             },
             warnings,
         ))
+    }
+}
+
+/// What is open to other machines, and what that means.
+fn exposures(publish: SocketAddr, front_door: SocketAddr) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if !publish.ip().is_loopback() {
+        warnings.push(format!(
+            "--publish {publish} is open to other machines, without authentication or encryption: \
+             whoever connects is sent the subnet's sa_key in clear, and may register as a \
+             responder that clients' queries are passed to; let none but responders reach it"
+        ));
+    }
+    if !front_door.ip().is_loopback() {
+        warnings.push(format!(
+            "--front-door {front_door} is open to other machines, without authentication: whoever \
+             can send from a responder's address can answer clients in the SA's name; let none \
+             but responders reach it"
+        ));
+    }
+    warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_open_to_other_machines_are_warned_of() {
+        let exposed = |publish: &str, front_door: &str| {
+            exposures(publish.parse().unwrap(), front_door.parse().unwrap())
+        };
+        assert!(exposed("127.0.0.1:7471", "[::1]:0").is_empty());
+        let warnings = exposed("0.0.0.0:7471", "127.0.0.1:0");
+        assert!(warnings[0].starts_with("--publish 0.0.0.0:7471") && warnings.len() == 1);
+        assert!(warnings[0].contains("sa_key"));
+        let warnings = exposed("127.0.0.1:7471", "192.0.2.1:0");
+        assert!(warnings[0].starts_with("--front-door 192.0.2.1:0") && warnings.len() == 1);
     }
 }

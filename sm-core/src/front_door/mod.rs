@@ -31,6 +31,8 @@ pub struct Counters {
     pub requests: u64,
     /// Packets passed back to clients.
     pub answers: u64,
+    /// Dropped: this SM is not the master. A subnet has one SA, the master's.
+    pub not_master: u64,
     /// Dropped: no responder has anything to answer from.
     pub no_responder: u64,
     /// Dropped: not of the subnet administration class.
@@ -44,8 +46,11 @@ pub struct Counters {
 }
 
 /// Who is asked by whom.
+///
+/// Shut at first: nothing passes before [`set_open`](Self::set_open).
 #[derive(Debug, Default)]
 pub struct FrontDoor {
+    open: bool,
     pins: Pins,
     /// What has passed. The caller counts `overflow`.
     pub counters: Counters,
@@ -69,10 +74,19 @@ impl Transaction {
 }
 
 impl FrontDoor {
+    /// Opens it, which is for the master only, or shuts it.
+    pub fn set_open(&mut self, open: bool) {
+        self.open = open;
+    }
+
     /// Decides which of `responders` a packet from the fabric goes to. `false` if it is dropped.
     pub fn admit(&mut self, now: Instant, responders: &[Responder], packet: &mut Packet) -> bool {
         if packet.address.undelivered != 0 {
             self.counters.undelivered += 1;
+            return false;
+        }
+        if !self.open {
+            self.counters.not_master += 1;
             return false;
         }
         let mad = SaMad::new(&packet.mad);
@@ -99,6 +113,10 @@ impl FrontDoor {
 
     /// Decides whether a packet from a responder goes out to the client it is addressed to.
     pub fn release(&mut self, now: Instant, responders: &[Responder], packet: &mut Packet) -> bool {
+        if !self.open {
+            self.counters.not_master += 1;
+            return false;
+        }
         let Some(peer) = packet.address.peer.filter(|peer| is_registered(responders, *peer)) else {
             self.counters.unregistered += 1;
             return false;
@@ -183,9 +201,31 @@ mod tests {
         packet.address.peer.unwrap()
     }
 
+    fn open_door() -> FrontDoor {
+        FrontDoor { open: true, ..FrontDoor::default() }
+    }
+
+    #[test]
+    fn only_the_masters_door_lets_anything_pass() {
+        let mut door = FrontDoor::default();
+        let (list, now) = (responders([1]), Instant::now());
+        let mut answer = packet(4, Method::GET_RESP, 1);
+        answer.address.peer = list[0].front_door.first().copied();
+        assert!(!door.admit(now, &list, &mut packet(4, Method::GET, 1)));
+        assert!(!door.release(now, &list, &mut answer));
+        let dropped = Counters { not_master: 2, ..Counters::default() };
+        assert_eq!(door.counters, dropped);
+        door.set_open(true);
+        assert!(door.admit(now, &list, &mut packet(4, Method::GET, 1)));
+        assert!(door.release(now, &list, &mut answer));
+        door.set_open(false);
+        assert!(!door.admit(now, &list, &mut packet(4, Method::GET, 1)));
+        assert_eq!(door.counters.not_master, 3);
+    }
+
     #[test]
     fn a_client_keeps_its_responder_when_others_come_and_go() {
-        let mut door = FrontDoor::default();
+        let mut door = open_door();
         let (all, fewer) = (responders(1..=4), responders([1, 2, 4]));
         let mut used = std::collections::HashMap::new();
         for lid in 1..=400 {
@@ -200,7 +240,7 @@ mod tests {
 
     #[test]
     fn without_a_serving_responder_queries_are_dropped_and_counted() {
-        let mut door = FrontDoor::default();
+        let mut door = open_door();
         let mut list = responders([1]);
         list[0].serving = None;
         assert!(!door.admit(Instant::now(), &list, &mut packet(4, Method::GET, 1)));
@@ -210,7 +250,7 @@ mod tests {
 
     #[test]
     fn other_classes_and_what_comes_back_do_not_pass() {
-        let mut door = FrontDoor::default();
+        let mut door = open_door();
         let list = responders([1]);
         let mut other = packet(4, Method::GET, 1);
         SaMad::new(&mut other.mad).header_mut().set_mgmt_class(MgmtClass::PERF);
@@ -223,7 +263,7 @@ mod tests {
 
     #[test]
     fn answers_pass_only_from_registered_addresses() {
-        let mut door = FrontDoor::default();
+        let mut door = open_door();
         let list = responders([1]);
         let mut answer = packet(4, Method::GET_RESP, 1);
         assert!(!door.release(Instant::now(), &list, &mut answer));
@@ -239,7 +279,7 @@ mod tests {
     #[test]
     fn acknowledgements_follow_the_transfer() {
         let (few, many) = (responders([1]), responders(1..=8));
-        let mut door = FrontDoor::default();
+        let mut door = open_door();
         let lid = (1..)
             .find(|&lid| peer_of(&mut door, &many, packet(lid, Method::GET, 0)).port() != 9001);
         let lid = lid.unwrap();
@@ -263,7 +303,7 @@ mod tests {
     #[test]
     fn the_answer_to_a_report_finds_its_sender() {
         let (few, many) = (responders([1]), responders(1..=8));
-        let mut door = FrontDoor::default();
+        let mut door = open_door();
         for lid in 1..50 {
             let mut report = packet(lid, Method::REPORT, 5);
             report.address.peer = few[0].front_door.first().copied();

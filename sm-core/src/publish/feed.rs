@@ -12,7 +12,7 @@ use sa_proto::proto::snapshot::from_responder::Message;
 use sa_proto::proto::snapshot::from_sm;
 use sa_proto::snapshot::codec::Encoder;
 use sa_proto::snapshot::encoding::Malformed;
-use sa_proto::snapshot::{Checksum, Held, Plan, SCHEMA, Snapshot, Version};
+use sa_proto::snapshot::{Checksum, Held, Plan, SCHEMA, Session, Snapshot, Version};
 
 /// How long a responder may take to introduce itself, to accept the next message, and to build
 /// its tables and acknowledge. Whether it is there at all is the connection's business.
@@ -37,8 +37,6 @@ pub(super) enum FeedError {
     Resyncs,
     #[error("responder made no progress for {} s", TIMEOUT.as_secs())]
     Timeout,
-    #[error("responder holds {0}, of a session above ours: another SM has taken over")]
-    Outranked(Version),
 }
 
 /// What a message of the responder means for others than its feed.
@@ -50,6 +48,8 @@ pub(super) enum Event {
     Acked(Version),
     /// It lost its way, for this reason.
     Resync(proto::resync::Reason),
+    /// It refused an update, since it holds this version, of a higher session.
+    Refused(Version),
     /// It reports its counters.
     Stats(proto::Stats),
 }
@@ -59,6 +59,8 @@ pub(super) struct Feed {
     state: State,
     /// What the responder holds once it has applied what was sent.
     held: Option<Held>,
+    /// The session it accepted last; it refuses every lower one.
+    accepted: Session,
     /// Whether it has had an update on this connection.
     confirmed: bool,
     resyncs: u32,
@@ -80,7 +82,8 @@ enum State {
 impl Feed {
     pub(super) fn new(now: Instant) -> Self {
         let deadline = Some(now + TIMEOUT);
-        Self { state: State::New, held: None, confirmed: false, resyncs: 0, deadline }
+        let accepted = Version::NONE.session;
+        Self { state: State::New, held: None, accepted, confirmed: false, resyncs: 0, deadline }
     }
 
     /// Takes a message of the responder.
@@ -98,6 +101,7 @@ impl Feed {
                     return Ok(None);
                 }
                 self.become_idle();
+                self.accepted = version.session;
                 self.resyncs = 0;
                 Ok(Some(Event::Acked(version)))
             }
@@ -113,7 +117,12 @@ impl Feed {
                 Ok(Some(Event::Resync(resync.reason())))
             }
             (Message::Refused(refused), _) => {
-                Err(FeedError::Outranked(Version::try_from(refused.held)?))
+                let held = Version::try_from(refused.held)?;
+                self.accepted = self.accepted.max(held.session);
+                // Another SM gave it that; its sums are not known.
+                self.held = None;
+                self.become_idle();
+                Ok(Some(Event::Refused(held)))
             }
             (Message::Stats(stats), _) => Ok(Some(Event::Stats(stats))),
         }
@@ -134,6 +143,7 @@ impl Feed {
             }),
             None => None,
         };
+        self.accepted = self.held.as_ref().map_or(self.accepted, |held| held.version.session);
         self.become_idle();
         Ok(Event::Hello(Box::new(hello), self.held.as_ref().map(|held| held.version)))
     }
@@ -141,6 +151,11 @@ impl Feed {
     fn become_idle(&mut self) {
         self.state = State::Idle;
         self.deadline = None;
+    }
+
+    /// Whether the responder would take an update of this session.
+    pub(super) fn accepts(&self, session: Session) -> bool {
+        session >= self.accepted
     }
 
     /// What to plan an update from, if one can be begun; pass the plan to [`begin`](Self::begin).
@@ -201,7 +216,7 @@ impl Feed {
 mod tests {
     use ib_mad::types::Guid;
     use sa_proto::snapshot::codec::Decoder;
-    use sa_proto::snapshot::{FabricPlane, History, HistoryLimits, RegistryPlane, Session, Subnet};
+    use sa_proto::snapshot::{FabricPlane, History, HistoryLimits, RegistryPlane, Subnet};
 
     use super::*;
 
@@ -359,8 +374,41 @@ mod tests {
         let mut feed = Feed::new(now);
         say(&mut feed, hello(SCHEMA)).unwrap();
         assert_eq!(say(&mut feed, hello(SCHEMA)), Err(FeedError::Greeting));
-        let held = Version { fabric_generation: 3, ..Version::NONE };
+    }
+
+    #[test]
+    fn a_refused_feed_waits_for_a_session_that_is_not_lower_and_then_sends_everything() {
+        let sm = Sm::new();
+        let mut feed = greeted(&sm);
+        let session = |epoch| Session { epoch, sm_guid: Guid(1) };
+        assert!(feed.accepts(session(1)));
+        sm.transmit(&mut feed, &Snapshot::empty()).unwrap();
+        let held = Version { session: session(8), fabric_generation: 3, registry_sequence: 0 };
         let refused = Message::Refused(proto::Refused { held: Some(held.into()) });
-        assert_eq!(say(&mut feed, refused), Err(FeedError::Outranked(held)));
+        assert_eq!(say(&mut feed, refused), Ok(Some(Event::Refused(held))));
+        assert!(!feed.accepts(session(7)) && feed.accepts(session(9)));
+        assert_eq!(feed.poll_timeout(), None, "nothing is expected of it");
+        assert_eq!(feed.ready(), Some(None), "what it holds is not ours");
+    }
+
+    #[test]
+    fn a_greeting_tells_which_session_is_accepted() {
+        let now = Instant::now();
+        let mut feed = Feed::new(now);
+        let version = Version { session: Session { epoch: 8, sm_guid: Guid(1) }, ..Version::NONE };
+        let held = proto::Held {
+            version: Some(version.into()),
+            checksum: Some(Snapshot::empty().checksum().into()),
+            bucket_sums: Default::default(),
+        };
+        let hello = proto::Hello {
+            schema: SCHEMA,
+            responder_id: 1,
+            held: Some(held),
+            ..Default::default()
+        };
+        say(&mut feed, Message::Hello(hello)).unwrap();
+        assert!(!feed.accepts(Session { epoch: 7, sm_guid: Guid(9) }));
+        assert!(feed.accepts(version.session));
     }
 }

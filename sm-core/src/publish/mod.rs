@@ -39,6 +39,8 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
 const INBOUND_LEN_MAX: usize = 256 * 1024;
 /// Threads that serve responders.
 const THREADS: usize = 2;
+/// How long feeds may take to end in order when the SM shuts down.
+const CLOSING_TIME: Duration = Duration::from_secs(1);
 
 /// How to publish.
 #[derive(Clone, Debug)]
@@ -89,6 +91,17 @@ pub enum PublishError {
     },
 }
 
+/// What responders hold of a session above ours means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Challenge {
+    /// No responder has accepted our session: its epoch is too low, whoever took the higher one.
+    /// [`Publisher::renew`] helps.
+    Epoch,
+    /// Responders had accepted our session, and one has another SM's since. Find out who is the
+    /// master; if it is us, [`Publisher::renew`].
+    Rival,
+}
+
 /// The publishing end of the feed. May be shared between threads; dropping it closes all feeds.
 pub struct Publisher {
     shared: Arc<Shared>,
@@ -96,10 +109,16 @@ pub struct Publisher {
     state_dir: PathBuf,
     address: SocketAddr,
     runtime: Option<Runtime>,
+    /// Dropped to have all feeds ended.
+    closing: Option<watch::Sender<()>>,
+    /// Disconnected once they are.
+    closed: std::sync::mpsc::Receiver<()>,
 }
 
 struct Writer {
     session: Option<Session>,
+    /// The highest epoch taken so far, in this session or an earlier one.
+    epoch: u64,
     cell: cell::Publisher<Snapshot>,
 }
 
@@ -129,7 +148,9 @@ impl Publisher {
         let cell = cell::Publisher::new(Snapshot::empty());
         let shared = Arc::new(Shared {
             history: Mutex::new(History::new(cell.current(), config.history)),
-            changed: watch::Sender::new(Version::NONE),
+            announced: watch::Sender::new(Version::NONE),
+            highest: Mutex::new(Version::NONE.session),
+            accepted: AtomicU64::new(0),
             responders: Responders::default(),
             connections: AtomicU64::new(0),
             counters: Counters::default(),
@@ -140,10 +161,16 @@ impl Publisher {
             let _context = runtime.enter();
             tokio::net::TcpListener::from_std(listener).map_err(listen)?
         };
-        runtime.spawn(serve(listener, shared.clone()));
-        let writer = Mutex::new(Writer { session: None, cell });
-        let (state_dir, runtime) = (config.state_dir, Some(runtime));
-        Ok(Self { shared, writer, state_dir, address, runtime })
+        let (closing, end) = watch::channel(());
+        let (serving, closed) = std::sync::mpsc::channel();
+        let served = serve(listener, shared.clone(), end);
+        runtime.spawn(async move {
+            served.await;
+            drop(serving);
+        });
+        let writer = Mutex::new(Writer { session: None, epoch: 0, cell });
+        let (state_dir, runtime, closing) = (config.state_dir, Some(runtime), Some(closing));
+        Ok(Self { shared, writer, state_dir, address, runtime, closing, closed })
     }
 
     /// The address listened on, with the port that was chosen if none was asked for.
@@ -151,21 +178,66 @@ impl Publisher {
         self.address
     }
 
-    /// Begins a session: this SM, whose port has GUID `sm_guid`, is the master from now on. The
-    /// snapshot published first is that of the new session.
+    /// Begins a session, above all that responders are known to hold: this SM, whose port has GUID
+    /// `sm_guid`, is the master from now on. The snapshot published first is that of the new
+    /// session.
     pub fn begin_session(&self, sm_guid: Guid) -> Result<Session, PublishError> {
-        let mut writer = self.writer();
-        let epoch = session::next_epoch(&self.state_dir, SystemTime::now())
+        self.begin(&mut self.writer(), sm_guid)
+    }
+
+    fn begin(&self, writer: &mut Writer, sm_guid: Guid) -> Result<Session, PublishError> {
+        let known = writer.epoch.max(self.shared.highest().epoch);
+        let epoch = session::next_epoch(&self.state_dir, known, SystemTime::now())
             .map_err(|error| PublishError::State { state_dir: self.state_dir.clone(), error })?;
         let session = Session { epoch, sm_guid };
         writer.session = Some(session);
+        writer.epoch = epoch;
+        self.shared.announced.send_replace(Version::NONE);
         tracing::info!(%session, "session begun");
         Ok(session)
     }
 
-    /// Ends the session: this SM is not the master any more. Responders keep what they have.
+    /// Ends the session: this SM is not the master any more. Responders keep what they have, and
+    /// are sent nothing before another session.
     pub fn end_session(&self) {
-        self.writer().session = None;
+        let mut writer = self.writer();
+        if let Some(session) = writer.session.take() {
+            self.shared.announced.send_replace(Version::NONE);
+            tracing::info!(%session, "session ended");
+        }
+    }
+
+    /// The session that is on, if one is.
+    pub fn session(&self) -> Option<Session> {
+        self.writer().session
+    }
+
+    /// What to make of responders that hold a session above ours, if there are any.
+    pub fn challenge(&self) -> Option<Challenge> {
+        let session = self.session()?;
+        let accepted = self.shared.accepted.load(Relaxed) >= session.epoch;
+        (self.shared.highest() > session)
+            .then_some(if accepted { Challenge::Rival } else { Challenge::Epoch })
+    }
+
+    /// Begins a session above all that responders hold, and publishes in it what was published in
+    /// the one that it replaces.
+    pub fn renew(&self) -> Result<(), PublishError> {
+        let mut writer = self.writer();
+        let before = writer.session.ok_or(PublishError::NoSession)?;
+        tracing::warn!(
+            ours = %before, highest = %self.shared.highest(),
+            "responders hold a higher session than ours; we are the master and begin another"
+        );
+        let session = self.begin(&mut writer, before.sm_guid)?;
+        let current = writer.cell.current();
+        let version = current.version();
+        if version.session == before {
+            // A plane of the replaced session keeps its number, so that none yet stays none.
+            let version = Version { session, ..version };
+            self.succeed(&mut writer, &current, version, current.fabric(), current.registry());
+        }
+        Ok(())
     }
 
     /// Publishes what a sweep found. Rows need not be sorted. If nothing differs from the plane
@@ -220,7 +292,7 @@ impl Publisher {
     ) {
         let (next, delta) = current.succeed(version, fabric, registry);
         let next = Arc::new(next);
-        writer.cell.publish(next.clone()).expect("epochs and generations only grow");
+        writer.cell.publish(next.clone()).expect("epochs are above the last one taken, generations grow");
         let changes = delta.changes();
         if same_fabric(version, current.version()) {
             tracing::debug!(%version, changes, "registry published");
@@ -228,7 +300,7 @@ impl Publisher {
             tracing::info!(%version, changes, "snapshot published");
         }
         self.shared.history().push(Arc::new(delta), next);
-        self.shared.changed.send_replace(version);
+        self.shared.announced.send_replace(version);
     }
 
     /// A reading end of the snapshot published last.
@@ -258,6 +330,9 @@ impl Publisher {
 
 impl Drop for Publisher {
     fn drop(&mut self) {
+        drop(self.closing.take());
+        // Nothing is ever sent: this returns when the feeds have ended, or took too long.
+        let _ = self.closed.recv_timeout(CLOSING_TIME);
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -273,8 +348,13 @@ fn same_fabric(a: Version, b: Version) -> bool {
 struct Shared {
     /// Locked for look-ups and for appending, both short.
     history: Mutex<History>,
-    /// The version published last.
-    changed: watch::Sender<Version>,
+    /// The version published last in the session that is on; none before the first of a session,
+    /// nor while no session is on.
+    announced: watch::Sender<Version>,
+    /// The highest session that a responder was found to hold.
+    highest: Mutex<Session>,
+    /// The epoch of the last session of ours that a responder has accepted.
+    accepted: AtomicU64,
     responders: Responders,
     /// Connections ever accepted; numbers them.
     connections: AtomicU64,
@@ -311,6 +391,8 @@ counters! {
     acks => "feed_acks",
     /// Requests to send everything.
     resyncs => "feed_resyncs",
+    /// Updates refused, since the responder holds a higher session.
+    refusals => "feed_updates_refused",
     /// Responders whose feed was ended by us.
     given_up => "feed_responders_given_up",
 }
@@ -318,6 +400,16 @@ counters! {
 impl Shared {
     fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn highest(&self) -> Session {
+        *self.highest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes the session that a responder holds.
+    fn note_held(&self, session: Session) {
+        let mut highest = self.highest.lock().unwrap_or_else(PoisonError::into_inner);
+        *highest = session.max(*highest);
     }
 
     fn status(&self) -> admin::Status {
@@ -364,8 +456,13 @@ impl Shared {
     }
 }
 
-async fn serve(listener: tokio::net::TcpListener, shared: Arc<Shared>) {
-    let feed = service::FeedService { shared: shared.clone() };
+/// Serves all connections until `end` loses its sender, and they have ended.
+async fn serve(
+    listener: tokio::net::TcpListener,
+    shared: Arc<Shared>,
+    mut end: watch::Receiver<()>,
+) {
+    let feed = service::FeedService { shared: shared.clone(), end: end.clone() };
     let feed = proto::snapshot_feed_server::SnapshotFeedServer::new(feed)
         .max_decoding_message_size(INBOUND_LEN_MAX);
     let admin = admin::admin_server::AdminServer::new(service::AdminService { shared });
@@ -375,7 +472,9 @@ async fn serve(listener: tokio::net::TcpListener, shared: Arc<Shared>) {
         .tcp_nodelay(true)
         .add_service(feed)
         .add_service(admin)
-        .serve_with_incoming(TcpListenerStream::new(listener))
+        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async move {
+            let _ = end.changed().await;
+        })
         .await;
     if let Err(error) = served {
         tracing::error!(%error, "the feed is not served any more");

@@ -24,6 +24,8 @@ const OUTBOUND_MAX: usize = 2;
 #[derive(Clone)]
 pub(super) struct FeedService {
     pub(super) shared: Arc<Shared>,
+    /// Loses its sender when all feeds have to end.
+    pub(super) end: watch::Receiver<()>,
 }
 
 type Outbound = mpsc::Sender<Result<proto::FromSm, Status>>;
@@ -46,7 +48,7 @@ impl proto::snapshot_feed_server::SnapshotFeed for FeedService {
             name: "?".into(),
             acked: Version::NONE,
         };
-        tokio::spawn(subscription.run(request.into_inner(), outbound));
+        tokio::spawn(subscription.run(request.into_inner(), outbound, self.end.clone()));
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 }
@@ -68,6 +70,8 @@ enum End {
     Left(String),
     /// We give it up.
     Given(Status),
+    /// The SM shuts down.
+    Closing,
 }
 
 impl From<FeedError> for End {
@@ -77,7 +81,7 @@ impl From<FeedError> for End {
             FeedError::Greeting | FeedError::Identity | FeedError::Malformed(_) => {
                 Status::invalid_argument(message)
             }
-            FeedError::Schema(_) | FeedError::Outranked(_) => Status::failed_precondition(message),
+            FeedError::Schema(_) => Status::failed_precondition(message),
             FeedError::Resyncs => Status::aborted(message),
             FeedError::Timeout => Status::deadline_exceeded(message),
         })
@@ -85,9 +89,19 @@ impl From<FeedError> for End {
 }
 
 impl Subscription {
-    async fn run(mut self, inbound: Streaming<proto::FromResponder>, outbound: Outbound) {
-        let changed = self.shared.changed.subscribe();
-        match self.serve(inbound, &outbound, changed).await {
+    async fn run(
+        mut self,
+        inbound: Streaming<proto::FromResponder>,
+        outbound: Outbound,
+        mut closing: watch::Receiver<()>,
+    ) {
+        let announced = self.shared.announced.subscribe();
+        let end = tokio::select! {
+            biased;
+            _ = closing.changed() => End::Closing,
+            end = self.serve(inbound, &outbound, announced) => end,
+        };
+        match end {
             End::Left(reason) => tracing::info!(responder = %self.name, %reason, "responder left"),
             End::Given(status) => {
                 let reason = status.message();
@@ -95,6 +109,10 @@ impl Subscription {
                 self.shared.counters.given_up.fetch_add(1, Relaxed);
                 // It may not be reading any more, which is no reason to wait.
                 let _ = outbound.try_send(Err(status));
+            }
+            End::Closing => {
+                tracing::debug!(responder = %self.name, "feed ended");
+                let _ = outbound.try_send(Err(Status::unavailable("the SM is shutting down")));
             }
         }
         self.shared.responders.leave(self.connection);
@@ -104,18 +122,18 @@ impl Subscription {
         &mut self,
         mut inbound: Streaming<proto::FromResponder>,
         outbound: &Outbound,
-        mut changed: watch::Receiver<Version>,
+        mut announced: watch::Receiver<Version>,
     ) -> End {
         let mut feed = Feed::new(Instant::now());
         loop {
-            self.begin_update(&mut feed, &mut changed);
+            self.begin_update(&mut feed, &mut announced);
             let deadline = feed.poll_timeout();
             tokio::select! {
                 message = inbound.message() => {
                     let message = match message {
                         Ok(Some(message)) => message,
                         Ok(None) => return End::Left("it closed the feed".into()),
-                        Err(status) => return End::Left(status.message().to_owned()),
+                        Err(status) => return End::Left(reason(&status)),
                     };
                     let handled = feed.handle_message(message).map_err(End::from);
                     match handled.and_then(|event| event.map_or(Ok(()), |event| self.note(event))) {
@@ -130,9 +148,9 @@ impl Subscription {
                         permit.send(Ok(message));
                     }
                 }
-                result = changed.changed(), if feed.ready().is_some() => {
+                result = announced.changed(), if feed.ready().is_some() => {
                     if result.is_err() {
-                        return End::Given(Status::unavailable("the SM is shutting down"));
+                        return End::Closing;
                     }
                 }
                 () = sleep_until(deadline) => {
@@ -145,16 +163,16 @@ impl Subscription {
     }
 
     /// Begins an update if the responder is ready for one and there is one.
-    fn begin_update(&self, feed: &mut Feed, changed: &mut watch::Receiver<Version>) {
+    fn begin_update(&self, feed: &mut Feed, announced: &mut watch::Receiver<Version>) {
         let Some(held) = feed.ready() else { return };
-        changed.mark_unchanged();
+        let version = *announced.borrow_and_update();
+        // Zero: we are not the master, or the first sweep is not over.
+        if version.fabric_generation == 0 || !feed.accepts(version.session) {
+            return;
+        }
         let (plan, latest) = {
             let history = self.shared.history();
-            let latest = history.latest().clone();
-            if latest.version().fabric_generation == 0 {
-                return; // The first sweep is not over.
-            }
-            (history.plan(held), latest)
+            (history.plan(held), history.latest().clone())
         };
         let counters = &self.shared.counters;
         let counter = match plan {
@@ -180,6 +198,9 @@ impl Subscription {
                     let message = format!("{} responders already", responders::RESPONDERS_MAX);
                     return Err(End::Given(Status::resource_exhausted(message)));
                 }
+                if let Some(version) = serving {
+                    self.shared.note_held(version.session);
+                }
                 let serving = serving.map(|version| version.to_string());
                 let serving = serving.as_deref().unwrap_or("nothing yet");
                 tracing::info!(
@@ -193,6 +214,7 @@ impl Subscription {
                     tracing::info!(responder = %self.name, %version, "responder serves");
                 }
                 self.acked = version;
+                self.shared.accepted.fetch_max(version.session.epoch, Relaxed);
                 self.shared.counters.acks.fetch_add(1, Relaxed);
                 responders.update(self.connection, |entry| entry.serving = Some(version))
             }
@@ -200,6 +222,15 @@ impl Subscription {
                 tracing::warn!(responder = %self.name, ?reason, "responder lost its way");
                 self.shared.counters.resyncs.fetch_add(1, Relaxed);
                 true
+            }
+            Event::Refused(held) => {
+                tracing::warn!(
+                    responder = %self.name, %held,
+                    "responder refused an update: it holds a higher session"
+                );
+                self.shared.note_held(held.session);
+                self.shared.counters.refusals.fetch_add(1, Relaxed);
+                responders.update(self.connection, |entry| entry.serving = Some(held))
             }
             Event::Stats(stats) => {
                 let stats = responders::stats(stats);
@@ -212,6 +243,15 @@ impl Subscription {
     fn count_bytes(&self, message: &proto::FromSm) {
         use sa_proto::prost::Message;
         self.shared.counters.bytes.fetch_add(message.encoded_len() as u64, Relaxed);
+    }
+}
+
+/// Why nothing can be received any more, for people.
+fn reason(status: &Status) -> String {
+    // A status with a cause was not sent by the responder: its connection broke.
+    match std::error::Error::source(status) {
+        Some(_) => "its connection broke".into(),
+        None => status.message().into(),
     }
 }
 

@@ -1,8 +1,9 @@
 //! The epoch of this SM's next session, kept in the state directory.
 //!
 //! Epochs fence off an SM that was replaced: responders refuse lower ones. A new one is above all
-//! that were taken from the same directory, and not below the seconds since 1970, so that an SM
-//! with a fresh directory outranks sessions that began before it, here or on another machine.
+//! that were taken from the same directory and all that the caller has heard of; that is what
+//! makes it count. It is not below the seconds since 1970 either, which only spares an SM with a
+//! fresh directory to be told of its predecessors: nothing depends on clocks that agree.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,8 +13,9 @@ use std::time::{Duration, SystemTime};
 /// The file's name.
 const FILE: &str = "epoch";
 
-/// Takes the next epoch and makes sure that it is never taken again, even if the machine fails.
-pub(super) fn next_epoch(state_dir: &Path, now: SystemTime) -> io::Result<u64> {
+/// Takes the next epoch, above `known`, and makes sure that it is never taken again, even if the
+/// machine fails.
+pub(super) fn next_epoch(state_dir: &Path, known: u64, now: SystemTime) -> io::Result<u64> {
     fs::create_dir_all(state_dir)?;
     let path = state_dir.join(FILE);
     let last = match fs::read_to_string(&path) {
@@ -25,7 +27,8 @@ pub(super) fn next_epoch(state_dir: &Path, now: SystemTime) -> io::Result<u64> {
         Err(error) => return Err(error),
     };
     let clock = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
-    let next = clock.max(u64::saturating_add(last, 1));
+    let used_up = || io::Error::other("there is no epoch above 2^64 - 1, which was taken");
+    let next = clock.max(known.max(last).checked_add(1).ok_or_else(used_up)?);
     let temporary = state_dir.join("epoch.new");
     let mut file = File::create(&temporary)?;
     writeln!(file, "{next}")?;
@@ -47,17 +50,34 @@ mod tests {
     fn epochs_grow_even_if_the_clock_goes_back() {
         let directory = tempfile::tempdir().unwrap();
         let state_dir = directory.path().join("new");
-        assert_eq!(next_epoch(&state_dir, at(1000)).unwrap(), 1000);
-        assert_eq!(next_epoch(&state_dir, at(1000)).unwrap(), 1001);
-        assert_eq!(next_epoch(&state_dir, at(10)).unwrap(), 1002);
-        assert_eq!(next_epoch(&state_dir, at(5000)).unwrap(), 5000);
+        assert_eq!(next_epoch(&state_dir, 0, at(1000)).unwrap(), 1000);
+        assert_eq!(next_epoch(&state_dir, 0, at(1000)).unwrap(), 1001);
+        assert_eq!(next_epoch(&state_dir, 0, at(10)).unwrap(), 1002);
+        assert_eq!(next_epoch(&state_dir, 0, at(5000)).unwrap(), 5000);
+    }
+
+    #[test]
+    fn an_epoch_is_above_what_is_known_though_clock_and_file_are_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(next_epoch(directory.path(), 9000, at(10)).unwrap(), 9001);
+        fs::remove_file(directory.path().join(FILE)).unwrap();
+        assert_eq!(next_epoch(directory.path(), 9001, at(10)).unwrap(), 9002);
+        assert_eq!(next_epoch(directory.path(), 0, at(10)).unwrap(), 9003, "it was kept");
+    }
+
+    #[test]
+    fn after_the_last_epoch_there_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(next_epoch(directory.path(), u64::MAX, at(10)).is_err());
+        fs::write(directory.path().join(FILE), u64::MAX.to_string()).unwrap();
+        assert!(next_epoch(directory.path(), 0, at(10)).is_err());
     }
 
     #[test]
     fn a_damaged_file_costs_no_more_than_the_memory_of_earlier_epochs() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join(FILE), "garbage").unwrap();
-        assert_eq!(next_epoch(directory.path(), at(7)).unwrap(), 7);
-        assert_eq!(next_epoch(directory.path(), at(7)).unwrap(), 8);
+        assert_eq!(next_epoch(directory.path(), 0, at(7)).unwrap(), 7);
+        assert_eq!(next_epoch(directory.path(), 0, at(7)).unwrap(), 8);
     }
 }

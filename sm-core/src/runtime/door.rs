@@ -10,6 +10,7 @@ use ib_mad::transport::{Packet, Transport};
 use tracing::warn;
 
 use super::BATCH;
+use super::ring::Ring;
 use crate::front_door::{Counters, FrontDoor};
 use crate::publish::Responders;
 
@@ -24,7 +25,7 @@ pub(super) struct Door {
     logic: FrontDoor,
     responders: Responders,
     /// Packets for responders that the socket has not taken yet.
-    outgoing: Vec<Packet>,
+    outgoing: Ring,
     incoming: Box<[Packet]>,
     complaint_due: Option<Instant>,
     complained: u64,
@@ -36,7 +37,7 @@ impl Door {
             udp: Udp::bind(&UdpOptions::new(listen))?,
             logic: FrontDoor::default(),
             responders,
-            outgoing: Vec::new(),
+            outgoing: Ring::new(QUEUE_MAX),
             incoming: vec![Packet::default(); BATCH].into_boxed_slice(),
             complaint_due: None,
             complained: 0,
@@ -49,6 +50,11 @@ impl Door {
 
     pub(super) fn pins(&self) -> usize {
         self.logic.pins()
+    }
+
+    /// Opens the door while we are the master and publish, and shuts it otherwise.
+    pub(super) fn set_open(&mut self, open: bool) {
+        self.logic.set_open(open);
     }
 
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -64,19 +70,18 @@ impl Door {
     pub(super) fn admit(&mut self, now: Instant, packet: &mut Packet) {
         let responders = self.responders.load();
         if self.logic.admit(now, &responders, packet) {
-            if self.outgoing.len() < QUEUE_MAX {
-                self.outgoing.push(packet.clone());
-            } else {
-                self.logic.counters.overflow += 1;
-            }
+            self.logic.counters.overflow += u64::from(!self.outgoing.push(packet));
         }
     }
 
     /// Sends what waits for responders.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        if !self.outgoing.is_empty() {
-            let sent = self.udp.send(&self.outgoing)?;
-            self.outgoing.drain(..sent);
+        while !self.outgoing.is_empty() {
+            let sent = self.udp.send(self.outgoing.front())?;
+            if sent == 0 {
+                break;
+            }
+            self.outgoing.consume(sent);
         }
         Ok(())
     }

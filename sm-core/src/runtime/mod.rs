@@ -4,6 +4,7 @@
 mod door;
 mod log;
 mod metrics;
+mod ring;
 mod service;
 mod signals;
 mod state;

@@ -12,13 +12,14 @@ use tracing::{debug, error, info, warn};
 
 use super::door::Door;
 use super::metrics::{Metric, Metrics, Value};
+use super::ring::Ring;
 use super::signals::{Signal, Signals};
 use super::state::StateDir;
 use super::worker::Worker;
 use super::{BATCH, ONCE_ATTEMPTS, RunError};
 use crate::config::Config;
 use crate::fabric::SubnetParameters;
-use crate::publish::{PublishError, Publisher, SmStatus};
+use crate::publish::{Challenge, PublishError, Publisher, SmStatus};
 use crate::sweep::{
     Event, LoopCheck, LoopFinding, Phase, Report, RoutingJob, RoutingOutcome, Sweeper,
 };
@@ -29,6 +30,8 @@ const BATCHES_IN_A_ROW: usize = 8;
 const ANSWERS_MAX: usize = 4096;
 /// How often a long phase says how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+/// How long to wait after a session could not be begun, for want of a writable state directory.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(10);
 /// How often metrics and status are brought up to date.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -43,12 +46,14 @@ pub(super) struct Service {
     router: Worker<Box<RoutingJob>, RoutingOutcome>,
     checker: Worker<LoopCheck, LoopFinding>,
     metrics: Metrics,
-    /// Whether we publish: as master, from the first sweep on.
-    in_session: bool,
+    /// Whether a sweep was asked for, to find out if another SM rules.
+    challenged: bool,
+    /// When a session that could not be begun is tried again.
+    renewal_due: Instant,
     /// Packets written and not yet taken by the transport.
     outgoing: Vec<Packet>,
     /// Answers to other nodes' requests, which go ahead of our own requests.
-    answers: Vec<Packet>,
+    answers: Ring,
     incoming: Box<[Packet]>,
     /// When progress is to be told next.
     progress_due: Instant,
@@ -92,9 +97,10 @@ impl Service {
             router: Worker::start("routing", |job: Box<RoutingJob>| job.run())?,
             checker: Worker::start("loops", LoopCheck::run)?,
             metrics,
-            in_session: false,
+            challenged: false,
+            renewal_due: now,
             outgoing: Vec::with_capacity(BATCH),
-            answers: Vec::new(),
+            answers: Ring::new(ANSWERS_MAX),
             incoming: vec![Packet::default(); BATCH].into_boxed_slice(),
             progress_due: now + PROGRESS_INTERVAL,
             status_due: now,
@@ -130,6 +136,7 @@ impl Service {
         let blocked = self.send(now)?;
         self.door.flush()?;
         self.take_events();
+        self.follow_mastership(now);
         self.take_signals();
         self.tell_progress(now);
         self.tell_status(now);
@@ -149,10 +156,9 @@ impl Service {
             for packet in &mut self.incoming[..got] {
                 if packet.address.local_qpn != Qpn::SMI {
                     self.door.admit(now, packet);
-                } else if self.sweeper.handle_packet(now, packet)
-                    && self.answers.len() < ANSWERS_MAX
-                {
-                    self.answers.push(packet.clone());
+                } else if self.sweeper.handle_packet(now, packet) {
+                    // If there is no room, its asker asks again.
+                    self.answers.push(packet);
                 }
             }
             if got < self.incoming.len() {
@@ -166,10 +172,12 @@ impl Service {
     fn receive_answers(&mut self) -> Result<bool, RunError> {
         let answers = &mut self.answers;
         // Room is asked for before, so that a burst waits in the socket.
-        if answers.len() + BATCH > ANSWERS_MAX {
+        if answers.room() < BATCH {
             return Ok(false);
         }
-        Ok(self.door.receive(Instant::now(), |packet| answers.push(packet.clone()))?)
+        Ok(self.door.receive(Instant::now(), |packet| {
+            answers.push(packet);
+        })?)
     }
 
     /// Hands routing to its thread, and takes what came of it; whether anything did.
@@ -197,10 +205,14 @@ impl Service {
 
     /// Sends what is to be sent; whether the transport takes no more for now.
     fn send(&mut self, now: Instant) -> Result<bool, RunError> {
+        while !self.answers.is_empty() {
+            let sent = self.transport.send(self.answers.front()).map_err(RunError::Fabric)?;
+            if sent == 0 {
+                return Ok(true);
+            }
+            self.answers.consume(sent);
+        }
         loop {
-            let room = BATCH.saturating_sub(self.outgoing.len());
-            let answers = self.answers.len().min(room);
-            self.outgoing.extend(self.answers.drain(..answers));
             while self.outgoing.len() < BATCH {
                 let mut packet = Packet::default();
                 if !self.sweeper.poll_transmit(now, &mut packet) {
@@ -262,12 +274,33 @@ impl Service {
                     }
                 }
                 Event::Configured(report) => self.configured(*report),
-                Event::StandingBy(_) => {
-                    self.publisher.end_session();
-                    self.in_session = false;
-                }
+                // What follows, follows from our state; see `follow_mastership`.
+                Event::StandingBy(_) => {}
                 Event::Fatal(reason) => self.done = Some(Err(RunError::Fatal(reason))),
             }
+        }
+    }
+
+    /// Publishes and answers as long as we are the master, and makes sure that responders follow.
+    fn follow_mastership(&mut self, now: Instant) {
+        if self.sweeper.sm_state() != SmState::Master {
+            self.publisher.end_session();
+        }
+        self.door.set_open(self.publisher.session().is_some());
+        match self.publisher.challenge() {
+            Some(Challenge::Epoch) if now >= self.renewal_due => {
+                if let Err(failure) = self.publisher.renew() {
+                    error!("responders do not follow us: {}", super::with_causes(&failure));
+                    self.renewal_due = now + RENEWAL_INTERVAL;
+                }
+            }
+            Some(Challenge::Rival) if !self.challenged => {
+                warn!("responders follow another subnet manager; looking for it");
+                self.challenged = true;
+                self.sweeper.request_heavy_sweep(now);
+            }
+            Some(_) => {}
+            None => self.challenged = false,
         }
     }
 
@@ -276,7 +309,7 @@ impl Service {
         if let Err(failure) = self.transport.local_port() {
             warn!("the transport does not tell its port: {failure}");
         }
-        if let Err(failure) = self.publish() {
+        if let Err(failure) = self.publish(report.full) {
             error!("the snapshot is not published: {}", super::with_causes(&failure));
         }
         if report.errors == 0 {
@@ -307,13 +340,16 @@ impl Service {
         self.status_due = Instant::now();
     }
 
-    fn publish(&mut self) -> Result<(), PublishError> {
+    /// Publishes what a sweep found. Only a full one asks the other subnet managers who is the
+    /// master, and so decides if we take responders back from one of them.
+    fn publish(&mut self, full: bool) -> Result<(), PublishError> {
         let fabric = self.sweeper.fabric();
-        if !self.in_session
-            && let Some(home) = fabric.home()
-        {
+        let begins = match self.publisher.session() {
+            None => self.sweeper.sm_state() == SmState::Master,
+            Some(_) => full && self.publisher.challenge() == Some(Challenge::Rival),
+        };
+        if begins && let Some(home) = fabric.home() {
             self.publisher.begin_session(fabric.port(home).guid)?;
-            self.in_session = true;
         }
         let settings = self.sweeper.settings();
         let plane = fabric.plane(&SubnetParameters {
@@ -420,6 +456,11 @@ impl Service {
                 "front_door_dropped_unregistered",
                 "Answers dropped: not from a registered responder",
                 door.unregistered,
+            ),
+            counter(
+                "front_door_dropped_not_master",
+                "Packets dropped: this SM is not the master, or has not published yet",
+                door.not_master,
             ),
             counter("front_door_dropped_overflow", "Packets dropped: queue full", door.overflow),
             counter("front_door_undelivered", "Answers the fabric returned", door.undelivered),
