@@ -185,7 +185,8 @@ fn the_slowest_link_and_the_smallest_mtu_count_wherever_they_are() {
     };
     let host_1 = (Guid(Chain::host_guid(1).0 - 1), PortNum(1));
     // A host's link, told by one of its ends or by the other; the link between the switches.
-    let places: [fn(&Port, (Guid, PortNum), [PortNum; 2]) -> bool; 3] = [
+    type Place = fn(&Port, (Guid, PortNum), [PortNum; 2]) -> bool;
+    let places: [Place; 3] = [
         |port, _, _| is_host(port, 1),
         |port, host, _| port.peer == Some(host),
         |port, _, between| between.contains(&port.num) && port.peer.is_some(),
