@@ -3,7 +3,7 @@
 //! A responder belongs to one worker. It decides what becomes of every packet and accounts for it;
 //! it never touches a socket or a clock. The steps: is this a request for us, which attribute and
 //! method (here); which records match ([`query`]); how do they travel, in one MAD or
-//! by RMPP ([`transfer`](crate::transfer)).
+//! by RMPP (`transfer`).
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -3,7 +3,7 @@
 //! [`Tables::build`] runs off the query path; workers swap whole tables. Layouts are chosen so that
 //! what a PathRecord needs (end ports by GUID and by LID, path classes, end classes, partitions)
 //! stays within 2 MB for a fabric of 10,000 hosts. How a query is read and answered is in
-//! [`query`](crate::query).
+//! `query`.
 
 mod build;
 mod end_port;
