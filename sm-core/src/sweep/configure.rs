@@ -7,7 +7,7 @@ use ib_mad::types::Lid;
 use ib_mad::wire::attribute::{PortInfo, PortState};
 use tracing::{debug, error, info, warn};
 
-use super::schedule::{Cause, Scope};
+use super::schedule::Cause;
 use super::{Event, LINES_MAX, Phase, Sweeper};
 use crate::fabric::PortIndex;
 use crate::manage::{lid, link, pkey};
@@ -329,12 +329,12 @@ impl Sweeper {
             (true, true) => self.failed_sweeps = 0,
             (true, false) => {
                 self.failed_sweeps += 1;
-                self.schedule.retry(now, Scope::Unanswered, self.failed_sweeps);
+                self.schedule.retry(now, Cause::Unanswered, self.failed_sweeps);
             }
             (false, _) => {
                 self.failed_sweeps += 1;
                 warn!("{} error(s) in this sweep; sweeping again", report.errors);
-                self.schedule.retry(now, Scope::Everything, self.failed_sweeps);
+                self.schedule.retry(now, Cause::Everything, self.failed_sweeps);
             }
         }
         self.schedule.rearm(now);

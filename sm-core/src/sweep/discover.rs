@@ -13,7 +13,7 @@ use ib_mad::wire::attribute::{
 use ib_mad::wire::mad::Status;
 use tracing::{debug, info, warn};
 
-use super::schedule::Scope;
+use super::schedule::Cause;
 use super::{Event, LINES_MAX, Phase, Sweep, Sweeper};
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::manage::pkey;
@@ -83,8 +83,7 @@ impl Sweeper {
                     self.others.clear();
                     self.master = None;
                 }
-                // Their issuers are seen anyway.
-                self.schedule.take_issuers();
+                self.schedule.begin_all(now);
                 self.exchange.push(Request::OWN_NODE_INFO);
             }
             Some(nodes) => self.visit_all(nodes),
@@ -515,6 +514,6 @@ impl Sweeper {
         self.failed_sweeps += 1;
         self.up = false;
         self.phase = Phase::Idle;
-        self.schedule.retry(now, Scope::Everything, self.failed_sweeps);
+        self.schedule.retry(now, Cause::Everything, self.failed_sweeps);
     }
 }

@@ -21,20 +21,28 @@ use crate::smp::{Kind, Request};
 const GRACE: Duration = Duration::from_millis(20);
 
 impl Sweeper {
-    /// Begins to read what the ports behind the traps that arrived belong to.
-    pub(super) fn follow_traps(&mut self, now: Instant, cause: Cause) {
-        let issuers = self.schedule.take_issuers();
-        let mut changed: Vec<NodeIndex> = self
-            .fabric
-            .end_ports()
-            .filter(|&port| issuers.iter().any(|&lid| self.owns(port, lid)))
-            .map(|port| self.fabric.port(port).node)
-            .collect();
-        changed.dedup();
-        if changed.is_empty() || !self.up {
-            return self.begin_light(now, cause);
+    /// Begins to read the nodes whose traps are due, and those with links that were unanswered if
+    /// these are due too: what is due for either is done at once.
+    pub(super) fn look_again(&mut self, now: Instant, cause: Cause) {
+        let mut nodes = Vec::new();
+        if cause == Cause::Trap || self.schedule.take(now, Cause::Trap) {
+            let issuers = self.schedule.take_issuers(now);
+            let ports = self.fabric.end_ports();
+            let ports = ports.filter(|&port| issuers.iter().any(|&lid| self.owns(port, lid)));
+            nodes.extend(ports.map(|port| self.fabric.port(port).node));
+            if nodes.is_empty() {
+                // Nobody has these LIDs: somebody else must know what they are about.
+                self.schedule.request(now, Cause::Timer);
+            }
         }
-        self.begin_discovery(now, Some(changed), Vec::new());
+        if cause == Cause::Unanswered || self.schedule.take(now, Cause::Unanswered) {
+            nodes.extend(self.unanswered.iter().map(|&port| self.fabric.port(port).node));
+        }
+        nodes.sort_unstable();
+        nodes.dedup();
+        if !nodes.is_empty() {
+            self.begin_discovery(now, Some(nodes), Vec::new());
+        }
     }
 
     pub(super) fn begin_light(&mut self, now: Instant, cause: Cause) {

@@ -47,7 +47,7 @@ use crate::smp::{Counters, Exchange, Kind, Request, Timing};
 use crate::trap;
 use contradiction::Contradictions;
 pub use report::{Phase, Report};
-use schedule::{Cause, Schedule, Scope};
+use schedule::{Cause, Schedule};
 use tables::Router;
 pub use tables::{LoopCheck, LoopFinding, RoutingJob, RoutingOutcome};
 
@@ -373,7 +373,7 @@ impl Sweeper {
         match trap.meaning {
             trap::Meaning::Changed if self.settings.sweep_on_trap => {
                 debug!("trap '{name}' from LID {}", trap.issuer);
-                self.schedule.request(now, Cause::Trap(trap.issuer));
+                self.schedule.request_for_trap(now, trap.issuer);
             }
             _ if self.trap_lines.admits(now) => {
                 warn!("trap '{name}' from LID {}", trap.issuer);
@@ -413,14 +413,8 @@ impl Sweeper {
             Cause::Poll if standby => self.begin_poll(now),
             Cause::Poll => {}
             Cause::Timer if standby => {}
-            Cause::Trap(_) if !heavy => self.follow_traps(now, cause),
             Cause::Timer if !heavy => self.begin_light(now, cause),
-            Cause::Retry(Scope::Unanswered) if self.up => {
-                let ports = self.unanswered.iter();
-                let mut nodes: Vec<_> = ports.map(|port| self.fabric.port(*port).node).collect();
-                nodes.dedup();
-                self.begin_discovery(now, Some(nodes), Vec::new());
-            }
+            Cause::Trap | Cause::Unanswered if self.up && !heavy => self.look_again(now, cause),
             _ => self.begin_discovery(now, None, Vec::new()),
         }
     }
