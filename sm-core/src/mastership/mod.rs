@@ -36,6 +36,8 @@ pub enum Demand {
     Discover,
     /// Rest.
     Disable,
+    /// Rest no more, and watch over the master.
+    StandBy,
     /// Nothing that needs an action.
     None,
 }
@@ -138,6 +140,7 @@ impl Mastership {
                 }
                 Some(SmControl::Standby) if self.state == SmState::NotActive => {
                     self.state = SmState::Standby;
+                    demand = Demand::StandBy;
                 }
                 Some(SmControl::Disable)
                     if matches!(self.state, SmState::Standby | SmState::Discovering) =>

@@ -50,8 +50,7 @@ impl Sweeper {
             Decision::Rule => {
                 if self.mastership.state() != SmState::Master {
                     info!("master: no other subnet manager comes before us");
-                    self.mastership.set_state(SmState::Master);
-                    self.first_as_master = true;
+                    self.become_master();
                 }
                 for (port, sm) in &self.others {
                     if sm.state == SmState::Master {
@@ -69,6 +68,27 @@ impl Sweeper {
         }
     }
 
+    /// The subnet is ours from now on. Whoever had it before may have written tables of its own, so
+    /// that nothing is known any more of what switches hold.
+    pub(super) fn become_master(&mut self) {
+        self.mastership.set_state(SmState::Master);
+        self.first_as_master = true;
+        self.router.forget();
+        let switches: Vec<_> = self.fabric.switches().map(|(index, _)| index).collect();
+        for index in switches {
+            self.fabric.switch_mut(index).lft.forget();
+        }
+    }
+
+    /// Leaves everything as it stands, and does nothing more until it is asked to.
+    pub(super) fn rest(&mut self) {
+        self.exchange.cancel_all();
+        self.routing_job = None;
+        self.sweep = Sweep::default();
+        self.phase = Phase::Idle;
+        self.schedule.clear();
+    }
+
     pub(super) fn stand_by(&mut self, now: Instant, sm: RemoteSm) {
         let place = self.others.iter().find(|(_, other)| *other == sm).map(|(port, _)| *port);
         let Some(port) = place else { return self.give_up(now) };
@@ -83,7 +103,7 @@ impl Sweeper {
         self.up = false;
         self.master = Some((port, sm.guid));
         self.polls_missed = 0;
-        self.phase = Phase::Idle;
+        self.rest();
         self.schedule.rearm_poll(now);
         self.emit(Event::StandingBy(sm));
     }
@@ -119,7 +139,9 @@ impl Sweeper {
 
     pub(super) fn end_poll(&mut self, now: Instant) {
         self.phase = Phase::Idle;
-        if self.master.is_some() {
+        if self.mastership.state() != SmState::Standby {
+            // Somebody told us meanwhile to be something else.
+        } else if self.master.is_some() {
             self.schedule.rearm_poll(now);
         } else {
             self.mastership.set_state(SmState::Discovering);

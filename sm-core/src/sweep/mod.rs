@@ -343,8 +343,7 @@ impl Sweeper {
                 match self.mastership.answer(&mut packet.mad) {
                     Demand::TakeOver => {
                         info!("the master hands the subnet over to us");
-                        self.mastership.set_state(SmState::Master);
-                        self.first_as_master = true;
+                        self.become_master();
                         self.schedule.request(now, Cause::TakeOver);
                     }
                     Demand::Discover => {
@@ -354,6 +353,11 @@ impl Sweeper {
                     Demand::Disable => {
                         warn!("another subnet manager disabled us");
                         self.mastership.set_state(SmState::NotActive);
+                        self.rest();
+                    }
+                    Demand::StandBy => {
+                        info!("another subnet manager has us stand by again");
+                        self.schedule.request(now, Cause::Poll);
                     }
                     Demand::None => {}
                 }
