@@ -2,7 +2,7 @@
 //!
 //! A responder belongs to one worker. It decides what becomes of every packet and accounts for it;
 //! it never touches a socket or a clock. The steps: is this a request for us, which attribute and
-//! method (here); which records match ([`query`]); how do they travel, in one MAD or
+//! method (here); which records match (`query`); how do they travel, in one MAD or
 //! by RMPP (`transfer`).
 
 use std::sync::Arc;
