@@ -126,6 +126,16 @@ impl Metrics {
                 ConstCounter::new(count(stats)).encode(family.encode_family(&labels)?)?;
             }
         }
+        let help = "Datagrams received that were no packets";
+        let mut family = counter(encoder, "malformed_datagrams", help)?;
+        for ([worker], stats) in self.workers() {
+            for (what, count) in
+                [("length", &stats.malformed_length), ("envelope", &stats.malformed_envelope)]
+            {
+                let labels = [worker, ("wrong", what)];
+                ConstCounter::new(count.get()).encode(family.encode_family(&labels)?)?;
+            }
+        }
         let mut family = gauge(encoder, "in_flight", "Requests in work", None)?;
         for (labels, stats) in self.workers() {
             ConstGauge::new(stats.in_flight() as i64).encode(family.encode_family(&labels)?)?;

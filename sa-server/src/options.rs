@@ -12,7 +12,7 @@ use crate::replica::SmUrl;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ibsa", version)]
 pub struct Options {
-    /// URL of an SM to subscribe to, such as http://127.0.0.1:6000; repeat for standby SMs
+    /// URL of an SM to subscribe to, such as http://127.0.0.1:7471; repeat for standby SMs
     #[arg(long = "sm", value_name = "URL", required = true)]
     pub sms: Vec<SmUrl>,
 

@@ -78,6 +78,8 @@ pub fn main(options: Options) -> ExitCode {
         .with_env_filter(filter)
         .with_target(false)
         .with_ansi(io::stdout().is_terminal())
+        // Whoever read the log may have gone; that must not end the program.
+        .log_internal_errors(false)
         .init();
     match run(options) {
         Ok(()) => ExitCode::SUCCESS,
@@ -151,6 +153,12 @@ fn subscribe(
         use tokio::signal::unix::{SignalKind, signal};
         let (mut term, mut int) =
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let mut hangup = signal(SignalKind::hangup())?;
+        tokio::spawn(async move {
+            while hangup.recv().await.is_some() {
+                tracing::info!("SIGHUP ignored: there is no configuration to read again");
+            }
+        });
         let publisher = Arc::new(Mutex::new(publisher));
         let reclaiming = Arc::clone(&publisher);
         tokio::spawn(async move {

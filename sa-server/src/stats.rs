@@ -179,6 +179,10 @@ pub struct Stats {
     pub segments_sent: Counter,
     /// Batches received.
     pub batches: Counter,
+    /// Datagrams received that were not as long as a packet.
+    pub malformed_length: Counter,
+    /// Datagrams received that began with no envelope of ours.
+    pub malformed_envelope: Counter,
     dropped: [Counter; DropReason::ALL.len()],
     /// Requests whose answer, or rest, is under way; set by the worker.
     in_flight: AtomicU64,
@@ -195,6 +199,8 @@ impl Default for Stats {
             transfer_packets: Counter::default(),
             segments_sent: Counter::default(),
             batches: Counter::default(),
+            malformed_length: Counter::default(),
+            malformed_envelope: Counter::default(),
             dropped: Default::default(),
             in_flight: AtomicU64::new(0),
             answers: Box::new(std::array::from_fn(|_| Answers::default())),

@@ -10,7 +10,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use ib_mad::transport::{Interest, Packet, Transport, wait};
+use ib_mad::transport::{Interest, Malformed, Packet, Transport, wait};
 
 use crate::responder::{Outcome, Responder};
 
@@ -56,6 +56,8 @@ pub struct Worker<T> {
     outbox: Vec<Packet>,
     /// Segments on their way from the responder to the transport.
     segments: Box<[Packet]>,
+    /// What of the transport's malformed datagrams is in the statistics.
+    malformed: Malformed,
 }
 
 /// What a turn leaves to do.
@@ -80,6 +82,7 @@ impl<T: Transport> Worker<T> {
             waiting: 0,
             outbox: Vec::with_capacity(config.outbox_max + BATCH_MAX),
             segments: vec![Packet::default(); BATCH_MAX].into_boxed_slice(),
+            malformed: Malformed::default(),
         }
     }
 
@@ -97,6 +100,7 @@ impl<T: Transport> Worker<T> {
     /// is sent by the new.
     pub fn replace_transport(&mut self, transport: T) {
         self.transport = transport;
+        self.malformed = Malformed::default();
     }
 
     /// Begins anew with another responder after the old one failed. What had arrived is lost.
@@ -111,6 +115,7 @@ impl<T: Transport> Worker<T> {
         self.flush()?;
         let now = clock();
         let more = self.receive(now)?;
+        self.note_malformed();
         self.drop_stale(now);
         if self.waiting > 0 && self.has_room() {
             self.answer(now, &clock)?;
@@ -195,6 +200,17 @@ impl<T: Transport> Worker<T> {
             }
         }
         Ok(true)
+    }
+
+    /// Counts datagrams that the transport passed over.
+    fn note_malformed(&mut self) {
+        let malformed = self.transport.malformed();
+        if malformed != self.malformed {
+            let stats = self.responder.stats();
+            stats.malformed_length.add(malformed.length - self.malformed.length);
+            stats.malformed_envelope.add(malformed.envelope - self.malformed.envelope);
+            self.malformed = malformed;
+        }
     }
 
     /// Drops the oldest requests if they have waited too long.

@@ -13,7 +13,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::{Address, Grh, Packet, Transport};
+use super::{Address, Grh, Malformed, Packet, Transport};
 use crate::types::{Lid, Qpn};
 use crate::wire::MAD_LEN;
 
@@ -110,6 +110,10 @@ impl<T: Transport> Transport for Capture<T> {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.inner.descriptor()
+    }
+
+    fn malformed(&self) -> Malformed {
+        self.inner.malformed()
     }
 }
 

@@ -116,4 +116,18 @@ pub trait Transport: Send {
 
     /// The descriptor to poll; `None` for a transport in memory, which has its own clock.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// What has arrived so far and was no packet.
+    fn malformed(&self) -> Malformed {
+        Malformed::default()
+    }
+}
+
+/// Datagrams received that were no packets, by what is wrong with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Malformed {
+    /// Longer or shorter than a packet.
+    pub length: u64,
+    /// As long as one, but what stands before the MAD is not of this protocol and version.
+    pub envelope: u64,
 }

@@ -35,7 +35,7 @@ pub(super) enum EventKind {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Reason {
-    #[error("cannot connect: {}", root_cause(.0))]
+    #[error("{}", root_cause(.0))]
     Connect(tonic::transport::Error),
     #[error("{}", .0.message())]
     Feed(Status),

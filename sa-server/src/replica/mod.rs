@@ -8,13 +8,14 @@
 mod cache_dir;
 mod link;
 mod machine;
+mod outage;
 mod saver;
 
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use ib_mad::types::{Guid, Qpn};
@@ -28,6 +29,7 @@ use tonic::transport::Endpoint;
 pub use cache_dir::{CacheDir, CacheDirError, passing_identity};
 use link::{Event, EventKind};
 use machine::{Machine, Outcome};
+use outage::Outage;
 use saver::Saver;
 
 /// How often a silent connection is probed, and how long an answer may take: a dead SM is noticed
@@ -42,7 +44,7 @@ const EVENTS_MAX: usize = 8;
 /// How often counters are reported to the SMs.
 const STATS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Where an SM publishes, such as `http://192.0.2.1:6000`.
+/// Where an SM publishes, such as `http://192.0.2.1:7471`.
 #[derive(Clone, Debug)]
 pub struct SmUrl {
     text: String,
@@ -51,7 +53,7 @@ pub struct SmUrl {
 
 /// Text that is not the URL of an SM.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not the URL of an SM; write it like http://192.0.2.1:6000")]
+#[error("'{0}' is not the URL of an SM; write it like http://192.0.2.1:7471")]
 pub struct ParseSmUrlError(pub String);
 
 impl FromStr for SmUrl {
@@ -61,7 +63,10 @@ impl FromStr for SmUrl {
         let error = || ParseSmUrlError(text.to_owned());
         let endpoint = Endpoint::from_shared(text.to_owned()).map_err(|_| error())?;
         let uri = endpoint.uri();
-        if uri.scheme_str() != Some("http") || uri.host().is_none() || uri.port().is_none() {
+        let has_host = uri.host().is_some_and(|host| !host.is_empty());
+        let has_port = uri.port_u16().is_some_and(|port| port != 0);
+        let has_path = uri.path() != "/" || uri.query().is_some();
+        if uri.scheme_str() != Some("http") || !has_host || !has_port || has_path {
             return Err(error());
         }
         let endpoint = endpoint
@@ -204,6 +209,7 @@ pub async fn run(
             config.sms.len(),
         ),
         links: vec![None; config.sms.len()],
+        outages: vec![Outage::default(); config.sms.len()],
         saver: Saver::new(cache_file, config.cache_interval),
         on_snapshot: Some(Box::new(on_snapshot)),
         status,
@@ -269,6 +275,8 @@ struct Replica {
     machine: Machine,
     /// Where messages to each SM go while it is connected.
     links: Vec<Option<mpsc::Sender<proto::FromResponder>>>,
+    /// What was told of each SM that is not connected.
+    outages: Vec<Outage>,
     saver: Saver,
     /// Away while it is called.
     on_snapshot: Option<OnSnapshot>,
@@ -290,10 +298,13 @@ impl Replica {
             EventKind::Message(message) => self.take(link, message).await,
             EventKind::Disconnected(reason) => {
                 let url = &self.config.sms[link].text;
-                // One line an outage, not one an attempt.
+                // Not one line an attempt.
                 if self.links[link].take().is_some() {
                     self.status.counters.connected.fetch_sub(1, Relaxed);
                     tracing::warn!(sm = url, %reason, "lost the SM; answering from what is held");
+                    self.outages[link] = Outage::told(Instant::now());
+                } else if self.outages[link].is_to_be_told(Instant::now()) {
+                    tracing::warn!("cannot reach {url}: {reason}; trying again");
                 } else {
                     tracing::debug!(sm = url, %reason, "no SM");
                 }
@@ -405,10 +416,19 @@ mod tests {
 
     #[test]
     fn an_sm_url_has_scheme_host_and_port() {
-        assert!("http://127.0.0.1:6000".parse::<SmUrl>().is_ok());
-        for text in ["127.0.0.1:6000", "http://host", "ftp://host:1", "", "http://"] {
+        assert!("http://127.0.0.1:7471".parse::<SmUrl>().is_ok());
+        for text in [
+            "127.0.0.1:7471",
+            "http://host",
+            "ftp://host:1",
+            "",
+            "http://",
+            "http://:1",
+            "http://h:0",
+            "http://h:1/x",
+        ] {
             let error = text.parse::<SmUrl>().unwrap_err();
-            assert!(error.to_string().contains("http://192.0.2.1:6000"), "{error}");
+            assert!(error.to_string().contains("http://192.0.2.1:7471"), "{error}");
         }
     }
 }

@@ -29,7 +29,7 @@ use self::protocol::{
     SimHeaderRepr, accepted_classes, declare_classes,
 };
 use super::mmsg::{self, Headers, Vectors};
-use super::{Address, Packet, Transport};
+use super::{Address, Malformed, Packet, Transport};
 use crate::types::{Guid, Lid, PortNum, Qpn, Sl};
 use crate::wire::MAD_LEN;
 use crate::wire::attribute::{NodeInfo, NodeType, PortInfo, PortState};
@@ -506,6 +506,10 @@ impl Transport for Ibsim {
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.sockets.data.as_fd())
+    }
+
+    fn malformed(&self) -> Malformed {
+        Malformed { length: self.counters.malformed, envelope: 0 }
     }
 }
 

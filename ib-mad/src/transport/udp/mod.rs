@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 pub use self::envelope::{ENVELOPE_LEN, Envelope, EnvelopeRepr, decode, encode};
 use super::mmsg::{self, Headers, Vectors};
 use super::sockaddr::RawAddress;
-use super::{Address, Packet, Transport};
+use super::{Address, Malformed, Packet, Transport};
 use crate::wire::MAD_LEN;
 
 /// Length of a datagram.
@@ -64,7 +64,7 @@ pub struct UdpCounters {
     /// Packets received.
     pub received: u64,
     /// Datagrams received that were no packets.
-    pub malformed: u64,
+    pub malformed: Malformed,
     /// Packets dropped since they had no peer or the kernel refused their peer.
     pub refused: u64,
     /// System calls that sent something.
@@ -196,6 +196,10 @@ impl Transport for Udp {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.socket.as_fd())
     }
+
+    fn malformed(&self) -> Malformed {
+        self.counters.malformed
+    }
 }
 
 fn is_sendable(packet: &Packet) -> bool {
@@ -322,7 +326,10 @@ impl Incoming {
                         batch[filled].mad = *mad;
                         filled += 1;
                     }
-                    None => counters.malformed += 1,
+                    None if is_whole && datagram.len() == DATAGRAM_LEN => {
+                        counters.malformed.envelope += 1;
+                    }
+                    None => counters.malformed.length += 1,
                 }
                 self.offset = end;
                 if end == train.len() {
@@ -536,7 +543,7 @@ mod tests {
             stranger.send_to(&datagram[..len], to).unwrap();
         }
         assert_eq!(receive(&mut receiver, 1, 8).len(), 1);
-        assert_eq!(receiver.counters().malformed, 5);
+        assert_eq!(receiver.malformed(), Malformed { length: 4, envelope: 1 });
     }
 
     #[test]
