@@ -157,3 +157,18 @@ fn a_disabled_manager_rests_until_it_is_to_stand_by_and_then_takes_over() {
     assert_eq!(bed.sweeper().sm_state(), SmState::Master);
     bed.assert_all_reachable();
 }
+
+#[test]
+fn a_routing_that_fails_is_an_error_and_tried_again_ever_less_often() {
+    let mut bed = Bed::new(&fat_tree(2, 8, 20));
+    bed.failing_routings = 3;
+    let host = bed.hosts()[0];
+    let begun = bed.clock.now();
+    bed.manage(host, Settings::default(), LidTable::default());
+    bed.bring_up();
+    assert_eq!(bed.failing_routings, 0);
+    let failed = bed.reports().iter().filter(|report| report.errors > 0).count();
+    assert_eq!(failed, 3);
+    assert!(bed.clock.now() - begun >= Duration::from_secs(1 + 2 + 4));
+    bed.assert_all_reachable();
+}

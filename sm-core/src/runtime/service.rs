@@ -182,16 +182,20 @@ impl Service {
 
     /// Hands routing to its thread, and takes what came of it; whether anything did.
     fn exchange_routing(&mut self, now: Instant) -> Result<bool, RunError> {
-        let outcome = self.router.poll();
-        let any = outcome.is_some();
-        if let Some(outcome) = outcome {
-            self.sweeper.handle_routing(now, outcome);
+        let result = self.router.poll()?;
+        let any = result.is_some();
+        match result {
+            Some(Ok(outcome)) => self.sweeper.handle_routing(now, outcome),
+            Some(Err(panic)) => self.sweeper.handle_routing_failure(now, &panic.to_string()),
+            None => {}
         }
         if let Some(job) = self.sweeper.poll_routing() {
             self.router.submit(job)?;
         }
-        if let Some(finding) = self.checker.poll() {
-            self.sweeper.handle_loops(&finding);
+        match self.checker.poll()? {
+            Some(Ok(finding)) => self.sweeper.handle_loops(&finding),
+            Some(Err(panic)) => error!("nobody knows about credit loops: {panic}"),
+            None => {}
         }
         // Sweeps do not wait for a look for loops: should they outrun it, its jobs queue up, each
         // as large as the routing it is about. So there is one at a time.

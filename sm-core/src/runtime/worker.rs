@@ -1,15 +1,22 @@
 //! A thread for what takes long, so that the loop goes on answering meanwhile.
 
+use std::any::Any;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread;
+
+/// The work panicked, which is a bug of it. The thread goes on with the next job.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("internal error: {0}")]
+pub(super) struct Panicked(String);
 
 /// Runs jobs one after the other, and wakes the loop when one is done.
 pub(super) struct Worker<J, R> {
     jobs: Sender<J>,
-    results: Receiver<R>,
+    results: Receiver<Result<R, Panicked>>,
     /// Becomes readable when there is a result.
     wake: UnixStream,
     /// Jobs submitted whose results have not been fetched.
@@ -26,7 +33,10 @@ impl<J: Send + 'static, R: Send + 'static> Worker<J, R> {
         // Ends when the loop drops its ends.
         thread::Builder::new().name(name.to_owned()).spawn(move || {
             while let Ok(job) = inbox.recv() {
-                if outbox.send(work(job)).is_err() || bell.write_all(&[0]).is_err() {
+                // What a panic leaves behind of the job is dropped, and nothing else is shared.
+                let result = catch_unwind(AssertUnwindSafe(|| work(job)));
+                let result = result.map_err(|payload| Panicked(words_of(&*payload)));
+                if outbox.send(result).is_err() || bell.write_all(&[0]).is_err() {
                     return;
                 }
             }
@@ -34,10 +44,10 @@ impl<J: Send + 'static, R: Send + 'static> Worker<J, R> {
         Ok(Self { jobs, results, wake, pending: 0 })
     }
 
-    /// Hands a job over. Fails if the thread is gone, which takes a panic of the work.
+    /// Hands a job over. Fails if the thread is gone.
     pub(super) fn submit(&mut self, job: J) -> io::Result<()> {
         self.pending += 1;
-        self.jobs.send(job).map_err(|_| io::Error::other("worker thread is gone"))
+        self.jobs.send(job).map_err(|_| gone())
     }
 
     /// Whether nothing is submitted that was not fetched.
@@ -45,15 +55,30 @@ impl<J: Send + 'static, R: Send + 'static> Worker<J, R> {
         self.pending == 0
     }
 
-    /// The next result, if there is one.
-    pub(super) fn poll(&mut self) -> Option<R> {
+    /// The next result, if there is one. Fails if the thread is gone.
+    pub(super) fn poll(&mut self) -> io::Result<Option<Result<R, Panicked>>> {
         // Made unreadable first: a bell that rings after this brings us back here.
         let mut bells = [0; 16];
         let _ = self.wake.read(&mut bells);
-        let result = self.results.try_recv().ok()?;
-        self.pending -= 1;
-        Some(result)
+        match self.results.try_recv() {
+            Ok(result) => {
+                self.pending -= 1;
+                Ok(Some(result))
+            }
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(gone()),
+        }
     }
+}
+
+fn gone() -> io::Error {
+    io::Error::other("a thread of ours has ended on its own; start ibsm again")
+}
+
+/// What a panic said.
+fn words_of(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
 
 impl<J, R> AsFd for Worker<J, R> {
@@ -70,16 +95,56 @@ mod tests {
     #[test]
     fn a_result_wakes_whoever_waits() {
         let mut worker = Worker::start("double", |job: u32| job * 2).unwrap();
-        assert_eq!(worker.poll(), None);
+        assert_eq!(worker.poll().unwrap(), None);
         for job in [1, 2] {
             worker.submit(job).unwrap();
             let result = loop {
                 wait(&mut [Interest::read(worker.as_fd())], None).unwrap();
-                if let Some(result) = worker.poll() {
+                if let Some(result) = worker.poll().unwrap() {
                     break result;
                 }
             };
-            assert_eq!(result, job * 2);
+            assert_eq!(result, Ok(job * 2));
         }
+    }
+
+    fn wait_for<J: Send + 'static, R: Send + 'static>(
+        worker: &mut Worker<J, R>,
+    ) -> io::Result<Result<R, Panicked>> {
+        loop {
+            wait(&mut [Interest::read(worker.as_fd())], None)?;
+            if let Some(result) = worker.poll()? {
+                return Ok(result);
+            }
+        }
+    }
+
+    #[test]
+    fn a_panic_costs_its_job_only() {
+        let mut worker = Worker::start("odd", |job: u32| {
+            assert!(job % 2 == 1, "{job} is not odd");
+            job
+        })
+        .unwrap();
+        worker.submit(2).unwrap();
+        assert_eq!(wait_for(&mut worker).unwrap(), Err(Panicked("2 is not odd".to_owned())));
+        worker.submit(3).unwrap();
+        assert_eq!(wait_for(&mut worker).unwrap(), Ok(3));
+        assert!(worker.is_idle());
+    }
+
+    #[test]
+    fn a_thread_that_is_gone_is_an_error_and_not_silence() {
+        let mut worker = Worker::start("idle", |job: u32| job).unwrap();
+        // The thread ends when it cannot ring the bell.
+        worker.wake.shutdown(std::net::Shutdown::Both).unwrap();
+        worker.submit(1).unwrap();
+        let failure = loop {
+            match worker.poll() {
+                Err(failure) => break failure,
+                Ok(_) => std::thread::yield_now(),
+            }
+        };
+        assert!(failure.to_string().contains("start ibsm again"));
     }
 }

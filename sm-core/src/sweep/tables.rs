@@ -269,6 +269,15 @@ impl Sweeper {
         self.advance(now);
     }
 
+    /// Takes that the [`RoutingJob`] yielded last came to no outcome.
+    pub fn handle_routing_failure(&mut self, now: Instant, reason: &str) {
+        if self.phase == Phase::Route {
+            self.error(format_args!("the fabric cannot be routed: {reason}"));
+            self.end_phase(now);
+            self.advance(now);
+        }
+    }
+
     /// The look for credit loops that is due, if any. What came of it goes to
     /// [`handle_loops`](Self::handle_loops).
     pub fn poll_loop_check(&mut self) -> Option<LoopCheck> {

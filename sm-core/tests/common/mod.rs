@@ -34,6 +34,8 @@ pub(crate) struct Bed {
     pub(crate) managers: Vec<Manager>,
     /// Changes packets on their way to the managers.
     pub(crate) tamper: Option<Tamper>,
+    /// How many routings to come fail.
+    pub(crate) failing_routings: u32,
     deliveries: Vec<Delivery>,
 }
 
@@ -59,6 +61,7 @@ impl Bed {
             clock: VirtualClock::new(),
             managers: Vec::new(),
             tamper: None,
+            failing_routings: 0,
             deliveries: Vec::new(),
         }
     }
@@ -148,7 +151,12 @@ impl Bed {
         for manager in &mut self.managers {
             manager.sweeper.handle_timeout(now);
             while let Some(job) = manager.sweeper.poll_routing() {
-                manager.sweeper.handle_routing(now, job.run());
+                if self.failing_routings > 0 {
+                    self.failing_routings -= 1;
+                    manager.sweeper.handle_routing_failure(now, "as the test wants it");
+                } else {
+                    manager.sweeper.handle_routing(now, job.run());
+                }
             }
             while let Some(check) = manager.sweeper.poll_loop_check() {
                 manager.sweeper.handle_loops(&check.run());
