@@ -182,6 +182,11 @@ impl Program {
 
     /// Kills it as `kill -9` does.
     pub fn kill(mut self) {
+        self.kill_and_wait();
+    }
+
+    /// Like [`kill`](Self::kill), of a program that is part of something.
+    pub fn kill_and_wait(&mut self) {
         self.child.kill().expect("a child of ours");
         self.child.wait().expect("a child of ours");
     }

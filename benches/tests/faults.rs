@@ -52,6 +52,12 @@ impl Subnet {
         self.sandbox.ours("ibsm", "ibsm", &args)
     }
 
+    /// Kills `ibfabric` and starts it again on the same net.
+    fn restart_fabric(&mut self) {
+        self.fabric.kill_and_wait();
+        self.fabric = self.sandbox.ibfabric(&self.net);
+    }
+
     fn url(&self) -> String {
         format!("http://{}", self.publish)
     }
@@ -160,6 +166,25 @@ fn a_manager_that_is_killed_and_restarted_keeps_lids_and_clients() {
     let ibsm = subnet.ibsm();
     ibsm.wait_for("SUBNET UP");
     assert_unharmed(&report(storm));
+    let after = fs::read_to_string(subnet.sandbox.path("state/guid2lid")).expect("LIDs are kept");
+    assert_eq!(lids, after);
+}
+
+/// Nobody tells a client of the simulator that it has ended.
+#[test]
+fn a_fabric_that_is_killed_and_restarted_comes_up_by_itself() {
+    let (mut subnet, ibsm) = Subnet::new("fabric-restart");
+    let lids = fs::read_to_string(subnet.sandbox.path("state/guid2lid")).expect("LIDs are kept");
+    for restart in 1..=2 {
+        subnet.restart_fabric();
+        ibsm.wait_for_nth("SUBNET UP", 1 + restart);
+        let check = subnet.control(&["check"]);
+        let check: Value = serde_json::from_str(&check).unwrap_or_else(|e| panic!("{e}: {check}"));
+        let lost: u64 = check["lost"]
+            .as_object()
+            .map_or(0, |lost| lost.values().filter_map(Value::as_u64).sum());
+        assert_eq!(lost, 0, "routes that lose packets: {check}");
+    }
     let after = fs::read_to_string(subnet.sandbox.path("state/guid2lid")).expect("LIDs are kept");
     assert_eq!(lids, after);
 }

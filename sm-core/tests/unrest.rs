@@ -172,3 +172,22 @@ fn a_routing_that_fails_is_an_error_and_tried_again_ever_less_often() {
     assert!(bed.clock.now() - begun >= Duration::from_secs(1 + 2 + 4));
     bed.assert_all_reachable();
 }
+
+#[test]
+fn a_fabric_that_was_replaced_while_out_of_reach_is_configured_anew() {
+    let settings = Settings { sweep_interval: 0, sweep_on_trap: false, ..Settings::default() };
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
+    bed.bring_up();
+    let before = bed.end_ports();
+    for node in bed.fabric.nodes() {
+        let now = bed.clock.now();
+        bed.fabric.reboot(now, node).unwrap();
+    }
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.begin_anew(now);
+    assert!(!bed.sweeper().is_up());
+    let report = bed.bring_up();
+    assert!(report.first && report.full, "{report:?}");
+    assert_eq!(bed.end_ports(), before);
+    bed.assert_all_reachable();
+}

@@ -1,6 +1,7 @@
 //! The one place with sockets, clocks, threads and files: it sets everything up, and a loop waits
 //! for the fabric, the front door, signals and deadlines, and lets the state machines decide.
 
+mod attachment;
 mod door;
 mod log;
 mod metrics;
@@ -13,13 +14,14 @@ mod worker;
 use std::io;
 use std::process::ExitCode;
 
-use ib_mad::transport::ibsim::{Ibsim, IbsimError, IbsimOptions, Role};
+use ib_mad::transport::ibsim::IbsimError;
 use sa_proto::snapshot::HistoryLimits;
 use tracing::{error, info, warn};
 
 use crate::config::{Config, ConfigError, Options, file};
 use crate::publish::{PublishConfig, PublishError, Publisher};
 use crate::sweep::Sweeper;
+use attachment::Attachment;
 use door::Door;
 pub use log::LogError;
 use service::Service;
@@ -48,11 +50,6 @@ pub enum RunError {
     /// The fabric.
     #[error(transparent)]
     Transport(#[from] IbsimError),
-    /// The fabric's transport broke.
-    #[error(
-        "the connection to the fabric broke: {0}; once the simulator is back, start ibsm again"
-    )]
-    Fabric(io::Error),
     /// The responders.
     #[error(transparent)]
     Publish(#[from] PublishError),
@@ -132,12 +129,12 @@ fn run(options: Options) -> Result<(), RunError> {
             source,
         })?;
     }
-    let transport = attach(&config, &state)?;
+    let fabric = Attachment::open(&config, &state)?;
     let lids = state.lids()?;
     info!(
         "ibsm {} on node {}; {} known LIDs; responders at {}",
         env!("CARGO_PKG_VERSION"),
-        transport.node(),
+        fabric.node(),
         lids.len(),
         publisher.address()
     );
@@ -145,23 +142,5 @@ fn run(options: Options) -> Result<(), RunError> {
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let seed = clock.map_or(0, |elapsed| elapsed.subsec_nanos()) ^ std::process::id();
     let sweeper = Sweeper::new(config.settings.clone(), lids, seed);
-    Service::new(config, signals, state, transport, sweeper, publisher, door, metrics)?.run()
-}
-
-fn attach(config: &Config, state: &StateDir) -> Result<Ibsim, RunError> {
-    let mut options = IbsimOptions {
-        role: Role::Manager { sa: true },
-        stale_client: state.stale_client(),
-        ..IbsimOptions::default()
-    };
-    if let Some(socket) = &config.socket {
-        options.socket.clone_from(socket);
-    }
-    if config.node.is_some() {
-        options.node.clone_from(&config.node);
-    }
-    let mut transport = Ibsim::connect(&options)?;
-    state.keep_client(transport.client_id())?;
-    transport.set_is_sm(true)?;
-    Ok(transport)
+    Service::new(config, signals, state, fabric, sweeper, publisher, door, metrics)?.run()
 }

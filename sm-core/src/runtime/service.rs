@@ -4,12 +4,12 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ib_mad::transport::ibsim::Ibsim;
-use ib_mad::transport::{Interest, Packet, Transport, wait};
+use ib_mad::transport::{Interest, Packet, wait};
 use ib_mad::types::Qpn;
 use ib_mad::wire::attribute::SmState;
 use tracing::{debug, error, info, warn};
 
+use super::attachment::Attachment;
 use super::door::Door;
 use super::metrics::{Metric, Metrics, Value};
 use super::ring::Ring;
@@ -39,7 +39,7 @@ pub(super) struct Service {
     config: Config,
     signals: Signals,
     state: StateDir,
-    transport: Ibsim,
+    fabric: Attachment,
     sweeper: Sweeper,
     publisher: Publisher,
     door: Door,
@@ -79,7 +79,7 @@ impl Service {
         config: Config,
         signals: Signals,
         state: StateDir,
-        transport: Ibsim,
+        fabric: Attachment,
         sweeper: Sweeper,
         publisher: Publisher,
         door: Door,
@@ -90,7 +90,7 @@ impl Service {
             config,
             signals,
             state,
-            transport,
+            fabric,
             sweeper,
             publisher,
             door,
@@ -122,7 +122,7 @@ impl Service {
             }
         };
         // Dropping the transport clears IsSM and detaches.
-        drop(self.transport);
+        drop(self.fabric);
         self.state.forget_client();
         result
     }
@@ -131,7 +131,10 @@ impl Service {
         let mut busy = self.receive()?;
         busy |= self.receive_answers()?;
         let now = Instant::now();
-        self.sweeper.handle_timeout(now);
+        self.maintain(now);
+        if self.fabric.is_attached() {
+            self.sweeper.handle_timeout(now);
+        }
         busy |= self.exchange_routing(now)?;
         let blocked = self.send(now)?;
         self.door.flush()?;
@@ -146,13 +149,24 @@ impl Service {
         Ok(())
     }
 
+    /// Attaches to the fabric again if it broke off, and then takes nothing for granted.
+    fn maintain(&mut self, now: Instant) {
+        if let Some(client) = self.fabric.maintain(now) {
+            if let Err(failure) = self.state.keep_client(client) {
+                warn!("the simulator will keep what we are known by if we are killed: {failure}");
+            }
+            self.outgoing.clear();
+            self.sweeper.begin_anew(now);
+        }
+    }
+
     /// Takes in what the fabric delivered; whether there was anything.
     fn receive(&mut self) -> Result<bool, RunError> {
         let mut any = false;
         for _ in 0..BATCHES_IN_A_ROW {
-            let got = self.transport.receive(&mut self.incoming).map_err(RunError::Fabric)?;
-            any |= got > 0;
             let now = Instant::now();
+            let got = self.fabric.receive(now, &mut self.incoming);
+            any |= got > 0;
             for packet in &mut self.incoming[..got] {
                 if packet.address.local_qpn != Qpn::SMI {
                     self.door.admit(now, packet);
@@ -210,7 +224,7 @@ impl Service {
     /// Sends what is to be sent; whether the transport takes no more for now.
     fn send(&mut self, now: Instant) -> Result<bool, RunError> {
         while !self.answers.is_empty() {
-            let sent = self.transport.send(self.answers.front()).map_err(RunError::Fabric)?;
+            let sent = self.fabric.send(now, self.answers.front());
             if sent == 0 {
                 return Ok(true);
             }
@@ -227,7 +241,7 @@ impl Service {
             if self.outgoing.is_empty() {
                 return Ok(false);
             }
-            let sent = self.transport.send(&self.outgoing).map_err(RunError::Fabric)?;
+            let sent = self.fabric.send(now, &self.outgoing);
             self.outgoing.drain(..sent);
             if !self.outgoing.is_empty() {
                 return Ok(true);
@@ -237,19 +251,19 @@ impl Service {
 
     fn wait(&mut self, blocked: bool) -> Result<(), RunError> {
         let now = Instant::now();
-        let due = [self.sweeper.poll_timeout(), Some(self.status_due)].into_iter().flatten().min();
-        let timeout = due.map(|due| due.saturating_duration_since(now));
-        let (Some(fabric), Some(door)) = (self.transport.descriptor(), self.door.descriptor())
-        else {
-            return Ok(());
-        };
-        let mut interests = [
-            Interest::read_or_write(fabric, blocked),
-            Interest::read_or_write(door, self.door.is_blocked()),
+        // Without a fabric the sweep under way stands still: it will begin anew.
+        let sweep_due = self.sweeper.poll_timeout().filter(|_| self.fabric.is_attached());
+        let due = [sweep_due, Some(self.status_due), Some(self.fabric.due())];
+        let timeout = due.into_iter().flatten().min().map(|due| due.saturating_duration_since(now));
+        let mut interests = vec![
             Interest::read(self.signals.as_fd()),
             Interest::read(self.router.as_fd()),
             Interest::read(self.checker.as_fd()),
         ];
+        let fabric = self.fabric.descriptor();
+        interests.extend(fabric.map(|fabric| Interest::read_or_write(fabric, blocked)));
+        let door = self.door.descriptor();
+        interests.extend(door.map(|door| Interest::read_or_write(door, self.door.is_blocked())));
         wait(&mut interests, timeout)?;
         Ok(())
     }
@@ -310,9 +324,7 @@ impl Service {
 
     fn configured(&mut self, report: Report) {
         // The port's own LID may be new: the transport tells path bits by it.
-        if let Err(failure) = self.transport.local_port() {
-            warn!("the transport does not tell its port: {failure}");
-        }
+        self.fabric.refresh(Instant::now());
         if let Err(failure) = self.publish(report.full) {
             error!("the snapshot is not published: {}", super::with_causes(&failure));
         }

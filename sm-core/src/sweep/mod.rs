@@ -246,6 +246,22 @@ impl Sweeper {
         self.advance(now);
     }
 
+    /// Begins anew, as at start, since the fabric was out of reach and may be another by now. Only
+    /// the LIDs given out are still known, and that we are to rest, if we are.
+    pub fn begin_anew(&mut self, now: Instant) {
+        self.rest();
+        self.fabric = Fabric::default();
+        self.router.forget();
+        self.others.clear();
+        self.unanswered.clear();
+        self.master = None;
+        self.up = false;
+        if self.mastership.state() != SmState::NotActive {
+            self.mastership.set_state(SmState::Discovering);
+        }
+        self.request_heavy_sweep(now);
+    }
+
     /// Writes the next SMP to send. `false` if there is none for now.
     pub fn poll_transmit(&mut self, now: Instant, packet: &mut Packet) -> bool {
         if std::mem::take(&mut self.sweep.routes_changed) && !self.sweep.full {

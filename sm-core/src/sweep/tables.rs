@@ -53,6 +53,8 @@ impl Made {
 /// All that a routing engine needs, cut loose from the fabric.
 #[derive(Debug)]
 pub struct RoutingJob {
+    /// Number of the discovery it belongs to.
+    sweep: u32,
     engine: Arc<dyn Engine>,
     topology: Topology,
     switches: Vec<SwitchIndex>,
@@ -70,6 +72,7 @@ struct Before {
 /// What came of a [`RoutingJob`].
 #[derive(Debug)]
 pub struct RoutingOutcome {
+    sweep: u32,
     topology: Topology,
     switches: Vec<SwitchIndex>,
     routing: Result<Verified, RoutingError>,
@@ -127,7 +130,8 @@ impl RoutingJob {
             deliveries: verify::deliveries(&self.topology, &routing),
             routing,
         });
-        RoutingOutcome { topology: self.topology, switches: self.switches, routing }
+        let Self { sweep, topology, switches, .. } = self;
+        RoutingOutcome { sweep, topology, switches, routing }
     }
 }
 
@@ -157,7 +161,12 @@ impl Router {
         self.made = None;
     }
 
-    fn job(&self, fabric: &Fabric, lids: &LidTable) -> Result<RoutingJob, TopologyError> {
+    fn job(
+        &self,
+        sweep: u32,
+        fabric: &Fabric,
+        lids: &LidTable,
+    ) -> Result<RoutingJob, TopologyError> {
         let (topology, switches) = topology(fabric, lids)?;
         let before = self.made.as_ref().map(|made| {
             let then: HashMap<SwitchIndex, u16> = made.switches.iter().copied().zip(0..).collect();
@@ -167,7 +176,7 @@ impl Router {
                 switches: switches.iter().map(|index| then.get(index).copied()).collect(),
             }
         });
-        Ok(RoutingJob { engine: self.engine.clone(), topology, switches, before })
+        Ok(RoutingJob { sweep, engine: self.engine.clone(), topology, switches, before })
     }
 }
 
@@ -218,7 +227,7 @@ fn topology(
 impl Sweeper {
     pub(super) fn begin_routing(&mut self, now: Instant) {
         self.enter(now, Phase::Route);
-        match self.router.job(&self.fabric, &self.lids) {
+        match self.router.job(self.number, &self.fabric, &self.lids) {
             Ok(job) if job.is_done() => {
                 // Switches that came back, or did not take all they were sent, are still served.
                 self.sweep.report.last_lid = self.top.0;
@@ -241,10 +250,11 @@ impl Sweeper {
 
     /// Takes the outcome of the [`RoutingJob`] yielded last.
     pub fn handle_routing(&mut self, now: Instant, outcome: RoutingOutcome) {
-        if self.phase != Phase::Route {
+        if self.phase != Phase::Route || outcome.sweep != self.number {
+            // It belongs to a sweep that was broken off.
             return;
         }
-        let RoutingOutcome { topology, switches, routing } = outcome;
+        let RoutingOutcome { topology, switches, routing, .. } = outcome;
         match routing {
             Ok(verified) if verified.deliveries.is_sound() => {
                 if verified.deliveries.unreachable > 0 {
