@@ -170,6 +170,32 @@ fn a_manager_that_is_killed_and_restarted_keeps_lids_and_clients() {
     assert_eq!(lids, after);
 }
 
+/// Ends a manager as an operator does.
+fn terminate(ibsm: Program) {
+    ibsm.signal(libc::SIGTERM);
+    let (status, log) = ibsm.wait();
+    assert!(status.success(), "{log}");
+    assert!(!log.contains("protocol error") && !log.contains("responder left"), "{log}");
+}
+
+/// As after a failover to a machine whose clock is behind.
+#[test]
+fn a_manager_whose_epoch_is_below_its_predecessors_is_followed() {
+    let (subnet, ibsm) = Subnet::new("epoch");
+    terminate(ibsm);
+    let epoch = subnet.sandbox.path("state/epoch");
+    fs::write(&epoch, (1u64 << 40).to_string()).expect("the state directory can be written");
+    let ibsm = subnet.ibsm();
+    let _ibsa = subnet.ibsa("ibsa-1", "127.0.0.1:0");
+    ibsm.wait_for("responder serves");
+    terminate(ibsm);
+    fs::remove_file(&epoch).expect("the state directory can be written");
+    let ibsm = subnet.ibsm();
+    ibsm.wait_for("responder serves");
+    let kept = fs::read_to_string(&epoch).expect("the epoch is kept");
+    assert_eq!(kept.trim().parse(), Ok((1u64 << 40) + 2), "{}", ibsm.log());
+}
+
 /// Nobody tells a client of the simulator that it has ended.
 #[test]
 fn a_fabric_that_is_killed_and_restarted_comes_up_by_itself() {

@@ -552,11 +552,13 @@ fn a_new_master_whose_clock_is_behind_is_followed_at_once() {
 
     new.publisher.publish(rerouted(9)).unwrap();
     wait_until("the challenge", || new.publisher.challenge() == Some(Challenge::Epoch));
+    let responders = new.publisher.responders();
+    let since = responders.load()[0].since;
     new.publisher.renew().unwrap();
     let next = responder.next();
     assert_eq!(next.version().session.epoch, before.session.epoch + 1);
     assert!(**next.fabric() == rerouted(9));
-    assert_eq!(responder.counter("replica_disconnects"), 1, "the feed of the new one stayed up");
+    assert_eq!(responders.load()[0].since, since, "the refused feed stayed up");
     wait_until("acceptance", || new.publisher.challenge().is_none());
     let last = new.publisher.publish(rerouted(8)).unwrap();
     assert_eq!(responder.until(last).version().session, next.version().session);
@@ -651,15 +653,13 @@ fn a_shutdown_ends_feeds_in_order() {
         let messages = tokio_stream::wrappers::ReceiverStream::new(messages);
         let mut inbound = client.subscribe(messages).await.unwrap().into_inner();
         let shutdown = std::thread::spawn(move || {
-            let begun = Instant::now();
             drop(sm.publisher);
-            begun.elapsed()
         });
         let ending = inbound.message().await.unwrap_err();
         drop((greeting, inbound, client));
-        (ending, tokio::task::spawn_blocking(|| shutdown.join().unwrap()).await.unwrap())
+        tokio::task::spawn_blocking(|| shutdown.join().unwrap()).await.unwrap();
+        ending
     });
-    assert_eq!(ending.0.code(), tonic::Code::Unavailable);
-    assert_eq!(ending.0.message(), "the SM is shutting down");
-    assert!(ending.1 < Duration::from_millis(900), "it waited in vain: {:?}", ending.1);
+    assert_eq!(ending.code(), tonic::Code::Unavailable);
+    assert_eq!(ending.message(), "the SM is shutting down");
 }
