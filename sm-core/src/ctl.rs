@@ -1,12 +1,15 @@
 //! `ibsmctl`: what an operator asks a running `ibsm`, and how its answers are shown.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use sa_proto::proto::admin::admin_client::AdminClient;
-use sa_proto::proto::admin::{Responder, Status, StatusRequest};
+use sa_proto::proto::admin::{Counter, Responder, Status, StatusRequest};
+use serde::Serialize;
 use tonic::transport::Endpoint;
 
 /// Time to wait for an answer.
@@ -32,6 +35,9 @@ pub enum Command {
         /// Also show all counters.
         #[arg(short, long)]
         counters: bool,
+        /// As JSON, with all counters.
+        #[arg(short, long)]
+        json: bool,
     },
 }
 
@@ -39,7 +45,7 @@ pub enum Command {
 #[derive(Debug, thiserror::Error)]
 pub enum CtlError {
     /// Not the address of a server.
-    #[error("'{0}' is no address; write it like http://127.0.0.1:7471")]
+    #[error("{0} is not a URL such as http://127.0.0.1:7471")]
     Address(String),
     /// Nobody answers.
     #[error(
@@ -65,15 +71,15 @@ pub enum CtlError {
 }
 
 /// Runs `ibsmctl`.
-#[allow(clippy::print_stdout, reason = "its purpose")]
 pub fn main(options: Options) -> ExitCode {
     match run(&options) {
         Ok(text) => {
-            print!("{text}");
+            // A pager that was closed has seen enough.
+            let _ = std::io::stdout().write_all(text.as_bytes());
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            eprintln!("ibsmctl: {failure}");
+            let _ = writeln!(std::io::stderr(), "ibsmctl: {failure}");
             ExitCode::FAILURE
         }
     }
@@ -81,16 +87,20 @@ pub fn main(options: Options) -> ExitCode {
 
 fn run(options: &Options) -> Result<String, CtlError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let Command::Status { counters } = options.command;
+    let Command::Status { counters, json } = options.command;
     let status = runtime.block_on(status(&options.sm))?;
-    Ok(render(&status, counters))
+    Ok(if json { render_json(&status) } else { render(&status, counters) })
+}
+
+/// The server at `address`. What has no scheme would be taken for the name of a host.
+fn endpoint(address: &str) -> Result<Endpoint, CtlError> {
+    let is_url = address.strip_prefix("http://").is_some_and(|host| !host.is_empty());
+    let endpoint = is_url.then(|| Endpoint::from_shared(address.to_owned()).ok()).flatten();
+    endpoint.ok_or_else(|| CtlError::Address(address.to_owned()))
 }
 
 async fn status(address: &str) -> Result<Status, CtlError> {
-    let endpoint = Endpoint::from_shared(address.to_owned())
-        .map_err(|_| CtlError::Address(address.to_owned()))?
-        .connect_timeout(PATIENCE)
-        .timeout(PATIENCE);
+    let endpoint = endpoint(address)?.connect_timeout(PATIENCE).timeout(PATIENCE);
     let channel = endpoint.connect().await.map_err(|failure| {
         let mut reason = failure.to_string();
         let mut cause = std::error::Error::source(&failure);
@@ -110,13 +120,19 @@ async fn status(address: &str) -> Result<Status, CtlError> {
 /// The status as text.
 fn render(status: &Status, counters: bool) -> String {
     let mut text = String::new();
-    let state = if status.sm_state.is_empty() { "starting" } else { &status.sm_state };
+    let subnet = match (status.subnet_up, status.sm_state.as_str()) {
+        (true, _) => "up",
+        (false, "master") => "not up; see the log of ibsm",
+        (false, _) => "not ours",
+    };
+    let state = state(status);
     let _ = writeln!(
         text,
-        "subnet manager  {state}, port {:#018x}, up {}",
+        "subnet manager  {state}, port {:#018x}, running for {}",
         status.sm_guid,
         duration(status.uptime_s)
     );
+    let _ = writeln!(text, "subnet          {subnet}");
     let _ = writeln!(text, "software        {}", status.software);
     let _ = writeln!(
         text,
@@ -162,6 +178,87 @@ fn render_responder(text: &mut String, responder: &Responder, counters: bool) {
     }
 }
 
+/// The status for programs. Its keys stay; more may come.
+#[derive(Serialize)]
+struct StatusJson<'a> {
+    sm_state: &'a str,
+    subnet_up: bool,
+    software: &'a str,
+    sm_guid: String,
+    epoch: u64,
+    fabric_generation: u64,
+    registry_sequence: u64,
+    nodes: u32,
+    switches: u32,
+    ports: u32,
+    uptime_seconds: u64,
+    responders: Vec<ResponderJson<'a>>,
+    counters: BTreeMap<&'a str, u64>,
+}
+
+#[derive(Serialize)]
+struct ResponderJson<'a> {
+    id: String,
+    name: &'a str,
+    software: &'a str,
+    front_door: &'a [String],
+    port_guid: Option<String>,
+    qpn: Option<u32>,
+    current: bool,
+    fabric_generation: u64,
+    registry_sequence: u64,
+    connected_seconds: u64,
+    counters: BTreeMap<&'a str, u64>,
+}
+
+impl<'a> From<&'a Responder> for ResponderJson<'a> {
+    fn from(responder: &'a Responder) -> Self {
+        let has_port = responder.port_guid != 0;
+        Self {
+            id: format!("{:#x}", responder.id),
+            name: &responder.name,
+            software: &responder.software,
+            front_door: &responder.front_door,
+            port_guid: has_port.then(|| format!("{:#018x}", responder.port_guid)),
+            qpn: has_port.then_some(responder.qpn),
+            current: responder.current,
+            fabric_generation: responder.fabric_generation,
+            registry_sequence: responder.registry_sequence,
+            connected_seconds: responder.connected_s,
+            counters: by_name(&responder.counters),
+        }
+    }
+}
+
+fn render_json(status: &Status) -> String {
+    let json = StatusJson {
+        sm_state: state(status),
+        subnet_up: status.subnet_up,
+        software: &status.software,
+        sm_guid: format!("{:#018x}", status.sm_guid),
+        epoch: status.epoch,
+        fabric_generation: status.fabric_generation,
+        registry_sequence: status.registry_sequence,
+        nodes: status.nodes,
+        switches: status.switches,
+        ports: status.ports,
+        uptime_seconds: status.uptime_s,
+        responders: status.responders.iter().map(ResponderJson::from).collect(),
+        counters: by_name(&status.counters),
+    };
+    let text = serde_json::to_string_pretty(&json).expect("text and numbers can be written");
+    text + "\n"
+}
+
+fn by_name(counters: &[Counter]) -> BTreeMap<&str, u64> {
+    counters.iter().map(|counter| (counter.name.as_str(), counter.value)).collect()
+}
+
+/// Its state among subnet managers, in words.
+fn state(status: &Status) -> &str {
+    if status.sm_state.is_empty() { "starting" } else { &status.sm_state }
+}
+
 /// Seconds as an operator says them.
 fn duration(seconds: u64) -> String {
     match seconds {
@@ -175,7 +272,6 @@ fn duration(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sa_proto::proto::admin::Counter;
 
     #[test]
     fn a_responder_that_lags_is_told_from_one_that_does_not() {
@@ -200,12 +296,43 @@ mod tests {
             ..Status::default()
         };
         let text = render(&status, false);
-        assert!(text.contains("master, port 0x0000000000000000, up 1 h 2 min"), "{text}");
+        assert!(text.contains("master, port 0x0000000000000000, running for 1 h 2 min"), "{text}");
         assert!(text.contains("a (0x0): serving current"), "{text}");
         assert!(text.contains("b (0x0): serving behind, at generation 6"), "{text}");
         assert!(text.contains("c (0x0): serving nothing yet"), "{text}");
         assert!(!text.contains("smps_sent"));
         assert!(render(&status, true).contains("smps_sent"));
+    }
+
+    #[test]
+    fn json_has_all_there_is_under_keys_that_stay() {
+        let counters = vec![Counter { name: "smps_sent".into(), value: 9 }];
+        let responder = Responder { id: 0xA, name: "a".into(), counters, ..Responder::default() };
+        let status = Status {
+            sm_state: "master".into(),
+            subnet_up: true,
+            sm_guid: 0x10,
+            responders: vec![responder],
+            ..Status::default()
+        };
+        let json: serde_json::Value = serde_json::from_str(&render_json(&status)).unwrap();
+        let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
+        let expected = "counters epoch fabric_generation nodes ports registry_sequence responders \
+                        sm_guid sm_state software subnet_up switches uptime_seconds";
+        assert_eq!(keys.join(" "), expected);
+        assert_eq!(json["sm_guid"], "0x0000000000000010");
+        assert_eq!(json["subnet_up"], true);
+        let responder = &json["responders"][0];
+        assert_eq!(responder["counters"]["smps_sent"], 9);
+        assert!(responder["port_guid"].is_null());
+    }
+
+    #[test]
+    fn an_address_without_a_scheme_is_refused() {
+        let refusal = endpoint("foo").unwrap_err().to_string();
+        assert_eq!(refusal, "foo is not a URL such as http://127.0.0.1:7471");
+        assert!(endpoint("http://").is_err());
+        assert!(endpoint("http://[::1]:7471").is_ok());
     }
 
     #[test]

@@ -393,9 +393,7 @@ fn a_dead_switch_next_to_the_manager_is_noticed_soon_and_so_is_its_return() {
     let leaf = bed.fabric.port(bed.hosts()[0], 1).unwrap().link.unwrap().node;
     let now = bed.clock.now();
     bed.fabric.node_down(now, leaf).unwrap();
-    bed.run_until(Duration::from_secs(15), "loss noticed", |bed| {
-        bed.sweeper().fabric().counts() == (1, 0)
-    });
+    bed.run_until(Duration::from_secs(15), "loss noticed", |bed| !bed.sweeper().is_up());
     let now = bed.clock.now();
     bed.fabric.node_up(now, leaf).unwrap();
     bed.run_until(Duration::from_secs(70), "all back", |bed| {
@@ -430,4 +428,47 @@ fn many_changes_at_once_are_all_found() {
     });
     bed.run_for(Duration::from_secs(25));
     bed.assert_sound();
+}
+
+/// A pulled cable of the SM's own says nothing of the fabric.
+#[test]
+fn while_its_own_port_is_down_the_manager_keeps_the_fabric_it_knows() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let (known, reports) = (bed.sweeper().fabric().counts(), bed.reports().len());
+    let home = bed.hosts()[0];
+    let now = bed.clock.now();
+    bed.fabric.link_down(now, home, 1).unwrap();
+    bed.run_until(MINUTE, "down", |bed| !bed.sweeper().is_up());
+    bed.run_for(MINUTE);
+    assert_eq!((bed.sweeper().fabric().counts(), bed.reports().len()), (known, reports));
+    assert!(!bed.sweeper().is_up());
+
+    let now = bed.clock.now();
+    bed.fabric.link_up(now, home, 1).unwrap();
+    let report = bed.bring_up();
+    assert!(report.full && (report.appeared, report.vanished) == (0, 0), "{report:?}");
+    assert!(bed.clock.now() - now < Duration::from_secs(10));
+    bed.assert_all_reachable();
+}
+
+/// A simulator hands SMPs back at once while a node changes its client; repeated as quickly, all
+/// attempts would be spent in a moment.
+#[test]
+fn a_moment_in_which_smps_come_back_undelivered_costs_no_node() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let mut returned = 0;
+    bed.tamper = Some(Box::new(move |packet| {
+        returned += 1;
+        if (10..30).contains(&returned) {
+            packet.address.undelivered = 110;
+        }
+    }));
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    let report = bed.bring_up();
+    assert_eq!((report.vanished, report.errors), (0, 0), "{report:?}");
+    assert_eq!(bed.sweeper().counters().expired, 0);
+    assert!(bed.clock.now() - now >= Duration::from_millis(200), "it waited");
 }

@@ -36,8 +36,9 @@ pub struct Options {
     /// Address at which to serve metrics for Prometheus, under /metrics.
     #[arg(long, value_name = "ADDR")]
     pub http: Option<SocketAddr>,
-    /// Directory of what must outlive the process, LIDs above all (guid2lid, in OpenSM's format).
-    #[arg(long, value_name = "DIR", env = "OSM_CACHE_DIR", default_value = "/var/cache/opensm")]
+    /// Directory of what must outlive the process, LIDs above all (guid2lid, in OpenSM's format). To
+    /// take over the LIDs that OpenSM gave out, name its directory, /var/cache/opensm.
+    #[arg(long, value_name = "DIR", env = "OSM_CACHE_DIR", default_value = "/var/lib/ibsm")]
     pub state_dir: PathBuf,
     /// Node of the simulated fabric to run on; the simulator's default node if not given.
     #[arg(long, env = "SIM_HOST")]

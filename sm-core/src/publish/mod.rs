@@ -127,6 +127,8 @@ struct Writer {
 pub struct SmStatus {
     /// What it is doing: `discovering`, `master`, `standby`.
     pub state: String,
+    /// Whether it is the master and the subnet is up.
+    pub subnet_up: bool,
     /// Totals since it started.
     pub counters: Vec<(String, u64)>,
 }
@@ -303,6 +305,11 @@ impl Publisher {
         self.shared.announced.send_replace(version);
     }
 
+    /// The version published last.
+    pub fn version(&self) -> Version {
+        self.writer().cell.current().version()
+    }
+
     /// A reading end of the snapshot published last.
     pub fn reader(&self) -> Reader<Snapshot> {
         self.writer().cell.reader()
@@ -452,6 +459,7 @@ impl Shared {
                 .chain(self.counters.list().into_iter().map(counter))
                 .collect(),
             uptime_s: self.started.elapsed().as_secs(),
+            subnet_up: sm.subnet_up,
         }
     }
 }

@@ -66,6 +66,13 @@ impl Responder {
     }
 }
 
+impl Responder {
+    /// Whether it only follows the snapshot: nothing it was told leads queries to it.
+    pub fn is_client(&self) -> bool {
+        self.front_door.is_empty() && self.port.is_none()
+    }
+}
+
 fn address(text: &str, peer: Option<IpAddr>) -> Option<SocketAddr> {
     let Ok(mut address) = text.parse::<SocketAddr>() else {
         tracing::warn!(address = shortened(text), "not an IP address and port; not used");

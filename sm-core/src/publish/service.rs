@@ -46,6 +46,7 @@ impl proto::snapshot_feed_server::SnapshotFeed for FeedService {
             shared: self.shared.clone(),
             peer,
             name: "?".into(),
+            is_client: false,
             acked: Version::NONE,
         };
         tokio::spawn(subscription.run(request.into_inner(), outbound, self.end.clone()));
@@ -60,6 +61,8 @@ struct Subscription {
     peer: Option<IpAddr>,
     /// The responder's name, once it introduced itself.
     name: Arc<str>,
+    /// Whether it answers no queries, but only follows the snapshot.
+    is_client: bool,
     /// What it acknowledged last.
     acked: Version,
 }
@@ -102,6 +105,9 @@ impl Subscription {
             end = self.serve(inbound, &outbound, announced) => end,
         };
         match end {
+            End::Left(reason) if self.is_client => {
+                tracing::debug!(client = %self.name, %reason, "snapshot client left");
+            }
             End::Left(reason) => tracing::info!(responder = %self.name, %reason, "responder left"),
             End::Given(status) => {
                 let reason = status.message();
@@ -194,6 +200,7 @@ impl Subscription {
                 let now = Instant::now();
                 let responder = Responder::new(&hello, serving, self.peer, now, self.connection);
                 self.name = responder.name.clone();
+                self.is_client = responder.is_client();
                 if !responders.enter(&responder) {
                     let message = format!("{} responders already", responders::RESPONDERS_MAX);
                     return Err(End::Given(Status::resource_exhausted(message)));
@@ -203,14 +210,19 @@ impl Subscription {
                 }
                 let serving = serving.map(|version| version.to_string());
                 let serving = serving.as_deref().unwrap_or("nothing yet");
-                tracing::info!(
-                    responder = %self.name, id = %format_args!("{:#x}", responder.id),
-                    front_door = ?responder.front_door, serving, "responder connected"
-                );
+                let id = format_args!("{:#x}", responder.id);
+                if self.is_client {
+                    tracing::debug!(client = %self.name, %id, serving, "snapshot client connected");
+                } else {
+                    tracing::info!(
+                        responder = %self.name, %id,
+                        front_door = ?responder.front_door, serving, "responder connected"
+                    );
+                }
                 true
             }
             Event::Acked(version) => {
-                if !same_fabric(version, self.acked) {
+                if !same_fabric(version, self.acked) && !self.is_client {
                     tracing::info!(responder = %self.name, %version, "responder serves");
                 }
                 self.acked = version;

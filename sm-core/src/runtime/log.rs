@@ -20,6 +20,11 @@ pub struct LogError {
     source: io::Error,
 }
 
+/// Whether there is a log, on standard output at least.
+pub(super) fn is_on() -> bool {
+    tracing::dispatcher::has_been_set()
+}
+
 /// Sets logging up for the process. A second call has no effect.
 pub(super) fn init(settings: &Settings) -> Result<(), LogError> {
     let level = match settings.log_flags {
@@ -37,14 +42,16 @@ pub(super) fn init(settings: &Settings) -> Result<(), LogError> {
         tracing_subscriber::fmt::layer()
             .with_target(false)
             .with_ansi(false)
+            .log_internal_errors(false)
             .with_writer(Mutex::new(file))
     });
     let terminal = std::io::IsTerminal::is_terminal(&io::stdout());
-    let _ = tracing_subscriber::registry()
-        .with(filter)
-        .with(tracing_subscriber::fmt::layer().with_target(false).with_ansi(terminal))
-        .with(file)
-        .try_init();
+    // Whoever read standard output may have gone; that must not end the subnet manager.
+    let stdout = tracing_subscriber::fmt::layer()
+        .with_target(false)
+        .with_ansi(terminal)
+        .log_internal_errors(false);
+    let _ = tracing_subscriber::registry().with(filter).with(stdout).with(file).try_init();
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 
 mod attachment;
 mod door;
+mod farewell;
 mod log;
 mod metrics;
 mod ring;
@@ -11,7 +12,7 @@ mod signals;
 mod state;
 mod worker;
 
-use std::io;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use ib_mad::transport::ibsim::IbsimError;
@@ -70,7 +71,7 @@ pub enum RunError {
     #[error("{0}")]
     Fatal(String),
     /// `--once`, and the subnet did not come up.
-    #[error("the subnet did not come up without errors in {ONCE_ATTEMPTS} sweeps; see above")]
+    #[error("the subnet did not come up in {ONCE_ATTEMPTS} sweeps; see above")]
     NotUp,
 }
 
@@ -79,9 +80,13 @@ pub fn main(options: Options) -> ExitCode {
     match run(options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Also to the log file, if there is one by now.
-            error!("{failure}");
-            eprintln!("ibsm: {}", with_causes(&failure));
+            let reason = with_causes(&failure);
+            if log::is_on() {
+                error!("{reason}");
+            } else {
+                // Nobody may read it, and then nobody wants to be told.
+                let _ = writeln!(io::stderr(), "ibsm: {reason}");
+            }
             ExitCode::FAILURE
         }
     }

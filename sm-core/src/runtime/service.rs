@@ -11,6 +11,7 @@ use tracing::{debug, error, info, warn};
 
 use super::attachment::Attachment;
 use super::door::Door;
+use super::farewell::Farewell;
 use super::metrics::{Metric, Metrics, Value};
 use super::ring::Ring;
 use super::signals::{Signal, Signals};
@@ -58,6 +59,10 @@ pub(super) struct Service {
     /// When progress is to be told next.
     progress_due: Instant,
     status_due: Instant,
+    /// With `--once`, when the subnet is up.
+    farewell: Option<Farewell>,
+    /// The routing under way: its LIDs and switches, and when it began.
+    routing: (usize, usize, Instant),
     sweeps: Sweeps,
     done: Option<Result<(), RunError>>,
 }
@@ -104,6 +109,8 @@ impl Service {
             incoming: vec![Packet::default(); BATCH].into_boxed_slice(),
             progress_due: now + PROGRESS_INTERVAL,
             status_due: now,
+            farewell: None,
+            routing: (0, 0, now),
             sweeps: Sweeps::default(),
             done: None,
         })
@@ -143,6 +150,7 @@ impl Service {
         self.take_signals();
         self.tell_progress(now);
         self.tell_status(now);
+        self.take_leave(now);
         if self.done.is_none() && (blocked || !busy) {
             self.wait(blocked)?;
         }
@@ -204,6 +212,8 @@ impl Service {
             None => {}
         }
         if let Some(job) = self.sweeper.poll_routing() {
+            let (lids, switches) = job.size();
+            self.routing = (lids, switches, now);
             self.router.submit(job)?;
         }
         match self.checker.poll()? {
@@ -253,7 +263,8 @@ impl Service {
         let now = Instant::now();
         // Without a fabric the sweep under way stands still: it will begin anew.
         let sweep_due = self.sweeper.poll_timeout().filter(|_| self.fabric.is_attached());
-        let due = [sweep_due, Some(self.status_due), Some(self.fabric.due())];
+        let farewell = self.farewell.as_ref().map(Farewell::due);
+        let due = [sweep_due, farewell, Some(self.status_due), Some(self.fabric.due())];
         let timeout = due.into_iter().flatten().min().map(|due| due.saturating_duration_since(now));
         let mut interests = vec![
             Interest::read(self.signals.as_fd()),
@@ -340,7 +351,7 @@ impl Service {
         }
         if self.config.once {
             if report.errors == 0 {
-                self.done = Some(Ok(()));
+                self.farewell.get_or_insert_with(|| Farewell::new(Instant::now()));
             } else if self.sweeps.failed_in_a_row >= ONCE_ATTEMPTS {
                 self.done = Some(Err(RunError::NotUp));
             }
@@ -383,12 +394,33 @@ impl Service {
             self.progress_due = now + PROGRESS_INTERVAL;
         } else if now >= self.progress_due {
             self.progress_due = now + PROGRESS_INTERVAL;
+            if self.sweeper.phase() == Phase::Route {
+                let (lids, switches, began) = self.routing;
+                let seconds = now.saturating_duration_since(began).as_secs();
+                info!("routing {lids} LIDs on {switches} switches, {seconds} s so far");
+                return;
+            }
             let (hosts, switches) = self.sweeper.fabric().counts();
             info!(
                 "{}: {} requests to go; {switches} switches and {hosts} hosts known",
                 self.sweeper.phase(),
                 self.sweeper.outstanding()
             );
+        }
+    }
+
+    /// Ends a `--once` run when responders have what it leaves behind.
+    fn take_leave(&mut self, now: Instant) {
+        let Some(farewell) = &mut self.farewell else { return };
+        if now < farewell.due() {
+            return;
+        }
+        let published = self.publisher.version();
+        let responders = self.publisher.responders();
+        let responders = responders.load();
+        let behind = responders.iter().filter(|entry| entry.serving != Some(published)).count();
+        if farewell.is_over(now, responders.len(), behind) {
+            self.done = Some(Ok(()));
         }
     }
 
@@ -401,6 +433,7 @@ impl Service {
         let metrics = self.collect();
         self.publisher.set_status(SmStatus {
             state: self.sweeper.sm_state().to_string(),
+            subnet_up: self.sweeper.is_up(),
             counters: metrics
                 .iter()
                 .filter_map(|metric| match metric.value {

@@ -104,11 +104,6 @@ impl Exchange {
         self.window.cancel_all().for_each(drop);
     }
 
-    /// Takes a request that came back undelivered: its attempt has failed.
-    pub fn handle_undelivered(&mut self, tid: u64) {
-        self.window.handle_undelivered(tid);
-    }
-
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.window.poll_timeout()

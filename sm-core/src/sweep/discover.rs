@@ -22,6 +22,10 @@ use crate::smp::{Kind, Request};
 /// Ports with a link and nobody behind it that are looked at again before long.
 const UNANSWERED_MAX: usize = 1024;
 
+/// How often the delay between looks at our own port is doubled while it is down. Such a look costs
+/// two SMPs.
+const CUT_OFF_DOUBLINGS: u32 = 3;
+
 /// A NodeInfo that makes sense.
 pub(super) struct Answerer {
     pub(super) bytes: [u8; 40],
@@ -86,8 +90,19 @@ impl Sweeper {
                 self.schedule.begin_all(now);
                 self.exchange.push(Request::OWN_NODE_INFO);
             }
-            Some(nodes) => self.visit_all(nodes),
+            Some(nodes) => {
+                // Should it be our own cable that was pulled, nothing else can be told.
+                let home = self.fabric.home().filter(|&home| self.is_adapter_port(home));
+                if let Some(home) = home {
+                    self.exchange.push(Request::new(Kind::PortInfo, home));
+                }
+                self.visit_all(nodes);
+            }
         }
+    }
+
+    fn is_adapter_port(&self, port: PortIndex) -> bool {
+        self.fabric.node_of(port).switch.is_none()
     }
 
     fn visit_all(&mut self, nodes: Vec<NodeIndex>) {
@@ -301,6 +316,16 @@ impl Sweeper {
         let node = entry.node;
         let is_switch = self.fabric.node(node).switch.is_some();
         let external = is_switch && self.fabric.port(port).num.0 != 0;
+        if !is_switch && Some(port) == self.fabric.home() {
+            if state == Some(PortState::Down) && self.expects_others() {
+                self.exchange.cancel_all();
+                self.sweep.cut_off = true;
+                return;
+            }
+            if std::mem::take(&mut self.cut_off) {
+                info!("the SM's own port has a link again");
+            }
+        }
         if !external && (is_switch || Some(port) != self.fabric.home()) {
             return;
         }
@@ -375,6 +400,9 @@ impl Sweeper {
     /// A request that was given up.
     pub(super) fn handle_silence(&mut self, now: Instant, request: Request) {
         let name = request.kind.name();
+        if request.kind.is_set() || request.kind == Kind::OwnNodeInfo {
+            self.hint_at_m_key(request);
+        }
         match request.kind {
             Kind::OwnNodeInfo => {
                 self.error(format_args!("{name}: the SM's own node does not answer"));
@@ -397,6 +425,21 @@ impl Sweeper {
             }
         }
         self.settle_without_answer(request);
+    }
+
+    /// Agents leave a request with another M_Key than theirs without answer. Said once.
+    fn hint_at_m_key(&mut self, request: Request) {
+        if std::mem::replace(&mut self.m_key_hinted, true) {
+            return;
+        }
+        let place = match request.kind {
+            Kind::OwnNodeInfo => "the SM's own node".to_owned(),
+            _ => self.place(request.port()),
+        };
+        warn!(
+            "no answer from {place}: if an M_Key was set by another subnet manager, give it as \
+             m_key in the configuration (-F)"
+        );
     }
 
     /// What follows from a request that yielded nothing.
@@ -426,8 +469,31 @@ impl Sweeper {
         }
     }
 
+    /// Whether there are, or were once, other nodes than our own.
+    fn expects_others(&self) -> bool {
+        let (hosts, switches) = self.fabric.counts();
+        hosts + switches > 1 || self.lids.len() > 1
+    }
+
+    /// Our own port is down: that says nothing of the fabric, of which we keep what we know.
+    fn await_own_link(&mut self, now: Instant) {
+        if !std::mem::replace(&mut self.cut_off, true) {
+            let port = self.fabric.home().map(|home| self.fabric.describe(home));
+            warn!(
+                "the SM's own port is down; check its cable ({}). The fabric is left as it was \
+                 last seen",
+                port.unwrap_or_default()
+            );
+        }
+        self.failed_sweeps = self.failed_sweeps.min(CUT_OFF_DOUBLINGS);
+        self.give_up(now);
+    }
+
     /// All is asked and answered: cuts what was not seen again, and drops what no route reaches.
     pub(super) fn end_discovery(&mut self, now: Instant) {
+        if self.sweep.cut_off {
+            return self.await_own_link(now);
+        }
         if !self.sweep.suspects.is_empty() {
             let suspects = std::mem::take(&mut self.sweep.suspects);
             self.visit_all(suspects);

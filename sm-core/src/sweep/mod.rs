@@ -107,6 +107,10 @@ pub struct Sweeper {
     routing_engine: String,
     /// The last LID that the tables lead to.
     top: Lid,
+    /// Whether our own port was found down.
+    cut_off: bool,
+    /// Whether it was said what an M_Key of another subnet manager looks like.
+    m_key_hinted: bool,
     /// Keeps a storm of traps from filling the log.
     trap_lines: Limit,
     events: VecDeque<Event>,
@@ -136,6 +140,8 @@ impl Limit {
 struct Sweep {
     /// Whether it walks the whole fabric.
     full: bool,
+    /// Whether our own port is down, so that nothing can be found out.
+    cut_off: bool,
     /// Nodes that left a request without answer that they must answer.
     silent: HashSet<NodeIndex>,
     contradictions: Contradictions,
@@ -187,6 +193,8 @@ impl Sweeper {
             routing_job: None,
             loops_unknown: false,
             loop_free: true,
+            cut_off: false,
+            m_key_hinted: false,
             trap_lines: Limit::default(),
             routing_engine: String::new(),
             top: Lid::NONE,
@@ -306,7 +314,10 @@ impl Sweeper {
         let Ok(smp) = Smp::new(&packet.mad) else { return false };
         let (tid, method) = (smp.tid(), smp.method());
         if packet.address.undelivered != 0 {
-            self.exchange.handle_undelivered(tid);
+            // Who could not be reached just now may be at once, and repetitions must not be spent in
+            // that moment: the attempt has failed when its time is up, as if nothing had come.
+            debug!("an SMP came back undelivered");
+            return false;
         } else if method.is_response() {
             let attribute = smp.attribute_id();
             let asked = self.exchange.peek(tid).map(|request| self.header_of(request).1);

@@ -117,6 +117,13 @@ impl RoutingJob {
         })
     }
 
+    /// LIDs to be routed, and switches that forward them.
+    pub fn size(&self) -> (usize, usize) {
+        let lids = self.topology.destinations().iter();
+        let lids = lids.map(|destination| usize::from(destination.lid_count)).sum();
+        (lids, self.topology.switch_count())
+    }
+
     /// Computes the tables. May take seconds.
     pub fn run(self) -> RoutingOutcome {
         let previous = self.before.as_ref().map(|before| Previous {
