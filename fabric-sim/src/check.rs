@@ -63,9 +63,29 @@ enum Fate {
     Lost(DropReason),
 }
 
+/// A check under way, in slices: each LID's tables are looked at as they are when its turn comes.
+pub struct RouteCheck {
+    report: RouteReport,
+    lids: Vec<Lid>,
+    /// LIDs looked at so far.
+    done: usize,
+    groups: Vec<Group>,
+    /// Who has each LID: its group, and its port.
+    owners: Vec<Option<(usize, PortIndex)>>,
+    losses: [u64; DropReason::ALL.len()],
+    fates: Vec<Fate>,
+}
+
 impl Fabric {
     /// Follows the tables from every end port to every LID.
     pub fn check_routes(&self) -> RouteReport {
+        let mut check = self.begin_check();
+        while !check.advance(self) {}
+        check.finish()
+    }
+
+    /// Begins a check of the end ports and LIDs that there are now.
+    pub fn begin_check(&self) -> RouteCheck {
         let subnet = &self.subnet;
         let has_lid = |port: PortIndex| subnet.port_info(port).base_lid() != Lid::NONE;
         let sources: Vec<PortIndex> = end_ports(subnet)
@@ -74,7 +94,7 @@ impl Fabric {
         let mut lids: Vec<Lid> = end_ports(subnet).flat_map(|port| lids_of(subnet, port)).collect();
         lids.sort_unstable();
         lids.dedup();
-        let mut report = RouteReport {
+        let report = RouteReport {
             sources: sources.len(),
             lids: lids.len(),
             unconfigured: end_ports(subnet).count() - sources.len(),
@@ -89,41 +109,57 @@ impl Fabric {
                 }
             }
         }
-        let mut losses = [0u64; DropReason::ALL.len()];
-        let mut fates = vec![Fate::Unknown; subnet.nodes().len()];
-        for &lid in &lids {
-            fates.fill(Fate::Unknown);
-            for (place, group) in groups.iter().enumerate() {
-                let fate = match group.entry {
-                    Some(entry) => follow(subnet, entry, lid, &mut fates),
-                    None => Fate::Lost(DropReason::PortDown),
-                };
-                // Whoever has the LID needs no way to it.
-                let owner = owners[lid.index()].filter(|&(at, _)| at == place).map(|(_, at)| at);
-                match fate {
-                    Fate::Arrives(hops) => {
-                        report.delivered += group.sources.len() as u64;
-                        report.hops_max = report.hops_max.max(hops + group.hops);
-                    }
-                    Fate::Lost(reason) => {
-                        let owned = usize::from(owner.is_some());
-                        report.delivered += owned as u64;
-                        losses[reason as usize] += (group.sources.len() - owned) as u64;
-                        let from = group.sources.iter().find(|&&at| Some(at) != owner);
-                        if let Some(&from) = from
-                            && report.examples.len() < EXAMPLES_MAX
-                        {
-                            let from = subnet[from].node;
-                            report.examples.push(LostRoute { from, lid, reason });
-                        }
-                    }
-                    Fate::Unknown | Fate::Open => {}
+        let fates = vec![Fate::Unknown; subnet.nodes().len()];
+        let losses = [0; DropReason::ALL.len()];
+        RouteCheck { report, lids, done: 0, groups, owners, losses, fates }
+    }
+}
+
+impl RouteCheck {
+    /// Follows the tables of `fabric`, which must be the one the check began with, to the next
+    /// LID. Whether there are no more.
+    pub fn advance(&mut self, fabric: &Fabric) -> bool {
+        let subnet = &fabric.subnet;
+        let Some(&lid) = self.lids.get(self.done) else { return true };
+        self.done += 1;
+        let report = &mut self.report;
+        self.fates.fill(Fate::Unknown);
+        for (place, group) in self.groups.iter().enumerate() {
+            let fate = match group.entry {
+                Some(entry) => follow(subnet, entry, lid, &mut self.fates),
+                None => Fate::Lost(DropReason::PortDown),
+            };
+            // Whoever has the LID needs no way to it.
+            let owner = self.owners[lid.index()].filter(|&(at, _)| at == place).map(|(_, at)| at);
+            match fate {
+                Fate::Arrives(hops) => {
+                    report.delivered += group.sources.len() as u64;
+                    report.hops_max = report.hops_max.max(hops + group.hops);
                 }
+                Fate::Lost(reason) => {
+                    let owned = usize::from(owner.is_some());
+                    report.delivered += owned as u64;
+                    self.losses[reason as usize] += (group.sources.len() - owned) as u64;
+                    let from = group.sources.iter().find(|&&at| Some(at) != owner);
+                    if let Some(&from) = from
+                        && report.examples.len() < EXAMPLES_MAX
+                    {
+                        let from = subnet[from].node;
+                        report.examples.push(LostRoute { from, lid, reason });
+                    }
+                }
+                Fate::Unknown | Fate::Open => {}
             }
         }
+        self.done == self.lids.len()
+    }
+
+    /// What was found so far.
+    pub fn finish(self) -> RouteReport {
+        let mut report = self.report;
         report.lost = DropReason::ALL
             .iter()
-            .map(|&reason| (reason, losses[reason as usize]))
+            .map(|&reason| (reason, self.losses[reason as usize]))
             .filter(|&(_, count)| count != 0)
             .collect();
         report

@@ -49,6 +49,15 @@ impl Probability {
         if (0.0..=1.0).contains(&value) { Ok(Self(value)) } else { Err(NotAProbability(value)) }
     }
 
+    /// Reads a share such as `0.01` or `1%`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let share = match text.strip_suffix('%') {
+            Some(percent) => percent.parse::<f64>().ok()? / 100.0,
+            None => text.parse().ok()?,
+        };
+        Self::new(share).ok()
+    }
+
     /// The number.
     pub const fn get(self) -> f64 {
         self.0

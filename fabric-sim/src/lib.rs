@@ -20,7 +20,7 @@ mod forward;
 mod subnet;
 mod virtual_time;
 
-pub use check::{LostRoute, RouteReport};
+pub use check::{LostRoute, RouteCheck, RouteReport};
 pub use counters::{Counters, DropReason};
 pub use fabric::{
     AttachError, ClassTaken, ControlError, Delivery, ENDPOINTS_MAX, Endpoint, Fabric, LinkView,

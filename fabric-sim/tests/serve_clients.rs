@@ -307,6 +307,12 @@ fn operators_are_told_what_is_wrong_with_their_lines() {
     assert_eq!(bed.command("link-down S9 1"), "error: there is no node 'S9'\n");
     assert!(bed.command("node H1").contains("\"state\":\"Initialize\""));
     assert!(bed.command("node 0x0000000000100000").contains("H1"), "by GUID");
+    // A check is done in slices; what follows it is answered after it.
+    let replies = bed.command("check\nfrobnicate\ncheck");
+    let replies: Vec<&str> = replies.lines().collect();
+    assert_eq!(replies.len(), 3);
+    assert!(replies[0].contains("\"whole\":false") && replies[0] == replies[2]);
+    assert!(replies[1].starts_with("error: no command"));
     // A line without end is cut off, and its operator with it.
     let address = SocketAddr::from_abstract_name(socket_name(&bed.socket, "console")).unwrap();
     let mut endless = UnixStream::connect_addr(&address).unwrap();

@@ -1,5 +1,6 @@
 //! `ibfabric`: makes and simulates InfiniBand subnets.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -32,7 +33,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("ibfabric: {error}");
+            let _ = writeln!(std::io::stderr(), "ibfabric: {error}");
             ExitCode::FAILURE
         }
     }

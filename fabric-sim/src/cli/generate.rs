@@ -182,7 +182,7 @@ pub fn run(args: &GenerateArgs) -> Result<(), GenerateCommandError> {
     write(path, &args.shape.title(), &common, &net)
         .map_err(|error| GenerateCommandError::Write { path: path.clone(), error })?;
     if path != Path::new("-") {
-        eprintln!("{}: {}", path.display(), inventory(&net));
+        let _ = writeln!(io::stderr(), "{}: {}", path.display(), inventory(&net));
     }
     Ok(())
 }

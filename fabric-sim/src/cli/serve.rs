@@ -1,6 +1,7 @@
 //! `ibfabric serve`: a simulated subnet for tools that speak ibsim's protocol; `ibfabric ctl`:
 //! commands to one that is served.
 
+use std::fmt;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
 use std::net::Shutdown;
 use std::os::linux::net::SocketAddrExt;
@@ -13,8 +14,8 @@ use tracing_subscriber::EnvFilter;
 
 use crate::netlist::{Net, NetError, NodeKind};
 use crate::serve::console::{Command, HELP};
-use crate::serve::{ServeError, Server, console_name, raise_descriptor_limit};
-use crate::{Fabric, NotAProbability, Options, Probability};
+use crate::serve::{ServeError, Server, console_name, ignore_hangups, raise_descriptor_limit};
+use crate::{Fabric, Options, Probability};
 
 /// Simulate a subnet from a net file and serve it to InfiniBand tools
 ///
@@ -32,8 +33,8 @@ pub struct ServeArgs {
     /// Decides which packets are lost, and what breaks when
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Lose this share of the packets on every link, 0 to 1; tools under ibsim's preload do not ask
-    /// again
+    /// Lose this share of the packets on every link, such as 0.01 or 1%; tools under ibsim's preload do
+    /// not ask again
     #[arg(long, value_name = "SHARE", value_parser = parse_probability)]
     loss: Option<Probability>,
     /// Let packets take so long for every link
@@ -85,8 +86,14 @@ pub enum CliError {
 }
 
 fn parse_probability(text: &str) -> Result<Probability, String> {
-    let value: f64 = text.parse().map_err(|_| format!("'{text}' is not a number"))?;
-    Probability::new(value).map_err(|error: NotAProbability| error.to_string())
+    Probability::parse(text).ok_or_else(|| {
+        "a share is a number from 0 to 1 or a percentage, such as 0.05 or 5%".to_owned()
+    })
+}
+
+/// Tells the operator. Nobody may read it, and then nobody wants to be told.
+fn tell(what: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "ibfabric: {what}");
 }
 
 /// Runs `ibfabric serve`.
@@ -96,6 +103,8 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
         .with_env_filter(filter)
         .with_ansi(io::stderr().is_terminal())
         .with_writer(io::stderr)
+        // Whoever read the log may have gone; that must not end the simulation.
+        .log_internal_errors(false)
         .init();
     let start = Instant::now();
     let net = Net::read(&args.net)?;
@@ -104,11 +113,11 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
     }
     let (hosts, switches) = (net.count(NodeKind::Ca), net.count(NodeKind::Switch));
     let links = net.links().count();
-    eprintln!(
-        "ibfabric: {}: {hosts} hosts, {switches} switches, {links} links, read in {} ms",
+    tell(format_args!(
+        "{}: {hosts} hosts, {switches} switches, {links} links, read in {} ms",
         args.net.display(),
         start.elapsed().as_millis(),
-    );
+    ));
     let options =
         Options { seed: args.seed, return_undelivered: !args.silent_drops, ..Options::default() };
     let mut fabric = Fabric::new(&net, options);
@@ -116,7 +125,7 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
     for line in &net.commands {
         let done = Command::parse(line).map_err(|error| error.to_string());
         if let Err(error) = done.and_then(|command| command.carry_out(&mut fabric, now)) {
-            eprintln!("ibfabric: passed over in the net file, 'do {line}': {error}");
+            tell(format_args!("passed over in the net file, 'do {line}': {error}"));
         }
     }
     // Links named in a command that fails do not exist; these two concern all of them.
@@ -131,15 +140,16 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
     let mut server = Server::bind(fabric, &args.socket)?;
     // A client takes a descriptor; fewer of them than the system allows is no reason to fail.
     if let Err(error) = raise_descriptor_limit() {
-        eprintln!("ibfabric: only few clients can attach at a time: {error}");
+        tell(format_args!("only few clients can attach at a time: {error}"));
     }
     if io::stdin().is_terminal() {
         server.watch_keyboard()?;
     }
-    eprintln!(
-        "ibfabric: ready, socket {}, {hosts} hosts, {switches} switches, {links} links",
+    ignore_hangups();
+    tell(format_args!(
+        "ready, socket {}, {hosts} hosts, {switches} switches, {links} links",
         args.socket,
-    );
+    ));
     Ok(server.run()?)
 }
 
@@ -160,7 +170,11 @@ pub fn control(args: &CtlArgs) -> Result<(), CliError> {
         if let Some(error) = reply.strip_prefix("error: ") {
             return Err(CliError::Refused(error.to_owned()));
         }
-        writeln!(io::stdout(), "{reply}")?;
+        match writeln!(io::stdout(), "{reply}") {
+            // A pager that was closed has seen enough.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            written => written?,
+        }
     }
     Ok(())
 }

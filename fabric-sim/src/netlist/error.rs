@@ -35,7 +35,7 @@ pub enum LinkError {
 
 /// A net file that could not be read: the place and the problem.
 #[derive(Debug, thiserror::Error)]
-#[error("{file}:{line}: {problem}")]
+#[error("{}{problem}", self.place())]
 pub struct NetError {
     /// The file as it was named.
     pub file: String,
@@ -43,6 +43,17 @@ pub struct NetError {
     pub line: usize,
     /// What is wrong there.
     pub problem: Problem,
+}
+
+impl NetError {
+    fn place(&self) -> String {
+        match (self.line, &self.problem) {
+            // It names the file itself.
+            (0, Problem::Io { .. }) => String::new(),
+            (0, _) => format!("{}: ", self.file),
+            (line, _) => format!("{}:{line}: ", self.file),
+        }
+    }
 }
 
 /// A port by its node's id.

@@ -9,7 +9,7 @@ use ib_mad::wire::attribute::{NodeType, TrapNumber};
 use serde_json::{Map, Value, json};
 
 use super::Server;
-use crate::{Counters, Fabric, NodeIndex, Probability};
+use crate::{Counters, Fabric, NodeIndex, Probability, RouteReport};
 
 /// What can be asked of a served fabric.
 #[derive(Clone, Debug, PartialEq)]
@@ -127,7 +127,10 @@ impl Command {
         let result = match self {
             Self::Nothing | Self::Status | Self::Quit => Ok(()),
             Self::Help => return Ok(HELP.to_owned()),
-            Self::Check => return Ok(check_json(fabric).to_string()),
+            Self::Check => {
+                let report = fabric.check_routes();
+                return Ok(check_json(fabric, &report).to_string());
+            }
             Self::Node(name) => {
                 let node = find(fabric, &name)?;
                 return Ok(node_json(fabric, node).to_string());
@@ -219,11 +222,7 @@ fn place(words: &[&str]) -> Option<Option<(String, u8)>> {
 
 fn loss(words: &[&str]) -> Option<Command> {
     let (share, at) = words.split_first()?;
-    let share = match share.strip_suffix('%') {
-        Some(percent) => percent.parse::<f64>().ok()? / 100.0,
-        None => share.parse().ok()?,
-    };
-    Some(Command::Loss(Probability::new(share).ok()?, place(at)?))
+    Some(Command::Loss(Probability::parse(share)?, place(at)?))
 }
 
 /// ibsim's `Error "node"[port] percent`.
@@ -297,8 +296,8 @@ fn counters_json(counters: &Counters) -> Value {
     })
 }
 
-fn check_json(fabric: &Fabric) -> Value {
-    let report = fabric.check_routes();
+/// What a check found.
+pub(super) fn check_json(fabric: &Fabric, report: &RouteReport) -> Value {
     let lost: Map<String, Value> = report
         .lost
         .iter()

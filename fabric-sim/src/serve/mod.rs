@@ -12,8 +12,9 @@ pub mod console;
 mod control;
 mod socket;
 
-pub(crate) use self::socket::raise_descriptor_limit;
+pub(crate) use self::socket::{ignore_hangups, raise_descriptor_limit};
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
@@ -25,7 +26,7 @@ use ib_mad::types::Lid;
 
 use self::client::{Client, SendError};
 use self::socket::{BATCH_MAX, Epoll, Ready, Received};
-use crate::{Delivery, Endpoint, Fabric};
+use crate::{Delivery, Endpoint, Fabric, RouteCheck};
 
 const CONTROL: u64 = 1 << 32;
 const CONSOLE: u64 = 2 << 32;
@@ -38,6 +39,8 @@ const CONTROL_BATCH: usize = 16;
 const OPERATORS_MAX: usize = 16;
 /// Bytes of an operator's line.
 const LINE_MAX: usize = 1024;
+/// How long a check of all routes may keep packets waiting at a time.
+const CHECK_SLICE: Duration = Duration::from_millis(5);
 /// How often silent clients are looked after.
 const REAP_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -95,6 +98,8 @@ pub struct Server {
     /// Clients whose queues are to be flushed.
     listed: Vec<u16>,
     counters: ServerCounters,
+    /// Checks of all routes that operators wait for, done one after the other.
+    checks: VecDeque<(Asker, Option<RouteCheck>)>,
     next_reap: Instant,
     stopped: bool,
 }
@@ -103,6 +108,16 @@ pub struct Server {
 struct Operator {
     stream: UnixStream,
     line: Vec<u8>,
+    /// A check is under way; further lines are for after it.
+    waits: bool,
+}
+
+/// Who waits for a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asker {
+    Keyboard,
+    /// By place.
+    Operator(usize),
 }
 
 impl Server {
@@ -137,6 +152,7 @@ impl Server {
             deliveries: Vec::new(),
             listed: Vec::new(),
             counters: ServerCounters::default(),
+            checks: VecDeque::new(),
             next_reap: Instant::now() + REAP_INTERVAL,
             stopped: false,
         })
@@ -153,12 +169,17 @@ impl Server {
         while !self.stopped {
             let now = Instant::now();
             let due = self.fabric.poll_timeout(now).unwrap_or(self.next_reap).min(self.next_reap);
-            self.epoll.wait(&mut ready, Some(due.saturating_duration_since(now)))?;
+            let patience = match self.checks.is_empty() {
+                true => due.saturating_duration_since(now),
+                false => Duration::ZERO,
+            };
+            self.epoll.wait(&mut ready, Some(patience))?;
             let now = Instant::now();
             for &at in &ready {
                 self.handle(now, at)?;
             }
             self.distribute(now);
+            self.check(now);
             if now >= self.next_reap {
                 self.reap(now);
                 self.next_reap = now + REAP_INTERVAL;
@@ -329,39 +350,86 @@ impl Server {
         };
         stream.set_nonblocking(true)?;
         self.epoll.add(stream.as_fd(), OPERATOR + place as u64)?;
-        self.operators[place] = Some(Operator { stream, line: Vec::new() });
+        self.operators[place] = Some(Operator { stream, line: Vec::new(), waits: false });
         Ok(())
     }
 
     fn serve_operator(&mut self, now: Instant, place: usize) {
-        let Some(mut operator) = self.operators.get_mut(place).and_then(Option::take) else {
+        let Some(operator) = self.operators.get_mut(place).and_then(Option::as_mut) else { return };
+        if operator.waits {
+            return;
+        }
+        let mut bytes = [0; LINE_MAX];
+        match operator.stream.read(&mut bytes) {
+            Ok(length) if length > 0 => {
+                operator.line.extend_from_slice(&bytes[..length]);
+                self.obey(now, place);
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(_) | Err(_) => self.operators[place] = None,
+        }
+    }
+
+    /// Carries out an operator's lines, up to one that takes its time.
+    fn obey(&mut self, now: Instant, place: usize) {
+        while let Some(Some(operator)) = self.operators.get_mut(place)
+            && !operator.waits
+        {
+            let Some(end) = operator.line.iter().position(|&byte| byte == b'\n') else {
+                if operator.line.len() >= LINE_MAX {
+                    self.operators[place] = None;
+                }
+                return;
+            };
+            let line: Vec<u8> = operator.line.drain(..=end).collect();
+            let asker = Asker::Operator(place);
+            match self.command(now, &String::from_utf8_lossy(&line), asker) {
+                Some(reply) => self.reply(asker, &reply),
+                None => self.wait_for_check(place, true),
+            }
+        }
+    }
+
+    fn wait_for_check(&mut self, place: usize, waits: bool) {
+        if let Some(Some(operator)) = self.operators.get_mut(place) {
+            operator.waits = waits;
+        }
+    }
+
+    fn reply(&mut self, asker: Asker, reply: &str) {
+        let Asker::Operator(place) = asker else {
+            // Whoever closed standard error does not want to be told.
+            let _ = io::stderr().write_all(reply.as_bytes());
             return;
         };
-        let mut bytes = [0; LINE_MAX];
-        let length = match operator.stream.read(&mut bytes) {
-            Ok(0) => return,
-            Ok(length) => length,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.operators[place] = Some(operator);
-                return;
-            }
-            Err(_) => return,
-        };
-        operator.line.extend_from_slice(&bytes[..length]);
-        while let Some(end) = operator.line.iter().position(|&byte| byte == b'\n') {
-            let line: Vec<u8> = operator.line.drain(..=end).collect();
-            let reply = self.command(now, &String::from_utf8_lossy(&line));
-            // A reply longer than the socket takes is an operator's who does not read.
-            if operator.stream.set_nonblocking(false).is_err()
-                || operator.stream.set_write_timeout(Some(Duration::from_secs(1))).is_err()
-                || operator.stream.write_all(reply.as_bytes()).is_err()
-                || operator.stream.set_nonblocking(true).is_err()
-            {
+        let Some(Some(Operator { stream, .. })) = self.operators.get_mut(place) else { return };
+        // A reply longer than the socket takes is an operator's who does not read.
+        if stream.set_nonblocking(false).is_err()
+            || stream.set_write_timeout(Some(Duration::from_secs(1))).is_err()
+            || stream.write_all(reply.as_bytes()).is_err()
+            || stream.set_nonblocking(true).is_err()
+        {
+            self.operators[place] = None;
+        }
+    }
+
+    /// Goes on with the check that is under way, for a bounded time.
+    fn check(&mut self, now: Instant) {
+        let Some((asker, check)) = self.checks.front_mut() else { return };
+        let asker = *asker;
+        let check = check.get_or_insert_with(|| self.fabric.begin_check());
+        let end = now + CHECK_SLICE;
+        while !check.advance(&self.fabric) {
+            if Instant::now() >= end {
                 return;
             }
         }
-        if operator.line.len() < LINE_MAX {
-            self.operators[place] = Some(operator);
+        let Some((_, Some(check))) = self.checks.pop_front() else { return };
+        let found = console::check_json(&self.fabric, &check.finish());
+        self.reply(asker, &format!("{found}\n"));
+        if let Asker::Operator(place) = asker {
+            self.wait_for_check(place, false);
+            self.obey(now, place);
         }
     }
 
@@ -371,25 +439,35 @@ impl Server {
             self.stopped = true;
             return Ok(());
         }
-        let reply = self.command(now, &line);
-        io::stderr().write_all(reply.as_bytes())
+        if let Some(reply) = self.command(now, &line, Asker::Keyboard) {
+            self.reply(Asker::Keyboard, &reply);
+        }
+        Ok(())
     }
 
-    /// Carries out an operator's line and says what came of it: `ok` or `error`, or JSON.
-    fn command(&mut self, now: Instant, line: &str) -> String {
-        match console::Command::parse(line) {
+    /// Carries out an operator's line and says what came of it: `ok` or `error`, or JSON. `None`
+    /// if that takes a while; the reply follows.
+    fn command(&mut self, now: Instant, line: &str, asker: Asker) -> Option<String> {
+        Some(match console::Command::parse(line) {
             Ok(console::Command::Nothing) => String::new(),
             Ok(console::Command::Quit) => {
                 self.stopped = true;
                 "ok\n".to_owned()
             }
             Ok(console::Command::Status) => format!("{}\n", console::status(self)),
+            Ok(console::Command::Check) => {
+                if self.checks.iter().any(|(other, _)| *other == asker) {
+                    return Some("error: a check is under way\n".to_owned());
+                }
+                self.checks.push_back((asker, None));
+                return None;
+            }
             Ok(command) => match command.carry_out(&mut self.fabric, now) {
                 Ok(reply) => format!("{reply}\n"),
                 Err(error) => format!("error: {error}\n"),
             },
             Err(error) => format!("error: {error}\n"),
-        }
+        })
     }
 
     /// Attaches the endpoint's client and waits for its packets.

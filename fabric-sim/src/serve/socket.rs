@@ -173,6 +173,12 @@ pub(crate) fn raise_descriptor_limit() -> io::Result<()> {
     if done { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Goes on when the terminal that the process was started from is closed.
+pub(crate) fn ignore_hangups() {
+    // SAFETY: a plain system call; no handler is installed.
+    unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+}
+
 fn or_would_block(count: i32) -> io::Result<usize> {
     let Ok(count) = usize::try_from(count) else {
         let error = io::Error::last_os_error();
