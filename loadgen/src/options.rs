@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -49,9 +49,9 @@ pub struct Options {
     #[arg(help_heading = WHERE, long, value_enum, default_value_t = TransportKind::Udp)]
     pub transport: TransportKind,
 
-    /// udp: address of a responder; may be repeated. Batches go to all of
+    /// udp: address or name of a responder; may be repeated. Batches go to all of
     /// them in turn, repeated requests to the next one.
-    #[arg(help_heading = WHERE, long, value_name = "ADDR:PORT", value_delimiter = ',')]
+    #[arg(help_heading = WHERE, long, value_name = "HOST:PORT", value_delimiter = ',', value_parser = target)]
     pub target: Vec<SocketAddr>,
 
     /// udp: sends datagrams one by one, as separate hosts would, not as trains.
@@ -72,7 +72,7 @@ pub struct Options {
 
     /// SM to get a snapshot from: ports to ask about, and what the answers must say. May be
     /// repeated; the first that has one is taken.
-    #[arg(help_heading = WHAT, long, value_name = "URL", required_unless_present = "ports")]
+    #[arg(help_heading = WHAT, long, value_name = "URL")]
     pub sm: Vec<String>,
 
     /// How long to wait for a snapshot.
@@ -136,7 +136,7 @@ pub struct Options {
 
     /// How answers are checked [default: path with --sm, else echo]. The snapshot is that of the
     /// start: where the fabric is to change during the storm, check by echo.
-    #[arg(help_heading = REPORT, long, value_enum, value_name = "LEVEL", num_args = 0..=1, require_equals = true,
+    #[arg(help_heading = REPORT, long, value_enum, value_name = "LEVEL", num_args = 0..=1,
           default_missing_value = "path")]
     pub check: Option<CheckKind>,
 
@@ -181,7 +181,7 @@ pub enum CheckKind {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
     /// udp without an address.
-    #[error("--transport udp needs the address of a responder: --target ADDR:PORT")]
+    #[error("--transport udp needs the address of a responder: --target HOST:PORT")]
     NoTarget,
     /// Addresses without udp.
     #[error("--target is for --transport udp; over ibsim requests go to the SA's LID")]
@@ -192,6 +192,11 @@ pub enum OptionsError {
     /// A capture of what is no fabric, or of several sockets.
     #[error("--capture is for --transport ibsim with one thread")]
     Capture,
+    /// Nothing to ask about.
+    #[error(
+        "which ports to ask about? give --sm URL, to take them from an SM's snapshot, or --ports FILE"
+    )]
+    NoPorts,
     /// Nothing to compare paths with.
     #[error("--check=path compares answers with a snapshot: give --sm URL")]
     NoSnapshot,
@@ -210,6 +215,9 @@ impl Options {
         }
         if self.capture.is_some() && (self.threads > 1 || self.transport == TransportKind::Udp) {
             return Err(OptionsError::Capture);
+        }
+        if self.sm.is_empty() && self.ports.is_none() {
+            return Err(OptionsError::NoPorts);
         }
         if self.check == Some(CheckKind::Path) && self.sm.is_empty() {
             return Err(OptionsError::NoSnapshot);
@@ -244,6 +252,15 @@ impl Options {
             (duration, _) => duration,
         }
     }
+}
+
+/// An address such as 192.0.2.1:7411 or localhost:7411. Of a name's addresses an IPv4 one is taken,
+/// if there is one: responders listen there unless told otherwise.
+fn target(text: &str) -> Result<SocketAddr, String> {
+    let found: Vec<SocketAddr> =
+        text.to_socket_addrs().map_err(|error| error.to_string())?.collect();
+    let best = found.iter().find(|address| address.is_ipv4()).or(found.first());
+    best.copied().ok_or_else(|| "the name has no address".to_owned())
 }
 
 /// A time such as 200ms, 10s, 2m or 1.5.
@@ -331,6 +348,26 @@ mod tests {
     }
 
     #[test]
+    fn a_level_of_checking_may_stand_after_a_space_or_not_at_all() {
+        let base = "ibstorm --target 127.0.0.1:1 --sm http://x";
+        for (text, check) in [
+            ("--check", CheckKind::Path),
+            ("--check --json", CheckKind::Path),
+            ("--check echo", CheckKind::Echo),
+            ("--check=none", CheckKind::None),
+        ] {
+            assert_eq!(parse(&format!("{base} {text}")).check, Some(check), "{text}");
+        }
+    }
+
+    #[test]
+    fn targets_may_have_names() {
+        assert_eq!(target("127.0.0.1:7411"), Ok("127.0.0.1:7411".parse().unwrap()));
+        assert!(target("localhost:7411").unwrap().ip().is_loopback());
+        assert!(target("localhost").is_err() && target("127.0.0.1").is_err());
+    }
+
+    #[test]
     fn options_that_contradict_each_other_are_refused() {
         let check = |line: &str| parse(line).checked().err();
         assert_eq!(check("ibstorm --sm http://x"), Some(OptionsError::NoTarget));
@@ -338,6 +375,7 @@ mod tests {
         assert_eq!(check(line), Some(OptionsError::TargetOverFabric));
         let line = "ibstorm --target 127.0.0.1:1 --ports x --check";
         assert_eq!(check(line), Some(OptionsError::NoSnapshot));
+        assert_eq!(check("ibstorm --target 127.0.0.1:1"), Some(OptionsError::NoPorts));
         let line = "ibstorm --target 127.0.0.1:1 --ports x --capture y";
         assert_eq!(check(line), Some(OptionsError::Capture));
         let line = "ibstorm --target 127.0.0.1:1,[::1]:1 --ports x";

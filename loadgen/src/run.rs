@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, Hasher};
 use std::io::{self, IsTerminal, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use ib_mad::transport::capture::Capture;
 use ib_mad::transport::ibsim::{Ibsim, IbsimError, IbsimOptions};
-use ib_mad::transport::udp::{Udp, UdpOptions};
-use ib_mad::transport::{Address, Transport};
+use ib_mad::transport::udp::{Udp, UdpOptions, encode};
+use ib_mad::transport::{Address, Packet, Transport};
 use ib_mad::types::Lid;
 use sa_proto::snapshot::Version;
 use tokio::signal::unix::{SignalKind, signal};
@@ -31,6 +31,8 @@ use crate::workload::{Workload, WorkloadError, WorkloadOptions};
 
 /// Longest capture file.
 const CAPTURE_MAX: u64 = 100_000_000;
+/// How long to wait for a target to refuse.
+const PROBE_PATIENCE: Duration = Duration::from_millis(200);
 /// Between two lines of progress.
 const PROGRESS: Duration = Duration::from_secs(1);
 
@@ -97,6 +99,11 @@ async fn storm(options: &Options) -> Result<ExitCode, RunError> {
     for _ in 0..options.threads {
         links.push(open(options)?);
     }
+    for target in &options.target {
+        if is_closed(*target, &workload) {
+            say(format_args!("nobody listens at {target} (connection refused); going on"));
+        }
+    }
     let setting = setting(options, &workload, known.version, &links[0].1);
 
     let stop = Arc::new(AtomicBool::new(false));
@@ -144,6 +151,34 @@ async fn storm(options: &Options) -> Result<ExitCode, RunError> {
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Tells the operator. Whoever closed standard error does not want to be told.
+fn say(what: std::fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "ibstorm: {what}");
+}
+
+/// Whether the far end says that nobody listens at an address. Asks one query from a connected
+/// socket, which unlike the storm's hears of refusals.
+fn is_closed(target: SocketAddr, workload: &Workload) -> bool {
+    let probe = || {
+        let any: IpAddr = match target {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
+        socket.connect(target)?;
+        socket.set_read_timeout(Some(PROBE_PATIENCE))?;
+        let mut packet = Packet::default();
+        let pair = workload.pair(0);
+        workload.write_request(pair, random_seed(), &mut packet.mad);
+        packet.address.lid = workload.ports().get(pair.source).lid;
+        let mut datagram = encode(&packet.address).to_vec();
+        datagram.extend_from_slice(&packet.mad);
+        socket.send(&datagram)?;
+        socket.recv(&mut datagram)
+    };
+    probe().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
 /// What is known of the fabric.
 struct Known {
     ports: Ports,
@@ -162,7 +197,12 @@ async fn read_fabric(options: &Options) -> Result<Known, RunError> {
         }
         return Ok(Known { ports, fabric: None, version: None });
     }
-    let snapshot = source::fetch(&options.sm, options.wait).await?;
+    let tell = |failure: &str| {
+        if !options.quiet {
+            say(format_args!("waiting for a snapshot: {failure}"));
+        }
+    };
+    let snapshot = source::fetch(&options.sm, options.wait, tell).await?;
     let fabric = Fabric::new(Arc::clone(snapshot.fabric()));
     Ok(Known {
         ports: fabric.ports().clone(),
@@ -316,6 +356,23 @@ fn setting(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_closed_port_is_told_from_a_silent_one() {
+        let ports = Ports::parse("1 a\n2 b\n").unwrap();
+        let options = WorkloadOptions {
+            kind: crate::workload::Kind::Lid,
+            pairs: 1,
+            seed: 1,
+            service_id: 0,
+            pkey: ib_mad::types::PKey::DEFAULT_FULL,
+        };
+        let workload = Workload::draw(&options, ports, None).unwrap();
+        let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+        assert!(!is_closed(silent.local_addr().unwrap(), &workload));
+        // Port 1 is tcpmux's, which nobody has run by UDP.
+        assert!(is_closed("127.0.0.1:1".parse().unwrap(), &workload));
+    }
 
     #[test]
     fn threads_share_everything_and_nothing_is_lost() {

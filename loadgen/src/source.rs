@@ -15,6 +15,9 @@ use tonic::transport::Endpoint;
 /// Between two attempts to get a snapshot.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// How often to tell what is waited for.
+const TELL_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Why there is no snapshot.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -33,8 +36,15 @@ pub enum SourceError {
 /// Why one attempt failed, in words.
 type Failure = String;
 
-/// Gets the snapshot of the first SM that has one. All are tried again until `patience` is over.
-pub async fn fetch(urls: &[String], patience: Duration) -> Result<Snapshot, SourceError> {
+/// Gets the snapshot of the first SM that has one. All are tried again until `patience` is over;
+/// once a second `tell` learns what is waited for.
+pub async fn fetch(
+    urls: &[String],
+    patience: Duration,
+    mut tell: impl FnMut(&str),
+) -> Result<Snapshot, SourceError> {
+    let start = tokio::time::Instant::now();
+    let mut tick = tokio::time::interval_at(start + TELL_INTERVAL, TELL_INTERVAL);
     let deadline = Instant::now() + patience;
     let mut failure = "none was named".to_owned();
     loop {
@@ -42,7 +52,15 @@ pub async fn fetch(urls: &[String], patience: Duration) -> Result<Snapshot, Sour
             let endpoint =
                 Endpoint::from_shared(url.clone()).map_err(|_| SourceError::Url(url.clone()))?;
             let left = deadline.saturating_duration_since(Instant::now());
-            match tokio::time::timeout(left, subscribe(endpoint)).await {
+            let attempt = tokio::time::timeout(left, subscribe(endpoint));
+            tokio::pin!(attempt);
+            let outcome = loop {
+                tokio::select! {
+                    outcome = &mut attempt => break outcome,
+                    _ = tick.tick() => tell(&format!("{url}: no answer yet")),
+                }
+            };
+            match outcome {
                 Ok(Ok(Ok(snapshot))) => return Ok(snapshot),
                 Ok(Ok(Err(error))) => return Err(SourceError::Update(url.clone(), error)),
                 Ok(Err(reason)) => failure = format!("{url}: {reason}"),
@@ -52,7 +70,9 @@ pub async fn fetch(urls: &[String], patience: Duration) -> Result<Snapshot, Sour
         if Instant::now() + PAUSE >= deadline {
             return Err(SourceError::Nothing(patience, failure));
         }
-        tokio::time::sleep(PAUSE).await;
+        if tokio::time::timeout(PAUSE, tick.tick()).await.is_ok() {
+            tell(&failure);
+        }
     }
 }
 
@@ -104,4 +124,20 @@ async fn subscribe(endpoint: Endpoint) -> Result<Result<Snapshot, UpdateError>, 
 /// The innermost error, which is the one that says what is wrong.
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     error.source().map_or_else(|| error.to_string(), innermost)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_waits_for_a_dead_sm_is_told_so() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let urls = ["http://127.0.0.1:1".to_owned()];
+        let mut told = Vec::new();
+        let tell = |what: &str| told.push(what.to_owned());
+        let failed = runtime.block_on(fetch(&urls, Duration::from_millis(1500), tell));
+        assert!(matches!(failed, Err(SourceError::Nothing(..))));
+        assert!(told[0].starts_with("http://127.0.0.1:1: ") && told[0].contains("refused"));
+    }
 }

@@ -1,5 +1,6 @@
 //! `ibstorm`: storms Subnet Administration responders with queries. All it does is in the library.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -13,7 +14,8 @@ const COULD_NOT_BEGIN: u8 = 2;
 
 fn main() -> ExitCode {
     let fail = |error: &dyn std::fmt::Display| {
-        eprintln!("ibstorm: {error}");
+        // Nobody may read it, and then nobody wants to be told.
+        let _ = writeln!(std::io::stderr(), "ibstorm: {error}");
         ExitCode::from(COULD_NOT_BEGIN)
     };
     match Options::parse().checked() {
