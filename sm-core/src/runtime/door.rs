@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
 use ib_mad::transport::udp::{Udp, UdpOptions};
-use ib_mad::transport::{Packet, Transport};
+use ib_mad::transport::{Malformed, Packet, Transport};
 use tracing::warn;
 
 use super::BATCH;
@@ -46,6 +46,11 @@ impl Door {
 
     pub(super) fn counters(&self) -> Counters {
         self.logic.counters
+    }
+
+    /// Datagrams that were no packets.
+    pub(super) fn malformed(&self) -> Malformed {
+        self.udp.malformed()
     }
 
     pub(super) fn pins(&self) -> usize {

@@ -22,9 +22,9 @@ use tracing::{debug, error, info};
 /// Longest request read, bytes.
 const REQUEST_LEN_MAX: usize = 8 << 10;
 /// Connections served at once.
-const CONNECTIONS_MAX: usize = 16;
+const CONNECTIONS_MAX: usize = 64;
 /// Time for a request to arrive and its answer to leave.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A value and what it means.
 #[derive(Clone, Debug)]

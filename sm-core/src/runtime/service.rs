@@ -450,6 +450,7 @@ impl Service {
         let gauge = |name, help, value| Metric { name, help, value: Value::Gauge(value) };
         let smps = self.sweeper.counters();
         let door = self.door.counters();
+        let malformed = self.door.malformed();
         let (hosts, switches) = self.sweeper.fabric().counts();
         let last = &self.sweeps.last;
         let is = |state| f64::from(u8::from(state));
@@ -513,6 +514,16 @@ impl Service {
             ),
             counter("front_door_dropped_overflow", "Packets dropped: queue full", door.overflow),
             counter("front_door_undelivered", "Answers the fabric returned", door.undelivered),
+            counter(
+                "front_door_malformed_length",
+                "Datagrams received that were not as long as a packet",
+                malformed.length,
+            ),
+            counter(
+                "front_door_malformed_envelope",
+                "Datagrams received that began with no envelope of ours",
+                malformed.envelope,
+            ),
             gauge("front_door_pins", "Transfers remembered", self.door.pins() as f64),
         ]
     }
