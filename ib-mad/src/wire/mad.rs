@@ -254,6 +254,14 @@ named_codes! {
     SA_PRIORITY_SUGGESTED = 0x0800, "PRIORITY_SUGGESTED";
 }
 
+impl Status {
+    /// Whether the agent is busy, whatever else it says: nothing was done, and asking again later
+    /// may help.
+    pub const fn is_busy(self) -> bool {
+        self.0 & Self::BUSY.0 != 0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use ib_mad::types::Guid;
 use sa_proto::snapshot::Lft;
 
+use crate::routing::NO_ROUTE;
+
 /// Blocks of 64 entries that cover all unicast LIDs.
 const BLOCKS_MAX: usize = Lft::BLOCKS_MAX;
 
@@ -66,6 +68,20 @@ impl ForwardingTable {
         &self.desired.ports[..blocks * Lft::BLOCK_LEN]
     }
 
+    /// The table as the switch is known to hold it, to be published: blocks that it has not
+    /// acknowledged lead nowhere.
+    pub fn published(&self) -> Arc<Lft> {
+        let mut stale = self.stale_blocks().peekable();
+        if stale.peek().is_none() {
+            return self.desired.clone();
+        }
+        let mut ports = self.desired.ports.clone();
+        for start in stale.map(|block| usize::from(block) * Lft::BLOCK_LEN) {
+            ports[start..start + Lft::BLOCK_LEN].fill(NO_ROUTE);
+        }
+        Arc::new(Lft { switch: self.desired.switch, ports })
+    }
+
     /// Whether a block is to be sent.
     pub fn is_stale(&self, block: u16) -> bool {
         let (word, bit) = (usize::from(block) / 64, block % 64);
@@ -115,6 +131,19 @@ mod tests {
         assert_eq!(stale(&table), [1]);
         table.forget();
         assert_eq!(stale(&table), [0, 1, 2]);
+    }
+
+    #[test]
+    fn what_is_not_acknowledged_is_published_as_leading_nowhere() {
+        let mut table = ForwardingTable::unknown(Guid(1));
+        table.set_desired(vec![7; 192]);
+        table.acknowledge(0);
+        table.acknowledge(2);
+        let published = table.published();
+        assert_eq!((published.ports[63], published.ports[64]), (7, NO_ROUTE));
+        assert_eq!((published.ports[127], published.ports[128]), (NO_ROUTE, 7));
+        table.acknowledge(1);
+        assert!(Arc::ptr_eq(&table.published(), table.desired()), "no copy is made");
     }
 
     /// A block that left the table and came back may have been changed by nobody, but nothing

@@ -110,6 +110,8 @@ pub struct Port {
     pub pkeys: Arc<[PKey]>,
     /// Whether PortInfo was read since the node was found.
     pub known: bool,
+    /// In which time as master its clients were told to register again; 0 if never.
+    pub(crate) told_in: u32,
     /// Number of the last discovery that saw its link.
     pub(crate) link_seen: u32,
     peer: Option<PortIndex>,
@@ -154,6 +156,8 @@ pub struct Fabric {
     by_guid: HashMap<Guid, NodeIndex>,
     /// The port that the SM runs on.
     home: Option<PortIndex>,
+    /// Which port has which port GUID, of ports that carry LIDs.
+    end_ports: HashMap<Guid, PortIndex>,
     pkey_tables: PKeyTables,
     /// Nodes that are present.
     present_count: usize,
@@ -253,7 +257,8 @@ impl Fabric {
     }
 
     /// Indices of the ports that carry LIDs: port 0 of switches, linked ports of others; only
-    /// those whose PortInfo is known.
+    /// those whose PortInfo is known, and of several with one port GUID only the one that
+    /// [`settle_end_ports`](Self::settle_end_ports) chose.
     pub fn end_ports(&self) -> impl Iterator<Item = PortIndex> + '_ {
         self.nodes().flat_map(move |(index, node)| {
             let last = if node.switch.is_some() { 0 } else { node.port_count };
@@ -266,6 +271,46 @@ impl Fabric {
 
     /// Whether a port carries LIDs and can be reached.
     pub fn is_end_port(&self, index: PortIndex) -> bool {
+        let guid = self.port(index).guid;
+        self.could_be_end_port(index) && self.end_ports.get(&guid) == Some(&index)
+    }
+
+    /// Whether a port would carry LIDs if another did not have its port GUID.
+    fn is_duplicate(&self, index: PortIndex) -> bool {
+        let owner = self.end_ports.get(&self.port(index).guid);
+        self.could_be_end_port(index) && owner.is_some_and(|owner| *owner != index)
+    }
+
+    /// Whether the link of a port is left out because the port, not a switch's, has another's GUID.
+    pub fn is_left_out(&self, index: PortIndex) -> bool {
+        self.node_of(index).switch.is_none() && self.is_duplicate(index)
+    }
+
+    /// Settles which port has which port GUID: of several the SM's own, then the one that had it
+    /// before, then the first. Yields each port that does not get it, after the one that does.
+    pub fn settle_end_ports(&mut self) -> Vec<(PortIndex, PortIndex)> {
+        let before = std::mem::take(&mut self.end_ports);
+        let candidates = self.nodes().flat_map(|(index, _)| self.ports_of(index));
+        let candidates: Vec<PortIndex> =
+            candidates.filter(|&port| self.could_be_end_port(port)).collect();
+        let rank = |port: PortIndex| {
+            let had_it = before.get(&self.port(port).guid) == Some(&port);
+            (self.home != Some(port), !had_it, port)
+        };
+        let mut owners = HashMap::with_capacity(candidates.len());
+        for &port in &candidates {
+            let owner = owners.entry(self.port(port).guid).or_insert(port);
+            if rank(port) < rank(*owner) {
+                *owner = port;
+            }
+        }
+        self.end_ports = owners;
+        let owned =
+            candidates.into_iter().map(|port| (self.end_ports[&self.port(port).guid], port));
+        owned.filter(|(owner, port)| owner != port).collect()
+    }
+
+    fn could_be_end_port(&self, index: PortIndex) -> bool {
         let port = self.port(index);
         let node = self.node(port.node);
         let of_the_kind = match node.switch {
@@ -319,6 +364,7 @@ impl Fabric {
             info: [0; 64],
             pkeys: no_pkeys.clone(),
             known: false,
+            told_in: 0,
             link_seen: 0,
             peer: None,
         }));
@@ -362,6 +408,7 @@ impl Fabric {
             self.unlink(port);
             let port = self.port_mut(port);
             port.known = false;
+            port.told_in = 0;
             port.info = [0; 64];
         }
         let node = self.node_mut(index);
@@ -459,10 +506,16 @@ impl Fabric {
             target.info = port.info;
             target.pkeys = port.pkeys.clone();
             target.known = port.known;
+            target.told_in = port.told_in;
             target.link_seen = port.link_seen;
             target.peer = move_port(port.peer);
         }
         next.home = move_port(self.home);
+        next.end_ports = self
+            .end_ports
+            .iter()
+            .filter_map(|(guid, port)| Some((*guid, move_port(Some(*port))?)))
+            .collect();
         next
     }
 }
@@ -550,6 +603,7 @@ mod tests {
         fabric.switch_mut(index).lft.set_desired(vec![1; 64]);
         fabric.switch_mut(index).lft.acknowledge(0);
         fabric.remove(switch);
+        fabric.settle_end_ports();
         assert_eq!((fabric.counts(), fabric.end_ports().count()), ((2, 0), 1));
         assert_eq!(add(&mut fabric, NodeType::Switch, 100, 4), switch);
         assert!(fabric.switch(index).lft.is_stale(0));
@@ -557,6 +611,28 @@ mod tests {
         // In another shape it is another node.
         assert_ne!(add(&mut fabric, NodeType::Switch, 100, 8), switch);
         assert_eq!(fabric.counts(), (2, 1));
+    }
+
+    #[test]
+    fn a_port_guid_belongs_to_one_port_and_stays_there() {
+        let mut fabric = line(2);
+        let [home, last, first_switch] = [(1, 1), (2, 1), (100, 0)].map(|(guid, num)| {
+            fabric.port_of(fabric.find(Guid(guid)).unwrap(), PortNum(num)).unwrap()
+        });
+        fabric.port_mut(first_switch).guid = Guid(7);
+        fabric.port_mut(last).guid = Guid(8);
+        assert!(fabric.settle_end_ports().is_empty());
+        // The host's port takes on the switch's GUID: the switch had it before.
+        fabric.port_mut(last).guid = Guid(7);
+        assert_eq!(fabric.settle_end_ports(), [(first_switch, last)]);
+        assert!(fabric.is_end_port(first_switch) && !fabric.is_end_port(last));
+        assert!(fabric.is_left_out(last) && !fabric.is_left_out(first_switch));
+        // The SM's own port comes before all.
+        fabric.port_mut(home).guid = Guid(7);
+        assert_eq!(fabric.settle_end_ports(), [(home, first_switch), (home, last)]);
+        fabric.port_mut(home).guid = Guid(1);
+        fabric.port_mut(first_switch).guid = Guid(100);
+        assert!(fabric.settle_end_ports().is_empty() && fabric.is_end_port(last));
     }
 
     #[test]

@@ -43,7 +43,7 @@ impl Fabric {
             self.nodes().map(|(index, node)| Arc::new(self.row(index, node))).collect();
         nodes.sort_unstable_by_key(|node| node.guid);
         let mut lfts: Vec<Arc<Lft>> =
-            self.switches().map(|(_, switch)| switch.lft.desired().clone()).collect();
+            self.switches().map(|(_, switch)| switch.lft.published()).collect();
         lfts.sort_unstable_by_key(|lft| lft.switch);
         FabricPlane {
             subnet: snapshot::Subnet {
@@ -68,7 +68,7 @@ impl Fabric {
             switch_info: node.switch.map(|switch| self.switch(switch).info),
             ports: self
                 .ports_of(index)
-                .filter(|&port| self.port(port).known)
+                .filter(|&port| self.is_published(port))
                 .map(|port| self.port_row(port))
                 .collect(),
         }
@@ -86,8 +86,17 @@ impl Fabric {
             guid: port.guid,
             info,
             pkeys: self.valid_pkeys(index),
-            peer: port.peer().map(|peer| self.identify(peer)),
+            peer: port
+                .peer()
+                .filter(|&peer| self.is_published(peer))
+                .map(|peer| self.identify(peer)),
         }
+    }
+
+    /// Whether there is something to be said of a port: not of unknown ones, and not of those that
+    /// have another's port GUID.
+    fn is_published(&self, port: PortIndex) -> bool {
+        self.port(port).known && !self.is_duplicate(port)
     }
 
     fn valid_pkeys(&self, index: PortIndex) -> Arc<[ib_mad::types::PKey]> {

@@ -339,18 +339,26 @@ impl Service {
         if let Err(failure) = self.publish(report.full) {
             error!("the snapshot is not published: {}", super::with_causes(&failure));
         }
-        if report.errors == 0 {
-            if report.full || report.changed() || self.sweeps.failed_in_a_row > 0 {
-                info!("SUBNET UP: {report}");
-            } else {
-                debug!("nothing changed: {report}");
+        let is_news = report.full || report.changed() || self.sweeps.failed_in_a_row > 0;
+        match report.errors {
+            0 if report.up && is_news => info!("SUBNET UP: {report}"),
+            0 => debug!("nothing changed: {report}"),
+            errors if report.up => {
+                let faults = report.faults.join("; ");
+                warn!("SUBNET UP with {errors} fault(s): {report}; the first: {faults}");
             }
+            _ => {}
+        }
+        if report.errors == 0 {
             self.sweeps.failed_in_a_row = 0;
         } else {
             self.sweeps.failed_in_a_row += 1;
         }
         if self.config.once {
             if report.errors == 0 {
+                self.farewell.get_or_insert_with(|| Farewell::new(Instant::now()));
+            } else if self.sweeps.failed_in_a_row >= ONCE_ATTEMPTS && report.up {
+                // What is faulty stays so.
                 self.farewell.get_or_insert_with(|| Farewell::new(Instant::now()));
             } else if self.sweeps.failed_in_a_row >= ONCE_ATTEMPTS {
                 self.done = Some(Err(RunError::NotUp));

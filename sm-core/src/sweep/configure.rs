@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use ib_mad::types::Lid;
 use ib_mad::wire::attribute::{PortInfo, PortState};
-use tracing::{debug, error, info, warn};
+use tracing::{debug, info, warn};
 
 use super::schedule::Cause;
 use super::{Event, LINES_MAX, Phase, Sweeper};
@@ -57,20 +57,14 @@ impl Sweeper {
         ports.sort_unstable_by_key(|(port, request)| {
             (Some(*port) != home, request.guid.0.swap_bytes())
         });
-        for pair in ports.windows(2) {
-            if pair[0].1.guid == pair[1].1.guid && self.first_report(pair[0].1.guid.0) {
-                let (first, second) = (self.place(pair[0].0), self.place(pair[1].0));
-                error!(
-                    "duplicate port GUID {}: {first}, and {second}, which gets no LID of its own",
-                    pair[0].1.guid
-                );
-            }
-        }
-        ports.dedup_by_key(|(_, request)| request.guid);
         let requests: Vec<lid::Request> = ports.iter().map(|(_, request)| *request).collect();
         let (changed, short) = self.lids.assign(&requests);
         for shortage in short {
-            self.error(format_args!("{shortage}"));
+            let port = ports.iter().find(|(_, request)| request.guid == shortage.guid);
+            match port {
+                Some((port, _)) => self.fault(*port, format_args!("{shortage}")),
+                None => self.error(format_args!("{shortage}")),
+            }
         }
         if changed {
             self.emit(Event::LidsChanged);
@@ -91,11 +85,11 @@ impl Sweeper {
             return None;
         }
         let range = self.lids.get(self.fabric.port(port).guid)?;
-        let is_news = self.first_as_master || self.fabric.node_of(port).is_new;
+        let told = self.fabric.port(port).told_in == self.mastership.tenure();
         Some(link::Addressing {
             base_lid: range.first,
             lmc: link::lmc_of(&self.fabric, port, &self.settings),
-            reregister: is_news && !self.settings.no_clients_rereg,
+            reregister: !told && !self.settings.no_clients_rereg,
         })
     }
 
@@ -137,11 +131,15 @@ impl Sweeper {
             self.link_was_reset(request, port);
         }
         if request.kind == Kind::SetAddress {
+            self.fabric.port_mut(port).told_in = self.mastership.tenure();
             let wanted = self.lids.get(self.fabric.port(port).guid).map(|range| range.first);
             let got = self.fabric.port(port).base_lid();
             if wanted.is_some_and(|wanted| wanted != got) {
                 let place = self.place(port);
-                self.error(format_args!("{place} has LID {got} though it was set to another"));
+                self.fault(
+                    port,
+                    format_args!("{place} has LID {got} though it was set to another"),
+                );
             }
         }
     }
@@ -173,7 +171,13 @@ impl Sweeper {
 
     /// Begins the next step; `false` if there is none.
     pub(super) fn write_tables(&mut self) -> bool {
-        if let Some(requests) = self.sweep.table_steps.pop_front() {
+        while let Some(mut requests) = self.sweep.table_steps.pop_front() {
+            requests.retain(|request| {
+                !self.sweep.unprogrammed.contains(&self.fabric.port(request.port()).node)
+            });
+            if requests.is_empty() {
+                continue;
+            }
             self.sweep.report.lft_blocks_set += requests.len() as u64;
             requests.into_iter().for_each(|request| self.exchange.push(request));
             return true;
@@ -189,10 +193,13 @@ impl Sweeper {
         for index in switches {
             let node = self.fabric.switch(index).node;
             let Some(port) = self.fabric.ports_of(node).next() else { continue };
+            if self.sweep.unprogrammed.contains(&node) {
+                continue;
+            }
             let capacity = self.fabric.switch(index).switch_info().linear_fdb_cap();
             if capacity <= self.top.0 {
                 let (place, top) = (self.place(port), self.top);
-                self.error(format_args!(
+                self.fault(port, format_args!(
                     "{place} forwards LIDs up to {} only, and {top} are in use; a lower LMC (-l) \
                      needs fewer",
                     capacity.saturating_sub(1),
@@ -234,7 +241,10 @@ impl Sweeper {
         let got = switch.switch_info().linear_fdb_top();
         if got != self.top {
             let (place, top) = (self.place(port), self.top);
-            self.error(format_args!("{place} has LinearFDBTop {got} though it was set to {top}"));
+            self.fault(
+                port,
+                format_args!("{place} has LinearFDBTop {got} though it was set to {top}"),
+            );
         }
         if had_change && self.first_as_master {
             // What changed between our reading the ports and this clearing would go unnoticed:
@@ -264,7 +274,11 @@ impl Sweeper {
         } else {
             let place = self.place(request.port());
             let block = request.block;
-            self.error(format_args!("{place} holds LFT block {block} other than it was set"));
+            self.sweep.unprogrammed.insert(self.fabric.port(request.port()).node);
+            self.fault(
+                request.port(),
+                format_args!("{place} holds LFT block {block} other than it was set"),
+            );
         }
     }
 
@@ -294,23 +308,25 @@ impl Sweeper {
             .flat_map(|(index, _)| self.fabric.ports_of(index))
             .filter(|&port| {
                 let entry = self.fabric.port(port);
-                entry.known && entry.peer().is_some()
+                let peer = entry.peer().filter(|&peer| self.fabric.port(peer).known);
+                // Nobody can be reached who has no LID.
+                let left_out = |port| self.fabric.is_left_out(port);
+                entry.known && !left_out(port) && peer.is_some_and(|peer| !left_out(peer))
             })
             .collect()
     }
 
     pub(super) fn end_sweep(&mut self, now: Instant) {
         let linked = self.linked_ports();
-        let idle: Vec<PortIndex> = linked
-            .iter()
-            .copied()
-            .filter(|&port| self.fabric.port(port).state() != Some(PortState::Active))
-            .collect();
+        let is_idle = |port: &PortIndex| self.fabric.port(*port).state() != Some(PortState::Active);
+        let routed = !self.sweep.unroutable;
+        let idle: Vec<PortIndex> =
+            linked.iter().copied().filter(is_idle).filter(|_| routed).collect();
         for &port in &idle {
             let state = self.fabric.port(port).state();
             let state = state.map_or_else(|| "in an unknown state".to_owned(), |s| s.to_string());
             let place = self.place(port);
-            self.error(format_args!("{place} is {state}, not Active"));
+            self.fault(port, format_args!("{place} is {state}, not Active"));
         }
         self.phase = Phase::Idle;
         let (hosts, switches) = self.fabric.counts();
@@ -321,24 +337,32 @@ impl Sweeper {
         report.links = linked.len() / 2;
         report.unanswered = self.unanswered.len();
         report.smps = sent - report.smps;
+        report.up = routed;
         let report = std::mem::take(report);
         self.tell_new_nodes();
-        self.up = report.errors == 0;
-        self.first_as_master &= !self.up;
-        match (self.up, self.unanswered.is_empty()) {
-            (true, true) => self.failed_sweeps = 0,
-            (true, false) => {
-                self.failed_sweeps += 1;
-                self.schedule.retry(now, Cause::Unanswered, self.failed_sweeps);
-            }
-            (false, _) => {
-                self.failed_sweeps += 1;
-                warn!("{} error(s) in this sweep; sweeping again", report.errors);
-                self.schedule.retry(now, Cause::Everything, self.failed_sweeps);
-            }
-        }
+        self.first_as_master &= !routed;
+        self.up = routed;
+        self.plan_retry(now, report.errors);
         self.schedule.rearm(now);
         self.emit(Event::Configured(Box::new(report)));
+    }
+
+    /// Asks for another try of what failed, ever later as long as it is the same that fails.
+    fn plan_retry(&mut self, now: Instant, errors: u64) {
+        let mut faults = std::mem::take(&mut self.sweep.faults);
+        faults.sort_unstable();
+        let same = faults == self.faults;
+        self.faults = faults;
+        if !self.up {
+            self.failed_sweeps += 1;
+            warn!("{errors} error(s) in this sweep; sweeping again");
+            self.schedule.retry(now, Cause::Everything, self.failed_sweeps);
+        } else if self.faults.is_empty() && self.unanswered.is_empty() {
+            self.failed_sweeps = 0;
+        } else {
+            self.failed_sweeps = if same { self.failed_sweeps + 1 } else { 1 };
+            self.schedule.retry(now, Cause::Unanswered, self.failed_sweeps);
+        }
     }
 
     fn tell_new_nodes(&mut self) {

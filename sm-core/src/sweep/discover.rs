@@ -11,7 +11,7 @@ use ib_mad::wire::attribute::{
     NodeInfo, NodeType, PKEYS_PER_BLOCK, PKeyTable, PortState, SmState, SwitchInfo,
 };
 use ib_mad::wire::mad::Status;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use super::schedule::Cause;
 use super::{Event, LINES_MAX, Phase, Sweep, Sweeper};
@@ -390,7 +390,7 @@ impl Sweeper {
         }
         let place = self.place(request.port());
         if request.kind.is_set() {
-            self.error(format_args!("{name} of {place} is refused: {status}"));
+            self.fault(request.port(), format_args!("{name} of {place} is refused: {status}"));
         } else {
             self.complain(format_args!("{name} of {place} is refused: {status}"));
         }
@@ -416,9 +416,12 @@ impl Sweeper {
             // Told at the end of the discovery, if nobody is found there.
             Kind::Probe | Kind::ProbeAgain => {}
             kind => {
+                if kind == Kind::PortInfo && self.phase == Phase::Discover {
+                    self.sweep.quiet.insert(self.fabric.port(request.port()).node);
+                }
                 let place = self.place(request.port());
                 if kind.is_set() {
-                    self.error(format_args!("{name}: no answer from {place}"));
+                    self.fault(request.port(), format_args!("{name}: no answer from {place}"));
                 } else {
                     self.complain(format_args!("{name}: no answer from {place}"));
                 }
@@ -447,9 +450,14 @@ impl Sweeper {
         match request.kind {
             Kind::OwnNodeInfo | Kind::Probe | Kind::NodeDescription | Kind::PKeys => {}
             Kind::ProbeAgain => self.probed_again(request, None),
-            Kind::SwitchInfo | Kind::PortInfo => {
+            Kind::SwitchInfo => {
                 if self.phase == Phase::Discover {
                     self.sweep.silent.insert(self.fabric.port(request.port()).node);
+                }
+            }
+            Kind::PortInfo => {
+                if self.phase == Phase::Discover {
+                    self.port_is_unread(request.port());
                 }
             }
             Kind::ClearPortChange => {
@@ -460,12 +468,46 @@ impl Sweeper {
                 self.sweep.silent.insert(self.fabric.port(request.port()).node);
             }
             Kind::SmInfo => self.sm_is_silent(request.port()),
+            Kind::SetForwarding => {
+                self.sweep.unprogrammed.insert(self.fabric.port(request.port()).node);
+            }
             Kind::SetPKeys
             | Kind::SetAddress
             | Kind::SetSwitchInfo
-            | Kind::SetForwarding
             | Kind::Arm
             | Kind::Activate => {}
+        }
+    }
+
+    /// PortInfo of `port` is refused, or not answered. That says nothing of its node's other ports:
+    /// its link leads where it led, but is not used until it can be read.
+    fn port_is_unread(&mut self, port: PortIndex) {
+        self.fabric.port_mut(port).known = false;
+        if let Some(peer) = self.fabric.port(port).peer().filter(|_| !self.sweep.full) {
+            self.fabric.port_mut(port).link_seen = self.number;
+            self.fabric.port_mut(peer).link_seen = self.number;
+        }
+    }
+
+    /// Whether a node said nothing of any of its ports.
+    fn is_unread(&self, node: NodeIndex) -> bool {
+        let is_switch = self.fabric.node(node).switch.is_some();
+        self.fabric.ports_of(node).all(|port| {
+            let port = self.fabric.port(port);
+            !port.known || !is_switch && port.peer().is_none()
+        })
+    }
+
+    /// Tells of ports that could not be read, though their nodes are there.
+    fn find_unread_ports(&mut self) {
+        let is_unread = |port: &PortIndex| {
+            let entry = self.fabric.port(*port);
+            !entry.known && (self.fabric.node_of(*port).switch.is_some() || entry.peer().is_some())
+        };
+        let nodes = self.fabric.nodes().flat_map(|(index, _)| self.fabric.ports_of(index));
+        for port in nodes.filter(is_unread).collect::<Vec<_>>() {
+            let place = self.place(port);
+            self.fault(port, format_args!("{place} cannot be read, and its link is not used"));
         }
     }
 
@@ -502,7 +544,9 @@ impl Sweeper {
             }
         }
         self.cut_unseen_links();
-        let silent = std::mem::take(&mut self.sweep.silent);
+        let mut silent = std::mem::take(&mut self.sweep.silent);
+        let quiet = std::mem::take(&mut self.sweep.quiet);
+        silent.extend(quiet.into_iter().filter(|&node| self.is_unread(node)));
         let unreached = self.fabric.trace_routes(|fabric, port| {
             let peer = fabric.port(port).peer();
             !silent.contains(&fabric.port(port).node)
@@ -521,6 +565,8 @@ impl Sweeper {
         self.sweep.report.vanished = unreached.len();
         self.sweep.report.appeared = self.fabric.nodes().filter(|(_, node)| node.is_new).count();
         self.find_unanswered_links();
+        self.find_unread_ports();
+        self.settle_end_ports();
         let home = self.fabric.home().filter(|&home| self.fabric.port(home).known);
         let lost = home.is_none_or(|home| silent.contains(&self.fabric.port(home).node));
         if lost {
@@ -539,11 +585,30 @@ impl Sweeper {
             .map(|(index, _)| index)
             .collect();
         for node in seen {
+            if !self.sweep.full && self.fabric.node(node).switch.is_none() {
+                // Its links are judged from their other ends, which may not have been asked.
+                continue;
+            }
             for port in self.fabric.ports_of(node) {
                 if self.fabric.port(port).link_seen != number {
                     self.fabric.unlink(port);
                 }
             }
+        }
+    }
+
+    /// Settles which port each port GUID belongs to.
+    fn settle_end_ports(&mut self) {
+        for (owner, other) in self.fabric.settle_end_ports() {
+            let guid = self.fabric.port(owner).guid;
+            if !self.first_report(guid.0) {
+                continue;
+            }
+            let (first, second) = (self.place(owner), self.place(other));
+            error!(
+                "duplicate port GUID: {guid} is that of {first}, and of {second}. The second is \
+                 left out; give one of the ports another GUID"
+            );
         }
     }
 

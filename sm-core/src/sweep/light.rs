@@ -21,7 +21,7 @@ use crate::smp::{Kind, Request};
 const GRACE: Duration = Duration::from_millis(20);
 
 impl Sweeper {
-    /// Begins to read the nodes whose traps are due, and those with links that were unanswered if
+    /// Begins to read the nodes whose traps are due, and those with faults or unanswered links if
     /// these are due too: what is due for either is done at once.
     pub(super) fn look_again(&mut self, now: Instant, cause: Cause) {
         let mut nodes = Vec::new();
@@ -36,7 +36,9 @@ impl Sweeper {
             }
         }
         if cause == Cause::Unanswered || self.schedule.take(now, Cause::Unanswered) {
-            nodes.extend(self.unanswered.iter().map(|&port| self.fabric.port(port).node));
+            let ports = self.unanswered.iter().chain(&self.faults);
+            let present = ports.map(|&port| self.fabric.port(port).node);
+            nodes.extend(present.filter(|&node| self.fabric.node(node).present));
         }
         nodes.sort_unstable();
         nodes.dedup();

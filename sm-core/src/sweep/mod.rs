@@ -55,6 +55,8 @@ pub use tables::{LoopCheck, LoopFinding, RoutingJob, RoutingOutcome};
 const LINES_MAX: usize = 10;
 /// Events that wait for the caller. It takes them after every call, so there are never many.
 const EVENTS_MAX: usize = 64;
+/// Faulty ports that are tried again before long; others are when the next sweep comes by.
+const FAULTS_MAX: usize = 1024;
 /// Subnet managers remembered of one discovery.
 const OTHERS_MAX: usize = 256;
 
@@ -84,7 +86,7 @@ pub struct Sweeper {
     sweep: Sweep,
     /// Number of the last discovery, full or partial.
     number: u32,
-    /// Whether no sweep as master has ended well yet.
+    /// Whether no sweep as master has programmed the fabric yet.
     first_as_master: bool,
     /// Whether the subnet is up.
     up: bool,
@@ -98,6 +100,8 @@ pub struct Sweeper {
     polls_missed: u32,
     /// Ports with a link behind which the last discovery found nobody.
     unanswered: Vec<PortIndex>,
+    /// Ports of which the last sweep could not find out or set everything.
+    faults: Vec<PortIndex>,
     router: Router,
     routing_job: Option<Box<RoutingJob>>,
     /// Whether nobody has looked for credit loops in the routing in force.
@@ -144,6 +148,8 @@ struct Sweep {
     cut_off: bool,
     /// Nodes that left a request without answer that they must answer.
     silent: HashSet<NodeIndex>,
+    /// Nodes that left a question about a port without answer.
+    quiet: HashSet<NodeIndex>,
     contradictions: Contradictions,
     /// Ports with a link that is left out: it leads back to themselves, or to a duplicate.
     left_out: HashSet<PortIndex>,
@@ -157,6 +163,12 @@ struct Sweep {
     table_steps: VecDeque<Vec<Request>>,
     /// Whether the tops of tables follow.
     tops_are_due: bool,
+    /// Switches that did not take a block: what comes after it in the plan stays undone.
+    unprogrammed: HashSet<NodeIndex>,
+    /// Whether there are no forwarding tables for the fabric as it is.
+    unroutable: bool,
+    /// Ports of which something could not be found out or set.
+    faults: Vec<PortIndex>,
     /// When a light sweep that saw a change ends.
     grace_ends: Option<Instant>,
     report: Report,
@@ -189,6 +201,7 @@ impl Sweeper {
             master: None,
             polls_missed: 0,
             unanswered: Vec::new(),
+            faults: Vec::new(),
             router: Router::new(settings.routing_engine.as_deref()),
             routing_job: None,
             loops_unknown: false,
@@ -228,9 +241,15 @@ impl Sweeper {
         self.mastership.state()
     }
 
-    /// Whether the subnet is up: the last sweep as master ended without errors.
+    /// Whether the subnet is up: the last sweep as master programmed all of it but for
+    /// [`faults`](Self::faults).
     pub fn is_up(&self) -> bool {
         self.up
+    }
+
+    /// Ports of which the last sweep could not find out or set everything.
+    pub fn faults(&self) -> &[PortIndex] {
+        &self.faults
     }
 
     /// Name of the routing engine that made the tables.
@@ -262,6 +281,7 @@ impl Sweeper {
         self.router.forget();
         self.others.clear();
         self.unanswered.clear();
+        self.faults.clear();
         self.master = None;
         self.up = false;
         if self.mastership.state() != SmState::NotActive {
@@ -319,6 +339,12 @@ impl Sweeper {
             debug!("an SMP came back undelivered");
             return false;
         } else if method.is_response() {
+            if smp.status().is_busy() {
+                // Nothing was done, and asking at once would not help: the attempt has failed when
+                // its time is up.
+                debug!("an agent is busy");
+                return false;
+            }
             let attribute = smp.attribute_id();
             let asked = self.exchange.peek(tid).map(|request| self.header_of(request).1);
             // What answers something else is a stray, whatever its number.
@@ -468,12 +494,26 @@ impl Sweeper {
             Phase::Discover => self.end_discovery(now),
             Phase::Elect => self.end_election(now),
             Phase::Addresses => self.begin_routing(now),
+            // Links must not carry what no table leads anywhere.
+            Phase::Route if self.sweep.unroutable => self.end_sweep(now),
             Phase::Route => self.begin_tables(now),
             Phase::Tables => self.begin_arming(now),
             Phase::Arm => self.begin_activating(now),
             Phase::Activate => self.end_sweep(now),
             Phase::Poll => self.end_poll(now),
         }
+    }
+
+    /// Counts an error of the sweep that concerns `port`, which is tried again before long.
+    fn fault(&mut self, port: PortIndex, text: std::fmt::Arguments<'_>) {
+        let faults = &mut self.sweep.faults;
+        if faults.len() < FAULTS_MAX && !faults.contains(&port) {
+            faults.push(port);
+        }
+        if self.sweep.report.faults.len() < LINES_MAX {
+            self.sweep.report.faults.push(text.to_string());
+        }
+        self.error(text);
     }
 
     /// Counts an error of the sweep, and logs it unless there were many already.

@@ -80,8 +80,12 @@ pub struct Report {
     pub switch_infos_set: u64,
     /// Blocks of forwarding tables.
     pub lft_blocks_set: u64,
+    /// Whether the fabric is programmed, but for the errors.
+    pub up: bool,
     /// Things that could not be found out or set.
     pub errors: u64,
+    /// The first of them in words.
+    pub faults: Vec<String>,
     /// Odd things about the fabric that were left as they are.
     pub oddities: u64,
     /// Links behind which nobody answered.

@@ -40,7 +40,7 @@ pub(super) enum Cause {
     Timer,
     /// Ports reported a change: [`Schedule::take_issuers`].
     Trap,
-    /// Links behind which nobody answered are to be tried again.
+    /// Links behind which nobody answered, and ports with faults, are to be tried again.
     Unanswered,
     /// Everything is to be tried again, since something could not be set.
     Everything,

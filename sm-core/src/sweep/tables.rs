@@ -202,6 +202,9 @@ fn topology(
     for &index in &switches {
         for port in fabric.ports_of(fabric.switch(index).node) {
             let Some(peer) = fabric.port(port).peer() else { continue };
+            if !fabric.port(port).known || !fabric.port(peer).known {
+                continue;
+            }
             let Some(far) = fabric.node_of(peer).switch else { continue };
             let near_end = (numbers[&index], fabric.port(port).num.0);
             if let Some(&far) = numbers.get(&far) {
@@ -216,6 +219,7 @@ fn topology(
             None => fabric
                 .port(port)
                 .peer()
+                .filter(|&peer| fabric.port(peer).known)
                 .and_then(|peer| Some((fabric.node_of(peer).switch?, fabric.port(peer).num.0))),
         };
         // Without a switch there is nothing to route: two adapters back to back.
@@ -244,7 +248,8 @@ impl Sweeper {
             Ok(job) => self.routing_job = Some(Box::new(job)),
             Err(reason) => {
                 self.error(format_args!("the fabric cannot be routed: {reason}"));
-                self.begin_tables(now);
+                self.sweep.unroutable = true;
+                self.end_phase(now);
             }
         }
     }
@@ -277,9 +282,11 @@ impl Sweeper {
                 for defect in &verified.deliveries.defects {
                     self.error(format_args!("routing: {defect}"));
                 }
+                self.sweep.unroutable = true;
             }
             Err(reason) => {
                 self.error(format_args!("the fabric cannot be routed: {reason}"));
+                self.sweep.unroutable = true;
             }
         }
         self.end_phase(now);
@@ -290,6 +297,7 @@ impl Sweeper {
     pub fn handle_routing_failure(&mut self, now: Instant, reason: &str) {
         if self.phase == Phase::Route {
             self.error(format_args!("the fabric cannot be routed: {reason}"));
+            self.sweep.unroutable = true;
             self.end_phase(now);
             self.advance(now);
         }
