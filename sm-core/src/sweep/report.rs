@@ -139,6 +139,13 @@ impl fmt::Display for Report {
             seconds(Phase::Arm) + seconds(Phase::Activate),
             self.smps,
             self.duration().as_secs_f64(),
-        )
+        )?;
+        if self.unanswered > 0 {
+            write!(f, "; nobody answers behind {} link(s)", self.unanswered)?;
+        }
+        if self.duplicate_guids > 0 {
+            write!(f, "; {} duplicate GUID(s), see above", self.duplicate_guids)?;
+        }
+        Ok(())
     }
 }
