@@ -12,7 +12,7 @@ mod signals;
 mod state;
 mod worker;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use ib_mad::transport::ibsim::IbsimError;
@@ -83,7 +83,9 @@ pub fn main(options: Options) -> ExitCode {
             let reason = with_causes(&failure);
             if log::is_on() {
                 error!("{reason}");
-            } else {
+            }
+            // Whoever sees the log on a terminal has read it there; scripts look at this one.
+            if !log::is_on() || !io::stdout().is_terminal() {
                 // Nobody may read it, and then nobody wants to be told.
                 let _ = writeln!(io::stderr(), "ibsm: {reason}");
             }
