@@ -54,6 +54,7 @@ fn measure(fabric: Stated) {
     time(&name("link_cut_from_nothing"), || drop(black_box(route(&cut, None))));
     balance(&name("balance"), &whole, &before);
     balance(&name("balance_link_cut_kept"), &cut, &after);
+    balance(&name("balance_link_cut_from_nothing"), &cut, &route(&cut, None));
 
     let name = |what: &str| format!("routing/verify/{what}/{}", fabric.name);
     assert!(verify::deliveries(&whole, &before).is_sound(), "tables deliver");

@@ -39,7 +39,7 @@ const WINDOW: usize = 128;
 const BATCH: usize = 64;
 const REQUESTS: usize = 1 << 16;
 /// Silence after which the client takes what is outstanding for lost.
-const PATIENCE: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_millis(200);
 const FABRIC: Stated = FAT_TREE_10000;
 
 fn main() {

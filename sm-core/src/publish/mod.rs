@@ -218,8 +218,11 @@ impl Publisher {
     pub fn challenge(&self) -> Option<Challenge> {
         let session = self.session()?;
         let accepted = self.shared.accepted.load(Relaxed) >= session.epoch;
-        (self.shared.highest() > session)
-            .then_some(if accepted { Challenge::Rival } else { Challenge::Epoch })
+        (self.shared.highest() > session).then_some(if accepted {
+            Challenge::Rival
+        } else {
+            Challenge::Epoch
+        })
     }
 
     /// Begins a session above all that responders hold, and publishes in it what was published in
@@ -294,7 +297,10 @@ impl Publisher {
     ) {
         let (next, delta) = current.succeed(version, fabric, registry);
         let next = Arc::new(next);
-        writer.cell.publish(next.clone()).expect("epochs are above the last one taken, generations grow");
+        writer
+            .cell
+            .publish(next.clone())
+            .expect("epochs are above the last one taken, generations grow");
         let changes = delta.changes();
         if same_fabric(version, current.version()) {
             tracing::debug!(%version, changes, "registry published");
