@@ -10,7 +10,7 @@ use ib_mad::rmpp::{Outcome, Receiver, ReceiverConfig, Refusal, Transmit, reply_h
 use ib_mad::transport::{Address, Packet};
 use ib_mad::wire::sa::HEADER_LEN;
 
-use crate::transfer::Key;
+use crate::transfer::{Key, source_max};
 
 /// What a segment led to.
 pub(crate) enum Progress {
@@ -105,6 +105,10 @@ impl Assemblies {
             return Progress::Full;
         }
         let key = Key::of(packet);
+        let held = self.by_key.keys().filter(|other| other.has_source_of(&key)).count();
+        if held >= source_max(self.max) {
+            return Progress::Full;
+        }
         let address = packet.address.clone();
         self.by_key.insert(key, Assembly { receiver, address, open: true });
         self.open += 1;

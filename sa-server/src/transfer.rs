@@ -14,6 +14,12 @@ use ib_mad::wire::sa::{HEADER_LEN, SaMad};
 
 use crate::pool::Pool;
 
+/// The share of a table of transfers that one source may hold: one who never acknowledges holds
+/// its transfers until they time out, and must leave room for the others.
+pub(crate) fn source_max(max: usize) -> usize {
+    max.div_ceil(16)
+}
+
 /// What tells transfers apart: who asked, and which of its requests this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
@@ -24,6 +30,11 @@ pub(crate) struct Key {
 }
 
 impl Key {
+    /// Whether both are of one source, whatever its QPs and requests.
+    pub(crate) fn has_source_of(&self, other: &Self) -> bool {
+        (self.lid, self.gid) == (other.lid, other.gid)
+    }
+
     /// The transfer that a packet belongs to, or would begin.
     pub(crate) fn of(packet: &Packet) -> Self {
         let address = &packet.address;
@@ -93,7 +104,8 @@ impl Transfers {
         !self.by_key.is_empty() && self.by_key.contains_key(key)
     }
 
-    /// Begins to send `data` behind `header`, or gives the data back if that cannot be.
+    /// Begins to send `data` behind `header`, or gives the data back if that cannot be: the table
+    /// is full, or the source's share of it is.
     pub(crate) fn begin(
         &mut self,
         now: Instant,
@@ -102,7 +114,8 @@ impl Transfers {
         header: [u8; HEADER_LEN],
         data: Vec<u8>,
     ) -> Result<(), Vec<u8>> {
-        if self.by_key.contains_key(&key) {
+        let held = self.by_key.keys().filter(|other| other.has_source_of(&key)).count();
+        if held >= source_max(self.slots.len()) || self.by_key.contains_key(&key) {
             return Err(data);
         }
         let Some(sender) = Sender::new(now, data.len(), self.config) else { return Err(data) };
@@ -206,5 +219,27 @@ impl Transfers {
             }
             self.next_timeout = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(lid: u16, tid: u64) -> Key {
+        Key { lid: Lid(lid), qpn: Qpn(1), gid: None, tid }
+    }
+
+    /// One client that opened tables without ever acknowledging kept all others from theirs.
+    #[test]
+    fn one_source_leaves_room_for_the_others() {
+        let mut transfers = Transfers::new(64, SenderConfig::default());
+        let now = Instant::now();
+        let mut begin = |key| {
+            transfers.begin(now, key, Address::default(), [0; HEADER_LEN], vec![0; 1000]).is_ok()
+        };
+        let greedy = (0..64).filter(|&tid| begin(key(1, tid))).count();
+        assert_eq!(greedy, source_max(64));
+        assert!((2..=16).all(|lid| begin(key(lid, 0))));
     }
 }
