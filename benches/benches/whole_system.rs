@@ -164,7 +164,8 @@ fn run_opensm(net: &Net) -> Figures {
     let scratch = sandbox.path("scratch").display().to_string();
     std::fs::create_dir(&scratch).expect("a fresh directory");
     let start = Instant::now();
-    // Its files, too, are kept out of the system's directories.
+    // Its files, too, are kept out of the system's directories. -d 2: flush the log at every
+    // message, since SUBNET UP is waited for there.
     let arguments = [
         "env",
         &format!("OSM_CACHE_DIR={scratch}"),
@@ -172,6 +173,8 @@ fn run_opensm(net: &Net) -> Figures {
         "opensm",
         "-f",
         &log,
+        "-d",
+        "2",
     ];
     let manager = sandbox.umad_program("opensm", &home.id, &arguments);
     let deadline = start + PATIENCE * 5;
@@ -292,31 +295,36 @@ impl Probe {
 
     /// Asks until the status of the answer is as wanted; returns that answer.
     fn until(&mut self, ask: Ask, wanted: impl Fn(Status) -> bool) -> Packet {
-        let deadline = Instant::now() + PATIENCE * 2;
+        let (first, deadline) = (self.tid, Instant::now() + PATIENCE * 2);
         loop {
             assert!(Instant::now() < deadline, "the responder does not answer as expected");
-            if let Some(answer) = self.ask(ask)
-                && wanted(SaMad::new(&answer.mad).header().status())
-            {
-                return answer;
+            self.ask(ask);
+            while let Some(answer) = self.receive() {
+                let mad = SaMad::new(&answer.mad);
+                if mad.header().tid() >= first && wanted(mad.header().status()) {
+                    return answer;
+                }
             }
             thread::sleep(PROBE_INTERVAL);
         }
     }
 
-    /// Asks once; waits for the answer as long as until the next question.
-    fn ask(&mut self, ask: Ask) -> Option<Packet> {
+    fn ask(&mut self, ask: Ask) {
         let mut packet = Packet::default();
-        self.tid += 1;
         ask.write(self.tid, &mut packet);
+        self.tid += 1;
         packet.address.lid = Lid(1);
         packet.address.peer = Some(self.responder);
         self.udp.send(std::slice::from_ref(&packet)).expect("loopback sends");
+    }
+
+    /// The next answer, waiting for it as long as until the next question.
+    fn receive(&mut self) -> Option<Packet> {
         let descriptor = self.udp.descriptor().expect("a socket");
         wait(&mut [Interest::read(descriptor)], Some(PROBE_INTERVAL)).expect("sockets poll");
+        let mut packet = Packet::default();
         let received = self.udp.receive(std::slice::from_mut(&mut packet)).ok()?;
-        let is_answer = SaMad::new(&packet.mad).header().tid() == self.tid;
-        (received == 1 && is_answer).then_some(packet)
+        (received == 1).then_some(packet)
     }
 
     fn lid_of(&mut self, guid: Guid) -> Lid {
