@@ -161,23 +161,10 @@ fn run_opensm(net: &Net) -> Figures {
     let fabric = sandbox.ibfabric(&file);
     let home = net.nodes().iter().find(|node| node.kind == NodeKind::Ca).expect("a host");
     let log = sandbox.path("opensm.out").display().to_string();
-    let scratch = sandbox.path("scratch").display().to_string();
-    std::fs::create_dir(&scratch).expect("a fresh directory");
     let start = Instant::now();
-    // Its files, too, are kept out of the system's directories. -d 2: flush the log at every
-    // message, since SUBNET UP is waited for there.
-    let arguments = [
-        "env",
-        &format!("OSM_CACHE_DIR={scratch}"),
-        &format!("OSM_TMP_DIR={scratch}"),
-        "opensm",
-        "-f",
-        &log,
-        "-d",
-        "2",
-    ];
-    let manager = sandbox.umad_program("opensm", &home.id, &arguments);
-    let deadline = start + PATIENCE * 5;
+    // -d 2: flush the log at every message, since SUBNET UP is waited for there.
+    let manager = sandbox.umad_program("opensm", &home.id, &["opensm", "-f", &log, "-d", "2"]);
+    let deadline = start + PATIENCE * 2;
     while !std::fs::read(&log).is_ok_and(|text| contains(&text, b"SUBNET UP")) {
         assert!(Instant::now() < deadline, "opensm never said SUBNET UP:\n{}", manager.log());
         thread::sleep(Duration::from_millis(5));

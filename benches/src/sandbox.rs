@@ -78,6 +78,8 @@ impl Sandbox {
     pub fn umad_program(&self, name: &str, node: &str, argv: &[&str]) -> Program {
         let mut command = Command::new(argv[0]);
         command.args(&argv[1..]).env("LD_PRELOAD", UMAD2SIM).env("SIM_HOST", node);
+        // What opensm keeps and dumps stays here, and nothing of an earlier run is found.
+        command.env("OSM_CACHE_DIR", self.dir.path()).env("OSM_TMP_DIR", self.dir.path());
         self.start(name, command)
     }
 
