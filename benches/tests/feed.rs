@@ -60,6 +60,7 @@ fn fabric() -> FabricPlane {
         subnet: Subnet { sa_key: 0xC0FFEE, ..Subnet::default() },
         nodes: (0..SWITCHES).map(node).collect(),
         lfts: (0..SWITCHES).map(lft).collect(),
+        ..FabricPlane::default()
     }
 }
 

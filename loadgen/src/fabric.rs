@@ -248,6 +248,7 @@ pub(crate) mod tests {
                 host(300, "c", 3, 10, 2),
             ],
             lfts: vec![lft(10, [255, 1, 3, 2]), lft(20, [255, 3, 1, 255])],
+            ..FabricPlane::default()
         }
     }
 

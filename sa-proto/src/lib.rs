@@ -12,6 +12,14 @@ pub mod proto {
     pub mod snapshot {
         tonic::include_proto!("ibsa.snapshot.v1");
     }
+    /// Writes of clients, passed on to the SM (`registry.proto`).
+    pub mod registry {
+        tonic::include_proto!("ibsa.registry.v1");
+    }
+    /// Traps and notices (`event.proto`).
+    pub mod event {
+        tonic::include_proto!("ibsa.event.v1");
+    }
     /// What an operator asks the SM (`admin.proto`).
     pub mod admin {
         tonic::include_proto!("ibsa.admin.v1");

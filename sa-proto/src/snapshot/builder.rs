@@ -8,7 +8,7 @@ use super::Snapshot;
 use super::digest::Digest;
 use super::fabric::{FabricPlane, Lft, Node, Port};
 use super::registry::RegistryPlane;
-use super::row::{Row, Table, find, sort};
+use super::row::{Row, Table, all_tables, find, sort};
 use super::version::{Session, Version};
 
 /// Why planes cannot become a snapshot.
@@ -60,8 +60,12 @@ pub enum BuildError {
 impl FabricPlane {
     /// Sorts the tables, blanks what must not leave the SM (M_Keys), and checks the rest.
     pub fn checked(mut self) -> Result<Self, BuildError> {
-        sorted(&mut self.nodes)?;
-        sorted(&mut self.lfts)?;
+        macro_rules! sort_fabric {
+            (fabric { $($f:ident: $fr:ident,)* } registry { $($r:ident: $rr:ident,)* }) => {
+                $(sorted(&mut self.$f)?;)*
+            };
+        }
+        all_tables!(sort_fabric);
         for node in &mut self.nodes {
             if node.ports.iter().any(|port| port.info[Port::M_KEY] != [0; 8]) {
                 for port in &mut Arc::make_mut(node).ports {
@@ -86,11 +90,12 @@ impl FabricPlane {
 impl RegistryPlane {
     /// Sorts the tables and checks that no key occurs twice.
     pub fn checked(mut self) -> Result<Self, BuildError> {
-        sorted(&mut self.groups)?;
-        sorted(&mut self.members)?;
-        sorted(&mut self.services)?;
-        sorted(&mut self.subscriptions)?;
-        sorted(&mut self.alias_guids)?;
+        macro_rules! sort_registry {
+            (fabric { $($f:ident: $fr:ident,)* } registry { $($r:ident: $rr:ident,)* }) => {
+                $(sorted(&mut self.$r)?;)*
+            };
+        }
+        all_tables!(sort_registry);
         Ok(self)
     }
 }

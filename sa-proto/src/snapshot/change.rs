@@ -93,10 +93,6 @@ impl<R: Row> TableDelta<R> {
         self.changes.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.changes.is_empty()
-    }
-
     /// Keys of the rows that change.
     pub(super) fn keys(&self) -> impl Iterator<Item = R::Key> + '_ {
         self.changes.iter().map(|&(key, _)| key)

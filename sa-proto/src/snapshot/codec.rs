@@ -12,13 +12,9 @@ use super::blocks::{BlockReader, BlockWriter};
 use super::delta::{self, Delta, DeltaError};
 use super::digest::{BucketSet, Checksum, replace};
 use super::encoding::{Canonical, Malformed, Reader, decode};
-use super::fabric::{FabricPlane, Lft, Node};
-use super::registry::{
-    AliasGuid, MulticastGroup, MulticastMember, RegistryPlane, Service, Subscription,
-};
 use super::row::{Row, Table, for_each_table};
 use super::version::{Session, Version};
-use super::{BuildError, Snapshot};
+use super::*;
 use crate::proto::snapshot as proto;
 use crate::proto::snapshot::begin::Content as ProtoContent;
 use crate::proto::snapshot::from_sm::Message;

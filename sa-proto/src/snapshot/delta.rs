@@ -8,12 +8,9 @@ use std::sync::Arc;
 
 use super::change::TableDelta;
 use super::digest::{Checksum, subnet_digest};
-use super::fabric::{FabricPlane, Lft, Node, Subnet};
-use super::registry::{
-    AliasGuid, MulticastGroup, MulticastMember, RegistryPlane, Service, Subscription,
-};
-use super::row::{Table, find, for_each_table};
-use super::{Snapshot, Version};
+use super::fabric::Subnet;
+use super::row::{Table, all_tables, find, for_each_table};
+use super::*;
 
 /// Why a delta does not fit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,21 +38,104 @@ pub enum DeltaError {
     },
 }
 
-/// What changed from one snapshot to another.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Delta {
-    pub(super) base: Version,
-    pub(super) target: Version,
-    pub(super) checksum: Checksum,
-    pub(super) subnet: Option<Subnet>,
-    pub(super) nodes: TableDelta<Node>,
-    pub(super) lfts: TableDelta<Lft>,
-    pub(super) groups: TableDelta<MulticastGroup>,
-    pub(super) members: TableDelta<MulticastMember>,
-    pub(super) services: TableDelta<Service>,
-    pub(super) subscriptions: TableDelta<Subscription>,
-    pub(super) alias_guids: TableDelta<AliasGuid>,
+macro_rules! delta {
+    (
+        fabric { $($f:ident: $fabric_row:ident,)* }
+        registry { $($r:ident: $registry_row:ident,)* }
+    ) => {
+        /// What changed from one snapshot to another.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct Delta {
+            pub(super) base: Version,
+            pub(super) target: Version,
+            pub(super) checksum: Checksum,
+            pub(super) subnet: Option<Subnet>,
+            $(pub(super) $f: TableDelta<$fabric_row>,)*
+            $(pub(super) $r: TableDelta<$registry_row>,)*
+        }
+
+        impl Delta {
+            /// A delta without changes yet, to be filled by a decoder.
+            pub(super) fn new(base: Version, target: Version, subnet: Option<Subnet>) -> Self {
+                Self {
+                    base,
+                    target,
+                    checksum: Checksum::default(),
+                    subnet,
+                    $($f: TableDelta::default(),)*
+                    $($r: TableDelta::default(),)*
+                }
+            }
+
+            fn merge_tables(&self, later: &Self) -> Result<Self, DeltaError> {
+                Ok(Self {
+                    base: self.base,
+                    target: later.target,
+                    checksum: later.checksum,
+                    subnet: later.subnet.as_ref().or(self.subnet.as_ref()).cloned(),
+                    $($f: self.$f.merge(&later.$f)?,)*
+                    $($r: self.$r.merge(&later.$r)?,)*
+                })
+            }
+
+            fn between(
+                old: &Snapshot,
+                version: Version,
+                fabric: &FabricPlane,
+                registry: &RegistryPlane,
+                checksum: impl FnOnce(&Self) -> Checksum,
+            ) -> Self {
+                let subnet = (old.fabric.subnet != fabric.subnet).then(|| fabric.subnet.clone());
+                let mut delta = Self::new(old.version, version, subnet);
+                $(delta.$f = TableDelta::between(&old.fabric.$f, &fabric.$f);)*
+                $(delta.$r = TableDelta::between(&old.registry.$r, &registry.$r);)*
+                delta.checksum = checksum(&delta);
+                delta
+            }
+
+            fn fabric_changes(&self) -> usize {
+                0 $(+ self.$f.len())*
+            }
+
+            fn registry_changes(&self) -> usize {
+                0 $(+ self.$r.len())*
+            }
+
+            /// Bytes that the changes take when encoded.
+            pub fn encoded_len(&self) -> usize {
+                0 $(+ self.$f.encoded_len())* $(+ self.$r.encoded_len())*
+            }
+
+            fn apply_unchecked(&self, old: &Snapshot) -> Result<Snapshot, DeltaError> {
+                if self.base != old.version {
+                    return Err(DeltaError::WrongBase { base: self.base, held: old.version });
+                }
+                let fabric = if self.subnet.is_none() && self.fabric_changes() == 0 {
+                    old.fabric.clone()
+                } else {
+                    Arc::new(FabricPlane {
+                        subnet: self.subnet.as_ref().unwrap_or(&old.fabric.subnet).clone(),
+                        $($f: self.$f.apply(&old.fabric.$f)?,)*
+                    })
+                };
+                let sequence = self.target.registry_sequence;
+                let registry = if self.registry_changes() == 0 && sequence == old.registry.sequence {
+                    old.registry.clone()
+                } else {
+                    Arc::new(RegistryPlane {
+                        sequence,
+                        $($r: self.$r.apply(&old.registry.$r)?,)*
+                    })
+                };
+                let mut next =
+                    Snapshot { version: self.target, fabric, registry, digest: old.digest.clone() };
+                self.advance(old, &mut next);
+                Ok(next)
+            }
+        }
+    };
 }
+all_tables!(delta);
 
 /// The delta that leads from `old` to `new`.
 pub fn construct(old: &Snapshot, new: &Snapshot) -> Delta {
@@ -76,19 +156,7 @@ pub fn merge(first: &Delta, second: &Delta) -> Result<Delta, DeltaError> {
     if first.target != second.base {
         return Err(DeltaError::WrongBase { base: second.base, held: first.target });
     }
-    Ok(Delta {
-        base: first.base,
-        target: second.target,
-        checksum: second.checksum,
-        subnet: second.subnet.as_ref().or(first.subnet.as_ref()).cloned(),
-        nodes: first.nodes.merge(&second.nodes)?,
-        lfts: first.lfts.merge(&second.lfts)?,
-        groups: first.groups.merge(&second.groups)?,
-        members: first.members.merge(&second.members)?,
-        services: first.services.merge(&second.services)?,
-        subscriptions: first.subscriptions.merge(&second.subscriptions)?,
-        alias_guids: first.alias_guids.merge(&second.alias_guids)?,
-    })
+    first.merge_tables(second)
 }
 
 impl Snapshot {
@@ -132,103 +200,7 @@ impl Delta {
 
     /// How many rows differ.
     pub fn changes(&self) -> usize {
-        self.nodes.len() + self.lfts.len() + self.registry_changes()
-    }
-
-    /// Bytes that the changes take when encoded.
-    pub fn encoded_len(&self) -> usize {
-        self.nodes.encoded_len()
-            + self.lfts.encoded_len()
-            + self.groups.encoded_len()
-            + self.members.encoded_len()
-            + self.services.encoded_len()
-            + self.subscriptions.encoded_len()
-            + self.alias_guids.encoded_len()
-    }
-
-    fn registry_changes(&self) -> usize {
-        self.groups.len()
-            + self.members.len()
-            + self.services.len()
-            + self.subscriptions.len()
-            + self.alias_guids.len()
-    }
-
-    /// A delta without changes yet, to be filled by a decoder.
-    pub(super) fn new(base: Version, target: Version, subnet: Option<Subnet>) -> Self {
-        Self {
-            base,
-            target,
-            checksum: Checksum::default(),
-            subnet,
-            nodes: TableDelta::default(),
-            lfts: TableDelta::default(),
-            groups: TableDelta::default(),
-            members: TableDelta::default(),
-            services: TableDelta::default(),
-            subscriptions: TableDelta::default(),
-            alias_guids: TableDelta::default(),
-        }
-    }
-
-    fn between(
-        old: &Snapshot,
-        version: Version,
-        fabric: &FabricPlane,
-        registry: &RegistryPlane,
-        checksum: impl FnOnce(&Self) -> Checksum,
-    ) -> Self {
-        let (old_fabric, old_registry) = (&old.fabric, &old.registry);
-        let mut delta = Self {
-            base: old.version,
-            target: version,
-            checksum: Checksum::default(),
-            subnet: (old_fabric.subnet != fabric.subnet).then(|| fabric.subnet.clone()),
-            nodes: TableDelta::between(&old_fabric.nodes, &fabric.nodes),
-            lfts: TableDelta::between(&old_fabric.lfts, &fabric.lfts),
-            groups: TableDelta::between(&old_registry.groups, &registry.groups),
-            members: TableDelta::between(&old_registry.members, &registry.members),
-            services: TableDelta::between(&old_registry.services, &registry.services),
-            subscriptions: TableDelta::between(
-                &old_registry.subscriptions,
-                &registry.subscriptions,
-            ),
-            alias_guids: TableDelta::between(&old_registry.alias_guids, &registry.alias_guids),
-        };
-        delta.checksum = checksum(&delta);
-        delta
-    }
-
-    fn apply_unchecked(&self, old: &Snapshot) -> Result<Snapshot, DeltaError> {
-        if self.base != old.version {
-            return Err(DeltaError::WrongBase { base: self.base, held: old.version });
-        }
-        let fabric = if self.subnet.is_none() && self.nodes.is_empty() && self.lfts.is_empty() {
-            old.fabric.clone()
-        } else {
-            Arc::new(FabricPlane {
-                subnet: self.subnet.as_ref().unwrap_or(&old.fabric.subnet).clone(),
-                nodes: self.nodes.apply(&old.fabric.nodes)?,
-                lfts: self.lfts.apply(&old.fabric.lfts)?,
-            })
-        };
-        let sequence = self.target.registry_sequence;
-        let registry = if self.registry_changes() == 0 && sequence == old.registry.sequence {
-            old.registry.clone()
-        } else {
-            Arc::new(RegistryPlane {
-                sequence,
-                groups: self.groups.apply(&old.registry.groups)?,
-                members: self.members.apply(&old.registry.members)?,
-                services: self.services.apply(&old.registry.services)?,
-                subscriptions: self.subscriptions.apply(&old.registry.subscriptions)?,
-                alias_guids: self.alias_guids.apply(&old.registry.alias_guids)?,
-            })
-        };
-        let mut next =
-            Snapshot { version: self.target, fabric, registry, digest: old.digest.clone() };
-        self.advance(old, &mut next);
-        Ok(next)
+        self.fabric_changes() + self.registry_changes()
     }
 
     /// Brings `next`'s digest, still `old`'s, up to date by the rows that changed.

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use ib_mad::types::{Gid, Guid, Lid, Lifetime, PKey, PortNum, Qpn};
+use ib_mad::types::{Gid, Guid, Lid, Lifetime, Mtu, PKey, PortNum, Qpn, Rate, Sl};
 
 /// Bytes that are not the canonical encoding of what they should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -124,6 +124,35 @@ impl Canonical for Lifetime {
         match u8::take(input)? {
             code if code < 64 => Ok(Self::from_low_bits(code)),
             _ => Err(Malformed("a lifetime above 63")),
+        }
+    }
+}
+
+macro_rules! codes {
+    ($($type:ident: $error:literal;)*) => {$(
+        impl Canonical for $type {
+            fn put(&self, out: &mut Vec<u8>) {
+                out.push(self.code());
+            }
+            fn take(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+                Self::from_code(u8::take(input)?).ok_or(Malformed($error))
+            }
+        }
+    )*};
+}
+codes! {
+    Mtu: "an unknown MTU";
+    Rate: "an unknown rate";
+}
+
+impl Canonical for Sl {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(self.get());
+    }
+    fn take(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match u8::take(input)? {
+            sl if sl < 16 => Ok(Self::from_low_bits(sl.into())),
+            _ => Err(Malformed("an SL above 15")),
         }
     }
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use ib_mad::types::{Guid, Lid, Lifetime, PKey, PortNum};
 
 use super::blocks::{BlockReader, BlockWriter};
+use super::device::{Mft, PortTables, SubnetManager};
 use super::encoding::{Canonical, Malformed, Reader, canonical};
+use super::policy::{Partition, PortGroup, PrefixRoute, QosLevel, QosRule, VirtualFabric};
 use super::row::{NoPatch, Patch, Row, Side, Table, join};
 
 /// What a sweep found and configured.
@@ -19,6 +21,22 @@ pub struct FabricPlane {
     pub nodes: Vec<Arc<Node>>,
     /// The forwarding tables of all switches, ascending by node GUID, each once.
     pub lfts: Vec<Arc<Lft>>,
+    /// SL-to-VL and VL arbitration tables, ascending by node GUID.
+    pub port_tables: Vec<Arc<PortTables>>,
+    /// Multicast forwarding tables, ascending by the switch's node GUID.
+    pub mfts: Vec<Arc<Mft>>,
+    /// Subnet managers, ascending by port GUID.
+    pub subnet_managers: Vec<Arc<SubnetManager>>,
+    /// Partitions, ascending by base P_Key.
+    pub partitions: Vec<Arc<Partition>>,
+    /// Port groups that QoS rules and virtual fabrics name, ascending by number.
+    pub port_groups: Vec<Arc<PortGroup>>,
+    /// Levels that QoS rules name, ascending by number.
+    pub qos_levels: Vec<Arc<QosLevel>>,
+    /// QoS rules, by precedence: those of virtual fabrics and of the QoS policy.
+    pub qos_rules: Vec<Arc<QosRule>>,
+    /// Virtual fabrics, by position in their file.
+    pub virtual_fabrics: Vec<Arc<VirtualFabric>>,
 }
 
 /// Parameters of the subnet as a whole.
@@ -39,6 +57,15 @@ pub struct Subnet {
     pub response_time: Lifetime,
     /// Name of the routing engine that made the tables.
     pub routing_engine: String,
+    /// Whether QoS is on (`qos`): rules and levels apply.
+    pub qos: bool,
+    /// Whether a port may have a P_Key as full and as limited member at once
+    /// (`allow_both_pkeys`).
+    pub allow_both_pkeys: bool,
+    /// Whether trusted requesters see records of ports that share no partition with them.
+    pub trusted_see_all: bool,
+    /// Ways to other subnets; the first that fits is taken.
+    pub prefix_routes: Vec<PrefixRoute>,
 }
 
 /// A channel adapter, switch or router.
@@ -224,7 +251,11 @@ canonical!(Subnet {
     lifetime,
     sa_key,
     response_time,
-    routing_engine
+    routing_engine,
+    qos,
+    allow_both_pkeys,
+    trusted_see_all,
+    prefix_routes
 });
 canonical!(Node { guid, info, description, switch_info, ports });
 canonical!(Port { num, guid, info, pkeys, peer });
@@ -251,6 +282,10 @@ impl fmt::Debug for Subnet {
             .field("lifetime", &self.lifetime)
             .field("response_time", &self.response_time)
             .field("routing_engine", &self.routing_engine)
+            .field("qos", &self.qos)
+            .field("allow_both_pkeys", &self.allow_both_pkeys)
+            .field("trusted_see_all", &self.trusted_see_all)
+            .field("prefix_routes", &self.prefix_routes)
             .finish_non_exhaustive()
     }
 }

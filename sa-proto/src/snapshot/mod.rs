@@ -19,10 +19,12 @@ pub mod cell;
 mod change;
 pub mod codec;
 pub mod delta;
+mod device;
 mod digest;
 pub mod encoding;
 mod fabric;
 mod history;
+mod policy;
 mod registry;
 pub mod row;
 #[cfg(test)]
@@ -33,9 +35,13 @@ use std::sync::Arc;
 
 pub use builder::BuildError;
 pub use delta::{Delta, DeltaError};
+pub use device::{Mft, MftBlock, PortTables, SubnetManager};
 pub use digest::{BUCKETS, BucketSet, Checksum, Digest, PlaneBuckets};
 pub use fabric::{FabricPlane, Lft, LftPatch, Node, Port, Subnet};
 pub use history::{Held, History, HistoryLimits, Plan};
+pub use policy::{
+    IdMatch, Partition, PortGroup, PrefixRoute, QosLevel, QosRule, RuleOrigin, VirtualFabric,
+};
 pub use registry::{
     AliasGuid, MulticastGroup, MulticastMember, MulticastMemberRid, RegistryPlane, Service,
     ServiceRid, Subscription, SubscriptionRid,
@@ -45,7 +51,7 @@ pub use version::{Session, Version};
 
 /// Version of the layout of rows, deltas and checksums. Peers and cache files with another one
 /// are refused.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// Everything that SA queries are answered from, at one instant.
 ///

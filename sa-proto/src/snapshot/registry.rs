@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use ib_mad::types::{Gid, Guid, Lid, PKey, Qpn};
+use ib_mad::types::{Gid, Guid, Lid, PKey, Qpn, Sl};
 
 use super::encoding::canonical;
 use super::row::{NoPatch, Row, Table};
@@ -36,6 +36,9 @@ pub struct MulticastGroup {
     pub mgid: Gid,
     /// MCMemberRecord as it is on the wire, without PortGID, JoinState and ProxyJoin.
     pub record: [u8; 52],
+    /// Whether it comes from a configuration file: it is there without members, and its last
+    /// member does not take it along.
+    pub predefined: bool,
 }
 
 /// Names a member of a multicast group: the RID of MCMemberRecord (15.2.5.17).
@@ -106,6 +109,14 @@ pub struct Subscription {
     pub lid: Lid,
     /// QP that reports go to.
     pub qpn: Qpn,
+    /// SL that the subscription came on; reports go back on it.
+    pub sl: Sl,
+    /// P_Key that the subscription came with; reports go back with it.
+    pub pkey: PKey,
+    /// Whether the subscription came with a GRH; reports then have one, too.
+    pub grh: bool,
+    /// Whether the subscriber proved with the SM_Key that it may hear of what concerns trust.
+    pub trusted: bool,
     /// Identity of the responder that sends the reports; 0 if none does.
     pub responder: u64,
 }
@@ -141,13 +152,13 @@ rows! {
     AliasGuid by alias: Guid in AliasGuids;
 }
 
-canonical!(MulticastGroup { mgid, record });
+canonical!(MulticastGroup { mgid, record, predefined });
 canonical!(MulticastMemberRid { mgid, port_gid });
 canonical!(MulticastMember { rid, join_state, proxy_join });
 canonical!(ServiceRid { service_id, service_gid, service_pkey });
 canonical!(Service { rid, record, expires_s });
 canonical!(SubscriptionRid { subscriber_gid, enumeration });
-canonical!(Subscription { rid, inform_info, lid, qpn, responder });
+canonical!(Subscription { rid, inform_info, lid, qpn, sl, pkey, grh, trusted, responder });
 canonical!(AliasGuid { alias, port_guid, index });
 
 impl fmt::Debug for Service {

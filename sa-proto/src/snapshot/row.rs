@@ -39,6 +39,22 @@ pub enum Table {
     Nodes = 1,
     /// Linear forwarding tables, by node GUID.
     Lfts = 2,
+    /// SL-to-VL and VL arbitration tables, by node GUID.
+    PortTables = 3,
+    /// Multicast forwarding tables, by node GUID.
+    Mfts = 4,
+    /// Subnet managers, by port GUID.
+    SubnetManagers = 5,
+    /// Partitions, by base P_Key.
+    Partitions = 6,
+    /// Port groups of QoS rules, by number.
+    PortGroups = 7,
+    /// QoS levels, by number.
+    QosLevels = 8,
+    /// QoS rules, by precedence.
+    QosRules = 9,
+    /// Virtual fabrics, by position.
+    VirtualFabrics = 10,
     /// Multicast groups, by MGID.
     MulticastGroups = 16,
     /// Members of multicast groups, by MGID and port GID.
@@ -53,9 +69,17 @@ pub enum Table {
 
 impl Table {
     /// All tables, in the order of transfer.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 15] = [
         Self::Nodes,
         Self::Lfts,
+        Self::PortTables,
+        Self::Mfts,
+        Self::SubnetManagers,
+        Self::Partitions,
+        Self::PortGroups,
+        Self::QosLevels,
+        Self::QosRules,
+        Self::VirtualFabrics,
         Self::MulticastGroups,
         Self::MulticastMembers,
         Self::Services,
@@ -69,13 +93,49 @@ impl Table {
     }
 }
 
-/// Calls a macro with the plane, field and row type of every table, in the order of transfer.
-/// This list and [`Table`] are all that a new table needs to be looked up, compared, checksummed,
-/// sent and cached, apart from its field in the plane and in [`Delta`](super::Delta).
+/// Calls a macro with all tables: field and row type by plane, in the order of transfer. This list
+/// and [`Table`] are all that a new table needs to be looked up, compared, checksummed, sent and
+/// cached, apart from its field in the plane.
+macro_rules! all_tables {
+    ($do:ident) => {
+        $do! {
+            fabric {
+                nodes: Node,
+                lfts: Lft,
+                port_tables: PortTables,
+                mfts: Mft,
+                subnet_managers: SubnetManager,
+                partitions: Partition,
+                port_groups: PortGroup,
+                qos_levels: QosLevel,
+                qos_rules: QosRule,
+                virtual_fabrics: VirtualFabric,
+            }
+            registry {
+                groups: MulticastGroup,
+                members: MulticastMember,
+                services: Service,
+                subscriptions: Subscription,
+                alias_guids: AliasGuid,
+            }
+        }
+    };
+}
+pub(crate) use all_tables;
+
+/// Calls a macro with plane, field and row type of every table, one call a table.
 macro_rules! for_each_table {
     ($do:ident) => {
         $do!(fabric, nodes, Node);
         $do!(fabric, lfts, Lft);
+        $do!(fabric, port_tables, PortTables);
+        $do!(fabric, mfts, Mft);
+        $do!(fabric, subnet_managers, SubnetManager);
+        $do!(fabric, partitions, Partition);
+        $do!(fabric, port_groups, PortGroup);
+        $do!(fabric, qos_levels, QosLevel);
+        $do!(fabric, qos_rules, QosRule);
+        $do!(fabric, virtual_fabrics, VirtualFabric);
         $do!(registry, groups, MulticastGroup);
         $do!(registry, members, MulticastMember);
         $do!(registry, services, Service);
@@ -196,6 +256,6 @@ mod tests {
         for table in Table::ALL {
             assert_eq!(Table::from_number(table as u8), Some(table));
         }
-        assert_eq!(Table::from_number(3), None);
+        assert_eq!(Table::from_number(11), None);
     }
 }

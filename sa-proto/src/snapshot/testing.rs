@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ib_mad::types::{Gid, Guid, Lid, PKey, PortNum, Qpn};
+use ib_mad::types::{Gid, Guid, Lid, PKey, PortNum, Qpn, Sl};
 use proptest::prelude::*;
 
 use super::*;
@@ -58,12 +58,18 @@ pub(crate) fn fabric() -> impl Strategy<Value = FabricPlane> {
         subnet: Subnet { prefix: u64::from(prefix % 2), sa_key: 0x1234, ..Subnet::default() },
         nodes,
         lfts,
+        qos_rules: vec![],
+        ..FabricPlane::default()
     })
 }
 
 pub(crate) fn registry() -> impl Strategy<Value = RegistryPlane> {
     let gid = |key: u64| Gid::new(0xFE80_0000_0000_0000, Guid(key));
-    let groups = rows(move |key, value| MulticastGroup { mgid: gid(key), record: [value; 52] });
+    let groups = rows(move |key, value| MulticastGroup {
+        mgid: gid(key),
+        record: [value; 52],
+        predefined: value == 1,
+    });
     let members = rows(move |key, value| MulticastMember {
         rid: MulticastMemberRid { mgid: gid(key / 3), port_gid: gid(key) },
         join_state: value,
@@ -79,6 +85,10 @@ pub(crate) fn registry() -> impl Strategy<Value = RegistryPlane> {
         inform_info: [value; 36],
         lid: Lid(5),
         qpn: Qpn(1),
+        sl: Sl::default(),
+        pkey: PKey::DEFAULT_FULL,
+        grh: value == 1,
+        trusted: value == 2,
         responder: 1,
     });
     let aliases = rows(|key, value| AliasGuid {

@@ -99,6 +99,7 @@ impl Chain {
             },
             nodes: nodes.into_iter().map(Arc::new).collect(),
             lfts,
+            ..FabricPlane::default()
         }
     }
 }

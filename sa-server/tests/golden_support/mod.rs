@@ -179,6 +179,7 @@ impl Golden {
             },
             nodes: nodes.into_values().map(Arc::new).collect(),
             lfts,
+            ..FabricPlane::default()
         }
     }
 }
@@ -310,7 +311,9 @@ impl Writes {
             })
             .collect();
         alias_guids.sort_by_key(|row| row.alias);
-        let group = |(&mgid, &record): (&Gid, &[u8; 52])| Arc::new(MulticastGroup { mgid, record });
+        let group = |(&mgid, &record): (&Gid, &[u8; 52])| {
+            Arc::new(MulticastGroup { mgid, record, predefined: false })
+        };
         let member = |(&rid, &join_state): (&MulticastMemberRid, &u8)| {
             Arc::new(MulticastMember { rid, join_state, proxy_join: false })
         };

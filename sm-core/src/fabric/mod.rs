@@ -648,8 +648,13 @@ mod tests {
         fabric.switch_mut(index).lft.acknowledge(0);
         assert!(fabric.wants_compaction());
         let before: Vec<_> = [1, 2, 100, 101, 102].map(|guid| route(&fabric, guid)).into();
-        let parameters =
-            SubnetParameters { prefix: 0, lifetime: 0, sa_key: 0, routing_engine: String::new() };
+        let parameters = SubnetParameters {
+            prefix: 0,
+            lifetime: 0,
+            sa_key: 0,
+            routing_engine: String::new(),
+            policy: Default::default(),
+        };
         let plane = fabric.plane(&parameters);
         let fabric = fabric.compacted();
         assert_eq!(before, [1, 2, 100, 101, 102].map(|guid| route(&fabric, guid)));

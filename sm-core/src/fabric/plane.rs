@@ -7,6 +7,7 @@ use ib_mad::wire::attribute::{PortInfo, PortPhysState, PortState};
 use sa_proto::snapshot::{self, FabricPlane, Lft};
 
 use super::{Fabric, Node, NodeIndex, PortIndex};
+use crate::manage::PolicyRows;
 
 /// Response time that the SA states in ClassPortInfo: 4.096 µs × 2^16, a quarter of a second.
 const RESPONSE_TIME: u8 = 16;
@@ -22,6 +23,8 @@ pub struct SubnetParameters {
     pub sa_key: u64,
     /// Routing engine that made the tables.
     pub routing_engine: String,
+    /// What the site's policy files come to on this fabric.
+    pub policy: PolicyRows,
 }
 
 /// A PortInfo with the two states only: the other fields mean nothing while a port is down
@@ -36,6 +39,10 @@ fn states_only<T: AsRef<[u8]>>(port_info: &PortInfo<T>) -> [u8; 64] {
     info
 }
 
+fn shared<R: Clone>(rows: &[R]) -> Vec<Arc<R>> {
+    rows.iter().cloned().map(Arc::new).collect()
+}
+
 impl Fabric {
     /// The fabric plane of a snapshot of this fabric.
     pub fn plane(&self, parameters: &SubnetParameters) -> FabricPlane {
@@ -45,6 +52,7 @@ impl Fabric {
         let mut lfts: Vec<Arc<Lft>> =
             self.switches().map(|(_, switch)| switch.lft.published()).collect();
         lfts.sort_unstable_by_key(|lft| lft.switch);
+        let policy = &parameters.policy;
         FabricPlane {
             subnet: snapshot::Subnet {
                 prefix: parameters.prefix,
@@ -54,9 +62,19 @@ impl Fabric {
                 sa_key: parameters.sa_key,
                 response_time: Lifetime::from_low_bits(RESPONSE_TIME),
                 routing_engine: parameters.routing_engine.clone(),
+                qos: policy.qos,
+                allow_both_pkeys: policy.allow_both_pkeys,
+                trusted_see_all: policy.trusted_see_all,
+                prefix_routes: policy.prefix_routes.clone(),
             },
             nodes,
             lfts,
+            partitions: shared(&policy.partitions),
+            port_groups: shared(&policy.port_groups),
+            qos_levels: shared(&policy.qos_levels),
+            qos_rules: shared(&policy.qos_rules),
+            virtual_fabrics: shared(&policy.virtual_fabrics),
+            ..FabricPlane::default()
         }
     }
 

@@ -4,3 +4,6 @@
 pub mod lid;
 pub mod link;
 pub mod pkey;
+mod policy_rows;
+
+pub use policy_rows::PolicyRows;

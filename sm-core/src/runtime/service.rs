@@ -392,6 +392,7 @@ impl Service {
             lifetime: settings.subnet_timeout,
             sa_key: settings.sa_key,
             routing_engine: self.sweeper.routing_engine().to_owned(),
+            policy: Default::default(),
         });
         self.publisher.publish(plane)?;
         Ok(())

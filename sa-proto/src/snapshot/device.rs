@@ -1,0 +1,81 @@
+//! Rows of the fabric plane that only some queries need: QoS and multicast tables of devices, and
+//! the subnet managers of the subnet.
+
+use ib_mad::types::{Guid, Lid};
+
+use super::encoding::canonical;
+use super::row::{NoPatch, Row, Table};
+
+/// SL-to-VL mapping and VL arbitration tables of a node, as they are programmed.
+///
+/// Most ports have the same few tables: each content stands here once, and ports refer to it.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct PortTables {
+    /// Node GUID, the key of this row.
+    pub node: Guid,
+    /// Distinct SLtoVLMappingTables, 16 VLs of 4 bits.
+    pub sl_to_vl_maps: Vec<[u8; 8]>,
+    /// Input port, output port (both 0 on a channel adapter) and index into `sl_to_vl_maps`,
+    /// ascending.
+    pub sl_to_vl: Vec<((u8, u8), u16)>,
+    /// Distinct blocks of 32 VL/weight pairs.
+    pub vl_arb_blocks: Vec<[u8; 64]>,
+    /// Output port, block (1 and 2 low priority, 3 and 4 high) and index into `vl_arb_blocks`,
+    /// ascending.
+    pub vl_arb: Vec<((u8, u8), u16)>,
+}
+
+/// A switch's multicast forwarding table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mft {
+    /// The switch's node GUID, the key of this row.
+    pub switch: Guid,
+    /// Port mask blocks that are not all zero: position (ports 16n to 16n+15) and block (32 MLIDs
+    /// from 0xC000 on), ascending by block, then position, each once.
+    pub blocks: Vec<MftBlock>,
+}
+
+/// 32 port masks of one block and position of a multicast forwarding table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MftBlock {
+    /// Block: MLIDs 0xC000 + 32 × block and the 31 after it.
+    pub block: u16,
+    /// Position: ports 16 × position to 16 × position + 15.
+    pub position: u8,
+    /// The masks as they are on the wire, big-endian, bit 0 for the first port.
+    pub masks: [u8; 64],
+}
+
+/// A subnet manager of the subnet, our own included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubnetManager {
+    /// GUID of its port, the key of this row.
+    pub port_guid: Guid,
+    /// LID of its port.
+    pub lid: Lid,
+    /// SMInfo as it is on the wire, SM_Key blanked.
+    pub info: [u8; 21],
+}
+
+macro_rules! rows {
+    ($($row:ident by $field:ident, $table:ident;)*) => {$(
+        impl Row for $row {
+            type Key = Guid;
+            type Patch = NoPatch;
+            const TABLE: Table = Table::$table;
+            fn key(&self) -> Guid {
+                self.$field
+            }
+        }
+    )*};
+}
+rows! {
+    PortTables by node, PortTables;
+    Mft by switch, Mfts;
+    SubnetManager by port_guid, SubnetManagers;
+}
+
+canonical!(PortTables { node, sl_to_vl_maps, sl_to_vl, vl_arb_blocks, vl_arb });
+canonical!(Mft { switch, blocks });
+canonical!(MftBlock { block, position, masks });
+canonical!(SubnetManager { port_guid, lid, info });
