@@ -115,6 +115,17 @@ impl Fabric {
         self.endpoints.declare(endpoint, classes)
     }
 
+    /// Gives methods of a class, a bit each, to a client: it receives what is asked of its port by
+    /// them. They replace those it had of the class.
+    pub fn declare_methods(
+        &mut self,
+        endpoint: Endpoint,
+        class: MgmtClass,
+        methods: u128,
+    ) -> Result<(), ClassTaken> {
+        self.endpoints.declare_methods(endpoint, class, methods)
+    }
+
     /// Whether a client receives requests that nobody declared the class of.
     pub fn set_takes_requests(&mut self, endpoint: Endpoint, takes: bool) {
         self.endpoints.set_takes_requests(endpoint, takes);

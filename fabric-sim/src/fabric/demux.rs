@@ -2,12 +2,13 @@
 //!
 //! Answers go to the client whose id is in the top 16 bits of their transaction id, packets to
 //! QPs above 1 to the client that has the QP. What is left are requests: to the client that
-//! declared their class, failing that to one that takes all, as `ibsim` has it for managers.
+//! declared their method in their class, failing that to the one that declared the class, failing
+//! that to one that takes all, as `ibsim` has it for managers.
 
 use std::collections::HashMap;
 
 use ib_mad::types::Qpn;
-use ib_mad::wire::mad::{MadHeader, MgmtClass};
+use ib_mad::wire::mad::{MadHeader, Method, MgmtClass};
 
 use crate::subnet::{PortIndex, Subnet};
 
@@ -50,6 +51,10 @@ pub struct ClassTaken {
     pub owner: u16,
 }
 
+/// The methods that whoever serves a class has to itself: all but Report(), which goes to clients
+/// of a service and not to the service.
+const SERVED: u128 = !(1 << Method::REPORT.0);
+
 /// Set of management classes.
 type Classes = [u64; 4];
 
@@ -58,6 +63,8 @@ struct Client {
     port: PortIndex,
     qpn: Qpn,
     classes: Classes,
+    /// Methods declared, a bit each, by class.
+    methods: Vec<(MgmtClass, u128)>,
     takes_requests: bool,
     is_sm: bool,
 }
@@ -83,6 +90,7 @@ impl Endpoints {
             port,
             qpn: Qpn::SMI,
             classes: [0; 4],
+            methods: Vec::new(),
             takes_requests: false,
             is_sm: false,
         });
@@ -139,9 +147,12 @@ impl Endpoints {
     ) -> Result<(), ClassTaken> {
         let Some(port) = self.port(endpoint) else { return Ok(()) };
         for other in self.at(port).filter(|&other| other != endpoint) {
-            let taken = self
-                .client(other)
-                .and_then(|client| classes.iter().copied().find(|&class| client.has_class(class)));
+            let taken = self.client(other).and_then(|client| {
+                classes
+                    .iter()
+                    .copied()
+                    .find(|&class| client.has_class(class) || client.methods(class) & SERVED != 0)
+            });
             if let Some(class) = taken {
                 return Err(ClassTaken { class, owner: other.0 });
             }
@@ -149,6 +160,32 @@ impl Endpoints {
         if let Some(client) = self.client_mut(endpoint) {
             for class in classes {
                 client.classes[usize::from(class.0 / 64)] |= 1 << (class.0 % 64);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives methods of a class to a client, in place of those it had.
+    pub(super) fn declare_methods(
+        &mut self,
+        endpoint: Endpoint,
+        class: MgmtClass,
+        methods: u128,
+    ) -> Result<(), ClassTaken> {
+        let Some(port) = self.port(endpoint) else { return Ok(()) };
+        let takes = |client: &Client| {
+            let whole = if client.has_class(class) { SERVED } else { 0 };
+            (client.methods(class) | whole) & methods != 0
+        };
+        let other =
+            self.at(port).find(|&other| other != endpoint && self.client(other).is_some_and(takes));
+        if let Some(other) = other {
+            return Err(ClassTaken { class, owner: other.0 });
+        }
+        if let Some(client) = self.client_mut(endpoint) {
+            client.methods.retain(|&(other, _)| other != class);
+            if methods != 0 {
+                client.methods.push((class, methods));
             }
         }
         Ok(())
@@ -191,7 +228,10 @@ impl Endpoints {
             return None;
         }
         let class = header.mgmt_class();
-        find(&|client| client.has_class(class)).or_else(|| find(&|client| client.takes_requests))
+        let method = 1 << (header.method().0 & 0x7F);
+        find(&|client| client.methods(class) & method != 0)
+            .or_else(|| find(&|client| client.has_class(class)))
+            .or_else(|| find(&|client| client.takes_requests))
     }
 
     fn at(&self, port: PortIndex) -> impl Iterator<Item = Endpoint> + '_ {
@@ -208,6 +248,10 @@ impl Endpoints {
 }
 
 impl Client {
+    fn methods(&self, class: MgmtClass) -> u128 {
+        self.methods.iter().find(|declared| declared.0 == class).map_or(0, |declared| declared.1)
+    }
+
     fn has_class(&self, class: MgmtClass) -> bool {
         self.classes[usize::from(class.0 / 64)] & 1 << (class.0 % 64) != 0
     }

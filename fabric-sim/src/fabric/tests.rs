@@ -397,6 +397,31 @@ fn requests_go_to_the_client_that_declared_their_class_before_others() {
 }
 
 #[test]
+fn clients_of_a_port_share_a_class_by_method() {
+    const fn bit(method: Method) -> u128 {
+        1 << method.0
+    }
+    let mut bench = Bench::configured();
+    let (whole, asker, other) = (bench.attach("H2"), bench.attach("H2"), bench.attach("H2"));
+    let sa = MgmtClass::SUBN_ADM;
+    bench.fabric.declare(whole, &[sa]).unwrap();
+    bench.fabric.declare_methods(asker, sa, bit(Method::REPORT)).unwrap();
+    let mut report = gmp(sa, 4);
+    MadHeader::new(&mut report.mad).unwrap().set_method(Method::REPORT);
+    let receiver = |bench: &mut Bench, packet: &Packet| {
+        bench.send(packet);
+        bench.poll().remove(0).endpoint
+    };
+    assert_eq!(receiver(&mut bench, &report), asker);
+    assert_eq!(receiver(&mut bench, &gmp(sa, 4)), whole);
+    for methods in [bit(Method::REPORT), bit(Method::GET)] {
+        assert!(bench.fabric.declare_methods(other, sa, methods).is_err(), "{methods:#x}");
+    }
+    bench.fabric.declare_methods(asker, sa, 0).unwrap();
+    assert_eq!(receiver(&mut bench, &report), whole);
+}
+
+#[test]
 fn a_declined_declaration_declares_nothing() {
     let mut bench = Bench::configured();
     let (first, second) = (bench.attach("H2"), bench.attach("H2"));

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use ib_mad::transport::ibsim::protocol::{
-    CONTROL_DATA_LEN, ConnectData, Control, ControlKind, classes_accepted, declared_classes,
+    CONTROL_DATA_LEN, ConnectData, Control, ControlKind, MethodsData, classes_accepted,
+    declared_classes,
 };
 use ib_mad::types::Qpn;
 
@@ -17,6 +18,7 @@ pub(super) fn serve(server: &mut Server, now: Instant, mut request: Control) -> 
         ControlKind::DISCONNECT => disconnect(server, now, &request),
         ControlKind::SET_ISSM => set_is_sm(server, now, &request),
         ControlKind::DECLARE_CLASSES => declare(server, now, &mut request),
+        ControlKind::DECLARE_METHODS => declare_methods(server, now, &mut request),
         _ => look(server, &mut request),
     };
     if done.is_none() {
@@ -89,6 +91,20 @@ fn declare(server: &mut Server, now: Instant, request: &mut Control) -> Option<(
         server.fabric.declare(endpoint, &classes).ok()?;
     }
     request.data = classes_accepted(classes.len());
+    Some(())
+}
+
+fn declare_methods(server: &mut Server, now: Instant, request: &mut Control) -> Option<()> {
+    let Some(asked) = MethodsData::from_bytes(&request.data) else {
+        return Some(());
+    };
+    let endpoint = client(server, request)?;
+    let MethodsData { class, methods } = asked;
+    if server.fabric.declare_methods(endpoint, class, methods).is_err() {
+        server.reap(now);
+        server.fabric.declare_methods(endpoint, class, methods).ok()?;
+    }
+    request.data = asked.accepted();
     Some(())
 }
 

@@ -25,12 +25,12 @@ use std::time::Duration;
 
 use self::control::Sockets;
 use self::protocol::{
-    CONTROL_DATA_LEN, ConnectData, ControlKind, NODE_NAME_MAX, PACKET_LEN, SimHeader,
+    CONTROL_DATA_LEN, ConnectData, ControlKind, MethodsData, NODE_NAME_MAX, PACKET_LEN, SimHeader,
     SimHeaderRepr, accepted_classes, declare_classes,
 };
 use super::mmsg::{self, Headers, Vectors};
 use super::{Address, Malformed, Packet, Transport};
-use crate::types::{Guid, Lid, PortNum, Qpn, Sl};
+use crate::types::{Guid, Lid, PKey, PortNum, Qpn, Sl};
 use crate::wire::MAD_LEN;
 use crate::wire::attribute::{NodeInfo, NodeType, PortInfo, PortState};
 use crate::wire::mad::{MadHeader, MgmtClass};
@@ -415,6 +415,28 @@ impl Ibsim {
                 Err(other.err().unwrap_or_else(|| IbsimError::Taken { node: self.node.clone() }))
             }
         }
+    }
+
+    /// Has requests of a class delivered here by method, in place of those declared before for the
+    /// class. `false` if the server knows no such declarations: stock ibsim delivers requests to a
+    /// manager only.
+    pub fn declare_methods(&mut self, class: MgmtClass, methods: u128) -> Result<bool, IbsimError> {
+        let asked = MethodsData { class, methods };
+        match self.control(ControlKind::DECLARE_METHODS, asked.to_bytes()) {
+            Ok(answer) => Ok(asked.is_accepted_by(&answer)),
+            Err(IbsimError::Refused(_)) => Err(IbsimError::Taken { node: self.node.clone() }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The first 32 P_Keys of the port.
+    pub fn pkeys(&mut self) -> Result<[PKey; 32], IbsimError> {
+        let data = self.control(ControlKind::GET_PKEYS, [0; CONTROL_DATA_LEN])?;
+        let mut pkeys = [PKey(0); 32];
+        for (pkey, bytes) in pkeys.iter_mut().zip(data.chunks_exact(2)) {
+            *pkey = PKey(u16::from_be_bytes([bytes[0], bytes[1]]));
+        }
+        Ok(pkeys)
     }
 
     /// Asks for a slot at `node`; `None` if refused.

@@ -78,6 +78,8 @@ impl ControlKind {
     /// Declare classes; data is [`declare_classes`]. Ours: ibsim has no such request and sends it
     /// back as it came, as it does with every kind that it does not know.
     pub const DECLARE_CLASSES: Self = Self(64);
+    /// Declare methods of one class; data is [`MethodsData`]. Ours too.
+    pub const DECLARE_METHODS: Self = Self(65);
 }
 
 /// A control request, or its answer. Integers are in host order.
@@ -205,6 +207,58 @@ pub fn classes_accepted(count: usize) -> [u8; CONTROL_DATA_LEN] {
 /// How many classes an answer accepts; `None` if it is an echo.
 pub fn accepted_classes(data: &[u8; CONTROL_DATA_LEN]) -> Option<usize> {
     (data[0..8] == CLASSES_ACCEPTED && data[8] == CLASSES_VERSION).then(|| usize::from(data[9]))
+}
+
+const METHODS_VERSION: u8 = 1;
+const METHODS_REQUEST: [u8; 8] = *b"ibmethod";
+const METHODS_ACCEPTED: [u8; 8] = *b"IBMETHOD";
+
+/// Data of a [`ControlKind::DECLARE_METHODS`] request: of one class, the requests that the client
+/// wants of the port it is attached to. It replaces what the client declared before for the class.
+///
+/// Where a declaration of classes goes to one client alone, methods can be shared out, as a kernel
+/// shares them out among its agents.
+///
+/// ```text
+/// 0 "ibmethod" (8)   8 version   9 class   10 methods (16), a bit each from the lowest
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MethodsData {
+    /// Management class.
+    pub class: MgmtClass,
+    /// Bit n: method n. 0 takes the declaration back.
+    pub methods: u128,
+}
+
+impl MethodsData {
+    /// The request's data.
+    pub fn to_bytes(self) -> [u8; CONTROL_DATA_LEN] {
+        let mut data = [0; CONTROL_DATA_LEN];
+        data[0..8].copy_from_slice(&METHODS_REQUEST);
+        data[8] = METHODS_VERSION;
+        data[9] = self.class.0;
+        data[10..26].copy_from_slice(&self.methods.to_le_bytes());
+        data
+    }
+
+    /// Decodes a request's data; `None` if it is malformed.
+    pub fn from_bytes(data: &[u8; CONTROL_DATA_LEN]) -> Option<Self> {
+        let known = data[0..8] == METHODS_REQUEST && data[8] == METHODS_VERSION;
+        let methods = u128::from_le_bytes(data[10..26].try_into().ok()?);
+        known.then_some(Self { class: MgmtClass(data[9]), methods })
+    }
+
+    /// Data of the answer that accepts it, which an echo is not mistaken for.
+    pub fn accepted(self) -> [u8; CONTROL_DATA_LEN] {
+        let mut data = self.to_bytes();
+        data[0..8].copy_from_slice(&METHODS_ACCEPTED);
+        data
+    }
+
+    /// Whether an answer accepts it.
+    pub fn is_accepted_by(self, answer: &[u8; CONTROL_DATA_LEN]) -> bool {
+        *answer == self.accepted()
+    }
 }
 
 /// The abstract name of a socket, without its leading NUL: `BASE:SUFFIX`, NUL-terminated.
