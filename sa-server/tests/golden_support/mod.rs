@@ -176,6 +176,7 @@ impl Golden {
                 sa_key: self.sm_key,
                 response_time: Lifetime::from_low_bits(16),
                 routing_engine: "minhop".to_owned(),
+                ..Subnet::default()
             },
             nodes: nodes.into_values().map(Arc::new).collect(),
             lfts,
