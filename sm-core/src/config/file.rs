@@ -166,11 +166,17 @@ fn unquote(value: &str) -> &str {
 
 /// The valid key nearest to `key` by edits, if at most a third of it differs.
 fn nearest_key(key: &str) -> Option<&'static str> {
-    let limit = (key.len() / 3).clamp(1, 4);
-    Settings::KEYS
-        .iter()
-        .chain(OPENSM_KEYS)
-        .map(|candidate| (edit_distance(key, candidate), *candidate))
+    nearest_of(key, Settings::KEYS.iter().chain(OPENSM_KEYS).copied())
+}
+
+/// Which of `candidates` is nearest to `word` by edits, if at most a third of it differs.
+pub(super) fn nearest_of<'a>(
+    word: &str,
+    candidates: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let limit = (word.len() / 3).clamp(1, 4);
+    candidates
+        .map(|candidate| (edit_distance(word, candidate), candidate))
         .filter(|(distance, _)| *distance <= limit)
         .min()
         .map(|(_, candidate)| candidate)

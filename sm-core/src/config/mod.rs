@@ -2,12 +2,15 @@
 //!
 //! - [`Settings`]: the keys of OpenSM's configuration file that we act on, each with its range.
 //! - [`mod@file`]: reading and writing that file.
+//! - [`qos_policy`] reads `qos-policy.conf`.
 //! - [`Options`]: the command line of `ibsm`, which goes over the file.
 //!
 //! No defaults hide elsewhere: what a run uses is all in [`Config`].
 
 pub mod file;
 mod options;
+pub mod qos_policy;
+pub mod ranges;
 mod settings;
 
 use std::net::SocketAddr;

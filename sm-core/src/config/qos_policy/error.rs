@@ -1,0 +1,128 @@
+//! Why a policy file is refused: where, what stood there, and what would be right.
+
+use std::path::PathBuf;
+
+use super::{GROUPS_MAX, RULES_MAX};
+
+/// Why a policy file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum QosPolicyError {
+    /// The file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is too long to be a policy.
+    #[error("{}: longer than {} bytes; is this a QoS policy?", path.display(), super::FILE_LEN_MAX)]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A line is refused, and the file with it.
+    #[error("{}:{line}: {reason}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// Why.
+        reason: Reason,
+    },
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// A keyword that does not belong where it stands.
+    #[error("'{got}' does not belong into {place}, which takes {}", expected.join(", "))]
+    Keyword {
+        /// What stood there.
+        got: String,
+        /// Section.
+        place: &'static str,
+        /// What belongs there.
+        expected: &'static [&'static str],
+    },
+    /// A section ended, or the file, before what was open was closed.
+    #[error("{place} of line {opened} is still open here; 'end-{place}' is missing")]
+    NotClosed {
+        /// The section that is open.
+        place: &'static str,
+        /// Where it began.
+        opened: usize,
+    },
+    /// A keyword without a value.
+    #[error("'{key}' has no value; it takes '{key}: {expected}'")]
+    NoValue {
+        /// The keyword.
+        key: &'static str,
+        /// What it takes.
+        expected: &'static str,
+    },
+    /// A keyword that may stand only once.
+    #[error("a second '{key}' in this {place}; it takes one")]
+    Repeated {
+        /// The keyword.
+        key: &'static str,
+        /// The section.
+        place: &'static str,
+    },
+    /// A keyword that has to be there.
+    #[error("this {place} has no '{key}', which it needs")]
+    Missing {
+        /// The keyword.
+        key: &'static str,
+        /// The section.
+        place: &'static str,
+    },
+    /// Not a number.
+    #[error("{key} takes {expected}, not '{got}'")]
+    Malformed {
+        /// The keyword.
+        key: &'static str,
+        /// What it takes.
+        expected: &'static str,
+        /// What stood there.
+        got: String,
+    },
+    /// A number beyond its range.
+    #[error("{key} takes {expected}, not {got}")]
+    OutOfRange {
+        /// The keyword.
+        key: &'static str,
+        /// What it takes.
+        expected: &'static str,
+        /// What stood there.
+        got: u64,
+    },
+    /// A reference to nothing.
+    #[error("there is no {kind} '{name}' in this file{}", did_you_mean(nearest.as_deref()))]
+    Unknown {
+        /// What was looked for.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// The name nearest to it.
+        nearest: Option<String>,
+    },
+    /// A line of `qos-ulps` that is none.
+    #[error("'{got}' is no rule of qos-ulps; a rule is one of {expected}")]
+    Ulp {
+        /// What stood there.
+        got: String,
+        /// What would be one.
+        expected: String,
+    },
+    /// More than fits.
+    #[error("more than {RULES_MAX} rules, or more than {GROUPS_MAX} port groups or levels")]
+    TooMany,
+}
+
+fn did_you_mean(nearest: Option<&str>) -> String {
+    nearest.map_or_else(String::new, |name| format!("; did you mean '{name}'?"))
+}
