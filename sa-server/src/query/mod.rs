@@ -81,8 +81,10 @@ pub(crate) struct Family {
     pub(crate) is_record: bool,
     /// Whether there is no GetTable().
     get_only: bool,
-    /// Whether Set() and Delete() are heard at all.
+    /// Whether Set() and Delete() write to the SM's registry: see [`Family::is_write`].
     writable: bool,
+    /// Whether Get() and GetTable() read what clients registered: see [`Family::is_registry`].
+    registry: bool,
     /// The status of methods that are heard and not served.
     otherwise: Status,
 }
@@ -102,13 +104,36 @@ impl Family {
             is_record: true,
             get_only: false,
             writable: false,
+            registry: false,
             otherwise: Status::UNSUPPORTED_METHOD_ATTRIBUTE,
         }
     }
 
+    /// The same, written through the SM's registry.
     const fn writable(mut self) -> Self {
         self.writable = true;
         self
+    }
+
+    /// The same, read from the registry plane.
+    const fn of_registry(mut self) -> Self {
+        self.registry = true;
+        self
+    }
+
+    /// Whether `method` of this attribute is a write. Whoever forwards writes to the SM asks this
+    /// before [`find`](Self::find), which refuses them.
+    #[inline]
+    pub(crate) fn is_write(&self, method: Method) -> bool {
+        self.writable && matches!(method, Method::SET | Method::DELETE)
+    }
+
+    /// Whether its records are what clients registered: a write that the SM has accepted may not
+    /// have arrived here yet, so "no records" is worth asking the SM about before it is said.
+    #[allow(dead_code, reason = "for the responder, before it answers that there is nothing")]
+    #[inline]
+    pub(crate) fn is_registry(&self) -> bool {
+        self.registry
     }
 
     /// Finds the records that `method` of this attribute asks for.
@@ -121,7 +146,7 @@ impl Family {
         match (method, self.find) {
             (Method::GET, Some(find)) => find(query, found),
             (Method::GET_TABLE, Some(find)) if !self.get_only => find(query, found),
-            (Method::SET | Method::DELETE, _) if !self.writable => {
+            (Method::SET | Method::DELETE, _) if !self.is_write(method) => {
                 Err(Refusal::Unheard(DropReason::UnsupportedMethod))
             }
             _ => Err(Refusal::Status(self.otherwise)),
