@@ -204,7 +204,6 @@ fn edit_distance(a: &str, b: &str) -> usize {
 
 /// Keys of OpenSM 3.3.24 that have no effect here so far.
 const OPENSM_KEYS: &[&str] = &[
-    "allow_both_pkeys",
     "avoid_throttled_links",
     "babbling_port_policy",
     "cc_ca_cong_setting_ccti_increase",
@@ -252,7 +251,6 @@ const OPENSM_KEYS: &[&str] = &[
     "ids_guid_file",
     "io_guid_file",
     "ipoib_mcgroup_creation_validation",
-    "keep_pkey_indexes",
     "lash_start_vl",
     "lfts_file",
     "lid_matrix_dump_file",
@@ -266,12 +264,9 @@ const OPENSM_KEYS: &[&str] = &[
     "max_smps_timeout",
     "max_wire_smps2",
     "mcgroup_join_validation",
-    "no_partition_enforcement",
     "node_name_map_name",
     "nue_include_switches",
     "nue_max_num_vls",
-    "part_enforce",
-    "partition_config_file",
     "per_module_logging_file",
     "perfmgr",
     "perfmgr_ignore_cas",
@@ -287,7 +282,6 @@ const OPENSM_KEYS: &[&str] = &[
     "port_profile_switch_nodes",
     "port_search_ordering_file",
     "port_shifting",
-    "prefix_routes_file",
     "qos",
     "qos_ca_high_limit",
     "qos_ca_max_vls",

@@ -4,21 +4,27 @@
 //! - [`mod@file`]: reading and writing that file.
 //! - [`qos_policy`] reads `qos-policy.conf`.
 //! - [`Options`]: the command line of `ibsm`, which goes over the file.
+//! - [`SitePolicy`]: what may change while the program runs: [`partitions`], [`prefix_routes`].
 //!
 //! No defaults hide elsewhere: what a run uses is all in [`Config`].
 
 pub mod file;
 mod options;
+pub mod partitions;
+pub mod prefix_routes;
 pub mod qos_policy;
 pub mod ranges;
 mod settings;
+mod site;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 pub use file::{ConfigError, Parsed};
 pub use options::{Options, TransportKind};
-pub use settings::{MAX_WIRE_SMPS_LIMIT, Settings, ValueError};
+pub use partitions::PartitionConfig;
+pub use settings::{MAX_WIRE_SMPS_LIMIT, PartEnforce, Settings, ValueError};
+pub use site::{PolicyError, Remarks, SitePolicy};
 
 /// OpenSM's configuration file; read if it exists and `-F` names no other.
 pub const DEFAULT_CONFIG_FILE: &str = "/etc/opensm/opensm.conf";

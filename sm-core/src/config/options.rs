@@ -80,6 +80,21 @@ pub struct Options {
     /// Subnet prefix, the upper half of every GID.
     #[arg(long = "subnet_prefix", value_name = "PREFIX")]
     pub subnet_prefix: Option<String>,
+    /// File of partitions [default: /etc/opensm/partitions.conf].
+    #[arg(short = 'P', long = "Pconfig", value_name = "FILE")]
+    pub pconfig: Option<String>,
+    /// Whether switches check P_Keys: both, in, out or off [default: both].
+    #[arg(short = 'Z', long = "part_enforce", value_name = "TYPE")]
+    pub part_enforce: Option<String>,
+    /// Have switches check no P_Keys; the same as --part_enforce off.
+    #[arg(short = 'N', long = "no_part_enforce")]
+    pub no_part_enforce: bool,
+    /// Let a port have a partition's P_Key as full and as limited member at once.
+    #[arg(short = 'W', long = "allow_both_pkeys")]
+    pub allow_both_pkeys: bool,
+    /// File of ways to other subnets [default: /etc/opensm/prefix-routes.conf].
+    #[arg(long = "prefix_routes_file", value_name = "FILE")]
+    pub prefix_routes_file: Option<String>,
     /// Log file, beside standard output; under OSM_TMP_DIR if that is set and FILE is relative.
     #[arg(short = 'f', long = "log_file", value_name = "FILE")]
     pub log_file: Option<PathBuf>,
@@ -124,6 +139,9 @@ impl Options {
             ("sm_priority", &self.priority),
             ("routing_engine", &self.routing_engine),
             ("subnet_prefix", &self.subnet_prefix),
+            ("partition_config_file", &self.pconfig),
+            ("part_enforce", &self.part_enforce),
+            ("prefix_routes_file", &self.prefix_routes_file),
         ];
         for (key, text) in texts {
             if let Some(text) = text {
@@ -143,6 +161,8 @@ impl Options {
             settings.guid = guid;
         }
         settings.reassign_lids |= self.reassign_lids;
+        settings.no_partition_enforcement |= self.no_part_enforce;
+        settings.allow_both_pkeys |= self.allow_both_pkeys;
         settings.accum_log_file &= !self.erase_log_file;
         for _ in 0..self.verbose.min(7) {
             settings.log_flags = settings.log_flags << 1 | 1;
@@ -162,6 +182,7 @@ impl Options {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::PartEnforce;
 
     fn settings_of(arguments: &[&str]) -> Result<Settings, ValueError> {
         let options = Options::parse_from([&["ibsm"], arguments].concat());
@@ -197,6 +218,20 @@ mod tests {
         assert_eq!((settings.transaction_timeout, settings.transaction_retries), (100, 5));
         assert_eq!((settings.max_wire_smps, settings.log_flags), (16, 0x83));
         assert_eq!((settings.sm_priority, settings.reassign_lids), (13, true));
+    }
+
+    #[test]
+    fn partition_options_of_opensm_mean_the_same() {
+        let settings = settings_of(&["-P", "p.conf", "-Z", "in", "-W"]).unwrap();
+        assert_eq!(settings.partition_config_file.as_deref(), Some("p.conf"));
+        assert_eq!((settings.enforcement(), settings.allow_both_pkeys), (PartEnforce::In, true));
+        let settings = settings_of(&["-Z", "in", "-N", "--prefix_routes_file", "r.conf"]).unwrap();
+        assert_eq!(settings.enforcement(), PartEnforce::Off);
+        assert_eq!(settings.prefix_routes_file.as_deref(), Some("r.conf"));
+        assert_eq!(
+            settings_of(&["-Z", "inbound"]).unwrap_err().to_string(),
+            "part_enforce takes both, in, out or off, not 'inbound'"
+        );
     }
 
     #[test]

@@ -7,6 +7,36 @@ use ib_mad::types::{Guid, SUBNET_PREFIX_DEFAULT};
 /// Most SMPs ever on the wire at once; `max_wire_smps 0`, OpenSM's "no limit", means this.
 pub const MAX_WIRE_SMPS_LIMIT: u32 = 4096;
 
+/// Where OpenSM and we look for partitions if no other file is named.
+pub(super) const DEFAULT_PARTITION_FILE: &str = "/etc/opensm/partitions.conf";
+/// Where OpenSM and we look for prefix routes if no other file is named.
+pub(super) const DEFAULT_PREFIX_ROUTES_FILE: &str = "/etc/opensm/prefix-routes.conf";
+
+/// What switches check the P_Keys of at the links of end ports (10.9.3.1.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartEnforce {
+    /// Packets in both directions.
+    Both,
+    /// Packets into the switch.
+    In,
+    /// Packets out of the switch.
+    Out,
+    /// Nothing.
+    Off,
+}
+
+impl PartEnforce {
+    /// Whether packets into the switch are checked.
+    pub fn inbound(self) -> bool {
+        matches!(self, Self::Both | Self::In)
+    }
+
+    /// Whether packets out of the switch are checked.
+    pub fn outbound(self) -> bool {
+        matches!(self, Self::Both | Self::Out)
+    }
+}
+
 /// Why a value was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
@@ -125,6 +155,31 @@ impl Value for Option<String> {
     }
     fn render(&self) -> String {
         self.clone().unwrap_or_else(|| "(null)".to_owned())
+    }
+    fn number(&self) -> Option<u64> {
+        None
+    }
+}
+
+impl Value for PartEnforce {
+    const EXPECTED: &'static str = "both, in, out or off";
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "both" => Some(Self::Both),
+            "in" => Some(Self::In),
+            "out" => Some(Self::Out),
+            "off" => Some(Self::Off),
+            _ => None,
+        }
+    }
+    fn render(&self) -> String {
+        match self {
+            Self::Both => "both",
+            Self::In => "in",
+            Self::Out => "out",
+            Self::Off => "off",
+        }
+        .to_owned()
     }
     fn number(&self) -> Option<u64> {
         None
@@ -261,6 +316,18 @@ settings! {
     sminfo_polling_timeout: u32 = 10_000, 1..=u32::MAX as u64;
     /// Polls that may go unanswered before a standby SM takes over.
     polling_retry_number: u32 = 4, 1..=u32::MAX as u64;
+    /// File of partitions; (null) is /etc/opensm/partitions.conf.
+    partition_config_file: Option<String> = Some(DEFAULT_PARTITION_FILE.to_owned());
+    /// Whether switches check no P_Keys at all; the same as part_enforce off.
+    no_partition_enforcement: bool = false;
+    /// What switches check the P_Keys of at the links of end ports: both, in, out or off.
+    part_enforce: PartEnforce = PartEnforce::Both;
+    /// Whether a port may have a partition's P_Key as full and as limited member at once.
+    allow_both_pkeys: bool = false;
+    /// Whether P_Keys keep their places in the tables of ports when others come and go.
+    keep_pkey_indexes: bool = true;
+    /// File of ways to other subnets; (null) is /etc/opensm/prefix-routes.conf.
+    prefix_routes_file: Option<String> = Some(DEFAULT_PREFIX_ROUTES_FILE.to_owned());
     /// SMPs on the wire at once, up to 4096; 0 means 4096. OpenSM's default is 4; switches answer
     /// in hardware, so that more in flight is what makes a large fabric come up in seconds.
     max_wire_smps: u32 = 64;
@@ -283,6 +350,11 @@ settings! {
 }
 
 impl Settings {
+    /// What switches are to check, by either key.
+    pub fn enforcement(&self) -> PartEnforce {
+        if self.no_partition_enforcement { PartEnforce::Off } else { self.part_enforce }
+    }
+
     /// SMPs on the wire at once, with 0 taken as the limit.
     pub fn window(&self) -> usize {
         match self.max_wire_smps {

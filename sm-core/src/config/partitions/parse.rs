@@ -1,0 +1,546 @@
+//! Reading `partitions.conf`.
+//!
+//! ```text
+//! file        definition ; definition ; …               # begins a comment, to the end of the line
+//! definition  [name][=P_Key] {, flag} : properties       up to the colon on one line
+//! properties  ports and groups, separated by commas or line ends
+//! port        GUID | ALL | ALL_CAS | ALL_SWITCHES | ALL_ROUTERS | SELF  [= full | limited | both]
+//! group       mgid=MGID {, flag}                         to the end of the line
+//! ```
+//!
+//! What makes OpenSM give up the file is an error here. What it passes over is passed over in the same
+//! way and remarked on, since there are sites whose files have it.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use ib_mad::types::{Gid, Guid, Mtu, PKey, Rate, Sl};
+
+use super::text::{abbreviates, name_and_value, number};
+use super::{
+    Group, GroupSl, IPOIB_QKEY, Membership, Partition, PartitionConfig, Ports, Rule,
+    broadcast_mgid, is_ip,
+};
+use crate::config::site::Remarks;
+
+/// Link-local, the scope of groups that name none.
+const DEFAULT_SCOPE: u8 = 2;
+
+/// Why a partition file cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PartitionSyntax {
+    /// Text where a definition should be.
+    #[error(
+        "'{0}' begins no partition: expected '[name][=P_Key][,flags] :' on one line, such as \
+         'Default=0x7fff, ipoib : ALL=full ;'"
+    )]
+    NoDefinition(String),
+    /// A P_Key that is no number.
+    #[error("P_Key '{0}' is not a number; write it like 0x7fff")]
+    PKey(String),
+    /// Neither a GUID nor a keyword.
+    #[error("'{0}' is neither a port GUID nor ALL, ALL_CAS, ALL_SWITCHES, ALL_ROUTERS or SELF{hint}", hint = port_hint(.0))]
+    Port(String),
+    /// A definition within another's properties.
+    #[error("'{0}' cannot stand here: is the ';' that ends the definition before it missing?")]
+    Unended(String),
+    /// A group line without address.
+    #[error("mgid has no value; write it like mgid=ff12:401b::16")]
+    NoMgid,
+    /// All 32,767 P_Keys are taken.
+    #[error("no P_Key is left for '{0}'")]
+    NoPKeyLeft(String),
+}
+
+fn port_hint(name: &str) -> &'static str {
+    let hex = !name.is_empty() && name.bytes().all(|b| b.is_ascii_hexdigit());
+    if hex { "; hexadecimal GUIDs begin with 0x" } else { "" }
+}
+
+/// Reads the text of a partition file; `path` is for remarks. An error comes with its line, from 1.
+pub fn parse(
+    path: &Path,
+    text: &str,
+    remarks: &mut Remarks,
+) -> Result<PartitionConfig, (usize, PartitionSyntax)> {
+    let mut parser = Parser {
+        config: PartitionConfig::with_default(Membership::Limited),
+        numbers: HashMap::from([(PKey::DEFAULT_LIMITED, 0)]),
+        names: HashMap::from([("Default".to_owned(), PKey::DEFAULT_LIMITED)]),
+        reserved: named_numbers(text),
+        generated: 0,
+        open: None,
+        remarks,
+        path,
+        line: 0,
+    };
+    let mut is_empty = true;
+    for (index, line) in text.lines().enumerate() {
+        parser.line = index + 1;
+        let content = line.split('#').next().unwrap_or_default();
+        let mut pieces = content.split(';').peekable();
+        while let Some(piece) = pieces.next() {
+            if !piece.trim().is_empty() {
+                is_empty = false;
+                parser.piece(piece).map_err(|reason| (index + 1, reason))?;
+            }
+            if pieces.peek().is_some() {
+                parser.open = None;
+            }
+        }
+    }
+    if is_empty {
+        remarks.add(path, None, "defines no partition; the same as no file: all ports are full members of the default partition");
+        return Ok(PartitionConfig::default());
+    }
+    Ok(parser.config)
+}
+
+/// P_Keys that definitions of the file name, so that none of them is generated for another. What
+/// only looks like a definition does no harm here.
+fn named_numbers(text: &str) -> Vec<u16> {
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let headers = lines.flat_map(|line| line.split(';')).filter_map(|piece| piece.split_once(':'));
+    let tokens = headers.map(|(header, _)| header.split(',').next().unwrap_or_default());
+    let numbers = tokens.filter_map(|token| {
+        let (name, value) = name_and_value(token);
+        Some(number(value.unwrap_or(name))?.0 as u16 & 0x7FFF)
+    });
+    let mut numbers: Vec<u16> = numbers.filter(|&number| number != 0).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
+/// Values of groups, as far as given.
+#[derive(Clone, Copy)]
+struct Flags {
+    /// As written: the code may be none.
+    mtu: u64,
+    rate: u64,
+    sl: Sl,
+    /// Whether a group's own line set it.
+    sl_is_own: bool,
+    /// Bit n: scope n.
+    scopes: u16,
+    qkey: u32,
+    tclass: u8,
+    flow_label: u32,
+}
+
+impl Default for Flags {
+    fn default() -> Self {
+        Self {
+            mtu: Mtu::B2048.code().into(),
+            rate: Rate::Gbps10.code().into(),
+            sl: Sl::default(),
+            sl_is_own: false,
+            scopes: 0,
+            qkey: 0,
+            tclass: 0,
+            flow_label: 0,
+        }
+    }
+}
+
+/// The definition whose properties are being read.
+#[derive(Clone, Copy)]
+struct Definition {
+    pkey: PKey,
+    flags: Flags,
+    membership: Membership,
+    first: bool,
+    ipoib: bool,
+}
+
+struct Parser<'a> {
+    config: PartitionConfig,
+    /// Which partition has which place in `config`.
+    numbers: HashMap<PKey, usize>,
+    names: HashMap<String, PKey>,
+    /// Numbers not to be generated, ascending.
+    reserved: Vec<u16>,
+    /// The last number generated.
+    generated: u16,
+    open: Option<Definition>,
+    remarks: &'a mut Remarks,
+    path: &'a Path,
+    line: usize,
+}
+
+impl Parser<'_> {
+    fn remark(&mut self, text: impl AsRef<str>) {
+        self.remarks.add(self.path, Some(self.line), text.as_ref());
+    }
+
+    /// Reads what stands on a line between semicolons.
+    fn piece(&mut self, piece: &str) -> Result<(), PartitionSyntax> {
+        let Some(definition) = self.open else {
+            let shown = || piece.trim().chars().take(60).collect::<String>();
+            let (header, rest) =
+                piece.split_once(':').ok_or_else(|| PartitionSyntax::NoDefinition(shown()))?;
+            let definition = self.header(header)?;
+            self.open = Some(definition);
+            return self.first_properties(rest);
+        };
+        self.properties(definition, piece)
+    }
+
+    /// Properties behind the header. The manual has an example in which flags stand there, with a
+    /// colon of their own.
+    fn first_properties(&mut self, text: &str) -> Result<(), PartitionSyntax> {
+        let Some(mut definition) = self.open else { return Ok(()) };
+        if let Some((flags, rest)) = text.split_once(':')
+            && flags.trim_start().starts_with("defmember")
+            && !flags.contains(',')
+        {
+            let (name, value) = name_and_value(flags);
+            self.definition_flag(&mut definition, name, value);
+            self.open = Some(definition);
+            return self.properties(definition, rest);
+        }
+        self.properties(definition, text)
+    }
+
+    fn header(&mut self, header: &str) -> Result<Definition, PartitionSyntax> {
+        let mut tokens = header.split(',');
+        let (name, value) = name_and_value(tokens.next().unwrap_or_default());
+        let (name, value) = match value {
+            None if name.starts_with(|c: char| c.is_ascii_digit()) => ("", Some(name)),
+            value => (name, value),
+        };
+        let mut definition = Definition {
+            pkey: PKey::default(),
+            flags: Flags::default(),
+            membership: Membership::Limited,
+            first: false,
+            ipoib: false,
+        };
+        for token in tokens {
+            let (name, value) = name_and_value(token);
+            self.definition_flag(&mut definition, name, value);
+        }
+        definition.pkey = self.partition(name, value, definition.flags.sl)?;
+        if definition.ipoib {
+            // Scopes are for the groups of `mgid` lines: OpenSM makes this one link-local whatever
+            // they say.
+            let flags = Flags { scopes: 0, ..definition.flags };
+            self.group(&definition, flags, broadcast_mgid(definition.pkey));
+        }
+        Ok(definition)
+    }
+
+    /// The partition that a definition is about, made if it is the first.
+    fn partition(
+        &mut self,
+        name: &str,
+        value: Option<&str>,
+        sl: Sl,
+    ) -> Result<PKey, PartitionSyntax> {
+        let mut base = 0;
+        if let Some(text) = value {
+            let not_a_number = || PartitionSyntax::PKey(text.to_owned());
+            let (value, rest) = number(text).ok_or_else(not_a_number)?;
+            if !rest.is_empty() {
+                return Err(not_a_number());
+            }
+            base = value as u16 & 0x7FFF;
+            if value > 0xFFFF {
+                self.remark(format!(
+                    "P_Key {text} has more than 16 bits; it is taken as {base:#06x}"
+                ));
+            } else if base == 0 {
+                self.remark(format!("P_Key {text} is invalid; another is generated"));
+            }
+        }
+        if base == 0 {
+            match self.names.get(name) {
+                Some(known) => base = known.0,
+                None => base = self.generate(name)?,
+            }
+        }
+        let pkey = PKey(base);
+        if let Some(&known) = self.numbers.get(&pkey) {
+            let partition = &mut self.config.partitions[known];
+            let before = std::mem::replace(&mut partition.sl, sl);
+            let called = partition.name.clone();
+            if !name.is_empty() && called != name {
+                self.remark(format!(
+                    "partition {pkey} is called '{called}' already; '{name}' is the same partition"
+                ));
+            }
+            if before != sl && before != Sl::default() {
+                let (before, after) = (before.get(), sl.get());
+                self.remark(format!(
+                    "SL of partition '{called}' becomes {after}; an earlier definition has {before}"
+                ));
+            }
+            return Ok(pkey);
+        }
+        let name = if name.is_empty() { format!("{:04x}", pkey.0) } else { name.to_owned() };
+        // The first of a name is the one that definitions without number mean.
+        self.names.entry(name.clone()).or_insert(pkey);
+        self.numbers.insert(pkey, self.config.partitions.len());
+        self.config.partitions.push(Partition { pkey, name, sl });
+        Ok(pkey)
+    }
+
+    /// The lowest number that no partition has, or is going to have.
+    fn generate(&mut self, name: &str) -> Result<u16, PartitionSyntax> {
+        loop {
+            self.generated += 1;
+            if self.generated >= PKey::DEFAULT_LIMITED.0 {
+                self.generated = PKey::DEFAULT_LIMITED.0 - 1;
+                return Err(PartitionSyntax::NoPKeyLeft(name.to_owned()));
+            }
+            if self.reserved.binary_search(&self.generated).is_err() {
+                return Ok(self.generated);
+            }
+        }
+    }
+
+    fn definition_flag(&mut self, definition: &mut Definition, name: &str, value: Option<&str>) {
+        if name.is_empty() {
+            self.remark("a flag is empty");
+        } else if self.group_flag(&mut definition.flags, name, value) {
+        } else if abbreviates(name, "ipoib") {
+            definition.ipoib = true;
+        } else if abbreviates(name, "defmember") {
+            match value.and_then(membership) {
+                Some(membership) => definition.membership = membership,
+                None => self.remark("defmember must be full, limited or both; passed over"),
+            }
+        } else if name == "indx0" {
+            definition.first = true;
+        } else {
+            self.remark(format!("unknown flag '{name}'; passed over"));
+        }
+    }
+
+    /// Takes in a flag that says what multicast groups are to be like; whether it is one.
+    fn group_flag(&mut self, flags: &mut Flags, name: &str, value: Option<&str>) -> bool {
+        // In this order, since a beginning is enough: "s" is scope.
+        const NAMES: [&str; 7] = ["mtu", "rate", "scope", "Q_Key", "TClass", "sl", "FlowLabel"];
+        let Some(&key) = NAMES.iter().find(|key| abbreviates(name, key)) else { return false };
+        let parsed = value.and_then(number);
+        let (got, rest) = parsed.unwrap_or((0, value.unwrap_or_default()));
+        let passed_over = |parser: &mut Self, expected: &str| {
+            let got = value.unwrap_or_default();
+            parser.remark(format!("{key} must be {expected}, not '{got}'; passed over"));
+        };
+        // These take no number with something behind it.
+        let whole = parsed.is_some() && (rest.is_empty() || rest.starts_with(char::is_whitespace));
+        match key {
+            "sl" if whole && got <= 15 => {
+                flags.sl = Sl::from_low_bits(got as u16);
+                flags.sl_is_own = true;
+            }
+            "sl" => passed_over(self, "0 to 15"),
+            "FlowLabel" if whole && got <= 0xF_FFFF => flags.flow_label = got as u32,
+            "FlowLabel" => passed_over(self, "0 to 0xfffff"),
+            "scope" if (1..=15).contains(&got) => flags.scopes |= 1 << got,
+            "scope" => passed_over(self, "1 to 15"),
+            "mtu" | "rate" if value.is_none() => passed_over(self, "a code such as 4"),
+            "mtu" => flags.mtu = got,
+            "rate" => flags.rate = got,
+            "Q_Key" => flags.qkey = got as u32,
+            _ => flags.tclass = got as u8,
+        }
+        let too_large =
+            (key == "Q_Key" && got > u64::from(u32::MAX)) || (key == "TClass" && got > 255);
+        if (key == "Q_Key" || key == "TClass") && (parsed.is_none() || too_large) {
+            let taken = if key == "Q_Key" { got & 0xFFFF_FFFF } else { got & 0xFF };
+            let got = value.unwrap_or_default();
+            self.remark(format!(
+                "{key} '{got}' is not a number of its width; it is taken as {taken:#x}"
+            ));
+        } else if !matches!(key, "sl" | "FlowLabel") && parsed.is_some() && !rest.is_empty() {
+            self.remark(format!(
+                "{key}={} has '{rest}' behind the number",
+                value.unwrap_or_default()
+            ));
+        }
+        true
+    }
+
+    fn properties(&mut self, definition: Definition, text: &str) -> Result<(), PartitionSyntax> {
+        let mut rest = Some(text);
+        while let Some(text) = rest {
+            let token;
+            (token, rest) = match text.split_once(',') {
+                Some((token, rest)) => (token, Some(rest)),
+                None => (text, None),
+            };
+            let (name, value) = name_and_value(token);
+            if name == "mgid" {
+                return self.group_line(definition, value, rest);
+            }
+            self.port(definition, token.trim(), name, value)?;
+        }
+        Ok(())
+    }
+
+    fn port(
+        &mut self,
+        definition: Definition,
+        token: &str,
+        name: &str,
+        value: Option<&str>,
+    ) -> Result<(), PartitionSyntax> {
+        const KEYWORDS: [(&str, Ports); 5] = [
+            ("ALL", Ports::All),
+            ("ALL_CAS", Ports::Cas),
+            ("ALL_SWITCHES", Ports::Switches),
+            ("ALL_ROUTERS", Ports::Routers),
+            ("SELF", Ports::Own),
+        ];
+        if abbreviates(name, "NONE") {
+            return Ok(());
+        }
+        let keyword = KEYWORDS.iter().find(|(keyword, _)| abbreviates(name, keyword));
+        let ports = match keyword {
+            Some((keyword, ports)) => {
+                if name != *keyword {
+                    self.remark(format!("'{name}' is taken as {keyword}"));
+                }
+                *ports
+            }
+            None => match number(name) {
+                Some((guid, "")) if guid != 0 => Ports::Guid(Guid(guid)),
+                _ if token.contains(':') => return Err(PartitionSyntax::Unended(token.to_owned())),
+                _ => return Err(PartitionSyntax::Port(name.to_owned())),
+            },
+        };
+        let membership = match value {
+            None => definition.membership,
+            Some(word) => membership(word).unwrap_or_else(|| {
+                self.remark(format!(
+                    "membership '{word}' is not full, limited or both; taken as limited"
+                ));
+                Membership::Limited
+            }),
+        };
+        if value == Some("") {
+            self.remark(format!("'{name}=' has no membership; taken as full"));
+        }
+        self.config.rules.push(Rule {
+            pkey: definition.pkey,
+            ports,
+            membership,
+            first: definition.first,
+        });
+        Ok(())
+    }
+
+    /// A line `mgid=…`; `flags` is what follows it.
+    fn group_line(
+        &mut self,
+        definition: Definition,
+        value: Option<&str>,
+        flags: Option<&str>,
+    ) -> Result<(), PartitionSyntax> {
+        let text = value.ok_or(PartitionSyntax::NoMgid)?;
+        let inherited = definition.flags;
+        let mut own = Flags { sl_is_own: false, tclass: 0, ..inherited };
+        for token in flags.into_iter().flat_map(|flags| flags.split(',')) {
+            let (name, value) = name_and_value(token);
+            if name.is_empty() {
+                self.remark("a flag is empty");
+            } else if !self.group_flag(&mut own, name, value) {
+                self.remark(format!("unknown flag '{name}' of a group; passed over"));
+            }
+        }
+        let Some(mut mgid) = text.parse::<Gid>().ok().filter(|gid| gid.is_multicast()) else {
+            self.remark(format!(
+                "mgid '{text}' is no multicast GID, such as ff12:401b::16; the group is not made"
+            ));
+            return Ok(());
+        };
+        if is_ip(mgid) {
+            let full = definition.pkey.0 | 0x8000;
+            let given = u16::from_be_bytes([mgid.0[4], mgid.0[5]]);
+            let any = given == 0 || mgid == broadcast_mgid(PKey::DEFAULT_FULL);
+            if !any && given != full {
+                self.remark(format!("mgid {mgid} has P_Key {given:#06x} in it, its partition {full:#06x}; the group is not made"));
+                return Ok(());
+            }
+            for (what, group, partition) in
+                [("mtu", own.mtu, inherited.mtu), ("rate", own.rate, inherited.rate)]
+            {
+                if group != partition {
+                    self.remark(format!("{what} of the IP group {mgid} must be that of its partition, {partition}, not {group}; the group is not made"));
+                    return Ok(());
+                }
+            }
+            mgid.0[4..6].copy_from_slice(&full.to_be_bytes());
+        } else if mgid.0[1] & 0xE0 != 0 {
+            self.remark(format!("mgid {mgid} has reserved flags set; the group is not made"));
+            return Ok(());
+        }
+        self.group(&definition, own, mgid);
+        Ok(())
+    }
+
+    /// Adds a group in each of its scopes, unless it cannot be.
+    fn group(&mut self, definition: &Definition, flags: Flags, mgid: Gid) {
+        let scopes = if flags.scopes == 0 { 1 << DEFAULT_SCOPE } else { flags.scopes };
+        for scope in (0..16).filter(|scope| scopes >> scope & 1 != 0) {
+            let mut mgid = mgid;
+            mgid.0[1] = mgid.0[1] & 0xF0 | scope;
+            let group = self.group_of_scope(definition, flags, mgid);
+            match group {
+                Ok(group) => self.config.groups.push(group),
+                Err(reason) => self.remark(format!("{reason}; group {mgid} is not made")),
+            }
+        }
+    }
+
+    fn group_of_scope(
+        &self,
+        definition: &Definition,
+        flags: Flags,
+        mgid: Gid,
+    ) -> Result<Group, String> {
+        let code = |value: u64| u8::try_from(value).ok();
+        let mtu = code(flags.mtu).and_then(Mtu::from_code).ok_or_else(|| {
+            let codes = "1 for 256 bytes, 2 for 512, 3 for 1024, 4 for 2048, 5 for 4096";
+            format!("mtu must be a code, {codes}, not {}", flags.mtu)
+        })?;
+        let rate = code(flags.rate).and_then(Rate::from_code).ok_or_else(|| {
+            format!(
+                "rate must be a code such as 3 for 10 Gb/s or 7 for 40 Gb/s, not {}",
+                flags.rate
+            )
+        })?;
+        let groups = &self.config.groups;
+        if groups.iter().any(|group| group.mgid == mgid) {
+            return Err("it stands there already".to_owned());
+        }
+        if is_ip(mgid) {
+            let mut broadcast = broadcast_mgid(definition.pkey);
+            broadcast.0[1] = broadcast.0[1] & 0xF0 | mgid.0[1] & 0xF;
+            if mgid != broadcast && !groups.iter().any(|group| group.mgid == broadcast) {
+                return Err(format!(
+                    "an IP group needs the broadcast group {broadcast} (flag ipoib)"
+                ));
+            }
+        } else if mgid.0[2..4] == [0xA0, 0x1B] && mgid.0[1] & 0xF == DEFAULT_SCOPE {
+            return Err("signature a01b is not for link-local scope".to_owned());
+        }
+        let qkey = if is_ip(mgid) && flags.qkey == 0 { IPOIB_QKEY } else { flags.qkey };
+        let sl = match flags.sl_is_own {
+            true => GroupSl::Own(flags.sl),
+            false => GroupSl::Inherited(flags.sl),
+        };
+        let Flags { tclass, flow_label, .. } = flags;
+        Ok(Group { pkey: definition.pkey, mgid, mtu, rate, sl, qkey, tclass, flow_label })
+    }
+}
+
+/// A membership by its name or a beginning of it; the empty one means full, as in OpenSM.
+fn membership(word: &str) -> Option<Membership> {
+    [("full", Membership::Full), ("both", Membership::Both), ("limited", Membership::Limited)]
+        .into_iter()
+        .find(|(name, _)| abbreviates(word, name))
+        .map(|(_, membership)| membership)
+}

@@ -1,0 +1,144 @@
+//! `prefix-routes.conf`: which router leads to another subnet (OpenSM manual, "PREFIX ROUTES").
+//!
+//! A line has a 64-bit prefix and the GUID of a router's port, both in hexadecimal with or without
+//! `0x`; an asterisk stands for any. `#` begins a comment. The first line that fits a request counts.
+
+use std::path::Path;
+
+use ib_mad::types::Guid;
+use sa_proto::snapshot::PrefixRoute;
+
+use super::site::Remarks;
+
+/// Why a file of prefix routes cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PrefixRouteSyntax {
+    /// A prefix that is none.
+    #[error(
+        "'{0}' is no prefix; write up to 16 hexadecimal digits, such as 0xfec0000000000001, or *"
+    )]
+    Prefix(String),
+    /// A line of one word.
+    #[error("prefix {0} has no router; write the GUID of its port behind it, or *")]
+    NoRouter(String),
+    /// A GUID that is none.
+    #[error(
+        "'{0}' is no port GUID; write up to 16 hexadecimal digits, such as 0x0002c90300000001, or *"
+    )]
+    Router(String),
+}
+
+/// Reads the text of such a file; `path` is for remarks. An error comes with its line, from 1.
+pub fn parse(
+    path: &Path,
+    text: &str,
+    remarks: &mut Remarks,
+) -> Result<Vec<PrefixRoute>, (usize, PrefixRouteSyntax)> {
+    let mut routes = Vec::new();
+    let mut all_follow_in_vain = None;
+    for (index, line) in text.lines().enumerate() {
+        let line_number = index + 1;
+        let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
+        let Some(prefix) = words.next() else { continue };
+        let fail = |reason| (line_number, reason);
+        let route = PrefixRoute {
+            prefix: id(prefix).map_err(|()| fail(PrefixRouteSyntax::Prefix(prefix.to_owned())))?,
+            router: {
+                let router = words.next();
+                let router =
+                    router.ok_or_else(|| fail(PrefixRouteSyntax::NoRouter(prefix.to_owned())))?;
+                let guid = id(router);
+                guid.map_err(|()| fail(PrefixRouteSyntax::Router(router.to_owned())))?.map(Guid)
+            },
+        };
+        if let Some(extra) = words.next() {
+            remarks.add(
+                path,
+                Some(line_number),
+                &format!("'{extra}' and what follows is passed over"),
+            );
+        }
+        if let Some(first) = all_follow_in_vain {
+            let text = format!("never used: line {first} is for all prefixes and routers");
+            remarks.add(path, Some(line_number), &text);
+        } else if route == (PrefixRoute { prefix: None, router: None }) {
+            all_follow_in_vain = Some(line_number);
+        }
+        routes.push(route);
+    }
+    Ok(routes)
+}
+
+/// A number that means something, or `None` for any: `*`, and 0 as in OpenSM.
+fn id(word: &str) -> Result<Option<u64>, ()> {
+    if word == "*" {
+        return Ok(None);
+    }
+    let digits = word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")).unwrap_or(word);
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return Err(());
+    }
+    let value = u64::from_str_radix(digits, 16).map_err(|_| ())?;
+    Ok((value != 0).then_some(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn routes(text: &str) -> Result<(Vec<PrefixRoute>, Vec<String>), String> {
+        let mut remarks = Remarks::default();
+        parse(Path::new("routes"), text, &mut remarks)
+            .map(|routes| (routes, remarks.into_lines()))
+            .map_err(|(line, reason)| format!("{line}: {reason}"))
+    }
+
+    #[test]
+    fn prefixes_and_guids_are_hexadecimal_and_either_may_be_any() {
+        let text = "# our neighbours\n\n0xfec0000000000001 0x2c9\nfec0000000000002 * # any router\n* 2c9# all\n";
+        let route = |prefix, router: Option<u64>| PrefixRoute { prefix, router: router.map(Guid) };
+        let expected = vec![
+            route(Some(0xfec0_0000_0000_0001), Some(0x2c9)),
+            route(Some(0xfec0_0000_0000_0002), None),
+            route(None, Some(0x2c9)),
+        ];
+        assert_eq!(routes(text), Ok((expected, vec![])));
+    }
+
+    #[test]
+    fn a_line_that_makes_no_sense_is_an_error_with_its_number() {
+        for (text, reason) in [
+            (
+                "fec0::1 *",
+                "1: 'fec0::1' is no prefix; write up to 16 hexadecimal digits, such as 0xfec0000000000001, or *",
+            ),
+            (
+                "\n* # nobody",
+                "2: prefix * has no router; write the GUID of its port behind it, or *",
+            ),
+            (
+                "* any",
+                "1: 'any' is no port GUID; write up to 16 hexadecimal digits, such as 0x0002c90300000001, or *",
+            ),
+            (
+                "12345678123456781 *",
+                "1: '12345678123456781' is no prefix; write up to 16 hexadecimal digits, such as 0xfec0000000000001, or *",
+            ),
+        ] {
+            assert_eq!(routes(text), Err(reason.to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_is_never_used_is_remarked_on() {
+        let (routes, remarks) = routes("* * x\n0x1 0x2\n").unwrap();
+        assert_eq!(routes.len(), 2);
+        assert_eq!(
+            remarks,
+            [
+                "routes:1: 'x' and what follows is passed over",
+                "routes:2: never used: line 1 is for all prefixes and routers",
+            ]
+        );
+    }
+}

@@ -1,0 +1,297 @@
+//! The site's policy: what the files say that may change while the program runs.
+//!
+//! [`SitePolicy::load`] reads them at the start, [`SitePolicy::reload`] again with every heavy sweep.
+//! A file that is broken, or suddenly missing, leaves in force what held before.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sa_proto::snapshot::PrefixRoute;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::Settings;
+use super::partitions::{self, PartitionConfig, PartitionSyntax};
+use super::prefix_routes::{self, PrefixRouteSyntax};
+use super::settings::{DEFAULT_PARTITION_FILE, DEFAULT_PREFIX_ROUTES_FILE};
+
+/// Longest policy file read, bytes: 10,000 ports in 100 partitions have 20 MB.
+const FILE_LEN_MAX: u64 = 256 << 20;
+/// Remarks kept of one reading; more are counted.
+const REMARKS_MAX: usize = 20;
+
+/// Why a policy file is not in force.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PolicyError {
+    /// It cannot be read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It was there before.
+    #[error("{} is gone; an empty file would do away with what it said", path.display())]
+    Gone {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is too long for what it should be.
+    #[error("{}: longer than {FILE_LEN_MAX} bytes", path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A partition file is malformed.
+    #[error("{}:{line}: {reason}", path.display())]
+    Partitions {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong.
+        reason: PartitionSyntax,
+    },
+    /// A file of prefix routes is malformed.
+    #[error("{}:{line}: {reason}", path.display())]
+    PrefixRoutes {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong.
+        reason: PrefixRouteSyntax,
+    },
+}
+
+/// What policy files say that is odd but no error, in lines for the log.
+#[derive(Debug, Default)]
+pub struct Remarks {
+    lines: Vec<String>,
+    more: usize,
+}
+
+impl Remarks {
+    /// Adds a remark on `line`, from 1, of the file at `path`.
+    pub fn add(&mut self, path: &Path, line: Option<usize>, text: &str) {
+        if self.lines.len() >= REMARKS_MAX {
+            self.more += 1;
+            return;
+        }
+        let path = path.display();
+        self.lines.push(match line {
+            Some(line) => format!("{path}:{line}: {text}"),
+            None => format!("{path}: {text}"),
+        });
+    }
+
+    /// The remarks, and how many there are besides.
+    pub fn into_lines(mut self) -> Vec<String> {
+        if self.more > 0 {
+            self.lines.push(format!("{} more remarks on policy files", self.more));
+        }
+        self.lines
+    }
+}
+
+/// A file as it was when last read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Seen {
+    Absent,
+    /// Hash of its content.
+    Present(u64),
+}
+
+/// The policy in force.
+#[derive(Clone, Debug)]
+pub struct SitePolicy {
+    /// Partitions and their multicast groups.
+    pub partitions: Arc<PartitionConfig>,
+    /// Ways to other subnets.
+    pub prefix_routes: Arc<[PrefixRoute]>,
+    partition_file: Seen,
+    prefix_routes_file: Seen,
+}
+
+impl Default for SitePolicy {
+    /// What holds without any file.
+    fn default() -> Self {
+        Self {
+            partitions: Arc::default(),
+            prefix_routes: Arc::from([]),
+            partition_file: Seen::Absent,
+            prefix_routes_file: Seen::Absent,
+        }
+    }
+}
+
+impl SitePolicy {
+    /// Reads all files for the first time. The second value holds remarks to be logged. An error
+    /// if one is broken: to go on with the default partition would let everybody talk to everybody.
+    pub fn load(settings: &Settings) -> Result<(Self, Vec<String>), PolicyError> {
+        let (policy, mut errors, remarks) = Self::default().read(settings);
+        match errors.is_empty() {
+            true => Ok((policy, remarks.into_lines())),
+            false => Err(errors.swap_remove(0)),
+        }
+    }
+
+    /// Reads again what changed. What is broken is told, and keeps what held before; remarks are
+    /// only about files that changed.
+    pub fn reload(&self, settings: &Settings) -> (Self, Vec<PolicyError>, Vec<String>) {
+        let (policy, errors, remarks) = self.clone().read(settings);
+        (policy, errors, remarks.into_lines())
+    }
+
+    fn read(mut self, settings: &Settings) -> (Self, Vec<PolicyError>, Remarks) {
+        let (mut errors, mut remarks) = (Vec::new(), Remarks::default());
+        let path = settings.partition_config_file.as_deref().unwrap_or(DEFAULT_PARTITION_FILE);
+        if let Err(error) = self.read_partitions(Path::new(path), &mut remarks) {
+            errors.push(error);
+        }
+        let path = settings.prefix_routes_file.as_deref().unwrap_or(DEFAULT_PREFIX_ROUTES_FILE);
+        if let Err(error) = self.read_prefix_routes(Path::new(path), &mut remarks) {
+            errors.push(error);
+        }
+        (self, errors, remarks)
+    }
+
+    fn read_partitions(&mut self, path: &Path, remarks: &mut Remarks) -> Result<(), PolicyError> {
+        let Some(text) = read_file(path)? else {
+            if self.partition_file != Seen::Absent {
+                return Err(PolicyError::Gone { path: path.to_owned() });
+            }
+            if path != Path::new(DEFAULT_PARTITION_FILE) {
+                remarks.add(
+                    path,
+                    None,
+                    "is not there: all ports are full members of the default partition",
+                );
+            }
+            return Ok(());
+        };
+        let seen = Seen::Present(xxh3_64(text.as_bytes()));
+        if seen != self.partition_file {
+            let parsed = partitions::parse(path, &text, remarks);
+            let parsed = parsed.map_err(|(line, reason)| PolicyError::Partitions {
+                path: path.to_owned(),
+                line,
+                reason,
+            })?;
+            self.partitions = Arc::new(parsed);
+            self.partition_file = seen;
+        }
+        Ok(())
+    }
+
+    /// Without such a file there are no routes, also if there was one before: nothing opens by that.
+    fn read_prefix_routes(
+        &mut self,
+        path: &Path,
+        remarks: &mut Remarks,
+    ) -> Result<(), PolicyError> {
+        let Some(text) = read_file(path)? else {
+            self.prefix_routes = Arc::from([]);
+            self.prefix_routes_file = Seen::Absent;
+            return Ok(());
+        };
+        let seen = Seen::Present(xxh3_64(text.as_bytes()));
+        if seen != self.prefix_routes_file {
+            let parsed = prefix_routes::parse(path, &text, remarks);
+            let parsed = parsed.map_err(|(line, reason)| PolicyError::PrefixRoutes {
+                path: path.to_owned(),
+                line,
+                reason,
+            })?;
+            self.prefix_routes = parsed.into();
+            self.prefix_routes_file = seen;
+        }
+        Ok(())
+    }
+}
+
+/// The text of a policy file; `None` if there is no such file.
+pub(super) fn read_file(path: &Path) -> Result<Option<String>, PolicyError> {
+    let io = |source| PolicyError::Io { path: path.to_owned(), source };
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.len() > FILE_LEN_MAX => {
+            return Err(PolicyError::TooLong { path: path.to_owned() });
+        }
+        Ok(_) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io(error)),
+    }
+    let bytes = std::fs::read(path).map_err(io)?;
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(directory: &Path) -> Settings {
+        let file = |name| Some(directory.join(name).to_string_lossy().into_owned());
+        Settings {
+            partition_config_file: file("partitions"),
+            prefix_routes_file: file("routes"),
+            ..Settings::default()
+        }
+    }
+
+    #[test]
+    fn a_broken_file_leaves_the_policy_in_force_and_is_told_until_it_is_mended() {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = settings(directory.path());
+        let write = |name, text| std::fs::write(directory.path().join(name), text).unwrap();
+        write("partitions", "A=0x10 : ALL=full ;\n");
+        write("routes", "* 0x1\n");
+        let (policy, remarks) = SitePolicy::load(&settings).unwrap();
+        assert_eq!((policy.partitions.partitions().len(), policy.prefix_routes.len()), (2, 1));
+        assert!(remarks.is_empty());
+
+        write("partitions", "A=0x10 : ALL=full ;\nB=0x11 : 0c42 ;\n");
+        write("routes", "* 0x1\n* 0x2\n");
+        for _ in 0..2 {
+            let (next, errors, _) = policy.reload(&settings);
+            assert_eq!(next.partitions, policy.partitions);
+            assert_eq!(next.prefix_routes.len(), 2, "the other file is taken");
+            let path = directory.path().join("partitions");
+            let [error] = &errors[..] else { panic!("{errors:?}") };
+            assert!(error.to_string().starts_with(&format!("{}:2: ", path.display())), "{error}");
+        }
+        assert!(matches!(
+            SitePolicy::load(&settings),
+            Err(PolicyError::Partitions { line: 2, .. })
+        ));
+
+        write("partitions", "B=0x11 : 0xc42, SELF=ful ;\n");
+        let (next, errors, remarks) = policy.reload(&settings);
+        assert!(errors.is_empty() && remarks.is_empty(), "{errors:?} {remarks:?}");
+        assert_eq!(next.partitions.partitions()[1].name, "B");
+        let (same, ..) = next.reload(&settings);
+        assert!(Arc::ptr_eq(&same.partitions, &next.partitions), "what did not change is kept");
+    }
+
+    #[test]
+    fn a_partition_file_that_vanishes_opens_nothing_and_an_empty_one_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = settings(directory.path());
+        let (policy, remarks) = SitePolicy::load(&settings).unwrap();
+        assert_eq!(*policy.partitions, PartitionConfig::default());
+        assert_eq!(remarks.len(), 1, "it was named");
+
+        let path = directory.path().join("partitions");
+        std::fs::write(&path, "A=0x10 : ALL=full ;\n").unwrap();
+        let (policy, ..) = policy.reload(&settings);
+        std::fs::remove_file(&path).unwrap();
+        let (kept, errors, _) = policy.reload(&settings);
+        assert_eq!(kept.partitions, policy.partitions);
+        assert!(matches!(errors[..], [PolicyError::Gone { .. }]));
+
+        std::fs::write(&path, "# nothing\n").unwrap();
+        let (open, errors, _) = policy.reload(&settings);
+        assert_eq!((&*open.partitions, errors.len()), (&PartitionConfig::default(), 0));
+    }
+}
