@@ -1,9 +1,12 @@
 //! What the fabric should be: LIDs, partitions, link settings. Pure functions of the fabric and
 //! the settings; sending is `sweep`'s business.
 
+pub mod end_port;
 pub mod lid;
 pub mod link;
 pub mod pkey;
 mod policy_rows;
+pub mod qos;
+pub mod rules;
 
 pub use policy_rows::PolicyRows;

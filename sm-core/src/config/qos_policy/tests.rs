@@ -304,3 +304,12 @@ proptest::proptest! {
         let _ = parse(Path::new("p"), &lines.join("\n"));
     }
 }
+
+/// The policy that a capture of OpenSM's answers was made with.
+#[test]
+fn the_policy_of_the_captures_is_taken() {
+    let policy = policy(include_str!("../../../tests/policy/mesh-qos-policy.conf"));
+    let counts = (policy.port_groups.len(), policy.levels.len(), policy.rules.len());
+    assert_eq!(counts, (6, 6, 9));
+    assert_eq!(policy.rules[4].sources, [2], "ByPartition");
+}
