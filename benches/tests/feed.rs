@@ -18,11 +18,11 @@ use sa_proto::proto::snapshot::from_sm::Message;
 use sa_proto::proto::snapshot::snapshot_feed_client::SnapshotFeedClient;
 use sa_proto::proto::snapshot::snapshot_feed_server::{SnapshotFeed, SnapshotFeedServer};
 use sa_proto::snapshot::{
-    FabricPlane, HistoryLimits, Lft, Node, Port, RegistryPlane, Service, ServiceRid, Snapshot,
-    Subnet, Version,
+    FabricPlane, HistoryLimits, Lft, MulticastGroup, Node, Port, RegistryChanges, RegistryPlane,
+    Service, ServiceRid, Snapshot, Subnet, Version,
 };
 use sa_server::replica::{self, CacheDir, Identity, ReplicaConfig, ReplicaStatus, Source};
-use sm_core::publish::{Challenge, PublishConfig, Publisher};
+use sm_core::publish::{Challenge, PublishConfig, PublishError, Publisher};
 use tokio_stream::StreamExt;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -295,6 +295,17 @@ fn a_full_then_deltas_bring_a_responder_up_to_date() {
     let third = sm.publisher.publish_registry(registry).unwrap();
     assert_eq!(responder.next().version(), third);
     assert_eq!((sm.counter("feed_full_updates"), sm.counter("feed_delta_updates")), (1, 2));
+
+    let mgid = Gid::new(0xFF12_401B_FFFF_0000, Guid(1));
+    let group = MulticastGroup { mgid, record: [7; 52], predefined: false };
+    let mut changes = RegistryChanges { sequence: 6, ..RegistryChanges::default() };
+    changes.groups.insert(mgid, Some(Arc::new(group)));
+    let fourth = sm.publisher.publish_changes(&changes).unwrap();
+    let held = responder.next();
+    assert_eq!((held.version(), held.registry().groups.len()), (fourth, 1));
+    changes.sequence = 5;
+    let stale = sm.publisher.publish_changes(&changes).unwrap_err();
+    assert!(matches!(stale, PublishError::StaleRegistry { current: 6, offered: 5 }), "{stale}");
 }
 
 #[test]
@@ -430,7 +441,7 @@ fn a_restarted_responder_serves_its_cache_without_an_sm_and_without_secrets() {
     let rid = ServiceRid { service_id: 3, service_gid: gid, service_pkey: PKey(0xFFFF) };
     let registry = RegistryPlane {
         sequence: 1,
-        services: vec![Arc::new(Service { rid, record, expires_s: None })],
+        services: vec![Arc::new(Service { rid, record, expires_s: None })].into(),
         ..RegistryPlane::default()
     };
     sm.publisher.publish_registry(registry.clone()).unwrap();
@@ -445,7 +456,7 @@ fn a_restarted_responder_serves_its_cache_without_an_sm_and_without_secrets() {
     assert_eq!(cached.version(), version);
     assert!(cached.fabric().lfts == fabric().lfts);
     assert_eq!(cached.fabric().subnet.sa_key, 0, "nobody is trusted meanwhile");
-    assert_eq!(cached.registry().services[0].record[Service::KEY], [0; 16]);
+    assert_eq!(cached.registry().services.get(0).unwrap().record[Service::KEY], [0; 16]);
 
     sm.publisher.publish_registry(registry.clone()).unwrap();
     let fresh = responder.until(sm.publisher.publish(fabric()).unwrap());

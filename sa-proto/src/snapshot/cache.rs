@@ -148,9 +148,11 @@ fn without_secrets(snapshot: &Snapshot) -> Snapshot {
     let mut fabric = FabricPlane::clone(snapshot.fabric());
     let mut registry = RegistryPlane::clone(snapshot.registry());
     fabric.subnet.sa_key = 0;
-    for service in &mut registry.services {
+    for service in snapshot.registry().services.iter() {
         if service.record[Service::KEY] != [0; 16] {
-            Arc::make_mut(service).record[Service::KEY].fill(0);
+            let mut service = Service::clone(service);
+            service.record[Service::KEY].fill(0);
+            registry.services.insert(Arc::new(service));
         }
     }
     snapshot.succeed(snapshot.version(), &fabric, &registry).0

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use super::delta::DeltaError;
 use super::encoding::{Canonical, Malformed, Reader};
-use super::row::{Patch, Row, Side, join, keyed, same};
+use super::registry::Changes;
+use super::row::{Patch, Row, Side, Sorted, join, keyed, same};
+use super::rows::Rows;
 
 /// What becomes of one row.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +34,10 @@ impl<R: Row> Default for TableDelta<R> {
 
 impl<R: Row> TableDelta<R> {
     /// What makes `new` of `old`.
-    pub(super) fn between(old: &[Arc<R>], new: &[Arc<R>]) -> Self {
+    pub(super) fn between<T: Sorted<R>>(old: &T, new: &T) -> Self {
+        if old.is_same(new) {
+            return Self::default();
+        }
         let changes = join(keyed(old), keyed(new)).filter_map(|(key, side)| {
             let change = match side {
                 Side::Left(_) => Change::Remove,
@@ -48,8 +53,38 @@ impl<R: Row> TableDelta<R> {
         Self { changes: changes.collect() }
     }
 
+    /// What these changes are.
+    pub(super) fn of(changes: &Changes<R>) -> Self {
+        let change = |row: &Option<Arc<R>>| match row {
+            Some(row) => Change::Put(row.clone()),
+            None => Change::Remove,
+        };
+        Self { changes: changes.iter().map(|(&key, row)| (key, change(row))).collect() }
+    }
+
+    /// The table that `old` becomes, in time that goes with the changes.
+    pub(super) fn apply_in_place(&self, old: &Rows<R>) -> Result<Rows<R>, DeltaError> {
+        let mut new = old.clone();
+        for (key, change) in &self.changes {
+            match change {
+                Change::Put(row) => {
+                    new.insert(row.clone());
+                }
+                Change::Patch(patch) => {
+                    let row = old.find(*key).ok_or(DeltaError::MissingRow { table: R::TABLE })?;
+                    new.insert(Arc::new(patch.apply(row)));
+                }
+                // Merging an insertion and a removal leaves the removal of a row that never was.
+                Change::Remove => {
+                    new.remove(*key);
+                }
+            }
+        }
+        Ok(new)
+    }
+
     /// The table that `old` becomes.
-    pub(super) fn apply(&self, old: &[Arc<R>]) -> Result<Vec<Arc<R>>, DeltaError> {
+    pub(super) fn apply(&self, old: &Vec<Arc<R>>) -> Result<Vec<Arc<R>>, DeltaError> {
         let mut new = Vec::with_capacity(old.len() + self.changes.len());
         for (_, side) in join(keyed(old), self.by_key()) {
             match side {

@@ -12,7 +12,7 @@ use super::blocks::{BlockReader, BlockWriter};
 use super::delta::{self, Delta, DeltaError};
 use super::digest::{BucketSet, Checksum, replace};
 use super::encoding::{Canonical, Malformed, Reader, decode};
-use super::row::{Row, Table, for_each_table};
+use super::row::{Row, Sorted, Table, for_each_table};
 use super::version::{Session, Version};
 use super::*;
 use crate::proto::snapshot as proto;
@@ -167,7 +167,7 @@ impl Content {
                 if table == $row::TABLE {
                     return match self {
                         Self::Rows { snapshot, buckets, blocks } => {
-                            let Some(row) = snapshot.$plane.$table.get(index) else {
+                            let Some(row) = snapshot.$plane.$table.at(index) else {
                                 return false;
                             };
                             let wanted = buckets
@@ -313,7 +313,7 @@ impl Decoder {
                         Update::Full(planes) | Update::Buckets { planes, .. } => {
                             let mut input = Reader::new(item);
                             let row = $row::take_sharing(&mut self.blocks, &mut input)?;
-                            planes.$plane.$table.push(Arc::new(row));
+                            planes.$plane.$table.add(Arc::new(row));
                             input.finish()
                         }
                         Update::Delta(delta) => delta.$table.push_encoded(item),

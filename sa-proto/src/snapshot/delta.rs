@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::change::TableDelta;
 use super::digest::{Checksum, subnet_digest};
 use super::fabric::Subnet;
-use super::row::{Table, all_tables, find, for_each_table};
+use super::row::{Sorted, Table, all_tables, for_each_table};
 use super::*;
 
 /// Why a delta does not fit.
@@ -93,6 +93,13 @@ macro_rules! delta {
                 delta
             }
 
+            /// What these changes of the registry plane make of `old`.
+            fn of_registry(old: &Snapshot, version: Version, changes: &RegistryChanges) -> Self {
+                let mut delta = Self::new(old.version, version, None);
+                $(delta.$r = TableDelta::of(&changes.$r);)*
+                delta
+            }
+
             fn fabric_changes(&self) -> usize {
                 0 $(+ self.$f.len())*
             }
@@ -115,7 +122,7 @@ macro_rules! delta {
                 } else {
                     Arc::new(FabricPlane {
                         subnet: self.subnet.as_ref().unwrap_or(&old.fabric.subnet).clone(),
-                        $($f: self.$f.apply(&old.fabric.$f)?,)*
+                        $($f: old.fabric.$f.changed(&self.$f)?,)*
                     })
                 };
                 let sequence = self.target.registry_sequence;
@@ -124,7 +131,7 @@ macro_rules! delta {
                 } else {
                     Arc::new(RegistryPlane {
                         sequence,
-                        $($r: self.$r.apply(&old.registry.$r)?,)*
+                        $($r: old.registry.$r.changed(&self.$r)?,)*
                     })
                 };
                 let mut next =
@@ -177,6 +184,17 @@ impl Snapshot {
     }
 }
 
+impl Snapshot {
+    /// The successor of this snapshot in which the registry plane has `changes`, and the way there.
+    /// Takes time in proportion to the changes, however many rows there are.
+    pub fn advance(&self, version: Version, changes: &RegistryChanges) -> (Snapshot, Delta) {
+        let mut delta = Delta::of_registry(self, version, changes);
+        let next = delta.apply_unchecked(self).expect("rows are put and removed, never patched");
+        delta.checksum = next.checksum();
+        (next, delta)
+    }
+}
+
 impl Delta {
     /// The version that it applies to.
     pub fn base(&self) -> Version {
@@ -211,10 +229,10 @@ impl Delta {
         macro_rules! advance {
             ($plane:ident, $table:ident, $row:ident) => {
                 for key in self.$table.keys() {
-                    if let Some(row) = find(&old.$plane.$table, key) {
+                    if let Some(row) = old.$plane.$table.row(key) {
                         next.digest.$plane.subtract(&**row);
                     }
-                    if let Some(row) = find(&next.$plane.$table, key) {
+                    if let Some(row) = next.$plane.$table.row(key) {
                         next.digest.$plane.add(&**row);
                     }
                 }
@@ -262,6 +280,26 @@ mod tests {
             prop_assert_eq!(next.digest(), built.digest());
             prop_assert_eq!(&delta, &construct(&old, &built));
             prop_assert_eq!(next, built);
+        }
+
+        /// Changes may name rows that are already so, and remove rows that are not there.
+        #[test]
+        fn changes_of_the_registry_lead_to_what_they_say(
+            old in snapshot(1), new in registry(), stray in registry(),
+        ) {
+            let mut changes = RegistryChanges::between(&old.registry, &new);
+            changes.services.extend(new.services.iter().map(|row| (row.rid, Some(row.clone()))));
+            for row in stray.groups.iter().filter(|row| new.groups.find(row.mgid).is_none()) {
+                changes.groups.insert(row.mgid, None);
+            }
+            let version = Version { registry_sequence: new.sequence, ..old.version() };
+            let (next, delta) = old.advance(version, &changes);
+            prop_assert_eq!(&**next.registry(), &new);
+            prop_assert_eq!(&Digest::of(next.fabric(), next.registry()), next.digest());
+            prop_assert_eq!(apply(&old, &delta).unwrap(), next);
+            let mut plane = (**old.registry()).clone();
+            plane.apply(&changes);
+            prop_assert_eq!(plane, new);
         }
 
         #[test]

@@ -4,14 +4,12 @@
 //! bucket; its checksum is the sum of all. Sums do not depend on the order of rows. They guard
 //! against lost updates and mistakes of ours, not against forgery.
 
-use std::sync::Arc;
-
 use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
 
 use super::encoding::{Canonical, canonical};
 use super::fabric::{FabricPlane, Subnet};
 use super::registry::RegistryPlane;
-use super::row::{Row, for_each_table};
+use super::row::{Row, Sorted, for_each_table};
 
 /// Buckets that the rows of a plane are spread over.
 pub const BUCKETS: usize = 1024;
@@ -50,7 +48,7 @@ impl Digest {
         };
         macro_rules! sum {
             ($plane:ident, $table:ident, $row:ident) => {
-                planes.$plane.$table.iter().for_each(|row| digest.$plane.add(&**row));
+                planes.$plane.$table.rows().for_each(|row| digest.$plane.add(&**row));
             };
         }
         for_each_table!(sum);
@@ -213,14 +211,14 @@ impl BucketSet {
 
 /// `rows` with those in `buckets` taken out and `replacement` put in their place; `None` if the
 /// replacement has a row outside them or is not sorted. Equal rows keep their allocation.
-pub(super) fn replace<R: Row>(
-    rows: &[Arc<R>],
+pub(super) fn replace<R: Row, T: Sorted<R>>(
+    rows: &T,
     buckets: &PlaneBuckets,
-    replacement: Vec<Arc<R>>,
-) -> Option<Vec<Arc<R>>> {
+    replacement: T,
+) -> Option<T> {
     use super::row::{Side, join, keyed, same};
-    let ascending = replacement.is_sorted_by(|a, b| a.key() < b.key());
-    if !ascending || !replacement.iter().all(|row| buckets.has::<R>(row.key())) {
+    let ascending = replacement.rows().is_sorted_by(|a, b| a.key() < b.key());
+    if !ascending || !replacement.rows().all(|row| buckets.has::<R>(row.key())) {
         return None;
     }
     let kept = join(keyed(rows), keyed(&replacement)).filter_map(|(key, side)| match side {
@@ -228,11 +226,15 @@ pub(super) fn replace<R: Row>(
         Side::Right(row) => Some(row.clone()),
         Side::Both(old, new) => Some(if same(old, new) { old.clone() } else { new.clone() }),
     });
-    Some(kept.collect())
+    let mut table = T::default();
+    kept.for_each(|row| table.add(row));
+    Some(table)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use ib_mad::types::Guid;
 
     use super::super::fabric::Lft;

@@ -6,7 +6,7 @@
 //! its own indexed tables.
 //!
 //! - [`FabricPlane`], [`RegistryPlane`]: plain data; [`Snapshot::build`] checks and seals them.
-//! - [`row`]: sorted tables of shared rows, and [`encoding`]: what their bytes are.
+//! - [`row`], [`Rows`]: sorted tables of shared rows, and [`encoding`]: what their bytes are.
 //! - [`Digest`]: checksums that a delta can bring up to date.
 //! - [`delta`], [`History`]: the way from one snapshot to the next, and to the latest.
 //! - [`codec`], [`cache`]: snapshots and deltas as messages, and as a file.
@@ -27,6 +27,7 @@ mod history;
 mod policy;
 mod registry;
 pub mod row;
+mod rows;
 #[cfg(test)]
 pub(crate) mod testing;
 mod version;
@@ -43,10 +44,11 @@ pub use policy::{
     IdMatch, Partition, PortGroup, PrefixRoute, QosLevel, QosRule, RuleOrigin, VirtualFabric,
 };
 pub use registry::{
-    AliasGuid, MulticastGroup, MulticastMember, MulticastMemberRid, RegistryPlane, Service,
-    ServiceRid, Subscription, SubscriptionRid,
+    AliasGuid, Changes, MulticastGroup, MulticastMember, MulticastMemberRid, RegistryChanges,
+    RegistryPlane, Service, ServiceRid, Subscription, SubscriptionRid,
 };
 pub use row::{Row, Table, find};
+pub use rows::{Iter, Rows};
 pub use version::{Session, Version};
 
 /// Version of the layout of rows, deltas and checksums. Peers and cache files with another one

@@ -1,8 +1,10 @@
 //! The registry plane: what clients registered. It changes with every accepted write.
 //!
-//! Rows hold records as they are on the wire; who may see which of their fields is decided where
+//! Its tables are [`Rows`], so that a write among hundreds of thousands of rows costs what it
+//! changes. Rows hold records as they are on the wire; who may see which of their fields is decided where
 //! they are answered. The writes themselves, and their durability, are the SM's registry's.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,7 +12,8 @@ use std::sync::Arc;
 use ib_mad::types::{Gid, Guid, Lid, PKey, Qpn, Sl};
 
 use super::encoding::canonical;
-use super::row::{NoPatch, Row, Table};
+use super::row::{NoPatch, Row, Side, Table, all_tables, join, keyed, same};
+use super::rows::Rows;
 
 /// What clients registered, up to one write.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -18,15 +21,88 @@ pub struct RegistryPlane {
     /// Sequence number of the last write that is in it.
     pub sequence: u64,
     /// Multicast groups, ascending by MGID, each once.
-    pub groups: Vec<Arc<MulticastGroup>>,
+    pub groups: Rows<MulticastGroup>,
     /// Members of the groups, ascending by MGID and port GID, each once.
-    pub members: Vec<Arc<MulticastMember>>,
+    pub members: Rows<MulticastMember>,
     /// Services, ascending by RID, each once.
-    pub services: Vec<Arc<Service>>,
+    pub services: Rows<Service>,
     /// Event subscriptions, ascending by RID, each once.
-    pub subscriptions: Vec<Arc<Subscription>>,
+    pub subscriptions: Rows<Subscription>,
     /// Alias GUIDs, ascending, each once.
-    pub alias_guids: Vec<Arc<AliasGuid>>,
+    pub alias_guids: Rows<AliasGuid>,
+}
+
+/// What becomes of rows of one table, by key: the row that is there now, or `None`.
+pub type Changes<R> = BTreeMap<<R as Row>::Key, Option<Arc<R>>>;
+
+/// What becomes of the registry plane.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct RegistryChanges {
+    /// Sequence number of the last write that is in it; not below that of the plane it applies to.
+    pub sequence: u64,
+    /// Multicast groups.
+    pub groups: Changes<MulticastGroup>,
+    /// Members of the groups.
+    pub members: Changes<MulticastMember>,
+    /// Services.
+    pub services: Changes<Service>,
+    /// Event subscriptions.
+    pub subscriptions: Changes<Subscription>,
+    /// Alias GUIDs.
+    pub alias_guids: Changes<AliasGuid>,
+}
+
+macro_rules! registry_tables {
+    (fabric { $($f:ident: $fr:ident,)* } registry { $($r:ident: $rr:ident,)* }) => {
+        impl RegistryChanges {
+            /// What makes `new` of `old`.
+            pub fn between(old: &RegistryPlane, new: &RegistryPlane) -> Self {
+                Self { sequence: new.sequence, $($r: changes_between(&old.$r, &new.$r),)* }
+            }
+
+            /// Whether no row changes.
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+
+            /// How many rows change.
+            pub fn len(&self) -> usize {
+                0 $(+ self.$r.len())*
+            }
+
+            /// Adds what changes after this.
+            pub fn merge(&mut self, later: Self) {
+                self.sequence = later.sequence;
+                $(self.$r.extend(later.$r);)*
+            }
+        }
+
+        impl RegistryPlane {
+            /// Makes `changes`, in time that goes with them.
+            pub fn apply(&mut self, changes: &RegistryChanges) {
+                self.sequence = changes.sequence;
+                $(for (&key, row) in &changes.$r {
+                    match row {
+                        Some(row) => self.$r.insert(row.clone()),
+                        None => self.$r.remove(key),
+                    };
+                })*
+            }
+        }
+    };
+}
+all_tables!(registry_tables);
+
+fn changes_between<R: Row>(old: &Rows<R>, new: &Rows<R>) -> Changes<R> {
+    if old.is_same(new) {
+        return Changes::<R>::new();
+    }
+    let changes = join(keyed(old), keyed(new)).filter_map(|(key, side)| match side {
+        Side::Left(_) => Some((key, None)),
+        Side::Both(old, new) if same(old, new) => None,
+        Side::Right(row) | Side::Both(_, row) => Some((key, Some(row.clone()))),
+    });
+    changes.collect()
 }
 
 /// A multicast group.

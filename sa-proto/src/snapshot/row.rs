@@ -1,13 +1,17 @@
 //! Rows and sorted tables of them: what look-up, deltas, digests and transfer share.
 //!
-//! A table is a `Vec<Arc<R>>`, ascending by key, each key once. Rows are shared between snapshots
-//! by their `Arc`: a row that did not change is the same allocation in both.
+//! A table of the fabric plane is a `Vec<Arc<R>>`, one of the registry plane [`Rows`]; both are
+//! ascending by key, each key once ([`Sorted`]). Rows are shared between snapshots by their `Arc`: a
+//! row that did not change is the same allocation in both.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::blocks::{BlockReader, BlockWriter};
+use super::change::TableDelta;
+use super::delta::DeltaError;
 use super::encoding::{Canonical, Malformed, Reader};
+use super::rows::Rows;
 
 /// A row of a table.
 pub trait Row: Canonical + Clone + PartialEq + Debug + Send + Sync + 'static {
@@ -185,6 +189,64 @@ pub fn find<R: Row>(rows: &[Arc<R>], key: R::Key) -> Option<&Arc<R>> {
     rows.binary_search_by(|row| row.key().cmp(&key)).ok().map(|at| &rows[at])
 }
 
+/// A table, whichever way it keeps its rows: what deltas, digests and transfer need of it.
+pub(super) trait Sorted<R: Row>: Default {
+    /// All rows, ascending by key.
+    fn rows(&self) -> impl Iterator<Item = &Arc<R>>;
+    /// The row with this key.
+    fn row(&self, key: R::Key) -> Option<&Arc<R>>;
+    /// The row at a position.
+    fn at(&self, index: usize) -> Option<&Arc<R>>;
+    /// Adds a row whose key is above those added before.
+    fn add(&mut self, row: Arc<R>);
+    /// Whether two tables are the same memory, hence equal.
+    fn is_same(&self, other: &Self) -> bool;
+    /// The table that this one becomes.
+    fn changed(&self, delta: &TableDelta<R>) -> Result<Self, DeltaError>;
+}
+
+impl<R: Row> Sorted<R> for Vec<Arc<R>> {
+    fn rows(&self) -> impl Iterator<Item = &Arc<R>> {
+        self.iter()
+    }
+    fn row(&self, key: R::Key) -> Option<&Arc<R>> {
+        find(self, key)
+    }
+    fn at(&self, index: usize) -> Option<&Arc<R>> {
+        self.get(index)
+    }
+    fn add(&mut self, row: Arc<R>) {
+        self.push(row);
+    }
+    fn is_same(&self, _other: &Self) -> bool {
+        false
+    }
+    fn changed(&self, delta: &TableDelta<R>) -> Result<Self, DeltaError> {
+        delta.apply(self)
+    }
+}
+
+impl<R: Row> Sorted<R> for Rows<R> {
+    fn rows(&self) -> impl Iterator<Item = &Arc<R>> {
+        self.iter()
+    }
+    fn row(&self, key: R::Key) -> Option<&Arc<R>> {
+        self.find(key)
+    }
+    fn at(&self, index: usize) -> Option<&Arc<R>> {
+        self.get(index)
+    }
+    fn add(&mut self, row: Arc<R>) {
+        self.insert(row);
+    }
+    fn is_same(&self, other: &Self) -> bool {
+        self.is_same(other)
+    }
+    fn changed(&self, delta: &TableDelta<R>) -> Result<Self, DeltaError> {
+        delta.apply_in_place(self)
+    }
+}
+
 /// Sorts by key and returns the first key that occurs twice.
 pub(super) fn sort<R: Row>(rows: &mut [Arc<R>]) -> Option<R::Key> {
     if !rows.is_sorted_by_key(|row| row.key()) {
@@ -226,8 +288,8 @@ pub(super) fn join<K: Ord, A, B>(
 }
 
 /// Rows with their keys, for [`join`].
-pub(super) fn keyed<R: Row>(rows: &[Arc<R>]) -> impl Iterator<Item = (R::Key, &Arc<R>)> {
-    rows.iter().map(|row| (row.key(), row))
+pub(super) fn keyed<R: Row>(rows: &impl Sorted<R>) -> impl Iterator<Item = (R::Key, &Arc<R>)> {
+    rows.rows().map(|row| (row.key(), row))
 }
 
 /// Whether two rows are equal; the same allocation is, without a look at its bytes.

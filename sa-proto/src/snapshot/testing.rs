@@ -34,9 +34,9 @@ pub(crate) fn lft(switch: Guid, blocks: &[u8]) -> Lft {
 }
 
 /// Rows with keys from a small range, so that planes drawn independently have keys in common.
-fn rows<T: std::fmt::Debug>(
+fn rows<T, C: FromIterator<Arc<T>> + std::fmt::Debug>(
     row: impl Fn(u64, u8) -> T + Clone + 'static,
-) -> impl Strategy<Value = Vec<Arc<T>>> {
+) -> impl Strategy<Value = C> {
     proptest::collection::btree_map(0..12u64, 0..3u8, 0..8).prop_map(move |rows| {
         rows.into_iter().map(|(key, value)| Arc::new(row(key, value))).collect()
     })

@@ -303,7 +303,7 @@ impl Writes {
 
     pub(crate) fn registry(&self, golden: &Golden) -> RegistryPlane {
         let ports = &golden.facts.fabric.ports;
-        let mut alias_guids: Vec<Arc<AliasGuid>> = self
+        let alias_guids = self
             .aliases
             .iter()
             .filter_map(|(&(lid, index), &alias)| {
@@ -311,7 +311,6 @@ impl Writes {
                 Some(Arc::new(AliasGuid { alias, port_guid: guid(&port.guid), index }))
             })
             .collect();
-        alias_guids.sort_by_key(|row| row.alias);
         let group = |(&mgid, &record): (&Gid, &[u8; 52])| {
             Arc::new(MulticastGroup { mgid, record, predefined: false })
         };

@@ -22,7 +22,8 @@ use ib_mad::types::Guid;
 use sa_proto::proto::{admin, snapshot as proto};
 use sa_proto::snapshot::cell::{self, Reader};
 use sa_proto::snapshot::{
-    BuildError, FabricPlane, History, HistoryLimits, RegistryPlane, Session, Snapshot, Version,
+    BuildError, Delta, FabricPlane, History, HistoryLimits, RegistryChanges, RegistryPlane,
+    Session, Snapshot, Version,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -265,7 +266,6 @@ impl Publisher {
     /// Publishes what clients registered, up to its sequence number, which must not go back. With
     /// the number of the plane published last, nothing is sent.
     pub fn publish_registry(&self, registry: RegistryPlane) -> Result<Version, PublishError> {
-        let registry = registry.checked()?;
         let mut writer = self.writer();
         let session = writer.session.ok_or(PublishError::NoSession)?;
         let current = writer.cell.current();
@@ -287,6 +287,31 @@ impl Publisher {
         Ok(version)
     }
 
+    /// Publishes what a batch of writes changed in what clients registered, in time that goes with
+    /// the changes. Before the first of a session, [`publish_registry`](Self::publish_registry)
+    /// tells where they start from.
+    pub fn publish_changes(&self, changes: &RegistryChanges) -> Result<Version, PublishError> {
+        let mut writer = self.writer();
+        let session = writer.session.ok_or(PublishError::NoSession)?;
+        let current = writer.cell.current();
+        let before = current.version();
+        let (known, offered) = (before.registry_sequence, changes.sequence);
+        if offered < known {
+            return Err(PublishError::StaleRegistry { current: known, offered });
+        }
+        if offered == known && before.session == session && changes.is_empty() {
+            return Ok(before);
+        }
+        let version = Version {
+            session,
+            fabric_generation: if before.session == session { before.fabric_generation } else { 0 },
+            registry_sequence: offered,
+        };
+        let (next, delta) = current.advance(version, changes);
+        self.put(&mut writer, &current, next, delta);
+        Ok(version)
+    }
+
     fn succeed(
         &self,
         writer: &mut Writer,
@@ -296,6 +321,12 @@ impl Publisher {
         registry: &RegistryPlane,
     ) {
         let (next, delta) = current.succeed(version, fabric, registry);
+        self.put(writer, current, next, delta);
+    }
+
+    /// Makes `next` the current snapshot; `delta` leads there from `current`.
+    fn put(&self, writer: &mut Writer, current: &Snapshot, next: Snapshot, delta: Delta) {
+        let version = next.version();
         let next = Arc::new(next);
         writer
             .cell

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use ib_mad::types::{Gid, Lid, Lifetime, Mtu, Rate};
 use ib_mad::wire::record::path::component as path;
 use ib_mad::wire::record::{McMemberRecord, PathRecord, PathRecordRepr, Selector};
-use sa_proto::snapshot::{MulticastGroup, RegistryPlane};
+use sa_proto::snapshot::{MulticastGroup, MulticastMemberRid, RegistryPlane};
 
 use crate::query::{Found, Query};
 
@@ -14,11 +14,10 @@ const HOP_LIMIT_GLOBAL: u8 = 255;
 
 /// Finds the path to the group `mgid`, if there is such a group and the request fits it.
 pub(super) fn find(query: &Query<'_>, mgid: Gid, found: &mut Found<'_>) -> ControlFlow<()> {
-    let groups = &query.registry.groups;
-    let Ok(at) = groups.binary_search_by_key(&mgid, |group| group.mgid) else {
+    let Some(group) = query.registry.groups.find(mgid) else {
         return ControlFlow::Continue(());
     };
-    match answer(query, &groups[at], found.is_single()) {
+    match answer(query, group, found.is_single()) {
         Some(record) => found.push(&record.to_bytes()),
         None => ControlFlow::Continue(()),
     }
@@ -75,10 +74,10 @@ fn mgid_scope(mgid: Gid) -> u8 {
 
 /// Whether one of these GIDs has joined; a GID is known by its GUID.
 fn is_member(registry: &RegistryPlane, mgid: Gid, gids: &[Gid]) -> bool {
-    let members = &registry.members;
-    let start = members.partition_point(|member| member.rid.mgid < mgid);
-    members[start..]
-        .iter()
+    let first = MulticastMemberRid { mgid, port_gid: Gid::ZERO };
+    registry
+        .members
+        .range(first..)
         .take_while(|member| member.rid.mgid == mgid)
         .any(|member| gids.iter().any(|gid| gid.guid() == member.rid.port_gid.guid()))
 }
