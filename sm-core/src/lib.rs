@@ -12,6 +12,7 @@ pub mod front_door;
 pub mod manage;
 pub mod mastership;
 pub mod publish;
+pub mod registry;
 pub mod routing;
 pub mod runtime;
 pub mod smp;

@@ -1,0 +1,316 @@
+//! What clients register with the subnet administration: multicast groups and their members,
+//! services, event subscriptions and alias GUIDs. This is the one place where any of it changes.
+//!
+//! A state machine: requests and fabrics go in, answers, changes and events come out. It has no
+//! clock, no file and no thread; `runtime` owns those, and makes changes durable before answers
+//! leave. A write costs the logarithm of what is registered; only [`Registry::fabric_changed`] and
+//! [`Registry::plane`] look at everything.
+//!
+//! A family of records is a module: rows in [`Core`], indices of its own, and the same few
+//! functions. Queries are not here: responders answer them from published rows.
+
+mod changes;
+mod guid_info;
+mod inform;
+mod multicast;
+mod outcome;
+mod ports;
+mod request;
+mod service;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ib_mad::types::{Gid, Guid};
+use ib_mad::wire::mad::{AttributeId, Method, Status};
+use ib_mad::wire::sa::{DATA_LEN, attribute};
+use sa_proto::snapshot::{
+    AliasGuid, MulticastGroup, MulticastMember, RegistryPlane, Service, Subscription,
+};
+
+use changes::Rows;
+pub use changes::{Changes, RowChanges};
+pub use multicast::PredefinedGroup;
+pub use outcome::{OUTCOMES_MAX, Outcome, OutcomeKey};
+pub use ports::{EndPort, GroupParameters, Ports, Settings};
+pub use request::{Drop, Request, Requester};
+
+/// What a client is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Status of the answer.
+    pub status: Status,
+    /// The record answered; `None`: the request's.
+    pub data: Option<Box<[u8; DATA_LEN]>>,
+    /// Nothing is to be answered.
+    pub dropped: bool,
+    /// The answer must not precede this sequence number.
+    pub sequence: u64,
+}
+
+/// Something that subscribers may want to hear of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegistryEvent {
+    /// A group has its first member that keeps it alive (trap 66).
+    GroupCreated(Gid),
+    /// A group has lost the last of them (trap 67).
+    GroupDeleted(Gid),
+}
+
+/// What was counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Writes granted.
+    pub granted: u64,
+    /// Writes refused with a status.
+    pub refused: u64,
+    /// Requests not answered.
+    pub dropped: u64,
+    /// Repeats that got the answer of the first.
+    pub repeated: u64,
+    /// Outcomes forgotten before their time, for lack of room.
+    pub outcomes_forgotten_early: u64,
+    /// Records refused for lack of room.
+    pub records_refused: u64,
+    /// Groups refused because no MLID was left for them.
+    pub mlids_exhausted: u64,
+}
+
+/// Why a request is not granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// Answered with this status.
+    Status(Status),
+    /// Not answered.
+    Silent,
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
+
+/// The record answered, from its first byte on.
+type Answer = Result<Box<[u8; DATA_LEN]>, Refusal>;
+
+/// An answer that is `record`, then zeros.
+fn answer(record: &[u8]) -> Box<[u8; DATA_LEN]> {
+    let mut data = Box::new([0; DATA_LEN]);
+    data[..record.len()].copy_from_slice(record);
+    data
+}
+
+/// All rows and what the families keep beside them.
+#[derive(Debug, Default)]
+struct Core {
+    groups: Rows<MulticastGroup>,
+    members: Rows<MulticastMember>,
+    services: Rows<Service>,
+    subscriptions: Rows<Subscription>,
+    alias_guids: Rows<AliasGuid>,
+    multicast: multicast::Index,
+    service: service::Index,
+    inform: inform::Index,
+    guid_info: guid_info::Index,
+    events: VecDeque<RegistryEvent>,
+    counters: Counters,
+    /// Sequence number of the last change.
+    sequence: u64,
+}
+
+impl Core {
+    /// The port that answers to this GUID, its own or an alias.
+    fn owner<'p>(&self, ports: &'p Ports, guid: Guid) -> Option<&'p EndPort> {
+        ports.by_guid(guid).or_else(|| ports.by_guid(self.alias_guids.get(&guid)?.port_guid))
+    }
+
+    /// Refuses what would add a record beyond the limit.
+    fn room_for_one(&mut self, ports: &Ports) -> Result<(), Refusal> {
+        let records = self.groups.len()
+            + self.members.len()
+            + self.services.len()
+            + self.subscriptions.len()
+            + self.alias_guids.len();
+        if records < ports.settings.records_max {
+            return Ok(());
+        }
+        self.counters.records_refused += 1;
+        Err(Status::SA_NO_RESOURCES.into())
+    }
+
+    /// Moves with every change of a row.
+    fn version(&self) -> u64 {
+        self.groups.version()
+            + self.members.version()
+            + self.services.version()
+            + self.subscriptions.version()
+            + self.alias_guids.version()
+    }
+}
+
+/// The registry.
+#[derive(Debug, Default)]
+pub struct Registry {
+    core: Core,
+    outcomes: outcome::Outcomes,
+    retry_window_s: u64,
+}
+
+impl Registry {
+    /// The registry as it was stored. Groups of configuration files stay what they were until
+    /// [`set_predefined`](Self::set_predefined) says otherwise.
+    pub fn restore(
+        plane: &RegistryPlane,
+        outcomes: impl IntoIterator<Item = (OutcomeKey, Outcome)>,
+    ) -> Self {
+        let mut core = Core {
+            groups: Rows::restore(&plane.groups),
+            members: Rows::restore(&plane.members),
+            services: Rows::restore(&plane.services),
+            subscriptions: Rows::restore(&plane.subscriptions),
+            alias_guids: Rows::restore(&plane.alias_guids),
+            sequence: plane.sequence,
+            ..Core::default()
+        };
+        guid_info::restore(&mut core);
+        multicast::restore(&mut core);
+        service::restore(&mut core);
+        inform::restore(&mut core);
+        Self {
+            core,
+            outcomes: outcome::Outcomes::restore(outcomes),
+            retry_window_s: Settings::default().retry_window_s,
+        }
+    }
+
+    /// Decides on a request and makes the change. `now_s` is in seconds since 1970.
+    pub fn write(&mut self, now_s: u64, ports: &Ports, request: &Request) -> Reply {
+        if request.method == Method::GET {
+            return self.reply(Status::OK, None);
+        }
+        self.retry_window_s = ports.settings.retry_window_s;
+        let key = request.key();
+        let since_s = now_s.saturating_sub(self.retry_window_s);
+        if let Some(first) = self.outcomes.find(&key, since_s) {
+            self.core.counters.repeated += 1;
+            let (status, data) = (first.status, first.data.clone());
+            return self.reply(status, data);
+        }
+        let decided = self.change(|core| decide(core, now_s, ports, request));
+        let (status, data) = match decided {
+            Ok(data) => (Status::OK, Some(data)),
+            Err(Refusal::Status(status)) => (status, None),
+            Err(Refusal::Silent) => {
+                self.core.counters.dropped += 1;
+                return Reply { dropped: true, ..self.reply(Status::OK, None) };
+            }
+        };
+        let count = match status {
+            Status::OK => &mut self.core.counters.granted,
+            _ => &mut self.core.counters.refused,
+        };
+        *count += 1;
+        self.outcomes.keep(key, Outcome { status, data: data.clone(), at_s: now_s });
+        self.reply(status, data)
+    }
+
+    /// Takes out what belonged to ports that are there no more.
+    pub fn fabric_changed(&mut self, ports: &Ports) {
+        self.change(|core| {
+            guid_info::fabric_changed(core, ports);
+            multicast::fabric_changed(core, ports);
+            service::fabric_changed(core, ports);
+            inform::fabric_changed(core, ports);
+        });
+    }
+
+    /// Takes out what has run out by `now_s`.
+    pub fn expire(&mut self, now_s: u64) {
+        self.outcomes.expire(now_s.saturating_sub(self.retry_window_s));
+        self.change(|core| service::expire(core, now_s));
+    }
+
+    /// When [`expire`](Self::expire) has something to do next, in seconds since 1970.
+    pub fn next_expiry(&self) -> Option<u64> {
+        let outcome = self.outcomes.oldest_s().map(|at_s| at_s + self.retry_window_s + 1);
+        [outcome, service::next_expiry(&self.core)].into_iter().flatten().min()
+    }
+
+    /// Makes `groups` the groups of the site's configuration files. Groups that were and are not
+    /// now go, unless they have members; those of clients that are now keep their parameters.
+    pub fn set_predefined(&mut self, ports: &Ports, groups: &[PredefinedGroup]) {
+        self.change(|core| multicast::set_predefined(core, ports, groups));
+    }
+
+    /// What changed since this was last asked, to be stored and published.
+    pub fn take_changes(&mut self) -> Changes {
+        let (outcomes_put, outcomes_removed) = self.outcomes.take_changes();
+        Changes {
+            sequence: self.core.sequence,
+            groups: self.core.groups.take_changes(),
+            members: self.core.members.take_changes(),
+            services: self.core.services.take_changes(),
+            subscriptions: self.core.subscriptions.take_changes(),
+            alias_guids: self.core.alias_guids.take_changes(),
+            outcomes_put,
+            outcomes_removed,
+        }
+    }
+
+    /// The next thing that happened, oldest first.
+    pub fn poll_event(&mut self) -> Option<RegistryEvent> {
+        self.core.events.pop_front()
+    }
+
+    /// All rows.
+    pub fn plane(&self) -> RegistryPlane {
+        RegistryPlane {
+            sequence: self.core.sequence,
+            groups: self.core.groups.to_vec(),
+            members: self.core.members.to_vec(),
+            services: self.core.services.to_vec(),
+            subscriptions: self.core.subscriptions.to_vec(),
+            alias_guids: self.core.alias_guids.to_vec(),
+        }
+    }
+
+    /// Sequence number of the last change.
+    pub fn sequence(&self) -> u64 {
+        self.core.sequence
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> Counters {
+        Counters { outcomes_forgotten_early: self.outcomes.forgotten_early, ..self.core.counters }
+    }
+
+    /// The group with this MGID.
+    pub fn group(&self, mgid: Gid) -> Option<&Arc<MulticastGroup>> {
+        self.core.groups.get(&mgid)
+    }
+
+    fn reply(&self, status: Status, data: Option<Box<[u8; DATA_LEN]>>) -> Reply {
+        Reply { status, data, dropped: false, sequence: self.core.sequence }
+    }
+
+    /// Does something, and counts it as one change if any row changed.
+    fn change<T>(&mut self, act: impl FnOnce(&mut Core) -> T) -> T {
+        let before = self.core.version();
+        let result = act(&mut self.core);
+        if self.core.version() != before {
+            self.core.sequence += 1;
+        }
+        result
+    }
+}
+
+fn decide(core: &mut Core, now_s: u64, ports: &Ports, request: &Request) -> Answer {
+    match request.attribute {
+        attribute::MC_MEMBER_RECORD => multicast::write(core, ports, request),
+        attribute::SERVICE_RECORD => service::write(core, now_s, ports, request),
+        AttributeId::INFORM_INFO => inform::write(core, ports, request),
+        attribute::GUID_INFO_RECORD => guid_info::write(core, ports, request),
+        _ => Err(Refusal::Silent),
+    }
+}

@@ -1,0 +1,330 @@
+//! What the registry needs of the fabric: its end ports, partitions and policy, as plain data that
+//! is built anew after each sweep and shared with the registry's thread.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use ib_mad::types::{Gid, Guid, Lid, Mtu, PKey, Rate, Sl};
+use ib_mad::wire::attribute::{NodeType, PortState};
+use sa_proto::snapshot::{Partition, PortGroup, VirtualFabric};
+
+use crate::fabric::{Fabric, PortIndex, SubnetParameters};
+
+/// How the registry decides where it has a choice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Whether IPv6 solicited-node groups that differ in their last 24 bits only share an MLID
+    /// (`consolidate_ipv6_snm_req`).
+    pub consolidate_ipv6_snm_req: bool,
+    /// Whether groups of one P_Key, SL, MTU and rate share an MLID once there is no free one.
+    pub share_mlids: bool,
+    /// Whether the components of a join must agree with the group (`mcgroup_join_validation`).
+    pub mcgroup_join_validation: bool,
+    /// Whether MGIDs asked for are checked, those of IPoIB against their broadcast group
+    /// (`ipoib_mcgroup_creation_validation`).
+    pub ipoib_mcgroup_creation_validation: bool,
+    /// Whether a port may have a P_Key as full and as limited member at once
+    /// (`allow_both_pkeys`).
+    pub allow_both_pkeys: bool,
+    /// How long a repeat of a request gets the answer of the first, seconds.
+    pub retry_window_s: u64,
+    /// Most records of all kinds together; beyond, nothing is added.
+    pub records_max: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            consolidate_ipv6_snm_req: false,
+            share_mlids: true,
+            mcgroup_join_validation: true,
+            ipoib_mcgroup_creation_validation: true,
+            allow_both_pkeys: false,
+            retry_window_s: 10,
+            records_max: 1 << 20,
+        }
+    }
+}
+
+/// An end port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndPort {
+    /// Port GUID.
+    pub guid: Guid,
+    /// Base LID.
+    pub lid: Lid,
+    /// LMC: it has 2^LMC LIDs from the base LID on.
+    pub lmc: u8,
+    /// Greatest MTU that its link carries (NeighborMTU).
+    pub mtu: Mtu,
+    /// Rate of its link.
+    pub rate: Rate,
+    /// Valid P_Keys, in table order.
+    pub pkeys: Arc<[PKey]>,
+    /// Kind of its node.
+    pub node_type: NodeType,
+    /// Entries of its GUID table.
+    pub guid_cap: u8,
+    /// Whether it is in state Active.
+    pub active: bool,
+}
+
+impl EndPort {
+    /// Whether it is a member, full or limited, of the partition of `pkey`.
+    pub fn has_pkey(&self, pkey: PKey) -> bool {
+        self.pkeys.iter().any(|own| own.base() == pkey.base())
+    }
+
+    /// Whether packets pass between the two in some partition.
+    pub fn shares_partition(&self, other: &Self) -> bool {
+        self.guid == other.guid
+            || self.pkeys.iter().any(|own| other.pkeys.iter().any(|&theirs| own.matches(theirs)))
+    }
+
+    /// The P_Key of its table with this base, full membership first.
+    pub fn own_pkey(&self, pkey: PKey) -> Option<PKey> {
+        self.pkeys.iter().copied().filter(|own| own.base() == pkey.base()).max()
+    }
+}
+
+/// What a multicast group of a virtual fabric gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupParameters {
+    /// P_Key without the membership bit.
+    pub pkey: PKey,
+    /// SL.
+    pub sl: Sl,
+    /// Greatest MTU.
+    pub mtu_max: Option<Mtu>,
+    /// Greatest rate.
+    pub rate_max: Option<Rate>,
+}
+
+/// A virtual fabric as far as multicast groups are concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct MulticastFabric {
+    parameters: GroupParameters,
+    /// MGIDs of its applications: those that equal the first in the bits of the second.
+    mgids: Vec<(u128, u128)>,
+    /// Bits of [`PortGroup::NODE_CA`] and so on: ports of these kinds are members.
+    node_types: u8,
+    members: HashSet<Guid>,
+}
+
+/// The end ports and what is configured about them.
+#[derive(Clone, Debug, Default)]
+pub struct Ports {
+    /// Upper half of every GID.
+    pub prefix: u64,
+    /// GUID of the port that the SM runs on.
+    pub sm_port_guid: Guid,
+    /// The last MLID that all switches can forward; below [`Lid::MULTICAST_FIRST`] if none can.
+    pub mlid_last: Lid,
+    /// Partitions, ascending by base P_Key.
+    pub partitions: Vec<Partition>,
+    /// How to decide where there is a choice.
+    pub settings: Settings,
+    ports: Vec<EndPort>,
+    by_guid: HashMap<Guid, u32>,
+    /// Index in `ports` plus 1 by LID; 0 where no port has it.
+    by_lid: Vec<u32>,
+    multicast_fabrics: Vec<MulticastFabric>,
+}
+
+impl Ports {
+    /// These end ports, and nothing configured.
+    pub fn new(prefix: u64, sm_port_guid: Guid, ports: Vec<EndPort>) -> Self {
+        let mut by_lid = vec![0; usize::from(Lid::UNICAST_LAST.0) + 1];
+        let mut by_guid = HashMap::with_capacity(ports.len());
+        for (port, number) in ports.iter().zip(1..) {
+            by_guid.insert(port.guid, number - 1);
+            let first = port.lid.index();
+            let last = (first + (1 << port.lmc.min(7))).min(by_lid.len());
+            if port.lid.is_unicast() {
+                by_lid[first..last].fill(number);
+            }
+        }
+        Self {
+            prefix,
+            sm_port_guid,
+            mlid_last: Lid(Lid::PERMISSIVE.0 - 1),
+            partitions: Vec::new(),
+            settings: Settings::default(),
+            ports,
+            by_guid,
+            by_lid,
+            multicast_fabrics: Vec::new(),
+        }
+    }
+
+    /// What there is on `fabric` under the site's policy.
+    pub fn of(fabric: &Fabric, parameters: &SubnetParameters, settings: Settings) -> Self {
+        let ports = fabric.end_ports().filter_map(|port| end_port(fabric, port)).collect();
+        let sm_port = fabric.home().map_or(Guid(0), |home| fabric.port(home).guid);
+        let policy = &parameters.policy;
+        let mut partitions = policy.partitions.clone();
+        partitions.sort_unstable_by_key(|partition| partition.pkey);
+        let capacity = fabric
+            .switches()
+            .map(|(_, switch)| switch.switch_info().multicast_fdb_cap())
+            .filter(|&capacity| capacity > 0)
+            .min();
+        let mlids = capacity.unwrap_or(0).min(Lid::PERMISSIVE.0 - Lid::MULTICAST_FIRST.0);
+        let mut all = Self {
+            mlid_last: Lid(Lid::UNICAST_LAST.0 + mlids),
+            partitions,
+            settings: Settings { allow_both_pkeys: policy.allow_both_pkeys, ..settings },
+            ..Self::new(parameters.prefix, sm_port, ports)
+        };
+        all.set_virtual_fabrics(&policy.virtual_fabrics, &policy.port_groups);
+        all
+    }
+
+    /// Takes the virtual fabrics that groups are created by, with the port groups they name.
+    pub fn set_virtual_fabrics(&mut self, fabrics: &[VirtualFabric], groups: &[PortGroup]) {
+        let groups: HashMap<u32, &PortGroup> = groups.iter().map(|g| (g.index, g)).collect();
+        let mut fabrics: Vec<_> =
+            fabrics.iter().filter(|fabric| !fabric.mgids.is_empty()).collect();
+        fabrics.sort_unstable_by_key(|fabric| fabric.index);
+        let of = |fabric: &VirtualFabric| {
+            let named = fabric.members.iter().chain(&fabric.limited_members);
+            let named: Vec<_> = named.filter_map(|index| groups.get(index)).collect();
+            let bits = |gid: Gid| u128::from_be_bytes(gid.0);
+            MulticastFabric {
+                parameters: GroupParameters {
+                    pkey: fabric.pkey,
+                    sl: fabric.base_sl,
+                    mtu_max: fabric.mtu_max,
+                    rate_max: fabric.rate_max,
+                },
+                mgids: fabric.mgids.iter().map(|&(gid, mask)| (bits(gid), bits(mask))).collect(),
+                node_types: named.iter().fold(0, |types, group| types | group.node_types),
+                members: named.iter().flat_map(|group| group.ports.iter().copied()).collect(),
+            }
+        };
+        self.multicast_fabrics = fabrics.into_iter().map(of).collect();
+    }
+
+    /// What a group of this MGID gets if this port creates it: the first virtual fabric that has
+    /// the port as a member and an application with the MGID decides. `None` if there is none.
+    pub fn group_parameters(&self, mgid: Gid, port: &EndPort) -> Option<GroupParameters> {
+        let mgid = u128::from_be_bytes(mgid.0);
+        let kind = match port.node_type {
+            NodeType::Ca => PortGroup::NODE_CA,
+            NodeType::Switch => PortGroup::NODE_SWITCH,
+            NodeType::Router => PortGroup::NODE_ROUTER,
+        };
+        let fits = |fabric: &&MulticastFabric| {
+            (fabric.node_types & kind != 0 || fabric.members.contains(&port.guid))
+                && fabric.mgids.iter().any(|&(value, mask)| (mgid ^ value) & mask == 0)
+        };
+        self.multicast_fabrics.iter().find(fits).map(|fabric| fabric.parameters)
+    }
+
+    /// The port with this GUID; aliases are not known here.
+    pub fn by_guid(&self, guid: Guid) -> Option<&EndPort> {
+        self.by_guid.get(&guid).map(|&at| &self.ports[at as usize])
+    }
+
+    /// The port that has this LID, path bits included.
+    pub fn by_lid(&self, lid: Lid) -> Option<&EndPort> {
+        let number = *self.by_lid.get(lid.index())?;
+        self.ports.get(number.checked_sub(1)? as usize)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &EndPort> {
+        self.ports.iter()
+    }
+}
+
+fn end_port(fabric: &Fabric, index: PortIndex) -> Option<EndPort> {
+    let port = fabric.port(index);
+    let info = port.port_info();
+    port.base_lid().is_unicast().then(|| EndPort {
+        guid: port.guid,
+        lid: port.base_lid(),
+        lmc: info.lmc(),
+        mtu: Mtu::from_code(info.neighbor_mtu()).unwrap_or(Mtu::B256),
+        rate: info.active_rate(info.capability_mask()).unwrap_or(Rate::Gbps2_5),
+        pkeys: port.pkeys.iter().copied().filter(|key| key.is_valid()).collect(),
+        node_type: fabric.node_of(index).kind,
+        guid_cap: info.guid_cap(),
+        active: port.state() == Some(PortState::Active),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(guid: u64, lid: u16, lmc: u8) -> EndPort {
+        EndPort {
+            guid: Guid(guid),
+            lid: Lid(lid),
+            lmc,
+            mtu: Mtu::B4096,
+            rate: Rate::Gbps100,
+            pkeys: [PKey::DEFAULT_LIMITED].into(),
+            node_type: NodeType::Ca,
+            guid_cap: 32,
+            active: true,
+        }
+    }
+
+    #[test]
+    fn a_port_is_found_by_each_of_its_lids() {
+        let ports = Ports::new(0, Guid(1), vec![port(1, 4, 2), port(2, 8, 0), port(3, 0xBFFE, 7)]);
+        let guid = |lid| ports.by_lid(Lid(lid)).map(|port| port.guid.0);
+        assert_eq!(guid(3), None);
+        assert_eq!([4, 7, 8].map(guid), [Some(1), Some(1), Some(2)]);
+        assert_eq!([9, 0xBFFF, 0xC000, 0].map(guid), [None, Some(3), None, None]);
+        assert_eq!(ports.by_guid(Guid(2)).map(|port| port.lid), Some(Lid(8)));
+    }
+
+    #[test]
+    fn limited_members_of_one_partition_share_nothing() {
+        let mut full = port(3, 5, 0);
+        full.pkeys = [PKey(0x8001), PKey::DEFAULT_FULL].into();
+        assert!(!port(1, 3, 0).shares_partition(&port(2, 4, 0)));
+        assert!(port(1, 3, 0).shares_partition(&port(1, 3, 0)));
+        assert!(port(1, 3, 0).shares_partition(&full));
+        assert!(full.has_pkey(PKey(0x0001)) && !full.has_pkey(PKey(0x0002)));
+    }
+
+    #[test]
+    fn the_first_virtual_fabric_that_has_port_and_mgid_decides() {
+        let mut ports = Ports::new(0, Guid(1), vec![port(1, 3, 0), port(2, 4, 0)]);
+        let fabric = |index: u32, member: u32| VirtualFabric {
+            index,
+            name: format!("vf{index}"),
+            pkey: PKey(index as u16),
+            base_sl: Sl::from_low_bits(index as u16),
+            mtu_max: None,
+            rate_max: None,
+            security: true,
+            qos: true,
+            applications: Vec::new(),
+            service_ids: Vec::new(),
+            mgids: vec![(Gid([0xFF; 16]), Gid([0xFF; 16]))],
+            members: vec![member],
+            limited_members: Vec::new(),
+        };
+        let group = |index, node_types, ports: &[u64]| PortGroup {
+            index,
+            name: String::new(),
+            node_types,
+            ports: ports.iter().copied().map(Guid).collect(),
+        };
+        ports.set_virtual_fabrics(
+            &[fabric(2, 0), fabric(1, 1)],
+            &[group(0, PortGroup::NODE_CA, &[]), group(1, 0, &[2])],
+        );
+        let pkey = |guid, mgid| {
+            let port = ports.by_guid(Guid(guid)).unwrap();
+            ports.group_parameters(Gid([mgid; 16]), port).map(|got| got.pkey.0)
+        };
+        assert_eq!((pkey(1, 0xFF), pkey(2, 0xFF)), (Some(2), Some(1)));
+        assert_eq!(pkey(2, 0xFE), None);
+    }
+}
