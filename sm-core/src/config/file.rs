@@ -282,7 +282,6 @@ const OPENSM_KEYS: &[&str] = &[
     "port_profile_switch_nodes",
     "port_search_ordering_file",
     "port_shifting",
-    "qos",
     "qos_ca_high_limit",
     "qos_ca_max_vls",
     "qos_ca_sl2vl",
@@ -290,7 +289,6 @@ const OPENSM_KEYS: &[&str] = &[
     "qos_ca_vlarb_low",
     "qos_high_limit",
     "qos_max_vls",
-    "qos_policy_file",
     "qos_rtr_high_limit",
     "qos_rtr_max_vls",
     "qos_rtr_sl2vl",
@@ -361,11 +359,11 @@ mod tests {
 
     #[test]
     fn keys_of_opensm_without_effect_are_listed_once() {
-        let parsed = parse_text("lmc 1 # two LIDs\n\nqos TRUE\nconsole off\nqos FALSE\n").unwrap();
+        let parsed = parse_text("lmc 1 # two LIDs\n\ncc_key 1\nconsole off\ncc_key 2\n").unwrap();
         assert_eq!(parsed.settings.lmc, 1);
         assert_eq!(
             parsed.warning.as_deref(),
-            Some("sm.conf: keys without effect so far: qos, console")
+            Some("sm.conf: keys without effect so far: cc_key, console")
         );
     }
 

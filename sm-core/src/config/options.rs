@@ -95,6 +95,12 @@ pub struct Options {
     /// File of ways to other subnets [default: /etc/opensm/prefix-routes.conf].
     #[arg(long = "prefix_routes_file", value_name = "FILE")]
     pub prefix_routes_file: Option<String>,
+    /// Turn QoS on.
+    #[arg(short = 'Q', long = "qos")]
+    pub qos: bool,
+    /// File of the QoS policy, which counts with -Q [default: /etc/opensm/qos-policy.conf].
+    #[arg(short = 'Y', long = "qos_policy_file", value_name = "FILE")]
+    pub qos_policy_file: Option<String>,
     /// Log file, beside standard output; under OSM_TMP_DIR if that is set and FILE is relative.
     #[arg(short = 'f', long = "log_file", value_name = "FILE")]
     pub log_file: Option<PathBuf>,
@@ -142,6 +148,7 @@ impl Options {
             ("partition_config_file", &self.pconfig),
             ("part_enforce", &self.part_enforce),
             ("prefix_routes_file", &self.prefix_routes_file),
+            ("qos_policy_file", &self.qos_policy_file),
         ];
         for (key, text) in texts {
             if let Some(text) = text {
@@ -163,6 +170,7 @@ impl Options {
         settings.reassign_lids |= self.reassign_lids;
         settings.no_partition_enforcement |= self.no_part_enforce;
         settings.allow_both_pkeys |= self.allow_both_pkeys;
+        settings.qos |= self.qos;
         settings.accum_log_file &= !self.erase_log_file;
         for _ in 0..self.verbose.min(7) {
             settings.log_flags = settings.log_flags << 1 | 1;

@@ -7,6 +7,8 @@ use ib_mad::types::{Guid, SUBNET_PREFIX_DEFAULT};
 /// Most SMPs ever on the wire at once; `max_wire_smps 0`, OpenSM's "no limit", means this.
 pub const MAX_WIRE_SMPS_LIMIT: u32 = 4096;
 
+/// Where OpenSM and we look for a QoS policy if no other file is named.
+pub(super) const DEFAULT_QOS_POLICY_FILE: &str = "/etc/opensm/qos-policy.conf";
 /// Where OpenSM and we look for partitions if no other file is named.
 pub(super) const DEFAULT_PARTITION_FILE: &str = "/etc/opensm/partitions.conf";
 /// Where OpenSM and we look for prefix routes if no other file is named.
@@ -318,6 +320,10 @@ settings! {
     polling_retry_number: u32 = 4, 1..=u32::MAX as u64;
     /// File of partitions; (null) is /etc/opensm/partitions.conf.
     partition_config_file: Option<String> = Some(DEFAULT_PARTITION_FILE.to_owned());
+    /// Whether QoS is on: the QoS policy and the SLs of partitions count.
+    qos: bool = false;
+    /// File of the QoS policy, read again with every heavy sweep while QoS is on.
+    qos_policy_file: Option<String> = Some(DEFAULT_QOS_POLICY_FILE.to_owned());
     /// Whether switches check no P_Keys at all; the same as part_enforce off.
     no_partition_enforcement: bool = false;
     /// What switches check the P_Keys of at the links of end ports: both, in, out or off.

@@ -13,7 +13,10 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::Settings;
 use super::partitions::{self, PartitionConfig, PartitionSyntax};
 use super::prefix_routes::{self, PrefixRouteSyntax};
-use super::settings::{DEFAULT_PARTITION_FILE, DEFAULT_PREFIX_ROUTES_FILE};
+use super::qos_policy::{self, QosPolicy, QosPolicyError};
+use super::settings::{
+    DEFAULT_PARTITION_FILE, DEFAULT_PREFIX_ROUTES_FILE, DEFAULT_QOS_POLICY_FILE,
+};
 
 /// Longest policy file read, bytes: 10,000 ports in 100 partitions have 20 MB.
 const FILE_LEN_MAX: u64 = 256 << 20;
@@ -64,6 +67,9 @@ pub enum PolicyError {
         /// What is wrong.
         reason: PrefixRouteSyntax,
     },
+    /// A QoS policy is malformed.
+    #[error(transparent)]
+    Qos(#[from] QosPolicyError),
 }
 
 /// What policy files say that is odd but no error, in lines for the log.
@@ -111,8 +117,11 @@ pub struct SitePolicy {
     pub partitions: Arc<PartitionConfig>,
     /// Ways to other subnets.
     pub prefix_routes: Arc<[PrefixRoute]>,
+    /// QoS policy, if QoS is on and there is one.
+    pub qos: Option<Arc<QosPolicy>>,
     partition_file: Seen,
     prefix_routes_file: Seen,
+    qos_file: Seen,
 }
 
 impl Default for SitePolicy {
@@ -121,8 +130,10 @@ impl Default for SitePolicy {
         Self {
             partitions: Arc::default(),
             prefix_routes: Arc::from([]),
+            qos: None,
             partition_file: Seen::Absent,
             prefix_routes_file: Seen::Absent,
+            qos_file: Seen::Absent,
         }
     }
 }
@@ -154,6 +165,10 @@ impl SitePolicy {
         let path = settings.prefix_routes_file.as_deref().unwrap_or(DEFAULT_PREFIX_ROUTES_FILE);
         if let Err(error) = self.read_prefix_routes(Path::new(path), &mut remarks) {
             errors.push(error);
+        }
+        if settings.qos {
+            let path = settings.qos_policy_file.as_deref().unwrap_or(DEFAULT_QOS_POLICY_FILE);
+            errors.extend(self.read_qos(Path::new(path), &mut remarks).err());
         }
         (self, errors, remarks)
     }
@@ -207,6 +222,26 @@ impl SitePolicy {
             })?;
             self.prefix_routes = parsed.into();
             self.prefix_routes_file = seen;
+        }
+        Ok(())
+    }
+}
+
+impl SitePolicy {
+    fn read_qos(&mut self, path: &Path, remarks: &mut Remarks) -> Result<(), PolicyError> {
+        let Some(text) = read_file(path)? else {
+            if self.qos_file != Seen::Absent {
+                return Err(PolicyError::Gone { path: path.to_owned() });
+            }
+            if path != Path::new(DEFAULT_QOS_POLICY_FILE) {
+                remarks.add(path, None, "is not there: QoS has no rules");
+            }
+            return Ok(());
+        };
+        let seen = Seen::Present(xxh3_64(text.as_bytes()));
+        if seen != self.qos_file {
+            self.qos = Some(Arc::new(qos_policy::parse(path, &text)?));
+            self.qos_file = seen;
         }
         Ok(())
     }
@@ -272,6 +307,26 @@ mod tests {
         assert_eq!(next.partitions.partitions()[1].name, "B");
         let (same, ..) = next.reload(&settings);
         assert!(Arc::ptr_eq(&same.partitions, &next.partitions), "what did not change is kept");
+    }
+
+    #[test]
+    fn a_qos_policy_counts_with_qos_only_and_outlives_a_bad_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("qos");
+        let file = Some(path.to_string_lossy().into_owned());
+        let off = Settings { qos_policy_file: file, ..settings(directory.path()) };
+        std::fs::write(&path, "qos-ulps\nsdp: 1\nend-qos-ulps\n").unwrap();
+        assert_eq!(SitePolicy::load(&off).unwrap().0.qos, None);
+
+        let on = Settings { qos: true, ..off };
+        let (policy, _) = SitePolicy::load(&on).unwrap();
+        assert_eq!(policy.qos.as_ref().unwrap().ulps.len(), 1);
+        std::fs::write(&path, "qos-ulps\nsdp: 1\nsdp: 16\nend-qos-ulps\n").unwrap();
+        let (kept, errors, _) = policy.reload(&on);
+        assert_eq!(kept.qos, policy.qos);
+        let expected =
+            format!("{}:3: the SL takes a service level of 0 to 15, not 16", path.display());
+        assert_eq!(errors[0].to_string(), expected);
     }
 
     #[test]

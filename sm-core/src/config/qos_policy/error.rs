@@ -4,34 +4,16 @@ use std::path::PathBuf;
 
 use super::{GROUPS_MAX, RULES_MAX};
 
-/// Why a policy file cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum QosPolicyError {
-    /// The file cannot be read.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The file is too long to be a policy.
-    #[error("{}: longer than {} bytes; is this a QoS policy?", path.display(), super::FILE_LEN_MAX)]
-    TooLong {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A line is refused, and the file with it.
-    #[error("{}:{line}: {reason}", path.display())]
-    Line {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// Why.
-        reason: Reason,
-    },
+/// A line is refused, and the file with it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}:{line}: {reason}", path.display())]
+pub struct QosPolicyError {
+    /// The file.
+    pub path: PathBuf,
+    /// Line, from 1.
+    pub line: usize,
+    /// Why.
+    pub reason: Reason,
 }
 
 /// What is wrong with a line.

@@ -5,7 +5,7 @@
 //! have depends on the fabric and is `manage::qos`'s business. A file with one bad line is refused
 //! as a whole, so that half a policy is never in force; the caller keeps the one it had.
 //!
-//! - [`parse`] and [`read`] make a [`QosPolicy`]; [`QosPolicyError`] says where and why not.
+//! - [`parse`] makes a [`QosPolicy`]; [`QosPolicyError`] says where and why not.
 //! - [`ulp`]: the simple section `qos-ulps`, whose lines become rules of one criterion.
 
 mod cursor;
@@ -26,17 +26,11 @@ pub use error::{QosPolicyError, Reason};
 pub use ulp::{Criterion, UlpRule};
 pub use value::Name;
 
-/// OpenSM's default place of the file; read if it exists and QoS is on.
-pub const DEFAULT_QOS_POLICY_FILE: &str = "/etc/opensm/qos-policy.conf";
-
 /// Most rules of a file, `qos-match-rules` and `qos-ulps` together.
 pub const RULES_MAX: usize = 8192;
 
 /// Most port groups, and most levels.
 pub const GROUPS_MAX: usize = 8192;
-
-/// Longest policy file read, bytes.
-const FILE_LEN_MAX: u64 = 16 << 20;
 
 /// Name of the level for requests that match no rule.
 pub const DEFAULT_LEVEL: &str = "DEFAULT";
@@ -152,20 +146,8 @@ impl QosPolicy {
     }
 }
 
-/// Reads the policy file at `path`.
-pub fn read(path: &Path) -> Result<QosPolicy, QosPolicyError> {
-    let io = |source: std::io::Error| QosPolicyError::Io { path: path.to_owned(), source };
-    if std::fs::metadata(path).map_err(io)?.len() > FILE_LEN_MAX {
-        return Err(QosPolicyError::TooLong { path: path.to_owned() });
-    }
-    parse(path, &String::from_utf8_lossy(&std::fs::read(path).map_err(io)?))
-}
-
 /// Parses the text of a policy file; `path` is for messages.
 pub fn parse(path: &Path, text: &str) -> Result<QosPolicy, QosPolicyError> {
-    section::policy(text).map_err(|(line, reason)| QosPolicyError::Line {
-        path: path.to_owned(),
-        line,
-        reason,
-    })
+    let located = |(line, reason)| QosPolicyError { path: path.to_owned(), line, reason };
+    section::policy(text).map_err(located)
 }
