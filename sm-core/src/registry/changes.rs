@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use sa_proto::snapshot::{AliasGuid, MulticastGroup, MulticastMember, Row, Service, Subscription};
+use sa_proto::snapshot::{
+    self, AliasGuid, MulticastGroup, MulticastMember, Row, Service, Subscription,
+};
 
 use super::outcome::{Outcome, OutcomeKey};
 
@@ -26,7 +28,7 @@ impl<R: Row> Default for Rows<R> {
 
 impl<R: Row> Rows<R> {
     /// A table of `rows`, unchanged.
-    pub(super) fn restore(rows: &[Arc<R>]) -> Self {
+    pub(super) fn restore(rows: &snapshot::Rows<R>) -> Self {
         let rows = rows.iter().map(|row| (row.key(), row.clone())).collect();
         Self { rows, ..Self::default() }
     }
@@ -82,7 +84,7 @@ impl<R: Row> Rows<R> {
     }
 
     /// All rows, as a snapshot has them.
-    pub(super) fn to_vec(&self) -> Vec<Arc<R>> {
+    pub(super) fn to_rows(&self) -> snapshot::Rows<R> {
         self.rows.values().cloned().collect()
     }
 

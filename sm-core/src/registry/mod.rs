@@ -267,11 +267,11 @@ impl Registry {
     pub fn plane(&self) -> RegistryPlane {
         RegistryPlane {
             sequence: self.core.sequence,
-            groups: self.core.groups.to_vec(),
-            members: self.core.members.to_vec(),
-            services: self.core.services.to_vec(),
-            subscriptions: self.core.subscriptions.to_vec(),
-            alias_guids: self.core.alias_guids.to_vec(),
+            groups: self.core.groups.to_rows(),
+            members: self.core.members.to_rows(),
+            services: self.core.services.to_rows(),
+            subscriptions: self.core.subscriptions.to_rows(),
+            alias_guids: self.core.alias_guids.to_rows(),
         }
     }
 
