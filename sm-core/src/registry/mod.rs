@@ -3,8 +3,8 @@
 //!
 //! A state machine: requests and fabrics go in, answers, changes and events come out. It has no
 //! clock, no file and no thread; `runtime` owns those, and makes changes durable before answers
-//! leave. A write costs the logarithm of what is registered; only [`Registry::fabric_changed`] and
-//! [`Registry::plane`] look at everything.
+//! leave. A write costs the logarithm of what is registered; only [`Registry::fabric_changed`]
+//! looks at everything.
 //!
 //! A family of records is a module: rows in [`Core`], indices of its own, and the same few
 //! functions. Queries are not here: responders answer them from published rows.
@@ -25,11 +25,12 @@ use ib_mad::types::{Gid, Guid};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::sa::{DATA_LEN, attribute};
 use sa_proto::snapshot::{
-    AliasGuid, MulticastGroup, MulticastMember, RegistryPlane, Service, Subscription,
+    AliasGuid, MulticastGroup, MulticastMember, RegistryChanges, RegistryPlane, Service,
+    Subscription,
 };
 
-use changes::Rows;
-pub use changes::{Changes, RowChanges};
+pub use changes::Changes;
+use changes::Tracked;
 pub use multicast::PredefinedGroup;
 pub use outcome::{OUTCOMES_MAX, Outcome, OutcomeKey};
 pub use ports::{EndPort, GroupParameters, Ports, Settings};
@@ -104,11 +105,11 @@ fn answer(record: &[u8]) -> Box<[u8; DATA_LEN]> {
 /// All rows and what the families keep beside them.
 #[derive(Debug, Default)]
 struct Core {
-    groups: Rows<MulticastGroup>,
-    members: Rows<MulticastMember>,
-    services: Rows<Service>,
-    subscriptions: Rows<Subscription>,
-    alias_guids: Rows<AliasGuid>,
+    groups: Tracked<MulticastGroup>,
+    members: Tracked<MulticastMember>,
+    services: Tracked<Service>,
+    subscriptions: Tracked<Subscription>,
+    alias_guids: Tracked<AliasGuid>,
     multicast: multicast::Index,
     service: service::Index,
     inform: inform::Index,
@@ -122,7 +123,7 @@ struct Core {
 impl Core {
     /// The port that answers to this GUID, its own or an alias.
     fn owner<'p>(&self, ports: &'p Ports, guid: Guid) -> Option<&'p EndPort> {
-        ports.by_guid(guid).or_else(|| ports.by_guid(self.alias_guids.get(&guid)?.port_guid))
+        ports.by_guid(guid).or_else(|| ports.by_guid(self.alias_guids.get(guid)?.port_guid))
     }
 
     /// Refuses what would add a record beyond the limit.
@@ -165,11 +166,11 @@ impl Registry {
         outcomes: impl IntoIterator<Item = (OutcomeKey, Outcome)>,
     ) -> Self {
         let mut core = Core {
-            groups: Rows::restore(&plane.groups),
-            members: Rows::restore(&plane.members),
-            services: Rows::restore(&plane.services),
-            subscriptions: Rows::restore(&plane.subscriptions),
-            alias_guids: Rows::restore(&plane.alias_guids),
+            groups: Tracked::restore(&plane.groups),
+            members: Tracked::restore(&plane.members),
+            services: Tracked::restore(&plane.services),
+            subscriptions: Tracked::restore(&plane.subscriptions),
+            alias_guids: Tracked::restore(&plane.alias_guids),
             sequence: plane.sequence,
             ..Core::default()
         };
@@ -246,16 +247,16 @@ impl Registry {
     /// What changed since this was last asked, to be stored and published.
     pub fn take_changes(&mut self) -> Changes {
         let (outcomes_put, outcomes_removed) = self.outcomes.take_changes();
-        Changes {
-            sequence: self.core.sequence,
-            groups: self.core.groups.take_changes(),
-            members: self.core.members.take_changes(),
-            services: self.core.services.take_changes(),
-            subscriptions: self.core.subscriptions.take_changes(),
-            alias_guids: self.core.alias_guids.take_changes(),
-            outcomes_put,
-            outcomes_removed,
-        }
+        let core = &mut self.core;
+        let rows = RegistryChanges {
+            sequence: core.sequence,
+            groups: core.groups.take_changes(),
+            members: core.members.take_changes(),
+            services: core.services.take_changes(),
+            subscriptions: core.subscriptions.take_changes(),
+            alias_guids: core.alias_guids.take_changes(),
+        };
+        Changes { rows, outcomes_put, outcomes_removed }
     }
 
     /// The next thing that happened, oldest first.
@@ -263,15 +264,15 @@ impl Registry {
         self.core.events.pop_front()
     }
 
-    /// All rows.
+    /// All rows; shared with the registry, so this costs nothing.
     pub fn plane(&self) -> RegistryPlane {
         RegistryPlane {
             sequence: self.core.sequence,
-            groups: self.core.groups.to_rows(),
-            members: self.core.members.to_rows(),
-            services: self.core.services.to_rows(),
-            subscriptions: self.core.subscriptions.to_rows(),
-            alias_guids: self.core.alias_guids.to_rows(),
+            groups: self.core.groups.rows().clone(),
+            members: self.core.members.rows().clone(),
+            services: self.core.services.rows().clone(),
+            subscriptions: self.core.subscriptions.rows().clone(),
+            alias_guids: self.core.alias_guids.rows().clone(),
         }
     }
 
@@ -287,7 +288,7 @@ impl Registry {
 
     /// The group with this MGID.
     pub fn group(&self, mgid: Gid) -> Option<&Arc<MulticastGroup>> {
-        self.core.groups.get(&mgid)
+        self.core.groups.get(mgid)
     }
 
     fn reply(&self, status: Status, data: Option<Box<[u8; DATA_LEN]>>) -> Reply {
