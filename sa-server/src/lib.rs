@@ -7,11 +7,13 @@
 //!   [`cell`] hands new ones to the workers.
 //! - [`responder`]: what becomes of every packet; a sans-IO core that tests and fuzzers drive.
 //! - [`worker`]: one thread around a responder and a transport.
+//! - [`forward`]: requests that the SM has to decide, on their way there and back.
 //! - [`replica`]: the subscription to the SMs.
 //! - [`runtime`]: all of it put together; [`options`], [`metrics`] and [`http`] belong to it.
 
 mod assembly;
 pub mod cell;
+pub mod forward;
 pub mod http;
 pub mod metrics;
 pub mod options;

@@ -16,6 +16,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use sa_proto::snapshot::Version;
 
+use crate::forward;
 use crate::replica::{ReplicaStatus, Source};
 use crate::stats::{DropReason, MethodLabel, Stats, StatusLabel};
 
@@ -43,6 +44,8 @@ pub struct Metrics {
     pub serving: ArcSwapOption<Serving>,
     /// The state of the subscription.
     pub replica: Arc<ReplicaStatus>,
+    /// Writes passed on to the SM.
+    pub writes: Arc<forward::client::Counters>,
 }
 
 impl Metrics {
@@ -250,6 +253,7 @@ mod tests {
         let metrics = Arc::new(Metrics {
             workers: vec![("udp-0".to_owned(), stats)],
             serving: ArcSwapOption::from_pointee(serving),
+            writes: Arc::default(),
             replica: Arc::default(),
         });
         let text = metrics.render();

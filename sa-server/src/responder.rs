@@ -5,6 +5,7 @@
 //! method (here); which records match (`query`); how do they travel, in one MAD or
 //! by RMPP (`transfer`).
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,10 +14,11 @@ use ib_mad::transport::Packet;
 use ib_mad::wire::mad::{Method, MgmtClass, Status};
 use ib_mad::wire::record::{attribute_offset, stride};
 use ib_mad::wire::rmpp::{RmppFlags, RmppStatus, RmppType, VERSION};
-use ib_mad::wire::sa::{HEADER_LEN, SA_HEADER_LEN, SaMad};
+use ib_mad::wire::sa::{DATA_LEN, HEADER_LEN, SA_HEADER_LEN, SaMad};
 
 use crate::assembly::{Assemblies, Progress};
 use crate::cell::{Generation, Reader};
+use crate::forward::{self, OpenWrites, Rejected, Submission, Verdict, WorkerEnd};
 use crate::pool::{Pool, PoolConfig};
 use crate::query::{self, Exhausted, Found, Query, Refusal};
 use crate::redirect::Redirection;
@@ -69,7 +71,36 @@ pub struct Responder {
     pool: Pool,
     transfers: Transfers,
     assemblies: Assemblies,
+    forward: Option<Forward>,
     stats: Arc<Stats>,
+}
+
+/// The way to the SM, and the requests that went it.
+struct Forward {
+    end: WorkerEnd,
+    open: OpenWrites,
+}
+
+impl Forward {
+    /// Keeps a request and passes it on; with `look_again` it only asks for what it would find.
+    fn submit(
+        &mut self,
+        now: Instant,
+        packet: &Packet,
+        look_again: bool,
+    ) -> Result<(), DropReason> {
+        let id = self.open.begin(now, packet).map_err(|rejected| match rejected {
+            Rejected::Repeated => DropReason::Duplicate,
+            Rejected::TooMany => DropReason::TooManyWrites,
+        })?;
+        let request = (!look_again)
+            .then(|| forward::Request { mad: packet.mad, address: packet.address.clone() });
+        if self.end.submit(Submission { id, at: now, request }) {
+            return Ok(());
+        }
+        self.open.end(id);
+        Err(DropReason::TooManyWrites)
+    }
 }
 
 impl Responder {
@@ -81,7 +112,28 @@ impl Responder {
             pool: Pool::new(config.pool),
             transfers: Transfers::new(config.transfers_max, config.sender),
             assemblies: Assemblies::new(config.assemblies_max, config.request_max),
+            forward: None,
             stats,
+        }
+    }
+
+    /// The same, with a way to the SM for what only the SM can decide. Without one, writes are
+    /// dropped.
+    pub fn with_exchange(mut self, end: WorkerEnd) -> Self {
+        let open = OpenWrites::new(forward::OPEN_MAX, forward::PATIENCE, end.id_base());
+        self.forward = Some(Forward { end, open });
+        self
+    }
+
+    /// Becomes readable when the SM has decided something, or a report is to be sent.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.forward.as_ref().map(|forward| forward.end.descriptor())
+    }
+
+    /// Takes note that the descriptor was readable; what it told of comes by `poll_transmit`.
+    pub fn hush(&self) {
+        if let Some(forward) = &self.forward {
+            forward.end.hush();
         }
     }
 
@@ -104,18 +156,33 @@ impl Responder {
         now: Instant,
         mut outcome: impl FnMut(usize, Outcome),
     ) {
-        let Self { tables, redirection, pool, transfers, assemblies, stats } = self;
-        let generation: Option<&Generation> = tables.current().map(|current| &**current);
-        let mut desk = Desk { generation, redirection, pool, transfers, assemblies, stats, now };
+        let mut desk = self.desk(now);
         for (i, packet) in batch.iter_mut().enumerate() {
             outcome(i, desk.handle(packet));
         }
         self.account();
     }
 
+    fn desk(&mut self, now: Instant) -> Desk<'_> {
+        let Self { tables, redirection, pool, transfers, assemblies, forward, stats } = self;
+        let generation: Option<&Generation> = tables.current().map(|current| &**current);
+        let (forward, looks_again) = (forward.as_mut(), false);
+        Desk {
+            generation,
+            redirection,
+            pool,
+            transfers,
+            assemblies,
+            forward,
+            looks_again,
+            stats,
+            now,
+        }
+    }
+
     /// The next packet of a transfer under way; `false` if there is none to send now.
     pub fn poll_transmit(&mut self, now: Instant, packet: &mut Packet) -> bool {
-        if self.assemblies.poll_transmit(packet) {
+        if self.assemblies.poll_transmit(packet) || self.poll_decided(now, packet) {
             return true;
         }
         let sends = self.transfers.poll_transmit(now, packet, &mut self.pool);
@@ -127,15 +194,85 @@ impl Responder {
         sends
     }
 
+    /// The next answer to a request that the SM has decided, or else the next report.
+    fn poll_decided(&mut self, now: Instant, packet: &mut Packet) -> bool {
+        while let Some(forward) = &mut self.forward
+            && let Some(answer) = forward.end.take_answer()
+        {
+            let Some(open) = forward.open.end(answer.id) else { continue };
+            *packet = open.packet;
+            let sends = match answer.verdict {
+                Verdict::Reply(status, data) => {
+                    self.reply(packet, status, data.as_deref());
+                    true
+                }
+                Verdict::LookAgain => {
+                    let mut desk = self.desk(now);
+                    desk.looks_again = true;
+                    desk.handle_request(packet) == Outcome::Send
+                }
+                Verdict::Unheard => {
+                    self.stats.drop_request(DropReason::WriteUnheard);
+                    false
+                }
+            };
+            if sends {
+                self.account();
+                return true;
+            }
+        }
+        match self.forward.as_ref().and_then(|forward| forward.end.take_report()) {
+            Some(report) => {
+                *packet = report;
+                self.stats.reports_sent.increment();
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Turns a write into the answer that the SM has decided on.
+    fn reply(&self, packet: &mut Packet, status: Status, data: Option<&[u8; DATA_LEN]>) {
+        let header = SaMad::new(&packet.mad);
+        let (method, attribute) = (header.header().method(), header.header().attribute_id());
+        self.stats.answer(attribute.0, MethodLabel::of(method), status);
+        self.stats.responses.increment();
+        make_answer(packet, status);
+        let mut mad = SaMad::new(&mut packet.mad);
+        if let Some(data) = data {
+            *mad.data_mut() = *data;
+        }
+        if status == Status::OK
+            && let Some(family) = query::family(attribute)
+            && family.is_record
+        {
+            mad.sa_mut().set_attribute_offset(attribute_offset(family.record_len));
+        }
+    }
+
     /// When `handle_timeout` is due. Changes after any other `&mut self` call.
     pub fn poll_timeout(&mut self) -> Option<Instant> {
-        [self.transfers.poll_timeout(), self.assemblies.poll_timeout()].into_iter().flatten().min()
+        let forward = self.forward.as_ref().and_then(|forward| forward.open.poll_timeout());
+        [self.transfers.poll_timeout(), self.assemblies.poll_timeout(), forward]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Lets transfers whose time is up send again or give up. Spurious calls are allowed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.transfers.handle_timeout(now, &mut self.pool);
         self.assemblies.handle_timeout(now);
+        if let Some(forward) = &mut self.forward {
+            let reason = if forward.end.is_reachable() {
+                DropReason::WriteTimedOut
+            } else {
+                DropReason::NoSm
+            };
+            for _ in 0..forward.open.handle_timeout(now) {
+                self.stats.drop_request(reason);
+            }
+        }
         self.account();
     }
 
@@ -167,7 +304,8 @@ impl Responder {
         for _ in 0..ended.failed + self.assemblies.take_failed() {
             self.stats.drop_request(DropReason::TransferFailed);
         }
-        self.stats.set_in_flight(self.transfers.len() + self.assemblies.open());
+        let forwarded = self.forward.as_ref().map_or(0, |forward| forward.open.len());
+        self.stats.set_in_flight(self.transfers.len() + self.assemblies.open() + forwarded);
     }
 }
 
@@ -178,6 +316,9 @@ struct Desk<'a> {
     pool: &'a mut Pool,
     transfers: &'a mut Transfers,
     assemblies: &'a mut Assemblies,
+    forward: Option<&'a mut Forward>,
+    /// Whether the SM has told that the registry here is as it was there.
+    looks_again: bool,
     stats: &'a Stats,
     now: Instant,
 }
@@ -188,8 +329,29 @@ impl Desk<'_> {
         if SaMad::new(&packet.mad).rmpp().is_active() {
             return self.handle_rmpp(packet);
         }
+        if SaMad::new(&packet.mad).header().method() == Method::REPORT_RESP {
+            return self.handle_report_answer(packet);
+        }
         self.stats.requests.increment();
         self.handle_request(packet)
+    }
+
+    /// An answer to a report of ours.
+    #[cold]
+    fn handle_report_answer(&mut self, packet: &Packet) -> Outcome {
+        match &self.forward {
+            Some(forward) if packet.address.undelivered == 0 => {
+                self.stats.report_answers.increment();
+                if !forward.end.give_report_answer(packet) {
+                    self.stats.report_answers_lost.increment();
+                }
+            }
+            _ => {
+                self.stats.requests.increment();
+                self.stats.drop_request(DropReason::UnexpectedResponse);
+            }
+        }
+        Outcome::Nothing
     }
 
     /// A request that is whole.
@@ -271,6 +433,9 @@ impl Desk<'_> {
             return Err(DropReason::UnsupportedMethod);
         }
         let family = query::family(attribute).ok_or(DropReason::UnsupportedAttribute)?;
+        if family.is_write(method) {
+            return self.forward_write(packet);
+        }
         let is_table = method == Method::GET_TABLE;
         if is_table && self.transfers.contains(&Key::of(packet)) {
             return Err(DropReason::Duplicate);
@@ -290,6 +455,14 @@ impl Desk<'_> {
         let mut found = Found::new(data, self.pool, family.record_len, !is_table);
         let searched = family.find(method, &query, &mut found);
         let found = found.finish();
+        if found.count == 0
+            && found.exhausted.is_none()
+            && searched.is_ok()
+            && family.is_registry()
+            && self.asks_sm(packet)
+        {
+            return Ok(Outcome::Nothing);
+        }
         let status = match (searched, found.exhausted) {
             (Err(Refusal::Unheard(reason)), _) => return Err(reason),
             (Err(Refusal::Status(status)), _) => status,
@@ -326,6 +499,27 @@ impl Desk<'_> {
             make_single_segment(packet, len, resp_time);
         }
         Ok(Outcome::Send)
+    }
+
+    /// Passes a write on to the SM.
+    #[cold]
+    fn forward_write(&mut self, packet: &Packet) -> Result<Outcome, DropReason> {
+        let forward = self.forward.as_mut().ok_or(DropReason::NoSm)?;
+        forward.submit(self.now, packet, false)?;
+        self.stats.forwarded.increment();
+        Ok(Outcome::Nothing)
+    }
+
+    /// Whether a request that found nothing waits until the registry here is as it is at the SM:
+    /// what it asks for may just have been registered by way of another responder.
+    #[cold]
+    fn asks_sm(&mut self, packet: &Packet) -> bool {
+        match &mut self.forward {
+            Some(forward) if !self.looks_again && forward.end.is_reachable() => {
+                forward.submit(self.now, packet, true).is_ok()
+            }
+            _ => false,
+        }
     }
 
     /// Begins to send a table answer whose header stands in `packet`.

@@ -19,6 +19,7 @@ use sa_proto::snapshot::{FabricPlane, Snapshot};
 use tracing_subscriber::EnvFilter;
 
 use crate::cell::{Generation, Publisher, Reader};
+use crate::forward::{self, Exchange};
 use crate::http;
 use crate::metrics::{Metrics, Serving};
 use crate::options::{Options, TransportKind};
@@ -99,6 +100,7 @@ pub fn run(options: Options) -> Result<(), StartError> {
         stop: Arc::new(AtomicBool::new(false)),
         tables: publisher.reader(),
         redirection: Redirection::to(options.redirect_to.clone()),
+        exchange: Exchange::new(usize::from(options.workers) + 1)?,
         members: Vec::new(),
         workers: Vec::new(),
     };
@@ -111,11 +113,12 @@ pub fn run(options: Options) -> Result<(), StartError> {
     }
     let front_door = listen(&options)?;
     let address = front_door[0].local_addr()?;
-    if let Some(ibsim) = fabric {
-        crew.hire_at_fabric(ibsim, options.clone())?;
-    }
+    // The first worker sends the reports, which go out by the front door.
     for (i, udp) in front_door.into_iter().enumerate() {
         crew.hire(format!("udp-{i}"), udp, |_| Ok(()), rebind_never)?;
+    }
+    if let Some(ibsim) = fabric {
+        crew.hire_at_fabric(ibsim, options.clone())?;
     }
     let metrics =
         Arc::new(Metrics { workers: std::mem::take(&mut crew.workers), ..Metrics::default() });
@@ -137,7 +140,7 @@ pub fn run(options: Options) -> Result<(), StartError> {
         cache_dir,
         cache_interval: CACHE_INTERVAL,
     };
-    let subscribed = subscribe(config, publisher, &metrics);
+    let subscribed = subscribe(config, publisher, &metrics, &crew.exchange);
     crew.dismiss();
     subscribed
 }
@@ -147,6 +150,7 @@ fn subscribe(
     config: ReplicaConfig,
     publisher: Publisher,
     metrics: &Arc<Metrics>,
+    exchange: &Arc<Exchange>,
 ) -> Result<(), StartError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -170,6 +174,14 @@ fn subscribe(
         });
         let mut builder = Builder { publisher, metrics: Arc::clone(metrics), last: None };
         let status = Arc::clone(&metrics.replica);
+        tokio::spawn(forward::client::run(
+            config.identity.id,
+            Arc::clone(exchange),
+            Arc::clone(&metrics.writes),
+            status.upstream(),
+            status.versions(),
+            forward::PATIENCE,
+        ));
         let totals = Arc::clone(metrics);
         let shutdown = async {
             tokio::select! {
@@ -310,6 +322,7 @@ struct Crew {
     stop: Arc<AtomicBool>,
     tables: Reader,
     redirection: Redirection,
+    exchange: Arc<Exchange>,
     members: Vec<JoinHandle<()>>,
     workers: Vec<(String, Arc<Stats>)>,
 }
@@ -341,7 +354,11 @@ impl Crew {
         let config =
             ResponderConfig { redirection: self.redirection.clone(), ..ResponderConfig::default() };
         let tables = self.tables.clone();
-        let responder = move || Responder::new(tables.clone(), config.clone(), Arc::clone(&stats));
+        let end = self.exchange.worker(self.members.len());
+        let responder = move || {
+            Responder::new(tables.clone(), config.clone(), Arc::clone(&stats))
+                .with_exchange(end.clone())
+        };
         let stop = Arc::clone(&self.stop);
         let thread_name = format!("ibsa-{name}");
         let work = move || {

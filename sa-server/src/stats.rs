@@ -86,6 +86,14 @@ labels! {
         MalformedRmpp = "malformed_rmpp",
         /// The transfer of the request or of the answer was given up.
         TransferFailed = "transfer_failed",
+        /// A write, and no SM to pass it on to.
+        NoSm = "no_sm",
+        /// A write, and too many wait for the SM already.
+        TooManyWrites = "too_many_writes",
+        /// A write whose outcome did not come in time.
+        WriteTimedOut = "write_timed_out",
+        /// A write that the SM had dropped.
+        WriteUnheard = "write_unheard",
         /// In work when a worker failed, which is a bug of ours.
         WorkerFailed = "worker_failed",
     }
@@ -140,6 +148,10 @@ labels! {
         Get = "get",
         /// GetTable().
         GetTable = "get_table",
+        /// Set().
+        Set = "set",
+        /// Delete().
+        Delete = "delete",
         /// Any other.
         Other = "other",
     }
@@ -152,6 +164,8 @@ impl MethodLabel {
         match method {
             Method::GET => Self::Get,
             Method::GET_TABLE => Self::GetTable,
+            Method::SET => Self::Set,
+            Method::DELETE => Self::Delete,
             _ => Self::Other,
         }
     }
@@ -179,6 +193,14 @@ pub struct Stats {
     pub segments_sent: Counter,
     /// Batches received.
     pub batches: Counter,
+    /// Requests passed on to the SM.
+    pub forwarded: Counter,
+    /// Answers to reports that came in.
+    pub report_answers: Counter,
+    /// Answers to reports that were lost because too many waited.
+    pub report_answers_lost: Counter,
+    /// Reports sent, repeats included.
+    pub reports_sent: Counter,
     /// Datagrams received that were not as long as a packet.
     pub malformed_length: Counter,
     /// Datagrams received that began with no envelope of ours.
@@ -199,6 +221,10 @@ impl Default for Stats {
             transfer_packets: Counter::default(),
             segments_sent: Counter::default(),
             batches: Counter::default(),
+            forwarded: Counter::default(),
+            report_answers: Counter::default(),
+            report_answers_lost: Counter::default(),
+            reports_sent: Counter::default(),
             malformed_length: Counter::default(),
             malformed_envelope: Counter::default(),
             dropped: Default::default(),

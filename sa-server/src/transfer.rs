@@ -29,10 +29,18 @@ pub(crate) struct Key {
     tid: u64,
 }
 
+/// Who asks, whatever its QPs and requests.
+pub(crate) type Source = (Lid, Option<Gid>);
+
 impl Key {
-    /// Whether both are of one source, whatever its QPs and requests.
+    /// Who asks.
+    pub(crate) fn source(&self) -> Source {
+        (self.lid, self.gid)
+    }
+
+    /// Whether both are of one source.
     pub(crate) fn has_source_of(&self, other: &Self) -> bool {
-        (self.lid, self.gid) == (other.lid, other.gid)
+        self.source() == other.source()
     }
 
     /// The transfer that a packet belongs to, or would begin.

@@ -160,7 +160,19 @@ impl<T: Transport> Worker<T> {
         match self.transport.descriptor() {
             Some(descriptor) => {
                 let write = !self.outbox.is_empty();
-                wait(&mut [Interest::read_or_write(descriptor, write)], Some(timeout))?;
+                let transport = Interest::read_or_write(descriptor, write);
+                match self.responder.descriptor() {
+                    Some(decided) => {
+                        let mut interests = [transport, Interest::read(decided)];
+                        wait(&mut interests, Some(timeout))?;
+                        if interests[1].is_readable() {
+                            self.responder.hush();
+                        }
+                    }
+                    None => {
+                        wait(&mut [transport], Some(timeout))?;
+                    }
+                }
             }
             None => std::thread::sleep(timeout.min(Duration::from_millis(1))),
         }

@@ -130,7 +130,6 @@ impl Family {
 
     /// Whether its records are what clients registered: a write that the SM has accepted may not
     /// have arrived here yet, so "no records" is worth asking the SM about before it is said.
-    #[allow(dead_code, reason = "for the responder, before it answers that there is nothing")]
     #[inline]
     pub(crate) fn is_registry(&self) -> bool {
         self.registry

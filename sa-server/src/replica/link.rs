@@ -8,7 +8,7 @@ use sa_proto::proto::snapshot::{FromResponder, FromSm};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 
 /// Messages to an SM that its connection has not taken yet.
 pub(super) const OUTBOUND_MAX: usize = 16;
@@ -24,8 +24,9 @@ pub(super) struct Event {
 
 #[derive(Debug)]
 pub(super) enum EventKind {
-    /// A connection was made. The first message sent must be the greeting.
-    Connected(mpsc::Sender<FromResponder>),
+    /// A connection was made, which other calls may use, too. The first message sent must be the
+    /// greeting.
+    Connected(mpsc::Sender<FromResponder>, Channel),
     /// The SM sent something.
     Message(FromSm),
     /// The connection broke or was refused.
@@ -78,7 +79,7 @@ async fn feed(
     let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
     let send = async |kind| events.send(Event { link, kind }).await.map_err(|_| Reason::Closed);
     // The greeting is queued before the call is made: the SM may wait for it to answer at all.
-    send(EventKind::Connected(outbound)).await?;
+    send(EventKind::Connected(outbound, channel.clone())).await?;
     let mut client = SnapshotFeedClient::new(channel);
     let call = client.subscribe(ReceiverStream::new(messages)).await;
     let mut inbound = call.map_err(Reason::Feed)?.into_inner();

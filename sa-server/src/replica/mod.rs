@@ -22,9 +22,9 @@ use ib_mad::types::{Guid, Qpn};
 use sa_proto::proto::snapshot as proto;
 use sa_proto::proto::snapshot::from_responder::Message as Reply;
 use sa_proto::snapshot::{SCHEMA, Snapshot, Version, cache};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 
 pub use cache_dir::{CacheDir, CacheDirError, passing_identity};
 use link::{Event, EventKind};
@@ -113,8 +113,20 @@ pub struct ReplicaConfig {
 #[derive(Debug, Default)]
 pub struct ReplicaStatus {
     source: ArcSwap<Source>,
-    version: ArcSwap<Version>,
+    version: watch::Sender<Version>,
+    upstream: watch::Sender<Option<Upstream>>,
     counters: Counters,
+}
+
+/// The SM that is followed, for calls besides the feed.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    /// Its URL.
+    pub url: String,
+    /// The connection to it.
+    pub channel: Channel,
+    /// Its link.
+    link: usize,
 }
 
 /// Where the snapshot that is answered from came from.
@@ -132,7 +144,17 @@ pub enum Source {
 impl ReplicaStatus {
     /// The version that is answered from.
     pub fn version(&self) -> Version {
-        **self.version.load()
+        *self.version.borrow()
+    }
+
+    /// Tells of every change of [`version`](Self::version), once queries are answered from it.
+    pub fn versions(&self) -> watch::Receiver<Version> {
+        self.version.subscribe()
+    }
+
+    /// Tells which SM is followed: the one whose snapshot is answered from, while it is connected.
+    pub fn upstream(&self) -> watch::Receiver<Option<Upstream>> {
+        self.upstream.subscribe()
     }
 
     /// Where it came from.
@@ -151,8 +173,8 @@ impl ReplicaStatus {
     }
 
     fn serve(&self, version: Version, source: Source) {
-        self.version.store(Arc::new(version));
         self.source.store(Arc::new(source));
+        self.version.send_replace(version);
     }
 }
 
@@ -209,6 +231,7 @@ pub async fn run(
             config.sms.len(),
         ),
         links: vec![None; config.sms.len()],
+        channels: vec![None; config.sms.len()],
         outages: vec![Outage::default(); config.sms.len()],
         saver: Saver::new(cache_file, config.cache_interval),
         on_snapshot: Some(Box::new(on_snapshot)),
@@ -275,6 +298,8 @@ struct Replica {
     machine: Machine,
     /// Where messages to each SM go while it is connected.
     links: Vec<Option<mpsc::Sender<proto::FromResponder>>>,
+    /// The connections themselves.
+    channels: Vec<Option<Channel>>,
     /// What was told of each SM that is not connected.
     outages: Vec<Outage>,
     saver: Saver,
@@ -288,9 +313,10 @@ impl Replica {
     async fn handle(&mut self, event: Event) {
         let link = event.link;
         match event.kind {
-            EventKind::Connected(outbound) => {
+            EventKind::Connected(outbound, channel) => {
                 let held = self.machine.connect(link);
                 self.links[link] = Some(outbound);
+                self.channels[link] = Some(channel);
                 self.status.counters.connected.fetch_add(1, Relaxed);
                 let hello = self.hello(held);
                 self.send(link, machine::message(Reply::Hello(hello)));
@@ -309,6 +335,10 @@ impl Replica {
                     tracing::debug!(sm = url, %reason, "no SM");
                 }
                 self.status.counters.disconnects.fetch_add(1, Relaxed);
+                self.channels[link] = None;
+                self.status.upstream.send_if_modified(|upstream| {
+                    upstream.take_if(|upstream| upstream.link == link).is_some()
+                });
                 self.machine.disconnect(link);
             }
         }
@@ -331,11 +361,13 @@ impl Replica {
                     tracing::info!(sm, %version, "serving");
                 }
                 self.status.counters.installs.fetch_add(1, Relaxed);
+                self.follow(link);
                 self.status.serve(version, Source::Sm(sm));
                 self.send(link, machine::ack(version));
                 self.saver.offer(snapshot);
             }
             Outcome::Confirmed(version) => {
+                self.follow(link);
                 self.status.serve(version, Source::Sm(sm));
                 self.send(link, machine::ack(version));
             }
@@ -354,6 +386,19 @@ impl Replica {
                 self.send(link, machine::refused(held));
             }
         }
+    }
+
+    /// Writes and events go by this link from now on.
+    fn follow(&self, link: usize) {
+        let Some(channel) = &self.channels[link] else { return };
+        self.status.upstream.send_if_modified(|upstream| {
+            let news = upstream.as_ref().is_none_or(|upstream| upstream.link != link);
+            if news {
+                let url = self.config.sms[link].text.clone();
+                *upstream = Some(Upstream { url, channel: channel.clone(), link });
+            }
+            news
+        });
     }
 
     /// Has the caller answer queries from `snapshot`.

@@ -1,0 +1,330 @@
+//! The control plane's end: one stream of writes to the SM that is followed.
+//!
+//! Writes that were sent when a stream broke are sent again on the next one, unless their clients
+//! have given up: the SM knows repeats, also those of another responder or connection.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use ib_mad::transport::Address;
+use ib_mad::wire::mad::Status;
+use ib_mad::wire::sa::DATA_LEN;
+use sa_proto::proto::registry as proto;
+use sa_proto::proto::registry::registry_client::RegistryClient;
+use sa_proto::snapshot::Version;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+
+use super::held::{Held, Point};
+use super::{Answer, Exchange, Request, Submission, Verdict};
+use crate::replica::Upstream;
+
+/// Writes in one message.
+const BATCH_MAX: usize = 256;
+/// Messages that the connection has not taken yet.
+const OUTBOUND_MAX: usize = 4;
+/// Writes that the SM has not answered; those beyond wait in the workers' queue.
+const IN_FLIGHT_MAX: usize = 16_384;
+/// How long to wait before a stream that broke at once is opened again.
+const RETRY_DELAY: Duration = Duration::from_millis(200);
+/// How often the control plane looks for writes whose clients have given up.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
+
+/// What the forwarding of writes counts.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Writes handed to the SM, repeats after a broken stream included.
+    pub sent: AtomicU64,
+    /// Outcomes that came back.
+    pub outcomes: AtomicU64,
+    /// Writes sent again after a broken stream.
+    pub resent: AtomicU64,
+    /// Writes given up because no outcome came in time.
+    pub given_up: AtomicU64,
+    /// Streams opened.
+    pub streams: AtomicU64,
+    /// Outcomes that wait for the tables now.
+    pub held: AtomicU64,
+    /// Nanoseconds from a write's submission to its outcome, summed.
+    pub round_trip_ns: AtomicU64,
+}
+
+/// Passes writes on until the exchange's owner ends the task. `upstream` tells which SM is
+/// followed, `versions` what queries are answered from.
+pub(crate) async fn run(
+    responder_id: u64,
+    exchange: Arc<Exchange>,
+    counters: Arc<Counters>,
+    mut upstream: watch::Receiver<Option<Upstream>>,
+    versions: watch::Receiver<Version>,
+    patience: Duration,
+) {
+    let mut client = Client {
+        responder_id,
+        exchange,
+        counters,
+        versions,
+        patience,
+        in_flight: HashMap::new(),
+        by_age: BTreeMap::new(),
+        serial: 0,
+        held: Held::default(),
+    };
+    loop {
+        let current = upstream.borrow_and_update().clone();
+        client.exchange.set_reachable(current.is_some());
+        match current {
+            Some(sm) => {
+                tokio::select! {
+                    ended = client.serve(&sm) => {
+                        if let Err(status) = ended {
+                            tracing::debug!(sm = sm.url, reason = status.message(), "writes interrupted");
+                        }
+                        client.pause(RETRY_DELAY, &mut upstream).await;
+                    }
+                    changed = upstream.changed() => if changed.is_err() { return },
+                }
+            }
+            None => {
+                if !client.pause(Duration::MAX, &mut upstream).await {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// A write that the SM has not answered yet.
+#[derive(Debug)]
+struct InFlight {
+    /// Those who wait for it: one for a write, any number for a barrier.
+    ids: Vec<u64>,
+    request: Option<Request>,
+    since: Instant,
+}
+
+struct Client {
+    responder_id: u64,
+    exchange: Arc<Exchange>,
+    counters: Arc<Counters>,
+    versions: watch::Receiver<Version>,
+    patience: Duration,
+    /// By number on the stream.
+    in_flight: HashMap<u64, InFlight>,
+    /// Numbers in the order of sending, for giving up and sending again.
+    by_age: BTreeMap<u64, Instant>,
+    serial: u64,
+    held: Held,
+}
+
+impl Client {
+    /// Passes writes to one SM until its stream breaks.
+    async fn serve(&mut self, sm: &Upstream) -> Result<(), tonic::Status> {
+        let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
+        // The first message is queued before the call, which the SM may not answer without.
+        let hello = self.batch_again();
+        let _ = outbound.try_send(hello);
+        let mut registry = RegistryClient::new(sm.channel.clone());
+        let inbound = registry.write(ReceiverStream::new(messages)).await?.into_inner();
+        self.counters.streams.fetch_add(1, Relaxed);
+        self.work(outbound, inbound).await
+    }
+
+    async fn work(
+        &mut self,
+        outbound: mpsc::Sender<proto::Writes>,
+        mut inbound: Streaming<proto::Outcomes>,
+    ) -> Result<(), tonic::Status> {
+        let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
+        let exchange = Arc::clone(&self.exchange);
+        let mut more = true;
+        loop {
+            let may_send = self.in_flight.len() < IN_FLIGHT_MAX;
+            tokio::select! {
+                biased;
+                outcomes = inbound.message() => match outcomes? {
+                    Some(outcomes) => self.take(outcomes),
+                    None => return Ok(()),
+                },
+                changed = self.versions.changed() => {
+                    if changed.is_err() { return Ok(()) }
+                    self.release();
+                }
+                permit = outbound.reserve(), if may_send && more => {
+                    let Ok(permit) = permit else { return Ok(()) };
+                    match self.batch() {
+                        Some(batch) => permit.send(batch),
+                        None => more = false,
+                    }
+                }
+                () = exchange.submitted(), if !more => more = true,
+                _ = sweep.tick() => self.give_up(),
+            }
+        }
+    }
+
+    /// Waits while there is no stream; what cannot be sent is given up by age. `false` once nobody
+    /// tells of SMs any more.
+    async fn pause(
+        &mut self,
+        duration: Duration,
+        upstream: &mut watch::Receiver<Option<Upstream>>,
+    ) -> bool {
+        let until = tokio::time::sleep(duration.min(Duration::from_secs(3600)));
+        tokio::pin!(until);
+        let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
+        loop {
+            tokio::select! {
+                () = &mut until => return true,
+                changed = upstream.changed() => return changed.is_ok(),
+                changed = self.versions.changed() => {
+                    if changed.is_err() { return false }
+                    self.release();
+                }
+                _ = sweep.tick() => self.give_up(),
+            }
+        }
+    }
+
+    /// The next writes to send, if there are any.
+    fn batch(&mut self) -> Option<proto::Writes> {
+        let mut writes = Vec::new();
+        let mut barrier: Option<u64> = None;
+        while writes.len() < BATCH_MAX {
+            let Some(Submission { id, at, request }) = self.exchange.take_submission() else {
+                break;
+            };
+            if at.elapsed() > self.patience {
+                self.counters.given_up.fetch_add(1, Relaxed);
+                continue;
+            }
+            if request.is_none()
+                && let Some(serial) = barrier
+                && let Some(open) = self.in_flight.get_mut(&serial)
+            {
+                // One answer does for all who ask the same in one batch.
+                open.ids.push(id);
+                continue;
+            }
+            let serial = self.note(id, request);
+            let open = &self.in_flight[&serial];
+            if open.request.is_none() {
+                barrier = Some(serial);
+            }
+            writes.push(encode(serial, open.request.as_ref()));
+        }
+        self.counters.sent.fetch_add(writes.len() as u64, Relaxed);
+        (!writes.is_empty()).then(|| self.message(writes))
+    }
+
+    fn note(&mut self, id: u64, request: Option<Request>) -> u64 {
+        self.serial += 1;
+        let since = Instant::now();
+        self.in_flight.insert(self.serial, InFlight { ids: vec![id], request, since });
+        self.by_age.insert(self.serial, since);
+        self.serial
+    }
+
+    /// Everything that was sent on a stream that broke, oldest first.
+    fn batch_again(&mut self) -> proto::Writes {
+        self.give_up();
+        let writes: Vec<_> = self
+            .by_age
+            .keys()
+            .filter_map(|serial| {
+                let open = self.in_flight.get(serial)?;
+                Some(encode(*serial, open.request.as_ref()))
+            })
+            .collect();
+        self.counters.resent.fetch_add(writes.len() as u64, Relaxed);
+        self.message(writes)
+    }
+
+    fn message(&self, writes: Vec<proto::Write>) -> proto::Writes {
+        proto::Writes { responder_id: self.responder_id, writes }
+    }
+
+    fn take(&mut self, outcomes: proto::Outcomes) {
+        for outcome in outcomes.outcomes {
+            let Some(open) = self.in_flight.remove(&outcome.id) else { continue };
+            self.by_age.remove(&outcome.id);
+            self.counters.outcomes.fetch_add(1, Relaxed);
+            let took = u64::try_from(open.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.counters.round_trip_ns.fetch_add(took, Relaxed);
+            let point = Point::new(outcome.epoch, outcome.sequence);
+            let verdict = verdict(&open, &outcome);
+            for id in open.ids {
+                let answer = Answer { id, verdict: verdict.clone() };
+                if let Some(answer) = self.held.push(point, answer) {
+                    self.exchange.answer(answer);
+                }
+            }
+        }
+        self.release();
+    }
+
+    /// Gives workers the answers that the tables hold now.
+    fn release(&mut self) {
+        let version = *self.versions.borrow_and_update();
+        self.held.advance(version.into());
+        while let Some(answer) = self.held.pop() {
+            self.exchange.answer(answer);
+        }
+        self.counters.held.store(self.held.len() as u64, Relaxed);
+    }
+
+    /// Forgets writes whose clients no longer wait; the workers have.
+    fn give_up(&mut self) {
+        let now = Instant::now();
+        while let Some((&serial, &since)) = self.by_age.first_key_value()
+            && now.duration_since(since) > self.patience
+        {
+            self.by_age.remove(&serial);
+            self.in_flight.remove(&serial);
+            self.counters.given_up.fetch_add(1, Relaxed);
+        }
+        // Outcomes that the tables never reached: of a session that another has replaced.
+        if self.held.len() > IN_FLIGHT_MAX {
+            self.held.clear();
+        }
+    }
+}
+
+fn verdict(open: &InFlight, outcome: &proto::Outcome) -> Verdict {
+    match (&open.request, outcome.dropped) {
+        (None, _) => Verdict::LookAgain,
+        (Some(_), true) => Verdict::Unheard,
+        (Some(_), false) => {
+            let mut data = None;
+            if !outcome.data.is_empty() {
+                let mut bytes = Box::new([0; DATA_LEN]);
+                let len = outcome.data.len().min(DATA_LEN);
+                bytes[..len].copy_from_slice(&outcome.data[..len]);
+                data = Some(bytes);
+            }
+            Verdict::Reply(Status(outcome.status as u16), data)
+        }
+    }
+}
+
+fn encode(id: u64, request: Option<&Request>) -> proto::Write {
+    proto::Write {
+        id,
+        mad: request.map(|request| request.mad.to_vec()).unwrap_or_default().into(),
+        requester: request.map(|request| requester(&request.address)),
+    }
+}
+
+fn requester(address: &Address) -> proto::Requester {
+    proto::Requester {
+        lid: address.lid.0.into(),
+        qpn: address.qpn.0,
+        sl: address.sl.get().into(),
+        pkey_index: 0,
+        pkey: address.pkey.0.into(),
+        gid: address.grh.map(|grh| grh.remote_gid.0.to_vec()).unwrap_or_default().into(),
+    }
+}

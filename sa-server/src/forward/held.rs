@@ -1,0 +1,137 @@
+//! Outcomes that wait for this responder's own tables to hold what they tell of.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use sa_proto::snapshot::Version;
+
+use super::Answer;
+
+/// Outcomes by the version that they wait for.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    waiting: BinaryHeap<Reverse<Waiting>>,
+    held: Point,
+}
+
+/// How far a registry is: sequence numbers grow within an epoch and beyond it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Point {
+    epoch: u64,
+    sequence: u64,
+}
+
+impl Point {
+    pub(super) fn new(epoch: u64, sequence: u64) -> Self {
+        Self { epoch, sequence }
+    }
+
+    /// Whether tables of this point hold what is told of `other`. A later session begins with all
+    /// that the one before acknowledged.
+    fn holds(self, other: Self) -> bool {
+        self.epoch >= other.epoch && self.sequence >= other.sequence
+    }
+}
+
+impl From<Version> for Point {
+    fn from(version: Version) -> Self {
+        Self { epoch: version.session.epoch, sequence: version.registry_sequence }
+    }
+}
+
+#[derive(Debug)]
+struct Waiting {
+    point: Point,
+    answer: Answer,
+}
+
+impl PartialEq for Waiting {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for Waiting {}
+impl PartialOrd for Waiting {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Waiting {
+    /// Sequence numbers are monotonic across sessions, so they decide first.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        let key = |waiting: &Self| (waiting.point.sequence, waiting.point.epoch, waiting.answer.id);
+        key(self).cmp(&key(other))
+    }
+}
+
+impl Held {
+    /// Takes an outcome; gives it back at once if the tables are that far.
+    pub(super) fn push(&mut self, point: Point, answer: Answer) -> Option<Answer> {
+        if self.held.holds(point) {
+            return Some(answer);
+        }
+        self.waiting.push(Reverse(Waiting { point, answer }));
+        None
+    }
+
+    /// The tables are at `point` now.
+    pub(super) fn advance(&mut self, point: Point) {
+        self.held = point;
+    }
+
+    /// The next outcome that the tables are far enough for.
+    pub(super) fn pop(&mut self) -> Option<Answer> {
+        let Reverse(first) = self.waiting.peek()?;
+        if !self.held.holds(first.point) {
+            return None;
+        }
+        self.waiting.pop().map(|Reverse(waiting)| waiting.answer)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Forgets everything: those who asked have given up.
+    pub(super) fn clear(&mut self) {
+        self.waiting.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forward::Verdict;
+
+    fn answer(id: u64) -> Answer {
+        Answer { id, verdict: Verdict::LookAgain }
+    }
+
+    fn popped(held: &mut Held) -> Vec<u64> {
+        std::iter::from_fn(|| held.pop()).map(|answer| answer.id).collect()
+    }
+
+    #[test]
+    fn an_outcome_waits_for_its_sequence_number() {
+        let mut held = Held::default();
+        held.advance(Point::new(1, 10));
+        assert!(held.push(Point::new(1, 10), answer(1)).is_some());
+        for (sequence, id) in [(13, 3), (11, 1), (12, 2)] {
+            assert!(held.push(Point::new(1, sequence), answer(id)).is_none());
+        }
+        assert_eq!(popped(&mut held), []);
+        held.advance(Point::new(1, 12));
+        assert_eq!(popped(&mut held), [1, 2]);
+        assert_eq!(held.len(), 1);
+    }
+
+    #[test]
+    fn an_outcome_of_a_new_session_waits_for_that_session() {
+        let mut held = Held::default();
+        held.advance(Point::new(1, 10));
+        assert!(held.push(Point::new(2, 10), answer(1)).is_none());
+        held.advance(Point::new(2, 10));
+        assert_eq!(popped(&mut held), [1]);
+        assert!(held.push(Point::new(1, 9), answer(2)).is_some(), "held by the later session, too");
+    }
+}
