@@ -9,6 +9,7 @@
 //! - [`worker`]: one thread around a responder and a transport.
 //! - [`forward`]: requests that the SM has to decide, on their way there and back.
 //! - [`replica`]: the subscription to the SMs.
+//! - [`report`]: what happened, told to those who subscribed to it.
 //! - [`runtime`]: all of it put together; [`options`], [`metrics`] and [`http`] belong to it.
 
 mod assembly;
@@ -21,6 +22,7 @@ pub mod pool;
 mod query;
 pub mod redirect;
 pub mod replica;
+pub mod report;
 pub mod responder;
 pub mod runtime;
 pub mod stats;

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use ib_mad::wire::mad::AttributeId;
 use ib_mad::wire::sa::attribute;
 use prometheus_client::collector::Collector;
@@ -18,6 +19,7 @@ use sa_proto::snapshot::Version;
 
 use crate::forward;
 use crate::replica::{ReplicaStatus, Source};
+use crate::report;
 use crate::stats::{DropReason, MethodLabel, Stats, StatusLabel};
 
 /// What is being answered from, for whoever watches.
@@ -45,7 +47,9 @@ pub struct Metrics {
     /// The state of the subscription.
     pub replica: Arc<ReplicaStatus>,
     /// Writes passed on to the SM.
-    pub writes: Arc<forward::client::Counters>,
+    pub writes: Arc<forward::Counters>,
+    /// Reports to subscribers.
+    pub reports: Arc<ArcSwap<report::Counters>>,
 }
 
 impl Metrics {
@@ -114,7 +118,7 @@ impl Metrics {
 
     fn encode_workers(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         type Count = fn(&Stats) -> u64;
-        let counters: [(&str, &str, Count); 5] = [
+        let counters: [(&str, &str, Count); 9] = [
             ("requests", "Requests received", |stats| stats.requests.get()),
             ("responses", "Requests answered", |stats| stats.responses.get()),
             ("transfer_packets", "RMPP packets received for transfers under way", |stats| {
@@ -122,6 +126,12 @@ impl Metrics {
             }),
             ("segments_sent", "RMPP packets sent", |stats| stats.segments_sent.get()),
             ("batches", "Batches received", |stats| stats.batches.get()),
+            ("forwarded", "Requests passed on to the SM", |stats| stats.forwarded.get()),
+            ("reports_sent", "Reports sent, repeats included", |stats| stats.reports_sent.get()),
+            ("report_answers", "Answers to reports", |stats| stats.report_answers.get()),
+            ("report_answers_lost", "Answers to reports that found no room", |stats| {
+                stats.report_answers_lost.get()
+            }),
         ];
         for (name, help, count) in counters {
             let mut family = counter(encoder, name, help)?;
@@ -154,6 +164,54 @@ impl Metrics {
             let count = buckets.iter().map(|(_, count)| count).sum();
             let mut histogram = family.encode_family(&labels)?;
             histogram.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+        }
+        Ok(())
+    }
+
+    fn encode_writes(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let writes = &*self.writes;
+        let counters = [
+            ("writes_sent", "Writes handed to the SM, repeats included", &writes.sent),
+            ("write_outcomes", "Outcomes of writes that came back", &writes.outcomes),
+            ("writes_resent", "Writes sent again after a broken stream", &writes.resent),
+            ("writes_given_up", "Writes without an outcome in time", &writes.given_up),
+            ("write_streams", "Streams of writes opened", &writes.streams),
+        ];
+        for (name, help, count) in counters {
+            ConstCounter::new(count.load(Relaxed)).encode(counter(encoder, name, help)?)?;
+        }
+        let help = "Time from the submission of writes to their outcomes, summed";
+        let family = encoder.encode_descriptor(
+            "write_round_trip",
+            help,
+            Some(&Unit::Seconds),
+            MetricType::Counter,
+        )?;
+        let seconds = writes.round_trip_ns.load(Relaxed) as f64 / 1e9;
+        ConstCounter::new(seconds).encode(family)?;
+        let help = "Outcomes that wait for the tables to hold what they tell of";
+        let held = gauge(encoder, "write_outcomes_held", help, None)?;
+        ConstGauge::new(writes.held.load(Relaxed) as i64).encode(held)
+    }
+
+    fn encode_reports(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let reports = **self.reports.load();
+        ConstCounter::new(reports.events).encode(counter(
+            encoder,
+            "events",
+            "Events heard of from the SM",
+        )?)?;
+        let mut family = counter(encoder, "reports", "Reports to subscribers, by what became")?;
+        for (what, count) in [
+            ("begun", reports.reports),
+            ("acknowledged", reports.acknowledged),
+            ("repeated", reports.repeated),
+            ("unanswered", reports.unanswered),
+            ("superseded", reports.superseded),
+            ("overflowed", reports.overflowed),
+            ("unsubscribed", reports.unsubscribed),
+        ] {
+            ConstCounter::new(count).encode(family.encode_family(&[("became", what)])?)?;
         }
         Ok(())
     }
@@ -211,6 +269,8 @@ impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         self.encode_queries(&mut encoder)?;
         self.encode_workers(&mut encoder)?;
+        self.encode_writes(&mut encoder)?;
+        self.encode_reports(&mut encoder)?;
         self.encode_snapshot(&mut encoder)
     }
 }
@@ -254,6 +314,7 @@ mod tests {
             workers: vec![("udp-0".to_owned(), stats)],
             serving: ArcSwapOption::from_pointee(serving),
             writes: Arc::default(),
+            reports: Arc::default(),
             replica: Arc::default(),
         });
         let text = metrics.render();

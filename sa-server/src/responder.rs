@@ -130,6 +130,11 @@ impl Responder {
         self.forward.as_ref().map(|forward| forward.end.descriptor())
     }
 
+    /// Whether a query that finds nothing registered asks an SM before it is answered.
+    pub fn asks_sm_when_empty(&self) -> bool {
+        self.forward.as_ref().is_some_and(|forward| forward.end.is_reachable())
+    }
+
     /// Takes note that the descriptor was readable; what it told of comes by `poll_transmit`.
     pub fn hush(&self) {
         if let Some(forward) = &self.forward {

@@ -19,12 +19,13 @@ use sa_proto::snapshot::{FabricPlane, Snapshot};
 use tracing_subscriber::EnvFilter;
 
 use crate::cell::{Generation, Publisher, Reader};
-use crate::forward::{self, Exchange};
+use crate::forward::{Exchange, Forwarding};
 use crate::http;
 use crate::metrics::{Metrics, Serving};
 use crate::options::{Options, TransportKind};
 use crate::redirect::Redirection;
 use crate::replica::{self, CacheDir, CacheDirError, Identity, ReplicaConfig, passing_identity};
+use crate::report;
 use crate::responder::{Responder, ResponderConfig};
 use crate::stats::Stats;
 use crate::tables::Tables;
@@ -140,7 +141,7 @@ pub fn run(options: Options) -> Result<(), StartError> {
         cache_dir,
         cache_interval: CACHE_INTERVAL,
     };
-    let subscribed = subscribe(config, publisher, &metrics, &crew.exchange);
+    let subscribed = subscribe(config, publisher, crew.tables.clone(), &metrics, &crew.exchange);
     crew.dismiss();
     subscribed
 }
@@ -149,6 +150,7 @@ pub fn run(options: Options) -> Result<(), StartError> {
 fn subscribe(
     config: ReplicaConfig,
     publisher: Publisher,
+    tables: Reader,
     metrics: &Arc<Metrics>,
     exchange: &Arc<Exchange>,
 ) -> Result<(), StartError> {
@@ -174,13 +176,18 @@ fn subscribe(
         });
         let mut builder = Builder { publisher, metrics: Arc::clone(metrics), last: None };
         let status = Arc::clone(&metrics.replica);
-        tokio::spawn(forward::client::run(
+        let forwarding = Forwarding {
+            counters: Arc::clone(&metrics.writes),
+            ..Forwarding::new(config.identity.id, Arc::clone(exchange))
+        };
+        tokio::spawn(forwarding.run(status.upstream(), status.versions()));
+        tokio::spawn(report::follow::run(
             config.identity.id,
             Arc::clone(exchange),
-            Arc::clone(&metrics.writes),
+            Arc::clone(&metrics.reports),
             status.upstream(),
             status.versions(),
-            forward::PATIENCE,
+            tables,
         ));
         let totals = Arc::clone(metrics);
         let shutdown = async {

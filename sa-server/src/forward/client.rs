@@ -52,46 +52,64 @@ pub struct Counters {
     pub round_trip_ns: AtomicU64,
 }
 
-/// Passes writes on until the exchange's owner ends the task. `upstream` tells which SM is
-/// followed, `versions` what queries are answered from.
-pub(crate) async fn run(
-    responder_id: u64,
-    exchange: Arc<Exchange>,
-    counters: Arc<Counters>,
-    mut upstream: watch::Receiver<Option<Upstream>>,
-    versions: watch::Receiver<Version>,
-    patience: Duration,
-) {
-    let mut client = Client {
-        responder_id,
-        exchange,
-        counters,
-        versions,
-        patience,
-        in_flight: HashMap::new(),
-        by_age: BTreeMap::new(),
-        serial: 0,
-        held: Held::default(),
-    };
-    loop {
-        let current = upstream.borrow_and_update().clone();
-        client.exchange.set_reachable(current.is_some());
-        match current {
-            Some(sm) => {
-                tokio::select! {
-                    ended = client.serve(&sm) => {
-                        if let Err(status) = ended {
-                            tracing::debug!(sm = sm.url, reason = status.message(), "writes interrupted");
+/// The task that passes writes on.
+#[derive(Debug)]
+pub struct Forwarding {
+    /// Identity of this responder.
+    pub responder_id: u64,
+    /// Where writes come from, and outcomes go.
+    pub exchange: Arc<Exchange>,
+    /// What it counts.
+    pub counters: Arc<Counters>,
+    /// How long clients wait: what is older is not sent.
+    pub patience: Duration,
+}
+
+impl Forwarding {
+    /// Passes on what `exchange` takes in, with the patience of RDMA CM's clients.
+    pub fn new(responder_id: u64, exchange: Arc<Exchange>) -> Self {
+        Self { responder_id, exchange, counters: Arc::default(), patience: super::PATIENCE }
+    }
+
+    /// Goes on until nobody tells of SMs any more. `upstream` tells which SM is followed,
+    /// `versions` what queries are answered from.
+    pub async fn run(
+        self,
+        mut upstream: watch::Receiver<Option<Upstream>>,
+        versions: watch::Receiver<Version>,
+    ) {
+        let Self { responder_id, exchange, counters, patience } = self;
+        let mut client = Client {
+            responder_id,
+            exchange,
+            counters,
+            versions,
+            patience,
+            in_flight: HashMap::new(),
+            by_age: BTreeMap::new(),
+            serial: 0,
+            held: Held::default(),
+        };
+        loop {
+            let current = upstream.borrow_and_update().clone();
+            client.exchange.set_reachable(current.is_some());
+            let goes_on = match current {
+                Some(sm) => {
+                    tokio::select! {
+                        ended = client.serve(&sm) => {
+                            if let Err(status) = ended {
+                                let reason = status.message();
+                                tracing::debug!(sm = sm.url, reason, "writes interrupted");
+                            }
+                            client.pause(RETRY_DELAY, &mut upstream).await
                         }
-                        client.pause(RETRY_DELAY, &mut upstream).await;
+                        changed = upstream.changed() => changed.is_ok(),
                     }
-                    changed = upstream.changed() => if changed.is_err() { return },
                 }
-            }
-            None => {
-                if !client.pause(Duration::MAX, &mut upstream).await {
-                    return;
-                }
+                None => client.pause(Duration::MAX, &mut upstream).await,
+            };
+            if !goes_on {
+                return;
             }
         }
     }

@@ -8,7 +8,7 @@
 //! A write that repeats one still open is dropped: its answer is on the way. One that repeats an
 //! answered write goes to the SM again, which knows what it said the first time.
 
-pub mod client;
+mod client;
 mod held;
 mod open;
 
@@ -26,6 +26,7 @@ use ib_mad::wire::mad::Status;
 use ib_mad::wire::sa::DATA_LEN;
 use tokio::sync::Notify;
 
+pub use client::{Counters, Forwarding};
 pub(crate) use open::{OpenWrites, Rejected};
 
 /// Submissions of all workers that the control plane has not taken yet.

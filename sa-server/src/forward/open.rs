@@ -70,11 +70,8 @@ impl OpenWrites {
     /// Keeps a request; its id.
     pub(crate) fn begin(&mut self, now: Instant, packet: &Packet) -> Result<u64, Rejected> {
         let header = SaMad::new(&packet.mad);
-        let key = (
-            transfer::Key::of(packet),
-            header.header().attribute_id(),
-            header.header().method(),
-        );
+        let key =
+            (transfer::Key::of(packet), header.header().attribute_id(), header.header().method());
         if self.by_key.contains_key(&key) {
             return Err(Rejected::Repeated);
         }

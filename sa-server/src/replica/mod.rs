@@ -129,6 +129,13 @@ pub struct Upstream {
     link: usize,
 }
 
+impl Upstream {
+    /// The SM at `url`, where `channel` leads.
+    pub fn new(url: String, channel: Channel) -> Self {
+        Self { url, channel, link: 0 }
+    }
+}
+
 /// Where the snapshot that is answered from came from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Source {

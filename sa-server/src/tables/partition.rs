@@ -55,6 +55,18 @@ impl Partitions {
         a.shared(&b, number / 64) >> (number % 64) & 1 == 1
     }
 
+    /// Whether a port with P_Key table `set` can talk to one that has `pkey`, whose membership bit
+    /// counts.
+    pub fn reaches(&self, set: PKeySet, pkey: PKey) -> bool {
+        let number = usize::from(self.number[usize::from(pkey.base())]);
+        if number == usize::from(NO_PARTITION) {
+            return false;
+        }
+        let set = self.set(set);
+        let of = |bits: &[u64]| bits[number / 64] >> (number % 64) & 1 == 1;
+        of(set.full) || pkey.is_full() && of(set.member)
+    }
+
     /// Whether a port with P_Key table `a` may know of one with `b`: they share a partition, or
     /// one of them has no P_Key table, which the specification allows switch ports (10.9.2).
     #[inline]

@@ -1,0 +1,323 @@
+//! Reports: what happened, told to those who subscribed to it, until they say that they heard.
+//!
+//! [`Reports`] decides; it never sends, waits or reads a clock. Each subscriber has a queue of its
+//! own, of which one report is on the wire at a time: a subscriber that does not answer holds up
+//! nobody else, and is not hammered. While a report waits, a later event that makes it obsolete
+//! takes its place, so that a storm of flaps costs a report or two and the last state is told.
+//!
+//! Who reports to whom is in the subscription's row: the responder named there. When another takes
+//! over, reports that the first had not got through are lost.
+
+pub(crate) mod follow;
+mod matching;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use ib_mad::transport::{Address, Grh, Packet};
+use ib_mad::types::Qpn;
+use ib_mad::wire::mad::{AttributeId, Method};
+use ib_mad::wire::sa::{ComponentMask, SaMad};
+use sa_proto::snapshot::{Subscription, SubscriptionRid};
+
+pub use matching::Event;
+
+use crate::cell::Generation;
+
+/// How reports are repeated, and how many may wait.
+#[derive(Clone, Debug)]
+pub struct ReportConfig {
+    /// How long an answer may take.
+    pub timeout: Duration,
+    /// How often a report is sent again; each time the wait is twice as long.
+    pub retries: u32,
+    /// Reports that wait for one subscription; when there are more, the oldest are lost.
+    pub waiting_max: usize,
+    /// Reports that wait, all in all; what comes on top is lost.
+    pub total_max: usize,
+}
+
+impl Default for ReportConfig {
+    /// A second, three repetitions, 64 a subscription, 65,536 in all.
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(1), retries: 3, waiting_max: 64, total_max: 1 << 16 }
+    }
+}
+
+/// What became of reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Events taken.
+    pub events: u64,
+    /// Reports begun, one a subscription that an event concerns.
+    pub reports: u64,
+    /// Reports answered.
+    pub acknowledged: u64,
+    /// Repetitions.
+    pub repeated: u64,
+    /// Given up: never answered.
+    pub unanswered: u64,
+    /// Not sent because a later event made them obsolete.
+    pub superseded: u64,
+    /// Lost because too many waited.
+    pub overflowed: u64,
+    /// Not sent because the subscription ended.
+    pub unsubscribed: u64,
+}
+
+/// Reports under way.
+#[derive(Debug)]
+pub struct Reports {
+    responder_id: u64,
+    config: ReportConfig,
+    queues: HashMap<SubscriptionRid, Queue>,
+    /// Which subscription a transaction belongs to.
+    by_tid: HashMap<u32, SubscriptionRid>,
+    /// When the report on the wire is due again, by transaction.
+    deadlines: BTreeSet<(Instant, u32)>,
+    /// Transactions to send now.
+    ready: VecDeque<u32>,
+    waiting: usize,
+    tid: u32,
+    /// What became of reports so far.
+    pub counters: Counters,
+}
+
+/// The reports of one subscription.
+#[derive(Debug)]
+struct Queue {
+    address: Address,
+    on_wire: Option<OnWire>,
+    /// Notices with their keys, oldest first.
+    waiting: VecDeque<(u64, [u8; 80])>,
+}
+
+#[derive(Debug)]
+struct OnWire {
+    tid: u32,
+    notice: [u8; 80],
+    retries_left: u32,
+    timeout: Duration,
+    deadline: Option<Instant>,
+}
+
+impl Reports {
+    /// No reports yet, of responder `responder_id`.
+    pub fn new(responder_id: u64, config: ReportConfig) -> Self {
+        Self {
+            responder_id,
+            config,
+            queues: HashMap::new(),
+            by_tid: HashMap::new(),
+            deadlines: BTreeSet::new(),
+            ready: VecDeque::new(),
+            waiting: 0,
+            tid: 0,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Takes an event: begins a report for every subscription of ours that it concerns.
+    pub fn handle_event(&mut self, now: Instant, generation: &Generation, event: &Event) {
+        self.counters.events += 1;
+        let ours = |row: &&Subscription| row.responder == self.responder_id;
+        let concerned: Vec<(SubscriptionRid, Address)> = generation
+            .registry
+            .subscriptions
+            .iter()
+            .map(|row| &**row)
+            .filter(ours)
+            .filter(|row| matching::concerns(event, row, &generation.tables))
+            .map(|row| (row.rid, address_of(row)))
+            .collect();
+        for (rid, address) in concerned {
+            self.counters.reports += 1;
+            self.push(now, rid, address, event);
+        }
+    }
+
+    /// Forgets subscriptions that are gone or another's now.
+    pub fn handle_registry(&mut self, now: Instant, generation: &Generation) {
+        let rows = &generation.registry.subscriptions;
+        let is_ours = |rid: &SubscriptionRid| {
+            sa_proto::snapshot::find(rows, *rid)
+                .is_some_and(|row| row.responder == self.responder_id)
+        };
+        let gone: Vec<_> = self.queues.keys().filter(|rid| !is_ours(rid)).copied().collect();
+        for rid in gone {
+            let Some(queue) = self.queues.get_mut(&rid) else { continue };
+            self.counters.unsubscribed += queue.waiting.len() as u64;
+            self.waiting -= queue.waiting.len();
+            queue.waiting.clear();
+            if let Some(on_wire) = &queue.on_wire {
+                self.counters.unsubscribed += 1;
+                let tid = on_wire.tid;
+                self.end(now, tid);
+            }
+            self.queues.remove(&rid);
+        }
+    }
+
+    /// Takes an answer to a report; `false` if it answers none that is on the wire.
+    pub fn handle_answer(&mut self, now: Instant, packet: &Packet) -> bool {
+        let tid = SaMad::new(&packet.mad).header().tid() as u32;
+        let Some(queue) = self.by_tid.get(&tid).and_then(|rid| self.queues.get(rid)) else {
+            return false;
+        };
+        // Whoever answers must be the one that was told.
+        if queue.address.lid != packet.address.lid {
+            return false;
+        }
+        self.counters.acknowledged += 1;
+        self.end(now, tid);
+        true
+    }
+
+    /// The next report to send. Call until it yields `None`.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Packet> {
+        loop {
+            let tid = self.ready.pop_front()?;
+            let Some(rid) = self.by_tid.get(&tid) else { continue };
+            let Some(queue) = self.queues.get_mut(rid) else { continue };
+            let Some(on_wire) = &mut queue.on_wire else { continue };
+            let deadline = now + on_wire.timeout;
+            on_wire.deadline = Some(deadline);
+            self.deadlines.insert((deadline, tid));
+            return Some(report(tid, &on_wire.notice, &queue.address));
+        }
+    }
+
+    /// When `handle_timeout` is due.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.deadlines.first().map(|&(due, _)| due)
+    }
+
+    /// Repeats reports that were not answered, or gives them up.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&(due, tid)) = self.deadlines.first()
+            && due <= now
+        {
+            self.deadlines.pop_first();
+            let Some(queue) = self.by_tid.get(&tid).and_then(|rid| self.queues.get_mut(rid)) else {
+                continue;
+            };
+            let Some(on_wire) = &mut queue.on_wire else { continue };
+            on_wire.deadline = None;
+            match on_wire.retries_left.checked_sub(1) {
+                Some(left) => {
+                    on_wire.retries_left = left;
+                    on_wire.timeout *= 2;
+                    self.counters.repeated += 1;
+                    self.ready.push_back(tid);
+                }
+                None => {
+                    self.counters.unanswered += 1;
+                    self.end(now, tid);
+                }
+            }
+        }
+    }
+
+    /// Reports that wait or are on the wire.
+    pub fn len(&self) -> usize {
+        self.waiting + self.by_tid.len()
+    }
+
+    /// Whether no report is under way.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn push(&mut self, _now: Instant, rid: SubscriptionRid, address: Address, event: &Event) {
+        let queue = self.queues.entry(rid).or_insert_with(|| Queue {
+            address: address.clone(),
+            on_wire: None,
+            waiting: VecDeque::new(),
+        });
+        queue.address = address;
+        let key = event.supersedes_key;
+        if key != 0
+            && let Some(at) = queue.waiting.iter().position(|&(other, _)| other == key)
+        {
+            // What comes in its place is told in the order of what happened last.
+            queue.waiting.remove(at);
+            self.waiting -= 1;
+            self.counters.superseded += 1;
+        }
+        if self.waiting >= self.config.total_max {
+            self.counters.overflowed += 1;
+            return;
+        }
+        if queue.waiting.len() >= self.config.waiting_max {
+            queue.waiting.pop_front();
+            self.waiting -= 1;
+            self.counters.overflowed += 1;
+        }
+        queue.waiting.push_back((key, event.notice));
+        self.waiting += 1;
+        self.start(rid);
+    }
+
+    /// Puts the next report of a subscription on the wire, unless one is there.
+    fn start(&mut self, rid: SubscriptionRid) {
+        let Some(queue) = self.queues.get_mut(&rid) else { return };
+        if queue.on_wire.is_some() {
+            return;
+        }
+        let Some((_, notice)) = queue.waiting.pop_front() else {
+            self.queues.remove(&rid);
+            return;
+        };
+        self.waiting -= 1;
+        self.tid = self.tid.wrapping_add(1).max(1);
+        let tid = self.tid;
+        queue.on_wire = Some(OnWire {
+            tid,
+            notice,
+            retries_left: self.config.retries,
+            timeout: self.config.timeout,
+            deadline: None,
+        });
+        self.by_tid.insert(tid, rid);
+        self.ready.push_back(tid);
+    }
+
+    /// Takes a report off the wire, whatever became of it, and puts the next one there.
+    fn end(&mut self, _now: Instant, tid: u32) {
+        let Some(rid) = self.by_tid.remove(&tid) else { return };
+        if let Some(queue) = self.queues.get_mut(&rid)
+            && let Some(on_wire) = queue.on_wire.take()
+            && let Some(deadline) = on_wire.deadline
+        {
+            self.deadlines.remove(&(deadline, tid));
+        }
+        self.start(rid);
+    }
+}
+
+/// Where reports of a subscription go.
+fn address_of(row: &Subscription) -> Address {
+    let grh = row.grh.then(|| Grh {
+        remote_gid: row.rid.subscriber_gid,
+        hop_limit: 0xFF,
+        ..Grh::default()
+    });
+    Address {
+        lid: row.lid,
+        qpn: row.qpn,
+        local_qpn: Qpn::GSI,
+        sl: row.sl,
+        pkey: row.pkey,
+        grh,
+        ..Address::default()
+    }
+}
+
+/// Report(Notice) as a MAD; all of it is defined.
+fn report(tid: u32, notice: &[u8; 80], address: &Address) -> Packet {
+    let mut packet = Packet { address: address.clone(), ..Packet::default() };
+    let mut mad = SaMad::new(&mut packet.mad);
+    mad.write_request(Method::REPORT, AttributeId::NOTICE, tid.into(), ComponentMask::NONE);
+    mad.data_mut()[..notice.len()].copy_from_slice(notice);
+    packet
+}
