@@ -4,6 +4,7 @@
 use ib_mad::types::{Lid, Mtu, Sl};
 use ib_mad::wire::attribute::{CapabilityMask, NodeType, PortInfo, PortPhysState, PortState};
 
+use super::pkey::PKeyPlan;
 use crate::config::Settings;
 use crate::fabric::{Fabric, PortIndex};
 
@@ -17,6 +18,8 @@ pub struct Subnet<'a> {
     pub settings: &'a Settings,
     /// LID of the SM.
     pub sm_lid: Lid,
+    /// What switches are to check.
+    pub pkeys: &'a PKeyPlan,
 }
 
 /// LIDs of an end port.
@@ -122,7 +125,7 @@ fn configured(
             .set_subnet_time_out(settings.subnet_timeout);
     }
     if has_link_layer(fabric, port) {
-        set_link(fabric, port, settings, &mut bytes);
+        set_link(fabric, port, subnet, &mut bytes);
     }
     bytes
 }
@@ -158,7 +161,8 @@ pub fn has_link_layer(fabric: &Fabric, port: PortIndex) -> bool {
 }
 
 /// Sets what the two ends of a link have to agree on, and its timeouts.
-fn set_link(fabric: &Fabric, port: PortIndex, settings: &Settings, bytes: &mut PortInfoBytes) {
+fn set_link(fabric: &Fabric, port: PortIndex, subnet: Subnet<'_>, bytes: &mut PortInfoBytes) {
+    let settings = subnet.settings;
     let current = fabric.port(port);
     let own = current.port_info();
     let peer = current.peer().map(|peer| (fabric.port(peer), fabric.node_of(peer)));
@@ -180,6 +184,10 @@ fn set_link(fabric: &Fabric, port: PortIndex, settings: &Settings, bytes: &mut P
     }
     info.set_operational_vls(vls.clamp(1, settings.max_op_vls))
         .set_link_down_default_state(PortPhysState::Polling);
+    if let Some(checks) = subnet.pkeys.checks(fabric, port) {
+        info.set_partition_enforcement_inbound(checks.inbound)
+            .set_partition_enforcement_outbound(checks.outbound);
+    }
     let Some((_, peer_node)) = peer else { return };
     let leaf = peer_node.switch.is_none();
     match fabric.node(current.node).kind {
@@ -271,7 +279,13 @@ mod tests {
 
     fn arm(fabric: &Fabric, port: PortIndex, anyway: bool) -> Option<PortInfoBytes> {
         let settings = Settings::default();
-        armed(fabric, port, Subnet { settings: &settings, sm_lid: Lid(1) }, None, anyway)
+        armed(
+            fabric,
+            port,
+            Subnet { settings: &settings, sm_lid: Lid(1), pkeys: &PKeyPlan::default() },
+            None,
+            anyway,
+        )
     }
 
     fn armed_info(fabric: &Fabric, port: PortIndex) -> PortInfo<PortInfoBytes> {
@@ -313,7 +327,7 @@ mod tests {
     fn clients_register_again_only_where_the_port_can_tell_them() {
         let (mut fabric, _, host) = pair(PortState::Active);
         let settings = Settings::default();
-        let subnet = Subnet { settings: &settings, sm_lid: Lid(1) };
+        let subnet = Subnet { settings: &settings, sm_lid: Lid(1), pkeys: &PKeyPlan::default() };
         let addressing = Addressing { base_lid: Lid(7), lmc: 0, reregister: true };
         let info = addressed(&fabric, host, subnet, addressing).unwrap();
         assert!(!const_view(&info).client_reregister());

@@ -4,6 +4,7 @@
 pub mod end_port;
 pub mod lid;
 pub mod link;
+pub mod partition;
 pub mod pkey;
 mod policy_rows;
 pub mod qos;

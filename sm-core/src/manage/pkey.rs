@@ -1,25 +1,238 @@
-//! Partitions. So far there is the default partition, of which every end port is a full member,
-//! its P_Key at index 0.
+//! P_Key tables (IBTA vol 1, 10.9, 14.2.5.7): where each key of an end port stands, and what the
+//! switch port at the other end of its link checks.
+//!
+//! Queue pairs name P_Keys by their place in the table. So a key that stands somewhere stays there,
+//! and only what is new is given a place. What is not here: who is a member of what (`partition`).
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use ib_mad::types::PKey;
 use ib_mad::wire::attribute::PKEYS_PER_BLOCK;
 
-/// What block `block` of an end port's P_Key table should hold.
-pub fn desired_block(block: u16) -> [PKey; PKEYS_PER_BLOCK] {
-    let mut keys = [PKey::default(); PKEYS_PER_BLOCK];
-    if block == 0 {
-        keys[0] = PKey::DEFAULT_FULL;
-    }
-    keys
+use super::partition::{Memberships, PortKeys};
+use crate::config::Settings;
+use crate::fabric::{Fabric, PortIndex};
+
+/// The tables of all ports as they should be.
+#[derive(Clone, Debug, Default)]
+pub struct PKeyPlan {
+    tables: BTreeMap<PortIndex, Arc<[PKey]>>,
+    /// What switches are to check at their external ports, where there is something to be said.
+    checks: BTreeMap<PortIndex, Checks>,
+    /// End ports whose tables are too small, and how many keys found no place.
+    pub short: Vec<(PortIndex, usize)>,
+    /// Switch ports that cannot hold all keys of the port at the other end, and so check nothing.
+    pub unchecked: Vec<PortIndex>,
 }
 
-/// Whether a block of `table`, as the port has it, is as it should be.
-pub fn block_is_right(table: &[PKey], block: u16) -> bool {
-    let start = usize::from(block) * PKEYS_PER_BLOCK;
-    desired_block(block)
-        .iter()
-        .enumerate()
-        .all(|(i, key)| table.get(start + i).copied().unwrap_or_default() == *key)
+/// Which packets a switch checks at a port (PartitionEnforcementInbound and -Outbound).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checks {
+    /// Those that come in.
+    pub inbound: bool,
+    /// Those that go out.
+    pub outbound: bool,
+}
+
+impl PKeyPlan {
+    /// What the tables should be, given what they are.
+    pub fn new(fabric: &Fabric, memberships: &Memberships, settings: &Settings) -> Self {
+        let mut plan = Self::default();
+        let mut known = HashSet::new();
+        let rules = Rules::of(settings);
+        // The order decides in which order shortages are told.
+        for port in fabric.end_ports() {
+            let Some(wanted) = memberships.keys(port) else { continue };
+            let capacity = fabric.node_of(port).node_info().partition_cap();
+            let (table, left_out) = rules.table(&fabric.port(port).pkeys, wanted, capacity);
+            if left_out > 0 {
+                plan.short.push((port, left_out));
+            }
+            plan.tables.insert(port, shared(&mut known, table));
+        }
+        plan.check(fabric, settings, &mut known);
+        plan
+    }
+
+    /// What switches hold and check at the other ends of links.
+    fn check(&mut self, fabric: &Fabric, settings: &Settings, known: &mut HashSet<Arc<[PKey]>>) {
+        let wanted = settings.enforcement();
+        for (_, switch) in fabric.switches() {
+            let info = switch.switch_info();
+            let capacity = usize::from(info.partition_enforcement_cap());
+            for port in fabric.ports_of(switch.node) {
+                let Some(peer) = fabric.port(port).peer() else { continue };
+                if fabric.node_of(peer).switch.is_some() {
+                    // Between switches all partitions pass.
+                    self.checks.insert(port, Checks::default());
+                    continue;
+                }
+                if capacity == 0 {
+                    continue;
+                }
+                let mut checks = Checks {
+                    inbound: wanted.inbound() && info.inbound_enforcement_cap(),
+                    outbound: wanted.outbound() && info.outbound_enforcement_cap(),
+                };
+                if wanted.inbound() || wanted.outbound() {
+                    let Some(table) = self.tables.get(&peer) else { continue };
+                    let mut keys = checked(table);
+                    if keys.len() > capacity {
+                        keys.truncate(capacity);
+                        checks = Checks::default();
+                        self.unchecked.push(port);
+                    }
+                    self.tables.insert(port, shared(known, keys));
+                }
+                self.checks.insert(port, checks);
+            }
+        }
+    }
+
+    /// The table that a port should have, up to its last key; `None` if it is nobody's business.
+    pub fn table(&self, port: PortIndex) -> Option<&[PKey]> {
+        self.tables.get(&port).map(|table| &**table)
+    }
+
+    /// What a switch is to check at a port. Nothing new as long as the port does not hold the table
+    /// that packets would be checked against.
+    pub fn checks(&self, fabric: &Fabric, port: PortIndex) -> Option<Checks> {
+        let checks = self.checks.get(&port).copied()?;
+        let is_ready = checks == Checks::default()
+            || self.table(port).is_some_and(|table| is_same(&fabric.port(port).pkeys, table));
+        is_ready.then_some(checks)
+    }
+
+    /// Ports that should have a table, and how many of its blocks concern us.
+    pub fn ports<'a>(&'a self, fabric: &'a Fabric) -> impl Iterator<Item = (PortIndex, u16)> + 'a {
+        self.tables.keys().map(move |&port| (port, blocks(capacity(fabric, port))))
+    }
+
+    /// The content of a block that should be set, if it is not right.
+    pub fn wanted_block(
+        &self,
+        fabric: &Fabric,
+        port: PortIndex,
+        number: u16,
+    ) -> Option<[PKey; PKEYS_PER_BLOCK]> {
+        let wanted = block(self.table(port)?, number);
+        (block(&fabric.port(port).pkeys, number) != wanted).then_some(wanted)
+    }
+}
+
+fn shared(known: &mut HashSet<Arc<[PKey]>>, table: Vec<PKey>) -> Arc<[PKey]> {
+    if let Some(known) = known.get(&table[..]) {
+        return known.clone();
+    }
+    let table: Arc<[PKey]> = table.into();
+    known.insert(table.clone());
+    table
+}
+
+/// How many P_Keys the table of a port holds.
+pub fn capacity(fabric: &Fabric, port: PortIndex) -> u16 {
+    match fabric.node_of(port).switch {
+        Some(switch) if fabric.port(port).num.0 != 0 => {
+            fabric.switch(switch).switch_info().partition_enforcement_cap()
+        }
+        _ => fabric.node_of(port).node_info().partition_cap(),
+    }
+}
+
+/// How places are given out.
+#[derive(Clone, Copy, Debug)]
+struct Rules {
+    /// Whether keys keep the places that they have.
+    keep: bool,
+    /// Whether a port may have a partition's key twice, full and limited.
+    allow_both: bool,
+}
+
+impl Rules {
+    fn of(settings: &Settings) -> Self {
+        Self { keep: settings.keep_pkey_indexes, allow_both: settings.allow_both_pkeys }
+    }
+
+    /// The table of a port that has `current` and should have `wanted`, and how many keys found no
+    /// place. The first key is given place 0, others stay where they are, new ones follow behind the
+    /// last of these; only when the end is reached, gaps are filled.
+    fn table(self, current: &[PKey], wanted: &PortKeys, capacity: u16) -> (Vec<PKey>, usize) {
+        let capacity = usize::from(capacity);
+        let mut table = vec![PKey::default(); capacity];
+        let Some(place) = table.first_mut() else { return (table, wanted.keys.len()) };
+        *place = wanted.first;
+        let known = if self.keep { self.places(current) } else { HashMap::new() };
+        let others = wanted.keys.iter().filter(|key| **key != wanted.first);
+        let mut new = Vec::new();
+        let mut last = 0;
+        for &key in others {
+            match known.get(&self.identity(key)) {
+                Some(&place) if place != 0 && place < capacity => {
+                    table[place] = key;
+                    last = last.max(place);
+                }
+                _ => new.push(key),
+            }
+        }
+        let mut gap = 1;
+        let mut left_out = 0;
+        for key in new {
+            if last + 1 < capacity {
+                last += 1;
+                table[last] = key;
+                continue;
+            }
+            gap += table.iter().skip(gap).take_while(|key| key.is_valid()).count();
+            match table.get_mut(gap) {
+                Some(place) => *place = key,
+                None => left_out += 1,
+            }
+        }
+        let used = table.iter().rposition(|key| key.is_valid()).map_or(0, |last| last + 1);
+        table.truncate(used);
+        (table, left_out)
+    }
+
+    /// What makes two entries the same key.
+    fn identity(self, key: PKey) -> u16 {
+        if self.allow_both { key.0 } else { key.base() }
+    }
+
+    /// Where each key stands. Of several entries for one partition the full member's counts, then
+    /// the first.
+    fn places(self, current: &[PKey]) -> HashMap<u16, usize> {
+        let mut places: HashMap<u16, usize> = HashMap::new();
+        for (place, key) in current.iter().enumerate().filter(|(_, key)| key.is_valid()) {
+            let known = places.entry(self.identity(*key)).or_insert(place);
+            if key.is_full() && !current[*known].is_full() {
+                *known = place;
+            }
+        }
+        places
+    }
+}
+
+/// What a switch port checks packets against, given the table of the port at the other end: its keys
+/// without gaps; where it has both, the full one, which lets all of the partition pass.
+fn checked(table: &[PKey]) -> Vec<PKey> {
+    let full: HashSet<u16> =
+        table.iter().filter(|key| key.is_full()).map(|key| key.base()).collect();
+    let keys = table.iter().copied().filter(|key| key.is_valid());
+    keys.filter(|key| key.is_full() || !full.contains(&key.base())).collect()
+}
+
+/// Block `number` of a table.
+fn block(table: &[PKey], number: u16) -> [PKey; PKEYS_PER_BLOCK] {
+    let start = usize::from(number) * PKEYS_PER_BLOCK;
+    std::array::from_fn(|i| table.get(start + i).copied().unwrap_or_default())
+}
+
+fn is_same(a: &[PKey], b: &[PKey]) -> bool {
+    (0..a.len().max(b.len())).all(|i| {
+        let at = |table: &[PKey]| table.get(i).copied().unwrap_or_default();
+        at(a) == at(b)
+    })
 }
 
 /// Blocks of a table of `capacity` entries.
@@ -29,14 +242,109 @@ pub fn blocks(capacity: u16) -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
+    const KEEP: Rules = Rules { keep: true, allow_both: false };
+    const BOTH: Rules = Rules { keep: true, allow_both: true };
+
+    fn keys(keys: &[u16]) -> Vec<PKey> {
+        keys.iter().copied().map(PKey).collect()
+    }
+
+    fn wanted(list: &[u16], first: u16) -> PortKeys {
+        PortKeys { keys: keys(list), first: PKey(first) }
+    }
+
+    fn table(rules: Rules, current: &[u16], wanted: &PortKeys, capacity: u16) -> (Vec<u16>, usize) {
+        let (table, left_out) = rules.table(&keys(current), wanted, capacity);
+        (table.iter().map(|key| key.0).collect(), left_out)
+    }
+
     #[test]
-    fn a_table_with_another_key_first_is_wrong() {
-        assert!(block_is_right(&[PKey::DEFAULT_FULL], 0));
-        assert!(block_is_right(&[PKey::DEFAULT_FULL], 1));
-        assert!(!block_is_right(&[PKey(0x8001), PKey::DEFAULT_FULL], 0));
-        assert!(!block_is_right(&[PKey::DEFAULT_FULL, PKey(0x8001)], 0));
-        assert!(!block_is_right(&[], 0));
+    fn new_keys_follow_in_order_behind_the_first() {
+        let wanted = wanted(&[0x8001, 2, 0x8003, 0xffff], 0xffff);
+        for current in [&[][..], &[0xffff], &[0x7fff, 9, 8, 7]] {
+            let expected = vec![0xffff, 0x8001, 2, 0x8003];
+            assert_eq!(table(KEEP, current, &wanted, 64), (expected, 0));
+        }
+    }
+
+    #[test]
+    fn keys_keep_their_places_when_others_come_go_and_change_membership() {
+        let wanted = wanted(&[1, 0x8003, 0x8004, 0xffff], 0xffff);
+        let current = [0xffff, 2, 0x8001, 0x8003];
+        let expected = vec![0xffff, 0, 1, 0x8003, 0x8004];
+        assert_eq!(table(KEEP, &current, &wanted, 64), (expected, 0));
+        let anew = Rules { keep: false, ..KEEP };
+        let expected = vec![0xffff, 1, 0x8003, 0x8004];
+        assert_eq!(table(anew, &current, &wanted, 64), (expected, 0));
+    }
+
+    #[test]
+    fn the_key_that_is_to_stand_first_does_and_the_other_moves() {
+        let wanted = wanted(&[0x8001, 0x8002, 0x7fff], 0x8002);
+        let expected = vec![0x8002, 0x8001, 0, 0x7fff];
+        assert_eq!(table(KEEP, &[0x7fff, 0x8001, 0x8002], &wanted, 64).0[..2], expected[..2]);
+        let (table, _) = table(KEEP, &[0x7fff, 0x8001, 0x8002], &wanted, 64);
+        assert_eq!(table, [0x8002, 0x8001, 0x7fff], "the place it left is free");
+    }
+
+    #[test]
+    fn gaps_are_filled_when_the_end_is_reached_and_what_is_left_is_counted() {
+        let current = [0xffff, 0, 0, 0x8001];
+        let wanted = wanted(&[0x8001, 0x8002, 0x8003, 0x8004, 0xffff], 0xffff);
+        let expected = vec![0xffff, 0x8002, 0x8003, 0x8001];
+        assert_eq!(table(KEEP, &current, &wanted, 4), (expected, 1));
+        assert_eq!(table(KEEP, &[], &wanted, 1), (vec![0xffff], 4));
+    }
+
+    #[test]
+    fn with_both_memberships_a_partition_has_two_places() {
+        let wanted = wanted(&[1, 0x8001, 0xffff], 0xffff);
+        let expected = vec![0xffff, 0x8001, 1];
+        assert_eq!(table(BOTH, &[0xffff, 0x8001], &wanted, 64), (expected, 0));
+    }
+
+    #[test]
+    fn a_switch_checks_for_the_full_member_where_a_port_is_both() {
+        assert_eq!(checked(&keys(&[0xffff, 1, 0, 2, 0x8001])), keys(&[0xffff, 2, 0x8001]));
+    }
+
+    proptest! {
+        /// Each key stands there once, as far as there is room; what stood there and may stay does.
+        #[test]
+        fn a_table_has_exactly_its_keys(
+            current in proptest::collection::vec(0u16..24, 0..40),
+            bases in proptest::collection::btree_set(1u16..24, 0..30),
+            full in any::<u32>(),
+            capacity in 1u16..40,
+        ) {
+            let member = |base: u16| if full >> base & 1 != 0 { base | 0x8000 } else { base };
+            let mut list: Vec<u16> = bases.iter().copied().map(member).collect();
+            list.push(0xffff);
+            let wanted = wanted(&list, 0xffff);
+            let (made, left_out) = table(KEEP, &current, &wanted, capacity);
+            prop_assert!(made.len() <= usize::from(capacity));
+            prop_assert_eq!(made[0], 0xffff);
+            let mut found: Vec<u16> = made.iter().copied().filter(|key| *key != 0).collect();
+            prop_assert_eq!(found.len() + left_out, list.len());
+            prop_assert_eq!(left_out > 0, list.len() > usize::from(capacity));
+            found.sort_unstable();
+            found.dedup();
+            prop_assert_eq!(found.len() + left_out, list.len());
+            prop_assert!(found.iter().all(|key| list.contains(key)));
+            for base in bases {
+                let stood = current.iter().position(|key| *key == base);
+                if let Some(place) = stood.filter(|&place| place != 0 && place < capacity.into()) {
+                    prop_assert_eq!(made[place], member(base));
+                }
+            }
+            let (again, _) = table(KEEP, &made, &wanted, capacity);
+            if left_out == 0 {
+                prop_assert_eq!(again, made, "what is right stays");
+            }
+        }
     }
 }

@@ -19,7 +19,7 @@ use ib_mad::transport::ibsim::IbsimError;
 use sa_proto::snapshot::HistoryLimits;
 use tracing::{error, info, warn};
 
-use crate::config::{Config, ConfigError, Options, file};
+use crate::config::{Config, ConfigError, Options, PolicyError, SitePolicy, file};
 use crate::publish::{PublishConfig, PublishError, Publisher};
 use crate::sweep::Sweeper;
 use attachment::Attachment;
@@ -42,6 +42,9 @@ pub enum RunError {
     /// The settings.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// A policy file.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     /// The log.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -118,6 +121,10 @@ fn run(options: Options) -> Result<(), RunError> {
     for warning in warnings {
         warn!("{warning}");
     }
+    let (policy, remarks) = SitePolicy::load(&config.settings)?;
+    for remark in remarks {
+        warn!("{remark}");
+    }
     let signals = Signals::take()?;
     let state = StateDir::open(&config.state_dir, config.settings.fsync_high_avail_files)?;
     let publisher = Publisher::start(PublishConfig {
@@ -149,5 +156,5 @@ fn run(options: Options) -> Result<(), RunError> {
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let seed = clock.map_or(0, |elapsed| elapsed.subsec_nanos()) ^ std::process::id();
     let sweeper = Sweeper::new(config.settings.clone(), lids, seed);
-    Service::new(config, signals, state, fabric, sweeper, publisher, door, metrics)?.run()
+    Service::new(config, signals, state, fabric, sweeper, publisher, door, metrics, policy)?.run()
 }

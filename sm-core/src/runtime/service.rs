@@ -18,8 +18,9 @@ use super::signals::{Signal, Signals};
 use super::state::StateDir;
 use super::worker::Worker;
 use super::{BATCH, ONCE_ATTEMPTS, RunError};
-use crate::config::Config;
+use crate::config::{Config, SitePolicy};
 use crate::fabric::SubnetParameters;
+use crate::manage::PolicyRows;
 use crate::publish::{Challenge, PublishError, Publisher, SmStatus};
 use crate::sweep::{
     Event, LoopCheck, LoopFinding, Phase, Report, RoutingJob, RoutingOutcome, Sweeper,
@@ -47,6 +48,9 @@ pub(super) struct Service {
     router: Worker<Box<RoutingJob>, RoutingOutcome>,
     checker: Worker<LoopCheck, LoopFinding>,
     metrics: Metrics,
+    policy: SitePolicy,
+    /// Policy files refused so far.
+    policy_errors: u64,
     /// Whether a sweep was asked for, to find out if another SM rules.
     challenged: bool,
     /// When a session that could not be begun is tried again.
@@ -89,6 +93,7 @@ impl Service {
         publisher: Publisher,
         door: Door,
         metrics: Metrics,
+        policy: SitePolicy,
     ) -> std::io::Result<Self> {
         let now = Instant::now();
         Ok(Self {
@@ -102,6 +107,8 @@ impl Service {
             router: Worker::start("routing", |job: Box<RoutingJob>| job.run())?,
             checker: Worker::start("loops", LoopCheck::run)?,
             metrics,
+            policy,
+            policy_errors: 0,
             challenged: false,
             renewal_due: now,
             outgoing: Vec::with_capacity(BATCH),
@@ -297,6 +304,7 @@ impl Service {
     fn take_events(&mut self) {
         while let Some(event) = self.sweeper.poll_event() {
             match event {
+                Event::Discovering => self.reload_policy(),
                 Event::LidsChanged => {
                     if let Err(failure) = self.state.keep_lids(self.sweeper.lids()) {
                         error!("LIDs will not survive a restart: {failure}");
@@ -307,6 +315,30 @@ impl Service {
                 Event::StandingBy(_) => {}
                 Event::Fatal(reason) => self.done = Some(Err(RunError::Fatal(reason))),
             }
+        }
+    }
+
+    /// Reads the site's policy files again, for the sweep that has just begun.
+    fn reload_policy(&mut self) {
+        let (policy, errors, remarks) = self.policy.reload(&self.config.settings);
+        for remark in remarks {
+            warn!("{remark}");
+        }
+        for failure in errors {
+            error!("{}; what held before stays in force", super::with_causes(&failure));
+            self.policy_errors += 1;
+        }
+        self.sweeper.set_partitions(policy.partitions.clone());
+        self.policy = policy;
+    }
+
+    /// Has ports of new responders made full members of the default partition.
+    fn follow_responders(&mut self, now: Instant) {
+        let responders = self.publisher.responders();
+        let ports: Vec<_> =
+            responders.load().iter().filter_map(|entry| Some(entry.port?.0)).collect();
+        if self.sweeper.set_responder_ports(ports) {
+            self.sweeper.request_heavy_sweep(now);
         }
     }
 
@@ -392,10 +424,22 @@ impl Service {
             lifetime: settings.subnet_timeout,
             sa_key: settings.sa_key,
             routing_engine: self.sweeper.routing_engine().to_owned(),
-            policy: Default::default(),
+            policy: self.policy_rows(),
         });
         self.publisher.publish(plane)?;
         Ok(())
+    }
+
+    /// What policy files come to on the fabric as it is.
+    fn policy_rows(&self) -> PolicyRows {
+        let settings = self.sweeper.settings();
+        let partitions = self.sweeper.partitions();
+        PolicyRows {
+            allow_both_pkeys: settings.allow_both_pkeys,
+            prefix_routes: self.policy.prefix_routes.to_vec(),
+            partitions: self.sweeper.memberships().rows(partitions, false),
+            ..PolicyRows::default()
+        }
     }
 
     fn tell_progress(&mut self, now: Instant) {
@@ -439,6 +483,7 @@ impl Service {
             return;
         }
         self.status_due = now + STATUS_INTERVAL;
+        self.follow_responders(now);
         let metrics = self.collect();
         self.publisher.set_status(SmStatus {
             state: self.sweeper.sm_state().to_string(),
@@ -479,6 +524,17 @@ impl Service {
             gauge("hosts", "Channel adapters and routers present", hosts as f64),
             gauge("links", "Links, as of the last sweep", last.links as f64),
             gauge("duplicate_guids", "GUIDs that are there twice", last.duplicate_guids as f64),
+            gauge(
+                "pkeys_left_out",
+                "P_Keys that found no place in tables of ports",
+                last.pkeys_left_out as f64,
+            ),
+            gauge(
+                "unchecked_ports",
+                "Switch ports that check no P_Keys, since they have no room for all",
+                last.unchecked_ports as f64,
+            ),
+            counter("policy_errors", "Policy files refused", self.policy_errors),
             counter("smps_sent", "SMPs sent, repetitions included", smps.transmitted),
             counter("smps_repeated", "SMPs sent again", smps.retried),
             counter("smps_answered", "SMPs answered", smps.answered),

@@ -10,7 +10,7 @@ use tracing::{debug, info, warn};
 use super::schedule::Cause;
 use super::{Event, LINES_MAX, Phase, Sweeper};
 use crate::fabric::PortIndex;
-use crate::manage::{lid, link, pkey};
+use crate::manage::{lid, link};
 use crate::smp::{Kind, Request};
 
 /// Times a link is taken through Down in one sweep before that counts as an error.
@@ -20,15 +20,9 @@ impl Sweeper {
     pub(super) fn begin_addresses(&mut self, now: Instant) {
         self.enter(now, Phase::Addresses);
         self.assign_lids();
+        self.set_pkeys();
         let ports: Vec<PortIndex> = self.fabric.end_ports().collect();
         for port in ports {
-            let capacity = self.fabric.node_of(port).node_info().partition_cap();
-            for block in 0..pkey::blocks(capacity) {
-                if !pkey::block_is_right(&self.fabric.port(port).pkeys, block) {
-                    self.exchange.push(Request::block(Kind::SetPKeys, port, block));
-                    self.sweep.report.pkey_blocks_set += 1;
-                }
-            }
             if self.wanted_address(port).is_some() {
                 self.exchange.push(Request::new(Kind::SetAddress, port));
                 self.sweep.report.port_infos_set += 1;
@@ -94,7 +88,8 @@ impl Sweeper {
     }
 
     fn subnet(&self) -> link::Subnet<'_> {
-        link::Subnet { settings: &self.settings, sm_lid: self.sm_lid() }
+        let pkeys = self.partitions.plan();
+        link::Subnet { settings: &self.settings, sm_lid: self.sm_lid(), pkeys }
     }
 
     /// PortInfo to set so that an end port is addressed as it should be, if it is not.

@@ -6,10 +6,8 @@
 
 use std::time::Instant;
 
-use ib_mad::types::{Guid, PKey, PortNum};
-use ib_mad::wire::attribute::{
-    NodeInfo, NodeType, PKEYS_PER_BLOCK, PKeyTable, PortState, SmState, SwitchInfo,
-};
+use ib_mad::types::{Guid, PortNum};
+use ib_mad::wire::attribute::{NodeInfo, NodeType, PortInfo, PortState, SmState, SwitchInfo};
 use ib_mad::wire::mad::Status;
 use tracing::{debug, error, info, warn};
 
@@ -84,10 +82,12 @@ impl Sweeper {
                 if self.fabric.wants_compaction() {
                     self.fabric = std::mem::take(&mut self.fabric).compacted();
                     self.router.forget();
+                    self.partitions.forget();
                     self.others.clear();
                     self.master = None;
                 }
                 self.schedule.begin_all(now);
+                self.emit(Event::Discovering);
                 self.exchange.push(Request::OWN_NODE_INFO);
             }
             Some(nodes) => {
@@ -287,6 +287,7 @@ impl Sweeper {
         let (top, changed) = (info.linear_fdb_top(), info.port_state_change());
         if before != top {
             switch.lft.forget();
+            self.sweep.reset.insert(node);
         }
         changed
     }
@@ -309,8 +310,13 @@ impl Sweeper {
             return self.port_read_again(now, port, data);
         }
         let was = self.fabric.port(port).state();
+        let checks = |info: PortInfo<&[u8; 64]>| {
+            (info.partition_enforcement_inbound(), info.partition_enforcement_outbound())
+        };
+        let checked = checks(self.fabric.port(port).port_info());
         let entry = self.fabric.port_mut(port);
         entry.info = *data;
+        let checks_changed = checks(entry.port_info()) != checked;
         entry.known = true;
         let state = entry.state();
         let node = entry.node;
@@ -340,17 +346,19 @@ impl Sweeper {
                     _ => self.exchange.push(Request::new(Kind::Probe, port)),
                 }
                 if external {
-                    self.read_enforced_pkeys(node, port);
+                    self.read_checked_pkeys(node, port, checks_changed);
                 }
             }
             _ => self.link_is_down(request),
         }
     }
 
-    /// The P_Key table of a switch's external port, which nobody but us changes: read once.
-    fn read_enforced_pkeys(&mut self, node: NodeIndex, port: PortIndex) {
+    /// The P_Key table of a switch's external port, which nobody but us changes: read once, and
+    /// again when the switch seems to have been reset.
+    fn read_checked_pkeys(&mut self, node: NodeIndex, port: PortIndex, checks_changed: bool) {
+        let reset = checks_changed || self.sweep.reset.contains(&node);
         let node = self.fabric.node(node);
-        let Some(switch) = node.switch.filter(|_| node.is_new) else { return };
+        let Some(switch) = node.switch.filter(|_| node.is_new || reset) else { return };
         let capacity = self.fabric.switch(switch).switch_info().partition_enforcement_cap();
         for block in 0..pkey::blocks(capacity) {
             self.exchange.push(Request::block(Kind::PKeys, port, block));
@@ -371,15 +379,6 @@ impl Sweeper {
         if self.fabric.node(far).switch.is_some() {
             self.visit_all(vec![far]);
         }
-    }
-
-    pub(super) fn pkeys(&mut self, request: Request, data: &[u8; 64]) {
-        let Ok(table) = PKeyTable::new(data) else { return };
-        let mut keys = [PKey::default(); PKEYS_PER_BLOCK];
-        for (key, read) in keys.iter_mut().zip(table.pkeys()) {
-            *key = read;
-        }
-        self.fabric.set_pkey_block(request.port(), request.block, &keys);
     }
 
     /// An answer that is no answer: a status other than 0.

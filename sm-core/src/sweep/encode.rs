@@ -8,7 +8,7 @@ use ib_mad::wire::smp::{self, Smp};
 
 use super::Sweeper;
 use crate::fabric::DirectedRoute;
-use crate::manage::{link, pkey};
+use crate::manage::link;
 use crate::smp::{Kind, Request};
 
 impl Sweeper {
@@ -84,7 +84,9 @@ impl Sweeper {
             }
             Kind::SetPKeys => {
                 let mut table = PKeyTable::new(data).ok()?;
-                for (index, key) in pkey::desired_block(request.block).into_iter().enumerate() {
+                let keys =
+                    self.partitions.plan().wanted_block(&self.fabric, port, request.block)?;
+                for (index, key) in keys.into_iter().enumerate() {
                     table.set_pkey(index, key);
                 }
             }

@@ -10,6 +10,7 @@
 //!   `light`: looking for changes; `election`: other subnet managers.
 //! - `configure`: LIDs, P_Keys, forwarding tables, links; `tables`: their routing, which the caller
 //!   runs ([`RoutingJob`]); `encode`: requests as MADs.
+//! - `partitions`: P_Key tables, by the policy in force.
 //! - `schedule`: when to sweep next, and why. `report`: what a sweep did.
 //!
 //! What is not here: what ports and tables should hold (`manage`, `routing`), who is master
@@ -25,6 +26,7 @@ mod discover;
 mod election;
 mod encode;
 mod light;
+mod partitions;
 mod report;
 mod schedule;
 mod tables;
@@ -46,6 +48,7 @@ use crate::mastership::{Demand, Mastership, RemoteSm};
 use crate::smp::{Counters, Exchange, Kind, Request, Timing};
 use crate::trap;
 use contradiction::Contradictions;
+use partitions::Partitioning;
 pub use report::{Phase, Report};
 use schedule::{Cause, Schedule};
 use tables::Router;
@@ -63,6 +66,9 @@ const OTHERS_MAX: usize = 256;
 /// Something that the caller has to know or do.
 #[derive(Debug)]
 pub enum Event {
+    /// A discovery of the whole fabric begins: what it is to be configured by can still be changed,
+    /// with [`Sweeper::set_partitions`].
+    Discovering,
     /// LIDs were given out anew: keep [`Sweeper::lids`].
     LidsChanged,
     /// A sweep has ended with the fabric configured: publish it.
@@ -102,6 +108,7 @@ pub struct Sweeper {
     unanswered: Vec<PortIndex>,
     /// Ports of which the last sweep could not find out or set everything.
     faults: Vec<PortIndex>,
+    partitions: Partitioning,
     router: Router,
     routing_job: Option<Box<RoutingJob>>,
     /// Whether nobody has looked for credit loops in the routing in force.
@@ -159,6 +166,8 @@ struct Sweep {
     routes_changed: bool,
     /// Where a light sweep saw changes.
     changed: Vec<NodeIndex>,
+    /// Switches that lost what was programmed.
+    reset: HashSet<NodeIndex>,
     /// Blocks of forwarding tables to be written, step by step.
     table_steps: VecDeque<Vec<Request>>,
     /// Whether the tops of tables follow.
@@ -202,6 +211,7 @@ impl Sweeper {
             polls_missed: 0,
             unanswered: Vec::new(),
             faults: Vec::new(),
+            partitions: Partitioning::default(),
             router: Router::new(settings.routing_engine.as_deref()),
             routing_job: None,
             loops_unknown: false,
@@ -279,6 +289,7 @@ impl Sweeper {
         self.rest();
         self.fabric = Fabric::default();
         self.router.forget();
+        self.partitions.forget();
         self.others.clear();
         self.unanswered.clear();
         self.faults.clear();

@@ -86,6 +86,10 @@ pub struct Report {
     pub errors: u64,
     /// The first of them in words.
     pub faults: Vec<String>,
+    /// P_Keys that found no place in tables of ports.
+    pub pkeys_left_out: usize,
+    /// Switch ports that check no P_Keys, since they have no room for all.
+    pub unchecked_ports: usize,
     /// Odd things about the fabric that were left as they are.
     pub oddities: u64,
     /// Links behind which nobody answered.

@@ -185,7 +185,7 @@ impl Bed {
                 match event {
                     Event::Configured(report) => manager.reports.push(*report),
                     Event::StandingBy(sm) => manager.standing_by = Some(sm),
-                    Event::LidsChanged => {}
+                    Event::Discovering | Event::LidsChanged => {}
                     Event::Fatal(reason) => panic!("{reason}"),
                 }
             }

@@ -224,7 +224,7 @@ impl Parser<'_> {
         if definition.ipoib {
             // Scopes are for the groups of `mgid` lines: OpenSM makes this one link-local whatever
             // they say.
-            let flags = Flags { scopes: 0, ..definition.flags };
+            let flags = Flags { scopes: 0, sl_is_own: false, ..definition.flags };
             self.group(&definition, flags, broadcast_mgid(definition.pkey));
         }
         Ok(definition)

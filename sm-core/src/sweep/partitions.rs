@@ -1,0 +1,144 @@
+//! P_Key tables of end ports, and what switches check, by the policy in force.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ib_mad::types::{Guid, PKey};
+use ib_mad::wire::attribute::{PKEYS_PER_BLOCK, PKeyTable};
+
+use super::Sweeper;
+use crate::config::PartitionConfig;
+use crate::fabric::PortIndex;
+use crate::manage::partition::Memberships;
+use crate::manage::pkey::{self, PKeyPlan};
+use crate::smp::{Kind, Request};
+
+/// Partitions as they are to be, and as the last sweep resolved them.
+#[derive(Debug, Default)]
+pub(super) struct Partitioning {
+    config: Arc<PartitionConfig>,
+    /// What `memberships` were resolved from.
+    in_force: Arc<PartitionConfig>,
+    /// GUIDs of the ports that responders serve at, ascending.
+    responders: Vec<Guid>,
+    memberships: Memberships,
+    plan: PKeyPlan,
+    /// Ports whose tables were told to be too small.
+    told: BTreeSet<PortIndex>,
+}
+
+impl Partitioning {
+    /// What the tables should be.
+    pub(super) fn plan(&self) -> &PKeyPlan {
+        &self.plan
+    }
+
+    /// Forgets all that has indices of the fabric in it.
+    pub(super) fn forget(&mut self) {
+        self.memberships = Memberships::default();
+        self.plan = PKeyPlan::default();
+        self.told.clear();
+    }
+}
+
+impl Sweeper {
+    /// Sets the partitions to put in force from the next sweep on.
+    pub fn set_partitions(&mut self, config: Arc<PartitionConfig>) {
+        self.partitions.config = config;
+    }
+
+    /// Sets the ports that responders serve at: they become full members of the default partition
+    /// with the next sweep. `true` if one of them is not yet, so that a sweep should be asked for.
+    pub fn set_responder_ports(&mut self, ports: impl IntoIterator<Item = Guid>) -> bool {
+        let mut ports: Vec<Guid> = ports.into_iter().collect();
+        ports.sort_unstable();
+        ports.dedup();
+        if ports == self.partitions.responders {
+            return false;
+        }
+        self.partitions.responders = ports;
+        let full = |port: PortIndex| {
+            let keys = self.partitions.memberships.keys(port);
+            keys.is_none_or(|keys| keys.keys.contains(&PKey::DEFAULT_FULL))
+        };
+        let mut ends = self.fabric.end_ports();
+        ends.any(|port| {
+            let guid = self.fabric.port(port).guid;
+            self.partitions.responders.binary_search(&guid).is_ok() && !full(port)
+        })
+    }
+
+    /// The partitions that were in force in the last sweep.
+    pub fn partitions(&self) -> &PartitionConfig {
+        &self.partitions.in_force
+    }
+
+    /// Who is a member of what, as the last sweep put it in force.
+    pub fn memberships(&self) -> &Memberships {
+        &self.partitions.memberships
+    }
+
+    /// Decides what all P_Key tables should be, and sets the blocks that are not so.
+    pub(super) fn set_pkeys(&mut self) {
+        let Partitioning { config, responders, .. } = &self.partitions;
+        let allow_both = self.settings.allow_both_pkeys;
+        let memberships = Memberships::resolve(&self.fabric, config, allow_both, responders);
+        let plan = PKeyPlan::new(&self.fabric, &memberships, &self.settings);
+        let mut blocks = Vec::new();
+        for (port, count) in plan.ports(&self.fabric) {
+            let wrong =
+                (0..count).filter(|&block| plan.wanted_block(&self.fabric, port, block).is_some());
+            blocks.extend(wrong.map(|block| Request::block(Kind::SetPKeys, port, block)));
+        }
+        self.sweep.report.pkey_blocks_set += blocks.len() as u64;
+        blocks.into_iter().for_each(|request| self.exchange.push(request));
+        self.sweep.report.pkeys_left_out = plan.short.iter().map(|(_, keys)| *keys).sum();
+        self.sweep.report.unchecked_ports = plan.unchecked.len();
+        self.partitions.in_force = config.clone();
+        self.partitions.memberships = memberships;
+        self.partitions.plan = plan;
+        self.tell_shortages();
+    }
+
+    /// Tells once of every table that is too small.
+    fn tell_shortages(&mut self) {
+        let told = std::mem::take(&mut self.partitions.told);
+        let plan = &self.partitions.plan;
+        let short = plan.short.iter().map(|&(port, keys)| (port, Some(keys)));
+        let all: Vec<_> = short.chain(plan.unchecked.iter().map(|&port| (port, None))).collect();
+        for &(port, keys) in all.iter().filter(|(port, _)| !told.contains(port)) {
+            let capacity = pkey::capacity(&self.fabric, port);
+            let place = self.place(port);
+            match keys {
+                Some(keys) => self.complain(format_args!(
+                    "{place} has room for {capacity} P_Keys; {keys} more are left out"
+                )),
+                None => self.complain(format_args!(
+                    "{place} has room for {capacity} P_Keys, fewer than the port behind it has; it \
+                     checks none"
+                )),
+            }
+        }
+        self.partitions.told = all.into_iter().map(|(port, _)| port).collect();
+    }
+
+    /// A block of a port's P_Key table was read or set, and this is what it is now.
+    pub(super) fn pkeys(&mut self, request: Request, data: &[u8; 64]) {
+        let Ok(table) = PKeyTable::new(data) else { return };
+        let mut keys = [PKey::default(); PKEYS_PER_BLOCK];
+        for (key, read) in keys.iter_mut().zip(table.pkeys()) {
+            *key = read;
+        }
+        let (port, block) = (request.port(), request.block);
+        self.fabric.set_pkey_block(port, block, &keys);
+        let plan = &self.partitions.plan;
+        if request.kind == Kind::SetPKeys && plan.wanted_block(&self.fabric, port, block).is_some()
+        {
+            let place = self.place(port);
+            self.fault(
+                port,
+                format_args!("{place} holds P_Key block {block} other than it was set"),
+            );
+        }
+    }
+}
