@@ -78,7 +78,8 @@ step_lints() {
 step_layers() {
     may_use ib-mad
     may_use sa-proto ib-mad
-    may_use fabric-sim ib-mad
+    may_use umad-preload ib-mad
+    may_use fabric-sim ib-mad umad-preload
     may_use sm-core ib-mad sa-proto
     may_use sa-server ib-mad sa-proto
     may_use loadgen ib-mad sa-proto

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use fabric_sim::cli::{generate, serve};
+use fabric_sim::cli::{exec, generate, serve};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -21,6 +21,7 @@ struct Cli {
 enum Command {
     Generate(generate::GenerateArgs),
     Serve(serve::ServeArgs),
+    Exec(exec::ExecArgs),
     Ctl(serve::CtlArgs),
 }
 
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Generate(args) => generate::run(&args).map_err(|error| error.to_string()),
         Command::Serve(args) => serve::serve(&args).map_err(|error| error.to_string()),
+        Command::Exec(args) => Err(exec::exec(&args).to_string()),
         Command::Ctl(args) => serve::control(&args).map_err(|error| error.to_string()),
     };
     match result {

@@ -1,0 +1,91 @@
+//! The file that a subnet manager holds open as long as it is one: PortInfo's IsSM follows it.
+//!
+//! Programs open it with open(2), by the path that libibumad tells them. It is a file in memory
+//! that this process reaches under /proc, and the kernel reports when it is opened and closed: so
+//! nothing of the C library need be replaced, nothing stays behind, and another user's device
+//! files are not in the way.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// The file, and who watches it.
+pub(crate) struct Issm {
+    file: OwnedFd,
+    watch: OwnedFd,
+}
+
+/// Length of an event without a name (inotify(7)), and where its mask lies.
+const EVENT_LEN: usize = size_of::<libc::inotify_event>();
+const MASK: usize = 4;
+
+impl Issm {
+    /// Makes the file.
+    pub(crate) fn new() -> io::Result<Self> {
+        // SAFETY: the name is a C string; the descriptor is new and owned by nobody else.
+        let file = unsafe { own(libc::memfd_create(c"issm".as_ptr(), libc::MFD_CLOEXEC)) }?;
+        let flags = libc::IN_NONBLOCK | libc::IN_CLOEXEC;
+        // SAFETY: plain numbers; the descriptor is new and owned by nobody else.
+        let watch = unsafe { own(libc::inotify_init1(flags)) }?;
+        let path = format!("{}\0", path_of(&file));
+        let events = libc::IN_OPEN | libc::IN_CLOSE;
+        // SAFETY: `path` is NUL-terminated and outlives the call.
+        let watched =
+            unsafe { libc::inotify_add_watch(watch.as_raw_fd(), path.as_ptr().cast(), events) };
+        if watched < 0 { Err(io::Error::last_os_error()) } else { Ok(Self { file, watch }) }
+    }
+
+    /// Where programs find it.
+    pub(crate) fn path(&self) -> String {
+        path_of(&self.file)
+    }
+
+    /// Readable when `poll` has something to say.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+
+    /// Whether the file has been opened or closed since, whichever came last.
+    pub(crate) fn poll(&self) -> Option<bool> {
+        let mut events = [0u8; 64 * EVENT_LEN];
+        // SAFETY: `events` is writable for its length.
+        let len =
+            unsafe { libc::read(self.watch.as_raw_fd(), events.as_mut_ptr().cast(), events.len()) };
+        let events = &events[..usize::try_from(len).unwrap_or(0)];
+        let last = events.chunks_exact(EVENT_LEN).last()?;
+        let mask = u32::from_ne_bytes(last[MASK..MASK + 4].try_into().ok()?);
+        Some(mask & libc::IN_OPEN != 0)
+    }
+}
+
+fn path_of(file: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+/// Owns what a system call yielded.
+///
+/// # Safety
+///
+/// Unless it is negative, nobody else owns the descriptor.
+unsafe fn own(descriptor: i32) -> io::Result<OwnedFd> {
+    match descriptor {
+        // SAFETY: the caller vouches for it.
+        0.. => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opening_and_closing_is_noticed() {
+        let issm = Issm::new().unwrap();
+        assert_eq!(issm.poll(), None);
+        let open = std::fs::File::open(issm.path()).unwrap();
+        assert_eq!(issm.poll(), Some(true));
+        drop(open);
+        assert_eq!(issm.poll(), Some(false));
+        assert_eq!(issm.poll(), None);
+    }
+}

@@ -1,0 +1,309 @@
+//! Messages longer than a MAD on their way out and in: RMPP on behalf of agents.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use ib_mad::rmpp::{
+    Outcome, Receiver, ReceiverConfig, Refusal, Sender, SenderConfig, Transmit, reply_header,
+};
+use ib_mad::transport::{Address, Packet};
+use ib_mad::types::Lid;
+use ib_mad::wire::MAD_LEN;
+use ib_mad::wire::mad::Method;
+use ib_mad::wire::rmpp::{RmppStatus, RmppType};
+use ib_mad::wire::sa::{HEADER_LEN, SaMad};
+
+use super::requests::{Key, Request};
+use crate::umad::Errno;
+
+/// Messages on their way at one time, each way.
+const TRANSFERS_MAX: usize = 4096;
+
+/// How long a sender waits for an ACK where the program names no time, as Linux has it.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Linux sets no limit to a whole transfer on the sending side.
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// A message on its way out. Of an answer several may be under way with one transaction id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct OutKey {
+    key: Key,
+    to: Lid,
+}
+
+impl OutKey {
+    fn new(key: Key, far: Lid) -> Self {
+        Self { key, to: if key.response { far } else { Lid::NONE } }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct InKey {
+    key: Key,
+    from: Lid,
+    method: Method,
+}
+
+struct Outgoing {
+    sender: Sender,
+    request: Request,
+    header: [u8; HEADER_LEN],
+    data: Vec<u8>,
+    is_queued: bool,
+}
+
+struct Incoming {
+    agent: u16,
+    receiver: Receiver,
+    address: Address,
+}
+
+/// What has become of a message.
+pub(super) enum Event {
+    /// It has arrived: for this agent, from this address.
+    Arrived(u16, Address, Vec<u8>),
+    /// It is with its receiver.
+    Sent(Request),
+    /// It was given up after the last retry.
+    TimedOut(Request),
+    /// It was ended by one of the two sides.
+    Ended,
+}
+
+#[derive(Default)]
+pub(super) struct Transfers {
+    outgoing: HashMap<OutKey, Outgoing>,
+    /// Those that may have something to send, each once.
+    ready: VecDeque<OutKey>,
+    incoming: HashMap<InKey, Incoming>,
+    /// ACKs, and last words of transfers that are over.
+    replies: VecDeque<Packet>,
+}
+
+impl Transfers {
+    /// Begins to send `message`, the first MAD of which is in `request`.
+    pub(super) fn start(
+        &mut self,
+        now: Instant,
+        request: Request,
+        message: &[u8],
+    ) -> Result<(), Errno> {
+        let (header, data) = message.split_first_chunk().ok_or(Errno(libc::EINVAL))?;
+        if self.outgoing.len() >= TRANSFERS_MAX {
+            return Err(Errno(libc::ENOMEM));
+        }
+        let key = request.key();
+        let timeout_ms = request.header.timeout_ms();
+        let config = SenderConfig {
+            window_max: u32::MAX,
+            response_timeout: match timeout_ms {
+                0 => RESPONSE_TIMEOUT,
+                ms => Duration::from_millis(ms.into()),
+            },
+            retries_max: request.header.retries(),
+            total_timeout: TOTAL_TIMEOUT,
+            double_sided: !key.response && timeout_ms > 0,
+        };
+        let sender = Sender::new(now, data.len(), config).ok_or(Errno(libc::EINVAL))?;
+        let key = OutKey::new(key, request.address.lid);
+        let (header, data) = (*header, data.to_vec());
+        let outgoing = Outgoing { sender, request, header, data, is_queued: false };
+        self.outgoing.insert(key, outgoing);
+        self.queue(key);
+        Ok(())
+    }
+
+    /// Whether a message with this key is on its way out, to `far` if it is an answer.
+    pub(super) fn is_sending(&self, key: Key, far: Lid) -> bool {
+        self.outgoing.contains_key(&OutKey::new(key, far))
+    }
+
+    /// Ends what is known of a request and its answers: it is given up, or about to be sent anew.
+    pub(super) fn forget_request(&mut self, key: Key) {
+        let answers = Key { response: true, ..key };
+        self.incoming.retain(|other, _| other.key != answers);
+        self.forget_outgoing(key, Lid::NONE);
+    }
+
+    /// Ends what is known of a send: it is answered. `false` if it was not on its way.
+    pub(super) fn forget_outgoing(&mut self, key: Key, far: Lid) -> bool {
+        self.outgoing.remove(&OutKey::new(key, far)).is_some()
+    }
+
+    /// Ends all transfers of an agent without a word.
+    pub(super) fn cancel(&mut self, agent: u16) {
+        self.outgoing.retain(|_, outgoing| outgoing.request.agent != agent);
+        self.incoming.retain(|_, incoming| incoming.agent != agent);
+    }
+
+    /// Takes an RMPP packet for an agent.
+    pub(super) fn handle_packet(
+        &mut self,
+        now: Instant,
+        agent: u16,
+        packet: &Packet,
+    ) -> Option<Event> {
+        let view = SaMad::new(&packet.mad);
+        let (header, rmpp) = (view.header(), view.rmpp());
+        if rmpp.rmpp_type() == RmppType::DATA {
+            return self.handle_data(now, agent, packet);
+        }
+        let key = OutKey::new(Key::answered_by(&header), packet.address.lid);
+        if let Some(outgoing) = self.outgoing.get_mut(&key) {
+            outgoing.sender.handle_packet(now, &rmpp);
+            return self.settle(key);
+        }
+        // The asker hands the direction over, or ends the transfer that we receive.
+        let key =
+            InKey { key: Key::of(&header), from: packet.address.lid, method: header.method() };
+        if let Some(incoming) = self.incoming.get_mut(&key) {
+            incoming.receiver.handle_packet(now, &packet.mad);
+            return self.settle_incoming(key);
+        }
+        None
+    }
+
+    fn handle_data(&mut self, now: Instant, agent: u16, packet: &Packet) -> Option<Event> {
+        let view = SaMad::new(&packet.mad);
+        let key = InKey {
+            key: Key::of(&view.header()),
+            from: packet.address.lid,
+            method: view.header().method(),
+        };
+        let has_room = self.incoming.len() < TRANSFERS_MAX;
+        match self.incoming.get_mut(&key) {
+            Some(incoming) => incoming.receiver.handle_packet(now, &packet.mad),
+            None if !has_room => return None,
+            None => match Receiver::start(now, &packet.mad, ReceiverConfig::default()) {
+                Ok(receiver) => {
+                    let address = reply_address(&packet.address);
+                    self.incoming.insert(key, Incoming { agent, receiver, address });
+                }
+                Err(Refusal::Ignore) => {}
+                Err(Refusal::Reply(transmit)) => {
+                    let header: &[u8; HEADER_LEN] = packet.mad.first_chunk()?;
+                    let address = &packet.address;
+                    self.reply(&transmit, &reply_header(header), reply_address(address));
+                }
+            },
+        }
+        self.settle_incoming(key)
+    }
+
+    /// The next packet to send.
+    pub(super) fn poll_transmit(&mut self, now: Instant) -> Option<Packet> {
+        if let Some(reply) = self.replies.pop_front() {
+            return Some(reply);
+        }
+        while let Some(key) = self.ready.pop_front() {
+            let Some(outgoing) = self.outgoing.get_mut(&key) else { continue };
+            outgoing.is_queued = false;
+            let Some(transmit) = outgoing.sender.poll_transmit(now) else { continue };
+            let address = outgoing.request.address.clone();
+            let mut packet = Packet { mad: [0; MAD_LEN], address };
+            transmit.write(&outgoing.header, &outgoing.data, &mut packet.mad);
+            self.queue(key);
+            return Some(packet);
+        }
+        None
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let outgoing = self.outgoing.values().filter_map(|to| to.sender.poll_timeout());
+        let incoming = self.incoming.values().filter_map(|from| from.receiver.poll_timeout());
+        outgoing.chain(incoming).min()
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) -> Vec<Event> {
+        let is_due = |due: Option<Instant>| due.is_some_and(|due| due <= now);
+        let late = self.outgoing.iter().filter(|(_, to)| is_due(to.sender.poll_timeout()));
+        let mut events = Vec::new();
+        for key in late.map(|(&key, _)| key).collect::<Vec<_>>() {
+            if let Some(outgoing) = self.outgoing.get_mut(&key) {
+                outgoing.sender.handle_timeout(now);
+            }
+            events.extend(self.settle(key));
+        }
+        let late = self.incoming.iter().filter(|(_, from)| is_due(from.receiver.poll_timeout()));
+        for key in late.map(|(&key, _)| key).collect::<Vec<_>>() {
+            if let Some(incoming) = self.incoming.get_mut(&key) {
+                incoming.receiver.handle_timeout(now);
+            }
+            events.extend(self.settle_incoming(key));
+        }
+        events
+    }
+
+    /// What has become of a message on its way out.
+    fn settle(&mut self, key: OutKey) -> Option<Event> {
+        let outgoing = self.outgoing.get_mut(&key)?;
+        let event = match outgoing.sender.poll() {
+            None => {
+                self.queue(key);
+                return None;
+            }
+            // The receiver may repeat its last ACK until it has answered.
+            Some(Outcome::Complete) => {
+                let request = Request { is_over: true, ..outgoing.request.clone() };
+                match request.header.timeout_ms() {
+                    0 => drop(self.outgoing.remove(&key)),
+                    _ => self.queue(key),
+                }
+                return Some(Event::Sent(request));
+            }
+            // Linux gives up without an ABORT.
+            Some(Outcome::Ended(RmppStatus::TOO_MANY_RETRIES)) => {
+                return self.outgoing.remove(&key).map(|to| Event::TimedOut(to.request));
+            }
+            Some(Outcome::Ended(status)) => Some(Transmit::Abort(status)),
+            Some(Outcome::EndedByPeer(_)) => None,
+        };
+        let outgoing = self.outgoing.remove(&key)?;
+        if let Some(last_words) = event {
+            self.reply(&last_words, &outgoing.header, outgoing.request.address);
+        }
+        Some(Event::Ended)
+    }
+
+    /// What has become of a message on its way in; sends what is to be said about it.
+    fn settle_incoming(&mut self, key: InKey) -> Option<Event> {
+        let incoming = self.incoming.get_mut(&key)?;
+        while let Some(transmit) = incoming.receiver.poll_transmit() {
+            let mut mad = [0; MAD_LEN];
+            transmit.write(incoming.receiver.header(), &[], &mut mad);
+            self.replies.push_back(Packet { mad, address: incoming.address.clone() });
+        }
+        let event = match incoming.receiver.poll() {
+            None => None,
+            Some(Outcome::Complete) => {
+                let (agent, address) = (incoming.agent, incoming.address.clone());
+                incoming.receiver.take_message().map(|mad| Event::Arrived(agent, address, mad))
+            }
+            Some(Outcome::Ended(_) | Outcome::EndedByPeer(_)) => Some(Event::Ended),
+        };
+        if incoming.receiver.is_over() {
+            self.incoming.remove(&key);
+        }
+        event
+    }
+
+    fn reply(&mut self, transmit: &Transmit, header: &[u8; HEADER_LEN], address: Address) {
+        let mut mad = [0; MAD_LEN];
+        transmit.write(header, &[], &mut mad);
+        self.replies.push_back(Packet { mad, address });
+    }
+
+    fn queue(&mut self, key: OutKey) {
+        if let Some(outgoing) = self.outgoing.get_mut(&key)
+            && !std::mem::replace(&mut outgoing.is_queued, true)
+        {
+            self.ready.push_back(key);
+        }
+    }
+}
+
+/// Where to answer what came from `address`.
+fn reply_address(address: &Address) -> Address {
+    Address { undelivered: 0, message_len: 0, ..address.clone() }
+}

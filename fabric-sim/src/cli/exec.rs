@@ -1,0 +1,142 @@
+//! `ibfabric exec`: runs a program with a umad device that is a port of a simulated fabric.
+
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::Args;
+use ib_mad::transport::ibsim::{Ibsim, IbsimError, IbsimOptions, Role};
+
+/// File name of the library that is preloaded.
+const LIBRARY: &str = "libumad_preload.so";
+
+const EXAMPLES: &str = "\
+Examples:
+  ibfabric serve NET &                                   (or stock: ibsim -s -n NET &)
+  ibfabric exec --node 'node00001 HCA-1' -- opensm -f /tmp/opensm.log
+  ibfabric exec --node 'node00002 HCA-1' -- saquery -p
+  ibfabric exec --node 'node00002 HCA-1' -- osmtest -f c -i /tmp/osmtest.dat
+  ibfabric exec -- sh -c 'ibnetdiscover; iblinkinfo; perfquery -a'
+
+Programs find one device, ibsim0, with the node's first port. What a kernel does behind libibumad
+is done by the library that is preloaded: RMPP both ways, so that tables of any length arrive whole;
+time-outs and retries; agents by class and method. Several programs may share a node.
+
+Nodes are those of the net file, by identifier or description; without --node the server picks its
+first one. 'ibfabric ctl dump' lists them.";
+
+/// Run a program, unchanged, on a node of a simulated fabric
+///
+/// For every program that uses libibumad, such as saquery, osmtest, opensm, ibnetdiscover, smpquery
+/// and perfquery, and scripts that call them. The fabric is served by 'ibfabric serve' or stock
+/// ibsim.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ExecArgs {
+    /// Base of the server's socket names
+    #[arg(long, value_name = "NAME", env = "IBSIM_SOCKNAME", default_value = "sim")]
+    socket: String,
+    /// Identifier or description of the node to run on [default: the server's first]
+    #[arg(long, value_name = "NODE", env = "SIM_HOST")]
+    node: Option<String>,
+    /// The library to preload, where it is not beside this program
+    #[arg(long, value_name = "FILE", env = "IBFABRIC_UMAD_LIBRARY")]
+    library: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    program: Vec<OsString>,
+}
+
+/// Why the program was not run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExecError {
+    /// The library is nowhere.
+    #[error(
+        "{LIBRARY} is not in {}; build it with 'cargo build --release', or name it with --library",
+        places(searched)
+    )]
+    NoLibrary {
+        /// Where it was looked for.
+        searched: Vec<PathBuf>,
+    },
+    /// The loader would take its path for several.
+    #[error("{} cannot be preloaded: the path has a space or a colon", .0.display())]
+    LibraryPath(PathBuf),
+    /// The server is not there, or does not take the program's node.
+    #[error(transparent)]
+    Attach(#[from] IbsimError),
+    /// The system's error.
+    #[error("cannot run {}: {error}", program.display())]
+    Run {
+        /// The program.
+        program: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+}
+
+fn places(searched: &[PathBuf]) -> String {
+    let places: Vec<String> = searched.iter().map(|place| place.display().to_string()).collect();
+    places.join(" or ")
+}
+
+/// Becomes the program. Returns only if that fails.
+pub fn exec(args: &ExecArgs) -> ExecError {
+    let library = match find_library(args.library.as_deref()) {
+        Ok(library) => library,
+        Err(error) => return error,
+    };
+    // Programs tell such things badly, and late.
+    let node = args.node.clone().filter(|node| !node.is_empty());
+    let options = IbsimOptions {
+        socket: args.socket.clone(),
+        node: node.clone(),
+        role: Role::Client,
+        ..IbsimOptions::default()
+    };
+    if let Err(error) = Ibsim::connect(&options) {
+        return error.into();
+    }
+    let (program, arguments) = args.program.split_first().expect("clap requires one");
+    let mut preload = library.into_os_string();
+    if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        preload.push(":");
+        preload.push(others);
+    }
+    let mut command = Command::new(program);
+    command.args(arguments).env("LD_PRELOAD", preload).env("IBSIM_SOCKNAME", &args.socket);
+    match node {
+        Some(node) => command.env("SIM_HOST", node),
+        None => command.env_remove("SIM_HOST"),
+    };
+    ExecError::Run { program: program.into(), error: command.exec() }
+}
+
+/// The library: the one named, or else where Cargo or an installation puts it.
+fn find_library(named: Option<&Path>) -> Result<PathBuf, ExecError> {
+    let candidates = match named {
+        Some(file) => vec![file.to_owned()],
+        None => {
+            let program = env::current_exe().unwrap_or_default();
+            let beside = program.parent().unwrap_or(Path::new("."));
+            // Cargo builds it into `deps` whatever it was asked for, so that is never the older.
+            ["deps", ".", "../lib"].map(|place| beside.join(place).join(LIBRARY)).to_vec()
+        }
+    };
+    let Some(found) = candidates.iter().find_map(|file| file.canonicalize().ok()) else {
+        let parent = |file: &PathBuf| file.parent().map(Path::to_owned).unwrap_or_default();
+        return Err(match named {
+            Some(file) => ExecError::NoLibrary { searched: vec![file.to_owned()] },
+            None => ExecError::NoLibrary { searched: candidates.iter().map(parent).collect() },
+        });
+    };
+    if found.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {
+        return Err(ExecError::LibraryPath(found));
+    }
+    Ok(found)
+}
