@@ -5,6 +5,7 @@
 //!
 //! - [`tables`]: the snapshot in the form that queries need, built off the query path;
 //!   [`cell`] hands new ones to the workers.
+//! - [`qos_match`]: which QoS rule a request for a path falls under.
 //! - [`responder`]: what becomes of every packet; a sans-IO core that tests and fuzzers drive.
 //! - [`worker`]: one thread around a responder and a transport.
 //! - [`forward`]: requests that the SM has to decide, on their way there and back.
@@ -19,6 +20,7 @@ pub mod http;
 pub mod metrics;
 pub mod options;
 pub mod pool;
+pub mod qos_match;
 mod query;
 pub mod redirect;
 pub mod replica;

@@ -15,8 +15,10 @@ use super::limit::{Limit, RateSupport};
 use super::partition::{PKeySet, PartitionsBuilder};
 use super::path::Paths;
 use super::record::{LinkOwners, NO_NODE, NodeRows, Owner, RecordTables, Records};
+use super::sl::Sls;
 use super::walk::{Hop, Topology, columns};
 use super::{EndClass, Tables};
+use crate::qos_match::{GroupSets, QosMatcher};
 
 /// The tables of one snapshot.
 pub(super) fn build(plane: &FabricPlane, registry: &RegistryPlane) -> Tables {
@@ -25,7 +27,8 @@ pub(super) fn build(plane: &FabricPlane, registry: &RegistryPlane) -> Tables {
     let mut partitions = PartitionsBuilder::default();
     let mut intern = |scanned: &Scanned<'_>, port: &Port| partitions.intern(scanned.keys(port));
     let mut records = fabric.records(&mut intern);
-    let (end_classes, mut ports) = fabric.end_ports(&mut intern);
+    let mut groups = GroupSets::of(plane);
+    let (end_classes, mut ports) = fabric.end_ports(&mut intern, &mut groups);
 
     let ranges = ports.iter().map(|port| lid_range(port.lid, end_classes[port.class()].lmc));
     let mut lids: Vec<Lid> = ranges.flatten().map(Lid).collect();
@@ -42,11 +45,16 @@ pub(super) fn build(plane: &FabricPlane, registry: &RegistryPlane) -> Tables {
     let lmc_of = |port: &EndPort| end_classes[port.class()].lmc;
     let (end_ports, contradictions) = EndPorts::build(ports, aliases, lmc_of, column_of);
     records.node_of_lid = fabric.node_of_lid(&lids);
+    let partitions = partitions.finish();
     Tables {
+        qos: QosMatcher::compile(plane, &groups, partitions.bases()),
+        sls: Sls::of(plane, &partitions),
+        routers: fabric.routers(),
+        plane: plane.clone(),
         subnet: plane.subnet.clone(),
         end_ports,
         end_classes,
-        partitions: partitions.finish(),
+        partitions,
         paths,
         records,
         direct: fabric.direct_links(),
@@ -81,6 +89,7 @@ pub(super) fn lid_range(base: Lid, lmc: u8) -> RangeInclusive<u16> {
 /// A node with what its ports share.
 struct Scanned<'a> {
     node: &'a Node,
+    kind: Option<NodeType>,
     is_switch: bool,
     /// Row of the path classes, for switches.
     row: u16,
@@ -233,6 +242,7 @@ impl<'a> Fabric<'a> {
     fn end_ports(
         &self,
         keys: &mut impl FnMut(&Scanned<'_>, &Port) -> PKeySet,
+        groups: &mut GroupSets,
     ) -> (Vec<EndClass>, Vec<EndPort>) {
         let mut classes = Vec::new();
         let mut known: HashMap<EndClass, u16> = HashMap::new();
@@ -252,6 +262,7 @@ impl<'a> Fabric<'a> {
                     limit: peer.map_or(own, |(peer, port)| own.min(peer.limit(port))),
                     lmc,
                     rates: RateSupport::of_port(&info(port)),
+                    groups: groups.intern(port.guid, scanned.kind),
                 };
                 let class = *known.entry(class).or_insert_with(|| {
                     classes.push(class);
@@ -331,6 +342,15 @@ impl<'a> Fabric<'a> {
         of_lid.into_boxed_slice()
     }
 
+    /// GUIDs of routers' ports, by their last byte first as all end ports are walked.
+    fn routers(&self) -> Vec<Guid> {
+        let routers = self.nodes.iter().filter(|node| node.kind == Some(NodeType::Router));
+        let mut ports: Vec<Guid> =
+            routers.flat_map(|scanned| scanned.node.ports.iter().map(|port| port.guid)).collect();
+        ports.sort_by_key(|guid| guid.0.swap_bytes());
+        ports
+    }
+
     /// Base LIDs of end ports that are linked to each other without a switch between, ascending.
     fn direct_links(&self) -> Vec<(Lid, Lid)> {
         let mut links = Vec::new();
@@ -351,8 +371,8 @@ impl<'a> Fabric<'a> {
 
 fn scan_node(node: &Node) -> Scanned<'_> {
     let info = NodeInfo::new(&node.info[..]).expect("40 bytes");
-    let is_switch = NodeType::from_code(info.node_type()) == Some(NodeType::Switch);
-    Scanned { node, is_switch, row: EndPort::DETACHED }
+    let kind = NodeType::from_code(info.node_type());
+    Scanned { node, kind, is_switch: kind == Some(NodeType::Switch), row: EndPort::DETACHED }
 }
 
 fn node_record(scanned: &Scanned<'_>, port: &Port) -> [u8; NodeRecord::LEN] {

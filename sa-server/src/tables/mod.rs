@@ -11,9 +11,11 @@ mod limit;
 mod partition;
 mod path;
 mod record;
+mod sl;
+mod trace;
 mod walk;
 
-use ib_mad::types::Lid;
+use ib_mad::types::{Guid, Lid};
 use sa_proto::snapshot::{FabricPlane, RegistryPlane, Subnet};
 
 pub use end_port::{EndPort, EndPorts};
@@ -21,6 +23,10 @@ pub use limit::{Limit, RateSupport};
 pub use partition::{PKeySet, Partitions};
 pub use path::{PathClass, Paths};
 pub use record::{LinkOwners, NodeRows, Owner, RecordTables, Records};
+use sl::Sls;
+pub use trace::{Arrival, Step};
+
+use crate::qos_match::{GroupSet, QosMatcher};
 
 /// What end ports have in common that decides over their paths; interned, a few hundred at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +39,8 @@ pub struct EndClass {
     pub lmc: u8,
     /// Rate codes that it understands.
     pub rates: RateSupport,
+    /// Port groups that it is in, as far as QoS rules name them.
+    pub groups: GroupSet,
 }
 
 /// Everything that the SA's answers are taken from.
@@ -48,6 +56,13 @@ pub struct Tables {
     pub paths: Paths,
     /// Node, port and link records.
     pub records: RecordTables,
+    /// QoS rules in force.
+    pub qos: QosMatcher,
+    /// The plane that these tables were built of: its rows are shared with the snapshot.
+    pub(crate) plane: FabricPlane,
+    sls: Sls,
+    /// GUIDs of routers' ports, in the order of [`EndPorts::all`].
+    routers: Vec<Guid>,
     end_classes: Vec<EndClass>,
     /// Base LIDs of end ports that are linked to each other without a switch, ascending.
     direct: Vec<(Lid, Lid)>,
@@ -84,6 +99,17 @@ impl Tables {
             return PathClass { limit, hops: 0 };
         }
         self.paths.class(source.row, destination.column, dlid)
+    }
+
+    /// The router's port to which packets for another subnet go, if the prefix routes name one
+    /// that is there. The first route that fits the prefix counts, and no other.
+    pub(crate) fn router_to(&self, prefix: u64) -> Option<Guid> {
+        let routes = &self.subnet.prefix_routes;
+        let route = routes.iter().find(|route| route.prefix.is_none_or(|own| own == prefix))?;
+        match route.router {
+            Some(guid) => self.routers.contains(&guid).then_some(guid),
+            None => self.routers.first().copied(),
+        }
     }
 
     /// LIDs and GUIDs that the snapshot gave to more than one port; the first one has them.

@@ -75,6 +75,18 @@ impl Partitions {
         (0..self.words).any(|word| a.shared(&b, word) != 0) || a.is_empty() || b.is_empty()
     }
 
+    /// Number of the partition of `pkey`, whose membership bit is ignored; `None` if no port is in it.
+    #[inline]
+    pub(super) fn number(&self, pkey: PKey) -> Option<usize> {
+        let number = self.number[usize::from(pkey.base())];
+        (number != NO_PARTITION).then_some(usize::from(number))
+    }
+
+    /// P_Keys that ports have, without the membership bit, by partition number.
+    pub fn bases(&self) -> &[u16] {
+        &self.base
+    }
+
     /// Number of partitions.
     pub fn len(&self) -> usize {
         self.base.len()

@@ -1,30 +1,33 @@
-//! A PathRecord request, read once and checked.
+//! A request for paths, PathRecord or MultiPathRecord, read once and checked.
 
 use ib_mad::types::{Gid, Lid, Mtu, PKey, Rate, Sl};
 use ib_mad::wire::mad::Status;
+use ib_mad::wire::record::multi_path::component as multi;
 use ib_mad::wire::record::path::component as path;
-use ib_mad::wire::record::{PathRecord, Selector};
+use ib_mad::wire::record::{MultiPathRecord, PathRecord, Selector};
 use ib_mad::wire::sa::ComponentMask;
 
+use crate::qos_match::{Asked, Criteria};
 use crate::query::{Query, Refusal};
+use crate::tables::Tables;
 
 /// What the request says of one end of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct End {
-    pub(super) gid: Option<Gid>,
-    pub(super) lid: Option<Lid>,
+pub(crate) struct End {
+    pub(crate) gid: Option<Gid>,
+    pub(crate) lid: Option<Lid>,
 }
 
 /// A wish for an MTU, a rate or a lifetime: by size, as ranks and codes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wish {
-    pub(super) selector: Selector,
-    pub(super) value: u8,
+pub(crate) struct Wish {
+    pub(crate) selector: Selector,
+    pub(crate) value: u8,
 }
 
 /// Which P_Key the path is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PKeyWish {
+pub(crate) enum PKeyWish {
     /// Any that both ends share.
     Any,
     /// This one.
@@ -33,28 +36,30 @@ pub(super) enum PKeyWish {
     Raw,
 }
 
-/// A request's criteria. FlowLabel, HopLimit, TClass, QoSClass, ServiceID and Preference select
-/// nothing while no QoS policy is in force, as with OpenSM.
+/// A request's criteria. FlowLabel, HopLimit, TClass and Preference select nothing, as with OpenSM;
+/// QoSClass and ServiceID only choose a QoS rule.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Request {
-    pub(super) source: End,
-    pub(super) destination: End,
-    pub(super) pkey: PKeyWish,
-    pub(super) sl: Option<Sl>,
-    pub(super) mtu: Option<Wish>,
-    pub(super) rate: Option<Wish>,
-    pub(super) lifetime: Option<Wish>,
+pub(crate) struct Request {
+    pub(crate) pkey: PKeyWish,
+    pub(crate) sl: Option<Sl>,
+    pub(crate) mtu: Option<Wish>,
+    pub(crate) rate: Option<Wish>,
+    pub(crate) lifetime: Option<Wish>,
     /// Whether a path without a way back is of no use.
-    pub(super) reversible: bool,
-    /// Most paths wanted for a pair of ports.
-    pub(super) numb_path: Option<u8>,
+    pub(crate) reversible: bool,
+    /// Most paths wanted: for a pair of ports, of MultiPathRecord in all.
+    pub(crate) numb_path: Option<u8>,
+    /// What QoS rules ask about.
+    pub(crate) asked: Asked,
+    /// The same, looked up; `None` if no rule is in force.
+    pub(crate) criteria: Option<Criteria>,
 }
 
-impl Request {
-    #[inline]
-    pub(super) fn read(query: &Query<'_>) -> Result<Self, Refusal> {
-        let record = PathRecord::new(&query.record[..]).expect("64 bytes of 200");
-        let mask = query.mask;
+/// Reads the criteria of `$record` under the ComponentMask `$mask`: PathRecord and MultiPathRecord
+/// have the same fields at different places.
+macro_rules! read {
+    ($tables:expr, $record:expr, $mask:expr, $component:ident) => {{
+        let (record, mask): (_, ComponentMask) = (&$record, $mask);
         let has = |component: ComponentMask| mask.contains(component);
         // A value without its selector, or a selector without its value, is no wish.
         let wish = |components: ComponentMask, selector: Selector, value: Option<u8>| {
@@ -65,41 +70,90 @@ impl Request {
             Ok(Some(Wish { selector, value }))
         };
         let rate = wish(
-            path::RATE_SELECTOR | path::RATE,
+            $component::RATE_SELECTOR | $component::RATE,
             record.rate_selector(),
             Rate::from_code(record.rate()).map(Rate::rank),
         )?;
         let mtu = wish(
-            path::MTU_SELECTOR | path::MTU,
+            $component::MTU_SELECTOR | $component::MTU,
             record.mtu_selector(),
             Mtu::from_code(record.mtu()).map(Mtu::code),
         )?;
         let lifetime = wish(
-            path::PACKET_LIFE_TIME_SELECTOR | path::PACKET_LIFE_TIME,
+            $component::PACKET_LIFE_TIME_SELECTOR | $component::PACKET_LIFE_TIME,
             record.packet_life_time_selector(),
             Some(record.packet_life_time().code()),
         )?;
-        if mask.intersects(path::SERVICE_ID) && !has(path::SERVICE_ID) {
+        if mask.intersects($component::SERVICE_ID) && !has($component::SERVICE_ID) {
             return Err(Refusal::Status(Status::SA_INSUFFICIENT_COMPONENTS));
         }
+        let asked = Asked {
+            service_id: has($component::SERVICE_ID).then(|| record.service_id()),
+            qos_class: has($component::QOS_CLASS).then(|| record.qos_class()),
+            pkey: has($component::PKEY).then(|| record.pkey()),
+        };
+        Ok(Self {
+            pkey: match asked.pkey {
+                _ if has($component::RAW_TRAFFIC) && record.raw_traffic() => PKeyWish::Raw,
+                Some(pkey) => PKeyWish::Exactly(pkey),
+                None => PKeyWish::Any,
+            },
+            sl: has($component::SL).then(|| record.sl()),
+            mtu,
+            rate,
+            lifetime,
+            reversible: has($component::REVERSIBLE) && record.reversible(),
+            numb_path: has($component::NUMB_PATH).then(|| record.numb_path()),
+            criteria: criteria($tables, &asked),
+            asked,
+        })
+    }};
+}
+
+impl Request {
+    /// The criteria of a PathRecord.
+    #[inline]
+    pub(crate) fn read(query: &Query<'_>) -> Result<Self, Refusal> {
+        let record = PathRecord::new(&query.record[..]).expect("64 bytes of 200");
+        read!(query.tables, record, query.mask, path)
+    }
+
+    /// The criteria of a MultiPathRecord.
+    pub(crate) fn read_multi(
+        tables: &Tables,
+        mask: ComponentMask,
+        record: &MultiPathRecord<&[u8]>,
+    ) -> Result<Self, Refusal> {
+        read!(tables, record, mask, multi)
+    }
+
+    /// The ends of a PathRecord: source, destination.
+    #[inline]
+    pub(crate) fn ends(query: &Query<'_>) -> (End, End) {
+        let record = PathRecord::new(&query.record[..]).expect("64 bytes of 200");
+        let has = |component: ComponentMask| query.mask.contains(component);
         let end = |gid: ComponentMask, gid_value: Gid, lid: ComponentMask, lid_value: Lid| End {
             gid: has(gid).then_some(gid_value),
             lid: has(lid).then_some(lid_value),
         };
-        Ok(Self {
-            source: end(path::SGID, record.sgid(), path::SLID, record.slid()),
-            destination: end(path::DGID, record.dgid(), path::DLID, record.dlid()),
-            pkey: match () {
-                () if has(path::RAW_TRAFFIC) && record.raw_traffic() => PKeyWish::Raw,
-                () if has(path::PKEY) => PKeyWish::Exactly(record.pkey()),
-                () => PKeyWish::Any,
-            },
-            sl: has(path::SL).then(|| record.sl()),
-            mtu,
-            rate,
-            lifetime,
-            reversible: has(path::REVERSIBLE) && record.reversible(),
-            numb_path: has(path::NUMB_PATH).then(|| record.numb_path()),
-        })
+        (
+            end(path::SGID, record.sgid(), path::SLID, record.slid()),
+            end(path::DGID, record.dgid(), path::DLID, record.dlid()),
+        )
     }
+
+    /// Whether paths may have limits, P_Keys or SLs that depend on their direction.
+    #[inline]
+    pub(crate) fn minds_direction(&self) -> bool {
+        self.criteria.is_some()
+            || self.mtu.is_some()
+            || self.rate.is_some()
+            || self.lifetime.is_some()
+            || self.pkey != PKeyWish::Any
+    }
+}
+
+#[inline]
+fn criteria(tables: &Tables, asked: &Asked) -> Option<Criteria> {
+    (!tables.qos.is_empty()).then(|| tables.qos.criteria(asked))
 }

@@ -2,47 +2,141 @@
 
 use ib_mad::types::{Lid, Lifetime, PKey, Sl};
 use ib_mad::wire::record::Selector;
+use serde::Serialize;
 
 use super::request::{PKeyWish, Request, Wish};
-use crate::tables::{EndClass, EndPort, Limit, Tables};
+use crate::qos_match::{Level, RuleNumber};
+use crate::tables::{EndClass, EndPort, Limit, PKeySet, Tables};
 
 /// What is told of a path, before it is written down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Parameters {
-    pub(super) limit: Limit,
-    pub(super) lifetime: u8,
-    pub(super) pkey: PKey,
-    pub(super) sl: Sl,
+pub(crate) struct Parameters {
+    pub(crate) limit: Limit,
+    pub(crate) lifetime: u8,
+    pub(crate) pkey: PKey,
+    pub(crate) sl: Sl,
+}
+
+/// Why there is no path that meets a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoPath {
+    /// No route leads there.
+    Unreachable,
+    /// Every SL is dropped on the way.
+    NoSlPasses,
+    /// The level's SL is dropped on the way.
+    LevelSlDropped,
+    /// The MTU asked for cannot be had.
+    Mtu,
+    /// The rate asked for cannot be had.
+    Rate,
+    /// The packet lifetime asked for cannot be had.
+    Lifetime,
+    /// The ends do not share the P_Key asked for.
+    PKeyNotShared,
+    /// The level does not have the P_Key asked for.
+    PKeyNotOfLevel,
+    /// The ends share no P_Key of the level's.
+    NoLevelPKeyShared,
+    /// The ends share no P_Key.
+    NoPKeyShared,
+    /// The SL asked for is not the level's.
+    SlNotOfLevel,
+    /// The SL is dropped on the way.
+    SlDropped,
 }
 
 /// The path from `source` to `destination` (as found by `dlid`), if it is there and meets the
 /// wishes; values that may be less than the path has are lowered to what was asked for.
 #[inline]
-pub(super) fn select(
+pub(crate) fn select(
     tables: &Tables,
     request: &Request,
     (source, source_class): (&EndPort, &EndClass),
     (destination, destination_class): (&EndPort, &EndClass),
     dlid: Lid,
-) -> Option<Parameters> {
+) -> Result<Parameters, NoPath> {
     let switches = tables.path_class(source, destination, dlid);
     let limit = switches.limit.min(source_class.limit).min(destination_class.limit);
     if limit.is_none() {
-        return None;
+        return Err(NoPath::Unreachable);
     }
-    let itself = source.is_same_port(destination);
-    let lifetime = if itself { Lifetime::default() } else { tables.subnet.lifetime }.code();
-    let limit =
-        Limit { mtu: at_most(request.mtu, limit.mtu)?, rate: rate(request.rate, limit.rate)? };
-    let lifetime = at_most(request.lifetime, lifetime)?;
-    let (a, b) = (source_class.pkeys, destination_class.pkeys);
-    let pkey = match request.pkey {
-        PKeyWish::Raw => PKey(0),
-        PKeyWish::Exactly(pkey) if tables.partitions.share(a, b, pkey) => pkey,
-        PKeyWish::Exactly(_) => return None,
-        PKeyWish::Any => tables.partitions.first_shared(a, b)?,
+    let passing = tables.passing_sls(source, destination, dlid);
+    let passes = |sl: Sl| passing >> sl.get() & 1 == 1;
+    if passing == 0 {
+        return Err(NoPath::NoSlPasses);
+    }
+    let level = rule(tables, request, source_class, destination_class)
+        .and_then(|rule| tables.qos.level(rule));
+    if level.and_then(|level| level.sl).is_some_and(|sl| !passes(sl)) {
+        return Err(NoPath::LevelSlDropped);
+    }
+
+    let limit = level.map_or(limit, |level| limit.min(level.limit));
+    let lifetime = match level.and_then(|level| level.lifetime) {
+        _ if source.is_same_port(destination) => Lifetime::default().code(),
+        Some(lifetime) => lifetime,
+        None => tables.subnet.lifetime.code(),
     };
-    Some(Parameters { limit, lifetime, pkey, sl: request.sl.unwrap_or_default() })
+    let limit = Limit {
+        mtu: at_most(request.mtu, limit.mtu).ok_or(NoPath::Mtu)?,
+        rate: rate(request.rate, limit.rate).ok_or(NoPath::Rate)?,
+    };
+    let lifetime = at_most(request.lifetime, lifetime).ok_or(NoPath::Lifetime)?;
+    let pkey = pkey(tables, request.pkey, level, source_class.pkeys, destination_class.pkeys)?;
+
+    let sl = match (request.sl, level.and_then(|level| level.sl)) {
+        (Some(asked), Some(own)) if asked != own => return Err(NoPath::SlNotOfLevel),
+        (Some(sl), _) | (None, Some(sl)) => sl,
+        (None, None) if pkey.is_valid() => tables.partition_sl(pkey),
+        // Raw packets between ports that share no partition: SL 0, or the first that passes.
+        (None, None) if passes(Sl::default()) => Sl::default(),
+        (None, None) => Sl::from_low_bits(passing.trailing_zeros() as u16),
+    };
+    if !passes(sl) {
+        return Err(NoPath::SlDropped);
+    }
+    let pkey = if request.pkey == PKeyWish::Raw { PKey(0) } else { pkey };
+    Ok(Parameters { limit, lifetime, pkey, sl })
+}
+
+/// The QoS rule that a path between ports of these classes falls under.
+#[inline]
+pub(crate) fn rule(
+    tables: &Tables,
+    request: &Request,
+    source: &EndClass,
+    destination: &EndClass,
+) -> Option<RuleNumber> {
+    let criteria = request.criteria.as_ref()?;
+    tables.qos.find(criteria, source.groups, destination.groups)
+}
+
+/// The P_Key of the path: for raw packets one that the ends share, if there is one.
+#[inline]
+fn pkey(
+    tables: &Tables,
+    wish: PKeyWish,
+    level: Option<&Level>,
+    a: PKeySet,
+    b: PKeySet,
+) -> Result<PKey, NoPath> {
+    let partitions = &tables.partitions;
+    let level = level.filter(|level| level.has_pkeys);
+    match (wish, level) {
+        (PKeyWish::Raw, _) => Ok(partitions.first_shared(a, b).unwrap_or(PKey(0))),
+        (PKeyWish::Exactly(pkey), _) if !partitions.share(a, b, pkey) => Err(NoPath::PKeyNotShared),
+        (PKeyWish::Exactly(pkey), Some(level)) if !level.allows(pkey) => {
+            Err(NoPath::PKeyNotOfLevel)
+        }
+        (PKeyWish::Exactly(pkey), _) => Ok(pkey),
+        (PKeyWish::Any, Some(level)) => {
+            let mut pkeys = level.pkeys.iter().copied();
+            pkeys.find(|&pkey| partitions.share(a, b, pkey)).ok_or(NoPath::NoLevelPKeyShared)
+        }
+        (PKeyWish::Any, None) => partitions.first_shared(a, b).ok_or(NoPath::NoPKeyShared),
+    }
 }
 
 /// A quantity whose codes follow its size, and which may be used below what the path has.

@@ -1,0 +1,236 @@
+//! Paths between candidates: which pairs the requester may know of, and in which order of LIDs.
+
+use std::ops::ControlFlow;
+
+use ib_mad::types::{Gid, Lid, Lifetime, Mtu, Rate};
+use ib_mad::wire::record::{PathRecordRepr, Selector};
+
+use super::request::Request;
+use super::select::{Parameters, select};
+use crate::query::Found;
+use crate::tables::{EndClass, EndPort, Tables};
+
+/// The ports that one end of the path may be.
+pub(crate) struct Candidates<'a> {
+    pub(crate) ports: &'a [EndPort],
+    /// The one LID that the request allows, if it names one.
+    pub(crate) lid: Option<Lid>,
+    /// Whether GID and LID are those of different ports.
+    pub(crate) contradictory: bool,
+    /// The GID that answers repeat, if it is not simply the port's.
+    pub(crate) told_gid: Option<Gid>,
+}
+
+/// A search for the paths between candidates, on behalf of a requester.
+pub(crate) struct Search<'a> {
+    pub(crate) tables: &'a Tables,
+    pub(crate) request: Request,
+    pub(crate) requester: &'a EndPort,
+}
+
+/// GIDs that answers repeat: the source's, and that of a destination in another subnet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Told {
+    pub(crate) sgid: Option<Gid>,
+    pub(crate) dgid: Option<Gid>,
+}
+
+/// A port with its class.
+pub(crate) type Classed<'a> = (&'a EndPort, &'a EndClass);
+
+impl Search<'_> {
+    /// Goes through all pairs of candidates. Breaks off when no more paths are wanted or allowed.
+    #[inline]
+    pub(crate) fn all(
+        &self,
+        sources: &Candidates<'_>,
+        destinations: &Candidates<'_>,
+        found: &mut Found<'_>,
+    ) -> ControlFlow<()> {
+        let told = Told { sgid: sources.told_gid, dgid: destinations.told_gid };
+        // Get() means one path in all, GetTable() that many for each pair.
+        let wanted = match self.request.numb_path {
+            _ if found.is_single() => 1,
+            Some(numb_path) => usize::from(numb_path),
+            None => usize::MAX,
+        };
+        for destination in destinations.ports {
+            let destination = (destination, self.tables.end_class(destination));
+            if !self.visible(destination) {
+                found.step()?;
+                continue;
+            }
+            for source in sources.ports {
+                found.step()?;
+                let source = (source, self.tables.end_class(source));
+                if self.visible(source) && self.connected(source, destination) {
+                    let slids = self.lids(source, sources.lid);
+                    let dlids = self.lids(destination, destinations.lid);
+                    self.pair((source, slids), (destination, dlids), told, wanted, found)?;
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    #[inline]
+    pub(crate) fn visible(&self, port: Classed<'_>) -> bool {
+        let own = self.tables.end_class(self.requester).pkeys;
+        self.tables.partitions.visible(own, port.1.pkeys) || self.requester.is_same_port(port.0)
+    }
+
+    #[inline]
+    pub(crate) fn connected(&self, a: Classed<'_>, b: Classed<'_>) -> bool {
+        self.tables.partitions.visible(a.1.pkeys, b.1.pkeys) || a.0.is_same_port(b.0)
+    }
+
+    /// First LID and number of LIDs of a port, as far as the request allows.
+    #[inline]
+    pub(crate) fn lids(&self, (port, class): Classed<'_>, only: Option<Lid>) -> (u16, u16) {
+        match only {
+            Some(lid) => (lid.0, 1),
+            None if !port.lid.is_unicast() => (0, 0),
+            None => (port.lid.0, 1 << class.lmc),
+        }
+    }
+
+    /// Paths between two ports, `wanted` of them: first those that have no LID in common, then all
+    /// others.
+    #[inline]
+    pub(crate) fn pair(
+        &self,
+        (source, (slid, slids)): (Classed<'_>, (u16, u16)),
+        (destination, (dlid, dlids)): (Classed<'_>, (u16, u16)),
+        told: Told,
+        wanted: usize,
+        found: &mut Found<'_>,
+    ) -> ControlFlow<()> {
+        let wanted = found.count().saturating_add(wanted);
+        for i in 0..slids.min(dlids) {
+            if found.count() >= wanted {
+                break;
+            }
+            let (slid, dlid) = (Lid(slid + i), Lid(dlid + i));
+            if let Some(path) = self.path(source, slid, destination, dlid) {
+                found.push(&path.record(told, PREFERRED).to_bytes())?;
+            }
+        }
+        for s in 0..slids {
+            for d in (0..dlids).filter(|&d| d != s) {
+                if found.count() >= wanted {
+                    break;
+                }
+                found.step()?;
+                let (slid, dlid) = (Lid(slid + s), Lid(dlid + d));
+                if let Some(path) = self.path(source, slid, destination, dlid) {
+                    found.push(&path.record(told, REDUNDANT).to_bytes())?;
+                }
+            }
+        }
+        if found.is_single() && found.count() > 0 {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// The path between two LIDs, if there is one.
+    #[inline]
+    pub(crate) fn path(
+        &self,
+        source: Classed<'_>,
+        slid: Lid,
+        destination: Classed<'_>,
+        dlid: Lid,
+    ) -> Option<Path> {
+        let (at_slid, at_dlid) = (self.at(source.0, slid)?, self.at(destination.0, dlid)?);
+        let (tables, request) = (self.tables, &self.request);
+        let there = select(tables, request, source, (at_dlid, destination.1), dlid);
+        let Ok(parameters) = there else { return None };
+        // Where all paths are alike in both directions, a way back that exists is good enough.
+        let same_back = !request.minds_direction()
+            && tables.all_sls_pass()
+            && tables.paths.is_complete(destination.0.row);
+        let reversible =
+            same_back || select(tables, request, destination, (at_slid, source.1), slid).is_ok();
+        if request.reversible && !reversible {
+            return None;
+        }
+        let prefix = tables.subnet.prefix;
+        Some(Path {
+            parameters,
+            sgid: Gid::new(prefix, source.0.guid),
+            dgid: Gid::new(prefix, destination.0.guid),
+            slid,
+            dlid,
+            reversible,
+            is_loopback: source.0.is_same_port(destination.0),
+            rate: told_rate(&parameters, source.1, reversible.then_some(destination.1)),
+        })
+    }
+
+    /// The port as found by one of its LIDs: that decides which column its paths are in.
+    #[inline]
+    fn at<'p>(&'p self, port: &'p EndPort, lid: Lid) -> Option<&'p EndPort> {
+        if port.lid == lid { Some(port) } else { self.tables.end_ports.by_lid(lid) }
+    }
+}
+
+/// A path that was found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path {
+    parameters: Parameters,
+    sgid: Gid,
+    dgid: Gid,
+    slid: Lid,
+    dlid: Lid,
+    reversible: bool,
+    is_loopback: bool,
+    rate: Rate,
+}
+
+impl Path {
+    /// What is told of it. Only paths to another subnet have a HopLimit: they go through a router.
+    #[inline]
+    pub(crate) fn record(&self, told: Told, preference: u8) -> PathRecordRepr {
+        // A path from a port to itself takes no time, whatever was asked for.
+        let lifetime = if self.is_loopback { 0 } else { self.parameters.lifetime };
+        PathRecordRepr {
+            service_id: 0,
+            dgid: told.dgid.unwrap_or(self.dgid),
+            sgid: told.sgid.unwrap_or(self.sgid),
+            dlid: self.dlid,
+            slid: self.slid,
+            raw_traffic: false,
+            flow_label: 0,
+            hop_limit: if told.dgid.is_some() { HOP_LIMIT_MAX } else { 0 },
+            tclass: 0,
+            reversible: self.reversible,
+            numb_path: 0,
+            pkey: self.parameters.pkey,
+            qos_class: 0,
+            sl: self.parameters.sl,
+            mtu_selector: Selector::Exactly,
+            mtu: Mtu::from_code(self.parameters.limit.mtu).unwrap_or(Mtu::B256),
+            rate_selector: Selector::Exactly,
+            rate: self.rate,
+            packet_life_time_selector: Selector::Exactly,
+            packet_life_time: Lifetime::from_low_bits(lifetime),
+            preference,
+        }
+    }
+}
+
+/// HopLimit of paths to another subnet.
+const HOP_LIMIT_MAX: u8 = 255;
+/// Preference of paths that share no LID with each other.
+pub(crate) const PREFERRED: u8 = 0;
+/// Preference of the others.
+const REDUNDANT: u8 = 2;
+
+/// The rate in a code that the source understands, and whoever takes the way back.
+#[inline]
+fn told_rate(parameters: &Parameters, source: &EndClass, back: Option<&EndClass>) -> Rate {
+    let rank = usize::from(parameters.limit.rate.max(1)) - 1;
+    let rate = source.rates.fit(Rate::BY_VALUE[rank]);
+    back.map_or(rate, |class| class.rates.fit(rate))
+}
