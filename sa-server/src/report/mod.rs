@@ -140,8 +140,7 @@ impl Reports {
     pub fn handle_registry(&mut self, now: Instant, generation: &Generation) {
         let rows = &generation.registry.subscriptions;
         let is_ours = |rid: &SubscriptionRid| {
-            sa_proto::snapshot::find(rows, *rid)
-                .is_some_and(|row| row.responder == self.responder_id)
+            rows.find(*rid).is_some_and(|row| row.responder == self.responder_id)
         };
         let gone: Vec<_> = self.queues.keys().filter(|rid| !is_ours(rid)).copied().collect();
         for rid in gone {
