@@ -1,20 +1,244 @@
 //! GUIDInfoRecord: alias GUIDs (15.2.5.18).
+//!
+//! A port's aliases are its own to set, or a trusted requester's. The answer is the block as it
+//! then is, which is how a client learns that a GUID is in use elsewhere: its entry is as before.
+//! Programming the port's table is the sweep's; [`Registry::take_guid_blocks`] says what into.
 
-use ib_mad::wire::mad::Status;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::{Answer, Core, Ports, Request};
+use ib_mad::types::Guid;
+use ib_mad::wire::mad::{Method, Status};
+use ib_mad::wire::record::GuidInfoRecord;
+use ib_mad::wire::record::guid_info::component;
+use ib_mad::wire::sa::ComponentMask;
+use sa_proto::snapshot::AliasGuid;
+
+use super::{Answer, Core, EndPort, Ports, Refusal, Registry, Request, answer, multicast};
+
+/// GUIDs in a block.
+pub const GUIDS_PER_BLOCK: usize = 8;
+
+/// GUIDs that the SA chooses begin with this company's id, as OpenSM's do.
+const COMPANY: u64 = 0x0014_0500_0000_0000;
+/// Most of them that are remembered for ports that gave them up.
+const REMEMBERED_MAX: usize = 1 << 18;
+
+/// A block of a port's GUID table (GUIDInfo, 14.2.5.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GuidBlock {
+    /// GUID of the port.
+    pub port_guid: Guid,
+    /// Which block.
+    pub number: u8,
+    /// Its entries; 0 where there is none. The first of block 0 is the port's own GUID.
+    pub guids: [Guid; GUIDS_PER_BLOCK],
+}
 
 /// What is kept beside the rows.
 #[derive(Debug, Default)]
-pub(super) struct Index {}
-
-/// Builds the index of restored rows.
-pub(super) fn restore(_core: &mut Core) {}
-
-/// Decides on a Set() or Delete().
-pub(super) fn write(_core: &mut Core, _ports: &Ports, _request: &Request) -> Answer {
-    Err(Status::UNSUPPORTED_METHOD_ATTRIBUTE.into())
+pub(super) struct Index {
+    /// Aliases by port and index.
+    by_port: BTreeMap<(Guid, u8), Guid>,
+    /// What was chosen for a port and index, so that it gets the same again.
+    chosen: HashMap<(Guid, u8), Guid>,
+    /// The last number chosen.
+    last: u32,
+    /// Blocks that changed since they were last taken.
+    changed: BTreeSet<(Guid, u8)>,
 }
 
-/// Takes out what belonged to ports that are there no more.
-pub(super) fn fabric_changed(_core: &mut Core, _ports: &Ports) {}
+impl Index {
+    /// Aliases of a port.
+    pub(super) fn aliases(&self, port: Guid) -> impl Iterator<Item = Guid> {
+        self.by_port.range((port, 0)..=(port, u8::MAX)).map(|(_, alias)| *alias)
+    }
+
+    fn block(&self, port_guid: Guid, number: u8) -> GuidBlock {
+        let mut guids = [Guid(0); GUIDS_PER_BLOCK];
+        for (entry, guid) in guids.iter_mut().enumerate() {
+            let index = usize::from(number) * GUIDS_PER_BLOCK + entry;
+            *guid = match u8::try_from(index) {
+                Ok(0) => port_guid,
+                Ok(index) => self.by_port.get(&(port_guid, index)).copied().unwrap_or_default(),
+                Err(_) => Guid(0),
+            };
+        }
+        GuidBlock { port_guid, number, guids }
+    }
+}
+
+/// Builds the index of restored rows.
+pub(super) fn restore(core: &mut Core) {
+    let mut index = Index::default();
+    for row in core.alias_guids.rows().iter() {
+        let at = (row.port_guid, row.index);
+        index.by_port.insert(at, row.alias);
+        index.changed.insert((row.port_guid, row.index / GUIDS_PER_BLOCK as u8));
+    }
+    core.guid_info = index;
+}
+
+/// Decides on a Set() or Delete().
+pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer {
+    if ![Method::SET, Method::DELETE].contains(&request.method) {
+        return Err(Status::UNSUPPORTED_METHOD_ATTRIBUTE.into());
+    }
+    let mask = request.component_mask;
+    if !mask.contains(component::LID | component::BLOCK_NUM) {
+        return Err(Status::SA_INSUFFICIENT_COMPONENTS.into());
+    }
+    let record = GuidInfoRecord::new(&request.data).expect("200 bytes");
+    let requester = ports.by_lid(request.requester.slid).ok_or(Refusal::Silent)?;
+    let port = ports.by_lid(record.lid()).ok_or(Status::SA_NO_RECORDS)?;
+    if !port.shares_partition(requester) {
+        return Err(Refusal::Silent);
+    }
+    if port.guid != requester.guid && !request.trusted {
+        return Err(Status::SA_DENIED.into());
+    }
+    let block = record.block_num();
+    if usize::from(block) >= usize::from(port.guid_cap).div_ceil(GUIDS_PER_BLOCK) {
+        return Err(Status::SA_NO_RECORDS.into());
+    }
+    if block == 0 && mask.contains(component::GUID_0) {
+        return Err(Status::SA_REQ_INVALID.into());
+    }
+    let entries = entries(port, block, mask);
+    match request.method {
+        Method::SET => set(core, ports, port, &entries, &record.guid_info())?,
+        _ => delete(core, port, &entries)?,
+    }
+    let mut data = [0; GuidInfoRecord::LEN];
+    data.copy_from_slice(&request.data[..GuidInfoRecord::LEN]);
+    let guids = core.guid_info.block(port.guid, block).guids;
+    for (bytes, guid) in data[8..].chunks_exact_mut(8).zip(guids) {
+        bytes.copy_from_slice(&guid.0.to_be_bytes());
+    }
+    Ok(answer(&data))
+}
+
+/// Indices in the port's table of the entries in `mask`, as far as the table goes.
+fn entries(port: &EndPort, block: u8, mask: ComponentMask) -> Vec<u8> {
+    let first = usize::from(block) * GUIDS_PER_BLOCK;
+    let named = |index: &u8| {
+        let entry = u32::from(*index) % GUIDS_PER_BLOCK as u32;
+        mask.contains(ComponentMask(component::GUID_0.0 << entry))
+    };
+    (first..(first + GUIDS_PER_BLOCK).min(port.guid_cap.into()))
+        .filter_map(|index| u8::try_from(index).ok())
+        .filter(named)
+        .collect()
+}
+
+fn set(
+    core: &mut Core,
+    ports: &Ports,
+    port: &EndPort,
+    entries: &[u8],
+    guids: &[u8; 64],
+) -> Result<(), Refusal> {
+    let is_new = |index: &u8| !core.guid_info.by_port.contains_key(&(port.guid, *index));
+    if entries.iter().any(is_new) {
+        core.room_for_one(ports)?;
+    }
+    for &index in entries {
+        let at = (port.guid, index);
+        let bytes = guids.as_chunks::<8>().0[usize::from(index) % GUIDS_PER_BLOCK];
+        let old = core.guid_info.by_port.get(&at).copied();
+        let alias = match Guid(u64::from_be_bytes(bytes)) {
+            // The SA is to choose, unless it has already.
+            Guid(0) if old.is_some() => continue,
+            Guid(0) => choose(core, ports, at)?,
+            alias => alias,
+        };
+        if old == Some(alias) || in_use(core, ports, alias) {
+            continue;
+        }
+        if let Some(old) = old {
+            take_out(core, old);
+        }
+        core.alias_guids.put(AliasGuid { alias, port_guid: port.guid, index });
+        core.guid_info.by_port.insert(at, alias);
+        core.guid_info.changed.insert((port.guid, index / GUIDS_PER_BLOCK as u8));
+    }
+    Ok(())
+}
+
+fn in_use(core: &Core, ports: &Ports, guid: Guid) -> bool {
+    ports.by_guid(guid).is_some() || core.alias_guids.get(guid).is_some()
+}
+
+/// A GUID for a place in a port's table: the one it had before, or the next number.
+fn choose(core: &mut Core, ports: &Ports, at: (Guid, u8)) -> Result<Guid, Refusal> {
+    if let Some(&before) = core.guid_info.chosen.get(&at) {
+        return Ok(before);
+    }
+    // After a restart it begins anew, and passes over those that are in use.
+    while let Some(number) = core.guid_info.last.checked_add(1) {
+        core.guid_info.last = number;
+        let byte = u64::from(ports.settings.sm_assigned_guid);
+        let guid = Guid(COMPANY | byte << 32 | u64::from(number));
+        if !in_use(core, ports, guid) {
+            if core.guid_info.chosen.len() < REMEMBERED_MAX {
+                core.guid_info.chosen.insert(at, guid);
+            }
+            return Ok(guid);
+        }
+    }
+    core.counters.records_refused += 1;
+    Err(Status::SA_NO_RESOURCES.into())
+}
+
+/// An alias that is a member of a group stays (it would go on receiving).
+fn delete(core: &mut Core, port: &EndPort, entries: &[u8]) -> Result<(), Refusal> {
+    let alias = |index: &u8| core.guid_info.by_port.get(&(port.guid, *index)).copied();
+    let aliases: Vec<_> = entries.iter().filter_map(alias).collect();
+    if aliases.iter().any(|alias| multicast::is_member(core, *alias)) {
+        return Err(Status::SA_DENIED.into());
+    }
+    for alias in aliases {
+        take_out(core, alias);
+    }
+    Ok(())
+}
+
+fn take_out(core: &mut Core, alias: Guid) {
+    let Some(row) = core.alias_guids.remove(alias) else { return };
+    core.guid_info.by_port.remove(&(row.port_guid, row.index));
+    core.guid_info.changed.insert((row.port_guid, row.index / GUIDS_PER_BLOCK as u8));
+    multicast::guid_gone(core, alias);
+}
+
+/// Takes out what belonged to ports that are there no more, or no longer have the room, and
+/// aliases that turn out to be a port's own GUID.
+pub(super) fn fabric_changed(core: &mut Core, ports: &Ports) {
+    let lost = |row: &&std::sync::Arc<AliasGuid>| {
+        let room = ports.by_guid(row.port_guid).map_or(0, |port| port.guid_cap);
+        row.index >= room || ports.by_guid(row.alias).is_some()
+    };
+    let lost: Vec<_> = core.alias_guids.rows().iter().filter(lost).map(|row| row.alias).collect();
+    for alias in lost {
+        take_out(core, alias);
+    }
+    core.guid_info.chosen.retain(|(port, _), _| ports.by_guid(*port).is_some());
+    core.guid_info.changed.retain(|(port, _)| ports.by_guid(*port).is_some());
+}
+
+impl Registry {
+    /// Blocks of GUID tables that changed since this was last asked, as they are to be at the
+    /// ports. After a restart that is every block that holds an alias.
+    pub fn take_guid_blocks(&mut self) -> Vec<GuidBlock> {
+        let changed = std::mem::take(&mut self.core.guid_info.changed);
+        let index = &self.core.guid_info;
+        changed.into_iter().map(|(port, number)| index.block(port, number)).collect()
+    }
+
+    /// The blocks of a port's GUID table that hold an alias, as they are to be at the port. All
+    /// its other entries are to be 0, except the first, its own GUID.
+    pub fn guid_blocks(&self, port_guid: Guid) -> Vec<GuidBlock> {
+        let index = &self.core.guid_info;
+        let held = index.by_port.range((port_guid, 0)..=(port_guid, u8::MAX));
+        let numbers: BTreeSet<_> = held.map(|((_, at), _)| at / GUIDS_PER_BLOCK as u8).collect();
+        numbers.into_iter().map(|number| index.block(port_guid, number)).collect()
+    }
+}

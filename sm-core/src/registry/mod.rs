@@ -10,6 +10,7 @@
 //! functions. Queries are not here: responders answer them from published rows.
 
 mod changes;
+pub mod dump;
 mod guid_info;
 mod inform;
 mod multicast;
@@ -31,10 +32,13 @@ use sa_proto::snapshot::{
 
 pub use changes::Changes;
 use changes::Tracked;
+pub use guid_info::{GUIDS_PER_BLOCK, GuidBlock};
+pub use inform::SUBSCRIPTIONS_PER_PORT_MAX;
 pub use multicast::PredefinedGroup;
 pub use outcome::{OUTCOMES_MAX, Outcome, OutcomeKey};
 pub use ports::{EndPort, GroupParameters, Ports, Settings};
 pub use request::{Drop, Request, Requester};
+pub use service::SERVICES_PER_PORT_MAX;
 
 /// What a client is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,10 +82,12 @@ pub struct Counters {
 }
 
 /// Why a request is not granted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Refusal {
     /// Answered with this status.
     Status(Status),
+    /// Answered with this status and data instead of the request's.
+    WithData(Status, Box<[u8; DATA_LEN]>),
     /// Not answered.
     Silent,
 }
@@ -202,6 +208,7 @@ impl Registry {
         let (status, data) = match decided {
             Ok(data) => (Status::OK, Some(data)),
             Err(Refusal::Status(status)) => (status, None),
+            Err(Refusal::WithData(status, data)) => (status, Some(data)),
             Err(Refusal::Silent) => {
                 self.core.counters.dropped += 1;
                 return Reply { dropped: true, ..self.reply(Status::OK, None) };

@@ -26,6 +26,9 @@ pub struct Settings {
     /// Whether a port may have a P_Key as full and as limited member at once
     /// (`allow_both_pkeys`).
     pub allow_both_pkeys: bool,
+    /// Byte of the alias GUIDs that the registry chooses, by which sites tell their subnets apart
+    /// (`sm_assigned_guid`).
+    pub sm_assigned_guid: u8,
     /// How long a repeat of a request gets the answer of the first, seconds.
     pub retry_window_s: u64,
     /// Most records of all kinds together; beyond, nothing is added.
@@ -40,6 +43,7 @@ impl Default for Settings {
             mcgroup_join_validation: true,
             ipoib_mcgroup_creation_validation: true,
             allow_both_pkeys: false,
+            sm_assigned_guid: 0,
             retry_window_s: 10,
             records_max: 1 << 20,
         }

@@ -32,7 +32,11 @@ pub(super) fn fabric_changed(_core: &mut Core, _ports: &Ports) {}
 pub(super) fn set_predefined(_core: &mut Core, _ports: &Ports, _groups: &[PredefinedGroup]) {}
 
 /// Takes out memberships of a GUID that no port answers to any more.
-#[expect(dead_code, reason = "for alias GUIDs that are given up")]
 pub(super) fn guid_gone(_core: &mut Core, _guid: Guid) {
     let _ = Gid::ZERO;
+}
+
+/// Whether a port has joined a group by this GUID.
+pub(super) fn is_member(core: &Core, guid: Guid) -> bool {
+    core.members.rows().iter().any(|member| member.rid.port_gid.guid() == guid)
 }
