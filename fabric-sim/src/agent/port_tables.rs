@@ -1,5 +1,6 @@
 //! Tables of ports: GUIDInfo, P_KeyTable, SLtoVLMappingTable, VLArbitrationTable (14.2.5.5, 7-9).
 
+use ib_mad::types::PKey;
 use ib_mad::wire::attribute::{GUIDS_PER_BLOCK, GuidInfo, PKEYS_PER_BLOCK};
 use ib_mad::wire::mad::Status;
 
@@ -98,6 +99,17 @@ pub(super) fn vl_arbitration(
     }
     *data = vl_arbitration_of(subnet.tables(port), table);
     Ok(())
+}
+
+/// The P_Key table of a port up to its last valid key.
+pub(crate) fn all_pkeys(subnet: &Subnet, port: PortIndex) -> Vec<PKey> {
+    let blocks = (0..PKEY_CAP / PKEYS_PER_BLOCK).map(|block| pkeys(subnet.tables(port), block));
+    let bytes: Vec<u8> = blocks.flatten().collect();
+    let mut keys: Vec<PKey> =
+        bytes.as_chunks().0.iter().map(|key| PKey(u16::from_be_bytes(*key))).collect();
+    let used = keys.iter().rposition(|key| key.is_valid()).map_or(0, |last| last + 1);
+    keys.truncate(used);
+    keys
 }
 
 /// P_Keys of a port, as PortInfo's neighbour in ibsim's control protocol.

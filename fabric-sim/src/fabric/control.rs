@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ib_mad::types::{Guid, Lid, Qpn};
+use ib_mad::types::{Guid, Lid, PKey, Qpn};
 use ib_mad::wire::attribute::{
     CapabilityMask, LocalChanges, NodeType, PortPhysState, PortState, TrapNumber,
 };
@@ -220,6 +220,17 @@ impl Fabric {
                 cut: self.subnet.is_cut(port),
             }),
         })
+    }
+
+    /// The P_Key table of a port up to its last valid key, `None` if there is no such port.
+    pub fn pkeys(&self, node: NodeIndex, number: u8) -> Option<Vec<PKey>> {
+        Some(agent::port_tables::all_pkeys(&self.subnet, self.subnet.port(node, number)?))
+    }
+
+    /// Whether a switch is told to check P_Keys of packets that come in and go out at a port.
+    pub fn checks_pkeys(&self, node: NodeIndex, number: u8) -> Option<(bool, bool)> {
+        let info = self.subnet.port_info(self.subnet.port(node, number)?);
+        Some((info.partition_enforcement_inbound(), info.partition_enforcement_outbound()))
     }
 
     /// Pulls the cable at a port.

@@ -92,7 +92,7 @@ pub struct Port {
     pub guid: Guid,
     /// PortInfo as it is on the wire, M_Key blanked.
     pub info: [u8; 64],
-    /// Valid P_Keys, in table order.
+    /// The P_Key table up to its last valid key; an entry without key is 0.
     pub pkeys: Arc<[PKey]>,
     /// Node GUID and port at the other end of the link, if there is one.
     pub peer: Option<(Guid, PortNum)>,

@@ -103,7 +103,7 @@ impl Fabric {
             num: port.num,
             guid: port.guid,
             info,
-            pkeys: self.valid_pkeys(index),
+            pkeys: port.pkeys.clone(),
             peer: port
                 .peer()
                 .filter(|&peer| self.is_published(peer))
@@ -115,14 +115,6 @@ impl Fabric {
     /// have another's port GUID.
     fn is_published(&self, port: PortIndex) -> bool {
         self.port(port).known && !self.is_duplicate(port)
-    }
-
-    fn valid_pkeys(&self, index: PortIndex) -> Arc<[ib_mad::types::PKey]> {
-        let table = &self.port(index).pkeys;
-        if table.iter().all(|key| key.is_valid()) {
-            return table.clone();
-        }
-        table.iter().copied().filter(|key| key.is_valid()).collect()
     }
 
     fn identify(&self, port: PortIndex) -> (Guid, PortNum) {
