@@ -2,6 +2,7 @@
 //!
 //! - [`Settings`]: the keys of OpenSM's configuration file that we act on, each with its range.
 //! - [`mod@file`]: reading and writing that file.
+//! - [`opafm`] reads virtual fabrics from an `opafm.xml`.
 //! - [`qos_policy`] reads `qos-policy.conf`.
 //! - [`Options`]: the command line of `ibsm`, which goes over the file.
 //! - [`SitePolicy`]: what may change while the program runs: [`partitions`], [`prefix_routes`].
@@ -9,6 +10,7 @@
 //! No defaults hide elsewhere: what a run uses is all in [`Config`].
 
 pub mod file;
+pub mod opafm;
 mod options;
 pub mod partitions;
 pub mod prefix_routes;

@@ -1,0 +1,277 @@
+//! What refers to what: names become indices, applications become what they can be told by.
+
+use super::section::{
+    Raw, RawApplication, RawDeviceGroup, RawQos, RawQosGroup, RawVirtualFabric, Reference, Remark,
+};
+use super::xml::Fault;
+use super::{
+    DeviceGroup, MulticastGroup, NESTING_MAX, OpaFm, Qos, Reason, Traffic, VirtualFabric,
+    predefined,
+};
+
+/// Resolves all references.
+pub(super) fn resolve(mut raw: Raw, remark: Remark<'_>) -> Result<OpaFm, Fault> {
+    predefined::complete(&mut raw);
+    unique("Application", raw.applications.iter().map(|each| (&each.name, each.line)))?;
+    unique("DeviceGroup", raw.device_groups.iter().map(|each| (&each.name, each.line)))?;
+    unique("QOSGroup", raw.qos_groups.iter().map(|each| (&each.name, each.line)))?;
+    let disabled: Vec<String> = raw
+        .virtual_fabrics
+        .iter()
+        .filter(|each| !each.enable)
+        .map(|each| each.name.clone())
+        .collect();
+    raw.virtual_fabrics.retain(|each| each.enable);
+    unique("VirtualFabric", raw.virtual_fabrics.iter().map(|each| (&each.name, each.line)))?;
+
+    let device_groups = device_groups(&raw.device_groups)?;
+    let mut virtual_fabrics = Vec::with_capacity(raw.virtual_fabrics.len());
+    for fabric in std::mem::take(&mut raw.virtual_fabrics) {
+        virtual_fabrics.push(virtual_fabric(fabric, &raw, remark)?);
+    }
+    sls_are_apart(&virtual_fabrics)?;
+
+    let mut multicast_groups = Vec::new();
+    for group in raw.multicast_groups {
+        let mut virtual_fabric = None;
+        if let Some(reference) = &group.virtual_fabric {
+            if disabled.contains(&reference.name) {
+                let name = &reference.name;
+                remark(reference.line, &format!("VirtualFabric '{name}' is not enabled"));
+                continue;
+            }
+            let names = || virtual_fabrics.iter().map(|each: &VirtualFabric| &each.name);
+            virtual_fabric = Some(find("VirtualFabric", reference, names)?);
+        }
+        multicast_groups.push(MulticastGroup {
+            line: group.line,
+            virtual_fabric,
+            pkey: group.pkey,
+            mgids: group.mgids,
+            mtu: group.mtu,
+            rate: group.rate,
+            sl: group.sl,
+            qkey: group.qkey,
+            flow_label: group.flow_label,
+            tclass: group.tclass,
+        });
+    }
+    Ok(OpaFm { virtual_fabrics, device_groups, multicast_groups })
+}
+
+fn unique<'a>(
+    kind: &'static str,
+    names: impl Iterator<Item = (&'a String, usize)>,
+) -> Result<(), Fault> {
+    let mut seen = std::collections::HashSet::new();
+    for (name, line) in names {
+        if !seen.insert(name) {
+            return Err((line, Reason::Duplicate { kind, name: name.clone() }));
+        }
+    }
+    Ok(())
+}
+
+/// The one of `names` that is meant, by index.
+fn find<'a, I: Iterator<Item = &'a String>>(
+    kind: &'static str,
+    reference: &Reference,
+    names: impl Fn() -> I,
+) -> Result<usize, Fault> {
+    names().position(|name| *name == reference.name).ok_or_else(|| {
+        let candidates = names().map(String::as_str);
+        let nearest = super::super::file::nearest_of(&reference.name, candidates);
+        let (name, nearest) = (reference.name.clone(), nearest.map(str::to_owned));
+        (reference.line, Reason::Unknown { kind, name, nearest })
+    })
+}
+
+fn device_groups(raw: &[RawDeviceGroup]) -> Result<Vec<DeviceGroup>, Fault> {
+    let names = || raw.iter().map(|group| &group.name);
+    let mut groups = Vec::with_capacity(raw.len());
+    for group in raw {
+        let includes = group.includes.iter().map(|name| find("DeviceGroup", name, names));
+        groups.push(DeviceGroup {
+            name: group.name.clone(),
+            system_images: group.system_images.clone(),
+            nodes: group.nodes.clone(),
+            ports: group.ports.clone(),
+            descriptions: group.descriptions.clone(),
+            select: group.select,
+            includes: includes.collect::<Result<_, _>>()?,
+        });
+    }
+    let edges: Vec<&[usize]> = groups.iter().map(|group| &group.includes[..]).collect();
+    no_loops("DeviceGroup", &edges, |at| (raw[at].line, raw[at].name.clone()))?;
+    Ok(groups)
+}
+
+/// Refuses what includes itself, and what is nested too deep.
+fn no_loops(
+    kind: &'static str,
+    includes: &[&[usize]],
+    whose: impl Fn(usize) -> (usize, String),
+) -> Result<(), Fault> {
+    // Depth of each: 0 not known yet, `OPEN` under way.
+    const OPEN: usize = usize::MAX;
+    let mut depths = vec![0; includes.len()];
+    for start in 0..includes.len() {
+        let mut stack = vec![(start, 0)];
+        while let Some(&mut (at, ref mut next)) = stack.last_mut() {
+            if depths[at] != 0 && depths[at] != OPEN {
+                stack.pop();
+                continue;
+            }
+            depths[at] = OPEN;
+            if let Some(&child) = includes[at].get(*next) {
+                *next += 1;
+                if depths[child] == OPEN {
+                    let (line, name) = whose(child);
+                    return Err((line, Reason::Loop { kind, name }));
+                }
+                stack.push((child, 0));
+                continue;
+            }
+            let deepest = includes[at].iter().map(|&child| depths[child]).max().unwrap_or(0);
+            depths[at] = deepest + 1;
+            if depths[at] > NESTING_MAX {
+                let (line, name) = whose(at);
+                return Err((line, Reason::Nesting { kind, name }));
+            }
+            stack.pop();
+        }
+    }
+    Ok(())
+}
+
+/// What an application can be told by, together with all that it includes.
+fn traffic(applications: &[RawApplication], names: &[Reference]) -> Result<Traffic, Fault> {
+    let all = || applications.iter().map(|application| &application.name);
+    let edges: Vec<Vec<usize>> = applications
+        .iter()
+        .map(|application| {
+            application.includes.iter().map(|name| find("Application", name, all)).collect()
+        })
+        .collect::<Result<_, _>>()?;
+    let borrowed: Vec<&[usize]> = edges.iter().map(Vec::as_slice).collect();
+    let whose = |at: usize| (applications[at].line, applications[at].name.clone());
+    no_loops("Application", &borrowed, whose)?;
+
+    let mut taken = vec![false; applications.len()];
+    let mut open: Vec<usize> = Vec::new();
+    for name in names {
+        open.push(find("Application", name, all)?);
+    }
+    let mut traffic = Traffic::default();
+    while let Some(at) = open.pop() {
+        if std::mem::replace(&mut taken[at], true) {
+            continue;
+        }
+        open.extend(&edges[at]);
+        let more = &applications[at].traffic;
+        traffic.unmatched_service_ids |= more.unmatched_service_ids;
+        traffic.unmatched_mgids |= more.unmatched_mgids;
+        traffic.sa |= more.sa;
+        traffic.pm |= more.pm;
+    }
+    // In the order of the file, each once.
+    for (application, _) in applications.iter().zip(&taken).filter(|(_, taken)| **taken) {
+        for id in &application.traffic.service_ids {
+            if !traffic.service_ids.contains(id) {
+                traffic.service_ids.push(*id);
+            }
+        }
+        for mgid in &application.traffic.mgids {
+            if !traffic.mgids.contains(mgid) {
+                traffic.mgids.push(*mgid);
+            }
+        }
+    }
+    Ok(traffic)
+}
+
+fn virtual_fabric(
+    fabric: RawVirtualFabric,
+    raw: &Raw,
+    remark: Remark<'_>,
+) -> Result<VirtualFabric, Fault> {
+    let missing = |tag| {
+        let place = format!("VirtualFabric '{}'", fabric.name);
+        (fabric.line, Reason::Missing { tag, place })
+    };
+    if fabric.members.is_empty() && fabric.limited_members.is_empty() {
+        return Err(missing("Member"));
+    }
+    if fabric.applications.is_empty() {
+        return Err(missing("Application"));
+    }
+    let groups = |names: &[Reference]| -> Result<Vec<usize>, Fault> {
+        let all = || raw.device_groups.iter().map(|group| &group.name);
+        names.iter().map(|name| find("DeviceGroup", name, all)).collect()
+    };
+    Ok(VirtualFabric {
+        members: groups(&fabric.members)?,
+        limited_members: groups(&fabric.limited_members)?,
+        traffic: traffic(&raw.applications, &fabric.applications)?,
+        qos: qos(&fabric, &raw.qos_groups, remark)?,
+        applications: fabric.applications.into_iter().map(|each| each.name).collect(),
+        name: fabric.name,
+        line: fabric.line,
+        standby: fabric.standby,
+        pkey: fabric.pkey,
+        security: fabric.security,
+        mtu_max: fabric.mtu_max,
+        rate_max: fabric.rate_max,
+    })
+}
+
+fn qos(
+    fabric: &RawVirtualFabric,
+    groups: &[RawQosGroup],
+    remark: Remark<'_>,
+) -> Result<Option<Qos>, Fault> {
+    let own = &fabric.qos;
+    let has_own = own.base_sl.or(own.multicast_sl).is_some() || own.lifetime_shift.is_some();
+    if let Some(reference) = &fabric.qos_group {
+        let group = &groups[find("QOSGroup", reference, || groups.iter().map(|g| &g.name))?];
+        if !group.enable {
+            return Err((reference.line, Reason::Disabled(group.name.clone())));
+        }
+        if has_own || fabric.qos_enable.is_some() {
+            remark(fabric.line, "it has a QOSGroup, so that its own settings of QOS do not count");
+        }
+        return checked(&group.qos, Some(group.name.clone()), group.line).map(Some);
+    }
+    if fabric.qos_enable == Some(true) {
+        return checked(own, None, fabric.line).map(Some);
+    }
+    if has_own {
+        remark(fabric.line, "QOS is not 1, so that its SLs and lifetime do not count");
+    }
+    Ok(None)
+}
+
+fn checked(raw: &RawQos, group: Option<String>, line: usize) -> Result<Qos, Fault> {
+    if raw.multicast_sl.is_some() && raw.base_sl.is_none() {
+        return Err((line, Reason::Conflict("MulticastSL without BaseSL; set both or none")));
+    }
+    Ok(Qos {
+        group,
+        base_sl: raw.base_sl,
+        // One that is the same is none of its own.
+        multicast_sl: raw.multicast_sl.filter(|sl| Some(*sl) != raw.base_sl),
+        lifetime_shift: raw.lifetime_shift.unwrap_or(0),
+    })
+}
+
+/// An SL that isolates multicast is nobody's BaseSL.
+fn sls_are_apart(fabrics: &[VirtualFabric]) -> Result<(), Fault> {
+    let all = || fabrics.iter().filter_map(|fabric| Some((fabric.line, fabric.qos.as_ref()?)));
+    for (line, sl) in all().filter_map(|(line, qos)| Some((line, qos.multicast_sl?))) {
+        if all().any(|(_, other)| other.base_sl == Some(sl)) {
+            let conflict = "its MulticastSL is the BaseSL of a virtual fabric; take another one";
+            return Err((line, Reason::Conflict(conflict)));
+        }
+    }
+    Ok(())
+}
