@@ -242,3 +242,6 @@ impl Registry {
         numbers.into_iter().map(|number| index.block(port_guid, number)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

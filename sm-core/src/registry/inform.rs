@@ -201,3 +201,6 @@ fn choose(responders: &[u64], subscriber: Gid) -> u64 {
     let score = |id: &&u64| (xxh3_64_with_seed(&subscriber.0, **id), **id);
     responders.iter().max_by_key(score).copied().unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests;

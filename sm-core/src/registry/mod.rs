@@ -18,6 +18,8 @@ mod outcome;
 mod ports;
 mod request;
 mod service;
+#[cfg(test)]
+mod testing;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -203,3 +203,6 @@ pub(super) fn expire(core: &mut Core, now_s: u64) {
 pub(super) fn next_expiry(core: &Core) -> Option<u64> {
     core.service.leases.first().map(|(expires_s, _)| *expires_s)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! Alias GUIDs: whose they are, and what the port's table is to hold.
+
+use super::*;
+use crate::registry::testing::ports;
+use crate::registry::testing::{GUIDS, end_ports, gid, request, status, trusted, write};
+use ib_mad::types::{Lid, SUBNET_PREFIX_DEFAULT};
+use ib_mad::wire::sa::attribute;
+use sa_proto::snapshot::{MulticastMember, MulticastMemberRid};
+
+const OK: Option<Status> = Some(Status::OK);
+const PLACE: ComponentMask = component::LID.union(component::BLOCK_NUM);
+
+/// A request about entries of a block of the port with LID `of`.
+fn about(method: Method, slid: u16, of: u16, block: u8, entries: &[(u32, u64)]) -> Request {
+    let mut record = [0; GuidInfoRecord::LEN];
+    let mut view = GuidInfoRecord::new(&mut record[..]).unwrap();
+    view.set_lid(Lid(of)).set_block_num(block);
+    let mut mask = PLACE;
+    for &(entry, guid) in entries {
+        mask |= ComponentMask(component::GUID_0.0 << entry);
+        record[8 + 8 * entry as usize..][..8].copy_from_slice(&guid.to_be_bytes());
+    }
+    request(slid, method, attribute::GUID_INFO_RECORD, mask, &record)
+}
+
+fn set(slid: u16, entries: &[(u32, u64)]) -> Request {
+    about(Method::SET, slid, slid, 0, entries)
+}
+
+fn delete(slid: u16, entries: &[u32]) -> Request {
+    let entries: Vec<_> = entries.iter().map(|entry| (*entry, 0)).collect();
+    about(Method::DELETE, slid, slid, 0, &entries)
+}
+
+/// The block that a request is answered with.
+fn block(registry: &mut Registry, request: Request) -> Vec<u64> {
+    let reply = write(registry, request);
+    assert_eq!(reply.status, Status::OK);
+    let data = reply.data.unwrap();
+    data[8..72].as_chunks::<8>().0.iter().map(|guid| u64::from_be_bytes(*guid)).collect()
+}
+
+fn rows(registry: &Registry) -> Vec<(u64, u64, u8)> {
+    let rows = registry.plane().alias_guids;
+    rows.iter().map(|row| (row.alias.0, row.port_guid.0, row.index)).collect()
+}
+
+#[test]
+fn a_port_sets_and_deletes_its_aliases() {
+    let mut registry = Registry::default();
+    let got = block(&mut registry, set(1, &[(1, 0xB1), (3, 0xB3)]));
+    assert_eq!(got, [0xA1, 0xB1, 0, 0xB3, 0, 0, 0, 0]);
+    let got = block(&mut registry, set(1, &[(3, 0xB4)]));
+    assert_eq!(got, [0xA1, 0xB1, 0, 0xB4, 0, 0, 0, 0], "one alias replaces another");
+    assert_eq!(rows(&registry), [(0xB1, 0xA1, 1), (0xB4, 0xA1, 3)]);
+    assert_eq!(block(&mut registry, delete(1, &[1, 2])), [0xA1, 0, 0, 0xB4, 0, 0, 0, 0]);
+    assert_eq!(rows(&registry), [(0xB4, 0xA1, 3)]);
+}
+
+#[test]
+fn a_guid_in_use_elsewhere_leaves_the_entry_as_it_was() {
+    let mut registry = Registry::default();
+    write(&mut registry, set(1, &[(1, 0xB1)]));
+    assert_eq!(block(&mut registry, set(2, &[(1, 0xB1)]))[1], 0);
+    assert_eq!(block(&mut registry, set(1, &[(2, 0xB1)]))[2], 0, "at another index, too");
+    assert_eq!(block(&mut registry, set(2, &[(1, 0xA2)]))[1], 0, "a port's own GUID");
+    assert_eq!(block(&mut registry, set(1, &[(1, 0xB1)]))[1], 0xB1, "where it is");
+    write(&mut registry, set(2, &[(1, 0xB2)]));
+    assert_eq!(block(&mut registry, set(2, &[(1, 0xB1)]))[1], 0xB2);
+    assert_eq!(rows(&registry), [(0xB1, 0xA1, 1), (0xB2, 0xA2, 1)]);
+}
+
+#[test]
+fn a_guid_of_0_leaves_the_choice_to_us_and_we_stay_with_it() {
+    let mut registry = Registry::default();
+    let first = block(&mut registry, set(1, &[(1, 0), (2, 0)]));
+    assert_eq!(first[1..3], [COMPANY | 1, COMPANY | 2]);
+    assert_eq!(block(&mut registry, set(1, &[(1, 0), (2, 0)])), first);
+    write(&mut registry, delete(1, &[1]));
+    assert_eq!(block(&mut registry, set(2, &[(1, 0)]))[1], COMPANY | 3);
+    assert_eq!(block(&mut registry, set(1, &[(1, 0)])), first);
+    // A restart: what is in use is not chosen again.
+    let mut registry = Registry::restore(&registry.plane(), []);
+    assert_eq!(block(&mut registry, set(3, &[(1, 0)]))[1], COMPANY | 4);
+    assert_eq!(block(&mut registry, set(3, &[(2, COMPANY | 5)]))[2], COMPANY | 5);
+    assert_eq!(block(&mut registry, set(3, &[(3, 0)]))[3], COMPANY | 6);
+}
+
+/// OpenSM lets any port of a common partition do this.
+#[test]
+fn aliases_of_another_port_are_for_the_trusted() {
+    let mut registry = Registry::default();
+    write(&mut registry, set(1, &[(1, 0xB1)]));
+    let foreign = |method| about(method, 2, 1, 0, &[(1, 0xB2)]);
+    for method in [Method::SET, Method::DELETE] {
+        assert_eq!(status(&mut registry, foreign(method)), Some(Status::SA_DENIED));
+    }
+    assert_eq!(rows(&registry), [(0xB1, 0xA1, 1)]);
+    for method in [Method::SET, Method::DELETE] {
+        assert_eq!(status(&mut registry, trusted(foreign(method))), OK);
+    }
+    assert!(rows(&registry).is_empty());
+}
+
+#[test]
+fn what_is_asked_must_have_its_place() {
+    let mut registry = Registry::default();
+    let mut answered = |request| status(&mut registry, request);
+    for missing in [component::LID, component::BLOCK_NUM] {
+        let mut request = set(1, &[(1, 0xB1)]);
+        request.component_mask.0 &= !missing.0;
+        assert_eq!(answered(request), Some(Status::SA_INSUFFICIENT_COMPONENTS));
+    }
+    let no_records = Some(Status::SA_NO_RECORDS);
+    assert_eq!(answered(about(Method::SET, 1, 7, 0, &[(1, 0xB1)])), no_records);
+    assert_eq!(answered(about(Method::SET, 1, 1, 2, &[(1, 0xB1)])), no_records);
+    assert_eq!(answered(about(Method::DELETE, 1, 1, 2, &[(1, 0)])), no_records);
+    let invalid = Some(Status::SA_REQ_INVALID);
+    assert_eq!(answered(set(1, &[(0, 0xB1), (1, 0xB2)])), invalid, "the port's own GUID");
+    assert_eq!(answered(delete(1, &[0])), invalid);
+    // No partition in common: as if there were nobody.
+    assert_eq!(answered(about(Method::SET, 4, 1, 0, &[(1, 0xB1)])), None);
+    assert_eq!(answered(set(9, &[(1, 0xB1)])), None);
+    assert!(rows(&registry).is_empty());
+}
+
+#[test]
+fn a_table_goes_as_far_as_guid_cap_says() {
+    let mut registry = Registry::default();
+    // 12 entries: the second block has four.
+    let last = about(Method::SET, 1, 1, 1, &[(0, 0xB8), (3, 0xBB), (4, 0xBC)]);
+    assert_eq!(block(&mut registry, last), [0xB8, 0, 0, 0xBB, 0, 0, 0, 0]);
+    assert_eq!(rows(&registry), [(0xB8, 0xA1, 8), (0xBB, 0xA1, 11)]);
+}
+
+#[test]
+fn an_alias_in_a_multicast_group_stays() {
+    let mut registry = Registry::default();
+    write(&mut registry, set(1, &[(1, 0xB1), (2, 0xB2)]));
+    registry.core.members.put(MulticastMember {
+        rid: MulticastMemberRid {
+            mgid: ib_mad::types::Gid([0xFF; 16]),
+            port_gid: ib_mad::types::Gid::new(gid(1).prefix(), Guid(0xB2)),
+        },
+        join_state: 1,
+        proxy_join: false,
+    });
+    assert_eq!(status(&mut registry, delete(1, &[1, 2])), Some(Status::SA_DENIED));
+    assert_eq!(rows(&registry).len(), 2);
+    assert_eq!(status(&mut registry, delete(1, &[1])), OK);
+}
+
+#[test]
+fn aliases_go_with_their_port() {
+    let mut registry = Registry::default();
+    write(&mut registry, set(1, &[(1, 0xB1)]));
+    write(&mut registry, about(Method::SET, 2, 2, 1, &[(1, 0xB9)]));
+    write(&mut registry, set(3, &[(1, 0xB3), (2, 0xC1)]));
+    registry.fabric_changed(&ports());
+    assert_eq!(rows(&registry).len(), 4);
+    let mut all = end_ports();
+    all[1].guid_cap = 8; // Less room than before.
+    all[3].guid = Guid(0xC1); // A port of that GUID turns up.
+    all.remove(0);
+    registry.fabric_changed(&Ports::new(SUBNET_PREFIX_DEFAULT, GUIDS[2], all));
+    assert_eq!(rows(&registry), [(0xB3, 0xA3, 1)]);
+}
+
+#[test]
+fn changed_blocks_are_told_once_and_all_after_a_restart() {
+    let mut registry = Registry::default();
+    write(&mut registry, set(1, &[(1, 0xB1)]));
+    write(&mut registry, about(Method::SET, 2, 2, 1, &[(0, 0xB8)]));
+    let told = registry.take_guid_blocks();
+    let guids = |guids: [u64; 8]| guids.map(Guid);
+    let first =
+        GuidBlock { port_guid: GUIDS[0], number: 0, guids: guids([0xA1, 0xB1, 0, 0, 0, 0, 0, 0]) };
+    let second =
+        GuidBlock { port_guid: GUIDS[1], number: 1, guids: guids([0xB8, 0, 0, 0, 0, 0, 0, 0]) };
+    assert_eq!(told, [first, second]);
+    assert!(registry.take_guid_blocks().is_empty());
+    assert_eq!(Registry::restore(&registry.plane(), []).take_guid_blocks(), told);
+    assert_eq!(registry.guid_blocks(GUIDS[1]), [second]);
+    write(&mut registry, delete(1, &[1]));
+    let emptied = GuidBlock { guids: guids([0xA1, 0, 0, 0, 0, 0, 0, 0]), ..first };
+    assert_eq!(registry.take_guid_blocks(), [emptied]);
+    assert!(registry.guid_blocks(GUIDS[0]).is_empty());
+}

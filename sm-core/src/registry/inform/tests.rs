@@ -1,0 +1,280 @@
+//! Subscriptions: which are one and which are not, and who may have them.
+
+use super::*;
+use crate::registry::testing::{
+    GUIDS, NOW_S, end_ports, gid, port, ports, request, status, trusted, write,
+};
+use ib_mad::types::{Guid, PKey, Qpn, SUBNET_PREFIX_DEFAULT, Sl};
+use ib_mad::wire::attribute::ProducerType;
+use ib_mad::wire::mad::AttributeId;
+use ib_mad::wire::sa::ComponentMask;
+use std::collections::BTreeSet;
+
+const OK: Option<Status> = Some(Status::OK);
+const INVALID: Option<Status> = Some(Status::SA_REQ_INVALID);
+
+/// For trap `trap` of every source, Subscribe set.
+fn info(trap: u16) -> [u8; LEN] {
+    let mut info = [0; LEN];
+    InformInfo::new(&mut info[..])
+        .unwrap()
+        .set_lid_range_begin(Lid::PERMISSIVE)
+        .set_is_generic(1)
+        .set_subscribe(1)
+        .set_inform_type(0xFFFF)
+        .set_trap_number(TrapNumber(trap))
+        .set_qpn(Qpn::GSI)
+        .set_resp_time_value(19)
+        .set_producer_type(ProducerType(0x00FF_FFFF));
+    info
+}
+
+fn from(gid: Gid) -> [u8; LEN] {
+    let mut info = info(64);
+    InformInfo::new(&mut info[..]).unwrap().set_gid(gid);
+    info
+}
+
+fn from_lids(begin: u16, end: u16) -> [u8; LEN] {
+    let mut info = info(64);
+    let mut view = InformInfo::new(&mut info[..]).unwrap();
+    view.set_lid_range_begin(Lid(begin)).set_lid_range_end(Lid(end));
+    info
+}
+
+fn on(slid: u16, info: [u8; LEN]) -> Request {
+    request(slid, Method::SET, AttributeId::INFORM_INFO, ComponentMask::NONE, &info)
+}
+
+fn off(slid: u16, mut info: [u8; LEN]) -> Request {
+    info[SUBSCRIBE] = 0;
+    on(slid, info)
+}
+
+fn rows(registry: &Registry) -> Vec<Subscription> {
+    registry.plane().subscriptions.iter().map(|row| (**row).clone()).collect()
+}
+
+#[test]
+fn subscribing_twice_to_one_thing_makes_one_subscription() {
+    let mut registry = Registry::default();
+    assert_eq!(status(&mut registry, on(1, info(64))), OK);
+    // Another way for the reports, and more time for them.
+    let mut again = on(1, info(64));
+    again.requester.sl = Sl::from_low_bits(3);
+    again.requester.pkey = PKey(0x7FFF);
+    again.requester.sgid = Some(gid(1));
+    InformInfo::new(&mut again.data[..]).unwrap().set_resp_time_value(10);
+    assert_eq!(status(&mut registry, again), OK);
+    let [row] = &rows(&registry)[..] else { panic!("one subscription") };
+    assert_eq!((row.sl.get(), row.pkey, row.grh), (3, PKey(0x7FFF), true));
+    assert_eq!(InformInfo::new(&row.inform_info).unwrap().resp_time_value(), 10);
+    assert_eq!((row.rid.subscriber_gid, row.lid), (gid(1), Lid(1)));
+    // OpenSM wants the very same address for this.
+    let mut gone = off(1, info(64));
+    gone.requester.sl = Sl::from_low_bits(5);
+    assert_eq!(status(&mut registry, gone), OK);
+    assert!(rows(&registry).is_empty());
+}
+
+#[test]
+fn what_a_subscription_is_for_tells_it_from_others() {
+    let mut registry = Registry::default();
+    let mut vendor = info(64);
+    InformInfo::new(&mut vendor[..]).unwrap().set_is_generic(0);
+    let mut producer = info(64);
+    InformInfo::new(&mut producer[..]).unwrap().set_producer_type(ProducerType(4));
+    let mut kind = info(64);
+    InformInfo::new(&mut kind[..]).unwrap().set_inform_type(3);
+    let different = [
+        info(64),
+        info(65),
+        from(gid(2)),
+        from_lids(2, 3),
+        from_lids(2, 0),
+        vendor,
+        producer,
+        kind,
+    ];
+    for info in different {
+        assert_eq!(status(&mut registry, on(1, info)), OK);
+    }
+    let mut other_qp = on(1, info(64));
+    other_qp.requester.qpn = Qpn(7);
+    assert_eq!(status(&mut registry, other_qp), OK);
+    assert_eq!(status(&mut registry, on(3, info(64))), OK);
+    let numbers: Vec<_> =
+        rows(&registry).iter().map(|row| (row.rid.subscriber_gid, row.rid.enumeration)).collect();
+    let expected: Vec<_> = (0..9).map(|n| (gid(1), n)).chain([(gid(3), 0)]).collect();
+    assert_eq!(numbers, expected);
+    // Each goes by itself; its number is free again.
+    assert_eq!(status(&mut registry, off(1, from_lids(2, 3))), OK);
+    assert_eq!(rows(&registry).len(), 9);
+    assert_eq!(status(&mut registry, on(1, info(66))), OK);
+    assert!(rows(&registry).iter().any(|row| row.rid.enumeration == 3
+        && InformInfo::new(&row.inform_info).unwrap().trap_number() == TrapNumber(66)));
+}
+
+#[test]
+fn a_gid_leaves_lids_without_meaning() {
+    let mut registry = Registry::default();
+    assert_eq!(status(&mut registry, on(1, from(gid(2)))), OK);
+    let mut other_lids = from(gid(2));
+    InformInfo::new(&mut other_lids[..]).unwrap().set_lid_range_begin(Lid(0));
+    assert_eq!(status(&mut registry, on(1, other_lids)), OK);
+    assert_eq!(rows(&registry).len(), 1);
+    assert_eq!(status(&mut registry, off(1, info(64))), INVALID, "not the one of every source");
+}
+
+#[test]
+fn a_subscription_is_for_the_qp_that_asks() {
+    let mut registry = Registry::default();
+    let mut names_another = info(64);
+    InformInfo::new(&mut names_another[..]).unwrap().set_qpn(Qpn(5));
+    let told = write(&mut registry, on(1, names_another)).data.unwrap();
+    assert_eq!(told[..LEN], names_another, "the answer is a copy");
+    assert_eq!(rows(&registry)[0].qpn, Qpn::GSI);
+    assert_eq!(InformInfo::new(&rows(&registry)[0].inform_info).unwrap().qpn(), Qpn::GSI);
+    assert_eq!(status(&mut registry, off(1, names_another)), INVALID);
+    assert_eq!(status(&mut registry, off(1, info(64))), OK);
+}
+
+#[test]
+fn a_refusal_says_that_there_is_no_subscription() {
+    let mut registry = Registry::default();
+    let reply = write(&mut registry, on(1, from(Gid::new(0, Guid(0xDEAD)))));
+    assert_eq!(reply.status, Status::SA_REQ_INVALID);
+    assert_eq!(reply.data.unwrap()[SUBSCRIBE], 0);
+    let mut neither = info(64);
+    neither[SUBSCRIBE] = 2;
+    assert_eq!(status(&mut registry, on(1, neither)), INVALID);
+    assert_eq!(status(&mut registry, off(1, info(64))), INVALID);
+    assert_eq!(status(&mut registry, on(9, info(64))), INVALID, "a port that nobody knows");
+    assert!(rows(&registry).is_empty());
+}
+
+#[test]
+fn nobody_hears_of_ports_that_share_no_partition_with_it() {
+    let mut registry = Registry::default();
+    assert_eq!(status(&mut registry, on(1, from(gid(4)))), INVALID);
+    assert_eq!(status(&mut registry, on(1, from_lids(2, 4))), INVALID);
+    assert_eq!(status(&mut registry, on(1, from_lids(4, 0))), INVALID);
+    assert_eq!(status(&mut registry, on(1, from_lids(5, 6))), INVALID, "beyond all LIDs");
+    assert_eq!(status(&mut registry, on(1, from_lids(2, 3))), OK);
+    assert_eq!(status(&mut registry, on(2, from_lids(2, 0xFFFF))), OK);
+    assert_eq!(status(&mut registry, on(1, from_lids(3, 2))), OK, "an empty range");
+    assert_eq!(status(&mut registry, on(2, from(Gid::new(7, GUIDS[3])))), OK);
+}
+
+#[test]
+fn security_traps_are_for_the_trusted() {
+    for trap in 256..=259 {
+        let mut registry = Registry::default();
+        assert_eq!(status(&mut registry, on(1, info(trap))), INVALID);
+        assert_eq!(status(&mut registry, trusted(on(1, info(trap)))), OK);
+        assert!(rows(&registry)[0].trusted);
+        assert_eq!(status(&mut registry, off(1, info(trap))), INVALID);
+    }
+    for trap in [255, 260, 0xFFFF] {
+        let mut registry = Registry::default();
+        assert_eq!(status(&mut registry, on(1, info(trap))), OK);
+        assert!(!rows(&registry)[0].trusted);
+    }
+    // A vendor's 257 is not that trap.
+    let mut vendor = info(257);
+    InformInfo::new(&mut vendor[..]).unwrap().set_is_generic(0);
+    assert_eq!(status(&mut Registry::default(), on(1, vendor)), OK);
+}
+
+#[test]
+fn a_subscription_is_trusted_as_its_last_request_was() {
+    let mut registry = Registry::default();
+    write(&mut registry, trusted(on(1, info(0xFFFF))));
+    assert!(rows(&registry)[0].trusted);
+    write(&mut registry, on(1, info(0xFFFF)));
+    assert!(!rows(&registry)[0].trusted);
+}
+
+#[test]
+fn a_port_has_so_many_subscriptions_and_no_more() {
+    let mut registry = Registry::default();
+    for qpn in 0..SUBSCRIPTIONS_PER_PORT_MAX as u32 {
+        let mut request = on(1, info(64));
+        request.requester.qpn = Qpn(qpn);
+        assert_eq!(status(&mut registry, request), OK);
+    }
+    let mut one_more = on(1, info(64));
+    one_more.requester.qpn = Qpn(0xFFFF);
+    assert_eq!(status(&mut registry, one_more), Some(Status::SA_NO_RESOURCES));
+    assert_eq!(registry.counters().records_refused, 1);
+    assert_eq!(status(&mut registry, on(1, info(64))), OK, "what is there can be changed");
+    assert_eq!(status(&mut registry, on(3, info(64))), OK);
+}
+
+#[test]
+fn subscriptions_go_with_their_port_and_follow_its_lid() {
+    let mut registry = Registry::default();
+    for slid in [1, 2, 3] {
+        write(&mut registry, on(slid, info(64)));
+    }
+    let mut all = end_ports();
+    all.remove(2);
+    all[1].lid = Lid(9);
+    let sequence = registry.sequence();
+    registry.fabric_changed(&ports());
+    assert_eq!(registry.sequence(), sequence, "nothing changed");
+    registry.fabric_changed(&Ports::new(SUBNET_PREFIX_DEFAULT, GUIDS[0], all));
+    let left: Vec<_> =
+        rows(&registry).iter().map(|row| (row.rid.subscriber_gid, row.lid)).collect();
+    assert_eq!(left, [(gid(1), Lid(1)), (gid(2), Lid(9))]);
+}
+
+#[test]
+fn path_bits_are_not_a_move() {
+    let wide = EndPort { lid: Lid(8), lmc: 2, ..port(1, &[0xFFFF]) };
+    let ports = Ports::new(SUBNET_PREFIX_DEFAULT, GUIDS[0], vec![wide]);
+    let mut registry = Registry::default();
+    registry.write(NOW_S, &ports, &on(10, info(64)));
+    registry.fabric_changed(&ports);
+    assert_eq!(rows(&registry)[0].lid, Lid(10));
+}
+
+#[test]
+fn subscribers_keep_their_responder_when_others_come_and_go() {
+    let all: Vec<_> = (1..=64)
+        .map(|n| EndPort { guid: Guid(n), lid: Lid(n as u16), ..port(1, &[0xFFFF]) })
+        .collect();
+    let ports = Ports::new(SUBNET_PREFIX_DEFAULT, Guid(1), all);
+    let mut registry = Registry::default();
+    registry.assign(&[30, 10, 20]);
+    for slid in 1..=64 {
+        for trap in [64, 65] {
+            registry.write(NOW_S, &ports, &on(slid, info(trap)));
+        }
+    }
+    let map = |registry: &Registry| {
+        rows(registry).iter().map(|row| (row.rid, row.responder)).collect::<BTreeMap<_, _>>()
+    };
+    let three = map(&registry);
+    assert_eq!(three.values().collect::<BTreeSet<_>>(), [&10, &20, &30].into());
+    for (rid, responder) in &three {
+        let first = SubscriptionRid { enumeration: 0, ..*rid };
+        assert_eq!(three[&first], *responder, "one responder a subscriber");
+    }
+    registry.take_changes();
+    registry.assign(&[10, 30]);
+    let two = map(&registry);
+    assert!(three.iter().all(|(rid, was)| *was == 20 || two[rid] == *was));
+    assert!(two.values().all(|responder| [10, 30].contains(responder)));
+    registry.assign(&[10, 20, 30]);
+    assert_eq!(map(&registry), three);
+    let sequence = registry.sequence();
+    registry.assign(&[20, 10, 30]);
+    assert_eq!(registry.sequence(), sequence);
+    registry.assign(&[]);
+    assert!(map(&registry).values().all(|responder| *responder == 0));
+    // After a restart, rows keep theirs until it is known who is there.
+    let mut restored = Registry::restore(&registry.plane(), []);
+    restored.assign(&[10, 20, 30]);
+    assert_eq!(map(&restored), three);
+}

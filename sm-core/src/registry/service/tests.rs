@@ -1,0 +1,217 @@
+//! Services: who may write them, and how long they last.
+
+use super::*;
+use crate::registry::testing::{NOW_S, end_ports, gid, port, ports, request, trusted, write};
+use crate::registry::{Registry, testing};
+use ib_mad::types::SUBNET_PREFIX_DEFAULT;
+use ib_mad::wire::sa::{ComponentMask, attribute};
+
+const ID: u64 = 0x1234;
+const RID: ComponentMask = component::SERVICE_ID.union(component::SERVICE_GID);
+const WITH_PKEY: ComponentMask = RID.union(component::SERVICE_PKEY);
+const WITH_LEASE: ComponentMask = RID.union(component::SERVICE_LEASE);
+const WITH_KEY: ComponentMask = RID.union(component::SERVICE_KEY);
+
+/// The service of the port `owner`, of its GID and with this key.
+fn record(owner: u16, key: u8) -> [u8; LEN] {
+    let mut record = [0; LEN];
+    let mut view = ServiceRecord::new(&mut record[..]).unwrap();
+    view.set_service_id(ID).set_service_gid(gid(owner)).set_service_key([key; 16]);
+    record
+}
+
+fn leased(lease: u32) -> [u8; LEN] {
+    let mut record = record(1, 0);
+    ServiceRecord::new(&mut record[..]).unwrap().set_service_lease(lease);
+    record
+}
+
+fn set(slid: u16, mask: ComponentMask, record: [u8; LEN]) -> Request {
+    request(slid, Method::SET, attribute::SERVICE_RECORD, mask, &record)
+}
+
+fn delete(slid: u16, mask: ComponentMask, record: [u8; LEN]) -> Request {
+    request(slid, Method::DELETE, attribute::SERVICE_RECORD, mask, &record)
+}
+
+fn status(registry: &mut Registry, request: Request) -> Status {
+    testing::status(registry, request).expect("services are always answered")
+}
+
+fn services(registry: &Registry) -> Vec<Service> {
+    registry.plane().services.iter().map(|row| (**row).clone()).collect()
+}
+
+#[test]
+fn a_port_sets_changes_and_deletes_its_own_service() {
+    let mut registry = Registry::default();
+    assert_eq!(status(&mut registry, set(1, WITH_KEY, record(1, 1))), Status::OK);
+    assert_eq!(status(&mut registry, set(1, RID, record(1, 0))), Status::OK);
+    assert_eq!(services(&registry).len(), 1);
+    assert_eq!(services(&registry)[0].record[Service::KEY], [0; 16]);
+    assert_eq!(status(&mut registry, delete(1, RID, record(1, 0))), Status::OK);
+    assert!(services(&registry).is_empty());
+    assert_eq!(status(&mut registry, delete(1, RID, record(1, 0))), Status::SA_NO_RECORDS);
+}
+
+/// OpenSM lets any port do all of this.
+#[test]
+fn nobody_writes_the_service_of_another_port() {
+    let mut registry = Registry::default();
+    assert_eq!(status(&mut registry, set(2, RID, record(1, 0))), Status::SA_REQ_INVALID);
+    assert_eq!(status(&mut registry, set(1, RID, record(1, 0))), Status::OK);
+    let before = services(&registry);
+    assert_eq!(status(&mut registry, set(2, WITH_KEY, record(1, 0))), Status::SA_REQ_INVALID);
+    assert_eq!(status(&mut registry, delete(2, WITH_KEY, record(1, 0))), Status::SA_NO_RECORDS);
+    assert_eq!(services(&registry), before);
+    assert_eq!(status(&mut registry, trusted(set(2, WITH_KEY, record(1, 5)))), Status::OK);
+    assert_eq!(status(&mut registry, trusted(delete(2, RID, record(1, 0)))), Status::OK);
+}
+
+#[test]
+fn whoever_knows_the_key_of_a_service_writes_it() {
+    let mut registry = Registry::default();
+    assert_eq!(status(&mut registry, set(1, WITH_KEY, record(1, 7))), Status::OK);
+    assert_eq!(status(&mut registry, set(2, WITH_KEY, record(1, 8))), Status::SA_REQ_INVALID);
+    // A key that the mask does not name is none.
+    assert_eq!(status(&mut registry, set(2, RID, record(1, 7))), Status::SA_REQ_INVALID);
+    assert_eq!(status(&mut registry, set(2, WITH_KEY, record(1, 7))), Status::OK);
+    assert_eq!(status(&mut registry, delete(2, RID, record(1, 7))), Status::SA_NO_RECORDS);
+    assert_eq!(status(&mut registry, delete(2, WITH_KEY, record(1, 7))), Status::OK);
+}
+
+#[test]
+fn keys_are_told_to_the_trusted_only() {
+    let mut registry = Registry::default();
+    let told = |registry: &mut Registry, request| {
+        write(registry, request).data.unwrap()[Service::KEY].to_vec()
+    };
+    assert_eq!(told(&mut registry, set(1, WITH_KEY, record(1, 7))), [0; 16]);
+    assert_eq!(told(&mut registry, trusted(set(1, WITH_KEY, record(1, 7)))), [7; 16]);
+    assert_eq!(told(&mut registry, delete(1, RID, record(1, 0))), [0; 16]);
+    assert!(!format!("{:?}", services(&registry)).contains('7'));
+}
+
+#[test]
+fn a_service_needs_its_id_and_gid_and_a_partition_of_both_ends() {
+    let mut registry = Registry::default();
+    let with = |owner, pkey| {
+        let mut record = record(owner, 0);
+        ServiceRecord::new(&mut record[..]).unwrap().set_service_pkey(PKey(pkey));
+        record
+    };
+    let mut refused = |request| status(&mut registry, request) == Status::SA_REQ_INVALID;
+    assert!(refused(set(1, component::SERVICE_ID, record(1, 0))));
+    assert!(refused(set(1, component::SERVICE_GID, record(1, 0))));
+    assert!(refused(set(9, RID, record(1, 0))), "a port that nobody knows");
+    assert!(refused(set(1, WITH_PKEY, with(1, 0x8001))), "not its partition");
+    assert!(refused(trusted(set(2, WITH_PKEY, with(1, 0x8001)))), "not the service's");
+    assert!(refused(trusted(set(4, WITH_PKEY, with(2, 0xFFFF)))), "not the requester's");
+    assert!(!refused(set(2, WITH_PKEY, with(2, 0x0001))), "limited or full is all one");
+    assert!(!refused(set(2, WITH_PKEY, with(2, 0))), "no partition of its own");
+}
+
+#[test]
+fn a_service_may_be_at_an_alias_of_its_port() {
+    let mut registry = Registry::default();
+    registry.core.alias_guids.put(sa_proto::snapshot::AliasGuid {
+        alias: Guid(0xBB),
+        port_guid: testing::GUIDS[1],
+        index: 1,
+    });
+    let mut record = record(1, 0);
+    let at = Gid::new(SUBNET_PREFIX_DEFAULT, Guid(0xBB));
+    ServiceRecord::new(&mut record[..]).unwrap().set_service_gid(at);
+    assert_eq!(status(&mut registry, set(1, RID, record)), Status::SA_REQ_INVALID);
+    assert_eq!(status(&mut registry, set(2, RID, record)), Status::OK);
+}
+
+#[test]
+fn a_service_at_a_multicast_gid_belongs_to_its_key() {
+    let mut registry = Registry::default();
+    let record = |key| {
+        let mut record = record(1, key);
+        ServiceRecord::new(&mut record[..]).unwrap().set_service_gid(Gid([0xFF; 16]));
+        record
+    };
+    assert_eq!(status(&mut registry, set(1, WITH_KEY, record(0))), Status::SA_REQ_INVALID);
+    assert_eq!(status(&mut registry, set(1, WITH_KEY, record(3))), Status::OK);
+    assert_eq!(status(&mut registry, set(2, WITH_KEY, record(4))), Status::SA_REQ_INVALID);
+    assert_eq!(status(&mut registry, delete(2, WITH_KEY, record(3))), Status::OK);
+}
+
+#[test]
+fn leases_run_out_to_the_second() {
+    let mut registry = Registry::default();
+    let mut other = leased(30);
+    ServiceRecord::new(&mut other[..]).unwrap().set_service_id(ID + 1);
+    assert_eq!(status(&mut registry, set(1, WITH_LEASE, leased(4))), Status::OK);
+    assert_eq!(status(&mut registry, set(1, WITH_LEASE, other)), Status::OK);
+    assert_eq!(next_expiry(&registry.core), Some(NOW_S + 4));
+    registry.expire(NOW_S + 3);
+    assert_eq!(services(&registry).len(), 2);
+    registry.expire(NOW_S + 4);
+    assert_eq!(services(&registry).len(), 1);
+    assert_eq!(next_expiry(&registry.core), Some(NOW_S + 30));
+    registry.expire(NOW_S + 30);
+    assert!(services(&registry).is_empty() && next_expiry(&registry.core).is_none());
+}
+
+#[test]
+fn setting_a_service_again_renews_its_lease() {
+    let mut registry = Registry::default();
+    write(&mut registry, set(1, WITH_LEASE, leased(4)));
+    registry.write(NOW_S + 3, &ports(), &set(1, WITH_LEASE, leased(4)));
+    registry.expire(NOW_S + 6);
+    assert_eq!(services(&registry)[0].expires_s, Some(NOW_S + 7));
+    // Without the component, and with the greatest value, it never ends.
+    for request in [set(1, RID, leased(4)), set(1, WITH_LEASE, leased(u32::MAX))] {
+        write(&mut registry, set(1, WITH_LEASE, leased(4)));
+        let told = write(&mut registry, request).data.unwrap();
+        assert_eq!(ServiceRecord::new(&told[..]).unwrap().service_lease(), u32::MAX);
+        assert_eq!(next_expiry(&registry.core), None);
+    }
+}
+
+#[test]
+fn a_service_whose_lease_is_over_is_not_found() {
+    let mut registry = Registry::default();
+    assert_eq!(status(&mut registry, set(1, WITH_LEASE, leased(0))), Status::OK);
+    assert_eq!(status(&mut registry, delete(1, RID, leased(0))), Status::SA_NO_RECORDS);
+}
+
+#[test]
+fn a_service_and_its_lease_outlive_port_and_restart() {
+    let mut registry = Registry::default();
+    write(&mut registry, set(1, WITH_LEASE, leased(4)));
+    registry.fabric_changed(&Ports::new(SUBNET_PREFIX_DEFAULT, Guid(1), Vec::new()));
+    let mut registry = Registry::restore(&registry.plane(), []);
+    assert_eq!(next_expiry(&registry.core), Some(NOW_S + 4));
+    registry.expire(NOW_S + 4);
+    assert!(services(&registry).is_empty());
+}
+
+#[test]
+fn a_port_has_so_many_services_and_no_more() {
+    let mut registry = Registry::default();
+    let count = |registry: &mut Registry, count| {
+        registry.core.service.by_guid.insert(testing::GUIDS[0], count);
+    };
+    count(&mut registry, SERVICES_PER_PORT_MAX);
+    assert_eq!(status(&mut registry, set(1, RID, record(1, 0))), Status::SA_NO_RESOURCES);
+    assert_eq!(registry.counters().records_refused, 1);
+    assert_eq!(status(&mut registry, set(2, RID, record(2, 0))), Status::OK);
+    count(&mut registry, SERVICES_PER_PORT_MAX - 1);
+    assert_eq!(status(&mut registry, set(1, RID, record(1, 0))), Status::OK);
+}
+
+#[test]
+fn a_port_is_known_by_each_of_its_lids() {
+    let mut all = end_ports();
+    all.truncate(0);
+    all.push(crate::registry::EndPort { lid: ib_mad::types::Lid(8), lmc: 2, ..port(1, &[0xFFFF]) });
+    let ports = Ports::new(SUBNET_PREFIX_DEFAULT, testing::GUIDS[0], all);
+    let mut registry = Registry::default();
+    let reply = registry.write(NOW_S, &ports, &set(11, RID, record(1, 0)));
+    assert_eq!(reply.status, Status::OK);
+}

@@ -1,0 +1,87 @@
+//! A small fabric and its requests, for tests of record families.
+
+use ib_mad::types::{Gid, Guid, Lid, Mtu, PKey, Qpn, Rate, SUBNET_PREFIX_DEFAULT, Sl};
+use ib_mad::wire::attribute::NodeType;
+use ib_mad::wire::mad::{AttributeId, Method, Status};
+use ib_mad::wire::sa::{ComponentMask, DATA_LEN};
+
+use super::{EndPort, Ports, Registry, Reply, Request, Requester};
+
+/// When tests take place, seconds since 1970.
+pub(super) const NOW_S: u64 = 1_000;
+
+/// GUIDs of three ports of one partition (LIDs 1 to 3), of which 2 has the partition 1 as well,
+/// and of one (LID 4) that is in partition 1 only.
+pub(super) const GUIDS: [Guid; 4] = [Guid(0xA1), Guid(0xA2), Guid(0xA3), Guid(0xA4)];
+
+pub(super) fn port(number: u16, pkeys: &[u16]) -> EndPort {
+    EndPort {
+        guid: GUIDS[usize::from(number) - 1],
+        lid: Lid(number),
+        lmc: 0,
+        mtu: Mtu::B4096,
+        rate: Rate::Gbps100,
+        pkeys: pkeys.iter().copied().map(PKey).collect(),
+        node_type: NodeType::Ca,
+        guid_cap: 12,
+        active: true,
+    }
+}
+
+pub(super) fn end_ports() -> Vec<EndPort> {
+    vec![port(1, &[0xFFFF]), port(2, &[0xFFFF, 0x8001]), port(3, &[0xFFFF]), port(4, &[0x8001])]
+}
+
+pub(super) fn ports() -> Ports {
+    Ports::new(SUBNET_PREFIX_DEFAULT, GUIDS[0], end_ports())
+}
+
+/// The GID of a port by its LID.
+pub(super) fn gid(lid: u16) -> Gid {
+    Gid::new(SUBNET_PREFIX_DEFAULT, GUIDS[usize::from(lid) - 1])
+}
+
+/// A request of the port with LID `slid`, from QP1. Each is a transaction of its own.
+pub(super) fn request(
+    slid: u16,
+    method: Method,
+    attribute: AttributeId,
+    component_mask: ComponentMask,
+    record: &[u8],
+) -> Request {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static TID: AtomicU64 = AtomicU64::new(1);
+    let mut data = [0; DATA_LEN];
+    data[..record.len()].copy_from_slice(record);
+    Request {
+        method,
+        attribute,
+        modifier: 0,
+        component_mask,
+        data,
+        tid: TID.fetch_add(1, Ordering::Relaxed),
+        requester: Requester {
+            slid: Lid(slid),
+            sgid: None,
+            qpn: Qpn::GSI,
+            sl: Sl::from_low_bits(0),
+            pkey: PKey::DEFAULT_FULL,
+        },
+        trusted: false,
+    }
+}
+
+pub(super) fn trusted(request: Request) -> Request {
+    Request { trusted: true, ..request }
+}
+
+/// What a request comes to on the fabric of [`ports`].
+pub(super) fn write(registry: &mut Registry, request: Request) -> Reply {
+    registry.write(NOW_S, &ports(), &request)
+}
+
+/// The status of an answer; `None` if there was none.
+pub(super) fn status(registry: &mut Registry, request: Request) -> Option<Status> {
+    let reply = write(registry, request);
+    (!reply.dropped).then_some(reply.status)
+}
