@@ -434,10 +434,11 @@ impl Desk<'_> {
             return Err(DropReason::WrongSmKey);
         }
         let (method, attribute) = (header.method(), header.attribute_id());
-        if !is_request(method) {
-            return Err(DropReason::UnsupportedMethod);
-        }
-        let family = query::family(attribute).ok_or(DropReason::UnsupportedAttribute)?;
+        let family = match query::family(attribute) {
+            Some(family) if family.hears(method) => family,
+            None if query::is_defined(method) => return Err(DropReason::UnsupportedAttribute),
+            _ => return Err(DropReason::UnsupportedMethod),
+        };
         if family.is_write(method) {
             return self.forward_write(packet);
         }
@@ -454,6 +455,7 @@ impl Desk<'_> {
             attribute_modifier: header.attribute_modifier(),
             record: &request,
             slid: packet.address.lid,
+            trusted: sm_key != 0,
             redirection: self.redirection,
         };
         let data = packet.mad.last_chunk_mut().expect("200 bytes of 256");
@@ -557,15 +559,6 @@ fn check_class(packet: &Packet) -> Result<(), DropReason> {
         return Err(DropReason::UnexpectedResponse);
     }
     Ok(())
-}
-
-/// Whether this is a method that the SA answers, be it by refusing.
-#[inline]
-fn is_request(method: Method) -> bool {
-    matches!(
-        method,
-        Method::GET | Method::GET_TABLE | Method::GET_MULTI | Method::SET | Method::DELETE
-    )
 }
 
 /// Turns the request's headers into its answer's. Class version, class-specific and reserved

@@ -7,11 +7,12 @@ use std::path::Path;
 
 use golden_support::Golden;
 use golden_support::compare::replay;
-use ib_mad::types::PKey;
 
 #[test]
 fn answers_equal_those_recorded() {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../ib-mad/tests/golden/random-default.json.gz");
-    replay(&Golden::read(&path), |_, _| vec![PKey::DEFAULT_FULL]);
+    let golden = Golden::read(&path);
+    let tables = golden.pkeys();
+    replay(&golden, &[], &[], |lid, port| tables.get(&(lid, port)).cloned().unwrap_or_default());
 }

@@ -167,12 +167,13 @@ impl Method {
         self.0 & 0x80 != 0
     }
 
-    /// The method of the answer: Set() is answered by GetResp(), others by their own number with
-    /// the response bit.
+    /// The method of the answer: Set() is answered by GetResp(), GetTraceTable() by
+    /// GetTableResp(), others by their own number with the response bit.
     #[inline]
     pub const fn response(self) -> Self {
         match self {
             Self::SET => Self::GET_RESP,
+            Self::GET_TRACE_TABLE => Self::GET_TABLE_RESP,
             other => Self(other.0 | 0x80),
         }
     }
@@ -282,6 +283,7 @@ mod tests {
     fn set_is_answered_by_get_resp() {
         assert_eq!(Method::SET.response(), Method::GET_RESP);
         assert_eq!(Method::DELETE.response(), Method::DELETE_RESP);
+        assert_eq!(Method::GET_TRACE_TABLE.response(), Method::GET_TABLE_RESP);
         assert_eq!(Method::GET_TABLE.response(), Method::GET_TABLE_RESP);
     }
 }

@@ -15,8 +15,8 @@ pub struct PortTables {
     pub node: Guid,
     /// Distinct SLtoVLMappingTables, 16 VLs of 4 bits.
     pub sl_to_vl_maps: Vec<[u8; 8]>,
-    /// Input port, output port (both 0 on a channel adapter) and index into `sl_to_vl_maps`,
-    /// ascending.
+    /// Input port, output port and index into `sl_to_vl_maps`, ascending. On a channel adapter or
+    /// router the input port is 0; so is the output port of an entry for all its ports.
     pub sl_to_vl: Vec<((u8, u8), u16)>,
     /// Distinct blocks of 32 VL/weight pairs.
     pub vl_arb_blocks: Vec<[u8; 64]>,

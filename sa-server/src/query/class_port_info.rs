@@ -26,13 +26,17 @@ const CAPABILITY_MASK: u16 = 0x2602;
 /// CapabilityMask2 matching, SendOnlyFullMember, 2x link width and HDR.
 const CAPABILITY_MASK2: u32 = 0x0B5E8;
 
+/// In CapabilityMask2: a QoS policy decides over paths.
+const IS_QOS_SUPPORTED: u32 = 0x2;
+
 fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
+    let subnet = &query.tables.subnet;
     let mut answer = ClassPortInfoRepr {
         base_version: 1,
         class_version: CLASS_VERSION,
         capability_mask: CAPABILITY_MASK,
-        capability_mask2: CAPABILITY_MASK2,
-        resp_time_value: query.tables.subnet.response_time.code(),
+        capability_mask2: CAPABILITY_MASK2 | if subnet.qos { IS_QOS_SUPPORTED } else { 0 },
+        resp_time_value: subnet.response_time.code(),
         redirect_gid: Gid::ZERO,
         redirect_tc: 0,
         redirect_sl: Sl::default(),

@@ -7,14 +7,26 @@
 
 mod class_port_info;
 mod found;
+mod guid_info;
+mod inform_info;
+mod linear_forwarding_table;
 mod link;
+mod mc_member;
+mod multicast_forwarding_table;
 mod node;
 mod path;
 mod pattern;
+mod pkey_table;
 mod port_info;
+mod ports;
+mod service;
+mod sl_to_vl;
+mod sm_info;
+mod switch_info;
 mod unserved;
+mod vl_arbitration;
 
-use ib_mad::types::Lid;
+use ib_mad::types::{Lid, PKey};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::sa::{ComponentMask, DATA_LEN};
 
@@ -36,6 +48,8 @@ pub(crate) struct Query<'a> {
     pub(crate) record: &'a [u8; DATA_LEN],
     /// Where the request came from.
     pub(crate) slid: Lid,
+    /// Whether the requester proved with the SM_Key that it may see what others may not.
+    pub(crate) trusted: bool,
     /// Whom requesters are told to ask instead.
     pub(crate) redirection: &'a Redirection,
 }
@@ -49,12 +63,35 @@ impl<'a> Query<'a> {
             .ok_or(Refusal::Unheard(DropReason::UnknownRequester))
     }
 
+    /// Whether partitions hide nothing from the requester (`trusted_see_all`).
+    #[inline]
+    pub(crate) fn sees_all(&self) -> bool {
+        self.trusted && self.tables.subnet.trusted_see_all
+    }
+
+    /// Whether `requester` may see what is for the members of a partition.
+    #[inline]
+    fn may_see_partition(&self, requester: &EndPort, pkey: PKey) -> bool {
+        let pkeys = self.tables.end_class(requester).pkeys;
+        self.sees_all() || self.tables.partitions.is_member(pkeys, pkey)
+    }
+
     /// Whether `requester` may see a record of `owner`: its own, or one it shares a partition with.
     #[inline]
     fn may_see(&self, requester: &EndPort, owner: &Owner) -> bool {
         let pkeys = self.tables.end_class(requester).pkeys;
-        self.tables.partitions.visible(pkeys, owner.pkeys)
+        self.sees_all()
+            || self.tables.partitions.visible(pkeys, owner.pkeys)
             || (owner.end_port == requester.lid && owner.end_port != Lid::NONE)
+    }
+
+    /// Whether `requester` may see what belongs to an end port.
+    #[inline]
+    fn may_see_port(&self, requester: &EndPort, port: &EndPort) -> bool {
+        let pkeys = |port| self.tables.end_class(port).pkeys;
+        self.sees_all()
+            || self.tables.partitions.visible(pkeys(requester), pkeys(port))
+            || requester.is_same_port(port)
     }
 }
 
@@ -81,10 +118,14 @@ pub(crate) struct Family {
     pub(crate) is_record: bool,
     /// Whether there is no GetTable().
     get_only: bool,
-    /// Whether Set() and Delete() write to the SM's registry: see [`Family::is_write`].
+    /// Whether Set() and Delete() are heard, and which of them write to the SM's registry: see
+    /// [`Family::is_write`].
     writable: bool,
+    deletable: bool,
     /// Whether Get() and GetTable() read what clients registered: see [`Family::is_registry`].
     registry: bool,
+    /// Whether every method of the class is heard, to be refused.
+    refused: bool,
     /// The status of methods that are heard and not served.
     otherwise: Status,
 }
@@ -104,28 +145,50 @@ impl Family {
             is_record: true,
             get_only: false,
             writable: false,
+            deletable: false,
             registry: false,
+            refused: false,
             otherwise: Status::UNSUPPORTED_METHOD_ATTRIBUTE,
         }
     }
 
-    /// The same, written through the SM's registry.
-    const fn writable(mut self) -> Self {
-        self.writable = true;
-        self
+    /// The same, written through the SM's registry by Set() and Delete().
+    const fn writable(self) -> Self {
+        Self { writable: true, deletable: true, ..self }
+    }
+
+    /// The same, written through the SM's registry by Set(); Delete() is refused.
+    const fn settable(self) -> Self {
+        Self { writable: true, ..self }
+    }
+
+    /// The same, whatever the method.
+    const fn refused(self) -> Self {
+        Self { refused: true, ..self }
+    }
+
+    /// Whether requests with this method are heard, be it to be refused. What is not is what
+    /// OpenSM leaves unanswered, too: clients have learnt to live with that.
+    #[inline]
+    pub(crate) fn hears(&self, method: Method) -> bool {
+        match method {
+            Method::GET | Method::GET_TABLE | Method::GET_MULTI => true,
+            Method::SET | Method::DELETE => self.writable || self.refused,
+            Method::GET_TRACE_TABLE => self.refused,
+            _ => false,
+        }
     }
 
     /// The same, read from the registry plane.
-    const fn of_registry(mut self) -> Self {
-        self.registry = true;
-        self
+    const fn of_registry(self) -> Self {
+        Self { registry: true, ..self }
     }
 
     /// Whether `method` of this attribute is a write. Whoever forwards writes to the SM asks this
     /// before [`find`](Self::find), which refuses them.
     #[inline]
     pub(crate) fn is_write(&self, method: Method) -> bool {
-        self.writable && matches!(method, Method::SET | Method::DELETE)
+        (method == Method::SET && self.writable) || (method == Method::DELETE && self.deletable)
     }
 
     /// Whether its records are what clients registered: a write that the SM has accepted may not
@@ -135,7 +198,7 @@ impl Family {
         self.registry
     }
 
-    /// Finds the records that `method` of this attribute asks for.
+    /// Finds the records that `method` of this attribute, one that it hears, asks for.
     pub(crate) fn find(
         &self,
         method: Method,
@@ -143,19 +206,36 @@ impl Family {
         found: &mut Found<'_>,
     ) -> Result<(), Refusal> {
         match (method, self.find) {
+            (method, _) if self.is_write(method) => {
+                Err(Refusal::Status(Status::UNSUPPORTED_METHOD_ATTRIBUTE))
+            }
             (Method::GET, Some(find)) => find(query, found),
             (Method::GET_TABLE, Some(find)) if !self.get_only => find(query, found),
-            (Method::SET | Method::DELETE, _) if !self.is_write(method) => {
-                Err(Refusal::Unheard(DropReason::UnsupportedMethod))
-            }
             _ => Err(Refusal::Status(self.otherwise)),
         }
     }
 }
 
 /// All that is served, then what is refused.
-const SERVED: [&Family; 5] =
-    [&path::FAMILY, &node::FAMILY, &port_info::FAMILY, &link::FAMILY, &class_port_info::FAMILY];
+const SERVED: [&Family; 17] = [
+    &path::FAMILY,
+    &node::FAMILY,
+    &port_info::FAMILY,
+    &link::FAMILY,
+    &class_port_info::FAMILY,
+    &switch_info::FAMILY,
+    &sl_to_vl::FAMILY,
+    &vl_arbitration::FAMILY,
+    &pkey_table::FAMILY,
+    &linear_forwarding_table::FAMILY,
+    &multicast_forwarding_table::FAMILY,
+    &guid_info::FAMILY,
+    &sm_info::FAMILY,
+    &inform_info::FAMILY,
+    &inform_info::INFORM_INFO,
+    &service::FAMILY,
+    &mc_member::FAMILY,
+];
 
 const FAMILIES: [&Family; SERVED.len() + unserved::FAMILIES.len()] = {
     let mut all = [SERVED[0]; SERVED.len() + unserved::FAMILIES.len()];
@@ -182,4 +262,18 @@ static BY_ATTRIBUTE: [Option<&Family>; 256] = {
 #[inline]
 pub(crate) fn family(attribute: AttributeId) -> Option<&'static Family> {
     BY_ATTRIBUTE.get(usize::from(attribute.0)).copied().flatten()
+}
+
+/// Whether some attribute hears this method.
+#[inline]
+pub(crate) fn is_defined(method: Method) -> bool {
+    matches!(
+        method,
+        Method::GET
+            | Method::GET_TABLE
+            | Method::GET_MULTI
+            | Method::GET_TRACE_TABLE
+            | Method::SET
+            | Method::DELETE
+    )
 }

@@ -13,6 +13,11 @@ pub(super) struct Component {
 }
 
 impl Component {
+    /// The component `mask`, which owns `width` bits from `bit` on.
+    pub(super) const fn at(mask: ComponentMask, bit: usize, width: usize) -> Self {
+        Self { mask, bit, width }
+    }
+
     /// The component `mask`, which is `field` of a layout that starts `offset` bytes into the
     /// record. For constants: a field that does not exist stops the compiler.
     pub(super) const fn of(

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use ib_mad::types::{Guid, Lid, PKey, PortNum};
 use ib_mad::wire::attribute::{CapabilityMask, NodeInfo, NodeType, PortInfo, SwitchInfo};
 use ib_mad::wire::record::{
     LinkRecord, LinkRecordRepr, NodeRecord, NodeRecordRepr, PortInfoRecord, PortInfoRecordRepr,
 };
-use sa_proto::snapshot::{AliasGuid, FabricPlane, Node, Port, RegistryPlane};
+use sa_proto::snapshot::{AliasGuid, FabricPlane, Node, Port, RegistryPlane, find};
 
 use super::end_port::{EndPort, EndPorts};
 use super::limit::{Limit, RateSupport};
@@ -26,7 +27,7 @@ pub(super) fn build(plane: &FabricPlane, registry: &RegistryPlane) -> Tables {
     let topology = fabric.topology(plane);
     let mut partitions = PartitionsBuilder::default();
     let mut intern = |scanned: &Scanned<'_>, port: &Port| partitions.intern(scanned.keys(port));
-    let mut records = fabric.records(&mut intern);
+    let mut records = fabric.records(plane, &mut intern);
     let mut groups = GroupSets::of(plane);
     let (end_classes, mut ports) = fabric.end_ports(&mut intern, &mut groups);
 
@@ -57,6 +58,7 @@ pub(super) fn build(plane: &FabricPlane, registry: &RegistryPlane) -> Tables {
         partitions,
         paths,
         records,
+        alias_guids: alias_guids(registry),
         direct: fabric.direct_links(),
         contradictions,
     }
@@ -75,6 +77,15 @@ fn aliases(ports: &[EndPort], registry: &RegistryPlane) -> Vec<EndPort> {
     registry.alias_guids.iter().filter_map(|row| record(row)).collect()
 }
 
+/// Alias GUIDs by the port's own GUID and their place in its GUID table, each place once.
+fn alias_guids(registry: &RegistryPlane) -> Vec<(Guid, u8, Guid)> {
+    let mut places: Vec<(Guid, u8, Guid)> =
+        registry.alias_guids.iter().map(|row| (row.port_guid, row.index, row.alias)).collect();
+    places.sort_unstable();
+    places.dedup_by_key(|&mut (port, index, _)| (port, index));
+    places
+}
+
 /// The unicast LIDs of a port.
 pub(super) fn lid_range(base: Lid, lmc: u8) -> RangeInclusive<u16> {
     #[allow(clippy::reversed_empty_ranges, reason = "a port without LIDs")]
@@ -88,7 +99,7 @@ pub(super) fn lid_range(base: Lid, lmc: u8) -> RangeInclusive<u16> {
 
 /// A node with what its ports share.
 struct Scanned<'a> {
-    node: &'a Node,
+    node: &'a Arc<Node>,
     kind: Option<NodeType>,
     is_switch: bool,
     /// Row of the path classes, for switches.
@@ -279,7 +290,11 @@ impl<'a> Fabric<'a> {
         (classes, ports)
     }
 
-    fn records(&self, keys: &mut impl FnMut(&Scanned<'_>, &Port) -> PKeySet) -> RecordTables {
+    fn records(
+        &self,
+        plane: &FabricPlane,
+        keys: &mut impl FnMut(&Scanned<'_>, &Port) -> PKeySet,
+    ) -> RecordTables {
         let mut tables = RecordTables {
             nodes: Records::new(NodeRecord::LEN),
             ports: Records::new(PortInfoRecord::LEN),
@@ -315,12 +330,17 @@ impl<'a> Fabric<'a> {
             let probe = scanned.port0().or(node.ports.first()).map(|p| scanned.capabilities(p));
             tables.by_node.push(NodeRows {
                 guid: node.guid,
+                node: Arc::clone(node),
+                is_switch: scanned.is_switch,
                 nodes: starts[0]..ends[0],
                 ports: starts[1]..ends[1],
                 links: starts[2]..ends[2],
                 extended_speeds: probe.is_some_and(|mask| {
                     mask.contains(CapabilityMask::IS_EXTENDED_SPEEDS_SUPPORTED)
                 }),
+                lft: find(&plane.lfts, node.guid).cloned(),
+                mft: find(&plane.mfts, node.guid).cloned(),
+                port_tables: find(&plane.port_tables, node.guid).cloned(),
             });
         }
         tables
@@ -369,7 +389,7 @@ impl<'a> Fabric<'a> {
     }
 }
 
-fn scan_node(node: &Node) -> Scanned<'_> {
+fn scan_node(node: &Arc<Node>) -> Scanned<'_> {
     let info = NodeInfo::new(&node.info[..]).expect("40 bytes");
     let kind = NodeType::from_code(info.node_type());
     Scanned { node, kind, is_switch: kind == Some(NodeType::Switch), row: EndPort::DETACHED }

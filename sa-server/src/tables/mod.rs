@@ -63,6 +63,8 @@ pub struct Tables {
     sls: Sls,
     /// GUIDs of routers' ports, in the order of [`EndPorts::all`].
     routers: Vec<Guid>,
+    /// Alias GUIDs by the port's own GUID and their place in its GUID table, ascending.
+    alias_guids: Vec<(Guid, u8, Guid)>,
     end_classes: Vec<EndClass>,
     /// Base LIDs of end ports that are linked to each other without a switch, ascending.
     direct: Vec<(Lid, Lid)>,
@@ -85,6 +87,13 @@ impl Tables {
     #[inline]
     pub fn lids(&self, port: &EndPort) -> (Lid, u16) {
         (port.lid, 1 << self.end_class(port).lmc)
+    }
+
+    /// The alias at place `index`, at least 1, of a port's GUID table.
+    pub fn alias_guid(&self, port_guid: Guid, index: u8) -> Option<Guid> {
+        let key = (port_guid, index);
+        let at = self.alias_guids.binary_search_by_key(&key, |&(port, index, _)| (port, index));
+        at.ok().map(|at| self.alias_guids[at].2)
     }
 
     /// The switch part of the path from `source` to `dlid`, by which `destination` was found.

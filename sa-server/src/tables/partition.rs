@@ -87,6 +87,14 @@ impl Partitions {
         &self.base
     }
 
+    /// Whether a port with P_Key table `a` belongs to the partition of `pkey`, as full member or
+    /// limited. What has no valid P_Key is for everybody.
+    #[inline]
+    pub fn is_member(&self, a: PKeySet, pkey: PKey) -> bool {
+        let is_in = |number: usize| self.set(a).member[number / 64] >> (number % 64) & 1 == 1;
+        !pkey.is_valid() || self.number(pkey).is_some_and(is_in)
+    }
+
     /// Number of partitions.
     pub fn len(&self) -> usize {
         self.base.len()

@@ -4,9 +4,11 @@
 //! it, who may see which record. Which records match a request is decided in [`crate::query`].
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::record::stride;
+use sa_proto::snapshot::{Lft, Mft, Node, Port, PortTables};
 
 use super::partition::PKeySet;
 
@@ -58,11 +60,16 @@ impl<O> Records<O> {
     }
 }
 
-/// Where one node's records stand.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// One node: where its records stand, and the rows that others of its records are made of when
+/// somebody asks for them.
+#[derive(Clone, Debug)]
 pub struct NodeRows {
     /// Node GUID.
     pub guid: Guid,
+    /// The node and its ports.
+    pub node: Arc<Node>,
+    /// Whether it is a switch.
+    pub is_switch: bool,
     /// Its NodeRecords, one an end port.
     pub nodes: Range<u32>,
     /// Its PortInfoRecords, one a port.
@@ -71,6 +78,12 @@ pub struct NodeRows {
     pub links: Range<u32>,
     /// Whether its PortInfo has the extended link speed fields (port 0's for a switch).
     pub extended_speeds: bool,
+    /// Its linear forwarding table, if it is a switch that has one.
+    pub lft: Option<Arc<Lft>>,
+    /// Its multicast forwarding table, if it is a switch that has one.
+    pub mft: Option<Arc<Mft>>,
+    /// Its SL-to-VL and VL arbitration tables, if any were programmed.
+    pub port_tables: Option<Arc<PortTables>>,
 }
 
 /// All records, and where to find them by node and by LID.
@@ -103,6 +116,18 @@ impl RecordTables {
     /// Numbers of records: nodes, ports, links.
     pub(super) fn lengths(&self) -> [u32; 3] {
         [self.nodes.len() as u32, self.ports.len() as u32, self.links.len() as u32]
+    }
+
+    /// The ports of a node, each with its base LID and owner.
+    pub fn ports_of<'a>(
+        &'a self,
+        node: &'a NodeRows,
+    ) -> impl Iterator<Item = (&'a Port, Lid, &'a Owner)> {
+        let records = self.ports.range(node.ports.clone());
+        node.node.ports.iter().zip(records).map(|(port, (record, owner))| {
+            let lid = record.first_chunk().copied().unwrap_or_default();
+            (port, Lid(u16::from_be_bytes(lid)), owner)
+        })
     }
 
     /// All nodes.

@@ -1,13 +1,15 @@
 //! Replays recorded conversations: reads a golden file, builds the snapshot of its fabric, and
 //! carries each request through a responder as a client would, RMPP included.
 //!
-//! The fabric's links, GUIDs and LIDs are those of the file's facts, its forwarding tables minimum
-//! hop ones of our own making. What the ports and nodes say of themselves was in the simulator; it
-//! is read from the file's unfiltered dumps.
+//! The fabric's links, GUIDs and LIDs are those of the file's facts. What the ports and nodes say
+//! of themselves, and what OpenSM programmed into them, was in the simulator; it is read from the
+//! file's unfiltered dumps.
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
 pub(crate) mod compare;
+mod devices;
+mod writes;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::Read;
@@ -18,23 +20,22 @@ use std::time::Instant;
 use flate2::read::GzDecoder;
 use ib_mad::rmpp::{Receiver, ReceiverConfig};
 use ib_mad::transport::{Address, Packet};
-use ib_mad::types::{Gid, Guid, Lid, Lifetime, PKey, PortNum, SUBNET_PREFIX_DEFAULT};
-use ib_mad::wire::record::McMemberRecord;
+use ib_mad::types::{Guid, Lid, Lifetime, PKey, PortNum, SUBNET_PREFIX_DEFAULT};
 use ib_mad::wire::sa::SaMad;
-use sa_proto::snapshot::{
-    AliasGuid, FabricPlane, Lft, MulticastGroup, MulticastMember, MulticastMemberRid, Node, Port,
-    RegistryPlane, Subnet, Version,
-};
+use sa_proto::snapshot::{FabricPlane, Node, Port, RegistryPlane, Subnet, Version};
 use sa_server::cell::{Generation, Publisher};
 use sa_server::responder::{Outcome, Responder, ResponderConfig};
 use sa_server::stats::Stats;
 use sa_server::tables::Tables;
 use serde::Deserialize;
 
+pub(crate) use writes::Writes;
+
 /// A golden file.
 #[derive(Deserialize)]
 pub(crate) struct Golden {
     pub(crate) sm_key: u64,
+    pub(crate) opensm_args: String,
     pub(crate) facts: Facts,
     pub(crate) cases: Vec<Case>,
 }
@@ -102,7 +103,23 @@ impl Golden {
         let case = self.cases.iter().find(|case| case.id == id).expect("the dump is in the file");
         let answer = bytes(case.answer.as_ref().expect("the dump was answered"));
         let stride = usize::from(u16::from_be_bytes([answer[44], answer[45]])) * 8;
+        if stride == 0 {
+            return Vec::new();
+        }
         answer[56..].chunks_exact(stride).map(<[u8]>::to_vec).collect()
+    }
+
+    /// The P_Key tables of all ports, by LID and number, as trusted requesters saw them.
+    pub(crate) fn pkeys(&self) -> BTreeMap<(u16, u8), Vec<PKey>> {
+        let mut tables: BTreeMap<(u16, u8), Vec<PKey>> = BTreeMap::new();
+        // LID, block, port, and 32 P_Keys from byte 8 on.
+        for record in self.dump("porttables/P_KeyTableRecord/all-trusted") {
+            let lid = u16::from_be_bytes([record[0], record[1]]);
+            let keys = record[8..72].chunks_exact(2);
+            let keys = keys.map(|key| PKey(u16::from_be_bytes([key[0], key[1]])));
+            tables.entry((lid, record[4])).or_default().extend(keys);
+        }
+        tables
     }
 
     pub(crate) fn lid_of(&self, role: &str) -> Lid {
@@ -124,6 +141,7 @@ impl Golden {
             let lid = u16::from_be_bytes([record[0], record[1]]);
             infos.insert((lid, record[2]), record[4..68].to_vec());
         }
+        let devices = devices::Devices::read(self);
         let mut nodes: BTreeMap<Guid, Node> = BTreeMap::new();
         for record in self.dump("noderecord/all") {
             let lid = u16::from_be_bytes([record[0], record[1]]);
@@ -138,7 +156,7 @@ impl Golden {
                 guid,
                 info,
                 description: record[44..108].try_into().unwrap(),
-                switch_info: is_switch.then_some([0; 20]),
+                switch_info: is_switch.then(|| devices.switch_infos[&lid]),
                 ports: Vec::new(),
             });
             let of_port = infos.range((lid, 0)..=(lid, 255));
@@ -160,13 +178,14 @@ impl Golden {
                 link(&mut nodes, b, *b_port, a, *a_port);
             }
         }
-        let lids: Vec<(Guid, u16)> = facts
-            .ports
-            .iter()
-            .map(|port| (guid(&port.node_guid), port.lid))
-            .filter(|(node, _)| nodes.contains_key(node))
-            .collect();
-        let lfts = minimum_hop(&nodes, &lids).into_iter().map(Arc::new).collect();
+        let node_of = |lid: u16| {
+            let port = facts.ports.iter().find(|port| port.lid == lid).expect("LIDs are ports'");
+            guid(&port.node_guid)
+        };
+        let is_there = |node: Guid| nodes.contains_key(&node);
+        let (lfts, mfts) = (devices.lfts(node_of), devices.mfts(node_of));
+        let port_tables = devices.port_tables(node_of);
+        let subnet_managers = devices.subnet_managers;
         FabricPlane {
             subnet: Subnet {
                 prefix: SUBNET_PREFIX_DEFAULT,
@@ -176,10 +195,18 @@ impl Golden {
                 sa_key: self.sm_key,
                 response_time: Lifetime::from_low_bits(16),
                 routing_engine: "minhop".to_owned(),
+                qos: self.opensm_args.split(' ').any(|arg| arg == "-Q"),
                 ..Subnet::default()
             },
+            lfts: lfts.into_iter().filter(|lft| is_there(lft.switch)).map(Arc::new).collect(),
+            mfts: mfts.into_iter().filter(|mft| is_there(mft.switch)).map(Arc::new).collect(),
+            port_tables: port_tables
+                .into_iter()
+                .filter(|tables| is_there(tables.node))
+                .map(Arc::new)
+                .collect(),
+            subnet_managers,
             nodes: nodes.into_values().map(Arc::new).collect(),
-            lfts,
             ..FabricPlane::default()
         }
     }
@@ -191,139 +218,12 @@ fn link(nodes: &mut BTreeMap<Guid, Node>, a: Guid, a_port: u8, b: Guid, b_port: 
     port.peer = Some((b, PortNum(b_port)));
 }
 
-/// Breadth first from each destination's node; of several shortest ways the lowest port.
-fn minimum_hop(nodes: &BTreeMap<Guid, Node>, lids: &[(Guid, u16)]) -> Vec<Lft> {
-    let top = lids.iter().map(|&(_, lid)| usize::from(lid)).max().unwrap_or(0);
-    let len = (top + 1).next_multiple_of(Lft::BLOCK_LEN);
-    let mut tables: BTreeMap<Guid, Vec<u8>> = nodes
-        .values()
-        .filter(|node| node.switch_info.is_some())
-        .map(|node| (node.guid, vec![Lft::NO_ROUTE; len]))
-        .collect();
-    for &(home, lid) in lids {
-        let mut hops: HashMap<Guid, u32> = HashMap::from([(home, 0)]);
-        let mut queue = VecDeque::from([home]);
-        while let Some(at) = queue.pop_front() {
-            for (peer, _) in nodes[&at].ports.iter().filter_map(|port| port.peer) {
-                let transit = nodes[&peer].switch_info.is_some();
-                if transit && !hops.contains_key(&peer) {
-                    hops.insert(peer, hops[&at] + 1);
-                    queue.push_back(peer);
-                }
-            }
-        }
-        for (switch, table) in &mut tables {
-            if *switch == home {
-                table[usize::from(lid)] = 0;
-            } else if let Some(&own) = hops.get(switch) {
-                let nearer = |peer: &Guid| hops.get(peer).is_some_and(|&hops| hops + 1 == own);
-                let ports = &nodes[switch].ports;
-                let exit =
-                    ports.iter().find(|port| port.peer.is_some_and(|(peer, _)| nearer(&peer)));
-                table[usize::from(lid)] = exit.expect("hops fall towards home").num.0;
-            }
-        }
-    }
-    tables.into_iter().map(|(switch, ports)| Lft { switch, ports }).collect()
-}
-
 pub(crate) fn guid(text: &str) -> Guid {
     text.parse().expect("a GUID")
 }
 
 pub(crate) fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()).collect()
-}
-
-/// What the recorded writes have left in the registry, case by case.
-#[derive(Default)]
-pub(crate) struct Writes {
-    groups: BTreeMap<Gid, [u8; 52]>,
-    members: BTreeMap<MulticastMemberRid, u8>,
-    aliases: BTreeMap<(u16, u8), Guid>,
-    /// Groups that stay without members.
-    predefined: Vec<Gid>,
-}
-
-impl Writes {
-    /// The groups that were there from the beginning.
-    pub(crate) fn new(groups: &[Vec<u8>]) -> Self {
-        let mut writes = Self::default();
-        for record in groups {
-            let record: [u8; 52] = record[..52].try_into().unwrap();
-            let mgid = Gid(record[..16].try_into().unwrap());
-            writes.groups.insert(mgid, record);
-            writes.predefined.push(mgid);
-        }
-        writes
-    }
-
-    /// Takes over what a successful Set() or Delete() of a group member or alias GUIDs did.
-    pub(crate) fn apply(&mut self, case: &Case) {
-        let is_write = case.method == "Set" || case.method == "Delete";
-        if !is_write || case.status.as_deref() != Some("OK") {
-            return;
-        }
-        let answer = bytes(case.answer.as_ref().expect("it was answered"));
-        match &case.attr_id[..] {
-            "0x0038" => self.member(answer[56..108].try_into().unwrap()),
-            "0x0030" => self.alias(&answer),
-            _ => {}
-        }
-    }
-
-    fn member(&mut self, record: [u8; 52]) {
-        let view = McMemberRecord::new(&record[..]).unwrap();
-        let rid = MulticastMemberRid { mgid: view.mgid(), port_gid: view.port_gid() };
-        let state = view.join_state().0;
-        // An answer shows the JoinState as it is now.
-        self.members.remove(&rid);
-        if state != 0 {
-            self.groups.entry(rid.mgid).or_insert(record);
-            self.members.insert(rid, state);
-        }
-        let is_empty = !self.members.keys().any(|member| member.mgid == rid.mgid);
-        if is_empty && !self.predefined.contains(&rid.mgid) {
-            self.groups.remove(&rid.mgid);
-        }
-    }
-
-    /// An answer shows the whole block as it is now.
-    fn alias(&mut self, answer: &[u8]) {
-        let (lid, block) = (u16::from_be_bytes([answer[56], answer[57]]), answer[58]);
-        for (i, guid) in answer[64..128].chunks_exact(8).enumerate().skip(1) {
-            let guid = Guid(u64::from_be_bytes(guid.try_into().unwrap()));
-            let at = (lid, block * 8 + i as u8);
-            self.aliases.remove(&at);
-            if guid.0 != 0 {
-                self.aliases.insert(at, guid);
-            }
-        }
-    }
-
-    pub(crate) fn registry(&self, golden: &Golden) -> RegistryPlane {
-        let ports = &golden.facts.fabric.ports;
-        let alias_guids = self
-            .aliases
-            .iter()
-            .filter_map(|(&(lid, index), &alias)| {
-                let port = ports.iter().find(|port| port.lid == lid)?;
-                Some(Arc::new(AliasGuid { alias, port_guid: guid(&port.guid), index }))
-            })
-            .collect();
-        let group = |(&mgid, &record): (&Gid, &[u8; 52])| {
-            Arc::new(MulticastGroup { mgid, record, predefined: false })
-        };
-        let member = |(&rid, &join_state): (&MulticastMemberRid, &u8)| {
-            Arc::new(MulticastMember { rid, join_state, proxy_join: false })
-        };
-        RegistryPlane {
-            groups: self.groups.iter().map(group).collect(),
-            members: self.members.iter().map(member).collect(),
-            alias_guids,
-            ..RegistryPlane::default()
-        }
-    }
 }
 
 /// A responder with clients that speak RMPP.

@@ -1,0 +1,85 @@
+//! ServiceRecord: the services whose partition the requester belongs to.
+//!
+//! The ServiceKey is shown to trusted requesters only; whoever knows it may search by it.
+
+use std::ops::ControlFlow;
+
+use ib_mad::types::{Gid, PKey};
+use ib_mad::wire::record::ServiceRecord;
+use ib_mad::wire::record::service::component as service;
+use ib_mad::wire::sa::{ComponentMask, attribute};
+use sa_proto::snapshot::{Service, ServiceRid};
+
+use super::pattern::{Component, Pattern};
+use super::{Family, Found, Query, Refusal};
+
+pub(super) const FAMILY: Family =
+    Family::readable(attribute::SERVICE_RECORD, ServiceRecord::LEN, find).writable().of_registry();
+
+const DATA: usize = 28;
+
+/// The words of ServiceData8 to ServiceData64 are components of their own.
+const COMPONENTS: &[Component; 6 + DATA + 2] = &{
+    let mut all = [of(service::SERVICE_ID, "service_id"); 6 + DATA + 2];
+    all[1] = of(service::SERVICE_GID, "service_gid");
+    all[2] = of(service::SERVICE_PKEY, "service_pkey");
+    all[3] = of(service::SERVICE_LEASE, "service_lease");
+    all[4] = of(service::SERVICE_KEY, "service_key");
+    all[5] = of(service::SERVICE_NAME, "service_name");
+    // Bit of the first word's component, number of words, first bit in the record, width.
+    let groups = [(7, 16, 896, 8), (23, 8, 1024, 16), (31, 4, 1152, 32), (35, 2, 1280, 64)];
+    let mut at = 6;
+    let mut group = 0;
+    while group < groups.len() {
+        let (number, words, bit, width) = groups[group];
+        let mut word = 0;
+        while word < words {
+            let mask = ComponentMask::component(number + word);
+            all[at] = Component::at(mask, bit + word as usize * width, width);
+            at += 1;
+            word += 1;
+        }
+        group += 1;
+    }
+    assert!(at == all.len());
+    all
+};
+
+const fn of(mask: ComponentMask, field: &str) -> Component {
+    Component::of(mask, ServiceRecord::FIELDS, field, 0)
+}
+
+fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
+    let requester = query.requester()?;
+    let request = ServiceRecord::new(&query.record[..]).expect("176 bytes of 200");
+    let has = |component| query.mask.contains(component);
+    let pattern = Pattern::new(COMPONENTS, query.mask, query.record);
+    let mut offer = |row: &Service| {
+        if pattern.matches(&row.record) && query.may_see_partition(requester, row.rid.service_pkey)
+        {
+            let mut record = row.record;
+            if !query.trusted {
+                record[Service::KEY].fill(0);
+            }
+            found.push(&record)?;
+        }
+        found.step()
+    };
+    let services = &query.registry.services;
+    let service_id = request.service_id();
+    let _: ControlFlow<()> = if has(service::SERVICE_ID) {
+        // What of the RID follows in its order narrows the search, too.
+        let gid = has(service::SERVICE_GID).then(|| request.service_gid());
+        let first =
+            ServiceRid { service_id, service_gid: gid.unwrap_or(Gid::ZERO), service_pkey: PKey(0) };
+        services
+            .range(first..)
+            .take_while(|row| {
+                row.rid.service_id == service_id && gid.is_none_or(|gid| row.rid.service_gid == gid)
+            })
+            .try_for_each(|row| offer(row))
+    } else {
+        services.iter().try_for_each(|row| offer(row))
+    };
+    Ok(())
+}
