@@ -91,9 +91,9 @@ step_layers() {
     fi
     cargo check -p ib-mad --no-default-features
 
-    local file impure=0 io='(Tcp(Stream|Listener)|(Udp|Unix)[A-Z]\w+)\b|std::(fs|thread|process)\b|tokio|async fn|\.await|(Instant|SystemTime)::now\(\)'
+    local file impure=0 io='(Tcp(Stream|Listener)|(Udp|Unix)[A-Z]\w+)\b|std::(fs|thread|process)\b|tokio|async fn|\.await\b|(Instant|SystemTime)::now\(\)'
     for file in ib-mad/src/@(types|wire|rmpp|transaction|dissect){.rs,/**/*.rs} \
-        sm-core/src/@(manage|mastership|registry|routing|smp){.rs,/**/*.rs}; do
+        sm-core/src/@(fabric|front_door|manage|mastership|notice|registry|routing|smp|sweep|trap){.rs,/**/*.rs}; do
         [[ $file != *test*.rs && -f $file ]] || continue
         # Tests stand at the foot of a file and may do what they like.
         if sed '/^#\[cfg(test)\]$/,$d; s|//.*||' "$file" | grep -nE "$io" | sed "s|^|$file:|"; then

@@ -7,6 +7,7 @@
 
 mod index;
 mod lft;
+mod mft;
 mod pkey;
 mod plane;
 mod route;
@@ -19,6 +20,7 @@ use ib_mad::wire::attribute::{NodeInfo, NodeType, PortInfo, PortState, SwitchInf
 
 pub use index::{NodeIndex, PortIndex, SwitchIndex};
 pub use lft::ForwardingTable;
+pub use mft::{BlockKey, MulticastTable};
 use pkey::PKeyTables;
 pub use plane::SubnetParameters;
 pub use route::DirectedRoute;
@@ -86,6 +88,8 @@ pub struct Switch {
     pub info: [u8; 20],
     /// Its linear forwarding table.
     pub lft: ForwardingTable,
+    /// Its multicast forwarding table.
+    pub mft: MulticastTable,
 }
 
 impl Switch {
@@ -353,7 +357,8 @@ impl Fabric {
         let switch = (kind == NodeType::Switch).then(|| {
             let switch = SwitchIndex(self.switches.len() as u32);
             let lft = ForwardingTable::unknown(guid);
-            self.switches.push(Switch { node: index, info: [0; 20], lft });
+            let mft = MulticastTable::default();
+            self.switches.push(Switch { node: index, info: [0; 20], lft, mft });
             switch
         });
         let no_pkeys = self.pkey_tables.empty();
@@ -417,6 +422,7 @@ impl Fabric {
         if let Some(switch) = node.switch {
             let switch = self.switch_mut(switch);
             switch.lft.forget();
+            switch.mft.forget();
             switch.info = [0; 20];
         }
         self.present_count -= 1;
@@ -495,6 +501,10 @@ impl Fabric {
                 std::mem::swap(
                     &mut self.switches[from.get()].lft,
                     &mut next.switches[to.get()].lft,
+                );
+                std::mem::swap(
+                    &mut self.switches[from.get()].mft,
+                    &mut next.switches[to.get()].mft,
                 );
                 next.switches[to.get()].info = self.switches[from.get()].info;
             }

@@ -52,6 +52,11 @@ impl Fabric {
         let mut lfts: Vec<Arc<Lft>> =
             self.switches().map(|(_, switch)| switch.lft.published()).collect();
         lfts.sort_unstable_by_key(|lft| lft.switch);
+        let mut mfts: Vec<Arc<snapshot::Mft>> = self
+            .switches()
+            .filter_map(|(_, switch)| switch.mft.published(self.node(switch.node).guid))
+            .collect();
+        mfts.sort_unstable_by_key(|mft| mft.switch);
         let policy = &parameters.policy;
         FabricPlane {
             subnet: snapshot::Subnet {
@@ -74,6 +79,7 @@ impl Fabric {
             qos_levels: shared(&policy.qos_levels),
             qos_rules: shared(&policy.qos_rules),
             virtual_fabrics: shared(&policy.virtual_fabrics),
+            mfts,
             ..FabricPlane::default()
         }
     }

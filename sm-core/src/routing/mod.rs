@@ -3,13 +3,15 @@
 //! A routing engine is a pure function: of the frozen [`Topology`] and of the tables before, so
 //! that routes which need not change stay. Here are the engines ([`minhop`]), what they build on
 //! ([`topology`], [`hops`]), what tells whether tables are right ([`verify`]) and good
-//! ([`balance`]), and the order in which tables are written to switches ([`program`]). Everything
+//! ([`balance`]), the order in which tables are written to switches ([`program`]), and trees for
+//! [`multicast`] groups. Everything
 //! is indices and port numbers; what is not here: GUIDs, nodes and the fabric's arenas (`fabric`),
 //! LID assignment (`manage`), SMPs (`sweep`).
 
 pub mod balance;
 pub mod hops;
 pub mod minhop;
+pub mod multicast;
 pub mod program;
 #[cfg(test)]
 mod testing;

@@ -23,7 +23,8 @@ use crate::fabric::SubnetParameters;
 use crate::manage::PolicyRows;
 use crate::publish::{Challenge, PublishError, Publisher, SmStatus};
 use crate::sweep::{
-    Event, LoopCheck, LoopFinding, Phase, Report, RoutingJob, RoutingOutcome, Sweeper,
+    Event, LoopCheck, LoopFinding, MulticastJob, MulticastOutcome, Phase, Report, RoutingJob,
+    RoutingOutcome, Sweeper,
 };
 
 /// Batches received before it is the senders' turn again.
@@ -34,6 +35,9 @@ const ANSWERS_MAX: usize = 4096;
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// How long to wait after a session could not be begun, for want of a writable state directory.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(10);
+/// How long multicast tables wait for others to be published with them: publishing costs in
+/// proportion to the fabric.
+const REPUBLISH_DELAY: Duration = Duration::from_secs(1);
 /// How often metrics and status are brought up to date.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -47,6 +51,9 @@ pub(super) struct Service {
     door: Door,
     router: Worker<Box<RoutingJob>, RoutingOutcome>,
     checker: Worker<LoopCheck, LoopFinding>,
+    planter: Worker<MulticastJob, MulticastOutcome>,
+    /// When multicast tables that were written are published, if any were.
+    republish_due: Option<Instant>,
     metrics: Metrics,
     policy: SitePolicy,
     /// Policy files refused so far.
@@ -106,6 +113,8 @@ impl Service {
             door,
             router: Worker::start("routing", |job: Box<RoutingJob>| job.run())?,
             checker: Worker::start("loops", LoopCheck::run)?,
+            planter: Worker::start("multicast", MulticastJob::run)?,
+            republish_due: None,
             metrics,
             policy,
             policy_errors: 0,
@@ -154,6 +163,7 @@ impl Service {
         self.door.flush()?;
         self.take_events();
         self.follow_mastership(now);
+        self.republish(now);
         self.take_signals();
         self.tell_progress(now);
         self.tell_status(now);
@@ -228,6 +238,14 @@ impl Service {
             Some(Err(panic)) => error!("nobody knows about credit loops: {panic}"),
             None => {}
         }
+        match self.planter.poll()? {
+            Some(Ok(outcome)) => self.sweeper.handle_multicast(now, outcome),
+            Some(Err(panic)) => self.sweeper.handle_multicast_failure(&panic.to_string()),
+            None => {}
+        }
+        if let Some(job) = self.sweeper.poll_multicast() {
+            self.planter.submit(job)?;
+        }
         // Sweeps do not wait for a look for loops: should they outrun it, its jobs queue up, each
         // as large as the routing it is about. So there is one at a time.
         if self.checker.is_idle()
@@ -271,12 +289,19 @@ impl Service {
         // Without a fabric the sweep under way stands still: it will begin anew.
         let sweep_due = self.sweeper.poll_timeout().filter(|_| self.fabric.is_attached());
         let farewell = self.farewell.as_ref().map(Farewell::due);
-        let due = [sweep_due, farewell, Some(self.status_due), Some(self.fabric.due())];
+        let due = [
+            sweep_due,
+            farewell,
+            self.republish_due,
+            Some(self.status_due),
+            Some(self.fabric.due()),
+        ];
         let timeout = due.into_iter().flatten().min().map(|due| due.saturating_duration_since(now));
         let mut interests = vec![
             Interest::read(self.signals.as_fd()),
             Interest::read(self.router.as_fd()),
             Interest::read(self.checker.as_fd()),
+            Interest::read(self.planter.as_fd()),
         ];
         let fabric = self.fabric.descriptor();
         interests.extend(fabric.map(|fabric| Interest::read_or_write(fabric, blocked)));
@@ -313,6 +338,11 @@ impl Service {
                 Event::Configured(report) => self.configured(*report),
                 // What follows, follows from our state; see `follow_mastership`.
                 Event::StandingBy(_) => {}
+                Event::MulticastWritten => {
+                    let due = Instant::now() + REPUBLISH_DELAY;
+                    self.republish_due.get_or_insert(due);
+                }
+                Event::PortsChanged(_) | Event::Trap(_) => {}
                 Event::Fatal(reason) => self.done = Some(Err(RunError::Fatal(reason))),
             }
         }
@@ -362,6 +392,16 @@ impl Service {
             }
             Some(_) => {}
             None => self.challenged = false,
+        }
+    }
+
+    /// Publishes multicast tables, some time after the first of them was written.
+    fn republish(&mut self, now: Instant) {
+        if self.republish_due.take_if(|due| now >= *due).is_some()
+            && self.publisher.session().is_some()
+            && let Err(failure) = self.publish(false)
+        {
+            error!("the snapshot is not published: {}", super::with_causes(&failure));
         }
     }
 

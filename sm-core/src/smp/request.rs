@@ -34,6 +34,8 @@ pub enum Kind {
     SetSwitchInfo,
     /// A block of the switch's linear forwarding table.
     SetForwarding,
+    /// A block and position of the switch's multicast forwarding table.
+    SetMulticast,
     /// PortInfo with the settings of the link and the step to Armed.
     Arm,
     /// PortInfo with the step to Active.
@@ -58,6 +60,7 @@ impl Kind {
             | Self::SetAddress
             | Self::SetSwitchInfo
             | Self::SetForwarding
+            | Self::SetMulticast
             | Self::Arm
             | Self::Activate => true,
         }
@@ -76,6 +79,7 @@ impl Kind {
             Self::SetPKeys => "Set(P_KeyTable)",
             Self::SetAddress | Self::Arm | Self::Activate => "Set(PortInfo)",
             Self::SetForwarding => "Set(LinearForwardingTable)",
+            Self::SetMulticast => "Set(MulticastForwardingTable)",
         }
     }
 }

@@ -335,11 +335,13 @@ impl Sweeper {
         report.up = routed;
         let report = std::mem::take(report);
         self.tell_new_nodes();
+        self.compare_service(self.first_as_master);
         self.first_as_master &= !routed;
         self.up = routed;
         self.plan_retry(now, report.errors);
         self.schedule.rearm(now);
         self.emit(Event::Configured(Box::new(report)));
+        self.write_multicast(now);
     }
 
     /// Asks for another try of what failed, ever later as long as it is the same that fails.

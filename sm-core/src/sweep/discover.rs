@@ -81,7 +81,7 @@ impl Sweeper {
             None => {
                 if self.fabric.wants_compaction() {
                     self.fabric = std::mem::take(&mut self.fabric).compacted();
-                    self.router.forget();
+                    self.forget_routing();
                     self.partitions.forget();
                     self.others.clear();
                     self.master = None;
@@ -287,6 +287,7 @@ impl Sweeper {
         let (top, changed) = (info.linear_fdb_top(), info.port_state_change());
         if before != top {
             switch.lft.forget();
+            switch.mft.forget();
             self.sweep.reset.insert(node);
         }
         changed
@@ -382,8 +383,11 @@ impl Sweeper {
     }
 
     /// An answer that is no answer: a status other than 0.
-    pub(super) fn handle_refusal(&mut self, request: Request, status: Status) {
+    pub(super) fn handle_refusal(&mut self, now: Instant, request: Request, status: Status) {
         let name = request.kind.name();
+        if request.kind == Kind::SetMulticast {
+            return self.multicast_lost(now, request, status);
+        }
         if request.kind == Kind::OwnNodeInfo {
             return self.error(format_args!("{name} of the SM's own node: {status}"));
         }
@@ -399,6 +403,9 @@ impl Sweeper {
     /// A request that was given up.
     pub(super) fn handle_silence(&mut self, now: Instant, request: Request) {
         let name = request.kind.name();
+        if request.kind == Kind::SetMulticast {
+            return self.multicast_lost(now, request, "no answer");
+        }
         if request.kind.is_set() || request.kind == Kind::OwnNodeInfo {
             self.hint_at_m_key(request);
         }
@@ -471,6 +478,7 @@ impl Sweeper {
                 self.sweep.unprogrammed.insert(self.fabric.port(request.port()).node);
             }
             Kind::SetPKeys
+            | Kind::SetMulticast
             | Kind::SetAddress
             | Kind::SetSwitchInfo
             | Kind::Arm

@@ -73,10 +73,11 @@ impl Sweeper {
     pub(super) fn become_master(&mut self) {
         self.mastership.set_state(SmState::Master);
         self.first_as_master = true;
-        self.router.forget();
+        self.forget_routing();
         let switches: Vec<_> = self.fabric.switches().map(|(index, _)| index).collect();
         for index in switches {
             self.fabric.switch_mut(index).lft.forget();
+            self.fabric.switch_mut(index).mft.forget();
         }
     }
 

@@ -2,11 +2,14 @@
 
 use ib_mad::transport::{Address, Packet};
 use ib_mad::types::{Lid, Qpn};
-use ib_mad::wire::attribute::{PKeyTable, SwitchInfo, pkey_table_modifier};
+use ib_mad::wire::attribute::{
+    PKeyTable, SwitchInfo, multicast_forwarding_modifier, pkey_table_modifier,
+};
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::{self, Smp};
 
 use super::Sweeper;
+use super::multicast::block_key;
 use crate::fabric::DirectedRoute;
 use crate::manage::link;
 use crate::smp::{Kind, Request};
@@ -60,6 +63,11 @@ impl Sweeper {
             Kind::SetPKeys => (M::SET, Id::PKEY_TABLE, self.pkey_modifier(request)),
             Kind::SmInfo => (M::GET, Id::SM_INFO, 0),
             Kind::SetForwarding => (M::SET, Id::LINEAR_FORWARDING_TABLE, u32::from(request.block)),
+            Kind::SetMulticast => {
+                let (block, position) = block_key(request);
+                let modifier = multicast_forwarding_modifier(block, position);
+                (M::SET, Id::MULTICAST_FORWARDING_TABLE, modifier)
+            }
         }
     }
 
@@ -93,6 +101,12 @@ impl Sweeper {
             Kind::SetForwarding => {
                 let switch = self.fabric.switch(self.fabric.node_of(port).switch?);
                 data.copy_from_slice(switch.lft.block(request.block)?);
+            }
+            Kind::SetMulticast => {
+                let switch = self.fabric.switch(self.fabric.node_of(port).switch?);
+                let key = block_key(request);
+                data.copy_from_slice(switch.mft.block(key));
+                return switch.mft.is_stale(key).then_some(());
             }
             Kind::OwnNodeInfo
             | Kind::Probe

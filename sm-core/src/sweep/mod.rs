@@ -8,6 +8,7 @@
 //!
 //! - `discover`: the walk; `contradiction`: links that cannot both be true, duplicate GUIDs;
 //!   `light`: looking for changes; `election`: other subnet managers.
+//! - `multicast`: trees, written between sweeps; `service`: which end ports came and went.
 //! - `configure`: LIDs, P_Keys, forwarding tables, links; `tables`: their routing, which the caller
 //!   runs ([`RoutingJob`]); `encode`: requests as MADs.
 //! - `partitions`: P_Key tables, by the policy in force.
@@ -26,19 +27,21 @@ mod discover;
 mod election;
 mod encode;
 mod light;
+mod multicast;
 mod partitions;
 mod report;
 mod schedule;
+mod service;
 mod tables;
 
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use ib_mad::transport::Packet;
-use ib_mad::types::{Guid, Lid};
+use ib_mad::transport::{Address, Packet};
+use ib_mad::types::{Guid, Lid, Qpn, Sl};
 use ib_mad::wire::attribute::{SmState, TrapNumber};
 use ib_mad::wire::mad::{AttributeId, Method, MgmtClass};
-use ib_mad::wire::smp::Smp;
+use ib_mad::wire::smp::{self, Smp};
 use tracing::{debug, info, warn};
 
 use crate::config::Settings;
@@ -48,9 +51,13 @@ use crate::mastership::{Demand, Mastership, RemoteSm};
 use crate::smp::{Counters, Exchange, Kind, Request, Timing};
 use crate::trap;
 use contradiction::Contradictions;
+use multicast::Multicast;
+pub use multicast::{MulticastJob, MulticastOutcome};
 use partitions::Partitioning;
 pub use report::{Phase, Report};
 use schedule::{Cause, Schedule};
+use service::InService;
+pub use service::PortsChanged;
 use tables::Router;
 pub use tables::{LoopCheck, LoopFinding, RoutingJob, RoutingOutcome};
 
@@ -73,10 +80,25 @@ pub enum Event {
     LidsChanged,
     /// A sweep has ended with the fabric configured: publish it.
     Configured(Box<Report>),
+    /// Multicast forwarding tables of switches are others now: publish them before long.
+    MulticastWritten,
+    /// End ports came into service or went out of it, as the sweep that has just ended found.
+    PortsChanged(PortsChanged),
+    /// A trap of the fabric's, a repeated one too.
+    Trap(TrapNotice),
     /// Another subnet manager is master.
     StandingBy(RemoteSm),
     /// The program cannot do its work.
     Fatal(String),
+}
+
+/// A trap as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrapNotice {
+    /// LID that it came from.
+    pub lid: Lid,
+    /// The notice, without its issuer's GID, as SMPs carry it.
+    pub notice: [u8; 64],
 }
 
 /// The state machine of sweeps.
@@ -115,6 +137,8 @@ pub struct Sweeper {
     loops_unknown: bool,
     /// Whether the last routing looked at was free of credit loops.
     loop_free: bool,
+    multicast: Multicast,
+    service: InService,
     routing_engine: String,
     /// The last LID that the tables lead to.
     top: Lid,
@@ -219,6 +243,8 @@ impl Sweeper {
             cut_off: false,
             m_key_hinted: false,
             trap_lines: Limit::default(),
+            multicast: Multicast::default(),
+            service: InService::default(),
             routing_engine: String::new(),
             top: Lid::NONE,
             events: VecDeque::new(),
@@ -288,7 +314,7 @@ impl Sweeper {
     pub fn begin_anew(&mut self, now: Instant) {
         self.rest();
         self.fabric = Fabric::default();
-        self.router.forget();
+        self.forget_routing();
         self.partitions.forget();
         self.others.clear();
         self.unanswered.clear();
@@ -329,13 +355,15 @@ impl Sweeper {
         let idle = self.phase == Phase::Idle;
         let scheduled = self.schedule.next().filter(|_| idle);
         let grace = self.sweep.grace_ends.filter(|_| self.phase == Phase::Light);
-        [self.exchange.poll_timeout(), scheduled, grace].into_iter().flatten().min()
+        let multicast = self.multicast_due().filter(|_| idle);
+        [self.exchange.poll_timeout(), scheduled, grace, multicast].into_iter().flatten().min()
     }
 
     /// Does what is due. Spurious calls are allowed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.exchange.handle_timeout(now);
         self.end_grace(now);
+        self.retry_multicast(now);
         self.advance(now);
     }
 
@@ -375,7 +403,7 @@ impl Sweeper {
         let Ok(smp) = Smp::new(&mad[..]) else { return };
         let status = smp.status();
         if status.0 != 0 {
-            return self.handle_refusal(request, status);
+            return self.handle_refusal(now, request, status);
         }
         let data: &[u8; 64] = smp.data_bytes().try_into().expect("an SMP carries 64 bytes");
         match request.kind {
@@ -392,6 +420,7 @@ impl Sweeper {
             Kind::SetAddress | Kind::Arm | Kind::Activate => self.port_info_set(request, data),
             Kind::SetSwitchInfo => self.switch_info_set(request.port(), data),
             Kind::SetForwarding => self.forwarding_set(request, data),
+            Kind::SetMulticast => self.multicast_set(request, data),
         }
     }
 
@@ -432,12 +461,30 @@ impl Sweeper {
         }
     }
 
+    /// Takes a trap that reached a responder's port from `lid` on service level `sl`. The packet
+    /// that stops its repetition, to be sent; `None` if it was none, or we are not the master.
+    pub fn handle_relayed_trap(
+        &mut self,
+        now: Instant,
+        mad: &[u8; 256],
+        lid: Lid,
+        sl: Sl,
+    ) -> Option<Packet> {
+        let address = Address { lid, sl, qpn: Qpn::SMI, local_qpn: Qpn::SMI, ..Address::default() };
+        let mut packet = Packet { mad: *mad, address };
+        let is_for_us = self.handle_trap(now, &mut packet);
+        self.advance(now);
+        is_for_us.then_some(packet)
+    }
+
     fn handle_trap(&mut self, now: Instant, packet: &mut Packet) -> bool {
         let Some(trap) = trap::read(&packet.mad) else { return false };
         if self.mastership.state() != SmState::Master {
             return false;
         }
         let name = trap.number.and_then(TrapNumber::name).unwrap_or("of the vendor");
+        let notice = *packet.mad[smp::DATA].first_chunk().expect("an SMP carries 64 bytes");
+        self.emit(Event::Trap(TrapNotice { lid: packet.address.lid, notice }));
         match trap.meaning {
             trap::Meaning::Changed if self.settings.sweep_on_trap => {
                 debug!("trap '{name}' from LID {}", trap.issuer);
@@ -462,6 +509,7 @@ impl Sweeper {
                 return;
             }
             if self.phase == Phase::Idle {
+                self.tell_multicast();
                 match self.schedule.take_due(now) {
                     Some(cause) => self.begin(now, cause),
                     None => return,

@@ -15,6 +15,7 @@ use tracing::warn;
 use super::{Phase, Sweeper};
 use crate::fabric::{Fabric, SwitchIndex};
 use crate::manage::lid::LidTable;
+use crate::routing::multicast::Place;
 use crate::routing::program::{Change, Program, Write};
 use crate::routing::verify::{self, CreditLoops, Deliveries};
 use crate::routing::{
@@ -35,7 +36,7 @@ pub(super) struct Router {
 
 /// A routing that is in force. Its tables are with the switches.
 #[derive(Debug)]
-struct Made {
+pub(super) struct Made {
     topology: Topology,
     hops: HopMatrix,
     /// Which switch has which number.
@@ -43,6 +44,27 @@ struct Made {
 }
 
 impl Made {
+    pub(super) fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    pub(super) fn hops(&self) -> &HopMatrix {
+        &self.hops
+    }
+
+    /// The switch of this number.
+    pub(super) fn switch(&self, number: u16) -> Option<SwitchIndex> {
+        self.switches.get(usize::from(number)).copied()
+    }
+
+    /// Where the port is that has `lid` as its first.
+    pub(super) fn place_of(&self, lid: Lid) -> Option<Place> {
+        let destinations = self.topology.destinations();
+        let at = destinations.binary_search_by_key(&lid, |to| to.base_lid).ok()?;
+        let Destination { home, exit, .. } = destinations[at];
+        Some(Place { switch: home, exit })
+    }
+
     /// Its tables.
     fn lfts(&self, fabric: &Fabric) -> Vec<Arc<Lft>> {
         let switches = self.switches.iter();
@@ -166,6 +188,11 @@ impl Router {
     /// Forgets what was made: the switches' indices changed.
     pub(super) fn forget(&mut self) {
         self.made = None;
+    }
+
+    /// The routing in force.
+    pub(super) fn made(&self) -> Option<&Arc<Made>> {
+        self.made.as_ref()
     }
 
     fn job(

@@ -13,7 +13,7 @@ use ib_mad::wire::attribute::{NodeType, PortState};
 use sm_core::config::Settings;
 use sm_core::manage::lid::LidTable;
 use sm_core::mastership::RemoteSm;
-use sm_core::sweep::{Event, Phase, Report, Sweeper};
+use sm_core::sweep::{Event, Phase, PortsChanged, Report, Sweeper, TrapNotice};
 
 /// A subnet manager attached to a port.
 pub(crate) struct Manager {
@@ -22,6 +22,9 @@ pub(crate) struct Manager {
     /// What its sweeps reported, oldest first.
     pub(crate) reports: Vec<Report>,
     pub(crate) standing_by: Option<RemoteSm>,
+    /// End ports that came and went, and traps, oldest first.
+    pub(crate) changes: Vec<PortsChanged>,
+    pub(crate) traps: Vec<TrapNotice>,
 }
 
 /// Something done to a packet.
@@ -82,7 +85,14 @@ impl Bed {
         self.fabric.set_is_sm(now, endpoint, true);
         let mut sweeper = Sweeper::new(settings, lids, self.managers.len() as u32 * 1000);
         sweeper.request_heavy_sweep(now);
-        self.managers.push(Manager { endpoint, sweeper, reports: Vec::new(), standing_by: None });
+        self.managers.push(Manager {
+            endpoint,
+            sweeper,
+            reports: Vec::new(),
+            standing_by: None,
+            changes: Vec::new(),
+            traps: Vec::new(),
+        });
     }
 
     /// Takes the last manager off the fabric without a word, as a crash would.
@@ -158,6 +168,9 @@ impl Bed {
                     manager.sweeper.handle_routing(now, job.run());
                 }
             }
+            if let Some(job) = manager.sweeper.poll_multicast() {
+                manager.sweeper.handle_multicast(now, job.run());
+            }
             while let Some(check) = manager.sweeper.poll_loop_check() {
                 manager.sweeper.handle_loops(&check.run());
             }
@@ -185,7 +198,9 @@ impl Bed {
                 match event {
                     Event::Configured(report) => manager.reports.push(*report),
                     Event::StandingBy(sm) => manager.standing_by = Some(sm),
-                    Event::Discovering | Event::LidsChanged => {}
+                    Event::PortsChanged(changed) => manager.changes.push(changed),
+                    Event::Trap(trap) => manager.traps.push(trap),
+                    Event::Discovering | Event::LidsChanged | Event::MulticastWritten => {}
                     Event::Fatal(reason) => panic!("{reason}"),
                 }
             }

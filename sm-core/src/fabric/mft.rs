@@ -1,0 +1,132 @@
+//! A switch's multicast forwarding table: what it should hold, and what it is known to hold.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ib_mad::types::{Guid, Lid};
+use ib_mad::wire::attribute::{MFT_BLOCK_LEN, MFT_POSITION_PORTS};
+use sa_proto::snapshot::{Mft, MftBlock};
+
+use crate::routing::multicast::PortMask;
+
+/// Block and position of 32 port masks.
+pub type BlockKey = (u16, u8);
+
+/// Port masks by block and position; what is not there is all zero.
+#[derive(Debug, Default)]
+pub struct MulticastTable {
+    desired: BTreeMap<BlockKey, [u8; 64]>,
+    /// Blocks as the switch acknowledged them; what is not here is all zero if `known`.
+    acknowledged: BTreeMap<BlockKey, [u8; 64]>,
+}
+
+const EMPTY: [u8; 64] = [0; 64];
+
+impl MulticastTable {
+    /// What a packet to `mlid` is to be forwarded by, on a switch of `port_count` ports.
+    pub fn set(&mut self, mlid: Lid, mask: PortMask, port_count: u8) {
+        let number = usize::from(mlid.0 - Lid::MULTICAST_FIRST.0);
+        let (block, entry) = ((number / MFT_BLOCK_LEN) as u16, number % MFT_BLOCK_LEN);
+        for position in 0..=port_count / MFT_POSITION_PORTS as u8 {
+            let key = (block, position);
+            let bits = mask.position(position).to_be_bytes();
+            let masks = match self.desired.get_mut(&key) {
+                Some(masks) => masks,
+                None if bits == [0, 0] => continue,
+                None => self.desired.entry(key).or_insert(EMPTY),
+            };
+            masks[entry * 2..entry * 2 + 2].copy_from_slice(&bits);
+            if *masks == EMPTY {
+                self.desired.remove(&key);
+            }
+        }
+    }
+
+    /// What a block should hold.
+    pub fn block(&self, key: BlockKey) -> &[u8; 64] {
+        self.desired.get(&key).unwrap_or(&EMPTY)
+    }
+
+    /// Whether a block is not known to hold what it should.
+    pub fn is_stale(&self, key: BlockKey) -> bool {
+        self.block(key) != self.acknowledged.get(&key).unwrap_or(&EMPTY)
+    }
+
+    /// The blocks to be sent.
+    pub fn stale_blocks(&self) -> Vec<BlockKey> {
+        let mut keys: Vec<_> =
+            self.desired.keys().chain(self.acknowledged.keys()).copied().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys.retain(|&key| self.is_stale(key));
+        keys
+    }
+
+    /// The switch holds this block now.
+    pub fn acknowledge(&mut self, key: BlockKey, masks: &[u8; 64]) {
+        if *masks == EMPTY {
+            self.acknowledged.remove(&key);
+        } else {
+            self.acknowledged.insert(key, *masks);
+        }
+    }
+
+    /// Nothing is to be forwarded; what the switch holds is still known.
+    pub fn clear(&mut self) {
+        self.desired.clear();
+    }
+
+    /// Nothing is known any more of what the switch holds: all that it should hold is sent again.
+    pub fn forget(&mut self) {
+        self.acknowledged.clear();
+    }
+
+    /// The table as the switch is known to hold it; `None` if it is empty.
+    pub fn published(&self, switch: Guid) -> Option<Arc<Mft>> {
+        let blocks: Vec<MftBlock> = self
+            .acknowledged
+            .iter()
+            .map(|(&(block, position), &masks)| MftBlock { block, position, masks })
+            .collect();
+        (!blocks.is_empty()).then(|| Arc::new(Mft { switch, blocks }))
+    }
+
+    /// The last MLID that the switch should forward; `None` if there is none.
+    pub fn last(&self) -> Option<Lid> {
+        let (&(block, _), _) = self.desired.last_key_value()?;
+        Some(Lid(Lid::MULTICAST_FIRST.0 + (block + 1) * MFT_BLOCK_LEN as u16 - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mask(ports: &[u8]) -> PortMask {
+        let mut mask = PortMask::default();
+        ports.iter().for_each(|&port| mask.insert(port));
+        mask
+    }
+
+    #[test]
+    fn only_blocks_that_differ_are_stale_and_zeros_clear_what_was_there() {
+        let mut table = MulticastTable::default();
+        table.set(Lid(0xC021), mask(&[3, 20]), 36);
+        assert_eq!(table.stale_blocks(), [(1, 0), (1, 1)]);
+        for key in table.stale_blocks() {
+            let masks = *table.block(key);
+            table.acknowledge(key, &masks);
+        }
+        assert!(table.stale_blocks().is_empty());
+        assert_eq!(table.block((1, 0))[2..4], [0, 8]);
+        assert_eq!(table.block((1, 1))[2..4], [0, 16]);
+        assert_eq!(table.published(Guid(1)).unwrap().blocks.len(), 2);
+        table.set(Lid(0xC021), mask(&[3]), 36);
+        assert_eq!(table.stale_blocks(), [(1, 1)]);
+        table.acknowledge((1, 1), &EMPTY);
+        assert!(table.stale_blocks().is_empty());
+        table.forget();
+        assert_eq!(table.stale_blocks(), [(1, 0)]);
+        assert_eq!(table.last(), Some(Lid(0xC03F)));
+    }
+}

@@ -1,0 +1,311 @@
+//! Multicast trees: planted when members come and go or the fabric changes, written to switches
+//! between sweeps.
+//!
+//! Members change far more often than links, so none of this waits for a sweep, nor does a sweep
+//! wait for it, but for requests on the wire. Only the trees of groups that changed are planted
+//! anew, by a [`MulticastJob`] that the caller runs wherever it likes, and only blocks that differ
+//! are written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ib_mad::types::{Guid, Lid};
+use ib_mad::wire::attribute::MFT_BLOCK_LEN;
+use tracing::{error, warn};
+
+use super::tables::Made;
+use super::{Event, LINES_MAX, Phase, Sweeper};
+use crate::fabric::SwitchIndex;
+use crate::routing::multicast::{Membership, Place, Planter, PortMask, Tree, check};
+use crate::smp::{Kind, Request};
+
+/// How long to wait before a block that was not taken is sent again; doubled each time.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// Longest such delay, in doublings.
+const RETRY_DOUBLINGS: u32 = 6;
+/// Bits of a request's block number that are the block of the table; those above are the position.
+const BLOCK_BITS: u32 = 12;
+
+/// The groups of the subnet, and what is done for them.
+#[derive(Debug, Default)]
+pub(super) struct Multicast {
+    membership: Arc<Membership>,
+    /// What trees stand, and for whom they were planted.
+    planted: BTreeMap<Lid, (Arc<[Guid]>, Arc<Tree>)>,
+    /// The routing that they were planted on.
+    made: Option<Arc<Made>>,
+    /// Whether a job was handed out and has not come back.
+    at_work: bool,
+    /// When blocks are sent that were not taken, or not sent yet.
+    retry: Option<Instant>,
+    /// Attempts in a row of which some failed.
+    attempts: u32,
+    /// Whether blocks were acknowledged since the caller was told.
+    news: bool,
+}
+
+/// Trees to be planted.
+#[derive(Debug)]
+pub struct MulticastJob {
+    made: Arc<Made>,
+    groups: Vec<Group>,
+}
+
+#[derive(Debug)]
+struct Group {
+    mlid: Lid,
+    members: Arc<[Guid]>,
+    places: Vec<Place>,
+    root_before: Option<u16>,
+}
+
+/// What came of a [`MulticastJob`].
+#[derive(Debug)]
+pub struct MulticastOutcome {
+    made: Arc<Made>,
+    trees: Vec<(Lid, Arc<[Guid]>, Arc<Tree>)>,
+    /// Trees that were found wrong and are not used: a fault of ours.
+    defects: Vec<String>,
+}
+
+impl MulticastJob {
+    /// Groups whose trees are planted.
+    pub fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Whether there is nothing to plant.
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// Plants the trees. May take a second.
+    pub fn run(self) -> MulticastOutcome {
+        let (topology, hops) = (self.made.topology(), self.made.hops());
+        let mut planter = Planter::new(topology, hops);
+        let mut outcome =
+            MulticastOutcome { made: self.made.clone(), trees: Vec::new(), defects: Vec::new() };
+        for group in self.groups {
+            let tree = planter.tree(group.mlid, &group.places, group.root_before);
+            match check(topology, &tree, &group.places) {
+                Ok(()) => outcome.trees.push((group.mlid, group.members, Arc::new(tree))),
+                Err(defect) => {
+                    outcome.defects.push(format!("MLID {:#06x}: {defect}", group.mlid.0))
+                }
+            }
+        }
+        outcome
+    }
+}
+
+impl Sweeper {
+    /// Says who is a member of what from now on.
+    pub fn set_multicast(&mut self, membership: Arc<Membership>) {
+        self.multicast.membership = membership;
+    }
+
+    /// Trees that are to be planted, if there are any and none are being planted. The outcome goes
+    /// to [`handle_multicast`](Self::handle_multicast).
+    pub fn poll_multicast(&mut self) -> Option<MulticastJob> {
+        let idle = self.phase == Phase::Idle && self.up && !self.multicast.at_work;
+        let made = self.router.made().filter(|_| idle)?.clone();
+        let multicast = &self.multicast;
+        let moved = multicast.made.as_ref().is_none_or(|before| !Arc::ptr_eq(before, &made));
+        let mut groups = Vec::new();
+        for (&mlid, members) in multicast.membership.iter() {
+            let planted = multicast.planted.get(&mlid);
+            let same =
+                planted.is_some_and(|(then, _)| Arc::ptr_eq(then, members) || then == members);
+            if same && !moved {
+                continue;
+            }
+            let places = members.iter().filter_map(|&guid| self.place_of(&made, guid)).collect();
+            // A root is a number in the routing that it was found on.
+            let root_before = planted.and_then(|(_, tree)| tree.root).filter(|_| !moved);
+            groups.push(Group { mlid, members: members.clone(), places, root_before });
+        }
+        let gone: Vec<Lid> = multicast
+            .planted
+            .keys()
+            .filter(|mlid| !multicast.membership.contains_key(mlid))
+            .copied()
+            .collect();
+        for mlid in gone {
+            let empty: Arc<[Guid]> = Arc::from([]);
+            groups.push(Group { mlid, members: empty, places: Vec::new(), root_before: None });
+        }
+        if moved && groups.is_empty() {
+            self.multicast.made = Some(made);
+            return None;
+        }
+        if groups.is_empty() {
+            return None;
+        }
+        self.multicast.at_work = true;
+        Some(MulticastJob { made, groups })
+    }
+
+    /// Takes the outcome of the [`MulticastJob`] yielded last, and writes what it changes.
+    pub fn handle_multicast(&mut self, now: Instant, outcome: MulticastOutcome) {
+        self.multicast.at_work = false;
+        for defect in outcome.defects.iter().take(LINES_MAX) {
+            error!("a multicast tree is wrong and not used: {defect}");
+        }
+        let current = self.router.made().is_some_and(|made| Arc::ptr_eq(made, &outcome.made));
+        if !current {
+            // The fabric was routed anew meanwhile: the same trees are asked for again.
+            return;
+        }
+        let moved =
+            self.multicast.made.as_ref().is_none_or(|made| !Arc::ptr_eq(made, &outcome.made));
+        if moved {
+            // Numbers of switches are others now; all groups are among the outcome.
+            let planted = std::mem::take(&mut self.multicast.planted);
+            let before = self.multicast.made.take();
+            for (mlid, (_, tree)) in planted {
+                if let Some(made) = &before {
+                    self.clear_masks(made, mlid, &tree);
+                }
+            }
+            self.multicast.made = Some(outcome.made.clone());
+        }
+        let mut unreached = 0;
+        for (mlid, members, tree) in outcome.trees {
+            unreached += tree.unreached.len();
+            if let Some((_, before)) = self.multicast.planted.remove(&mlid) {
+                self.clear_masks(&outcome.made, mlid, &before);
+            }
+            for &(number, mask) in &tree.masks {
+                self.set_mask(&outcome.made, mlid, number, mask);
+            }
+            if self.multicast.membership.contains_key(&mlid) {
+                self.multicast.planted.insert(mlid, (members, tree));
+            }
+        }
+        if unreached > 0 {
+            warn!("{unreached} members of multicast groups are not reached by any path");
+        }
+        self.multicast.attempts = 0;
+        self.write_multicast(now);
+    }
+
+    /// Takes that the [`MulticastJob`] yielded last came to no outcome.
+    pub fn handle_multicast_failure(&mut self, reason: &str) {
+        // Not asked for again before something changes, lest it fail for ever.
+        error!("multicast trees were not planted: {reason}");
+        self.multicast.at_work = false;
+        let membership = self.multicast.membership.clone();
+        for (&mlid, members) in membership.iter() {
+            let tree = Arc::new(Tree::default());
+            self.multicast.planted.entry(mlid).or_insert_with(|| (members.clone(), tree));
+        }
+    }
+
+    fn clear_masks(&mut self, made: &Made, mlid: Lid, tree: &Tree) {
+        for &(number, _) in &tree.masks {
+            self.set_mask(made, mlid, number, PortMask::default());
+        }
+    }
+
+    fn set_mask(&mut self, made: &Made, mlid: Lid, number: u16, mask: PortMask) {
+        let Some(index) = made.switch(number) else { return };
+        let node = self.fabric.switch(index).node;
+        let ports = self.fabric.node(node).port_count;
+        self.fabric.switch_mut(index).mft.set(mlid, mask, ports);
+    }
+
+    /// Sends blocks that switches are not known to hold as they should, unless a sweep is under way
+    /// or requests are on the wire: then it is done when these are.
+    pub(super) fn write_multicast(&mut self, now: Instant) {
+        if self.phase != Phase::Idle || !self.exchange.is_idle() {
+            self.multicast.retry = Some(now + RETRY_DELAY);
+            return;
+        }
+        self.multicast.retry = None;
+        let mut short = BTreeSet::new();
+        let switches: Vec<SwitchIndex> = self.fabric.switches().map(|(index, _)| index).collect();
+        for index in switches {
+            let switch = self.fabric.switch(index);
+            let Some(port) = self.fabric.ports_of(switch.node).next() else { continue };
+            let blocks = switch.switch_info().multicast_fdb_cap().div_ceil(MFT_BLOCK_LEN as u16);
+            for (block, position) in switch.mft.stale_blocks() {
+                if block >= blocks {
+                    short.insert(port);
+                    continue;
+                }
+                let number = block | u16::from(position) << BLOCK_BITS;
+                self.exchange.push(Request::block(Kind::SetMulticast, port, number));
+            }
+        }
+        for port in short.into_iter().take(LINES_MAX) {
+            warn!("{} has no room for all MLIDs in use", self.fabric.describe(port));
+        }
+    }
+
+    pub(super) fn multicast_set(&mut self, request: Request, data: &[u8; 64]) {
+        let Some(index) = self.fabric.node_of(request.port()).switch else { return };
+        self.fabric.switch_mut(index).mft.acknowledge(block_key(request), data);
+        self.multicast.attempts = 0;
+        self.multicast.news = true;
+    }
+
+    /// A block was not taken: it is sent again later.
+    pub(super) fn multicast_lost(
+        &mut self,
+        now: Instant,
+        request: Request,
+        why: impl std::fmt::Display,
+    ) {
+        let delay = RETRY_DELAY * (1 << self.multicast.attempts.min(RETRY_DOUBLINGS));
+        if self.multicast.retry.is_none() {
+            warn!("{} of {}: {why}", request.kind.name(), self.place(request.port()));
+            self.multicast.retry = Some(now + delay);
+        }
+    }
+
+    /// Tells the caller what was written, once nothing is on the wire.
+    pub(super) fn tell_multicast(&mut self) {
+        if std::mem::take(&mut self.multicast.news) {
+            self.emit(Event::MulticastWritten);
+        }
+    }
+
+    /// Sends again what was not taken, if it is time.
+    pub(super) fn retry_multicast(&mut self, now: Instant) {
+        if self.phase == Phase::Idle && self.multicast.retry.is_some_and(|due| now >= due) {
+            self.multicast.attempts += 1;
+            self.write_multicast(now);
+        }
+    }
+
+    pub(super) fn multicast_due(&self) -> Option<Instant> {
+        self.multicast.retry
+    }
+
+    /// Forgets the routing and the trees upon it: nothing is known any more of what was made of
+    /// which switches.
+    pub(super) fn forget_routing(&mut self) {
+        self.router.forget();
+        self.multicast.planted.clear();
+        self.multicast.made = None;
+        let switches: Vec<SwitchIndex> = self.fabric.switches().map(|(index, _)| index).collect();
+        for index in switches {
+            self.fabric.switch_mut(index).mft.clear();
+        }
+    }
+
+    fn place_of(&self, made: &Made, guid: Guid) -> Option<Place> {
+        made.place_of(self.lids.get(guid)?.first)
+    }
+
+    /// Trees that stand.
+    pub fn multicast_trees(&self) -> usize {
+        self.multicast.planted.len()
+    }
+}
+
+/// Block and position that a request is about.
+pub(super) fn block_key(request: Request) -> (u16, u8) {
+    (request.block & ((1 << BLOCK_BITS) - 1), (request.block >> BLOCK_BITS) as u8)
+}

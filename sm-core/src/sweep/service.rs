@@ -1,0 +1,61 @@
+//! Which end ports are in service, and which came or went with a sweep (traps 64 and 65).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ib_mad::types::{Guid, PKey};
+use ib_mad::wire::attribute::PortState;
+
+use super::{Event, Sweeper};
+
+/// What a sweep changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PortsChanged {
+    /// Port GUIDs now in service, with P_Keys, ascending.
+    pub came: Vec<(Guid, Arc<[PKey]>)>,
+    /// Port GUIDs no longer in service, with the P_Keys that they had, ascending.
+    pub went: Vec<(Guid, Arc<[PKey]>)>,
+}
+
+/// End ports in service by port GUID, with their P_Keys.
+#[derive(Debug, Default)]
+pub(super) struct InService {
+    ports: BTreeMap<Guid, Arc<[PKey]>>,
+}
+
+impl InService {
+    /// Takes in what is in service now.
+    fn replace(&mut self, ports: BTreeMap<Guid, Arc<[PKey]>>) -> PortsChanged {
+        let only_in = |a: &BTreeMap<Guid, Arc<[PKey]>>, b: &BTreeMap<Guid, Arc<[PKey]>>| {
+            let alone = a.iter().filter(|(guid, _)| !b.contains_key(guid));
+            alone.map(|(guid, pkeys)| (*guid, pkeys.clone())).collect()
+        };
+        let changed =
+            PortsChanged { came: only_in(&ports, &self.ports), went: only_in(&self.ports, &ports) };
+        self.ports = ports;
+        changed
+    }
+}
+
+impl Sweeper {
+    /// Finds out which end ports came and went. The first sweep of a master tells of none: nobody
+    /// knew what was there before.
+    pub(super) fn compare_service(&mut self, first: bool) {
+        let home = self.fabric.home();
+        let serves = |&port: &_| {
+            let active = self.fabric.port(port).state() == Some(PortState::Active);
+            let is_switch = self.fabric.node_of(port).switch.is_some();
+            active || is_switch || Some(port) == home
+        };
+        let ports = self
+            .fabric
+            .end_ports()
+            .filter(serves)
+            .map(|port| (self.fabric.port(port).guid, self.fabric.port(port).pkeys.clone()))
+            .collect();
+        let changed = self.service.replace(ports);
+        if !first && changed != PortsChanged::default() {
+            self.emit(Event::PortsChanged(changed));
+        }
+    }
+}

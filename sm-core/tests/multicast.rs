@@ -1,0 +1,199 @@
+//! Multicast trees on a simulated fabric: packets sent to an MLID, and who gets them.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{Bed, fat_tree};
+use fabric_sim::{Endpoint, NodeIndex, Refusal};
+use ib_mad::transport::Packet;
+use ib_mad::types::{Guid, Lid};
+use ib_mad::wire::mad::{AttributeId, Method, Status};
+use ib_mad::wire::sa::{ComponentMask, SaMad};
+use sm_core::config::Settings;
+use sm_core::fabric::SubnetParameters;
+use sm_core::routing::multicast::Membership;
+
+const MLID: Lid = Lid(0xC007);
+
+/// The GUID of a host's port.
+fn port_guid(bed: &Bed, host: NodeIndex) -> Guid {
+    bed.fabric.port(host, 1).unwrap().guid
+}
+
+/// Makes the hosts of these numbers the members of the group, and waits until that is programmed.
+fn join(bed: &mut Bed, groups: &[(Lid, &[usize])]) {
+    let hosts = bed.hosts();
+    let mut membership = Membership::new();
+    for (mlid, members) in groups {
+        let mut guids: Vec<Guid> =
+            members.iter().map(|&host| port_guid(bed, hosts[host])).collect();
+        guids.sort_unstable();
+        membership.insert(*mlid, guids.into());
+    }
+    bed.managers[0].sweeper.set_multicast(Arc::new(membership));
+    bed.run_for(Duration::from_millis(300));
+}
+
+/// Which of the hosts hear a packet that `sender` sends to `mlid`, how often each.
+fn heard(
+    bed: &mut Bed,
+    listeners: &[(usize, Endpoint)],
+    sender: Endpoint,
+    mlid: Lid,
+) -> Vec<usize> {
+    let mut packet = Packet::default();
+    packet.address.lid = mlid;
+    SaMad::new(&mut packet.mad).write_request(
+        Method::SEND,
+        AttributeId::NOTICE,
+        1,
+        ComponentMask::NONE,
+    );
+    let mut now = bed.clock.now();
+    bed.fabric.send(now, sender, &packet);
+    let mut deliveries = Vec::new();
+    for _ in 0..1000 {
+        bed.fabric.poll(now, &mut deliveries, usize::MAX);
+        now += Duration::from_micros(1);
+    }
+    bed.clock.advance_to(now);
+    let mut heard: Vec<usize> = deliveries
+        .iter()
+        .filter_map(|delivery| {
+            listeners.iter().find(|(_, at)| *at == delivery.endpoint).map(|(host, _)| *host)
+        })
+        .collect();
+    heard.sort_unstable();
+    heard
+}
+
+fn listeners(bed: &mut Bed) -> Vec<(usize, Endpoint)> {
+    let hosts = bed.hosts();
+    (1..hosts.len())
+        .map(|host| {
+            let endpoint = bed.fabric.attach(hosts[host], 0).unwrap();
+            bed.fabric.set_takes_requests(endpoint, true);
+            (host, endpoint)
+        })
+        .collect()
+}
+
+#[test]
+fn every_member_hears_what_another_sends_and_nobody_else_does() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let listeners = listeners(&mut bed);
+    let sender = listeners[0].1;
+    assert!(heard(&mut bed, &listeners, sender, MLID).is_empty());
+    join(&mut bed, &[(MLID, &[1, 2, 7, 12, 19]), (Lid(0xC100), &[1, 5])]);
+    assert_eq!(heard(&mut bed, &listeners, sender, MLID), [2, 7, 12, 19]);
+    assert_eq!(heard(&mut bed, &listeners, sender, Lid(0xC100)), [5]);
+    join(&mut bed, &[(MLID, &[1, 2, 12])]);
+    assert_eq!(heard(&mut bed, &listeners, sender, MLID), [2, 12]);
+    assert!(heard(&mut bed, &listeners, sender, Lid(0xC100)).is_empty());
+}
+
+#[test]
+fn a_tree_is_repaired_when_a_link_or_switch_fails() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let listeners = listeners(&mut bed);
+    let sender = listeners[0].1;
+    join(&mut bed, &[(MLID, &[1, 5, 9, 13, 17])]);
+    let spines: Vec<NodeIndex> = bed.switches().into_iter().rev().take(3).collect();
+    for spine in spines {
+        let now = bed.clock.now();
+        bed.fabric.node_down(now, spine).unwrap();
+        bed.bring_up();
+        bed.run_for(Duration::from_secs(3));
+        assert_eq!(heard(&mut bed, &listeners, sender, MLID), [5, 9, 13, 17]);
+    }
+}
+
+#[test]
+fn a_switch_that_lost_its_tables_gets_them_again() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let listeners = listeners(&mut bed);
+    let sender = listeners[0].1;
+    join(&mut bed, &[(MLID, &[1, 5, 9, 13, 17])]);
+    for switch in bed.switches().into_iter().skip(1) {
+        let now = bed.clock.now();
+        bed.fabric.reboot(now, switch).unwrap();
+        bed.run_for(Duration::from_secs(20));
+        assert_eq!(heard(&mut bed, &listeners, sender, MLID), [5, 9, 13, 17]);
+    }
+}
+
+#[test]
+fn what_a_switch_refuses_is_tried_again() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let listeners = listeners(&mut bed);
+    let sender = listeners[0].1;
+    for switch in bed.switches() {
+        let refusal = Refusal {
+            method: Some(Method::SET),
+            attribute: AttributeId::MULTICAST_FORWARDING_TABLE,
+            port: None,
+            status: Some(Status(0x1C)),
+            times: u32::MAX,
+        };
+        bed.fabric.refuse(switch, refusal).unwrap();
+    }
+    join(&mut bed, &[(MLID, &[1, 5])]);
+    assert!(heard(&mut bed, &listeners, sender, MLID).is_empty());
+    bed.fabric.refuse_nothing();
+    bed.run_for(Duration::from_secs(10));
+    assert_eq!(heard(&mut bed, &listeners, sender, MLID), [5]);
+}
+
+#[test]
+fn the_published_tables_are_those_of_the_switches() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    join(&mut bed, &[(MLID, &[1, 5, 9])]);
+    let plane = bed.sweeper().fabric().plane(&SubnetParameters {
+        prefix: 0,
+        lifetime: 18,
+        sa_key: 1,
+        routing_engine: String::new(),
+        policy: Default::default(),
+    });
+    let masks: usize = plane
+        .mfts
+        .iter()
+        .flat_map(|mft| &mft.blocks)
+        .map(|block| {
+            assert_eq!((block.block, block.position), (0, 0));
+            block.masks.as_chunks::<2>().0.iter().filter(|mask| **mask != [0, 0]).count()
+        })
+        .sum();
+    assert_eq!(masks, plane.mfts.len());
+    assert!((1..=4).contains(&masks), "{masks}");
+}
+
+#[test]
+fn end_ports_that_come_and_go_are_told() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    assert!(bed.managers[0].changes.is_empty(), "at first nobody knows what was there");
+    let host = bed.hosts()[9];
+    let guid = port_guid(&bed, host);
+    let now = bed.clock.now();
+    bed.fabric.node_down(now, host).unwrap();
+    bed.bring_up();
+    let changes = std::mem::take(&mut bed.managers[0].changes);
+    let went: Vec<_> = changes.iter().flat_map(|c| &c.went).map(|(guid, _)| *guid).collect();
+    assert_eq!(went, [guid]);
+    assert!(!changes[0].went[0].1.is_empty(), "its P_Keys are still known");
+    assert!(!bed.managers[0].traps.is_empty(), "the switch reported it");
+    let now = bed.clock.now();
+    bed.fabric.node_up(now, host).unwrap();
+    bed.run_for(Duration::from_secs(12));
+    let changes = std::mem::take(&mut bed.managers[0].changes);
+    let came: Vec<_> = changes.iter().flat_map(|c| &c.came).map(|(guid, _)| *guid).collect();
+    assert_eq!(came, [guid]);
+}
