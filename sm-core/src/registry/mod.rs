@@ -13,6 +13,7 @@ mod changes;
 pub mod dump;
 mod guid_info;
 mod inform;
+mod mlid;
 mod multicast;
 mod outcome;
 mod ports;
@@ -41,6 +42,9 @@ pub use outcome::{OUTCOMES_MAX, Outcome, OutcomeKey};
 pub use ports::{EndPort, GroupParameters, Ports, Settings};
 pub use request::{Drop, Request, Requester};
 pub use service::SERVICES_PER_PORT_MAX;
+
+/// Most events that wait to be asked for.
+const EVENTS_MAX: usize = 1 << 16;
 
 /// What a client is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +85,8 @@ pub struct Counters {
     pub records_refused: u64,
     /// Groups refused because no MLID was left for them.
     pub mlids_exhausted: u64,
+    /// Events that were not asked for in time.
+    pub events_lost: u64,
 }
 
 /// Why a request is not granted.
@@ -148,6 +154,15 @@ impl Core {
         Err(Status::SA_NO_RESOURCES.into())
     }
 
+    /// Queues an event; the oldest makes room.
+    fn tell(&mut self, event: RegistryEvent) {
+        if self.events.len() >= EVENTS_MAX {
+            self.events.pop_front();
+            self.counters.events_lost += 1;
+        }
+        self.events.push_back(event);
+    }
+
     /// Moves with every change of a row.
     fn version(&self) -> u64 {
         self.groups.version()
@@ -186,6 +201,9 @@ impl Registry {
         multicast::restore(&mut core);
         service::restore(&mut core);
         inform::restore(&mut core);
+        if core.version() != 0 {
+            core.sequence += 1;
+        }
         Self {
             core,
             outcomes: outcome::Outcomes::restore(outcomes),

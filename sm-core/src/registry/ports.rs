@@ -173,7 +173,8 @@ impl Ports {
             .map(|(_, switch)| switch.switch_info().multicast_fdb_cap())
             .filter(|&capacity| capacity > 0)
             .min();
-        let mlids = capacity.unwrap_or(0).min(Lid::PERMISSIVE.0 - Lid::MULTICAST_FIRST.0);
+        let most = Lid::PERMISSIVE.0 - Lid::MULTICAST_FIRST.0;
+        let mlids = capacity.unwrap_or(most).min(most);
         let mut all = Self {
             mlid_last: Lid(Lid::UNICAST_LAST.0 + mlids),
             partitions,
@@ -209,9 +210,15 @@ impl Ports {
         self.multicast_fabrics = fabrics.into_iter().map(of).collect();
     }
 
-    /// What a group of this MGID gets if this port creates it: the first virtual fabric that has
-    /// the port as a member and an application with the MGID decides. `None` if there is none.
-    pub fn group_parameters(&self, mgid: Gid, port: &EndPort) -> Option<GroupParameters> {
+    /// What a group of this MGID gets if this port creates it and asks for this P_Key. Of the
+    /// virtual fabrics that have the port as a member and an application with the MGID the first
+    /// with this P_Key decides, else the first. `None` if there is none.
+    pub fn group_parameters(
+        &self,
+        mgid: Gid,
+        port: &EndPort,
+        pkey: PKey,
+    ) -> Option<GroupParameters> {
         let mgid = u128::from_be_bytes(mgid.0);
         let kind = match port.node_type {
             NodeType::Ca => PortGroup::NODE_CA,
@@ -222,7 +229,8 @@ impl Ports {
             (fabric.node_types & kind != 0 || fabric.members.contains(&port.guid))
                 && fabric.mgids.iter().any(|&(value, mask)| (mgid ^ value) & mask == 0)
         };
-        self.multicast_fabrics.iter().find(fits).map(|fabric| fabric.parameters)
+        let fitting = || self.multicast_fabrics.iter().filter(fits).map(|f| f.parameters);
+        fitting().find(|fabric| fabric.pkey.base() == pkey.base()).or_else(|| fitting().next())
     }
 
     /// The port with this GUID; aliases are not known here.
@@ -324,11 +332,12 @@ mod tests {
             &[fabric(2, 0), fabric(1, 1)],
             &[group(0, PortGroup::NODE_CA, &[]), group(1, 0, &[2])],
         );
-        let pkey = |guid, mgid| {
+        let pkey = |guid, mgid, pkey| {
             let port = ports.by_guid(Guid(guid)).unwrap();
-            ports.group_parameters(Gid([mgid; 16]), port).map(|got| got.pkey.0)
+            ports.group_parameters(Gid([mgid; 16]), port, PKey(pkey)).map(|got| got.pkey.0)
         };
-        assert_eq!((pkey(1, 0xFF), pkey(2, 0xFF)), (Some(2), Some(1)));
-        assert_eq!(pkey(2, 0xFE), None);
+        assert_eq!((pkey(1, 0xFF, 0x8001), pkey(2, 0xFF, 0xFFFF)), (Some(2), Some(1)));
+        assert_eq!(pkey(2, 0xFF, 0x8002), Some(2), "it asked for that of the second");
+        assert_eq!(pkey(2, 0xFE, 0x8001), None);
     }
 }

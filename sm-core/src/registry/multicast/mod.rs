@@ -1,9 +1,39 @@
-//! Multicast groups and their members (MCMemberRecord, 15.2.5.17).
+//! Multicast groups and their members (MCMemberRecord, 15.2.5.17; o15-0.1.x, o15-0.2.x).
+//!
+//! A group is there while it has a member of a kind that keeps it alive (full member, send-only
+//! full member), or while a configuration file says so. When the last of these members leaves, the
+//! others go with it. What is decided here is what OpenSM decides, apart from what
+//! `docs/decisions/0013` lists.
 
-use ib_mad::types::{Gid, Guid};
-use ib_mad::wire::mad::Status;
+mod mgid;
+mod parameters;
+#[cfg(test)]
+mod tests;
 
-use super::{Answer, Core, Ports, Request};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+
+use ib_mad::types::{Gid, Guid, Lid, SUBNET_PREFIX_DEFAULT};
+use ib_mad::wire::mad::{Method, Status};
+use ib_mad::wire::record::mc_member::component;
+use ib_mad::wire::record::{JoinState, Selector};
+use sa_proto::snapshot::{MulticastGroup, MulticastMember, MulticastMemberRid};
+
+use super::mlid::{Class, Mlids, solicited_node};
+use super::{
+    Answer, Core, EndPort, GroupParameters, Ports, Refusal, RegistryEvent, Request, answer,
+};
+use parameters::{Asked, Record, carries, edit, view};
+
+/// States of which one member at least must have one for the group to live.
+const KEEPERS: u8 = JoinState::FULL_MEMBER.0 | JoinState::SEND_ONLY_FULL_MEMBER.0;
+
+/// Solicited-node groups that are looked at for one whose MLID can be shared.
+const SOLICITED_NODE_TRIES_MAX: usize = 16;
+
+/// The RID above all others.
+const LAST_RID: MulticastMemberRid =
+    MulticastMemberRid { mgid: Gid([0xFF; 16]), port_gid: Gid([0xFF; 16]) };
 
 /// A group of a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,28 +45,369 @@ pub struct PredefinedGroup {
 
 /// What is kept beside the rows.
 #[derive(Debug, Default)]
-pub(super) struct Index {}
+pub(super) struct Index {
+    mlids: Mlids,
+    /// Members that keep their group alive, by group.
+    keepers: HashMap<Gid, u32>,
+    /// Memberships by the GUID in the member's GID, be it a port's own or an alias.
+    by_guid: BTreeSet<(Guid, MulticastMemberRid)>,
+    /// Records of configuration files, once they have been told of.
+    predefined: BTreeMap<Gid, Record>,
+}
 
 /// Builds the index of restored rows.
-pub(super) fn restore(_core: &mut Core) {}
+pub(super) fn restore(core: &mut Core) {
+    let mut index = Index::default();
+    for group in core.groups.rows() {
+        index.mlids.hold(view(&group.record).mlid(), Class::of(&group.record));
+    }
+    for member in core.members.rows() {
+        if member.join_state & KEEPERS != 0 {
+            *index.keepers.entry(member.rid.mgid).or_default() += 1;
+        }
+        index.by_guid.insert((member.rid.port_gid.guid(), member.rid));
+    }
+    core.multicast = index;
+    // A file may hold groups that nothing keeps.
+    let groups = core.groups.rows().iter().filter(|group| !group.predefined);
+    let kept = |mgid| core.multicast.keepers.contains_key(&mgid);
+    for mgid in groups.map(|group| group.mgid).filter(|&mgid| !kept(mgid)).collect::<Vec<_>>() {
+        empty(core, mgid);
+    }
+}
 
 /// Decides on a Set() or Delete().
-pub(super) fn write(_core: &mut Core, _ports: &Ports, _request: &Request) -> Answer {
-    Err(Status::UNSUPPORTED_METHOD_ATTRIBUTE.into())
+pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer {
+    let asked = Asked::of(request);
+    if !asked.names_a_member() {
+        return Err(Status::SA_INSUFFICIENT_COMPONENTS.into());
+    }
+    if !asked.has_known_codes() {
+        return Err(Status::SA_REQ_INVALID.into());
+    }
+    // A port may know its GID by the default prefix only; the answer says what the request said.
+    let prefix = asked.view().port_gid().prefix();
+    if prefix != SUBNET_PREFIX_DEFAULT && prefix != ports.prefix {
+        return Err(Status::SA_REQ_INVALID_GID.into());
+    }
+    match request.method {
+        Method::SET => join(core, ports, request, &asked),
+        Method::DELETE => leave(core, ports, request, &asked),
+        _ => Err(Refusal::Silent),
+    }
+}
+
+/// Makes a port a member, and the group if it is not there.
+fn join(core: &mut Core, ports: &Ports, request: &Request, asked: &Asked) -> Answer {
+    let invalid = Status::SA_REQ_INVALID;
+    let guid = asked.view().port_gid().guid();
+    let port = core.owner(ports, guid).ok_or(invalid)?;
+    let requester = ports.by_lid(request.requester.slid).ok_or(Refusal::Silent)?;
+    if !port.shares_partition(requester) {
+        return Err(invalid.into());
+    }
+    if asked.has(component::PKEY) && !asked.view().pkey().is_valid() {
+        return Err(invalid.into());
+    }
+    let mgid = asked.view().mgid();
+    let fabric = ports.group_parameters(mgid, port, asked.view().pkey());
+    let within = fabric.map(|fabric| asked.within(fabric));
+    let agrees = |group: &Record| {
+        asked.agrees_with(group) || within.as_ref().is_some_and(|asked| asked.agrees_with(group))
+    };
+    let (mut group, is_new) = match core.groups.get(mgid) {
+        Some(group) if ports.settings.mcgroup_join_validation && !agrees(&group.record) => {
+            return Err(invalid.into());
+        }
+        Some(group) => (group.record, false),
+        None => (describe(core, ports, port, within.as_ref().unwrap_or(asked), fabric)?, true),
+    };
+    let state = asked.join_state().0;
+    let fits = asked.selects(&group) && carries(port, &group) && state != 0;
+    if !fits || !port.has_pkey(view(&group).pkey()) {
+        return Err(invalid.into());
+    }
+    let mgid = view(&group).mgid();
+    let rid = MulticastMemberRid { mgid, port_gid: Gid::new(ports.prefix, guid) };
+    let held = core.members.get(rid).cloned();
+    if held.as_ref().is_some_and(|held| !may_change(held, &group, port, requester)) {
+        return Err(invalid.into());
+    }
+    if held.is_none() {
+        core.room_for_one(ports)?;
+    }
+    if is_new {
+        let mlid = choose_mlid(core, ports, &group, asked_mlid(asked))?;
+        edit(&mut group).set_mlid(mlid);
+        core.groups.put(MulticastGroup { mgid, record: group, predefined: false });
+    }
+    let member = MulticastMember {
+        rid,
+        join_state: state | held.as_ref().map_or(0, |held| held.join_state),
+        proxy_join: held.as_ref().map_or(port.guid != requester.guid, |held| held.proxy_join),
+    };
+    let was_keeper = held.is_some_and(|held| held.join_state & KEEPERS != 0);
+    if !was_keeper && state & KEEPERS != 0 {
+        let keepers = core.multicast.keepers.entry(mgid).or_default();
+        *keepers += 1;
+        if *keepers == 1 {
+            core.tell(RegistryEvent::GroupCreated(mgid));
+        }
+    }
+    core.multicast.by_guid.insert((guid, rid));
+    let mut record = group;
+    edit(&mut record)
+        .set_port_gid(asked.view().port_gid())
+        .set_join_state(JoinState(member.join_state))
+        .set_proxy_join(member.proxy_join);
+    core.members.put(member);
+    Ok(answer(&record))
+}
+
+/// The record of a group to be, without its MLID.
+fn describe(
+    core: &Core,
+    ports: &Ports,
+    port: &EndPort,
+    asked: &Asked,
+    fabric: Option<GroupParameters>,
+) -> Result<Record, Refusal> {
+    let invalid = Status::SA_REQ_INVALID;
+    if asked.join_state().0 & KEEPERS == 0 {
+        return Err(invalid.into());
+    }
+    if !asked.describes_a_group() {
+        return Err(Status::SA_INSUFFICIENT_COMPONENTS.into());
+    }
+    let mut mgid = asked.view().mgid();
+    if mgid == Gid::ZERO {
+        let scope = asked.has(component::SCOPE).then(|| asked.view().scope());
+        // The sequence number never comes back, so that neither does an MGID, not even after a
+        // restart.
+        let made = mgid::make(scope, ports.prefix, core.sequence + 1, |mgid| {
+            core.groups.get(mgid).is_some()
+        });
+        mgid = made.ok_or(Status::SA_NO_RESOURCES)?;
+    } else if ports.settings.ipoib_mcgroup_creation_validation {
+        let goes_with_broadcast = || {
+            mgid::broadcast_of(mgid).is_none_or(|broadcast| {
+                core.groups.get(broadcast).is_some_and(|group| asked.agrees_with(&group.record))
+            })
+        };
+        if !mgid::may_be_asked_for(mgid) || !goes_with_broadcast() {
+            return Err(invalid.into());
+        }
+    }
+    let mut record = asked.realize(port, fabric).ok_or(invalid)?;
+    edit(&mut record).set_mgid(mgid);
+    Ok(record)
+}
+
+/// Whether `requester` may change the membership `held` of `port` (o15-0.2.1): the port itself, and
+/// if another port made it a member, whoever is in the group's partition.
+fn may_change(held: &MulticastMember, group: &Record, port: &EndPort, requester: &EndPort) -> bool {
+    if held.proxy_join {
+        requester.has_pkey(view(group).pkey())
+    } else {
+        port.guid == requester.guid
+    }
+}
+
+/// The MLID that a request asks for.
+fn asked_mlid(asked: &Asked) -> Option<Lid> {
+    asked.has(component::MLID).then(|| asked.view().mlid())
+}
+
+/// Finds an MLID for a group that has none, and counts the group on it.
+fn choose_mlid(
+    core: &mut Core,
+    ports: &Ports,
+    group: &Record,
+    asked: Option<Lid>,
+) -> Result<Lid, Refusal> {
+    let (class, last) = (Class::of(group), ports.mlid_last);
+    let mlids = &core.multicast.mlids;
+    let shared = |of: &MulticastGroup| {
+        let mlid = view(&of.record).mlid();
+        (Class::of(&of.record) == class && mlid <= last).then_some(mlid)
+    };
+    let consolidated = || {
+        let consolidate = ports.settings.consolidate_ipv6_snm_req;
+        let (first, last) = solicited_node(view(group).mgid()).filter(|_| consolidate)?;
+        let mut others = core.groups.range(first..=last).take(SOLICITED_NODE_TRIES_MAX);
+        others.find_map(|other| shared(other))
+    };
+    let mlid = asked
+        .filter(|&asked| mlids.is_free(asked, last))
+        .or_else(consolidated)
+        .or_else(|| mlids.lowest_free(last))
+        .or_else(|| ports.settings.share_mlids.then(|| mlids.least_shared(class, last))?);
+    let Some(mlid) = mlid else {
+        core.counters.mlids_exhausted += 1;
+        return Err(Status::SA_NO_RESOURCES.into());
+    };
+    core.multicast.mlids.hold(mlid, class);
+    Ok(mlid)
+}
+
+/// Takes states of a membership away, and the membership with the last of them (o15-0.1.14).
+fn leave(core: &mut Core, ports: &Ports, request: &Request, asked: &Asked) -> Answer {
+    let invalid = Status::SA_REQ_INVALID;
+    let mgid = asked.view().mgid();
+    let guid = asked.view().port_gid().guid();
+    let group = core.groups.get(mgid).ok_or(invalid)?.record;
+    let rid = MulticastMemberRid { mgid, port_gid: Gid::new(ports.prefix, guid) };
+    let held = core.members.get(rid).ok_or(invalid)?;
+    let state = asked.join_state().0;
+    if state == 0 || state & !held.join_state != 0 {
+        return Err(invalid.into());
+    }
+    let port = core.owner(ports, guid).ok_or(invalid)?;
+    let requester = ports.by_lid(request.requester.slid).ok_or(invalid)?;
+    if !may_change(held, &group, port, requester) {
+        return Err(invalid.into());
+    }
+    let left = take_away(core, rid, state);
+    let mut record = asked.record;
+    edit(&mut record)
+        .set_mtu_selector(Selector::Exactly)
+        .set_rate_selector(Selector::Exactly)
+        .set_packet_life_time_selector(Selector::Exactly)
+        .set_scope(view(&group).scope())
+        .set_join_state(JoinState(left));
+    Ok(answer(&record))
+}
+
+/// Takes states away from a membership; the group goes with the last member that keeps it. What is
+/// left of the membership.
+fn take_away(core: &mut Core, rid: MulticastMemberRid, state: u8) -> u8 {
+    let Some(held) = core.members.get(rid).map(|held| MulticastMember::clone(held)) else {
+        return 0;
+    };
+    let left = held.join_state & !state;
+    if left == 0 {
+        core.members.remove(rid);
+        core.multicast.by_guid.remove(&(rid.port_gid.guid(), rid));
+    } else {
+        core.members.put(MulticastMember { join_state: left, ..held });
+    }
+    if held.join_state & KEEPERS == 0 || left & KEEPERS != 0 {
+        return left;
+    }
+    let keepers = core.multicast.keepers.get_mut(&rid.mgid);
+    let keepers = keepers.expect("members that keep a group alive are counted");
+    *keepers -= 1;
+    if *keepers > 0 {
+        return left;
+    }
+    core.multicast.keepers.remove(&rid.mgid);
+    core.tell(RegistryEvent::GroupDeleted(rid.mgid));
+    empty(core, rid.mgid);
+    0
+}
+
+/// Takes out what is left of a group that no member keeps alive: its other members, and the group
+/// unless it is predefined.
+fn empty(core: &mut Core, mgid: Gid) {
+    let members =
+        MulticastMemberRid { mgid, port_gid: Gid::ZERO }..=MulticastMemberRid { mgid, ..LAST_RID };
+    let members: Vec<_> = core.members.range(members).map(|member| member.rid).collect();
+    for rid in members {
+        core.members.remove(rid);
+        core.multicast.by_guid.remove(&(rid.port_gid.guid(), rid));
+    }
+    let Some(group) = core.groups.get(mgid).filter(|group| !group.predefined).cloned() else {
+        return;
+    };
+    core.groups.remove(mgid);
+    core.multicast.mlids.release(view(&group.record).mlid());
 }
 
 /// Takes out the members whose ports are there no more.
-pub(super) fn fabric_changed(_core: &mut Core, _ports: &Ports) {}
+pub(super) fn fabric_changed(core: &mut Core, ports: &Ports) {
+    let mut after = Bound::Unbounded;
+    while let Some(&(guid, _)) = core.multicast.by_guid.range((after, Bound::Unbounded)).next() {
+        if core.owner(ports, guid).is_none() {
+            guid_gone(core, guid);
+        }
+        after = Bound::Excluded((guid, LAST_RID));
+    }
+}
 
-/// Makes `groups` those of configuration files.
-pub(super) fn set_predefined(_core: &mut Core, _ports: &Ports, _groups: &[PredefinedGroup]) {}
-
-/// Takes out memberships of a GUID that no port answers to any more.
-pub(super) fn guid_gone(_core: &mut Core, _guid: Guid) {
-    let _ = Gid::ZERO;
+/// Takes out the memberships of a GUID that no port answers to any more.
+pub(super) fn guid_gone(core: &mut Core, guid: Guid) {
+    for rid in memberships(core, guid).collect::<Vec<_>>() {
+        take_away(core, rid, u8::MAX);
+    }
 }
 
 /// Whether a port has joined a group by this GUID.
 pub(super) fn is_member(core: &Core, guid: Guid) -> bool {
-    core.members.rows().iter().any(|member| member.rid.port_gid.guid() == guid)
+    memberships(core, guid).next().is_some()
+}
+
+fn memberships(core: &Core, guid: Guid) -> impl Iterator<Item = MulticastMemberRid> + '_ {
+    let of_guid = (guid, MulticastMemberRid::default())..=(guid, LAST_RID);
+    core.multicast.by_guid.range(of_guid).map(|&(_, rid)| rid)
+}
+
+/// Makes `groups` those of configuration files.
+pub(super) fn set_predefined(core: &mut Core, ports: &Ports, groups: &[PredefinedGroup]) {
+    let of = |group: &PredefinedGroup| {
+        let mut record = group.record;
+        edit(&mut record)
+            .set_port_gid(Gid::ZERO)
+            .set_join_state(JoinState::default())
+            .set_proxy_join(false);
+        (view(&record).mgid(), record)
+    };
+    core.multicast.predefined = groups.iter().map(of).collect();
+    let predefined = &core.multicast.predefined;
+    let dropped = core.groups.rows().iter().filter(|group| group.predefined);
+    let dropped = dropped.filter(|group| !predefined.contains_key(&group.mgid));
+    for group in dropped.cloned().collect::<Vec<_>>() {
+        core.groups.put(MulticastGroup { predefined: false, ..MulticastGroup::clone(&group) });
+        if !core.multicast.keepers.contains_key(&group.mgid) {
+            empty(core, group.mgid);
+        }
+    }
+    for (mgid, record) in groups.iter().map(of) {
+        match core.groups.get(mgid).cloned() {
+            Some(group) => {
+                let group = MulticastGroup { predefined: true, ..MulticastGroup::clone(&group) };
+                core.groups.put(group);
+                refresh(core, ports, mgid);
+            }
+            None => {
+                let asked = Some(view(&record).mlid());
+                let Ok(mlid) = choose_mlid(core, ports, &record, asked) else { continue };
+                let mut record = record;
+                edit(&mut record).set_mlid(mlid);
+                core.groups.put(MulticastGroup { mgid, record, predefined: true });
+            }
+        }
+    }
+}
+
+/// Gives a group without members the parameters that its file has now.
+fn refresh(core: &mut Core, ports: &Ports, mgid: Gid) {
+    let Some(group) = core.groups.get(mgid).cloned() else { return };
+    let Some(&predefined) = core.multicast.predefined.get(&mgid) else { return };
+    let mlid = view(&group.record).mlid();
+    let mut record = predefined;
+    edit(&mut record).set_mlid(mlid);
+    let members =
+        MulticastMemberRid { mgid, port_gid: Gid::ZERO }..=MulticastMemberRid { mgid, ..LAST_RID };
+    if record == group.record || core.members.range(members).next().is_some() {
+        return;
+    }
+    core.multicast.mlids.release(mlid);
+    // It was there a moment ago, so there is one: its own, unless that is shared with others that
+    // it has no longer anything in common with.
+    let Ok(chosen) = choose_mlid(core, ports, &record, Some(mlid)) else {
+        core.multicast.mlids.hold(mlid, Class::of(&group.record));
+        return;
+    };
+    edit(&mut record).set_mlid(chosen);
+    core.groups.put(MulticastGroup { mgid, record, predefined: true });
 }

@@ -1,0 +1,1 @@
+//! Groups and members, request by request.
