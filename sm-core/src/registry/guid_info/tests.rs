@@ -145,6 +145,7 @@ fn an_alias_in_a_multicast_group_stays() {
         join_state: 1,
         proxy_join: false,
     });
+    let mut registry = Registry::restore(&registry.plane(), []);
     assert_eq!(status(&mut registry, delete(1, &[1, 2])), Some(Status::SA_DENIED));
     assert_eq!(rows(&registry).len(), 2);
     assert_eq!(status(&mut registry, delete(1, &[1])), OK);
