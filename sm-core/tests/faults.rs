@@ -167,6 +167,7 @@ fn a_refused_forwarding_block_is_published_as_leading_nowhere() {
         lifetime: 18,
         sa_key: 1,
         routing_engine: "minhop".to_owned(),
+        managers: Vec::new(),
         policy: Default::default(),
     });
     let lft = plane.lfts.iter().find(|lft| lft.switch == guid).unwrap();
@@ -222,6 +223,7 @@ fn a_duplicate_port_guid_leaves_one_port_out_and_the_rest_comes_up() {
             lifetime: 18,
             sa_key: 1,
             routing_engine: "minhop".to_owned(),
+            managers: Vec::new(),
             policy: Default::default(),
         });
         let end_ports = plane.nodes.iter().flat_map(|node| {

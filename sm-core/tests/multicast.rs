@@ -160,6 +160,7 @@ fn the_published_tables_are_those_of_the_switches() {
         lifetime: 18,
         sa_key: 1,
         routing_engine: String::new(),
+        managers: Vec::new(),
         policy: Default::default(),
     });
     let masks: usize = plane

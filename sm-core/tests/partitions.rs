@@ -132,6 +132,7 @@ fn published(bed: &Bed, node: NodeIndex, num: u8) -> Vec<u16> {
         lifetime: 18,
         sa_key: 1,
         routing_engine: String::new(),
+        managers: Vec::new(),
         policy: Default::default(),
     });
     let guid = bed.fabric.node(node).guid;

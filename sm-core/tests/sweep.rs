@@ -148,6 +148,7 @@ fn the_published_plane_says_what_the_fabric_is() {
         lifetime: 18,
         sa_key: 1,
         routing_engine: "minhop".to_owned(),
+        managers: Vec::new(),
         policy: Default::default(),
     });
     assert_eq!(Some(plane.subnet.sm_lid), bed.fabric.local_lid(bed.managers[0].endpoint));

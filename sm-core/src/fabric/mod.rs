@@ -663,6 +663,7 @@ mod tests {
             lifetime: 0,
             sa_key: 0,
             routing_engine: String::new(),
+            managers: Vec::new(),
             policy: Default::default(),
         };
         let plane = fabric.plane(&parameters);

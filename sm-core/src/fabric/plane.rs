@@ -23,6 +23,8 @@ pub struct SubnetParameters {
     pub sa_key: u64,
     /// Routing engine that made the tables.
     pub routing_engine: String,
+    /// The subnet managers of the subnet.
+    pub managers: Vec<snapshot::SubnetManager>,
     /// What the site's policy files come to on this fabric.
     pub policy: PolicyRows,
 }
@@ -80,6 +82,7 @@ impl Fabric {
             qos_rules: shared(&policy.qos_rules),
             virtual_fabrics: shared(&policy.virtual_fabrics),
             mfts,
+            subnet_managers: shared(&parameters.managers),
             ..FabricPlane::default()
         }
     }

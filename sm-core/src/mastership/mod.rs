@@ -119,6 +119,18 @@ impl Mastership {
             > (self.priority, std::cmp::Reverse(self.guid))
     }
 
+    /// SMInfo of ours as records of it show it: without the SM_Key, and without a count of what we
+    /// did, so that a sign of life is no change of the subnet.
+    pub fn record(&self) -> [u8; 21] {
+        let mut bytes = [0; 21];
+        SmInfo::new(&mut bytes[..])
+            .expect("21 bytes are an SMInfo")
+            .set_guid(self.guid)
+            .set_priority(self.priority)
+            .set_sm_state(self.state);
+        bytes
+    }
+
     /// Answers a Get or Set of SMInfo where it stands.
     pub fn answer(&mut self, mad: &mut [u8; MAD_LEN]) -> Demand {
         let Ok(view) = Smp::new(&mad[..]) else { return Demand::None };

@@ -464,6 +464,7 @@ impl Service {
             lifetime: settings.subnet_timeout,
             sa_key: settings.sa_key,
             routing_engine: self.sweeper.routing_engine().to_owned(),
+            managers: self.sweeper.subnet_managers(),
             policy: self.policy_rows(),
         });
         self.publisher.publish(plane)?;

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use ib_mad::wire::attribute::{CapabilityMask, SmInfo, SmState};
+use sa_proto::snapshot::SubnetManager;
 use tracing::{info, warn};
 
 use super::schedule::Cause;
@@ -42,6 +43,28 @@ impl Sweeper {
         }
         self.others.retain(|(at, _)| *at != port);
         self.others.push((port, sm));
+    }
+
+    /// The subnet managers of the subnet, ours among them, as the last discovery found them.
+    pub fn subnet_managers(&self) -> Vec<SubnetManager> {
+        let row = |port: PortIndex, info: [u8; 21]| {
+            let port = self.fabric.port(port);
+            SubnetManager { port_guid: port.guid, lid: port.base_lid(), info }
+        };
+        let ours = self.fabric.home().map(|home| row(home, self.mastership.record()));
+        let theirs = self.others.iter().map(|(port, sm)| {
+            let mut info = [0; 21];
+            SmInfo::new(&mut info[..])
+                .expect("21 bytes are an SMInfo")
+                .set_guid(sm.guid)
+                .set_priority(sm.priority)
+                .set_sm_state(sm.state);
+            row(*port, info)
+        });
+        let mut rows: Vec<_> = ours.into_iter().chain(theirs).collect();
+        rows.sort_unstable_by_key(|row| row.port_guid);
+        rows.dedup_by_key(|row| row.port_guid);
+        rows
     }
 
     pub(super) fn end_election(&mut self, now: Instant) {
