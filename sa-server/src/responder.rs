@@ -214,7 +214,7 @@ impl Responder {
                 Verdict::LookAgain => {
                     let mut desk = self.desk(now);
                     desk.looks_again = true;
-                    desk.handle_request(packet) == Outcome::Send
+                    desk.handle_request(packet, None) == Outcome::Send
                 }
                 Verdict::Unheard => {
                     self.stats.drop_request(DropReason::WriteUnheard);
@@ -338,7 +338,7 @@ impl Desk<'_> {
             return self.handle_report_answer(packet);
         }
         self.stats.requests.increment();
-        self.handle_request(packet)
+        self.handle_request(packet, None)
     }
 
     /// An answer to a report of ours.
@@ -359,10 +359,10 @@ impl Desk<'_> {
         Outcome::Nothing
     }
 
-    /// A request that is whole.
+    /// A request that is whole; `data` is all of its data if it came by RMPP.
     #[inline]
-    fn handle_request(&mut self, packet: &mut Packet) -> Outcome {
-        match self.answer(packet) {
+    fn handle_request(&mut self, packet: &mut Packet, data: Option<&[u8]>) -> Outcome {
+        match self.answer(packet, data) {
             Ok(outcome) => {
                 if outcome == Outcome::Send {
                     self.stats.responses.increment();
@@ -404,11 +404,12 @@ impl Desk<'_> {
         let reason = match progress {
             Progress::Waiting => return Outcome::Nothing,
             Progress::Whole(message) => {
-                // What lies beyond 200 bytes of data, no record that is served looks at.
+                // The packet holds what fits: all that records other than MultiPathRecord look at.
                 let len = message.len().min(packet.mad.len());
                 packet.mad[..len].copy_from_slice(&message[..len]);
                 packet.mad[len..].fill(0);
-                return self.handle_request(packet);
+                let data = message.get(HEADER_LEN..).unwrap_or(&[]);
+                return self.handle_request(packet, Some(data));
             }
             Progress::Refused => {
                 self.stats.drop_request(DropReason::MalformedRmpp);
@@ -423,7 +424,7 @@ impl Desk<'_> {
 
     /// Answers a whole request in its buffer, or begins a transfer.
     #[inline]
-    fn answer(&mut self, packet: &mut Packet) -> Result<Outcome, DropReason> {
+    fn answer(&mut self, packet: &mut Packet, whole: Option<&[u8]>) -> Result<Outcome, DropReason> {
         check_class(packet)?;
         let generation = self.generation.ok_or(DropReason::NotReady)?;
         let tables = &*generation.tables;
@@ -443,10 +444,13 @@ impl Desk<'_> {
             return self.forward_write(packet);
         }
         let is_table = method == Method::GET_TABLE;
-        if is_table && self.transfers.contains(&Key::of(packet)) {
+        let wants_many = is_table || method == Method::GET_MULTI;
+        if wants_many && self.transfers.contains(&Key::of(packet)) {
             return Err(DropReason::Duplicate);
         }
 
+        let asked_by_rmpp = mad.rmpp().is_active();
+        let resp_time = if is_table { 0 } else { mad.rmpp().resp_time() };
         let request = *mad.data();
         let query = Query {
             tables,
@@ -454,12 +458,14 @@ impl Desk<'_> {
             mask: sa.component_mask(),
             attribute_modifier: header.attribute_modifier(),
             record: &request,
+            data: whole.unwrap_or(&request),
+            is_rmpp: asked_by_rmpp,
             slid: packet.address.lid,
             trusted: sm_key != 0,
             redirection: self.redirection,
         };
         let data = packet.mad.last_chunk_mut().expect("200 bytes of 256");
-        let mut found = Found::new(data, self.pool, family.record_len, !is_table);
+        let mut found = Found::new(data, self.pool, family.record_len, !wants_many);
         let searched = family.find(method, &query, &mut found);
         let found = found.finish();
         if found.count == 0
@@ -475,7 +481,7 @@ impl Desk<'_> {
             (Err(Refusal::Status(status)), _) => status,
             (Ok(()), Some(Exhausted::NoMemory)) => return Err(DropReason::NoMemory),
             (Ok(()), Some(Exhausted::TooMany)) => Status::SA_NO_RESOURCES,
-            (Ok(()), None) if is_table || found.count == 1 => Status::OK,
+            (Ok(()), None) if wants_many || found.count == 1 => Status::OK,
             (Ok(()), None) if found.count == 0 => Status::SA_NO_RECORDS,
             (Ok(()), None) => Status::SA_TOO_MANY_RECORDS,
         };
@@ -484,13 +490,17 @@ impl Desk<'_> {
             // The request goes back with the status.
             *packet.mad.last_chunk_mut().expect("200 bytes of 256") = request;
             make_answer(packet, status);
+            let mut mad = SaMad::new(&mut packet.mad);
+            mad.header_mut().set_attribute_id(family.answered_as);
+            if asked_by_rmpp {
+                make_single_segment(packet, request.len(), resp_time);
+            }
             return Ok(Outcome::Send);
         }
 
-        let asked_by_rmpp = SaMad::new(&packet.mad).rmpp().is_active();
-        let resp_time = if is_table { 0 } else { SaMad::new(&packet.mad).rmpp().resp_time() };
         make_answer(packet, status);
         let mut mad = SaMad::new(&mut packet.mad);
+        mad.header_mut().set_attribute_id(family.answered_as);
         if family.is_record {
             let offset = if found.count == 0 { 0 } else { attribute_offset(family.record_len) };
             mad.sa_mut().set_attribute_offset(offset);
@@ -576,7 +586,7 @@ fn make_answer(packet: &mut Packet, status: Status) {
         .set_flags(RmppFlags::default())
         .set_rmpp_status(RmppStatus::NORMAL);
     mad.sa_mut().set_sm_key(0);
-    if method == Method::GET_TABLE {
+    if matches!(method, Method::GET_TABLE | Method::GET_MULTI) {
         mad.sa_mut().set_attribute_offset(0);
     }
 }

@@ -46,7 +46,6 @@ fn generation(subscriptions: Vec<Subscription>) -> Generation {
     let fabric = common::Chain { switches: 1, hosts_each: 4 }.plane(|_| {});
     let mut registry = RegistryPlane::default();
     registry.subscriptions = subscriptions.into_iter().map(Arc::new).collect();
-    let registry = registry.checked().unwrap();
     Generation {
         version: Version::NONE,
         tables: Arc::new(Tables::build(&fabric, &registry)),

@@ -119,7 +119,7 @@ mod tests {
         for (sequence, id) in [(13, 3), (11, 1), (12, 2)] {
             assert!(held.push(Point::new(1, sequence), answer(id)).is_none());
         }
-        assert_eq!(popped(&mut held), []);
+        assert_eq!(popped(&mut held), [0u64; 0]);
         held.advance(Point::new(1, 12));
         assert_eq!(popped(&mut held), [1, 2]);
         assert_eq!(held.len(), 1);

@@ -12,9 +12,10 @@ mod inform_info;
 mod linear_forwarding_table;
 mod link;
 mod mc_member;
+mod multi_path;
 mod multicast_forwarding_table;
 mod node;
-mod path;
+pub(crate) mod path;
 mod pattern;
 mod pkey_table;
 mod port_info;
@@ -46,6 +47,11 @@ pub(crate) struct Query<'a> {
     pub(crate) attribute_modifier: u32,
     /// The data part: the record as the requester filled it in.
     pub(crate) record: &'a [u8; DATA_LEN],
+    /// All of the data part: more than `record` if the request came in several packets, less if its
+    /// RMPP header says so.
+    pub(crate) data: &'a [u8],
+    /// Whether the request came by RMPP.
+    pub(crate) is_rmpp: bool,
     /// Where the request came from.
     pub(crate) slid: Lid,
     /// Whether the requester proved with the SM_Key that it may see what others may not.
@@ -112,8 +118,12 @@ pub(crate) struct Family {
     pub(crate) attribute: AttributeId,
     /// Length of a record, bytes.
     pub(crate) record_len: usize,
-    /// Finds records for Get() and GetTable(); `None` if they are not served.
+    /// The attribute that answers name.
+    pub(crate) answered_as: AttributeId,
+    /// Finds records for Get() and GetTable(), or GetMulti(); `None` if they are not served.
     find: Option<Find>,
+    /// Whether GetMulti() is served, and nothing else.
+    is_multi: bool,
     /// Whether answers are records of the class, at an AttributeOffset.
     pub(crate) is_record: bool,
     /// Whether there is no GetTable().
@@ -136,12 +146,19 @@ impl Family {
         Self { record_len, find: Some(find), ..Self::unserved(attribute) }
     }
 
+    /// A record that is asked for by GetMulti().
+    const fn multi(attribute: AttributeId, record_len: usize, find: Find) -> Self {
+        Self { is_multi: true, ..Self::readable(attribute, record_len, find) }
+    }
+
     /// A record that is refused.
     const fn unserved(attribute: AttributeId) -> Self {
         Self {
             attribute,
             record_len: 8,
+            answered_as: attribute,
             find: None,
+            is_multi: false,
             is_record: true,
             get_only: false,
             writable: false,
@@ -209,6 +226,16 @@ impl Family {
             (method, _) if self.is_write(method) => {
                 Err(Refusal::Status(Status::UNSUPPORTED_METHOD_ATTRIBUTE))
             }
+            // Clients that cannot take an answer of several packets do not ask for one.
+            (Method::GET | Method::GET_TABLE | Method::GET_MULTI, Some(_))
+                if self.is_multi && !query.is_rmpp =>
+            {
+                Err(Refusal::Status(Status::SA_REQ_INVALID))
+            }
+            (Method::GET_MULTI, Some(find)) if self.is_multi => find(query, found),
+            (Method::GET | Method::GET_TABLE, Some(_)) if self.is_multi => {
+                Err(Refusal::Status(self.otherwise))
+            }
             (Method::GET, Some(find)) => find(query, found),
             (Method::GET_TABLE, Some(find)) if !self.get_only => find(query, found),
             _ => Err(Refusal::Status(self.otherwise)),
@@ -217,8 +244,9 @@ impl Family {
 }
 
 /// All that is served, then what is refused.
-const SERVED: [&Family; 17] = [
+const SERVED: [&Family; 18] = [
     &path::FAMILY,
+    &multi_path::FAMILY,
     &node::FAMILY,
     &port_info::FAMILY,
     &link::FAMILY,

@@ -9,10 +9,9 @@ use ib_mad::wire::sa::attribute;
 
 use super::Family;
 
-pub(super) const FAMILIES: [Family; 5] = [
+pub(super) const FAMILIES: [Family; 4] = [
     Family::unserved(AttributeId::NOTICE).refused(),
     Family::unserved(attribute::RANDOM_FORWARDING_TABLE_RECORD).refused(),
     Family::unserved(attribute::TRACE_RECORD).refused(),
     Family::unserved(attribute::SERVICE_ASSOCIATION_RECORD).refused(),
-    Family::unserved(attribute::MULTI_PATH_RECORD),
 ];

@@ -94,6 +94,12 @@ impl Tables {
         find(&self.plane.nodes, guid).map(|node| &**node)
     }
 
+    /// Whether an end port is port 0 of a switch.
+    pub(crate) fn is_switch(&self, end: &EndPort) -> bool {
+        let node = self.records.node_by_lid(end.lid).and_then(|rows| self.node(rows.guid));
+        node.is_some_and(|node| node.switch_info.is_some())
+    }
+
     /// An end port's node and the port itself.
     pub(crate) fn node_and_port(&self, end: &EndPort) -> Option<(&Node, &Port)> {
         let node = self.node(self.records.node_by_lid(end.lid)?.guid)?;

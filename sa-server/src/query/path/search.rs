@@ -73,6 +73,24 @@ impl Search<'_> {
         ControlFlow::Continue(())
     }
 
+    /// Whether the requester may learn of paths between two ports, and they of each other.
+    pub(crate) fn allows(&self, source: Classed<'_>, destination: Classed<'_>) -> bool {
+        self.visible(source) && self.visible(destination) && self.connected(source, destination)
+    }
+
+    /// Links from one port to another.
+    pub(crate) fn links(&self, source: Classed<'_>, destination: Classed<'_>, dlid: Lid) -> u16 {
+        if source.0.is_same_port(destination.0) {
+            return 0;
+        }
+        let Some(at_dlid) = self.at(destination.0, dlid) else { return 0 };
+        let switches = self.tables.path_class(source.0, at_dlid, dlid).hops;
+        // A switch is an end of its own path: it has no link to itself.
+        let ends =
+            [source, destination].into_iter().filter(|(port, _)| self.tables.is_switch(port));
+        (u16::from(switches) + 1).saturating_sub(ends.count() as u16)
+    }
+
     #[inline]
     pub(crate) fn visible(&self, port: Classed<'_>) -> bool {
         let own = self.tables.end_class(self.requester).pkeys;
