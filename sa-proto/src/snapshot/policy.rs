@@ -122,7 +122,7 @@ pub struct QosRule {
     pub pkeys: Option<Vec<(u16, u16)>>,
     /// QoS classes asked for, as ranges.
     pub qos_classes: Option<Vec<(u16, u16)>>,
-    /// Service IDs asked for.
+    /// Service IDs asked for; an empty list wants the request to leave it out.
     pub service_ids: Option<Vec<IdMatch>>,
 }
 
@@ -138,8 +138,10 @@ pub struct VirtualFabric {
     pub name: String,
     /// P_Key without the membership bit.
     pub pkey: PKey,
-    /// SL of its unicast paths and groups.
+    /// SL of its unicast paths.
     pub base_sl: Sl,
+    /// SL of its multicast groups.
+    pub multicast_sl: Sl,
     /// Greatest MTU.
     pub mtu_max: Option<Mtu>,
     /// Greatest rate.
@@ -148,12 +150,18 @@ pub struct VirtualFabric {
     pub security: bool,
     /// Whether a QOSGroup, or QOS, gives it an SL of its own.
     pub qos: bool,
+    /// Whether it is defined but passes no traffic for now: it has no rules and no groups.
+    pub standby: bool,
     /// Names of its applications.
     pub applications: Vec<String>,
     /// Service IDs of its applications.
     pub service_ids: Vec<IdMatch>,
+    /// Whether it takes Service IDs that no virtual fabric with the same ends names.
+    pub unmatched_service_ids: bool,
     /// MGIDs of its applications: those that equal the first in the bits of the second.
     pub mgids: Vec<(Gid, Gid)>,
+    /// Whether it takes MGIDs that no virtual fabric of the port names.
+    pub unmatched_mgids: bool,
     /// Full members: numbers of port groups.
     pub members: Vec<u32>,
     /// Limited members: numbers of port groups.
@@ -208,13 +216,17 @@ canonical!(VirtualFabric {
     name,
     pkey,
     base_sl,
+    multicast_sl,
     mtu_max,
     rate_max,
     security,
     qos,
+    standby,
     applications,
     service_ids,
+    unmatched_service_ids,
     mgids,
+    unmatched_mgids,
     members,
     limited_members
 });

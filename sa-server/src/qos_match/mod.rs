@@ -209,9 +209,12 @@ impl QosMatcher {
         {
             return Some(Criterion::QosClass);
         }
-        if let Some(ids) = &row.service_ids
-            && !asked.service_id.is_some_and(|id| ids.iter().any(|accepted| accepted.accepts(id)))
-        {
+        let service_holds = match (&row.service_ids, asked.service_id) {
+            (Some(ids), Some(id)) => ids.iter().any(|accepted| accepted.accepts(id)),
+            (Some(ids), None) => ids.is_empty(),
+            (None, _) => true,
+        };
+        if !service_holds {
             return Some(Criterion::ServiceId);
         }
         let pkey_holds = match (&row.pkeys, asked.pkey) {

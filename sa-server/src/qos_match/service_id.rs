@@ -97,7 +97,7 @@ impl ServiceIds {
         sets: &mut SetsBuilder,
     ) -> Self {
         let asks = rules.iter().any(Option::is_some);
-        let mut without = sets.none();
+        let (mut without, mut always) = (sets.none(), sets.none());
         let mut ranges = Vec::new();
         let mut masked: Vec<(u64, u64, usize)> = Vec::new();
         for (number, ids) in rules.iter().enumerate() {
@@ -106,8 +106,12 @@ impl ServiceIds {
             }
             let Some(ids) = ids else {
                 insert(&mut without, number);
+                insert(&mut always, number);
                 continue;
             };
+            if ids.is_empty() {
+                insert(&mut without, number);
+            }
             for id in *ids {
                 match *id {
                     IdMatch::Range(first, last) => ranges.push((first, last, number)),
@@ -122,7 +126,6 @@ impl ServiceIds {
             return Self { without: sets.intern(&without), ..Self::default() };
         }
         masked.sort_unstable();
-        let mut always = without.clone();
         let mut unsure = Vec::new();
         let mut masks: Vec<Masked> = Vec::new();
         for of_mask in masked.chunk_by(|a, b| a.0 == b.0) {

@@ -101,7 +101,10 @@ fn accepts_all(rule: &QosRule, plane: &FabricPlane, asked: &Asked, from: Port, t
         None => true,
     };
     let service = match &rule.service_ids {
-        Some(ids) => ids.iter().any(|id| asked.service_id.is_some_and(|asked| id.accepts(asked))),
+        Some(ids) => match asked.service_id {
+            Some(asked) => ids.iter().any(|id| id.accepts(asked)),
+            None => ids.is_empty(),
+        },
         None => true,
     };
     let base = asked.pkey.map(|pkey| pkey.0 & 0x7FFF);

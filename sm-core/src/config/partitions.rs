@@ -180,6 +180,24 @@ impl PartitionConfig {
         &self.groups
     }
 
+    /// This with more: partitions that it has already keep their name and SL, `rules` come after
+    /// its own, and of two groups with one MGID its own stays.
+    pub fn joined(&self, partitions: Vec<Partition>, rules: Vec<Rule>, groups: Vec<Group>) -> Self {
+        let mut all = self.clone();
+        for partition in partitions {
+            if all.partition(partition.pkey).is_none() {
+                all.partitions.push(partition);
+            }
+        }
+        all.rules.extend(rules);
+        for group in groups {
+            if all.groups.iter().all(|known| known.mgid != group.mgid) {
+                all.groups.push(group);
+            }
+        }
+        all
+    }
+
     /// The partition with this number; the membership bit does not count.
     pub fn partition(&self, pkey: PKey) -> Option<&Partition> {
         self.partitions.iter().find(|partition| partition.pkey.base() == pkey.base())

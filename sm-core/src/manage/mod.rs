@@ -9,5 +9,6 @@ pub mod pkey;
 mod policy_rows;
 pub mod qos;
 pub mod rules;
+pub mod vfabric;
 
 pub use policy_rows::PolicyRows;

@@ -1,0 +1,142 @@
+//! Virtual fabrics on a fabric: their P_Keys and SLs, who is a member, which rules and groups they
+//! come to.
+//!
+//! [`VirtualFabrics::resolve`] is a pure function of the file, the end ports and the P_Keys that
+//! `partitions.conf` has: equal inputs give equal P_Keys and SLs. Where virtual fabrics overlap, the
+//! one that stands first in the file decides.
+//!
+//! - `members`: device groups as ports; `assign`: P_Keys and SLs where the file has none.
+//! - `rows`: rules for path queries; `groups`: partitions and groups for `manage::partition`.
+//! - [`by_mgid`]: which virtual fabric a multicast group belongs to.
+
+mod assign;
+pub mod by_mgid;
+mod groups;
+mod members;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+use ib_mad::types::{Guid, Mtu, PKey, Rate, Sl};
+use ib_mad::wire::attribute::NodeType;
+
+use super::end_port::EndPort;
+use crate::config::opafm::{MulticastGroup, OpaFm, Traffic};
+use members::Members;
+
+/// Virtual fabrics, resolved against the ports of the moment.
+#[derive(Clone, Debug, Default)]
+pub struct VirtualFabrics {
+    fabrics: Vec<VirtualFabric>,
+    /// Members of device groups, by their position in the file.
+    members: Vec<Members>,
+    /// Names of device groups.
+    group_names: Vec<String>,
+    /// End ports: GUID and kind of node, as `members` refer to them.
+    ports: Vec<(Guid, NodeType)>,
+    /// Groups to be created in advance.
+    multicast_groups: Vec<MulticastGroup>,
+    warnings: Vec<String>,
+}
+
+/// A virtual fabric with all that the file may leave open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VirtualFabric {
+    /// Name.
+    pub name: String,
+    /// Line where it is defined.
+    pub line: usize,
+    /// Whether it passes no traffic for now.
+    pub standby: bool,
+    /// Whether limited members cannot reach each other.
+    pub security: bool,
+    /// P_Key without the membership bit.
+    pub pkey: PKey,
+    /// Whether it has SLs of its own.
+    pub qos: bool,
+    /// SL of unicast paths.
+    pub base_sl: Sl,
+    /// SL of multicast groups.
+    pub multicast_sl: Sl,
+    /// Packet lifetimes told are 2^n times as long.
+    pub lifetime_shift: u8,
+    /// Greatest MTU.
+    pub mtu_max: Option<Mtu>,
+    /// Greatest rate.
+    pub rate_max: Option<Rate>,
+    /// Names of its applications.
+    pub applications: Vec<String>,
+    /// What they can be told by.
+    pub traffic: Traffic,
+    /// Device groups that are full members, by position; without security all are.
+    full: Vec<usize>,
+    /// Device groups that are limited members.
+    limited: Vec<usize>,
+}
+
+impl VirtualFabrics {
+    /// Resolves what the file says on these end ports. `taken` are the P_Keys of `partitions.conf`,
+    /// which no virtual fabric is given unless it asks for one.
+    pub fn resolve(file: &OpaFm, ports: &[EndPort], taken: &[PKey]) -> Self {
+        let mut warnings = Vec::new();
+        let pkeys = assign::pkeys(&file.virtual_fabrics, taken, &mut warnings);
+        let sls = assign::sls(&file.virtual_fabrics, &mut warnings);
+        let settled = pkeys.into_iter().zip(sls);
+        let fabrics = file.virtual_fabrics.iter().zip(settled).map(|(fabric, (pkey, sls))| {
+            let all = || fabric.members.iter().chain(&fabric.limited_members).copied();
+            let (full, limited) = match fabric.security {
+                true => (fabric.members.clone(), fabric.limited_members.clone()),
+                false => (all().collect(), Vec::new()),
+            };
+            VirtualFabric {
+                name: fabric.name.clone(),
+                line: fabric.line,
+                standby: fabric.standby,
+                security: fabric.security,
+                pkey,
+                qos: fabric.qos.is_some(),
+                base_sl: sls.0,
+                multicast_sl: sls.1,
+                lifetime_shift: fabric.qos.as_ref().map_or(0, |qos| qos.lifetime_shift),
+                mtu_max: fabric.mtu_max,
+                rate_max: fabric.rate_max,
+                applications: fabric.applications.clone(),
+                traffic: fabric.traffic.clone(),
+                full,
+                limited,
+            }
+        });
+        Self {
+            fabrics: fabrics.collect(),
+            members: members::resolve(&file.device_groups, ports),
+            group_names: file.device_groups.iter().map(|group| group.name.clone()).collect(),
+            ports: ports.iter().map(|port| (port.guid, port.kind)).collect(),
+            multicast_groups: file.multicast_groups.clone(),
+            warnings,
+        }
+    }
+
+    /// The virtual fabrics, in the order of the file.
+    pub fn fabrics(&self) -> &[VirtualFabric] {
+        &self.fabrics
+    }
+
+    /// What an operator should know, in lines for the log.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Those that pass traffic, with their positions.
+    fn active(&self) -> impl Iterator<Item = (usize, &VirtualFabric)> {
+        self.fabrics.iter().enumerate().filter(|(_, fabric)| !fabric.standby)
+    }
+
+    /// Positions of end ports that are in one of these device groups.
+    fn ports_of(&self, groups: &[usize]) -> impl Iterator<Item = usize> {
+        let kinds = groups.iter().fold(0, |kinds, &group| kinds | self.members[group].node_types);
+        (0..self.ports.len()).filter(move |&at| {
+            kinds & members::bit(self.ports[at].1) != 0
+                || groups.iter().any(|&group| self.members[group].ports.contains(&at))
+        })
+    }
+}
