@@ -166,11 +166,11 @@ impl Stack {
         if self.requests.contains(&key) || self.transfers.is_sending(key, address.lid) {
             return Err(invalid);
         }
+        let request = Request { agent: number, header, address, mad, is_over: false };
         if !key.response {
             // A request sent anew gets its answer, though an answer may have come too late before.
-            self.transfers.forget_request(key);
+            self.transfers.forget_answer(&request);
         }
-        let request = Request { agent: number, header, address, mad, is_over: false };
         if is_long {
             let mut whole = message.to_vec();
             whole[..MAD_LEN.min(first)].copy_from_slice(&request.mad[..first]);

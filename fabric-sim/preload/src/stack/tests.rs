@@ -399,6 +399,22 @@ fn an_answer_to_an_earlier_request_of_the_same_name_does_not_stand_in_the_way() 
     assert_eq!(read(&mut bench.asker).unwrap().1.len(), 556);
 }
 
+/// Complete transfers are remembered for a while, and were taken for transfers under way: the
+/// 4,097th table within ten seconds was never received.
+#[test]
+fn a_quick_asker_gets_every_table() {
+    let mut bench = Bench::new();
+    for tid in 1..10_000 {
+        bench.ask(&message(Method::GET_TABLE, tid, None), 100, 0);
+        bench.carry();
+        bench.answer(Method::GET_TABLE, 72).unwrap();
+        bench.carry();
+        assert!(read(&mut bench.asker).is_some(), "table {tid}");
+    }
+    while bench.wait() {}
+    assert!(bench.asker.poll_timeout().is_none());
+}
+
 #[test]
 fn an_answer_under_way_cannot_be_sent_twice() {
     let mut bench = Bench::new();

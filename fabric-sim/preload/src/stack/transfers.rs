@@ -16,8 +16,11 @@ use ib_mad::wire::sa::{HEADER_LEN, SaMad};
 use super::requests::{Key, Request};
 use crate::umad::Errno;
 
-/// Messages on their way at one time, each way.
+/// Messages on their way at one time, each way. Packets of one more are passed over.
 const TRANSFERS_MAX: usize = 4096;
+
+/// Complete messages whose repeats are still acknowledged. The oldest makes room for one more.
+const LINGERING_MAX: usize = 1 << 16;
 
 /// How long a sender waits for an ACK where the program names no time, as Linux has it.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -77,6 +80,9 @@ pub(super) struct Transfers {
     /// Those that may have something to send, each once.
     ready: VecDeque<OutKey>,
     incoming: HashMap<InKey, Incoming>,
+    /// Those that are complete, and when their time is up; the oldest first.
+    lingering: HashMap<InKey, Incoming>,
+    lingering_until: VecDeque<(Instant, InKey)>,
     /// ACKs, and last words of transfers that are over.
     replies: VecDeque<Packet>,
 }
@@ -119,11 +125,16 @@ impl Transfers {
         self.outgoing.contains_key(&OutKey::new(key, far))
     }
 
-    /// Ends what is known of a request and its answers: it is given up, or about to be sent anew.
-    pub(super) fn forget_request(&mut self, key: Key) {
-        let answers = Key { response: true, ..key };
-        self.incoming.retain(|other, _| other.key != answers);
-        self.forget_outgoing(key, Lid::NONE);
+    /// Ends what is known of an answer to an earlier request of the same name.
+    pub(super) fn forget_answer(&mut self, request: &Request) {
+        let view = SaMad::new(&*request.mad);
+        let key = InKey {
+            key: Key { response: true, ..request.key() },
+            from: request.address.lid,
+            method: view.header().method().response(),
+        };
+        self.incoming.remove(&key);
+        self.lingering.remove(&key);
     }
 
     /// Ends what is known of a send: it is answered. `false` if it was not on its way.
@@ -135,6 +146,7 @@ impl Transfers {
     pub(super) fn cancel(&mut self, agent: u16) {
         self.outgoing.retain(|_, outgoing| outgoing.request.agent != agent);
         self.incoming.retain(|_, incoming| incoming.agent != agent);
+        self.lingering.retain(|_, incoming| incoming.agent != agent);
     }
 
     /// Takes an RMPP packet for an agent.
@@ -157,11 +169,8 @@ impl Transfers {
         // The asker hands the direction over, or ends the transfer that we receive.
         let key =
             InKey { key: Key::of(&header), from: packet.address.lid, method: header.method() };
-        if let Some(incoming) = self.incoming.get_mut(&key) {
-            incoming.receiver.handle_packet(now, &packet.mad);
-            return self.settle_incoming(key);
-        }
-        None
+        self.find_incoming(&key)?.receiver.handle_packet(now, &packet.mad);
+        self.settle_incoming(key)
     }
 
     fn handle_data(&mut self, now: Instant, agent: u16, packet: &Packet) -> Option<Event> {
@@ -172,7 +181,7 @@ impl Transfers {
             method: view.header().method(),
         };
         let has_room = self.incoming.len() < TRANSFERS_MAX;
-        match self.incoming.get_mut(&key) {
+        match self.find_incoming(&key) {
             Some(incoming) => incoming.receiver.handle_packet(now, &packet.mad),
             None if !has_room => return None,
             None => match Receiver::start(now, &packet.mad, ReceiverConfig::default()) {
@@ -212,7 +221,8 @@ impl Transfers {
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let outgoing = self.outgoing.values().filter_map(|to| to.sender.poll_timeout());
         let incoming = self.incoming.values().filter_map(|from| from.receiver.poll_timeout());
-        outgoing.chain(incoming).min()
+        let lingering = self.lingering_until.front().map(|&(until, _)| until);
+        outgoing.chain(incoming).chain(lingering).min()
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant) -> Vec<Event> {
@@ -232,7 +242,23 @@ impl Transfers {
             }
             events.extend(self.settle_incoming(key));
         }
+        while self.lingering_until.front().is_some_and(|&(until, _)| until <= now) {
+            self.forget_oldest();
+        }
         events
+    }
+
+    fn forget_oldest(&mut self) {
+        let Some((until, key)) = self.lingering_until.pop_front() else { return };
+        // A later message may have come by the same name.
+        if self.lingering.get(&key).is_some_and(|at| at.receiver.poll_timeout() == Some(until)) {
+            self.lingering.remove(&key);
+        }
+    }
+
+    fn find_incoming(&mut self, key: &InKey) -> Option<&mut Incoming> {
+        let lingering = self.lingering.get_mut(key);
+        self.incoming.get_mut(key).or(lingering)
     }
 
     /// What has become of a message on its way out.
@@ -268,24 +294,34 @@ impl Transfers {
 
     /// What has become of a message on its way in; sends what is to be said about it.
     fn settle_incoming(&mut self, key: InKey) -> Option<Event> {
-        let incoming = self.incoming.get_mut(&key)?;
+        let incoming = self.find_incoming(&key)?;
+        let (agent, address) = (incoming.agent, incoming.address.clone());
+        let mut replies = Vec::new();
         while let Some(transmit) = incoming.receiver.poll_transmit() {
             let mut mad = [0; MAD_LEN];
             transmit.write(incoming.receiver.header(), &[], &mut mad);
-            self.replies.push_back(Packet { mad, address: incoming.address.clone() });
+            replies.push(Packet { mad, address: address.clone() });
         }
-        let event = match incoming.receiver.poll() {
-            None => None,
-            Some(Outcome::Complete) => {
-                let (agent, address) = (incoming.agent, incoming.address.clone());
-                incoming.receiver.take_message().map(|mad| Event::Arrived(agent, address, mad))
+        let outcome = incoming.receiver.poll();
+        self.replies.extend(replies);
+        match outcome? {
+            Outcome::Complete => {
+                let mut complete = self.incoming.remove(&key)?;
+                let message = complete.receiver.take_message()?;
+                if let Some(until) = complete.receiver.poll_timeout() {
+                    if self.lingering_until.len() >= LINGERING_MAX {
+                        self.forget_oldest();
+                    }
+                    self.lingering.insert(key, complete);
+                    self.lingering_until.push_back((until, key));
+                }
+                Some(Event::Arrived(agent, address, message))
             }
-            Some(Outcome::Ended(_) | Outcome::EndedByPeer(_)) => Some(Event::Ended),
-        };
-        if incoming.receiver.is_over() {
-            self.incoming.remove(&key);
+            Outcome::Ended(_) | Outcome::EndedByPeer(_) => {
+                self.incoming.remove(&key);
+                Some(Event::Ended)
+            }
         }
-        event
     }
 
     fn reply(&mut self, transmit: &Transmit, header: &[u8; HEADER_LEN], address: Address) {
