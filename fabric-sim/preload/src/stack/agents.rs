@@ -51,13 +51,18 @@ impl Agent {
 }
 
 /// All agents, by the number that stands in the upper half of their requests' transaction ids.
-#[derive(Default)]
 pub(super) struct Agents {
     agents: BTreeMap<u16, Agent>,
     last: u16,
 }
 
 impl Agents {
+    /// No agents yet. `seed` decides where their numbers begin: a program that is run again starts
+    /// its transaction ids where it did before, and is not to be taken for its predecessor.
+    pub(super) fn new(seed: u32) -> Self {
+        Self { agents: BTreeMap::new(), last: (seed ^ seed >> 16) as u16 }
+    }
+
     pub(super) fn register(
         &mut self,
         file: FileId,

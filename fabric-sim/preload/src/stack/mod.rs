@@ -70,10 +70,10 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Nothing open yet. `seed` is any number.
+    /// Nothing open yet. `seed` is to be another number in each process.
     pub fn new(seed: u32) -> Self {
         Self {
-            agents: Agents::default(),
+            agents: Agents::new(seed),
             files: BTreeMap::new(),
             requests: Requests::new(seed),
             transfers: Transfers::default(),
