@@ -27,7 +27,7 @@ is done by the library that is preloaded: RMPP both ways, so that tables of any 
 time-outs and retries; agents by class and method. Several programs may share a node.
 
 Nodes are those of the net file, by identifier or description; without --node the server picks its
-first one. 'ibfabric ctl dump' lists them.";
+first one.";
 
 /// Run a program, unchanged, on a node of a simulated fabric
 ///
@@ -63,6 +63,14 @@ pub enum ExecError {
     NoLibrary {
         /// Where it was looked for.
         searched: Vec<PathBuf>,
+    },
+    /// The library named is not there.
+    #[error("cannot preload {}: {error}", file.display())]
+    NamedLibrary {
+        /// As given.
+        file: PathBuf,
+        /// What the system says.
+        error: io::Error,
     },
     /// The loader would take its path for several.
     #[error("{} cannot be preloaded: the path has a space or a colon", .0.display())]
@@ -119,21 +127,19 @@ pub fn exec(args: &ExecArgs) -> ExecError {
 
 /// The library: the one named, or else where Cargo or an installation puts it.
 fn find_library(named: Option<&Path>) -> Result<PathBuf, ExecError> {
-    let candidates = match named {
-        Some(file) => vec![file.to_owned()],
+    let found = match named {
+        Some(file) => file
+            .canonicalize()
+            .map_err(|error| ExecError::NamedLibrary { file: file.to_owned(), error })?,
         None => {
             let program = env::current_exe().unwrap_or_default();
             let beside = program.parent().unwrap_or(Path::new("."));
             // Cargo builds it into `deps` whatever it was asked for, so that is never the older.
-            ["deps", ".", "../lib"].map(|place| beside.join(place).join(LIBRARY)).to_vec()
+            let searched = ["deps", ".", "../lib"].map(|place| beside.join(place));
+            let files = searched.iter().map(|place| place.join(LIBRARY));
+            let found = files.into_iter().find_map(|file| file.canonicalize().ok());
+            found.ok_or_else(|| ExecError::NoLibrary { searched: searched.to_vec() })?
         }
-    };
-    let Some(found) = candidates.iter().find_map(|file| file.canonicalize().ok()) else {
-        let parent = |file: &PathBuf| file.parent().map(Path::to_owned).unwrap_or_default();
-        return Err(match named {
-            Some(file) => ExecError::NoLibrary { searched: vec![file.to_owned()] },
-            None => ExecError::NoLibrary { searched: candidates.iter().map(parent).collect() },
-        });
     };
     if found.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':')) {
         return Err(ExecError::LibraryPath(found));
