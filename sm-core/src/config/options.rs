@@ -101,6 +101,9 @@ pub struct Options {
     /// File of the QoS policy, which counts with -Q [default: /etc/opensm/qos-policy.conf].
     #[arg(short = 'Y', long = "qos_policy_file", value_name = "FILE")]
     pub qos_policy_file: Option<String>,
+    /// File of virtual fabrics, an opafm.xml as Omni-Path's fabric manager has it.
+    #[arg(long, value_name = "FILE")]
+    pub vfabrics: Option<String>,
     /// Log file, beside standard output; under OSM_TMP_DIR if that is set and FILE is relative.
     #[arg(short = 'f', long = "log_file", value_name = "FILE")]
     pub log_file: Option<PathBuf>,
@@ -149,6 +152,7 @@ impl Options {
             ("part_enforce", &self.part_enforce),
             ("prefix_routes_file", &self.prefix_routes_file),
             ("qos_policy_file", &self.qos_policy_file),
+            ("vfabric_config_file", &self.vfabrics),
         ];
         for (key, text) in texts {
             if let Some(text) = text {

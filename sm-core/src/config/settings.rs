@@ -324,6 +324,8 @@ settings! {
     qos: bool = false;
     /// File of the QoS policy, read again with every heavy sweep while QoS is on.
     qos_policy_file: Option<String> = Some(DEFAULT_QOS_POLICY_FILE.to_owned());
+    /// File of virtual fabrics, an opafm.xml, read again with every heavy sweep; (null) is none.
+    vfabric_config_file: Option<String> = None;
     /// Whether switches check no P_Keys at all; the same as part_enforce off.
     no_partition_enforcement: bool = false;
     /// What switches check the P_Keys of at the links of end ports: both, in, out or off.

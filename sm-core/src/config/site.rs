@@ -11,6 +11,7 @@ use sa_proto::snapshot::PrefixRoute;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::Settings;
+use super::opafm::{self, OpaFm, OpaFmError};
 use super::partitions::{self, PartitionConfig, PartitionSyntax};
 use super::prefix_routes::{self, PrefixRouteSyntax};
 use super::qos_policy::{self, QosPolicy, QosPolicyError};
@@ -70,6 +71,9 @@ pub enum PolicyError {
     /// A QoS policy is malformed.
     #[error(transparent)]
     Qos(#[from] QosPolicyError),
+    /// A file of virtual fabrics is malformed.
+    #[error(transparent)]
+    VirtualFabrics(#[from] OpaFmError),
 }
 
 /// What policy files say that is odd but no error, in lines for the log.
@@ -119,9 +123,12 @@ pub struct SitePolicy {
     pub prefix_routes: Arc<[PrefixRoute]>,
     /// QoS policy, if QoS is on and there is one.
     pub qos: Option<Arc<QosPolicy>>,
+    /// Virtual fabrics, if a file of them is named.
+    pub virtual_fabrics: Option<Arc<OpaFm>>,
     partition_file: Seen,
     prefix_routes_file: Seen,
     qos_file: Seen,
+    virtual_fabric_file: Seen,
 }
 
 impl Default for SitePolicy {
@@ -131,9 +138,11 @@ impl Default for SitePolicy {
             partitions: Arc::default(),
             prefix_routes: Arc::from([]),
             qos: None,
+            virtual_fabrics: None,
             partition_file: Seen::Absent,
             prefix_routes_file: Seen::Absent,
             qos_file: Seen::Absent,
+            virtual_fabric_file: Seen::Absent,
         }
     }
 }
@@ -169,6 +178,9 @@ impl SitePolicy {
         if settings.qos {
             let path = settings.qos_policy_file.as_deref().unwrap_or(DEFAULT_QOS_POLICY_FILE);
             errors.extend(self.read_qos(Path::new(path), &mut remarks).err());
+        }
+        if let Some(path) = settings.vfabric_config_file.as_deref() {
+            errors.extend(self.read_virtual_fabrics(Path::new(path), &mut remarks).err());
         }
         (self, errors, remarks)
     }
@@ -242,6 +254,28 @@ impl SitePolicy {
         if seen != self.qos_file {
             self.qos = Some(Arc::new(qos_policy::parse(path, &text)?));
             self.qos_file = seen;
+        }
+        Ok(())
+    }
+
+    /// There is no usual place for this file: who names one wants it.
+    fn read_virtual_fabrics(
+        &mut self,
+        path: &Path,
+        remarks: &mut Remarks,
+    ) -> Result<(), PolicyError> {
+        let Some(text) = read_file(path)? else {
+            if self.virtual_fabric_file != Seen::Absent {
+                return Err(PolicyError::Gone { path: path.to_owned() });
+            }
+            let source = io::Error::from(io::ErrorKind::NotFound);
+            return Err(PolicyError::Io { path: path.to_owned(), source });
+        };
+        let seen = Seen::Present(xxh3_64(text.as_bytes()));
+        if seen != self.virtual_fabric_file {
+            let mut remark = |line, text: &str| remarks.add(path, Some(line), text);
+            self.virtual_fabrics = Some(Arc::new(opafm::parse(path, &text, &mut remark)?));
+            self.virtual_fabric_file = seen;
         }
         Ok(())
     }
@@ -326,6 +360,25 @@ mod tests {
         assert_eq!(kept.qos, policy.qos);
         let expected =
             format!("{}:3: the SL takes a service level of 0 to 15, not 16", path.display());
+        assert_eq!(errors[0].to_string(), expected);
+    }
+
+    #[test]
+    fn virtual_fabrics_are_read_where_a_file_is_named_and_outlive_a_bad_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("opafm.xml");
+        let file = Some(path.to_string_lossy().into_owned());
+        let settings = Settings { vfabric_config_file: file, ..settings(directory.path()) };
+        assert!(SitePolicy::load(&settings).is_err(), "it is named");
+        let text = include_str!("../../tests/policy/virtual-fabrics.xml");
+        std::fs::write(&path, text).unwrap();
+        let (policy, _) = SitePolicy::load(&settings).unwrap();
+        assert_eq!(policy.virtual_fabrics.as_ref().unwrap().virtual_fabrics.len(), 4);
+        std::fs::write(&path, text.replace("<BaseSL>3<", "<BaseSL>33<")).unwrap();
+        let (kept, errors, _) = policy.reload(&settings);
+        assert_eq!(kept.virtual_fabrics, policy.virtual_fabrics);
+        let expected =
+            format!("{}:34: BaseSL takes a service level of 0 to 15, not '33'", path.display());
         assert_eq!(errors[0].to_string(), expected);
     }
 

@@ -6,6 +6,7 @@ pub mod lid;
 pub mod link;
 pub mod partition;
 pub mod pkey;
+pub mod policy;
 mod policy_rows;
 pub mod qos;
 pub mod rules;

@@ -21,6 +21,7 @@ use super::{BATCH, ONCE_ATTEMPTS, RunError};
 use crate::config::{Config, SitePolicy};
 use crate::fabric::SubnetParameters;
 use crate::manage::PolicyRows;
+use crate::manage::policy::{self, InForce};
 use crate::publish::{Challenge, PublishError, Publisher, SmStatus};
 use crate::sweep::{
     Event, LoopCheck, LoopFinding, MulticastJob, MulticastOutcome, Phase, Report, RoutingJob,
@@ -41,6 +42,9 @@ const REPUBLISH_DELAY: Duration = Duration::from_secs(1);
 /// How often metrics and status are brought up to date.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Remarks on how the policy fits the fabric that are logged at a time.
+const POLICY_REMARKS_MAX: usize = 20;
+
 pub(super) struct Service {
     config: Config,
     signals: Signals,
@@ -58,6 +62,8 @@ pub(super) struct Service {
     policy: SitePolicy,
     /// Policy files refused so far.
     policy_errors: u64,
+    /// What was last told of how the policy fits the fabric.
+    policy_remarks: Vec<String>,
     /// Whether a sweep was asked for, to find out if another SM rules.
     challenged: bool,
     /// When a session that could not be begun is tried again.
@@ -118,6 +124,7 @@ impl Service {
             metrics,
             policy,
             policy_errors: 0,
+            policy_remarks: Vec::new(),
             challenged: false,
             renewal_due: now,
             outgoing: Vec::with_capacity(BATCH),
@@ -359,6 +366,7 @@ impl Service {
             self.policy_errors += 1;
         }
         self.sweeper.set_partitions(policy.partitions.clone());
+        self.sweeper.set_virtual_fabrics(policy.virtual_fabrics.clone());
         self.policy = policy;
     }
 
@@ -450,6 +458,7 @@ impl Service {
     /// Publishes what a sweep found. Only a full one asks the other subnet managers who is the
     /// master, and so decides if we take responders back from one of them.
     fn publish(&mut self, full: bool) -> Result<(), PublishError> {
+        let policy = self.policy_rows();
         let fabric = self.sweeper.fabric();
         let begins = match self.publisher.session() {
             None => self.sweeper.sm_state() == SmState::Master,
@@ -465,22 +474,27 @@ impl Service {
             sa_key: settings.sa_key,
             routing_engine: self.sweeper.routing_engine().to_owned(),
             managers: self.sweeper.subnet_managers(),
-            policy: self.policy_rows(),
+            policy,
         });
         self.publisher.publish(plane)?;
         Ok(())
     }
 
-    /// What policy files come to on the fabric as it is.
-    fn policy_rows(&self) -> PolicyRows {
-        let settings = self.sweeper.settings();
-        let partitions = self.sweeper.partitions();
-        PolicyRows {
-            allow_both_pkeys: settings.allow_both_pkeys,
-            prefix_routes: self.policy.prefix_routes.to_vec(),
-            partitions: self.sweeper.memberships().rows(partitions, false),
-            ..PolicyRows::default()
+    /// What policy files come to on the fabric as it is. What is odd about it is told once.
+    fn policy_rows(&mut self) -> PolicyRows {
+        let (rows, remarks) = policy::rows(&InForce {
+            fabric: self.sweeper.fabric(),
+            settings: self.sweeper.settings(),
+            site: &self.policy,
+            partitions: self.sweeper.partitions(),
+            memberships: self.sweeper.memberships(),
+            virtual_fabrics: self.sweeper.virtual_fabrics(),
+        });
+        if remarks != self.policy_remarks {
+            remarks.iter().take(POLICY_REMARKS_MAX).for_each(|remark| warn!("{remark}"));
+            self.policy_remarks = remarks;
         }
+        rows
     }
 
     fn tell_progress(&mut self, now: Instant) {

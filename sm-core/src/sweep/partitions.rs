@@ -8,15 +8,21 @@ use ib_mad::wire::attribute::{PKEYS_PER_BLOCK, PKeyTable};
 
 use super::Sweeper;
 use crate::config::PartitionConfig;
+use crate::config::opafm::OpaFm;
 use crate::fabric::PortIndex;
+use crate::manage::end_port::end_ports;
 use crate::manage::partition::Memberships;
 use crate::manage::pkey::{self, PKeyPlan};
+use crate::manage::vfabric::VirtualFabrics;
 use crate::smp::{Kind, Request};
 
 /// Partitions as they are to be, and as the last sweep resolved them.
 #[derive(Debug, Default)]
 pub(super) struct Partitioning {
     config: Arc<PartitionConfig>,
+    virtual_fabric_file: Option<Arc<OpaFm>>,
+    /// Virtual fabrics as the last sweep resolved them.
+    virtual_fabrics: VirtualFabrics,
     /// What `memberships` were resolved from.
     in_force: Arc<PartitionConfig>,
     /// GUIDs of the ports that responders serve at, ascending.
@@ -68,6 +74,30 @@ impl Sweeper {
         })
     }
 
+    /// Sets the virtual fabrics to put in force from the next sweep on.
+    pub fn set_virtual_fabrics(&mut self, file: Option<Arc<OpaFm>>) {
+        self.partitions.virtual_fabric_file = file;
+    }
+
+    /// Virtual fabrics as the last sweep resolved them.
+    pub fn virtual_fabrics(&self) -> &VirtualFabrics {
+        &self.partitions.virtual_fabrics
+    }
+
+    /// The partitions with those of virtual fabrics, which are resolved on the way.
+    fn joined_partitions(&mut self) -> Arc<PartitionConfig> {
+        let config = self.partitions.config.clone();
+        let Some(file) = &self.partitions.virtual_fabric_file else {
+            self.partitions.virtual_fabrics = VirtualFabrics::default();
+            return config;
+        };
+        let taken: Vec<PKey> = config.partitions().iter().map(|each| each.pkey).collect();
+        let resolved = VirtualFabrics::resolve(file, &end_ports(&self.fabric), &taken);
+        let joined = resolved.join(&config);
+        self.partitions.virtual_fabrics = resolved;
+        Arc::new(joined)
+    }
+
     /// The partitions that were in force in the last sweep.
     pub fn partitions(&self) -> &PartitionConfig {
         &self.partitions.in_force
@@ -80,9 +110,10 @@ impl Sweeper {
 
     /// Decides what all P_Key tables should be, and sets the blocks that are not so.
     pub(super) fn set_pkeys(&mut self) {
-        let Partitioning { config, responders, .. } = &self.partitions;
+        let config = self.joined_partitions();
         let allow_both = self.settings.allow_both_pkeys;
-        let memberships = Memberships::resolve(&self.fabric, config, allow_both, responders);
+        let responders = &self.partitions.responders;
+        let memberships = Memberships::resolve(&self.fabric, &config, allow_both, responders);
         let plan = PKeyPlan::new(&self.fabric, &memberships, &self.settings);
         let mut blocks = Vec::new();
         for (port, count) in plan.ports(&self.fabric) {
@@ -94,7 +125,7 @@ impl Sweeper {
         blocks.into_iter().for_each(|request| self.exchange.push(request));
         self.sweep.report.pkeys_left_out = plan.short.iter().map(|(_, keys)| *keys).sum();
         self.sweep.report.unchecked_ports = plan.unchecked.len();
-        self.partitions.in_force = config.clone();
+        self.partitions.in_force = config;
         self.partitions.memberships = memberships;
         self.partitions.plan = plan;
         self.tell_shortages();

@@ -1,0 +1,83 @@
+//! All of the site's policy against a fabric, as rows of a snapshot.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use ib_mad::types::{Guid, PKey};
+
+use super::PolicyRows;
+use super::end_port::end_ports;
+use super::partition::Memberships;
+use super::qos::{self, PartitionMembers};
+use super::rules::RuleSet;
+use super::vfabric::VirtualFabrics;
+use crate::config::partitions::PartitionConfig;
+use crate::config::{Settings, SitePolicy};
+use crate::fabric::Fabric;
+
+/// What is in force on a fabric.
+#[derive(Clone, Copy, Debug)]
+pub struct InForce<'a> {
+    /// The fabric.
+    pub fabric: &'a Fabric,
+    /// Settings.
+    pub settings: &'a Settings,
+    /// The site's files.
+    pub site: &'a SitePolicy,
+    /// Partitions, those of virtual fabrics among them.
+    pub partitions: &'a PartitionConfig,
+    /// Their members.
+    pub memberships: &'a Memberships,
+    /// Virtual fabrics.
+    pub virtual_fabrics: &'a VirtualFabrics,
+}
+
+/// The rows, and what an operator should know, in lines for the log.
+pub fn rows(what: &InForce<'_>) -> (PolicyRows, Vec<String>) {
+    let InForce { settings, site, .. } = *what;
+    let mut rules = RuleSet::default();
+    let own: Vec<PKey> = site.partitions.partitions().iter().map(|each| each.pkey).collect();
+    rules.warnings.extend_from_slice(what.virtual_fabrics.warnings());
+    let file = settings.vfabric_config_file.as_deref().map_or("", file_name);
+    what.virtual_fabrics.add_rules(file, settings.subnet_timeout, &own, &mut rules);
+    if let (true, Some(policy)) = (settings.qos, &site.qos) {
+        add_qos(what, policy, &mut rules);
+    }
+    let warnings = std::mem::take(&mut rules.warnings);
+    let mut rows = PolicyRows {
+        qos: settings.qos,
+        allow_both_pkeys: settings.allow_both_pkeys,
+        prefix_routes: site.prefix_routes.to_vec(),
+        partitions: what.memberships.rows(what.partitions, settings.qos),
+        ..PolicyRows::default()
+    };
+    rules.move_to(&mut rows);
+    (rows, warnings)
+}
+
+fn file_name(path: &str) -> &str {
+    Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or(path)
+}
+
+fn add_qos(what: &InForce<'_>, policy: &crate::config::qos_policy::QosPolicy, rules: &mut RuleSet) {
+    let mut members: BTreeMap<u16, (Vec<Guid>, Vec<Guid>)> = BTreeMap::new();
+    for port in what.fabric.end_ports() {
+        let guid = what.fabric.port(port).guid;
+        for key in what.memberships.keys(port).iter().flat_map(|keys| &keys.keys) {
+            let (full, limited) = members.entry(key.base()).or_default();
+            if key.is_full() { full.push(guid) } else { limited.push(guid) }
+        }
+    }
+    let none = (Vec::new(), Vec::new());
+    let partitions: Vec<PartitionMembers<'_>> = what
+        .partitions
+        .partitions()
+        .iter()
+        .map(|partition| {
+            let (full, limited) = members.get(&partition.pkey.base()).unwrap_or(&none);
+            PartitionMembers { pkey: partition.pkey, name: &partition.name, full, limited }
+        })
+        .collect();
+    let path = what.settings.qos_policy_file.as_deref().unwrap_or("qos-policy.conf");
+    qos::compile(policy, Path::new(path), &end_ports(what.fabric), &partitions, rules);
+}
