@@ -133,7 +133,7 @@ fn replay(file: &str, cleanup: &str, pkeys: impl Fn(&PortOf<'_>) -> Vec<PKey>) {
     different.insert(cleanup, Status::SA_NO_RECORDS);
     let mut unmet: BTreeSet<_> = different.keys().copied().collect();
     for case in cases {
-        let Some((request, mad)) = write(case, &golden, &lid_of) else { continue };
+        let Some((request, mad)) = write(case, &golden, lid_of) else { continue };
         let reply = registry.write(NOW_S, &ports, &request);
         if request.attribute == attribute::MC_MEMBER_RECORD {
             continue;

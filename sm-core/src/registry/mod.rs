@@ -13,6 +13,8 @@ mod changes;
 pub mod dump;
 mod guid_info;
 mod inform;
+#[cfg(test)]
+mod laws;
 mod mlid;
 mod multicast;
 mod outcome;

@@ -36,3 +36,6 @@ pub struct Surroundings<'a> {
     /// Base LID of a port, and how many GUIDs its table holds (GuidCap).
     pub port: &'a dyn Fn(Guid) -> Option<(Lid, u8)>,
 }
+
+#[cfg(test)]
+mod tests;
