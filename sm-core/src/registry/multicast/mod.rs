@@ -137,7 +137,7 @@ fn join(core: &mut Core, ports: &Ports, request: &Request, asked: &Asked) -> Ans
         core.room_for_one(ports)?;
     }
     if is_new {
-        let mlid = choose_mlid(core, ports, &group, asked_mlid(asked))?;
+        let mlid = choose_mlid(core, ports, &group, asked.view().mlid())?;
         edit(&mut group).set_mlid(mlid);
         core.groups.put(MulticastGroup { mgid, record: group, predefined: false });
     }
@@ -213,18 +213,9 @@ fn may_change(held: &MulticastMember, group: &Record, port: &EndPort, requester:
     }
 }
 
-/// The MLID that a request asks for.
-fn asked_mlid(asked: &Asked) -> Option<Lid> {
-    asked.has(component::MLID).then(|| asked.view().mlid())
-}
-
-/// Finds an MLID for a group that has none, and counts the group on it.
-fn choose_mlid(
-    core: &mut Core,
-    ports: &Ports,
-    group: &Record,
-    asked: Option<Lid>,
-) -> Result<Lid, Refusal> {
+/// Finds an MLID for a group that has none, the one asked for if it is free, and counts the group
+/// on it.
+fn choose_mlid(core: &mut Core, ports: &Ports, group: &Record, asked: Lid) -> Result<Lid, Refusal> {
     let (class, last) = (Class::of(group), ports.mlid_last);
     let mlids = &core.multicast.mlids;
     let shared = |of: &MulticastGroup| {
@@ -237,7 +228,7 @@ fn choose_mlid(
         let mut others = core.groups.range(first..=last).take(SOLICITED_NODE_TRIES_MAX);
         others.find_map(|other| shared(other))
     };
-    let mlid = asked
+    let mlid = Some(asked)
         .filter(|&asked| mlids.is_free(asked, last))
         .or_else(consolidated)
         .or_else(|| mlids.lowest_free(last))
@@ -379,7 +370,7 @@ pub(super) fn set_predefined(core: &mut Core, ports: &Ports, groups: &[Predefine
                 refresh(core, ports, mgid);
             }
             None => {
-                let asked = Some(view(&record).mlid());
+                let asked = view(&record).mlid();
                 let Ok(mlid) = choose_mlid(core, ports, &record, asked) else { continue };
                 let mut record = record;
                 edit(&mut record).set_mlid(mlid);
@@ -404,7 +395,7 @@ fn refresh(core: &mut Core, ports: &Ports, mgid: Gid) {
     core.multicast.mlids.release(mlid);
     // It was there a moment ago, so there is one: its own, unless that is shared with others that
     // it has no longer anything in common with.
-    let Ok(chosen) = choose_mlid(core, ports, &record, Some(mlid)) else {
+    let Ok(chosen) = choose_mlid(core, ports, &record, mlid) else {
         core.multicast.mlids.hold(mlid, Class::of(&group.record));
         return;
     };

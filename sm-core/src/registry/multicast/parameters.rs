@@ -1,7 +1,7 @@
 //! What a request says of a group's parameters: what they become in a new group (o15-0.2.3), and
 //! whether they agree with a group there is (o15-0.2.4).
 
-use ib_mad::types::{Lifetime, Mtu, PKey, Rate};
+use ib_mad::types::{Mtu, PKey, Rate};
 use ib_mad::wire::record::mc_member::component;
 use ib_mad::wire::record::{JoinState, McMemberRecord, Selector};
 use ib_mad::wire::sa::ComponentMask;
@@ -103,8 +103,9 @@ impl Asked {
             fabric.and_then(|fabric| fabric.rate_max).map_or(port.rate, |r| r.min(port.rate));
         let asked = self.view();
         let mut record = [0; 52];
-        let mut group = edit(&mut record);
-        group
+        // What only shows up in the record is taken as it is, whether the mask has it or not, as by
+        // OpenSM.
+        edit(&mut record)
             .set_qkey(asked.qkey())
             .set_mtu_selector(Selector::Exactly)
             .set_mtu(self.mtu(mtu_max)?)
@@ -114,16 +115,10 @@ impl Asked {
             .set_rate(self.rate(rate_max)?)
             .set_packet_life_time_selector(Selector::Exactly)
             .set_sl(asked.sl())
-            .set_flow_label(asked.flow_label());
-        if self.has(component::PACKET_LIFE_TIME) {
-            group.set_packet_life_time(Lifetime::from_low_bits(asked.packet_life_time().code()));
-        }
-        if self.has(component::HOP_LIMIT) {
-            group.set_hop_limit(asked.hop_limit());
-        }
-        if self.has(component::SCOPE) {
-            group.set_scope(asked.scope());
-        }
+            .set_packet_life_time(asked.packet_life_time())
+            .set_flow_label(asked.flow_label())
+            .set_hop_limit(asked.hop_limit())
+            .set_scope(asked.scope());
         Some(record)
     }
 

@@ -1,1 +1,491 @@
-//! Groups and members, request by request.
+//! Groups and members, request by request. What OpenSM answers is in `tests/golden_multicast.rs`;
+//! here is what its recordings don't show.
+
+mod properties;
+
+use std::sync::Arc;
+
+use ib_mad::types::{Mtu, PKey, Rate, Sl};
+use ib_mad::wire::attribute::NodeType;
+use ib_mad::wire::record::McMemberRecord;
+use ib_mad::wire::sa::{ComponentMask, attribute};
+use sa_proto::snapshot::{AliasGuid, PortGroup, VirtualFabric};
+
+use super::super::testing::{GUIDS, NOW_S, end_ports, gid, ports, request, status, trusted, write};
+use super::super::{Registry, RegistryEvent, Reply, Settings};
+use super::parameters::{edit, view};
+use super::*;
+
+const OK: Option<Status> = Some(Status::OK);
+const INVALID: Option<Status> = Some(Status::SA_REQ_INVALID);
+
+const FULL: u8 = 1;
+const NON: u8 = 2;
+const SEND_ONLY: u8 = 4;
+const SEND_ONLY_FULL: u8 = 8;
+
+const MEMBER: ComponentMask =
+    component::MGID.union(component::PORT_GID).union(component::JOIN_STATE);
+const CREATE: ComponentMask = MEMBER
+    .union(component::QKEY)
+    .union(component::TCLASS)
+    .union(component::PKEY)
+    .union(component::FLOW_LABEL)
+    .union(component::SL);
+
+fn mgid(number: u8) -> Gid {
+    let mut bytes = [0; 16];
+    (bytes[0], bytes[1], bytes[15]) = (0xFF, 0x12, number);
+    Gid(bytes)
+}
+
+/// A request about the membership of the port with LID `of`, made by `by`.
+struct About {
+    by: u16,
+    of: Gid,
+    mgid: Gid,
+    state: u8,
+    mask: ComponentMask,
+    record: Record,
+}
+
+fn about(by: u16, of: u16, mgid: Gid, state: u8) -> About {
+    let mut record = [0; 52];
+    edit(&mut record).set_pkey(PKey::DEFAULT_FULL);
+    About { by, of: gid(of), mgid, state, mask: CREATE, record }
+}
+
+impl About {
+    fn with(
+        mut self,
+        mask: ComponentMask,
+        set: impl FnOnce(&mut McMemberRecord<&mut Record>),
+    ) -> Self {
+        self.mask |= mask;
+        set(&mut edit(&mut self.record));
+        self
+    }
+
+    fn request(mut self, method: Method) -> Request {
+        edit(&mut self.record)
+            .set_mgid(self.mgid)
+            .set_port_gid(self.of)
+            .set_join_state(JoinState(self.state));
+        request(self.by, method, attribute::MC_MEMBER_RECORD, self.mask, &self.record)
+    }
+
+    fn set(self) -> Request {
+        self.request(Method::SET)
+    }
+
+    fn delete(self) -> Request {
+        self.request(Method::DELETE)
+    }
+}
+
+/// A port asks for itself to join or create.
+fn join(lid: u16, number: u8, state: u8) -> Request {
+    about(lid, lid, mgid(number), state).set()
+}
+
+fn leave(lid: u16, number: u8, state: u8) -> Request {
+    about(lid, lid, mgid(number), state).delete()
+}
+
+fn record(reply: &Reply) -> Record {
+    assert_eq!(reply.status, Status::OK);
+    *reply.data.as_ref().expect("granted with a record").first_chunk().unwrap()
+}
+
+fn joined(registry: &mut Registry, request: Request) -> u8 {
+    view(&record(&write(registry, request))).join_state().0
+}
+
+fn members(registry: &Registry) -> Vec<(Gid, Guid, u8)> {
+    let members = registry.core.members.rows().iter();
+    members.map(|m| (m.rid.mgid, m.rid.port_gid.guid(), m.join_state)).collect()
+}
+
+fn mlid(registry: &Registry, mgid: Gid) -> Option<u16> {
+    registry.group(mgid).map(|group| view(&group.record).mlid().0)
+}
+
+fn events(registry: &mut Registry) -> Vec<RegistryEvent> {
+    std::iter::from_fn(|| registry.poll_event()).collect()
+}
+
+fn predefined(mgid: Gid, sl: u16) -> PredefinedGroup {
+    let mut record = [0; 52];
+    edit(&mut record)
+        .set_mgid(mgid)
+        .set_qkey(0xB1B)
+        .set_pkey(PKey::DEFAULT_FULL)
+        .set_mtu_selector(Selector::Exactly)
+        .set_mtu(Mtu::B2048)
+        .set_rate_selector(Selector::Exactly)
+        .set_rate(Rate::Gbps10)
+        .set_sl(Sl::from_low_bits(sl));
+    PredefinedGroup { record }
+}
+
+#[test]
+fn a_group_goes_with_the_last_member_that_keeps_it() {
+    let mut registry = Registry::default();
+    assert_eq!(joined(&mut registry, join(1, 1, FULL)), FULL);
+    assert_eq!(joined(&mut registry, join(2, 1, SEND_ONLY_FULL)), SEND_ONLY_FULL);
+    assert_eq!(joined(&mut registry, join(3, 1, NON | SEND_ONLY)), NON | SEND_ONLY);
+    assert_eq!(events(&mut registry), [RegistryEvent::GroupCreated(mgid(1))]);
+    assert_eq!(joined(&mut registry, leave(1, 1, FULL)), 0);
+    assert!(events(&mut registry).is_empty() && registry.group(mgid(1)).is_some());
+    assert_eq!(joined(&mut registry, leave(2, 1, SEND_ONLY_FULL)), 0);
+    assert_eq!(events(&mut registry), [RegistryEvent::GroupDeleted(mgid(1))]);
+    assert!(registry.plane().groups.is_empty() && members(&registry).is_empty());
+    assert_eq!(status(&mut registry, leave(3, 1, NON)), INVALID, "it went with the group");
+}
+
+/// OpenSM takes such a member out and counts it on, so that the group stays for ever.
+#[test]
+fn a_member_that_keeps_its_group_in_two_ways_may_give_up_one() {
+    let mut registry = Registry::default();
+    write(&mut registry, join(1, 1, FULL | SEND_ONLY_FULL));
+    assert_eq!(joined(&mut registry, leave(1, 1, FULL)), SEND_ONLY_FULL);
+    assert_eq!(members(&registry), [(mgid(1), GUIDS[0], SEND_ONLY_FULL)]);
+    assert_eq!(joined(&mut registry, leave(1, 1, SEND_ONLY_FULL)), 0);
+    assert!(registry.plane().groups.is_empty());
+    assert_eq!(events(&mut registry).len(), 2);
+}
+
+#[test]
+fn what_a_member_gives_up_as_the_last_takes_all_of_it_along() {
+    let mut registry = Registry::default();
+    write(&mut registry, join(1, 1, FULL | NON));
+    assert_eq!(joined(&mut registry, leave(1, 1, FULL)), 0);
+    assert!(members(&registry).is_empty());
+}
+
+#[test]
+fn whom_another_port_made_a_member_anyone_of_the_partition_takes_out() {
+    let mut registry = Registry::default();
+    let by_proxy = || about(1, 3, mgid(1), FULL);
+    let reply = write(&mut registry, by_proxy().set());
+    assert!(view(&record(&reply)).proxy_join(), "told with or without the bit in the request");
+    assert_eq!(status(&mut registry, about(4, 3, mgid(1), FULL).delete()), INVALID);
+    assert_eq!(status(&mut registry, about(2, 3, mgid(1), FULL).delete()), OK);
+    // Who joined on its own leaves on its own, whoever knows the SM_Key.
+    assert_eq!(status(&mut registry, join(3, 1, FULL)), OK);
+    assert_eq!(status(&mut registry, by_proxy().delete()), INVALID);
+    assert_eq!(status(&mut registry, trusted(by_proxy().delete())), INVALID);
+    assert_eq!(status(&mut registry, by_proxy().set()), INVALID);
+    assert_eq!(status(&mut registry, leave(3, 1, FULL)), OK);
+}
+
+#[test]
+fn a_proxy_shares_a_partition_with_whom_it_stands_for() {
+    let mut registry = Registry::default();
+    assert_eq!(status(&mut registry, about(4, 1, mgid(1), FULL).set()), INVALID);
+    let pkey = |pkey| {
+        move |r: &mut McMemberRecord<&mut Record>| {
+            r.set_pkey(PKey(pkey));
+        }
+    };
+    // Port 2 and 4 share partition 1, in which the group is; with another it is the member's
+    // partition that counts.
+    let none = ComponentMask::NONE;
+    let in_other = about(2, 4, mgid(1), FULL).with(none, pkey(0xFFFF));
+    assert_eq!(status(&mut registry, in_other.set()), INVALID);
+    let in_first = about(2, 4, mgid(1), FULL).with(none, pkey(0x8001));
+    assert_eq!(status(&mut registry, in_first.set()), OK);
+}
+
+#[test]
+fn an_alias_is_a_member_of_its_own() {
+    let mut plane = Registry::default().plane();
+    let alias = AliasGuid { alias: Guid(0xB1), port_guid: GUIDS[0], index: 1 };
+    plane.alias_guids.insert(Arc::new(alias));
+    let mut registry = Registry::restore(&plane, []);
+    let by_alias = |state| About {
+        of: Gid::new(SUBNET_PREFIX_DEFAULT, Guid(0xB1)),
+        ..about(1, 1, mgid(1), state)
+    };
+    let reply = write(&mut registry, by_alias(FULL).set());
+    assert!(!view(&record(&reply)).proxy_join());
+    write(&mut registry, join(1, 1, NON));
+    assert_eq!(members(&registry), [(mgid(1), GUIDS[0], NON), (mgid(1), Guid(0xB1), FULL)]);
+    assert!(is_member(&registry.core, Guid(0xB1)) && !is_member(&registry.core, Guid(0xB2)));
+    guid_gone(&mut registry.core, Guid(0xB1));
+    assert!(members(&registry).is_empty(), "the alias kept the group");
+}
+
+#[test]
+fn members_go_with_their_port() {
+    let mut registry = Registry::default();
+    for request in [join(1, 1, FULL), join(2, 1, NON), join(2, 2, FULL), join(3, 2, FULL)] {
+        write(&mut registry, request);
+    }
+    events(&mut registry);
+    let mut left = end_ports();
+    left.retain(|port| port.guid != GUIDS[1]);
+    let before = registry.sequence();
+    registry.fabric_changed(&Ports::new(SUBNET_PREFIX_DEFAULT, GUIDS[0], left.clone()));
+    assert_eq!(registry.sequence(), before + 1);
+    assert_eq!(members(&registry), [(mgid(1), GUIDS[0], FULL), (mgid(2), GUIDS[2], FULL)]);
+    assert!(events(&mut registry).is_empty());
+    left.retain(|port| port.guid != GUIDS[0]);
+    registry.fabric_changed(&Ports::new(SUBNET_PREFIX_DEFAULT, GUIDS[0], left.clone()));
+    assert_eq!(events(&mut registry), [RegistryEvent::GroupDeleted(mgid(1))]);
+    let before = registry.sequence();
+    registry.fabric_changed(&Ports::new(SUBNET_PREFIX_DEFAULT, GUIDS[0], left));
+    assert_eq!(registry.sequence(), before, "nothing changed");
+}
+
+#[test]
+fn predefined_groups_stay_without_members() {
+    let mut registry = Registry::default();
+    registry.set_predefined(&ports(), &[predefined(mgid(9), 3), predefined(mgid(1), 0)]);
+    assert_eq!((mlid(&registry, mgid(9)), mlid(&registry, mgid(1))), (Some(0xC000), Some(0xC001)));
+    let short = About { mask: MEMBER, ..about(1, 1, mgid(9), FULL) };
+    let reply = write(&mut registry, short.set());
+    assert_eq!((view(&record(&reply)).sl().get(), view(&record(&reply)).qkey()), (3, 0xB1B));
+    write(&mut registry, About { mask: MEMBER, ..about(2, 2, mgid(9), NON) }.set());
+    write(&mut registry, leave(1, 9, FULL));
+    assert!(registry.group(mgid(9)).is_some() && members(&registry).is_empty());
+    let both = [RegistryEvent::GroupCreated(mgid(9)), RegistryEvent::GroupDeleted(mgid(9))];
+    assert_eq!(events(&mut registry), both);
+    registry.set_predefined(&ports(), &[predefined(mgid(1), 0)]);
+    assert!(registry.group(mgid(9)).is_none());
+}
+
+#[test]
+fn a_group_with_members_outlives_its_line_in_the_file() {
+    let mut registry = Registry::default();
+    registry.set_predefined(&ports(), &[predefined(mgid(1), 3)]);
+    write(&mut registry, About { mask: MEMBER, ..about(1, 1, mgid(1), FULL) }.set());
+    registry.set_predefined(&ports(), &[]);
+    assert!(registry.group(mgid(1)).is_some_and(|group| !group.predefined));
+    write(&mut registry, leave(1, 1, FULL));
+    assert!(registry.group(mgid(1)).is_none());
+}
+
+#[test]
+fn a_file_changes_a_group_when_nobody_is_in_it() {
+    let mut registry = Registry::default();
+    let sl = |registry: &Registry| view(&registry.group(mgid(1)).unwrap().record).sl().get();
+    write(&mut registry, join(1, 1, FULL));
+    registry.set_predefined(&ports(), &[predefined(mgid(1), 3)]);
+    assert_eq!(sl(&registry), 0, "members were told SL 0");
+    write(&mut registry, leave(1, 1, FULL));
+    registry.set_predefined(&ports(), &[predefined(mgid(1), 3)]);
+    assert_eq!((sl(&registry), mlid(&registry, mgid(1))), (3, Some(0xC000)));
+    registry.set_predefined(&ports(), &[predefined(mgid(1), 5)]);
+    assert_eq!((sl(&registry), mlid(&registry, mgid(1))), (5, Some(0xC000)));
+}
+
+#[test]
+fn groups_of_one_kind_share_mlids_when_they_run_out() {
+    let mut registry = Registry::default();
+    let mut ports = ports();
+    ports.mlid_last = Lid(0xC001);
+    let create = |registry: &mut Registry, ports: &Ports, number, sl| {
+        let request = about(1, 1, mgid(number), FULL).with(component::SL, |record| {
+            record.set_sl(Sl::from_low_bits(sl));
+        });
+        registry.write(NOW_S, ports, &request.set()).status
+    };
+    for number in 1..=3 {
+        assert_eq!(create(&mut registry, &ports, number, 0), Status::OK);
+    }
+    assert_eq!([1, 2, 3].map(|n| mlid(&registry, mgid(n)).unwrap()), [0xC000, 0xC001, 0xC000]);
+    assert_eq!(create(&mut registry, &ports, 4, 1), Status::SA_NO_RESOURCES, "of another SL");
+    assert_eq!(registry.counters().mlids_exhausted, 1);
+    assert!(registry.group(mgid(4)).is_none());
+    // An MLID is free when the last group on it is gone.
+    registry.write(NOW_S, &ports, &leave(1, 1, FULL));
+    assert_eq!(create(&mut registry, &ports, 4, 1), Status::SA_NO_RESOURCES);
+    registry.write(NOW_S, &ports, &leave(1, 3, FULL));
+    assert_eq!(create(&mut registry, &ports, 4, 1), Status::OK);
+    assert_eq!(mlid(&registry, mgid(4)), Some(0xC000));
+    ports.settings.share_mlids = false;
+    assert_eq!(create(&mut registry, &ports, 5, 0), Status::SA_NO_RESOURCES);
+}
+
+#[test]
+fn solicited_node_groups_share_an_mlid_if_they_are_to() {
+    let mut ports = ports();
+    let create = |registry: &mut Registry, ports: &Ports, mgid: &str| {
+        let mgid: Gid = mgid.parse().unwrap();
+        let reply = registry.write(NOW_S, ports, &about(1, 1, mgid, FULL).set());
+        (reply.status == Status::OK).then(|| view(&record(&reply)).mlid().0)
+    };
+    let broadcast = "ff12:401b:ffff::ffff:ffff";
+    let nodes = ["ff12:601b:ffff::1:ff00:1", "ff12:601b:ffff::1:ff00:2", "ff12:601b:ffff::1"];
+    for (consolidate, expected) in
+        [(false, [0xC001, 0xC002, 0xC003]), (true, [0xC001, 0xC001, 0xC002])]
+    {
+        ports.settings.consolidate_ipv6_snm_req = consolidate;
+        let mut registry = Registry::default();
+        assert_eq!(create(&mut registry, &ports, broadcast), Some(0xC000));
+        let mlids = nodes.map(|node| create(&mut registry, &ports, node).unwrap());
+        assert_eq!(mlids, expected);
+    }
+}
+
+#[test]
+fn ipoib_groups_agree_with_their_broadcast_group() {
+    let mut registry = Registry::default();
+    let broadcast: Gid = "ff12:401b:ffff::ffff:ffff".parse().unwrap();
+    let all_hosts: Gid = "ff12:401b:ffff::1".parse().unwrap();
+    let create = |mgid, qkey: u32| {
+        about(1, 1, mgid, FULL)
+            .with(component::QKEY, |record| {
+                record.set_qkey(qkey);
+            })
+            .set()
+    };
+    assert_eq!(status(&mut registry, create(all_hosts, 7)), INVALID, "no broadcast group");
+    assert_eq!(status(&mut registry, create(broadcast, 7)), OK);
+    assert_eq!(status(&mut registry, create(all_hosts, 8)), INVALID, "another Q_Key");
+    assert_eq!(status(&mut registry, create(all_hosts, 7)), OK);
+}
+
+#[test]
+fn virtual_fabrics_give_groups_their_parameters() {
+    let mut ports = ports();
+    let fabric = VirtualFabric {
+        index: 0,
+        name: "storage".into(),
+        pkey: PKey(1),
+        base_sl: Sl::from_low_bits(5),
+        mtu_max: Some(Mtu::B2048),
+        rate_max: Some(Rate::Gbps40),
+        security: true,
+        qos: true,
+        applications: Vec::new(),
+        service_ids: Vec::new(),
+        mgids: vec![(mgid(1), Gid([0xFF; 16]))],
+        members: vec![0],
+        limited_members: Vec::new(),
+    };
+    let all = PortGroup { index: 0, name: String::new(), node_types: 0, ports: GUIDS[1..].into() };
+    ports.set_virtual_fabrics(&[fabric], &[all]);
+    let mut registry = Registry::default();
+    let reply = registry.write(NOW_S, &ports, &join(2, 1, FULL));
+    let got = record(&reply);
+    let got = view(&got);
+    assert_eq!((got.pkey(), got.sl().get()), (PKey(0x8001), 5));
+    assert_eq!((got.mtu(), got.rate()), (Mtu::B2048.code(), Rate::Gbps40.code()));
+    // The next one asks for the same and joins.
+    assert_eq!(registry.write(NOW_S, &ports, &join(4, 1, FULL)).status, Status::OK);
+    // Port 3 is of the virtual fabric, not of its partition.
+    assert_eq!(registry.write(NOW_S, &ports, &join(3, 1, FULL)).status, Status::SA_REQ_INVALID);
+    // More than the virtual fabric grants cannot be had.
+    let greedy =
+        about(2, 2, mgid(1), FULL).with(component::MTU_SELECTOR | component::MTU, |record| {
+            record.set_mtu_selector(Selector::Exactly).set_mtu(Mtu::B4096);
+        });
+    let mut registry = Registry::default();
+    assert_eq!(registry.write(NOW_S, &ports, &greedy.set()).status, Status::SA_REQ_INVALID);
+    // Other MGIDs are nobody's.
+    let reply = registry.write(NOW_S, &ports, &join(2, 2, FULL));
+    assert_eq!(view(&record(&reply)).sl().get(), 0);
+}
+
+#[test]
+fn a_repeat_gets_the_answer_of_the_first() {
+    let mut registry = Registry::default();
+    let anew = About { mgid: Gid::ZERO, ..about(1, 1, mgid(1), FULL) }.set();
+    let first = write(&mut registry, anew.clone());
+    assert_eq!(write(&mut registry, anew.clone()), first);
+    assert_eq!(registry.plane().groups.len(), 1);
+    let made = view(&record(&first)).mgid();
+    let gone = About { mgid: made, ..about(1, 1, mgid(1), FULL) }.delete();
+    let left = write(&mut registry, gone.clone());
+    assert_eq!((left.status, write(&mut registry, gone.clone())), (Status::OK, left));
+    assert!(registry.plane().groups.is_empty());
+    // Also after a restart, and not for ever.
+    let changes = registry.take_changes();
+    let outcomes = changes.outcomes_put.iter().map(|(key, outcome)| (*key, (**outcome).clone()));
+    let mut restarted = Registry::restore(&registry.plane(), outcomes);
+    assert_eq!(write(&mut restarted, anew.clone()).data, first.data);
+    assert_eq!(restarted.counters().repeated, 1);
+    let later = NOW_S + Settings::default().retry_window_s + 1;
+    assert_eq!(restarted.next_expiry(), Some(later));
+    restarted.expire(later);
+    assert_eq!(restarted.take_changes().outcomes_removed.len(), 2);
+    let again = restarted.write(later, &ports(), &anew);
+    assert_ne!(view(&record(&again)).mgid(), made, "an MGID never comes back");
+}
+
+#[test]
+fn the_port_is_named_by_either_prefix_and_no_other() {
+    let prefix = 0xFEC0 << 48;
+    let ports = Ports::new(prefix, GUIDS[0], end_ports());
+    let mut registry = Registry::default();
+    let of = |prefix| About { of: Gid::new(prefix, GUIDS[0]), ..about(1, 1, mgid(1), FULL) };
+    let reply = registry.write(NOW_S, &ports, &of(SUBNET_PREFIX_DEFAULT).set());
+    assert_eq!(view(&record(&reply)).port_gid(), gid(1), "answered as asked");
+    assert_eq!(registry.plane().members.get(0).unwrap().rid.port_gid.prefix(), prefix);
+    assert_eq!(registry.write(NOW_S, &ports, &of(prefix).delete()).status, Status::OK);
+    let reply = registry.write(NOW_S, &ports, &of(1).set());
+    assert_eq!(reply.status, Status::SA_REQ_INVALID_GID);
+}
+
+#[test]
+fn unknown_ports_join_nothing_and_unknown_requesters_are_not_answered() {
+    let mut registry = Registry::default();
+    let unknown = About { of: Gid::new(SUBNET_PREFIX_DEFAULT, Guid(7)), ..about(1, 1, mgid(1), 1) };
+    assert_eq!(status(&mut registry, unknown.set()), INVALID);
+    assert_eq!(status(&mut registry, about(77, 1, mgid(1), FULL).set()), None);
+    assert_eq!(registry.counters().dropped, 1);
+}
+
+#[test]
+fn a_join_that_is_refused_leaves_nothing_behind() {
+    let mut registry = Registry::default();
+    // Realizable, but the port is not in the partition.
+    let foreign = about(1, 1, mgid(1), FULL).with(ComponentMask::NONE, |record| {
+        record.set_pkey(PKey(0x8001));
+    });
+    assert_eq!(status(&mut registry, foreign.set()), INVALID);
+    let changes = registry.take_changes();
+    assert!(changes.is_empty() && events(&mut registry).is_empty());
+    write(&mut registry, join(1, 2, FULL));
+    assert_eq!(mlid(&registry, mgid(2)), Some(0xC000), "no MLID was used up");
+}
+
+#[test]
+fn there_is_an_end_to_what_can_be_registered() {
+    let mut ports = ports();
+    ports.settings.records_max = 2;
+    let mut registry = Registry::default();
+    assert_eq!(registry.write(NOW_S, &ports, &join(1, 1, FULL)).status, Status::OK);
+    let reply = registry.write(NOW_S, &ports, &join(2, 1, FULL));
+    assert_eq!(reply.status, Status::SA_NO_RESOURCES);
+    assert_eq!(registry.counters().records_refused, 1);
+    assert_eq!(registry.write(NOW_S, &ports, &join(1, 1, NON)).status, Status::OK, "no new record");
+}
+
+#[test]
+fn a_stored_group_that_nothing_keeps_is_taken_out() {
+    let mut registry = Registry::default();
+    write(&mut registry, join(1, 1, FULL));
+    let mut plane = registry.plane();
+    let rid = plane.members.get(0).unwrap().rid;
+    plane.members.remove(rid);
+    let mut restored = Registry::restore(&plane, []);
+    assert!(restored.plane().groups.is_empty());
+    assert_eq!(restored.take_changes().rows.sequence, plane.sequence + 1);
+}
+
+#[test]
+fn switches_have_members_too() {
+    let mut all = end_ports();
+    all[2].node_type = NodeType::Switch;
+    all[2].mtu = Mtu::B256;
+    let ports = Ports::new(SUBNET_PREFIX_DEFAULT, GUIDS[0], all);
+    let mut registry = Registry::default();
+    let reply = registry.write(NOW_S, &ports, &join(3, 1, FULL));
+    assert_eq!(view(&record(&reply)).mtu(), Mtu::B256.code(), "the most that it takes");
+    registry.write(NOW_S, &ports, &join(1, 2, FULL));
+    let reply = registry.write(NOW_S, &ports, &join(3, 2, FULL));
+    assert_eq!(reply.status, Status::SA_REQ_INVALID, "its packets would not pass");
+}
