@@ -1,7 +1,7 @@
 //! What the registry needs of the fabric: its end ports, partitions and policy, as plain data that
 //! is built anew after each sweep and shared with the registry's thread.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ib_mad::types::{Gid, Guid, Lid, Mtu, PKey, Rate, Sl};
@@ -9,6 +9,7 @@ use ib_mad::wire::attribute::{NodeType, PortState};
 use sa_proto::snapshot::{Partition, PortGroup, VirtualFabric};
 
 use crate::fabric::{Fabric, PortIndex, SubnetParameters};
+use crate::manage::vfabric::by_mgid::ByMgid;
 
 /// How the registry decides where it has a choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,17 +105,6 @@ pub struct GroupParameters {
     pub rate_max: Option<Rate>,
 }
 
-/// A virtual fabric as far as multicast groups are concerned.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct MulticastFabric {
-    parameters: GroupParameters,
-    /// MGIDs of its applications: those that equal the first in the bits of the second.
-    mgids: Vec<(u128, u128)>,
-    /// Bits of [`PortGroup::NODE_CA`] and so on: ports of these kinds are members.
-    node_types: u8,
-    members: HashSet<Guid>,
-}
-
 /// The end ports and what is configured about them.
 #[derive(Clone, Debug, Default)]
 pub struct Ports {
@@ -132,7 +122,7 @@ pub struct Ports {
     by_guid: HashMap<Guid, u32>,
     /// Index in `ports` plus 1 by LID; 0 where no port has it.
     by_lid: Vec<u32>,
-    multicast_fabrics: Vec<MulticastFabric>,
+    virtual_fabrics: ByMgid,
 }
 
 impl Ports {
@@ -157,7 +147,7 @@ impl Ports {
             ports,
             by_guid,
             by_lid,
-            multicast_fabrics: Vec::new(),
+            virtual_fabrics: ByMgid::default(),
         }
     }
 
@@ -187,50 +177,29 @@ impl Ports {
 
     /// Takes the virtual fabrics that groups are created by, with the port groups they name.
     pub fn set_virtual_fabrics(&mut self, fabrics: &[VirtualFabric], groups: &[PortGroup]) {
-        let groups: HashMap<u32, &PortGroup> = groups.iter().map(|g| (g.index, g)).collect();
-        let mut fabrics: Vec<_> =
-            fabrics.iter().filter(|fabric| !fabric.mgids.is_empty()).collect();
-        fabrics.sort_unstable_by_key(|fabric| fabric.index);
-        let of = |fabric: &VirtualFabric| {
-            let named = fabric.members.iter().chain(&fabric.limited_members);
-            let named: Vec<_> = named.filter_map(|index| groups.get(index)).collect();
-            let bits = |gid: Gid| u128::from_be_bytes(gid.0);
-            MulticastFabric {
-                parameters: GroupParameters {
-                    pkey: fabric.pkey,
-                    sl: fabric.base_sl,
-                    mtu_max: fabric.mtu_max,
-                    rate_max: fabric.rate_max,
-                },
-                mgids: fabric.mgids.iter().map(|&(gid, mask)| (bits(gid), bits(mask))).collect(),
-                node_types: named.iter().fold(0, |types, group| types | group.node_types),
-                members: named.iter().flat_map(|group| group.ports.iter().copied()).collect(),
-            }
-        };
-        self.multicast_fabrics = fabrics.into_iter().map(of).collect();
+        self.virtual_fabrics = ByMgid::new(fabrics, groups);
     }
 
     /// What a group of this MGID gets if this port creates it and asks for this P_Key. Of the
     /// virtual fabrics that have the port as a member and an application with the MGID the first
-    /// with this P_Key decides, else the first. `None` if there is none.
+    /// with this P_Key decides, else the first; if no application has it, the first that takes
+    /// such MGIDs and has this P_Key. `None` if there is none.
     pub fn group_parameters(
         &self,
         mgid: Gid,
         port: &EndPort,
         pkey: PKey,
     ) -> Option<GroupParameters> {
-        let mgid = u128::from_be_bytes(mgid.0);
-        let kind = match port.node_type {
-            NodeType::Ca => PortGroup::NODE_CA,
-            NodeType::Switch => PortGroup::NODE_SWITCH,
-            NodeType::Router => PortGroup::NODE_ROUTER,
-        };
-        let fits = |fabric: &&MulticastFabric| {
-            (fabric.node_types & kind != 0 || fabric.members.contains(&port.guid))
-                && fabric.mgids.iter().any(|&(value, mask)| (mgid ^ value) & mask == 0)
-        };
-        let fitting = || self.multicast_fabrics.iter().filter(fits).map(|f| f.parameters);
-        fitting().find(|fabric| fabric.pkey.base() == pkey.base()).or_else(|| fitting().next())
+        let all = &self.virtual_fabrics;
+        let fabric = all
+            .for_mgid(mgid, Some(pkey), port.guid, port.node_type)
+            .or_else(|| all.first_named(mgid, port.guid, port.node_type))?;
+        Some(GroupParameters {
+            pkey: fabric.pkey,
+            sl: fabric.multicast_sl,
+            mtu_max: fabric.mtu_max,
+            rate_max: fabric.rate_max,
+        })
     }
 
     /// The port with this GUID; aliases are not known here.

@@ -74,6 +74,15 @@ impl ByMgid {
         let mut unmatched = candidates().filter(|entry| entry.row.unmatched_mgids);
         unmatched.find(of_pkey).map(|entry| &entry.row)
     }
+
+    /// The first virtual fabric of a port that names an MGID, whatever its P_Key.
+    pub fn first_named(&self, mgid: Gid, port: Guid, kind: NodeType) -> Option<&VirtualFabric> {
+        let named = |entry: &&Entry| {
+            let is_member = entry.node_types & bit(kind) != 0 || entry.ports.contains(&port);
+            is_member && names(&entry.row, mgid)
+        };
+        self.fabrics.iter().find(named).map(|entry| &entry.row)
+    }
 }
 
 /// Whether an application of a virtual fabric names an MGID.
