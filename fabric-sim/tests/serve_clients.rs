@@ -217,6 +217,21 @@ fn a_class_has_one_owner_on_a_node_until_that_dies() {
 }
 
 #[test]
+fn a_method_of_a_class_has_one_owner_on_a_node_until_it_is_given_back() {
+    let bed = Bed::new();
+    let mut clients = [(); 2].map(|()| bed.client("H1", Role::Client).unwrap());
+    let mut declare = |client: usize, methods: &[Method]| {
+        let methods = methods.iter().fold(0, |all, method| all | 1 << method.0);
+        clients[client].declare_methods(MgmtClass::SUBN_ADM, methods)
+    };
+    assert!(matches!(declare(0, &[Method::GET, Method::SET]), Ok(true)));
+    assert!(matches!(declare(1, &[Method::REPORT, Method::SET]), Err(IbsimError::Taken { .. })));
+    assert!(matches!(declare(1, &[Method::REPORT]), Ok(true)));
+    assert!(matches!(declare(0, &[Method::GET]), Ok(true)));
+    assert!(matches!(declare(1, &[Method::REPORT, Method::SET]), Ok(true)));
+}
+
+#[test]
 fn what_cannot_be_delivered_comes_back_at_once() {
     let bed = Bed::new();
     let mut client = bed.client("H1", Role::Client).unwrap();

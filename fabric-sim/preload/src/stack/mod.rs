@@ -10,8 +10,6 @@
 mod agents;
 mod inbox;
 mod requests;
-#[cfg(test)]
-mod tests;
 mod transfers;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -328,3 +326,6 @@ impl Stack {
         self.out.push_back(Packet { mad, address: packet.address.clone() });
     }
 }
+
+#[cfg(test)]
+mod tests;
