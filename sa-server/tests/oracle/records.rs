@@ -1,0 +1,255 @@
+//! All records of a world, one type at a time, straight from its rows.
+
+use std::ops::Range;
+
+use ib_mad::types::{Gid, Guid, Lid, PKey};
+use ib_mad::wire::attribute::{NodeInfo, PortInfo, SwitchInfo};
+use ib_mad::wire::mad::AttributeId;
+use ib_mad::wire::sa::attribute;
+use sa_proto::snapshot::{Node, Port};
+
+use super::world::World;
+
+/// A record that may be answered.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record {
+    /// As a requester who may know everything is shown it.
+    pub(crate) bytes: Vec<u8>,
+    /// As others are shown it.
+    pub(crate) public: Vec<u8>,
+    /// LIDs of its port.
+    pub(crate) lids: Range<u32>,
+    /// Whose it is: P_Key table, and the port GUID of end ports.
+    pub(crate) keys: Vec<PKey>,
+    pub(crate) owner: Option<Guid>,
+    /// The partition whose members may see it, if not those who share one with the owner.
+    pub(crate) partition: Option<PKey>,
+    /// Port numbers select among a switch's ports only.
+    pub(crate) has_port_numbers: bool,
+}
+
+/// A port with what its records have in common.
+struct Seat<'a> {
+    node: &'a Node,
+    port: &'a Port,
+    is_switch: bool,
+    base: Lid,
+    template: Record,
+}
+
+impl Seat<'_> {
+    fn is_end_port(&self) -> bool {
+        !self.is_switch || self.port.num.0 == 0
+    }
+
+    fn record(&self, len: usize, fill: impl FnOnce(&mut [u8])) -> Record {
+        let mut bytes = vec![0; len];
+        bytes[..2].copy_from_slice(&self.base.0.to_be_bytes());
+        fill(&mut bytes);
+        Record { public: bytes.clone(), bytes, ..self.template.clone() }
+    }
+}
+
+fn seats(world: &World) -> Vec<Seat<'_>> {
+    let mut seats = Vec::new();
+    for node in &world.fabric.nodes {
+        let is_switch = node.switch_info.is_some();
+        for port in &node.ports {
+            let managed = if is_switch { &node.ports[0] } else { port };
+            let info = PortInfo::new(&managed.info[..]).unwrap();
+            let (base, lmc) = (info.base_lid(), if is_switch { 0 } else { info.lmc() });
+            let own = port.pkeys.iter().any(|key| key.is_valid());
+            let keys = if own { &port.pkeys } else { &managed.pkeys };
+            let is_end_port = !is_switch || port.num.0 == 0;
+            let template = Record {
+                lids: u32::from(base.0)..u32::from(base.0) + (1 << lmc),
+                keys: keys.to_vec(),
+                owner: is_end_port.then_some(port.guid),
+                has_port_numbers: is_switch,
+                ..Record::default()
+            };
+            seats.push(Seat { node, port, is_switch, base, template });
+        }
+    }
+    seats
+}
+
+/// The P_Keys and LIDs of an end port.
+pub(crate) fn end_port(world: &World, guid: Guid) -> Option<Record> {
+    seats(world).into_iter().map(|seat| seat.template).find(|port| port.owner == Some(guid))
+}
+
+/// Everything there is of one type.
+pub(crate) fn all(world: &World, id: AttributeId) -> Vec<Record> {
+    match id {
+        attribute::SERVICE_RECORD => services(world),
+        attribute::INFORM_INFO_RECORD => subscriptions(world),
+        attribute::SM_INFO_RECORD => subnet_managers(world),
+        _ => seats(world).iter().flat_map(|seat| of_port(world, seat, id)).collect(),
+    }
+}
+
+fn of_port(world: &World, seat: &Seat<'_>, id: AttributeId) -> Vec<Record> {
+    let (node, num) = (seat.node, seat.port.num.0);
+    let is_port0 = seat.is_switch && num == 0;
+    match id {
+        attribute::SWITCH_INFO_RECORD if is_port0 => {
+            let info = node.switch_info.unwrap();
+            vec![seat.record(24, |record| record[4..].copy_from_slice(&info))]
+        }
+        attribute::SL_TO_VL_MAPPING_TABLE_RECORD => {
+            let inputs: Vec<u8> = if seat.is_switch {
+                node.ports.iter().map(|port| port.num.0).collect()
+            } else {
+                vec![0]
+            };
+            let tables = world.fabric.port_tables.iter().find(|row| row.node == node.guid);
+            inputs
+                .into_iter()
+                .map(|input| {
+                    let entry = |pair| {
+                        let entries = &tables?.sl_to_vl;
+                        entries.iter().find(|(ports, _)| *ports == pair).map(|&(_, at)| at)
+                    };
+                    let common = if seat.is_switch { None } else { entry((0, 0)) };
+                    let at = entry((input, num)).or(common);
+                    seat.record(16, |record| {
+                        (record[2], record[3]) = (input, if seat.is_switch { num } else { 0 });
+                        if let Some(at) = at {
+                            let map = tables.unwrap().sl_to_vl_maps[usize::from(at)];
+                            record[8..].copy_from_slice(&map);
+                        }
+                    })
+                })
+                .collect()
+        }
+        attribute::VL_ARBITRATION_TABLE_RECORD => {
+            let tables = world.fabric.port_tables.iter().find(|row| row.node == node.guid);
+            (1..=4)
+                .map(|block| {
+                    seat.record(72, |record| {
+                        (record[2], record[3]) = (num, block);
+                        let entries = tables.iter().flat_map(|tables| &tables.vl_arb);
+                        for &(_, at) in entries.filter(|(place, _)| *place == (num, block)) {
+                            let content = tables.unwrap().vl_arb_blocks[usize::from(at)];
+                            record[8..].copy_from_slice(&content);
+                        }
+                    })
+                })
+                .collect()
+        }
+        attribute::PKEY_TABLE_RECORD if !seat.port.pkeys.is_empty() => {
+            let keys = &seat.port.pkeys;
+            let room = if seat.is_end_port() {
+                NodeInfo::new(&node.info[..]).unwrap().partition_cap()
+            } else {
+                SwitchInfo::new(&node.switch_info.unwrap()[..]).unwrap().partition_enforcement_cap()
+            };
+            (0..usize::from(room).max(keys.len()).div_ceil(32))
+                .map(|block| {
+                    seat.record(72, |record| {
+                        (record[3], record[4]) = (block as u8, num);
+                        for (place, key) in keys.iter().skip(block * 32).take(32).enumerate() {
+                            record[8 + place * 2..][..2].copy_from_slice(&key.0.to_be_bytes());
+                        }
+                    })
+                })
+                .collect()
+        }
+        attribute::LINEAR_FORWARDING_TABLE_RECORD if is_port0 => {
+            let lft = world.fabric.lfts.iter().find(|lft| lft.switch == node.guid).unwrap();
+            let blocks = lft.ports.chunks(64).enumerate();
+            blocks
+                .map(|(block, entries)| {
+                    seat.record(72, |record| {
+                        record[3] = block as u8;
+                        record[8..].copy_from_slice(entries);
+                    })
+                })
+                .collect()
+        }
+        attribute::MULTICAST_FORWARDING_TABLE_RECORD if is_port0 => {
+            let mft = world.fabric.mfts.iter().find(|mft| mft.switch == node.guid);
+            let blocks = mft.map_or(&[][..], |mft| &mft.blocks);
+            let end = blocks.iter().map(|block| block.block + 1).max().unwrap_or(0);
+            // The switches of these worlds have few ports: one position.
+            (0..end)
+                .map(|number| {
+                    seat.record(72, |record| {
+                        record[3] = number as u8;
+                        for block in blocks.iter().filter(|block| block.block == number) {
+                            if block.position == 0 {
+                                record[8..].copy_from_slice(&block.masks);
+                            }
+                        }
+                    })
+                })
+                .collect()
+        }
+        attribute::GUID_INFO_RECORD if seat.is_end_port() => {
+            let room = PortInfo::new(&seat.port.info[..]).unwrap().guid_cap();
+            (0..room.div_ceil(8))
+                .map(|block| {
+                    seat.record(72, |record| {
+                        record[2] = block;
+                        let aliases = world.registry.alias_guids.iter();
+                        let own = aliases.filter(|row| row.port_guid == seat.port.guid);
+                        let mut guids: Vec<(u8, Guid)> =
+                            own.map(|row| (row.index, row.alias)).collect();
+                        guids.push((0, seat.port.guid));
+                        for (index, guid) in guids.into_iter().filter(|(at, _)| at / 8 == block) {
+                            let at = 8 + usize::from(index % 8) * 8;
+                            record[at..at + 8].copy_from_slice(&guid.0.to_be_bytes());
+                        }
+                    })
+                })
+                .collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn subnet_managers(world: &World) -> Vec<Record> {
+    let seats = seats(world);
+    let record = |port_guid: Guid, info: &[u8; 21]| {
+        let seat = seats.iter().find(|seat| seat.template.owner == Some(port_guid))?;
+        Some(seat.record(25, |record| record[4..].copy_from_slice(info)))
+    };
+    let managers = world.fabric.subnet_managers.iter();
+    managers.filter_map(|sm| record(sm.port_guid, &sm.info)).collect()
+}
+
+fn services(world: &World) -> Vec<Record> {
+    let services = world.registry.services.iter();
+    services
+        .map(|service| {
+            let mut public = service.record.to_vec();
+            public[32..48].fill(0);
+            Record {
+                bytes: service.record.to_vec(),
+                public,
+                partition: Some(service.rid.service_pkey),
+                ..Record::default()
+            }
+        })
+        .collect()
+}
+
+fn subscriptions(world: &World) -> Vec<Record> {
+    let subscriptions = world.registry.subscriptions.iter();
+    subscriptions
+        .filter_map(|row| {
+            let gid: Gid = row.rid.subscriber_gid;
+            let port = end_port(world, gid.guid())?;
+            let mut public = gid.0.to_vec();
+            public.extend(row.rid.enumeration.to_be_bytes());
+            public.extend([0; 6]);
+            public.extend(row.inform_info);
+            // Reserved bytes of InformInfo.
+            public[24 + 28..24 + 31].fill(0);
+            let mut bytes = public.clone();
+            bytes[24 + 28..24 + 31].copy_from_slice(&row.qpn.0.to_be_bytes()[1..]);
+            Some(Record { bytes, public, ..port })
+        })
+        .collect()
+}

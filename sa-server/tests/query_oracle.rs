@@ -1,0 +1,260 @@
+//! Queries against a plain reference: every record of a small world, filtered field by field.
+//!
+//! Of each type that is served from tables or from the registry, requests with any components,
+//! filled in as some record has them or otherwise, must find exactly what the reference finds.
+
+mod common;
+mod golden_support;
+mod oracle {
+    pub(crate) mod groups;
+    pub(crate) mod records;
+    pub(crate) mod world;
+}
+
+use std::collections::BTreeMap;
+
+use common::SM_KEY;
+use golden_support::{Got, Sa};
+use ib_mad::types::{Guid, Lid, PKey};
+use ib_mad::wire::mad::{AttributeId, Method, Status};
+use ib_mad::wire::record::{components_of, layout_of, stride};
+use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
+use ib_mad::wire::{FieldInfo, attribute as attributes};
+use oracle::records::{self, Record};
+use oracle::world::{Dice, World};
+use proptest::prelude::*;
+
+const TYPES: [AttributeId; 11] = [
+    attribute::SWITCH_INFO_RECORD,
+    attribute::SL_TO_VL_MAPPING_TABLE_RECORD,
+    attribute::VL_ARBITRATION_TABLE_RECORD,
+    attribute::PKEY_TABLE_RECORD,
+    attribute::LINEAR_FORWARDING_TABLE_RECORD,
+    attribute::MULTICAST_FORWARDING_TABLE_RECORD,
+    attribute::GUID_INFO_RECORD,
+    attribute::SM_INFO_RECORD,
+    attribute::INFORM_INFO_RECORD,
+    attribute::SERVICE_RECORD,
+    attribute::MC_MEMBER_RECORD,
+];
+
+/// Who asks, and how.
+pub(crate) struct Request {
+    pub(crate) id: AttributeId,
+    pub(crate) mask: ComponentMask,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) trusted: bool,
+    pub(crate) requester: Guid,
+}
+
+/// First bit and width of each component, by the name that it has in the layouts.
+fn fields(id: AttributeId) -> BTreeMap<&'static str, (ComponentMask, usize, usize)> {
+    let plain = |name: &str| -> String {
+        name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase()
+    };
+    let layout = layout_of(id).unwrap();
+    let (embedded, offset): (&[FieldInfo], usize) = match id {
+        attribute::SWITCH_INFO_RECORD => (attributes::SwitchInfo::FIELDS, 4),
+        attribute::SM_INFO_RECORD => (attributes::SmInfo::FIELDS, 4),
+        attribute::INFORM_INFO_RECORD => (attributes::InformInfo::FIELDS, 24),
+        _ => (&[], 0),
+    };
+    let inner = embedded.iter().map(|field| (field, offset * 8));
+    let all: Vec<_> = layout.fields.iter().map(|field| (field, 0)).chain(inner).collect();
+    let place = |name: &str| {
+        if let Some(number) = name.strip_prefix("GUID ") {
+            return (64 + number.parse::<usize>().unwrap() * 64, 64);
+        }
+        if let Some((width, word)) =
+            name.strip_prefix("ServiceData").and_then(|n| n.split_once('.'))
+        {
+            let (width, word): (usize, usize) = (width.parse().unwrap(), word.parse().unwrap());
+            let start = match width {
+                8 => 896,
+                16 => 1024,
+                32 => 1152,
+                _ => 1280,
+            };
+            return (start + (word - 1) * width, width);
+        }
+        let name = match name {
+            "Enum" => "enumeration",
+            "Type" => "informtype",
+            name => name,
+        };
+        let (field, offset) =
+            all.iter().find(|(field, _)| plain(field.name) == plain(name)).expect("a field");
+        (field.bit + offset, field.width)
+    };
+    components_of(id)
+        .iter()
+        .map(|&(name, mask)| {
+            let (bit, width) = place(name);
+            (name, (mask, bit, width))
+        })
+        .collect()
+}
+
+fn bit(bytes: &[u8], at: usize) -> bool {
+    bytes[at / 8] >> (7 - at % 8) & 1 == 1
+}
+
+/// Whether a record has what a request says in all components that it selects.
+pub(crate) fn is_equal(request: &Request, record: &[u8], without: &[&str]) -> bool {
+    fields(request.id).iter().all(|(name, &(mask, first, width))| {
+        without.contains(name)
+            || !request.mask.contains(mask)
+            || (first..first + width).all(|at| bit(record, at) == bit(&request.bytes, at))
+    })
+}
+
+/// Whether the requester may see a record of `owner`.
+fn is_visible(world: &World, request: &Request, record: &Record) -> bool {
+    let requester = records::end_port(world, request.requester).expect("the requester exists");
+    if request.trusted && world.fabric.subnet.trusted_see_all {
+        return true;
+    }
+    let valid = |keys: &[PKey]| -> Vec<PKey> {
+        keys.iter().copied().filter(|key| key.is_valid()).collect()
+    };
+    let own = valid(&requester.keys);
+    if let Some(partition) = record.partition {
+        return !partition.is_valid() || own.iter().any(|key| key.base() == partition.base());
+    }
+    let theirs = valid(&record.keys);
+    record.owner == Some(request.requester)
+        || own.is_empty()
+        || theirs.is_empty()
+        || own.iter().any(|a| theirs.iter().any(|b| a.matches(*b)))
+}
+
+/// What the reference finds, sorted; the status if it refuses.
+fn expected(world: &World, request: &Request) -> Result<Vec<Vec<u8>>, Status> {
+    if request.id == attribute::PKEY_TABLE_RECORD && !request.trusted {
+        return Err(Status::SA_REQ_INVALID);
+    }
+    if request.id == attribute::MC_MEMBER_RECORD {
+        let visible = |record: &Record| is_visible(world, request, record);
+        return oracle::groups::expected(world, request, visible);
+    }
+    let lid = u32::from(u16::from_be_bytes([request.bytes[0], request.bytes[1]]));
+    let mut found = Vec::new();
+    for record in records::all(world, request.id) {
+        let mut without = vec!["LID", "SM_Key"];
+        if !record.has_port_numbers && request.id != attribute::INFORM_INFO_RECORD {
+            without.extend(["InputPortNum", "OutputPortNum", "PortNum"]);
+        }
+        // A ServiceKey is compared whoever asks, a QPN with what is shown.
+        let shown = if request.trusted { &record.bytes } else { &record.public };
+        let is_service = request.id == attribute::SERVICE_RECORD;
+        let compared = if is_service { &record.bytes } else { shown };
+        let lid_component = fields(request.id).get("LID").map(|&(mask, ..)| mask);
+        let by_lid = lid_component.is_some_and(|mask| request.mask.contains(mask));
+        if (!by_lid || record.lids.contains(&lid))
+            && is_equal(request, compared, &without)
+            && is_visible(world, request, &record)
+        {
+            found.push(shown.clone());
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// A request about one of the records, more or less.
+fn request(world: &World, dice: &mut Dice, id: AttributeId) -> Request {
+    let len = layout_of(id).unwrap().len;
+    let all = match id {
+        attribute::MC_MEMBER_RECORD => oracle::groups::templates(world),
+        id => records::all(world, id),
+    };
+    let mut bytes = vec![0; 200];
+    if !all.is_empty() && !dice.chance(8) {
+        let template = &all[dice.below(all.len())];
+        let shown = if dice.chance(2) { &template.bytes } else { &template.public };
+        bytes[..len].copy_from_slice(shown);
+        // Another LID of the same port, or of another one.
+        let lids = template.lids.clone();
+        if !lids.is_empty() && dice.chance(3) {
+            let lid = lids.start + dice.below(lids.len() + 1) as u32;
+            bytes[..2].copy_from_slice(&(lid as u16).to_be_bytes());
+        }
+    }
+    for _ in 0..dice.one(&[0, 0, 1, 3]) {
+        let at = dice.below(len);
+        bytes[at] = dice.one(&[0, 1, 2, 3, 0x42, 0x80, 0xFF]);
+    }
+    let components = components_of(id);
+    let mut mask = ComponentMask::NONE;
+    for _ in 0..dice.below(4) {
+        mask |= components[dice.below(components.len())].1;
+    }
+    if dice.chance(5) {
+        // A bit without a name selects nothing.
+        mask |= ComponentMask::component(62);
+    }
+    let guids: Vec<Guid> = world.fabric.nodes.iter().map(|node| node.ports[0].guid).collect();
+    Request { id, mask, bytes, trusted: dice.chance(2), requester: dice.one(&guids) }
+}
+
+/// Status, and records sorted, as the responder answers.
+fn asked(sa: &mut Sa, world: &World, request: &Request, method: Method) -> (Status, Vec<Vec<u8>>) {
+    let mut mad = [0; 256];
+    let mut view = SaMad::new(&mut mad);
+    view.write_request(method, request.id, 7, request.mask);
+    view.sa_mut().set_sm_key(if request.trusted { SM_KEY } else { 0 });
+    mad[56..].copy_from_slice(&request.bytes);
+    let lids = records::end_port(world, request.requester).unwrap().lids;
+    let got = sa.ask(Lid(lids.start as u16), &[mad.to_vec()]);
+    let Got::Answer(answer) = got else { panic!("{got:?} for {:?}", request.id) };
+    let status = Status(u16::from_be_bytes([answer[4], answer[5]]));
+    let len = layout_of(request.id).unwrap().len;
+    let mut records: Vec<Vec<u8>> = match (status, method) {
+        (Status::OK, Method::GET) => vec![answer[56..56 + len].to_vec()],
+        (Status::OK, _) => {
+            answer[56..].chunks_exact(stride(len)).map(|record| record[..len].to_vec()).collect()
+        }
+        _ => Vec::new(),
+    };
+    records.sort();
+    (status, records)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn queries_find_what_the_reference_finds(seed in any::<u64>()) {
+        let world = World::new(seed);
+        let mut dice = Dice::new(seed ^ 0x5EED);
+        let mut sa = Sa::new(&world.fabric, &world.registry);
+        for id in TYPES {
+            for _ in 0..12 {
+                let request = request(&world, &mut dice, id);
+                let context = format!(
+                    "{:?} mask {:?} trusted {} from {} about {:02x?}",
+                    attribute::name(id), request.mask, request.trusted, request.requester,
+                    &request.bytes[..layout_of(id).unwrap().len],
+                );
+                let want = expected(&world, &request);
+                let table = match want.clone() {
+                    Ok(records) => (Status::OK, records),
+                    Err(status) => (status, Vec::new()),
+                };
+                prop_assert_eq!(
+                    asked(&mut sa, &world, &request, Method::GET_TABLE), table, "{}", context
+                );
+                let single = match want {
+                    Ok(records) if records.is_empty() => (Status::SA_NO_RECORDS, records),
+                    Ok(records) if records.len() > 1 => (Status::SA_TOO_MANY_RECORDS, Vec::new()),
+                    Ok(records) => (Status::OK, records),
+                    Err(status) => (status, Vec::new()),
+                };
+                prop_assert_eq!(
+                    asked(&mut sa, &world, &request, Method::GET), single, "{}", context
+                );
+            }
+        }
+        prop_assert!(sa.stats().balances());
+    }
+}
