@@ -10,7 +10,7 @@ use std::iter::FusedIterator;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use super::row::{Row, same};
+use super::row::{Row, Side, join, same};
 
 /// Rows of a leaf, at most.
 const LEAF_MAX: usize = 96;
@@ -109,6 +109,28 @@ impl<R: Row> Rows<R> {
         (branches, &branch.leaves[at + 1..], &leaf.rows[skip..])
     }
 
+    /// The rows that differ from those of an older table, old and new, ascending by key. Costs
+    /// no more than a look at the leaves that both have.
+    pub fn differences<'a>(
+        &'a self,
+        older: &'a Self,
+    ) -> impl Iterator<Item = (Option<&'a Arc<R>>, Option<&'a Arc<R>>)> {
+        let (left, right) = unshared(older, self);
+        let rows = |leaves: Vec<&'a Leaf<R>>| {
+            leaves.into_iter().flat_map(|leaf| leaf.rows.iter().map(|(key, row)| (*key, row)))
+        };
+        join(rows(left), rows(right)).filter_map(|(_, side)| match side {
+            Side::Left(old) => Some((Some(old), None)),
+            Side::Right(new) => Some((None, Some(new))),
+            Side::Both(old, new) if same(old, new) => None,
+            Side::Both(old, new) => Some((Some(old), Some(new))),
+        })
+    }
+
+    fn leaves(&self) -> impl Iterator<Item = &Leaf<R>> {
+        self.branches.iter().flat_map(|branch| branch.leaves.iter())
+    }
+
     /// Puts a row in its place; the one that had its key before.
     pub fn insert(&mut self, row: Arc<R>) -> Option<Arc<R>> {
         let key = row.key();
@@ -177,6 +199,28 @@ impl<R: Row> Branch<R> {
         let len = leaves.iter().map(|leaf| leaf.rows.len()).sum();
         Self { first: leaves[0].first, leaves: Arc::new(leaves), len }
     }
+}
+
+/// The leaves of two tables without those that they share.
+fn unshared<'a, R: Row>(a: &'a Rows<R>, b: &'a Rows<R>) -> (Vec<&'a Leaf<R>>, Vec<&'a Leaf<R>>) {
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    if a.is_same(b) {
+        return (left, right);
+    }
+    let with_first = |rows: &'a Rows<R>| rows.leaves().map(|leaf| (leaf.first, leaf));
+    // A shared leaf begins with the same key in both.
+    for (_, side) in join(with_first(a), with_first(b)) {
+        match side {
+            Side::Left(leaf) => left.push(leaf),
+            Side::Right(leaf) => right.push(leaf),
+            Side::Both(one, other) if Arc::ptr_eq(&one.rows, &other.rows) => {}
+            Side::Both(one, other) => {
+                left.push(one);
+                right.push(other);
+            }
+        }
+    }
+    (left, right)
 }
 
 /// The child that a key belongs to.
@@ -355,6 +399,17 @@ mod tests {
         assert_eq!(rows.len(), all);
     }
 
+    #[test]
+    fn a_write_makes_two_tables_differ_by_a_leaf() {
+        let before = rows(0..50_000);
+        let mut after = before.clone();
+        after.insert(row(70_000, 1));
+        after.remove(Guid(25_000));
+        let (left, right) = unshared(&before, &after);
+        assert!(left.len() <= 2 && right.len() <= 3, "{} and {}", left.len(), right.len());
+        assert_eq!(after.differences(&before).count(), 2);
+    }
+
     proptest! {
         #[test]
         fn a_table_is_a_map(
@@ -374,6 +429,25 @@ mod tests {
                 }
             }
             check(&table);
+            let was: BTreeMap<u64, u64> = first.iter().map(|&key| (key, 0)).collect();
+            let differ: Vec<u64> = was
+                .keys()
+                .chain(map.keys())
+                .filter(|key| was.get(key) != map.get(key))
+                .copied()
+                .collect::<std::collections::BTreeSet<u64>>()
+                .into_iter()
+                .collect();
+            let found: Vec<u64> = table
+                .differences(&before)
+                .map(|(old, new)| {
+                    let key = new.or(old).unwrap().alias.0;
+                    assert_eq!(old.map(|row| row.port_guid.0), was.get(&key).copied());
+                    assert_eq!(new.map(|row| row.port_guid.0), map.get(&key).copied());
+                    key
+                })
+                .collect();
+            prop_assert_eq!(found, differ);
             let all: Vec<_> = table.iter().map(|row| (row.alias.0, row.port_guid.0)).collect();
             prop_assert_eq!(&all, &map.iter().map(|(&k, &v)| (k, v)).collect::<Vec<_>>());
             prop_assert_eq!(keys(&before), first, "a clone does not change");
