@@ -111,7 +111,7 @@ impl Bench {
             tables.hot_bytes() / 1024
         );
         let mut publisher = Publisher::new();
-        publisher.publish(Arc::new(Generation { version: Version::NONE, tables, registry }));
+        publisher.publish(Arc::new(Generation::new(Version::NONE, tables, registry)));
         let stats = Arc::new(Stats::default());
         Self {
             responder: Responder::new(publisher.reader(), ResponderConfig::default(), stats),

@@ -59,7 +59,7 @@ fn main() {
     let registry = Arc::new(RegistryPlane::default());
     let tables = Arc::new(Tables::build(&plane, &registry));
     let mut publisher = Publisher::new();
-    publisher.publish(Arc::new(Generation { version: Version::NONE, tables, registry }));
+    publisher.publish(Arc::new(Generation::new(Version::NONE, tables, registry)));
 
     for (mode, trains) in [("datagrams", false), ("trains", true)] {
         let (mut echo, mut answer) = (Vec::new(), Vec::new());

@@ -42,7 +42,7 @@ static RECORDING: LazyLock<Recording> = LazyLock::new(|| {
     let registry: Arc<RegistryPlane> = Arc::new(registry);
     Recording {
         golden,
-        generation: Arc::new(Generation { version: Version::NONE, tables, registry }),
+        generation: Arc::new(Generation::new(Version::NONE, tables, registry)),
     }
 });
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use arc_swap::{ArcSwapOption, Cache};
 use sa_proto::snapshot::{RegistryPlane, Version};
 
+use crate::index::RegistryIndex;
 use crate::tables::Tables;
 
 /// What queries are answered from: one snapshot, in the forms that they need.
@@ -19,6 +20,16 @@ pub struct Generation {
     pub tables: Arc<Tables>,
     /// The registry plane, sorted as it is.
     pub registry: Arc<RegistryPlane>,
+    /// The registry plane by what it is not sorted by.
+    pub index: RegistryIndex,
+}
+
+impl Generation {
+    /// A generation that has nothing to do with those before.
+    pub fn new(version: Version, tables: Arc<Tables>, registry: Arc<RegistryPlane>) -> Self {
+        let index = RegistryIndex::new(&registry);
+        Self { version, tables, registry, index }
+    }
 }
 
 /// The writing end. One per process, owned by the task that receives snapshots. Not `Clone`.
@@ -81,11 +92,7 @@ mod tests {
     fn generation() -> Arc<Generation> {
         let registry = RegistryPlane::default();
         let tables = Tables::build(&FabricPlane::default(), &registry);
-        Arc::new(Generation {
-            version: Version::NONE,
-            tables: Arc::new(tables),
-            registry: Arc::new(registry),
-        })
+        Arc::new(Generation::new(Version::NONE, Arc::new(tables), Arc::new(registry)))
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod assembly;
 pub mod cell;
 pub mod forward;
 pub mod http;
+pub mod index;
 pub mod metrics;
 pub mod options;
 pub mod pool;

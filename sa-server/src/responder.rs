@@ -455,6 +455,7 @@ impl Desk<'_> {
         let query = Query {
             tables,
             registry: &generation.registry,
+            index: &generation.index,
             mask: sa.component_mask(),
             attribute_modifier: header.attribute_modifier(),
             record: &request,

@@ -21,6 +21,7 @@ use tracing_subscriber::EnvFilter;
 use crate::cell::{Generation, Publisher, Reader};
 use crate::forward::{Exchange, Forwarding};
 use crate::http;
+use crate::index::RegistryIndex;
 use crate::metrics::{Metrics, Serving};
 use crate::options::{Options, TransportKind};
 use crate::redirect::Redirection;
@@ -207,25 +208,28 @@ fn subscribe(
 struct Builder {
     publisher: Arc<Mutex<Publisher>>,
     metrics: Arc<Metrics>,
-    /// The last snapshot and its tables.
-    last: Option<(Arc<Snapshot>, Arc<Tables>)>,
+    /// The last snapshot, its tables and its index.
+    last: Option<(Arc<Snapshot>, Arc<Tables>, RegistryIndex)>,
 }
 
 impl Builder {
     fn install(&mut self, snapshot: &Arc<Snapshot>) {
         let start = Instant::now();
-        let reused = self.last.take().filter(|(last, _)| has_same_tables(last, snapshot));
+        let last = self.last.take();
+        let registry = Arc::clone(snapshot.registry());
+        let index = match &last {
+            Some((last, _, index)) => index.follow(last.registry(), &registry),
+            None => RegistryIndex::new(&registry),
+        };
+        let reused = last.filter(|(last, ..)| has_same_tables(last, snapshot));
         let rebuilt = reused.is_none();
         let tables = match reused {
-            Some((_, tables)) => tables,
-            None => Arc::new(Tables::build(snapshot.fabric(), snapshot.registry())),
+            Some((_, tables, _)) => tables,
+            None => Arc::new(Tables::build(snapshot.fabric(), &registry)),
         };
         let version = snapshot.version();
-        let generation = Generation {
-            version,
-            tables: Arc::clone(&tables),
-            registry: Arc::clone(snapshot.registry()),
-        };
+        let generation =
+            Generation { version, tables: Arc::clone(&tables), registry, index: index.clone() };
         let built_in = start.elapsed();
         let mut publisher = self.publisher.lock().unwrap_or_else(PoisonError::into_inner);
         publisher.publish(Arc::new(generation));
@@ -240,7 +244,7 @@ impl Builder {
             end_ports: tables.end_ports.all().len(),
             hot_bytes: tables.hot_bytes(),
         })));
-        self.last = Some((Arc::clone(snapshot), tables));
+        self.last = Some((Arc::clone(snapshot), tables, index));
     }
 }
 

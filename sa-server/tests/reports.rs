@@ -46,11 +46,8 @@ fn generation(subscriptions: Vec<Subscription>) -> Generation {
     let fabric = common::Chain { switches: 1, hosts_each: 4 }.plane(|_| {});
     let mut registry = RegistryPlane::default();
     registry.subscriptions = subscriptions.into_iter().map(Arc::new).collect();
-    Generation {
-        version: Version::NONE,
-        tables: Arc::new(Tables::build(&fabric, &registry)),
-        registry: Arc::new(registry),
-    }
+    let tables = Arc::new(Tables::build(&fabric, &registry));
+    Generation::new(Version::NONE, tables, Arc::new(registry))
 }
 
 fn event(trap: u16, supersedes_key: u64) -> Event {

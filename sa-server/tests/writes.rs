@@ -126,7 +126,7 @@ impl Bed {
         let fabric = common::Chain { switches: 1, hosts_each: 8 }.plane(|_| {});
         let registry = Snapshot::empty().registry().clone();
         let tables = Arc::new(Tables::build(&fabric, &registry));
-        self.publisher.publish(Arc::new(Generation { version, tables, registry }));
+        self.publisher.publish(Arc::new(Generation::new(version, tables, registry)));
         self.versions.send_replace(version);
     }
 

@@ -59,6 +59,9 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     let groups = &query.registry.groups;
     let _: ControlFlow<()> = if query.mask.contains(mc_member::MGID) {
         groups.find(request.mgid()).map_or(ControlFlow::Continue(()), |row| offer(row))
+    } else if query.mask.contains(mc_member::PORT_GID) {
+        let joined = query.index.groups_of(request.port_gid().guid());
+        joined.filter_map(|mgid| groups.find(mgid)).try_for_each(|row| offer(row))
     } else {
         groups.iter().try_for_each(|row| offer(row))
     };

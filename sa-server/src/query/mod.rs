@@ -33,6 +33,7 @@ use ib_mad::wire::sa::{ComponentMask, DATA_LEN};
 
 use sa_proto::snapshot::RegistryPlane;
 
+use crate::index::RegistryIndex;
 use crate::redirect::Redirection;
 use crate::stats::DropReason;
 use crate::tables::{EndPort, Owner, Tables};
@@ -43,6 +44,7 @@ pub(crate) use found::{Exhausted, Found};
 pub(crate) struct Query<'a> {
     pub(crate) tables: &'a Tables,
     pub(crate) registry: &'a RegistryPlane,
+    pub(crate) index: &'a RegistryIndex,
     pub(crate) mask: ComponentMask,
     pub(crate) attribute_modifier: u32,
     /// The data part: the record as the requester filled it in.

@@ -78,6 +78,10 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
                 row.rid.service_id == service_id && gid.is_none_or(|gid| row.rid.service_gid == gid)
             })
             .try_for_each(|row| offer(row))
+    } else if has(service::SERVICE_NAME) {
+        let name = request.service_name();
+        let named = query.index.services_named(&name);
+        named.filter_map(|rid| services.find(rid)).try_for_each(|row| offer(row))
     } else {
         services.iter().try_for_each(|row| offer(row))
     };

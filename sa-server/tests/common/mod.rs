@@ -132,11 +132,8 @@ fn port(num: u16, guid: Guid, lid: u16, peer: Option<(Guid, PortNum)>) -> Port {
 pub(crate) fn published(plane: &FabricPlane) -> Publisher {
     let registry = RegistryPlane::default();
     let mut publisher = Publisher::new();
-    publisher.publish(Arc::new(Generation {
-        version: Version::NONE,
-        tables: Arc::new(Tables::build(plane, &registry)),
-        registry: Arc::new(registry),
-    }));
+    let tables = Arc::new(Tables::build(plane, &registry));
+    publisher.publish(Arc::new(Generation::new(Version::NONE, tables, Arc::new(registry))));
     publisher
 }
 

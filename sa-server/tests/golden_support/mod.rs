@@ -256,11 +256,8 @@ impl Sa {
     pub(crate) fn publish(&mut self, fabric: &FabricPlane, registry: &RegistryPlane) {
         let tables = Tables::build(fabric, registry);
         assert_eq!(tables.contradictions(), 0);
-        self.publisher.publish(Arc::new(Generation {
-            version: Version::NONE,
-            tables: Arc::new(tables),
-            registry: Arc::new(registry.clone()),
-        }));
+        let (tables, registry) = (Arc::new(tables), Arc::new(registry.clone()));
+        self.publisher.publish(Arc::new(Generation::new(Version::NONE, tables, registry)));
     }
 
     pub(crate) fn stats(&self) -> &Stats {
