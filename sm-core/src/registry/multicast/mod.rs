@@ -23,6 +23,7 @@ use super::mlid::{Class, Mlids, solicited_node};
 use super::{
     Answer, Core, EndPort, GroupParameters, Ports, Refusal, RegistryEvent, Request, answer,
 };
+use crate::manage::partition;
 use parameters::{Asked, Record, carries, edit, view};
 
 /// States of which one member at least must have one for the group to live.
@@ -41,6 +42,28 @@ pub struct PredefinedGroup {
     /// MCMemberRecord as it is on the wire, without PortGID, JoinState and ProxyJoin. MLID is what
     /// is asked for if it is free; 0 leaves the choice to the registry. Selectors are "exactly".
     pub record: [u8; 52],
+}
+
+impl From<&partition::PredefinedGroup> for PredefinedGroup {
+    fn from(group: &partition::PredefinedGroup) -> Self {
+        let mut record = [0; 52];
+        edit(&mut record)
+            .set_mgid(group.mgid)
+            .set_qkey(group.qkey)
+            .set_mtu_selector(Selector::Exactly)
+            .set_mtu(group.mtu)
+            .set_tclass(group.tclass)
+            .set_pkey(group.pkey)
+            .set_rate_selector(Selector::Exactly)
+            .set_rate(group.rate)
+            .set_packet_life_time_selector(Selector::Exactly)
+            .set_packet_life_time(group.lifetime)
+            .set_sl(group.sl)
+            .set_flow_label(group.flow_label)
+            .set_hop_limit(group.hop_limit)
+            .set_scope(group.scope);
+        Self { record }
+    }
 }
 
 /// What is kept beside the rows.
