@@ -15,6 +15,7 @@ mod options;
 pub mod partitions;
 pub mod prefix_routes;
 pub mod qos_policy;
+mod qos_tables;
 pub mod ranges;
 mod settings;
 mod site;
@@ -25,6 +26,7 @@ use std::path::{Path, PathBuf};
 pub use file::{ConfigError, Parsed};
 pub use options::{Options, TransportKind};
 pub use partitions::PartitionConfig;
+pub use qos_tables::{PortQos, QosTables, SlToVl, VL_ARB_ENTRIES, VlArb};
 pub use settings::{MAX_WIRE_SMPS_LIMIT, PartEnforce, Settings, ValueError};
 pub use site::{PolicyError, Remarks, SitePolicy};
 

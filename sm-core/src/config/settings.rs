@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use super::qos_tables::{SlToVl, VlArb};
+
 use ib_mad::types::{Guid, SUBNET_PREFIX_DEFAULT};
 
 /// Most SMPs ever on the wire at once; `max_wire_smps 0`, OpenSM's "no limit", means this.
@@ -67,7 +69,7 @@ pub enum ValueError {
 }
 
 /// A type that a setting may have.
-trait Value: Sized {
+pub(super) trait Value: Sized {
     const EXPECTED: &'static str;
     fn parse(text: &str) -> Option<Self>;
     fn render(&self) -> String;
@@ -102,6 +104,20 @@ macro_rules! integer_value {
     )*};
 }
 integer_value!(u8, u16, u32);
+
+/// A number that may be -1 for "not set".
+impl Value for i16 {
+    const EXPECTED: &'static str = "a number from -1 to 255";
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok().filter(|number| (-1..=255).contains(number))
+    }
+    fn render(&self) -> String {
+        self.to_string()
+    }
+    fn number(&self) -> Option<u64> {
+        None
+    }
+}
 
 /// 64 bits that are an identifier or a key, written in hexadecimal.
 impl Value for u64 {
@@ -326,6 +342,56 @@ settings! {
     qos_policy_file: Option<String> = Some(DEFAULT_QOS_POLICY_FILE.to_owned());
     /// File of virtual fabrics, an opafm.xml, read again with every heavy sweep; (null) is none.
     vfabric_config_file: Option<String> = None;
+    /// VLs of ports while QoS is on; 0 leaves them to max_op_vls.
+    qos_max_vls: u8 = 0, 0..=15;
+    /// Limit of the high priority VL arbitration table; -1 is 0, or the common value.
+    qos_high_limit: i16 = -1;
+    /// VL arbitration table of high priority: VL:weight, separated by commas.
+    qos_vlarb_high: Option<VlArb> = None;
+    /// VL arbitration table of low priority: VL:weight, separated by commas.
+    qos_vlarb_low: Option<VlArb> = None;
+    /// VL by SL, 16 numbers separated by commas; 15 drops packets.
+    qos_sl2vl: Option<SlToVl> = None;
+    /// The same for channel adapters. VLs of ports while QoS is on; 0 leaves them to max_op_vls.
+    qos_ca_max_vls: u8 = 0, 0..=15;
+    /// The same for channel adapters. Limit of the high priority VL arbitration table; -1 is 0, or the common value.
+    qos_ca_high_limit: i16 = -1;
+    /// The same for channel adapters. VL arbitration table of high priority: VL:weight, separated by commas.
+    qos_ca_vlarb_high: Option<VlArb> = None;
+    /// The same for channel adapters. VL arbitration table of low priority: VL:weight, separated by commas.
+    qos_ca_vlarb_low: Option<VlArb> = None;
+    /// The same for channel adapters. VL by SL, 16 numbers separated by commas; 15 drops packets.
+    qos_ca_sl2vl: Option<SlToVl> = None;
+    /// The same for switch ports 0. VLs of ports while QoS is on; 0 leaves them to max_op_vls.
+    qos_sw0_max_vls: u8 = 0, 0..=15;
+    /// The same for switch ports 0. Limit of the high priority VL arbitration table; -1 is 0, or the common value.
+    qos_sw0_high_limit: i16 = -1;
+    /// The same for switch ports 0. VL arbitration table of high priority: VL:weight, separated by commas.
+    qos_sw0_vlarb_high: Option<VlArb> = None;
+    /// The same for switch ports 0. VL arbitration table of low priority: VL:weight, separated by commas.
+    qos_sw0_vlarb_low: Option<VlArb> = None;
+    /// The same for switch ports 0. VL by SL, 16 numbers separated by commas; 15 drops packets.
+    qos_sw0_sl2vl: Option<SlToVl> = None;
+    /// The same for external switch ports. VLs of ports while QoS is on; 0 leaves them to max_op_vls.
+    qos_swe_max_vls: u8 = 0, 0..=15;
+    /// The same for external switch ports. Limit of the high priority VL arbitration table; -1 is 0, or the common value.
+    qos_swe_high_limit: i16 = -1;
+    /// The same for external switch ports. VL arbitration table of high priority: VL:weight, separated by commas.
+    qos_swe_vlarb_high: Option<VlArb> = None;
+    /// The same for external switch ports. VL arbitration table of low priority: VL:weight, separated by commas.
+    qos_swe_vlarb_low: Option<VlArb> = None;
+    /// The same for external switch ports. VL by SL, 16 numbers separated by commas; 15 drops packets.
+    qos_swe_sl2vl: Option<SlToVl> = None;
+    /// The same for routers. VLs of ports while QoS is on; 0 leaves them to max_op_vls.
+    qos_rtr_max_vls: u8 = 0, 0..=15;
+    /// The same for routers. Limit of the high priority VL arbitration table; -1 is 0, or the common value.
+    qos_rtr_high_limit: i16 = -1;
+    /// The same for routers. VL arbitration table of high priority: VL:weight, separated by commas.
+    qos_rtr_vlarb_high: Option<VlArb> = None;
+    /// The same for routers. VL arbitration table of low priority: VL:weight, separated by commas.
+    qos_rtr_vlarb_low: Option<VlArb> = None;
+    /// The same for routers. VL by SL, 16 numbers separated by commas; 15 drops packets.
+    qos_rtr_sl2vl: Option<SlToVl> = None;
     /// Whether switches check no P_Keys at all; the same as part_enforce off.
     no_partition_enforcement: bool = false;
     /// What switches check the P_Keys of at the links of end ports: both, in, out or off.

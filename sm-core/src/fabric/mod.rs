@@ -10,6 +10,7 @@ mod lft;
 mod mft;
 mod pkey;
 mod plane;
+mod port_qos;
 mod route;
 
 use std::collections::HashMap;
@@ -23,6 +24,7 @@ pub use lft::ForwardingTable;
 pub use mft::{BlockKey, MulticastTable};
 use pkey::PKeyTables;
 pub use plane::SubnetParameters;
+pub use port_qos::HeldQos;
 pub use route::DirectedRoute;
 
 /// Most node slots, those of nodes that vanished included. There are 49,151 unicast LIDs, and a
@@ -112,6 +114,8 @@ pub struct Port {
     pub info: [u8; 64],
     /// Its P_Key table without the invalid keys at the end.
     pub pkeys: Arc<[PKey]>,
+    /// The QoS tables that it is known to hold.
+    pub qos: Option<Box<HeldQos>>,
     /// Whether PortInfo was read since the node was found.
     pub known: bool,
     /// In which time as master its clients were told to register again; 0 if never.
@@ -367,6 +371,7 @@ impl Fabric {
             num: PortNum(num),
             guid: if switch.is_some() { info.port_guid() } else { Guid(0) },
             info: [0; 64],
+            qos: None,
             pkeys: no_pkeys.clone(),
             known: false,
             told_in: 0,
@@ -515,6 +520,7 @@ impl Fabric {
             target.guid = port.guid;
             target.info = port.info;
             target.pkeys = port.pkeys.clone();
+            target.qos = port.qos.clone();
             target.known = port.known;
             target.told_in = port.told_in;
             target.link_seen = port.link_seen;

@@ -6,7 +6,7 @@ use ib_mad::types::{Guid, Lifetime, PortNum};
 use ib_mad::wire::attribute::{PortInfo, PortPhysState, PortState};
 use sa_proto::snapshot::{self, FabricPlane, Lft};
 
-use super::{Fabric, Node, NodeIndex, PortIndex};
+use super::{Fabric, Node, NodeIndex, PortIndex, port_qos};
 use crate::manage::PolicyRows;
 
 /// Response time that the SA states in ClassPortInfo: 4.096 µs × 2^16, a quarter of a second.
@@ -82,6 +82,7 @@ impl Fabric {
             qos_rules: shared(&policy.qos_rules),
             virtual_fabrics: shared(&policy.virtual_fabrics),
             mfts,
+            port_tables: self.port_tables(),
             subnet_managers: shared(&parameters.managers),
             ..FabricPlane::default()
         }
@@ -124,6 +125,22 @@ impl Fabric {
     /// have another's port GUID.
     fn is_published(&self, port: PortIndex) -> bool {
         self.port(port).known && !self.is_duplicate(port)
+    }
+
+    /// QoS tables of nodes that have any.
+    fn port_tables(&self) -> Vec<Arc<snapshot::PortTables>> {
+        let mut rows: Vec<_> = self
+            .nodes()
+            .map(|(index, node)| {
+                let ports = self.ports_of(index).map(|port| self.port(port));
+                let ports = ports.filter_map(|port| Some((port.num.0, port.qos.as_deref()?)));
+                port_qos::row(node.guid, node.switch.is_some(), ports)
+            })
+            .filter(|row| !row.sl_to_vl.is_empty() || !row.vl_arb.is_empty())
+            .map(Arc::new)
+            .collect();
+        rows.sort_unstable_by_key(|row| row.node);
+        rows
     }
 
     fn identify(&self, port: PortIndex) -> (Guid, PortNum) {

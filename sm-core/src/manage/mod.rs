@@ -8,6 +8,7 @@ pub mod partition;
 pub mod pkey;
 pub mod policy;
 mod policy_rows;
+pub mod port_qos;
 pub mod qos;
 pub mod rules;
 pub mod vfabric;

@@ -36,6 +36,10 @@ pub enum Kind {
     SetForwarding,
     /// A block and position of the switch's multicast forwarding table.
     SetMulticast,
+    /// The port's SL-to-VL map for packets from the input port that `block` names.
+    SetSlToVl,
+    /// A block of the port's VL arbitration table, counted from 0.
+    SetVlArbitration,
     /// PortInfo with the settings of the link and the step to Armed.
     Arm,
     /// PortInfo with the step to Active.
@@ -61,6 +65,8 @@ impl Kind {
             | Self::SetSwitchInfo
             | Self::SetForwarding
             | Self::SetMulticast
+            | Self::SetSlToVl
+            | Self::SetVlArbitration
             | Self::Arm
             | Self::Activate => true,
         }
@@ -80,6 +86,8 @@ impl Kind {
             Self::SetAddress | Self::Arm | Self::Activate => "Set(PortInfo)",
             Self::SetForwarding => "Set(LinearForwardingTable)",
             Self::SetMulticast => "Set(MulticastForwardingTable)",
+            Self::SetSlToVl => "Set(SLtoVLMappingTable)",
+            Self::SetVlArbitration => "Set(VLArbitrationTable)",
         }
     }
 }

@@ -297,7 +297,7 @@ impl Sweeper {
         }
     }
 
-    fn linked_ports(&self) -> Vec<PortIndex> {
+    pub(super) fn linked_ports(&self) -> Vec<PortIndex> {
         self.fabric
             .nodes()
             .flat_map(|(index, _)| self.fabric.ports_of(index))

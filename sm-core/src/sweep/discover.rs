@@ -320,6 +320,10 @@ impl Sweeper {
         let checks_changed = checks(entry.port_info()) != checked;
         entry.known = true;
         let state = entry.state();
+        if state == Some(PortState::Initialize) {
+            // The link was trained anew, perhaps as the node was reset.
+            entry.qos = None;
+        }
         let node = entry.node;
         let is_switch = self.fabric.node(node).switch.is_some();
         let external = is_switch && self.fabric.port(port).num.0 != 0;
@@ -479,6 +483,8 @@ impl Sweeper {
             }
             Kind::SetPKeys
             | Kind::SetMulticast
+            | Kind::SetSlToVl
+            | Kind::SetVlArbitration
             | Kind::SetAddress
             | Kind::SetSwitchInfo
             | Kind::Arm

@@ -3,7 +3,7 @@
 use ib_mad::transport::{Address, Packet};
 use ib_mad::types::{Lid, Qpn};
 use ib_mad::wire::attribute::{
-    PKeyTable, SwitchInfo, multicast_forwarding_modifier, pkey_table_modifier,
+    PKeyTable, SwitchInfo, multicast_forwarding_modifier, pkey_table_modifier, sl_to_vl_modifier,
 };
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::{self, Smp};
@@ -63,12 +63,27 @@ impl Sweeper {
             Kind::SetPKeys => (M::SET, Id::PKEY_TABLE, self.pkey_modifier(request)),
             Kind::SmInfo => (M::GET, Id::SM_INFO, 0),
             Kind::SetForwarding => (M::SET, Id::LINEAR_FORWARDING_TABLE, u32::from(request.block)),
+            Kind::SetSlToVl => {
+                let modifier = sl_to_vl_modifier(request.block as u8, self.table_port(request));
+                (M::SET, Id::SL_TO_VL_MAPPING_TABLE, modifier)
+            }
+            Kind::SetVlArbitration => {
+                let block = u32::from(request.block) + 1;
+                let modifier = block << 16 | u32::from(self.table_port(request));
+                (M::SET, Id::VL_ARBITRATION_TABLE, modifier)
+            }
             Kind::SetMulticast => {
                 let (block, position) = block_key(request);
                 let modifier = multicast_forwarding_modifier(block, position);
                 (M::SET, Id::MULTICAST_FORWARDING_TABLE, modifier)
             }
         }
+    }
+
+    /// The number by which a port's QoS tables are addressed: 0 on channel adapters and routers.
+    fn table_port(&self, request: Request) -> u8 {
+        let is_switch = self.fabric.node_of(request.port()).switch.is_some();
+        if is_switch { self.fabric.port(request.port()).num.0 } else { 0 }
     }
 
     fn pkey_modifier(&self, request: Request) -> u32 {
@@ -101,6 +116,10 @@ impl Sweeper {
             Kind::SetForwarding => {
                 let switch = self.fabric.switch(self.fabric.node_of(port).switch?);
                 data.copy_from_slice(switch.lft.block(request.block)?);
+            }
+            Kind::SetSlToVl => data[..8].copy_from_slice(&self.wanted_map(port)?),
+            Kind::SetVlArbitration => {
+                data.copy_from_slice(&self.wanted_block(port, request.block.into())?);
             }
             Kind::SetMulticast => {
                 let switch = self.fabric.switch(self.fabric.node_of(port).switch?);

@@ -8,6 +8,7 @@
 //!
 //! - `discover`: the walk; `contradiction`: links that cannot both be true, duplicate GUIDs;
 //!   `light`: looking for changes; `election`: other subnet managers.
+//! - `qos`: tables of ports.
 //! - `multicast`: trees, written between sweeps; `service`: which end ports came and went.
 //! - `configure`: LIDs, P_Keys, forwarding tables, links; `tables`: their routing, which the caller
 //!   runs ([`RoutingJob`]); `encode`: requests as MADs.
@@ -29,6 +30,7 @@ mod encode;
 mod light;
 mod multicast;
 mod partitions;
+mod qos;
 mod report;
 mod schedule;
 mod service;
@@ -44,7 +46,7 @@ use ib_mad::wire::mad::{AttributeId, Method, MgmtClass};
 use ib_mad::wire::smp::{self, Smp};
 use tracing::{debug, info, warn};
 
-use crate::config::Settings;
+use crate::config::{QosTables, Settings};
 use crate::fabric::{Fabric, NodeIndex, PortIndex};
 use crate::manage::lid::LidTable;
 use crate::mastership::{Demand, Mastership, RemoteSm};
@@ -138,6 +140,7 @@ pub struct Sweeper {
     /// Whether the last routing looked at was free of credit loops.
     loop_free: bool,
     multicast: Multicast,
+    qos_tables: QosTables,
     service: InService,
     routing_engine: String,
     /// The last LID that the tables lead to.
@@ -244,6 +247,7 @@ impl Sweeper {
             m_key_hinted: false,
             trap_lines: Limit::default(),
             multicast: Multicast::default(),
+            qos_tables: QosTables::of(&settings),
             service: InService::default(),
             routing_engine: String::new(),
             top: Lid::NONE,
@@ -421,6 +425,8 @@ impl Sweeper {
             Kind::SetSwitchInfo => self.switch_info_set(request.port(), data),
             Kind::SetForwarding => self.forwarding_set(request, data),
             Kind::SetMulticast => self.multicast_set(request, data),
+            Kind::SetSlToVl => self.sl_to_vl_set(request, data),
+            Kind::SetVlArbitration => self.vl_arbitration_set(request, data),
         }
     }
 
@@ -557,7 +563,8 @@ impl Sweeper {
             Phase::Route if self.sweep.unroutable => self.end_sweep(now),
             Phase::Route => self.begin_tables(now),
             Phase::Tables => self.begin_arming(now),
-            Phase::Arm => self.begin_activating(now),
+            Phase::Arm if self.settings.qos => self.begin_port_tables(now),
+            Phase::Arm | Phase::PortTables => self.begin_activating(now),
             Phase::Activate => self.end_sweep(now),
             Phase::Poll => self.end_poll(now),
         }

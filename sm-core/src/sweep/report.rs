@@ -23,6 +23,8 @@ pub enum Phase {
     Tables,
     /// Configuring links and arming them.
     Arm,
+    /// Setting QoS tables of ports.
+    PortTables,
     /// Activating links.
     Activate,
     /// Asking the master, in standby, whether it lives.
@@ -41,6 +43,7 @@ impl Phase {
             Self::Route => "route",
             Self::Tables => "tables",
             Self::Arm => "arm",
+            Self::PortTables => "port_tables",
             Self::Activate => "activate",
             Self::Poll => "poll",
         }

@@ -1,0 +1,111 @@
+//! SL-to-VL mapping and VL arbitration tables of all ports, while QoS is on. What a port is known
+//! to hold is not sent again; nothing is read, as nobody but the master writes these tables.
+
+use std::time::Instant;
+
+use ib_mad::types::PortNum;
+use ib_mad::wire::attribute::{CapabilityMask, NodeType};
+
+use super::{Phase, Sweeper};
+use crate::config::PortQos;
+use crate::fabric::{HeldQos, NodeIndex, PortIndex};
+use crate::manage::port_qos::{self, VL_ARB_BLOCKS};
+use crate::smp::{Kind, Request};
+
+impl Sweeper {
+    /// Begins to set tables that ports are not known to hold.
+    pub(super) fn begin_port_tables(&mut self, now: Instant) {
+        self.enter(now, Phase::PortTables);
+        let linked = self.linked_ports();
+        for port in linked {
+            self.push_port_tables(port);
+        }
+        let switches: Vec<PortIndex> = self
+            .fabric
+            .switches()
+            .filter(|(_, switch)| switch.switch_info().enhanced_port0())
+            .filter_map(|(_, switch)| self.fabric.ports_of(switch.node).next())
+            .collect();
+        for port in switches {
+            self.push_port_tables(port);
+        }
+    }
+
+    fn push_port_tables(&mut self, port: PortIndex) {
+        for block in 0..VL_ARB_BLOCKS {
+            let wanted = self.wanted_block(port, block);
+            if wanted.is_some_and(|entries| {
+                !self.held(port).is_some_and(|h| h.arbitrates(block, &entries))
+            }) {
+                self.exchange.push(Request::block(Kind::SetVlArbitration, port, block as u16));
+            }
+        }
+        let node = self.fabric.node_of(port);
+        let in_ports = if node.switch.is_some() { 0..=node.port_count } else { 0..=0 };
+        for in_port in in_ports {
+            let wanted = self.wanted_map(port);
+            if wanted.is_some_and(|map| !self.held(port).is_some_and(|h| h.maps(in_port, &map))) {
+                self.exchange.push(Request::block(Kind::SetSlToVl, port, in_port.into()));
+            }
+        }
+    }
+
+    /// The map from SL to VL that a port should hold, for every input port; `None` if it has none.
+    pub(super) fn wanted_map(&self, port: PortIndex) -> Option<[u8; 8]> {
+        let node = self.fabric.node_of(port);
+        let speaker = match node.switch {
+            Some(_) => self.fabric.ports_of(self.fabric.port(port).node).next()?,
+            None => port,
+        };
+        let mask = self.fabric.port(speaker).port_info().capability_mask();
+        let operational = self.fabric.port(port).port_info().operational_vls();
+        mask.contains(CapabilityMask::IS_SL_MAPPING_SUPPORTED)
+            .then(|| port_qos::sl_to_vl(self.qos_of(port), operational))
+    }
+
+    /// A block of the VL arbitration table that a port should hold; `None` if it has no such block,
+    /// or one data VL only.
+    pub(super) fn wanted_block(&self, port: PortIndex, block: usize) -> Option<[u8; 64]> {
+        let info = self.fabric.port(port).port_info();
+        if info.vl_cap() <= 1 {
+            return None;
+        }
+        let capacity = (info.vl_arbitration_low_cap(), info.vl_arbitration_high_cap());
+        port_qos::vl_arb_block(self.qos_of(port), info.operational_vls(), capacity, block)
+    }
+
+    fn held(&self, port: PortIndex) -> Option<&HeldQos> {
+        self.fabric.port(port).qos.as_deref()
+    }
+
+    /// Forgets what the ports of a node hold.
+    pub(super) fn forget_port_tables(&mut self, node: NodeIndex) {
+        for port in self.fabric.ports_of(node) {
+            self.fabric.port_mut(port).qos = None;
+        }
+    }
+
+    fn qos_of(&self, port: PortIndex) -> &PortQos {
+        match (self.fabric.node_of(port).kind, self.fabric.port(port).num) {
+            (NodeType::Switch, PortNum(0)) => &self.qos_tables.sw0,
+            (NodeType::Switch, _) => &self.qos_tables.swe,
+            (NodeType::Router, _) => &self.qos_tables.rtr,
+            (NodeType::Ca, _) => &self.qos_tables.ca,
+        }
+    }
+
+    pub(super) fn sl_to_vl_set(&mut self, request: Request, data: &[u8; 64]) {
+        let map = *data.first_chunk().expect("8 bytes of 64");
+        let port = request.port();
+        if self.wanted_map(port) != Some(map) {
+            let place = self.place(port);
+            self.fault(port, format_args!("{place} maps SLs otherwise than it was told"));
+        }
+        self.fabric.port_mut(port).qos.get_or_insert_default().set_map(request.block as u8, map);
+    }
+
+    pub(super) fn vl_arbitration_set(&mut self, request: Request, data: &[u8; 64]) {
+        let held = self.fabric.port_mut(request.port()).qos.get_or_insert_default();
+        held.set_block(request.block.into(), *data);
+    }
+}

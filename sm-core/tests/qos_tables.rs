@@ -1,0 +1,70 @@
+//! SL-to-VL and VL arbitration tables on a simulated fabric.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Bed, fat_tree};
+use sm_core::config::Settings;
+use sm_core::fabric::SubnetParameters;
+use sm_core::sweep::Phase;
+
+fn rows(bed: &Bed) -> Vec<std::sync::Arc<sa_proto::snapshot::PortTables>> {
+    let plane = bed.sweeper().fabric().plane(&SubnetParameters {
+        prefix: 0,
+        lifetime: 18,
+        sa_key: 1,
+        routing_engine: String::new(),
+        managers: Vec::new(),
+        policy: Default::default(),
+    });
+    plane.port_tables
+}
+
+#[test]
+fn without_qos_no_table_is_touched() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    let report = bed.bring_up();
+    assert!(rows(&bed).is_empty());
+    assert!(report.phases.iter().all(|(phase, _)| *phase != Phase::PortTables));
+}
+
+#[test]
+fn with_qos_every_linked_port_gets_its_tables_once() {
+    let settings = Settings { qos: true, ..Settings::default() };
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
+    let first = bed.bring_up();
+    assert_eq!(first.errors, 0, "{first:?}");
+    let tables = rows(&bed);
+    assert_eq!(tables.len(), bed.fabric.nodes().count());
+    for row in &tables {
+        assert_eq!(row.sl_to_vl_maps.len(), 1, "all ports have equally many VLs");
+        assert!(row.sl_to_vl.is_sorted() && row.vl_arb.is_sorted());
+        assert!(!row.vl_arb.is_empty());
+    }
+    let before = bed.sweeper().counters().transmitted;
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    bed.bring_up();
+    let again = bed.sweeper().counters().transmitted - before;
+    assert!(
+        again < first.smps / 2,
+        "{again} SMPs in the second sweep, {} in the first",
+        first.smps
+    );
+}
+
+#[test]
+fn a_switch_that_was_reset_gets_its_tables_again() {
+    let settings = Settings { qos: true, ..Settings::default() };
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
+    bed.bring_up();
+    let before = rows(&bed);
+    let spine = *bed.switches().last().unwrap();
+    let sent = bed.sweeper().counters().transmitted;
+    let now = bed.clock.now();
+    bed.fabric.reboot(now, spine).unwrap();
+    bed.run_for(Duration::from_secs(20));
+    assert_eq!(rows(&bed), before);
+    assert!(bed.sweeper().counters().transmitted - sent > 36, "they were set");
+}
