@@ -7,10 +7,11 @@
 
 mod mgid;
 mod parameters;
+mod predefined;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Bound;
 
 use ib_mad::types::{Gid, Guid, Lid, SUBNET_PREFIX_DEFAULT};
@@ -23,8 +24,9 @@ use super::mlid::{Class, Mlids, solicited_node};
 use super::{
     Answer, Core, EndPort, GroupParameters, Ports, Refusal, RegistryEvent, Request, answer,
 };
-use crate::manage::partition;
 use parameters::{Asked, Record, carries, edit, view};
+pub use predefined::PredefinedGroup;
+pub(super) use predefined::set_predefined;
 
 /// States of which one member at least must have one for the group to live.
 const KEEPERS: u8 = JoinState::FULL_MEMBER.0 | JoinState::SEND_ONLY_FULL_MEMBER.0;
@@ -36,36 +38,6 @@ const SOLICITED_NODE_TRIES_MAX: usize = 16;
 const LAST_RID: MulticastMemberRid =
     MulticastMemberRid { mgid: Gid([0xFF; 16]), port_gid: Gid([0xFF; 16]) };
 
-/// A group of a configuration file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PredefinedGroup {
-    /// MCMemberRecord as it is on the wire, without PortGID, JoinState and ProxyJoin. MLID is what
-    /// is asked for if it is free; 0 leaves the choice to the registry. Selectors are "exactly".
-    pub record: [u8; 52],
-}
-
-impl From<&partition::PredefinedGroup> for PredefinedGroup {
-    fn from(group: &partition::PredefinedGroup) -> Self {
-        let mut record = [0; 52];
-        edit(&mut record)
-            .set_mgid(group.mgid)
-            .set_qkey(group.qkey)
-            .set_mtu_selector(Selector::Exactly)
-            .set_mtu(group.mtu)
-            .set_tclass(group.tclass)
-            .set_pkey(group.pkey)
-            .set_rate_selector(Selector::Exactly)
-            .set_rate(group.rate)
-            .set_packet_life_time_selector(Selector::Exactly)
-            .set_packet_life_time(group.lifetime)
-            .set_sl(group.sl)
-            .set_flow_label(group.flow_label)
-            .set_hop_limit(group.hop_limit)
-            .set_scope(group.scope);
-        Self { record }
-    }
-}
-
 /// What is kept beside the rows.
 #[derive(Debug, Default)]
 pub(super) struct Index {
@@ -74,8 +46,6 @@ pub(super) struct Index {
     keepers: HashMap<Gid, u32>,
     /// Memberships by the GUID in the member's GID, be it a port's own or an alias.
     by_guid: BTreeSet<(Guid, MulticastMemberRid)>,
-    /// Records of configuration files, once they have been told of.
-    predefined: BTreeMap<Gid, Record>,
 }
 
 /// Builds the index of restored rows.
@@ -323,10 +293,7 @@ fn take_away(core: &mut Core, rid: MulticastMemberRid, state: u8) -> u8 {
 /// Takes out what is left of a group that no member keeps alive: its other members, and the group
 /// unless it is predefined.
 fn empty(core: &mut Core, mgid: Gid) {
-    let members =
-        MulticastMemberRid { mgid, port_gid: Gid::ZERO }..=MulticastMemberRid { mgid, ..LAST_RID };
-    let members: Vec<_> = core.members.range(members).map(|member| member.rid).collect();
-    for rid in members {
+    for rid in members_of(core, mgid).collect::<Vec<_>>() {
         core.members.remove(rid);
         core.multicast.by_guid.remove(&(rid.port_gid.guid(), rid));
     }
@@ -335,6 +302,12 @@ fn empty(core: &mut Core, mgid: Gid) {
     };
     core.groups.remove(mgid);
     core.multicast.mlids.release(view(&group.record).mlid());
+}
+
+fn members_of(core: &Core, mgid: Gid) -> impl Iterator<Item = MulticastMemberRid> + '_ {
+    let of_group =
+        MulticastMemberRid { mgid, port_gid: Gid::ZERO }..=MulticastMemberRid { mgid, ..LAST_RID };
+    core.members.range(of_group).map(|member| member.rid)
 }
 
 /// Takes out the members whose ports are there no more.
@@ -363,65 +336,4 @@ pub(super) fn is_member(core: &Core, guid: Guid) -> bool {
 fn memberships(core: &Core, guid: Guid) -> impl Iterator<Item = MulticastMemberRid> + '_ {
     let of_guid = (guid, MulticastMemberRid::default())..=(guid, LAST_RID);
     core.multicast.by_guid.range(of_guid).map(|&(_, rid)| rid)
-}
-
-/// Makes `groups` those of configuration files.
-pub(super) fn set_predefined(core: &mut Core, ports: &Ports, groups: &[PredefinedGroup]) {
-    let of = |group: &PredefinedGroup| {
-        let mut record = group.record;
-        edit(&mut record)
-            .set_port_gid(Gid::ZERO)
-            .set_join_state(JoinState::default())
-            .set_proxy_join(false);
-        (view(&record).mgid(), record)
-    };
-    core.multicast.predefined = groups.iter().map(of).collect();
-    let predefined = &core.multicast.predefined;
-    let dropped = core.groups.rows().iter().filter(|group| group.predefined);
-    let dropped = dropped.filter(|group| !predefined.contains_key(&group.mgid));
-    for group in dropped.cloned().collect::<Vec<_>>() {
-        core.groups.put(MulticastGroup { predefined: false, ..MulticastGroup::clone(&group) });
-        if !core.multicast.keepers.contains_key(&group.mgid) {
-            empty(core, group.mgid);
-        }
-    }
-    for (mgid, record) in groups.iter().map(of) {
-        match core.groups.get(mgid).cloned() {
-            Some(group) => {
-                let group = MulticastGroup { predefined: true, ..MulticastGroup::clone(&group) };
-                core.groups.put(group);
-                refresh(core, ports, mgid);
-            }
-            None => {
-                let asked = view(&record).mlid();
-                let Ok(mlid) = choose_mlid(core, ports, &record, asked) else { continue };
-                let mut record = record;
-                edit(&mut record).set_mlid(mlid);
-                core.groups.put(MulticastGroup { mgid, record, predefined: true });
-            }
-        }
-    }
-}
-
-/// Gives a group without members the parameters that its file has now.
-fn refresh(core: &mut Core, ports: &Ports, mgid: Gid) {
-    let Some(group) = core.groups.get(mgid).cloned() else { return };
-    let Some(&predefined) = core.multicast.predefined.get(&mgid) else { return };
-    let mlid = view(&group.record).mlid();
-    let mut record = predefined;
-    edit(&mut record).set_mlid(mlid);
-    let members =
-        MulticastMemberRid { mgid, port_gid: Gid::ZERO }..=MulticastMemberRid { mgid, ..LAST_RID };
-    if record == group.record || core.members.range(members).next().is_some() {
-        return;
-    }
-    core.multicast.mlids.release(mlid);
-    // It was there a moment ago, so there is one: its own, unless that is shared with others that
-    // it has no longer anything in common with.
-    let Ok(chosen) = choose_mlid(core, ports, &record, mlid) else {
-        core.multicast.mlids.hold(mlid, Class::of(&group.record));
-        return;
-    };
-    edit(&mut record).set_mlid(chosen);
-    core.groups.put(MulticastGroup { mgid, record, predefined: true });
 }

@@ -105,7 +105,9 @@ proptest! {
             };
             match *step {
                 Step::Join { by, of, group, state } => {
-                    let reply = registry.write(now_s, &ports, &request(by, of, group, state).set());
+                    let request = request(by, of, group, state).set();
+                    let reply = registry.write(now_s, &ports, &request);
+                    prop_assert_eq!(&registry.write(now_s + 1, &ports, &request), &reply);
                     if reply.status == Status::OK && !reply.dropped {
                         let rid = MulticastMemberRid { mgid: mgid(group), port_gid: gid(of) };
                         let member = registry.core.members.get(rid).expect("joined");
@@ -116,7 +118,9 @@ proptest! {
                     }
                 }
                 Step::Leave { by, of, group, state } => {
-                    let reply = registry.write(now_s, &ports, &request(by, of, group, state).delete());
+                    let request = request(by, of, group, state).delete();
+                    let reply = registry.write(now_s, &ports, &request);
+                    prop_assert_eq!(&registry.write(now_s + 1, &ports, &request), &reply);
                     if reply.status == Status::OK && !reply.dropped {
                         let rid = MulticastMemberRid { mgid: mgid(group), port_gid: gid(of) };
                         let left = registry.core.members.get(rid).map_or(0, |m| m.join_state);

@@ -1,0 +1,104 @@
+//! Groups of configuration files: they are there without members. In other respects they are like
+//! those that clients create.
+
+use std::collections::HashSet;
+
+use ib_mad::types::{Gid, Lid};
+use ib_mad::wire::record::{JoinState, Selector};
+use sa_proto::snapshot::MulticastGroup;
+
+use super::parameters::{Record, edit, view};
+use super::{Class, Core, Ports, choose_mlid, empty, members_of};
+use crate::manage::partition;
+
+/// A group of a configuration file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PredefinedGroup {
+    /// MCMemberRecord as it is on the wire, without PortGID, JoinState and ProxyJoin. MLID is what
+    /// is asked for if it is free; 0 leaves the choice to the registry. Selectors are "exactly".
+    pub record: [u8; 52],
+}
+
+impl From<&partition::PredefinedGroup> for PredefinedGroup {
+    fn from(group: &partition::PredefinedGroup) -> Self {
+        let mut record = [0; 52];
+        edit(&mut record)
+            .set_mgid(group.mgid)
+            .set_qkey(group.qkey)
+            .set_mtu_selector(Selector::Exactly)
+            .set_mtu(group.mtu)
+            .set_tclass(group.tclass)
+            .set_pkey(group.pkey)
+            .set_rate_selector(Selector::Exactly)
+            .set_rate(group.rate)
+            .set_packet_life_time_selector(Selector::Exactly)
+            .set_packet_life_time(group.lifetime)
+            .set_sl(group.sl)
+            .set_flow_label(group.flow_label)
+            .set_hop_limit(group.hop_limit)
+            .set_scope(group.scope);
+        Self { record }
+    }
+}
+
+/// Makes `groups` those of configuration files.
+pub(in crate::registry) fn set_predefined(
+    core: &mut Core,
+    ports: &Ports,
+    groups: &[PredefinedGroup],
+) {
+    let of = |group: &PredefinedGroup| {
+        let mut record = group.record;
+        edit(&mut record)
+            .set_port_gid(Gid::ZERO)
+            .set_join_state(JoinState::default())
+            .set_proxy_join(false);
+        (view(&record).mgid(), record)
+    };
+    let named: HashSet<Gid> = groups.iter().map(|group| of(group).0).collect();
+    let dropped = core.groups.rows().iter().filter(|group| group.predefined);
+    let dropped = dropped.filter(|group| !named.contains(&group.mgid));
+    for group in dropped.cloned().collect::<Vec<_>>() {
+        core.groups.put(MulticastGroup { predefined: false, ..MulticastGroup::clone(&group) });
+        if !core.multicast.keepers.contains_key(&group.mgid) {
+            empty(core, group.mgid);
+        }
+    }
+    for (mgid, record) in groups.iter().map(of) {
+        match core.groups.get(mgid).cloned() {
+            Some(group) => {
+                let group = MulticastGroup { predefined: true, ..MulticastGroup::clone(&group) };
+                core.groups.put(group.clone());
+                if members_of(core, mgid).next().is_none() {
+                    refresh(core, ports, &group, record);
+                }
+            }
+            None => {
+                let asked = view(&record).mlid();
+                let Ok(mlid) = choose_mlid(core, ports, &record, asked) else { continue };
+                put(core, record, mlid);
+            }
+        }
+    }
+}
+
+/// Gives a group that nobody is in the parameters that its file has now.
+fn refresh(core: &mut Core, ports: &Ports, group: &MulticastGroup, record: Record) {
+    let mlid = view(&group.record).mlid();
+    let mut unchanged = record;
+    edit(&mut unchanged).set_mlid(mlid);
+    if unchanged == group.record {
+        return;
+    }
+    core.multicast.mlids.release(mlid);
+    // Its own, unless that is shared with others that it has no longer anything in common with.
+    match choose_mlid(core, ports, &record, mlid) {
+        Ok(mlid) => put(core, record, mlid),
+        Err(_) => core.multicast.mlids.hold(mlid, Class::of(&group.record)),
+    }
+}
+
+fn put(core: &mut Core, mut record: Record, mlid: Lid) {
+    edit(&mut record).set_mlid(mlid);
+    core.groups.put(MulticastGroup { mgid: view(&record).mgid(), record, predefined: true });
+}
