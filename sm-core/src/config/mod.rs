@@ -27,6 +27,7 @@ pub use file::{ConfigError, Parsed};
 pub use options::{Options, TransportKind};
 pub use partitions::PartitionConfig;
 pub use qos_tables::{PortQos, QosTables, SlToVl, VL_ARB_ENTRIES, VlArb};
+pub(crate) use settings::parse_number;
 pub use settings::{MAX_WIRE_SMPS_LIMIT, PartEnforce, Settings, ValueError};
 pub use site::{PolicyError, Remarks, SitePolicy};
 

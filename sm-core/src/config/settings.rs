@@ -78,7 +78,7 @@ pub(super) trait Value: Sized {
 }
 
 /// Reads a number as C's `strtoul` with base 0 does: `0x` hexadecimal, leading 0 octal.
-pub(super) fn parse_number(text: &str) -> Option<u64> {
+pub(crate) fn parse_number(text: &str) -> Option<u64> {
     let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     match hex {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),

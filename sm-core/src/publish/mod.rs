@@ -9,6 +9,7 @@ mod feed;
 mod responders;
 mod service;
 mod session;
+mod virtual_fabrics;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};

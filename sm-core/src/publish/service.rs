@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::feed::{Event, Feed, FeedError};
 use super::responders::{self, Responder};
-use super::{Shared, same_fabric};
+use super::{Shared, same_fabric, virtual_fabrics};
 
 /// Messages handed to a connection that it has not taken yet; half a megabyte.
 const OUTBOUND_MAX: usize = 2;
@@ -286,5 +286,13 @@ impl admin::admin_server::Admin for AdminService {
         _request: Request<admin::StatusRequest>,
     ) -> Result<Response<admin::Status>, Status> {
         Ok(Response::new(self.shared.status()))
+    }
+
+    async fn list_virtual_fabrics(
+        &self,
+        _request: Request<admin::VirtualFabricsRequest>,
+    ) -> Result<Response<admin::VirtualFabrics>, Status> {
+        let latest = self.shared.history().latest().clone();
+        Ok(Response::new(virtual_fabrics::list(&latest)))
     }
 }

@@ -144,8 +144,12 @@ fn no_loops(
     Ok(())
 }
 
-/// What an application can be told by, together with all that it includes.
-fn traffic(applications: &[RawApplication], names: &[Reference]) -> Result<Traffic, Fault> {
+/// What applications can be told by, together with all that they include; and the names of these,
+/// those that are included last.
+fn traffic(
+    applications: &[RawApplication],
+    names: &[Reference],
+) -> Result<(Traffic, Vec<String>), Fault> {
     let all = || applications.iter().map(|application| &application.name);
     let edges: Vec<Vec<usize>> = applications
         .iter()
@@ -187,7 +191,13 @@ fn traffic(applications: &[RawApplication], names: &[Reference]) -> Result<Traff
             }
         }
     }
-    Ok(traffic)
+    let mut all: Vec<String> = names.iter().map(|each| each.name.clone()).collect();
+    for (application, _) in applications.iter().zip(&taken).filter(|(_, taken)| **taken) {
+        if !all.contains(&application.name) {
+            all.push(application.name.clone());
+        }
+    }
+    Ok((traffic, all))
 }
 
 fn virtual_fabric(
@@ -209,12 +219,13 @@ fn virtual_fabric(
         let all = || raw.device_groups.iter().map(|group| &group.name);
         names.iter().map(|name| find("DeviceGroup", name, all)).collect()
     };
+    let (traffic, applications) = traffic(&raw.applications, &fabric.applications)?;
     Ok(VirtualFabric {
         members: groups(&fabric.members)?,
         limited_members: groups(&fabric.limited_members)?,
-        traffic: traffic(&raw.applications, &fabric.applications)?,
+        traffic,
         qos: qos(&fabric, &raw.qos_groups, remark)?,
-        applications: fabric.applications.into_iter().map(|each| each.name).collect(),
+        applications,
         name: fabric.name,
         line: fabric.line,
         standby: fabric.standby,

@@ -69,7 +69,7 @@ pub struct VirtualFabric {
     pub members: Vec<usize>,
     /// Limited members: device groups, by index.
     pub limited_members: Vec<usize>,
-    /// Names of its applications.
+    /// Names of its applications, and of those that they include.
     pub applications: Vec<String>,
     /// What these applications are, all together.
     pub traffic: Traffic,

@@ -1,120 +1,29 @@
-//! `ibsmctl`: what an operator asks a running `ibsm`, and how its answers are shown.
+//! `ibsmctl status`: the subnet, the responders, and counters of both.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::process::ExitCode;
-use std::time::Duration;
 
-use clap::{Parser, Subcommand};
-use sa_proto::proto::admin::admin_client::AdminClient;
 use sa_proto::proto::admin::{Counter, Responder, Status, StatusRequest};
 use serde::Serialize;
-use tonic::transport::Endpoint;
 
-/// Time to wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+use super::{CtlError, connect, refused};
 
-/// Asks a running subnet manager.
-#[derive(Debug, Parser)]
-#[command(name = "ibsmctl", version, max_term_width = 100)]
+/// What is shown.
+#[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Where ibsm publishes (its --publish).
-    #[arg(long, value_name = "URL", global = true, default_value = "http://127.0.0.1:7471")]
-    pub sm: String,
-    /// What to ask.
-    #[command(subcommand)]
-    pub command: Command,
+    /// Also show all counters.
+    #[arg(short, long)]
+    counters: bool,
+    /// As JSON, with all counters.
+    #[arg(short, long)]
+    json: bool,
 }
 
-/// What can be asked.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    /// State of the subnet, of the responders, and counters of both.
-    Status {
-        /// Also show all counters.
-        #[arg(short, long)]
-        counters: bool,
-        /// As JSON, with all counters.
-        #[arg(short, long)]
-        json: bool,
-    },
-}
-
-/// Why nothing can be shown.
-#[derive(Debug, thiserror::Error)]
-pub enum CtlError {
-    /// Not the address of a server.
-    #[error("{0} is not a URL such as http://127.0.0.1:7471")]
-    Address(String),
-    /// Nobody answers.
-    #[error(
-        "no ibsm answers at {address}: {reason}; is it running, with --publish at this address?"
-    )]
-    Unreachable {
-        /// The address.
-        address: String,
-        /// What went wrong, as far as it is known.
-        reason: String,
-    },
-    /// It refused.
-    #[error("ibsm at {address} refused: {message}")]
-    Refused {
-        /// The address.
-        address: String,
-        /// Its words.
-        message: String,
-    },
-    /// The system.
-    #[error("system: {0}")]
-    Io(#[from] std::io::Error),
-}
-
-/// Runs `ibsmctl`.
-pub fn main(options: Options) -> ExitCode {
-    match run(&options) {
-        Ok(text) => {
-            // A pager that was closed has seen enough.
-            let _ = std::io::stdout().write_all(text.as_bytes());
-            ExitCode::SUCCESS
-        }
-        Err(failure) => {
-            let _ = writeln!(std::io::stderr(), "ibsmctl: {failure}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run(options: &Options) -> Result<String, CtlError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let Command::Status { counters, json } = options.command;
-    let status = runtime.block_on(status(&options.sm))?;
-    Ok(if json { render_json(&status) } else { render(&status, counters) })
-}
-
-/// The server at `address`. What has no scheme would be taken for the name of a host.
-fn endpoint(address: &str) -> Result<Endpoint, CtlError> {
-    let is_url = address.strip_prefix("http://").is_some_and(|host| !host.is_empty());
-    let endpoint = is_url.then(|| Endpoint::from_shared(address.to_owned()).ok()).flatten();
-    endpoint.ok_or_else(|| CtlError::Address(address.to_owned()))
-}
-
-async fn status(address: &str) -> Result<Status, CtlError> {
-    let endpoint = endpoint(address)?.connect_timeout(PATIENCE).timeout(PATIENCE);
-    let channel = endpoint.connect().await.map_err(|failure| {
-        let mut reason = failure.to_string();
-        let mut cause = std::error::Error::source(&failure);
-        while let Some(inner) = cause {
-            reason = inner.to_string();
-            cause = inner.source();
-        }
-        CtlError::Unreachable { address: address.to_owned(), reason }
-    })?;
-    let answer = AdminClient::new(channel).get_status(StatusRequest {}).await;
-    answer.map(tonic::Response::into_inner).map_err(|status| CtlError::Refused {
-        address: address.to_owned(),
-        message: status.message().to_owned(),
-    })
+/// Asks for the status and shows it.
+pub(super) async fn run(sm: &str, options: &Options) -> Result<String, CtlError> {
+    let answer = connect(sm).await?.get_status(StatusRequest {}).await;
+    let status = answer.map_err(|status| refused(sm, &status))?.into_inner();
+    Ok(if options.json { render_json(&status) } else { render(&status, options.counters) })
 }
 
 /// The status as text.
@@ -325,19 +234,5 @@ mod tests {
         let responder = &json["responders"][0];
         assert_eq!(responder["counters"]["smps_sent"], 9);
         assert!(responder["port_guid"].is_null());
-    }
-
-    #[test]
-    fn an_address_without_a_scheme_is_refused() {
-        let refusal = endpoint("foo").unwrap_err().to_string();
-        assert_eq!(refusal, "foo is not a URL such as http://127.0.0.1:7471");
-        assert!(endpoint("http://").is_err());
-        assert!(endpoint("http://[::1]:7471").is_ok());
-    }
-
-    #[test]
-    fn the_command_line_is_well_formed() {
-        use clap::CommandFactory;
-        Options::command().debug_assert();
     }
 }
