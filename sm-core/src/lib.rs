@@ -11,6 +11,7 @@ pub mod fabric;
 pub mod front_door;
 pub mod manage;
 pub mod mastership;
+pub mod notice;
 pub mod publish;
 pub mod registry;
 pub mod routing;

@@ -104,6 +104,10 @@ pub struct Options {
     /// File of virtual fabrics, an opafm.xml as Omni-Path's fabric manager has it.
     #[arg(long, value_name = "FILE")]
     pub vfabrics: Option<String>,
+    /// Begin with what clients had registered by FILE, an opensm-sa.dump, if nothing was registered
+    /// here yet.
+    #[arg(short = 'S', long = "sa_db_file", value_name = "FILE")]
+    pub sa_db_file: Option<String>,
     /// Log file, beside standard output; under OSM_TMP_DIR if that is set and FILE is relative.
     #[arg(short = 'f', long = "log_file", value_name = "FILE")]
     pub log_file: Option<PathBuf>,
@@ -148,6 +152,7 @@ impl Options {
             ("sm_priority", &self.priority),
             ("routing_engine", &self.routing_engine),
             ("subnet_prefix", &self.subnet_prefix),
+            ("sa_db_file", &self.sa_db_file),
             ("partition_config_file", &self.pconfig),
             ("part_enforce", &self.part_enforce),
             ("prefix_routes_file", &self.prefix_routes_file),

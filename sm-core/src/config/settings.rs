@@ -411,6 +411,18 @@ settings! {
     transaction_retries: u32 = 3, 0..=100;
     /// Whether files in the state directory are forced to disk.
     fsync_high_avail_files: bool = true;
+    /// Whether IPv6 solicited-node groups that differ in their last 24 bits only share an MLID.
+    consolidate_ipv6_snm_req: bool = false;
+    /// Whether the components of a join must agree with the group.
+    mcgroup_join_validation: bool = true;
+    /// Whether MGIDs asked for are checked, those of IPoIB against their broadcast group.
+    ipoib_mcgroup_creation_validation: bool = true;
+    /// What the registry begins with if there is none yet: an opensm-sa.dump; (null) is nothing.
+    sa_db_file: Option<String> = None;
+    /// Whether opensm-sa.dump is written when what clients registered has changed.
+    sa_db_dump: bool = false;
+    /// Directory of opensm-sa.dump; (null) is the state directory.
+    dump_files_dir: Option<String> = None;
     /// Log bits: 1 errors, 2 information, 4 verbose, 8 and more debugging.
     log_flags: u8 = 3;
     /// Log file, beside standard output; (null) is none.

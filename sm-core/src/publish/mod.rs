@@ -29,6 +29,7 @@ use sa_proto::snapshot::{
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio_stream::wrappers::TcpListenerStream;
+use tonic::service::Routes;
 use tonic::transport::Server;
 
 pub use responders::{RESPONDERS_MAX, Responder, Responders};
@@ -114,7 +115,7 @@ pub struct Publisher {
     /// Dropped to have all feeds ended.
     closing: Option<watch::Sender<()>>,
     /// Disconnected once they are.
-    closed: std::sync::mpsc::Receiver<()>,
+    closed: Mutex<std::sync::mpsc::Receiver<()>>,
 }
 
 struct Writer {
@@ -139,6 +140,15 @@ impl Publisher {
     /// Listens for responders. They get nothing before a session has begun and a fabric plane was
     /// published in it.
     pub fn start(config: PublishConfig) -> Result<Self, PublishError> {
+        Self::start_with(config, |_| Routes::default())
+    }
+
+    /// The same, with other services at the same address. What they do has to end when the
+    /// receiver that they are made with loses its sender.
+    pub fn start_with(
+        config: PublishConfig,
+        services: impl FnOnce(watch::Receiver<()>) -> Routes,
+    ) -> Result<Self, PublishError> {
         let listen = |error| PublishError::Listen { address: config.listen, error };
         let listener = TcpListener::bind(config.listen).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
@@ -167,13 +177,14 @@ impl Publisher {
         };
         let (closing, end) = watch::channel(());
         let (serving, closed) = std::sync::mpsc::channel();
-        let served = serve(listener, shared.clone(), end);
+        let served = serve(listener, shared.clone(), services(end.clone()), end);
         runtime.spawn(async move {
             served.await;
             drop(serving);
         });
         let writer = Mutex::new(Writer { session: None, epoch: 0, cell });
         let (state_dir, runtime, closing) = (config.state_dir, Some(runtime), Some(closing));
+        let closed = Mutex::new(closed);
         Ok(Self { shared, writer, state_dir, address, runtime, closing, closed })
     }
 
@@ -377,7 +388,8 @@ impl Drop for Publisher {
     fn drop(&mut self) {
         drop(self.closing.take());
         // Nothing is ever sent: this returns when the feeds have ended, or took too long.
-        let _ = self.closed.recv_timeout(CLOSING_TIME);
+        let closed = self.closed.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let _ = closed.recv_timeout(CLOSING_TIME);
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -506,6 +518,7 @@ impl Shared {
 async fn serve(
     listener: tokio::net::TcpListener,
     shared: Arc<Shared>,
+    services: Routes,
     mut end: watch::Receiver<()>,
 ) {
     let feed = service::FeedService { shared: shared.clone(), end: end.clone() };
@@ -516,8 +529,7 @@ async fn serve(
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .tcp_nodelay(true)
-        .add_service(feed)
-        .add_service(admin)
+        .add_routes(services.add_service(feed).add_service(admin))
         .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async move {
             let _ = end.changed().await;
         })

@@ -63,6 +63,11 @@ impl<R: Row> Tracked<R> {
         self.rows.range(range)
     }
 
+    /// Rows that are new or have changed since changes were last taken.
+    pub(super) fn changed(&self) -> impl Iterator<Item = &Arc<R>> {
+        self.changes.values().flatten()
+    }
+
     /// How many rows there are.
     pub(super) fn len(&self) -> usize {
         self.rows.len()

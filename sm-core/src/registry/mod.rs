@@ -9,12 +9,14 @@
 //! A family of records is a module: rows in [`Core`], indices of its own, and the same few
 //! functions. Queries are not here: responders answer them from published rows.
 
+mod assign;
 mod changes;
 pub mod dump;
 mod guid_info;
 mod inform;
 #[cfg(test)]
 mod laws;
+mod membership;
 mod mlid;
 mod multicast;
 mod outcome;
@@ -39,6 +41,7 @@ pub use changes::Changes;
 use changes::Tracked;
 pub use guid_info::{GUIDS_PER_BLOCK, GuidBlock};
 pub use inform::SUBSCRIPTIONS_PER_PORT_MAX;
+pub use membership::Members;
 pub use multicast::PredefinedGroup;
 pub use outcome::{OUTCOMES_MAX, Outcome, OutcomeKey};
 pub use ports::{EndPort, GroupParameters, Ports, Settings};
@@ -132,6 +135,8 @@ struct Core {
     guid_info: guid_info::Index,
     events: VecDeque<RegistryEvent>,
     counters: Counters,
+    /// Responders that subscriptions can be assigned to.
+    responders: Vec<u64>,
     /// Sequence number of the last change.
     sequence: u64,
 }
@@ -273,8 +278,18 @@ impl Registry {
         self.change(|core| multicast::set_predefined(core, ports, groups));
     }
 
+    /// Spreads subscriptions over these responders, by their identities.
+    pub fn set_responders(&mut self, responders: &[u64]) {
+        self.change(|core| {
+            core.responders = responders.to_vec();
+            assign::all(core);
+        });
+    }
+
     /// What changed since this was last asked, to be stored and published.
     pub fn take_changes(&mut self) -> Changes {
+        // Nobody has seen these rows yet, so that this is a part of the change that made them.
+        assign::changed(&mut self.core);
         let (outcomes_put, outcomes_removed) = self.outcomes.take_changes();
         let core = &mut self.core;
         let rows = RegistryChanges {

@@ -44,6 +44,11 @@ impl Door {
         })
     }
 
+    /// Where responders reach it.
+    pub(super) fn address(&self) -> io::Result<SocketAddr> {
+        self.udp.local_addr()
+    }
+
     pub(super) fn counters(&self) -> Counters {
         self.logic.counters
     }

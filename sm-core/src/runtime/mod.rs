@@ -6,6 +6,7 @@ mod door;
 mod farewell;
 mod log;
 mod metrics;
+mod registry;
 mod ring;
 mod service;
 mod signals;
@@ -14,6 +15,7 @@ mod worker;
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use ib_mad::transport::ibsim::IbsimError;
 use sa_proto::snapshot::HistoryLimits;
@@ -25,6 +27,8 @@ use crate::sweep::Sweeper;
 use attachment::Attachment;
 use door::Door;
 pub use log::LogError;
+pub use registry::StoreError;
+use registry::{DumpFile, Entrance};
 use service::Service;
 use signals::Signals;
 use state::StateDir;
@@ -54,6 +58,9 @@ pub enum RunError {
     /// The fabric.
     #[error(transparent)]
     Transport(#[from] IbsimError),
+    /// What clients registered.
+    #[error(transparent)]
+    Registry(#[from] StoreError),
     /// The responders.
     #[error(transparent)]
     Publish(#[from] PublishError),
@@ -127,14 +134,20 @@ fn run(options: Options) -> Result<(), RunError> {
     }
     let signals = Signals::take()?;
     let state = StateDir::open(&config.state_dir, config.settings.fsync_high_avail_files)?;
-    let publisher = Publisher::start(PublishConfig {
+    let entrance = Entrance::new(config.settings.sa_key)?;
+    let publish = PublishConfig {
         listen: config.publish,
         state_dir: config.state_dir.clone(),
         history: HistoryLimits::default(),
-    })?;
+    };
+    let publisher = Publisher::start_with(publish, |end| entrance.services(end))?;
+    let publisher = Arc::new(publisher);
+    let dump = DumpFile::of(&config.settings, &config.state_dir);
+    let registry = entrance.start(config.state_dir.clone(), publisher.clone(), dump)?;
     let door = Door::open(config.front_door, publisher.responders()).map_err(|source| {
         RunError::Listen { address: config.front_door, option: "--front-door", source }
     })?;
+    registry.set_front_door(door.address()?.to_string());
     let metrics = metrics::Metrics::default();
     if let Some(address) = config.http {
         metrics::serve(address, metrics.clone()).map_err(|source| RunError::Listen {
@@ -156,5 +169,8 @@ fn run(options: Options) -> Result<(), RunError> {
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let seed = clock.map_or(0, |elapsed| elapsed.subsec_nanos()) ^ std::process::id();
     let sweeper = Sweeper::new(config.settings.clone(), lids, seed);
-    Service::new(config, signals, state, fabric, sweeper, publisher, door, metrics, policy)?.run()
+    Service::new(
+        config, signals, state, fabric, sweeper, publisher, registry, door, metrics, policy,
+    )?
+    .run()
 }

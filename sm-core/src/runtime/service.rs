@@ -1,5 +1,7 @@
 //! The loop: one thread that owns the fabric's transport and the front door's socket.
 
+mod office;
+
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +15,7 @@ use super::attachment::Attachment;
 use super::door::Door;
 use super::farewell::Farewell;
 use super::metrics::{Metric, Metrics, Value};
+use super::registry::Office;
 use super::ring::Ring;
 use super::signals::{Signal, Signals};
 use super::state::StateDir;
@@ -23,6 +26,7 @@ use crate::fabric::SubnetParameters;
 use crate::manage::PolicyRows;
 use crate::manage::policy::{self, InForce};
 use crate::publish::{Challenge, PublishError, Publisher, SmStatus};
+use crate::registry::Ports;
 use crate::sweep::{
     Event, LoopCheck, LoopFinding, MulticastJob, MulticastOutcome, Phase, Report, RoutingJob,
     RoutingOutcome, Sweeper,
@@ -51,7 +55,10 @@ pub(super) struct Service {
     state: StateDir,
     fabric: Attachment,
     sweeper: Sweeper,
-    publisher: Publisher,
+    publisher: Arc<Publisher>,
+    registry: Office,
+    /// Ports by LID as of the last sweep, for traps that name their sender so.
+    ports: Option<Ports>,
     door: Door,
     router: Worker<Box<RoutingJob>, RoutingOutcome>,
     checker: Worker<LoopCheck, LoopFinding>,
@@ -103,7 +110,8 @@ impl Service {
         state: StateDir,
         fabric: Attachment,
         sweeper: Sweeper,
-        publisher: Publisher,
+        publisher: Arc<Publisher>,
+        registry: Office,
         door: Door,
         metrics: Metrics,
         policy: SitePolicy,
@@ -116,6 +124,8 @@ impl Service {
             fabric,
             sweeper,
             publisher,
+            registry,
+            ports: None,
             door,
             router: Worker::start("routing", |job: Box<RoutingJob>| job.run())?,
             checker: Worker::start("loops", LoopCheck::run)?,
@@ -165,6 +175,7 @@ impl Service {
         if self.fabric.is_attached() {
             self.sweeper.handle_timeout(now);
         }
+        busy |= self.exchange_registry(now);
         busy |= self.exchange_routing(now)?;
         let blocked = self.send(now)?;
         self.door.flush()?;
@@ -309,6 +320,7 @@ impl Service {
             Interest::read(self.router.as_fd()),
             Interest::read(self.checker.as_fd()),
             Interest::read(self.planter.as_fd()),
+            Interest::read(self.registry.as_fd()),
         ];
         let fabric = self.fabric.descriptor();
         interests.extend(fabric.map(|fabric| Interest::read_or_write(fabric, blocked)));
@@ -334,6 +346,8 @@ impl Service {
     }
 
     fn take_events(&mut self) {
+        // Told of once what led to them is published.
+        let mut told = Vec::new();
         while let Some(event) = self.sweeper.poll_event() {
             match event {
                 Event::Discovering => self.reload_policy(),
@@ -349,9 +363,13 @@ impl Service {
                     let due = Instant::now() + REPUBLISH_DELAY;
                     self.republish_due.get_or_insert(due);
                 }
-                Event::PortsChanged(_) | Event::Trap(_) => {}
+                Event::PortsChanged(changed) => told.extend(self.events_of_ports(&changed)),
+                Event::Trap(trap) => told.extend(self.event_of_trap(&trap)),
                 Event::Fatal(reason) => self.done = Some(Err(RunError::Fatal(reason))),
             }
+        }
+        if !told.is_empty() {
+            self.registry.tell(told);
         }
     }
 
@@ -385,7 +403,9 @@ impl Service {
         if self.sweeper.sm_state() != SmState::Master {
             self.publisher.end_session();
         }
-        self.door.set_open(self.publisher.session().is_some());
+        let is_on = self.publisher.session().is_some();
+        self.door.set_open(is_on);
+        self.registry.set_open(is_on);
         match self.publisher.challenge() {
             Some(Challenge::Epoch) if now >= self.renewal_due => {
                 if let Err(failure) = self.publisher.renew() {
@@ -407,7 +427,7 @@ impl Service {
     fn republish(&mut self, now: Instant) {
         if self.republish_due.take_if(|due| now >= *due).is_some()
             && self.publisher.session().is_some()
-            && let Err(failure) = self.publish(false)
+            && let Err(failure) = self.publish(false, false)
         {
             error!("the snapshot is not published: {}", super::with_causes(&failure));
         }
@@ -416,7 +436,7 @@ impl Service {
     fn configured(&mut self, report: Report) {
         // The port's own LID may be new: the transport tells path bits by it.
         self.fabric.refresh(Instant::now());
-        if let Err(failure) = self.publish(report.full) {
+        if let Err(failure) = self.publish(report.full, true) {
             error!("the snapshot is not published: {}", super::with_causes(&failure));
         }
         let is_news = report.full || report.changed() || self.sweeps.failed_in_a_row > 0;
@@ -457,25 +477,33 @@ impl Service {
 
     /// Publishes what a sweep found. Only a full one asks the other subnet managers who is the
     /// master, and so decides if we take responders back from one of them.
-    fn publish(&mut self, full: bool) -> Result<(), PublishError> {
+    fn publish(&mut self, full: bool, swept: bool) -> Result<(), PublishError> {
         let policy = self.policy_rows();
         let fabric = self.sweeper.fabric();
         let begins = match self.publisher.session() {
             None => self.sweeper.sm_state() == SmState::Master,
             Some(_) => full && self.publisher.challenge() == Some(Challenge::Rival),
         };
+        let mut begun = None;
         if begins && let Some(home) = fabric.home() {
-            self.publisher.begin_session(fabric.port(home).guid)?;
+            begun = Some(self.publisher.begin_session(fabric.port(home).guid)?);
         }
         let settings = self.sweeper.settings();
-        let plane = fabric.plane(&SubnetParameters {
+        let parameters = SubnetParameters {
             prefix: settings.subnet_prefix,
             lifetime: settings.subnet_timeout,
             sa_key: settings.sa_key,
             routing_engine: self.sweeper.routing_engine().to_owned(),
             managers: self.sweeper.subnet_managers(),
             policy,
-        });
+        };
+        if swept {
+            self.tell_registry(&parameters);
+        }
+        if let Some(session) = begun {
+            self.await_registry(session);
+        }
+        let plane = self.sweeper.fabric().plane(&parameters);
         self.publisher.publish(plane)?;
         Ok(())
     }
@@ -563,7 +591,7 @@ impl Service {
         let (hosts, switches) = self.sweeper.fabric().counts();
         let last = &self.sweeps.last;
         let is = |state| f64::from(u8::from(state));
-        vec![
+        let mut metrics = vec![
             gauge("up", "Whether the subnet is up", is(self.sweeper.is_up())),
             gauge(
                 "master",
@@ -645,6 +673,8 @@ impl Service {
                 malformed.envelope,
             ),
             gauge("front_door_pins", "Transfers remembered", self.door.pins() as f64),
-        ]
+        ];
+        metrics.extend(self.registry.metrics());
+        metrics
     }
 }

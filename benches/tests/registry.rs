@@ -1,0 +1,338 @@
+//! What clients registered outlives the subnet manager: `kill -9` at any moment loses nothing that
+//! was acknowledged, and makes nothing twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use benches::sandbox::{PATIENCE, Program, Sandbox, binary, free_address};
+use ib_mad::types::{Gid, Lid, PKey};
+use ib_mad::wire::attribute::PortInfo;
+use ib_mad::wire::mad::Method;
+use ib_mad::wire::record::mc_member::component as mc;
+use ib_mad::wire::record::service::component as svc;
+use ib_mad::wire::record::{JoinState, McMemberRecord, ServiceRecord};
+use ib_mad::wire::sa::{SaMad, attribute};
+use sa_proto::proto::event::events_client::EventsClient;
+use sa_proto::proto::registry as proto;
+use sa_proto::proto::registry::registry_client::RegistryClient;
+use sa_proto::proto::snapshot::from_responder::Message as Said;
+use sa_proto::proto::snapshot::from_sm::Message as Told;
+use sa_proto::proto::snapshot::snapshot_feed_client::SnapshotFeedClient;
+use sa_proto::proto::{event, snapshot};
+use sa_proto::snapshot::codec::Decoder;
+use sa_proto::snapshot::{SCHEMA, Snapshot};
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+
+/// Repeats get the answer of the first for so long; with some room for clocks that tick seconds.
+const RETRY_WINDOW: Duration = Duration::from_secs(8);
+
+struct Subnet {
+    sandbox: Sandbox,
+    publish: String,
+    _fabric: Program,
+}
+
+impl Subnet {
+    fn new(name: &str) -> Self {
+        let sandbox = Sandbox::new(name);
+        let net: PathBuf = sandbox.path("fat-tree.net");
+        let status = Command::new(binary("ibfabric"))
+            .args(["generate", "fat-tree", "--levels", "2", "--radix", "8", "--hosts", "16", "-o"])
+            .arg(&net)
+            .status()
+            .expect("ibfabric runs");
+        assert!(status.success());
+        let fabric = sandbox.ibfabric(&net);
+        Self { publish: free_address().to_string(), _fabric: fabric, sandbox }
+    }
+
+    fn ibsm(&self, more: &[&str]) -> Program {
+        let state = self.sandbox.path("state");
+        let state = state.to_str().expect("UTF-8");
+        let mut args = vec!["--transport", "ibsim", "--socket", self.sandbox.socket()];
+        args.extend(["--node", "node00001 HCA-1", "--publish", &self.publish]);
+        args.extend(["--state-dir", state]);
+        args.extend(more);
+        self.sandbox.ours("ibsm", "ibsm", &args)
+    }
+
+    async fn channel(&self) -> Channel {
+        let url = format!("http://{}", self.publish);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let endpoint = Channel::from_shared(url.clone()).expect("a URL");
+            match endpoint.connect().await {
+                Ok(channel) => return channel,
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Everything that is published, once there is something.
+    async fn snapshot(&self) -> Snapshot {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(snapshot) = self.try_snapshot().await {
+                return snapshot;
+            }
+            assert!(Instant::now() < deadline, "nothing is published");
+        }
+    }
+
+    async fn try_snapshot(&self) -> Option<Snapshot> {
+        let hello = snapshot::Hello { schema: SCHEMA, responder_id: 0x51, ..Default::default() };
+        let (say, said) = mpsc::channel(1);
+        let hello = snapshot::FromResponder { message: Some(Said::Hello(hello)) };
+        say.send(hello).await.ok()?;
+        let mut client = SnapshotFeedClient::new(self.channel().await);
+        let mut feed = client.subscribe(ReceiverStream::new(said)).await.ok()?.into_inner();
+        let mut decoder = None;
+        loop {
+            let message = tokio::time::timeout(PATIENCE, feed.message()).await.ok()?.ok()??;
+            match message.message? {
+                Told::Begin(begin) => decoder = Some(Decoder::new(begin).unwrap()),
+                Told::Chunk(chunk) => decoder.as_mut()?.chunk(&chunk).unwrap(),
+                Told::End(end) => return Some(decoder?.finish(end, &Snapshot::empty()).unwrap()),
+            }
+        }
+    }
+}
+
+/// A host's port.
+#[derive(Clone, Copy)]
+struct Host {
+    gid: Gid,
+    lid: Lid,
+}
+
+fn hosts(snapshot: &Snapshot) -> Vec<Host> {
+    let prefix = snapshot.fabric().subnet.prefix;
+    let nodes = snapshot.fabric().nodes.iter().filter(|node| node.switch_info.is_none());
+    let ports = nodes.flat_map(|node| &node.ports).map(|port| Host {
+        gid: Gid::new(prefix, port.guid),
+        lid: PortInfo::new(&port.info[..]).unwrap().base_lid(),
+    });
+    ports.filter(|host| host.lid.is_unicast()).collect()
+}
+
+/// A group that the SA chooses the MGID of, created by `host`.
+fn create(host: Host, tid: u64) -> proto::Write {
+    let mut bytes = [0; 256];
+    let mut mad = SaMad::new(&mut bytes);
+    let mask = mc::MGID | mc::PORT_GID | mc::QKEY | mc::TCLASS | mc::PKEY | mc::FLOW_LABEL;
+    let mask = mask | mc::SL | mc::SCOPE | mc::JOIN_STATE;
+    mad.write_request(Method::SET, attribute::MC_MEMBER_RECORD, tid, mask);
+    McMemberRecord::new(&mut mad.data_mut()[..52])
+        .unwrap()
+        .set_port_gid(host.gid)
+        .set_qkey(0xB1B)
+        .set_pkey(PKey::DEFAULT_FULL)
+        .set_scope(2)
+        .set_join_state(JoinState::FULL_MEMBER);
+    write(host, tid, &bytes)
+}
+
+/// A service of `host`.
+fn register(host: Host, tid: u64) -> proto::Write {
+    let mut bytes = [0; 256];
+    let mut mad = SaMad::new(&mut bytes);
+    let mask = svc::SERVICE_ID | svc::SERVICE_GID | svc::SERVICE_PKEY;
+    mad.write_request(Method::SET, attribute::SERVICE_RECORD, tid, mask);
+    ServiceRecord::new(&mut mad.data_mut()[..176])
+        .unwrap()
+        .set_service_id(tid)
+        .set_service_gid(host.gid)
+        .set_service_pkey(PKey::DEFAULT_FULL);
+    write(host, tid, &bytes)
+}
+
+fn write(host: Host, id: u64, mad: &[u8; 256]) -> proto::Write {
+    let requester = proto::Requester {
+        lid: host.lid.0.into(),
+        qpn: 1,
+        pkey: PKey::DEFAULT_FULL.0.into(),
+        ..Default::default()
+    };
+    proto::Write { id, mad: mad.to_vec().into(), requester: Some(requester) }
+}
+
+/// A client that asks until it is answered.
+struct Client {
+    open: BTreeMap<u64, (proto::Write, Instant)>,
+    /// What was answered.
+    answered: BTreeMap<u64, proto::Outcome>,
+    /// Requests whose repeats may have come too late to be known.
+    late: usize,
+}
+
+impl Client {
+    fn new() -> Self {
+        Self { open: BTreeMap::new(), answered: BTreeMap::new(), late: 0 }
+    }
+
+    /// Asks and listens until nothing is open, or the SM is gone.
+    async fn talk(&mut self, subnet: &Subnet) -> Result<(), tonic::Status> {
+        let (say, said) = mpsc::channel(64);
+        let writes = self.open.values().map(|(write, _)| write.clone()).collect();
+        let _ = say.send(proto::Writes { responder_id: 0x51, writes }).await;
+        let mut client = RegistryClient::new(subnet.channel().await);
+        let mut outcomes = client.write(ReceiverStream::new(said)).await?.into_inner();
+        while !self.open.is_empty() {
+            let next = tokio::time::timeout(Duration::from_secs(1), outcomes.message()).await;
+            let Ok(next) = next else { return Err(tonic::Status::aborted("no answer")) };
+            let Some(message) = next? else { return Err(tonic::Status::aborted("end")) };
+            for outcome in message.outcomes {
+                assert!(!outcome.dropped, "{outcome:?}");
+                let Some((_, since)) = self.open.remove(&outcome.id) else { continue };
+                self.late += usize::from(since.elapsed() > RETRY_WINDOW);
+                self.answered.insert(outcome.id, outcome);
+            }
+        }
+        Ok(())
+    }
+
+    async fn ask(&mut self, subnet: &Subnet, writes: impl IntoIterator<Item = proto::Write>) {
+        let now = Instant::now();
+        self.open.extend(writes.into_iter().map(|write| (write.id, (write, now))));
+        let deadline = Instant::now() + PATIENCE;
+        while let Err(status) = self.talk(subnet).await {
+            assert!(Instant::now() < deadline, "{status}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_and_nothing_is_made_twice_when_the_sm_is_killed() {
+    const BATCHES: u64 = 30;
+    let subnet = Subnet::new("registry-kill");
+    let runtime = runtime();
+    let ibsm = subnet.ibsm(&[]);
+    ibsm.wait_for("SUBNET UP");
+    let before = runtime.block_on(subnet.snapshot());
+    let hosts = hosts(&before);
+    let groups_before = before.registry().groups.len();
+
+    let (client, subnet) = std::thread::scope(|scope| {
+        let killer_subnet = &subnet;
+        let hosts = &hosts;
+        let runtime = &runtime;
+        let writer = scope.spawn(move || {
+            let mut client = Client::new();
+            for batch in 0..BATCHES {
+                let writes = (1..=16).map(|n| {
+                    let tid = batch * 16 + n;
+                    let host = hosts[tid as usize % hosts.len()];
+                    if n % 2 == 0 { create(host, tid) } else { register(host, tid) }
+                });
+                runtime.block_on(client.ask(killer_subnet, writes));
+            }
+            client
+        });
+        let mut ibsm = ibsm;
+        let mut kills = 0;
+        while !writer.is_finished() && kills < 6 {
+            // Any moment will do; these are spread over starts and work.
+            std::thread::sleep(Duration::from_millis(150 + 170 * (kills * 7 % 5)));
+            ibsm.kill_and_wait();
+            ibsm = subnet.ibsm(&[]);
+            kills += 1;
+        }
+        let client = writer.join().unwrap();
+        assert!(kills > 0);
+        ibsm.kill();
+        (client, &subnet)
+    });
+
+    let _ibsm = subnet.ibsm(&[]);
+    let after = runtime.block_on(subnet.snapshot());
+    assert_eq!(client.answered.len() as u64, BATCHES * 16);
+    let refused: Vec<_> = client.answered.values().filter(|outcome| outcome.status != 0).collect();
+    assert!(refused.is_empty(), "{refused:?}");
+    let mgid_of = |outcome: &proto::Outcome| Gid(outcome.data[..16].try_into().unwrap());
+    let creates = || client.answered.iter().filter(|(tid, _)| *tid % 2 == 0);
+    let mgids: BTreeSet<Gid> = creates().map(|(_, outcome)| mgid_of(outcome)).collect();
+    assert_eq!(mgids.len(), creates().count(), "each create made a group of its own");
+    let groups = &after.registry().groups;
+    assert!(mgids.iter().all(|&mgid| groups.find(mgid).is_some()), "a group is lost");
+    let extra = groups.len() - groups_before - mgids.len();
+    assert!(extra <= client.late, "{extra} groups twice, {} repeats came late", client.late);
+    let ids: BTreeSet<u64> =
+        after.registry().services.iter().map(|service| service.rid.service_id).collect();
+    let registered = client.answered.keys().filter(|tid| *tid % 2 == 1);
+    assert!(registered.clone().all(|tid| ids.contains(tid)), "a service is lost");
+    assert_eq!(ids.len(), registered.count());
+    let last = client.answered.values().map(|outcome| outcome.sequence).max().unwrap();
+    assert!(after.registry().sequence >= last);
+}
+
+#[test]
+fn a_repeat_gets_the_answer_of_the_first_from_the_next_process() {
+    let subnet = Subnet::new("registry-repeat");
+    let runtime = runtime();
+    let mut ibsm = subnet.ibsm(&[]);
+    ibsm.wait_for("SUBNET UP");
+    let host = hosts(&runtime.block_on(subnet.snapshot()))[0];
+    let began = Instant::now();
+    let mut first = Client::new();
+    runtime.block_on(first.ask(&subnet, [create(host, 7)]));
+    ibsm.kill_and_wait();
+    let _ibsm = subnet.ibsm(&[]);
+    let mut again = Client::new();
+    runtime.block_on(again.ask(&subnet, [create(host, 7)]));
+    if began.elapsed() > RETRY_WINDOW {
+        eprintln!("too slow to tell");
+        return;
+    }
+    assert_eq!(first.answered[&7].data, again.answered[&7].data);
+    assert!(again.answered[&7].epoch > first.answered[&7].epoch);
+    let mut other = Client::new();
+    runtime.block_on(other.ask(&subnet, [create(host, 8)]));
+    assert_ne!(first.answered[&7].data, other.answered[&8].data);
+}
+
+#[test]
+fn members_are_told_of_and_forwarded_to() {
+    let subnet = Subnet::new("registry-events");
+    let runtime = runtime();
+    let ibsm = subnet.ibsm(&[]);
+    ibsm.wait_for("SUBNET UP");
+    let hosts = hosts(&runtime.block_on(subnet.snapshot()));
+    runtime.block_on(async {
+        let mut events = EventsClient::new(subnet.channel().await);
+        let request = event::FollowRequest { responder_id: 0x51 };
+        let mut notices = events.follow(request).await.unwrap().into_inner();
+        let hello = notices.message().await.unwrap().unwrap();
+        assert!(hello.front_door.parse::<std::net::SocketAddr>().is_ok(), "{hello:?}");
+        let mut client = Client::new();
+        client.ask(&subnet, [create(hosts[1], 7)]).await;
+        let mgid = &client.answered[&7].data[..16];
+        let told = tokio::time::timeout(PATIENCE, notices.next()).await.unwrap().unwrap().unwrap();
+        let notice = &told.notices[0];
+        assert_eq!((notice.notice.len(), &notice.notice[4..6]), (80, &[0, 66][..]));
+        assert_eq!(&notice.notice[16..32], mgid);
+        assert_eq!(notice.subject_pkeys, [0xFFFF]);
+        assert!(!notice.trusted_only && notice.supersedes_key != 0);
+    });
+    // The switch of the only member has to know the group.
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let snapshot = runtime.block_on(subnet.snapshot());
+        let blocks = snapshot.fabric().mfts.iter().flat_map(|mft| &mft.blocks);
+        if blocks.clone().any(|block| block.masks != [0; 64]) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "no switch forwards the group");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,171 @@
+//! Which ports packets of each MLID are to reach, kept up to date as groups and members change.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use ib_mad::types::{Gid, Guid, Lid};
+use ib_mad::wire::record::McMemberRecord;
+use sa_proto::snapshot::{MulticastMemberRid, RegistryChanges, RegistryPlane};
+
+/// Port GUIDs by MLID, each list ascending: of all groups that share the MLID, and of members of
+/// every kind, since whoever only sends needs a way to the tree, too.
+#[derive(Debug, Default)]
+pub struct Members {
+    by_mlid: BTreeMap<Lid, Arc<[Guid]>>,
+    /// Groups of each MLID, and the MLID of each group.
+    groups: BTreeMap<Lid, BTreeSet<Gid>>,
+    mlids: HashMap<Gid, Lid>,
+}
+
+impl Members {
+    /// What `plane` comes to.
+    pub fn of(plane: &RegistryPlane) -> Self {
+        let mut all = Self::default();
+        all.apply(plane, &RegistryChanges::between(&RegistryPlane::default(), plane));
+        all
+    }
+
+    /// Takes in that `changes` led to `plane`; whether any list is another. Takes time that goes
+    /// with the size of the groups concerned.
+    pub fn apply(&mut self, plane: &RegistryPlane, changes: &RegistryChanges) -> bool {
+        let mut concerned = BTreeSet::new();
+        for (&mgid, group) in &changes.groups {
+            let mlid = group.as_ref().and_then(|group| mlid(&group.record));
+            let before = match mlid {
+                Some(mlid) => self.mlids.insert(mgid, mlid),
+                None => self.mlids.remove(&mgid),
+            };
+            if let Some(groups) = before.and_then(|before| self.groups.get_mut(&before)) {
+                groups.remove(&mgid);
+            }
+            if let Some(mlid) = mlid {
+                self.groups.entry(mlid).or_default().insert(mgid);
+            }
+            concerned.extend(before.into_iter().chain(mlid));
+        }
+        let joined = changes.members.keys().map(|rid| rid.mgid);
+        concerned.extend(joined.filter_map(|mgid| self.mlids.get(&mgid)));
+        let mut changed = false;
+        for mlid in concerned {
+            changed |= self.refresh(plane, mlid);
+        }
+        changed
+    }
+
+    /// Finds out anew who belongs to an MLID.
+    fn refresh(&mut self, plane: &RegistryPlane, mlid: Lid) -> bool {
+        let groups = self.groups.get(&mlid).into_iter().flatten();
+        let ports: BTreeSet<Guid> = groups.flat_map(|&mgid| ports_of(plane, mgid)).collect();
+        if self.groups.get(&mlid).is_some_and(BTreeSet::is_empty) {
+            self.groups.remove(&mlid);
+        }
+        if ports.is_empty() {
+            return self.by_mlid.remove(&mlid).is_some();
+        }
+        let ports: Arc<[Guid]> = ports.into_iter().collect();
+        match self.by_mlid.get(&mlid) {
+            Some(before) if *before == ports => false,
+            _ => {
+                self.by_mlid.insert(mlid, ports);
+                true
+            }
+        }
+    }
+
+    /// The lists as they are now.
+    pub fn by_mlid(&self) -> &BTreeMap<Lid, Arc<[Guid]>> {
+        &self.by_mlid
+    }
+}
+
+/// Ports that belong to a group, by their own GUIDs.
+fn ports_of(plane: &RegistryPlane, mgid: Gid) -> impl Iterator<Item = Guid> {
+    let rid = |port| MulticastMemberRid { mgid, port_gid: Gid([port; 16]) };
+    let members = plane.members.range((Bound::Included(rid(0)), Bound::Included(rid(0xFF))));
+    members.map(|member| {
+        let guid = member.rid.port_gid.guid();
+        plane.alias_guids.find(guid).map_or(guid, |alias| alias.port_guid)
+    })
+}
+
+fn mlid(record: &[u8; 52]) -> Option<Lid> {
+    McMemberRecord::new(&record[..]).ok().map(|record| record.mlid())
+}
+
+#[cfg(test)]
+mod tests {
+    use sa_proto::snapshot::{AliasGuid, MulticastGroup, MulticastMember};
+
+    use super::*;
+
+    fn gid(n: u8) -> Gid {
+        Gid([n; 16])
+    }
+
+    fn group(mgid: u8, mlid: u16) -> Arc<MulticastGroup> {
+        let mut record = [0; 52];
+        McMemberRecord::new(&mut record[..]).unwrap().set_mlid(Lid(mlid));
+        Arc::new(MulticastGroup { mgid: gid(mgid), record, predefined: false })
+    }
+
+    fn member(mgid: u8, port: u64) -> Arc<MulticastMember> {
+        let rid = MulticastMemberRid { mgid: gid(mgid), port_gid: Gid::new(1, Guid(port)) };
+        Arc::new(MulticastMember { rid, join_state: 1, proxy_join: false })
+    }
+
+    fn lists(members: &Members) -> Vec<(u16, Vec<u64>)> {
+        let list = |(mlid, ports): (&Lid, &Arc<[Guid]>)| {
+            (mlid.0, ports.iter().map(|port| port.0).collect())
+        };
+        members.by_mlid().iter().map(list).collect()
+    }
+
+    #[test]
+    fn groups_that_share_an_mlid_share_a_list_and_aliases_are_their_ports() {
+        let alias = AliasGuid { alias: Guid(99), port_guid: Guid(5), index: 1 };
+        let plane = RegistryPlane {
+            groups: vec![group(1, 0xC001), group(2, 0xC001), group(3, 0xC002)].into(),
+            members: vec![member(1, 7), member(2, 6), member(2, 99), member(2, 7)].into(),
+            alias_guids: vec![Arc::new(alias)].into(),
+            ..RegistryPlane::default()
+        };
+        assert_eq!(lists(&Members::of(&plane)), [(0xC001, vec![5, 6, 7])]);
+    }
+
+    #[test]
+    fn a_change_leads_to_what_a_fresh_look_would_find() {
+        let mut plane = RegistryPlane {
+            groups: vec![group(1, 0xC001), group(2, 0xC002)].into(),
+            members: vec![member(1, 7), member(2, 8)].into(),
+            ..RegistryPlane::default()
+        };
+        let mut members = Members::of(&plane);
+        let mut step = |change: &dyn Fn(&mut RegistryChanges)| {
+            let mut changes = RegistryChanges::default();
+            change(&mut changes);
+            plane.apply(&changes);
+            let changed = members.apply(&plane, &changes);
+            assert_eq!(lists(&members), lists(&Members::of(&plane)));
+            changed
+        };
+        assert!(step(&|changes| {
+            changes.members.insert(member(1, 9).rid, Some(member(1, 9)));
+        }));
+        assert!(step(&|changes| {
+            changes.groups.insert(gid(2), Some(group(2, 0xC001)));
+        }));
+        assert!(!step(&|changes| {
+            changes.groups.insert(gid(4), Some(group(4, 0xC004)));
+        }));
+        assert!(step(&|changes| {
+            changes.groups.insert(gid(1), None);
+            changes.members.insert(member(1, 7).rid, None);
+            changes.members.insert(member(1, 9).rid, None);
+        }));
+        assert!(step(&|changes| {
+            changes.members.insert(member(2, 8).rid, None);
+            changes.groups.insert(gid(2), None);
+        }));
+    }
+}

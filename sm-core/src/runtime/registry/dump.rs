@@ -1,0 +1,131 @@
+//! `opensm-sa.dump`: what the registry begins with where a site changes over from `opensm`, and
+//! what it leaves for the way back. The text itself is `registry::dump`'s.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ib_mad::types::Guid;
+use sa_proto::snapshot::RegistryPlane;
+use tracing::{info, warn};
+
+use crate::config::Settings;
+use crate::registry::Ports;
+use crate::registry::dump::{self, Surroundings};
+
+/// At least so long between two writes of the file.
+const INTERVAL: Duration = Duration::from_secs(10);
+/// Longest file read, bytes: a million records.
+const FILE_LEN_MAX: u64 = 512 << 20;
+
+/// Where the text is read from, and written to.
+#[derive(Debug, Default)]
+pub(in crate::runtime) struct DumpFile {
+    /// `sa_db_file`: read when nothing was ever stored.
+    read_from: Option<PathBuf>,
+    /// Written when something changed (`sa_db_dump`).
+    write_to: Option<PathBuf>,
+    /// Sequence number of what was written last.
+    written: Option<u64>,
+    /// When it is to be written next.
+    due: Option<Instant>,
+}
+
+impl DumpFile {
+    /// What the settings say.
+    pub(in crate::runtime) fn of(settings: &Settings, state_dir: &Path) -> Self {
+        let directory = settings.dump_files_dir.as_ref().map_or(state_dir, Path::new);
+        Self {
+            read_from: settings.sa_db_file.as_ref().map(PathBuf::from),
+            write_to: settings.sa_db_dump.then(|| directory.join("opensm-sa.dump")),
+            ..Self::default()
+        }
+    }
+
+    /// What the registry begins with.
+    pub(super) fn read(&self, now_s: u64, ports: &Ports) -> Option<RegistryPlane> {
+        let path = self.read_from.as_ref()?;
+        let text = match read(path) {
+            Ok(text) => text,
+            Err(failure) => {
+                warn!("{}: {failure}; clients have to register anew", path.display());
+                return None;
+            }
+        };
+        match with(now_s, ports, |around| dump::read(&text, around)) {
+            Ok(plane) => {
+                info!("registry taken over from {}", path.display());
+                Some(plane)
+            }
+            Err(failure) => {
+                warn!("{}: {failure}; clients have to register anew", path.display());
+                None
+            }
+        }
+    }
+
+    /// When [`keep`](Self::keep) has something to do.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Writes what changed, now and then; `last` if this is the last chance.
+    pub(super) fn keep(
+        &mut self,
+        now: Instant,
+        now_s: u64,
+        ports: Option<&Ports>,
+        plane: &RegistryPlane,
+        last: bool,
+    ) {
+        let (Some(path), Some(ports)) = (&self.write_to, ports) else { return };
+        if self.written == Some(plane.sequence) {
+            self.due = None;
+            return;
+        }
+        let due = *self.due.get_or_insert(match self.written {
+            None => now,
+            Some(_) => now + INTERVAL,
+        });
+        if now < due && !last {
+            return;
+        }
+        let text = with(now_s, ports, |around| dump::write(plane, around));
+        if let Err(failure) = replace(path, &text) {
+            warn!("{}: {failure}; opensm could not take over from it", path.display());
+        }
+        self.written = Some(plane.sequence);
+        self.due = None;
+    }
+}
+
+fn with<T>(now_s: u64, ports: &Ports, act: impl FnOnce(&Surroundings<'_>) -> T) -> T {
+    let own = ports.by_guid(ports.sm_port_guid);
+    let port = |guid: Guid| ports.by_guid(guid).map(|port| (port.lid, port.guid_cap));
+    let pkeys = own.map(|port| port.pkeys.clone()).unwrap_or_default();
+    act(&Surroundings { now_s, pkeys: &pkeys, port: &port })
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(path)?.take(FILE_LEN_MAX + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > FILE_LEN_MAX {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "file is far too long"));
+    }
+    Ok(text)
+}
+
+/// Replaces the file at once. It has service keys: nobody else may read it.
+fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+    let draft = path.with_extension("dump.new");
+    match fs::remove_file(&draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+    file.write_all(text)?;
+    file.sync_all()?;
+    fs::rename(&draft, path)
+}

@@ -1,0 +1,374 @@
+//! Registry, store and publisher as one: what a batch of work does to them, in which order.
+//!
+//! A batch is decided in memory, committed, published, and only then answered. If the commit fails,
+//! memory is thrown away and read back from disk, so that it never holds what the disk does not;
+//! the batch is then decided once more, which does no harm if the commit had happened after all:
+//! outcomes are stored with what they changed. If that fails too, the writes are refused for want of
+//! resources, and so are all others until the file can be opened again.
+//!
+//! No thread and no clock here; those are the parent module's.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ib_mad::types::PKey;
+use ib_mad::wire::mad::Status;
+use ib_mad::wire::record::McMemberRecord;
+use ib_mad::wire::sa::DATA_LEN;
+use sa_proto::snapshot::{RegistryChanges, RegistryPlane, Session};
+use tracing::{error, info, warn};
+
+use super::counters::Counters;
+use super::store::{Store, StoreError, Stored};
+use crate::publish::{PublishError, Publisher};
+use crate::registry::{
+    Changes, Members, Ports, PredefinedGroup, Registry, RegistryEvent, Reply, Request,
+};
+
+/// How long to wait before a file that failed is opened again, seconds.
+const REOPEN_INTERVAL_S: u64 = 2;
+
+/// What is to be done at once.
+#[derive(Debug, Default)]
+pub(super) struct Work {
+    /// Writes; `None` changes nothing, but is answered like one.
+    pub(super) writes: Vec<Option<Request>>,
+    /// The fabric as it is now.
+    pub(super) ports: Option<Arc<Ports>>,
+    /// Groups of the site's files.
+    pub(super) predefined: Option<Arc<[PredefinedGroup]>>,
+    /// Responders that are connected.
+    pub(super) responders: Option<Vec<u64>>,
+}
+
+/// What becomes of a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is answered, once the tables hold the sequence number in the epoch.
+    Answer { status: Status, data: Option<Box<[u8; DATA_LEN]>>, epoch: u64, sequence: u64 },
+    /// It is not answered, and is not to be asked again.
+    Dropped,
+    /// Nothing is said: whoever waits asks again.
+    Silence,
+}
+
+/// Something that subscribers may want to hear of, and the group's P_Key.
+pub(super) type GroupEvent = (RegistryEvent, Option<PKey>);
+
+/// See the module.
+pub(super) struct Keeper {
+    directory: PathBuf,
+    /// Whether nothing was stored when the file was opened.
+    fresh: bool,
+    /// `None` while the file cannot be used; then nothing is in the registry, either.
+    store: Option<Store>,
+    /// When to try to open it again, seconds since 1970.
+    reopen_due_s: u64,
+    registry: Registry,
+    surroundings: Surroundings,
+    publisher: Arc<Publisher>,
+    /// The session in which the registry was published.
+    published: Option<Session>,
+    events: Vec<GroupEvent>,
+    /// Who belongs to which MLID, and whether that changed since it was last asked.
+    members: Members,
+    members_changed: bool,
+    counters: Arc<Counters>,
+}
+
+/// What the registry has to know besides its rows.
+#[derive(Default)]
+struct Surroundings {
+    ports: Option<Arc<Ports>>,
+    predefined: Option<Arc<[PredefinedGroup]>>,
+    responders: Option<Vec<u64>>,
+}
+
+impl Keeper {
+    /// Reads the registry from the file in `directory`.
+    pub(super) fn open(
+        directory: PathBuf,
+        publisher: Arc<Publisher>,
+        counters: Arc<Counters>,
+    ) -> Result<Self, StoreError> {
+        let (store, stored) = Store::open(&directory)?;
+        let mut this = Self {
+            fresh: stored.fresh,
+            directory,
+            store: Some(store),
+            reopen_due_s: 0,
+            registry: Registry::default(),
+            surroundings: Surroundings::default(),
+            publisher,
+            published: None,
+            events: Vec::new(),
+            members: Members::default(),
+            members_changed: true,
+            counters,
+        };
+        this.adopt(stored);
+        let sequence = this.registry.sequence();
+        info!(sequence, records = records(&this.registry.plane()), "registry read");
+        Ok(this)
+    }
+
+    /// Whether nothing was ever stored: the registry may begin with what another left.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.fresh && self.registry.sequence() == 0
+    }
+
+    /// Begins with these rows, if they can be stored.
+    pub(super) fn begin_with(&mut self, mut plane: RegistryPlane) {
+        self.fresh = false;
+        plane.sequence = plane.sequence.max(1);
+        let rows = RegistryChanges::between(&RegistryPlane::default(), &plane);
+        let Some(store) = &mut self.store else { return };
+        match store.commit(&Changes { rows, ..Changes::default() }) {
+            Ok(()) => self.adopt(Stored { plane, ..Stored::default() }),
+            Err(failure) => {
+                error!("what was read is not stored: {}", crate::runtime::with_causes(&failure));
+                self.reopen(0);
+            }
+        }
+    }
+
+    fn adopt(&mut self, stored: Stored) {
+        self.registry = Registry::restore(&stored.plane, stored.outcomes);
+        self.members = Members::of(&stored.plane);
+        self.members_changed = true;
+    }
+
+    /// Does a batch of work; a verdict on each write, in their order.
+    pub(super) fn turn(&mut self, now_s: u64, work: Work) -> Vec<Verdict> {
+        let fresh = self.surroundings.take(&work);
+        if self.store.is_none() && now_s >= self.reopen_due_s {
+            self.reopen(now_s);
+        }
+        let is_master = self.publisher.session().is_some();
+        let Some(ports) = self.surroundings.ports.clone().filter(|_| is_master) else {
+            self.counters.not_master.add(work.writes.len());
+            return vec![Verdict::Silence; work.writes.len()];
+        };
+        let mut around = fresh;
+        for _ in 0..2 {
+            if self.store.is_none() {
+                break;
+            }
+            match self.attempt(now_s, &ports, &around, &work.writes) {
+                Ok(verdicts) => return verdicts,
+                Err(failure) => {
+                    self.counters.failures.add(1);
+                    error!(
+                        "writes are not durable and are tried once more: {}",
+                        crate::runtime::with_causes(&failure)
+                    );
+                    self.reopen(now_s);
+                    around = self.surroundings.all();
+                }
+            }
+        }
+        self.counters.refused_unstored.add(work.writes.len());
+        let epoch = self.published.map_or(0, |session| session.epoch);
+        let refused =
+            Verdict::Answer { status: Status::SA_NO_RESOURCES, data: None, epoch, sequence: 0 };
+        vec![refused; work.writes.len()]
+    }
+
+    fn attempt(
+        &mut self,
+        now_s: u64,
+        ports: &Ports,
+        around: &Surroundings,
+        writes: &[Option<Request>],
+    ) -> Result<Vec<Verdict>, StoreError> {
+        let before = self.registry.plane();
+        if let Some(predefined) = &around.predefined {
+            self.registry.set_predefined(ports, predefined);
+        }
+        if around.ports.is_some() {
+            self.registry.fabric_changed(ports);
+        }
+        if let Some(responders) = &around.responders {
+            self.registry.set_responders(responders);
+        }
+        self.registry.expire(now_s);
+        let replies: Vec<_> = writes
+            .iter()
+            .map(|write| write.as_ref().map(|request| self.registry.write(now_s, ports, request)))
+            .collect();
+        let changes = self.registry.take_changes();
+        if !changes.is_empty() {
+            let store = self.store.as_mut().expect("a store was there a moment ago");
+            store.commit(&changes)?;
+            self.counters.commits.add(1);
+        }
+        self.take_events(&before);
+        self.members_changed |= self.members.apply(&self.registry.plane(), &changes.rows);
+        let session = match self.publish(&changes.rows) {
+            Ok(session) => session,
+            Err(failure) => {
+                // It is durable: what is asked again is answered as if it had been told.
+                if !matches!(failure, PublishError::NoSession) {
+                    error!("the registry is not published: {failure}");
+                }
+                return Ok(vec![Verdict::Silence; writes.len()]);
+            }
+        };
+        let epoch = session.epoch;
+        let verdict = |(write, reply): (&Option<Request>, Option<Reply>)| {
+            let Some(reply) = reply else {
+                let sequence = self.registry.sequence();
+                return Verdict::Answer { status: Status::OK, data: None, epoch, sequence };
+            };
+            if let Some(request) = write {
+                self.counters.decided(request, &reply);
+            }
+            if reply.dropped {
+                return Verdict::Dropped;
+            }
+            let (status, data, sequence) = (reply.status, reply.data, reply.sequence);
+            Verdict::Answer { status, data, epoch, sequence }
+        };
+        Ok(writes.iter().zip(replies).map(verdict).collect())
+    }
+
+    /// Publishes what changed; everything, if nothing was published in this session.
+    fn publish(&mut self, changes: &RegistryChanges) -> Result<Session, PublishError> {
+        let session = self.publisher.session().ok_or(PublishError::NoSession)?;
+        let published = if self.published != Some(session) {
+            self.publisher.publish_registry(self.registry.plane())
+        } else if changes.is_empty() {
+            return Ok(session);
+        } else {
+            self.publisher.publish_changes(changes)
+        };
+        match published {
+            Ok(version) => {
+                // Another may have begun meanwhile; then it is published there next time.
+                self.published = Some(session).filter(|session| version.session == *session);
+                Ok(version.session)
+            }
+            Err(failure) => {
+                self.published = None;
+                Err(failure)
+            }
+        }
+    }
+
+    /// Notes what happened, with what is known of the groups it happened to.
+    fn take_events(&mut self, before: &RegistryPlane) {
+        while let Some(event) = self.registry.poll_event() {
+            let pkey_in = |record: &[u8; 52]| {
+                McMemberRecord::new(&record[..]).ok().map(|record| record.pkey())
+            };
+            let (RegistryEvent::GroupCreated(mgid) | RegistryEvent::GroupDeleted(mgid)) = event;
+            let now = self.registry.group(mgid);
+            let group = now.or_else(|| before.groups.find(mgid));
+            self.events.push((event, group.and_then(|group| pkey_in(&group.record))));
+        }
+    }
+
+    /// Reads everything back from disk.
+    fn reopen(&mut self, now_s: u64) {
+        // The file must be closed first: it is locked.
+        self.store = None;
+        self.published = None;
+        self.registry = Registry::default();
+        match Store::open(&self.directory) {
+            Ok((store, stored)) => {
+                warn!(sequence = stored.plane.sequence, "registry read back");
+                self.store = Some(store);
+                self.adopt(stored);
+            }
+            Err(failure) => {
+                self.reopen_due_s = now_s + REOPEN_INTERVAL_S;
+                error!("writes are refused: {}", crate::runtime::with_causes(&failure));
+            }
+        }
+    }
+
+    /// Throws memory away after a panic, which may have left it half changed.
+    pub(super) fn recover(&mut self, now_s: u64) {
+        self.reopen(now_s);
+        self.events.clear();
+    }
+
+    /// What happened since this was last asked.
+    pub(super) fn events(&mut self) -> Vec<GroupEvent> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// When [`turn`](Self::turn) has something to do though no work came, seconds since 1970.
+    pub(super) fn due_s(&self) -> Option<u64> {
+        match self.store {
+            Some(_) => self.registry.next_expiry(),
+            None => Some(self.reopen_due_s),
+        }
+    }
+
+    /// The session in which all of the registry is published.
+    pub(super) fn published(&self) -> Option<Session> {
+        self.published
+    }
+
+    /// All rows as they are now.
+    pub(super) fn plane(&self) -> RegistryPlane {
+        self.registry.plane()
+    }
+
+    /// Who belongs to which MLID, if that changed since this was last asked.
+    pub(super) fn changed_members(&mut self) -> Option<&Members> {
+        std::mem::take(&mut self.members_changed).then_some(&self.members)
+    }
+
+    /// The fabric as it was told last.
+    pub(super) fn ports(&self) -> Option<&Arc<Ports>> {
+        self.surroundings.ports.as_ref()
+    }
+
+    /// What the registry counted.
+    pub(super) fn registry_counters(&self) -> crate::registry::Counters {
+        self.registry.counters()
+    }
+}
+
+impl Surroundings {
+    /// Takes what is new, and returns it.
+    fn take(&mut self, work: &Work) -> Self {
+        let fresh = Self {
+            ports: work.ports.clone(),
+            predefined: work.predefined.clone(),
+            responders: work.responders.clone(),
+        };
+        if fresh.ports.is_some() {
+            self.ports.clone_from(&fresh.ports);
+        }
+        if fresh.predefined.is_some() {
+            self.predefined.clone_from(&fresh.predefined);
+        }
+        if fresh.responders.is_some() {
+            self.responders.clone_from(&fresh.responders);
+        }
+        fresh
+    }
+
+    fn all(&self) -> Self {
+        Self {
+            ports: self.ports.clone(),
+            predefined: self.predefined.clone(),
+            responders: self.responders.clone(),
+        }
+    }
+}
+
+/// How many records of each kind, for the log.
+fn records(plane: &RegistryPlane) -> String {
+    format!(
+        "{} groups, {} members, {} services, {} subscriptions, {} alias GUIDs",
+        plane.groups.len(),
+        plane.members.len(),
+        plane.services.len(),
+        plane.subscriptions.len(),
+        plane.alias_guids.len()
+    )
+}

@@ -1,0 +1,531 @@
+//! The registry's thread: the one that decides on writes, makes them durable and publishes them.
+//!
+//! Work arrives in an [`Inbox`]: writes of responders, bounded; what sweeps found and who is
+//! connected, of which only the latest counts. The thread takes all of it at once, so that the writes
+//! of a batch share one transaction ([`keeper`]), and hands outcomes to the connections they came
+//! from without ever waiting for one. Notices leave by the same thread, through the damper.
+//!
+//! [`grpc`]: the services that responders call. [`store`]: the file.
+
+mod counters;
+mod dump;
+mod grpc;
+mod keeper;
+mod store;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, Read, Write as _};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use ib_mad::transport::Packet;
+use sa_proto::proto::registry as proto;
+use sa_proto::snapshot::{RegistryPlane, Session};
+use tokio::sync::{broadcast, mpsc, watch};
+use tonic::service::Routes;
+use tracing::error;
+
+use crate::notice::{Damper, Event, Issuer};
+use crate::publish::{Publisher, Responders};
+use crate::registry::{self, Ports, PredefinedGroup, RegistryEvent, Request};
+use crate::routing::multicast::Membership;
+use counters::Counters;
+pub(super) use dump::DumpFile;
+use keeper::{Keeper, Verdict, Work};
+pub use store::StoreError;
+
+use super::metrics::{Metric, Value};
+
+/// Writes that wait for the thread; more are dropped, and asked again.
+const WRITES_MAX: usize = 1 << 14;
+/// Writes of one transaction.
+const BATCH_MAX: usize = 1024;
+/// Relayed traps that wait for the loop.
+const TRAPS_MAX: usize = 4096;
+/// Notices that a responder may be behind before it misses some.
+const NOTICES_MAX: usize = 1 << 14;
+/// How often the list of responders is looked at.
+const RESPONDERS_INTERVAL: Duration = Duration::from_millis(200);
+
+type Outbound = mpsc::Sender<Result<proto::Outcomes, tonic::Status>>;
+
+/// A write of a responder.
+struct Job {
+    /// Its number in the connection.
+    id: u64,
+    /// `None` changes nothing.
+    request: Option<Request>,
+    /// The connection's number, and how it is answered.
+    connection: u64,
+    outbound: Outbound,
+}
+
+/// What waits for the thread.
+#[derive(Default)]
+struct Inbox {
+    writes: VecDeque<Job>,
+    ports: Option<Arc<Ports>>,
+    predefined: Option<Arc<[PredefinedGroup]>>,
+    issuer: Option<Issuer>,
+    events: Vec<Event>,
+    /// Whether a session may have begun or ended.
+    session: bool,
+    stop: bool,
+}
+
+impl Inbox {
+    fn has_work(&self) -> bool {
+        !self.writes.is_empty()
+            || self.ports.is_some()
+            || self.predefined.is_some()
+            || !self.events.is_empty()
+            || self.session
+            || self.stop
+    }
+}
+
+/// What the thread, the services and the loop have in common.
+struct Shared {
+    inbox: Mutex<Inbox>,
+    /// Something is in the inbox.
+    arrived: Condvar,
+    /// Epoch of the session in which the registry is published; 0 if in none.
+    published: Mutex<u64>,
+    /// That has changed.
+    settled: Condvar,
+    /// Whether writes are taken: a session is on.
+    open: watch::Sender<bool>,
+    notices: broadcast::Sender<Arc<grpc::Numbered>>,
+    /// Where the front door takes what responders send by it.
+    front_door: watch::Sender<String>,
+    /// Who belongs to which MLID, if the loop has not taken it yet.
+    membership: Mutex<Option<Arc<Membership>>>,
+    /// Relayed traps, for the loop.
+    traps: Mutex<VecDeque<Packet>>,
+    counters: Arc<Counters>,
+    /// What the registry itself counts.
+    decisions: Mutex<registry::Counters>,
+    connections: AtomicU64,
+    /// Rings when relayed traps wait, or multicast membership changed.
+    bell: UnixStream,
+    /// SM_Key that makes a request trusted.
+    sa_key: u64,
+}
+
+impl Shared {
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn decisions(&self) -> registry::Counters {
+        *self.decisions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn membership(&self) -> MutexGuard<'_, Option<Arc<Membership>>> {
+        self.membership.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in writes as far as there is room.
+    fn submit(&self, jobs: impl IntoIterator<Item = Job>) {
+        let mut inbox = self.inbox();
+        for job in jobs {
+            self.counters.received.add(1);
+            if inbox.writes.len() >= WRITES_MAX {
+                self.counters.overflow.add(1);
+                continue;
+            }
+            inbox.writes.push_back(job);
+        }
+        drop(inbox);
+        self.arrived.notify_one();
+    }
+
+    fn ring(&self) {
+        // If it cannot be written, it has rung already.
+        let _ = (&self.bell).write(&[0]);
+    }
+}
+
+/// The registry's end of the publisher: made before it, since it serves what this decides.
+pub(super) struct Entrance {
+    shared: Arc<Shared>,
+    wake: UnixStream,
+}
+
+impl Entrance {
+    /// `sa_key` makes a request trusted.
+    pub(super) fn new(sa_key: u64) -> io::Result<Self> {
+        let (wake, bell) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        bell.set_nonblocking(true)?;
+        let shared = Shared {
+            inbox: Mutex::default(),
+            arrived: Condvar::new(),
+            published: Mutex::new(0),
+            settled: Condvar::new(),
+            open: watch::Sender::new(false),
+            notices: broadcast::Sender::new(NOTICES_MAX),
+            front_door: watch::Sender::default(),
+            membership: Mutex::default(),
+            traps: Mutex::default(),
+            counters: Arc::default(),
+            decisions: Mutex::default(),
+            connections: AtomicU64::new(0),
+            bell,
+            sa_key,
+        };
+        Ok(Self { shared: Arc::new(shared), wake })
+    }
+
+    /// The services that responders call. They end what they do when `end` loses its sender.
+    pub(super) fn services(&self, end: watch::Receiver<()>) -> Routes {
+        grpc::services(self.shared.clone(), end)
+    }
+
+    /// Opens the registry in `directory` and starts its thread. `dump` is what it may begin with,
+    /// and leaves for OpenSM.
+    pub(super) fn start(
+        self,
+        directory: PathBuf,
+        publisher: Arc<Publisher>,
+        dump: DumpFile,
+    ) -> Result<Office, super::RunError> {
+        let counters = self.shared.counters.clone();
+        let keeper = Keeper::open(directory, publisher.clone(), counters)?;
+        let responders = publisher.responders();
+        let shared = self.shared.clone();
+        let thread = Thread {
+            shared,
+            keeper,
+            responders,
+            known: Vec::new(),
+            responders_due: Instant::now(),
+            damper: Damper::default(),
+            issuer: Issuer::default(),
+            number: 0,
+            dump,
+        };
+        let thread =
+            std::thread::Builder::new().name("registry".to_owned()).spawn(move || thread.run())?;
+        Ok(Office { shared: self.shared, wake: self.wake, publisher, thread: Some(thread) })
+    }
+}
+
+/// The loop's end of the registry. Dropping it ends the thread.
+pub(super) struct Office {
+    shared: Arc<Shared>,
+    wake: UnixStream,
+    publisher: Arc<Publisher>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Office {
+    /// Hands over what a sweep left: the ports, and the groups of the site's files.
+    pub(super) fn fabric_changed(
+        &self,
+        ports: Ports,
+        predefined: Vec<PredefinedGroup>,
+        issuer: Issuer,
+    ) {
+        let mut inbox = self.shared.inbox();
+        inbox.ports = Some(Arc::new(ports));
+        inbox.predefined = Some(predefined.into());
+        inbox.issuer = Some(issuer);
+        drop(inbox);
+        self.shared.arrived.notify_one();
+    }
+
+    /// Tells that a session has begun, and waits until the registry is published in it.
+    pub(super) fn session_begun(&self, session: Session, patience: Duration) -> bool {
+        self.shared.inbox().session = true;
+        self.shared.arrived.notify_one();
+        let published = self.shared.published.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self
+            .shared
+            .settled
+            .wait_timeout_while(published, patience, |epoch| *epoch < session.epoch)
+            .unwrap_or_else(PoisonError::into_inner);
+        !waited.1.timed_out()
+    }
+
+    /// Takes writes from now on, or takes none.
+    pub(super) fn set_open(&self, open: bool) {
+        self.shared.open.send_if_modified(|is| std::mem::replace(is, open) != open);
+    }
+
+    /// Tells responders where the front door takes what they send.
+    pub(super) fn set_front_door(&self, address: String) {
+        self.shared.front_door.send_replace(address);
+    }
+
+    /// Tells of events.
+    pub(super) fn tell(&self, events: impl IntoIterator<Item = Event>) {
+        let mut inbox = self.shared.inbox();
+        inbox.events.extend(events);
+        let room = NOTICES_MAX.saturating_mul(4);
+        if inbox.events.len() > room {
+            let excess = inbox.events.len() - room;
+            inbox.events.drain(..excess);
+            self.shared.counters.notices_dropped.add(excess);
+        }
+        drop(inbox);
+        self.shared.arrived.notify_one();
+    }
+
+    /// Who belongs to which MLID, if that changed since this was last asked.
+    pub(super) fn changed_membership(&self) -> Option<Arc<Membership>> {
+        // Made silent first: a bell that rings after this brings the loop back here.
+        let mut bells = [0; 64];
+        let _ = (&self.wake).read(&mut bells);
+        self.shared.membership().take()
+    }
+
+    /// The next trap that a responder relayed.
+    pub(super) fn next_trap(&self) -> Option<Packet> {
+        self.shared.traps.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// Everything that is registered and published.
+    pub(super) fn plane(&self) -> Arc<RegistryPlane> {
+        self.publisher.reader().current().registry().clone()
+    }
+
+    /// What it counts.
+    pub(super) fn metrics(&self) -> Vec<Metric> {
+        let list = self.shared.counters.list().into_iter();
+        let mut metrics: Vec<_> = list
+            .map(|(name, help, value)| Metric { name, help, value: Value::Counter(value) })
+            .collect();
+        let decisions = self.shared.decisions();
+        let counter = |name, help, value| Metric { name, help, value: Value::Counter(value) };
+        metrics.extend([
+            counter("registry_repeats", "Repeats answered like the first", decisions.repeated),
+            counter(
+                "registry_outcomes_forgotten",
+                "Outcomes forgotten before their time, for lack of room",
+                decisions.outcomes_forgotten_early,
+            ),
+            counter(
+                "registry_records_refused",
+                "Records refused for lack of room",
+                decisions.records_refused,
+            ),
+            counter(
+                "registry_mlids_exhausted",
+                "Groups refused since no MLID was left",
+                decisions.mlids_exhausted,
+            ),
+        ]);
+        let plane = self.plane();
+        let queue = self.shared.inbox().writes.len();
+        let gauge =
+            |name, help, value: usize| Metric { name, help, value: Value::Gauge(value as f64) };
+        metrics.extend([
+            gauge("registry_queue", "Writes that wait", queue),
+            gauge("registry_groups", "Multicast groups", plane.groups.len()),
+            gauge("registry_members", "Members of multicast groups", plane.members.len()),
+            gauge("registry_services", "Services", plane.services.len()),
+            gauge("registry_subscriptions", "Event subscriptions", plane.subscriptions.len()),
+            gauge("registry_alias_guids", "Alias GUIDs", plane.alias_guids.len()),
+        ]);
+        metrics
+    }
+}
+
+impl AsFd for Office {
+    /// Becomes readable when relayed traps wait, or the members of multicast groups changed.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+impl Drop for Office {
+    fn drop(&mut self) {
+        self.shared.open.send_replace(false);
+        self.shared.inbox().stop = true;
+        self.shared.arrived.notify_one();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            error!("the registry's thread has panicked");
+        }
+    }
+}
+
+struct Thread {
+    shared: Arc<Shared>,
+    keeper: Keeper,
+    responders: Responders,
+    /// Responders that subscriptions were spread over last.
+    known: Vec<u64>,
+    responders_due: Instant,
+    damper: Damper,
+    issuer: Issuer,
+    /// Number of the last notice.
+    number: u64,
+    dump: DumpFile,
+}
+
+impl Thread {
+    fn run(mut self) {
+        loop {
+            let (jobs, mut work, events, stop) = self.wait();
+            if let Some(ports) = &work.ports
+                && self.keeper.is_fresh()
+                && let Some(plane) = self.dump.read(now_s(), ports)
+            {
+                self.keeper.begin_with(plane);
+            }
+            work.responders = self.changed_responders();
+            self.count(jobs.len());
+            self.turn(jobs, work);
+            *self.shared.decisions.lock().unwrap_or_else(PoisonError::into_inner) =
+                self.keeper.registry_counters();
+            let plane = self.keeper.plane();
+            if let Some(members) = self.keeper.changed_members() {
+                *self.shared.membership() = Some(Arc::new(members.by_mlid().clone()));
+                self.shared.ring();
+            }
+            self.tell(events);
+            let ports = self.keeper.ports().map(|ports| &**ports);
+            self.dump.keep(Instant::now(), now_s(), ports, &plane, stop);
+            if stop {
+                return;
+            }
+        }
+    }
+
+    /// Waits until there is something to do, and takes it.
+    fn wait(&mut self) -> (Vec<Job>, Work, Vec<Event>, bool) {
+        let now = Instant::now();
+        let expiry = self.keeper.due_s().map(|due_s| {
+            let until = UNIX_EPOCH + Duration::from_secs(due_s);
+            now + until.duration_since(SystemTime::now()).unwrap_or_default()
+        });
+        let due = [expiry, self.damper.poll_timeout(), self.dump.due(), Some(self.responders_due)];
+        let due = due.into_iter().flatten().min().unwrap_or(self.responders_due);
+        let patience = due.saturating_duration_since(now);
+        let inbox = self.shared.inbox();
+        let waited =
+            self.shared.arrived.wait_timeout_while(inbox, patience, |inbox| !inbox.has_work());
+        let (mut inbox, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let count = inbox.writes.len().min(BATCH_MAX);
+        let jobs: Vec<_> = inbox.writes.drain(..count).collect();
+        let (ports, predefined) = (inbox.ports.take(), inbox.predefined.take());
+        let events = std::mem::take(&mut inbox.events);
+        inbox.session = false;
+        if let Some(issuer) = inbox.issuer.take() {
+            self.issuer = issuer;
+        }
+        (jobs, Work { ports, predefined, ..Work::default() }, events, inbox.stop)
+    }
+
+    /// The responders that can report, if they are others than before.
+    fn changed_responders(&mut self) -> Option<Vec<u64>> {
+        let now = Instant::now();
+        if now < self.responders_due {
+            return None;
+        }
+        self.responders_due = now + RESPONDERS_INTERVAL;
+        let list = self.responders.load();
+        let serving = list.iter().filter(|entry| entry.serving.is_some() && !entry.is_client());
+        let ids: Vec<_> = serving.map(|entry| entry.id).collect();
+        (ids != self.known).then(|| {
+            self.known.clone_from(&ids);
+            ids
+        })
+    }
+
+    fn count(&self, writes: usize) {
+        if writes > 0 {
+            self.shared.counters.batches.add(1);
+            self.shared.counters.batch_max.raise(writes as u64);
+        }
+    }
+
+    /// Does the work, and answers.
+    fn turn(&mut self, mut jobs: Vec<Job>, mut work: Work) {
+        work.writes = jobs.iter_mut().map(|job| job.request.take()).collect();
+        let now_s = now_s();
+        let keeper = &mut self.keeper;
+        let done = catch_unwind(AssertUnwindSafe(|| keeper.turn(now_s, work)));
+        let verdicts = done.unwrap_or_else(|_| {
+            self.shared.counters.panics.add(1);
+            error!("internal error in the registry; it is read back from disk");
+            self.keeper.recover(now_s);
+            vec![Verdict::Silence; jobs.len()]
+        });
+        let epoch = self.keeper.published().map_or(0, |session| session.epoch);
+        let mut published = self.shared.published.lock().unwrap_or_else(PoisonError::into_inner);
+        if *published != epoch {
+            *published = epoch;
+            self.shared.settled.notify_all();
+        }
+        drop(published);
+        self.answer(jobs, verdicts);
+    }
+
+    fn answer(&self, jobs: Vec<Job>, verdicts: Vec<Verdict>) {
+        let mut by_connection: BTreeMap<u64, (Outbound, Vec<proto::Outcome>)> = BTreeMap::new();
+        for (job, verdict) in jobs.into_iter().zip(verdicts) {
+            let outcome = match verdict {
+                Verdict::Silence => continue,
+                Verdict::Dropped => {
+                    proto::Outcome { id: job.id, dropped: true, ..Default::default() }
+                }
+                Verdict::Answer { status, data, epoch, sequence } => proto::Outcome {
+                    id: job.id,
+                    status: status.0.into(),
+                    data: data.map(|data| data.to_vec().into()).unwrap_or_default(),
+                    epoch,
+                    sequence,
+                    dropped: false,
+                },
+            };
+            let entry = by_connection.entry(job.connection);
+            entry.or_insert_with(|| (job.outbound, Vec::new())).1.push(outcome);
+        }
+        for (outbound, outcomes) in by_connection.into_values() {
+            let count = outcomes.len();
+            if outbound.try_send(Ok(proto::Outcomes { outcomes })).is_err() {
+                self.shared.counters.undelivered.add(count);
+            }
+        }
+    }
+
+    /// Tells of what happened, as far as the damper lets it through.
+    fn tell(&mut self, events: Vec<Event>) {
+        let now = Instant::now();
+        let before = self.damper.counters();
+        for (event, pkey) in self.keeper.events() {
+            let event = match event {
+                RegistryEvent::GroupCreated(mgid) => self.issuer.group_created(mgid, pkey),
+                RegistryEvent::GroupDeleted(mgid) => self.issuer.group_deleted(mgid, pkey),
+            };
+            self.damper.handle(now, event);
+        }
+        for event in events {
+            self.damper.handle(now, event);
+        }
+        self.damper.handle_timeout(now);
+        while let Some(event) = self.damper.poll() {
+            self.number += 1;
+            self.shared.counters.notices.add(1);
+            // Nobody listens: nobody has to hear of it.
+            let _ = self.shared.notices.send(Arc::new(grpc::numbered(self.number, &event)));
+        }
+        let after = self.damper.counters();
+        self.shared.counters.superseded.add((after.superseded - before.superseded) as usize);
+        self.shared.counters.notices_dropped.add((after.dropped - before.dropped) as usize);
+    }
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())
+}

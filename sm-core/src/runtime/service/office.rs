@@ -1,0 +1,128 @@
+//! What the loop and the registry's thread tell each other: the fabric and events one way, who
+//! belongs to which multicast group and relayed traps the other.
+
+use std::time::{Duration, Instant};
+
+use ib_mad::types::Lid;
+use ib_mad::wire::record::{McMemberRecord, Selector};
+use sa_proto::snapshot::Session;
+use tracing::{debug, warn};
+
+use super::Service;
+use crate::config::Settings;
+use crate::fabric::SubnetParameters;
+use crate::manage::partition;
+use crate::notice::{Event, Issuer};
+use crate::registry::{self, Ports, PredefinedGroup};
+use crate::sweep::{PortsChanged, TrapNotice};
+
+/// How long to wait for the registry before a session goes on without it.
+const REGISTRY_PATIENCE: Duration = Duration::from_secs(5);
+
+impl Service {
+    /// Takes what the registry's thread has for us; whether there was anything.
+    pub(super) fn exchange_registry(&mut self, now: Instant) -> bool {
+        let membership = self.registry.changed_membership();
+        let mut any = membership.is_some();
+        if let Some(membership) = membership {
+            self.sweeper.set_multicast(membership);
+        }
+        while let Some(trap) = self.registry.next_trap() {
+            any = true;
+            let (lid, sl) = (trap.address.lid, trap.address.sl);
+            // What stops its repetition is sent by us: the M_Key stays here.
+            if let Some(repress) = self.sweeper.handle_relayed_trap(now, &trap.mad, lid, sl) {
+                self.answers.push(&repress);
+            }
+        }
+        any
+    }
+
+    /// Tells the registry what a sweep left.
+    pub(super) fn tell_registry(&mut self, parameters: &SubnetParameters) {
+        let settings = registry_settings(self.sweeper.settings());
+        let ports = Ports::of(self.sweeper.fabric(), parameters, settings);
+        self.ports = Some(ports.clone());
+        self.registry.fabric_changed(ports, self.predefined_groups(), self.issuer());
+    }
+
+    /// Waits until what clients registered is part of a session that has just begun.
+    pub(super) fn await_registry(&self, session: Session) {
+        if !self.registry.session_begun(session, REGISTRY_PATIENCE) {
+            warn!("what clients registered is published later than what was found");
+        }
+    }
+
+    /// Groups that are there without anybody creating them.
+    fn predefined_groups(&self) -> Vec<PredefinedGroup> {
+        let settings = self.sweeper.settings();
+        let (partitions, memberships) = (self.sweeper.partitions(), self.sweeper.memberships());
+        let groups = partition::groups(partitions, memberships, settings, settings.qos);
+        groups.iter().map(predefined).collect()
+    }
+
+    fn issuer(&self) -> Issuer {
+        let fabric = self.sweeper.fabric();
+        let home = fabric.home().map(|home| fabric.port(home));
+        Issuer {
+            prefix: self.sweeper.settings().subnet_prefix,
+            sm_lid: home.map_or(Lid::NONE, |port| port.base_lid()),
+            sm_port_guid: home.map(|port| port.guid).unwrap_or_default(),
+        }
+    }
+
+    /// What subscribers may hear of ports that came and went.
+    pub(super) fn events_of_ports(&self, changed: &PortsChanged) -> Vec<Event> {
+        let issuer = self.issuer();
+        let went =
+            changed.went.iter().map(|(port, pkeys)| issuer.port_out_of_service(*port, pkeys));
+        let came = changed.came.iter().map(|(port, pkeys)| issuer.port_in_service(*port, pkeys));
+        went.chain(came).collect()
+    }
+
+    /// What subscribers may hear of a trap, if it is known who sent it.
+    pub(super) fn event_of_trap(&self, trap: &TrapNotice) -> Option<Event> {
+        let issuer = self.issuer();
+        // Our own agent may not know its LID yet.
+        let source = match trap.lid {
+            Lid::NONE => Some(issuer.sm_port_guid),
+            lid => self.ports.as_ref()?.by_lid(lid).map(|port| port.guid),
+        };
+        if source.is_none() {
+            debug!("a trap from LID {}, where no port is known", trap.lid);
+        }
+        source.map(|source| issuer.trap(&trap.notice, source))
+    }
+}
+
+fn registry_settings(settings: &Settings) -> registry::Settings {
+    registry::Settings {
+        consolidate_ipv6_snm_req: settings.consolidate_ipv6_snm_req,
+        mcgroup_join_validation: settings.mcgroup_join_validation,
+        ipoib_mcgroup_creation_validation: settings.ipoib_mcgroup_creation_validation,
+        allow_both_pkeys: settings.allow_both_pkeys,
+        ..registry::Settings::default()
+    }
+}
+
+/// A group of `partitions.conf` as the record it begins as.
+fn predefined(group: &partition::PredefinedGroup) -> PredefinedGroup {
+    let mut record = [0; 52];
+    McMemberRecord::new(&mut record[..])
+        .expect("52 bytes are a record")
+        .set_mgid(group.mgid)
+        .set_qkey(group.qkey)
+        .set_mtu_selector(Selector::Exactly)
+        .set_mtu(group.mtu)
+        .set_tclass(group.tclass)
+        .set_pkey(group.pkey)
+        .set_rate_selector(Selector::Exactly)
+        .set_rate(group.rate)
+        .set_packet_life_time_selector(Selector::Exactly)
+        .set_packet_life_time(group.lifetime)
+        .set_sl(group.sl)
+        .set_flow_label(group.flow_label)
+        .set_hop_limit(group.hop_limit)
+        .set_scope(group.scope);
+    PredefinedGroup { record }
+}
