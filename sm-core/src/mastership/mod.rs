@@ -48,6 +48,7 @@ pub struct Mastership {
     guid: Guid,
     priority: u8,
     sm_key: u64,
+    m_key: u64,
     state: SmState,
     act_count: u32,
     tenure: u32,
@@ -60,6 +61,7 @@ impl Mastership {
             guid: Guid(0),
             priority,
             sm_key,
+            m_key: 0,
             state: SmState::Discovering,
             act_count: 0,
             tenure: 0,
@@ -131,9 +133,16 @@ impl Mastership {
         bytes
     }
 
+    /// States the M_Key of our port: who does not show it does not see the SM_Key. Without one
+    /// everybody does: peers refuse whoever does not show theirs.
+    pub fn set_m_key(&mut self, m_key: u64) {
+        self.m_key = m_key;
+    }
+
     /// Answers a Get or Set of SMInfo where it stands.
     pub fn answer(&mut self, mad: &mut [u8; MAD_LEN]) -> Demand {
         let Ok(view) = Smp::new(&mad[..]) else { return Demand::None };
+        let may_see_key = self.m_key == 0 || view.m_key() == self.m_key;
         let (method, modifier) = (view.method(), view.attribute_modifier());
         let asker =
             SmInfo::new(view.data_bytes()).ok().map(|info| (info.sm_key(), info.sm_state()));
@@ -165,10 +174,10 @@ impl Mastership {
         }
         self.act();
         smp::answer(mad, status);
-        let trusted = asker.is_some_and(|(key, _)| key == self.sm_key);
+        let knows_sm_key = asker.is_some_and(|(key, _)| key == self.sm_key);
         let repr = SmInfoRepr {
             guid: self.guid,
-            sm_key: if trusted { self.sm_key } else { 0 },
+            sm_key: if may_see_key || knows_sm_key { self.sm_key } else { 0 },
             act_count: self.act_count,
             priority: self.priority,
             sm_state: self.state,
@@ -185,6 +194,8 @@ impl Mastership {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ib_mad::wire::mad::AttributeId;
+    use ib_mad::wire::smp::Request;
 
     fn sm(guid: u64, priority: u8, state: SmState) -> RemoteSm {
         RemoteSm { guid: Guid(guid), priority, state }
@@ -235,6 +246,28 @@ mod tests {
         .write_lid_routed(&mut mad);
         SmInfo::new(&mut mad[smp::DATA]).unwrap().set_sm_key(sm_key);
         mad
+    }
+
+    /// OpenSM ignores a subnet manager that does not show its SM_Key, and becomes a second master.
+    #[test]
+    fn peers_see_our_sm_key_unless_an_m_key_keeps_them_out() {
+        let shown = |own: &mut Mastership, m_key: u64| {
+            let mut mad = [0; MAD_LEN];
+            Request {
+                method: Method::GET,
+                attribute_id: AttributeId::SM_INFO,
+                attribute_modifier: 0,
+                tid: 1,
+                m_key,
+            }
+            .write_lid_routed(&mut mad);
+            own.answer(&mut mad);
+            SmInfo::new(&mad[smp::DATA]).unwrap().sm_key()
+        };
+        let mut own = own(3, SmState::Master);
+        assert_eq!(shown(&mut own, 0), 1);
+        own.set_m_key(77);
+        assert_eq!((shown(&mut own, 0), shown(&mut own, 77)), (0, 1));
     }
 
     #[test]

@@ -222,7 +222,11 @@ impl Sweeper {
             retries: settings.transaction_retries,
         };
         Self {
-            mastership: Mastership::new(settings.sm_priority, settings.sm_key),
+            mastership: {
+                let mut own = Mastership::new(settings.sm_priority, settings.sm_key);
+                own.set_m_key(settings.m_key);
+                own
+            },
             schedule: Schedule::new(&settings),
             fabric: Fabric::default(),
             exchange: Exchange::new(timing, seed),
