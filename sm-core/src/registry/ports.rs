@@ -237,6 +237,9 @@ fn end_port(fabric: &Fabric, index: PortIndex) -> Option<EndPort> {
 
 #[cfg(test)]
 mod tests {
+    use ib_mad::types::PortNum;
+    use ib_mad::wire::attribute::{NodeInfo, PortInfo, SwitchInfo};
+
     use super::*;
 
     fn port(guid: u64, lid: u16, lmc: u8) -> EndPort {
@@ -261,6 +264,64 @@ mod tests {
         assert_eq!([4, 7, 8].map(guid), [Some(1), Some(1), Some(2)]);
         assert_eq!([9, 0xBFFF, 0xC000, 0].map(guid), [None, Some(3), None, None]);
         assert_eq!(ports.by_guid(Guid(2)).map(|port| port.lid), Some(Lid(8)));
+    }
+
+    #[test]
+    fn a_fabric_tells_of_its_end_ports_and_what_its_switches_can_forward() {
+        let mut fabric = Fabric::default();
+        let mut add = |kind, guid, ports| {
+            let mut bytes = [0; 40];
+            NodeInfo::new(&mut bytes[..])
+                .unwrap()
+                .set_node_type(kind)
+                .set_num_ports(ports)
+                .set_node_guid(Guid(guid))
+                .set_port_guid(Guid(guid));
+            fabric.add(&NodeInfo::new(&bytes[..]).unwrap(), kind).unwrap()
+        };
+        let (host, unready) = (add(NodeType::Ca, 1, 1), add(NodeType::Ca, 2, 1));
+        let switch = add(NodeType::Switch, 3, 4);
+        let mut set = |node, num, peer, guid, lid| {
+            let port = fabric.port_of(node, PortNum(num)).unwrap();
+            if let Some(peer) = peer {
+                fabric.link(port, fabric.port_of(switch, PortNum(peer)).unwrap());
+            }
+            let port = fabric.port_mut(port);
+            (port.guid, port.known) = (Guid(guid), true);
+            port.pkeys = [PKey::DEFAULT_FULL, PKey(0), PKey(0x8001)].into();
+            PortInfo::new(&mut port.info[..])
+                .unwrap()
+                .set_base_lid(Lid(lid))
+                .set_lmc(1)
+                .set_neighbor_mtu(Mtu::B2048)
+                .set_guid_cap(32)
+                .set_port_state(PortState::Active);
+        };
+        set(host, 1, Some(1), 1, 4);
+        set(unready, 1, Some(2), 2, 0);
+        set(switch, 0, None, 3, 6);
+        fabric.set_home(fabric.port_of(host, PortNum(1)).unwrap());
+        fabric.settle_end_ports();
+        let parameters = || SubnetParameters {
+            prefix: 7,
+            lifetime: 0,
+            sa_key: 0,
+            routing_engine: String::new(),
+            managers: Vec::new(),
+            policy: Default::default(),
+        };
+        let of = |fabric: &Fabric| Ports::of(fabric, &parameters(), Settings::default());
+        assert_eq!(of(&fabric).mlid_last, Lid(0xFFFE), "no switch says how many it can");
+        let index = fabric.node(switch).switch.unwrap();
+        let info = &mut fabric.switch_mut(index).info;
+        SwitchInfo::new(&mut info[..]).unwrap().set_multicast_fdb_cap(1024);
+        let ports = of(&fabric);
+        assert_eq!((ports.mlid_last, ports.prefix, ports.sm_port_guid), (Lid(0xC3FF), 7, Guid(1)));
+        assert_eq!(ports.iter().count(), 2, "one has no LID yet");
+        let found = ports.by_lid(Lid(5)).unwrap();
+        assert_eq!((found.guid, found.mtu, found.guid_cap), (Guid(1), Mtu::B2048, 32));
+        assert_eq!(*found.pkeys, [PKey::DEFAULT_FULL, PKey(0x8001)]);
+        assert!(found.active && ports.by_guid(Guid(3)).unwrap().node_type == NodeType::Switch);
     }
 
     #[test]
