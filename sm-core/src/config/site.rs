@@ -150,12 +150,18 @@ impl Default for SitePolicy {
 impl SitePolicy {
     /// Reads all files for the first time. The second value holds remarks to be logged. An error
     /// if one is broken: to go on with the default partition would let everybody talk to everybody.
+    /// Only a broken QoS policy is no more than remarked on.
     pub fn load(settings: &Settings) -> Result<(Self, Vec<String>), PolicyError> {
-        let (policy, mut errors, remarks) = Self::default().read(settings);
-        match errors.is_empty() {
-            true => Ok((policy, remarks.into_lines())),
-            false => Err(errors.swap_remove(0)),
+        let (policy, errors, remarks) = Self::default().read(settings);
+        let mut lines = remarks.into_lines();
+        for error in errors {
+            match error {
+                // Nothing opens without it, and a subnet without QoS is better than none.
+                PolicyError::Qos(_) => lines.push(format!("{error}; QoS has no rules until then")),
+                error => return Err(error),
+            }
         }
+        Ok((policy, lines))
     }
 
     /// Reads again what changed. What is broken is told, and keeps what held before; remarks are
@@ -361,6 +367,10 @@ mod tests {
         let expected =
             format!("{}:3: the SL takes a service level of 0 to 15, not 16", path.display());
         assert_eq!(errors[0].to_string(), expected);
+
+        let (without, remarks) = SitePolicy::load(&on).unwrap();
+        assert_eq!(without.qos, None, "it comes up without");
+        assert_eq!(remarks.last().unwrap(), &format!("{expected}; QoS has no rules until then"));
     }
 
     #[test]

@@ -368,6 +368,36 @@ mod tests {
         assert_eq!(rows.warnings, ["qos-policy.conf:2: port group 'G': there is no partition 'Q'"]);
     }
 
+    /// The policy and the ports that a capture of OpenSM's answers was made with.
+    #[test]
+    fn the_policy_of_the_captures_compiles() {
+        let mut ports: Vec<EndPort> = (0..9)
+            .map(|n| host(0x0C42_A103_0000_0001 + 0x10 * n, &format!("node0000{} HCA-1", n + 1)))
+            .collect();
+        ports[0].is_self = true;
+        ports.push(switch(0xB859_9F03_00A0_0000, "sw 0,0"));
+        let compute = [ports[0].guid, ports[1].guid, ports[2].guid];
+        let storage = [ports[1].guid, ports[8].guid];
+        let partition =
+            |pkey, name, full, limited| PartitionMembers { pkey: PKey(pkey), name, full, limited };
+        let partitions =
+            [partition(1, "Compute", &compute, &[]), partition(2, "Storage", &[], &storage)];
+        let text = include_str!("../../tests/policy/mesh-qos-policy.conf");
+        let rows = compiled(text, &ports, &partitions);
+        let low = |name: &str| -> Vec<u64> {
+            let group = rows.groups.iter().find(|group| group.name == name).unwrap();
+            group.ports.iter().map(|guid| guid.0 & 0xFFF).collect()
+        };
+        assert_eq!(low("ByGuid"), [0x11, 0x21]);
+        assert_eq!((low("ByPartition"), low("ByPkey")), (vec![0x01, 0x11, 0x21], vec![0x11, 0x81]));
+        assert_eq!((low("Manager"), low("Switches")), (vec![0x01], vec![]));
+        assert!(low("ByName").is_empty(), "OpenSM's answers show it so");
+        let origins: Vec<RuleOrigin> = rows.rules.iter().map(|rule| rule.origin).collect();
+        assert_eq!(origins[..9], [RuleOrigin::MatchRule; 9]);
+        assert_eq!(origins[9..], [RuleOrigin::Default]);
+        assert_eq!(rows.rules[0].service_ids.as_ref().unwrap().len(), 1);
+    }
+
     /// OpenSM refuses the whole policy if an IPoIB rule's partition does not exist or has fewer
     /// than two full members.
     #[test]
