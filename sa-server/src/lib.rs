@@ -6,6 +6,7 @@
 //! - [`tables`]: the snapshot in the form that queries need, built off the query path;
 //!   [`cell`] hands new ones to the workers.
 //! - [`qos_match`]: which QoS rule a request for a path falls under.
+//! - [`explain`]: the same decisions for operators, with their reasons.
 //! - [`responder`]: what becomes of every packet; a sans-IO core that tests and fuzzers drive.
 //! - [`worker`]: one thread around a responder and a transport.
 //! - [`forward`]: requests that the SM has to decide, on their way there and back.
@@ -15,6 +16,7 @@
 
 mod assembly;
 pub mod cell;
+pub mod explain;
 pub mod forward;
 pub mod http;
 pub mod index;

@@ -21,7 +21,7 @@ use ib_mad::types::PKey;
 use sa_proto::snapshot::{IdMatch, QosRule, RuleOrigin};
 
 pub use groups::GroupSet;
-pub(crate) use groups::GroupSets;
+pub(crate) use groups::{GroupSets, node_type_bit};
 pub use level::Level;
 use service_id::{Found, ServiceIds};
 use sets::{SetId, Sets};

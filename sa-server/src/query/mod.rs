@@ -15,7 +15,7 @@ mod mc_member;
 mod multi_path;
 mod multicast_forwarding_table;
 mod node;
-pub(crate) mod path;
+mod path;
 mod pattern;
 mod pkey_table;
 mod port_info;
@@ -39,6 +39,10 @@ use crate::stats::DropReason;
 use crate::tables::{EndPort, Owner, Tables};
 
 pub(crate) use found::{Exhausted, Found};
+pub(crate) use path::request::Request as PathWish;
+pub use path::select::NoPath;
+pub(crate) use path::select::{rule, select};
+pub(crate) use path::{is_local, local_port, router};
 
 /// A request, its header read and checked.
 pub(crate) struct Query<'a> {

@@ -33,7 +33,7 @@ impl Limit {
 
     /// What a port allows by its PortInfo. `capability_mask` is that of port 0 for the external
     /// ports of a switch. A link that is in no state to tell its rate counts as the slowest.
-    pub(super) fn of_port(info: &PortInfo<&[u8]>, capability_mask: CapabilityMask) -> Self {
+    pub(crate) fn of_port(info: &PortInfo<&[u8]>, capability_mask: CapabilityMask) -> Self {
         let mtu = Mtu::from_code(info.mtu_cap()).map_or(0, Mtu::code);
         let rate = info.active_rate(capability_mask).unwrap_or(Rate::Gbps2_5);
         Self { mtu, rate: rate.rank() }
