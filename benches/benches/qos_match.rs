@@ -49,20 +49,26 @@ fn main() {
 fn measure(fabric: Stated) {
     let plane = fabric.managed().plane();
     let hosts = hosts(&plane);
-    let mut sites: Vec<Site> =
-        RULES.iter().map(|&rules| Site::new(&plane, &hosts, rules)).collect();
+    for (name, policy) in [("services", Policy::Services), ("scattered", Policy::Scattered)] {
+        compare(fabric, &plane, &hosts, name, policy);
+    }
+    tell_load();
+}
+
+fn compare(fabric: Stated, plane: &FabricPlane, hosts: &[Host], name: &str, policy: Policy) {
+    let site = |&rules: &u32| Site::new(plane, hosts, policy, rules);
+    let mut sites: Vec<Site> = RULES.iter().map(site).collect();
     for round in 0..ROUNDS {
         for site in &mut sites {
             site.answer(round);
         }
     }
-    let medians: Vec<Runs> = sites.into_iter().map(|site| Runs::new(site.times)).collect();
-    for (rules, times) in RULES.iter().zip(&medians) {
-        let name = format!("qos_match/{name}/{}/{rules}_rules", fabric.name);
-        tell(&name, format!("{:.1}", times.median()), "ns");
+    let name = format!("qos_match/{name}/{}", fabric.name);
+    let medians: Vec<f64> = sites.into_iter().map(|site| Runs::new(site.times).median()).collect();
+    for (rules, median) in RULES.iter().zip(&medians) {
+        tell(&format!("{name}/{rules}_rules"), format!("{median:.1}"), "ns");
     }
-    let ratio = medians[3].median() / medians[1].median();
-    tell(&format!("qos_match/{name}/{}/1000_to_1", fabric.name), format!("{ratio:.2}"), "");
+    tell(&format!("{name}/1000_to_1"), format!("{:.2}", medians[3] / medians[1]), "");
 }
 
 /// What rules ask for.

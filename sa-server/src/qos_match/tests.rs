@@ -252,3 +252,13 @@ fn a_thousand_rules_take_less_than_a_megabyte() {
     let matcher = compile(&plane((0..1000).map(rule).collect())).matcher;
     assert!(matcher.bytes() < 1 << 20, "{}", matcher.bytes());
 }
+
+#[test]
+fn an_empty_list_holds_for_nothing_but_a_service_id_left_out() {
+    let empty = QosRule { service_ids: Some(vec![]), ..any_rule(0) };
+    let no_class = QosRule { qos_classes: Some(vec![]), ..any_rule(1) };
+    let compiled = compile(&plane(vec![no_class, empty, any_rule(2)]));
+    assert_eq!(compiled.find(&Asked::default(), (1, false), (2, false)), Some(1));
+    let asked = Asked { service_id: Some(7), qos_class: Some(0), ..Asked::default() };
+    assert_eq!(compiled.find(&asked, (1, false), (2, false)), Some(2));
+}
