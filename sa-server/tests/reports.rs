@@ -44,8 +44,10 @@ fn subscription(host: u16, number: u16, responder: u64) -> Subscription {
 
 fn generation(subscriptions: Vec<Subscription>) -> Generation {
     let fabric = common::Chain { switches: 1, hosts_each: 4 }.plane(|_| {});
-    let mut registry = RegistryPlane::default();
-    registry.subscriptions = subscriptions.into_iter().map(Arc::new).collect();
+    let registry = RegistryPlane {
+        subscriptions: subscriptions.into_iter().map(Arc::new).collect(),
+        ..RegistryPlane::default()
+    };
     let tables = Arc::new(Tables::build(&fabric, &registry));
     Generation::new(Version::NONE, tables, Arc::new(registry))
 }

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::Request;
 use super::ends::{Resolved, node_type};
+use crate::index::RegistryIndex;
 use crate::pool::{Pool, PoolConfig};
 use crate::qos_match::{Criterion, RuleNumber, node_type_bit};
 use crate::query::{self, Found, NoPath, PathWish, Query, Refusal, rule, select};
@@ -110,9 +111,11 @@ pub(super) fn ask(
     let mut data = [0; DATA_LEN];
     let mask = write(tables, request, source, destination, off_subnet, &mut data);
     let redirection = Redirection::off();
+    let index = RegistryIndex::new(registry);
     let query = Query {
         tables,
         registry,
+        index: &index,
         mask,
         attribute_modifier: 0,
         record: &data,

@@ -81,7 +81,7 @@ impl OpenWrites {
             return Err(Rejected::TooMany);
         }
         let slot = self.free.pop().ok_or(Rejected::TooMany)?;
-        self.serial = self.serial.wrapping_add(1) & 0xFFFF_FFFF;
+        self.serial = self.serial.wrapping_add(1);
         let serial = self.serial;
         self.slots[slot as usize] = Some(Open { packet: packet.clone(), key, serial });
         self.by_key.insert(key, slot);

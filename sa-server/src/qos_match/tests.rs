@@ -132,7 +132,7 @@ fn ranges(top: u16) -> impl Strategy<Value = Option<Vec<(u16, u16)>>> {
 
 /// Ranges, prefixes and masks with holes, many distinct ones, over few numbers.
 fn service_ids() -> impl Strategy<Value = Option<Vec<IdMatch>>> {
-    let spread = |small: u64| if small % 2 == 0 { small } else { u64::MAX - small };
+    let spread = |small: u64| if small.is_multiple_of(2) { small } else { u64::MAX - small };
     let id = prop_oneof![
         (0..40u64, 0..5u64).prop_map(move |(first, len)| {
             let first = spread(first);
@@ -166,7 +166,7 @@ prop_compose! {
 prop_compose! {
     fn asked()(
         service_id in proptest::option::of((0..60u64).prop_map(|small| {
-            if small % 2 == 0 { small } else { u64::MAX - small }
+            if small.is_multiple_of(2) { small } else { u64::MAX - small }
         })),
         qos_class in proptest::option::of(0..12u16),
         pkey in proptest::option::of((0..8u16, any::<bool>()).prop_map(|(base, full)| {
