@@ -24,7 +24,7 @@ mod ports;
 mod request;
 mod service;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -8,13 +8,13 @@ use ib_mad::wire::sa::{ComponentMask, DATA_LEN};
 use super::{EndPort, Ports, Registry, Reply, Request, Requester};
 
 /// When tests take place, seconds since 1970.
-pub(super) const NOW_S: u64 = 1_000;
+pub(crate) const NOW_S: u64 = 1_000;
 
 /// GUIDs of three ports of one partition (LIDs 1 to 3), of which 2 has the partition 1 as well,
 /// and of one (LID 4) that is in partition 1 only.
-pub(super) const GUIDS: [Guid; 4] = [Guid(0xA1), Guid(0xA2), Guid(0xA3), Guid(0xA4)];
+pub(crate) const GUIDS: [Guid; 4] = [Guid(0xA1), Guid(0xA2), Guid(0xA3), Guid(0xA4)];
 
-pub(super) fn port(number: u16, pkeys: &[u16]) -> EndPort {
+pub(crate) fn port(number: u16, pkeys: &[u16]) -> EndPort {
     EndPort {
         guid: GUIDS[usize::from(number) - 1],
         lid: Lid(number),
@@ -28,21 +28,21 @@ pub(super) fn port(number: u16, pkeys: &[u16]) -> EndPort {
     }
 }
 
-pub(super) fn end_ports() -> Vec<EndPort> {
+pub(crate) fn end_ports() -> Vec<EndPort> {
     vec![port(1, &[0xFFFF]), port(2, &[0xFFFF, 0x8001]), port(3, &[0xFFFF]), port(4, &[0x8001])]
 }
 
-pub(super) fn ports() -> Ports {
+pub(crate) fn ports() -> Ports {
     Ports::new(SUBNET_PREFIX_DEFAULT, GUIDS[0], end_ports())
 }
 
 /// The GID of a port by its LID.
-pub(super) fn gid(lid: u16) -> Gid {
+pub(crate) fn gid(lid: u16) -> Gid {
     Gid::new(SUBNET_PREFIX_DEFAULT, GUIDS[usize::from(lid) - 1])
 }
 
 /// A request of the port with LID `slid`, from QP1. Each is a transaction of its own.
-pub(super) fn request(
+pub(crate) fn request(
     slid: u16,
     method: Method,
     attribute: AttributeId,
@@ -71,17 +71,17 @@ pub(super) fn request(
     }
 }
 
-pub(super) fn trusted(request: Request) -> Request {
+pub(crate) fn trusted(request: Request) -> Request {
     Request { trusted: true, ..request }
 }
 
 /// What a request comes to on the fabric of [`ports`].
-pub(super) fn write(registry: &mut Registry, request: Request) -> Reply {
+pub(crate) fn write(registry: &mut Registry, request: Request) -> Reply {
     registry.write(NOW_S, &ports(), &request)
 }
 
 /// The status of an answer; `None` if there was none.
-pub(super) fn status(registry: &mut Registry, request: Request) -> Option<Status> {
+pub(crate) fn status(registry: &mut Registry, request: Request) -> Option<Status> {
     let reply = write(registry, request);
     (!reply.dropped).then_some(reply.status)
 }

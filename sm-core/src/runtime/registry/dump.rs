@@ -129,3 +129,70 @@ fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(&draft, path)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use ib_mad::types::Guid;
+    use sa_proto::snapshot::AliasGuid;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::registry::testing::{GUIDS, NOW_S, ports};
+
+    fn plane(sequence: u64, aliases: u64) -> RegistryPlane {
+        let alias = |n| Arc::new(AliasGuid { alias: Guid(n), port_guid: GUIDS[0], index: n as u8 });
+        let alias_guids = (1..=aliases).map(alias).collect();
+        RegistryPlane { sequence, alias_guids, ..RegistryPlane::default() }
+    }
+
+    #[test]
+    fn what_is_left_for_opensm_can_be_begun_with() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("opensm-sa.dump");
+        let settings = Settings { sa_db_dump: true, ..Settings::default() };
+        let (mut file, now) = (DumpFile::of(&settings, directory.path()), Instant::now());
+        let ports = ports();
+        file.keep(now, NOW_S, Some(&ports), &plane(1, 2), false);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let name = path.to_str().unwrap().to_owned();
+        let settings = Settings { sa_db_file: Some(name), ..Settings::default() };
+        let other = DumpFile::of(&settings, directory.path());
+        let read = other.read(NOW_S, &ports).unwrap();
+        assert_eq!(read.alias_guids, plane(0, 2).alias_guids);
+    }
+
+    #[test]
+    fn changes_are_written_now_and_then_and_at_the_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("opensm-sa.dump");
+        let settings = Settings { sa_db_dump: true, ..Settings::default() };
+        let (mut file, now) = (DumpFile::of(&settings, directory.path()), Instant::now());
+        let ports = ports();
+        let mut keep = |seconds, sequence, last| {
+            let now = now + Duration::from_secs(seconds);
+            file.keep(now, NOW_S, Some(&ports), &plane(sequence, sequence), last);
+            (fs::read_to_string(&path).unwrap().matches("0x").count(), file.due().is_some())
+        };
+        let first = keep(0, 1, false);
+        assert_eq!(keep(1, 2, false), (first.0, true), "too soon");
+        let (second, due) = keep(12, 2, false);
+        assert!(second >= first.0 && !due);
+        assert_eq!(keep(13, 2, false), (second, false), "nothing has changed");
+        keep(14, 3, true);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_no_reason_to_stop() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("dump");
+        let settings =
+            Settings { sa_db_file: Some(path.to_str().unwrap().into()), ..Settings::default() };
+        let file = DumpFile::of(&settings, directory.path());
+        assert_eq!(file.read(NOW_S, &ports()), None);
+        fs::write(&path, "Something else: x\n").unwrap();
+        assert_eq!(file.read(NOW_S, &ports()), None);
+    }
+}

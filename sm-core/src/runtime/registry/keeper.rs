@@ -300,6 +300,10 @@ impl Keeper {
 
     /// When [`turn`](Self::turn) has something to do though no work came, seconds since 1970.
     pub(super) fn due_s(&self) -> Option<u64> {
+        // Whoever is not the master lets nothing run out.
+        if self.publisher.session().is_none() || self.surroundings.ports.is_none() {
+            return None;
+        }
         match self.store {
             Some(_) => self.registry.next_expiry(),
             None => Some(self.reopen_due_s),
@@ -372,3 +376,6 @@ fn records(plane: &RegistryPlane) -> String {
         plane.alias_guids.len()
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -53,6 +53,9 @@ const NOTICES_MAX: usize = 1 << 14;
 /// How often the list of responders is looked at.
 const RESPONDERS_INTERVAL: Duration = Duration::from_millis(200);
 
+/// Least time from one look at what has run out to the next.
+const BREATH: Duration = Duration::from_millis(20);
+
 type Outbound = mpsc::Sender<Result<proto::Outcomes, tonic::Status>>;
 
 /// A write of a responder.
@@ -406,7 +409,7 @@ impl Thread {
         let now = Instant::now();
         let expiry = self.keeper.due_s().map(|due_s| {
             let until = UNIX_EPOCH + Duration::from_secs(due_s);
-            now + until.duration_since(SystemTime::now()).unwrap_or_default()
+            now + until.duration_since(SystemTime::now()).unwrap_or_default().max(BREATH)
         });
         let due = [expiry, self.damper.poll_timeout(), self.dump.due(), Some(self.responders_due)];
         let due = due.into_iter().flatten().min().unwrap_or(self.responders_due);
@@ -529,3 +532,6 @@ impl Thread {
 fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())
 }
+
+#[cfg(test)]
+mod tests;

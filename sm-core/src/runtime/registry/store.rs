@@ -88,6 +88,19 @@ pub(super) struct Stored {
 pub(super) struct Store {
     database: Database,
     path: PathBuf,
+    /// What goes wrong with the next commit.
+    #[cfg(test)]
+    pub(super) fault: Option<Fault>,
+}
+
+/// When a commit fails.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Before anything is written.
+    Before,
+    /// When everything is.
+    After,
 }
 
 impl Store {
@@ -104,7 +117,12 @@ impl Store {
                 .set_cache_size(CACHE_LEN)
                 .create(&path)
                 .map_err(|error| failure(&path, error.into()))?;
-            let mut store = Self { database, path: path.clone() };
+            let mut store = Self {
+                database,
+                path: path.clone(),
+                #[cfg(test)]
+                fault: None,
+            };
             let stored = store.read_or_begin()?;
             Ok((store, stored))
         }));
@@ -164,6 +182,13 @@ impl Store {
     /// Makes changes durable, all or none of them. After a failure the store has to be opened
     /// again: whether they were made is not known.
     pub(super) fn commit(&mut self, changes: &Changes) -> Result<(), StoreError> {
+        #[cfg(test)]
+        if let Some(fault) = self.fault.take() {
+            if fault == Fault::After {
+                self.commit(changes)?;
+            }
+            return Err(self.failure(redb::Error::PreviousIo));
+        }
         let done = self.write(|transaction| {
             transaction.open_table(META)?.insert("sequence", changes.rows.sequence)?;
             put(transaction, &changes.rows.groups)?;

@@ -1,0 +1,217 @@
+use ib_mad::types::{Gid, Guid, PKey};
+use ib_mad::wire::mad::Method;
+use ib_mad::wire::record::mc_member::component as mc;
+use ib_mad::wire::record::service::component as svc;
+use ib_mad::wire::record::{JoinState, ServiceRecord};
+use ib_mad::wire::sa::attribute;
+use sa_proto::snapshot::HistoryLimits;
+
+use super::super::store::Fault;
+use super::*;
+use crate::publish::PublishConfig;
+use crate::registry::testing::{NOW_S, gid, ports, request};
+
+struct Bed {
+    directory: tempfile::TempDir,
+    publisher: Arc<Publisher>,
+    counters: Arc<Counters>,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let config = PublishConfig {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            state_dir: directory.path().to_owned(),
+            history: HistoryLimits::default(),
+        };
+        let publisher = Arc::new(Publisher::start(config).unwrap());
+        Self { directory, publisher, counters: Arc::default() }
+    }
+
+    fn open(&self) -> Keeper {
+        let path = self.directory.path().to_owned();
+        Keeper::open(path, self.publisher.clone(), self.counters.clone()).unwrap()
+    }
+
+    /// A keeper of a master that has swept.
+    fn master(&self) -> Keeper {
+        self.publisher.begin_session(Guid(1)).unwrap();
+        let mut keeper = self.open();
+        keeper.turn(NOW_S, Work { ports: Some(Arc::new(ports())), ..Work::default() });
+        keeper
+    }
+
+    fn published(&self) -> Arc<RegistryPlane> {
+        self.publisher.reader().current().registry().clone()
+    }
+}
+
+fn service(id: u64, lease_s: u32) -> Request {
+    let mut record = [0; 176];
+    ServiceRecord::new(&mut record[..])
+        .unwrap()
+        .set_service_id(id)
+        .set_service_gid(gid(1))
+        .set_service_pkey(PKey::DEFAULT_FULL)
+        .set_service_lease(lease_s);
+    let mask = svc::SERVICE_ID | svc::SERVICE_GID | svc::SERVICE_PKEY | svc::SERVICE_LEASE;
+    request(1, Method::SET, attribute::SERVICE_RECORD, mask, &record)
+}
+
+fn forever(id: u64) -> Request {
+    service(id, u32::MAX)
+}
+
+/// A group that the SA makes up the MGID of.
+fn group() -> Request {
+    let mut record = [0; 52];
+    McMemberRecord::new(&mut record[..])
+        .unwrap()
+        .set_port_gid(gid(1))
+        .set_pkey(PKey::DEFAULT_FULL)
+        .set_scope(2)
+        .set_join_state(JoinState::FULL_MEMBER);
+    let mask = mc::MGID | mc::PORT_GID | mc::QKEY | mc::TCLASS | mc::PKEY | mc::FLOW_LABEL;
+    let mask = mask | mc::SL | mc::SCOPE | mc::JOIN_STATE;
+    request(1, Method::SET, attribute::MC_MEMBER_RECORD, mask, &record)
+}
+
+fn work(writes: impl IntoIterator<Item = Request>) -> Work {
+    Work { writes: writes.into_iter().map(Some).collect(), ..Work::default() }
+}
+
+fn statuses(verdicts: &[Verdict]) -> Vec<Option<Status>> {
+    let status = |verdict: &Verdict| match verdict {
+        Verdict::Answer { status, .. } => Some(*status),
+        _ => None,
+    };
+    verdicts.iter().map(status).collect()
+}
+
+#[test]
+fn a_batch_is_one_transaction_and_published_when_it_is_answered() {
+    let bed = Bed::new();
+    let mut keeper = bed.master();
+    let before = bed.counters.commits.get();
+    let verdicts = keeper.turn(NOW_S, work((1..=500).map(forever)));
+    assert_eq!(bed.counters.commits.get() - before, 1);
+    assert!(statuses(&verdicts).iter().all(|status| *status == Some(Status::OK)));
+    let published = bed.published();
+    assert_eq!(published.services.len(), 500);
+    let Some(Verdict::Answer { epoch, sequence, .. }) = verdicts.last() else { panic!() };
+    assert_eq!((*sequence, *epoch), (published.sequence, bed.publisher.session().unwrap().epoch));
+    // Nothing to be stored: a repeat, a refusal, a look at the sequence number.
+    let verdicts = keeper.turn(NOW_S, Work { writes: vec![None], ..Work::default() });
+    assert!(matches!(verdicts[..], [Verdict::Answer { sequence: 500.., .. }]), "{verdicts:?}");
+    assert_eq!(bed.counters.commits.get() - before, 1);
+}
+
+#[test]
+fn what_was_answered_is_there_after_a_restart_and_repeats_are_known() {
+    let bed = Bed::new();
+    let mut keeper = bed.master();
+    let create = group();
+    let first = keeper.turn(NOW_S, work([create.clone(), forever(1)]));
+    let before = keeper.plane();
+    drop(keeper);
+    let mut keeper = bed.master();
+    assert_eq!(keeper.plane(), before);
+    let again = keeper.turn(NOW_S + 1, work([create]));
+    let data = |verdicts: &[Verdict]| match &verdicts[0] {
+        Verdict::Answer { data, .. } => data.clone(),
+        _ => None,
+    };
+    assert_eq!(data(&again), data(&first));
+    assert_eq!(keeper.plane().groups.len(), before.groups.len());
+    let third = keeper.turn(NOW_S + 1, work([forever(2)]));
+    let Verdict::Answer { sequence, .. } = third[0] else { panic!() };
+    assert!(sequence > before.sequence, "sequence numbers go on");
+}
+
+/// Whether a commit that failed has happened is not known: it is the outcome on disk that tells.
+#[test]
+fn a_commit_that_fails_is_tried_once_more_and_nothing_is_made_twice() {
+    for fault in [Fault::Before, Fault::After] {
+        let bed = Bed::new();
+        let mut keeper = bed.master();
+        keeper.store.as_mut().unwrap().fault = Some(fault);
+        let verdicts = keeper.turn(NOW_S, work([group(), forever(1)]));
+        assert_eq!(statuses(&verdicts), [Some(Status::OK); 2]);
+        assert_eq!(bed.counters.failures.get(), 1);
+        let made: Vec<Gid> = keeper.plane().groups.iter().map(|group| group.mgid).collect();
+        let Verdict::Answer { data: Some(data), .. } = &verdicts[0] else { panic!() };
+        assert_eq!(made, [Gid(data[..16].try_into().unwrap())], "{fault:?}");
+        assert_eq!(*bed.published(), keeper.plane());
+        drop(keeper);
+        assert_eq!(bed.open().plane(), *bed.published(), "disk and memory are one");
+    }
+}
+
+#[test]
+fn while_the_file_cannot_be_used_writes_are_refused_and_what_is_published_stays() {
+    let bed = Bed::new();
+    let mut keeper = bed.master();
+    keeper.turn(NOW_S, work([forever(1)]));
+    let home = std::mem::replace(&mut keeper.directory, "/nowhere/at/all".into());
+    keeper.store.as_mut().unwrap().fault = Some(Fault::Before);
+    let verdicts = keeper.turn(NOW_S, work([forever(2)]));
+    assert_eq!(statuses(&verdicts), [Some(Status::SA_NO_RESOURCES)]);
+    assert_eq!(bed.published().services.len(), 1);
+    let verdicts = keeper.turn(NOW_S + 1, work([forever(3)]));
+    assert_eq!(statuses(&verdicts), [Some(Status::SA_NO_RESOURCES)]);
+    keeper.directory = home;
+    let due_s = keeper.due_s().unwrap();
+    let verdicts = keeper.turn(due_s, work([forever(4)]));
+    assert_eq!(statuses(&verdicts), [Some(Status::OK)]);
+    let ids: Vec<_> = bed.published().services.iter().map(|row| row.rid.service_id).collect();
+    assert_eq!(ids, [1, 4]);
+}
+
+#[test]
+fn without_a_session_nothing_is_decided_and_nothing_said() {
+    let bed = Bed::new();
+    let mut keeper = bed.master();
+    bed.publisher.end_session();
+    assert_eq!(keeper.turn(NOW_S, work([forever(1)])), [Verdict::Silence]);
+    assert_eq!(bed.counters.not_master.get(), 1);
+    assert!(keeper.plane().services.is_empty());
+    assert_eq!(keeper.due_s(), None);
+    bed.publisher.begin_session(Guid(1)).unwrap();
+    assert_eq!(statuses(&keeper.turn(NOW_S, work([forever(1)]))), [Some(Status::OK)]);
+    assert_eq!(bed.published().services.len(), 1, "the new session has all of it");
+}
+
+#[test]
+fn a_lease_is_over_when_its_time_is() {
+    let bed = Bed::new();
+    let mut keeper = bed.master();
+    keeper.turn(NOW_S, work([service(1, 5)]));
+    assert!(keeper.due_s().unwrap() <= NOW_S + 5);
+    keeper.turn(NOW_S + 4, Work::default());
+    assert_eq!(bed.published().services.len(), 1);
+    keeper.turn(NOW_S + 5, Work::default());
+    assert_eq!(bed.published().services.len(), 0);
+    // Nothing is left that would wake the thread again and again.
+    let due_s = keeper.due_s();
+    assert!(due_s.is_none_or(|due_s| due_s > NOW_S + 5), "{due_s:?}");
+    keeper.turn(NOW_S + 60, Work::default());
+    assert_eq!(keeper.due_s(), None);
+}
+
+#[test]
+fn groups_that_come_and_go_are_told_of_with_their_partition() {
+    let bed = Bed::new();
+    let mut keeper = bed.master();
+    let verdicts = keeper.turn(NOW_S, work([group()]));
+    let Verdict::Answer { data: Some(data), .. } = &verdicts[0] else { panic!() };
+    let mgid = Gid(data[..16].try_into().unwrap());
+    let pkey = Some(PKey::DEFAULT_FULL);
+    assert_eq!(keeper.events(), [(RegistryEvent::GroupCreated(mgid), pkey)]);
+    let mask = mc::MGID | mc::PORT_GID | mc::JOIN_STATE;
+    let leave = request(1, Method::DELETE, attribute::MC_MEMBER_RECORD, mask, &data[..52]);
+    assert_eq!(statuses(&keeper.turn(NOW_S, work([leave]))), [Some(Status::OK)]);
+    assert_eq!(keeper.events(), [(RegistryEvent::GroupDeleted(mgid), pkey)]);
+    assert!(keeper.changed_members().is_some_and(|members| members.by_mlid().is_empty()));
+    assert!(keeper.changed_members().is_none());
+}

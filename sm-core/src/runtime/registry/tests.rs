@@ -1,0 +1,72 @@
+use ib_mad::types::Guid;
+use sa_proto::snapshot::HistoryLimits;
+
+use super::*;
+use crate::publish::PublishConfig;
+use crate::registry::testing::ports;
+
+fn job(id: u64, outbound: &Outbound) -> Job {
+    Job { id, request: None, connection: 1, outbound: outbound.clone() }
+}
+
+#[test]
+fn writes_beyond_the_queue_are_dropped_and_counted() {
+    let entrance = Entrance::new(1).unwrap();
+    let (outbound, _inbound) = mpsc::channel(1);
+    let shared = &entrance.shared;
+    shared.submit((0..WRITES_MAX as u64 + 5).map(|id| job(id, &outbound)));
+    assert_eq!(shared.inbox().writes.len(), WRITES_MAX);
+    assert_eq!((shared.counters.overflow.get(), shared.counters.received.get()), {
+        (5, WRITES_MAX as u64 + 5)
+    });
+}
+
+fn office(directory: &tempfile::TempDir) -> (Office, Arc<Publisher>) {
+    let config = PublishConfig {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        state_dir: directory.path().to_owned(),
+        history: HistoryLimits::default(),
+    };
+    let publisher = Arc::new(Publisher::start(config).unwrap());
+    let entrance = Entrance::new(1).unwrap();
+    let path = directory.path().to_owned();
+    (entrance.start(path, publisher.clone(), DumpFile::default()).unwrap(), publisher)
+}
+
+#[test]
+fn what_queues_up_is_answered_in_batches_and_a_full_connection_holds_nobody_up() {
+    let directory = tempfile::tempdir().unwrap();
+    let (office, publisher) = office(&directory);
+    let session = publisher.begin_session(Guid(1)).unwrap();
+    office.fabric_changed(ports(), Vec::new(), Issuer::default());
+    assert!(office.session_begun(session, Duration::from_secs(60)));
+    let (slow, _slow_inbound) = mpsc::channel(1);
+    let (quick, mut inbound) = mpsc::channel(1024);
+    let slow_job = |id| Job { connection: 2, ..job(id, &slow) };
+    office.shared.submit((0..3_000).flat_map(|id| [job(id, &quick), slow_job(id)]));
+    let mut answered = 0;
+    while answered < 3_000 {
+        let message: proto::Outcomes = inbound.blocking_recv().unwrap().unwrap();
+        assert!(message.outcomes.iter().all(|outcome| outcome.epoch == session.epoch));
+        answered += message.outcomes.len();
+    }
+    let counters = &office.shared.counters;
+    assert!(counters.batch_max.get() > 1 && counters.batch_max.get() <= BATCH_MAX as u64);
+    assert!(counters.batches.get() >= 6);
+    drop(office);
+}
+
+#[test]
+fn events_that_nobody_takes_are_bounded() {
+    let entrance = Entrance::new(1).unwrap();
+    let event = Issuer::default().port_in_service(Guid(1), &[]);
+    // No thread takes anything out.
+    let shared = entrance.shared.clone();
+    let directory = tempfile::tempdir().unwrap();
+    let (mut office, _publisher) = office(&directory);
+    let office_shared = std::mem::replace(&mut office.shared, shared.clone());
+    office.tell(std::iter::repeat_n(event, NOTICES_MAX * 4 + 7));
+    assert_eq!(shared.inbox().events.len(), NOTICES_MAX * 4);
+    assert_eq!(shared.counters.notices_dropped.get(), 7);
+    office.shared = office_shared;
+}
