@@ -44,7 +44,9 @@ pub fn compile(
 ) {
     let file = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
     let directory = Directory::new(ports);
-    let mut compiler = Compiler { file, ports, directory, partitions, rows };
+    let mut guids: Vec<Guid> = ports.iter().map(|port| port.guid).collect();
+    guids.sort_unstable();
+    let mut compiler = Compiler { file, ports, guids, directory, partitions, rows };
     let groups: Vec<u32> = policy.port_groups.iter().map(|group| compiler.group(group)).collect();
     let levels: Vec<u32> = policy.levels.iter().map(|level| compiler.level(level)).collect();
     for (at, rule) in policy.rules.iter().enumerate() {
@@ -61,6 +63,8 @@ struct Compiler<'a> {
     /// Name of the file, for names of rules.
     file: String,
     ports: &'a [EndPort],
+    /// Their GUIDs, ascending.
+    guids: Vec<Guid>,
     directory: Directory<'a>,
     partitions: &'a [PartitionMembers<'a>],
     rows: &'a mut RuleSet,
@@ -109,8 +113,12 @@ impl Compiler<'_> {
 
     /// End ports whose GUIDs are among `guids`.
     fn among(&self, guids: &Ranges) -> Vec<Guid> {
-        let all = self.ports.iter().map(|port| port.guid);
-        all.filter(|guid| guids.contains(guid.0)).collect()
+        let at = |guid: u64| self.guids.partition_point(|known| known.0 < guid);
+        let within = |(first, last): (u64, u64)| {
+            let end = last.checked_add(1).map_or(self.guids.len(), at);
+            &self.guids[at(first)..end]
+        };
+        guids.iter().flat_map(within).copied().collect()
     }
 
     fn named_port(&mut self, name: &PortName) -> Option<Guid> {
