@@ -188,7 +188,7 @@ fn write_policy(plane: &mut FabricPlane, hosts: &[Host], policy: Policy, rules: 
         qos_classes: None,
         service_ids: None,
     };
-    let every = |index: u32, nth: u32| (index % nth == 0).then(|| vec![index % GROUPS]);
+    let every = |index: u32, nth: u32| index.is_multiple_of(nth).then(|| vec![index % GROUPS]);
     let asks = |index: u32| match policy {
         Policy::Services => QosRule {
             sources: every(index, 3).filter(|_| rules > 1),
@@ -202,8 +202,8 @@ fn write_policy(plane: &mut FabricPlane, hosts: &[Host], policy: Policy, rules: 
             let half = (0..GROUPS).filter(|group| group % 2 == index % 2).collect();
             let (source, other) = (index % GROUPS, GROUPS);
             QosRule {
-                sources: Some(if index % 2 == 0 { half } else { vec![source] }),
-                destinations: Some(vec![if index % 2 == 0 { other } else { source }]),
+                sources: Some(if index.is_multiple_of(2) { half } else { vec![source] }),
+                destinations: Some(vec![if index.is_multiple_of(2) { other } else { source }]),
                 qos_classes: Some(vec![(0, 0)]),
                 ..rule(index, RuleOrigin::MatchRule)
             }

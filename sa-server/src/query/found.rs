@@ -70,7 +70,13 @@ impl<'a> Found<'a> {
     /// Counts a step of a long search.
     #[inline]
     pub(super) fn step(&mut self) -> ControlFlow<()> {
-        self.steps += 1;
+        self.steps(1)
+    }
+
+    /// Counts what takes as long as `count` steps.
+    #[inline]
+    pub(super) fn steps(&mut self, count: u32) -> ControlFlow<()> {
+        self.steps = self.steps.saturating_add(count);
         if self.steps > STEPS_MAX {
             self.exhausted = Some(Exhausted::TooMany);
             return ControlFlow::Break(());

@@ -87,7 +87,7 @@ fn pair_by_pair(
     for source in sources.clone().filter_map(|gid| local_port(tables, gid)) {
         let source = (source, tables.end_class(source));
         for destination in destinations.clone().filter_map(|gid| local_port(tables, gid)) {
-            found.step()?;
+            found.steps(tables.path_cost())?;
             let left = wanted.saturating_sub(found.count());
             if left == 0 {
                 return ControlFlow::Break(());

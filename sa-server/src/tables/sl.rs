@@ -96,6 +96,15 @@ impl Tables {
         self.sls.through == Through::Always(ALL_SLS)
     }
 
+    /// What it costs to look at a pair of ports, in steps of a search.
+    #[inline]
+    pub(crate) fn path_cost(&self) -> u32 {
+        match self.sls.through {
+            Through::Always(_) => 1,
+            Through::ByPath => WALK_COST,
+        }
+    }
+
     /// SLs that no hop from `source` to `dlid`, a LID of `destination`, drops.
     #[inline]
     pub(crate) fn passing_sls(&self, source: &EndPort, destination: &EndPort, dlid: Lid) -> u16 {
@@ -127,6 +136,8 @@ impl Tables {
     }
 }
 
+/// Steps that a path takes which is walked, there and back.
+const WALK_COST: u32 = 16;
 /// What stands for the ports of a channel adapter in [`PortTables::sl_to_vl`].
 const CHANNEL_ADAPTER_PORTS: (u8, u8) = (0, 0);
 

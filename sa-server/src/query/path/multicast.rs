@@ -41,11 +41,12 @@ fn answer(query: &Query<'_>, group: &MulticastGroup, single: bool) -> Option<Pat
     }
     let is_local = mgid_scope(group.mgid) == SCOPE_LINK_LOCAL;
     Some(PathRecordRepr {
-        service_id: if has(path::SERVICE_ID) { request.service_id() } else { 0 },
+        // What the group does not lay down comes back as it was sent, selected or not, as with OpenSM.
+        service_id: request.service_id(),
         dgid: group.mgid,
-        sgid: if has(path::SGID) { request.sgid() } else { Gid::ZERO },
+        sgid: request.sgid(),
         dlid: terms.mlid(),
-        slid: if has(path::SLID) { request.slid() } else { Lid::NONE },
+        slid: request.slid(),
         raw_traffic: false,
         flow_label: terms.flow_label(),
         hop_limit: if is_local { terms.hop_limit() } else { HOP_LIMIT_GLOBAL },
@@ -62,7 +63,7 @@ fn answer(query: &Query<'_>, group: &MulticastGroup, single: bool) -> Option<Pat
         rate: Rate::from_code(terms.rate())?,
         packet_life_time_selector: Selector::Exactly,
         packet_life_time: Lifetime::from_low_bits(terms.packet_life_time().code()),
-        preference: 0,
+        preference: request.preference(),
     })
 }
 

@@ -61,7 +61,7 @@ impl Search<'_> {
                 continue;
             }
             for source in sources.ports {
-                found.step()?;
+                found.steps(self.tables.path_cost())?;
                 let source = (source, self.tables.end_class(source));
                 if self.visible(source) && self.connected(source, destination) {
                     let slids = self.lids(source, sources.lid);
@@ -138,7 +138,7 @@ impl Search<'_> {
                 if found.count() >= wanted {
                     break;
                 }
-                found.step()?;
+                found.steps(self.tables.path_cost())?;
                 let (slid, dlid) = (Lid(slid + s), Lid(dlid + d));
                 if let Some(path) = self.path(source, slid, destination, dlid) {
                     found.push(&path.record(told, REDUNDANT).to_bytes())?;
