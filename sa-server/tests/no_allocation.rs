@@ -9,15 +9,25 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use common::{Chain, path_request, published, request};
+use common::{Chain, SM_KEY, path_request, published, request};
 use ib_mad::transport::{Packet, Transport};
-use ib_mad::types::{Gid, Guid, Lid, Mtu, Sl};
+use ib_mad::types::{Gid, Guid, Lid, Mtu, PKey, Qpn, SUBNET_PREFIX_DEFAULT, Sl};
+use ib_mad::wire::attribute::PortInfo;
 use ib_mad::wire::mad::{AttributeId, Method, Status};
-use ib_mad::wire::record::{NodeRecord, PathRecord, node, path, port_info};
-use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
-use sa_proto::snapshot::{IdMatch, PortTables, PrefixRoute, QosLevel, QosRule, RuleOrigin};
+use ib_mad::wire::record::{
+    NodeRecord, PathRecord, ServiceRecord, mc_member, node, path, port_info, service,
+    vl_arbitration,
+};
+use ib_mad::wire::sa::{ComponentMask, DATA_LEN, SaMad, attribute};
+use sa_proto::snapshot::{
+    IdMatch, Mft, MftBlock, MulticastGroup, MulticastMember, MulticastMemberRid, PortTables,
+    PrefixRoute, QosLevel, QosRule, RegistryPlane, RuleOrigin, Service, ServiceRid, SubnetManager,
+    Subscription, SubscriptionRid, Version,
+};
+use sa_server::cell::{Generation, Publisher};
 use sa_server::responder::{Responder, ResponderConfig};
 use sa_server::stats::Stats;
+use sa_server::tables::Tables;
 use sa_server::worker::{Next, Worker, WorkerConfig};
 
 /// Counts this thread's allocations.
@@ -183,10 +193,115 @@ fn answered_without_allocating(responder: Responder, batch: Vec<Packet>) -> (usi
         worker.turn(clock).unwrap();
     }
     assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0);
-    assert!(worker.responder().stats().balances());
+    let balances = worker.responder().stats().balances();
+    assert!(balances);
     let transport = worker.transport_mut();
     assert_eq!((transport.sent % 1001, transport.refused % 1001), (0, 0));
     (transport.sent / 1001, transport.refused / 1001)
+}
+
+/// A registry and tables of which every query below finds one record.
+fn everything() -> Publisher {
+    let chain = Chain { switches: 4, hosts_each: 8 };
+    let mut plane = chain.plane(|port| {
+        PortInfo::new(&mut port.info[..]).unwrap().set_guid_cap(8);
+    });
+    let switch = plane.lfts[0].switch;
+    let blocks = vec![MftBlock { block: 0, position: 0, masks: [1; 64] }];
+    plane.mfts.push(Arc::new(Mft { switch, blocks }));
+    let (port_guid, lid) = (Chain::host_guid(1), Lid(1));
+    plane.subnet_managers.push(Arc::new(SubnetManager { port_guid, lid, info: [1; 21] }));
+
+    let mut registry = RegistryPlane::default();
+    let mut record = [0; 52];
+    record[..16].copy_from_slice(&MGID.0);
+    registry.groups.insert(Arc::new(MulticastGroup { mgid: MGID, record, predefined: false }));
+    let rid = MulticastMemberRid { mgid: MGID, port_gid: gid(1) };
+    registry.members.insert(Arc::new(MulticastMember { rid, join_state: 1, proxy_join: false }));
+    let rid = ServiceRid { service_id: 7, service_gid: gid(1), service_pkey: PKey(0) };
+    let mut record = [0; 176];
+    ServiceRecord::new(&mut record[..]).unwrap().set_service_id(7).set_service_name([b'n'; 64]);
+    registry.services.insert(Arc::new(Service { rid, record, expires_s: None }));
+    registry.subscriptions.insert(Arc::new(Subscription {
+        rid: SubscriptionRid { subscriber_gid: gid(1), enumeration: 0 },
+        inform_info: [1; 36],
+        lid,
+        qpn: Qpn(1),
+        sl: Sl::default(),
+        pkey: PKey::DEFAULT_FULL,
+        grh: false,
+        trusted: false,
+        responder: 0,
+    }));
+
+    let tables = Arc::new(Tables::build(&plane, &registry));
+    let mut publisher = Publisher::new();
+    let generation = Generation::new(Version::NONE, tables, Arc::new(registry));
+    publisher.publish(Arc::new(generation));
+    publisher
+}
+
+const MGID: Gid = Gid([0xFF; 16]);
+
+fn gid(lid: u16) -> Gid {
+    Gid::new(SUBNET_PREFIX_DEFAULT, Chain::host_guid(lid))
+}
+
+/// A trusted Get() of `attribute` with these components, which `fill` writes.
+fn get(
+    attribute: AttributeId,
+    components: ComponentMask,
+    fill: impl FnOnce(&mut [u8; DATA_LEN]),
+) -> Packet {
+    let mut packet = request(1, Method::GET, attribute, 1, components);
+    let mut mad = SaMad::new(&mut packet.mad);
+    mad.sa_mut().set_sm_key(SM_KEY);
+    fill(mad.data_mut());
+    packet
+}
+
+#[test]
+fn gets_of_tables_and_of_the_registry_are_answered_without_allocating() {
+    let publisher = everything();
+    let stats = Arc::new(Stats::default());
+    let responder = Responder::new(publisher.reader(), ResponderConfig::default(), stats);
+
+    let switch = Chain { switches: 4, hosts_each: 8 }.switch_lid(0);
+    let lid =
+        |lid: Lid| move |data: &mut [u8; DATA_LEN]| data[..2].copy_from_slice(&lid.0.to_be_bytes());
+    let port_gid = |data: &mut [u8; DATA_LEN]| data[16..32].copy_from_slice(&gid(1).0);
+    let by_lid = ComponentMask::component(0);
+    let mut batch = vec![
+        get(attribute::SWITCH_INFO_RECORD, by_lid, lid(switch)),
+        get(attribute::SL_TO_VL_MAPPING_TABLE_RECORD, by_lid, lid(Lid(2))),
+        get(
+            attribute::VL_ARBITRATION_TABLE_RECORD,
+            by_lid | vl_arbitration::component::BLOCK_NUM,
+            |data| {
+                (data[1], data[3]) = (2, 1);
+            },
+        ),
+        get(attribute::PKEY_TABLE_RECORD, by_lid, lid(Lid(2))),
+        get(attribute::LINEAR_FORWARDING_TABLE_RECORD, by_lid, lid(switch)),
+        get(attribute::MULTICAST_FORWARDING_TABLE_RECORD, by_lid, lid(switch)),
+        get(attribute::GUID_INFO_RECORD, by_lid, lid(Lid(2))),
+        get(attribute::SM_INFO_RECORD, by_lid, lid(Lid(1))),
+        get(attribute::INFORM_INFO_RECORD, ComponentMask::component(0), |data| {
+            data[..16].copy_from_slice(&gid(1).0);
+        }),
+        get(attribute::SERVICE_RECORD, service::component::SERVICE_ID, |data| data[7] = 7),
+        get(attribute::SERVICE_RECORD, service::component::SERVICE_NAME, |data| {
+            data[48..112].fill(b'n');
+        }),
+        get(attribute::MC_MEMBER_RECORD, mc_member::component::MGID, |data| {
+            data[..16].copy_from_slice(&MGID.0);
+        }),
+        get(attribute::MC_MEMBER_RECORD, mc_member::component::PORT_GID, port_gid),
+        get(attribute::MC_MEMBER_RECORD, ComponentMask::NONE, |_| {}),
+    ];
+    let found = batch.len();
+    batch.push(get(attribute::TRACE_RECORD, ComponentMask::NONE, |_| {}));
+    assert_eq!(answered_without_allocating(responder, batch), (found + 1, 1));
 }
 
 /// The counter counts, so that zero above means something.
