@@ -216,7 +216,8 @@ impl Managed {
             lifetime: settings.subnet_timeout,
             sa_key: settings.sa_key,
             routing_engine: self.sweeper.routing_engine().to_owned(),
-            managers: Vec::new(), policy: Default::default(),
+            managers: Vec::new(),
+            policy: Default::default(),
         })
     }
 

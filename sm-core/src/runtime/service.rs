@@ -575,6 +575,10 @@ impl Service {
                 .iter()
                 .filter_map(|metric| match metric.value {
                     Value::Counter(value) => Some((metric.name.to_owned(), value)),
+                    // How much is registered is what operators ask first.
+                    Value::Gauge(value) if metric.name.starts_with("registry_") => {
+                        Some((metric.name.to_owned(), value as u64))
+                    }
                     Value::Gauge(_) => None,
                 })
                 .collect(),
