@@ -1,5 +1,9 @@
 //! What refers to what: names become indices, applications become what they can be told by.
 
+use std::collections::HashSet;
+
+use sa_proto::snapshot::IdMatch;
+
 use super::section::{
     Raw, RawApplication, RawDeviceGroup, RawQos, RawQosGroup, RawVirtualFabric, Reference, Remark,
 };
@@ -26,8 +30,10 @@ pub(super) fn resolve(mut raw: Raw, remark: Remark<'_>) -> Result<OpaFm, Fault> 
 
     let device_groups = device_groups(&raw.device_groups)?;
     let mut virtual_fabrics = Vec::with_capacity(raw.virtual_fabrics.len());
-    for fabric in std::mem::take(&mut raw.virtual_fabrics) {
-        virtual_fabrics.push(virtual_fabric(fabric, &raw, remark)?);
+    let fabrics = std::mem::take(&mut raw.virtual_fabrics);
+    let applications = Applications::new(&raw.applications)?;
+    for fabric in fabrics {
+        virtual_fabrics.push(virtual_fabric(fabric, &raw, &applications, remark)?);
     }
     sls_are_apart(&virtual_fabrics)?;
 
@@ -63,7 +69,7 @@ fn unique<'a>(
     kind: &'static str,
     names: impl Iterator<Item = (&'a String, usize)>,
 ) -> Result<(), Fault> {
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     for (name, line) in names {
         if !seen.insert(name) {
             return Err((line, Reason::Duplicate { kind, name: name.clone() }));
@@ -144,65 +150,77 @@ fn no_loops(
     Ok(())
 }
 
-/// What applications can be told by, together with all that they include; and the names of these,
-/// those that are included last.
-fn traffic(
-    applications: &[RawApplication],
-    names: &[Reference],
-) -> Result<(Traffic, Vec<String>), Fault> {
-    let all = || applications.iter().map(|application| &application.name);
-    let edges: Vec<Vec<usize>> = applications
-        .iter()
-        .map(|application| {
-            application.includes.iter().map(|name| find("Application", name, all)).collect()
-        })
-        .collect::<Result<_, _>>()?;
-    let borrowed: Vec<&[usize]> = edges.iter().map(Vec::as_slice).collect();
-    let whose = |at: usize| (applications[at].line, applications[at].name.clone());
-    no_loops("Application", &borrowed, whose)?;
+/// Applications with what each includes, by position.
+struct Applications<'a> {
+    all: &'a [RawApplication],
+    includes: Vec<Vec<usize>>,
+}
 
-    let mut taken = vec![false; applications.len()];
-    let mut open: Vec<usize> = Vec::new();
-    for name in names {
-        open.push(find("Application", name, all)?);
+impl<'a> Applications<'a> {
+    fn new(all: &'a [RawApplication]) -> Result<Self, Fault> {
+        let names = || all.iter().map(|each| &each.name);
+        let included = |each: &RawApplication| -> Result<Vec<usize>, Fault> {
+            each.includes.iter().map(|name| find("Application", name, names)).collect()
+        };
+        let includes: Vec<Vec<usize>> = all.iter().map(included).collect::<Result<_, _>>()?;
+        let borrowed: Vec<&[usize]> = includes.iter().map(Vec::as_slice).collect();
+        no_loops("Application", &borrowed, |at| (all[at].line, all[at].name.clone()))?;
+        Ok(Self { all, includes })
     }
-    let mut traffic = Traffic::default();
-    while let Some(at) = open.pop() {
-        if std::mem::replace(&mut taken[at], true) {
-            continue;
+
+    /// What applications can be told by, together with all that they include; and the names of
+    /// these, those that are included last.
+    fn traffic(&self, names: &[Reference]) -> Result<(Traffic, Vec<String>), Fault> {
+        let mut taken = vec![false; self.all.len()];
+        let mut open: Vec<usize> = Vec::new();
+        for name in names {
+            open.push(find("Application", name, || self.all.iter().map(|each| &each.name))?);
         }
-        open.extend(&edges[at]);
-        let more = &applications[at].traffic;
-        traffic.unmatched_service_ids |= more.unmatched_service_ids;
-        traffic.unmatched_mgids |= more.unmatched_mgids;
-        traffic.sa |= more.sa;
-        traffic.pm |= more.pm;
-    }
-    // In the order of the file, each once.
-    for (application, _) in applications.iter().zip(&taken).filter(|(_, taken)| **taken) {
-        for id in &application.traffic.service_ids {
-            if !traffic.service_ids.contains(id) {
-                traffic.service_ids.push(*id);
+        let mut all: Vec<String> = Vec::new();
+        for &at in &open {
+            if !all.contains(&self.all[at].name) {
+                all.push(self.all[at].name.clone());
             }
         }
-        for mgid in &application.traffic.mgids {
-            if !traffic.mgids.contains(mgid) {
-                traffic.mgids.push(*mgid);
+        let named = all.len();
+        while let Some(at) = open.pop() {
+            if !std::mem::replace(&mut taken[at], true) {
+                open.extend(&self.includes[at]);
             }
         }
-    }
-    let mut all: Vec<String> = names.iter().map(|each| each.name.clone()).collect();
-    for (application, _) in applications.iter().zip(&taken).filter(|(_, taken)| **taken) {
-        if !all.contains(&application.name) {
-            all.push(application.name.clone());
+        // In the order of the file, each once.
+        let (mut ids, mut mgids) = (HashSet::new(), HashSet::new());
+        let mut traffic = Traffic::default();
+        for (application, _) in self.all.iter().zip(&taken).filter(|(_, taken)| **taken) {
+            let more = &application.traffic;
+            traffic.unmatched_service_ids |= more.unmatched_service_ids;
+            traffic.unmatched_mgids |= more.unmatched_mgids;
+            traffic.sa |= more.sa;
+            traffic.pm |= more.pm;
+            let new = more.service_ids.iter().filter(|id| ids.insert(identity(id)));
+            traffic.service_ids.extend(new);
+            let new = more.mgids.iter().filter(|mgid| mgids.insert(**mgid));
+            traffic.mgids.extend(new);
+            if !all[..named].contains(&application.name) {
+                all.push(application.name.clone());
+            }
         }
+        Ok((traffic, all))
     }
-    Ok((traffic, all))
+}
+
+/// What tells one way to match Service IDs from another.
+fn identity(ids: &IdMatch) -> (bool, u64, u64) {
+    match *ids {
+        IdMatch::Range(first, last) => (false, first, last),
+        IdMatch::Masked { value, mask } => (true, value, mask),
+    }
 }
 
 fn virtual_fabric(
     fabric: RawVirtualFabric,
     raw: &Raw,
+    applications: &Applications<'_>,
     remark: Remark<'_>,
 ) -> Result<VirtualFabric, Fault> {
     let missing = |tag| {
@@ -219,7 +237,7 @@ fn virtual_fabric(
         let all = || raw.device_groups.iter().map(|group| &group.name);
         names.iter().map(|name| find("DeviceGroup", name, all)).collect()
     };
-    let (traffic, applications) = traffic(&raw.applications, &fabric.applications)?;
+    let (traffic, applications) = applications.traffic(&fabric.applications)?;
     Ok(VirtualFabric {
         members: groups(&fabric.members)?,
         limited_members: groups(&fabric.limited_members)?,

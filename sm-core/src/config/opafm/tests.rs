@@ -62,6 +62,7 @@ fn every_element_of_the_sections_is_taken() {
         storage.traffic.service_ids,
         [IdMatch::Range(0x10604A7, 0x10604A7), IdMatch::Range(0x10603DB, 0x10603DB),]
     );
+    assert_eq!(storage.applications, ["Scale", "Groups", "Lustre"], "what is included comes last");
     let group = &all.device_groups[storage.members[0]];
     assert_eq!((group.system_images.len(), group.nodes.len(), group.ports.len()), (1, 1, 1));
     assert_eq!(group.descriptions[0].as_str(), "oss[01-16]*");
