@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Instant;
 
-use common::{Chain, path_request, published, request};
+use common::{Chain, SM_KEY, path_request, published, request};
 use ib_mad::transport::Packet;
 use ib_mad::types::{Gid, Guid, Lid, Mtu, PKey, PortNum, Rate, SUBNET_PREFIX_DEFAULT};
 use ib_mad::wire::attribute::{ClassPortInfo, LinkSpeeds, PortInfo};
@@ -216,6 +216,22 @@ fn ports_of_foreign_partitions_do_not_exist() {
     let everything = request(3, Method::GET_TABLE, attribute::PATH_RECORD, 2, ComponentMask::NONE);
     let (_, records) = sa.ask(everything);
     assert!(records.iter().all(|record| record.pkey() == PKey(0x8002)));
+}
+
+#[test]
+fn the_trusted_see_foreign_partitions_if_the_subnet_says_so() {
+    let key = |port: &Port| if is_host(port, 1) || is_host(port, 2) { 0x8001 } else { 0x8002 };
+    let mut plane = TWO.plane(|port| port.pkeys = [PKey(key(port))].into());
+    let asked_by_3 = |sa: &mut Sa, sm_key| {
+        let mut packet = path_request(3, 1, 2, 9);
+        SaMad::new(&mut packet.mad).sa_mut().set_sm_key(sm_key);
+        sa.ask(packet).0
+    };
+    assert_eq!(asked_by_3(&mut Sa::of(&plane), SM_KEY), Status::SA_NO_RECORDS);
+    plane.subnet.trusted_see_all = true;
+    let mut sa = Sa::of(&plane);
+    assert_eq!(asked_by_3(&mut sa, SM_KEY), Status::OK);
+    assert_eq!(asked_by_3(&mut sa, 0), Status::SA_NO_RECORDS);
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     if sources.len() == 0 || destinations.len() == 0 {
         return Err(Refusal::Status(Status::SA_REQ_INVALID));
     }
-    let search = Search { tables, request, requester };
+    let search = Search { tables, request, requester, sees_all: query.sees_all() };
     let numb_path = record.numb_path();
     let _ = match (pair(tables, &sources), pair(tables, &destinations)) {
         (Some(sources), Some(destinations)) if numb_path == 2 => {

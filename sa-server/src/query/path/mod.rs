@@ -40,7 +40,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     if source.contradictory || destination.contradictory {
         return Err(Refusal::Status(Status::SA_REQ_INVALID));
     }
-    let search = Search { tables, request, requester };
+    let search = Search { tables, request, requester, sees_all: query.sees_all() };
     let _ = search.all(&source, &destination, found);
     Ok(())
 }

@@ -26,6 +26,8 @@ pub(crate) struct Search<'a> {
     pub(crate) tables: &'a Tables,
     pub(crate) request: Request,
     pub(crate) requester: &'a EndPort,
+    /// Whether partitions hide nothing from it.
+    pub(crate) sees_all: bool,
 }
 
 /// GIDs that answers repeat: the source's, and that of a destination in another subnet.
@@ -94,7 +96,9 @@ impl Search<'_> {
     #[inline]
     pub(crate) fn visible(&self, port: Classed<'_>) -> bool {
         let own = self.tables.end_class(self.requester).pkeys;
-        self.tables.partitions.visible(own, port.1.pkeys) || self.requester.is_same_port(port.0)
+        self.tables.partitions.visible(own, port.1.pkeys)
+            || self.requester.is_same_port(port.0)
+            || self.sees_all
     }
 
     #[inline]
