@@ -50,9 +50,13 @@ impl Sandbox {
 
     /// Stock `ibsim` on `net`, ready for clients.
     pub fn ibsim(&self, net: &Path) -> Program {
+        self.ibsim_with(net, &["-N", "4096", "-S", "1024", "-P", "65536", "-L", "16384"])
+    }
+
+    /// Stock `ibsim` on `net` with other limits than it has by itself, ready for clients.
+    pub fn ibsim_with(&self, net: &Path, limits: &[&str]) -> Program {
         let mut command = Command::new("ibsim");
-        command.args(["-s", "-n", "-N", "4096", "-S", "1024", "-P", "65536", "-L", "16384"]);
-        command.arg(net);
+        command.args(["-s", "-n"]).args(limits).arg(net);
         let program = self.start("ibsim", command);
         program.wait_for("Network simulator ready");
         program

@@ -31,7 +31,8 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn attach(socket: &str, node: &str, sm_lid: u16) -> Self {
+    /// Attaches at a node; `hears` reports, which the port's SM does not let others have.
+    pub(crate) fn attach(socket: &str, node: &str, sm_lid: u16, hears: bool) -> Self {
         let options = IbsimOptions {
             socket: socket.to_owned(),
             node: Some(node.to_owned()),
@@ -40,7 +41,7 @@ impl Client {
         };
         let mut transport = Ibsim::connect(&options).expect("the node takes clients");
         // Reports are requests: they reach whoever said that it takes them.
-        let report = 1 << Method::REPORT.0;
+        let report = if hears { 1 << Method::REPORT.0 } else { 0 };
         let _ = transport.declare_methods(MgmtClass::SUBN_ADM, report);
         Self { transport, sm_lid: Lid(sm_lid), tid: 0x1000, reports: Vec::new() }
     }

@@ -13,7 +13,9 @@ use sa_proto::snapshot::{Subscription, SubscriptionRid};
 use super::pattern::{Component, Pattern};
 use super::{Family, Found, Query, Refusal};
 
-pub(super) const INFORM_INFO: Family = Family::unserved(AttributeId::INFORM_INFO).settable();
+/// Answers carry the AttributeOffset that OpenSM gives them: 36 bytes in whole units of 8.
+pub(super) const INFORM_INFO: Family =
+    Family { record_len: 32, ..Family::unserved(AttributeId::INFORM_INFO).settable() };
 
 pub(super) const FAMILY: Family =
     Family::readable(attribute::INFORM_INFO_RECORD, InformInfoRecord::LEN, find).of_registry();
