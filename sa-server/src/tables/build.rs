@@ -25,7 +25,7 @@ use crate::qos_match::{GroupSets, QosMatcher};
 pub(super) fn build(plane: &FabricPlane, registry: &RegistryPlane) -> Tables {
     let fabric = Fabric::scan(plane);
     let topology = fabric.topology(plane);
-    let mut partitions = PartitionsBuilder::default();
+    let mut partitions = PartitionsBuilder::new(plane.subnet.allow_both_pkeys);
     let mut intern = |scanned: &Scanned<'_>, port: &Port| partitions.intern(scanned.keys(port));
     let mut records = fabric.records(plane, &mut intern);
     let mut groups = GroupSets::of(plane);

@@ -4,6 +4,7 @@
 //! those it belongs to, and those it is a full member of. Whether two ports share a partition, and
 //! which, is then an AND of a word or two. What a query does with the answer is not decided here.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
 
 use ib_mad::types::PKey;
@@ -23,6 +24,9 @@ pub struct Partitions {
     words: usize,
     /// Two bit sets an interned table, one behind the other: membership, full membership.
     bits: Vec<u64>,
+    /// The P_Keys of every interned table in the order of OpenSM's, see [`place`]; empty unless
+    /// ports may be full and limited members of one partition at once.
+    both: Vec<Box<[PKey]>>,
 }
 
 const NO_PARTITION: u16 = u16::MAX;
@@ -32,6 +36,9 @@ impl Partitions {
     /// them, which compares P_Keys by their low byte first.
     #[inline]
     pub fn first_shared(&self, a: PKeySet, b: PKeySet) -> Option<PKey> {
+        if !self.both.is_empty() {
+            return self.first_shared_of_both(a, b);
+        }
         let (a, b) = (self.set(a), self.set(b));
         for word in 0..self.words {
             let shared = a.shared(&b, word);
@@ -42,6 +49,18 @@ impl Partitions {
             }
         }
         None
+    }
+
+    /// The same where a port may be a full and a limited member at once: OpenSM then prefers what
+    /// both hold alike, then full to limited membership, then limited to full.
+    #[cold]
+    fn first_shared_of_both(&self, a: PKeySet, b: PKeySet) -> Option<PKey> {
+        let keys = |set: PKeySet| self.both.get(usize::from(set.0)).map_or(&[][..], |keys| keys);
+        let (a, b) = (keys(a), keys(b));
+        let base = |key: PKey| place(PKey(key.base()));
+        meet(a, b, |_, _| (true, true), place)
+            .or_else(|| meet(a, b, |a, b| (a.is_full(), !b.is_full()), base))
+            .or_else(|| meet(a, b, |a, b| (!a.is_full(), b.is_full()), base))
     }
 
     /// Whether `a` and `b` can talk in the partition of `pkey`; its membership bit is ignored.
@@ -118,6 +137,38 @@ impl Partitions {
     }
 }
 
+/// Where OpenSM has a P_Key in its tables: it compares them by their low byte first.
+fn place(key: PKey) -> u16 {
+    key.0.swap_bytes()
+}
+
+/// Walks two tables side by side, as far as keys are `wanted`, to the first of `a`'s that matches the
+/// one of `b`'s beside it; whichever is behind by its `place` goes on.
+fn meet(
+    a: &[PKey],
+    b: &[PKey],
+    wanted: impl Fn(PKey, PKey) -> (bool, bool),
+    place: impl Fn(PKey) -> u16,
+) -> Option<PKey> {
+    let (mut i, mut j) = (0, 0);
+    while let (Some(&own), Some(&other)) = (a.get(i), b.get(j)) {
+        match wanted(own, other) {
+            (false, _) => i += 1,
+            (_, false) => j += 1,
+            _ if own.matches(other) => return Some(own),
+            _ => match place(own).cmp(&place(other)) {
+                Ordering::Less => i += 1,
+                Ordering::Greater => j += 1,
+                Ordering::Equal => {
+                    i += 1;
+                    j += 1;
+                }
+            },
+        }
+    }
+    None
+}
+
 struct Membership<'a> {
     member: &'a [u64],
     full: &'a [u64],
@@ -142,10 +193,17 @@ pub(super) struct PartitionsBuilder {
     sets: HashMap<Vec<PKey>, u16>,
     /// The last table interned, as it was given: most ports' tables are like their neighbours'.
     last: Option<(Vec<PKey>, PKeySet)>,
+    /// Whether a table may hold one partition's full and limited P_Key, and both count.
+    both: bool,
 }
 
 impl PartitionsBuilder {
-    /// Interns one port's P_Key table. Of two P_Keys of one partition the full one counts.
+    /// `both`: whether ports may be full and limited members of one partition at once.
+    pub(super) fn new(both: bool) -> Self {
+        Self { both, ..Self::default() }
+    }
+
+    /// Interns one port's P_Key table. Unless both may be there, of two P_Keys of one partition the full one counts.
     /// Beyond 65,536 distinct tables, more than there are LIDs to use them, all others are empty.
     pub(super) fn intern(&mut self, table: &[PKey]) -> PKeySet {
         if let Some((last, set)) = &self.last
@@ -155,7 +213,11 @@ impl PartitionsBuilder {
         }
         let mut keys: Vec<PKey> = table.iter().copied().filter(|key| key.is_valid()).collect();
         keys.sort_by_key(|key| (key.base(), !key.is_full()));
-        keys.dedup_by_key(|key| key.base());
+        if self.both {
+            keys.dedup();
+        } else {
+            keys.dedup_by_key(|key| key.base());
+        }
         let next = self.sets.len();
         let known = match u16::try_from(next) {
             Ok(next) => *self.sets.entry(keys).or_insert(next),
@@ -176,7 +238,13 @@ impl PartitionsBuilder {
         }
         let words = base.len().div_ceil(64).max(1);
         let mut bits = vec![0; self.sets.len() * 2 * words];
+        let mut both = vec![Box::default(); if self.both { self.sets.len() } else { 0 }];
         for (keys, set) in self.sets {
+            if let Some(own) = both.get_mut(usize::from(set)) {
+                let mut keys = keys.clone();
+                keys.sort_by_key(|&key| place(key));
+                *own = keys.into_boxed_slice();
+            }
             let start = usize::from(set) * 2 * words;
             for key in keys {
                 let partition = usize::from(number[usize::from(key.base())]);
@@ -187,7 +255,7 @@ impl PartitionsBuilder {
                 }
             }
         }
-        Partitions { number, base, words, bits }
+        Partitions { number, base, words, bits, both }
     }
 }
 
@@ -230,6 +298,24 @@ mod tests {
     fn full_membership_wins_where_a_table_holds_both() {
         let (partitions, a, b) = pair(&[0x0005, 0x8005], &[0x0005]);
         assert_eq!(partitions.first_shared(a, b), Some(PKey(0x8005)));
+    }
+
+    /// As OpenSM 3.3.23 with `allow_both_pkeys` was seen to answer.
+    #[test]
+    fn where_both_memberships_count_what_both_hold_alike_comes_first() {
+        let pair = |a: &[u16], b: &[u16]| {
+            let mut builder = PartitionsBuilder::new(true);
+            let keys = |table: &[u16]| table.iter().map(|&key| PKey(key)).collect::<Vec<_>>();
+            let (a, b) = (builder.intern(&keys(a)), builder.intern(&keys(b)));
+            builder.finish().first_shared(a, b)
+        };
+        // Limited in 2 and full in 3, towards both in 2 and limited in 3.
+        assert_eq!(pair(&[0x0002, 0x8003], &[0x0002, 0x8002, 0x0003]), Some(PKey(0x8003)));
+        assert_eq!(pair(&[0x0002, 0x8002, 0x0003], &[0x0002, 0x8003]), Some(PKey(0x0003)));
+        assert_eq!(pair(&[0x0002, 0x8002], &[0x8002]), Some(PKey(0x0002)));
+        assert_eq!(pair(&[0x8002], &[0x0002, 0x8002]), Some(PKey(0x8002)));
+        assert_eq!(pair(&[0x0002, 0x8002], &[0x0002]), Some(PKey(0x8002)));
+        assert_eq!(pair(&[0x0002], &[0x0002]), None);
     }
 
     proptest! {
