@@ -12,11 +12,13 @@ mod oracle {
 }
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use common::SM_KEY;
 use golden_support::{Got, Sa};
 use ib_mad::types::{Guid, Lid, PKey};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
+use ib_mad::wire::record::port_info::component as port_info;
 use ib_mad::wire::record::{components_of, layout_of, stride};
 use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
 use ib_mad::wire::{FieldInfo, attribute as attributes};
@@ -24,7 +26,10 @@ use oracle::records::{self, Record};
 use oracle::world::{Dice, World};
 use proptest::prelude::*;
 
-const TYPES: [AttributeId; 11] = [
+const TYPES: [AttributeId; 14] = [
+    attribute::NODE_RECORD,
+    attribute::PORT_INFO_RECORD,
+    attribute::LINK_RECORD,
     attribute::SWITCH_INFO_RECORD,
     attribute::SL_TO_VL_MAPPING_TABLE_RECORD,
     attribute::VL_ARBITRATION_TABLE_RECORD,
@@ -47,13 +52,24 @@ pub(crate) struct Request {
     pub(crate) requester: Guid,
 }
 
-/// First bit and width of each component, by the name that it has in the layouts.
-fn fields(id: AttributeId) -> BTreeMap<&'static str, (ComponentMask, usize, usize)> {
+/// Mask, first bit and width of each component, by its name.
+type Fields = BTreeMap<&'static str, (ComponentMask, usize, usize)>;
+
+fn fields(id: AttributeId) -> &'static Fields {
+    static ALL: LazyLock<BTreeMap<u16, Fields>> =
+        LazyLock::new(|| TYPES.iter().map(|&id| (id.0, read_fields(id))).collect());
+    &ALL[&id.0]
+}
+
+/// Components are the fields that have their names in the layouts.
+fn read_fields(id: AttributeId) -> Fields {
     let plain = |name: &str| -> String {
         name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase()
     };
     let layout = layout_of(id).unwrap();
     let (embedded, offset): (&[FieldInfo], usize) = match id {
+        attribute::NODE_RECORD => (attributes::NodeInfo::FIELDS, 4),
+        attribute::PORT_INFO_RECORD => (attributes::PortInfo::FIELDS, 4),
         attribute::SWITCH_INFO_RECORD => (attributes::SwitchInfo::FIELDS, 4),
         attribute::SM_INFO_RECORD => (attributes::SmInfo::FIELDS, 4),
         attribute::INFORM_INFO_RECORD => (attributes::InformInfo::FIELDS, 24),
@@ -121,11 +137,33 @@ fn is_visible(world: &World, request: &Request, record: &Record) -> bool {
     if let Some(partition) = record.partition {
         return !partition.is_valid() || own.iter().any(|key| key.base() == partition.base());
     }
+    let share = |own: &[PKey], theirs: &[PKey]| {
+        own.is_empty()
+            || theirs.is_empty()
+            || own.iter().any(|a| theirs.iter().any(|b| a.matches(*b)))
+    };
     let theirs = valid(&record.keys);
-    record.owner == Some(request.requester)
-        || own.is_empty()
-        || theirs.is_empty()
-        || own.iter().any(|a| theirs.iter().any(|b| a.matches(*b)))
+    let sees = record.owner == Some(request.requester) || share(&own, &theirs);
+    // Of a link both ends, which must see each other.
+    let other = record.other.as_deref();
+    sees && other
+        .is_none_or(|end| is_visible(world, request, end) && share(&theirs, &valid(&end.keys)))
+}
+
+/// What is compared in ways of its own: LIDs, which name a port by any of its own, a description,
+/// which is text, and what is not compared at all.
+fn is_like(request: &Request, record: &Record) -> bool {
+    let has = |name: &str| {
+        fields(request.id).get(name).is_some_and(|&(mask, ..)| request.mask.contains(mask))
+    };
+    let lid = |at: usize| u32::from(u16::from_be_bytes([request.bytes[at], request.bytes[at + 1]]));
+    let to = record.other.as_deref().map(|end| end.lids.clone()).unwrap_or_default();
+    let text = |bytes: &[u8]| -> Vec<u8> {
+        bytes[44..108].iter().copied().take_while(|&byte| byte != 0).collect()
+    };
+    (!(has("LID") || has("FromLID")) || record.lids.contains(&lid(0)))
+        && (!has("ToLID") || to.contains(&lid(4)))
+        && (!has("NodeDescription") || text(&request.bytes) == text(&record.bytes))
 }
 
 /// What the reference finds, sorted; the status if it refuses.
@@ -137,24 +175,30 @@ fn expected(world: &World, request: &Request) -> Result<Vec<Vec<u8>>, Status> {
         let visible = |record: &Record| is_visible(world, request, record);
         return oracle::groups::expected(world, request, visible);
     }
-    let lid = u32::from(u16::from_be_bytes([request.bytes[0], request.bytes[1]]));
     let mut found = Vec::new();
     for record in records::all(world, request.id) {
-        let mut without = vec!["LID", "SM_Key"];
-        if !record.has_port_numbers && request.id != attribute::INFORM_INFO_RECORD {
+        let mut without = vec!["LID", "FromLID", "ToLID", "NodeDescription", "SM_Key", "Options"];
+        // No node of these worlds has extended link speeds.
+        without.extend(["LinkSpeedExtActive", "LinkSpeedExtSupported", "LinkSpeedExtEnabled"]);
+        if !record.has_port_numbers && request.id != attribute::PORT_INFO_RECORD {
             without.extend(["InputPortNum", "OutputPortNum", "PortNum"]);
         }
         // A ServiceKey is compared whoever asks, a QPN with what is shown.
         let shown = if request.trusted { &record.bytes } else { &record.public };
         let is_service = request.id == attribute::SERVICE_RECORD;
         let compared = if is_service { &record.bytes } else { shown };
-        let lid_component = fields(request.id).get("LID").map(|&(mask, ..)| mask);
-        let by_lid = lid_component.is_some_and(|mask| request.mask.contains(mask));
-        if (!by_lid || record.lids.contains(&lid))
+        if is_like(request, &record)
             && is_equal(request, compared, &without)
             && is_visible(world, request, &record)
         {
-            found.push(shown.clone());
+            let mut shown = shown.clone();
+            if request.id == attribute::PORT_INFO_RECORD
+                && request.mask.contains(port_info::OPTIONS)
+            {
+                // Options are the request's.
+                shown[3] = request.bytes[3];
+            }
+            found.push(shown);
         }
     }
     found.sort();
@@ -221,7 +265,7 @@ fn asked(sa: &mut Sa, world: &World, request: &Request, method: Method) -> (Stat
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(96))]
+    #![proptest_config(ProptestConfig::with_cases(160))]
 
     #[test]
     fn queries_find_what_the_reference_finds(seed in any::<u64>()) {

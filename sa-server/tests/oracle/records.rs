@@ -24,6 +24,8 @@ pub(crate) struct Record {
     pub(crate) owner: Option<Guid>,
     /// The partition whose members may see it, if not those who share one with the owner.
     pub(crate) partition: Option<PKey>,
+    /// The other end of a link.
+    pub(crate) other: Option<Box<Record>>,
     /// Port numbers select among a switch's ports only.
     pub(crate) has_port_numbers: bool,
 }
@@ -85,6 +87,7 @@ pub(crate) fn all(world: &World, id: AttributeId) -> Vec<Record> {
         attribute::SERVICE_RECORD => services(world),
         attribute::INFORM_INFO_RECORD => subscriptions(world),
         attribute::SM_INFO_RECORD => subnet_managers(world),
+        attribute::LINK_RECORD => links(world),
         _ => seats(world).iter().flat_map(|seat| of_port(world, seat, id)).collect(),
     }
 }
@@ -93,6 +96,18 @@ fn of_port(world: &World, seat: &Seat<'_>, id: AttributeId) -> Vec<Record> {
     let (node, num) = (seat.node, seat.port.num.0);
     let is_port0 = seat.is_switch && num == 0;
     match id {
+        attribute::NODE_RECORD if seat.is_end_port() => vec![seat.record(108, |record| {
+            record[4..44].copy_from_slice(&node.info);
+            NodeInfo::new(&mut record[4..44])
+                .unwrap()
+                .set_port_guid(seat.port.guid)
+                .set_local_port_num(seat.port.num);
+            record[44..].copy_from_slice(&node.description);
+        })],
+        attribute::PORT_INFO_RECORD => vec![seat.record(68, |record| {
+            record[2] = num;
+            record[4..].copy_from_slice(&seat.port.info);
+        })],
         attribute::SWITCH_INFO_RECORD if is_port0 => {
             let info = node.switch_info.unwrap();
             vec![seat.record(24, |record| record[4..].copy_from_slice(&info))]
@@ -207,6 +222,22 @@ fn of_port(world: &World, seat: &Seat<'_>, id: AttributeId) -> Vec<Record> {
         }
         _ => Vec::new(),
     }
+}
+
+/// Each link from either end; `other` is the record of the port at the far end.
+fn links(world: &World) -> Vec<Record> {
+    let seats = seats(world);
+    let mut links = Vec::new();
+    for from in &seats {
+        let to = seats.iter().find(|to| Some((to.node.guid, to.port.num)) == from.port.peer);
+        let Some(to) = to else { continue };
+        let link = from.record(6, |record| {
+            (record[2], record[3]) = (from.port.num.0, to.port.num.0);
+            record[4..].copy_from_slice(&to.base.0.to_be_bytes());
+        });
+        links.push(Record { other: Some(Box::new(to.template.clone())), ..link });
+    }
+    links
 }
 
 fn subnet_managers(world: &World) -> Vec<Record> {

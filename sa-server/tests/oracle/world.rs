@@ -137,6 +137,7 @@ fn change(dice: &mut Dice, node: &Node) -> Node {
         // Without enhanced port 0 a switch has one LID, whatever its LMC.
         info[16] &= !0x08;
     }
+    node.description[..2].copy_from_slice(dice.one(&[b"ab", b"a\0", b"b\0"]));
     for port in &mut node.ports {
         let mut info = PortInfo::new(&mut port.info[..]).unwrap();
         let lid = info.base_lid();
