@@ -233,6 +233,12 @@ fn request(world: &World, dice: &mut Dice, id: AttributeId) -> Request {
     for _ in 0..dice.below(4) {
         mask |= components[dice.below(components.len())].1;
     }
+    if id == attribute::MC_MEMBER_RECORD && dice.chance(2) {
+        // A value with its selector: MTU, rate, lifetime.
+        let (selector, at) = dice.one(&[(4, 38), (8, 42), (10, 43)]);
+        mask |= ComponentMask(3 << selector);
+        bytes[at] = bytes[at] & 0x3F | dice.one(&[0, 0x40, 0x80, 0xC0]);
+    }
     if dice.chance(5) {
         // A bit without a name selects nothing.
         mask |= ComponentMask::component(62);

@@ -8,7 +8,7 @@ use ib_mad::wire::attribute::{NodeInfo, PortInfo, SmInfo, SmState};
 use ib_mad::wire::record::McMemberRecord;
 use sa_proto::snapshot::{
     AliasGuid, FabricPlane, Mft, MftBlock, MulticastGroup, MulticastMember, MulticastMemberRid,
-    Node, PortTables, RegistryPlane, Service, ServiceRid, SubnetManager, Subscription,
+    Node, Port, PortTables, RegistryPlane, Service, ServiceRid, SubnetManager, Subscription,
     SubscriptionRid,
 };
 
@@ -84,6 +84,7 @@ fn keys(dice: &mut Dice) -> Arc<[PKey]> {
 fn fabric(dice: &mut Dice) -> FabricPlane {
     let mut plane = Chain { switches: 3, hosts_each: 3 }.plane(|_| {});
     plane.subnet.sa_key = SM_KEY;
+    join_hosts(&mut plane);
     plane.subnet.trusted_see_all = dice.chance(4);
     plane.nodes = plane.nodes.iter().map(|node| Arc::new(change(dice, node))).collect();
     for lft in &mut plane.lfts {
@@ -124,6 +125,20 @@ fn fabric(dice: &mut Dice) -> FabricPlane {
     }
     plane.subnet_managers.sort_by_key(|sm| sm.port_guid);
     plane
+}
+
+/// Makes one node with two ports of the first two hosts.
+fn join_hosts(plane: &mut FabricPlane) {
+    let second = plane.nodes.remove(1);
+    let first = plane.nodes[0].guid;
+    let first_node = Arc::make_mut(&mut plane.nodes[0]);
+    first_node.ports.push(Port { num: PortNum(2), ..second.ports[0].clone() });
+    for node in &mut plane.nodes {
+        let ports = Arc::make_mut(node).ports.iter_mut();
+        for port in ports.filter(|port| port.peer == Some((second.guid, PortNum(1)))) {
+            port.peer = Some((first, PortNum(2)));
+        }
+    }
 }
 
 /// The node with other LIDs, an LMC, tables and capacities.
