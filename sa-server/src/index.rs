@@ -1,4 +1,4 @@
-//! The registry by what its tables are not sorted by: members by port, services by name.
+//! The registry by what its tables are not sorted by: members by port, services by name and port.
 //!
 //! Like the tables themselves, an index is made from the one before it, in time that goes with
 //! what was written. Queries read it; they never change it.
@@ -17,6 +17,8 @@ pub struct RegistryIndex {
     members: Sorted<(Guid, Gid)>,
     /// Hash of the name, and the service.
     services: Sorted<(u64, ServiceRid)>,
+    /// GID of the port, and the service.
+    service_ports: Sorted<(Gid, ServiceRid)>,
     /// Keyed, so that nobody registers names that collide.
     hasher: RandomState,
 }
@@ -27,7 +29,13 @@ impl RegistryIndex {
         let hasher = RandomState::new();
         let members = plane.members.iter().map(|row| port_and_group(row)).collect();
         let services = plane.services.iter().map(|row| name_and_rid(&hasher, row)).collect();
-        Self { members: Sorted::new(members), services: Sorted::new(services), hasher }
+        let ports = plane.services.iter().map(|row| port_and_rid(row)).collect();
+        Self {
+            members: Sorted::new(members),
+            services: Sorted::new(services),
+            service_ports: Sorted::new(ports),
+            hasher,
+        }
     }
 
     /// The index of `new`, made from this one, which is that of `old`.
@@ -42,6 +50,8 @@ impl RegistryIndex {
         for (old, new) in new.services.differences(&old.services) {
             let key = |row: &Arc<Service>| name_and_rid(&self.hasher, row);
             next.services.replace(old.map(key), new.map(key));
+            let port = |row: &Arc<Service>| port_and_rid(row);
+            next.service_ports.replace(old.map(port), new.map(port));
         }
         next
     }
@@ -58,6 +68,16 @@ impl RegistryIndex {
         let from = self.services.from((hash, ServiceRid::default()));
         from.take_while(move |(other, _)| *other == hash).map(|&(_, rid)| rid)
     }
+
+    /// The services that a port offers, ascending.
+    pub(crate) fn services_of(&self, port: Gid) -> impl Iterator<Item = ServiceRid> {
+        let from = self.service_ports.from((port, ServiceRid::default()));
+        from.take_while(move |(gid, _)| *gid == port).map(|&(_, rid)| rid)
+    }
+}
+
+fn port_and_rid(row: &Service) -> (Gid, ServiceRid) {
+    (row.rid.service_gid, row.rid)
 }
 
 fn port_and_group(row: &MulticastMember) -> (Guid, Gid) {
@@ -199,6 +219,9 @@ mod tests {
             (vec![2], vec![1])
         );
         assert_eq!(named(&index, b"storage"), [1], "the index before is as it was");
+        let offered = |index: &RegistryIndex, gid| index.services_of(gid).count();
+        assert_eq!((offered(&index, Gid::ZERO), offered(&followed, Gid::ZERO)), (1, 2));
+        assert_eq!(offered(&followed, Gid([1; 16])), 0);
     }
 
     proptest! {

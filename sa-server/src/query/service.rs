@@ -82,6 +82,9 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
         let name = request.service_name();
         let named = query.index.services_named(&name);
         named.filter_map(|rid| services.find(rid)).try_for_each(|row| offer(row))
+    } else if has(service::SERVICE_GID) {
+        let offered = query.index.services_of(request.service_gid());
+        offered.filter_map(|rid| services.find(rid)).try_for_each(|row| offer(row))
     } else {
         services.iter().try_for_each(|row| offer(row))
     };
