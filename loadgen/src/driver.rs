@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ib_mad::transport::{Address, Interest, Packet, Transport, wait};
+use ib_mad::types::Lid;
 
+use crate::follow::Follower;
 use crate::histogram::{Counts, Latencies, Ledger};
 use crate::requester::Requester;
 
@@ -25,7 +27,12 @@ pub enum Destination {
     /// them, so that it leaves as a train; the next one and every repeated request to the next.
     Peers(Vec<SocketAddr>),
     /// To the SA of a fabric, from the port attached to.
-    Fabric(Address),
+    Fabric {
+        /// The SA's own port.
+        address: Address,
+        /// How long to wait for word of whom to ask instead; nobody else is asked without.
+        follow: Option<Duration>,
+    },
 }
 
 /// What came of a storm.
@@ -40,6 +47,8 @@ pub struct Outcome {
     pub shown: Vec<String>,
     /// Wrong answers in words.
     pub examples: Vec<String>,
+    /// LIDs asked one after the other, where redirection was followed.
+    pub asked: Vec<Lid>,
 }
 
 /// Drives a requester until it is done or `stop` is set.
@@ -53,14 +62,20 @@ pub fn drive(
 ) -> io::Result<Outcome> {
     sharpen_timers();
     let mut inbox = vec![Packet::default(); BATCH];
-    let mut outbox = Outbox::new(destination);
+    let mut outbox = Outbox::new(destination, requester.tid_seed());
     let mut latencies = Latencies::default();
     let mut hand_over_due = start + HAND_OVER;
     loop {
         let received = transport.receive(&mut inbox)?;
         let now = Instant::now();
-        inbox[..received].iter().for_each(|packet| requester.handle(now, packet));
-        requester.advance(now);
+        for packet in &inbox[..received] {
+            if !outbox.follow(now, &mut requester, packet) {
+                requester.handle(now, packet);
+            }
+        }
+        if outbox.is_ready() {
+            requester.advance(now);
+        }
         let sent = outbox.send(&mut requester, transport, now)?;
 
         if now >= hand_over_due {
@@ -77,7 +92,8 @@ pub fn drive(
             break;
         }
         if received == 0 && sent == 0 {
-            let due = requester.next_due().map(|due| due.saturating_duration_since(now));
+            let due = [requester.next_due(), outbox.next_due()].into_iter().flatten().min();
+            let due = due.map(|due| due.saturating_duration_since(now));
             let timeout = due.unwrap_or(SLEEP_MAX).min(SLEEP_MAX);
             match transport.descriptor() {
                 Some(fd) => {
@@ -93,12 +109,15 @@ pub fn drive(
     ledger.hand_over(&counts, requester.recent());
     let elapsed = requester.last_answer().unwrap_or(start).saturating_duration_since(start);
     let (shown, examples) = requester.into_words();
-    Ok(Outcome { counts, latencies, elapsed, shown, examples })
+    let asked = outbox.follower.map(Follower::into_asked).unwrap_or_default();
+    Ok(Outcome { counts, latencies, elapsed, shown, examples, asked })
 }
 
 /// Requests written and not yet taken by the transport.
 struct Outbox<'a> {
     destination: &'a Destination,
+    /// Knows whom to ask, where redirection is followed.
+    follower: Option<Follower>,
     packets: Vec<Packet>,
     /// Those not yet taken.
     first: usize,
@@ -108,13 +127,35 @@ struct Outbox<'a> {
 }
 
 impl<'a> Outbox<'a> {
-    fn new(destination: &'a Destination) -> Self {
-        let address = match destination {
-            Destination::Peers(_) => Address::default(),
-            Destination::Fabric(address) => address.clone(),
+    fn new(destination: &'a Destination, tid_seed: u64) -> Self {
+        let (address, follower) = match destination {
+            Destination::Peers(_) => (Address::default(), None),
+            Destination::Fabric { address, follow } => {
+                // Where queries' ids begin, the upper half inverted, are ids of our own.
+                let follower =
+                    follow.map(|timeout| Follower::new(address.clone(), timeout, !tid_seed));
+                (address.clone(), follower)
+            }
         };
         let packet = Packet { address, ..Packet::default() };
-        Self { destination, packets: vec![packet; BATCH], first: 0, end: 0, turn: 0 }
+        Self { destination, follower, packets: vec![packet; BATCH], first: 0, end: 0, turn: 0 }
+    }
+
+    /// Whether it is known where requests go.
+    fn is_ready(&self) -> bool {
+        self.follower.as_ref().is_none_or(Follower::is_ready)
+    }
+
+    fn next_due(&self) -> Option<Instant> {
+        self.follower.as_ref()?.poll_timeout()
+    }
+
+    /// Takes a packet that says whom to ask; `false` if it is an answer to a query.
+    fn follow(&mut self, now: Instant, requester: &mut Requester, packet: &Packet) -> bool {
+        let Some(follower) = &mut self.follower else { return false };
+        follower.handle(packet)
+            || requester.hops(packet).is_some_and(|hops| follower.handle_redirect(packet, hops))
+                && requester.ask_again(now, packet)
     }
 
     fn is_blocked(&self) -> bool {
@@ -131,15 +172,31 @@ impl<'a> Outbox<'a> {
         if !self.is_blocked() {
             (self.first, self.end) = (0, 0);
             self.turn = self.turn.wrapping_add(1);
-            while let Some(packet) = self.packets.get_mut(self.end)
+            if let Some(follower) = &mut self.follower
+                && follower.poll_transmit(now, &mut self.packets[0])
+            {
+                self.end = 1;
+            }
+            let ready = self.is_ready();
+            let mut repeats = requester.repeats();
+            while ready
+                && let Some(packet) = self.packets.get_mut(self.end)
                 && let Some(way) = requester.poll_transmit(now, self.turn, packet)
             {
+                if requester.repeats() != repeats {
+                    repeats = requester.repeats();
+                    self.follower.iter_mut().for_each(Follower::handle_silence);
+                }
                 match self.destination {
                     Destination::Peers(peers) => {
                         let way = way.checked_rem(peers.len());
                         packet.address.peer = way.map(|way| peers[way]);
                     }
-                    Destination::Fabric(address) => packet.address.lid = address.lid,
+                    Destination::Fabric { address, .. } => {
+                        let follower = self.follower.as_ref();
+                        let address = follower.map_or(address, Follower::destination);
+                        packet.address.clone_from(address);
+                    }
                 }
                 self.end += 1;
             }

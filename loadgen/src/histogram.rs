@@ -47,6 +47,8 @@ pub struct Counts {
     pub strange: u64,
     /// Requests that came back undelivered.
     pub undelivered: u64,
+    /// Answers that said whom to ask instead, who was then asked.
+    pub redirected: u64,
 }
 
 impl Counts {
@@ -71,6 +73,7 @@ impl Counts {
             late,
             strange,
             undelivered,
+            redirected,
         } = other;
         self.queries += queries;
         self.sent += sent;
@@ -85,6 +88,7 @@ impl Counts {
         self.late += late;
         self.strange += strange;
         self.undelivered += undelivered;
+        self.redirected += redirected;
     }
 }
 

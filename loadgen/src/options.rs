@@ -70,6 +70,10 @@ pub struct Options {
     #[arg(help_heading = WHERE, long, value_name = "LID")]
     pub sa_lid: Option<u16>,
 
+    /// ibsim: whether to ask whom the SA says, by ClassPortInfo or status 0x0002.
+    #[arg(help_heading = WHERE, long, value_enum, value_name = "WHAT", default_value_t = Redirects::Follow)]
+    pub redirects: Redirects,
+
     /// SM to get a snapshot from: ports to ask about, and what the answers must say. May be
     /// repeated; the first that has one is taken.
     #[arg(help_heading = WHAT, long, value_name = "URL")]
@@ -164,6 +168,15 @@ pub enum TransportKind {
     Udp,
     /// Over a simulated fabric, of ibfabric or ibsim.
     Ibsim,
+}
+
+/// What is done about redirection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Redirects {
+    /// Ask whom the SA says. It is asked who that is at the start, and when it falls silent.
+    Follow,
+    /// Ask the SA's own port only, as Linux does.
+    Ignore,
 }
 
 /// Levels of checking that can be asked for.

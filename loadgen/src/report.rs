@@ -33,6 +33,7 @@ pub struct Report {
     elapsed: Duration,
     shown: Vec<String>,
     examples: Vec<String>,
+    asked: Vec<u16>,
 }
 
 /// Wrong answers told in words.
@@ -48,6 +49,7 @@ impl Report {
             elapsed: Duration::ZERO,
             shown: Vec::new(),
             examples: Vec::new(),
+            asked: Vec::new(),
         };
         for outcome in outcomes {
             report.counts.add(&outcome.counts);
@@ -55,6 +57,7 @@ impl Report {
             report.elapsed = report.elapsed.max(outcome.elapsed);
             report.shown.extend(outcome.shown);
             report.examples.extend(outcome.examples);
+            report.asked.extend(outcome.asked.iter().map(|lid| lid.0));
         }
         report.shown.truncate(show);
         report.examples.truncate(EXAMPLES_MAX);
@@ -90,6 +93,7 @@ impl Report {
             late,
             strange,
             undelivered,
+            redirected,
         } = self.counts;
         let wrong = Fault::ALL.iter().zip(wrong).filter(|&(_, count)| count > 0);
         let json = Json {
@@ -109,6 +113,8 @@ impl Report {
             late,
             strange,
             undelivered,
+            redirected,
+            asked_lids: &self.asked,
             latency_us: JsonLatency {
                 mean: us(self.latencies.mean()),
                 p50: us(self.latencies.percentile(50.0)),
@@ -142,6 +148,8 @@ struct Json<'a> {
     late: u64,
     strange: u64,
     undelivered: u64,
+    redirected: u64,
+    asked_lids: &'a [u16],
     latency_us: JsonLatency,
     paths: &'a [String],
     examples: &'a [String],
@@ -193,9 +201,14 @@ impl fmt::Display for Report {
             ("late", counts.late, "answers to nobody: after the last retry, or a second one"),
             ("undelivered", counts.undelivered, "requests that the fabric gave back"),
             ("strange", counts.strange, "packets that are no answers to such queries"),
+            ("redirected", counts.redirected, "answers that said whom to ask instead"),
         ];
         for (name, count, note) in rows.into_iter().filter(|&(_, count, _)| count > 0) {
             row(name, count, note)?;
+        }
+        if !self.asked.is_empty() {
+            let lids: Vec<String> = self.asked.iter().map(u16::to_string).collect();
+            row("asked", self.asked.len() as u64, &format!("LIDs {}", lids.join(", ")))?;
         }
         row("timed out", counts.timed_out, "")?;
         for (status, count) in counts.errors.iter() {
@@ -286,7 +299,14 @@ mod tests {
         let mut latencies = Latencies::default();
         (0..counts.answered).for_each(|_| latencies.record(Duration::from_micros(1_234)));
         let elapsed = Duration::from_millis(500);
-        Outcome { counts, latencies, elapsed, shown: vec!["a → b".to_owned()], examples: vec![] }
+        Outcome {
+            counts,
+            latencies,
+            elapsed,
+            shown: vec!["a → b".to_owned()],
+            examples: vec![],
+            asked: vec![],
+        }
     }
 
     fn report(counts: &[Counts]) -> Report {

@@ -53,6 +53,8 @@ struct Query {
     intended: Instant,
     /// The way its last packet took.
     way: Option<usize>,
+    /// Times that it was sent on to another port.
+    hops: u8,
 }
 
 /// See the [module](self).
@@ -86,6 +88,40 @@ impl Requester {
             last_answer: None,
             options,
         }
+    }
+
+    /// What transaction ids were seeded with.
+    pub fn tid_seed(&self) -> u64 {
+        self.options.tid_seed
+    }
+
+    /// How often the query that `packet` answers was sent on already; `None` if it answers none.
+    pub fn hops(&self, packet: &Packet) -> Option<u8> {
+        if packet.address.undelivered != 0 || !is_path_answer(&packet.mad) {
+            return None;
+        }
+        let tid = MadHeader::new(&packet.mad[..]).expect("24 bytes of 256").tid();
+        self.table.get(tid).map(|query| query.hops)
+    }
+
+    /// Asks once more what `packet` answers by sending us on; `false` if it answers nothing.
+    pub fn ask_again(&mut self, now: Instant, packet: &Packet) -> bool {
+        let tid = MadHeader::new(&packet.mad[..]).expect("24 bytes of 256").tid();
+        let Some(query) = self.table.handle_response(tid) else { return false };
+        self.counts.redirected += 1;
+        self.last_answer = Some(now);
+        let query = Query { hops: query.hops + 1, way: None, ..query };
+        let (timeout, retries) = (self.options.timeout, self.options.retries);
+        if self.table.start(query, timeout, retries).is_err() {
+            // Its own place in the table has just become free.
+            self.counts.abandoned += 1;
+        }
+        true
+    }
+
+    /// Packets that repeated an earlier one.
+    pub fn repeats(&self) -> u64 {
+        self.table.counters().retried
     }
 
     /// Takes what was received.
@@ -145,7 +181,7 @@ impl Requester {
         while self.table.room() > 0
             && let Some(intended) = self.pace.take(now, self.table.outstanding())
         {
-            let query = Query { pair: self.next_pair, intended, way: None };
+            let query = Query { pair: self.next_pair, intended, way: None, hops: 0 };
             self.next_pair = (self.next_pair + 1) % self.options.workload.len() as u32;
             let (timeout, retries) = (self.options.timeout, self.options.retries);
             if self.table.start(query, timeout, retries).is_err() {

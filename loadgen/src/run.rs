@@ -21,7 +21,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::driver::{Destination, Outcome, drive};
 use crate::fabric::Fabric;
 use crate::histogram::{Counts, Entry, Ledger};
-use crate::options::{Options, TransportKind};
+use crate::options::{Options, Redirects, TransportKind};
 use crate::pace::{Load, Pace};
 use crate::ports::{ListError, Ports};
 use crate::report::{Report, Setting, grouped, progress};
@@ -243,7 +243,8 @@ fn open(options: &Options) -> Result<Link, RunError> {
                 return Err(RunError::NoSa(ibsim.node().to_owned()));
             }
             let address = Address { lid, sl: port.sm_sl, ..Address::default() };
-            let destination = Destination::Fabric(address);
+            let follow = (options.redirects == Redirects::Follow).then_some(options.timeout);
+            let destination = Destination::Fabric { address, follow };
             let Some(path) = &options.capture else { return Ok((Box::new(ibsim), destination)) };
             let capture = Capture::create(ibsim, path, CAPTURE_MAX);
             let mut capture = capture.map_err(io_error("capture file"))?;
@@ -322,7 +323,7 @@ fn setting(
         Destination::Peers(peers) => {
             peers.iter().map(|peer| peer.to_string()).collect::<Vec<_>>().join(", ")
         }
-        Destination::Fabric(address) => format!("LID {} over ibsim", address.lid),
+        Destination::Fabric { address, .. } => format!("LID {} over ibsim", address.lid),
     };
     let load = match options.load() {
         Load::Closed(concurrency) => format!("closed loop of {}", grouped(concurrency as u64)),

@@ -17,6 +17,7 @@ pub mod prefix_routes;
 pub mod qos_policy;
 mod qos_tables;
 pub mod ranges;
+mod reach;
 mod settings;
 mod site;
 
@@ -27,6 +28,7 @@ pub use file::{ConfigError, Parsed};
 pub use options::{Options, TransportKind};
 pub use partitions::PartitionConfig;
 pub use qos_tables::{PortQos, QosTables, SlToVl, VL_ARB_ENTRIES, VlArb};
+pub use reach::Reach;
 pub(crate) use settings::parse_number;
 pub use settings::{MAX_WIRE_SMPS_LIMIT, PartEnforce, Settings, ValueError};
 pub use site::{PolicyError, Remarks, SitePolicy};
@@ -45,6 +47,8 @@ pub struct Config {
     pub publish: SocketAddr,
     /// Where the front door's envelopes come and go.
     pub front_door: SocketAddr,
+    /// By which ways clients reach responders, besides the front door.
+    pub reach: Reach,
     /// Where metrics are served, if anywhere.
     pub http: Option<SocketAddr>,
     /// What must outlive the process: LIDs, session epoch, transport identity.
@@ -78,6 +82,7 @@ impl Config {
                 transport: options.transport,
                 publish: options.publish,
                 front_door: options.front_door,
+                reach: options.reach,
                 http: options.http,
                 state_dir: options.state_dir,
                 node: options.node,

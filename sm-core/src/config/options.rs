@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Parser, ValueEnum};
 use ib_mad::types::Guid;
 
+use super::reach::Reach;
 use super::settings::{Settings, ValueError, parse_number};
 
 /// How the fabric is reached.
@@ -33,6 +34,9 @@ pub struct Options {
     /// Address from which the SA's queries are passed to responders (UDP).
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub front_door: SocketAddr,
+    /// How clients are led to responders.
+    #[command(flatten)]
+    pub reach: Reach,
     /// Address at which to serve metrics for Prometheus, under /metrics.
     #[arg(long, value_name = "ADDR")]
     pub http: Option<SocketAddr>,

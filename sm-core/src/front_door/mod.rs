@@ -7,6 +7,7 @@
 //! here: sockets (`runtime`), and what is answered (the responders).
 
 mod pins;
+mod redirect;
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -20,6 +21,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::publish::Responder;
 use pins::Pins;
+use redirect::Redirection;
+pub use redirect::{RedirectMode, Target};
 
 /// Transfers and reports remembered at once; when there are more, the oldest are forgotten.
 pub const PINS_MAX: usize = 1 << 16;
@@ -31,6 +34,10 @@ pub struct Counters {
     pub requests: u64,
     /// Packets passed back to clients.
     pub answers: u64,
+    /// Requests answered here by telling the client whom to ask instead.
+    pub redirected: u64,
+    /// Answers to Get(ClassPortInfo) that were made to name a responder.
+    pub advertised: u64,
     /// Dropped: this SM is not the master. A subnet has one SA, the master's.
     pub not_master: u64,
     /// Dropped: no responder has anything to answer from.
@@ -52,8 +59,21 @@ pub struct Counters {
 pub struct FrontDoor {
     open: bool,
     pins: Pins,
+    redirection: Redirection,
     /// What has passed. The caller counts `overflow`.
     pub counters: Counters,
+}
+
+/// What becomes of a packet from the fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Passage {
+    /// It goes to the responder at its [`peer`](ib_mad::transport::Address::peer).
+    ToResponder,
+    /// It has become the answer to its client.
+    ToClient,
+    /// It was dropped, and counted.
+    Dropped,
 }
 
 /// The transaction of a client: who it is, and which of its transfers.
@@ -79,22 +99,43 @@ impl FrontDoor {
         self.open = open;
     }
 
-    /// Decides which of `responders` a packet from the fabric goes to. `false` if it is dropped.
-    pub fn admit(&mut self, now: Instant, responders: &[Responder], packet: &mut Packet) -> bool {
+    /// Says which clients are redirected.
+    pub fn set_redirect_mode(&mut self, mode: RedirectMode) {
+        self.redirection.set_mode(mode);
+    }
+
+    /// Says to which ports clients may be redirected.
+    pub fn set_targets(&mut self, targets: Vec<Target>) {
+        self.redirection.set_targets(targets);
+    }
+
+    /// Decides which of `responders` a packet from the fabric goes to, or what it is answered.
+    pub fn admit(
+        &mut self,
+        now: Instant,
+        responders: &[Responder],
+        packet: &mut Packet,
+    ) -> Passage {
         if packet.address.undelivered != 0 {
             self.counters.undelivered += 1;
-            return false;
+            return Passage::Dropped;
         }
         if !self.open {
             self.counters.not_master += 1;
-            return false;
+            return Passage::Dropped;
         }
         let mad = SaMad::new(&packet.mad);
         let header = mad.header();
         if header.mgmt_class() != MgmtClass::SUBN_ADM {
             self.counters.other_class += 1;
-            return false;
+            return Passage::Dropped;
         }
+        if self.redirection.require(packet) {
+            self.counters.redirected += 1;
+            return Passage::ToClient;
+        }
+        let mad = SaMad::new(&packet.mad);
+        let header = mad.header();
         let transaction = Transaction::new(&packet.address, header.tid());
         let pinned =
             self.pins.get(now, &transaction).filter(|peer| is_registered(responders, *peer));
@@ -102,11 +143,11 @@ impl FrontDoor {
             Some(peer) => {
                 packet.address.peer = Some(peer);
                 self.counters.requests += 1;
-                true
+                Passage::ToResponder
             }
             None => {
                 self.counters.no_responder += 1;
-                false
+                Passage::Dropped
             }
         }
     }
@@ -132,6 +173,9 @@ impl FrontDoor {
             || header.method() == Method::REPORT;
         if goes_on {
             self.pins.set(now, Transaction::new(&packet.address, header.tid()), peer);
+        }
+        if self.redirection.advertise(packet) {
+            self.counters.advertised += 1;
         }
         packet.address.peer = None;
         self.counters.answers += 1;
@@ -197,7 +241,7 @@ mod tests {
     }
 
     fn peer_of(door: &mut FrontDoor, responders: &[Responder], mut packet: Packet) -> SocketAddr {
-        assert!(door.admit(Instant::now(), responders, &mut packet));
+        assert_eq!(door.admit(Instant::now(), responders, &mut packet), Passage::ToResponder);
         packet.address.peer.unwrap()
     }
 
@@ -211,15 +255,15 @@ mod tests {
         let (list, now) = (responders([1]), Instant::now());
         let mut answer = packet(4, Method::GET_RESP, 1);
         answer.address.peer = list[0].front_door.first().copied();
-        assert!(!door.admit(now, &list, &mut packet(4, Method::GET, 1)));
+        assert_eq!(door.admit(now, &list, &mut packet(4, Method::GET, 1)), Passage::Dropped);
         assert!(!door.release(now, &list, &mut answer));
         let dropped = Counters { not_master: 2, ..Counters::default() };
         assert_eq!(door.counters, dropped);
         door.set_open(true);
-        assert!(door.admit(now, &list, &mut packet(4, Method::GET, 1)));
+        assert_eq!(door.admit(now, &list, &mut packet(4, Method::GET, 1)), Passage::ToResponder);
         assert!(door.release(now, &list, &mut answer));
         door.set_open(false);
-        assert!(!door.admit(now, &list, &mut packet(4, Method::GET, 1)));
+        assert_eq!(door.admit(now, &list, &mut packet(4, Method::GET, 1)), Passage::Dropped);
         assert_eq!(door.counters.not_master, 3);
     }
 
@@ -243,8 +287,14 @@ mod tests {
         let mut door = open_door();
         let mut list = responders([1]);
         list[0].serving = None;
-        assert!(!door.admit(Instant::now(), &list, &mut packet(4, Method::GET, 1)));
-        assert!(!door.admit(Instant::now(), &[], &mut packet(4, Method::GET, 1)));
+        assert_eq!(
+            door.admit(Instant::now(), &list, &mut packet(4, Method::GET, 1)),
+            Passage::Dropped
+        );
+        assert_eq!(
+            door.admit(Instant::now(), &[], &mut packet(4, Method::GET, 1)),
+            Passage::Dropped
+        );
         assert_eq!((door.counters.no_responder, door.counters.requests), (2, 0));
     }
 
@@ -254,11 +304,35 @@ mod tests {
         let list = responders([1]);
         let mut other = packet(4, Method::GET, 1);
         SaMad::new(&mut other.mad).header_mut().set_mgmt_class(MgmtClass::PERF);
-        assert!(!door.admit(Instant::now(), &list, &mut other));
+        assert_eq!(door.admit(Instant::now(), &list, &mut other), Passage::Dropped);
         let mut back = packet(4, Method::GET_RESP, 1);
         back.address.undelivered = 110;
-        assert!(!door.admit(Instant::now(), &list, &mut back));
+        assert_eq!(door.admit(Instant::now(), &list, &mut back), Passage::Dropped);
         assert_eq!((door.counters.other_class, door.counters.undelivered), (1, 1));
+    }
+
+    #[test]
+    fn a_client_that_must_ask_elsewhere_is_told_so_and_nobody_is_asked_for_it() {
+        let mut door = open_door();
+        door.set_redirect_mode(RedirectMode::Require);
+        let (now, list) = (Instant::now(), responders([1]));
+        let mut query = packet(4, Method::GET, 1);
+        assert_eq!(door.admit(now, &list, &mut query), Passage::ToResponder, "nowhere to go yet");
+        let target = Target {
+            id: 1,
+            lid: Lid(9),
+            gid: Gid::ZERO,
+            pkey: ib_mad::types::PKey::DEFAULT_FULL,
+            qpn: Qpn::GSI,
+            sl: ib_mad::types::Sl::default(),
+        };
+        door.set_targets(vec![target]);
+        let mut query = packet(4, Method::GET, 1);
+        assert_eq!(door.admit(now, &list, &mut query), Passage::ToClient);
+        assert_eq!((query.address.lid, query.address.peer), (Lid(4), None));
+        assert_eq!((door.counters.redirected, door.counters.requests), (1, 1));
+        door.set_open(false);
+        assert_eq!(door.admit(now, &list, &mut packet(4, Method::GET, 1)), Passage::Dropped);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::BATCH;
 use super::ring::Ring;
-use crate::front_door::{Counters, FrontDoor};
+use crate::front_door::{Counters, FrontDoor, Passage, RedirectMode, Target};
 use crate::publish::Responders;
 
 /// Packets that wait for the socket to take them; more are dropped, their senders ask again.
@@ -76,11 +76,27 @@ impl Door {
         !self.outgoing.is_empty()
     }
 
-    /// Takes a packet that the fabric delivered to our QP1.
-    pub(super) fn admit(&mut self, now: Instant, packet: &mut Packet) {
+    /// Says which clients are redirected.
+    pub(super) fn set_redirect_mode(&mut self, mode: RedirectMode) {
+        self.logic.set_redirect_mode(mode);
+    }
+
+    /// Says to which ports clients may be redirected.
+    pub(super) fn set_targets(&mut self, targets: Vec<Target>) {
+        self.logic.set_targets(targets);
+    }
+
+    /// Takes a packet that the fabric delivered to our QP1. `true` if it has become an answer to be
+    /// sent.
+    pub(super) fn admit(&mut self, now: Instant, packet: &mut Packet) -> bool {
         let responders = self.responders.load();
-        if self.logic.admit(now, &responders, packet) {
-            self.logic.counters.overflow += u64::from(!self.outgoing.push(packet));
+        match self.logic.admit(now, &responders, packet) {
+            Passage::ToResponder => {
+                self.logic.counters.overflow += u64::from(!self.outgoing.push(packet));
+                false
+            }
+            Passage::ToClient => true,
+            Passage::Dropped => false,
         }
     }
 

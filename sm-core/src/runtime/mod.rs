@@ -144,9 +144,10 @@ fn run(options: Options) -> Result<(), RunError> {
     let publisher = Arc::new(publisher);
     let dump = DumpFile::of(&config.settings, &config.state_dir);
     let registry = entrance.start(config.state_dir.clone(), publisher.clone(), dump)?;
-    let door = Door::open(config.front_door, publisher.responders()).map_err(|source| {
+    let mut door = Door::open(config.front_door, publisher.responders()).map_err(|source| {
         RunError::Listen { address: config.front_door, option: "--front-door", source }
     })?;
+    door.set_redirect_mode(config.reach.redirect);
     registry.set_front_door(door.address()?.to_string());
     let metrics = metrics::Metrics::default();
     if let Some(address) = config.http {

@@ -1,6 +1,7 @@
 //! The loop: one thread that owns the fabric's transport and the front door's socket.
 
 mod office;
+mod reach;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -211,9 +212,11 @@ impl Service {
             let got = self.fabric.receive(now, &mut self.incoming);
             any |= got > 0;
             for packet in &mut self.incoming[..got] {
-                if packet.address.local_qpn != Qpn::SMI {
-                    self.door.admit(now, packet);
-                } else if self.sweeper.handle_packet(now, packet) {
+                let is_answer = match packet.address.local_qpn {
+                    Qpn::SMI => self.sweeper.handle_packet(now, packet),
+                    _ => self.door.admit(now, packet),
+                };
+                if is_answer {
                     // If there is no room, its asker asks again.
                     self.answers.push(packet);
                 }
@@ -567,6 +570,7 @@ impl Service {
         }
         self.status_due = now + STATUS_INTERVAL;
         self.follow_responders(now);
+        self.lead_clients();
         let metrics = self.collect();
         self.publisher.set_status(SmStatus {
             state: self.sweeper.sm_state().to_string(),
@@ -644,6 +648,16 @@ impl Service {
             ),
             counter("front_door_requests", "Queries passed to responders", door.requests),
             counter("front_door_answers", "Answers passed to clients", door.answers),
+            counter(
+                "front_door_redirected",
+                "Requests answered by whom to ask instead",
+                door.redirected,
+            ),
+            counter(
+                "front_door_advertised",
+                "ClassPortInfo answers that named a responder",
+                door.advertised,
+            ),
             counter(
                 "front_door_dropped_no_responder",
                 "Queries dropped: no responder serves",

@@ -1,0 +1,192 @@
+//! How clients reach responders: by redirection and through the front door.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use benches::sandbox::{PATIENCE, Program, Sandbox, binary, can_interoperate, free_address};
+use serde_json::Value;
+
+/// Hosts other than the SM's and the responders'.
+const CLIENTS: std::ops::RangeInclusive<u32> = 4..=16;
+
+/// A fat tree of 16 hosts with `ibfabric` and `ibsm`, the latter on the first.
+struct Site {
+    sandbox: Sandbox,
+    publish: String,
+    _fabric: Program,
+}
+
+/// A responder with a port of its own.
+struct Responder {
+    program: Program,
+    lid: u16,
+}
+
+impl Site {
+    fn new(name: &str) -> Self {
+        let sandbox = Sandbox::new(name);
+        let net = sandbox.path("fat-tree.net");
+        let status = Command::new(binary("ibfabric"))
+            .args(["generate", "fat-tree", "--levels", "2", "--radix", "8", "--hosts", "16", "-o"])
+            .arg(&net)
+            .status()
+            .expect("ibfabric runs");
+        assert!(status.success());
+        let fabric = sandbox.ibfabric(&net);
+        Self { publish: free_address().to_string(), _fabric: fabric, sandbox }
+    }
+
+    fn ibsm(&self, more: &[&str]) -> Program {
+        let state = self.sandbox.path("state");
+        let mut args = vec!["--transport", "ibsim", "--socket", self.sandbox.socket()];
+        args.extend(["--node", "node00001 HCA-1", "--publish", &self.publish]);
+        args.extend(["--state-dir", state.to_str().expect("UTF-8")]);
+        args.extend(more);
+        let ibsm = self.sandbox.ours("ibsm", "ibsm", &args);
+        ibsm.wait_for("SUBNET UP");
+        ibsm
+    }
+
+    /// A responder at host `number`. Its identity is given, so that who is whose never changes.
+    fn ibsa(&self, number: u32, more: &[&str]) -> Responder {
+        let cache = self.sandbox.path(&format!("cache-{number}"));
+        fs::create_dir_all(&cache).expect("a scratch directory");
+        fs::write(cache.join("responder-id"), format!("{}\n", 1000 + number)).expect("writable");
+        let (url, name, node) = (self.url(), format!("ibsa-{number}"), node(number));
+        let mut args = vec!["--sm", &url, "--name", &name, "--transport", "ibsim"];
+        args.extend(["--node", &node, "--socket", self.sandbox.socket()]);
+        args.extend(["--cache-dir", cache.to_str().expect("UTF-8")]);
+        args.extend(more);
+        let program = self.sandbox.ours("ibsa", &name, &args);
+        program.wait_for("serving generation");
+        let attached = program.wait_for("attached to the fabric");
+        let lid = attached.split("lid=").nth(1).and_then(|lid| lid.trim().parse().ok());
+        Responder { program, lid: lid.unwrap_or_else(|| panic!("no LID in '{attached}'")) }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.publish)
+    }
+
+    /// A storm from a host.
+    fn storm(&self, number: u32, more: &[&str]) -> Program {
+        let (url, node) = (self.url(), node(number));
+        let mut args = vec!["--transport", "ibsim", "--socket", self.sandbox.socket()];
+        args.extend(["--node", &node, "--sm", &url, "--json", "--quiet"]);
+        args.extend(more);
+        self.sandbox.ours("ibstorm", &format!("ibstorm-{number}"), &args)
+    }
+
+    /// The report of a short storm from a host, in which every query was resolved.
+    fn ask(&self, number: u32, more: &[&str]) -> Value {
+        let report = report(self.storm(number, &[&["--queries", "100"], more].concat()));
+        assert_eq!(report["resolved"], 100, "{report}");
+        report
+    }
+
+    /// Whom each client asks in the end, once all ask one of `responders`.
+    fn settled(&self, responders: &BTreeSet<u64>) -> Vec<u64> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut settled = Vec::new();
+        for client in CLIENTS {
+            settled.push(loop {
+                let report = self.ask(client, &[]);
+                let last = report["asked_lids"].as_array().and_then(|lids| lids.last()?.as_u64());
+                let last = last.unwrap_or_else(|| panic!("nobody was asked: {report}"));
+                if responders.contains(&last) {
+                    break last;
+                }
+                assert!(Instant::now() < deadline, "client {client} asks LID {last}");
+                thread::sleep(Duration::from_millis(50));
+            });
+        }
+        settled
+    }
+
+    /// What a stock tool prints at a host.
+    fn tool(&self, number: u32, words: &[&str]) -> (bool, String) {
+        let output = Command::new(binary("ibfabric"))
+            .args(["exec", "--socket", self.sandbox.socket(), "--node", &node(number), "--"])
+            .args(words)
+            .current_dir(self.sandbox.path(""))
+            .output()
+            .expect("ibfabric runs");
+        let text = [output.stdout, output.stderr]
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        (output.status.success(), text.concat())
+    }
+}
+
+fn node(number: u32) -> String {
+    format!("node{number:05} HCA-1")
+}
+
+/// The report of a storm that has ended well.
+fn report(storm: Program) -> Value {
+    let (status, log) = storm.wait();
+    let report = serde_json::from_str(&log).unwrap_or_else(|error| panic!("{error} in:\n{log}"));
+    assert!(status.success(), "{log}");
+    report
+}
+
+fn lids(responders: &[&Responder]) -> BTreeSet<u64> {
+    responders.iter().map(|responder| u64::from(responder.lid)).collect()
+}
+
+/// Which clients ask another than before.
+fn moved(before: &[u64], after: &[u64]) -> usize {
+    before.iter().zip(after).filter(|(before, after)| before != after).count()
+}
+
+#[test]
+fn clients_that_ask_for_it_are_told_of_responders_and_others_are_served_all_the_same() {
+    let site = Site::new("advertise");
+    let ibsm = site.ibsm(&["--redirect", "advertise"]);
+    let (first, second) = (site.ibsa(2, &[]), site.ibsa(3, &[]));
+    let both = lids(&[&first, &second]);
+    let before = site.settled(&both);
+    assert_eq!(before.iter().copied().collect::<BTreeSet<_>>(), both, "both are used");
+    let kernel = site.ask(5, &["--redirects", "ignore"]);
+    assert_eq!((&kernel["redirected"], &kernel["asked_lids"]), (&0.into(), &Value::Array(vec![])));
+    if can_interoperate(&["saquery"]) {
+        let storm = site.storm(6, &["--duration", "2s", "--rate", "200"]);
+        let (success, text) = site.tool(7, &["saquery", "-p"]);
+        assert!(success && text.matches("PathRecord dump").count() > 16, "{text}");
+        let unharmed = report(storm);
+        assert_eq!(unharmed["resolved"], unharmed["queries"], "{unharmed}");
+    }
+
+    // Whoever asked the one that dies finds its way back to the front door, and from there to the
+    // other; nobody else moves.
+    let orphan = CLIENTS.zip(&before).find(|(_, lid)| **lid == u64::from(second.lid)).unwrap().0;
+    let storm = site.storm(orphan, &["--duration", "5s", "--rate", "200"]);
+    thread::sleep(Duration::from_secs(1));
+    second.program.kill();
+    let unharmed = report(storm);
+    assert_eq!(unharmed["resolved"], unharmed["queries"], "{unharmed}");
+    let after = site.settled(&lids(&[&first]));
+    let orphans = before.iter().filter(|&&lid| lid == u64::from(second.lid)).count();
+    assert_eq!(moved(&before, &after), orphans);
+    drop(ibsm);
+}
+
+#[test]
+fn whoever_is_sent_on_by_status_is_answered_by_the_responder_it_is_sent_to() {
+    let site = Site::new("require");
+    let _ibsm = site.ibsm(&["--redirect", "require"]);
+    let (first, second) = (site.ibsa(2, &[]), site.ibsa(3, &[]));
+    let both = lids(&[&first, &second]);
+    let before = site.settled(&both);
+    assert_eq!(before.iter().copied().collect::<BTreeSet<_>>(), both, "both are used");
+
+    let strict = site.storm(5, &["--queries", "10", "--redirects", "ignore"]);
+    let (status, log) = strict.wait();
+    assert!(!status.success() && log.contains("REDIRECT"), "{log}");
+    if can_interoperate(&["saquery"]) {
+        let (_, text) = site.tool(7, &["saquery", "-p"]);
+        assert!(text.contains("Redirect"), "{text}");
+    }
+}
