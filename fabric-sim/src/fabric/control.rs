@@ -227,6 +227,15 @@ impl Fabric {
         Some(agent::port_tables::all_pkeys(&self.subnet, self.subnet.port(node, number)?))
     }
 
+    /// The first block of a port's GUID table, its own GUID left out; `None` if there is no such
+    /// port.
+    pub fn guids(&self, node: NodeIndex, number: u8) -> Option<[Guid; 8]> {
+        let port = self.subnet.port(node, number)?;
+        let block = crate::subnet::guids(self.subnet.tables(port), 0);
+        let (guids, _) = block.as_chunks::<8>();
+        Some(std::array::from_fn(|at| Guid(u64::from_be_bytes(guids[at]))))
+    }
+
     /// Whether a switch is told to check P_Keys of packets that come in and go out at a port.
     pub fn checks_pkeys(&self, node: NodeIndex, number: u8) -> Option<(bool, bool)> {
         let info = self.subnet.port_info(self.subnet.port(node, number)?);

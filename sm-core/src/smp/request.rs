@@ -40,6 +40,8 @@ pub enum Kind {
     SetSlToVl,
     /// A block of the port's VL arbitration table, counted from 0.
     SetVlArbitration,
+    /// A block of the port's GUID table.
+    SetGuidInfo,
     /// PortInfo with the settings of the link and the step to Armed.
     Arm,
     /// PortInfo with the step to Active.
@@ -67,6 +69,7 @@ impl Kind {
             | Self::SetMulticast
             | Self::SetSlToVl
             | Self::SetVlArbitration
+            | Self::SetGuidInfo
             | Self::Arm
             | Self::Activate => true,
         }
@@ -86,6 +89,7 @@ impl Kind {
             Self::SetAddress | Self::Arm | Self::Activate => "Set(PortInfo)",
             Self::SetForwarding => "Set(LinearForwardingTable)",
             Self::SetMulticast => "Set(MulticastForwardingTable)",
+            Self::SetGuidInfo => "Set(GUIDInfo)",
             Self::SetSlToVl => "Set(SLtoVLMappingTable)",
             Self::SetVlArbitration => "Set(VLArbitrationTable)",
         }

@@ -342,6 +342,7 @@ impl Sweeper {
         self.schedule.rearm(now);
         self.emit(Event::Configured(Box::new(report)));
         self.write_multicast(now);
+        self.write_guid_blocks(now);
     }
 
     /// Asks for another try of what failed, ever later as long as it is the same that fails.

@@ -323,6 +323,8 @@ impl Sweeper {
         if state == Some(PortState::Initialize) {
             // The link was trained anew, perhaps as the node was reset.
             entry.qos = None;
+            let guid = entry.guid;
+            self.aliases.forget(guid);
         }
         let node = entry.node;
         let is_switch = self.fabric.node(node).switch.is_some();
@@ -392,6 +394,10 @@ impl Sweeper {
         if request.kind == Kind::SetMulticast {
             return self.multicast_lost(now, request, status);
         }
+        if request.kind == Kind::SetGuidInfo {
+            let place = self.place(request.port());
+            return warn!("{name} of {place} is refused: {status}");
+        }
         if request.kind == Kind::OwnNodeInfo {
             return self.error(format_args!("{name} of the SM's own node: {status}"));
         }
@@ -409,6 +415,9 @@ impl Sweeper {
         let name = request.kind.name();
         if request.kind == Kind::SetMulticast {
             return self.multicast_lost(now, request, "no answer");
+        }
+        if request.kind == Kind::SetGuidInfo {
+            return debug!("{name}: no answer from {}", self.place(request.port()));
         }
         if request.kind.is_set() || request.kind == Kind::OwnNodeInfo {
             self.hint_at_m_key(request);
@@ -484,6 +493,7 @@ impl Sweeper {
             Kind::SetPKeys
             | Kind::SetMulticast
             | Kind::SetSlToVl
+            | Kind::SetGuidInfo
             | Kind::SetVlArbitration
             | Kind::SetAddress
             | Kind::SetSwitchInfo

@@ -97,6 +97,7 @@ impl Sweeper {
         self.mastership.set_state(SmState::Master);
         self.first_as_master = true;
         self.forget_routing();
+        self.aliases.forget_all();
         let nodes: Vec<_> = self.fabric.nodes().map(|(index, _)| index).collect();
         nodes.into_iter().for_each(|node| self.forget_port_tables(node));
         let switches: Vec<_> = self.fabric.switches().map(|(index, _)| index).collect();

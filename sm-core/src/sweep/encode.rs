@@ -63,6 +63,7 @@ impl Sweeper {
             Kind::SetPKeys => (M::SET, Id::PKEY_TABLE, self.pkey_modifier(request)),
             Kind::SmInfo => (M::GET, Id::SM_INFO, 0),
             Kind::SetForwarding => (M::SET, Id::LINEAR_FORWARDING_TABLE, u32::from(request.block)),
+            Kind::SetGuidInfo => (M::SET, Id::GUID_INFO, u32::from(request.block)),
             Kind::SetSlToVl => {
                 let modifier = sl_to_vl_modifier(request.block as u8, self.table_port(request));
                 (M::SET, Id::SL_TO_VL_MAPPING_TABLE, modifier)
@@ -117,6 +118,7 @@ impl Sweeper {
                 let switch = self.fabric.switch(self.fabric.node_of(port).switch?);
                 data.copy_from_slice(switch.lft.block(request.block)?);
             }
+            Kind::SetGuidInfo => data.copy_from_slice(&self.wanted_guids(request)?),
             Kind::SetSlToVl => data[..8].copy_from_slice(&self.wanted_map(port)?),
             Kind::SetVlArbitration => {
                 data.copy_from_slice(&self.wanted_block(port, request.block.into())?);

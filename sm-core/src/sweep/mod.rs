@@ -8,7 +8,7 @@
 //!
 //! - `discover`: the walk; `contradiction`: links that cannot both be true, duplicate GUIDs;
 //!   `light`: looking for changes; `election`: other subnet managers.
-//! - `qos`: tables of ports.
+//! - `qos`: tables of ports; `guid_info`: alias GUIDs, written between sweeps.
 //! - `multicast`: trees, written between sweeps; `service`: which end ports came and went.
 //! - `configure`: LIDs, P_Keys, forwarding tables, links; `tables`: their routing, which the caller
 //!   runs ([`RoutingJob`]); `encode`: requests as MADs.
@@ -27,6 +27,7 @@ mod contradiction;
 mod discover;
 mod election;
 mod encode;
+mod guid_info;
 mod light;
 mod multicast;
 mod partitions;
@@ -53,6 +54,7 @@ use crate::mastership::{Demand, Mastership, RemoteSm};
 use crate::smp::{Counters, Exchange, Kind, Request, Timing};
 use crate::trap;
 use contradiction::Contradictions;
+use guid_info::AliasGuids;
 use multicast::Multicast;
 pub use multicast::{MulticastJob, MulticastOutcome};
 use partitions::Partitioning;
@@ -141,6 +143,7 @@ pub struct Sweeper {
     loop_free: bool,
     multicast: Multicast,
     qos_tables: QosTables,
+    aliases: AliasGuids,
     service: InService,
     routing_engine: String,
     /// The last LID that the tables lead to.
@@ -252,6 +255,7 @@ impl Sweeper {
             trap_lines: Limit::default(),
             multicast: Multicast::default(),
             qos_tables: QosTables::of(&settings),
+            aliases: AliasGuids::default(),
             service: InService::default(),
             routing_engine: String::new(),
             top: Lid::NONE,
@@ -360,11 +364,16 @@ impl Sweeper {
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&mut self) -> Option<Instant> {
-        let idle = self.phase == Phase::Idle;
+        // What is written between sweeps keeps the next one waiting until it is answered.
+        let idle = self.phase == Phase::Idle && self.exchange.is_idle();
         let scheduled = self.schedule.next().filter(|_| idle);
         let grace = self.sweep.grace_ends.filter(|_| self.phase == Phase::Light);
         let multicast = self.multicast_due().filter(|_| idle);
-        [self.exchange.poll_timeout(), scheduled, grace, multicast].into_iter().flatten().min()
+        let aliases = self.guid_blocks_due().filter(|_| idle);
+        [self.exchange.poll_timeout(), scheduled, grace, multicast, aliases]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Does what is due. Spurious calls are allowed.
@@ -372,6 +381,7 @@ impl Sweeper {
         self.exchange.handle_timeout(now);
         self.end_grace(now);
         self.retry_multicast(now);
+        self.retry_guid_blocks(now);
         self.advance(now);
     }
 
@@ -430,6 +440,7 @@ impl Sweeper {
             Kind::SetForwarding => self.forwarding_set(request, data),
             Kind::SetMulticast => self.multicast_set(request, data),
             Kind::SetSlToVl => self.sl_to_vl_set(request, data),
+            Kind::SetGuidInfo => self.guid_info_set(request, data),
             Kind::SetVlArbitration => self.vl_arbitration_set(request, data),
         }
     }

@@ -22,7 +22,7 @@ use super::counters::Counters;
 use super::store::{Store, StoreError, Stored};
 use crate::publish::{PublishError, Publisher};
 use crate::registry::{
-    Changes, Members, Ports, PredefinedGroup, Registry, RegistryEvent, Reply, Request,
+    Changes, GuidBlock, Members, Ports, PredefinedGroup, Registry, RegistryEvent, Reply, Request,
 };
 
 /// How long to wait before a file that failed is opened again, seconds.
@@ -331,6 +331,11 @@ impl Keeper {
     }
 
     /// What the registry counted.
+    /// Blocks of GUID tables that changed since this was last asked.
+    pub(super) fn changed_guid_blocks(&mut self) -> Vec<GuidBlock> {
+        self.registry.take_guid_blocks()
+    }
+
     pub(super) fn registry_counters(&self) -> crate::registry::Counters {
         self.registry.counters()
     }

@@ -33,7 +33,7 @@ use tracing::error;
 
 use crate::notice::{Damper, Event, Issuer};
 use crate::publish::{Publisher, Responders};
-use crate::registry::{self, Ports, PredefinedGroup, RegistryEvent, Request};
+use crate::registry::{self, GuidBlock, Ports, PredefinedGroup, RegistryEvent, Request};
 use crate::routing::multicast::Membership;
 use counters::Counters;
 pub(super) use dump::DumpFile;
@@ -109,6 +109,8 @@ struct Shared {
     front_door: watch::Sender<String>,
     /// Who belongs to which MLID, if the loop has not taken it yet.
     membership: Mutex<Option<Arc<Membership>>>,
+    /// Blocks of GUID tables that changed, until the loop has taken them.
+    guid_blocks: Mutex<Vec<GuidBlock>>,
     /// Relayed traps, for the loop.
     traps: Mutex<VecDeque<Packet>>,
     counters: Arc<Counters>,
@@ -128,6 +130,10 @@ impl Shared {
 
     fn decisions(&self) -> registry::Counters {
         *self.decisions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn guid_blocks(&self) -> MutexGuard<'_, Vec<GuidBlock>> {
+        self.guid_blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn membership(&self) -> MutexGuard<'_, Option<Arc<Membership>>> {
@@ -176,6 +182,7 @@ impl Entrance {
             notices: broadcast::Sender::new(NOTICES_MAX),
             front_door: watch::Sender::default(),
             membership: Mutex::default(),
+            guid_blocks: Mutex::default(),
             traps: Mutex::default(),
             counters: Arc::default(),
             decisions: Mutex::default(),
@@ -281,7 +288,12 @@ impl Office {
         self.shared.arrived.notify_one();
     }
 
-    /// Who belongs to which MLID, if that changed since this was last asked.
+    /// Blocks of GUID tables that changed since this was last asked.
+    pub(super) fn changed_guid_blocks(&self) -> Vec<GuidBlock> {
+        std::mem::take(&mut *self.shared.guid_blocks())
+    }
+
+    /// Who belongs to which MLID, if that is other than when last asked.
     pub(super) fn changed_membership(&self) -> Option<Arc<Membership>> {
         // Made silent first: a bell that rings after this brings the loop back here.
         let mut bells = [0; 64];
@@ -393,6 +405,11 @@ impl Thread {
             let plane = self.keeper.plane();
             if let Some(members) = self.keeper.changed_members() {
                 *self.shared.membership() = Some(Arc::new(members.by_mlid().clone()));
+                self.shared.ring();
+            }
+            let blocks = self.keeper.changed_guid_blocks();
+            if !blocks.is_empty() {
+                self.shared.guid_blocks().extend(blocks);
                 self.shared.ring();
             }
             self.tell(events);

@@ -27,6 +27,11 @@ impl Service {
         if let Some(membership) = membership {
             self.sweeper.set_multicast(membership);
         }
+        let blocks = self.registry.changed_guid_blocks();
+        if !blocks.is_empty() {
+            any = true;
+            self.sweeper.put_guid_blocks(now, &blocks);
+        }
         while let Some(trap) = self.registry.next_trap() {
             any = true;
             let (lid, sl) = (trap.address.lid, trap.address.sl);

@@ -1,0 +1,57 @@
+//! Alias GUIDs in the GUID tables of simulated ports.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Bed, fat_tree};
+use fabric_sim::NodeIndex;
+use ib_mad::types::Guid;
+use sm_core::config::Settings;
+use sm_core::registry::{GUIDS_PER_BLOCK, GuidBlock};
+
+fn block(bed: &Bed, host: NodeIndex, number: u8, aliases: &[(usize, u64)]) -> GuidBlock {
+    let port_guid = bed.fabric.port(host, 1).unwrap().guid;
+    let mut guids = [Guid(0); GUIDS_PER_BLOCK];
+    if number == 0 {
+        guids[0] = port_guid;
+    }
+    aliases.iter().for_each(|&(at, alias)| guids[at] = Guid(alias));
+    GuidBlock { port_guid, number, guids }
+}
+
+fn put(bed: &mut Bed, blocks: &[GuidBlock]) {
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.put_guid_blocks(now, blocks);
+    bed.run_for(Duration::from_secs(5));
+}
+
+#[test]
+fn aliases_are_written_to_their_port_and_again_after_it_was_reset() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let host = bed.hosts()[7];
+    let first = block(&bed, host, 0, &[(1, 0x11), (3, 0x33)]);
+    put(&mut bed, &[first]);
+    assert_eq!(bed.fabric.guids(host, 1).unwrap()[1..4], first.guids[1..4]);
+    let now = bed.clock.now();
+    bed.fabric.reboot(now, host).unwrap();
+    assert_eq!(bed.fabric.guids(host, 1).unwrap()[1], Guid(0), "the reset took them");
+    bed.run_for(Duration::from_secs(20));
+    assert_eq!(bed.fabric.guids(host, 1).unwrap()[1..4], first.guids[1..4]);
+    let emptied = block(&bed, host, 0, &[]);
+    put(&mut bed, &[emptied]);
+    assert_eq!(bed.fabric.guids(host, 1).unwrap()[1..4], [Guid(0); 3]);
+}
+
+#[test]
+fn what_is_asked_for_before_the_subnet_is_up_is_written_when_it_is() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    let host = bed.hosts()[7];
+    let first = block(&bed, host, 0, &[(2, 0x22)]);
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.put_guid_blocks(now, &[first]);
+    bed.bring_up();
+    bed.run_for(Duration::from_secs(5));
+    assert_eq!(bed.fabric.guids(host, 1).unwrap()[2], Guid(0x22));
+}
