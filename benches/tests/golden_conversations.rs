@@ -375,11 +375,11 @@ fn check(name: &str, simulator: Simulator, groups: &[&str]) {
         .filter(|(id, _)| groups.is_empty() || groups.contains(&group_of(id).as_str()))
         .collect();
     for (id, difference) in &unexplained {
-        println!("{id}: {difference}");
+        eprintln!("{id}: {difference}");
     }
     let (all, left) = (differing.len(), unexplained.len());
     let groups: BTreeSet<String> = unexplained.keys().map(|id| group_of(id)).collect();
-    println!("{name}: {count} cases, {all} differ, {left} unexplained, in {groups:?}");
+    eprintln!("{name}: {count} cases, {all} differ, {left} unexplained, in {groups:?}");
     assert!(unexplained.is_empty(), "answers differ from OpenSM's without a reason on record");
 }
 

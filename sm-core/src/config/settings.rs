@@ -290,6 +290,8 @@ settings! {
     sm_key: u64 = 1;
     /// SM_Key that makes a subnet administration request trusted.
     sa_key: u64 = 1;
+    /// Whether trusted requests see records of ports that share no partition with the requester.
+    sa_trusted_see_all: bool = false;
     /// Subnet prefix, the upper half of every GID.
     subnet_prefix: u64 = SUBNET_PREFIX_DEFAULT;
     /// LID mask control: 2^lmc LIDs a port.

@@ -84,7 +84,6 @@ impl Fabric {
             mfts,
             port_tables: self.port_tables(),
             subnet_managers: shared(&parameters.managers),
-            ..FabricPlane::default()
         }
     }
 

@@ -47,6 +47,7 @@ pub fn rows(what: &InForce<'_>) -> (PolicyRows, Vec<String>) {
     let mut rows = PolicyRows {
         qos: settings.qos,
         allow_both_pkeys: settings.allow_both_pkeys,
+        trusted_see_all: settings.sa_trusted_see_all,
         prefix_routes: site.prefix_routes.to_vec(),
         partitions: what.memberships.rows(what.partitions, settings.qos),
         ..PolicyRows::default()

@@ -91,7 +91,7 @@ impl MulticastJob {
             match check(topology, &tree, &group.places) {
                 Ok(()) => outcome.trees.push((group.mlid, group.members, Arc::new(tree))),
                 Err(defect) => {
-                    outcome.defects.push(format!("MLID {:#06x}: {defect}", group.mlid.0))
+                    outcome.defects.push(format!("MLID {:#06x}: {defect}", group.mlid.0));
                 }
             }
         }
