@@ -7,13 +7,15 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use benches::sandbox::{PATIENCE, Program, Sandbox, binary, free_address};
+use ib_mad::transport::ibsim::{Ibsim, IbsimOptions, Role};
+use ib_mad::transport::{Address, Interest, Packet, Transport, wait};
 use ib_mad::types::{Gid, Lid, PKey};
-use ib_mad::wire::attribute::PortInfo;
-use ib_mad::wire::mad::Method;
+use ib_mad::wire::attribute::{InformInfo, Notice, PortInfo, ProducerType, TrapNumber};
+use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::record::mc_member::component as mc;
 use ib_mad::wire::record::service::component as svc;
 use ib_mad::wire::record::{JoinState, McMemberRecord, ServiceRecord};
-use ib_mad::wire::sa::{SaMad, attribute};
+use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
 use sa_proto::proto::event::events_client::EventsClient;
 use sa_proto::proto::registry as proto;
 use sa_proto::proto::registry::registry_client::RegistryClient;
@@ -59,6 +61,26 @@ impl Subnet {
         args.extend(["--state-dir", state]);
         args.extend(more);
         self.sandbox.ours("ibsm", "ibsm", &args)
+    }
+
+    /// A responder behind the front door.
+    fn ibsa(&self) -> Program {
+        let cache = self.sandbox.path("cache");
+        let url = format!("http://{}", self.publish);
+        let mut args = vec!["--sm", &url, "--name", "r1", "--transport", "udp"];
+        args.extend(["--listen", "127.0.0.1:0", "--cache-dir", cache.to_str().expect("UTF-8")]);
+        let ibsa = self.sandbox.ours("ibsa", "ibsa", &args);
+        ibsa.wait_for("serving generation");
+        ibsa
+    }
+
+    fn control(&self, words: &[&str]) {
+        let output = Command::new(binary("ibfabric"))
+            .args(["ctl", "--socket", self.sandbox.socket()])
+            .args(words)
+            .output()
+            .expect("ibfabric runs");
+        assert!(output.status.success(), "{words:?}: {output:?}");
     }
 
     async fn channel(&self) -> Channel {
@@ -208,6 +230,91 @@ impl Client {
     }
 }
 
+/// A client on the fabric that subscribes and acknowledges what it is told.
+struct Subscriber {
+    transport: Ibsim,
+    sa: Address,
+}
+
+impl Subscriber {
+    fn new(subnet: &Subnet, node: &str) -> Self {
+        let options = IbsimOptions {
+            socket: subnet.sandbox.socket().to_owned(),
+            node: Some(node.to_owned()),
+            role: Role::Responder,
+            ..IbsimOptions::default()
+        };
+        let mut transport = Ibsim::connect(&options).expect("the simulator is there");
+        let lid = transport.local_port().expect("a port").sm_lid;
+        Self { transport, sa: Address { lid, ..Address::default() } }
+    }
+
+    /// Subscribes to everything, asking until it is answered.
+    fn subscribe(&mut self) {
+        let mut request = Packet { address: self.sa.clone(), ..Packet::default() };
+        let mut mad = SaMad::new(&mut request.mad);
+        mad.write_request(Method::SET, AttributeId::INFORM_INFO, 0x51, ComponentMask(0));
+        InformInfo::new(&mut mad.data_mut()[..36])
+            .unwrap()
+            .set_lid_range_begin(Lid(0xFFFF))
+            .set_is_generic(1)
+            .set_subscribe(1)
+            .set_inform_type(0xFFFF)
+            .set_trap_number(TrapNumber::ALL)
+            .set_producer_type(ProducerType::ALL);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.transport.send(&[request.clone()]).expect("the simulator is there");
+            let until = Instant::now() + Duration::from_secs(1);
+            while let Some(packet) = self.next(until) {
+                let answer = SaMad::new(&packet.mad);
+                if answer.header().method() == Method::GET_RESP {
+                    assert_eq!(answer.header().status(), Status::OK);
+                    return;
+                }
+            }
+            assert!(Instant::now() < deadline, "no answer");
+        }
+    }
+
+    /// The next packet that arrives until then.
+    fn next(&mut self, until: Instant) -> Option<Packet> {
+        let mut batch = [Packet::default()];
+        loop {
+            if self.transport.receive(&mut batch).expect("the simulator is there") > 0 {
+                let [packet] = batch;
+                return (packet.address.undelivered == 0).then_some(packet);
+            }
+            let left = until.checked_duration_since(Instant::now())?;
+            let descriptor = self.transport.descriptor().expect("a socket");
+            wait(&mut [Interest::read(descriptor)], Some(left))
+                .expect("a socket can be waited for");
+        }
+    }
+
+    /// Waits for a report of this trap about this GID, acknowledging all others.
+    fn expect(&mut self, trap: TrapNumber, gid: Gid) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut heard = Vec::new();
+        while let Some(mut packet) = self.next(deadline) {
+            let report = SaMad::new(&packet.mad);
+            if report.header().method() != Method::REPORT {
+                continue;
+            }
+            let notice = Notice::new(&report.data()[..80]).unwrap();
+            let about = Gid(report.data()[16..32].try_into().unwrap());
+            let is_it = notice.trap_number() == trap && about == gid;
+            heard.push((notice.trap_number(), about));
+            SaMad::new(&mut packet.mad).header_mut().set_method(Method::REPORT_RESP);
+            self.transport.send(&[packet]).expect("the simulator is there");
+            if is_it {
+                return;
+            }
+        }
+        panic!("no report of {trap} about {gid}, but {heard:?}");
+    }
+}
+
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
@@ -310,7 +417,7 @@ fn members_are_told_of_and_forwarded_to() {
     let hosts = hosts(&runtime.block_on(subnet.snapshot()));
     runtime.block_on(async {
         let mut events = EventsClient::new(subnet.channel().await);
-        let request = event::FollowRequest { responder_id: 0x51 };
+        let request = event::FollowRequest { responder_id: 0x51, after: 0 };
         let mut notices = events.follow(request).await.unwrap().into_inner();
         let hello = notices.message().await.unwrap().unwrap();
         assert!(hello.front_door.parse::<std::net::SocketAddr>().is_ok(), "{hello:?}");
@@ -335,4 +442,40 @@ fn members_are_told_of_and_forwarded_to() {
         assert!(Instant::now() < deadline, "no switch forwards the group");
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+#[test]
+fn subscribers_hear_of_groups_and_ports_also_after_a_restart_of_the_sm() {
+    let subnet = Subnet::new("registry-reports");
+    let runtime = runtime();
+    let mut ibsm = subnet.ibsm(&[]);
+    ibsm.wait_for("SUBNET UP");
+    let _ibsa = subnet.ibsa();
+    let mut subscriber = Subscriber::new(&subnet, "node00003 HCA-1");
+    subscriber.subscribe();
+    let before = runtime.block_on(subnet.snapshot());
+    let hosts = hosts(&before);
+    let mut client = Client::new();
+    runtime.block_on(client.ask(&subnet, [create(hosts[1], 7)]));
+    let mgid = |client: &Client, tid| Gid(client.answered[&tid].data[..16].try_into().unwrap());
+    subscriber.expect(TrapNumber::MULTICAST_GROUP_CREATED, mgid(&client, 7));
+
+    ibsm.kill_and_wait();
+    let ibsm = subnet.ibsm(&[]);
+    ibsm.wait_for("SUBNET UP");
+    ibsm.wait_for("responder serves");
+    runtime.block_on(client.ask(&subnet, [create(hosts[1], 8)]));
+    subscriber.expect(TrapNumber::MULTICAST_GROUP_CREATED, mgid(&client, 8));
+
+    let far = hosts.last().unwrap().gid;
+    let node = before
+        .fabric()
+        .nodes
+        .iter()
+        .find(|node| node.ports.iter().any(|port| port.guid == far.guid()));
+    let name = format!("{:#018x}", node.unwrap().guid.0);
+    subnet.control(&["link-down", &name, "1"]);
+    subscriber.expect(TrapNumber::GID_OUT_OF_SERVICE, far);
+    subnet.control(&["link-up", &name, "1"]);
+    subscriber.expect(TrapNumber::GID_IN_SERVICE, far);
 }

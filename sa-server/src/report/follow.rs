@@ -31,8 +31,16 @@ pub(crate) async fn run(
     tables: Reader,
 ) {
     let reports = Reports::new(responder_id, ReportConfig::default());
-    let mut reporter =
-        Reporter { responder_id, exchange, counters, reports, versions, tables, door: None };
+    let mut reporter = Reporter {
+        responder_id,
+        exchange,
+        counters,
+        reports,
+        versions,
+        tables,
+        heard: 0,
+        door: None,
+    };
     loop {
         let current = upstream.borrow_and_update().clone();
         let stream = match &current {
@@ -56,13 +64,15 @@ struct Reporter {
     reports: Reports,
     versions: watch::Receiver<Version>,
     tables: Reader,
+    /// Number of the last event heard of.
+    heard: u64,
     /// The SM's front door, by which reports leave.
     door: Option<SocketAddr>,
 }
 
 impl Reporter {
     async fn follow(&self, sm: &Upstream) -> Option<Streaming<proto::Notices>> {
-        let request = proto::FollowRequest { responder_id: self.responder_id };
+        let request = proto::FollowRequest { responder_id: self.responder_id, after: self.heard };
         match EventsClient::new(sm.channel.clone()).follow(request).await {
             Ok(stream) => Some(stream.into_inner()),
             Err(status) => {
@@ -135,6 +145,7 @@ impl Reporter {
         }
         let Some(generation) = self.tables.current().cloned() else { return };
         for notice in notices.notices {
+            self.heard = self.heard.max(notice.number);
             let Ok(bytes) = <[u8; 80]>::try_from(&notice.notice[..]) else {
                 tracing::warn!("an event that is no notice; ignored");
                 continue;

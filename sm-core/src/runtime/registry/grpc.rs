@@ -17,7 +17,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Job, Outbound, Shared, TRAPS_MAX};
+use super::{Job, NOTICES_KEPT, Outbound, Shared, TRAPS_MAX};
 use crate::notice::Event;
 use crate::registry::{self, Drop, Requester};
 
@@ -170,11 +170,18 @@ impl Events for Service {
 
     async fn follow(
         &self,
-        _request: Request<event_proto::FollowRequest>,
+        request: Request<event_proto::FollowRequest>,
     ) -> Result<Response<Self::FollowStream>, Status> {
         let (outbound, stream) = mpsc::channel(NOTICES_OUTBOUND_MAX);
-        let notices = self.shared.notices.subscribe();
-        tokio::spawn(self.clone().follow_until_end(notices, outbound));
+        let after = request.into_inner().after;
+        let (missed, notices) = {
+            let recent = self.shared.recent();
+            let kept = recent.iter().filter(|(since, _)| since.elapsed() < NOTICES_KEPT);
+            let missed = kept.filter(|(_, notice)| notice.number > after);
+            let missed: Vec<_> = missed.map(|(_, notice)| (**notice).clone()).collect();
+            (missed, self.shared.notices.subscribe())
+        };
+        tokio::spawn(self.clone().follow_until_end(missed, notices, outbound));
         Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
     }
 
@@ -202,13 +209,14 @@ impl Events for Service {
 impl Service {
     async fn follow_until_end(
         self,
+        missed: Vec<Numbered>,
         mut notices: broadcast::Receiver<Arc<Numbered>>,
         outbound: mpsc::Sender<Result<event_proto::Notices, Status>>,
     ) {
         let mut end = self.end.clone();
         let mut door = self.shared.front_door.subscribe();
         let front_door = door.borrow_and_update().clone();
-        let mut message = event_proto::Notices { notices: Vec::new(), front_door };
+        let mut message = event_proto::Notices { notices: missed, front_door };
         loop {
             let sent = tokio::select! {
                 _ = end.changed() => return,

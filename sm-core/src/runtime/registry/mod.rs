@@ -50,6 +50,9 @@ const BATCH_MAX: usize = 1024;
 const TRAPS_MAX: usize = 4096;
 /// Notices that a responder may be behind before it misses some.
 const NOTICES_MAX: usize = 1 << 14;
+/// How long notices are kept for responders that were away: as long as a stream takes to come back
+/// after a restart.
+const NOTICES_KEPT: Duration = Duration::from_secs(10);
 /// How often the list of responders is looked at.
 const RESPONDERS_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -105,6 +108,8 @@ struct Shared {
     /// Whether writes are taken: a session is on.
     open: watch::Sender<bool>,
     notices: broadcast::Sender<Arc<grpc::Numbered>>,
+    /// Those of the last seconds, for whoever begins to follow.
+    recent: Mutex<VecDeque<(Instant, Arc<grpc::Numbered>)>>,
     /// Where the front door takes what responders send by it.
     front_door: watch::Sender<String>,
     /// Who belongs to which MLID, if the loop has not taken it yet.
@@ -134,6 +139,10 @@ impl Shared {
 
     fn guid_blocks(&self) -> MutexGuard<'_, Vec<GuidBlock>> {
         self.guid_blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn recent(&self) -> MutexGuard<'_, VecDeque<(Instant, Arc<grpc::Numbered>)>> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn membership(&self) -> MutexGuard<'_, Option<Arc<Membership>>> {
@@ -180,6 +189,7 @@ impl Entrance {
             settled: Condvar::new(),
             open: watch::Sender::new(false),
             notices: broadcast::Sender::new(NOTICES_MAX),
+            recent: Mutex::default(),
             front_door: watch::Sender::default(),
             membership: Mutex::default(),
             guid_blocks: Mutex::default(),
@@ -218,7 +228,8 @@ impl Entrance {
             responders_due: Instant::now(),
             damper: Damper::default(),
             issuer: Issuer::default(),
-            number: 0,
+            // Above those of the process before, which did not tell a million a second.
+            number: now_s() << 20,
             dump,
         };
         let thread =
@@ -446,16 +457,16 @@ impl Thread {
         (jobs, Work { ports, predefined, ..Work::default() }, events, inbox.stop)
     }
 
-    /// The responders that can report, if they are others than before.
+    /// The responders that can report, if they are others than before: those that serve, or if none
+    /// does, those that will.
     fn changed_responders(&mut self) -> Option<Vec<u64>> {
-        let now = Instant::now();
-        if now < self.responders_due {
-            return None;
-        }
-        self.responders_due = now + RESPONDERS_INTERVAL;
+        self.responders_due = Instant::now() + RESPONDERS_INTERVAL;
         let list = self.responders.load();
-        let serving = list.iter().filter(|entry| entry.serving.is_some() && !entry.is_client());
-        let ids: Vec<_> = serving.map(|entry| entry.id).collect();
+        let ids = |serving: bool| -> Vec<u64> {
+            let able = list.iter().filter(|entry| !entry.is_client());
+            able.filter(|entry| !serving || entry.serving.is_some()).map(|entry| entry.id).collect()
+        };
+        let ids = Some(ids(true)).filter(|ids| !ids.is_empty()).unwrap_or_else(|| ids(false));
         (ids != self.known).then(|| {
             self.known.clone_from(&ids);
             ids
@@ -537,8 +548,15 @@ impl Thread {
         while let Some(event) = self.damper.poll() {
             self.number += 1;
             self.shared.counters.notices.add(1);
-            // Nobody listens: nobody has to hear of it.
-            let _ = self.shared.notices.send(Arc::new(grpc::numbered(self.number, &event)));
+            let notice = Arc::new(grpc::numbered(self.number, &event));
+            // Who begins to follow has it from one of the two.
+            let mut recent = self.shared.recent();
+            let _ = self.shared.notices.send(notice.clone());
+            let old = |(since, _): &(Instant, _)| *since + NOTICES_KEPT < now;
+            while recent.len() >= NOTICES_MAX || recent.front().is_some_and(old) {
+                recent.pop_front();
+            }
+            recent.push_back((now, notice));
         }
         let after = self.damper.counters();
         self.shared.counters.superseded.add((after.superseded - before.superseded) as usize);
