@@ -83,6 +83,7 @@ impl Sm {
 
     fn start_in(state_dir: tempfile::TempDir) -> Self {
         let publisher = Publisher::start(PublishConfig {
+            tls: None,
             listen: "127.0.0.1:0".parse().unwrap(),
             state_dir: state_dir.path().into(),
             history: HistoryLimits::default(),

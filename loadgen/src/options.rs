@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Parser, ValueEnum};
 use ib_mad::types::PKey;
+use sa_proto::trust::{ClientTrust, TlsFiles, TrustError};
 
 use crate::check::Level;
 use crate::pace::Load;
@@ -17,6 +18,7 @@ const THREADS_MAX: usize = 64;
 const WHERE: &str = "Where requests go";
 const WHAT: &str = "What is asked";
 const HOW_MUCH: &str = "How much";
+const TLS: &str = "How an SM is trusted";
 const REPORT: &str = "What is checked and told";
 
 const EXAMPLES: &str = "\
@@ -78,6 +80,22 @@ pub struct Options {
     /// repeated; the first that has one is taken.
     #[arg(help_heading = WHAT, long, value_name = "URL")]
     pub sm: Vec<String>,
+
+    /// Certificates of the CAs that must have signed an https:// SM's, in PEM.
+    #[arg(help_heading = TLS, long, value_name = "FILE", env = "IBSM_TLS_CA")]
+    pub tls_ca: Option<PathBuf>,
+
+    /// Our certificate, in PEM; snapshots are for those with the role of a responder.
+    #[arg(help_heading = TLS, long, value_name = "FILE", env = "IBSM_TLS_CERT")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// Its private key, in PEM.
+    #[arg(help_heading = TLS, long, value_name = "FILE", env = "IBSM_TLS_KEY")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Ask an SM on another host without TLS.
+    #[arg(help_heading = TLS, long)]
+    pub insecure: bool,
 
     /// How long to wait for a snapshot.
     #[arg(help_heading = WHAT, long, value_name = "TIME", default_value = "30s", value_parser = duration)]
@@ -216,6 +234,16 @@ pub enum OptionsError {
 }
 
 impl Options {
+    /// Why SMs are trusted.
+    pub fn trust(&self) -> Result<ClientTrust, TrustError> {
+        let files = TlsFiles::of(
+            self.tls_ca.as_deref(),
+            self.tls_cert.as_deref(),
+            self.tls_key.as_deref(),
+        )?;
+        Ok(ClientTrust::new(files, self.insecure))
+    }
+
     /// Checks what clap cannot.
     pub fn checked(self) -> Result<Self, OptionsError> {
         match (self.transport, self.target.is_empty()) {

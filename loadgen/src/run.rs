@@ -202,7 +202,8 @@ async fn read_fabric(options: &Options) -> Result<Known, RunError> {
             say(format_args!("waiting for a snapshot: {failure}"));
         }
     };
-    let snapshot = source::fetch(&options.sm, options.wait, tell).await?;
+    let trust = options.trust().map_err(SourceError::from)?;
+    let snapshot = source::fetch(&options.sm, &trust, options.wait, tell).await?;
     let fabric = Fabric::new(Arc::clone(snapshot.fabric()));
     Ok(Known {
         ports: fabric.ports().clone(),

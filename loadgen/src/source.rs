@@ -8,6 +8,7 @@ use sa_proto::proto::snapshot::snapshot_feed_client::SnapshotFeedClient;
 use sa_proto::proto::snapshot::{FromResponder, Hello};
 use sa_proto::snapshot::codec::{Decoder, UpdateError};
 use sa_proto::snapshot::{SCHEMA, Snapshot};
+use sa_proto::trust::{self, ClientTrust, TrustError};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
@@ -22,9 +23,9 @@ const TELL_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// Not a URL.
-    #[error("'{0}' is not the URL of an SM; write http://HOST:PORT")]
-    Url(String),
+    /// Not a URL, or no trust between the SM there and us.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
     /// None of the SMs could be reached.
     #[error("no SM published a snapshot within {0:?}: {1}; is `ibsm --publish` running there?")]
     Nothing(Duration, String),
@@ -40,6 +41,7 @@ type Failure = String;
 /// once a second `tell` learns what is waited for.
 pub async fn fetch(
     urls: &[String],
+    trust: &ClientTrust,
     patience: Duration,
     mut tell: impl FnMut(&str),
 ) -> Result<Snapshot, SourceError> {
@@ -49,8 +51,7 @@ pub async fn fetch(
     let mut failure = "none was named".to_owned();
     loop {
         for url in urls {
-            let endpoint =
-                Endpoint::from_shared(url.clone()).map_err(|_| SourceError::Url(url.clone()))?;
+            let endpoint = trust.endpoint(url)?;
             let left = deadline.saturating_duration_since(Instant::now());
             let attempt = tokio::time::timeout(left, subscribe(endpoint));
             tokio::pin!(attempt);
@@ -78,7 +79,7 @@ pub async fn fetch(
 
 /// Subscribes, takes the first full update and leaves.
 async fn subscribe(endpoint: Endpoint) -> Result<Result<Snapshot, UpdateError>, Failure> {
-    let channel = endpoint.connect().await.map_err(|error| innermost(&error))?;
+    let channel = endpoint.connect().await.map_err(|error| trust::reason(&error))?;
     let (outbound, messages) = mpsc::channel(1);
     let hello = Hello {
         schema: SCHEMA,
@@ -92,13 +93,13 @@ async fn subscribe(endpoint: Endpoint) -> Result<Result<Snapshot, UpdateError>, 
     let greeting = FromResponder { message: Some(ToSm::Hello(hello)) };
     outbound.send(greeting).await.map_err(|error| error.to_string())?;
     let call = SnapshotFeedClient::new(channel).subscribe(ReceiverStream::new(messages)).await;
-    let mut inbound = call.map_err(|status| status.message().to_owned())?.into_inner();
+    let mut inbound = call.map_err(|status| trust::reason_of_status(&status))?.into_inner();
     let mut decoder = None;
     loop {
         let message = match inbound.message().await {
             Ok(Some(message)) => message.message,
             Ok(None) => return Err("it closed the feed".to_owned()),
-            Err(status) => return Err(status.message().to_owned()),
+            Err(status) => return Err(trust::reason_of_status(&status)),
         };
         let step = match (message, decoder.take()) {
             (Some(Message::Begin(begin)), _) => {
@@ -121,11 +122,6 @@ async fn subscribe(endpoint: Endpoint) -> Result<Result<Snapshot, UpdateError>, 
     }
 }
 
-/// The innermost error, which is the one that says what is wrong.
-fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
-    error.source().map_or_else(|| error.to_string(), innermost)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,7 +132,12 @@ mod tests {
         let urls = ["http://127.0.0.1:1".to_owned()];
         let mut told = Vec::new();
         let tell = |what: &str| told.push(what.to_owned());
-        let failed = runtime.block_on(fetch(&urls, Duration::from_millis(1500), tell));
+        let failed = runtime.block_on(fetch(
+            &urls,
+            &ClientTrust::default(),
+            Duration::from_millis(1500),
+            tell,
+        ));
         assert!(matches!(failed, Err(SourceError::Nothing(..))));
         assert!(told[0].starts_with("http://127.0.0.1:1: ") && told[0].contains("refused"));
     }

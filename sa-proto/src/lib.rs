@@ -4,6 +4,7 @@
 pub use prost;
 
 pub mod snapshot;
+pub mod trust;
 
 /// Messages and services as defined in `proto/`, generated.
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated code")]

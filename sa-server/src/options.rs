@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
+use sa_proto::trust::{ClientTrust, TlsFiles, TrustError};
+
 use crate::redirect::Target;
 use crate::replica::SmUrl;
 
@@ -12,9 +14,27 @@ use crate::replica::SmUrl;
 #[derive(Clone, Debug, Parser)]
 #[command(name = "ibsa", version)]
 pub struct Options {
-    /// URL of an SM to subscribe to, such as http://127.0.0.1:7471; repeat for standby SMs
+    /// URL of an SM to subscribe to, such as https://sm1:7471, or http:// on this host; repeat for
+    /// standby SMs
     #[arg(long = "sm", value_name = "URL", required = true)]
     pub sms: Vec<SmUrl>,
+
+    /// Certificates of the CAs that must have signed those of SMs, in PEM
+    #[arg(long, value_name = "FILE", env = "IBSM_TLS_CA")]
+    pub tls_ca: Option<PathBuf>,
+
+    /// Our certificate, in PEM, with URI urn:ibsm:role:responder as subject alternative name
+    #[arg(long, value_name = "FILE", env = "IBSM_TLS_CERT")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// Its private key, in PEM
+    #[arg(long, value_name = "FILE", env = "IBSM_TLS_KEY")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Follow SMs on other hosts without TLS, or open --listen to other hosts: everybody who can
+    /// reach them is trusted
+    #[arg(long)]
+    pub insecure: bool,
 
     /// Where clients' queries come from, besides the front door
     #[arg(long, value_enum)]
@@ -29,7 +49,7 @@ pub struct Options {
     pub socket: String,
 
     /// UDP address for queries in envelopes, from a front door or from clients; port 0 takes a free one.
-    /// Nothing is authenticated there: use an address that only trusted hosts reach
+    /// Nothing is authenticated there: an address that other hosts reach needs --insecure
     #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))]
     pub listen: SocketAddr,
 
@@ -52,6 +72,25 @@ pub struct Options {
     /// Responder that ClassPortInfo tells clients to ask instead, as `LID[:QP[:P_KEY]]`; repeat to spread them
     #[arg(long = "redirect-to", value_name = "TARGET")]
     pub redirect_to: Vec<Target>,
+}
+
+impl Options {
+    /// The SMs, and why to trust them.
+    pub(crate) fn trusted_sms(&self) -> Result<Vec<SmUrl>, TrustError> {
+        let files = TlsFiles::of(
+            self.tls_ca.as_deref(),
+            self.tls_cert.as_deref(),
+            self.tls_key.as_deref(),
+        )?;
+        let trust = ClientTrust::new(files, self.insecure);
+        self.sms.iter().map(|sm| sm.clone().with_trust(trust.clone())).collect()
+    }
+
+    /// The address of the front door, unless it is open to others and that is not meant.
+    pub(crate) fn exposed_listen(&self) -> Option<SocketAddr> {
+        let is_open = !self.listen.ip().to_canonical().is_loopback();
+        (is_open && !self.insecure).then_some(self.listen)
+    }
 }
 
 /// Where queries come from.
@@ -81,5 +120,34 @@ mod tests {
             "udp",
         ]);
         assert_eq!(options.unwrap().sms.len(), 2);
+    }
+
+    fn refusal(arguments: &[&str]) -> String {
+        let common = ["ibsa", "--transport", "udp"];
+        let options = Options::try_parse_from(common.iter().chain(arguments)).unwrap();
+        options.trusted_sms().map_or_else(|error| error.to_string(), |_| String::new())
+    }
+
+    #[test]
+    fn an_sm_on_another_host_is_followed_with_tls_or_if_that_is_meant() {
+        let sm = ["--sm", "http://192.0.2.1:1"];
+        assert!(refusal(&sm).contains("or say --insecure"));
+        assert_eq!(refusal(&[&sm[..], &["--insecure"]].concat()), "");
+        assert!(refusal(&["--sm", "https://sm1:1"]).contains("needs --tls-ca"));
+        assert!(
+            refusal(&["--sm", "https://sm1:1", "--tls-ca", "a"]).ends_with("--tls-cert is missing")
+        );
+    }
+
+    #[test]
+    fn a_front_door_open_to_other_hosts_has_to_be_meant() {
+        let exposed = |arguments: &[&str]| {
+            let common = ["ibsa", "--transport", "udp", "--sm", "http://127.0.0.1:1", "--listen"];
+            let options = Options::try_parse_from(common.iter().chain(arguments)).unwrap();
+            options.exposed_listen().is_some()
+        };
+        assert!(exposed(&["0.0.0.0:0"]));
+        assert!(!exposed(&["0.0.0.0:0", "--insecure"]));
+        assert!(!exposed(&["[::1]:0"]));
     }
 }

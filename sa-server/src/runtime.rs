@@ -16,6 +16,7 @@ use ib_mad::transport::ibsim::{ClientId, Ibsim, IbsimError, IbsimOptions, Role};
 use ib_mad::transport::udp::{Udp, UdpOptions};
 use ib_mad::types::{Guid, Qpn};
 use sa_proto::snapshot::{FabricPlane, Snapshot};
+use sa_proto::trust::TrustError;
 use tracing_subscriber::EnvFilter;
 
 use crate::cell::{Generation, Publisher, Reader};
@@ -63,6 +64,16 @@ pub enum StartError {
         /// The system's error.
         source: io::Error,
     },
+    /// There is no trust between an SM and us.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// The front door would be open to other hosts.
+    #[error(
+        "--listen {0} is open to other hosts, and nothing is authenticated there: whoever can send \
+         from the SM's address could ask and write in clients' names. Say --insecure if every host \
+         that can reach it is trusted"
+    )]
+    Exposed(SocketAddr),
     /// The cache directory cannot be used.
     #[error(transparent)]
     CacheDir(#[from] CacheDirError),
@@ -95,6 +106,10 @@ pub fn main(options: Options) -> ExitCode {
 
 /// Runs the program until a signal ends it.
 pub fn run(options: Options) -> Result<(), StartError> {
+    let sms = options.trusted_sms()?;
+    if let Some(address) = options.exposed_listen() {
+        return Err(StartError::Exposed(address));
+    }
     let cache_dir = options.cache_dir.as_deref().map(CacheDir::open).transpose()?;
     let id = cache_dir.as_ref().map_or_else(passing_identity, CacheDir::responder_id);
     let publisher = Publisher::new();
@@ -132,7 +147,7 @@ pub fn run(options: Options) -> Result<(), StartError> {
     tracing::info!(front_door = %address, transport = ?options.transport, "ready for queries");
 
     let config = ReplicaConfig {
-        sms: options.sms.clone(),
+        sms,
         identity: Identity {
             id,
             name: options.name.clone().unwrap_or_else(|| format!("ibsa-{}", std::process::id())),

@@ -1,14 +1,16 @@
 //! The connection to one SM: made, kept and made again.
 
-use std::error::Error;
 use std::time::{Duration, Instant};
 
 use sa_proto::proto::snapshot::snapshot_feed_client::SnapshotFeedClient;
 use sa_proto::proto::snapshot::{FromResponder, FromSm};
+use sa_proto::trust::{self, TrustError};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
+
+use super::SmUrl;
 
 /// Messages to an SM that its connection has not taken yet.
 pub(super) const OUTBOUND_MAX: usize = 16;
@@ -36,25 +38,22 @@ pub(super) enum EventKind {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Reason {
-    #[error("{}", root_cause(.0))]
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    #[error("{}", trust::reason(.0))]
     Connect(tonic::transport::Error),
-    #[error("{}", .0.message())]
+    #[error("{}", trust::reason_of_status(.0))]
     Feed(Status),
     #[error("closed by the SM")]
     Closed,
 }
 
-/// The innermost error, which is the one that says what is wrong.
-fn root_cause<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
-    error.source().map_or(error, root_cause)
-}
-
 /// Keeps a link up until nobody listens to it any more.
-pub(super) async fn run(link: usize, endpoint: Endpoint, events: mpsc::Sender<Event>) {
+pub(super) async fn run(link: usize, sm: SmUrl, events: mpsc::Sender<Event>) {
     let mut backoff = Backoff::new(link as u64 ^ u64::from(std::process::id()));
     loop {
         let begun = Instant::now();
-        let reason = match feed(link, &endpoint, &events).await {
+        let reason = match feed(link, &sm, &events).await {
             Ok(()) => Reason::Closed,
             Err(reason) => reason,
         };
@@ -70,12 +69,8 @@ pub(super) async fn run(link: usize, endpoint: Endpoint, events: mpsc::Sender<Ev
 }
 
 /// One connection, from its beginning to its end.
-async fn feed(
-    link: usize,
-    endpoint: &Endpoint,
-    events: &mpsc::Sender<Event>,
-) -> Result<(), Reason> {
-    let channel = endpoint.connect().await.map_err(Reason::Connect)?;
+async fn feed(link: usize, sm: &SmUrl, events: &mpsc::Sender<Event>) -> Result<(), Reason> {
+    let channel = sm.endpoint()?.connect().await.map_err(Reason::Connect)?;
     let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
     let send = async |kind| events.send(Event { link, kind }).await.map_err(|_| Reason::Closed);
     // The greeting is queued before the call is made: the SM may wait for it to answer at all.

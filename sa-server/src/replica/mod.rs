@@ -22,6 +22,7 @@ use ib_mad::types::{Guid, Qpn};
 use sa_proto::proto::snapshot as proto;
 use sa_proto::proto::snapshot::from_responder::Message as Reply;
 use sa_proto::snapshot::{SCHEMA, Snapshot, Version, cache};
+use sa_proto::trust::{ClientTrust, TrustError};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
@@ -44,16 +45,16 @@ const EVENTS_MAX: usize = 8;
 /// How often counters are reported to the SMs.
 const STATS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Where an SM publishes, such as `http://192.0.2.1:7471`.
+/// Where an SM publishes, such as `http://127.0.0.1:7471` or `https://sm1:7471`, and why to trust it.
 #[derive(Clone, Debug)]
 pub struct SmUrl {
     text: String,
-    endpoint: Endpoint,
+    trust: ClientTrust,
 }
 
 /// Text that is not the URL of an SM.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not the URL of an SM; write it like http://192.0.2.1:7471")]
+#[error("'{0}' is not the URL of an SM; write it like http://127.0.0.1:7471 or https://sm1:7471")]
 pub struct ParseSmUrlError(pub String);
 
 impl FromStr for SmUrl {
@@ -63,21 +64,36 @@ impl FromStr for SmUrl {
         let error = || ParseSmUrlError(text.to_owned());
         let endpoint = Endpoint::from_shared(text.to_owned()).map_err(|_| error())?;
         let uri = endpoint.uri();
+        let is_known = matches!(uri.scheme_str(), Some("http" | "https"));
         let has_host = uri.host().is_some_and(|host| !host.is_empty());
         let has_port = uri.port_u16().is_some_and(|port| port != 0);
         let has_path = uri.path() != "/" || uri.query().is_some();
-        if uri.scheme_str() != Some("http") || !has_host || !has_port || has_path {
+        if !is_known || !has_host || !has_port || has_path {
             return Err(error());
         }
-        let endpoint = endpoint
+        Ok(Self { text: text.to_owned(), trust: ClientTrust::default() })
+    }
+}
+
+impl SmUrl {
+    /// The same, trusted by what `trust` says. Fails if it could never be connected to so.
+    pub fn with_trust(self, trust: ClientTrust) -> Result<Self, TrustError> {
+        trust.endpoint(&self.text)?;
+        Ok(Self { trust, ..self })
+    }
+
+    /// What to connect to; certificates are read each time.
+    fn endpoint(&self) -> Result<Endpoint, TrustError> {
+        Ok(self
+            .trust
+            .endpoint(&self.text)?
             .connect_timeout(CONNECT_TIMEOUT)
             .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
             .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .keep_alive_while_idle(true)
             .initial_stream_window_size(WINDOW_LEN)
             .initial_connection_window_size(WINDOW_LEN)
-            .tcp_nodelay(true);
-        Ok(Self { text: text.to_owned(), endpoint })
+            .tcp_nodelay(true))
     }
 }
 
@@ -239,6 +255,7 @@ pub async fn run(
         ),
         links: vec![None; config.sms.len()],
         channels: vec![None; config.sms.len()],
+        heard: vec![false; config.sms.len()],
         outages: vec![Outage::default(); config.sms.len()],
         saver: Saver::new(cache_file, config.cache_interval),
         on_snapshot: Some(Box::new(on_snapshot)),
@@ -255,7 +272,7 @@ pub async fn run(
     let (events, mut inbox) = mpsc::channel(EVENTS_MAX);
     let mut links = JoinSet::new();
     for (link, sm) in replica.config.sms.iter().enumerate() {
-        links.spawn(link::run(link, sm.endpoint.clone(), events.clone()));
+        links.spawn(link::run(link, sm.clone(), events.clone()));
     }
     let mut report = tokio::time::interval(STATS_INTERVAL);
     tokio::pin!(shutdown);
@@ -307,6 +324,8 @@ struct Replica {
     links: Vec<Option<mpsc::Sender<proto::FromResponder>>>,
     /// The connections themselves.
     channels: Vec<Option<Channel>>,
+    /// Whether each SM has said anything on its connection.
+    heard: Vec<bool>,
     /// What was told of each SM that is not connected.
     outages: Vec<Outage>,
     saver: Saver,
@@ -328,16 +347,21 @@ impl Replica {
                 let hello = self.hello(held);
                 self.send(link, machine::message(Reply::Hello(hello)));
             }
-            EventKind::Message(message) => self.take(link, message).await,
+            EventKind::Message(message) => {
+                self.heard[link] = true;
+                self.take(link, message).await;
+            }
             EventKind::Disconnected(reason) => {
                 let url = &self.config.sms[link].text;
-                // Not one line an attempt.
                 if self.links[link].take().is_some() {
                     self.status.counters.connected.fetch_sub(1, Relaxed);
+                }
+                // Not one line an attempt. An SM that said nothing has refused us, and will again.
+                if std::mem::take(&mut self.heard[link]) {
                     tracing::warn!(sm = url, %reason, "lost the SM; answering from what is held");
                     self.outages[link] = Outage::told(Instant::now());
                 } else if self.outages[link].is_to_be_told(Instant::now()) {
-                    tracing::warn!("cannot reach {url}: {reason}; trying again");
+                    tracing::warn!("cannot follow {url}: {reason}; trying again");
                 } else {
                     tracing::debug!(sm = url, %reason, "no SM");
                 }
@@ -469,6 +493,7 @@ mod tests {
     #[test]
     fn an_sm_url_has_scheme_host_and_port() {
         assert!("http://127.0.0.1:7471".parse::<SmUrl>().is_ok());
+        assert!("https://sm1:7471".parse::<SmUrl>().is_ok());
         for text in [
             "127.0.0.1:7471",
             "http://host",
@@ -480,7 +505,7 @@ mod tests {
             "http://h:1/x",
         ] {
             let error = text.parse::<SmUrl>().unwrap_err();
-            assert!(error.to_string().contains("http://192.0.2.1:7471"), "{error}");
+            assert!(error.to_string().contains("http://127.0.0.1:7471"), "{error}");
         }
     }
 }

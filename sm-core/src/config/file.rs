@@ -18,6 +18,12 @@ const FILE_LEN_MAX: u64 = 4 << 20;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
+    /// The certificates.
+    #[error(transparent)]
+    Trust(#[from] sa_proto::trust::TrustError),
+    /// Something would be open to other machines.
+    #[error(transparent)]
+    Exposure(#[from] super::ExposureError),
     /// The file cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io {

@@ -20,9 +20,12 @@ pub mod ranges;
 mod reach;
 mod settings;
 mod site;
+mod trust;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+
+use sa_proto::trust::TlsFiles;
 
 pub use file::{ConfigError, Parsed};
 pub use options::{Options, TransportKind};
@@ -32,6 +35,7 @@ pub use reach::Reach;
 pub(crate) use settings::parse_number;
 pub use settings::{MAX_WIRE_SMPS_LIMIT, PartEnforce, Settings, ValueError};
 pub use site::{PolicyError, Remarks, SitePolicy};
+pub use trust::{ExposureError, TlsOptions};
 
 /// OpenSM's configuration file; read if it exists and `-F` names no other.
 pub const DEFAULT_CONFIG_FILE: &str = "/etc/opensm/opensm.conf";
@@ -45,6 +49,8 @@ pub struct Config {
     pub transport: TransportKind,
     /// Where responders fetch snapshots.
     pub publish: SocketAddr,
+    /// Our certificates, if connections there have TLS.
+    pub tls: Option<TlsFiles>,
     /// Where the front door's envelopes come and go.
     pub front_door: SocketAddr,
     /// By which ways clients reach responders, besides the front door.
@@ -75,13 +81,16 @@ impl Config {
             warnings.extend(parsed.warning);
         }
         options.apply(&mut settings)?;
-        warnings.extend(exposures(options.publish, options.front_door));
+        let tls = options.tls.files()?;
+        let (publish, front_door) = (options.publish, options.front_door);
+        warnings.extend(trust::check(publish, front_door, tls.is_some(), options.insecure)?);
         Ok((
             Self {
                 settings,
                 transport: options.transport,
-                publish: options.publish,
-                front_door: options.front_door,
+                publish,
+                tls,
+                front_door,
                 reach: options.reach,
                 http: options.http,
                 state_dir: options.state_dir,
@@ -91,43 +100,5 @@ impl Config {
             },
             warnings,
         ))
-    }
-}
-
-/// What is open to other machines, and what that means.
-fn exposures(publish: SocketAddr, front_door: SocketAddr) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if !publish.ip().is_loopback() {
-        warnings.push(format!(
-            "--publish {publish} is open to other machines, without authentication or encryption: \
-             whoever connects is sent the subnet's sa_key in clear, and may register as a \
-             responder that clients' queries are passed to; let none but responders reach it"
-        ));
-    }
-    if !front_door.ip().is_loopback() {
-        warnings.push(format!(
-            "--front-door {front_door} is open to other machines, without authentication: whoever \
-             can send from a responder's address can answer clients in the SA's name; let none \
-             but responders reach it"
-        ));
-    }
-    warnings
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_open_to_other_machines_are_warned_of() {
-        let exposed = |publish: &str, front_door: &str| {
-            exposures(publish.parse().unwrap(), front_door.parse().unwrap())
-        };
-        assert!(exposed("127.0.0.1:7471", "[::1]:0").is_empty());
-        let warnings = exposed("0.0.0.0:7471", "127.0.0.1:0");
-        assert!(warnings[0].starts_with("--publish 0.0.0.0:7471") && warnings.len() == 1);
-        assert!(warnings[0].contains("sa_key"));
-        let warnings = exposed("127.0.0.1:7471", "192.0.2.1:0");
-        assert!(warnings[0].starts_with("--front-door 192.0.2.1:0") && warnings.len() == 1);
     }
 }

@@ -8,6 +8,7 @@ use ib_mad::types::Guid;
 
 use super::reach::Reach;
 use super::settings::{Settings, ValueError, parse_number};
+use super::trust::TlsOptions;
 
 /// How the fabric is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -40,6 +41,13 @@ pub struct Options {
     /// Address at which to serve metrics for Prometheus, under /metrics.
     #[arg(long, value_name = "ADDR")]
     pub http: Option<SocketAddr>,
+    /// Our certificates, and the CA of responders' and operators'.
+    #[command(flatten)]
+    pub tls: TlsOptions,
+    /// Open --publish without TLS, or --front-door, to other machines: everybody who can reach
+    /// them is trusted.
+    #[arg(long, help_heading = "TLS")]
+    pub insecure: bool,
     /// Directory of what must outlive the process, LIDs above all (guid2lid, in OpenSM's format). To
     /// take over the LIDs that OpenSM gave out, name its directory, /var/cache/opensm.
     #[arg(long, value_name = "DIR", env = "OSM_CACHE_DIR", default_value = "/var/lib/ibsm")]

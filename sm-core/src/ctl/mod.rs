@@ -3,27 +3,38 @@
 
 pub mod mgid;
 pub mod service_id;
+mod sm;
 pub mod status;
 pub mod vfabric;
 
 use std::io::Write as _;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use sa_proto::proto::admin::admin_client::AdminClient;
-use tonic::transport::{Channel, Endpoint};
+use sa_proto::trust::{ClientTrust, TrustError};
+use sm::Sm;
 
-/// Time to wait for an answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+use crate::config::TlsOptions;
 
 /// Asks a running subnet manager.
 #[derive(Debug, Parser)]
 #[command(name = "ibsmctl", version, max_term_width = 100)]
 pub struct Options {
     /// Where ibsm publishes (its --publish).
-    #[arg(long, value_name = "URL", global = true, default_value = "http://127.0.0.1:7471")]
+    #[arg(
+        long,
+        value_name = "URL",
+        global = true,
+        env = "IBSM_SM",
+        default_value = "http://127.0.0.1:7471"
+    )]
     pub sm: String,
+    /// Our certificates, for https://.
+    #[command(flatten)]
+    pub tls: TlsOptions,
+    /// Ask an SM on another host without TLS.
+    #[arg(long, global = true, help_heading = "TLS")]
+    pub insecure: bool,
     /// What to ask.
     #[command(subcommand)]
     pub command: Command,
@@ -47,9 +58,9 @@ pub enum Command {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CtlError {
-    /// Not the address of a server.
-    #[error("{0} is not a URL such as http://127.0.0.1:7471")]
-    Address(String),
+    /// The address, or the certificates.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
     /// Nobody answers.
     #[error(
         "no ibsm answers at {address}: {reason}; is it running, with --publish at this address?"
@@ -103,40 +114,14 @@ pub fn main(options: Options) -> ExitCode {
 
 fn run(options: &Options) -> Result<String, CtlError> {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let sm = &options.sm;
+    let trust = ClientTrust::new(options.tls.files()?, options.insecure);
+    let sm = &Sm::new(&options.sm, trust);
     match &options.command {
         Command::Status(what) => runtime()?.block_on(status::run(sm, what)),
         Command::Vfabric(what) => runtime()?.block_on(vfabric::run(sm, what)),
         Command::ServiceId(what) => service_id::run(what),
         Command::Mgid(what) => mgid::run(what),
     }
-}
-
-/// The server at `address`. What has no scheme would be taken for the name of a host.
-fn endpoint(address: &str) -> Result<Endpoint, CtlError> {
-    let is_url = address.strip_prefix("http://").is_some_and(|host| !host.is_empty());
-    let endpoint = is_url.then(|| Endpoint::from_shared(address.to_owned()).ok()).flatten();
-    endpoint.ok_or_else(|| CtlError::Address(address.to_owned()))
-}
-
-/// A connection to the SM at `address`.
-async fn connect(address: &str) -> Result<AdminClient<Channel>, CtlError> {
-    let endpoint = endpoint(address)?.connect_timeout(PATIENCE).timeout(PATIENCE);
-    let channel = endpoint.connect().await.map_err(|failure| {
-        let mut reason = failure.to_string();
-        let mut cause = std::error::Error::source(&failure);
-        while let Some(inner) = cause {
-            reason = inner.to_string();
-            cause = inner.source();
-        }
-        CtlError::Unreachable { address: address.to_owned(), reason }
-    })?;
-    Ok(AdminClient::new(channel))
-}
-
-/// That the SM at `address` did not do as asked.
-fn refused(address: &str, status: &tonic::Status) -> CtlError {
-    CtlError::Refused { address: address.to_owned(), message: status.message().to_owned() }
 }
 
 /// `value` as JSON, for programs.
@@ -148,14 +133,6 @@ fn to_json(value: &impl serde::Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_address_without_a_scheme_is_refused() {
-        let refusal = endpoint("foo").unwrap_err().to_string();
-        assert_eq!(refusal, "foo is not a URL such as http://127.0.0.1:7471");
-        assert!(endpoint("http://").is_err());
-        assert!(endpoint("http://[::1]:7471").is_ok());
-    }
 
     #[test]
     fn the_command_line_is_well_formed() {

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use sa_proto::proto::admin::{Counter, Responder, Status, StatusRequest};
 use serde::Serialize;
 
-use super::{CtlError, connect, refused};
+use super::{CtlError, Sm};
 
 /// What is shown.
 #[derive(Debug, clap::Args)]
@@ -20,9 +20,9 @@ pub struct Options {
 }
 
 /// Asks for the status and shows it.
-pub(super) async fn run(sm: &str, options: &Options) -> Result<String, CtlError> {
-    let answer = connect(sm).await?.get_status(StatusRequest {}).await;
-    let status = answer.map_err(|status| refused(sm, &status))?.into_inner();
+pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> {
+    let answer = sm.connect().await?.get_status(StatusRequest {}).await;
+    let status = answer.map_err(|status| sm.refused(&status))?.into_inner();
     Ok(if options.json { render_json(&status) } else { render(&status, options.counters) })
 }
 

@@ -7,7 +7,7 @@ use sa_proto::proto::admin::{VirtualFabric, VirtualFabricsRequest};
 use serde::Serialize;
 
 use super::mgid::parse_mgid;
-use super::{CtlError, connect, refused, to_json};
+use super::{CtlError, Sm, to_json};
 use crate::config::parse_number;
 
 /// What is asked.
@@ -40,10 +40,10 @@ pub struct Options {
 }
 
 /// Asks for the virtual fabrics and shows those that are meant.
-pub(super) async fn run(sm: &str, options: &Options) -> Result<String, CtlError> {
+pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> {
     let query = Query::parse(options)?;
-    let answer = connect(sm).await?.list_virtual_fabrics(VirtualFabricsRequest {}).await;
-    let all = answer.map_err(|status| refused(sm, &status))?.into_inner().fabrics;
+    let answer = sm.connect().await?.list_virtual_fabrics(VirtualFabricsRequest {}).await;
+    let all = answer.map_err(|status| sm.refused(&status))?.into_inner().fabrics;
     let found = query.select(&all);
     if found.is_empty() && (options.shell || !query.is_empty()) {
         return Err(CtlError::NoVirtualFabric(query.to_string()));

@@ -7,8 +7,10 @@
 
 mod feed;
 mod responders;
+mod roles;
 mod service;
 mod session;
+mod tls;
 mod virtual_fabrics;
 
 use std::io;
@@ -26,6 +28,7 @@ use sa_proto::snapshot::{
     BuildError, Delta, FabricPlane, History, HistoryLimits, RegistryChanges, RegistryPlane,
     Session, Snapshot, Version,
 };
+use sa_proto::trust::{TlsFiles, TrustError};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -50,6 +53,8 @@ const CLOSING_TIME: Duration = Duration::from_secs(1);
 pub struct PublishConfig {
     /// Address to listen on.
     pub listen: SocketAddr,
+    /// The SM's certificates; whoever connects must have one, too. Without, all may connect.
+    pub tls: Option<TlsFiles>,
     /// Directory that keeps the epoch.
     pub state_dir: PathBuf,
     /// What to remember for responders that lag.
@@ -69,6 +74,9 @@ pub enum PublishError {
         #[source]
         error: io::Error,
     },
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
     /// The epoch cannot be kept.
     #[error("cannot keep the session's epoch in {}; choose another --state-dir", state_dir.display())]
     State {
@@ -150,6 +158,7 @@ impl Publisher {
         services: impl FnOnce(watch::Receiver<()>) -> Routes,
     ) -> Result<Self, PublishError> {
         let listen = |error| PublishError::Listen { address: config.listen, error };
+        let identity = config.tls.map(tls::Identity::load).transpose()?;
         let listener = TcpListener::bind(config.listen).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
@@ -177,7 +186,8 @@ impl Publisher {
         };
         let (closing, end) = watch::channel(());
         let (serving, closed) = std::sync::mpsc::channel();
-        let served = serve(listener, shared.clone(), services(end.clone()), end);
+        let services = services(end.clone());
+        let served = serve(listener, identity, shared.clone(), services, end);
         runtime.spawn(async move {
             served.await;
             drop(serving);
@@ -452,6 +462,8 @@ counters! {
     refusals => "feed_updates_refused",
     /// Responders whose feed was ended by us.
     given_up => "feed_responders_given_up",
+    /// Connections whose TLS handshake failed.
+    turned_away => "tls_connections_turned_away",
 }
 
 impl Shared {
@@ -517,6 +529,7 @@ impl Shared {
 /// Serves all connections until `end` loses its sender, and they have ended.
 async fn serve(
     listener: tokio::net::TcpListener,
+    identity: Option<tls::Identity>,
     shared: Arc<Shared>,
     services: Routes,
     mut end: watch::Receiver<()>,
@@ -524,16 +537,24 @@ async fn serve(
     let feed = service::FeedService { shared: shared.clone(), end: end.clone() };
     let feed = proto::snapshot_feed_server::SnapshotFeedServer::new(feed)
         .max_decoding_message_size(INBOUND_LEN_MAX);
-    let admin = admin::admin_server::AdminServer::new(service::AdminService { shared });
-    let served = Server::builder()
+    let admin =
+        admin::admin_server::AdminServer::new(service::AdminService { shared: shared.clone() });
+    let server = Server::builder()
+        .layer(roles::Roles { checked: identity.is_some() })
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
         .tcp_nodelay(true)
-        .add_routes(services.add_service(feed).add_service(admin))
-        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async move {
-            let _ = end.changed().await;
-        })
-        .await;
+        .add_routes(services.add_service(feed).add_service(admin));
+    let end = async move {
+        let _ = end.changed().await;
+    };
+    let served = match identity {
+        Some(identity) => {
+            let accepted = tls::accept(listener, identity, shared);
+            server.serve_with_incoming_shutdown(accepted, end).await
+        }
+        None => server.serve_with_incoming_shutdown(TcpListenerStream::new(listener), end).await,
+    };
     if let Err(error) = served {
         tracing::error!(%error, "the feed is not served any more");
     }

@@ -137,6 +137,7 @@ fn run(options: Options) -> Result<(), RunError> {
     let entrance = Entrance::new(config.settings.sa_key)?;
     let publish = PublishConfig {
         listen: config.publish,
+        tls: config.tls.clone(),
         state_dir: config.state_dir.clone(),
         history: HistoryLimits::default(),
     };

@@ -23,6 +23,7 @@ fn writes_beyond_the_queue_are_dropped_and_counted() {
 
 fn office(directory: &tempfile::TempDir) -> (Office, Arc<Publisher>) {
     let config = PublishConfig {
+        tls: None,
         listen: "127.0.0.1:0".parse().unwrap(),
         state_dir: directory.path().to_owned(),
         history: HistoryLimits::default(),

@@ -21,6 +21,7 @@ impl Bed {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let config = PublishConfig {
+            tls: None,
             listen: "127.0.0.1:0".parse().unwrap(),
             state_dir: directory.path().to_owned(),
             history: HistoryLimits::default(),

@@ -1,0 +1,315 @@
+//! Who may speak to an SM that has certificates: connections and calls over real TLS on loopback.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ib_mad::types::Guid;
+use rcgen::{
+    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType,
+};
+use sa_proto::proto::admin::StatusRequest;
+use sa_proto::proto::admin::admin_client::AdminClient;
+use sa_proto::proto::registry::Writes;
+use sa_proto::proto::registry::registry_client::RegistryClient;
+use sa_proto::proto::snapshot::FromResponder;
+use sa_proto::proto::snapshot::snapshot_feed_client::SnapshotFeedClient;
+use sa_proto::snapshot::{FabricPlane, HistoryLimits, Snapshot, Subnet};
+use sa_proto::trust::{ClientTrust, Role, TlsFiles, reason, reason_of_status};
+use sa_server::replica::{self, Identity, ReplicaConfig, ReplicaStatus, SmUrl};
+use sm_core::publish::{PublishConfig, Publisher};
+use tonic::Code;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+
+/// How long anything may take before a test fails; none needs more than a second.
+const PATIENCE: Duration = Duration::from_secs(60);
+const SA_KEY: u64 = 0xC0FFEE;
+
+/// A CA and a directory for what it signs.
+struct Ca {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+    directory: tempfile::TempDir,
+}
+
+impl Ca {
+    fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        let directory = tempfile::tempdir().unwrap();
+        Self { issuer: Issuer::new(params, key), pem, directory }
+    }
+
+    /// The certificate of an SM on loopback.
+    fn sm(&self) -> TlsFiles {
+        let params = CertificateParams::new(vec!["127.0.0.1".into(), "localhost".into()]).unwrap();
+        self.issue(self.directory.path(), "sm", params, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    fn client(&self, roles: &[Role]) -> ClientTrust {
+        let mut params = CertificateParams::default();
+        let uri = |role: &Role| SanType::URI(role.uri().try_into().unwrap());
+        params.subject_alt_names = roles.iter().map(uri).collect();
+        let name = roles.iter().map(|role| role.name()).collect::<String>() + "-client";
+        let usage = ExtendedKeyUsagePurpose::ClientAuth;
+        ClientTrust::new(Some(self.issue(self.directory.path(), &name, params, usage)), false)
+    }
+
+    fn issue(
+        &self,
+        directory: &Path,
+        name: &str,
+        mut params: CertificateParams,
+        usage: ExtendedKeyUsagePurpose,
+    ) -> TlsFiles {
+        params.extended_key_usages = vec![usage];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
+        let put = |kind: &str, text: &str| {
+            let path = directory.join(format!("{name}.{kind}"));
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        TlsFiles {
+            ca: put("ca", &self.pem),
+            cert: put("pem", &certificate),
+            key: put("key", &key.serialize_pem()),
+        }
+    }
+}
+
+struct Sm {
+    publisher: Publisher,
+    _state_dir: tempfile::TempDir,
+}
+
+impl Sm {
+    fn start(tls: Option<TlsFiles>) -> Self {
+        let state_dir = tempfile::tempdir().unwrap();
+        let publisher = Publisher::start(PublishConfig {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            tls,
+            state_dir: state_dir.path().into(),
+            history: HistoryLimits::default(),
+        })
+        .unwrap();
+        publisher.begin_session(Guid(0x5AFE)).unwrap();
+        let subnet = Subnet { sa_key: SA_KEY, ..Subnet::default() };
+        publisher.publish(FabricPlane { subnet, ..FabricPlane::default() }).unwrap();
+        Self { publisher, _state_dir: state_dir }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.publisher.address()
+    }
+
+    fn url(&self) -> String {
+        format!("https://{}", self.address())
+    }
+
+    fn turned_away(&self) -> u64 {
+        let counters = self.publisher.counters();
+        counters.iter().find(|(name, _)| *name == "tls_connections_turned_away").unwrap().1
+    }
+}
+
+fn block_on<T>(what: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, what).await.expect("in time") })
+}
+
+/// Asks for the status; what went wrong, in words.
+async fn status_by(endpoint: Endpoint) -> Result<u64, String> {
+    let channel = endpoint.connect().await.map_err(|error| reason(&error))?;
+    let answer = AdminClient::new(channel).get_status(StatusRequest {}).await;
+    answer.map(|answer| answer.into_inner().epoch).map_err(|status| reason_of_status(&status))
+}
+
+fn ask_status(trust: &ClientTrust, url: &str) -> Result<u64, String> {
+    block_on(status_by(trust.endpoint(url).unwrap()))
+}
+
+async fn connect(trust: &ClientTrust, sm: &Sm) -> Channel {
+    trust.endpoint(&sm.url()).unwrap().connect().await.unwrap()
+}
+
+/// Follows the feed until the first snapshot.
+fn first_snapshot(sm: &Sm, trust: ClientTrust) -> Option<Arc<Snapshot>> {
+    let url: SmUrl = sm.url().parse().unwrap();
+    let config = ReplicaConfig {
+        sms: vec![url.with_trust(trust).unwrap()],
+        identity: Identity { id: 1, name: "r".into(), front_door: vec![], port: None },
+        cache_dir: None,
+        cache_interval: Duration::ZERO,
+    };
+    let (got, mut snapshots) = tokio::sync::mpsc::unbounded_channel();
+    let status = Arc::new(ReplicaStatus::default());
+    let attempts = status.clone();
+    block_on(async {
+        let refused = async move {
+            let disconnects =
+                || attempts.counters().iter().any(|c| *c == ("replica_disconnects", 2));
+            while !disconnects() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let on_snapshot = move |snapshot: &Arc<Snapshot>| {
+            let _ = got.send(snapshot.clone());
+        };
+        let never = std::future::pending();
+        tokio::select! {
+            () = replica::run(config, status, on_snapshot, Vec::new, never) => None,
+            snapshot = snapshots.recv() => snapshot,
+            () = refused => None,
+        }
+    })
+}
+
+#[test]
+fn a_responder_follows_the_feed_and_is_told_the_sa_key() {
+    let ca = Ca::new();
+    let sm = Sm::start(Some(ca.sm()));
+    let snapshot = first_snapshot(&sm, ca.client(&[Role::Responder])).expect("a snapshot");
+    assert_eq!(snapshot.fabric().subnet.sa_key, SA_KEY);
+}
+
+#[test]
+fn an_operator_asks_by_address_and_by_name() {
+    let ca = Ca::new();
+    let sm = Sm::start(Some(ca.sm()));
+    let admin = ca.client(&[Role::Admin]);
+    assert!(ask_status(&admin, &sm.url()).unwrap() > 0);
+    assert!(ask_status(&admin, &format!("https://localhost:{}", sm.address().port())).is_ok());
+}
+
+#[test]
+fn a_responder_asks_nothing_that_operators_ask() {
+    let ca = Ca::new();
+    let sm = Sm::start(Some(ca.sm()));
+    let refusal = ask_status(&ca.client(&[Role::Responder]), &sm.url()).unwrap_err();
+    assert_eq!(
+        refusal,
+        "ibsa.admin.v1.Admin/GetStatus is for the role admin, a certificate with \
+         urn:ibsm:role:admin as URI in its subject alternative name; this one gives the role \
+         responder"
+    );
+    assert!(ask_status(&ca.client(&[]), &sm.url()).unwrap_err().ends_with("gives no role"));
+    assert!(ask_status(&ca.client(&Role::ALL), &sm.url()).is_ok());
+}
+
+#[test]
+fn an_operator_neither_reads_snapshots_nor_writes() {
+    let ca = Ca::new();
+    let sm = Sm::start(Some(ca.sm()));
+    assert!(first_snapshot(&sm, ca.client(&[Role::Admin])).is_none());
+    block_on(async {
+        let channel = connect(&ca.client(&[Role::Admin]), &sm).await;
+        let writes = tokio_stream::once(Writes::default());
+        let refusal = RegistryClient::new(channel.clone()).write(writes).await.unwrap_err();
+        assert_eq!(refusal.code(), Code::PermissionDenied);
+        let hello = tokio_stream::once(FromResponder::default());
+        let refusal = SnapshotFeedClient::new(channel).subscribe(hello).await.unwrap_err();
+        assert_eq!(refusal.code(), Code::PermissionDenied);
+        assert!(refusal.message().contains("is for the role responder"), "{refusal}");
+    });
+}
+
+#[test]
+fn who_shows_no_certificate_or_one_of_another_ca_is_turned_away() {
+    let (ca, other) = (Ca::new(), Ca::new());
+    let sm = Sm::start(Some(ca.sm()));
+    let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&ca.pem));
+    let bare = Endpoint::from_shared(sm.url()).unwrap().tls_config(tls).unwrap();
+    let told = block_on(status_by(bare)).unwrap_err();
+    assert!(told.contains("certificate"), "{told}");
+
+    // It trusts the SM, but the SM does not trust it.
+    let mut stranger = other.client(&Role::ALL);
+    std::fs::write(&stranger.files.as_mut().unwrap().ca, &ca.pem).unwrap();
+    let told = ask_status(&stranger, &sm.url()).unwrap_err();
+    assert!(told.contains("certificate"), "{told}");
+    let deadline = Instant::now() + PATIENCE;
+    while sm.turned_away() < 2 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert!(sm.turned_away() >= 2, "the SM counts them, and attempts to connect again");
+    assert!(ask_status(&ca.client(&[Role::Admin]), &sm.url()).is_ok(), "others are served");
+}
+
+#[test]
+fn an_sm_of_another_ca_or_name_is_not_believed() {
+    let (ca, other) = (Ca::new(), Ca::new());
+    let sm = Sm::start(Some(other.sm()));
+    let admin = ca.client(&[Role::Admin]);
+    let told = ask_status(&admin, &sm.url()).unwrap_err();
+    assert_eq!(told, "its certificate is not signed by a CA in --tls-ca");
+    let sm = Sm::start(Some(ca.sm()));
+    let told = ask_status(&admin, &format!("https://127.0.0.2:{}", sm.address().port()));
+    // Linux leads all of 127/8 to this host, but nobody listens there.
+    assert!(told.is_err());
+    let admin_as_sm = Sm::start(Some(TlsFiles {
+        ca: ca.sm().ca,
+        ..ca.issue(
+            ca.directory.path(),
+            "elsewhere",
+            CertificateParams::new(vec!["sm1.example.org".into()]).unwrap(),
+            ExtendedKeyUsagePurpose::ServerAuth,
+        )
+    }));
+    let told = ask_status(&admin, &admin_as_sm.url()).unwrap_err();
+    assert!(told.starts_with("its certificate is not for 127.0.0.1, but for"), "{told}");
+}
+
+#[test]
+fn tls_and_its_absence_do_not_meet() {
+    let ca = Ca::new();
+    let sm = Sm::start(Some(ca.sm()));
+    let plain = format!("http://{}", sm.address());
+    let told = ask_status(&ClientTrust::default(), &plain).unwrap_err();
+    assert!(told.contains("https") || told.contains("TLS"), "{told}");
+    let sm = Sm::start(None);
+    let told = ask_status(&ca.client(&[Role::Admin]), &sm.url()).unwrap_err();
+    assert_eq!(told, "it does not speak TLS; is it http://?");
+    let plain = format!("http://{}", sm.address());
+    assert!(ask_status(&ClientTrust::default(), &plain).is_ok(), "on loopback as ever");
+}
+
+#[test]
+fn renewed_certificates_are_used_from_the_next_connection_on() {
+    let (old, new) = (Ca::new(), Ca::new());
+    let files = old.sm();
+    let sm = Sm::start(Some(files.clone()));
+    assert!(ask_status(&old.client(&[Role::Admin]), &sm.url()).is_ok());
+    assert!(ask_status(&new.client(&[Role::Admin]), &sm.url()).is_err());
+
+    // Half of a renewal is no reason to stop serving.
+    std::fs::write(&files.key, "rubbish").unwrap();
+    assert!(ask_status(&old.client(&[Role::Admin]), &sm.url()).is_ok());
+
+    let renewed = new.sm();
+    for (to, from) in
+        [(&files.ca, renewed.ca), (&files.cert, renewed.cert), (&files.key, renewed.key)]
+    {
+        std::fs::copy(from, to).unwrap();
+    }
+    assert!(ask_status(&new.client(&[Role::Admin]), &sm.url()).is_ok());
+    assert!(ask_status(&old.client(&[Role::Admin]), &sm.url()).is_err());
+}
+
+#[test]
+fn an_sm_does_not_start_with_certificates_that_cannot_be_used() {
+    let ca = Ca::new();
+    let files = TlsFiles { cert: ca.directory.path().join("none.pem"), ..ca.sm() };
+    let state_dir = tempfile::tempdir().unwrap();
+    let refusal = Publisher::start(PublishConfig {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        tls: Some(files),
+        state_dir: state_dir.path().into(),
+        history: HistoryLimits::default(),
+    });
+    let told = refusal.err().expect("refused").to_string();
+    assert!(told.contains("none.pem (--tls-cert): No such file"), "{told}");
+}

@@ -1,0 +1,111 @@
+//! What a client needs to connect to an SM.
+
+use std::net::IpAddr;
+
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+use super::files::{TlsFiles, TrustError, Usage};
+
+/// Whether connections to other hosts may go without TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Insecure {
+    /// They may not.
+    #[default]
+    Refused,
+    /// The operator said so (`--insecure`).
+    Allowed,
+}
+
+/// How a client trusts SMs, and is trusted by them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientTrust {
+    /// Our certificates, for `https://`.
+    pub files: Option<TlsFiles>,
+    /// Whether `http://` may lead to another host.
+    pub insecure: Insecure,
+}
+
+impl ClientTrust {
+    /// What the options of a client say: files are given all or none.
+    pub fn new(files: Option<TlsFiles>, insecure: bool) -> Self {
+        let insecure = if insecure { Insecure::Allowed } else { Insecure::Refused };
+        Self { files, insecure }
+    }
+
+    /// The SM at `url`, `http://HOST:PORT` or `https://HOST:PORT`. Certificates are read anew with
+    /// each call: make an endpoint for every attempt to connect, and renewed ones will be used.
+    pub fn endpoint(&self, url: &str) -> Result<Endpoint, TrustError> {
+        let not_a_url = || TrustError::Url(url.to_owned());
+        let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|_| not_a_url())?;
+        let uri = endpoint.uri();
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(not_a_url)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        match uri.scheme_str() {
+            Some("https") => {
+                let files = self.files.as_ref().ok_or_else(|| TrustError::NoFiles(url.into()))?;
+                let [ca, cert, key] = files.read(Usage::Client)?.pem;
+                let tls = ClientTlsConfig::new()
+                    .ca_certificate(Certificate::from_pem(ca))
+                    .identity(Identity::from_pem(cert, key))
+                    .domain_name(host);
+                endpoint.tls_config(tls).map_err(|error| TrustError::Tls(super::reason(&error)))
+            }
+            Some("http") if self.files.is_some() => Err(TrustError::NotUsed(url.to_owned())),
+            Some("http") if self.insecure == Insecure::Allowed || is_loopback(&host) => {
+                Ok(endpoint)
+            }
+            Some("http") => Err(TrustError::Insecure(url.to_owned())),
+            _ => Err(not_a_url()),
+        }
+    }
+}
+
+/// Whether a host's name or address is that of this host, reached from here only.
+pub fn is_loopback(host: &str) -> bool {
+    host == "localhost"
+        || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Ca;
+    use super::*;
+
+    fn refusal(trust: &ClientTrust, url: &str) -> String {
+        trust.endpoint(url).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn without_tls_only_this_host_is_spoken_to_unless_that_is_meant() {
+        let trust = ClientTrust::default();
+        for url in ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost:1"] {
+            assert!(trust.endpoint(url).is_ok(), "{url}");
+        }
+        for url in ["http://192.0.2.1:1", "http://sm1:1", "http://[2001:db8::1]:1"] {
+            assert!(refusal(&trust, url).contains("or say --insecure"), "{url}");
+            assert!(ClientTrust::new(None, true).endpoint(url).is_ok(), "{url}");
+        }
+    }
+
+    #[test]
+    fn https_needs_certificates_and_certificates_need_https() {
+        let trust = ClientTrust::default();
+        assert_eq!(
+            refusal(&trust, "https://sm1:1"),
+            "https://sm1:1 needs --tls-ca, --tls-cert and --tls-key"
+        );
+        let directory = tempfile::tempdir().unwrap();
+        let files = Ca::new("test").write(directory.path(), "a", &[], &[]);
+        let trust = ClientTrust::new(Some(files), false);
+        assert!(trust.endpoint("https://sm1:1").is_ok());
+        assert!(trust.endpoint("https://[::1]:1").is_ok());
+        assert!(refusal(&trust, "http://127.0.0.1:1").ends_with("write https://"));
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused() {
+        for url in ["sm1:7471", "ftp://sm1:1", "", "http://", "https://"] {
+            assert!(refusal(&ClientTrust::default(), url).contains("is not the URL of an SM"));
+        }
+    }
+}

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# Makes a CA and certificates for a test bed: of an SM, of responders, of operators.
+#
+#   scripts/make-certs.sh DIR [NAME...]
+#
+# NAME: host names and addresses by which clients reach the SM, as they stand in its https:// URL;
+# localhost, 127.0.0.1, ::1 and this host's name are always among them. What is in DIR already stays,
+# so that another run adds what is missing: remove sm.pem to have one with other names.
+#
+# Whoever has DIR/ca.key can make certificates of any role. For more than a test bed, use the CA that
+# you have: an SM's certificate is for servers (serverAuth) and has its names; a responder's and an
+# operator's are for clients (clientAuth) and have urn:ibsm:role:responder or urn:ibsm:role:admin as
+# URI in the subject alternative name.
+set -euo pipefail
+
+if (($# == 0)) || [[ $1 == -* ]]; then
+    sed -n '2,/^set/{/^set/d; s/^# \{0,1\}//; p}' "$0"
+    exit 1
+fi
+dir=$1
+shift
+days=${DAYS:-825}
+umask 077
+mkdir -p "$dir"
+cd "$dir"
+
+if [[ ! -e ca.pem ]]; then
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 \
+        -subj "/CN=ibsm test bed $(date -u +%Y-%m-%dT%H:%M:%SZ)" \
+        -addext basicConstraints=critical,CA:TRUE -addext keyUsage=critical,keyCertSign,cRLSign \
+        -keyout ca.key -out ca.pem 2>/dev/null
+fi
+
+# issue NAME USAGE SUBJECT_ALTERNATIVE_NAMES
+issue() {
+    [[ -e $1.pem ]] && return
+    openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj "/CN=$1" \
+        -keyout "$1.key" -out "$1.csr" 2>/dev/null
+    printf '%s\n' basicConstraints=critical,CA:FALSE keyUsage=critical,digitalSignature \
+        "extendedKeyUsage=$2" "subjectAltName=$3" >"$1.ext"
+    openssl x509 -req -in "$1.csr" -CA ca.pem -CAkey ca.key -CAcreateserial -days "$days" -sha256 \
+        -extfile "$1.ext" -out "$1.pem" 2>/dev/null
+    rm -f "$1.csr" "$1.ext"
+}
+
+names=DNS:localhost,IP:127.0.0.1,IP:::1,DNS:$(uname -n)
+for name in "$@"; do
+    case $name in
+    *:*) names+=,IP:$name ;;
+    *[!0-9.]*) names+=,DNS:$name ;;
+    *) names+=,IP:$name ;;
+    esac
+done
+issue sm serverAuth "$names"
+issue responder clientAuth URI:urn:ibsm:role:responder
+issue admin clientAuth URI:urn:ibsm:role:admin
+
+cat <<TEXT
+In $PWD; keep *.key to those who need them, and ca.key to yourself.
+  ibsm     --tls-ca ca.pem --tls-cert sm.pem --tls-key sm.key --publish 0.0.0.0:7471
+  ibsa     --tls-ca ca.pem --tls-cert responder.pem --tls-key responder.key --sm https://HOST:7471
+  ibstorm  the same as ibsa
+  ibsmctl  --tls-ca ca.pem --tls-cert admin.pem --tls-key admin.key --sm https://HOST:7471
+           (or IBSM_TLS_CA, IBSM_TLS_CERT, IBSM_TLS_KEY, IBSM_SM in the environment)
+TEXT

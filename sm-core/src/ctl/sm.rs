@@ -1,0 +1,51 @@
+//! The SM that is asked.
+
+use std::error::Error;
+use std::time::Duration;
+
+use sa_proto::proto::admin::admin_client::AdminClient;
+use sa_proto::trust::{self, ClientTrust};
+use tonic::Status;
+use tonic::transport::Channel;
+
+use super::CtlError;
+
+/// Time to wait for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where an SM is, and why to trust it.
+#[derive(Debug)]
+pub(super) struct Sm {
+    url: String,
+    trust: ClientTrust,
+}
+
+impl Sm {
+    pub(super) fn new(url: &str, trust: ClientTrust) -> Self {
+        Self { url: url.to_owned(), trust }
+    }
+
+    /// A connection to it.
+    pub(super) async fn connect(&self) -> Result<AdminClient<Channel>, CtlError> {
+        let endpoint = self.trust.endpoint(&self.url)?;
+        let endpoint = endpoint.connect_timeout(PATIENCE).timeout(PATIENCE);
+        let channel = endpoint.connect().await.map_err(|failure| self.unreachable(&failure))?;
+        Ok(AdminClient::new(channel))
+    }
+
+    /// That it did not do as asked.
+    pub(super) fn refused(&self, status: &Status) -> CtlError {
+        // A status with a cause was not sent by it: the connection broke.
+        match status.source() {
+            Some(_) => self.unreachable(status),
+            None => CtlError::Refused {
+                address: self.url.clone(),
+                message: status.message().to_owned(),
+            },
+        }
+    }
+
+    fn unreachable(&self, failure: &(dyn Error + 'static)) -> CtlError {
+        CtlError::Unreachable { address: self.url.clone(), reason: trust::reason(failure) }
+    }
+}

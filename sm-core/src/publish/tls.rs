@@ -1,0 +1,162 @@
+//! Connections with TLS: accepted one by one, so that certificates that were renewed are used from
+//! the next connection on, and whoever is turned away is told of in the log.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant, SystemTime};
+
+use sa_proto::trust::{self, TlsFiles, TrustError, Usage};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::server::TlsStream;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::Shared;
+
+/// Handshakes under way; who comes then waits.
+const HANDSHAKES_MAX: usize = 64;
+/// How long a handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections that the server has not taken yet.
+const ACCEPTED_MAX: usize = 16;
+/// How long to wait when the system has no descriptors left.
+const ACCEPT_DELAY: Duration = Duration::from_millis(100);
+/// Who is turned away is told of at most once in this time; the others are counted.
+const TELL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What a server shows and asks for, kept as its files are.
+#[derive(Clone)]
+pub(super) struct Identity {
+    files: TlsFiles,
+    /// When the files were last changed, as far as the system tells.
+    stamps: [Option<(SystemTime, u64)>; 3],
+    config: Arc<ServerConfig>,
+}
+
+impl Identity {
+    pub(super) fn load(files: TlsFiles) -> Result<Self, TrustError> {
+        let stamps = stamps(&files);
+        let config = server_config(&files)?;
+        Ok(Self { files, stamps, config })
+    }
+
+    /// Reads the files again if they have changed. If they are not usable, those before are.
+    fn follow(&mut self) {
+        let stamps = stamps(&self.files);
+        if stamps == self.stamps {
+            return;
+        }
+        // Not read again before the next change, however often it fails.
+        self.stamps = stamps;
+        match server_config(&self.files) {
+            Ok(config) => {
+                tracing::info!("certificates have changed; new connections use them");
+                self.config = config;
+            }
+            Err(error) => {
+                tracing::error!("{error}; the certificates before stay in use");
+            }
+        }
+    }
+}
+
+fn stamps(files: &TlsFiles) -> [Option<(SystemTime, u64)>; 3] {
+    let stamp = |path: &Path| {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some((metadata.modified().ok()?, metadata.len()))
+    };
+    [&files.ca, &files.cert, &files.key].map(|path| stamp(path))
+}
+
+fn server_config(files: &TlsFiles) -> Result<Arc<ServerConfig>, TrustError> {
+    let credentials = files.read(Usage::Server)?;
+    let provider = Arc::new(ring::default_provider());
+    let tls = |error: &dyn std::error::Error| TrustError::Tls(error.to_string());
+    let roots = Arc::new(credentials.roots()?);
+    // Clients without a certificate are turned away.
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
+        .build()
+        .map_err(|error| tls(&error))?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| tls(&error))?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(credentials.chain, credentials.key)
+        .map_err(|error| tls(&error))?;
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(Arc::new(config))
+}
+
+pub(super) type Accepted = ReceiverStream<io::Result<TlsStream<TcpStream>>>;
+
+/// Accepts connections until nobody takes them any more.
+pub(super) fn accept(listener: TcpListener, identity: Identity, shared: Arc<Shared>) -> Accepted {
+    let (sender, accepted) = mpsc::channel(ACCEPTED_MAX);
+    let turned_away = Arc::new(TurnedAway { shared, told: std::sync::Mutex::new(None) });
+    tokio::spawn(run(listener, identity, turned_away, sender));
+    ReceiverStream::new(accepted)
+}
+
+async fn run(
+    listener: TcpListener,
+    mut identity: Identity,
+    turned_away: Arc<TurnedAway>,
+    accepted: mpsc::Sender<io::Result<TlsStream<TcpStream>>>,
+) {
+    let room = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    loop {
+        let Ok(permit) = room.clone().acquire_owned().await else { return };
+        let connection = tokio::select! {
+            connection = listener.accept() => connection,
+            () = accepted.closed() => return,
+        };
+        let (stream, peer) = match connection {
+            Ok(connection) => connection,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_DELAY).await;
+                continue;
+            }
+        };
+        identity.follow();
+        let acceptor = TlsAcceptor::from(identity.config.clone());
+        let (accepted, turned_away) = (accepted.clone(), turned_away.clone());
+        tokio::spawn(async move {
+            let _ = stream.set_nodelay(true);
+            match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+                Ok(Ok(stream)) => {
+                    // If the server has gone, so has the connection.
+                    let _ = accepted.send(Ok(stream)).await;
+                }
+                Ok(Err(error)) => turned_away.note(peer, &trust::reason(&error)),
+                Err(_) => turned_away.note(peer, "it said nothing"),
+            }
+            drop(permit);
+        });
+    }
+}
+
+/// Those whose handshake failed.
+struct TurnedAway {
+    shared: Arc<Shared>,
+    told: std::sync::Mutex<Option<Instant>>,
+}
+
+impl TurnedAway {
+    fn note(&self, peer: SocketAddr, reason: &str) {
+        self.shared.counters.turned_away.fetch_add(1, Relaxed);
+        let mut told = self.told.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if told.is_none_or(|told| told.elapsed() >= TELL_INTERVAL) {
+            *told = Some(Instant::now());
+            tracing::warn!(%peer, "connection turned away: {reason}");
+        }
+    }
+}
