@@ -1,7 +1,10 @@
-//! How clients reach responders: by redirection and through the front door.
+//! How clients reach responders: by redirection, through the front door, and past it on the way
+//! back.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -120,6 +123,16 @@ impl Site {
     }
 }
 
+/// A counter of a program's, summed over its labels.
+fn metric(address: &str, name: &str) -> u64 {
+    let mut stream = TcpStream::connect(address).expect("metrics are served");
+    write!(stream, "GET /metrics HTTP/1.0\r\n\r\n").expect("metrics are served");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("metrics are served");
+    let named = text.lines().filter(|line| !line.starts_with('#') && line.contains(name));
+    named.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as u64
+}
+
 fn node(number: u32) -> String {
     format!("node{number:05} HCA-1")
 }
@@ -188,5 +201,31 @@ fn whoever_is_sent_on_by_status_is_answered_by_the_responder_it_is_sent_to() {
     if can_interoperate(&["saquery"]) {
         let (_, text) = site.tool(7, &["saquery", "-p"]);
         assert!(text.contains("Redirect"), "{text}");
+    }
+}
+
+#[test]
+fn answers_of_one_packet_go_past_the_front_door_and_others_through_it() {
+    let site = Site::new("direct");
+    let (sm_http, http) = (free_address().to_string(), free_address().to_string());
+    let _ibsm = site.ibsm(&["--front-door-return", "direct", "--http", &sm_http]);
+    let ibsa = site.ibsa(2, &["--http", &http]);
+    let deadline = Instant::now() + PATIENCE;
+    while metric(&http, "direct_answers") == 0 {
+        site.ask(4, &["--redirects", "ignore"]);
+        assert!(Instant::now() < deadline, "{}", ibsa.program.log());
+    }
+    let before = (metric(&sm_http, "front_door_answers"), metric(&http, "direct_answers"));
+    let storm = site.storm(5, &["--queries", "2000", "--redirects", "ignore"]);
+    let unharmed = report(storm);
+    assert_eq!(unharmed["resolved"], 2000, "{unharmed}");
+    let sent = unharmed["sent"].as_u64().unwrap();
+    assert!(metric(&http, "direct_answers") - before.1 >= 2000);
+    assert!(metric(&sm_http, "front_door_answers") - before.0 <= sent - 2000, "{unharmed}");
+    if can_interoperate(&["saquery"]) {
+        let (success, text) = site.tool(7, &["saquery", "-p"]);
+        assert!(success && text.matches("PathRecord dump").count() > 16, "{text}");
+        let (success, text) = site.tool(8, &["saquery", "-p", "--src-to-dst", "1:4"]);
+        assert!(success && text.contains("PathRecord dump"), "{text}");
     }
 }

@@ -22,6 +22,7 @@ pub mod http;
 pub mod index;
 pub mod metrics;
 pub mod options;
+pub mod own_port;
 pub mod pool;
 pub mod qos_match;
 mod query;

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ib_mad::rmpp::SenderConfig;
-use ib_mad::transport::Packet;
+use ib_mad::transport::{Address, Packet};
+use ib_mad::types::Guid;
 use ib_mad::wire::mad::{Method, MgmtClass, Status};
 use ib_mad::wire::record::{attribute_offset, stride};
 use ib_mad::wire::rmpp::{RmppFlags, RmppStatus, RmppType, VERSION};
@@ -19,6 +20,7 @@ use ib_mad::wire::sa::{DATA_LEN, HEADER_LEN, SA_HEADER_LEN, SaMad};
 use crate::assembly::{Assemblies, Progress};
 use crate::cell::{Generation, Reader};
 use crate::forward::{self, OpenWrites, Rejected, Submission, Verdict, WorkerEnd};
+use crate::own_port;
 use crate::pool::{Pool, PoolConfig};
 use crate::query::{self, Exhausted, Found, Query, Refusal};
 use crate::redirect::Redirection;
@@ -40,6 +42,8 @@ pub struct ResponderConfig {
     pub sender: SenderConfig,
     /// Whom ClassPortInfo tells to ask instead.
     pub redirection: Redirection,
+    /// GUID of the responder's own port, by which answers may leave.
+    pub own_port: Option<Guid>,
 }
 
 impl Default for ResponderConfig {
@@ -51,6 +55,7 @@ impl Default for ResponderConfig {
             request_max: 16 << 10,
             sender: SenderConfig::default(),
             redirection: Redirection::off(),
+            own_port: None,
         }
     }
 }
@@ -68,6 +73,7 @@ pub enum Outcome {
 pub struct Responder {
     tables: Reader,
     redirection: Redirection,
+    own_port: Option<Guid>,
     pool: Pool,
     transfers: Transfers,
     assemblies: Assemblies,
@@ -109,6 +115,7 @@ impl Responder {
         Self {
             tables,
             redirection: config.redirection,
+            own_port: config.own_port,
             pool: Pool::new(config.pool),
             transfers: Transfers::new(config.transfers_max, config.sender),
             assemblies: Assemblies::new(config.assemblies_max, config.request_max),
@@ -168,8 +175,18 @@ impl Responder {
         self.account();
     }
 
+    /// How an answer is addressed if it leaves by the responder's own port; `None` if it has to
+    /// leave as its request came.
+    pub(crate) fn readdress(&mut self, answer: &Packet) -> Option<Address> {
+        if !answer.address.direct {
+            return None;
+        }
+        let tables = &self.tables.current()?.tables;
+        own_port::readdress(tables, self.own_port?, answer)
+    }
+
     fn desk(&mut self, now: Instant) -> Desk<'_> {
-        let Self { tables, redirection, pool, transfers, assemblies, forward, stats } = self;
+        let Self { tables, redirection, pool, transfers, assemblies, forward, stats, .. } = self;
         let generation: Option<&Generation> = tables.current().map(|current| &**current);
         let (forward, looks_again) = (forward.as_mut(), false);
         Desk {

@@ -25,6 +25,7 @@ use crate::http;
 use crate::index::RegistryIndex;
 use crate::metrics::{Metrics, Serving};
 use crate::options::{Options, TransportKind};
+use crate::own_port::{OwnPort, Way};
 use crate::redirect::Redirection;
 use crate::replica::{self, CacheDir, CacheDirError, Identity, ReplicaConfig, passing_identity};
 use crate::report;
@@ -118,6 +119,7 @@ pub fn run(options: Options) -> Result<(), StartError> {
         tables: publisher.reader(),
         redirection: Redirection::to(options.redirect_to.clone()),
         exchange: Exchange::new(usize::from(options.workers) + 1)?,
+        own_port: None,
         members: Vec::new(),
         workers: Vec::new(),
     };
@@ -127,12 +129,16 @@ pub fn run(options: Options) -> Result<(), StartError> {
         let (ibsim, guid) = attach(&options, true)?;
         port = Some((guid, Qpn::GSI));
         fabric = Some(ibsim);
+        // The worker hired last, after those of the front door.
+        let own_port = OwnPort::new(Arc::clone(&crew.exchange), usize::from(options.workers));
+        crew.own_port = Some((guid, own_port));
     }
     let front_door = listen(&options)?;
     let address = front_door[0].local_addr()?;
     // The first worker sends the reports, which go out by the front door.
     for (i, udp) in front_door.into_iter().enumerate() {
-        crew.hire(format!("udp-{i}"), udp, |_| Ok(()), rebind_never)?;
+        let way = crew.own_port.as_ref().map_or(Way::Back, |(_, port)| Way::By(Arc::clone(port)));
+        crew.hire(format!("udp-{i}"), udp, way, |_| Ok(()), rebind_never)?;
     }
     if let Some(ibsim) = fabric {
         crew.hire_at_fabric(ibsim, options.clone())?;
@@ -349,6 +355,8 @@ struct Crew {
     tables: Reader,
     redirection: Redirection,
     exchange: Arc<Exchange>,
+    /// The port of the worker at the fabric, and its GUID.
+    own_port: Option<(Guid, Arc<OwnPort>)>,
     members: Vec<JoinHandle<()>>,
     workers: Vec<(String, Arc<Stats>)>,
 }
@@ -363,7 +371,9 @@ impl Crew {
                 None
             }
         };
-        self.hire("ibsim".to_owned(), ibsim, upkeep, reattach)
+        let own = self.own_port.as_ref();
+        let way = own.map_or(Way::Back, |(_, port)| Way::Owner(Arc::clone(port)));
+        self.hire("ibsim".to_owned(), ibsim, way, upkeep, reattach)
     }
 
     /// Starts a worker that goes on until told to stop. `reopen` is tried once a second after the
@@ -372,13 +382,22 @@ impl Crew {
         &mut self,
         name: String,
         transport: T,
+        way: Way,
         mut upkeep: impl FnMut(&mut T) -> io::Result<()> + Send + 'static,
         mut reopen: impl FnMut() -> Option<T> + Send + 'static,
     ) -> Result<(), StartError> {
         let stats = Arc::new(Stats::default());
         self.workers.push((name.clone(), Arc::clone(&stats)));
-        let config =
-            ResponderConfig { redirection: self.redirection.clone(), ..ResponderConfig::default() };
+        // Whoever asks at our own port was sent there.
+        let redirection = match way {
+            Way::Owner(_) => Redirection::off(),
+            Way::Back | Way::By(_) => self.redirection.clone(),
+        };
+        let config = ResponderConfig {
+            redirection,
+            own_port: self.own_port.as_ref().map(|(guid, _)| *guid),
+            ..ResponderConfig::default()
+        };
         let tables = self.tables.clone();
         let end = self.exchange.worker(self.members.len());
         let responder = move || {
@@ -388,7 +407,8 @@ impl Crew {
         let stop = Arc::clone(&self.stop);
         let thread_name = format!("ibsa-{name}");
         let work = move || {
-            let mut worker = Worker::new(transport, responder(), WorkerConfig::default());
+            let worker = Worker::new(transport, responder(), WorkerConfig::default());
+            let mut worker = worker.with_way(way);
             while !stop.load(Relaxed) {
                 let ran = catch_unwind(AssertUnwindSafe(|| {
                     worker.run(&stop, UPKEEP_INTERVAL, &mut upkeep)

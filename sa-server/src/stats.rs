@@ -201,6 +201,9 @@ pub struct Stats {
     pub report_answers_lost: Counter,
     /// Reports sent, repeats included.
     pub reports_sent: Counter,
+    /// Answers among the responses that left by the responder's own port, though their requests
+    /// came by the front door.
+    pub direct_answers: Counter,
     /// Datagrams received that were not as long as a packet.
     pub malformed_length: Counter,
     /// Datagrams received that began with no envelope of ours.
@@ -225,6 +228,7 @@ impl Default for Stats {
             report_answers: Counter::default(),
             report_answers_lost: Counter::default(),
             reports_sent: Counter::default(),
+            direct_answers: Counter::default(),
             malformed_length: Counter::default(),
             malformed_envelope: Counter::default(),
             dropped: Default::default(),

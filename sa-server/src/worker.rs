@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use ib_mad::transport::{Interest, Malformed, Packet, Transport, wait};
 
+use crate::own_port::Way;
 use crate::responder::{Outcome, Responder};
 
 /// Packets answered at a time.
@@ -58,6 +59,8 @@ pub struct Worker<T> {
     segments: Box<[Packet]>,
     /// What of the transport's malformed datagrams is in the statistics.
     malformed: Malformed,
+    /// What it has to do with the responder's own port.
+    way: Way,
 }
 
 /// What a turn leaves to do.
@@ -83,7 +86,13 @@ impl<T: Transport> Worker<T> {
             outbox: Vec::with_capacity(config.outbox_max + BATCH_MAX),
             segments: vec![Packet::default(); BATCH_MAX].into_boxed_slice(),
             malformed: Malformed::default(),
+            way: Way::Back,
         }
+    }
+
+    /// The same, with something to do with the responder's own port.
+    pub fn with_way(self, way: Way) -> Self {
+        Self { way, ..self }
     }
 
     /// The responder, for its counters.
@@ -137,6 +146,18 @@ impl<T: Transport> Worker<T> {
         interval: Duration,
         mut upkeep: impl FnMut(&mut T) -> io::Result<()>,
     ) -> io::Result<()> {
+        self.set_open(true);
+        let ended = self.work(stop, interval, &mut upkeep);
+        self.set_open(false);
+        ended
+    }
+
+    fn work(
+        &mut self,
+        stop: &AtomicBool,
+        interval: Duration,
+        upkeep: &mut impl FnMut(&mut T) -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut upkeep_due = Instant::now() + interval;
         while !stop.load(Relaxed) {
             if self.turn(Instant::now)? == Next::Again {
@@ -150,6 +171,13 @@ impl<T: Transport> Worker<T> {
             }
         }
         Ok(())
+    }
+
+    /// Tells the others whether answers can leave by the port, if it is this worker's.
+    fn set_open(&self, is_open: bool) {
+        if let Way::Owner(port) = &self.way {
+            port.set_open(is_open);
+        }
     }
 
     /// Sleeps until something arrives, can be sent or is due.
@@ -253,12 +281,21 @@ impl<T: Transport> Worker<T> {
         self.responder.handle_batch(batch, now, |i, outcome| {
             sends |= u64::from(outcome == Outcome::Send) << i;
         });
-        let mut answers = 0;
+        let (mut answers, mut directly) = (0, 0);
         for i in 0..batch.len() {
-            if sends >> i & 1 == 1 {
-                batch.swap(answers, i);
-                answers += 1;
+            if sends >> i & 1 == 0 {
+                continue;
             }
+            if leaves_directly(&self.way, &mut self.responder, &batch[i]) {
+                directly += 1;
+                continue;
+            }
+            batch.swap(answers, i);
+            answers += 1;
+        }
+        if let (Way::By(port), 1..) = (&self.way, directly) {
+            port.ring();
+            self.responder.stats().direct_answers.add(directly);
         }
         let answers = &batch[..answers];
         let mut sent = 0;
@@ -270,7 +307,7 @@ impl<T: Transport> Worker<T> {
         }
         self.outbox.extend_from_slice(&answers[sent..]);
         let latency = clock().duration_since(arrived);
-        self.responder.stats().record_latency(latency, answers.len() as u64);
+        self.responder.stats().record_latency(latency, answers.len() as u64 + directly);
         Ok(())
     }
 
@@ -280,10 +317,27 @@ impl<T: Transport> Worker<T> {
             return Ok(false);
         }
         let mut filled = 0;
+        if let Way::Owner(port) = &self.way {
+            while filled < self.segments.len()
+                && let Some(answer) = port.take()
+            {
+                self.segments[filled] = answer;
+                filled += 1;
+            }
+        }
+        let mut directly = 0;
         while filled < self.segments.len()
             && self.responder.poll_transmit(now, &mut self.segments[filled])
         {
-            filled += 1;
+            if leaves_directly(&self.way, &mut self.responder, &self.segments[filled]) {
+                directly += 1;
+            } else {
+                filled += 1;
+            }
+        }
+        if let (Way::By(port), 1..) = (&self.way, directly) {
+            port.ring();
+            self.responder.stats().direct_answers.add(directly);
         }
         let mut sent = 0;
         while sent < filled {
@@ -293,6 +347,18 @@ impl<T: Transport> Worker<T> {
             }
         }
         self.outbox.extend_from_slice(&self.segments[sent..filled]);
-        Ok(filled > 0)
+        Ok(filled > 0 || directly > 0)
+    }
+}
+
+/// Hands an answer to the worker of the responder's own port, if it may leave there.
+#[inline]
+fn leaves_directly(way: &Way, responder: &mut Responder, answer: &Packet) -> bool {
+    match way {
+        Way::By(port) if answer.address.direct => {
+            let address = responder.readdress(answer);
+            address.is_some_and(|address| port.send(Packet { mad: answer.mad, address }))
+        }
+        _ => false,
     }
 }

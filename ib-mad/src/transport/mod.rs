@@ -58,6 +58,9 @@ pub struct Address {
     /// Bytes of the MAD that its sender says are meant, where that is not what its headers say: on
     /// ibsim, programs that leave RMPP to a kernel tell the length only so. 0: the headers hold.
     pub message_len: u16,
+    /// Set on a request that a front door passed on if whoever answers it may send the answer to
+    /// the client itself, by a port of its own.
+    pub direct: bool,
     /// Global route header, if the packet has one.
     pub grh: Option<Grh>,
     /// The socket address it came from or goes to, where a transport has several peers.
@@ -91,6 +94,7 @@ impl Default for Address {
             path_bits: 0,
             undelivered: 0,
             message_len: 0,
+            direct: false,
             grh: None,
             peer: None,
         }

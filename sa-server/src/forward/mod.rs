@@ -151,6 +151,14 @@ impl Exchange {
         let _ = line.bell.send(&[0]);
     }
 
+    /// Wakes a worker.
+    pub(crate) fn ring(&self, worker: usize) {
+        if let Some(line) = self.lines.get(worker) {
+            // A full socket has rung already.
+            let _ = line.bell.send(&[0]);
+        }
+    }
+
     /// Has the first worker send a report; `false` if too many wait.
     pub(crate) fn send_report(&self, packet: Packet) -> bool {
         let taken = self.reports.push(packet).is_ok();

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use crate::front_door::RedirectMode;
+use crate::front_door::{RedirectMode, ReturnWay};
 
 /// By which ways clients reach responders.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
@@ -11,4 +11,8 @@ pub struct Reach {
     /// (advertise), or answer everything else by that (require), which stock tools do not follow.
     #[arg(long, value_enum, value_name = "MODE", default_value = "off")]
     pub redirect: RedirectMode,
+    /// By which way answers to queries at the SM's port go back: through the front door, or from
+    /// the port of the responder that has one (direct), where one packet holds the answer.
+    #[arg(long, value_enum, value_name = "WAY", default_value = "door")]
+    pub front_door_return: ReturnWay,
 }

@@ -22,7 +22,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::publish::Responder;
 use pins::Pins;
 use redirect::Redirection;
-pub use redirect::{RedirectMode, Target};
+pub use redirect::{RedirectMode, ReturnWay, Target};
 
 /// Transfers and reports remembered at once; when there are more, the oldest are forgotten.
 pub const PINS_MAX: usize = 1 << 16;
@@ -32,6 +32,8 @@ pub const PINS_MAX: usize = 1 << 16;
 pub struct Counters {
     /// Packets passed on to responders.
     pub requests: u64,
+    /// Requests among these that responders were asked to answer past the front door.
+    pub direct: u64,
     /// Packets passed back to clients.
     pub answers: u64,
     /// Requests answered here by telling the client whom to ask instead.
@@ -60,6 +62,7 @@ pub struct FrontDoor {
     open: bool,
     pins: Pins,
     redirection: Redirection,
+    return_way: ReturnWay,
     /// What has passed. The caller counts `overflow`.
     pub counters: Counters,
 }
@@ -104,6 +107,11 @@ impl FrontDoor {
         self.redirection.set_mode(mode);
     }
 
+    /// Says by which way answers go back.
+    pub fn set_return_way(&mut self, way: ReturnWay) {
+        self.return_way = way;
+    }
+
     /// Says to which ports clients may be redirected.
     pub fn set_targets(&mut self, targets: Vec<Target>) {
         self.redirection.set_targets(targets);
@@ -139,9 +147,15 @@ impl FrontDoor {
         let transaction = Transaction::new(&packet.address, header.tid());
         let pinned =
             self.pins.get(now, &transaction).filter(|peer| is_registered(responders, *peer));
-        match pinned.or_else(|| choose(responders, &packet.address)) {
-            Some(peer) => {
+        let chosen = match pinned {
+            Some(peer) => Some((None, peer)),
+            None => choose(responders, &packet.address).map(|(id, peer)| (Some(id), peer)),
+        };
+        match chosen {
+            Some((id, peer)) => {
                 packet.address.peer = Some(peer);
+                packet.address.direct = id.is_some_and(|id| self.returns_directly(id, packet));
+                self.counters.direct += u64::from(packet.address.direct);
                 self.counters.requests += 1;
                 Passage::ToResponder
             }
@@ -150,6 +164,15 @@ impl FrontDoor {
                 Passage::Dropped
             }
         }
+    }
+
+    /// Whether the responder `id` may answer a packet past us: what comes back is not to be changed
+    /// here, and nothing has to find its way back to the responder by our pins.
+    fn returns_directly(&self, id: u64, packet: &Packet) -> bool {
+        self.return_way == ReturnWay::Direct
+            && self.redirection.has_target(id)
+            && !self.redirection.concerns(packet)
+            && !SaMad::new(&packet.mad).rmpp().is_active()
     }
 
     /// Decides whether a packet from a responder goes out to the client it is addressed to.
@@ -177,7 +200,7 @@ impl FrontDoor {
         if self.redirection.advertise(packet) {
             self.counters.advertised += 1;
         }
-        packet.address.peer = None;
+        (packet.address.peer, packet.address.direct) = (None, false);
         self.counters.answers += 1;
         true
     }
@@ -194,7 +217,7 @@ fn is_registered(responders: &[Responder], peer: SocketAddr) -> bool {
 
 /// The responder for a client: the one with the greatest hash of both, so that each client stays
 /// with its responder when others come and go.
-fn choose(responders: &[Responder], client: &Address) -> Option<SocketAddr> {
+fn choose(responders: &[Responder], client: &Address) -> Option<(u64, SocketAddr)> {
     let mut key = [0; 22];
     key[..2].copy_from_slice(&client.lid.0.to_be_bytes());
     key[2..6].copy_from_slice(&client.qpn.0.to_be_bytes());
@@ -209,7 +232,8 @@ fn choose(responders: &[Responder], client: &Address) -> Option<SocketAddr> {
     let addresses = &chosen.front_door;
     // The same client always meets the same of its addresses. The score's upper bits decided
     // above; the lower ones are as good as new.
-    addresses.get((score & 0xFFFF_FFFF) as usize % addresses.len()).copied()
+    let address = addresses.get((score & 0xFFFF_FFFF) as usize % addresses.len());
+    address.map(|address| (chosen.id, *address))
 }
 
 #[cfg(test)]
@@ -333,6 +357,43 @@ mod tests {
         assert_eq!((door.counters.redirected, door.counters.requests), (1, 1));
         door.set_open(false);
         assert_eq!(door.admit(now, &list, &mut packet(4, Method::GET, 1)), Passage::Dropped);
+    }
+
+    #[test]
+    fn only_responders_that_have_a_port_are_asked_to_answer_past_the_door() {
+        let mut door = open_door();
+        let (now, list) = (Instant::now(), responders([1, 2]));
+        let target = Target {
+            id: 1,
+            lid: Lid(9),
+            gid: Gid::ZERO,
+            pkey: ib_mad::types::PKey::DEFAULT_FULL,
+            qpn: Qpn::GSI,
+            sl: ib_mad::types::Sl::default(),
+        };
+        door.set_targets(vec![target]);
+        let mut directly = |door: &mut FrontDoor, packet: Packet| {
+            let (mut to_first, mut passed) = (packet.clone(), [false; 2]);
+            for lid in 1..60 {
+                to_first.address.lid = Lid(lid);
+                let mut packet = to_first.clone();
+                assert_eq!(door.admit(now, &list, &mut packet), Passage::ToResponder);
+                let port = packet.address.peer.unwrap().port();
+                passed[usize::from(port == 9002)] |= packet.address.direct;
+            }
+            passed
+        };
+        assert_eq!(directly(&mut door, packet(4, Method::GET, 1)), [false, false]);
+        door.set_return_way(ReturnWay::Direct);
+        assert_eq!(directly(&mut door, packet(4, Method::GET, 1)), [true, false]);
+        let mut segment = packet(4, Method::GET_TABLE, 1);
+        SaMad::new(&mut segment.mad).rmpp_mut().set_flags(RmppFlags::ACTIVE);
+        assert_eq!(directly(&mut door, segment), [false, false]);
+        door.set_redirect_mode(RedirectMode::Advertise);
+        let mut info = packet(4, Method::GET, 1);
+        let mut mad = SaMad::new(&mut info.mad);
+        mad.header_mut().set_attribute_id(ib_mad::wire::mad::AttributeId::CLASS_PORT_INFO);
+        assert_eq!(directly(&mut door, info), [false, false], "it is to name a responder");
     }
 
     #[test]

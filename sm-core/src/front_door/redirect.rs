@@ -16,6 +16,16 @@ const GSI_QKEY: u32 = 0x8001_0000;
 /// RespTimeValue of an answer that only redirects, as OpenSM states it: 4.096 µs × 2^16.
 const RESP_TIME: u8 = 16;
 
+/// By which way answers go back to clients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ReturnWay {
+    /// Through the front door, from the SM's port.
+    #[default]
+    Door,
+    /// From the responder's own port, where it has one and the answer is one packet.
+    Direct,
+}
+
 /// Who is redirected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum RedirectMode {
@@ -116,6 +126,17 @@ impl Redirection {
             .set_redirect_qp(target.qpn)
             .set_redirect_qkey(GSI_QKEY);
         true
+    }
+
+    /// Whether answers to this request have to pass by here, to be changed.
+    pub(super) fn concerns(&self, packet: &Packet) -> bool {
+        self.mode != RedirectMode::Off
+            && SaMad::new(&packet.mad).header().attribute_id() == AttributeId::CLASS_PORT_INFO
+    }
+
+    /// Whether clients can be led to the port of the responder `id`.
+    pub(super) fn has_target(&self, id: u64) -> bool {
+        self.targets.iter().any(|target| target.id == id)
     }
 
     /// The responder of a client: the one with the greatest hash of both, so that few clients move
@@ -224,7 +245,7 @@ mod tests {
         for mode in [RedirectMode::Advertise, RedirectMode::Require] {
             let redirection = redirection(mode, [1, 2]);
             let mut packet = packet(4, Method::GET, AttributeId::CLASS_PORT_INFO);
-            assert!(!redirection.require(&mut packet));
+            assert!(redirection.concerns(&packet) && !redirection.require(&mut packet));
             SaMad::new(&mut packet.mad).make_response(Status::OK);
             packet.mad[56..62].copy_from_slice(&[1, 2, 0x26, 2, 0, 1]);
             assert!(redirection.advertise(&mut packet));

@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::BATCH;
 use super::ring::Ring;
-use crate::front_door::{Counters, FrontDoor, Passage, RedirectMode, Target};
+use crate::front_door::{Counters, FrontDoor, Passage, RedirectMode, ReturnWay, Target};
 use crate::publish::Responders;
 
 /// Packets that wait for the socket to take them; more are dropped, their senders ask again.
@@ -79,6 +79,11 @@ impl Door {
     /// Says which clients are redirected.
     pub(super) fn set_redirect_mode(&mut self, mode: RedirectMode) {
         self.logic.set_redirect_mode(mode);
+    }
+
+    /// Says by which way answers go back.
+    pub(super) fn set_return_way(&mut self, way: ReturnWay) {
+        self.logic.set_return_way(way);
     }
 
     /// Says to which ports clients may be redirected.

@@ -149,6 +149,7 @@ fn run(options: Options) -> Result<(), RunError> {
         RunError::Listen { address: config.front_door, option: "--front-door", source }
     })?;
     door.set_redirect_mode(config.reach.redirect);
+    door.set_return_way(config.reach.front_door_return);
     registry.set_front_door(door.address()?.to_string());
     let metrics = metrics::Metrics::default();
     if let Some(address) = config.http {

@@ -649,6 +649,11 @@ impl Service {
             counter("front_door_requests", "Queries passed to responders", door.requests),
             counter("front_door_answers", "Answers passed to clients", door.answers),
             counter(
+                "front_door_direct",
+                "Queries passed on to be answered from the responder's own port",
+                door.direct,
+            ),
+            counter(
                 "front_door_redirected",
                 "Requests answered by whom to ask instead",
                 door.redirected,

@@ -16,7 +16,7 @@ layout! {
     /// fabric's client, who asks and is answered.
     ///
     /// ```text
-    ///  0 "IBMD"        4 version 1   5 rsvd:7 GRH present:1   6 rsvd:4 SL:4   7 path bits
+    ///  0 "IBMD"   4 version 1   5 rsvd:6 direct:1 GRH present:1   6 rsvd:4 SL:4   7 path bits
     ///  8 LID (2)      10 P_Key (2)  12 QPN (4)               16 local QPN (4)
     /// 20 remote GID (16)            36 local GID (16)
     /// 52 TClass       53 HopLimit   54 reserved (2)          56 FlowLabel (4)   60 reserved (4)
@@ -26,6 +26,8 @@ layout! {
         magic: u32 [0 .. 32],
         /// 1.
         version: u8 [32 .. 40],
+        /// Whether the answer may go to the client by a port of the responder's.
+        direct: bool [46 .. 47],
         /// Whether the fields from `remote_gid` on mean something.
         grh_present: bool [47 .. 48],
         /// Service level.
@@ -61,6 +63,7 @@ pub fn encode(address: &Address) -> [u8; ENVELOPE_LEN] {
     EnvelopeRepr {
         magic: MAGIC,
         version: VERSION,
+        direct: address.direct,
         grh_present: address.grh.is_some(),
         sl: address.sl,
         path_bits: address.path_bits,
@@ -93,6 +96,7 @@ pub fn decode(bytes: &[u8; ENVELOPE_LEN]) -> Option<Address> {
         path_bits: envelope.path_bits(),
         undelivered: 0,
         message_len: 0,
+        direct: envelope.direct(),
         grh: envelope.grh_present().then(|| Grh {
             remote_gid: envelope.remote_gid(),
             local_gid: envelope.local_gid(),
@@ -119,6 +123,7 @@ mod tests {
             path_bits: 3,
             undelivered: 0,
             message_len: 0,
+            direct: false,
             grh: Some(Grh {
                 remote_gid: Gid([1; 16]),
                 local_gid: Gid([2; 16]),
@@ -140,6 +145,9 @@ mod tests {
         assert_eq!(decode(&bytes), Some(address()));
         let without = Address { grh: None, ..address() };
         assert_eq!(decode(&encode(&without)), Some(without));
+        let direct = Address { direct: true, ..address() };
+        assert_eq!(encode(&direct)[5], 3);
+        assert_eq!(decode(&encode(&direct)), Some(direct));
     }
 
     #[test]
