@@ -4,7 +4,6 @@
 use std::time::{Duration, Instant};
 
 use ib_mad::types::Lid;
-use ib_mad::wire::record::{McMemberRecord, Selector};
 use sa_proto::snapshot::Session;
 use tracing::{debug, warn};
 
@@ -63,7 +62,7 @@ impl Service {
         let settings = self.sweeper.settings();
         let (partitions, memberships) = (self.sweeper.partitions(), self.sweeper.memberships());
         let groups = partition::groups(partitions, memberships, settings, settings.qos);
-        groups.iter().map(predefined).collect()
+        groups.iter().map(PredefinedGroup::from).collect()
     }
 
     fn issuer(&self) -> Issuer {
@@ -108,26 +107,4 @@ fn registry_settings(settings: &Settings) -> registry::Settings {
         allow_both_pkeys: settings.allow_both_pkeys,
         ..registry::Settings::default()
     }
-}
-
-/// A group of `partitions.conf` as the record it begins as.
-fn predefined(group: &partition::PredefinedGroup) -> PredefinedGroup {
-    let mut record = [0; 52];
-    McMemberRecord::new(&mut record[..])
-        .expect("52 bytes are a record")
-        .set_mgid(group.mgid)
-        .set_qkey(group.qkey)
-        .set_mtu_selector(Selector::Exactly)
-        .set_mtu(group.mtu)
-        .set_tclass(group.tclass)
-        .set_pkey(group.pkey)
-        .set_rate_selector(Selector::Exactly)
-        .set_rate(group.rate)
-        .set_packet_life_time_selector(Selector::Exactly)
-        .set_packet_life_time(group.lifetime)
-        .set_sl(group.sl)
-        .set_flow_label(group.flow_label)
-        .set_hop_limit(group.hop_limit)
-        .set_scope(group.scope);
-    PredefinedGroup { record }
 }
