@@ -56,6 +56,11 @@ impl RegistryIndex {
         next
     }
 
+    /// Whether a port has joined a group under this GUID.
+    pub(crate) fn is_member(&self, port: Guid, mgid: Gid) -> bool {
+        self.members.from((port, mgid)).next() == Some(&(port, mgid))
+    }
+
     /// The groups that a port has joined under this GUID, ascending.
     pub(crate) fn groups_of(&self, port: Guid) -> impl Iterator<Item = Gid> {
         let from = self.members.from((port, Gid::ZERO));

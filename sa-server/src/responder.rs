@@ -127,7 +127,12 @@ impl Responder {
     /// The same, with a way to the SM for what only the SM can decide. Without one, writes are
     /// dropped.
     pub fn with_exchange(mut self, end: WorkerEnd) -> Self {
-        let open = OpenWrites::new(forward::OPEN_MAX, forward::PATIENCE, end.id_base());
+        let open = OpenWrites::new(
+            forward::OPEN_MAX,
+            forward::PATIENCE,
+            end.id_base(),
+            end.first_serial(),
+        );
         self.forward = Some(Forward { end, open });
         self
     }
@@ -490,7 +495,7 @@ impl Desk<'_> {
             && found.exhausted.is_none()
             && searched.is_ok()
             && family.is_registry()
-            && self.asks_sm(packet)
+            && self.asks_sm(packet)?
         {
             return Ok(Outcome::Nothing);
         }
@@ -548,12 +553,13 @@ impl Desk<'_> {
     /// Whether a request that found nothing waits until the registry here is as it is at the SM:
     /// what it asks for may just have been registered by way of another responder.
     #[cold]
-    fn asks_sm(&mut self, packet: &Packet) -> bool {
+    fn asks_sm(&mut self, packet: &Packet) -> Result<bool, DropReason> {
         match &mut self.forward {
+            // One that waits already, or finds no room to wait, must not hear a "no" meanwhile.
             Some(forward) if !self.looks_again && forward.end.is_reachable() => {
-                forward.submit(self.now, packet, true).is_ok()
+                forward.submit(self.now, packet, true).map(|()| true)
             }
-            _ => false,
+            _ => Ok(false),
         }
     }
 

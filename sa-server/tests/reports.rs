@@ -161,6 +161,57 @@ fn queues_are_bounded_and_losses_counted() {
     assert_eq!(counters.reports as usize, reports.len() + counters.overflowed as usize);
 }
 
+/// One port could take all the room for reports that wait, and nobody else heard anything.
+#[test]
+fn a_port_that_never_answers_does_not_silence_others() {
+    let now = Instant::now();
+    let config = ReportConfig { port_max: 10, total_max: 20, ..ReportConfig::default() };
+    let mut reports = Reports::new(OURS, config);
+    let mut subscriptions: Vec<_> = (0..100).map(|n| subscription(1, n, OURS)).collect();
+    subscriptions.push(subscription(2, 0, OURS));
+    let generation = generation(subscriptions);
+    for _ in 0..50 {
+        reports.handle_event(now, &generation, &event(66, 0));
+    }
+    assert!(reports.len() <= 101 + 20, "{} wait", reports.len());
+    let to_others = sent(&mut reports, now).iter().filter(|p| p.address.lid == Lid(2)).count();
+    assert_eq!(to_others, 1);
+}
+
+#[test]
+fn a_report_is_sent_again_to_where_its_subscriber_is_now() {
+    let now = Instant::now();
+    let mut reports = Reports::new(OURS, ReportConfig::default());
+    reports.handle_event(now, &generation(vec![subscription(1, 0, OURS)]), &event(66, 0));
+    sent(&mut reports, now);
+    let moved = Subscription { lid: Lid(4), ..subscription(1, 0, OURS) };
+    reports.handle_registry(now, &generation(vec![moved]));
+    let due = reports.poll_timeout().unwrap();
+    reports.handle_timeout(due);
+    let again = sent(&mut reports, due);
+    assert_eq!(again[0].address.lid, Lid(4));
+    assert!(reports.handle_answer(due, &answer(&again[0])));
+}
+
+#[test]
+fn subscriptions_that_come_and_go_are_followed() {
+    let now = Instant::now();
+    let mut reports = Reports::new(OURS, ReportConfig::default());
+    let none = generation(vec![]);
+    let some = generation(vec![subscription(1, 0, OURS), subscription(2, 0, 8)]);
+    let taken_over = generation(vec![subscription(1, 0, 8), subscription(2, 0, OURS)]);
+    let mut heard = |generation: &Generation| {
+        reports.handle_event(now, generation, &event(66, 0));
+        let packets = sent(&mut reports, now);
+        packets.iter().for_each(|packet| assert!(reports.handle_answer(now, &answer(packet))));
+        packets.iter().map(|packet| packet.address.lid.0).collect::<Vec<_>>()
+    };
+    assert_eq!(heard(&none), [0; 0]);
+    assert_eq!(heard(&some), [1]);
+    assert_eq!(heard(&taken_over), [2]);
+    assert_eq!(heard(&none), [0; 0]);
+}
+
 #[test]
 fn what_was_unsubscribed_is_not_reported() {
     let now = Instant::now();

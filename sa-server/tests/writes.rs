@@ -287,6 +287,25 @@ fn without_an_sm_a_write_is_dropped_when_its_client_has_given_up() {
     assert!(tid == 2, "the first was given up");
 }
 
+/// A repeat of a read that waited for the SM was told "no records", and then the read answered.
+#[test]
+fn a_repeat_of_a_read_that_waits_is_dropped() {
+    let mut bed = Bed::new(LONG, |write| done(write, 11));
+    while !bed.responder.asks_sm_when_empty() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let read = request(Method::GET, attribute::SERVICE_RECORD, 3, 9);
+    assert_eq!(bed.hand_in(&read), Outcome::Nothing);
+    assert_eq!(bed.hand_in(&read), Outcome::Nothing);
+    assert_eq!(bed.stats.dropped(DropReason::Duplicate), 1);
+    assert!(bed.answer(SHORT).is_none());
+    bed.serve(version(1, 11));
+    let answer = bed.answer(LONG).expect("the SM told how far it is");
+    assert_eq!(SaMad::new(&answer.mad).header().status(), Status::SA_NO_RECORDS);
+    assert!(bed.answer(SHORT).is_none());
+    assert!(bed.stats.balances());
+}
+
 #[test]
 fn what_the_sm_drops_is_not_answered() {
     let mut bed = Bed::new(LONG, |write| {

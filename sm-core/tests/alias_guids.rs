@@ -55,3 +55,21 @@ fn what_is_asked_for_before_the_subnet_is_up_is_written_when_it_is() {
     bed.run_for(Duration::from_secs(5));
     assert_eq!(bed.fabric.guids(host, 1).unwrap()[2], Guid(0x22));
 }
+
+/// The aliases of a port that left were written to it when it came back, though the registry had
+/// given them to another meanwhile.
+#[test]
+fn a_port_that_was_away_does_not_get_its_old_aliases_back() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let host = bed.hosts()[7];
+    let first = block(&bed, host, 0, &[(1, 0x11)]);
+    put(&mut bed, &[first]);
+    let now = bed.clock.now();
+    bed.fabric.node_down(now, host).unwrap();
+    bed.run_for(Duration::from_secs(20));
+    let now = bed.clock.now();
+    bed.fabric.node_up(now, host).unwrap();
+    bed.run_for(Duration::from_secs(20));
+    assert_eq!(bed.fabric.guids(host, 1).unwrap()[1], Guid(0));
+}

@@ -198,3 +198,24 @@ fn end_ports_that_come_and_go_are_told() {
     let came: Vec<_> = changes.iter().flat_map(|c| &c.came).map(|(guid, _)| *guid).collect();
     assert_eq!(came, [guid]);
 }
+
+/// A planting that failed was asked for again at once, for ever.
+#[test]
+fn trees_that_failed_are_planted_again_after_a_while() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let guid = port_guid(&bed, bed.hosts()[3]);
+    let membership: Membership = [(MLID, [guid].into())].into();
+    let now = bed.clock.now();
+    let sweeper = &mut bed.managers[0].sweeper;
+    sweeper.set_multicast(Arc::new(membership));
+    // The next attempt is due after one second, then two.
+    for after in [0, 1100, 3300] {
+        let at = now + Duration::from_millis(after);
+        sweeper.handle_timeout(at);
+        assert!(sweeper.poll_multicast(at).is_some());
+        sweeper.handle_multicast_failure(at, "as the test wants it");
+        assert!(sweeper.poll_multicast(at).is_none());
+        assert!(sweeper.poll_multicast(at + Duration::from_millis(900)).is_none());
+    }
+}

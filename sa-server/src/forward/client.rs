@@ -92,18 +92,21 @@ impl Forwarding {
         };
         loop {
             let current = upstream.borrow_and_update().clone();
-            client.exchange.set_reachable(current.is_some());
             let goes_on = match current {
                 Some(sm) => {
                     tokio::select! {
                         ended = client.serve(&sm) => {
+                            client.exchange.set_reachable(false);
                             if let Err(status) = ended {
                                 let reason = status.message();
                                 tracing::debug!(sm = sm.url, reason, "writes interrupted");
                             }
                             client.pause(RETRY_DELAY, &mut upstream).await
                         }
-                        changed = upstream.changed() => changed.is_ok(),
+                        changed = upstream.changed() => {
+                            client.exchange.set_reachable(false);
+                            changed.is_ok()
+                        }
                     }
                 }
                 None => client.pause(Duration::MAX, &mut upstream).await,
@@ -148,6 +151,7 @@ impl Client {
         let mut registry = RegistryClient::new(sm.channel.clone());
         let inbound = registry.write(ReceiverStream::new(messages)).await?.into_inner();
         self.counters.streams.fetch_add(1, Relaxed);
+        self.exchange.set_reachable(true);
         self.work(outbound, inbound).await
     }
 

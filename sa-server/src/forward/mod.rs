@@ -16,7 +16,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
@@ -98,6 +98,8 @@ struct Line {
     answers: ArrayQueue<Answer>,
     bell: UnixDatagram,
     ear: UnixDatagram,
+    /// Tables of open requests that this worker has had.
+    tables: AtomicU32,
 }
 
 impl Exchange {
@@ -107,7 +109,8 @@ impl Exchange {
             let (bell, ear) = UnixDatagram::pair()?;
             bell.set_nonblocking(true)?;
             ear.set_nonblocking(true)?;
-            Ok(Line { answers: ArrayQueue::new(ANSWERS_MAX), bell, ear })
+            let answers = ArrayQueue::new(ANSWERS_MAX);
+            Ok(Line { answers, bell, ear, tables: AtomicU32::new(0) })
         };
         Ok(Arc::new(Self {
             submissions: ArrayQueue::new(SUBMISSIONS_MAX),
@@ -190,6 +193,11 @@ impl WorkerEnd {
     /// Ids of this worker's submissions have this in their top bits.
     pub(crate) fn id_base(&self) -> u64 {
         (self.worker as u64) << 48
+    }
+
+    /// What the requests of a new table of this worker count from.
+    pub(crate) fn first_serial(&self) -> u32 {
+        self.exchange.lines[self.worker].tables.fetch_add(1, Relaxed) << 24
     }
 
     /// Whether there is an SM to ask.

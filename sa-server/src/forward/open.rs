@@ -48,8 +48,9 @@ pub(crate) struct OpenWrites {
 
 impl OpenWrites {
     /// A table for `max` requests, each of which waits for `patience` at most. All ids have
-    /// `id_base` in their top 16 bits.
-    pub(crate) fn new(max: usize, patience: Duration, id_base: u64) -> Self {
+    /// `id_base` in their top 16 bits; they count from `serial`, which a table that takes the place
+    /// of another has to itself, lest a late outcome meet a request of the new one.
+    pub(crate) fn new(max: usize, patience: Duration, id_base: u64, serial: u32) -> Self {
         Self {
             slots: std::iter::repeat_with(|| None).take(max).collect(),
             free: (0..max as u32).rev().collect(),
@@ -58,7 +59,7 @@ impl OpenWrites {
             deadlines: VecDeque::with_capacity(max * 2),
             patience,
             id_base,
-            serial: 0,
+            serial,
         }
     }
 
@@ -157,7 +158,7 @@ mod tests {
     #[test]
     fn a_request_waits_until_it_is_ended_and_is_found_once() {
         let now = Instant::now();
-        let mut open = OpenWrites::new(64, PATIENCE, 5 << 48);
+        let mut open = OpenWrites::new(64, PATIENCE, 5 << 48, 0);
         let id = open.begin(now, &request(3, 9)).unwrap();
         assert_eq!((id >> 48, open.len()), (5, 1));
         assert_eq!(open.begin(now, &request(3, 9)), Err(Rejected::Repeated));
@@ -170,9 +171,20 @@ mod tests {
     }
 
     #[test]
+    fn an_outcome_for_a_table_that_was_replaced_ends_nothing() {
+        let now = Instant::now();
+        let mut first = OpenWrites::new(64, PATIENCE, 0, 0);
+        let id = first.begin(now, &request(3, 9)).unwrap();
+        let mut second = OpenWrites::new(64, PATIENCE, 0, 1 << 24);
+        second.begin(now, &request(4, 9)).unwrap();
+        assert!(second.end(id).is_none());
+        assert_eq!(second.len(), 1);
+    }
+
+    #[test]
     fn one_source_leaves_room_for_others() {
         let now = Instant::now();
-        let mut open = OpenWrites::new(64, PATIENCE, 0);
+        let mut open = OpenWrites::new(64, PATIENCE, 0, 0);
         let taken = (0..64).filter(|&tid| open.begin(now, &request(3, tid)).is_ok()).count();
         assert_eq!(taken, 4);
         assert!(open.begin(now, &request(4, 0)).is_ok());
@@ -181,7 +193,7 @@ mod tests {
     #[test]
     fn what_waited_too_long_is_given_up() {
         let now = Instant::now();
-        let mut open = OpenWrites::new(64, PATIENCE, 0);
+        let mut open = OpenWrites::new(64, PATIENCE, 0, 0);
         let id = open.begin(now, &request(3, 1)).unwrap();
         open.begin(now + PATIENCE / 2, &request(3, 2)).unwrap();
         assert_eq!(open.handle_timeout(now + PATIENCE / 2), 0);

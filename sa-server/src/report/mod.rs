@@ -10,17 +10,19 @@
 
 pub(crate) mod follow;
 mod matching;
+mod ours;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use ib_mad::transport::{Address, Grh, Packet};
-use ib_mad::types::Qpn;
+use ib_mad::types::{Gid, Qpn};
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::sa::{ComponentMask, SaMad};
 use sa_proto::snapshot::{Subscription, SubscriptionRid};
 
 pub use matching::Event;
+use ours::Ours;
 
 use crate::cell::Generation;
 
@@ -33,14 +35,23 @@ pub struct ReportConfig {
     pub retries: u32,
     /// Reports that wait for one subscription; when there are more, the oldest are lost.
     pub waiting_max: usize,
+    /// Reports that wait for all subscriptions of one port; what comes on top takes the place of the
+    /// oldest of the same subscription, or is lost.
+    pub port_max: usize,
     /// Reports that wait, all in all; what comes on top is lost.
     pub total_max: usize,
 }
 
 impl Default for ReportConfig {
-    /// A second, three repetitions, 64 a subscription, 65,536 in all.
+    /// A second, three repetitions, 64 a subscription, 256 a port, 65,536 in all.
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(1), retries: 3, waiting_max: 64, total_max: 1 << 16 }
+        Self {
+            timeout: Duration::from_secs(1),
+            retries: 3,
+            waiting_max: 64,
+            port_max: 256,
+            total_max: 1 << 16,
+        }
     }
 }
 
@@ -78,6 +89,10 @@ pub struct Reports {
     /// Transactions to send now.
     ready: VecDeque<u32>,
     waiting: usize,
+    /// How many wait for each port.
+    waiting_for: HashMap<Gid, usize>,
+    /// Subscriptions of ours.
+    ours: Ours,
     tid: u32,
     /// What became of reports so far.
     pub counters: Counters,
@@ -112,6 +127,8 @@ impl Reports {
             deadlines: BTreeSet::new(),
             ready: VecDeque::new(),
             waiting: 0,
+            waiting_for: HashMap::new(),
+            ours: Ours::default(),
             tid: 0,
             counters: Counters::default(),
         }
@@ -120,13 +137,10 @@ impl Reports {
     /// Takes an event: begins a report for every subscription of ours that it concerns.
     pub fn handle_event(&mut self, now: Instant, generation: &Generation, event: &Event) {
         self.counters.events += 1;
-        let ours = |row: &&Subscription| row.responder == self.responder_id;
-        let concerned: Vec<(SubscriptionRid, Address)> = generation
-            .registry
-            .subscriptions
-            .iter()
-            .map(|row| &**row)
-            .filter(ours)
+        self.ours.follow(self.responder_id, &generation.registry.subscriptions);
+        let concerned: Vec<(SubscriptionRid, Address)> = self
+            .ours
+            .about(event)
             .filter(|row| matching::concerns(event, row, &generation.tables))
             .map(|row| (row.rid, address_of(row)))
             .collect();
@@ -143,11 +157,18 @@ impl Reports {
             rows.find(*rid).is_some_and(|row| row.responder == self.responder_id)
         };
         let gone: Vec<_> = self.queues.keys().filter(|rid| !is_ours(rid)).copied().collect();
+        for (rid, queue) in &mut self.queues {
+            // A subscriber may have moved; what is sent again goes where it is now.
+            if let Some(row) = rows.find(*rid) {
+                queue.address = address_of(row);
+            }
+        }
         for rid in gone {
             let Some(queue) = self.queues.get_mut(&rid) else { continue };
-            self.counters.unsubscribed += queue.waiting.len() as u64;
-            self.waiting -= queue.waiting.len();
-            queue.waiting.clear();
+            let waited = std::mem::take(&mut queue.waiting).len();
+            self.counters.unsubscribed += waited as u64;
+            self.forget_waiting(rid, waited);
+            let Some(queue) = self.queues.get_mut(&rid) else { continue };
             if let Some(on_wire) = &queue.on_wire {
                 self.counters.unsubscribed += 1;
                 let tid = on_wire.tid;
@@ -235,26 +256,44 @@ impl Reports {
         });
         queue.address = address;
         let key = event.supersedes_key;
+        let mut freed = 0;
         if key != 0
             && let Some(at) = queue.waiting.iter().position(|&(other, _)| other == key)
         {
             // What comes in its place is told in the order of what happened last.
             queue.waiting.remove(at);
-            self.waiting -= 1;
+            freed += 1;
             self.counters.superseded += 1;
         }
-        if self.waiting >= self.config.total_max {
+        let for_port = self.waiting_for.get(&rid.subscriber_gid).copied().unwrap_or(0) - freed;
+        let full = queue.waiting.len() >= self.config.waiting_max
+            || for_port >= self.config.port_max
+            || self.waiting - freed >= self.config.total_max;
+        // The first report of a subscription goes on the wire at once, whoever else is behind.
+        let lost = if full && queue.on_wire.is_some() {
             self.counters.overflowed += 1;
-            return;
+            queue.waiting.pop_front().map_or(Lost::Newest, |_| Lost::Oldest)
+        } else {
+            Lost::None
+        };
+        if lost != Lost::Newest {
+            queue.waiting.push_back((key, event.notice));
+            *self.waiting_for.entry(rid.subscriber_gid).or_insert(0) += 1;
+            self.waiting += 1;
         }
-        if queue.waiting.len() >= self.config.waiting_max {
-            queue.waiting.pop_front();
-            self.waiting -= 1;
-            self.counters.overflowed += 1;
-        }
-        queue.waiting.push_back((key, event.notice));
-        self.waiting += 1;
+        self.forget_waiting(rid, freed + usize::from(lost == Lost::Oldest));
         self.start(rid);
+    }
+
+    /// So many reports of a subscription no longer wait.
+    fn forget_waiting(&mut self, rid: SubscriptionRid, count: usize) {
+        self.waiting -= count;
+        if let Some(held) = self.waiting_for.get_mut(&rid.subscriber_gid) {
+            *held = held.saturating_sub(count);
+            if *held == 0 {
+                self.waiting_for.remove(&rid.subscriber_gid);
+            }
+        }
     }
 
     /// Puts the next report of a subscription on the wire, unless one is there.
@@ -267,7 +306,8 @@ impl Reports {
             self.queues.remove(&rid);
             return;
         };
-        self.waiting -= 1;
+        self.forget_waiting(rid, 1);
+        let Some(queue) = self.queues.get_mut(&rid) else { return };
         self.tid = self.tid.wrapping_add(1).max(1);
         let tid = self.tid;
         queue.on_wire = Some(OnWire {
@@ -292,6 +332,14 @@ impl Reports {
         }
         self.start(rid);
     }
+}
+
+/// Which report is lost when too many wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lost {
+    None,
+    Oldest,
+    Newest,
 }
 
 /// Where reports of a subscription go.

@@ -261,10 +261,12 @@ impl Service {
         }
         match self.planter.poll()? {
             Some(Ok(outcome)) => self.sweeper.handle_multicast(now, outcome),
-            Some(Err(panic)) => self.sweeper.handle_multicast_failure(&panic.to_string()),
+            Some(Err(panic)) => {
+                self.sweeper.handle_multicast_failure(now, &panic.to_string());
+            }
             None => {}
         }
-        if let Some(job) = self.sweeper.poll_multicast() {
+        if let Some(job) = self.sweeper.poll_multicast(now) {
             self.planter.submit(job)?;
         }
         // Sweeps do not wait for a look for loops: should they outrun it, its jobs queue up, each

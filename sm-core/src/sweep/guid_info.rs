@@ -28,6 +28,16 @@ pub(super) struct AliasGuids {
 }
 
 impl AliasGuids {
+    /// The port is gone, and its aliases with it: should it come back, it is told anew.
+    pub(super) fn remove(&mut self, port: Guid) {
+        let keys: Vec<_> =
+            self.desired.range((port, 0)..=(port, u8::MAX)).map(|(key, _)| *key).collect();
+        for key in keys {
+            self.desired.remove(&key);
+            self.stale.remove(&key);
+        }
+    }
+
     /// Nothing is known any more of what a port holds.
     pub(super) fn forget(&mut self, port: Guid) {
         let keys = self.desired.range((port, 0)..=(port, u8::MAX)).map(|(key, _)| *key);
@@ -74,6 +84,10 @@ impl Sweeper {
             if let Some(&port) = ports.get(guid) {
                 self.exchange.push(Request::block(Kind::SetGuidInfo, port, (*number).into()));
             }
+        }
+        if ports.is_empty() {
+            // Those that are not there are written to when a sweep finds them.
+            self.aliases.retry = None;
         }
     }
 

@@ -37,6 +37,9 @@ pub(super) struct Multicast {
     made: Option<Arc<Made>>,
     /// Whether a job was handed out and has not come back.
     at_work: bool,
+    /// When groups are planted again whose trees failed, and after how many failures in a row.
+    replant: Option<Instant>,
+    failures: u32,
     /// When blocks are sent that were not taken, or not sent yet.
     retry: Option<Instant>,
     /// Attempts in a row of which some failed.
@@ -107,8 +110,9 @@ impl Sweeper {
 
     /// Trees that are to be planted, if there are any and none are being planted. The outcome goes
     /// to [`handle_multicast`](Self::handle_multicast).
-    pub fn poll_multicast(&mut self) -> Option<MulticastJob> {
-        let idle = self.phase == Phase::Idle && self.up && !self.multicast.at_work;
+    pub fn poll_multicast(&mut self, now: Instant) -> Option<MulticastJob> {
+        let held = self.multicast.replant.is_some_and(|due| now < due);
+        let idle = self.phase == Phase::Idle && self.up && !self.multicast.at_work && !held;
         let made = self.router.made().filter(|_| idle)?.clone();
         let multicast = &self.multicast;
         let moved = multicast.made.as_ref().is_none_or(|before| !Arc::ptr_eq(before, &made));
@@ -152,6 +156,7 @@ impl Sweeper {
         for defect in outcome.defects.iter().take(LINES_MAX) {
             error!("a multicast tree is wrong and not used: {defect}");
         }
+        self.note_planting(now, !outcome.defects.is_empty());
         let current = self.router.made().is_some_and(|made| Arc::ptr_eq(made, &outcome.made));
         if !current {
             // The fabric was routed anew meanwhile: the same trees are asked for again.
@@ -191,14 +196,21 @@ impl Sweeper {
     }
 
     /// Takes that the [`MulticastJob`] yielded last came to no outcome.
-    pub fn handle_multicast_failure(&mut self, reason: &str) {
-        // Not asked for again before something changes, lest it fail for ever.
+    pub fn handle_multicast_failure(&mut self, now: Instant, reason: &str) {
         error!("multicast trees were not planted: {reason}");
         self.multicast.at_work = false;
-        let membership = self.multicast.membership.clone();
-        for (&mlid, members) in membership.iter() {
-            let tree = Arc::new(Tree::default());
-            self.multicast.planted.entry(mlid).or_insert_with(|| (members.clone(), tree));
+        self.note_planting(now, true);
+    }
+
+    /// Lets groups whose trees failed wait, ever longer, before they are planted again.
+    fn note_planting(&mut self, now: Instant, failed: bool) {
+        let multicast = &mut self.multicast;
+        if failed {
+            let delay = RETRY_DELAY * (1 << multicast.failures.min(RETRY_DOUBLINGS));
+            multicast.failures += 1;
+            multicast.replant = Some(now + delay);
+        } else {
+            (multicast.failures, multicast.replant) = (0, None);
         }
     }
 
@@ -273,6 +285,8 @@ impl Sweeper {
 
     /// Sends again what was not taken, if it is time.
     pub(super) fn retry_multicast(&mut self, now: Instant) {
+        // What is due again is handed out when the caller next asks for it.
+        self.multicast.replant.take_if(|due| now >= *due);
         if self.phase == Phase::Idle && self.multicast.retry.is_some_and(|due| now >= due) {
             self.multicast.attempts += 1;
             self.write_multicast(now);
@@ -280,7 +294,8 @@ impl Sweeper {
     }
 
     pub(super) fn multicast_due(&self) -> Option<Instant> {
-        self.multicast.retry
+        let replant = self.multicast.replant.filter(|_| !self.multicast.at_work);
+        [self.multicast.retry, replant].into_iter().flatten().min()
     }
 
     /// Forgets the routing and the trees upon it: nothing is known any more of what was made of

@@ -54,6 +54,9 @@ impl Sweeper {
             .map(|port| (self.fabric.port(port).guid, self.fabric.port(port).pkeys.clone()))
             .collect();
         let changed = self.service.replace(ports);
+        for (port, _) in &changed.went {
+            self.aliases.remove(*port);
+        }
         if !first && changed != PortsChanged::default() {
             self.emit(Event::PortsChanged(changed));
         }

@@ -168,7 +168,7 @@ impl Bed {
                     manager.sweeper.handle_routing(now, job.run());
                 }
             }
-            if let Some(job) = manager.sweeper.poll_multicast() {
+            if let Some(job) = manager.sweeper.poll_multicast(now) {
                 manager.sweeper.handle_multicast(now, job.run());
             }
             while let Some(check) = manager.sweeper.poll_loop_check() {

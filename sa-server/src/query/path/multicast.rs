@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use ib_mad::types::{Gid, Lid, Lifetime, Mtu, Rate};
 use ib_mad::wire::record::path::component as path;
 use ib_mad::wire::record::{McMemberRecord, PathRecord, PathRecordRepr, Selector};
-use sa_proto::snapshot::{MulticastGroup, MulticastMemberRid, RegistryPlane};
+use sa_proto::snapshot::MulticastGroup;
 
 use crate::query::{Found, Query};
 
@@ -28,7 +28,7 @@ fn answer(query: &Query<'_>, group: &MulticastGroup, single: bool) -> Option<Pat
     let terms = McMemberRecord::new(&group.record[..]).expect("52 bytes");
     let has = |component| query.mask.contains(component);
     let fits = (!has(path::DLID) || request.dlid() == terms.mlid())
-        && (!has(path::SGID) || is_member(query.registry, group.mgid, &[request.sgid()]))
+        && (!has(path::SGID) || is_member(query, group.mgid, request.sgid()))
         && (!has(path::SLID) || is_member_by_lid(query, group.mgid, request.slid()))
         && (!has(path::PKEY) || request.pkey() == terms.pkey())
         && (!has(path::SL) || request.sl() == terms.sl())
@@ -73,14 +73,9 @@ fn mgid_scope(mgid: Gid) -> u8 {
     mgid.0[1] & 0xF
 }
 
-/// Whether one of these GIDs has joined; a GID is known by its GUID.
-fn is_member(registry: &RegistryPlane, mgid: Gid, gids: &[Gid]) -> bool {
-    let first = MulticastMemberRid { mgid, port_gid: Gid::ZERO };
-    registry
-        .members
-        .range(first..)
-        .take_while(|member| member.rid.mgid == mgid)
-        .any(|member| gids.iter().any(|gid| gid.guid() == member.rid.port_gid.guid()))
+/// Whether the port with this GID has joined; it is known by its GUID.
+fn is_member(query: &Query<'_>, mgid: Gid, gid: Gid) -> bool {
+    query.index.is_member(gid.guid(), mgid)
 }
 
 fn is_member_by_lid(query: &Query<'_>, mgid: Gid, lid: Lid) -> bool {
@@ -89,5 +84,5 @@ fn is_member_by_lid(query: &Query<'_>, mgid: Gid, lid: Lid) -> bool {
         .end_ports
         .names_by_lid(lid)
         .iter()
-        .any(|name| is_member(query.registry, mgid, &[Gid::new(0, name.guid)]))
+        .any(|name| query.index.is_member(name.guid, mgid))
 }
