@@ -1,147 +1,32 @@
 //! What clients registered outlives the subnet manager: `kill -9` at any moment loses nothing that
 //! was acknowledged, and makes nothing twice.
 
+mod support;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use benches::sandbox::{PATIENCE, Program, Sandbox, binary, free_address};
+use benches::sandbox::PATIENCE;
 use ib_mad::transport::ibsim::{Ibsim, IbsimOptions, Role};
 use ib_mad::transport::{Address, Interest, Packet, Transport, wait};
 use ib_mad::types::{Gid, Lid, PKey};
-use ib_mad::wire::attribute::{InformInfo, Notice, PortInfo, ProducerType, TrapNumber};
+use ib_mad::wire::attribute::{InformInfo, Notice, ProducerType, TrapNumber};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::record::mc_member::component as mc;
 use ib_mad::wire::record::service::component as svc;
 use ib_mad::wire::record::{JoinState, McMemberRecord, ServiceRecord};
 use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
+use sa_proto::proto::event;
 use sa_proto::proto::event::events_client::EventsClient;
 use sa_proto::proto::registry as proto;
 use sa_proto::proto::registry::registry_client::RegistryClient;
-use sa_proto::proto::snapshot::from_responder::Message as Said;
-use sa_proto::proto::snapshot::from_sm::Message as Told;
-use sa_proto::proto::snapshot::snapshot_feed_client::SnapshotFeedClient;
-use sa_proto::proto::{event, snapshot};
-use sa_proto::snapshot::codec::Decoder;
-use sa_proto::snapshot::{SCHEMA, Snapshot};
+use support::{Host, Subnet, hosts};
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Channel;
 
 /// Repeats get the answer of the first for so long; with some room for clocks that tick seconds.
 const RETRY_WINDOW: Duration = Duration::from_secs(8);
-
-struct Subnet {
-    sandbox: Sandbox,
-    publish: String,
-    _fabric: Program,
-}
-
-impl Subnet {
-    fn new(name: &str) -> Self {
-        let sandbox = Sandbox::new(name);
-        let net: PathBuf = sandbox.path("fat-tree.net");
-        let status = Command::new(binary("ibfabric"))
-            .args(["generate", "fat-tree", "--levels", "2", "--radix", "8", "--hosts", "16", "-o"])
-            .arg(&net)
-            .status()
-            .expect("ibfabric runs");
-        assert!(status.success());
-        let fabric = sandbox.ibfabric(&net);
-        Self { publish: free_address().to_string(), _fabric: fabric, sandbox }
-    }
-
-    fn ibsm(&self, more: &[&str]) -> Program {
-        let state = self.sandbox.path("state");
-        let state = state.to_str().expect("UTF-8");
-        let mut args = vec!["--transport", "ibsim", "--socket", self.sandbox.socket()];
-        args.extend(["--node", "node00001 HCA-1", "--publish", &self.publish]);
-        args.extend(["--state-dir", state]);
-        args.extend(more);
-        self.sandbox.ours("ibsm", "ibsm", &args)
-    }
-
-    /// A responder behind the front door.
-    fn ibsa(&self) -> Program {
-        let cache = self.sandbox.path("cache");
-        let url = format!("http://{}", self.publish);
-        let mut args = vec!["--sm", &url, "--name", "r1", "--transport", "udp"];
-        args.extend(["--listen", "127.0.0.1:0", "--cache-dir", cache.to_str().expect("UTF-8")]);
-        let ibsa = self.sandbox.ours("ibsa", "ibsa", &args);
-        ibsa.wait_for("serving generation");
-        ibsa
-    }
-
-    fn control(&self, words: &[&str]) {
-        let output = Command::new(binary("ibfabric"))
-            .args(["ctl", "--socket", self.sandbox.socket()])
-            .args(words)
-            .output()
-            .expect("ibfabric runs");
-        assert!(output.status.success(), "{words:?}: {output:?}");
-    }
-
-    async fn channel(&self) -> Channel {
-        let url = format!("http://{}", self.publish);
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let endpoint = Channel::from_shared(url.clone()).expect("a URL");
-            match endpoint.connect().await {
-                Ok(channel) => return channel,
-                Err(error) => assert!(Instant::now() < deadline, "{error}"),
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    }
-
-    /// Everything that is published, once there is something.
-    async fn snapshot(&self) -> Snapshot {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(snapshot) = self.try_snapshot().await {
-                return snapshot;
-            }
-            assert!(Instant::now() < deadline, "nothing is published");
-        }
-    }
-
-    async fn try_snapshot(&self) -> Option<Snapshot> {
-        let hello = snapshot::Hello { schema: SCHEMA, responder_id: 0x51, ..Default::default() };
-        let (say, said) = mpsc::channel(1);
-        let hello = snapshot::FromResponder { message: Some(Said::Hello(hello)) };
-        say.send(hello).await.ok()?;
-        let mut client = SnapshotFeedClient::new(self.channel().await);
-        let mut feed = client.subscribe(ReceiverStream::new(said)).await.ok()?.into_inner();
-        let mut decoder = None;
-        loop {
-            let message = tokio::time::timeout(PATIENCE, feed.message()).await.ok()?.ok()??;
-            match message.message? {
-                Told::Begin(begin) => decoder = Some(Decoder::new(begin).unwrap()),
-                Told::Chunk(chunk) => decoder.as_mut()?.chunk(&chunk).unwrap(),
-                Told::End(end) => return Some(decoder?.finish(end, &Snapshot::empty()).unwrap()),
-            }
-        }
-    }
-}
-
-/// A host's port.
-#[derive(Clone, Copy)]
-struct Host {
-    gid: Gid,
-    lid: Lid,
-}
-
-fn hosts(snapshot: &Snapshot) -> Vec<Host> {
-    let prefix = snapshot.fabric().subnet.prefix;
-    let nodes = snapshot.fabric().nodes.iter().filter(|node| node.switch_info.is_none());
-    let ports = nodes.flat_map(|node| &node.ports).map(|port| Host {
-        gid: Gid::new(prefix, port.guid),
-        lid: PortInfo::new(&port.info[..]).unwrap().base_lid(),
-    });
-    ports.filter(|host| host.lid.is_unicast()).collect()
-}
 
 /// A group that the SA chooses the MGID of, created by `host`.
 fn create(host: Host, tid: u64) -> proto::Write {
