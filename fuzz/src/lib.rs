@@ -7,12 +7,20 @@
 pub mod golden;
 pub mod mad;
 pub mod netlist;
+pub mod policy;
 pub mod query;
 pub mod rmpp;
+pub mod sequence;
+pub mod write;
 
 // The responder's own tests read the recording in full; the query target begins as they do.
 #[path = "../../sa-server/tests/golden_support/mod.rs"]
 mod golden_support;
+// And its reference for queries.
+#[path = "../../sa-server/tests/common/mod.rs"]
+mod common;
+#[path = "../../sa-server/tests/oracle/mod.rs"]
+mod oracle;
 
 /// One target.
 pub struct Target {
@@ -30,6 +38,9 @@ pub const TARGETS: &[Target] = &[
     Target { name: "rmpp", run: rmpp::run, seeds: rmpp::seeds },
     Target { name: "query", run: query::run, seeds: query::seeds },
     Target { name: "netlist", run: netlist::run, seeds: netlist::seeds },
+    Target { name: "sequence", run: sequence::run, seeds: sequence::seeds },
+    Target { name: "policy", run: policy::run, seeds: policy::seeds },
+    Target { name: "write", run: write::run, seeds: write::seeds },
 ];
 
 #[cfg(test)]

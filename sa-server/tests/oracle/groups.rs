@@ -8,7 +8,7 @@ use ib_mad::wire::record::{JoinState, McMemberRecord, Selector};
 
 use super::records::Record;
 use super::world::World;
-use crate::{Request, is_equal};
+use super::{Request, is_equal};
 
 /// Components that the plain comparison does not know.
 const SPECIAL: &[&str] = &[

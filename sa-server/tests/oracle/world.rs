@@ -12,6 +12,7 @@ use sa_proto::snapshot::{
     SubscriptionRid,
 };
 
+use super::Choices;
 use crate::common::Chain;
 
 /// Numbers that look random and depend on the seed only (xorshift64*).
@@ -22,21 +23,6 @@ impl Dice {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    pub(crate) fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % end.max(1)
-    }
-
-    pub(crate) fn chance(&mut self, of: usize) -> bool {
-        self.below(of) == 0
-    }
-
-    pub(crate) fn one<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())]
-    }
-
     /// About half of them.
     fn some<T: Copy>(&mut self, all: impl IntoIterator<Item = T>) -> Vec<T> {
         all.into_iter().filter(|_| self.chance(2)).collect()
@@ -44,6 +30,15 @@ impl Dice {
 
     fn bytes<const N: usize>(&mut self, values: &[u8]) -> [u8; N] {
         std::array::from_fn(|_| self.one(values))
+    }
+}
+
+impl Choices for Dice {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % end.max(1)
     }
 }
 
