@@ -98,11 +98,31 @@ impl Sandbox {
             .current_dir(self.dir.path())
             .output()
             .expect("coreutils' timeout runs");
-        ToolOutput {
-            success: output.status.success(),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        }
+        ToolOutput::from(&output)
+    }
+
+    /// Any program on this fabric, at `node`, through our own libibumad (`ibfabric exec`).
+    pub fn exec_program(&self, name: &str, node: &str, argv: &[&str]) -> Program {
+        self.start(name, self.exec_command(node, argv))
+    }
+
+    /// Runs a program at `node` through our own libibumad to its end, at most two minutes; returns
+    /// what it printed.
+    pub fn exec(&self, node: &str, argv: &[&str]) -> ToolOutput {
+        let exec = self.exec_command(node, argv);
+        let mut command = Command::new("timeout");
+        command.arg("120").arg(exec.get_program()).args(exec.get_args());
+        command.env("OSM_CACHE_DIR", self.dir.path()).env("OSM_TMP_DIR", self.dir.path());
+        command.env("IBSIM_SOCKNAME", &self.socket).current_dir(self.dir.path());
+        let output = command.stdin(Stdio::null()).output().expect("coreutils' timeout runs");
+        ToolOutput::from(&output)
+    }
+
+    fn exec_command(&self, node: &str, argv: &[&str]) -> Command {
+        let mut command = Command::new(binary("ibfabric"));
+        command.args(["exec", "--socket", &self.socket, "--node", node, "--"]).args(argv);
+        command.env("OSM_CACHE_DIR", self.dir.path()).env("OSM_TMP_DIR", self.dir.path());
+        command
     }
 
     fn start(&self, name: &str, mut command: Command) -> Program {
@@ -131,6 +151,16 @@ pub struct ToolOutput {
     pub stdout: String,
     /// Standard error.
     pub stderr: String,
+}
+
+impl From<&std::process::Output> for ToolOutput {
+    fn from(output: &std::process::Output) -> Self {
+        Self {
+            success: output.status.success(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
 }
 
 /// A running program. Killed when dropped.
