@@ -288,7 +288,6 @@ const OPENSM_KEYS: &[&str] = &[
     "root_guid_file",
     "scatter_ports",
     "single_thread",
-    "sm_assigned_guid",
     "sm_inactive",
     "suppress_sl2vl_mad_status_errors",
     "torus_config",

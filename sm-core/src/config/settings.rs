@@ -419,6 +419,8 @@ settings! {
     mcgroup_join_validation: bool = true;
     /// Whether MGIDs asked for are checked, those of IPoIB against their broadcast group.
     ipoib_mcgroup_creation_validation: bool = true;
+    /// Byte of the alias GUIDs that the SA chooses, by which a site tells its subnets apart.
+    sm_assigned_guid: u8 = 0;
     /// What the registry begins with if there is none yet: an opensm-sa.dump; (null) is nothing.
     sa_db_file: Option<String> = None;
     /// Whether opensm-sa.dump is written when what clients registered has changed.

@@ -40,9 +40,17 @@ fn assign(core: &mut Core, rows: Vec<Arc<Subscription>>) {
 
 #[cfg(test)]
 mod tests {
-    use ib_mad::types::Guid;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use ib_mad::types::{Guid, Lid, Qpn, SUBNET_PREFIX_DEFAULT};
+    use ib_mad::wire::attribute::{InformInfo, TrapNumber};
+    use ib_mad::wire::mad::{AttributeId, Method, Status};
+    use ib_mad::wire::sa::ComponentMask;
+    use sa_proto::snapshot::SubscriptionRid;
 
     use super::*;
+    use crate::registry::testing::{NOW_S, port, request};
+    use crate::registry::{EndPort, Ports, Registry};
 
     fn spread(responders: &[u64]) -> Vec<u64> {
         (0..1_000).map(|n| responder_of(Gid::new(1, Guid(n)), responders)).collect()
@@ -63,5 +71,72 @@ mod tests {
     #[test]
     fn without_responders_nobody_reports() {
         assert_eq!(responder_of(Gid::ZERO, &[]), 0);
+    }
+
+    /// 64 ports with two subscriptions each.
+    fn subscribed() -> Registry {
+        let all = (1..=64)
+            .map(|n| EndPort { guid: Guid(n), lid: Lid(n as u16), ..port(1, &[0xFFFF]) })
+            .collect();
+        let ports = Ports::new(SUBNET_PREFIX_DEFAULT, Guid(1), all);
+        let mut registry = Registry::default();
+        registry.set_responders(&[30, 10, 20]);
+        for (slid, trap) in (1..=64).flat_map(|slid| [(slid, 64), (slid, 65)]) {
+            let mut info = [0; 36];
+            InformInfo::new(&mut info[..])
+                .unwrap()
+                .set_lid_range_begin(Lid::PERMISSIVE)
+                .set_is_generic(1)
+                .set_subscribe(1)
+                .set_trap_number(TrapNumber(trap))
+                .set_qpn(Qpn::GSI);
+            let none = ComponentMask::NONE;
+            let set = request(slid, Method::SET, AttributeId::INFORM_INFO, none, &info);
+            assert_eq!(registry.write(NOW_S, &ports, &set).status, Status::OK);
+        }
+        registry.take_changes();
+        registry
+    }
+
+    fn responders(registry: &Registry) -> BTreeMap<SubscriptionRid, u64> {
+        registry.plane().subscriptions.iter().map(|row| (row.rid, row.responder)).collect()
+    }
+
+    #[test]
+    fn a_subscriber_has_one_responder_for_all_its_subscriptions() {
+        let all = responders(&subscribed());
+        assert_eq!(all.values().collect::<BTreeSet<_>>(), [&10, &20, &30].into());
+        for (rid, responder) in &all {
+            let first = SubscriptionRid { enumeration: 0, ..*rid };
+            assert_eq!(all[&first], *responder);
+        }
+    }
+
+    #[test]
+    fn subscribers_keep_their_responder_when_others_come_and_go() {
+        let mut registry = subscribed();
+        let three = responders(&registry);
+        registry.set_responders(&[10, 30]);
+        let two = responders(&registry);
+        assert!(three.iter().all(|(rid, was)| *was == 20 || two[rid] == *was));
+        assert!(two.values().all(|responder| [10, 30].contains(responder)));
+        registry.set_responders(&[10, 20, 30]);
+        assert_eq!(responders(&registry), three);
+        let sequence = registry.sequence();
+        registry.set_responders(&[20, 10, 30]);
+        assert_eq!(registry.sequence(), sequence, "nothing changed");
+        registry.set_responders(&[]);
+        assert!(responders(&registry).values().all(|responder| *responder == 0));
+    }
+
+    #[test]
+    fn restored_subscriptions_keep_their_responders_until_it_is_known_who_is_there() {
+        let registry = subscribed();
+        let three = responders(&registry);
+        let mut restored = Registry::restore(&registry.plane(), []);
+        restored.take_changes();
+        assert_eq!(responders(&restored), three);
+        restored.set_responders(&[10, 20, 30]);
+        assert_eq!(responders(&restored), three);
     }
 }

@@ -11,9 +11,8 @@ use ib_mad::types::{Gid, Lid};
 use ib_mad::wire::attribute::{InformInfo, TrapNumber};
 use ib_mad::wire::mad::{Method, Status};
 use sa_proto::snapshot::{Row, Subscription, SubscriptionRid};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{Answer, Core, EndPort, Ports, Refusal, Registry, Request, answer};
+use super::{Answer, Core, EndPort, Ports, Refusal, Request, answer};
 
 /// Most subscriptions of one port; beyond, nothing is added.
 pub const SUBSCRIPTIONS_PER_PORT_MAX: usize = 1024;
@@ -22,16 +21,6 @@ pub const SUBSCRIPTIONS_PER_PORT_MAX: usize = 1024;
 const LEN: usize = InformInfo::LEN;
 /// Byte of Subscribe.
 const SUBSCRIBE: usize = 23;
-
-/// What is kept beside the rows.
-#[derive(Debug, Default)]
-pub(super) struct Index {
-    /// Responders that send reports, ascending.
-    responders: Vec<u64>,
-}
-
-/// Builds the index of restored rows.
-pub(super) fn restore(_core: &mut Core) {}
 
 /// Decides on a Set() or Delete().
 pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer {
@@ -63,7 +52,7 @@ pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer
     if !may_hear_of(ports, requester, &info) {
         return Err(not_subscribed(request));
     }
-    let responder = choose(&core.inform.responders, rid(0).subscriber_gid);
+    // Whoever is new gets a responder before anybody hears of it: see `assign`.
     let (rid, responder) = match old {
         Some(old) => old,
         None => {
@@ -73,7 +62,7 @@ pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer
                 core.counters.records_refused += 1;
                 return Err(Status::SA_NO_RESOURCES.into());
             };
-            (rid(number), responder)
+            (rid(number), 0)
         }
     };
     let mut inform_info = wanted;
@@ -171,35 +160,6 @@ pub(super) fn fabric_changed(core: &mut Core, ports: &Ports) {
             core.subscriptions.put(Subscription { lid, ..(*row).clone() });
         }
     }
-}
-
-impl Registry {
-    /// Says which responders send reports, by their identities. Each subscriber has one of them
-    /// for all its subscriptions, and keeps it for as long as it is among them.
-    pub fn assign(&mut self, responders: &[u64]) {
-        let mut responders = responders.to_vec();
-        responders.sort_unstable();
-        responders.dedup();
-        if responders == self.core.inform.responders && !self.core.inform.responders.is_empty() {
-            return;
-        }
-        self.change(|core| {
-            let rows: Vec<_> = core.subscriptions.rows().iter().cloned().collect();
-            for row in rows {
-                let responder = choose(&responders, row.rid.subscriber_gid);
-                if responder != row.responder {
-                    core.subscriptions.put(Subscription { responder, ..(*row).clone() });
-                }
-            }
-            core.inform.responders = responders;
-        });
-    }
-}
-
-/// The responder for a subscriber, the one with the greatest hash of both; 0 if there is none.
-fn choose(responders: &[u64], subscriber: Gid) -> u64 {
-    let score = |id: &&u64| (xxh3_64_with_seed(&subscriber.0, **id), **id);
-    responders.iter().max_by_key(score).copied().unwrap_or(0)
 }
 
 #[cfg(test)]

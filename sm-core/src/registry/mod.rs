@@ -131,7 +131,6 @@ struct Core {
     alias_guids: Tracked<AliasGuid>,
     multicast: multicast::Index,
     service: service::Index,
-    inform: inform::Index,
     guid_info: guid_info::Index,
     events: VecDeque<RegistryEvent>,
     counters: Counters,
@@ -207,7 +206,6 @@ impl Registry {
         guid_info::restore(&mut core);
         multicast::restore(&mut core);
         service::restore(&mut core);
-        inform::restore(&mut core);
         if core.version() != 0 {
             core.sequence += 1;
         }

@@ -11,13 +11,15 @@ use sa_proto::snapshot::{Partition, PortGroup, VirtualFabric};
 use crate::fabric::{Fabric, PortIndex, SubnetParameters};
 use crate::manage::vfabric::by_mgid::ByMgid;
 
-/// How the registry decides where it has a choice.
+/// How the registry decides where it has a choice. What names an option in parentheses is the
+/// site's to set; the rest has no option on purpose, and is here for tests and measurements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Whether IPv6 solicited-node groups that differ in their last 24 bits only share an MLID
     /// (`consolidate_ipv6_snm_req`).
     pub consolidate_ipv6_snm_req: bool,
-    /// Whether groups of one P_Key, SL, MTU and rate share an MLID once there is no free one.
+    /// Whether groups of one P_Key, SL, MTU and rate share an MLID once there is no free one. No
+    /// option: refusing instead serves nobody (`docs/decisions/0013`).
     pub share_mlids: bool,
     /// Whether the components of a join must agree with the group (`mcgroup_join_validation`).
     pub mcgroup_join_validation: bool,
@@ -30,9 +32,11 @@ pub struct Settings {
     /// Byte of the alias GUIDs that the registry chooses, by which sites tell their subnets apart
     /// (`sm_assigned_guid`).
     pub sm_assigned_guid: u8,
-    /// How long a repeat of a request gets the answer of the first, seconds.
+    /// How long a repeat of a request gets the answer of the first, seconds. No option: it follows
+    /// from how long clients repeat (`docs/decisions/0013`).
     pub retry_window_s: u64,
-    /// Most records of all kinds together; beyond, nothing is added.
+    /// Most records of all kinds together; beyond, nothing is added. No option: it bounds the
+    /// memory of the SM and of each responder.
     pub records_max: usize,
 }
 

@@ -1,6 +1,7 @@
 //! Subscriptions: which are one and which are not, and who may have them.
 
 use super::*;
+use crate::registry::Registry;
 use crate::registry::testing::{
     GUIDS, NOW_S, end_ports, gid, port, ports, request, status, trusted, write,
 };
@@ -8,7 +9,6 @@ use ib_mad::types::{Guid, PKey, Qpn, SUBNET_PREFIX_DEFAULT, Sl};
 use ib_mad::wire::attribute::ProducerType;
 use ib_mad::wire::mad::AttributeId;
 use ib_mad::wire::sa::ComponentMask;
-use std::collections::BTreeSet;
 
 const OK: Option<Status> = Some(Status::OK);
 const INVALID: Option<Status> = Some(Status::SA_REQ_INVALID);
@@ -237,44 +237,4 @@ fn path_bits_are_not_a_move() {
     registry.write(NOW_S, &ports, &on(10, info(64)));
     registry.fabric_changed(&ports);
     assert_eq!(rows(&registry)[0].lid, Lid(10));
-}
-
-#[test]
-fn subscribers_keep_their_responder_when_others_come_and_go() {
-    let all: Vec<_> = (1..=64)
-        .map(|n| EndPort { guid: Guid(n), lid: Lid(n as u16), ..port(1, &[0xFFFF]) })
-        .collect();
-    let ports = Ports::new(SUBNET_PREFIX_DEFAULT, Guid(1), all);
-    let mut registry = Registry::default();
-    registry.assign(&[30, 10, 20]);
-    for slid in 1..=64 {
-        for trap in [64, 65] {
-            registry.write(NOW_S, &ports, &on(slid, info(trap)));
-        }
-    }
-    let map = |registry: &Registry| {
-        rows(registry).iter().map(|row| (row.rid, row.responder)).collect::<BTreeMap<_, _>>()
-    };
-    let three = map(&registry);
-    assert_eq!(three.values().collect::<BTreeSet<_>>(), [&10, &20, &30].into());
-    for (rid, responder) in &three {
-        let first = SubscriptionRid { enumeration: 0, ..*rid };
-        assert_eq!(three[&first], *responder, "one responder a subscriber");
-    }
-    registry.take_changes();
-    registry.assign(&[10, 30]);
-    let two = map(&registry);
-    assert!(three.iter().all(|(rid, was)| *was == 20 || two[rid] == *was));
-    assert!(two.values().all(|responder| [10, 30].contains(responder)));
-    registry.assign(&[10, 20, 30]);
-    assert_eq!(map(&registry), three);
-    let sequence = registry.sequence();
-    registry.assign(&[20, 10, 30]);
-    assert_eq!(registry.sequence(), sequence);
-    registry.assign(&[]);
-    assert!(map(&registry).values().all(|responder| *responder == 0));
-    // After a restart, rows keep theirs until it is known who is there.
-    let mut restored = Registry::restore(&registry.plane(), []);
-    restored.assign(&[10, 20, 30]);
-    assert_eq!(map(&restored), three);
 }

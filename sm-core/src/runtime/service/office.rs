@@ -105,6 +105,33 @@ fn registry_settings(settings: &Settings) -> registry::Settings {
         mcgroup_join_validation: settings.mcgroup_join_validation,
         ipoib_mcgroup_creation_validation: settings.ipoib_mcgroup_creation_validation,
         allow_both_pkeys: settings.allow_both_pkeys,
+        sm_assigned_guid: settings.sm_assigned_guid,
         ..registry::Settings::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_site_says_of_the_registry_reaches_it() {
+        let site = Settings {
+            consolidate_ipv6_snm_req: true,
+            mcgroup_join_validation: false,
+            ipoib_mcgroup_creation_validation: false,
+            allow_both_pkeys: true,
+            sm_assigned_guid: 0xA5,
+            ..Settings::default()
+        };
+        let expected = registry::Settings {
+            consolidate_ipv6_snm_req: true,
+            mcgroup_join_validation: false,
+            ipoib_mcgroup_creation_validation: false,
+            allow_both_pkeys: true,
+            sm_assigned_guid: 0xA5,
+            ..registry::Settings::default()
+        };
+        assert_eq!(registry_settings(&site), expected);
     }
 }
