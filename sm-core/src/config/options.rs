@@ -24,7 +24,8 @@ pub enum TransportKind {
 /// subnet administration queries. It stands in for opensm: options of the same name mean the same,
 /// and opensm.conf can be used as it is.
 #[derive(Debug, Parser)]
-#[command(name = "ibsm", version, max_term_width = 100, after_help = EXAMPLES)]
+#[command(name = "ibsm", version, disable_version_flag = true)]
+#[command(max_term_width = 100, after_help = EXAMPLES)]
 pub struct Options {
     /// How to reach the fabric.
     #[arg(long, value_enum, default_value = "ibsim")]
@@ -129,6 +130,12 @@ pub struct Options {
     /// Log bits in hexadecimal: 1 errors, 2 information, 4 verbose, 8 and more debugging.
     #[arg(short = 'D', long = "log_flags", value_name = "FLAGS")]
     pub log_flags: Option<String>,
+    /// Log everything, as with -D 0xFF.
+    #[arg(short = 'V')]
+    pub verbose_max: bool,
+    /// Print the version.
+    #[arg(long, action = clap::ArgAction::Version)]
+    version: Option<bool>,
     /// Log more; twice for debugging.
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
@@ -195,6 +202,9 @@ impl Options {
         settings.accum_log_file &= !self.erase_log_file;
         for _ in 0..self.verbose.min(7) {
             settings.log_flags = settings.log_flags << 1 | 1;
+        }
+        if self.verbose_max {
+            settings.log_flags = u8::MAX;
         }
         if let Some(file) = &self.log_file {
             let directory = std::env::var_os("OSM_TMP_DIR").map(PathBuf::from);

@@ -358,7 +358,7 @@ impl Publisher {
         if same_fabric(version, current.version()) {
             tracing::debug!(%version, changes, "registry published");
         } else {
-            tracing::info!(%version, changes, "snapshot published");
+            tracing::debug!(%version, changes, "snapshot published");
         }
         self.shared.history().push(Arc::new(delta), next);
         self.shared.announced.send_replace(version);

@@ -47,7 +47,9 @@ impl Attachment {
             options.node.clone_from(&config.node);
         }
         let transport = attach(&options)?;
-        state.keep_client(transport.client_id())?;
+        if let Err(failure) = state.keep_client(transport.client_id()) {
+            warn!("the simulator will keep what we are known by if we are killed: {failure}");
+        }
         Ok(Self {
             // An earlier run may have been killed while attached. We let go ourselves, and by the
             // number of a slot that we once had, a server that was restarted may know another.

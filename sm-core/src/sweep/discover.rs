@@ -379,8 +379,7 @@ impl Sweeper {
             // The far end has just answered by this link.
             return self.contradicted_by_down(port, peer, request.block);
         }
-        debug!("link down: {} - {}", self.fabric.describe(port), self.fabric.describe(peer));
-        self.fabric.unlink(port);
+        self.cut(port, peer);
         self.sweep.routes_changed = true;
         let far = self.fabric.port(peer).node;
         if self.fabric.node(far).switch.is_some() {
@@ -613,11 +612,29 @@ impl Sweeper {
                 continue;
             }
             for port in self.fabric.ports_of(node) {
-                if self.fabric.port(port).link_seen != number {
-                    self.fabric.unlink(port);
+                if self.fabric.port(port).link_seen != number
+                    && let Some(peer) = self.fabric.port(port).peer()
+                {
+                    self.cut(port, peer);
                 }
             }
         }
+    }
+
+    /// Takes in that a link is gone. Links between switches are told: a host that goes is told by
+    /// its name, and takes its link along.
+    fn cut(&mut self, port: PortIndex, peer: PortIndex) {
+        let is_switch = |port| self.fabric.node_of(port).switch.is_some();
+        if is_switch(port) && is_switch(peer) && self.up {
+            self.sweep.cut_links += 1;
+            let (a, b) = (self.fabric.describe(port), self.fabric.describe(peer));
+            match self.sweep.cut_links {
+                n if n <= LINES_MAX => info!("link down: {a} - {b}"),
+                n if n == LINES_MAX + 1 => info!("more links are down; they are only counted"),
+                _ => debug!("link down: {a} - {b}"),
+            }
+        }
+        self.fabric.unlink(port);
     }
 
     /// Settles which port each port GUID belongs to.

@@ -194,6 +194,8 @@ struct Sweep {
     suspects: Vec<NodeIndex>,
     /// Whether a link turned out to be down that routes may use.
     routes_changed: bool,
+    /// Links between switches that are gone.
+    cut_links: usize,
     /// Where a light sweep saw changes.
     changed: Vec<NodeIndex>,
     /// Switches that lost what was programmed.
