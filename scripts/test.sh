@@ -17,6 +17,7 @@ interop_needs=(
     saquery:infiniband-diags
     opensm:opensm
     tshark:tshark
+    openssl:openssl
     /usr/include/infiniband/iba/ib_types.h:libopensm-dev
 )
 fuzz_seconds=${FUZZ_SECONDS:-60}

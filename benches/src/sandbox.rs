@@ -321,3 +321,16 @@ pub fn can_interoperate(programs: &[&str]) -> bool {
     eprintln!("{reason}");
     false
 }
+
+/// Whether `program`, which needs no simulator, can be run. Prints why not, or panics as
+/// [`can_interoperate`] does.
+pub fn can_interoperate_with(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if std::env::split_paths(&path).any(|directory| directory.join(program).exists()) {
+        return true;
+    }
+    let reason = format!("skipped: not installed: {program}");
+    assert!(std::env::var_os("IBSM_REQUIRE_INTEROP").is_none(), "{reason}");
+    eprintln!("{reason}");
+    false
+}

@@ -150,8 +150,8 @@ fn first_snapshot(sm: &Sm, trust: ClientTrust) -> Option<Arc<Snapshot>> {
     let attempts = status.clone();
     block_on(async {
         let refused = async move {
-            let disconnects =
-                || attempts.counters().iter().any(|c| *c == ("replica_disconnects", 2));
+            let count = || attempts.counters().into_iter().find(|c| c.0 == "replica_disconnects");
+            let disconnects = || count().is_some_and(|(_, count)| count >= 2);
             while !disconnects() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }

@@ -20,6 +20,7 @@ use sa_proto::trust::TrustError;
 use tracing_subscriber::EnvFilter;
 
 use crate::cell::{Generation, Publisher, Reader};
+use crate::explain::told;
 use crate::forward::{Exchange, Forwarding};
 use crate::http;
 use crate::index::RegistryIndex;
@@ -196,6 +197,7 @@ fn subscribe(
                 reclaiming.lock().unwrap_or_else(PoisonError::into_inner).reclaim();
             }
         });
+        let explain = explainer(Arc::clone(&publisher));
         let mut builder = Builder { publisher, metrics: Arc::clone(metrics), last: None };
         let status = Arc::clone(&metrics.replica);
         let forwarding = Forwarding {
@@ -220,8 +222,21 @@ fn subscribe(
             tracing::info!("stopping");
         };
         let install = move |snapshot: &Arc<Snapshot>| builder.install(snapshot);
-        replica::run(config, status, install, move || totals.totals(), shutdown).await;
+        let stats = move || totals.totals();
+        replica::run_explaining(config, status, install, stats, Some(explain), shutdown).await;
         Ok(())
+    })
+}
+
+/// Explains paths from the tables that queries are answered from.
+fn explainer(publisher: Arc<Mutex<Publisher>>) -> replica::Explain {
+    Arc::new(move |question| {
+        // A reader that lasted would keep a generation from being freed.
+        let mut reader = publisher.lock().unwrap_or_else(PoisonError::into_inner).reader();
+        match reader.current() {
+            Some(generation) => told::tell(generation, question),
+            None => Err("this responder has no snapshot yet".to_owned()),
+        }
     })
 }
 

@@ -113,6 +113,7 @@ impl Subnet {
                 Told::Begin(begin) => decoder = Some(Decoder::new(begin).unwrap()),
                 Told::Chunk(chunk) => decoder.as_mut()?.chunk(&chunk).unwrap(),
                 Told::End(end) => return Some(decoder?.finish(end, &Snapshot::empty()).unwrap()),
+                Told::Explain(_) => {}
             }
         }
     }

@@ -7,6 +7,7 @@
 
 mod ends;
 mod hops;
+pub(crate) mod told;
 mod verdict;
 
 use ib_mad::types::{Gid, PKey};

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use sa_proto::proto::snapshot::from_sm::Message;
 use sa_proto::proto::snapshot::snapshot_feed_client::SnapshotFeedClient;
-use sa_proto::proto::snapshot::{FromResponder, FromSm};
+use sa_proto::proto::snapshot::{Explain, FromResponder, FromSm};
 use sa_proto::trust::{self, TrustError};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -22,6 +23,20 @@ pub(super) struct Event {
     pub(super) link: usize,
     /// What happened.
     pub(super) kind: EventKind,
+}
+
+impl Event {
+    /// Takes out the question that it is, if it is one.
+    pub(super) fn take_question(&mut self) -> Option<Explain> {
+        let EventKind::Message(message) = &mut self.kind else { return None };
+        match message.message.take() {
+            Some(Message::Explain(question)) => Some(question),
+            other => {
+                message.message = other;
+                None
+            }
+        }
+    }
 }
 
 #[derive(Debug)]

@@ -105,6 +105,9 @@ impl Machine {
                 let outcome = self.fence(decoder.target().session).unwrap_or(Outcome::Nothing);
                 Ok((Link::Receiving(Box::new(decoder)), outcome))
             }
+            // A kind of message that this release does not know, or none; or one that is no part of
+            // updates and has been dealt with.
+            (None | Some(Message::Explain(_)), state) => Ok((state, Outcome::Nothing)),
             (Some(_), Link::Lost) => Ok((Link::Lost, Outcome::Nothing)),
             (Some(_), Link::Refused) => Ok((Link::Refused, Outcome::Nothing)),
             (Some(Message::Chunk(chunk)), Link::Receiving(mut decoder)) => {
@@ -124,8 +127,6 @@ impl Machine {
                 self.held = Arc::new(next);
                 Ok((Link::Idle, Outcome::Install(self.held.clone())))
             }
-            // A kind of message that this release does not know, or none.
-            (None, state) => Ok((state, Outcome::Nothing)),
             (Some(_), Link::Idle) => {
                 Err(sa_proto::snapshot::encoding::Malformed("a message outside of an update")
                     .into())

@@ -5,6 +5,7 @@
 //! Building lookup tables is the caller's: [`run`] hands it each new snapshot, and acknowledges
 //! once the call returns, which says that queries are answered from it.
 
+mod asked;
 mod cache_dir;
 mod link;
 mod machine;
@@ -27,6 +28,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
 
+use asked::Asked;
+pub use asked::Explain;
 pub use cache_dir::{CacheDir, CacheDirError, passing_identity};
 use link::{Event, EventKind};
 use machine::{Machine, Outcome};
@@ -246,6 +249,18 @@ pub async fn run(
     stats: impl Fn() -> Vec<(String, u64)>,
     shutdown: impl Future<Output = ()>,
 ) {
+    run_explaining(config, status, on_snapshot, stats, None, shutdown).await;
+}
+
+/// The same; paths that operators ask about are explained by `explain`, on threads of their own.
+pub async fn run_explaining(
+    config: ReplicaConfig,
+    status: Arc<ReplicaStatus>,
+    on_snapshot: impl FnMut(&Arc<Snapshot>) + Send + 'static,
+    stats: impl Fn() -> Vec<(String, u64)>,
+    explain: Option<Explain>,
+    shutdown: impl Future<Output = ()>,
+) {
     let cache_file = config.cache_dir.as_ref().map(CacheDir::snapshot_file);
     let cached = cache_file.as_deref().and_then(load);
     let mut replica = Replica {
@@ -274,12 +289,21 @@ pub async fn run(
     for (link, sm) in replica.config.sms.iter().enumerate() {
         links.spawn(link::run(link, sm.clone(), events.clone()));
     }
+    let mut asked = Asked::new(explain);
     let mut report = tokio::time::interval(STATS_INTERVAL);
     tokio::pin!(shutdown);
     loop {
         tokio::select! {
             () = &mut shutdown => break,
-            Some(event) = inbox.recv() => replica.handle(event).await,
+            Some(mut event) = inbox.recv() => match event.take_question() {
+                Some(question) => {
+                    if let Some(answer) = asked.take(event.link, question) {
+                        replica.send(event.link, answer);
+                    }
+                }
+                None => replica.handle(event).await,
+            },
+            (link, answer) = asked.next() => replica.send(link, answer),
             written = replica.saver.step() => note_saved(&replica.status, written),
             _ = report.tick() => replica.report(&stats()),
         }

@@ -1,10 +1,15 @@
 //! `ibsmctl`: what an operator asks a running `ibsm`, and how its answers are shown. One file a
 //! command; [`service_id`] and [`mgid`] compute and ask nobody.
 
+pub mod explain;
+pub mod mcast;
 pub mod mgid;
+mod port;
 pub mod service_id;
+pub mod services;
 mod sm;
 pub mod status;
+pub mod subscriptions;
 pub mod vfabric;
 
 use std::io::Write as _;
@@ -45,9 +50,18 @@ pub struct Options {
 pub enum Command {
     /// State of the subnet, of the responders, and counters of both.
     Status(status::Options),
+    /// Why the path between two ports is as it is: hops, narrowest link, the rule that matched and
+    /// those that did not, the record as it is sent.
+    Explain(explain::Options),
     /// Virtual fabrics, or the one for an application, a Service ID or an MGID: its P_Key, SL, MTU
     /// and rate.
     Vfabric(vfabric::Options),
+    /// Multicast groups with their members.
+    Mcast(mcast::Options),
+    /// Services that ports advertise.
+    Services(services::Options),
+    /// Subscriptions to events.
+    Subscriptions(subscriptions::Options),
     /// Compose the Service ID of a protocol and port, or tell what one stands for.
     ServiceId(service_id::Options),
     /// Compose the MGID of an IP multicast group, or tell what one stands for.
@@ -89,9 +103,15 @@ pub enum CtlError {
         /// What stood there.
         got: String,
     },
+    /// An answer of another release.
+    #[error("the answer cannot be read ({0}); are ibsm, ibsa and ibsmctl of one release?")]
+    Unread(String),
     /// Nothing is as was asked.
     #[error("no virtual fabric {0}")]
     NoVirtualFabric(String),
+    /// No group has the MGID.
+    #[error("no multicast group {0}")]
+    NoGroup(ib_mad::types::Gid),
     /// The system.
     #[error("system: {0}")]
     Io(#[from] std::io::Error),
@@ -118,7 +138,11 @@ fn run(options: &Options) -> Result<String, CtlError> {
     let sm = &Sm::new(&options.sm, trust);
     match &options.command {
         Command::Status(what) => runtime()?.block_on(status::run(sm, what)),
+        Command::Explain(what) => runtime()?.block_on(explain::run(sm, what)),
         Command::Vfabric(what) => runtime()?.block_on(vfabric::run(sm, what)),
+        Command::Mcast(what) => runtime()?.block_on(mcast::run(sm, what)),
+        Command::Services(what) => runtime()?.block_on(services::run(sm, what)),
+        Command::Subscriptions(what) => runtime()?.block_on(subscriptions::run(sm, what)),
         Command::ServiceId(what) => service_id::run(what),
         Command::Mgid(what) => mgid::run(what),
     }

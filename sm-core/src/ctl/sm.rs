@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use sa_proto::proto::admin::admin_client::AdminClient;
 use sa_proto::trust::{self, ClientTrust};
-use tonic::Status;
 use tonic::transport::Channel;
+use tonic::{Code, Status};
 
 use super::CtlError;
 
@@ -40,7 +40,13 @@ impl Sm {
             Some(_) => self.unreachable(status),
             None => CtlError::Refused {
                 address: self.url.clone(),
-                message: status.message().to_owned(),
+                message: match (status.code(), status.message()) {
+                    (Code::Unimplemented, "") => {
+                        "it is of a release that cannot be asked this".into()
+                    }
+                    (code, "") => code.to_string(),
+                    (_, message) => message.to_owned(),
+                },
             },
         }
     }

@@ -52,6 +52,8 @@ pub(super) enum Event {
     Refused(Version),
     /// It reports its counters.
     Stats(proto::Stats),
+    /// It explains a path.
+    Explained(proto::Explained),
 }
 
 /// One responder's end of the feed.
@@ -125,6 +127,7 @@ impl Feed {
                 Ok(Some(Event::Refused(held)))
             }
             (Message::Stats(stats), _) => Ok(Some(Event::Stats(stats))),
+            (Message::Explained(explained), _) => Ok(Some(Event::Explained(explained))),
         }
     }
 
@@ -263,6 +266,7 @@ mod tests {
                     from_sm::Message::End(end) => {
                         return Some(decoder.unwrap().finish(end, held).unwrap());
                     }
+                    from_sm::Message::Explain(_) => panic!("not of an update"),
                 }
             }
             panic!("update without an end");

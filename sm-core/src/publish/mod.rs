@@ -5,7 +5,9 @@
 //! its own serves them. What a sweep finds is not decided here, nor what a write does to the
 //! registry; [`feed`] decides what a responder is sent.
 
+mod asking;
 mod feed;
+mod registered;
 mod responders;
 mod roles;
 mod service;
@@ -175,6 +177,7 @@ impl Publisher {
             highest: Mutex::new(Version::NONE.session),
             accepted: AtomicU64::new(0),
             responders: Responders::default(),
+            inboxes: asking::Inboxes::default(),
             connections: AtomicU64::new(0),
             counters: Counters::default(),
             sm: ArcSwap::default(),
@@ -423,6 +426,8 @@ struct Shared {
     /// The epoch of the last session of ours that a responder has accepted.
     accepted: AtomicU64,
     responders: Responders,
+    /// Where responders are asked questions.
+    inboxes: asking::Inboxes,
     /// Connections ever accepted; numbers them.
     connections: AtomicU64,
     counters: Counters,

@@ -71,6 +71,11 @@ impl Responder {
     pub fn is_client(&self) -> bool {
         self.front_door.is_empty() && self.port.is_none()
     }
+
+    /// The connection that it is on.
+    pub(super) fn connection(&self) -> u64 {
+        self.connection
+    }
 }
 
 fn address(text: &str, peer: Option<IpAddr>) -> Option<SocketAddr> {

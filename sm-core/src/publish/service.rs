@@ -7,16 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use ib_mad::types::Gid;
 use sa_proto::proto::admin;
 use sa_proto::proto::snapshot as proto;
-use sa_proto::snapshot::{Plan, Version};
+use sa_proto::snapshot::{Plan, Snapshot, Version};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::feed::{Event, Feed, FeedError};
 use super::responders::{self, Responder};
-use super::{Shared, same_fabric, virtual_fabrics};
+use super::{Shared, asking, registered, same_fabric, virtual_fabrics};
 
 /// Messages handed to a connection that it has not taken yet; half a megabyte.
 const OUTBOUND_MAX: usize = 2;
@@ -121,6 +122,7 @@ impl Subscription {
                 let _ = outbound.try_send(Err(Status::unavailable("the SM is shutting down")));
             }
         }
+        self.shared.inboxes.close(self.connection);
         self.shared.responders.leave(self.connection);
     }
 
@@ -131,6 +133,8 @@ impl Subscription {
         mut announced: watch::Receiver<Version>,
     ) -> End {
         let mut feed = Feed::new(Instant::now());
+        let mut asking = self.shared.inboxes.open(self.connection);
+        let mut question = None;
         loop {
             self.begin_update(&mut feed, &mut announced);
             let deadline = feed.poll_timeout();
@@ -141,10 +145,24 @@ impl Subscription {
                         Ok(None) => return End::Left("it closed the feed".into()),
                         Err(status) => return End::Left(reason(&status)),
                     };
-                    let handled = feed.handle_message(message).map_err(End::from);
-                    match handled.and_then(|event| event.map_or(Ok(()), |event| self.note(event))) {
-                        Ok(()) => {}
-                        Err(end) => return end,
+                    let noted = match feed.handle_message(message) {
+                        Ok(None) => Ok(()),
+                        Ok(Some(Event::Explained(explained))) => {
+                            asking.answered(explained);
+                            Ok(())
+                        }
+                        Ok(Some(event)) => self.note(event),
+                        Err(error) => Err(End::from(error)),
+                    };
+                    if let Err(end) = noted {
+                        return end;
+                    }
+                }
+                next = asking.next(), if question.is_none() => question = Some(next),
+                permit = outbound.reserve(), if question.is_some() => {
+                    let Ok(permit) = permit else { return End::Left("it closed the feed".into()) };
+                    if let Some(message) = question.take() {
+                        permit.send(Ok(message));
                     }
                 }
                 permit = outbound.reserve(), if feed.is_sending() => {
@@ -248,6 +266,7 @@ impl Subscription {
                 let stats = responders::stats(stats);
                 responders.update(self.connection, |entry| entry.stats = stats.clone())
             }
+            Event::Explained(_) => true,
         };
         if current { Ok(()) } else { Err(End::Left("it connected anew".into())) }
     }
@@ -279,8 +298,64 @@ pub(super) struct AdminService {
     pub(super) shared: Arc<Shared>,
 }
 
+/// Messages of an answer that its connection has not taken yet.
+const ANSWERS_MAX: usize = 2;
+
+type Answers<M> = ReceiverStream<Result<M, Status>>;
+
+impl AdminService {
+    /// Answers with many messages about the latest snapshot, made on a thread of their own. `make`
+    /// hands each to a function that tells whether to go on.
+    fn answer<M: Send + 'static>(
+        &self,
+        make: impl FnOnce(&Snapshot, &mut dyn FnMut(M) -> bool) + Send + 'static,
+    ) -> Response<Answers<M>> {
+        let latest = self.shared.history().latest().clone();
+        let (sender, answers) = mpsc::channel(ANSWERS_MAX);
+        tokio::task::spawn_blocking(move || {
+            make(&latest, &mut |message| sender.blocking_send(Ok(message)).is_ok());
+        });
+        Response::new(ReceiverStream::new(answers))
+    }
+}
+
 #[tonic::async_trait]
 impl admin::admin_server::Admin for AdminService {
+    type ListGroupsStream = Answers<admin::Groups>;
+    type ListServicesStream = Answers<admin::Services>;
+    type ListSubscriptionsStream = Answers<admin::Subscriptions>;
+
+    async fn list_groups(
+        &self,
+        request: Request<admin::GroupsRequest>,
+    ) -> Result<Response<Self::ListGroupsStream>, Status> {
+        let mgid = request.into_inner().mgid;
+        let only = match mgid.is_empty() {
+            true => None,
+            false => Some(Gid(mgid
+                .try_into()
+                .map_err(|_| Status::invalid_argument("an MGID has 16 bytes"))?)),
+        };
+        Ok(self.answer(move |snapshot, send| registered::groups(snapshot, only, send)))
+    }
+
+    async fn list_services(
+        &self,
+        _request: Request<admin::ServicesRequest>,
+    ) -> Result<Response<Self::ListServicesStream>, Status> {
+        Ok(self.answer(|snapshot, send| registered::services(snapshot, send)))
+    }
+
+    async fn list_subscriptions(
+        &self,
+        _request: Request<admin::SubscriptionsRequest>,
+    ) -> Result<Response<Self::ListSubscriptionsStream>, Status> {
+        let responders = self.shared.responders.load().clone();
+        Ok(self.answer(move |snapshot, send| {
+            registered::subscriptions(snapshot, &responders, send);
+        }))
+    }
+
     async fn get_status(
         &self,
         _request: Request<admin::StatusRequest>,
@@ -294,5 +369,12 @@ impl admin::admin_server::Admin for AdminService {
     ) -> Result<Response<admin::VirtualFabrics>, Status> {
         let latest = self.shared.history().latest().clone();
         Ok(Response::new(virtual_fabrics::list(&latest)))
+    }
+
+    async fn explain(
+        &self,
+        request: Request<admin::ExplainRequest>,
+    ) -> Result<Response<admin::Explanation>, Status> {
+        asking::explain(&self.shared, request.into_inner()).await.map(Response::new)
     }
 }

@@ -1,0 +1,274 @@
+//! What an operator asks with `ibsmctl`, and what they are told, from real programs: plainly on this
+//! host, and with certificates.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use benches::sandbox::{Program, Sandbox, binary, can_interoperate_with, free_address};
+use ib_mad::types::{Gid, Guid, PKey};
+use ib_mad::wire::mad::Method;
+use ib_mad::wire::record::mc_member::component as mc;
+use ib_mad::wire::record::service::component as svc;
+use ib_mad::wire::record::{JoinState, McMemberRecord, ServiceRecord};
+use ib_mad::wire::sa::{SaMad, attribute};
+use sa_proto::proto::registry as proto;
+use sa_proto::proto::registry::registry_client::RegistryClient;
+use serde_json::Value;
+
+const A: &str = "node00002 HCA-1";
+const B: &str = "node00012 HCA-1";
+
+/// A fat tree of 16 hosts, an SM and a responder.
+struct Subnet {
+    url: String,
+    publish: String,
+    sandbox: Sandbox,
+    _programs: Vec<Program>,
+}
+
+impl Subnet {
+    /// `sm` and `responder` are their further arguments.
+    fn new(name: &str, scheme: &str, sm: &[&str], responder: &[&str]) -> Self {
+        let sandbox = Sandbox::new(name);
+        let net = sandbox.path("fat-tree.net");
+        let status = Command::new(binary("ibfabric"))
+            .args(["generate", "fat-tree", "--levels", "2", "--radix", "8", "--hosts", "16", "-o"])
+            .arg(&net)
+            .status()
+            .expect("ibfabric runs");
+        assert!(status.success());
+        let fabric = sandbox.ibfabric(&net);
+        let publish = free_address().to_string();
+        let url = format!("{scheme}://{publish}");
+        let state = sandbox.path("state");
+        let mut args = vec!["--transport", "ibsim", "--socket", sandbox.socket()];
+        args.extend(["--node", "node00001 HCA-1", "--publish", &publish]);
+        args.extend(["--state-dir", state.to_str().expect("UTF-8")]);
+        args.extend(sm);
+        let ibsm = sandbox.ours("ibsm", "ibsm", &args);
+        ibsm.wait_for("SUBNET UP");
+        let mut args = vec!["--sm", &url, "--name", "r1", "--transport", "udp"];
+        args.extend(responder);
+        let ibsa = sandbox.ours("ibsa", "ibsa", &args);
+        ibsa.wait_for("serving generation");
+        // The SM knows, too, once it has the acknowledgement.
+        ibsm.wait_for("responder serves");
+        Self { url, publish, sandbox, _programs: vec![fabric, ibsm, ibsa] }
+    }
+
+    fn ask(&self, words: &[&str]) -> Output {
+        let ibsmctl =
+            Command::new(binary("ibsmctl")).args(["--sm", &self.url]).args(words).output();
+        ibsmctl.expect("ibsmctl runs")
+    }
+
+    fn told(&self, words: &[&str]) -> String {
+        let output = self.ask(words);
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8(output.stdout).expect("UTF-8")
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        serde_json::from_str(&self.told(words)).expect("JSON")
+    }
+
+    fn refusal(&self, words: &[&str]) -> String {
+        let output = self.ask(words);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {output:?}");
+        String::from_utf8(output.stderr).expect("UTF-8")
+    }
+
+    /// Has the SM's registry take a write in the name of a port.
+    fn write(&self, lid: u32, mad: [u8; 256]) {
+        let requester = proto::Requester {
+            lid,
+            qpn: 1,
+            pkey: PKey::DEFAULT_FULL.0.into(),
+            ..Default::default()
+        };
+        let write = proto::Write { id: 1, mad: mad.to_vec().into(), requester: Some(requester) };
+        let writes = proto::Writes { responder_id: 0x51, writes: vec![write] };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut client = RegistryClient::connect(self.url.clone()).await.unwrap();
+            // The stream stays open until the outcome is there.
+            let (say, said) = tokio::sync::mpsc::channel(1);
+            say.send(writes).await.unwrap();
+            let said = tokio_stream::wrappers::ReceiverStream::new(said);
+            let mut outcomes = client.write(said).await.unwrap().into_inner();
+            let outcome = outcomes.message().await.unwrap().expect("an outcome").outcomes;
+            assert_eq!(outcome[0].status, 0, "{outcome:?}");
+        });
+    }
+}
+
+#[test]
+fn a_path_is_explained_by_name_guid_lid_and_gid() {
+    let subnet = Subnet::new("ctl-explain", "http", &[], &[]);
+    let told = subnet.told(&["explain", A, B]);
+    assert!(told.starts_with(&format!("from      {A}/P1, ca, GUID 0x")), "{told}");
+    for line in ["path      yes; status 0x0000, ok", "rule      none in force", "told by   r1"] {
+        assert!(told.lines().any(|is| is == line), "'{line}' in:\n{told}");
+    }
+    assert!(
+        told.contains("bound by the link ") && told.contains("record    SGID fe80::"),
+        "{told}"
+    );
+
+    let by_name = subnet.json(&["explain", A, B, "--json"]);
+    assert_eq!(by_name["responder"], "r1");
+    // To the leaf, up, down, to the host: four nodes send it on.
+    assert_eq!(by_name["hops"].as_array().unwrap().len(), 4, "{by_name}");
+    let (from, to) = (&by_name["source"], &by_name["destination"]);
+    let lid = |end: &Value| end["lid"].to_string();
+    let guid = |end: &Value| end["port_guid"].as_str().unwrap().to_owned();
+    let gid = |record: &str| by_name["record"][record].as_str().unwrap().to_owned();
+    let by_guid = subnet.json(&["explain", &guid(from), &guid(to), "--json"]);
+    let by_gid = subnet.json(&["explain", &gid("sgid"), &gid("dgid"), "--json"]);
+    let by_lid = subnet.json(&["explain", &lid(from), &lid(to), "--json"]);
+    for other in [by_guid, by_gid, by_lid] {
+        assert_eq!(other["record"]["bytes"], by_name["record"]["bytes"]);
+    }
+
+    let told = subnet.told(&["explain", A, B, "--pkey", "0x8123"]);
+    assert!(told.contains("path      no: the ends do not share the P_Key asked for"), "{told}");
+    let refusal = subnet.refusal(&["explain", A, "no such node"]);
+    assert!(refusal.contains("refused: no port is named no such node"), "{refusal}");
+}
+
+#[test]
+fn without_a_responder_nobody_explains_and_that_is_said() {
+    let mut subnet = Subnet::new("ctl-alone", "http", &[], &[]);
+    subnet._programs.pop().expect("the responder").kill();
+    let ibsm = subnet._programs.last().expect("the SM");
+    ibsm.wait_for("responder left");
+    let refusal = subnet.refusal(&["explain", A, B]);
+    assert!(refusal.contains("no responder is connected"), "{refusal}");
+}
+
+#[test]
+fn what_ports_registered_is_listed_with_their_names() {
+    let subnet = Subnet::new("ctl-registered", "http", &[], &[]);
+    assert_eq!(subnet.told(&["services"]), "no services\n");
+    assert_eq!(subnet.told(&["subscriptions"]), "no subscriptions\n");
+    let explained = subnet.json(&["explain", A, B, "--json"]);
+    let lid = explained["source"]["lid"].as_u64().unwrap() as u32;
+    let gid: Gid = explained["record"]["sgid"].as_str().unwrap().parse().unwrap();
+    assert_ne!(gid.guid(), Guid(0));
+
+    let mut bytes = [0; 256];
+    let mut mad = SaMad::new(&mut bytes);
+    let mask = mc::MGID | mc::PORT_GID | mc::QKEY | mc::TCLASS | mc::PKEY | mc::FLOW_LABEL;
+    let mask = mask | mc::SL | mc::JOIN_STATE;
+    mad.write_request(Method::SET, attribute::MC_MEMBER_RECORD, 1, mask);
+    let mgid: Gid = "ff12:401b:ffff::77".parse().unwrap();
+    McMemberRecord::new(&mut mad.data_mut()[..52])
+        .unwrap()
+        .set_mgid(mgid)
+        .set_port_gid(gid)
+        .set_qkey(0xB1B)
+        .set_pkey(PKey::DEFAULT_FULL)
+        .set_join_state(JoinState::FULL_MEMBER);
+    subnet.write(lid, bytes);
+    let told = subnet.told(&["mcast", "--mgid", "ff12:401b:ffff::77"]);
+    let lines: Vec<&str> = told.lines().collect();
+    assert!(lines[0].starts_with("ff12:401b:ffff::77  MLID 0xc0"), "{told}");
+    assert!(lines[0].ends_with("Q_Key 0x00000b1b; 1 member"), "{told}");
+    assert_eq!(lines[1], format!("  {A}/P1  {gid}  full"));
+    let groups = subnet.json(&["mcast", "--json"]);
+    let group = groups.as_array().unwrap().iter().find(|group| group["mgid"] == mgid.to_string());
+    assert_eq!(group.unwrap()["members"][0]["node"], A);
+    let refusal = subnet.refusal(&["mcast", "--mgid", "ff12::9"]);
+    assert!(refusal.contains("no multicast group ff12::9"), "{refusal}");
+
+    let mut bytes = [0; 256];
+    let mut mad = SaMad::new(&mut bytes);
+    let mask = svc::SERVICE_ID | svc::SERVICE_GID | svc::SERVICE_PKEY | svc::SERVICE_LEASE;
+    mad.write_request(Method::SET, attribute::SERVICE_RECORD, 2, mask);
+    ServiceRecord::new(&mut mad.data_mut()[..176])
+        .unwrap()
+        .set_service_id(0x77)
+        .set_service_gid(gid)
+        .set_service_pkey(PKey::DEFAULT_FULL)
+        .set_service_lease(u32::MAX);
+    subnet.write(lid, bytes);
+    let told = subnet.told(&["services"]);
+    let expected = format!("0x0000000000000077  ''  {A}/P1  {gid}  P_Key 0xffff, for good\n");
+    assert_eq!(told, expected);
+}
+
+/// Certificates made by the script that operators are given.
+struct Certificates {
+    directory: tempfile::TempDir,
+}
+
+impl Certificates {
+    fn make() -> Self {
+        let directory = tempfile::tempdir().expect("a scratch directory");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/make-certs.sh");
+        let made = Command::new("bash").arg(script).arg(directory.path()).output();
+        let made = made.expect("bash runs");
+        assert!(made.status.success(), "{made:?}");
+        Self { directory }
+    }
+
+    fn options(&self, name: &str) -> Vec<String> {
+        let at = |file: String| -> PathBuf { self.directory.path().join(file) };
+        let files = [at("ca.pem".into()), at(format!("{name}.pem")), at(format!("{name}.key"))];
+        let options = ["--tls-ca", "--tls-cert", "--tls-key"].into_iter().zip(files);
+        options.flat_map(|(option, file)| [option.into(), file.display().to_string()]).collect()
+    }
+}
+
+fn with<'a>(words: &[&'a str], options: &'a [String]) -> Vec<&'a str> {
+    words.iter().copied().chain(options.iter().map(String::as_str)).collect()
+}
+
+#[test]
+fn with_certificates_each_program_may_do_what_its_role_is_for() {
+    if !can_interoperate_with("openssl") {
+        return;
+    }
+    let certificates = Certificates::make();
+    let sm = certificates.options("sm");
+    let responder = certificates.options("responder");
+    let admin = certificates.options("admin");
+    let subnet = Subnet::new("ctl-tls", "https", &with(&[], &sm), &with(&[], &responder));
+
+    assert!(subnet.told(&with(&["status"], &admin)).contains("responders      1\n  r1 ("));
+    assert!(subnet.told(&with(&["explain", A, B], &admin)).contains("told by   r1"));
+    let refusal = subnet.refusal(&with(&["status"], &responder));
+    assert!(refusal.contains("is for the role admin") && refusal.contains("role responder"));
+    let refusal = subnet.refusal(&["status"]);
+    assert!(refusal.contains("needs --tls-ca, --tls-cert and --tls-key"), "{refusal}");
+    let other = Certificates::make();
+    let refusal = subnet.refusal(&with(&["status"], &other.options("admin")));
+    assert!(refusal.contains("its certificate is not signed by a CA in --tls-ca"), "{refusal}");
+
+    // ibstorm compares answers with the snapshot, which is for responders.
+    let storm = with(&["--target", "127.0.0.1:9", "--sm", &subnet.url, "--wait", "1s"], &admin);
+    let (status, log) = subnet.sandbox.ours("ibstorm", "ibstorm", &storm).wait();
+    assert!(!status.success() && log.contains("is for the role responder"), "{log}");
+    assert!(subnet.publish.starts_with("127.0.0.1"));
+}
+
+#[test]
+fn nothing_is_opened_to_other_hosts_without_certificates_unless_that_is_meant() {
+    let sandbox = Sandbox::new("ctl-open");
+    let refused = |program: &str, args: &[&str]| {
+        let (status, log) = sandbox.ours(program, program, args).wait();
+        assert!(!status.success(), "{log}");
+        log
+    };
+    let state = sandbox.path("state");
+    let state = ["--state-dir", state.to_str().expect("UTF-8")];
+    let log = refused("ibsm", &[&state[..], &["--publish", "0.0.0.0:0"]].concat());
+    assert!(log.contains("--publish 0.0.0.0:0 is open to other machines"), "{log}");
+    let log = refused("ibsm", &[&state[..], &["--front-door", "0.0.0.0:0"]].concat());
+    assert!(log.contains("--front-door 0.0.0.0:0 is open to other machines"), "{log}");
+    let log = refused("ibsa", &["--transport", "udp", "--sm", "http://192.0.2.1:1"]);
+    assert!(log.contains("leads to another host without TLS"), "{log}");
+    let here = ["--transport", "udp", "--sm", "http://127.0.0.1:1", "--listen", "0.0.0.0:0"];
+    let log = refused("ibsa", &here);
+    assert!(log.contains("--listen 0.0.0.0:0 is open to other hosts"), "{log}");
+}
