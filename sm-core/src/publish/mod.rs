@@ -34,6 +34,7 @@ use sa_proto::trust::{TlsFiles, TrustError};
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tokio_stream::wrappers::TcpListenerStream;
+use tokio_stream::{Stream, StreamExt};
 use tonic::service::Routes;
 use tonic::transport::Server;
 
@@ -531,6 +532,19 @@ impl Shared {
     }
 }
 
+/// Connections that send at once what they are given. The server's own option does not reach
+/// connections that it has not accepted itself, and then an outcome waits 40 ms for the delayed
+/// acknowledgement of the delta before it.
+fn accept(
+    listener: tokio::net::TcpListener,
+) -> impl Stream<Item = std::io::Result<tokio::net::TcpStream>> {
+    TcpListenerStream::new(listener).map(|accepted| {
+        accepted.inspect(|stream| {
+            let _ = stream.set_nodelay(true);
+        })
+    })
+}
+
 /// Serves all connections until `end` loses its sender, and they have ended.
 async fn serve(
     listener: tokio::net::TcpListener,
@@ -548,7 +562,6 @@ async fn serve(
         .layer(roles::Roles { checked: identity.is_some() })
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .tcp_nodelay(true)
         .add_routes(services.add_service(feed).add_service(admin));
     let end = async move {
         let _ = end.changed().await;
@@ -558,9 +571,27 @@ async fn serve(
             let accepted = tls::accept(listener, identity, shared);
             server.serve_with_incoming_shutdown(accepted, end).await
         }
-        None => server.serve_with_incoming_shutdown(TcpListenerStream::new(listener), end).await,
+        None => server.serve_with_incoming_shutdown(accept(listener), end).await,
     };
     if let Err(error) = served {
         tracing::error!(%error, "the feed is not served any more");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_to_responders_does_not_wait_for_acknowledgements() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let mut accepted = std::pin::pin!(accept(listener));
+            let _client = tokio::net::TcpStream::connect(address).await.unwrap();
+            let stream = accepted.next().await.unwrap().unwrap();
+            assert!(stream.nodelay().unwrap());
+        });
     }
 }
