@@ -272,8 +272,12 @@ impl Drop for Program {
     }
 }
 
-/// Where one of our programs was built, building it first if need be.
+/// Where one of our programs was built, building it first if need be. `IBSM_PROGRAMS` names a
+/// directory to take them from as they are.
 pub fn binary(name: &str) -> PathBuf {
+    if let Some(directory) = std::env::var_os("IBSM_PROGRAMS") {
+        return Path::new(&directory).join(name);
+    }
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     let directory = DIRECTORY.get_or_init(|| {
         let test = std::env::current_exe().expect("a running test has a path");
