@@ -94,6 +94,30 @@ pub struct Counters {
     pub events_lost: u64,
 }
 
+impl std::ops::AddAssign for Counters {
+    fn add_assign(&mut self, other: Self) {
+        // Named one by one, so that a new one cannot be forgotten.
+        let Self {
+            granted,
+            refused,
+            dropped,
+            repeated,
+            outcomes_forgotten_early,
+            records_refused,
+            mlids_exhausted,
+            events_lost,
+        } = other;
+        self.granted += granted;
+        self.refused += refused;
+        self.dropped += dropped;
+        self.repeated += repeated;
+        self.outcomes_forgotten_early += outcomes_forgotten_early;
+        self.records_refused += records_refused;
+        self.mlids_exhausted += mlids_exhausted;
+        self.events_lost += events_lost;
+    }
+}
+
 /// Why a request is not granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Refusal {

@@ -61,6 +61,8 @@ counters! {
     panics => "registry_panics";
     /// Writes refused since the file cannot be written
     refused_unstored => "registry_refused_not_stored";
+    /// Writes dropped: the file failed, and whether it holds them is not known
+    unsettled => "registry_dropped_commit_unknown";
     /// Writes dropped: too many wait already
     overflow => "registry_dropped_overflow";
     /// Writes dropped: this SM is not the master, or has not swept yet

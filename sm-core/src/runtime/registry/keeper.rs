@@ -4,7 +4,8 @@
 //! memory is thrown away and read back from disk, so that it never holds what the disk does not;
 //! the batch is then decided once more, which does no harm if the commit had happened after all:
 //! outcomes are stored with what they changed. If that fails too, the writes are refused for want of
-//! resources, and so are all others until the file can be opened again.
+//! resources, and so are all others until the file can be opened again; but where nobody can tell
+//! whether they are on disk, nothing is said, since a refusal would be final.
 //!
 //! No thread and no clock here; those are the parent module's.
 
@@ -22,7 +23,8 @@ use super::counters::Counters;
 use super::store::{Store, StoreError, Stored};
 use crate::publish::{PublishError, Publisher};
 use crate::registry::{
-    Changes, GuidBlock, Members, Ports, PredefinedGroup, Registry, RegistryEvent, Reply, Request,
+    self, Changes, GuidBlock, Members, Ports, PredefinedGroup, Registry, RegistryEvent, Reply,
+    Request,
 };
 
 /// How long to wait before a file that failed is opened again, seconds.
@@ -46,7 +48,7 @@ pub(super) struct Work {
 pub(super) enum Verdict {
     /// It is answered, once the tables hold the sequence number in the epoch.
     Answer { status: Status, data: Option<Box<[u8; DATA_LEN]>>, epoch: u64, sequence: u64 },
-    /// It is not answered, and is not to be asked again.
+    /// Its client is not answered, and its responder forgets it.
     Dropped,
     /// Nothing is said: whoever waits asks again.
     Silence,
@@ -58,14 +60,21 @@ pub(super) type GroupEvent = (RegistryEvent, Option<PKey>);
 /// See the module.
 pub(super) struct Keeper {
     directory: PathBuf,
-    /// Whether nothing was stored when the file was opened.
+    /// Whether nothing was ever stored.
     fresh: bool,
     /// `None` while the file cannot be used; then nothing is in the registry, either.
     store: Option<Store>,
     /// When to try to open it again, seconds since 1970.
     reopen_due_s: u64,
     registry: Registry,
+    /// What registries before this one counted.
+    counted: registry::Counters,
+    /// All that was told of.
     surroundings: Surroundings,
+    /// Those of them that the registry does not know yet: all, if it was read back.
+    untold: Surroundings,
+    /// A commit that may or may not be on disk.
+    unsettled: Option<Unsettled>,
     publisher: Arc<Publisher>,
     /// The session in which the registry was published.
     published: Option<Session>,
@@ -76,8 +85,16 @@ pub(super) struct Keeper {
     counters: Arc<Counters>,
 }
 
+/// A commit that was begun, until its end is known.
+struct Unsettled {
+    /// Sequence number on disk if it was made.
+    sequence: u64,
+    /// What happened in it.
+    events: Vec<GroupEvent>,
+}
+
 /// What the registry has to know besides its rows.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Surroundings {
     ports: Option<Arc<Ports>>,
     predefined: Option<Arc<[PredefinedGroup]>>,
@@ -93,12 +110,15 @@ impl Keeper {
     ) -> Result<Self, StoreError> {
         let (store, stored) = Store::open(&directory)?;
         let mut this = Self {
-            fresh: stored.fresh,
+            fresh: false,
             directory,
             store: Some(store),
             reopen_due_s: 0,
             registry: Registry::default(),
+            counted: registry::Counters::default(),
             surroundings: Surroundings::default(),
+            untold: Surroundings::default(),
+            unsettled: None,
             publisher,
             published: None,
             events: Vec::new(),
@@ -114,33 +134,48 @@ impl Keeper {
 
     /// Whether nothing was ever stored: the registry may begin with what another left.
     pub(super) fn is_fresh(&self) -> bool {
-        self.fresh && self.registry.sequence() == 0
+        self.fresh
     }
 
     /// Begins with these rows, if they can be stored.
-    pub(super) fn begin_with(&mut self, mut plane: RegistryPlane) {
-        self.fresh = false;
+    pub(super) fn begin_with(&mut self, now_s: u64, mut plane: RegistryPlane) {
         plane.sequence = plane.sequence.max(1);
         let rows = RegistryChanges::between(&RegistryPlane::default(), &plane);
-        let Some(store) = &mut self.store else { return };
-        match store.commit(&Changes { rows, ..Changes::default() }) {
-            Ok(()) => self.adopt(Stored { plane, ..Stored::default() }),
-            Err(failure) => {
-                error!("what was read is not stored: {}", crate::runtime::with_causes(&failure));
-                self.reopen(0);
+        let changes = Changes { rows, ..Changes::default() };
+        for _ in 0..2 {
+            // What is read back may be this: the commit was made after all.
+            let Some(store) = self.store.as_mut().filter(|_| self.fresh) else { return };
+            match store.commit(&changes) {
+                Ok(()) => return self.adopt(Stored { plane, ..Stored::default() }),
+                Err(failure) => {
+                    self.counters.failures.add(1);
+                    error!(
+                        "what was read is not stored: {}",
+                        crate::runtime::with_causes(&failure)
+                    );
+                    self.reopen(now_s);
+                }
             }
         }
     }
 
     fn adopt(&mut self, stored: Stored) {
-        self.registry = Registry::restore(&stored.plane, stored.outcomes);
+        self.fresh = stored.fresh;
         self.members = Members::of(&stored.plane);
         self.members_changed = true;
+        self.replace_registry(Registry::restore(&stored.plane, stored.outcomes));
+    }
+
+    fn replace_registry(&mut self, registry: Registry) {
+        self.counted += self.registry.counters();
+        self.registry = registry;
+        self.untold = self.surroundings.clone();
     }
 
     /// Does a batch of work; a verdict on each write, in their order.
     pub(super) fn turn(&mut self, now_s: u64, work: Work) -> Vec<Verdict> {
-        let fresh = self.surroundings.take(&work);
+        self.surroundings.take(&work);
+        self.untold.take(&work);
         if self.store.is_none() && now_s >= self.reopen_due_s {
             self.reopen(now_s);
         }
@@ -149,12 +184,12 @@ impl Keeper {
             self.counters.not_master.add(work.writes.len());
             return vec![Verdict::Silence; work.writes.len()];
         };
-        let mut around = fresh;
+        let mut nothing_stored = true;
         for _ in 0..2 {
             if self.store.is_none() {
                 break;
             }
-            match self.attempt(now_s, &ports, &around, &work.writes) {
+            match self.attempt(now_s, &ports, &work.writes) {
                 Ok(verdicts) => return verdicts,
                 Err(failure) => {
                     self.counters.failures.add(1);
@@ -162,10 +197,13 @@ impl Keeper {
                         "writes are not durable and are tried once more: {}",
                         crate::runtime::with_causes(&failure)
                     );
-                    self.reopen(now_s);
-                    around = self.surroundings.all();
+                    nothing_stored &= self.reopen(now_s) == Some(false);
                 }
             }
+        }
+        if !nothing_stored {
+            self.counters.unsettled.add(work.writes.len());
+            return vec![Verdict::Dropped; work.writes.len()];
         }
         self.counters.refused_unstored.add(work.writes.len());
         let epoch = self.published.map_or(0, |session| session.epoch);
@@ -178,10 +216,10 @@ impl Keeper {
         &mut self,
         now_s: u64,
         ports: &Ports,
-        around: &Surroundings,
         writes: &[Option<Request>],
     ) -> Result<Vec<Verdict>, StoreError> {
         let before = self.registry.plane();
+        let around = self.untold.clone();
         if let Some(predefined) = &around.predefined {
             self.registry.set_predefined(ports, predefined);
         }
@@ -197,12 +235,16 @@ impl Keeper {
             .map(|write| write.as_ref().map(|request| self.registry.write(now_s, ports, request)))
             .collect();
         let changes = self.registry.take_changes();
+        let events = self.take_events(&before);
+        self.unsettled = Some(Unsettled { sequence: changes.rows.sequence, events });
         if !changes.is_empty() {
             let store = self.store.as_mut().expect("a store was there a moment ago");
             store.commit(&changes)?;
             self.counters.commits.add(1);
+            self.fresh = false;
         }
-        self.take_events(&before);
+        self.settle(changes.rows.sequence);
+        self.untold = Surroundings::default();
         self.members_changed |= self.members.apply(&self.registry.plane(), &changes.rows);
         let session = match self.publish(&changes.rows) {
             Ok(session) => session,
@@ -255,8 +297,9 @@ impl Keeper {
         }
     }
 
-    /// Notes what happened, with what is known of the groups it happened to.
-    fn take_events(&mut self, before: &RegistryPlane) {
+    /// What happened, with what is known of the groups it happened to.
+    fn take_events(&mut self, before: &RegistryPlane) -> Vec<GroupEvent> {
+        let mut events = Vec::new();
         while let Some(event) = self.registry.poll_event() {
             let pkey_in = |record: &[u8; 52]| {
                 McMemberRecord::new(&record[..]).ok().map(|record| record.pkey())
@@ -264,25 +307,41 @@ impl Keeper {
             let (RegistryEvent::GroupCreated(mgid) | RegistryEvent::GroupDeleted(mgid)) = event;
             let now = self.registry.group(mgid);
             let group = now.or_else(|| before.groups.find(mgid));
-            self.events.push((event, group.and_then(|group| pkey_in(&group.record))));
+            events.push((event, group.and_then(|group| pkey_in(&group.record))));
         }
+        events
     }
 
-    /// Reads everything back from disk.
-    fn reopen(&mut self, now_s: u64) {
+    /// Notes what happened in the commit begun last if it was made, now that it is known what is
+    /// on disk. Whether it was; `None` if there was none.
+    fn settle(&mut self, stored_sequence: u64) -> Option<bool> {
+        let Unsettled { sequence, events } = self.unsettled.take()?;
+        let made = stored_sequence >= sequence;
+        if made {
+            self.events.extend(events);
+        }
+        Some(made)
+    }
+
+    /// Reads everything back from disk. Whether the commit that failed is there; `None` if nobody
+    /// can tell, or if there was none.
+    fn reopen(&mut self, now_s: u64) -> Option<bool> {
         // The file must be closed first: it is locked.
         self.store = None;
         self.published = None;
-        self.registry = Registry::default();
+        self.replace_registry(Registry::default());
         match Store::open(&self.directory) {
             Ok((store, stored)) => {
-                warn!(sequence = stored.plane.sequence, "registry read back");
+                let sequence = stored.plane.sequence;
+                warn!(sequence, "registry read back");
                 self.store = Some(store);
                 self.adopt(stored);
+                self.settle(sequence)
             }
             Err(failure) => {
                 self.reopen_due_s = now_s + REOPEN_INTERVAL_S;
                 error!("writes are refused: {}", crate::runtime::with_causes(&failure));
+                None
             }
         }
     }
@@ -290,7 +349,6 @@ impl Keeper {
     /// Throws memory away after a panic, which may have left it half changed.
     pub(super) fn recover(&mut self, now_s: u64) {
         self.reopen(now_s);
-        self.events.clear();
     }
 
     /// What happened since this was last asked.
@@ -315,9 +373,9 @@ impl Keeper {
         self.published
     }
 
-    /// All rows as they are now.
-    pub(super) fn plane(&self) -> RegistryPlane {
-        self.registry.plane()
+    /// All rows as they are on disk; `None` while the file cannot be used.
+    pub(super) fn plane(&self) -> Option<RegistryPlane> {
+        self.store.is_some().then(|| self.registry.plane())
     }
 
     /// Who belongs to which MLID, if that changed since this was last asked.
@@ -330,42 +388,30 @@ impl Keeper {
         self.surroundings.ports.as_ref()
     }
 
-    /// What the registry counted.
     /// Blocks of GUID tables that changed since this was last asked.
     pub(super) fn changed_guid_blocks(&mut self) -> Vec<GuidBlock> {
         self.registry.take_guid_blocks()
     }
 
-    pub(super) fn registry_counters(&self) -> crate::registry::Counters {
-        self.registry.counters()
+    /// What the registry counted since the program started.
+    pub(super) fn registry_counters(&self) -> registry::Counters {
+        let mut counters = self.counted;
+        counters += self.registry.counters();
+        counters
     }
 }
 
 impl Surroundings {
-    /// Takes what is new, and returns it.
-    fn take(&mut self, work: &Work) -> Self {
-        let fresh = Self {
-            ports: work.ports.clone(),
-            predefined: work.predefined.clone(),
-            responders: work.responders.clone(),
-        };
-        if fresh.ports.is_some() {
-            self.ports.clone_from(&fresh.ports);
+    /// Takes what is new.
+    fn take(&mut self, work: &Work) {
+        if work.ports.is_some() {
+            self.ports.clone_from(&work.ports);
         }
-        if fresh.predefined.is_some() {
-            self.predefined.clone_from(&fresh.predefined);
+        if work.predefined.is_some() {
+            self.predefined.clone_from(&work.predefined);
         }
-        if fresh.responders.is_some() {
-            self.responders.clone_from(&fresh.responders);
-        }
-        fresh
-    }
-
-    fn all(&self) -> Self {
-        Self {
-            ports: self.ports.clone(),
-            predefined: self.predefined.clone(),
-            responders: self.responders.clone(),
+        if work.responders.is_some() {
+            self.responders.clone_from(&work.responders);
         }
     }
 }

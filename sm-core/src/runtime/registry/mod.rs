@@ -406,14 +406,13 @@ impl Thread {
                 && self.keeper.is_fresh()
                 && let Some(plane) = self.dump.read(now_s(), ports)
             {
-                self.keeper.begin_with(plane);
+                self.keeper.begin_with(now_s(), plane);
             }
             work.responders = self.changed_responders();
             self.count(jobs.len());
             self.turn(jobs, work);
             *self.shared.decisions.lock().unwrap_or_else(PoisonError::into_inner) =
                 self.keeper.registry_counters();
-            let plane = self.keeper.plane();
             if let Some(members) = self.keeper.changed_members() {
                 *self.shared.membership() = Some(Arc::new(members.by_mlid().clone()));
                 self.shared.ring();
@@ -424,8 +423,11 @@ impl Thread {
                 self.shared.ring();
             }
             self.tell(events);
-            let ports = self.keeper.ports().map(|ports| &**ports);
-            self.dump.keep(Instant::now(), now_s(), ports, &plane, stop);
+            // What cannot be read back is not to be replaced by nothing.
+            if let Some(plane) = self.keeper.plane() {
+                let ports = self.keeper.ports().map(|ports| &**ports);
+                self.dump.keep(Instant::now(), now_s(), ports, &plane, stop);
+            }
             if stop {
                 return;
             }

@@ -162,21 +162,22 @@ impl Store {
         let transaction = self.database.begin_read().map_err(redb::Error::from)?;
         let meta = transaction.open_table(META).map_err(redb::Error::from)?;
         let sequence = meta.get("sequence").map_err(redb::Error::from)?;
-        let sequence = sequence.map_or(0, |value| value.value());
+        let sequence = sequence.map(|value| value.value());
         let mut outcomes = Vec::new();
         for_each(&transaction, OUTCOMES, |key, value| {
             outcomes.push((outcome_key(key)?, outcome(value)?));
             Ok(())
         })?;
         let plane = RegistryPlane {
-            sequence,
+            sequence: sequence.unwrap_or(0),
             groups: rows(&transaction)?,
             members: rows(&transaction)?,
             services: rows(&transaction)?,
             subscriptions: rows(&transaction)?,
             alias_guids: rows(&transaction)?,
         };
-        Ok(Stored { plane, outcomes, fresh: false })
+        // Each commit stores one. A process that ended before its first has left only the schema.
+        Ok(Stored { plane, outcomes, fresh: sequence.is_none() })
     }
 
     /// Makes changes durable, all or none of them. After a failure the store has to be opened

@@ -1,9 +1,10 @@
-use ib_mad::types::{Gid, Guid, PKey};
-use ib_mad::wire::mad::Method;
+use ib_mad::types::{Gid, Guid, Lid, PKey};
+use ib_mad::wire::attribute::{InformInfo, TrapNumber};
+use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::record::mc_member::component as mc;
 use ib_mad::wire::record::service::component as svc;
 use ib_mad::wire::record::{JoinState, ServiceRecord};
-use ib_mad::wire::sa::attribute;
+use ib_mad::wire::sa::{ComponentMask, attribute};
 use sa_proto::snapshot::HistoryLimits;
 
 use super::super::store::Fault;
@@ -48,6 +49,15 @@ impl Bed {
     }
 }
 
+fn plane(keeper: &Keeper) -> RegistryPlane {
+    keeper.plane().expect("the file can be used")
+}
+
+/// As if the file could not be opened any more; where it really is.
+fn take_away(keeper: &mut Keeper) -> PathBuf {
+    std::mem::replace(&mut keeper.directory, "/nowhere/at/all".into())
+}
+
 fn service(id: u64, lease_s: u32) -> Request {
     let mut record = [0; 176];
     ServiceRecord::new(&mut record[..])
@@ -76,6 +86,17 @@ fn group() -> Request {
     let mask = mc::MGID | mc::PORT_GID | mc::QKEY | mc::TCLASS | mc::PKEY | mc::FLOW_LABEL;
     let mask = mask | mc::SL | mc::SCOPE | mc::JOIN_STATE;
     request(1, Method::SET, attribute::MC_MEMBER_RECORD, mask, &record)
+}
+
+fn subscribe() -> Request {
+    let mut info = [0; 36];
+    InformInfo::new(&mut info[..])
+        .unwrap()
+        .set_lid_range_begin(Lid::PERMISSIVE)
+        .set_is_generic(1)
+        .set_subscribe(1)
+        .set_trap_number(TrapNumber(64));
+    request(1, Method::SET, AttributeId::INFORM_INFO, ComponentMask::NONE, &info)
 }
 
 fn work(writes: impl IntoIterator<Item = Request>) -> Work {
@@ -114,17 +135,17 @@ fn what_was_answered_is_there_after_a_restart_and_repeats_are_known() {
     let mut keeper = bed.master();
     let create = group();
     let first = keeper.turn(NOW_S, work([create.clone(), forever(1)]));
-    let before = keeper.plane();
+    let before = plane(&keeper);
     drop(keeper);
     let mut keeper = bed.master();
-    assert_eq!(keeper.plane(), before);
+    assert_eq!(plane(&keeper), before);
     let again = keeper.turn(NOW_S + 1, work([create]));
     let data = |verdicts: &[Verdict]| match &verdicts[0] {
         Verdict::Answer { data, .. } => data.clone(),
         _ => None,
     };
     assert_eq!(data(&again), data(&first));
-    assert_eq!(keeper.plane().groups.len(), before.groups.len());
+    assert_eq!(plane(&keeper).groups.len(), before.groups.len());
     let third = keeper.turn(NOW_S + 1, work([forever(2)]));
     let Verdict::Answer { sequence, .. } = third[0] else { panic!() };
     assert!(sequence > before.sequence, "sequence numbers go on");
@@ -140,12 +161,12 @@ fn a_commit_that_fails_is_tried_once_more_and_nothing_is_made_twice() {
         let verdicts = keeper.turn(NOW_S, work([group(), forever(1)]));
         assert_eq!(statuses(&verdicts), [Some(Status::OK); 2]);
         assert_eq!(bed.counters.failures.get(), 1);
-        let made: Vec<Gid> = keeper.plane().groups.iter().map(|group| group.mgid).collect();
+        let made: Vec<Gid> = plane(&keeper).groups.iter().map(|group| group.mgid).collect();
         let Verdict::Answer { data: Some(data), .. } = &verdicts[0] else { panic!() };
         assert_eq!(made, [Gid(data[..16].try_into().unwrap())], "{fault:?}");
-        assert_eq!(*bed.published(), keeper.plane());
+        assert_eq!(*bed.published(), plane(&keeper));
         drop(keeper);
-        assert_eq!(bed.open().plane(), *bed.published(), "disk and memory are one");
+        assert_eq!(plane(&bed.open()), *bed.published(), "disk and memory are one");
     }
 }
 
@@ -154,19 +175,129 @@ fn while_the_file_cannot_be_used_writes_are_refused_and_what_is_published_stays(
     let bed = Bed::new();
     let mut keeper = bed.master();
     keeper.turn(NOW_S, work([forever(1)]));
-    let home = std::mem::replace(&mut keeper.directory, "/nowhere/at/all".into());
-    keeper.store.as_mut().unwrap().fault = Some(Fault::Before);
-    let verdicts = keeper.turn(NOW_S, work([forever(2)]));
-    assert_eq!(statuses(&verdicts), [Some(Status::SA_NO_RESOURCES)]);
-    assert_eq!(bed.published().services.len(), 1);
-    let verdicts = keeper.turn(NOW_S + 1, work([forever(3)]));
-    assert_eq!(statuses(&verdicts), [Some(Status::SA_NO_RESOURCES)]);
+    let home = take_away(&mut keeper);
+    keeper.recover(NOW_S);
+    assert_eq!(keeper.plane(), None, "nothing that could be kept elsewhere");
+    for n in 2..4 {
+        let verdicts = keeper.turn(NOW_S + 1, work([forever(n)]));
+        assert_eq!(statuses(&verdicts), [Some(Status::SA_NO_RESOURCES)]);
+        assert_eq!(bed.published().services.len(), 1);
+    }
+    assert_eq!(bed.counters.refused_unstored.get(), 2);
     keeper.directory = home;
     let due_s = keeper.due_s().unwrap();
     let verdicts = keeper.turn(due_s, work([forever(4)]));
     assert_eq!(statuses(&verdicts), [Some(Status::OK)]);
     let ids: Vec<_> = bed.published().services.iter().map(|row| row.rid.service_id).collect();
     assert_eq!(ids, [1, 4]);
+}
+
+/// A refusal would be final, and the record there all the same.
+#[test]
+fn what_may_be_on_disk_is_not_refused() {
+    for (fault, stored) in [(Fault::Before, 0), (Fault::After, 1)] {
+        let bed = Bed::new();
+        let mut keeper = bed.master();
+        keeper.store.as_mut().unwrap().fault = Some(fault);
+        let home = take_away(&mut keeper);
+        assert_eq!(keeper.turn(NOW_S, work([forever(1)])), [Verdict::Dropped]);
+        assert_eq!((bed.counters.unsettled.get(), bed.counters.refused_unstored.get()), (1, 0));
+        keeper.directory = home;
+        keeper.turn(keeper.due_s().unwrap(), Work::default());
+        assert_eq!(plane(&keeper).services.len(), stored, "{fault:?}");
+    }
+}
+
+#[test]
+fn groups_of_a_commit_that_happened_are_told_of_once_it_is_known() {
+    for (fault, readable) in
+        [(Fault::Before, true), (Fault::After, true), (Fault::Before, false), (Fault::After, false)]
+    {
+        let bed = Bed::new();
+        let mut keeper = bed.master();
+        keeper.store.as_mut().unwrap().fault = Some(fault);
+        let home = keeper.directory.clone();
+        if !readable {
+            take_away(&mut keeper);
+        }
+        let create = group();
+        keeper.turn(NOW_S, work([create.clone()]));
+        keeper.directory = home;
+        assert_eq!(keeper.events.is_empty(), !readable);
+        keeper.turn(NOW_S + 5, work([create]));
+        let mgid = plane(&keeper).groups.get(0).unwrap().mgid;
+        let created = (RegistryEvent::GroupCreated(mgid), Some(PKey::DEFAULT_FULL));
+        assert_eq!(keeper.events(), [created], "{fault:?}");
+    }
+}
+
+#[test]
+fn totals_go_on_when_the_registry_is_read_back() {
+    let bed = Bed::new();
+    let mut keeper = bed.master();
+    let create = group();
+    for repeats in 0..3 {
+        keeper.turn(NOW_S, work([create.clone()]));
+        let counters = keeper.registry_counters();
+        assert_eq!((counters.granted, counters.repeated), (1, repeats));
+        keeper.recover(NOW_S);
+        assert_eq!(keeper.registry_counters(), counters);
+    }
+}
+
+/// Subscriptions are spread over the responders that are connected, whenever that was told.
+#[test]
+fn a_registry_that_is_read_back_knows_what_was_told_before() {
+    let responders = || Work { responders: Some(vec![7]), ..Work::default() };
+    let bed = Bed::new();
+    let mut early = bed.open();
+    early.turn(NOW_S, responders());
+    bed.publisher.begin_session(Guid(1)).unwrap();
+    early.turn(NOW_S, Work { ports: Some(Arc::new(ports())), ..Work::default() });
+    early.turn(NOW_S, work([subscribe()]));
+    assert_eq!(plane(&early).subscriptions.get(0).unwrap().responder, 7);
+
+    let bed = Bed::new();
+    let mut keeper = bed.master();
+    keeper.turn(NOW_S, responders());
+    keeper.recover(NOW_S);
+    keeper.turn(NOW_S, work([subscribe()]));
+    assert_eq!(plane(&keeper).subscriptions.get(0).unwrap().responder, 7);
+
+    // The file comes back in a turn, and only that turn after the one in which it went.
+    let bed = Bed::new();
+    let mut keeper = bed.master();
+    keeper.turn(NOW_S, responders());
+    let home = take_away(&mut keeper);
+    keeper.recover(NOW_S);
+    keeper.directory = home;
+    keeper.turn(keeper.due_s().unwrap(), work([subscribe()]));
+    assert_eq!(plane(&keeper).subscriptions.get(0).unwrap().responder, 7);
+}
+
+#[test]
+fn what_another_left_is_begun_with_until_something_is_stored() {
+    let bed = Bed::new();
+    drop(bed.open());
+    let mut keeper = bed.open();
+    assert!(keeper.is_fresh(), "the process before ended too early");
+    bed.publisher.begin_session(Guid(1)).unwrap();
+    keeper.turn(NOW_S, Work { responders: Some(vec![7]), ..Work::default() });
+    let left = {
+        let other = Bed::new();
+        let mut keeper = other.master();
+        keeper.turn(NOW_S, Work { responders: Some(vec![9]), ..Work::default() });
+        keeper.turn(NOW_S, work([subscribe(), forever(1)]));
+        plane(&keeper)
+    };
+    keeper.store.as_mut().unwrap().fault = Some(Fault::Before);
+    keeper.begin_with(NOW_S, left);
+    assert!(!keeper.is_fresh());
+    assert_eq!(plane(&keeper).services.len(), 1, "tried once more");
+    keeper.turn(NOW_S, Work { ports: Some(Arc::new(ports())), ..Work::default() });
+    assert_eq!(plane(&keeper).subscriptions.get(0).unwrap().responder, 7);
+    drop(keeper);
+    assert!(!bed.open().is_fresh());
 }
 
 #[test]
@@ -176,7 +307,7 @@ fn without_a_session_nothing_is_decided_and_nothing_said() {
     bed.publisher.end_session();
     assert_eq!(keeper.turn(NOW_S, work([forever(1)])), [Verdict::Silence]);
     assert_eq!(bed.counters.not_master.get(), 1);
-    assert!(keeper.plane().services.is_empty());
+    assert!(plane(&keeper).services.is_empty());
     assert_eq!(keeper.due_s(), None);
     bed.publisher.begin_session(Guid(1)).unwrap();
     assert_eq!(statuses(&keeper.turn(NOW_S, work([forever(1)]))), [Some(Status::OK)]);
