@@ -71,8 +71,8 @@ pub enum ConfigError {
         nearest: Option<&'static str>,
     },
     /// An option of the command line is refused.
-    #[error("option {0}")]
-    Option(#[from] ValueError),
+    #[error(transparent)]
+    Option(#[from] super::OptionError),
 }
 
 fn did_you_mean(nearest: Option<&str>) -> String {

@@ -28,13 +28,13 @@ use std::path::{Path, PathBuf};
 use sa_proto::trust::TlsFiles;
 
 pub use file::{ConfigError, Parsed};
-pub use options::{Options, TransportKind};
+pub use options::{OptionError, Options, TransportKind};
 pub use partitions::PartitionConfig;
 pub use qos_tables::{PortQos, QosTables, SlToVl, VL_ARB_ENTRIES, VlArb};
 pub use reach::Reach;
 pub(crate) use settings::parse_number;
-pub use settings::{MAX_WIRE_SMPS_LIMIT, PartEnforce, Settings, ValueError};
-pub use site::{PolicyError, Remarks, SitePolicy};
+pub use settings::{EngineNames, MAX_WIRE_SMPS_LIMIT, PartEnforce, Settings, ValueError};
+pub use site::{PolicyError, Reading, Remarks, SitePolicy};
 pub use trust::{ExposureError, TlsOptions};
 
 /// OpenSM's configuration file; read if it exists and `-F` names no other.

@@ -148,6 +148,16 @@ pub struct Options {
     pub create_config: Option<PathBuf>,
 }
 
+/// Why an option of the command line is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("option {option}: {source}")]
+pub struct OptionError {
+    /// The option, in all its forms.
+    pub option: &'static str,
+    /// Why, by the key of the configuration file that it sets.
+    pub source: ValueError,
+}
+
 const EXAMPLES: &str = "\
 Examples:
   ibsim -s -n net &                                 a simulated fabric
@@ -161,26 +171,26 @@ RUST_LOG overrides the log level by module.";
 
 impl Options {
     /// Puts what the command line sets over `settings`.
-    pub fn apply(&self, settings: &mut Settings) -> Result<(), ValueError> {
+    pub fn apply(&self, settings: &mut Settings) -> Result<(), OptionError> {
         let texts = [
-            ("lmc", &self.lmc),
-            ("sweep_interval", &self.sweep),
-            ("transaction_timeout", &self.timeout),
-            ("transaction_retries", &self.retries),
-            ("max_wire_smps", &self.maxsmps),
-            ("sm_priority", &self.priority),
-            ("routing_engine", &self.routing_engine),
-            ("subnet_prefix", &self.subnet_prefix),
-            ("sa_db_file", &self.sa_db_file),
-            ("partition_config_file", &self.pconfig),
-            ("part_enforce", &self.part_enforce),
-            ("prefix_routes_file", &self.prefix_routes_file),
-            ("qos_policy_file", &self.qos_policy_file),
-            ("vfabric_config_file", &self.vfabrics),
+            ("-l/--lmc", "lmc", &self.lmc),
+            ("-s/--sweep", "sweep_interval", &self.sweep),
+            ("-t/--timeout", "transaction_timeout", &self.timeout),
+            ("--retries", "transaction_retries", &self.retries),
+            ("-n/--maxsmps", "max_wire_smps", &self.maxsmps),
+            ("-p/--priority", "sm_priority", &self.priority),
+            ("-R/--routing_engine", "routing_engine", &self.routing_engine),
+            ("--subnet_prefix", "subnet_prefix", &self.subnet_prefix),
+            ("-S/--sa_db_file", "sa_db_file", &self.sa_db_file),
+            ("-P/--Pconfig", "partition_config_file", &self.pconfig),
+            ("-Z/--part_enforce", "part_enforce", &self.part_enforce),
+            ("--prefix_routes_file", "prefix_routes_file", &self.prefix_routes_file),
+            ("-Y/--qos_policy_file", "qos_policy_file", &self.qos_policy_file),
+            ("--vfabrics", "vfabric_config_file", &self.vfabrics),
         ];
-        for (key, text) in texts {
+        for (option, key, text) in texts {
             if let Some(text) = text {
-                settings.set(key, text)?;
+                settings.set(key, text).map_err(|source| OptionError { option, source })?;
             }
         }
         if let Some(flags) = &self.log_flags {
@@ -190,7 +200,8 @@ impl Options {
             } else {
                 format!("0x{flags}")
             };
-            settings.set("log_flags", &hex)?;
+            let option = "-D/--log_flags";
+            settings.set("log_flags", &hex).map_err(|source| OptionError { option, source })?;
         }
         if let Some(guid) = self.guid {
             settings.guid = guid;
@@ -223,7 +234,7 @@ mod tests {
     use super::*;
     use crate::config::PartEnforce;
 
-    fn settings_of(arguments: &[&str]) -> Result<Settings, ValueError> {
+    fn settings_of(arguments: &[&str]) -> Result<Settings, OptionError> {
         let options = Options::parse_from([&["ibsm"], arguments].concat());
         let mut settings = Settings::default();
         options.apply(&mut settings)?;
@@ -269,13 +280,30 @@ mod tests {
         assert_eq!(settings.prefix_routes_file.as_deref(), Some("r.conf"));
         assert_eq!(
             settings_of(&["-Z", "inbound"]).unwrap_err().to_string(),
-            "part_enforce takes both, in, out or off, not 'inbound'"
+            "option -Z/--part_enforce: part_enforce takes both, in, out or off, not 'inbound'"
         );
     }
 
     #[test]
     fn an_option_out_of_range_is_refused() {
-        assert_eq!(settings_of(&["-l", "9"]).unwrap_err().to_string(), "lmc must be 0 to 7, not 9");
+        let refusal = |arguments: &[&str]| settings_of(arguments).unwrap_err().to_string();
+        assert_eq!(refusal(&["-l", "9"]), "option -l/--lmc: lmc must be 0 to 7, not 9");
+        let expected = "option -p/--priority: sm_priority must be 0 to 15, not 16";
+        assert_eq!(refusal(&["-p", "16"]), expected);
+        let expected = "option -s/--sweep: sweep_interval takes a number, not 'abc'";
+        assert_eq!(refusal(&["-s", "abc"]), expected);
+    }
+
+    #[test]
+    fn a_routing_engine_that_nobody_has_is_refused() {
+        let refusal = settings_of(&["-R", "updn,bogus"]).unwrap_err().to_string();
+        assert!(refusal.starts_with("option -R/--routing_engine: "), "{refusal}");
+        assert!(refusal.contains("torus-2QoS") && refusal.ends_with("not 'updn,bogus'"));
+        let settings = settings_of(&["-R", "ftree, updn"]).unwrap();
+        assert_eq!(settings.routing_engine.as_deref(), Some("ftree, updn"));
+        for none in ["none", "null", "(null)"] {
+            assert_eq!(settings_of(&["-R", none]).unwrap().routing_engine, None);
+        }
     }
 
     #[test]

@@ -179,6 +179,54 @@ impl Value for Option<String> {
     }
 }
 
+/// Names of routing engines, separated by commas, all of which OpenSM has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineNames(String);
+
+impl std::ops::Deref for EngineNames {
+    type Target = str;
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Routing engines of OpenSM 3.3.24 and later.
+const ENGINES: [&str; 11] = [
+    "minhop",
+    "updn",
+    "dnup",
+    "file",
+    "ftree",
+    "lash",
+    "dor",
+    "torus-2QoS",
+    "nue",
+    "dfsssp",
+    "sssp",
+];
+
+/// None is the default, as `none` and `null` are.
+impl Value for Option<EngineNames> {
+    const EXPECTED: &'static str = "names among minhop, updn, dnup, file, ftree, lash, dor, \
+                                    torus-2QoS, nue, dfsssp and sssp, separated by commas";
+    fn parse(text: &str) -> Option<Self> {
+        if ["none", "null", "(null)"].iter().any(|none| text.eq_ignore_ascii_case(none)) {
+            return Some(None);
+        }
+        let is_known = |name: &str| {
+            name.is_empty() || ENGINES.iter().any(|engine| engine.eq_ignore_ascii_case(name))
+        };
+        let names = text.split(|c: char| c == ',' || c.is_whitespace());
+        names.into_iter().all(is_known).then(|| Some(EngineNames(text.to_owned())))
+    }
+    fn render(&self) -> String {
+        self.as_deref().unwrap_or("(null)").to_owned()
+    }
+    fn number(&self) -> Option<u64> {
+        None
+    }
+}
+
 impl Value for PartEnforce {
     const EXPECTED: &'static str = "both, in, out or off";
     fn parse(text: &str) -> Option<Self> {
@@ -327,7 +375,7 @@ settings! {
     /// Whether traps about changes start a sweep.
     sweep_on_trap: bool = true;
     /// Routing engines to try, in order, separated by commas; (null) is minhop.
-    routing_engine: Option<String> = None;
+    routing_engine: Option<EngineNames> = None;
     /// Priority among subnet managers, 0 to 15.
     sm_priority: u8 = 0, 0..=15;
     /// Whether to act as master though another SM is master; for debugging.

@@ -76,11 +76,42 @@ pub enum PolicyError {
     VirtualFabrics(#[from] OpaFmError),
 }
 
+impl PolicyError {
+    /// Which file it is about.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Io { path, .. }
+            | Self::Gone { path }
+            | Self::TooLong { path }
+            | Self::Partitions { path, .. }
+            | Self::PrefixRoutes { path, .. } => path,
+            Self::Qos(error) => &error.path,
+            Self::VirtualFabrics(error) => &error.path,
+        }
+    }
+
+    fn is_absence(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+/// What came of reading the files.
+#[derive(Debug, Default)]
+pub struct Reading {
+    /// Why files are refused.
+    pub errors: Vec<PolicyError>,
+    /// What is odd about files that are new or changed, in lines for the log.
+    pub remarks: Vec<String>,
+    /// What files that are new or changed give, in lines for the log.
+    pub taken: Vec<String>,
+}
+
 /// What policy files say that is odd but no error, in lines for the log.
 #[derive(Debug, Default)]
 pub struct Remarks {
     lines: Vec<String>,
     more: usize,
+    taken: Vec<String>,
 }
 
 impl Remarks {
@@ -95,6 +126,11 @@ impl Remarks {
             Some(line) => format!("{path}:{line}: {text}"),
             None => format!("{path}: {text}"),
         });
+    }
+
+    /// Notes what a file gives that is in force from now on.
+    fn take(&mut self, path: &Path, what: &str) {
+        self.taken.push(format!("{}: {what}", path.display()));
     }
 
     /// The remarks, and how many there are besides.
@@ -148,37 +184,37 @@ impl Default for SitePolicy {
 }
 
 impl SitePolicy {
-    /// Reads all files for the first time. The second value holds remarks to be logged. An error
-    /// if one is broken: to go on with the default partition would let everybody talk to everybody.
+    /// Reads all files for the first time. An error if one is broken, or named and not there: to go on with the default partition would let everybody talk to everybody.
     /// Only a broken QoS policy is no more than remarked on.
-    pub fn load(settings: &Settings) -> Result<(Self, Vec<String>), PolicyError> {
-        let (policy, errors, remarks) = Self::default().read(settings);
-        let mut lines = remarks.into_lines();
-        for error in errors {
+    pub fn load(settings: &Settings) -> Result<(Self, Reading), PolicyError> {
+        let (policy, mut reading) = Self::default().read(settings, true);
+        for error in std::mem::take(&mut reading.errors) {
             match error {
                 // Nothing opens without it, and a subnet without QoS is better than none.
-                PolicyError::Qos(_) => lines.push(format!("{error}; QoS has no rules until then")),
+                PolicyError::Qos(_) => {
+                    reading.remarks.push(format!("{error}; QoS has no rules until then"));
+                    reading.errors.push(error);
+                }
                 error => return Err(error),
             }
         }
-        Ok((policy, lines))
+        Ok((policy, reading))
     }
 
     /// Reads again what changed. What is broken is told, and keeps what held before; remarks are
     /// only about files that changed.
-    pub fn reload(&self, settings: &Settings) -> (Self, Vec<PolicyError>, Vec<String>) {
-        let (policy, errors, remarks) = self.clone().read(settings);
-        (policy, errors, remarks.into_lines())
+    pub fn reload(&self, settings: &Settings) -> (Self, Reading) {
+        self.clone().read(settings, false)
     }
 
-    fn read(mut self, settings: &Settings) -> (Self, Vec<PolicyError>, Remarks) {
+    fn read(mut self, settings: &Settings, first: bool) -> (Self, Reading) {
         let (mut errors, mut remarks) = (Vec::new(), Remarks::default());
         let path = settings.partition_config_file.as_deref().unwrap_or(DEFAULT_PARTITION_FILE);
         if let Err(error) = self.read_partitions(Path::new(path), &mut remarks) {
             errors.push(error);
         }
         let path = settings.prefix_routes_file.as_deref().unwrap_or(DEFAULT_PREFIX_ROUTES_FILE);
-        if let Err(error) = self.read_prefix_routes(Path::new(path), &mut remarks) {
+        if let Err(error) = self.read_prefix_routes(Path::new(path), first, &mut remarks) {
             errors.push(error);
         }
         if settings.qos {
@@ -188,21 +224,13 @@ impl SitePolicy {
         if let Some(path) = settings.vfabric_config_file.as_deref() {
             errors.extend(self.read_virtual_fabrics(Path::new(path), &mut remarks).err());
         }
-        (self, errors, remarks)
+        let taken = std::mem::take(&mut remarks.taken);
+        (self, Reading { errors, remarks: remarks.into_lines(), taken })
     }
 
     fn read_partitions(&mut self, path: &Path, remarks: &mut Remarks) -> Result<(), PolicyError> {
-        let Some(text) = read_file(path)? else {
-            if self.partition_file != Seen::Absent {
-                return Err(PolicyError::Gone { path: path.to_owned() });
-            }
-            if path != Path::new(DEFAULT_PARTITION_FILE) {
-                remarks.add(
-                    path,
-                    None,
-                    "is not there: all ports are full members of the default partition",
-                );
-            }
+        let is_default = path == Path::new(DEFAULT_PARTITION_FILE);
+        let Some(text) = read_again(path, &self.partition_file, is_default)? else {
             return Ok(());
         };
         let seen = Seen::Present(xxh3_64(text.as_bytes()));
@@ -213,6 +241,12 @@ impl SitePolicy {
                 line,
                 reason,
             })?;
+            let (definitions, rules) = (parsed.partitions().len(), parsed.rules().len());
+            let groups = parsed.groups().len();
+            let what = format!(
+                "partitions: {definitions}, membership rules: {rules}, multicast groups: {groups}"
+            );
+            remarks.take(path, &what);
             self.partitions = Arc::new(parsed);
             self.partition_file = seen;
         }
@@ -223,12 +257,17 @@ impl SitePolicy {
     fn read_prefix_routes(
         &mut self,
         path: &Path,
+        first: bool,
         remarks: &mut Remarks,
     ) -> Result<(), PolicyError> {
-        let Some(text) = read_file(path)? else {
-            self.prefix_routes = Arc::from([]);
-            self.prefix_routes_file = Seen::Absent;
-            return Ok(());
+        let may_be_absent = !first || path == Path::new(DEFAULT_PREFIX_ROUTES_FILE);
+        let text = match read_file(path) {
+            Err(absent) if absent.is_absence() && may_be_absent => {
+                self.prefix_routes = Arc::from([]);
+                self.prefix_routes_file = Seen::Absent;
+                return Ok(());
+            }
+            text => text?,
         };
         let seen = Seen::Present(xxh3_64(text.as_bytes()));
         if seen != self.prefix_routes_file {
@@ -238,6 +277,7 @@ impl SitePolicy {
                 line,
                 reason,
             })?;
+            remarks.take(path, &format!("prefix routes: {}", parsed.len()));
             self.prefix_routes = parsed.into();
             self.prefix_routes_file = seen;
         }
@@ -247,18 +287,16 @@ impl SitePolicy {
 
 impl SitePolicy {
     fn read_qos(&mut self, path: &Path, remarks: &mut Remarks) -> Result<(), PolicyError> {
-        let Some(text) = read_file(path)? else {
-            if self.qos_file != Seen::Absent {
-                return Err(PolicyError::Gone { path: path.to_owned() });
-            }
-            if path != Path::new(DEFAULT_QOS_POLICY_FILE) {
-                remarks.add(path, None, "is not there: QoS has no rules");
-            }
-            return Ok(());
-        };
+        let is_default = path == Path::new(DEFAULT_QOS_POLICY_FILE);
+        let Some(text) = read_again(path, &self.qos_file, is_default)? else { return Ok(()) };
         let seen = Seen::Present(xxh3_64(text.as_bytes()));
         if seen != self.qos_file {
-            self.qos = Some(Arc::new(qos_policy::parse(path, &text)?));
+            let parsed = qos_policy::parse(path, &text)?;
+            let (levels, rules, ulps) =
+                (parsed.levels.len(), parsed.rules.len(), parsed.ulps.len());
+            let what = format!("QoS levels: {levels}, match rules: {rules}, ULP rules: {ulps}");
+            remarks.take(path, &what);
+            self.qos = Some(Arc::new(parsed));
             self.qos_file = seen;
         }
         Ok(())
@@ -270,36 +308,46 @@ impl SitePolicy {
         path: &Path,
         remarks: &mut Remarks,
     ) -> Result<(), PolicyError> {
-        let Some(text) = read_file(path)? else {
-            if self.virtual_fabric_file != Seen::Absent {
-                return Err(PolicyError::Gone { path: path.to_owned() });
-            }
-            let source = io::Error::from(io::ErrorKind::NotFound);
-            return Err(PolicyError::Io { path: path.to_owned(), source });
+        let Some(text) = read_again(path, &self.virtual_fabric_file, false)? else {
+            return Ok(());
         };
         let seen = Seen::Present(xxh3_64(text.as_bytes()));
         if seen != self.virtual_fabric_file {
             let mut remark = |line, text: &str| remarks.add(path, Some(line), text);
-            self.virtual_fabrics = Some(Arc::new(opafm::parse(path, &text, &mut remark)?));
+            let parsed = opafm::parse(path, &text, &mut remark)?;
+            remarks.take(path, &format!("virtual fabrics: {}", parsed.virtual_fabrics.len()));
+            self.virtual_fabrics = Some(Arc::new(parsed));
             self.virtual_fabric_file = seen;
         }
         Ok(())
     }
 }
 
-/// The text of a policy file; `None` if there is no such file.
-pub(super) fn read_file(path: &Path) -> Result<Option<String>, PolicyError> {
+/// The text of a policy file that was `before`; `None` if it is absent and may be. Who names a file
+/// wants it: only where we look of our own accord there need be none.
+fn read_again(path: &Path, before: &Seen, is_default: bool) -> Result<Option<String>, PolicyError> {
+    match read_file(path) {
+        Err(absent) if absent.is_absence() => match before {
+            Seen::Present(_) => Err(PolicyError::Gone { path: path.to_owned() }),
+            Seen::Absent if is_default => Ok(None),
+            Seen::Absent => Err(absent),
+        },
+        text => text.map(Some),
+    }
+}
+
+/// The text of a policy file.
+fn read_file(path: &Path) -> Result<String, PolicyError> {
     let io = |source| PolicyError::Io { path: path.to_owned(), source };
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.len() > FILE_LEN_MAX => {
             return Err(PolicyError::TooLong { path: path.to_owned() });
         }
         Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(io(error)),
     }
     let bytes = std::fs::read(path).map_err(io)?;
-    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]
@@ -307,7 +355,11 @@ mod tests {
     use super::*;
 
     fn settings(directory: &Path) -> Settings {
-        let file = |name| Some(directory.join(name).to_string_lossy().into_owned());
+        let file = |name| {
+            let path = directory.join(name);
+            std::fs::write(&path, "# nothing\n").unwrap();
+            Some(path.to_string_lossy().into_owned())
+        };
         Settings {
             partition_config_file: file("partitions"),
             prefix_routes_file: file("routes"),
@@ -322,14 +374,16 @@ mod tests {
         let write = |name, text| std::fs::write(directory.path().join(name), text).unwrap();
         write("partitions", "A=0x10 : ALL=full ;\n");
         write("routes", "* 0x1\n");
-        let (policy, remarks) = SitePolicy::load(&settings).unwrap();
+        let (policy, reading) = SitePolicy::load(&settings).unwrap();
         assert_eq!((policy.partitions.partitions().len(), policy.prefix_routes.len()), (2, 1));
-        assert!(remarks.is_empty());
+        assert!(reading.remarks.is_empty());
+        assert!(reading.taken[0].contains("partitions: 2, "), "{:?}", reading.taken);
+        assert!(reading.taken[1].ends_with("prefix routes: 1"), "{:?}", reading.taken);
 
         write("partitions", "A=0x10 : ALL=full ;\nB=0x11 : 0c42 ;\n");
         write("routes", "* 0x1\n* 0x2\n");
         for _ in 0..2 {
-            let (next, errors, _) = policy.reload(&settings);
+            let (next, Reading { errors, .. }) = policy.reload(&settings);
             assert_eq!(next.partitions, policy.partitions);
             assert_eq!(next.prefix_routes.len(), 2, "the other file is taken");
             let path = directory.path().join("partitions");
@@ -342,10 +396,11 @@ mod tests {
         ));
 
         write("partitions", "B=0x11 : 0xc42, SELF=ful ;\n");
-        let (next, errors, remarks) = policy.reload(&settings);
+        let (next, Reading { errors, remarks, .. }) = policy.reload(&settings);
         assert!(errors.is_empty() && remarks.is_empty(), "{errors:?} {remarks:?}");
         assert_eq!(next.partitions.partitions()[1].name, "B");
-        let (same, ..) = next.reload(&settings);
+        let (same, again) = next.reload(&settings);
+        assert!(again.taken.is_empty(), "{:?}", again.taken);
         assert!(Arc::ptr_eq(&same.partitions, &next.partitions), "what did not change is kept");
     }
 
@@ -362,13 +417,13 @@ mod tests {
         let (policy, _) = SitePolicy::load(&on).unwrap();
         assert_eq!(policy.qos.as_ref().unwrap().ulps.len(), 1);
         std::fs::write(&path, "qos-ulps\nsdp: 1\nsdp: 16\nend-qos-ulps\n").unwrap();
-        let (kept, errors, _) = policy.reload(&on);
+        let (kept, Reading { errors, .. }) = policy.reload(&on);
         assert_eq!(kept.qos, policy.qos);
         let expected =
             format!("{}:3: the SL takes a service level of 0 to 15, not 16", path.display());
         assert_eq!(errors[0].to_string(), expected);
 
-        let (without, remarks) = SitePolicy::load(&on).unwrap();
+        let (without, Reading { remarks, .. }) = SitePolicy::load(&on).unwrap();
         assert_eq!(without.qos, None, "it comes up without");
         assert_eq!(remarks.last().unwrap(), &format!("{expected}; QoS has no rules until then"));
     }
@@ -379,13 +434,14 @@ mod tests {
         let path = directory.path().join("opafm.xml");
         let file = Some(path.to_string_lossy().into_owned());
         let settings = Settings { vfabric_config_file: file, ..settings(directory.path()) };
-        assert!(SitePolicy::load(&settings).is_err(), "it is named");
+        let expected = format!("{}: No such file or directory (os error 2)", path.display());
+        assert_eq!(SitePolicy::load(&settings).unwrap_err().to_string(), expected);
         let text = include_str!("../../tests/policy/virtual-fabrics.xml");
         std::fs::write(&path, text).unwrap();
         let (policy, _) = SitePolicy::load(&settings).unwrap();
         assert_eq!(policy.virtual_fabrics.as_ref().unwrap().virtual_fabrics.len(), 4);
         std::fs::write(&path, text.replace("<BaseSL>3<", "<BaseSL>33<")).unwrap();
-        let (kept, errors, _) = policy.reload(&settings);
+        let (kept, Reading { errors, .. }) = policy.reload(&settings);
         assert_eq!(kept.virtual_fabrics, policy.virtual_fabrics);
         let expected =
             format!("{}:34: BaseSL takes a service level of 0 to 15, not '33'", path.display());
@@ -393,23 +449,36 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_named_has_to_be_there_at_the_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let all = Settings { qos: true, ..settings(directory.path()) };
+        let nowhere = || Some(directory.path().join("nofile").to_string_lossy().into_owned());
+        for named in [
+            Settings { partition_config_file: nowhere(), ..all.clone() },
+            Settings { prefix_routes_file: nowhere(), ..all.clone() },
+            Settings { qos_policy_file: nowhere(), ..all.clone() },
+        ] {
+            let error = SitePolicy::load(&named).unwrap_err();
+            assert!(error.path().ends_with("nofile"), "{error}");
+        }
+        let off = Settings { qos: false, qos_policy_file: nowhere(), ..all };
+        assert!(SitePolicy::load(&off).is_ok(), "without QoS nobody reads it");
+    }
+
+    #[test]
     fn a_partition_file_that_vanishes_opens_nothing_and_an_empty_one_does() {
         let directory = tempfile::tempdir().unwrap();
         let settings = settings(directory.path());
-        let (policy, remarks) = SitePolicy::load(&settings).unwrap();
-        assert_eq!(*policy.partitions, PartitionConfig::default());
-        assert_eq!(remarks.len(), 1, "it was named");
-
         let path = directory.path().join("partitions");
         std::fs::write(&path, "A=0x10 : ALL=full ;\n").unwrap();
-        let (policy, ..) = policy.reload(&settings);
+        let (policy, ..) = SitePolicy::load(&settings).unwrap();
         std::fs::remove_file(&path).unwrap();
-        let (kept, errors, _) = policy.reload(&settings);
+        let (kept, Reading { errors, .. }) = policy.reload(&settings);
         assert_eq!(kept.partitions, policy.partitions);
         assert!(matches!(errors[..], [PolicyError::Gone { .. }]));
 
         std::fs::write(&path, "# nothing\n").unwrap();
-        let (open, errors, _) = policy.reload(&settings);
+        let (open, Reading { errors, .. }) = policy.reload(&settings);
         assert_eq!((&*open.partitions, errors.len()), (&PartitionConfig::default(), 0));
     }
 }

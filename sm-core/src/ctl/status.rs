@@ -42,6 +42,9 @@ fn render(status: &Status, counters: bool) -> String {
         duration(status.uptime_s)
     );
     let _ = writeln!(text, "subnet          {subnet}");
+    for warning in &status.warnings {
+        let _ = writeln!(text, "warning         {warning}");
+    }
     let _ = writeln!(text, "software        {}", status.software);
     let _ = writeln!(
         text,
@@ -103,6 +106,7 @@ struct StatusJson<'a> {
     uptime_seconds: u64,
     responders: Vec<ResponderJson<'a>>,
     counters: BTreeMap<&'a str, u64>,
+    warnings: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -154,6 +158,7 @@ fn render_json(status: &Status) -> String {
         uptime_seconds: status.uptime_s,
         responders: status.responders.iter().map(ResponderJson::from).collect(),
         counters: by_name(&status.counters),
+        warnings: &status.warnings,
     };
     let text = serde_json::to_string_pretty(&json).expect("text and numbers can be written");
     text + "\n"
@@ -205,12 +210,20 @@ mod tests {
             ..Status::default()
         };
         let text = render(&status, false);
+        assert!(!text.contains("warning"), "{text}");
         assert!(text.contains("master, port 0x0000000000000000, running for 1 h 2 min"), "{text}");
         assert!(text.contains("a (0x0): serving current"), "{text}");
         assert!(text.contains("b (0x0): serving behind, at generation 6"), "{text}");
         assert!(text.contains("c (0x0): serving nothing yet"), "{text}");
         assert!(!text.contains("smps_sent"));
         assert!(render(&status, true).contains("smps_sent"));
+    }
+
+    #[test]
+    fn what_needs_an_operator_is_told() {
+        let warnings = vec!["partitions.conf:2: bad; refused since noon".to_owned()];
+        let text = render(&Status { warnings, ..Status::default() }, false);
+        assert!(text.contains("warning         partitions.conf:2: bad; refused since"), "{text}");
     }
 
     #[test]
@@ -227,7 +240,7 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&render_json(&status)).unwrap();
         let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
         let expected = "counters epoch fabric_generation nodes ports registry_sequence responders \
-                        sm_guid sm_state software subnet_up switches uptime_seconds";
+                        sm_guid sm_state software subnet_up switches uptime_seconds warnings";
         assert_eq!(keys.join(" "), expected);
         assert_eq!(json["sm_guid"], "0x0000000000000010");
         assert_eq!(json["subnet_up"], true);

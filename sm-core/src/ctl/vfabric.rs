@@ -45,7 +45,7 @@ pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> 
     let answer = sm.connect().await?.list_virtual_fabrics(VirtualFabricsRequest {}).await;
     let all = answer.map_err(|status| sm.refused(&status))?.into_inner().fabrics;
     let found = query.select(&all);
-    if found.is_empty() && (options.shell || !query.is_empty()) {
+    if found.is_empty() {
         return Err(CtlError::NoVirtualFabric(query.to_string()));
     }
     Ok(match (options.json, options.shell) {
@@ -85,11 +85,6 @@ impl Query {
         })
     }
 
-    fn is_empty(&self) -> bool {
-        let Self { name, application, service_id, mgid } = self;
-        name.is_none() && application.is_none() && service_id.is_none() && mgid.is_none()
-    }
-
     /// Those that are meant, by precedence. Of a Service ID or MGID it is the first that has it,
     /// else the first that takes what nobody has; those in standby have nothing.
     fn select<'a>(&self, all: &'a [VirtualFabric]) -> Vec<&'a VirtualFabric> {
@@ -121,7 +116,9 @@ impl std::fmt::Display for Query {
             self.mgid.map(|mgid| format!("takes MGID {}", std::net::Ipv6Addr::from(mgid))),
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
-        f.write_str(if parts.is_empty() { "is defined" } else { "" })?;
+        if parts.is_empty() {
+            return f.write_str("is defined; ibsm takes them with --vfabrics");
+        }
         f.write_str(&parts.join(" and "))
     }
 }
@@ -167,9 +164,6 @@ fn gigabits(rate: Rate) -> String {
 }
 
 fn text(fabrics: &[&VirtualFabric]) -> String {
-    if fabrics.is_empty() {
-        return "no virtual fabrics; ibsm takes them with --vfabrics\n".to_owned();
-    }
     let mut text = String::new();
     for fabric in fabrics {
         let standby = if fabric.standby { ", in standby" } else { "" };

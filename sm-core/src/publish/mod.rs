@@ -145,6 +145,8 @@ pub struct SmStatus {
     pub subnet_up: bool,
     /// Totals since it started.
     pub counters: Vec<(String, u64)>,
+    /// What is wrong now and needs an operator, a line each.
+    pub warnings: Vec<String>,
 }
 
 impl Publisher {
@@ -528,6 +530,7 @@ impl Shared {
                 .collect(),
             uptime_s: self.started.elapsed().as_secs(),
             subnet_up: sm.subnet_up,
+            warnings: sm.warnings.clone(),
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -20,9 +22,17 @@ pub struct LogError {
     source: io::Error,
 }
 
-/// Whether there is a log, on standard output at least.
-pub(super) fn is_on() -> bool {
-    tracing::dispatcher::has_been_set()
+/// Whether the log, on standard output, goes where standard error goes too: to the same terminal,
+/// pipe, journal or file.
+pub(super) fn reaches_stderr() -> bool {
+    let place = |stream: BorrowedFd<'_>| -> io::Result<(u64, u64)> {
+        let metadata = File::from(stream.try_clone_to_owned()?).metadata()?;
+        Ok((metadata.dev(), metadata.ino()))
+    };
+    match (place(io::stdout().as_fd()), place(io::stderr().as_fd())) {
+        (Ok(stdout), Ok(stderr)) => stdout == stderr,
+        _ => false,
+    }
 }
 
 /// Sets logging up for the process. A second call has no effect.

@@ -6,6 +6,7 @@ mod door;
 mod farewell;
 mod log;
 mod metrics;
+mod policy;
 mod registry;
 mod ring;
 mod service;
@@ -13,7 +14,7 @@ mod signals;
 mod state;
 mod worker;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -91,11 +92,10 @@ pub fn main(options: Options) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let reason = with_causes(&failure);
-            if log::is_on() {
-                error!("{reason}");
-            }
-            // Whoever sees the log on a terminal has read it there; scripts look at this one.
-            if !log::is_on() || !io::stdout().is_terminal() {
+            error!("{reason}");
+            // Whoever sees the log on standard output, if errors are logged at all, has read it
+            // there; scripts look at this one.
+            if !(tracing::enabled!(tracing::Level::ERROR) && log::reaches_stderr()) {
                 // Nobody may read it, and then nobody wants to be told.
                 let _ = writeln!(io::stderr(), "ibsm: {reason}");
             }
@@ -128,9 +128,11 @@ fn run(options: Options) -> Result<(), RunError> {
     for warning in warnings {
         warn!("{warning}");
     }
-    let (policy, remarks) = SitePolicy::load(&config.settings)?;
-    for remark in remarks {
-        warn!("{remark}");
+    let (policy, reading) = SitePolicy::load(&config.settings)?;
+    reading.remarks.iter().for_each(|remark| warn!("{remark}"));
+    reading.taken.iter().for_each(|taken| info!("read {taken}"));
+    if reading.taken.is_empty() {
+        info!("no policy files: all ports are full members of the default partition");
     }
     let signals = Signals::take()?;
     let state = StateDir::open(&config.state_dir, config.settings.fsync_high_avail_files)?;

@@ -16,6 +16,7 @@ use super::attachment::Attachment;
 use super::door::Door;
 use super::farewell::Farewell;
 use super::metrics::{Metric, Metrics, Value};
+use super::policy::RefusedFiles;
 use super::registry::Office;
 use super::ring::Ring;
 use super::signals::{Signal, Signals};
@@ -68,8 +69,7 @@ pub(super) struct Service {
     republish_due: Option<Instant>,
     metrics: Metrics,
     policy: SitePolicy,
-    /// Policy files refused so far.
-    policy_errors: u64,
+    refused_files: RefusedFiles,
     /// What was last told of how the policy fits the fabric.
     policy_remarks: Vec<String>,
     /// Whether a sweep was asked for, to find out if another SM rules.
@@ -134,7 +134,7 @@ impl Service {
             republish_due: None,
             metrics,
             policy,
-            policy_errors: 0,
+            refused_files: RefusedFiles::default(),
             policy_remarks: Vec::new(),
             challenged: false,
             renewal_due: now,
@@ -380,13 +380,14 @@ impl Service {
 
     /// Reads the site's policy files again, for the sweep that has just begun.
     fn reload_policy(&mut self) {
-        let (policy, errors, remarks) = self.policy.reload(&self.config.settings);
-        for remark in remarks {
-            warn!("{remark}");
+        let (policy, reading) = self.policy.reload(&self.config.settings);
+        reading.remarks.iter().for_each(|remark| warn!("{remark}"));
+        reading.taken.iter().for_each(|taken| info!("read {taken}"));
+        for failure in &reading.errors {
+            error!("{}; what held before stays in force", super::with_causes(failure));
         }
-        for failure in errors {
-            error!("{}; what held before stays in force", super::with_causes(&failure));
-            self.policy_errors += 1;
+        for path in self.refused_files.note(&policy, &reading.errors) {
+            info!("{} is refused no longer: what it says is in force", path.display());
         }
         self.sweeper.set_partitions(policy.partitions.clone());
         self.sweeper.set_virtual_fabrics(policy.virtual_fabrics.clone());
@@ -577,6 +578,7 @@ impl Service {
         self.publisher.set_status(SmStatus {
             state: self.sweeper.sm_state().to_string(),
             subnet_up: self.sweeper.is_up(),
+            warnings: self.refused_files.warnings(),
             counters: metrics
                 .iter()
                 .filter_map(|metric| match metric.value {
@@ -627,7 +629,12 @@ impl Service {
                 "Switch ports that check no P_Keys, since they have no room for all",
                 last.unchecked_ports as f64,
             ),
-            counter("policy_errors", "Policy files refused", self.policy_errors),
+            counter("policy_errors", "Policy files refused", self.refused_files.total()),
+            gauge(
+                "policy_stale",
+                "Policy files whose last reading was refused",
+                self.refused_files.count() as f64,
+            ),
             counter("smps_sent", "SMPs sent, repetitions included", smps.transmitted),
             counter("smps_repeated", "SMPs sent again", smps.retried),
             counter("smps_answered", "SMPs answered", smps.answered),

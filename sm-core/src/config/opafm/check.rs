@@ -267,7 +267,8 @@ fn qos(
             return Err((reference.line, Reason::Disabled(group.name.clone())));
         }
         if has_own || fabric.qos_enable.is_some() {
-            remark(fabric.line, "it has a QOSGroup, so that its own settings of QOS do not count");
+            let what = "has a QOSGroup, so that its own settings of QOS do not count";
+            remark(fabric.line, &format!("VirtualFabric '{}' {what}", fabric.name));
         }
         return checked(&group.qos, Some(group.name.clone()), group.line).map(Some);
     }
@@ -275,7 +276,8 @@ fn qos(
         return checked(own, None, fabric.line).map(Some);
     }
     if has_own {
-        remark(fabric.line, "QOS is not 1, so that its SLs and lifetime do not count");
+        let what = "does not have QOS 1, so that its SLs and lifetime do not count";
+        remark(fabric.line, &format!("VirtualFabric '{}' {what}", fabric.name));
     }
     Ok(None)
 }

@@ -123,7 +123,8 @@ fn a_qos_group_goes_before_settings_of_its_own() {
     ));
     let (parsed, remarks) = try_parse(&text);
     assert_eq!(parsed.unwrap().virtual_fabrics[0].qos.as_ref().unwrap().base_sl.unwrap().get(), 4);
-    assert_eq!(remarks.len(), 1);
+    let [remark] = &remarks[..] else { panic!("{remarks:?}") };
+    assert!(remark.contains("VirtualFabric 'V' has a QOSGroup"), "{remark}");
 }
 
 #[test]

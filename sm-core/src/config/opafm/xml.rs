@@ -41,9 +41,8 @@ pub(super) fn parse(text: &str) -> Result<Element, Fault> {
     let mut count = 0;
     loop {
         let line = lines.at(reader.buffer_position() as usize);
-        let fault = |error: &dyn std::fmt::Display| Reason::Xml(error.to_string());
         let event = reader.read_event().map_err(|error| {
-            (Lines::new(text).at(reader.error_position() as usize), fault(&error))
+            (Lines::new(text).at(reader.error_position() as usize), Reason::Xml(said(&error)))
         })?;
         let Some(top) = open.last_mut() else { break };
         match event {
@@ -92,6 +91,15 @@ pub(super) fn parse(text: &str) -> Result<Element, Fault> {
         Some(root) if document.children.is_empty() => Ok(root),
         Some(second) => Err((second.line, Reason::Xml("a second outermost element".to_owned()))),
         None => Err((1, Reason::Xml("no element at all".to_owned()))),
+    }
+}
+
+/// What is wrong, without that it is: [`Reason::Xml`] says so already.
+fn said(error: &quick_xml::Error) -> String {
+    match error {
+        quick_xml::Error::IllFormed(inner) => inner.to_string(),
+        quick_xml::Error::Syntax(inner) => inner.to_string(),
+        other => other.to_string(),
     }
 }
 
@@ -144,5 +152,14 @@ mod tests {
             assert!(matches!(fault.1, Reason::Xml(_)));
         }
         assert!(parse(&"<A>".repeat(100)).is_err());
+    }
+
+    #[test]
+    fn a_fault_is_told_once() {
+        for text in ["<A>\n<B></A>", "<A>\n<B\n"] {
+            let said = parse(text).expect_err(text).1.to_string();
+            assert!(said.starts_with("not well-formed: "), "{said}");
+            assert!(!said.contains("ill-formed") && !said.contains("syntax error"), "{said}");
+        }
     }
 }

@@ -42,8 +42,13 @@ pub enum PartitionSyntax {
     #[error("'{0}' is neither a port GUID nor ALL, ALL_CAS, ALL_SWITCHES, ALL_ROUTERS or SELF{hint}", hint = port_hint(.0))]
     Port(String),
     /// A definition within another's properties.
-    #[error("'{0}' cannot stand here: is the ';' that ends the definition before it missing?")]
-    Unended(String),
+    #[error("'{header}' cannot stand among ports: is the ';' at the end of line {line} missing?")]
+    Unended {
+        /// What stands there.
+        header: String,
+        /// The line before with anything in it, from 1.
+        line: usize,
+    },
     /// A group line without address.
     #[error("mgid has no value; write it like mgid=ff12:401b::16")]
     NoMgid,
@@ -73,6 +78,7 @@ pub fn parse(
         remarks,
         path,
         line: 0,
+        filled: 0,
     };
     let mut is_empty = true;
     for (index, line) in text.lines().enumerate() {
@@ -83,6 +89,7 @@ pub fn parse(
             if !piece.trim().is_empty() {
                 is_empty = false;
                 parser.piece(piece).map_err(|reason| (index + 1, reason))?;
+                parser.filled = index + 1;
             }
             if pieces.peek().is_some() {
                 parser.open = None;
@@ -166,6 +173,8 @@ struct Parser<'a> {
     remarks: &'a mut Remarks,
     path: &'a Path,
     line: usize,
+    /// The last line of which something was taken in, from 1.
+    filled: usize,
 }
 
 impl Parser<'_> {
@@ -181,6 +190,7 @@ impl Parser<'_> {
                 piece.split_once(':').ok_or_else(|| PartitionSyntax::NoDefinition(shown()))?;
             let definition = self.header(header)?;
             self.open = Some(definition);
+            self.filled = self.line;
             return self.first_properties(rest);
         };
         self.properties(definition, piece)
@@ -366,6 +376,7 @@ impl Parser<'_> {
     fn properties(&mut self, definition: Definition, text: &str) -> Result<(), PartitionSyntax> {
         let mut rest = Some(text);
         while let Some(text) = rest {
+            let remaining = text;
             let token;
             (token, rest) = match text.split_once(',') {
                 Some((token, rest)) => (token, Some(rest)),
@@ -375,7 +386,16 @@ impl Parser<'_> {
             if name == "mgid" {
                 return self.group_line(definition, value, rest);
             }
-            self.port(definition, token.trim(), name, value)?;
+            self.port(definition, name, value).map_err(|reason| {
+                match remaining.split_once(':') {
+                    // A colon stands behind what begins a definition, or in an MGID.
+                    Some((header, _)) if !header.contains("mgid") => PartitionSyntax::Unended {
+                        header: header.trim().chars().take(60).collect(),
+                        line: self.filled,
+                    },
+                    _ => reason,
+                }
+            })?;
         }
         Ok(())
     }
@@ -383,7 +403,6 @@ impl Parser<'_> {
     fn port(
         &mut self,
         definition: Definition,
-        token: &str,
         name: &str,
         value: Option<&str>,
     ) -> Result<(), PartitionSyntax> {
@@ -407,7 +426,6 @@ impl Parser<'_> {
             }
             None => match number(name) {
                 Some((guid, "")) if guid != 0 => Ports::Guid(Guid(guid)),
-                _ if token.contains(':') => return Err(PartitionSyntax::Unended(token.to_owned())),
                 _ => return Err(PartitionSyntax::Port(name.to_owned())),
             },
         };

@@ -226,8 +226,7 @@ fn what_opensm_refuses_is_an_error_with_its_line() {
         ("A=1:all;", format!("1: 'all' {no_port}")),
         (
             "A=1:ALL\nB=2:ALL;",
-            "2: 'B=2:ALL' cannot stand here: is the ';' that ends the definition before it missing?"
-                .into(),
+            "2: 'B=2' cannot stand among ports: is the ';' at the end of line 1 missing?".into(),
         ),
         ("A=1: mgid;", "1: mgid has no value; write it like mgid=ff12:401b::16".into()),
     ];

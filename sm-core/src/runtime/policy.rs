@@ -1,0 +1,100 @@
+//! Policy files that are refused now, and since when.
+
+use std::path::{Path, PathBuf};
+
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+
+use crate::config::{PolicyError, SitePolicy};
+
+/// What was refused at the last reading. There is one at most of each sort of file.
+#[derive(Debug, Default)]
+pub(super) struct RefusedFiles {
+    files: Vec<Refused>,
+    /// Refusals so far.
+    total: u64,
+}
+
+#[derive(Debug)]
+struct Refused {
+    path: PathBuf,
+    /// The time of day, as in the log.
+    since: String,
+    reason: String,
+    /// What holds instead.
+    instead: &'static str,
+}
+
+impl RefusedFiles {
+    /// Takes in what was refused of the files that are in force as `policy`. Returns those that
+    /// were refused before and are not now.
+    pub(super) fn note(&mut self, policy: &SitePolicy, errors: &[PolicyError]) -> Vec<PathBuf> {
+        self.total += errors.len() as u64;
+        let before = std::mem::take(&mut self.files);
+        let since = |path: &Path| before.iter().find(|old| old.path == path);
+        self.files = errors
+            .iter()
+            .map(|error| Refused {
+                path: error.path().to_owned(),
+                since: since(error.path()).map_or_else(now, |old| old.since.clone()),
+                reason: super::with_causes(error),
+                instead: match error {
+                    PolicyError::Qos(_) if policy.qos.is_none() => "QoS has no rules",
+                    _ => "what was read before is in force",
+                },
+            })
+            .collect();
+        let is_mended = |old: &Refused| self.files.iter().all(|file| file.path != old.path);
+        before.into_iter().filter(is_mended).map(|old| old.path).collect()
+    }
+
+    /// How many files are refused now.
+    pub(super) fn count(&self) -> usize {
+        self.files.len()
+    }
+
+    /// How often files were refused so far.
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// A line for each, for operators.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let line = |file: &Refused| {
+            let Refused { path, since, reason, instead } = file;
+            format!("{} is refused since {since}, {instead}: {reason}", path.display())
+        };
+        self.files.iter().map(line).collect()
+    }
+}
+
+fn now() -> String {
+    let mut text = String::new();
+    // Text takes whatever is written to it.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut text));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_stale_from_its_first_refusal_until_it_is_mended() {
+        let mut refused = RefusedFiles::default();
+        let policy = SitePolicy::default();
+        let gone = || PolicyError::Gone { path: "partitions.conf".into() };
+        assert!(refused.note(&policy, &[gone()]).is_empty());
+        let warnings = refused.warnings();
+        assert!(warnings[0].starts_with("partitions.conf is refused since 20"), "{warnings:?}");
+        assert!(warnings[0].contains("what was read before is in force: partitions.conf is gone"));
+
+        assert!(refused.note(&policy, &[gone()]).is_empty());
+        assert_eq!(refused.warnings(), warnings, "it keeps its time");
+        assert_eq!((refused.count(), refused.total()), (1, 2));
+
+        assert_eq!(refused.note(&policy, &[]), [PathBuf::from("partitions.conf")]);
+        assert_eq!((refused.count(), refused.total(), refused.warnings().len()), (0, 2, 0));
+        assert!(refused.note(&policy, &[]).is_empty(), "that is told once");
+    }
+}
