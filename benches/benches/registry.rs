@@ -77,7 +77,10 @@ fn ports() -> Ports {
         guid_cap: 32,
         active: true,
     };
-    Ports::new(SUBNET_PREFIX_DEFAULT, PORT, vec![port])
+    let mut ports = Ports::new(SUBNET_PREFIX_DEFAULT, PORT, vec![port]);
+    // All services are one port's here.
+    ports.settings.services_per_port_max = usize::MAX;
+    ports
 }
 
 fn request(id: u64, tid: u64) -> Request {

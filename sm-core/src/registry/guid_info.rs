@@ -105,7 +105,7 @@ pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer
     }
     let entries = entries(port, block, mask);
     match request.method {
-        Method::SET => set(core, ports, port, &entries, &record.guid_info())?,
+        Method::SET => set(core, ports, request, port, &entries)?,
         _ => delete(core, port, &entries)?,
     }
     let mut data = [0; GuidInfoRecord::LEN];
@@ -133,13 +133,15 @@ fn entries(port: &EndPort, block: u8, mask: ComponentMask) -> Vec<u8> {
 fn set(
     core: &mut Core,
     ports: &Ports,
+    request: &Request,
     port: &EndPort,
     entries: &[u8],
-    guids: &[u8; 64],
 ) -> Result<(), Refusal> {
-    let is_new = |index: &u8| !core.guid_info.by_port.contains_key(&(port.guid, *index));
-    if entries.iter().any(is_new) {
-        core.room_for_one(ports)?;
+    let guids = GuidInfoRecord::new(&request.data).expect("200 bytes").guid_info();
+    let is_new = |index: &&u8| !core.guid_info.by_port.contains_key(&(port.guid, **index));
+    match entries.iter().filter(is_new).count() {
+        0 => {}
+        new => core.room_for(ports, request, new)?,
     }
     for &index in entries {
         let at = (port.guid, index);

@@ -57,9 +57,9 @@ pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer
         Some(old) => old,
         None => {
             let number = free_number(mine());
-            core.room_for_one(ports)?;
+            core.room_for(ports, request, 1)?;
             let Some(number) = number else {
-                core.counters.records_refused += 1;
+                core.counters.quota_refused += 1;
                 return Err(Status::SA_NO_RESOURCES.into());
             };
             (rid(number), 0)

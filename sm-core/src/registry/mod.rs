@@ -21,6 +21,7 @@ mod mlid;
 mod multicast;
 mod outcome;
 mod ports;
+mod quota;
 mod request;
 mod service;
 #[cfg(test)]
@@ -46,7 +47,6 @@ pub use multicast::PredefinedGroup;
 pub use outcome::{OUTCOMES_MAX, Outcome, OutcomeKey};
 pub use ports::{EndPort, GroupParameters, Ports, Settings};
 pub use request::{Drop, Request, Requester};
-pub use service::SERVICES_PER_PORT_MAX;
 
 /// Most events that wait to be asked for.
 const EVENTS_MAX: usize = 1 << 16;
@@ -88,6 +88,8 @@ pub struct Counters {
     pub outcomes_forgotten_early: u64,
     /// Records refused for lack of room.
     pub records_refused: u64,
+    /// Records refused because their port has as many of the kind as it may have.
+    pub quota_refused: u64,
     /// Groups refused because no MLID was left for them.
     pub mlids_exhausted: u64,
     /// Events that were not asked for in time.
@@ -104,6 +106,7 @@ impl std::ops::AddAssign for Counters {
             repeated,
             outcomes_forgotten_early,
             records_refused,
+            quota_refused,
             mlids_exhausted,
             events_lost,
         } = other;
@@ -113,6 +116,7 @@ impl std::ops::AddAssign for Counters {
         self.repeated += repeated;
         self.outcomes_forgotten_early += outcomes_forgotten_early;
         self.records_refused += records_refused;
+        self.quota_refused += quota_refused;
         self.mlids_exhausted += mlids_exhausted;
         self.events_lost += events_lost;
     }
@@ -168,20 +172,6 @@ impl Core {
     /// The port that answers to this GUID, its own or an alias.
     fn owner<'p>(&self, ports: &'p Ports, guid: Guid) -> Option<&'p EndPort> {
         ports.by_guid(guid).or_else(|| ports.by_guid(self.alias_guids.get(guid)?.port_guid))
-    }
-
-    /// Refuses what would add a record beyond the limit.
-    fn room_for_one(&mut self, ports: &Ports) -> Result<(), Refusal> {
-        let records = self.groups.len()
-            + self.members.len()
-            + self.services.len()
-            + self.subscriptions.len()
-            + self.alias_guids.len();
-        if records < ports.settings.records_max {
-            return Ok(());
-        }
-        self.counters.records_refused += 1;
-        Err(Status::SA_NO_RESOURCES.into())
     }
 
     /// Queues an event; the oldest makes room.

@@ -38,6 +38,15 @@ pub struct Settings {
     /// Most records of all kinds together; beyond, nothing is added. No option: it bounds the
     /// memory of the SM and of each responder.
     pub records_max: usize,
+    /// How many of these only trusted requesters can add.
+    pub records_reserved: usize,
+    /// Most services of a port, its aliases included. This limit and the next two do not bind
+    /// trusted requesters; none of them is an option.
+    pub services_per_port_max: usize,
+    /// Most multicast memberships that a port has asked for.
+    pub memberships_per_port_max: usize,
+    /// Most multicast groups that a port has created and that are still there.
+    pub groups_per_port_max: usize,
 }
 
 impl Default for Settings {
@@ -51,6 +60,10 @@ impl Default for Settings {
             sm_assigned_guid: 0,
             retry_window_s: 10,
             records_max: 1 << 20,
+            records_reserved: 1 << 16,
+            services_per_port_max: 1 << 14,
+            memberships_per_port_max: 1 << 14,
+            groups_per_port_max: 1 << 11,
         }
     }
 }

@@ -13,10 +13,8 @@ use ib_mad::wire::record::ServiceRecord;
 use ib_mad::wire::record::service::{LEASE_INDEFINITE, component};
 use sa_proto::snapshot::{Service, ServiceRid};
 
+use super::quota::{NOBODY, Tally};
 use super::{Answer, Core, EndPort, Ports, Refusal, Request, answer};
-
-/// Most services of one port, its aliases included; beyond, nothing is added.
-pub const SERVICES_PER_PORT_MAX: usize = 1 << 18;
 
 /// Length of the record.
 const LEN: usize = ServiceRecord::LEN;
@@ -26,32 +24,42 @@ const LEN: usize = ServiceRecord::LEN;
 pub(super) struct Index {
     /// Leases that end, by the second after which they are over.
     leases: BTreeSet<(u64, ServiceRid)>,
-    /// Services by the lower half of their GID.
-    by_guid: HashMap<Guid, usize>,
+    /// Services by the lower half of their GID; those at multicast GIDs by the port that asked.
+    by_guid: Tally,
+    /// Which port that was.
+    asked_by: HashMap<ServiceRid, Guid>,
 }
 
 impl Index {
-    fn add(&mut self, row: &Service) {
+    /// Takes in a row that `port` asked for.
+    fn add(&mut self, row: &Service, port: Guid) {
         self.leases.extend(row.expires_s.map(|expires_s| (expires_s, row.rid)));
-        *self.by_guid.entry(row.rid.service_gid.guid()).or_default() += 1;
+        if row.rid.service_gid.is_multicast() {
+            self.asked_by.insert(row.rid, port);
+        }
+        self.by_guid.add(charged(row.rid.service_gid, port));
     }
 
-    fn remove(&mut self, row: &Service) {
+    /// Takes out a row; the port that asked for it at first.
+    fn remove(&mut self, row: &Service) -> Guid {
         if let Some(expires_s) = row.expires_s {
             self.leases.remove(&(expires_s, row.rid));
         }
-        let guid = row.rid.service_gid.guid();
-        match self.by_guid.get_mut(&guid) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => drop(self.by_guid.remove(&guid)),
-        }
+        let port = self.asked_by.remove(&row.rid).unwrap_or(NOBODY);
+        self.by_guid.remove(charged(row.rid.service_gid, port));
+        port
     }
+}
+
+/// The GUID that a service is charged to.
+fn charged(gid: Gid, asked_by: Guid) -> Guid {
+    if gid.is_multicast() { asked_by } else { gid.guid() }
 }
 
 /// Builds the index of restored rows.
 pub(super) fn restore(core: &mut Core) {
     let mut index = Index::default();
-    core.services.rows().iter().for_each(|row| index.add(row));
+    core.services.rows().iter().for_each(|row| index.add(row, NOBODY));
     core.service = index;
 }
 
@@ -75,13 +83,14 @@ pub(super) fn write(core: &mut Core, now_s: u64, ports: &Ports, request: &Reques
             if !request.component_mask.contains(needed) || !allowed {
                 return Err(Status::SA_REQ_INVALID.into());
             }
-            if let Some(old) = &old {
-                core.service.remove(old);
+            let asked_by = if let Some(old) = &old {
+                core.service.remove(old)
             } else {
-                room_at_port(core, ports, rid.service_gid.guid())?;
-                core.room_for_one(ports)?;
-            }
-            Ok(set(core, now_s, request, rid))
+                room_at_port(core, ports, request, charged(rid.service_gid, requester.guid))?;
+                core.room_for(ports, request, 1)?;
+                requester.guid
+            };
+            Ok(set(core, now_s, request, rid, asked_by))
         }
         Method::DELETE => {
             let known = known.filter(|_| allowed).ok_or(Status::SA_NO_RECORDS)?;
@@ -92,7 +101,13 @@ pub(super) fn write(core: &mut Core, now_s: u64, ports: &Ports, request: &Reques
     }
 }
 
-fn set(core: &mut Core, now_s: u64, request: &Request, rid: ServiceRid) -> Box<[u8; 200]> {
+fn set(
+    core: &mut Core,
+    now_s: u64,
+    request: &Request,
+    rid: ServiceRid,
+    asked_by: Guid,
+) -> Box<[u8; 200]> {
     let mut record = [0; LEN];
     record.copy_from_slice(&request.data[..LEN]);
     let mask = request.component_mask;
@@ -103,7 +118,7 @@ fn set(core: &mut Core, now_s: u64, request: &Request, rid: ServiceRid) -> Box<[
     let lease = view.service_lease();
     let expires_s = (lease != LEASE_INDEFINITE).then(|| now_s + u64::from(lease));
     let row = Service { rid, record, expires_s };
-    core.service.add(&row);
+    core.service.add(&row, asked_by);
     core.services.put(row);
     if !mask.contains(component::SERVICE_PKEY) {
         // Told, though it is not what is stored: clients have come to expect it of OpenSM.
@@ -175,15 +190,16 @@ fn equal(a: &[u8], b: &[u8]) -> bool {
 }
 
 /// Refuses what would give a port more services than it may have.
-fn room_at_port(core: &mut Core, ports: &Ports, guid: Guid) -> Result<(), Refusal> {
+fn room_at_port(
+    core: &mut Core,
+    ports: &Ports,
+    request: &Request,
+    guid: Guid,
+) -> Result<(), Refusal> {
     let port = core.owner(ports, guid).map_or(guid, |port| port.guid);
     let aliases = core.guid_info.aliases(port).chain([port, guid]).collect::<BTreeSet<_>>();
-    let count = |guid| core.service.by_guid.get(guid).copied().unwrap_or(0);
-    if aliases.iter().map(count).sum::<usize>() < SERVICES_PER_PORT_MAX {
-        return Ok(());
-    }
-    core.counters.records_refused += 1;
-    Err(Status::SA_NO_RESOURCES.into())
+    let count = aliases.iter().map(|&guid| core.service.by_guid.of(guid)).sum();
+    core.within_quota(request, count, ports.settings.services_per_port_max)
 }
 
 /// A service outlives its port: it is there for as long as its lease says.

@@ -206,7 +206,7 @@ fn a_port_has_so_many_subscriptions_and_no_more() {
     let mut one_more = on(1, info(64));
     one_more.requester.qpn = Qpn(0xFFFF);
     assert_eq!(status(&mut registry, one_more), Some(Status::SA_NO_RESOURCES));
-    assert_eq!(registry.counters().records_refused, 1);
+    assert_eq!(registry.counters().quota_refused, 1);
     assert_eq!(status(&mut registry, on(1, info(64))), OK, "what is there can be changed");
     assert_eq!(status(&mut registry, on(3, info(64))), OK);
 }

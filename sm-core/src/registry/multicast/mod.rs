@@ -11,7 +11,7 @@ mod predefined;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 
 use ib_mad::types::{Gid, Guid, Lid, SUBNET_PREFIX_DEFAULT};
@@ -21,6 +21,7 @@ use ib_mad::wire::record::{JoinState, Selector};
 use sa_proto::snapshot::{MulticastGroup, MulticastMember, MulticastMemberRid};
 
 use super::mlid::{Class, Mlids, solicited_node};
+use super::quota::{NOBODY, Tally};
 use super::{
     Answer, Core, EndPort, GroupParameters, Ports, Refusal, RegistryEvent, Request, answer,
 };
@@ -44,8 +45,45 @@ pub(super) struct Index {
     mlids: Mlids,
     /// Members that keep their group alive, by group.
     keepers: HashMap<Gid, u32>,
-    /// Memberships by the GUID in the member's GID, be it a port's own or an alias.
-    by_guid: BTreeSet<(Guid, MulticastMemberRid)>,
+    /// Memberships by the GUID in the member's GID, be it a port's own or an alias, with the port
+    /// that asked for them.
+    by_guid: BTreeMap<(Guid, MulticastMemberRid), Guid>,
+    /// Memberships by that port.
+    memberships: Tally,
+    /// Groups of clients, with the port that created them.
+    creators: HashMap<Gid, Guid>,
+    /// Groups by that port.
+    groups: Tally,
+}
+
+impl Index {
+    /// Takes in a membership that `port` asked for, unless it is there.
+    fn enroll(&mut self, rid: MulticastMemberRid, port: Guid) {
+        self.by_guid.entry((rid.port_gid.guid(), rid)).or_insert_with(|| {
+            self.memberships.add(port);
+            port
+        });
+    }
+
+    fn strike(&mut self, rid: MulticastMemberRid) {
+        if let Some(port) = self.by_guid.remove(&(rid.port_gid.guid(), rid)) {
+            self.memberships.remove(port);
+        }
+    }
+
+    /// Takes in that `port` created a group.
+    fn create(&mut self, mgid: Gid, port: Guid) {
+        self.groups.add(port);
+        if let Some(before) = self.creators.insert(mgid, port) {
+            self.groups.remove(before);
+        }
+    }
+
+    fn delete(&mut self, mgid: Gid) {
+        if let Some(port) = self.creators.remove(&mgid) {
+            self.groups.remove(port);
+        }
+    }
 }
 
 /// Builds the index of restored rows.
@@ -55,10 +93,24 @@ pub(super) fn restore(core: &mut Core) {
         index.mlids.hold(view(&group.record).mlid(), Class::of(&group.record));
     }
     for member in core.members.rows() {
+        let (mgid, guid) = (member.rid.mgid, member.rid.port_gid.guid());
+        let port = match core.alias_guids.get(guid) {
+            _ if member.proxy_join => NOBODY,
+            Some(alias) => alias.port_guid,
+            None => guid,
+        };
+        index.enroll(member.rid, port);
         if member.join_state & KEEPERS != 0 {
-            *index.keepers.entry(member.rid.mgid).or_default() += 1;
+            let keepers = index.keepers.entry(mgid).or_default();
+            *keepers += 1;
+            // Of several that keep a group any may have created it.
+            match (*keepers, core.groups.get(mgid)) {
+                (1, Some(group)) if port != NOBODY && !group.predefined => {
+                    index.create(mgid, port);
+                }
+                _ => index.delete(mgid),
+            }
         }
-        index.by_guid.insert((member.rid.port_gid.guid(), member.rid));
     }
     core.multicast = index;
     // A file may hold groups that nothing keeps.
@@ -127,12 +179,17 @@ fn join(core: &mut Core, ports: &Ports, request: &Request, asked: &Asked) -> Ans
         return Err(invalid.into());
     }
     if held.is_none() {
-        core.room_for_one(ports)?;
+        let count = core.multicast.memberships.of(requester.guid);
+        core.within_quota(request, count, ports.settings.memberships_per_port_max)?;
+        core.room_for(ports, request, if is_new { 2 } else { 1 })?;
     }
     if is_new {
+        let count = core.multicast.groups.of(requester.guid);
+        core.within_quota(request, count, ports.settings.groups_per_port_max)?;
         let mlid = choose_mlid(core, ports, &group, asked.view().mlid())?;
         edit(&mut group).set_mlid(mlid);
         core.groups.put(MulticastGroup { mgid, record: group, predefined: false });
+        core.multicast.create(mgid, requester.guid);
     }
     let member = MulticastMember {
         rid,
@@ -147,7 +204,7 @@ fn join(core: &mut Core, ports: &Ports, request: &Request, asked: &Asked) -> Ans
             core.tell(RegistryEvent::GroupCreated(mgid));
         }
     }
-    core.multicast.by_guid.insert((guid, rid));
+    core.multicast.enroll(rid, requester.guid);
     let mut record = group;
     edit(&mut record)
         .set_port_gid(asked.view().port_gid())
@@ -271,7 +328,7 @@ fn take_away(core: &mut Core, rid: MulticastMemberRid, state: u8) -> u8 {
     let left = held.join_state & !state;
     if left == 0 {
         core.members.remove(rid);
-        core.multicast.by_guid.remove(&(rid.port_gid.guid(), rid));
+        core.multicast.strike(rid);
     } else {
         core.members.put(MulticastMember { join_state: left, ..held });
     }
@@ -295,12 +352,13 @@ fn take_away(core: &mut Core, rid: MulticastMemberRid, state: u8) -> u8 {
 fn empty(core: &mut Core, mgid: Gid) {
     for rid in members_of(core, mgid).collect::<Vec<_>>() {
         core.members.remove(rid);
-        core.multicast.by_guid.remove(&(rid.port_gid.guid(), rid));
+        core.multicast.strike(rid);
     }
     let Some(group) = core.groups.get(mgid).filter(|group| !group.predefined).cloned() else {
         return;
     };
     core.groups.remove(mgid);
+    core.multicast.delete(mgid);
     core.multicast.mlids.release(view(&group.record).mlid());
 }
 
@@ -313,7 +371,8 @@ fn members_of(core: &Core, mgid: Gid) -> impl Iterator<Item = MulticastMemberRid
 /// Takes out the members whose ports are there no more.
 pub(super) fn fabric_changed(core: &mut Core, ports: &Ports) {
     let mut after = Bound::Unbounded;
-    while let Some(&(guid, _)) = core.multicast.by_guid.range((after, Bound::Unbounded)).next() {
+    while let Some((&(guid, _), _)) = core.multicast.by_guid.range((after, Bound::Unbounded)).next()
+    {
         if core.owner(ports, guid).is_none() {
             guid_gone(core, guid);
         }
@@ -335,5 +394,5 @@ pub(super) fn is_member(core: &Core, guid: Guid) -> bool {
 
 fn memberships(core: &Core, guid: Guid) -> impl Iterator<Item = MulticastMemberRid> + '_ {
     let of_guid = (guid, MulticastMemberRid::default())..=(guid, LAST_RID);
-    core.multicast.by_guid.range(of_guid).map(|&(_, rid)| rid)
+    core.multicast.by_guid.range(of_guid).map(|(&(_, rid), _)| rid)
 }

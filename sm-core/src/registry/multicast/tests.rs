@@ -305,13 +305,87 @@ fn a_join_that_is_refused_leaves_nothing_behind() {
 #[test]
 fn there_is_an_end_to_what_can_be_registered() {
     let mut ports = ports();
-    ports.settings.records_max = 2;
+    (ports.settings.records_max, ports.settings.records_reserved) = (2, 0);
     let mut registry = Registry::default();
     assert_eq!(registry.write(NOW_S, &ports, &join(1, 1, FULL)).status, Status::OK);
     let reply = registry.write(NOW_S, &ports, &join(2, 1, FULL));
     assert_eq!(reply.status, Status::SA_NO_RESOURCES);
     assert_eq!(registry.counters().records_refused, 1);
     assert_eq!(registry.write(NOW_S, &ports, &join(1, 1, NON)).status, Status::OK, "no new record");
+}
+
+#[test]
+fn the_last_room_is_for_trusted_requesters() {
+    let mut ports = ports();
+    (ports.settings.records_max, ports.settings.records_reserved) = (3, 1);
+    let mut registry = Registry::default();
+    assert_eq!(registry.write(NOW_S, &ports, &join(1, 1, FULL)).status, Status::OK);
+    let reply = registry.write(NOW_S, &ports, &join(2, 1, FULL));
+    assert_eq!(reply.status, Status::SA_NO_RESOURCES);
+    let reply = registry.write(NOW_S, &ports, &trusted(join(2, 1, FULL)));
+    assert_eq!(reply.status, Status::OK);
+    // A group and its member are two.
+    (ports.settings.records_max, ports.settings.records_reserved) = (4, 0);
+    let reply = registry.write(NOW_S, &ports, &join(1, 2, FULL));
+    assert_eq!(reply.status, Status::SA_NO_RESOURCES);
+    assert!(registry.group(mgid(2)).is_none());
+}
+
+#[test]
+fn a_port_creates_so_many_groups_and_no_more() {
+    let mut ports = ports();
+    ports.settings.groups_per_port_max = 2;
+    let mut registry = Registry::default();
+    let refused = Status::SA_NO_RESOURCES;
+    let write = |registry: &mut Registry, request| registry.write(NOW_S, &ports, &request).status;
+    for group in [1, 2] {
+        assert_eq!(write(&mut registry, join(1, group, FULL)), Status::OK);
+    }
+    assert_eq!(write(&mut registry, join(1, 3, FULL)), refused);
+    // Nor in the name of another, whose own room that leaves alone.
+    assert_eq!(write(&mut registry, about(1, 2, mgid(3), FULL).set()), refused);
+    assert!(registry.group(mgid(3)).is_none());
+    assert_eq!(registry.counters().quota_refused, 2);
+    assert_eq!(write(&mut registry, join(2, 3, FULL)), Status::OK);
+    assert_eq!(write(&mut registry, join(1, 3, FULL)), Status::OK, "it is another's group");
+    let mut restored = Registry::restore(&registry.plane(), []);
+    for registry in [&mut registry, &mut restored] {
+        assert_eq!(write(registry, join(1, 4, FULL)), refused);
+        assert_eq!(write(registry, trusted(join(1, 4, FULL))), Status::OK);
+        assert_eq!(write(registry, about(1, 1, mgid(4), FULL).delete()), Status::OK);
+        assert_eq!(write(registry, about(1, 1, mgid(1), FULL).delete()), Status::OK);
+        assert_eq!(write(registry, join(1, 5, FULL)), Status::OK, "there is room again");
+    }
+}
+
+#[test]
+fn memberships_are_charged_to_the_port_that_asks() {
+    let mut ports = ports();
+    ports.settings.memberships_per_port_max = 2;
+    let mut registry = Registry::default();
+    let refused = Status::SA_NO_RESOURCES;
+    let write = |registry: &mut Registry, request| registry.write(NOW_S, &ports, &request).status;
+    assert_eq!(write(&mut registry, join(1, 1, FULL)), Status::OK);
+    assert_eq!(write(&mut registry, about(1, 2, mgid(1), FULL).set()), Status::OK, "by proxy");
+    assert_eq!(write(&mut registry, join(1, 2, FULL)), refused);
+    assert_eq!(write(&mut registry, about(1, 3, mgid(1), FULL).set()), refused);
+    assert_eq!(write(&mut registry, join(1, 1, NON)), Status::OK, "no new one");
+    assert_eq!(registry.counters().quota_refused, 2);
+    for group in [2, 3] {
+        assert_eq!(write(&mut registry, join(2, group, FULL)), Status::OK, "all of its own");
+    }
+    assert_eq!(write(&mut registry, join(2, 4, FULL)), refused);
+    // What was joined by proxy is nobody's after a restart: not the member's.
+    let mut restored = Registry::restore(&registry.plane(), []);
+    assert_eq!(write(&mut restored, join(2, 4, FULL)), refused);
+    assert_eq!(write(&mut restored, about(2, 2, mgid(3), FULL).delete()), Status::OK);
+    assert_eq!(write(&mut restored, join(2, 4, FULL)), Status::OK);
+    // Ports that are gone have none.
+    let mut others = end_ports();
+    others.remove(1);
+    registry.fabric_changed(&Ports::new(SUBNET_PREFIX_DEFAULT, GUIDS[0], others));
+    assert_eq!(write(&mut registry, join(2, 5, FULL)), Status::OK);
+    assert_eq!(write(&mut registry, join(1, 5, FULL)), Status::OK, "its proxy join is gone");
 }
 
 #[test]

@@ -20,6 +20,13 @@ fn record(owner: u16, key: u8) -> [u8; LEN] {
     record
 }
 
+/// A service with this id at this GID.
+fn numbered(id: u64, gid: Gid) -> [u8; LEN] {
+    let mut record = record(1, 5);
+    ServiceRecord::new(&mut record[..]).unwrap().set_service_id(id).set_service_gid(gid);
+    record
+}
+
 fn leased(lease: u32) -> [u8; LEN] {
     let mut record = record(1, 0);
     ServiceRecord::new(&mut record[..]).unwrap().set_service_lease(lease);
@@ -193,16 +200,44 @@ fn a_service_and_its_lease_outlive_port_and_restart() {
 
 #[test]
 fn a_port_has_so_many_services_and_no_more() {
+    let mut ports = ports();
+    ports.settings.services_per_port_max = 2;
     let mut registry = Registry::default();
-    let count = |registry: &mut Registry, count| {
-        registry.core.service.by_guid.insert(testing::GUIDS[0], count);
-    };
-    count(&mut registry, SERVICES_PER_PORT_MAX);
-    assert_eq!(status(&mut registry, set(1, RID, record(1, 0))), Status::SA_NO_RESOURCES);
-    assert_eq!(registry.counters().records_refused, 1);
-    assert_eq!(status(&mut registry, set(2, RID, record(2, 0))), Status::OK);
-    count(&mut registry, SERVICES_PER_PORT_MAX - 1);
-    assert_eq!(status(&mut registry, set(1, RID, record(1, 0))), Status::OK);
+    let mut status = |request| registry.write(NOW_S, &ports, &request).status;
+    for id in [1, 2] {
+        assert_eq!(status(set(1, RID, numbered(id, gid(1)))), Status::OK);
+    }
+    assert_eq!(status(set(1, RID, numbered(3, gid(1)))), Status::SA_NO_RESOURCES);
+    assert_eq!(status(set(1, RID, numbered(2, gid(1)))), Status::OK, "what is there can change");
+    assert_eq!(status(set(2, RID, numbered(3, gid(2)))), Status::OK, "another's room is its own");
+    assert_eq!(status(trusted(set(2, RID, numbered(3, gid(1))))), Status::OK);
+    for id in [1, 2] {
+        assert_eq!(status(delete(1, RID, numbered(id, gid(1)))), Status::OK);
+    }
+    assert_eq!(status(set(1, RID, numbered(1, gid(1)))), Status::OK, "there is room again");
+    assert_eq!((registry.counters().quota_refused, registry.counters().records_refused), (1, 0));
+}
+
+#[test]
+fn services_at_multicast_gids_are_charged_to_the_port_that_asks() {
+    let mut ports = ports();
+    ports.settings.services_per_port_max = 2;
+    let mut registry = Registry::default();
+    // Their lower halves are other ports' GUIDs, or nobody's.
+    let at = |guid| Gid::new(0xFF12_0000_0000_0000, guid);
+    let keyed = |slid, guid| set(slid, RID | component::SERVICE_KEY, numbered(1, at(guid)));
+    let mut status = |request| registry.write(NOW_S, &ports, &request).status;
+    assert_eq!(status(keyed(1, testing::GUIDS[1])), Status::OK);
+    assert_eq!(status(keyed(1, Guid(7))), Status::OK);
+    assert_eq!(status(keyed(1, Guid(7))), Status::OK, "the same again");
+    assert_eq!(status(keyed(1, Guid(8))), Status::SA_NO_RESOURCES);
+    for id in [1, 2] {
+        assert_eq!(status(set(2, RID, numbered(id, gid(2)))), Status::OK, "none of them is its");
+    }
+    let mut restored = Registry::restore(&registry.plane(), []);
+    assert_eq!(restored.write(NOW_S, &ports, &keyed(3, Guid(9))).status, Status::OK);
+    let more = set(2, RID, numbered(3, gid(2)));
+    assert_eq!(restored.write(NOW_S, &ports, &more).status, Status::SA_NO_RESOURCES);
 }
 
 #[test]

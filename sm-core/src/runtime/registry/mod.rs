@@ -343,6 +343,11 @@ impl Office {
                 decisions.records_refused,
             ),
             counter(
+                "registry_quota_refused",
+                "Records refused because their port has as many as it may have",
+                decisions.quota_refused,
+            ),
+            counter(
                 "registry_mlids_exhausted",
                 "Groups refused since no MLID was left",
                 decisions.mlids_exhausted,
