@@ -68,7 +68,7 @@ fn runtime() -> tokio::runtime::Runtime {
 #[test]
 fn whatever_is_killed_nothing_acknowledged_is_lost_or_there_twice() {
     let seed = std::env::var("CHAOS_SEED").map_or(1, |seed| seed.parse().expect("a number"));
-    println!("CHAOS_SEED={seed}");
+    eprintln!("CHAOS_SEED={seed}");
     let site = Site::new("chaos");
     let runtime = runtime();
     let mut ibsm = Some(site.subnet.ibsm(&[]));
@@ -108,8 +108,8 @@ fn whatever_is_killed_nothing_acknowledged_is_lost_or_there_twice() {
     let ibsm = site.subnet.ibsm(&[]);
 
     let seen = &herd.seen;
-    println!("{} deaths in {:?}: {deaths:?}", deaths.len(), began.elapsed());
-    println!(
+    eprintln!("{} deaths in {:?}: {deaths:?}", deaths.len(), began.elapsed());
+    eprintln!(
         "{} answers, {} repeats compared, {} asked again, {} late",
         seen.answered, seen.repeats_compared, seen.sent_again, seen.late
     );

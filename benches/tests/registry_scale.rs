@@ -93,7 +93,7 @@ fn tell(what: &str, took: &[Duration], cpu: [(Duration, Duration); 2], all: Dura
     let each = |(before, after): (Duration, Duration)| {
         (after - before).as_secs_f64() * 1e6 / took.len() as f64
     };
-    println!(
+    eprintln!(
         "{what}: p50 {:.2} ms, p99 {:.2} ms; CPU a write {:.0} µs at ibsm, {:.0} µs at ibsa; {:.0}/s",
         at(0.5),
         at(0.99),
@@ -150,7 +150,7 @@ fn what_a_registry_of_200_000_records_costs() {
         // Each of another trap; the QP is the sender's.
         (host(n), request::subscribe(tid, trap, Qpn(1), true))
     });
-    println!("load {:?}; now one at a time among all of them", load_average());
+    eprintln!("load {:?}; now one at a time among all of them", load_average());
     measured("services", WRITES, 1, &|n, tid| set(SERVICES + n, tid));
     measured("joins of new groups", WRITES, 1, &|n, tid| {
         (host(n), request::join(host(n), tid, mgid(GROUPS + n), 1))
@@ -162,7 +162,7 @@ fn what_a_registry_of_200_000_records_costs() {
         let alias = 0xA11A_0000 | n;
         (host(n), request::alias(Method::SET, host(n), tid, 1 + (n % 7) as u8, alias))
     });
-    println!(
+    eprintln!(
         "memory in KiB, now and at most: ibsm {:?}, ibsa {:?}",
         ibsm.memory_kib(),
         ibsa.memory_kib()
@@ -171,16 +171,16 @@ fn what_a_registry_of_200_000_records_costs() {
     let began = Instant::now();
     let other = responder(&subnet, "ibsa-2", free_address());
     other.wait_for("serving generation");
-    println!("first full sync: {:.2?}, CPU {:.2?}", began.elapsed(), other.cpu());
+    eprintln!("first full sync: {:.2?}, CPU {:.2?}", began.elapsed(), other.cpu());
 
     let began = Instant::now();
     ibsm.kill_and_wait();
     ibsm = subnet.ibsm(&[]);
     let line = ibsm.wait_for("registry read");
-    println!("restart: read after {:.2?}", began.elapsed());
+    eprintln!("restart: read after {:.2?}", began.elapsed());
     ibsm.wait_for("SUBNET UP");
-    println!("restart: up after {:.2?}, CPU {:.2?}: {line}", began.elapsed(), ibsm.cpu());
+    eprintln!("restart: up after {:.2?}, CPU {:.2?}: {line}", began.elapsed(), ibsm.cpu());
     clients.ask(1, 1, |n, tid| set(SERVICES * 2 + n, tid));
-    println!("restart: a write answered after {:.2?}", began.elapsed());
-    println!("load {:?}", load_average());
+    eprintln!("restart: a write answered after {:.2?}", began.elapsed());
+    eprintln!("load {:?}", load_average());
 }
