@@ -372,7 +372,7 @@ mod tests {
             sl: ib_mad::types::Sl::default(),
         };
         door.set_targets(vec![target]);
-        let mut directly = |door: &mut FrontDoor, packet: Packet| {
+        let directly = |door: &mut FrontDoor, packet: Packet| {
             let (mut to_first, mut passed) = (packet.clone(), [false; 2]);
             for lid in 1..60 {
                 to_first.address.lid = Lid(lid);
