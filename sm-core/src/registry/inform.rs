@@ -133,12 +133,8 @@ fn may_hear_of<T: AsRef<[u8]>>(ports: &Ports, requester: &EndPort, info: &Inform
     if begin == Lid::PERMISSIVE {
         return true;
     }
-    let top = ports.iter().map(|port| port.lid.0 + (1 << port.lmc.min(7)) - 1).max().unwrap_or(0);
-    let end = if end == Lid::NONE { begin.0 } else { end.0.min(top) };
-    begin.0 <= top
-        && (begin.0..=end)
-            .filter_map(|lid| ports.by_lid(Lid(lid)))
-            .all(|source| source.shares_partition(requester))
+    let end = if end == Lid::NONE { begin } else { end };
+    begin <= ports.lid_top() && ports.all_share_partition(requester, begin, end)
 }
 
 /// Takes out subscriptions of ports that are there no more, and follows those whose LIDs changed.

@@ -20,6 +20,7 @@ mod membership;
 mod mlid;
 mod multicast;
 mod outcome;
+mod pkey_sets;
 mod ports;
 mod quota;
 mod request;

@@ -8,6 +8,7 @@ use ib_mad::types::{Gid, Guid, Lid, Mtu, PKey, Rate, Sl};
 use ib_mad::wire::attribute::{NodeType, PortState};
 use sa_proto::snapshot::{Partition, PortGroup, VirtualFabric};
 
+use super::pkey_sets::PKeySets;
 use crate::fabric::{Fabric, PortIndex, SubnetParameters};
 use crate::manage::vfabric::by_mgid::ByMgid;
 
@@ -139,6 +140,7 @@ pub struct Ports {
     by_guid: HashMap<Guid, u32>,
     /// Index in `ports` plus 1 by LID; 0 where no port has it.
     by_lid: Vec<u32>,
+    by_pkeys: PKeySets,
     virtual_fabrics: ByMgid,
 }
 
@@ -161,6 +163,7 @@ impl Ports {
             mlid_last: Lid(Lid::PERMISSIVE.0 - 1),
             partitions: Vec::new(),
             settings: Settings::default(),
+            by_pkeys: PKeySets::new(&ports),
             ports,
             by_guid,
             by_lid,
@@ -228,6 +231,17 @@ impl Ports {
     pub fn by_lid(&self, lid: Lid) -> Option<&EndPort> {
         let number = *self.by_lid.get(lid.index())?;
         self.ports.get(number.checked_sub(1)? as usize)
+    }
+
+    /// The greatest LID that a port has; [`Lid::NONE`] if there are no ports.
+    pub fn lid_top(&self) -> Lid {
+        self.by_pkeys.top()
+    }
+
+    /// Whether the requester shares a partition with every port that has a LID from `first` to
+    /// `last`. The cost goes with how many different sets of P_Keys there are, not with the LIDs.
+    pub fn all_share_partition(&self, requester: &EndPort, first: Lid, last: Lid) -> bool {
+        self.by_pkeys.all_share(requester, first, last)
     }
 
     /// All of them.
