@@ -1,16 +1,16 @@
 //! What holds whatever clients do: the registry that is restored is the one that was, leases are
 //! kept, and nobody but their owners changes records.
 
-use ib_mad::types::{Guid, Lid, PKey, SUBNET_PREFIX_DEFAULT};
+use ib_mad::types::{Gid, Guid, Lid, PKey, SUBNET_PREFIX_DEFAULT};
 use ib_mad::wire::attribute::{InformInfo, TrapNumber};
-use ib_mad::wire::mad::{AttributeId, Method};
-use ib_mad::wire::record::{GuidInfoRecord, ServiceRecord};
+use ib_mad::wire::mad::{AttributeId, Method, Status};
+use ib_mad::wire::record::{GuidInfoRecord, JoinState, McMemberRecord, ServiceRecord, mc_member};
 use ib_mad::wire::sa::{ComponentMask, attribute};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::testing::{GUIDS, NOW_S, gid, ports, request};
-use super::{Ports, Registry, Request};
+use super::{Outcome, Ports, Registry, Request};
 
 /// Something that a client or the fabric does.
 #[derive(Clone, Debug)]
@@ -35,7 +35,17 @@ enum Step {
         guid: u64,
         delete: bool,
     },
+    /// The port with LID `slid` has that with LID `of` join or leave a group.
+    Member {
+        slid: u16,
+        of: u16,
+        group: u8,
+        state: u8,
+        delete: bool,
+    },
     Time(u64),
+    /// The last request once more, transaction and all.
+    Repeat,
     /// Ports with these LIDs, and no others.
     Fabric(Vec<u16>),
 }
@@ -45,6 +55,7 @@ fn step() -> impl Strategy<Value = Step> {
     let service = (lid.clone(), lid.clone(), 0..3_u64, 0..12_u32, 0..3_u8, any::<bool>());
     let subscription = (lid.clone(), prop_oneof![62..66_u16, 256..258_u16], 0..=1_u8);
     let alias = (lid.clone(), lid.clone(), 1..4_u8, 0..4_u64, any::<bool>());
+    let member = (lid.clone(), lid.clone(), 0..3_u8, 1..9_u8, any::<bool>());
     prop_oneof![
         6 => service.prop_map(|(slid, owner, id, lease, key, delete)| {
             // 11 stands for ever.
@@ -57,6 +68,10 @@ fn step() -> impl Strategy<Value = Step> {
         4 => alias.prop_map(|(slid, of, entry, guid, delete)| {
             Step::Alias { slid, of, entry, guid, delete }
         }),
+        6 => member.prop_map(|(slid, of, group, state, delete)| {
+            Step::Member { slid, of, group, state, delete }
+        }),
+        2 => Just(Step::Repeat),
         2 => (0..5_u64).prop_map(Step::Time),
         1 => proptest::sample::subsequence(vec![1, 2, 3, 4], 2..=4).prop_map(Step::Fabric),
     ]
@@ -99,8 +114,34 @@ fn asked(step: &Step) -> Option<Request> {
             let mask = ComponentMask(3 | 0x10 << entry);
             request(slid, method(delete), attribute::GUID_INFO_RECORD, mask, &record)
         }
-        Step::Time(_) | Step::Fabric(_) => return None,
+        Step::Member { slid, of, group, state, delete } => {
+            let mut mgid = Gid([0; 16]);
+            (mgid.0[0], mgid.0[1], mgid.0[15]) = (0xFF, 0x12, group);
+            let mut record = [0; 52];
+            McMemberRecord::new(&mut record[..])
+                .unwrap()
+                .set_mgid(mgid)
+                .set_port_gid(gid(of))
+                .set_pkey(PKey::DEFAULT_FULL)
+                .set_join_state(JoinState(state));
+            let mask = [
+                mc_member::component::PORT_GID,
+                mc_member::component::JOIN_STATE,
+                mc_member::component::QKEY,
+                mc_member::component::TCLASS,
+                mc_member::component::PKEY,
+                mc_member::component::FLOW_LABEL,
+                mc_member::component::SL,
+            ];
+            let mask = mask.into_iter().fold(mc_member::component::MGID, ComponentMask::union);
+            request(slid, method(delete), attribute::MC_MEMBER_RECORD, mask, &record)
+        }
+        Step::Time(_) | Step::Repeat | Step::Fabric(_) => return None,
     })
+}
+
+fn repeats(step: &Step) -> bool {
+    matches!(step, Step::Repeat)
 }
 
 fn some(lids: &[u16]) -> Ports {
@@ -135,14 +176,22 @@ proptest! {
             }
             None
         };
+        let mut last = None;
         for step in &before {
-            act(&mut registry, step, asked(step).as_ref());
+            let asked = asked(step).or_else(|| repeats(step).then(|| last.clone()).flatten());
+            let reply = act(&mut registry, step, asked.as_ref());
+            // Refusals are not stored: what is refused may be granted after a restart.
+            if reply.is_some_and(|reply| reply.status == Status::OK && !reply.dropped) {
+                last = asked;
+            }
         }
-        let mut restored = Registry::restore(&registry.plane(), []);
+        let outcomes = registry.take_changes().outcomes_put.into_iter();
+        let outcomes = outcomes.map(|(key, outcome)| (key, Outcome::clone(&outcome)));
+        let mut restored = Registry::restore(&registry.plane(), outcomes);
         // What was chosen for ports and given up is forgotten, and with it the numbers.
         let chooses = |step: &&Step| !matches!(step, Step::Alias { guid: 0, delete: false, .. });
         for step in after.iter().filter(chooses).filter(|step| !matches!(step, Step::Time(_))) {
-            let asked = asked(step);
+            let asked = asked(step).or_else(|| repeats(step).then(|| last.clone()).flatten());
             let (a, b) = (
                 act(&mut registry, step, asked.as_ref()),
                 act(&mut restored, step, asked.as_ref()),
