@@ -266,7 +266,8 @@ impl Client {
     }
 
     fn message(&self, writes: Vec<proto::Write>) -> proto::Writes {
-        proto::Writes { responder_id: self.responder_id, writes }
+        let epoch = self.versions.borrow().session.epoch;
+        proto::Writes { responder_id: self.responder_id, writes, epoch }
     }
 
     fn take(&mut self, outcomes: proto::Outcomes) {

@@ -67,6 +67,8 @@ counters! {
     overflow => "registry_dropped_overflow";
     /// Writes dropped: this SM is not the master, or has not swept yet
     not_master => "registry_dropped_not_master";
+    /// Writes dropped: their responder follows a session above this SM's
+    superseded_session => "registry_dropped_session";
     /// Writes dropped: no MAD
     malformed => "registry_dropped_malformed";
     /// Writes dropped: of another class, method or attribute

@@ -1,15 +1,21 @@
 //! `opensm-sa.dump`: what the registry begins with where a site changes over from `opensm`, and
 //! what it leaves for the way back. The text itself is `registry::dump`'s.
+//!
+//! The file is written by a thread that lives as long as that takes: a million records and a slow
+//! disk are nothing that clients should wait for. There is one at a time, and what changes
+//! meanwhile is written by the next.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ib_mad::types::Guid;
 use sa_proto::snapshot::RegistryPlane;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::config::Settings;
 use crate::registry::Ports;
@@ -17,6 +23,8 @@ use crate::registry::dump::{self, Surroundings};
 
 /// At least so long between two writes of the file.
 const INTERVAL: Duration = Duration::from_secs(10);
+/// How long to wait for a write that takes longer than that, before it is looked at again.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Longest file read, bytes: a million records.
 const FILE_LEN_MAX: u64 = 512 << 20;
 
@@ -31,6 +39,8 @@ pub(in crate::runtime) struct DumpFile {
     written: Option<u64>,
     /// When it is to be written next.
     due: Option<Instant>,
+    /// The thread that writes it.
+    writer: Option<JoinHandle<()>>,
 }
 
 impl DumpFile {
@@ -71,33 +81,57 @@ impl DumpFile {
         self.due
     }
 
-    /// Writes what changed, now and then; `last` if this is the last chance.
+    /// Has what changed written, now and then. If this is the `last` chance, it is written when
+    /// this returns.
     pub(super) fn keep(
         &mut self,
         now: Instant,
         now_s: u64,
-        ports: Option<&Ports>,
+        ports: Option<&Arc<Ports>>,
         plane: &RegistryPlane,
         last: bool,
     ) {
         let (Some(path), Some(ports)) = (&self.write_to, ports) else { return };
-        if self.written == Some(plane.sequence) {
-            self.due = None;
-            return;
+        let is_busy = self.writer.as_ref().is_some_and(|writer| !writer.is_finished());
+        if self.written != Some(plane.sequence) {
+            let due = *self.due.get_or_insert(match self.written {
+                None => now,
+                Some(_) => now + INTERVAL,
+            });
+            if now < due && !last {
+                return;
+            }
+            if is_busy && !last {
+                self.due = Some(now + PATIENCE);
+                return;
+            }
+            let (path, ports, plane) = (path.clone(), ports.clone(), plane.clone());
+            self.finish();
+            self.written = Some(plane.sequence);
+            let write = move || {
+                let text = with(now_s, &ports, |around| dump::write(&plane, around));
+                if let Err(failure) = replace(&path, &text) {
+                    warn!("{}: {failure}; opensm could not take over from it", path.display());
+                }
+            };
+            match std::thread::Builder::new().name("dump".to_owned()).spawn(write) {
+                Ok(writer) => self.writer = Some(writer),
+                Err(failure) => warn!("{failure}; opensm could not take over from the dump"),
+            }
         }
-        let due = *self.due.get_or_insert(match self.written {
-            None => now,
-            Some(_) => now + INTERVAL,
-        });
-        if now < due && !last {
-            return;
-        }
-        let text = with(now_s, ports, |around| dump::write(plane, around));
-        if let Err(failure) = replace(path, &text) {
-            warn!("{}: {failure}; opensm could not take over from it", path.display());
-        }
-        self.written = Some(plane.sequence);
         self.due = None;
+        if last {
+            self.finish();
+        }
+    }
+
+    /// Waits until what is being written is.
+    pub(super) fn finish(&mut self) {
+        if let Some(writer) = self.writer.take()
+            && writer.join().is_err()
+        {
+            error!("the thread that writes the dump has panicked");
+        }
     }
 }
 
@@ -136,7 +170,6 @@ mod tests {
 
     use ib_mad::types::Guid;
     use sa_proto::snapshot::AliasGuid;
-    use std::sync::Arc;
 
     use super::*;
     use crate::registry::testing::{GUIDS, NOW_S, ports};
@@ -153,8 +186,9 @@ mod tests {
         let path = directory.path().join("opensm-sa.dump");
         let settings = Settings { sa_db_dump: true, ..Settings::default() };
         let (mut file, now) = (DumpFile::of(&settings, directory.path()), Instant::now());
-        let ports = ports();
+        let ports = Arc::new(ports());
         file.keep(now, NOW_S, Some(&ports), &plane(1, 2), false);
+        file.finish();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let name = path.to_str().unwrap().to_owned();
         let settings = Settings { sa_db_file: Some(name), ..Settings::default() };
@@ -169,10 +203,13 @@ mod tests {
         let path = directory.path().join("opensm-sa.dump");
         let settings = Settings { sa_db_dump: true, ..Settings::default() };
         let (mut file, now) = (DumpFile::of(&settings, directory.path()), Instant::now());
-        let ports = ports();
+        let ports = Arc::new(ports());
         let mut keep = |seconds, sequence, last| {
             let now = now + Duration::from_secs(seconds);
             file.keep(now, NOW_S, Some(&ports), &plane(sequence, sequence), last);
+            if !last {
+                file.finish();
+            }
             (fs::read_to_string(&path).unwrap().matches("0x").count(), file.due().is_some())
         };
         let first = keep(0, 1, false);
@@ -182,6 +219,28 @@ mod tests {
         assert_eq!(keep(13, 2, false), (second, false), "nothing has changed");
         keep(14, 3, true);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn whoever_has_it_written_does_not_wait_and_the_latest_is_written_next() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("opensm-sa.dump");
+        let settings = Settings { sa_db_dump: true, ..Settings::default() };
+        let (mut file, now) = (DumpFile::of(&settings, directory.path()), Instant::now());
+        let ports = Arc::new(ports());
+        // A disk that takes its time.
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        file.writer = Some(std::thread::spawn(move || released.recv().unwrap_or(())));
+        for sequence in 1..=3 {
+            file.keep(now, NOW_S, Some(&ports), &plane(sequence, sequence), false);
+            file.keep(now + INTERVAL * 2, NOW_S, Some(&ports), &plane(sequence, sequence), false);
+            assert!(!path.exists() && file.due().is_some());
+        }
+        drop(release);
+        file.keep(now + INTERVAL * 9, NOW_S, Some(&ports), &plane(3, 3), true);
+        let text = fs::read_to_string(&path).unwrap();
+        let all = with(NOW_S, &ports, |around| dump::write(&plane(3, 3), around));
+        assert_eq!(text.as_bytes(), all);
     }
 
     #[test]

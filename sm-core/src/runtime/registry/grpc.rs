@@ -107,6 +107,7 @@ fn not_master() -> Status {
 
 impl Service {
     fn take(&self, writes: proto::Writes, connection: u64, outbound: &Outbound) {
+        let epoch = writes.epoch;
         let mut unheard = Vec::new();
         let counters = &self.shared.counters;
         let jobs: Vec<_> = writes
@@ -116,7 +117,8 @@ impl Service {
                 let id = write.id;
                 match read(&write, self.shared.sa_key) {
                     Ok(request) => {
-                        Some(Job { id, request, connection, outbound: outbound.clone() })
+                        let outbound = outbound.clone();
+                        Some(Job { id, request, epoch, connection, outbound })
                     }
                     Err(reason) => {
                         match reason {

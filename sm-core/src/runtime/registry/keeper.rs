@@ -368,6 +368,13 @@ impl Keeper {
         }
     }
 
+    /// Whether whoever follows the session with this epoch follows a later one than ours: then
+    /// another SM is the master. Those that follow an earlier one are on their way to ours, and
+    /// what they are answered with is of ours.
+    pub(super) fn is_superseded_by(&self, epoch: u64) -> bool {
+        self.publisher.session().is_some_and(|session| session.epoch < epoch)
+    }
+
     /// The session in which all of the registry is published.
     pub(super) fn published(&self) -> Option<Session> {
         self.published

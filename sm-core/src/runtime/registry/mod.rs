@@ -67,6 +67,8 @@ struct Job {
     id: u64,
     /// `None` changes nothing.
     request: Option<Request>,
+    /// Epoch of the session that the responder follows; 0 if it was not told.
+    epoch: u64,
     /// The connection's number, and how it is answered.
     connection: u64,
     outbound: Outbound,
@@ -430,10 +432,10 @@ impl Thread {
             self.tell(events);
             // What cannot be read back is not to be replaced by nothing.
             if let Some(plane) = self.keeper.plane() {
-                let ports = self.keeper.ports().map(|ports| &**ports);
-                self.dump.keep(Instant::now(), now_s(), ports, &plane, stop);
+                self.dump.keep(Instant::now(), now_s(), self.keeper.ports(), &plane, stop);
             }
             if stop {
+                self.dump.finish();
                 return;
             }
         }
@@ -488,7 +490,12 @@ impl Thread {
     }
 
     /// Does the work, and answers.
-    fn turn(&mut self, mut jobs: Vec<Job>, mut work: Work) {
+    fn turn(&mut self, jobs: Vec<Job>, mut work: Work) {
+        let (mut jobs, refused): (Vec<_>, Vec<_>) =
+            jobs.into_iter().partition(|job| !self.keeper.is_superseded_by(job.epoch));
+        self.shared.counters.superseded_session.add(refused.len());
+        let verdicts = vec![Verdict::Dropped; refused.len()];
+        self.answer(refused, verdicts);
         work.writes = jobs.iter_mut().map(|job| job.request.take()).collect();
         let now_s = now_s();
         let keeper = &mut self.keeper;

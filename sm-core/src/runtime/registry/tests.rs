@@ -6,7 +6,7 @@ use crate::publish::PublishConfig;
 use crate::registry::testing::ports;
 
 fn job(id: u64, outbound: &Outbound) -> Job {
-    Job { id, request: None, connection: 1, outbound: outbound.clone() }
+    Job { id, request: None, epoch: 0, connection: 1, outbound: outbound.clone() }
 }
 
 #[test]
@@ -55,6 +55,29 @@ fn what_queues_up_is_answered_in_batches_and_a_full_connection_holds_nobody_up()
     assert!(counters.batch_max.get() > 1 && counters.batch_max.get() <= BATCH_MAX as u64);
     assert!(counters.batches.get() >= 6);
     drop(office);
+}
+
+/// What another SM has been told since would be missing here, and this lost there.
+#[test]
+fn writes_of_responders_that_follow_a_later_session_are_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    let (office, publisher) = office(&directory);
+    let session = publisher.begin_session(Guid(1)).unwrap();
+    office.fabric_changed(ports(), Vec::new(), Issuer::default());
+    assert!(office.session_begun(session, Duration::from_secs(60)));
+    let (outbound, mut inbound) = mpsc::channel(16);
+    // Not told; of the session before, which the answer leads out of; of ours; of a later one.
+    let epochs = [0, session.epoch - 1, session.epoch, session.epoch + 1];
+    let jobs = (0..).zip(epochs).map(|(id, epoch)| Job { epoch, ..job(id, &outbound) });
+    office.shared.submit(jobs);
+    let mut dropped = [None; 4];
+    while dropped.contains(&None) {
+        for outcome in inbound.blocking_recv().unwrap().unwrap().outcomes {
+            dropped[outcome.id as usize] = Some(outcome.dropped);
+        }
+    }
+    assert_eq!(dropped, [false, false, false, true].map(Some));
+    assert_eq!(office.shared.counters.superseded_session.get(), 1);
 }
 
 #[test]
