@@ -87,7 +87,7 @@ impl Client {
     async fn talk(&mut self, subnet: &Subnet) -> Result<(), tonic::Status> {
         let (say, said) = mpsc::channel(64);
         let writes = self.open.values().map(|(write, _)| write.clone()).collect();
-        let _ = say.send(proto::Writes { responder_id: 0x51, writes }).await;
+        let _ = say.send(proto::Writes { responder_id: 0x51, writes, epoch: 0 }).await;
         let mut client = RegistryClient::new(subnet.channel().await);
         let mut outcomes = client.write(ReceiverStream::new(said)).await?.into_inner();
         while !self.open.is_empty() {
@@ -282,15 +282,21 @@ fn a_repeat_gets_the_answer_of_the_first_from_the_next_process() {
     let _ibsm = subnet.ibsm(&[]);
     let mut again = Client::new();
     runtime.block_on(again.ask(&subnet, [create(host, 7)]));
-    if began.elapsed() > RETRY_WINDOW {
-        eprintln!("too slow to tell");
-        return;
-    }
-    assert_eq!(first.answered[&7].data, again.answered[&7].data);
-    assert!(again.answered[&7].epoch > first.answered[&7].epoch);
+    // On a machine too slow for that, the repeat is a request like another.
+    let in_time = began.elapsed() <= RETRY_WINDOW;
+    let (first, again) = (&first.answered[&7], &again.answered[&7]);
+    assert!(again.epoch > first.epoch && again.sequence >= first.sequence);
+    assert!(first.data == again.data || !in_time, "within {:?}", began.elapsed());
     let mut other = Client::new();
     runtime.block_on(other.ask(&subnet, [create(host, 8)]));
-    assert_ne!(first.answered[&7].data, other.answered[&8].data);
+    let other = &other.answered[&8];
+    assert!(other.data != first.data && other.data != again.data);
+    // Whenever it came: each answer is of a group that is there.
+    let snapshot = runtime.block_on(subnet.snapshot());
+    for outcome in [first, again, other] {
+        let mgid = Gid(outcome.data[..16].try_into().unwrap());
+        assert!(snapshot.registry().groups.find(mgid).is_some(), "{mgid} is lost");
+    }
 }
 
 #[test]
