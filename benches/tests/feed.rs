@@ -130,6 +130,7 @@ impl Responder {
                 name: "responder under test".into(),
                 front_door: vec!["0.0.0.0:4791".parse().unwrap()],
                 port: Some((Guid(0xF00), ib_mad::types::Qpn(1))),
+                port_use: Default::default(),
             },
             cache_dir: cache_dir.map(|path| CacheDir::open(path).unwrap()),
             cache_interval: Duration::ZERO,

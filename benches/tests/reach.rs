@@ -1,5 +1,5 @@
-//! How clients reach responders: by redirection, through the front door, and past it on the way
-//! back.
+//! How clients reach responders: by redirection, through the front door, past it on the way back,
+//! and by MasterSMLID.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use benches::sandbox::{PATIENCE, Program, Sandbox, binary, can_interoperate, free_address};
+use ib_mad::transport::ibsim::{Ibsim, IbsimOptions};
 use serde_json::Value;
 
 /// Hosts other than the SM's and the responders'.
@@ -107,6 +108,48 @@ impl Site {
             });
         }
         settled
+    }
+
+    /// LIDs by which hosts ask the SA, as the simulator tells.
+    fn asked_by(&self) -> Vec<u64> {
+        let asked = CLIENTS.map(|client| {
+            let port = self.attach(client).local_port();
+            u64::from(port.expect("the simulator serves").sm_lid.0)
+        });
+        asked.collect()
+    }
+
+    fn attach(&self, number: u32) -> Ibsim {
+        let options = IbsimOptions {
+            socket: self.sandbox.socket().to_owned(),
+            node: Some(node(number)),
+            ..IbsimOptions::default()
+        };
+        Ibsim::connect(&options).expect("the simulator serves")
+    }
+
+    /// The same, once every host asks one of `responders`.
+    fn sharded(&self, responders: &BTreeSet<u64>) -> Vec<u64> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let asked = self.asked_by();
+            if asked.iter().all(|lid| responders.contains(lid)) {
+                return asked;
+            }
+            assert!(Instant::now() < deadline, "{asked:?} instead of {responders:?}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Has the simulator do something.
+    fn control(&self, words: &[&str]) -> String {
+        let output = Command::new(binary("ibfabric"))
+            .args(["ctl", "--socket", self.sandbox.socket()])
+            .args(words)
+            .output()
+            .expect("ibfabric runs");
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// What a stock tool prints at a host.
@@ -228,4 +271,84 @@ fn answers_of_one_packet_go_past_the_front_door_and_others_through_it() {
         let (success, text) = site.tool(8, &["saquery", "-p", "--src-to-dst", "1:4"]);
         assert!(success && text.contains("PathRecord dump"), "{text}");
     }
+}
+
+/// Unmodified clients: they ask whom their port was told to ask.
+#[test]
+fn clients_ask_the_responder_that_their_port_names_and_few_move_when_one_comes_or_goes() {
+    let site = Site::new("shard");
+    let (sm_http, http) = (free_address().to_string(), free_address().to_string());
+    let ibsm = site.ibsm(&["--shard", "--http", &sm_http]);
+    let (first, second) = (site.ibsa(2, &["--http", &http]), site.ibsa(3, &[]));
+    let both = lids(&[&first, &second]);
+    let before = site.sharded(&both);
+    assert_eq!(before.iter().copied().collect::<BTreeSet<_>>(), both, "both are asked");
+    let through = metric(&sm_http, "front_door_requests");
+    for client in CLIENTS {
+        site.ask(client, &["--redirects", "ignore"]);
+    }
+    assert_eq!(metric(&sm_http, "front_door_requests"), through, "the SM is asked nothing");
+
+    // What clients send to the SM reaches it all the same.
+    let client = CLIENTS.zip(&before).find(|(_, lid)| **lid == u64::from(first.lid)).unwrap().0;
+    let id = site.attach(client).node().to_owned();
+    site.control(&["trap", "129", &id, "1"]);
+    let deadline = Instant::now() + PATIENCE;
+    while metric(&sm_http, "traps_relayed") == 0 {
+        assert!(Instant::now() < deadline, "no trap was relayed: {}", first.program.log());
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(metric(&http, "ibsa_traps") > 0);
+    if can_interoperate(&["saquery", "sminfo"]) {
+        let (success, text) = site.tool(client, &["sminfo"]);
+        assert!(success && text.contains("SMINFO_MASTER"), "{text}");
+        assert!(text.contains(&format!("sm lid {}", first.lid)), "by proxy: {text}");
+        let (success, text) = site.tool(client, &["saquery", "-p"]);
+        assert!(success && text.matches("PathRecord dump").count() > 16, "{text}");
+    }
+
+    second.program.kill();
+    let after = site.sharded(&lids(&[&first]));
+    let orphans = before.iter().filter(|&&lid| lid == u64::from(second.lid)).count();
+    assert_eq!(moved(&before, &after), orphans);
+    let second = site.ibsa(3, &[]);
+    assert_eq!(lids(&[&first, &second]), both, "LIDs are kept");
+    let deadline = Instant::now() + PATIENCE;
+    while site.asked_by() != before {
+        assert!(Instant::now() < deadline, "{}", ibsm.log());
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_spare_takes_the_lid_of_a_responder_that_died_and_clients_ask_on() {
+    let site = Site::new("takeover");
+    let ibsm = site.ibsm(&["--shard", "--lid-takeover"]);
+    let first = site.ibsa(2, &["--port-use", "dedicated"]);
+    let _spare = site.ibsa(3, &["--port-use", "spare"]);
+    let before = site.sharded(&lids(&[&first]));
+    let storm = site.storm(
+        5,
+        &[
+            "--redirects",
+            "ignore",
+            "--duration",
+            "12s",
+            "--check=none",
+            "--rate",
+            "100",
+            "--retries",
+            "40",
+        ],
+    );
+    thread::sleep(Duration::from_secs(1));
+    first.program.kill();
+    ibsm.wait_for("has taken over");
+    let unharmed = report(storm);
+    assert_eq!(unharmed["resolved"], unharmed["queries"], "{unharmed}");
+    assert_eq!(site.asked_by(), before, "nobody was told anything");
+    // The dead one's port got another LID: back again, it is the spare of its successor.
+    let back = site.ibsa(2, &["--port-use", "dedicated"]);
+    assert_ne!(back.lid, first.lid);
+    assert_eq!(site.ask(6, &["--redirects", "ignore"])["resolved"], 100);
 }

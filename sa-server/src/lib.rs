@@ -10,6 +10,8 @@
 //! - [`responder`]: what becomes of every packet; a sans-IO core that tests and fuzzers drive.
 //! - [`worker`]: one thread around a responder and a transport.
 //! - [`forward`]: requests that the SM has to decide, on their way there and back.
+//! - `proxy`, `relay`: what clients send to the SM by way of a responder's port; [`own_port`]: what
+//!   leaves by it.
 //! - [`replica`]: the subscription to the SMs.
 //! - [`report`]: what happened, told to those who subscribed to it.
 //! - [`runtime`]: all of it put together; [`options`], [`metrics`] and [`http`] belong to it.
@@ -24,9 +26,11 @@ pub mod metrics;
 pub mod options;
 pub mod own_port;
 pub mod pool;
+mod proxy;
 pub mod qos_match;
 mod query;
 pub mod redirect;
+mod relay;
 pub mod replica;
 pub mod report;
 pub mod responder;

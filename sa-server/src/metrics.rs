@@ -118,7 +118,7 @@ impl Metrics {
 
     fn encode_workers(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         type Count = fn(&Stats) -> u64;
-        let counters: [(&str, &str, Count); 10] = [
+        let counters: [(&str, &str, Count); 13] = [
             ("requests", "Requests received", |stats| stats.requests.get()),
             ("responses", "Requests answered", |stats| stats.responses.get()),
             ("transfer_packets", "RMPP packets received for transfers under way", |stats| {
@@ -128,6 +128,9 @@ impl Metrics {
             ("batches", "Batches received", |stats| stats.batches.get()),
             ("forwarded", "Requests passed on to the SM", |stats| stats.forwarded.get()),
             ("reports_sent", "Reports sent, repeats included", |stats| stats.reports_sent.get()),
+            ("traps", "Traps that reached our port, for the SM", |stats| stats.traps.get()),
+            ("traps_lost", "Traps dropped since too many waited", |stats| stats.traps_lost.get()),
+            ("sm_infos", "Get(SMInfo) answered in the SM's place", |stats| stats.sm_infos.get()),
             ("direct_answers", "Answers sent to the client past the front door", |stats| {
                 stats.direct_answers.get()
             }),

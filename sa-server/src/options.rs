@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
+use sa_proto::proto::snapshot as proto;
 
 use sa_proto::trust::{ClientTrust, TlsFiles, TrustError};
 
@@ -48,6 +49,10 @@ pub struct Options {
     #[arg(long, env = "IBSIM_SOCKNAME", value_name = "NAME", default_value = "sim")]
     pub socket: String,
 
+    /// What the SM may do with the port attached to
+    #[arg(long, value_enum, value_name = "USE", default_value_t)]
+    pub port_use: PortUse,
+
     /// UDP address for queries in envelopes, from a front door or from clients; port 0 takes a free one.
     /// Nothing is authenticated there: an address that other hosts reach needs --insecure
     #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))]
@@ -90,6 +95,28 @@ impl Options {
     pub(crate) fn exposed_listen(&self) -> Option<SocketAddr> {
         let is_open = !self.listen.ip().to_canonical().is_loopback();
         (is_open && !self.insecure).then_some(self.listen)
+    }
+}
+
+/// What a responder's port is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum PortUse {
+    /// Others use it too: its LID stays.
+    #[default]
+    Shared,
+    /// Nothing else: should it die, its LID may go to a spare, and it may get another.
+    Dedicated,
+    /// Nothing else, and it is asked nothing before it takes the LID of one that died.
+    Spare,
+}
+
+impl From<PortUse> for proto::PortUse {
+    fn from(usage: PortUse) -> Self {
+        match usage {
+            PortUse::Shared => Self::Shared,
+            PortUse::Dedicated => Self::Dedicated,
+            PortUse::Spare => Self::Spare,
+        }
     }
 }
 

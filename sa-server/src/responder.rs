@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use ib_mad::rmpp::SenderConfig;
 use ib_mad::transport::{Address, Packet};
-use ib_mad::types::Guid;
+use ib_mad::types::{Guid, Qpn};
 use ib_mad::wire::mad::{Method, MgmtClass, Status};
 use ib_mad::wire::record::{attribute_offset, stride};
 use ib_mad::wire::rmpp::{RmppFlags, RmppStatus, RmppType, VERSION};
@@ -22,6 +22,7 @@ use crate::cell::{Generation, Reader};
 use crate::forward::{self, OpenWrites, Rejected, Submission, Verdict, WorkerEnd};
 use crate::own_port;
 use crate::pool::{Pool, PoolConfig};
+use crate::proxy;
 use crate::query::{self, Exhausted, Found, Query, Refusal};
 use crate::redirect::Redirection;
 use crate::stats::{DropReason, MethodLabel, Stats};
@@ -353,6 +354,9 @@ struct Desk<'a> {
 impl Desk<'_> {
     #[inline]
     fn handle(&mut self, packet: &mut Packet) -> Outcome {
+        if packet.address.local_qpn == Qpn::SMI {
+            return self.handle_smp(packet);
+        }
         if SaMad::new(&packet.mad).rmpp().is_active() {
             return self.handle_rmpp(packet);
         }
@@ -361,6 +365,17 @@ impl Desk<'_> {
         }
         self.stats.requests.increment();
         self.handle_request(packet, None)
+    }
+
+    /// A packet for the SM, which clients take this port for.
+    #[cold]
+    fn handle_smp(&mut self, packet: &mut Packet) -> Outcome {
+        let tables = self.generation.map(|generation| &*generation.tables);
+        let end = self.forward.as_ref().map(|forward| &forward.end);
+        match proxy::handle(packet, tables, end, self.stats) {
+            true => Outcome::Send,
+            false => Outcome::Nothing,
+        }
     }
 
     /// An answer to a report of ours.

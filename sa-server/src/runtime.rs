@@ -15,6 +15,7 @@ use ib_mad::transport::Transport;
 use ib_mad::transport::ibsim::{ClientId, Ibsim, IbsimError, IbsimOptions, Role};
 use ib_mad::transport::udp::{Udp, UdpOptions};
 use ib_mad::types::{Guid, Qpn};
+use ib_mad::wire::mad::{Method, MgmtClass};
 use sa_proto::snapshot::{FabricPlane, Snapshot};
 use sa_proto::trust::TrustError;
 use tracing_subscriber::EnvFilter;
@@ -28,6 +29,7 @@ use crate::metrics::{Metrics, Serving};
 use crate::options::{Options, TransportKind};
 use crate::own_port::{OwnPort, Way};
 use crate::redirect::Redirection;
+use crate::relay;
 use crate::replica::{self, CacheDir, CacheDirError, Identity, ReplicaConfig, passing_identity};
 use crate::report;
 use crate::responder::{Responder, ResponderConfig};
@@ -160,6 +162,7 @@ pub fn run(options: Options) -> Result<(), StartError> {
             name: options.name.clone().unwrap_or_else(|| format!("ibsa-{}", std::process::id())),
             front_door: vec![address],
             port,
+            port_use: options.port_use.into(),
         },
         cache_dir,
         cache_interval: CACHE_INTERVAL,
@@ -205,6 +208,8 @@ fn subscribe(
             ..Forwarding::new(config.identity.id, Arc::clone(exchange))
         };
         tokio::spawn(forwarding.run(status.upstream(), status.versions()));
+        let relayed = Arc::clone(exchange);
+        tokio::spawn(relay::run(config.identity.id, relayed, status.upstream()));
         tokio::spawn(report::follow::run(
             config.identity.id,
             Arc::clone(exchange),
@@ -349,6 +354,12 @@ fn attach(options: &Options, first: bool) -> Result<(Ibsim, Guid), IbsimError> {
         && let Err(error) = std::fs::write(&file, format!("{}\n", ibsim.client_id()))
     {
         tracing::warn!(path = %file.display(), %error, "cannot keep the ibsim client id");
+    }
+    // What clients send to the SM by way of us. Another manager on the node may have it, and is then
+    // the one that they mean.
+    let methods = 1 << Method::TRAP.0 | 1 << Method::GET.0;
+    if let Err(error) = ibsim.declare_methods(MgmtClass::SUBN_LID_ROUTED, methods) {
+        tracing::info!(%error, "traps that reach our port are not passed on to the SM");
     }
     let port = ibsim.local_port()?;
     tracing::info!(node = ibsim.node(), guid = %port.guid, lid = %port.lid, "attached to the fabric");

@@ -201,6 +201,13 @@ pub struct Stats {
     pub report_answers_lost: Counter,
     /// Reports sent, repeats included.
     pub reports_sent: Counter,
+    /// Traps that reached the responder's port, to be passed on to the SM. These and SMInfo are no
+    /// requests of the class.
+    pub traps: Counter,
+    /// Traps among them that too many others were before.
+    pub traps_lost: Counter,
+    /// Get(SMInfo) answered in the SM's place.
+    pub sm_infos: Counter,
     /// Answers among the responses that left by the responder's own port, though their requests
     /// came by the front door.
     pub direct_answers: Counter,
@@ -228,6 +235,9 @@ impl Default for Stats {
             report_answers: Counter::default(),
             report_answers_lost: Counter::default(),
             reports_sent: Counter::default(),
+            traps: Counter::default(),
+            traps_lost: Counter::default(),
+            sm_infos: Counter::default(),
             direct_answers: Counter::default(),
             malformed_length: Counter::default(),
             malformed_envelope: Counter::default(),

@@ -39,6 +39,8 @@ pub(crate) const OPEN_MAX: usize = 4096;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// Reports that wait to be sent.
 const REPORTS_MAX: usize = 1024;
+/// Traps that wait for the way to the SM; agents repeat those beyond.
+const TRAPS_MAX: usize = 1024;
 /// Answers to reports that wait to be looked at.
 const REPORT_ANSWERS_MAX: usize = 1024;
 
@@ -87,6 +89,9 @@ pub struct Exchange {
     reports: ArrayQueue<Packet>,
     report_answers: ArrayQueue<Packet>,
     report_answered: Notify,
+    /// Traps to be passed on to the SM.
+    traps: ArrayQueue<Packet>,
+    trap_arrived: Notify,
     lines: Vec<Line>,
     /// Answers that a worker had no room for; there is room for as many as it may have open.
     pub(crate) overflows: AtomicU64,
@@ -119,6 +124,8 @@ impl Exchange {
             reports: ArrayQueue::new(REPORTS_MAX),
             report_answers: ArrayQueue::new(REPORT_ANSWERS_MAX),
             report_answered: Notify::new(),
+            traps: ArrayQueue::new(TRAPS_MAX),
+            trap_arrived: Notify::new(),
             lines: (0..workers).map(line).collect::<io::Result<_>>()?,
             overflows: AtomicU64::new(0),
         }))
@@ -176,6 +183,16 @@ impl Exchange {
         self.report_answers.pop()
     }
 
+    /// Takes the next trap for the SM.
+    pub(crate) fn take_trap(&self) -> Option<Packet> {
+        self.traps.pop()
+    }
+
+    /// Returns once a trap may have arrived.
+    pub(crate) async fn trap_arrived(&self) {
+        self.trap_arrived.notified().await;
+    }
+
     /// Returns once a report may have been answered.
     pub(crate) async fn report_answered(&self) {
         self.report_answered.notified().await;
@@ -219,6 +236,13 @@ impl WorkerEnd {
     /// The next report to send. The first worker's transport is the one that reports go out by.
     pub(crate) fn take_report(&self) -> Option<Packet> {
         if self.worker == 0 { self.exchange.reports.pop() } else { None }
+    }
+
+    /// Passes a trap on to the SM; `false` if too many wait.
+    pub(crate) fn give_trap(&self, packet: &Packet) -> bool {
+        let taken = self.exchange.traps.push(packet.clone()).is_ok();
+        self.exchange.trap_arrived.notify_one();
+        taken
     }
 
     /// Passes on what came back for a report; `false` if too many wait.

@@ -113,6 +113,8 @@ pub struct Identity {
     pub front_door: Vec<std::net::SocketAddr>,
     /// GUID of the fabric port and the QP that it answers on, if it has one.
     pub port: Option<(Guid, Qpn)>,
+    /// What that port is for.
+    pub port_use: proto::PortUse,
 }
 
 /// What to subscribe to, and where to keep it.
@@ -482,7 +484,11 @@ impl Replica {
             name: identity.name.clone(),
             software: concat!("ibsa ", env!("CARGO_PKG_VERSION")).into(),
             front_door: identity.front_door.iter().map(ToString::to_string).collect(),
-            port: identity.port.map(|(guid, qpn)| proto::FabricPort { guid: guid.0, qpn: qpn.0 }),
+            port: identity.port.map(|(guid, qpn)| proto::FabricPort {
+                guid: guid.0,
+                qpn: qpn.0,
+                r#use: identity.port_use.into(),
+            }),
             held,
         }
     }

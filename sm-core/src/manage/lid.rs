@@ -90,6 +90,28 @@ impl LidTable {
         self.by_guid.clear();
     }
 
+    /// Gives a port these LIDs, which nobody else may have.
+    pub fn set(&mut self, guid: Guid, range: LidRange) {
+        debug_assert!(range.is_valid());
+        self.by_guid.insert(guid, range);
+    }
+
+    /// Gives a port that is there as many free LIDs in place of those it has; one that is not loses
+    /// them. `false` if it has none, or there are no free ones: then nothing changes.
+    pub fn relocate(&mut self, guid: Guid, is_there: bool) -> bool {
+        let Some(range) = self.get(guid) else { return false };
+        if !is_there {
+            self.by_guid.remove(&guid);
+            return true;
+        }
+        let mut used = Used::default();
+        for range in self.by_guid.values() {
+            used.take(*range);
+        }
+        let free = used.find(range.len());
+        free.map(|free| self.by_guid.insert(guid, free)).is_some()
+    }
+
     /// Gives LIDs to all of `ports`, which are served in that order where several want the same.
     /// Ports that are not among them keep theirs unless there are too few. Returns whether the
     /// table changed. Ports that get none are listed; the others have theirs nevertheless.
@@ -348,6 +370,20 @@ mod tests {
         assert_eq!(table.len(), 1);
         let lines: Vec<usize> = rejected.iter().map(|r| r.line).collect();
         assert_eq!(lines, [3, 4, 5]);
+    }
+
+    #[test]
+    fn a_port_that_moves_out_gets_lids_that_nobody_has_or_ever_had() {
+        let mut table = LidTable::default();
+        table.assign(&[request(1, 0, 2), request(2, 0, 2), request(3, 0, 1)]);
+        let (before, absent) = (table.get(Guid(1)).unwrap(), table.get(Guid(2)).unwrap());
+        assert!(table.relocate(Guid(1), true));
+        let after = table.get(Guid(1)).unwrap();
+        assert!(after.first.0.is_multiple_of(2) && after.len() == 2);
+        assert!(after != before && after != absent);
+        assert!(table.relocate(Guid(2), false));
+        assert_eq!(table.get(Guid(2)), None);
+        assert!(!table.relocate(Guid(9), true));
     }
 
     proptest! {

@@ -16,8 +16,6 @@ pub type PortInfoBytes = [u8; 64];
 pub struct Subnet<'a> {
     /// The settings.
     pub settings: &'a Settings,
-    /// LID of the SM.
-    pub sm_lid: Lid,
     /// What switches are to check.
     pub pkeys: &'a PKeyPlan,
 }
@@ -29,6 +27,8 @@ pub struct Addressing {
     pub base_lid: Lid,
     /// 2^LMC LIDs.
     pub lmc: u8,
+    /// LID and service level by which it asks the SA: MasterSMLID and MasterSMSL.
+    pub sa: (Lid, Sl),
     /// Whether its clients are to register again with the SA.
     pub reregister: bool,
 }
@@ -102,6 +102,14 @@ pub fn active(
     Some(bytes)
 }
 
+/// PortInfo that switches a switch's port off, or has it look for its neighbour again.
+pub fn switched(fabric: &Fabric, port: PortIndex, on: bool) -> PortInfoBytes {
+    let mut bytes = as_set(&fabric.port(port).info);
+    let state = if on { PortPhysState::Polling } else { PortPhysState::Disabled };
+    view(&mut bytes).set_port_physical_state(state);
+    bytes
+}
+
 /// PortInfo with all that we decide, states left as they are. What a port reported is believed of
 /// its capabilities only, so that a wrong report cannot come back as a setting.
 fn configured(
@@ -118,8 +126,8 @@ fn configured(
             .set_gid_prefix(settings.subnet_prefix)
             .set_base_lid(addressing.base_lid)
             .set_lmc(addressing.lmc)
-            .set_master_sm_lid(subnet.sm_lid)
-            .set_master_sm_sl(Sl::from_low_bits(u16::from(settings.sm_sl)))
+            .set_master_sm_lid(addressing.sa.0)
+            .set_master_sm_sl(addressing.sa.1)
             .set_m_key_lease_period(settings.m_key_lease_period)
             .set_m_key_protect_bits(settings.m_key_protection_level)
             .set_subnet_time_out(settings.subnet_timeout);
@@ -282,7 +290,7 @@ mod tests {
         armed(
             fabric,
             port,
-            Subnet { settings: &settings, sm_lid: Lid(1), pkeys: &PKeyPlan::default() },
+            Subnet { settings: &settings, pkeys: &PKeyPlan::default() },
             None,
             anyway,
         )
@@ -327,8 +335,9 @@ mod tests {
     fn clients_register_again_only_where_the_port_can_tell_them() {
         let (mut fabric, _, host) = pair(PortState::Active);
         let settings = Settings::default();
-        let subnet = Subnet { settings: &settings, sm_lid: Lid(1), pkeys: &PKeyPlan::default() };
-        let addressing = Addressing { base_lid: Lid(7), lmc: 0, reregister: true };
+        let subnet = Subnet { settings: &settings, pkeys: &PKeyPlan::default() };
+        let sa = (Lid(1), Sl::default());
+        let addressing = Addressing { base_lid: Lid(7), lmc: 0, sa, reregister: true };
         let info = addressed(&fabric, host, subnet, addressing).unwrap();
         assert!(!const_view(&info).client_reregister());
         assert_eq!(const_view(&info).base_lid(), Lid(7));

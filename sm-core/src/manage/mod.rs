@@ -11,6 +11,7 @@ mod policy_rows;
 pub mod port_qos;
 pub mod qos;
 pub mod rules;
+pub mod shard;
 pub mod vfabric;
 
 pub use policy_rows::PolicyRows;

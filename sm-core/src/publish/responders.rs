@@ -6,8 +6,10 @@ use std::time::Instant;
 
 use arc_swap::{ArcSwap, Guard};
 use ib_mad::types::{Guid, Qpn};
-use sa_proto::proto::snapshot::Hello;
+use sa_proto::proto::snapshot::{self as proto, FabricPort, Hello};
 use sa_proto::snapshot::Version;
+
+use crate::manage::shard::PortUse;
 
 /// Responders connected at a time, at most.
 pub const RESPONDERS_MAX: usize = 256;
@@ -31,6 +33,8 @@ pub struct Responder {
     pub front_door: Arc<[SocketAddr]>,
     /// GUID of its fabric port and the QP that it answers on, if it has one.
     pub port: Option<(Guid, Qpn)>,
+    /// What that port is for.
+    pub usage: PortUse,
     /// What it answers from, by its own word; `None` while it has nothing.
     pub serving: Option<Version>,
     /// When it connected.
@@ -58,6 +62,7 @@ impl Responder {
             software: shortened(&hello.software).into(),
             front_door: front_door.take(FRONT_DOOR_MAX).collect(),
             port: hello.port.map(|port| (Guid(port.guid), Qpn(port.qpn & 0xFF_FFFF))),
+            usage: hello.port.map(usage).unwrap_or_default(),
             serving,
             since,
             stats: Arc::default(),
@@ -75,6 +80,15 @@ impl Responder {
     /// The connection that it is on.
     pub(super) fn connection(&self) -> u64 {
         self.connection
+    }
+}
+
+/// What a port is for, by the word of its responder.
+fn usage(port: FabricPort) -> PortUse {
+    match port.r#use() {
+        proto::PortUse::Shared => PortUse::Shared,
+        proto::PortUse::Dedicated => PortUse::Dedicated,
+        proto::PortUse::Spare => PortUse::Spare,
     }
 }
 

@@ -173,7 +173,8 @@ fn run(options: Options) -> Result<(), RunError> {
     // Distinct from run to run is all it has to be.
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let seed = clock.map_or(0, |elapsed| elapsed.subsec_nanos()) ^ std::process::id();
-    let sweeper = Sweeper::new(config.settings.clone(), lids, seed);
+    let mut sweeper = Sweeper::new(config.settings.clone(), lids, seed);
+    sweeper.set_sharding(config.reach.sharding());
     Service::new(
         config, signals, state, fabric, sweeper, publisher, registry, door, metrics, policy,
     )?

@@ -27,6 +27,7 @@ use crate::config::{Config, SitePolicy};
 use crate::fabric::SubnetParameters;
 use crate::manage::PolicyRows;
 use crate::manage::policy::{self, InForce};
+use crate::manage::shard::Seats;
 use crate::publish::{Challenge, PublishError, Publisher, SmStatus};
 use crate::registry::Ports;
 use crate::sweep::{
@@ -72,6 +73,8 @@ pub(super) struct Service {
     refused_files: RefusedFiles,
     /// What was last told of how the policy fits the fabric.
     policy_remarks: Vec<String>,
+    /// LIDs that clients ask instead of ours.
+    seats: Seats,
     /// Whether a sweep was asked for, to find out if another SM rules.
     challenged: bool,
     /// When a session that could not be begun is tried again.
@@ -136,6 +139,7 @@ impl Service {
             policy,
             refused_files: RefusedFiles::default(),
             policy_remarks: Vec::new(),
+            seats: Seats::default(),
             challenged: false,
             renewal_due: now,
             outgoing: Vec::with_capacity(BATCH),
@@ -178,6 +182,8 @@ impl Service {
         }
         busy |= self.exchange_registry(now);
         busy |= self.exchange_routing(now)?;
+        // What comes of it is to be sent.
+        self.tell_status(now);
         let blocked = self.send(now)?;
         self.door.flush()?;
         self.take_events();
@@ -185,7 +191,6 @@ impl Service {
         self.republish(now);
         self.take_signals();
         self.tell_progress(now);
-        self.tell_status(now);
         self.take_leave(now);
         if self.done.is_none() && (blocked || !busy) {
             self.wait(blocked)?;
@@ -368,6 +373,7 @@ impl Service {
                     let due = Instant::now() + REPUBLISH_DELAY;
                     self.republish_due.get_or_insert(due);
                 }
+                Event::TakenOver { what, done } => self.taken_over(what, done),
                 Event::PortsChanged(changed) => told.extend(self.events_of_ports(&changed)),
                 Event::Trap(trap) => told.extend(self.event_of_trap(&trap)),
                 Event::Fatal(reason) => self.done = Some(Err(RunError::Fatal(reason))),
@@ -573,7 +579,7 @@ impl Service {
         }
         self.status_due = now + STATUS_INTERVAL;
         self.follow_responders(now);
-        self.lead_clients();
+        self.lead_clients(now);
         let metrics = self.collect();
         self.publisher.set_status(SmStatus {
             state: self.sweeper.sm_state().to_string(),
@@ -704,6 +710,7 @@ impl Service {
                 "Datagrams received that began with no envelope of ours",
                 malformed.envelope,
             ),
+            gauge("sharded_ports", "Ports told to ask a responder", self.sweeper.sharded() as f64),
             gauge("front_door_pins", "Transfers remembered", self.door.pins() as f64),
         ];
         metrics.extend(self.registry.metrics());

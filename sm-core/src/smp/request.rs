@@ -30,6 +30,10 @@ pub enum Kind {
     SetPKeys,
     /// PortInfo with the end port's addresses.
     SetAddress,
+    /// PortInfo that switches a switch's port off.
+    Cut,
+    /// PortInfo that switches it on again.
+    Mend,
     /// SwitchInfo with the top of the forwarding table.
     SetSwitchInfo,
     /// A block of the switch's linear forwarding table.
@@ -64,6 +68,8 @@ impl Kind {
             Self::ClearPortChange
             | Self::SetPKeys
             | Self::SetAddress
+            | Self::Cut
+            | Self::Mend
             | Self::SetSwitchInfo
             | Self::SetForwarding
             | Self::SetMulticast
@@ -86,7 +92,9 @@ impl Kind {
             Self::SmInfo => "Get(SMInfo)",
             Self::ClearPortChange | Self::SetSwitchInfo => "Set(SwitchInfo)",
             Self::SetPKeys => "Set(P_KeyTable)",
-            Self::SetAddress | Self::Arm | Self::Activate => "Set(PortInfo)",
+            Self::SetAddress | Self::Cut | Self::Mend | Self::Arm | Self::Activate => {
+                "Set(PortInfo)"
+            }
             Self::SetForwarding => "Set(LinearForwardingTable)",
             Self::SetMulticast => "Set(MulticastForwardingTable)",
             Self::SetGuidInfo => "Set(GUIDInfo)",

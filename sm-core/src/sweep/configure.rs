@@ -20,6 +20,7 @@ impl Sweeper {
     pub(super) fn begin_addresses(&mut self, now: Instant) {
         self.enter(now, Phase::Addresses);
         self.assign_lids();
+        self.admit_clients();
         self.set_pkeys();
         let ports: Vec<PortIndex> = self.fabric.end_ports().collect();
         for port in ports {
@@ -80,16 +81,20 @@ impl Sweeper {
         }
         let range = self.lids.get(self.fabric.port(port).guid)?;
         let told = self.fabric.port(port).told_in == self.mastership.tenure();
+        let sa = self.sa_of(port);
+        // Not every driver tells its clients that the SA is another, but all tell of this.
+        let moved = self.fabric.port(port).port_info().master_sm_lid() != sa.0;
         Some(link::Addressing {
             base_lid: range.first,
             lmc: link::lmc_of(&self.fabric, port, &self.settings),
-            reregister: !told && !self.settings.no_clients_rereg,
+            sa,
+            reregister: (!told || moved) && !self.settings.no_clients_rereg,
         })
     }
 
     fn subnet(&self) -> link::Subnet<'_> {
         let pkeys = self.partitions.plan();
-        link::Subnet { settings: &self.settings, sm_lid: self.sm_lid(), pkeys }
+        link::Subnet { settings: &self.settings, pkeys }
     }
 
     /// PortInfo to set so that an end port is addressed as it should be, if it is not.
@@ -127,6 +132,7 @@ impl Sweeper {
         }
         if request.kind == Kind::SetAddress {
             self.fabric.port_mut(port).told_in = self.mastership.tenure();
+            self.client_told();
             let wanted = self.lids.get(self.fabric.port(port).guid).map(|range| range.first);
             let got = self.fabric.port(port).base_lid();
             if wanted.is_some_and(|wanted| wanted != got) {

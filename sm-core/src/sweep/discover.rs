@@ -393,6 +393,13 @@ impl Sweeper {
         if request.kind == Kind::SetMulticast {
             return self.multicast_lost(now, request, status);
         }
+        if self.phase == Phase::TakeOver {
+            let place = self.place(request.port());
+            return warn!("{name} of {place} is refused: {status}");
+        }
+        if request.kind == Kind::SetAddress && self.phase == Phase::Idle {
+            return self.client_lost(request.port());
+        }
         if request.kind == Kind::SetGuidInfo {
             let place = self.place(request.port());
             return warn!("{name} of {place} is refused: {status}");
@@ -414,6 +421,13 @@ impl Sweeper {
         let name = request.kind.name();
         if request.kind == Kind::SetMulticast {
             return self.multicast_lost(now, request, "no answer");
+        }
+        if request.kind == Kind::SetAddress && self.phase == Phase::Idle {
+            return self.client_lost(request.port());
+        }
+        if self.phase == Phase::TakeOver {
+            // What follows from it is decided when the stage ends.
+            return debug!("{name}: no answer from {}", self.place(request.port()));
         }
         if request.kind == Kind::SetGuidInfo {
             return debug!("{name}: no answer from {}", self.place(request.port()));
@@ -496,6 +510,8 @@ impl Sweeper {
             | Kind::SetVlArbitration
             | Kind::SetAddress
             | Kind::SetSwitchInfo
+            | Kind::Cut
+            | Kind::Mend
             | Kind::Arm
             | Kind::Activate => {}
         }

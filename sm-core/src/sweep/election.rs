@@ -111,6 +111,7 @@ impl Sweeper {
     pub(super) fn rest(&mut self) {
         self.exchange.cancel_all();
         self.routing_job = None;
+        self.under_way = None;
         self.sweep = Sweep::default();
         self.phase = Phase::Idle;
         self.schedule.clear();

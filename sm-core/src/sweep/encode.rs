@@ -56,7 +56,7 @@ impl Sweeper {
             Kind::SwitchInfo | Kind::PortChange => (M::GET, Id::SWITCH_INFO, 0),
             Kind::ClearPortChange | Kind::SetSwitchInfo => (M::SET, Id::SWITCH_INFO, 0),
             Kind::PortInfo => (M::GET, Id::PORT_INFO, link::modifier(&self.fabric, request.port())),
-            Kind::SetAddress | Kind::Arm | Kind::Activate => {
+            Kind::SetAddress | Kind::Cut | Kind::Mend | Kind::Arm | Kind::Activate => {
                 (M::SET, Id::PORT_INFO, link::modifier(&self.fabric, request.port()))
             }
             Kind::PKeys => (M::GET, Id::PKEY_TABLE, self.pkey_modifier(request)),
@@ -98,6 +98,8 @@ impl Sweeper {
         let port = request.port();
         match request.kind {
             Kind::SetAddress => data.copy_from_slice(&self.wanted_address(port)?),
+            Kind::Cut => data.copy_from_slice(&self.wanted_cut(port, false)),
+            Kind::Mend => data.copy_from_slice(&self.wanted_cut(port, true)),
             Kind::Arm => data.copy_from_slice(&self.wanted_arming(port)?),
             Kind::Activate => data.copy_from_slice(&self.wanted_activation(port)?),
             Kind::SetSwitchInfo => data[..20].copy_from_slice(&self.wanted_switch_info(port)?),

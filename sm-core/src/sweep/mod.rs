@@ -9,6 +9,8 @@
 //! - `discover`: the walk; `contradiction`: links that cannot both be true, duplicate GUIDs;
 //!   `light`: looking for changes; `election`: other subnet managers.
 //! - `qos`: tables of ports; `guid_info`: alias GUIDs, written between sweeps.
+//! - `take_over`: the LID of a responder's port goes to another.
+//! - `shard`: whom end ports ask, written between sweeps.
 //! - `multicast`: trees, written between sweeps; `service`: which end ports came and went.
 //! - `configure`: LIDs, P_Keys, forwarding tables, links; `tables`: their routing, which the caller
 //!   runs ([`RoutingJob`]); `encode`: requests as MADs.
@@ -35,7 +37,9 @@ mod qos;
 mod report;
 mod schedule;
 mod service;
+mod shard;
 mod tables;
+mod take_over;
 
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -50,6 +54,7 @@ use tracing::{debug, info, warn};
 use crate::config::{QosTables, Settings};
 use crate::fabric::{Fabric, NodeIndex, PortIndex};
 use crate::manage::lid::LidTable;
+use crate::manage::shard::TakeOver;
 use crate::mastership::{Demand, Mastership, RemoteSm};
 use crate::smp::{Counters, Exchange, Kind, Request, Timing};
 use crate::trap;
@@ -62,8 +67,12 @@ pub use report::{Phase, Report};
 use schedule::{Cause, Schedule};
 use service::InService;
 pub use service::PortsChanged;
+pub use shard::Sharding;
+use shard::Shards;
 use tables::Router;
 pub use tables::{LoopCheck, LoopFinding, RoutingJob, RoutingOutcome};
+pub use take_over::Start;
+use take_over::Underway;
 
 /// Lines logged of one sort in one sweep; what is beyond is only counted.
 const LINES_MAX: usize = 10;
@@ -84,8 +93,16 @@ pub enum Event {
     LidsChanged,
     /// A sweep has ended with the fabric configured: publish it.
     Configured(Box<Report>),
-    /// Multicast forwarding tables of switches are others now: publish them before long.
+    /// Multicast forwarding tables of switches, or whom end ports ask, are others now: publish them
+    /// before long.
     MulticastWritten,
+    /// A [`take_over`](Sweeper::take_over) has ended.
+    TakenOver {
+        /// Which.
+        what: TakeOver,
+        /// Whether the spare has the LIDs, and nobody else.
+        done: bool,
+    },
     /// End ports came into service or went out of it, as the sweep that has just ended found.
     PortsChanged(PortsChanged),
     /// A trap of the fabric's, a repeated one too.
@@ -144,6 +161,8 @@ pub struct Sweeper {
     multicast: Multicast,
     qos_tables: QosTables,
     aliases: AliasGuids,
+    shards: Shards,
+    under_way: Option<Underway>,
     service: InService,
     routing_engine: String,
     /// The last LID that the tables lead to.
@@ -258,6 +277,8 @@ impl Sweeper {
             multicast: Multicast::default(),
             qos_tables: QosTables::of(&settings),
             aliases: AliasGuids::default(),
+            shards: Shards::default(),
+            under_way: None,
             service: InService::default(),
             routing_engine: String::new(),
             top: Lid::NONE,
@@ -437,7 +458,9 @@ impl Sweeper {
             Kind::PortInfo => self.port_info(now, request, data),
             Kind::PKeys | Kind::SetPKeys => self.pkeys(request, data),
             Kind::SmInfo => self.sm_info(request.port(), data),
-            Kind::SetAddress | Kind::Arm | Kind::Activate => self.port_info_set(request, data),
+            Kind::SetAddress | Kind::Cut | Kind::Mend | Kind::Arm | Kind::Activate => {
+                self.port_info_set(request, data);
+            }
             Kind::SetSwitchInfo => self.switch_info_set(request.port(), data),
             Kind::SetForwarding => self.forwarding_set(request, data),
             Kind::SetMulticast => self.multicast_set(request, data),
@@ -533,6 +556,7 @@ impl Sweeper {
             }
             if self.phase == Phase::Idle {
                 self.tell_multicast();
+                self.tell_shards();
                 match self.schedule.take_due(now) {
                     Some(cause) => self.begin(now, cause),
                     None => return,
@@ -567,11 +591,15 @@ impl Sweeper {
         if self.phase == Phase::Tables && self.write_tables() {
             return;
         }
+        if self.phase == Phase::TakeOver {
+            self.end_take_over_stage(now);
+            return;
+        }
         if let Some(began) = self.sweep.phase_began.take() {
             self.sweep.report.phases.push((self.phase, now - began));
         }
         match self.phase {
-            Phase::Idle => {}
+            Phase::Idle | Phase::TakeOver => {}
             Phase::Light => self.end_light(now),
             Phase::Discover => self.end_discovery(now),
             Phase::Elect => self.end_election(now),

@@ -74,6 +74,11 @@ impl Sweeper {
         })
     }
 
+    /// Ports that responders serve at, ascending.
+    pub(super) fn responder_ports(&self) -> &[Guid] {
+        &self.partitions.responders
+    }
+
     /// Sets the virtual fabrics to put in force from the next sweep on.
     pub fn set_virtual_fabrics(&mut self, file: Option<Arc<OpaFm>>) {
         self.partitions.virtual_fabric_file = file;

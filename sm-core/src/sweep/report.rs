@@ -27,6 +27,8 @@ pub enum Phase {
     PortTables,
     /// Activating links.
     Activate,
+    /// Giving the LID of a port to another.
+    TakeOver,
     /// Asking the master, in standby, whether it lives.
     Poll,
 }
@@ -45,6 +47,7 @@ impl Phase {
             Self::Arm => "arm",
             Self::PortTables => "port_tables",
             Self::Activate => "activate",
+            Self::TakeOver => "take_over",
             Self::Poll => "poll",
         }
     }

@@ -12,6 +12,7 @@ use ib_mad::types::Lid;
 use ib_mad::wire::attribute::{NodeType, PortState};
 use sm_core::config::Settings;
 use sm_core::manage::lid::LidTable;
+use sm_core::manage::shard::TakeOver;
 use sm_core::mastership::RemoteSm;
 use sm_core::sweep::{Event, Phase, PortsChanged, Report, Sweeper, TrapNotice};
 
@@ -25,6 +26,8 @@ pub(crate) struct Manager {
     /// End ports that came and went, and traps, oldest first.
     pub(crate) changes: Vec<PortsChanged>,
     pub(crate) traps: Vec<TrapNotice>,
+    /// Takeovers that ended, and whether they did well.
+    pub(crate) taken_over: Vec<(TakeOver, bool)>,
 }
 
 /// Something done to a packet.
@@ -92,6 +95,7 @@ impl Bed {
             standing_by: None,
             changes: Vec::new(),
             traps: Vec::new(),
+            taken_over: Vec::new(),
         });
     }
 
@@ -200,6 +204,7 @@ impl Bed {
                     Event::StandingBy(sm) => manager.standing_by = Some(sm),
                     Event::PortsChanged(changed) => manager.changes.push(changed),
                     Event::Trap(trap) => manager.traps.push(trap),
+                    Event::TakenOver { what, done } => manager.taken_over.push((what, done)),
                     Event::Discovering | Event::LidsChanged | Event::MulticastWritten => {}
                     Event::Fatal(reason) => panic!("{reason}"),
                 }

@@ -1,0 +1,214 @@
+//! A LID goes from a port whose responder died to a spare one, between sweeps.
+//!
+//! Clients notice nothing but a pause: they go on asking the LID they know. The order keeps the LID
+//! from having two owners at any instant: first the old port is fenced, by giving it another LID
+//! or, if it does not answer, by switching off its link at the switch; only when that is
+//! acknowledged does the spare get the LID; then every switch forwards the LID to where it already
+//! forwards the spare's, which is one block each. A sweep puts everything else in line.
+
+use std::time::Instant;
+
+use ib_mad::types::Guid;
+use ib_mad::wire::attribute::{PortPhysState, PortState, SmState};
+use tracing::{debug, info, warn};
+
+use super::schedule::Cause;
+use super::{Event, Phase, Sweeper};
+use crate::fabric::{PortIndex, SwitchIndex};
+use crate::manage::lid::LidRange;
+use crate::manage::link;
+use crate::manage::shard::TakeOver;
+use crate::smp::{Kind, Request};
+
+/// One under way.
+#[derive(Debug)]
+pub(super) struct Underway {
+    what: TakeOver,
+    /// The LIDs that change hands, and those that the spare gives up for them.
+    lids: LidRange,
+    spare_lids: LidRange,
+    spare: PortIndex,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The old port is given other LIDs.
+    Leave { old: PortIndex },
+    /// The switch's port at the old one's link is switched off.
+    Cut { at: PortIndex },
+    /// The spare is given the LIDs; `cut` is to be switched on again.
+    Enter { cut: Option<PortIndex> },
+    /// Switches are told.
+    Tables { cut: Option<PortIndex> },
+    /// The link is switched on again.
+    Mend,
+}
+
+/// Whether a LID can be taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// It is being done: [`Event::TakenOver`] tells how it ended.
+    Begun,
+    /// Not while a sweep is under way: try again.
+    NotNow,
+    /// The ports are not there, or do not have equally many LIDs.
+    Impossible,
+}
+
+impl Sweeper {
+    /// Begins to give the LIDs of one port to another.
+    pub fn take_over(&mut self, now: Instant, what: TakeOver) -> Start {
+        let is_master = self.mastership.state() == SmState::Master;
+        if self.phase != Phase::Idle || !self.up || !is_master || !self.exchange.is_idle() {
+            return Start::NotNow;
+        }
+        let (Some(lids), Some(spare_lids), Some(spare)) =
+            (self.lids.get(what.old), self.lids.get(what.spare), self.end_port(what.spare))
+        else {
+            return Start::Impossible;
+        };
+        if what.old == what.spare
+            || lids.last.0 - lids.first.0 != spare_lids.last.0 - spare_lids.first.0
+        {
+            return Start::Impossible;
+        }
+        info!("LID {} goes from port {} to port {}", lids.first, what.old, what.spare);
+        self.enter(now, Phase::TakeOver);
+        let old = self.end_port(what.old);
+        // Who left the fabric has no LIDs any more; what it is given when it comes back is decided
+        // then.
+        if !self.lids.relocate(what.old, old.is_some()) {
+            self.phase = Phase::Idle;
+            return Start::Impossible;
+        }
+        let stage = match old {
+            Some(old) => Stage::Leave { old },
+            None => Stage::Enter { cut: None },
+        };
+        self.under_way = Some(Underway { what, lids, spare_lids, spare, stage });
+        match old {
+            Some(old) => self.exchange.push(Request::new(Kind::SetAddress, old)),
+            None => self.enter_spare(what, lids, spare),
+        }
+        self.advance(now);
+        Start::Begun
+    }
+
+    fn end_port(&self, guid: Guid) -> Option<PortIndex> {
+        self.fabric.end_ports().find(|&port| self.fabric.port(port).guid == guid)
+    }
+
+    fn enter_spare(&mut self, what: TakeOver, lids: LidRange, spare: PortIndex) {
+        self.lids.set(what.spare, lids);
+        // Before any sweep looks where clients belong.
+        self.shards.follow(what);
+        self.emit(Event::LidsChanged);
+        self.exchange.push(Request::new(Kind::SetAddress, spare));
+    }
+
+    /// All that a stage asked for is answered or given up. `true` if another one has begun.
+    pub(super) fn end_take_over_stage(&mut self, now: Instant) -> bool {
+        let Some(Underway { what, lids, spare_lids, spare, stage }) = self.under_way.take() else {
+            return false;
+        };
+        let next = match stage {
+            Stage::Leave { old } if self.fabric.port(old).base_lid() != lids.first => {
+                self.enter_spare(what, lids, spare);
+                Some(Stage::Enter { cut: None })
+            }
+            Stage::Leave { old } => self.cut_off_from(old).map(|at| Stage::Cut { at }),
+            Stage::Cut { at } if self.is_cut(at) => {
+                self.enter_spare(what, lids, spare);
+                Some(Stage::Enter { cut: Some(at) })
+            }
+            Stage::Cut { .. } => None,
+            Stage::Enter { cut } if self.fabric.port(spare).base_lid() == lids.first => {
+                self.lead_to_spare(lids, spare_lids);
+                Some(Stage::Tables { cut })
+            }
+            // Whether the spare has the LIDs or not, nobody else does.
+            Stage::Enter { .. } => {
+                self.end_take_over(now, what, false);
+                return false;
+            }
+            Stage::Tables { cut } => cut.map(|at| {
+                self.exchange.push(Request::new(Kind::Mend, at));
+                Stage::Mend
+            }),
+            Stage::Mend => None,
+        };
+        match next {
+            Some(stage) => {
+                self.under_way = Some(Underway { what, lids, spare_lids, spare, stage });
+                true
+            }
+            None => {
+                let done = matches!(stage, Stage::Tables { .. } | Stage::Mend);
+                if !done {
+                    // Nothing was given to anybody: it still is the old port's.
+                    self.lids.set(what.old, lids);
+                }
+                self.end_take_over(now, what, done);
+                false
+            }
+        }
+    }
+
+    fn end_take_over(&mut self, now: Instant, what: TakeOver, done: bool) {
+        if done {
+            info!("port {} has taken over", what.spare);
+        } else {
+            warn!("port {} could not take over from port {}", what.spare, what.old);
+        }
+        self.phase = Phase::Idle;
+        self.emit(Event::TakenOver { what, done });
+        self.schedule.request(now, Cause::Asked);
+    }
+
+    /// Has the switch at the other end of a port's link switch it off; `None` if there is none.
+    fn cut_off_from(&mut self, old: PortIndex) -> Option<PortIndex> {
+        let at = self.fabric.port(old).peer()?;
+        self.fabric.node_of(at).switch?;
+        debug!("{} does not answer; its link is switched off", self.fabric.describe(old));
+        self.exchange.push(Request::new(Kind::Cut, at));
+        Some(at)
+    }
+
+    fn is_cut(&self, at: PortIndex) -> bool {
+        let info = self.fabric.port(at).port_info();
+        info.port_physical_state() == PortPhysState::Disabled.code()
+            || self.fabric.port(at).state() == Some(PortState::Down)
+    }
+
+    /// Has every switch forward `lids` to where it forwards `spare`.
+    fn lead_to_spare(&mut self, lids: LidRange, spare: LidRange) {
+        if lids.last > self.top {
+            // The tables end before it: routing has to be done anew, which the sweep to come does.
+            return;
+        }
+        let switches: Vec<SwitchIndex> = self.fabric.switches().map(|(index, _)| index).collect();
+        for index in switches {
+            let switch = self.fabric.switch_mut(index);
+            let mut ports = switch.lft.desired().ports.to_vec();
+            let (to, from) = (usize::from(lids.first.0), usize::from(spare.first.0));
+            let count = usize::from(lids.last.0 - lids.first.0) + 1;
+            if ports.len() < to.max(from) + count {
+                continue;
+            }
+            ports.copy_within(from..from + count, to);
+            switch.lft.set_desired(ports);
+            let switch = self.fabric.switch(index);
+            let Some(port) = self.fabric.ports_of(switch.node).next() else { continue };
+            let blocks: Vec<u16> = switch.lft.stale_blocks().collect();
+            for block in blocks {
+                self.exchange.push(Request::block(Kind::SetForwarding, port, block));
+            }
+        }
+    }
+
+    /// PortInfo that switches a switch's port off, or on again.
+    pub(super) fn wanted_cut(&self, port: PortIndex, on: bool) -> link::PortInfoBytes {
+        link::switched(&self.fabric, port, on)
+    }
+}
