@@ -87,7 +87,7 @@ impl Subnet {
             ..Default::default()
         };
         let write = proto::Write { id: 1, mad: mad.to_vec().into(), requester: Some(requester) };
-        let writes = proto::Writes { responder_id: 0x51, writes: vec![write] };
+        let writes = proto::Writes { responder_id: 0x51, writes: vec![write], epoch: 0 };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let mut client = RegistryClient::connect(self.url.clone()).await.unwrap();
