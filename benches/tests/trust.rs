@@ -141,7 +141,13 @@ fn first_snapshot(sm: &Sm, trust: ClientTrust) -> Option<Arc<Snapshot>> {
     let url: SmUrl = sm.url().parse().unwrap();
     let config = ReplicaConfig {
         sms: vec![url.with_trust(trust).unwrap()],
-        identity: Identity { id: 1, name: "r".into(), front_door: vec![], port: None, port_use: Default::default() },
+        identity: Identity {
+            id: 1,
+            name: "r".into(),
+            front_door: vec![],
+            port: None,
+            port_use: Default::default(),
+        },
         cache_dir: None,
         cache_interval: Duration::ZERO,
     };
