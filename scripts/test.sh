@@ -121,7 +121,7 @@ dependencies() {
 
 step_tests() {
     [[ -n $(absent_packages) ]] || export IBSM_REQUIRE_INTEROP=1
-    timeout 900 cargo test --workspace --lib --bins --tests -- --show-output
+    timeout 2400 cargo test --workspace --lib --bins --tests -- --show-output
     sed -n 's/^skipped: */skipped: /p' "$logs/tests" | sort | uniq -c >>"$logs/notes"
     note "$(awk '/^test result:/ { n += $4 } END { print n " tests" }' "$logs/tests")"
 }
