@@ -137,7 +137,8 @@ impl Exchange {
         WorkerEnd { exchange: Arc::clone(self), worker }
     }
 
-    pub(crate) fn set_reachable(&self, reachable: bool) {
+    /// Says whether there is an SM that takes writes: for whoever is the control plane.
+    pub fn set_reachable(&self, reachable: bool) {
         self.reachable.store(reachable, Relaxed);
     }
 
