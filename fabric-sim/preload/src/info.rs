@@ -3,7 +3,8 @@
 
 use std::io;
 
-use ib_mad::transport::ibsim::{Ibsim, IbsimError, LocalPort};
+use ib_mad::transport::LocalPort;
+use ib_mad::transport::ibsim::{Ibsim, IbsimError};
 use ib_mad::types::{Gid, Guid, PKey, PortNum};
 use ib_mad::wire::attribute::{NodeInfo, PortInfo};
 

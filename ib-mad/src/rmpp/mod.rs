@@ -62,14 +62,20 @@ impl Transmit {
     /// Writes the packet: `header` with RMPP fields set, and the data it carries out of `data`,
     /// which is all of the message's data. The header's response time is kept.
     pub fn write(&self, header: &[u8; HEADER_LEN], data: &[u8], mad: &mut [u8; MAD_LEN]) {
-        let (head, tail) = mad.split_at_mut(HEADER_LEN);
-        head.copy_from_slice(header);
+        let (head, tail) = mad.split_first_chunk_mut::<HEADER_LEN>().expect("56 bytes of 256");
+        *head = *header;
         let carried = match self {
             Self::Data { data: range, .. } => &data[range.clone()],
             _ => &[],
         };
-        tail[..carried.len()].copy_from_slice(carried);
-        tail[carried.len()..].fill(0);
+        // Nearly all segments are full: of a length that the compiler knows.
+        match (tail.first_chunk_mut::<DATA_LEN>(), carried.first_chunk()) {
+            (Some(tail), Some(carried)) => *tail = *carried,
+            _ => {
+                tail[..carried.len()].copy_from_slice(carried);
+                tail[carried.len()..].fill(0);
+            }
+        }
 
         let (rmpp_type, flags, status, segment, payload_len) = match *self {
             Self::Data { segment, flags, payload_len, .. } => {

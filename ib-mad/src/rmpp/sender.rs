@@ -73,8 +73,9 @@ struct Sending {
     /// The last segment that the receiver lets us send.
     window_last: u32,
     retries_left: u32,
-    /// When to go back; none before the first segment is sent.
-    deadline: Option<Instant>,
+    /// Since when there is no progress; none before the first segment is sent. A response time
+    /// later we go back.
+    since: Option<Instant>,
 }
 
 impl Sender {
@@ -94,7 +95,7 @@ impl Sender {
                 sent_max: 0,
                 window_last: 1,
                 retries_left: config.retries_max,
-                deadline: None,
+                since: None,
             }),
             total_deadline: now + config.total_timeout,
         })
@@ -103,6 +104,11 @@ impl Sender {
     /// How many segments the message has.
     pub fn segment_count(&self) -> u32 {
         self.segment_count
+    }
+
+    /// Whether the next segment to be sent was sent before.
+    pub fn is_repeating(&self) -> bool {
+        matches!(&self.state, State::Sending(sending) if sending.sent < sending.sent_max)
     }
 
     /// The next packet to send, if the window has room. Call until it yields `None`.
@@ -119,7 +125,7 @@ impl Sender {
                 }
                 sending.sent += 1;
                 sending.sent_max = sending.sent_max.max(sending.sent);
-                sending.deadline = Some(now + self.config.response_timeout);
+                sending.since = Some(now);
                 let segment = sending.sent;
                 Some(self.segment(segment))
             }
@@ -130,11 +136,10 @@ impl Sender {
     pub fn poll_timeout(&self) -> Option<Instant> {
         match &self.state {
             State::Over { .. } => None,
-            State::Sending(sending) => Some(
-                sending
-                    .deadline
-                    .map_or(self.total_deadline, |deadline| deadline.min(self.total_deadline)),
-            ),
+            State::Sending(sending) => {
+                let deadline = sending.since.map(|since| since + self.config.response_timeout);
+                Some(deadline.map_or(self.total_deadline, |due| due.min(self.total_deadline)))
+            }
         }
     }
 
@@ -191,7 +196,7 @@ impl Sender {
             sending.acked = segment;
             sending.sent = sending.sent.max(segment);
             sending.retries_left = self.config.retries_max;
-            sending.deadline = Some(now + self.config.response_timeout);
+            sending.since = Some(now);
         }
         if segment == self.segment_count {
             self.end(Outcome::Complete, self.turnaround());
@@ -209,7 +214,8 @@ impl Sender {
         if now >= self.total_deadline {
             return self.abort(RmppStatus::TOTAL_TIME_TOO_LONG);
         }
-        if sending.deadline.is_none_or(|deadline| now < deadline) {
+        let deadline = sending.since.map(|since| since + self.config.response_timeout);
+        if deadline.is_none_or(|deadline| now < deadline) {
             return; // Spurious calls are allowed.
         }
         let Some(left) = sending.retries_left.checked_sub(1) else {
@@ -219,7 +225,7 @@ impl Sender {
         sending.sent = sending.acked;
         // Re-armed even if the window is shut and nothing will be sent, so that a receiver that
         // never reopens it cannot hold the transfer for ever.
-        sending.deadline = Some(now + self.config.response_timeout);
+        sending.since = Some(now);
     }
 
     /// Ends the transfer from our side and tells the receiver, unless it is over already.

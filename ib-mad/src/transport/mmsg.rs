@@ -34,11 +34,9 @@ impl<const N: usize> Vectors<N> {
 }
 
 /// A header that points nowhere.
-const EMPTY: libc::mmsghdr = libc::mmsghdr {
-    // SAFETY: all-zero bytes are a valid msghdr: null pointers and zero lengths.
-    msg_hdr: unsafe { std::mem::zeroed() },
-    msg_len: 0,
-};
+// SAFETY: all-zero bytes are a valid msghdr: null pointers and zero lengths.
+pub(super) const NOTHING: libc::msghdr = unsafe { std::mem::zeroed() };
+const EMPTY: libc::mmsghdr = libc::mmsghdr { msg_hdr: NOTHING, msg_len: 0 };
 
 /// An I/O vector over bytes to be written by the kernel.
 pub(super) fn vector_mut(bytes: &mut [u8]) -> libc::iovec {

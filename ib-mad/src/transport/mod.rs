@@ -4,16 +4,25 @@
 //! descriptors; see [`wait`].
 //!
 //! - [`ibsim`]: a port of a simulated fabric, served by `ibfabric` or stock `ibsim`.
+//! - [`umad`]: a port of this host, by the kernel's device file.
+//! - `verbs`: a queue pair of our own at such a port, for clients that are redirected to it (feature
+//!   `verbs`).
 //! - [`udp`]: MADs in envelopes, between load generator, front door and responders.
+//! - [`ring`]: shared memory, between processes of one host.
 //! - [`memory`]: a network in a test, with virtual time and faults by seed.
 //! - [`capture`]: any of them, with what passes written to a file that tshark reads.
 
 pub mod capture;
 pub mod ibsim;
+mod mapping;
 pub mod memory;
 mod mmsg;
+pub mod ring;
 mod sockaddr;
 pub mod udp;
+pub mod umad;
+#[cfg(feature = "verbs")]
+pub mod verbs;
 mod wait;
 
 pub use wait::{Interest, WAIT_MAX, wait};
@@ -22,8 +31,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
-use crate::types::{Gid, Lid, PKey, Qpn, Sl};
+use crate::types::{Gid, Guid, Lid, PKey, PortNum, Qpn, Sl};
 use crate::wire::MAD_LEN;
+use crate::wire::attribute::PortState;
 
 /// One MAD and the far end it came from or goes to. An answer may be written where the request
 /// stood, and the address left as it is.
@@ -109,8 +119,9 @@ impl Default for Packet {
 
 /// A queue of MADs to and from a fabric. Neither call blocks.
 pub trait Transport: Send {
-    /// Fills `batch` from its start with what has arrived; returns how many. After a full batch
-    /// call it again before you wait: what is left may no longer be with the descriptor.
+    /// Fills `batch` from its start with what has arrived; returns how many. After a full batch,
+    /// and after sending, call it again before you wait: what is left may no longer be with the
+    /// descriptor.
     fn receive(&mut self, batch: &mut [Packet]) -> io::Result<usize>;
 
     /// Sends `batch` in order until the transport takes no more; returns how many it took. The
@@ -118,8 +129,21 @@ pub trait Transport: Send {
     /// destination does not exist counts as taken: delivery is never promised.
     fn send(&mut self, batch: &[Packet]) -> io::Result<usize>;
 
-    /// The descriptor to poll; `None` for a transport in memory, which has its own clock.
+    /// The descriptor to poll; `None` for a transport in memory, which has its own clock. Ask for
+    /// it each time you wait: a transport may have to be told, or know better.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Has the transport's own queue, where it can be told so, hold no more than about so many
+    /// packets that have arrived; those beyond are lost. What waits there has no age: whoever
+    /// cannot keep up bounds the time that it may take. `usize::MAX`: as many as there is room for.
+    fn limit_queue(&mut self, packets: usize) {
+        let _ = packets;
+    }
+
+    /// Packets lost so far because the transport's own queue was full; 0 if it cannot tell.
+    fn overflowed(&mut self) -> u64 {
+        0
+    }
 
     /// What has arrived so far and was no packet.
     fn malformed(&self) -> Malformed {
@@ -134,4 +158,25 @@ pub struct Malformed {
     pub length: u64,
     /// As long as one, but what stands before the MAD is not of this protocol and version.
     pub envelope: u64,
+}
+
+/// The port that a transport is at, at one instant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalPort {
+    /// Its port GUID.
+    pub guid: Guid,
+    /// Its number on the node.
+    pub num: PortNum,
+    /// Upper half of its GID.
+    pub gid_prefix: u64,
+    /// Its base LID.
+    pub lid: Lid,
+    /// It has 2^LMC LIDs.
+    pub lmc: u8,
+    /// LID of the subnet manager that configured it.
+    pub sm_lid: Lid,
+    /// SL towards that.
+    pub sm_sl: Sl,
+    /// Logical state; `None` if reserved.
+    pub state: Option<PortState>,
 }

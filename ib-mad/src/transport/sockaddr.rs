@@ -47,6 +47,24 @@ impl RawAddress {
         }
     }
 
+    /// The address that begins at the first of `bytes`, as the kernel wrote it.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
+        let mut raw = Self::empty();
+        let len = bytes.len().min(size_of::<Self>());
+        // SAFETY: not more bytes than either has; any bytes are a valid address.
+        unsafe { (&raw mut raw).cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), len) };
+        raw
+    }
+
+    /// Bytes of the address within the room, as its family has it.
+    pub(super) fn len(&self) -> libc::socklen_t {
+        // SAFETY: every field begins with the family.
+        match libc::c_int::from(unsafe { self.family }) {
+            libc::AF_INET => size_of::<libc::sockaddr_in>() as libc::socklen_t,
+            _ => size_of::<libc::sockaddr_in6>() as libc::socklen_t,
+        }
+    }
+
     /// The address that the kernel wrote; `None` if of another family.
     pub(super) fn get(&self) -> Option<SocketAddr> {
         // SAFETY: the union began as zeros and every field is integers only, so whichever is read

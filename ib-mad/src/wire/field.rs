@@ -86,12 +86,19 @@ pub trait Field: Sized {
     fn format(view: Self::View, text: &mut String);
 }
 
-/// Reads `WIDTH` ≤ 64 bits from bit `BIT`, big-endian. Constant parameters make this plain loads.
+/// Reads `WIDTH` ≤ 64 bits from bit `BIT`, big-endian. Constant parameters make this plain loads:
+/// compilers see one load only in the whole words told by name, not in a loop over bytes.
 #[inline(always)]
 pub fn get_bits<const BIT: usize, const WIDTH: usize>(bytes: &[u8]) -> u64 {
     let first = BIT / 8;
     let last = (BIT + WIDTH - 1) / 8;
     let bytes = &bytes[first..=last];
+    match (BIT % 8, WIDTH) {
+        (0, 64) => return u64::from_be_bytes(word(bytes)),
+        (0, 32) => return u32::from_be_bytes(word(bytes)).into(),
+        (0, 16) => return u16::from_be_bytes(word(bytes)).into(),
+        _ => {}
+    }
     let mut value: u128 = 0;
     for &byte in bytes {
         value = value << 8 | u128::from(byte);
@@ -106,6 +113,12 @@ pub fn get_bits<const BIT: usize, const WIDTH: usize>(bytes: &[u8]) -> u64 {
 pub fn set_bits<const BIT: usize, const WIDTH: usize>(bytes: &mut [u8], value: u64) {
     let first = BIT / 8;
     let last = (BIT + WIDTH - 1) / 8;
+    match (BIT % 8, WIDTH) {
+        (0, 64) => return put(&mut bytes[first..=last], value.to_be_bytes()),
+        (0, 32) => return put(&mut bytes[first..=last], (value as u32).to_be_bytes()),
+        (0, 16) => return put(&mut bytes[first..=last], (value as u16).to_be_bytes()),
+        _ => {}
+    }
     let below = (last + 1) * 8 - (BIT + WIDTH);
     let mask = (if WIDTH == 64 { u64::MAX as u128 } else { (1 << WIDTH) - 1 }) << below;
     let value = u128::from(value) << below & mask;
@@ -113,6 +126,18 @@ pub fn set_bits<const BIT: usize, const WIDTH: usize>(bytes: &mut [u8], value: u
         let shift = (last - first - i) * 8;
         *byte = *byte & !((mask >> shift) as u8) | (value >> shift) as u8;
     }
+}
+
+/// Bytes that are as many as `N`.
+#[inline(always)]
+fn word<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    bytes.try_into().expect("the width says how many")
+}
+
+/// Writes to as many bytes as `N`; unlike `copy_from_slice` never a call.
+#[inline(always)]
+fn put<const N: usize>(bytes: &mut [u8], value: [u8; N]) {
+    *bytes.first_chunk_mut().expect("the width says how many") = value;
 }
 
 macro_rules! plain_field {
@@ -191,14 +216,12 @@ impl<const N: usize> Field for [u8; N] {
     #[inline(always)]
     fn read<const BIT: usize, const WIDTH: usize>(bytes: &[u8]) -> Self {
         const { assert!(BIT.is_multiple_of(8) && WIDTH == N * 8) };
-        let mut value = [0; N];
-        value.copy_from_slice(&bytes[BIT / 8..BIT / 8 + N]);
-        value
+        word(&bytes[BIT / 8..BIT / 8 + N])
     }
     #[inline(always)]
     fn write<const BIT: usize, const WIDTH: usize>(self, bytes: &mut [u8]) {
         const { assert!(BIT.is_multiple_of(8) && WIDTH == N * 8) };
-        bytes[BIT / 8..BIT / 8 + N].copy_from_slice(&self);
+        put(&mut bytes[BIT / 8..BIT / 8 + N], self);
     }
     #[inline(always)]
     fn check(view: Self) -> Result<Self, u64> {
@@ -389,6 +412,24 @@ mod tests {
             /// An array.
             tail: [u8; 8] [128 .. 192],
         }
+    }
+
+    /// Whole words are read and written at once, all else byte by byte.
+    #[test]
+    fn whole_words_are_bits_like_any_others() {
+        let bytes: [u8; 16] = std::array::from_fn(|i| 0x10 * i as u8 + 1);
+        let parts = get_bits::<8, 31>(&bytes) << 33 | get_bits::<39, 33>(&bytes);
+        assert_eq!(get_bits::<8, 64>(&bytes), parts);
+        assert_eq!(get_bits::<8, 32>(&bytes), parts >> 32);
+        assert_eq!(get_bits::<8, 16>(&bytes), parts >> 48);
+        let (mut whole, mut piecewise) = ([0xA5; 16], [0xA5; 16]);
+        set_bits::<8, 64>(&mut whole, parts);
+        set_bits::<8, 31>(&mut piecewise, parts >> 33);
+        set_bits::<39, 33>(&mut piecewise, parts & 0x1_FFFF_FFFF);
+        assert_eq!(whole, piecewise);
+        set_bits::<72, 32>(&mut whole, 0xF_1234_5678);
+        set_bits::<104, 16>(&mut whole, 0xF_9ABC);
+        assert_eq!(whole[9..], [0x12, 0x34, 0x56, 0x78, 0x9A, 0xBC, 0xA5], "high bits are cut off");
     }
 
     /// Emission must not depend on what the reused buffer held, nor touch other bits.

@@ -249,6 +249,14 @@ pub mod attribute {
         ($( $name:ident = $id:literal, $text:literal; )*) => {
             $( #[doc = concat!($text, ".")] pub const $name: AttributeId = AttributeId($id); )*
 
+            /// All attributes that the class defines.
+            pub const ALL: &[AttributeId] = &[
+                AttributeId::CLASS_PORT_INFO,
+                AttributeId::NOTICE,
+                AttributeId::INFORM_INFO,
+                $( $name, )*
+            ];
+
             /// Name of an attribute in the SA class; `None` if the class does not define it.
             pub const fn name(id: AttributeId) -> Option<&'static str> {
                 match id {

@@ -29,8 +29,8 @@ use self::protocol::{
     SimHeaderRepr, accepted_classes, declare_classes,
 };
 use super::mmsg::{self, Headers, Vectors};
-use super::{Address, Malformed, Packet, Transport};
-use crate::types::{Guid, Lid, PKey, PortNum, Qpn, Sl};
+use super::{Address, LocalPort, Malformed, Packet, Transport};
+use crate::types::{Lid, PKey, PortNum, Qpn};
 use crate::wire::MAD_LEN;
 use crate::wire::attribute::{NodeInfo, NodeType, PortInfo, PortState};
 use crate::wire::mad::{MadHeader, MgmtClass};
@@ -182,27 +182,6 @@ pub enum IbsimError {
     /// The system's error.
     #[error("ibsim socket: {0}")]
     Io(#[from] io::Error),
-}
-
-/// The port a client is attached to, at one instant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LocalPort {
-    /// Its port GUID.
-    pub guid: Guid,
-    /// Its number on the node.
-    pub num: PortNum,
-    /// Upper half of its GID.
-    pub gid_prefix: u64,
-    /// Its base LID.
-    pub lid: Lid,
-    /// It has 2^LMC LIDs.
-    pub lmc: u8,
-    /// LID of the subnet manager that configured it.
-    pub sm_lid: Lid,
-    /// SL towards that.
-    pub sm_sl: Sl,
-    /// Logical state; `None` if reserved.
-    pub state: Option<PortState>,
 }
 
 /// What has passed through a client.

@@ -1,0 +1,102 @@
+//! A client's end of a ring.
+
+use std::cell::Cell;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use super::queue::{Broken, Consumer, Producer, client_ends};
+use super::{always_readable, handshake, spin};
+use crate::transport::{Malformed, Packet, Transport};
+
+/// How long to wait for a server's first word.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A ring to a responder on this host. Packets have no peer: there is only the one.
+pub struct RingClient {
+    stream: UnixStream,
+    answers: Consumer,
+    pub(super) requests: Producer,
+    malformed: Malformed,
+    /// Whether the server was told that this end sleeps.
+    slept: Cell<bool>,
+    ready: OwnedFd,
+}
+
+impl RingClient {
+    /// Connects to a responder's socket.
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        let stream = UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let memory = handshake::take(&stream)?;
+        stream.set_nonblocking(true)?;
+        let (answers, requests) = client_ends(memory);
+        Ok(Self {
+            stream,
+            answers,
+            requests,
+            malformed: Malformed::default(),
+            slept: Cell::new(false),
+            ready: always_readable()?,
+        })
+    }
+
+    /// Reads what the server rang with.
+    fn hear(&mut self) -> io::Result<()> {
+        match self.stream.read(&mut [0; 64]) {
+            Ok(0) => Err(io::Error::new(
+                io::ErrorKind::ConnectionReset,
+                "the responder has closed the ring",
+            )),
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn broken(_: Broken) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the responder's positions in the ring cannot be")
+}
+
+impl Transport for RingClient {
+    fn receive(&mut self, batch: &mut [Packet]) -> io::Result<usize> {
+        if self.slept.take() {
+            self.answers.wake_up();
+        }
+        let taken = self.answers.take(batch).map_err(broken)?;
+        self.malformed.envelope += taken.malformed;
+        if taken.packets == 0 {
+            self.hear()?;
+        }
+        Ok(taken.packets)
+    }
+
+    /// A full queue shows by less being taken; its descriptor is writable all the same.
+    fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {
+        let mut sent = 0;
+        while sent < batch.len() && self.requests.write(&batch[sent]).map_err(broken)? {
+            sent += 1;
+        }
+        if sent > 0 && self.requests.publish() {
+            // A full socket has rung already; a closed one shows when it is read.
+            let _ = self.stream.write(&[0]);
+        }
+        Ok(sent)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        let is_there = || !self.answers.is_empty();
+        if spin(is_there) {
+            return Some(self.ready.as_fd());
+        }
+        self.slept.set(true);
+        self.answers.fall_asleep();
+        Some(if is_there() { self.ready.as_fd() } else { self.stream.as_fd() })
+    }
+
+    fn malformed(&self) -> Malformed {
+        self.malformed
+    }
+}

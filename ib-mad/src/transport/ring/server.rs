@@ -1,0 +1,281 @@
+//! A responder's end of all its rings.
+
+use std::cell::Cell;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use super::queue::{Broken, Consumer, Producer, server_ends};
+use super::{always_readable, handshake, spin};
+use crate::transport::{Malformed, Packet, Transport};
+
+/// Calls that receive between two looks at the sockets while packets keep coming.
+const LOOK_AROUND: u32 = 1024;
+
+/// Most clients that can be asked for.
+const CLIENTS_LIMIT: usize = 256;
+
+/// How to serve rings.
+#[derive(Clone, Debug)]
+pub struct RingOptions {
+    /// The Unix socket to listen on. What is left of a server that is gone is replaced; it is made
+    /// for this user only.
+    pub path: PathBuf,
+    /// Most clients at a time.
+    pub clients_max: usize,
+}
+
+impl RingOptions {
+    /// Up to 16 clients, by a socket at `path`.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), clients_max: 16 }
+    }
+}
+
+/// What a server counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingCounters {
+    /// Clients that were given a ring.
+    pub accepted: u64,
+    /// Clients that were turned away: too many, or another user's.
+    pub refused: u64,
+    /// Clients whose ring was ended because its positions cannot be.
+    pub expelled: u64,
+    /// Packets dropped because their client is gone or made no room for them.
+    pub dropped: u64,
+}
+
+/// The rings of all clients, as one queue.
+pub struct RingServer {
+    path: PathBuf,
+    listener: UnixListener,
+    /// Readable when a client comes, rings or goes.
+    bell: OwnedFd,
+    ready: OwnedFd,
+    /// Whether clients were told that this end sleeps.
+    slept: Cell<bool>,
+    clients: Box<[Option<Client>]>,
+    /// Clients there have been, by which a place's next one differs from its last.
+    generation: u32,
+    /// Whose turn it is first.
+    turn: usize,
+    calls: u32,
+    counters: RingCounters,
+    malformed: Malformed,
+}
+
+struct Client {
+    stream: UnixStream,
+    peer: SocketAddr,
+    requests: Consumer,
+    answers: Producer,
+    /// Whether answers were written that have not been published.
+    is_written: bool,
+}
+
+impl RingServer {
+    /// Listens.
+    pub fn bind(options: &RingOptions) -> io::Result<Self> {
+        let listener = listen(&options.path)?;
+        // SAFETY: a plain system call.
+        let bell = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if bell < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let server = Self {
+            path: options.path.clone(),
+            listener,
+            // SAFETY: the descriptor is open and nobody else's.
+            bell: unsafe { OwnedFd::from_raw_fd(bell) },
+            ready: always_readable()?,
+            slept: Cell::new(false),
+            clients: (0..options.clients_max.min(CLIENTS_LIMIT)).map(|_| None).collect(),
+            generation: 0,
+            turn: 0,
+            calls: 0,
+            counters: RingCounters::default(),
+            malformed: Malformed::default(),
+        };
+        server.watch(server.listener.as_fd())?;
+        Ok(server)
+    }
+
+    /// What has been counted so far.
+    pub fn counters(&self) -> RingCounters {
+        self.counters
+    }
+
+    /// Has the bell ring when `descriptor` is readable.
+    fn watch(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
+        let bell = self.bell.as_raw_fd();
+        // SAFETY: both descriptors are open, and the event outlives the call.
+        let result = unsafe {
+            libc::epoll_ctl(bell, libc::EPOLL_CTL_ADD, descriptor.as_raw_fd(), &mut event)
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Takes packets of all clients, beginning with another one each time.
+    fn take(&mut self, batch: &mut [Packet]) -> usize {
+        let count = self.clients.len();
+        let mut got = 0;
+        for place in 0..count {
+            let place = (self.turn + place) % count;
+            let Some(client) = &mut self.clients[place] else { continue };
+            match client.requests.take(&mut batch[got..]) {
+                Ok(taken) => {
+                    let end = got + taken.packets;
+                    for packet in &mut batch[got..end] {
+                        packet.address.peer = Some(client.peer);
+                    }
+                    got = end;
+                    self.malformed.envelope += taken.malformed;
+                }
+                Err(Broken) => self.expel(place),
+            }
+            if got == batch.len() {
+                break;
+            }
+        }
+        if got > 0 {
+            self.turn = (self.turn + 1) % count;
+        }
+        got
+    }
+
+    /// Whether a client has written something.
+    fn is_asked(&self) -> bool {
+        self.clients.iter().flatten().any(|client| !client.requests.is_empty())
+    }
+
+    fn expel(&mut self, place: usize) {
+        self.clients[place] = None;
+        self.counters.expelled += 1;
+    }
+
+    /// Sees who has come, rung and gone.
+    fn look_around(&mut self) {
+        for client in &mut self.clients {
+            let is_gone =
+                client.as_mut().is_some_and(|client| match client.stream.read(&mut [0; 64]) {
+                    Ok(0) => true,
+                    Ok(_) => false,
+                    Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+                });
+            if is_gone {
+                *client = None;
+            }
+        }
+        // As many as there are places, so that a crowd outside holds nobody up for long.
+        for _ in 0..=self.clients.len() {
+            let Ok((stream, _)) = self.listener.accept() else { break };
+            match self.admit(stream) {
+                Ok(true) => self.counters.accepted += 1,
+                Ok(false) | Err(_) => self.counters.refused += 1,
+            }
+        }
+    }
+
+    /// Gives a client a ring; `false` if there is no place for it.
+    fn admit(&mut self, stream: UnixStream) -> io::Result<bool> {
+        stream.set_nonblocking(true)?;
+        let user = handshake::peer_user(&stream)?;
+        let place = self.clients.iter().position(Option::is_none);
+        let (Some(place), true) = (place, user == handshake::own_user() || user == 0) else {
+            handshake::give(&stream, None)?;
+            return Ok(false);
+        };
+        let (memory, descriptor) = handshake::new_memory()?;
+        self.watch(stream.as_fd())?;
+        handshake::give(&stream, Some(&descriptor))?;
+        self.generation = self.generation.wrapping_add(1);
+        let port = place as u16 + 1;
+        let peer = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, self.generation, 0).into();
+        let (requests, answers) = server_ends(memory);
+        self.clients[place] = Some(Client { stream, peer, requests, answers, is_written: false });
+        Ok(true)
+    }
+}
+
+/// The client that is meant by `peer`, if it is still there, and its place.
+#[inline]
+fn find(clients: &mut [Option<Client>], peer: Option<SocketAddr>) -> Option<(usize, &mut Client)> {
+    let place = usize::from(peer?.port()).checked_sub(1)?;
+    let client = clients.get_mut(place)?.as_mut()?;
+    (Some(client.peer) == peer).then_some((place, client))
+}
+
+impl Transport for RingServer {
+    fn receive(&mut self, batch: &mut [Packet]) -> io::Result<usize> {
+        self.calls = self.calls.wrapping_add(1);
+        if self.slept.take() {
+            self.clients.iter().flatten().for_each(|client| client.requests.wake_up());
+            self.look_around();
+        } else if self.calls.is_multiple_of(LOOK_AROUND) {
+            self.look_around();
+        }
+        Ok(self.take(batch))
+    }
+
+    fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {
+        for packet in batch {
+            let Some((place, client)) = find(&mut self.clients, packet.address.peer) else {
+                self.counters.dropped += 1;
+                continue;
+            };
+            match client.answers.write(packet) {
+                Ok(true) => client.is_written = true,
+                Ok(false) => self.counters.dropped += 1,
+                Err(Broken) => self.expel(place),
+            }
+        }
+        for client in self.clients.iter_mut().flatten() {
+            if std::mem::take(&mut client.is_written) && client.answers.publish() {
+                // A full socket has rung already; a closed one shows when it is read.
+                let _ = client.stream.write(&[0]);
+            }
+        }
+        Ok(batch.len())
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        let is_alone = self.clients.iter().all(Option::is_none);
+        if !is_alone && spin(|| self.is_asked()) {
+            return Some(self.ready.as_fd());
+        }
+        self.slept.set(true);
+        self.clients.iter().flatten().for_each(|client| client.requests.fall_asleep());
+        Some(if self.is_asked() { self.ready.as_fd() } else { self.bell.as_fd() })
+    }
+
+    fn malformed(&self) -> Malformed {
+        self.malformed
+    }
+}
+
+impl Drop for RingServer {
+    fn drop(&mut self) {
+        // Another may have put its own there meanwhile; then it has to be made anew.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Listens at `path`, for this user only.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    if UnixStream::connect(path).is_ok() {
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, "another server listens there"));
+    }
+    if fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket()) {
+        fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    // Who connects before this is told apart by user.
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}

@@ -1,0 +1,190 @@
+//! Trains: datagrams to or from one peer that pass through the kernel as one buffer. What both
+//! engines need to put them together and to take them apart.
+
+use std::net::SocketAddr;
+
+use super::{DATAGRAM_LEN, ENVELOPE_LEN, UdpCounters, decode, encode};
+use crate::transport::mmsg::{self, Vectors};
+use crate::transport::sockaddr::RawAddress;
+use crate::transport::{Address, Packet};
+use crate::wire::MAD_LEN;
+
+/// Packets in a train: the kernel's limit.
+pub(super) const TRAIN_MAX: usize = 64;
+/// The longest train the kernel puts together.
+pub(super) const TRAIN_BYTES_MAX: usize = 1 << 16;
+
+/// Room for one control message that holds an int.
+pub(super) type Control = [u64; 4];
+
+/// A datagram to be sent. Whole cache lines, without gaps between neighbours.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Datagram {
+    envelope: [u8; ENVELOPE_LEN],
+    mad: [u8; MAD_LEN],
+}
+
+const _: () = assert!(size_of::<Datagram>() == DATAGRAM_LEN);
+
+/// Datagrams on their way into the kernel, those of a train side by side.
+pub(super) struct Outgoing {
+    datagrams: Box<[Datagram]>,
+    vectors: Vectors<1>,
+    peers: Box<[RawAddress]>,
+    controls: Box<[Control]>,
+}
+
+impl Outgoing {
+    /// Room for `count` datagrams.
+    pub(super) fn new(count: usize) -> Self {
+        let empty = Datagram { envelope: [0; ENVELOPE_LEN], mad: [0; MAD_LEN] };
+        Self {
+            datagrams: vec![empty; count].into_boxed_slice(),
+            vectors: Vectors::new(count),
+            peers: vec![RawAddress::empty(); count].into_boxed_slice(),
+            controls: vec![Control::default(); count].into_boxed_slice(),
+        }
+    }
+
+    /// Writes a train of `packets` to `peer` into the places from `first` on.
+    pub(super) fn write(&mut self, first: usize, packets: &[Packet], peer: SocketAddr) {
+        let places = &mut self.datagrams[first..first + packets.len()];
+        for (datagram, packet) in places.iter_mut().zip(packets) {
+            datagram.envelope = encode(&packet.address);
+            datagram.mad = packet.mad;
+        }
+        self.peers[first] = RawAddress::new(peer).0;
+    }
+
+    /// The header of the train of `len` datagrams from `first` on. It is good until the train is
+    /// written over or `self` dropped.
+    pub(super) fn header(&mut self, first: usize, len: usize) -> libc::msghdr {
+        let datagrams = &self.datagrams[first..first + len];
+        self.vectors.0[first] = [libc::iovec {
+            iov_base: datagrams.as_ptr().cast_mut().cast(),
+            iov_len: len * DATAGRAM_LEN,
+        }];
+        let peer = &mut self.peers[first];
+        let mut header = mmsg::NOTHING;
+        header.msg_namelen = peer.len();
+        header.msg_name = (&raw mut *peer).cast();
+        header.msg_iov = self.vectors.0[first].as_mut_ptr();
+        header.msg_iovlen = 1;
+        if len > 1 {
+            // SAFETY: the control buffer lives as long as the header is good.
+            unsafe { write_segment_size(&mut header, &mut self.controls[first]) };
+        }
+        header
+    }
+
+    /// Makes the train of `len` datagrams from `first` on that many trains of one.
+    pub(super) fn take_apart(&mut self, first: usize, len: usize) {
+        let peer = self.peers[first];
+        self.peers[first..first + len].fill(peer);
+    }
+}
+
+/// The peer of the first packet of `batch`, and how many of it, up to `max`, go there in a row;
+/// `None` if it has no peer to be sent to.
+pub(super) fn next_train(batch: &[Packet], max: usize) -> Option<(SocketAddr, usize)> {
+    // The kernel would refuse a whole train to port 0.
+    let peer = batch.first()?.address.peer.filter(|peer| peer.port() != 0)?;
+    let same = |packet: &&Packet| packet.address.peer == Some(peer);
+    Some((peer, batch.iter().take(max).take_while(same).count()))
+}
+
+/// A train received, and how far it has been handed out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Train {
+    /// Who sent it.
+    pub(super) peer: Option<SocketAddr>,
+    /// Length of its datagrams but the last, which may be shorter.
+    pub(super) segment: usize,
+    /// Whether it is all that was sent.
+    pub(super) is_whole: bool,
+    /// Bytes handed out.
+    pub(super) offset: usize,
+}
+
+impl Train {
+    /// Copies packets of the train that `bytes` are into `batch`. Returns how many, and whether
+    /// that was the rest of it.
+    pub(super) fn hand_out(
+        &mut self,
+        bytes: &[u8],
+        batch: &mut [Packet],
+        counters: &mut UdpCounters,
+    ) -> (usize, bool) {
+        let mut filled = 0;
+        while filled < batch.len() {
+            let end = (self.offset + self.segment.max(1)).min(bytes.len());
+            let datagram = &bytes[self.offset..end];
+            match open_datagram(datagram).filter(|_| self.is_whole) {
+                Some((address, mad)) => {
+                    batch[filled].address = Address { peer: self.peer, ..address };
+                    batch[filled].mad = *mad;
+                    filled += 1;
+                }
+                None if self.is_whole && datagram.len() == DATAGRAM_LEN => {
+                    counters.malformed.envelope += 1;
+                }
+                None => counters.malformed.length += 1,
+            }
+            self.offset = end;
+            if end == bytes.len() {
+                return (filled, true);
+            }
+        }
+        (filled, false)
+    }
+}
+
+/// Splits a datagram into its envelope's address and its MAD.
+#[inline]
+fn open_datagram(datagram: &[u8]) -> Option<(Address, &[u8; MAD_LEN])> {
+    if datagram.len() != DATAGRAM_LEN {
+        return None;
+    }
+    let (envelope, mad) = datagram.split_first_chunk()?;
+    Some((decode(envelope)?, mad.first_chunk()?))
+}
+
+/// Attaches the control message that has the kernel cut a train into datagrams.
+///
+/// # Safety
+///
+/// `control` must outlive every use of `header`.
+unsafe fn write_segment_size(header: &mut libc::msghdr, control: &mut Control) {
+    header.msg_control = control.as_mut_ptr().cast();
+    // SAFETY: CMSG_SPACE and CMSG_LEN compute only. The control buffer is aligned for a header and
+    // longer than the message, so the pointer to its data stays within it.
+    unsafe {
+        header.msg_controllen = libc::CMSG_SPACE(size_of::<u16>() as libc::c_uint) as usize;
+        let message = libc::CMSG_FIRSTHDR(header);
+        (*message).cmsg_level = libc::SOL_UDP;
+        (*message).cmsg_type = libc::UDP_SEGMENT;
+        (*message).cmsg_len = libc::CMSG_LEN(size_of::<u16>() as libc::c_uint) as usize;
+        libc::CMSG_DATA(message).cast::<u16>().write_unaligned(DATAGRAM_LEN as u16);
+    }
+}
+
+/// The length of a received train's datagrams; `None` if it is a single one.
+///
+/// # Safety
+///
+/// The header's control buffer must be valid, aligned to 8 bytes and filled in by the kernel.
+pub(super) unsafe fn read_segment_size(header: &libc::msghdr) -> Option<usize> {
+    // SAFETY: the caller vouches for the buffer; the macros stay within the length in the header.
+    unsafe {
+        let mut message = libc::CMSG_FIRSTHDR(header);
+        while !message.is_null() {
+            if (*message).cmsg_level == libc::SOL_UDP && (*message).cmsg_type == libc::UDP_GRO {
+                let size = libc::CMSG_DATA(message).cast::<libc::c_int>().read_unaligned();
+                return usize::try_from(size).ok().filter(|&size| size > 0);
+            }
+            message = libc::CMSG_NXTHDR(header, message);
+        }
+    }
+    None
+}

@@ -1,0 +1,180 @@
+//! Ports of this host that MADs can be sent by, as sysfs shows them.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use super::{ABI_VERSION, UmadError};
+use crate::transport::LocalPort;
+use crate::types::{Gid, Lid, PKey, PortNum, Sl};
+use crate::wire::attribute::PortState;
+
+/// Where the kernel shows them.
+const SYSFS: &str = "/sys/class";
+/// Where the files are.
+const DEVICES: &str = "/dev/infiniband";
+
+/// A port, and the file by which its QP1 is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UmadPort {
+    /// Name of the file, `umad0`.
+    pub umad: String,
+    /// Name of the RDMA device, `mlx5_0`.
+    pub device: String,
+    /// Number of the port on it.
+    pub num: PortNum,
+    sysfs: PathBuf,
+}
+
+impl fmt::Display for UmadPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} port {} ({})", self.device, self.num, self.umad)
+    }
+}
+
+impl UmadPort {
+    /// All of this host, in the order of their numbers.
+    pub fn all() -> Result<Vec<Self>, UmadError> {
+        Self::all_at(Path::new(SYSFS))
+    }
+
+    /// The port `num` of the device, or of the umad file, that is called `name`. Without a name the
+    /// first port that is active; the first of all if none is.
+    pub fn find(name: Option<&str>, num: Option<PortNum>) -> Result<Self, UmadError> {
+        Self::find_at(Path::new(SYSFS), name, num)
+    }
+
+    pub(super) fn all_at(sysfs: &Path) -> Result<Vec<Self>, UmadError> {
+        let class = sysfs.join("infiniband_mad");
+        let Ok(version) = read::<u32>(&class.join("abi_version")) else {
+            return Err(UmadError::NoModule);
+        };
+        if version != ABI_VERSION {
+            return Err(UmadError::Abi(version));
+        }
+        let mut ports = Vec::new();
+        for entry in fs::read_dir(&class)?.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let Some(number) = name.strip_prefix("umad").and_then(|n| n.parse::<u32>().ok()) else {
+                continue;
+            };
+            // A device that goes away while we look is none.
+            let (Ok(device), Ok(num)) =
+                (read::<String>(&entry.path().join("ibdev")), read(&entry.path().join("port")))
+            else {
+                continue;
+            };
+            let port = Self { umad: name, device, num: PortNum(num), sysfs: sysfs.to_owned() };
+            ports.push((number, port));
+        }
+        ports.sort_by_key(|(number, _)| *number);
+        Ok(ports.into_iter().map(|(_, port)| port).collect())
+    }
+
+    pub(super) fn find_at(
+        sysfs: &Path,
+        name: Option<&str>,
+        num: Option<PortNum>,
+    ) -> Result<Self, UmadError> {
+        let ports = Self::all_at(sysfs)?;
+        let name = name.map(|name| name.strip_prefix("/dev/infiniband/").unwrap_or(name));
+        let fits = |port: &&Self| {
+            name.is_none_or(|name| port.device == name || port.umad == name)
+                && num.is_none_or(|num| port.num == num)
+        };
+        let is_active =
+            |port: &&Self| port.local().is_ok_and(|port| port.state == Some(PortState::Active));
+        let found = ports.iter().filter(fits).find(is_active);
+        match found.or_else(|| ports.iter().find(fits)) {
+            Some(port) => Ok(port.clone()),
+            None => Err(UmadError::UnknownPort {
+                wanted: match (name, num) {
+                    (Some(name), Some(num)) => format!("{name} port {num}"),
+                    (Some(name), None) => name.to_owned(),
+                    (None, Some(num)) => format!("port {num}"),
+                    (None, None) => "any".to_owned(),
+                },
+                have: ports.iter().map(Self::to_string).collect(),
+            }),
+        }
+    }
+
+    /// The file.
+    pub fn path(&self) -> PathBuf {
+        Path::new(DEVICES).join(&self.umad)
+    }
+
+    /// LIDs, state and GUID. Without LIDs (RoCE) they are 0.
+    pub fn local(&self) -> io::Result<LocalPort> {
+        let gid = self.gid(0)?;
+        Ok(LocalPort {
+            guid: gid.guid(),
+            num: self.num,
+            gid_prefix: gid.prefix(),
+            lid: Lid(self.number("lid")?),
+            lmc: self.number("lid_mask_count")? as u8,
+            sm_lid: Lid(self.number("sm_lid")?),
+            sm_sl: Sl::from_low_bits(self.number("sm_sl")?),
+            state: PortState::from_code(self.number("state")? as u8),
+        })
+    }
+
+    /// An entry of its GID table; `Gid::ZERO` if there is none.
+    pub fn gid(&self, index: u8) -> io::Result<Gid> {
+        match read(&self.attribute(&format!("gids/{index}"))) {
+            Ok(gid) => Ok(gid),
+            // Beyond the table's end, or an entry that a RoCE port has not filled.
+            Err(error) if index > 0 && is_absent(&error) => Ok(Gid::ZERO),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Its P_Key table.
+    pub fn pkeys(&self) -> io::Result<Vec<PKey>> {
+        let mut pkeys = Vec::new();
+        for index in 0..=u16::MAX {
+            match read_number(&self.attribute(&format!("pkeys/{index}"))) {
+                Ok(pkey) => pkeys.push(PKey(pkey)),
+                Err(error) if index > 0 && error.kind() == io::ErrorKind::NotFound => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(pkeys)
+    }
+
+    fn attribute(&self, name: &str) -> PathBuf {
+        let Self { sysfs, device, num, .. } = self;
+        sysfs.join(format!("infiniband/{device}/ports/{num}/{name}"))
+    }
+
+    fn number(&self, name: &str) -> io::Result<u16> {
+        read_number(&self.attribute(name))
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput)
+}
+
+/// The value of an attribute.
+fn read<T: FromStr>(path: &Path) -> io::Result<T> {
+    let text = fs::read_to_string(path)?;
+    text.trim().parse().map_err(|_| misread(path, &text))
+}
+
+/// The number that an attribute begins with: `0x1f`, `12`, `4: ACTIVE`.
+fn read_number(path: &Path) -> io::Result<u16> {
+    let text = fs::read_to_string(path)?;
+    let number = text.trim().split(':').next().unwrap_or_default();
+    let number = match number.strip_prefix("0x") {
+        Some(digits) => u16::from_str_radix(digits, 16),
+        None => number.parse(),
+    };
+    number.map_err(|_| misread(path, &text))
+}
+
+fn misread(path: &Path, text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{} says '{text}'", path.display()))
+}

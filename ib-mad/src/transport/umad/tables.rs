@@ -1,0 +1,90 @@
+//! The tables of a port that headers have indices into.
+
+use std::io;
+
+use super::UmadPort;
+use crate::types::{Gid, PKey};
+
+/// Entries of a GID table that a header can name.
+const GIDS_MAX: usize = 256;
+
+/// The tables that headers have indices into.
+#[derive(Debug)]
+pub(in crate::transport) struct Tables {
+    pkeys: Vec<PKey>,
+    /// Entries that were needed so far.
+    gids: Box<[Option<Gid>; GIDS_MAX]>,
+    /// The index that was looked for last.
+    gid_index: u8,
+    /// Whether all entries have been read since the last refresh.
+    is_scanned: bool,
+    /// Whether the P_Keys have been read out of turn since then.
+    is_reread: bool,
+}
+
+impl Default for Tables {
+    fn default() -> Self {
+        let gids = Box::new([None; GIDS_MAX]);
+        Self { pkeys: Vec::new(), gids, gid_index: 0, is_scanned: false, is_reread: false }
+    }
+}
+
+impl Tables {
+    /// Reads again what has been read.
+    pub(in crate::transport) fn refresh(&mut self, port: &UmadPort) -> io::Result<()> {
+        self.pkeys = port.pkeys()?;
+        for (index, gid) in (0..=u8::MAX).zip(self.gids.iter_mut()) {
+            if gid.is_some() || index == 0 {
+                *gid = Some(port.gid(index)?);
+            }
+        }
+        (self.is_scanned, self.is_reread) = (false, false);
+        Ok(())
+    }
+
+    /// The P_Key at `index`.
+    pub(in crate::transport) fn pkey(&mut self, port: &UmadPort, index: u16) -> PKey {
+        let known = self.pkeys.get(usize::from(index)).filter(|pkey| pkey.is_valid());
+        if let Some(&pkey) = known {
+            return pkey;
+        }
+        // The subnet manager has added one since.
+        if !std::mem::replace(&mut self.is_reread, true)
+            && let Ok(pkeys) = port.pkeys()
+        {
+            self.pkeys = pkeys;
+        }
+        self.pkeys.get(usize::from(index)).copied().unwrap_or_default()
+    }
+
+    /// Where a P_Key stands, or else one of the same partition.
+    pub(in crate::transport) fn pkey_index(&self, pkey: PKey) -> Option<u16> {
+        let place = |fits: &dyn Fn(&PKey) -> bool| self.pkeys.iter().position(fits);
+        let exactly = place(&|other| *other == pkey && pkey.is_valid());
+        let index =
+            exactly.or_else(|| place(&|other| pkey.is_valid() && other.base() == pkey.base()))?;
+        u16::try_from(index).ok()
+    }
+
+    /// The GID at `index`.
+    pub(in crate::transport) fn gid(&mut self, port: &UmadPort, index: u8) -> Gid {
+        self.gid_index = index;
+        let place = &mut self.gids[usize::from(index)];
+        *place.get_or_insert_with(|| port.gid(index).unwrap_or_default())
+    }
+
+    /// Where a GID of ours stands; the first one, which every port has, if it is none.
+    pub(in crate::transport) fn gid_index(&mut self, port: &UmadPort, gid: Gid) -> u8 {
+        if self.gids[usize::from(self.gid_index)] == Some(gid) {
+            return self.gid_index;
+        }
+        if !self.gids.contains(&Some(gid)) && !std::mem::replace(&mut self.is_scanned, true) {
+            for index in 0..=u8::MAX {
+                self.gid(port, index);
+            }
+        }
+        let found = self.gids.iter().position(|other| *other == Some(gid));
+        self.gid_index = found.unwrap_or(0) as u8;
+        self.gid_index
+    }
+}
