@@ -3,6 +3,7 @@
 
 pub use prost;
 
+pub mod metrics;
 pub mod snapshot;
 pub mod trust;
 
