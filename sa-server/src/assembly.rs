@@ -43,7 +43,18 @@ pub(crate) struct Assemblies {
     /// Acknowledgements of requests that were whole at once; others are not sent when `max` wait.
     acks: VecDeque<([u8; HEADER_LEN], Transmit, Address)>,
     open: usize,
-    failed: u32,
+    tally: Tally,
+}
+
+/// What became of transfers since it was last asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    /// Begun.
+    pub(crate) begun: u32,
+    /// Ended with the request whole.
+    pub(crate) complete: u32,
+    /// Given up.
+    pub(crate) failed: u32,
 }
 
 impl Assemblies {
@@ -57,7 +68,7 @@ impl Assemblies {
             ready: VecDeque::new(),
             acks: VecDeque::new(),
             open: 0,
-            failed: 0,
+            tally: Tally::default(),
         }
     }
 
@@ -112,6 +123,7 @@ impl Assemblies {
         let address = packet.address.clone();
         self.by_key.insert(key, Assembly { receiver, address, open: true });
         self.open += 1;
+        self.tally.begun += 1;
         self.ready.push_back(key);
         self.settle(&key)
     }
@@ -161,9 +173,9 @@ impl Assemblies {
         }
     }
 
-    /// Transfers given up since the last call.
-    pub(crate) fn take_failed(&mut self) -> u32 {
-        std::mem::take(&mut self.failed)
+    /// What became of transfers since the last call.
+    pub(crate) fn take_tally(&mut self) -> Tally {
+        std::mem::take(&mut self.tally)
     }
 
     fn settle(&mut self, key: &Key) -> Progress {
@@ -175,9 +187,10 @@ impl Assemblies {
                 self.open -= 1;
                 match assembly.receiver.take_message() {
                     Some(message) if outcome == Outcome::Complete => {
+                        self.tally.complete += 1;
                         progress = Progress::Whole(message);
                     }
-                    _ => self.failed += 1,
+                    _ => self.tally.failed += 1,
                 }
             }
             _ => {}

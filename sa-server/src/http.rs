@@ -10,6 +10,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
+use sa_proto::metrics::Format;
+
 use crate::metrics::Metrics;
 
 /// Longest request read.
@@ -84,13 +86,14 @@ async fn answer(mut connection: TcpStream, metrics: &Arc<Metrics>) -> io::Result
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";
-const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
 fn respond(request: &[u8], metrics: &Arc<Metrics>) -> (&'static str, &'static str, String) {
     let line = request.split(|&byte| byte == b'\r').next().unwrap_or_default();
     let mut words = line.split(|&byte| byte == b' ');
     match (words.next(), words.next()) {
-        (Some(b"GET"), Some(b"/metrics")) => ("200 OK", OPEN_METRICS, metrics.render()),
+        (Some(b"GET"), Some(b"/metrics")) => {
+            let format = Format::wanted_by(request);
+            ("200 OK", format.content_type(), metrics.render(format))
+        }
         (Some(b"GET"), Some(b"/healthz")) if metrics.is_serving() => {
             ("200 OK", TEXT, "serving\n".to_owned())
         }

@@ -1,4 +1,5 @@
-//! What workers and the replica count, in the form that Prometheus reads.
+//! What workers and the replica count, in the form that Prometheus reads. `docs/metrics.md` tells
+//! what to do about it; a test has it name every metric that is served, and none else.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,21 +7,17 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use ib_mad::wire::mad::AttributeId;
-use ib_mad::wire::sa::attribute;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::registry::Registry;
+use sa_proto::metrics::{Counter, Family, Format, Histogram, Process, Value};
 use sa_proto::snapshot::Version;
 
 use crate::forward;
+use crate::qos_match::LevelNames;
 use crate::replica::{ReplicaStatus, Source};
 use crate::report;
-use crate::stats::{DropReason, MethodLabel, Stats, StatusLabel};
+use crate::stats::{DropReason, Kind, Sessions, Stats, StatusLabel, Subject};
 
 /// What is being answered from, for whoever watches.
 #[derive(Clone, Debug)]
@@ -44,6 +41,10 @@ pub struct Metrics {
     pub workers: Vec<(String, Arc<Stats>)>,
     /// What is being answered from.
     pub serving: ArcSwapOption<Serving>,
+    /// How long snapshots took from their arrival to their use.
+    pub applied: Histogram,
+    /// Which QoS level is counted where.
+    pub levels: LevelNames,
     /// The state of the subscription.
     pub replica: Arc<ReplicaStatus>,
     /// Writes passed on to the SM.
@@ -55,15 +56,13 @@ pub struct Metrics {
 impl Metrics {
     /// Totals over all workers, by name; for the SM.
     pub fn totals(&self) -> Vec<(String, u64)> {
-        let sum =
-            |count: fn(&Stats) -> u64| self.workers.iter().map(|(_, stats)| count(stats)).sum();
         let mut totals = vec![
-            ("requests".to_owned(), sum(|stats| stats.requests.get())),
-            ("responses".to_owned(), sum(|stats| stats.responses.get())),
-            ("dropped".to_owned(), sum(Stats::dropped_total)),
-            ("in_flight".to_owned(), sum(Stats::in_flight)),
+            ("requests".to_owned(), self.sum(Stats::requests)),
+            ("responses".to_owned(), self.sum(Stats::responses)),
+            ("dropped".to_owned(), self.sum(Stats::dropped_total)),
+            ("in_flight".to_owned(), self.sum(Stats::in_flight)),
         ];
-        totals.extend(self.replica.counters().into_iter().map(|(name, n)| (name.to_owned(), n)));
+        totals.extend(self.replica.counters().into_iter().map(|(name, _, n)| (name.to_owned(), n)));
         totals
     }
 
@@ -72,143 +71,226 @@ impl Metrics {
         self.serving.load().is_some()
     }
 
-    /// The text that Prometheus reads.
-    pub fn render(self: &Arc<Self>) -> String {
-        let mut registry = Registry::with_prefix("ibsa");
-        registry.register_collector(Box::new(Arc::clone(self)));
-        let mut text = String::new();
-        // Writing to a string fails only if a metric does, and none of ours can.
-        if encode(&mut text, &registry).is_err() {
-            tracing::error!("metrics could not be written");
+    /// All of it as text.
+    pub fn render(self: &Arc<Self>, format: Format) -> String {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Process));
+        let ours = registry.sub_registry_with_prefix("ibsa");
+        ours.register_collector(Box::new(Arc::clone(self)));
+        format.render(&registry)
+    }
+
+    fn stats(&self) -> impl Iterator<Item = &Stats> {
+        self.workers.iter().map(|(_, stats)| &**stats)
+    }
+
+    fn sum(&self, count: impl Fn(&Stats) -> u64) -> u64 {
+        self.stats().map(count).sum()
+    }
+
+    fn encode_requests(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        const REQUESTS: Family = Family::number(
+            "requests",
+            "Requests received, whatever became of them: each is answered, dropped or in flight",
+        );
+        const RESPONSES: Family = Family::number(
+            "responses",
+            "Requests answered, tables of several segments once the client has all of them",
+        );
+        const DROPPED: Family = Family::number(
+            "requests_dropped",
+            "Requests that were not answered, by why; clients ask again after their time-out",
+        );
+        const IN_FLIGHT: Family = Family::number(
+            "requests_in_flight",
+            "Requests whose answer, or rest, is under way: RMPP transfers and forwarded writes",
+        );
+        const DURATION: Family = Family::seconds(
+            "request_duration",
+            "Time from reading a request to having sent its answer; of tables of several segments, \
+             to the last acknowledgement",
+        );
+        const LEVELS: Family =
+            Family::number("qos_paths", "Paths told, by the QoS level that they fall under");
+
+        let mut requests = REQUESTS.counter(encoder)?;
+        for subject in Subject::all() {
+            let count = self.sum(|stats| stats.requests_of(subject));
+            if count > 0 {
+                let labels = [("attribute", subject.attribute()), ("method", subject.method())];
+                requests.with(&labels, count)?;
+            }
         }
-        text
-    }
-
-    fn workers(&self) -> impl Iterator<Item = ([(&str, &str); 1], &Stats)> {
-        self.workers.iter().map(|(name, stats)| ([("worker", &name[..])], &**stats))
-    }
-
-    fn encode_queries(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let mut answers = counter(encoder, "answers", "Answers by attribute, method and status")?;
-        for id in 0..=u16::from(u8::MAX) {
-            for (m, method) in MethodLabel::ALL.iter().enumerate() {
-                for (s, status) in StatusLabel::ALL.iter().enumerate() {
-                    let of = |stats: &Stats| stats.answers_of(id)[m][s].get();
-                    let total: u64 = self.workers.iter().map(|(_, stats)| of(stats)).sum();
-                    if total > 0 {
-                        let name = attribute::name(AttributeId(id)).unwrap_or("unknown");
-                        let labels = [
-                            ("attribute", name),
-                            ("method", method.label()),
-                            ("status", status.label()),
-                        ];
-                        ConstCounter::new(total).encode(answers.encode_family(&labels)?)?;
-                    }
+        let mut responses = RESPONSES.counter(encoder)?;
+        for subject in Subject::all() {
+            for &status in StatusLabel::ALL {
+                let count = self.sum(|stats| stats.responses_of(subject, status));
+                if count > 0 {
+                    let labels = [
+                        ("attribute", subject.attribute()),
+                        ("method", subject.method()),
+                        ("status", status.label()),
+                    ];
+                    responses.with(&labels, count)?;
                 }
             }
         }
-        let mut dropped = counter(encoder, "dropped", "Requests not answered, by reason")?;
+        let mut dropped = DROPPED.counter(encoder)?;
         for &reason in DropReason::ALL {
-            let total: u64 = self.workers.iter().map(|(_, stats)| stats.dropped(reason)).sum();
-            ConstCounter::new(total)
-                .encode(dropped.encode_family(&[("reason", reason.label())])?)?;
+            let count = self.sum(|stats| stats.dropped(reason));
+            dropped.with(&[("reason", reason.label())], count)?;
+        }
+        IN_FLIGHT.gauge(encoder)?.of(self.sum(Stats::in_flight))?;
+        let mut duration = DURATION.histogram(encoder)?;
+        for &kind in Kind::ALL {
+            let recorded = self.stats().map(|stats| stats.latency(kind));
+            duration.times(&[("kind", kind.label())], recorded)?;
+        }
+        let mut levels = LEVELS.counter(encoder)?;
+        for (name, slot) in self.levels.all() {
+            levels.with(&[("level", &name)], self.sum(|stats| stats.levels.get(slot)))?;
         }
         Ok(())
     }
 
+    fn encode_rmpp(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        const ACTIVE: Family = Family::number(
+            "rmpp_sessions",
+            "RMPP transfers under way: out are answers, in are requests of several segments",
+        );
+        const BEGUN: Family = Family::number("rmpp_sessions_begun", "RMPP transfers begun");
+        const ENDED: Family = Family::number(
+            "rmpp_sessions_ended",
+            "RMPP transfers that ended: complete, or failed since either side gave up",
+        );
+        const SENT: Family =
+            Family::number("rmpp_segments_sent", "Segments of answers sent, repeats included");
+        const REPEATED: Family = Family::number(
+            "rmpp_segments_repeated",
+            "Segments sent again since no acknowledgement came in time: packets get lost",
+        );
+        const RECEIVED: Family = Family::number(
+            "rmpp_packets_received",
+            "Packets received that belong to a transfer: acknowledgements, further segments",
+        );
+
+        type Of = fn(&Stats) -> &Sessions;
+        let directions: [(&str, Of); 2] =
+            [("out", |stats| &stats.rmpp_out), ("in", |stats| &stats.rmpp_in)];
+        let mut active = ACTIVE.gauge(encoder)?;
+        for (direction, of) in directions {
+            active.with(&[("direction", direction)], self.sum(|stats| of(stats).active.get()))?;
+        }
+        let mut begun = BEGUN.counter(encoder)?;
+        for (direction, of) in directions {
+            begun.with(&[("direction", direction)], self.sum(|stats| of(stats).begun.get()))?;
+        }
+        let mut ended = ENDED.counter(encoder)?;
+        for (direction, of) in directions {
+            let complete = self.sum(|stats| of(stats).complete.get());
+            let failed = self.sum(|stats| of(stats).failed.get());
+            for (outcome, count) in [("complete", complete), ("failed", failed)] {
+                ended.with(&[("direction", direction), ("outcome", outcome)], count)?;
+            }
+        }
+        SENT.counter(encoder)?.of(self.sum(|stats| stats.segments_sent.get()))?;
+        REPEATED.counter(encoder)?.of(self.sum(|stats| stats.segments_repeated.get()))?;
+        RECEIVED.counter(encoder)?.of(self.sum(|stats| stats.transfer_packets.get()))
+    }
+
     fn encode_workers(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        type Count = fn(&Stats) -> u64;
-        let counters: [(&str, &str, Count); 13] = [
-            ("requests", "Requests received", |stats| stats.requests.get()),
-            ("responses", "Requests answered", |stats| stats.responses.get()),
-            ("transfer_packets", "RMPP packets received for transfers under way", |stats| {
-                stats.transfer_packets.get()
-            }),
-            ("segments_sent", "RMPP packets sent", |stats| stats.segments_sent.get()),
-            ("batches", "Batches received", |stats| stats.batches.get()),
-            ("forwarded", "Requests passed on to the SM", |stats| stats.forwarded.get()),
-            ("reports_sent", "Reports sent, repeats included", |stats| stats.reports_sent.get()),
-            ("traps", "Traps that reached our port, for the SM", |stats| stats.traps.get()),
-            ("traps_lost", "Traps dropped since too many waited", |stats| stats.traps_lost.get()),
-            ("sm_infos", "Get(SMInfo) answered in the SM's place", |stats| stats.sm_infos.get()),
-            ("direct_answers", "Answers sent to the client past the front door", |stats| {
-                stats.direct_answers.get()
-            }),
-            ("report_answers", "Answers to reports", |stats| stats.report_answers.get()),
-            ("report_answers_lost", "Answers to reports that found no room", |stats| {
-                stats.report_answers_lost.get()
-            }),
-        ];
-        for (name, help, count) in counters {
-            let mut family = counter(encoder, name, help)?;
-            for (labels, stats) in self.workers() {
-                ConstCounter::new(count(stats)).encode(family.encode_family(&labels)?)?;
+        const REQUESTS: Family = Family::number(
+            "worker_requests",
+            "Requests received by each worker: a thread with a socket, or the port, of its own",
+        );
+        const BATCHES: Family = Family::number(
+            "worker_batches",
+            "Batches that workers received; requests a batch tell how busy they are, 64 is full",
+        );
+        const MALFORMED: Family = Family::number(
+            "malformed_datagrams",
+            "Datagrams that are no packets: of another length, or without an envelope of ours",
+        );
+
+        let mut requests = REQUESTS.counter(encoder)?;
+        for (worker, stats) in &self.workers {
+            requests.with(&[("worker", worker)], stats.requests())?;
+        }
+        let mut batches = BATCHES.counter(encoder)?;
+        for (worker, stats) in &self.workers {
+            batches.with(&[("worker", worker)], stats.batches.get())?;
+        }
+        let mut malformed = MALFORMED.counter(encoder)?;
+        for (worker, stats) in &self.workers {
+            let counts =
+                [("length", &stats.malformed_length), ("envelope", &stats.malformed_envelope)];
+            for (wrong, count) in counts {
+                malformed.with(&[("worker", worker), ("wrong", wrong)], count.get())?;
             }
         }
-        let help = "Datagrams received that were no packets";
-        let mut family = counter(encoder, "malformed_datagrams", help)?;
-        for ([worker], stats) in self.workers() {
-            for (what, count) in
-                [("length", &stats.malformed_length), ("envelope", &stats.malformed_envelope)]
-            {
-                let labels = [worker, ("wrong", what)];
-                ConstCounter::new(count.get()).encode(family.encode_family(&labels)?)?;
-            }
-        }
-        let mut family = gauge(encoder, "in_flight", "Requests in work", None)?;
-        for (labels, stats) in self.workers() {
-            ConstGauge::new(stats.in_flight() as i64).encode(family.encode_family(&labels)?)?;
-        }
-        let mut family = encoder.encode_descriptor(
-            "latency",
-            "Time from reading a request to having sent its answer",
-            Some(&Unit::Seconds),
-            MetricType::Histogram,
-        )?;
-        for (labels, stats) in self.workers() {
-            let (buckets, sum) = stats.latency();
-            let count = buckets.iter().map(|(_, count)| count).sum();
-            let mut histogram = family.encode_family(&labels)?;
-            histogram.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+        for (family, count) in APART {
+            family.counter(encoder)?.of(self.sum(|stats| count(stats).get()))?;
         }
         Ok(())
     }
 
     fn encode_writes(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let writes = &*self.writes;
-        let counters = [
-            ("writes_sent", "Writes handed to the SM, repeats included", &writes.sent),
-            ("write_outcomes", "Outcomes of writes that came back", &writes.outcomes),
-            ("writes_resent", "Writes sent again after a broken stream", &writes.resent),
-            ("writes_given_up", "Writes without an outcome in time", &writes.given_up),
-            ("write_streams", "Streams of writes opened", &writes.streams),
-        ];
-        for (name, help, count) in counters {
-            ConstCounter::new(count.load(Relaxed)).encode(counter(encoder, name, help)?)?;
-        }
-        let help = "Time from the submission of writes to their outcomes, summed";
-        let family = encoder.encode_descriptor(
+        const FORWARDED: Family =
+            Family::number("writes_forwarded", "Writes of clients that were passed on to the SM");
+        const IN_FLIGHT: Family = Family::number(
+            "writes_in_flight",
+            "Messages to the SM without an outcome yet: writes, and waits for earlier ones",
+        );
+        const ROUND_TRIP: Family = Family::seconds(
             "write_round_trip",
-            help,
-            Some(&Unit::Seconds),
-            MetricType::Counter,
-        )?;
-        let seconds = writes.round_trip_ns.load(Relaxed) as f64 / 1e9;
-        ConstCounter::new(seconds).encode(family)?;
-        let help = "Outcomes that wait for the tables to hold what they tell of";
-        let held = gauge(encoder, "write_outcomes_held", help, None)?;
-        ConstGauge::new(writes.held.load(Relaxed) as i64).encode(held)
+            "Time from handing a write to the SM to its outcome, the SM's commit included",
+        );
+        const HELD: Family = Family::number(
+            "write_outcomes_held",
+            "Outcomes that wait until the tables here show what they tell of",
+        );
+        const SENT: Family =
+            Family::number("writes_sent", "Messages about writes that the SM was sent");
+        const OUTCOMES: Family = Family::number("write_outcomes", "Outcomes that came back");
+        const RESENT: Family = Family::number(
+            "writes_resent",
+            "Writes sent again on a new stream, after the last one broke before their outcome",
+        );
+        const GIVEN_UP: Family =
+            Family::number("writes_given_up", "Writes without an outcome in time");
+        const STREAMS: Family = Family::number(
+            "write_streams",
+            "Streams of writes to an SM that were opened: more than a few mean that they break",
+        );
+
+        let writes = &*self.writes;
+        FORWARDED.counter(encoder)?.of(self.sum(|stats| stats.forwarded.get()))?;
+        IN_FLIGHT.gauge(encoder)?.of(writes.in_flight.load(Relaxed))?;
+        ROUND_TRIP.histogram(encoder)?.times(&[], [&writes.round_trip])?;
+        HELD.gauge(encoder)?.of(writes.held.load(Relaxed))?;
+        for (family, count) in [
+            (SENT, &writes.sent),
+            (OUTCOMES, &writes.outcomes),
+            (RESENT, &writes.resent),
+            (GIVEN_UP, &writes.given_up),
+            (STREAMS, &writes.streams),
+        ] {
+            family.counter(encoder)?.of(count.load(Relaxed))?;
+        }
+        Ok(())
     }
 
     fn encode_reports(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        const EVENTS: Family =
+            Family::number("events", "Events that the SM told of: ports, groups, traps");
+        const REPORTS: Family = Family::number(
+            "reports",
+            "Reports to subscribers, by what became of them; unanswered ones were repeated first",
+        );
         let reports = **self.reports.load();
-        ConstCounter::new(reports.events).encode(counter(
-            encoder,
-            "events",
-            "Events heard of from the SM",
-        )?)?;
-        let mut family = counter(encoder, "reports", "Reports to subscribers, by what became")?;
-        for (what, count) in [
+        EVENTS.counter(encoder)?.of(reports.events)?;
+        let mut family = REPORTS.counter(encoder)?;
+        for (became, count) in [
             ("begun", reports.reports),
             ("acknowledged", reports.acknowledged),
             ("repeated", reports.repeated),
@@ -217,63 +299,119 @@ impl Metrics {
             ("overflowed", reports.overflowed),
             ("unsubscribed", reports.unsubscribed),
         ] {
-            ConstCounter::new(count).encode(family.encode_family(&[("became", what)])?)?;
+            family.with(&[("became", became)], count)?;
         }
         Ok(())
     }
 
     fn encode_snapshot(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let mut source = gauge(encoder, "source", "Where the snapshot came from", None)?;
+        const BUILD: Family = Family::number("build", "Which program this is");
+        const READY: Family =
+            Family::number("ready", "1 once there is a snapshot to answer from, as /healthz tells");
+        const SOURCE: Family = Family::number(
+            "snapshot_source",
+            "1 for where the snapshot came from: the SM, or the cache while no SM is followed",
+        );
+        const APPLY: Family = Family::seconds(
+            "snapshot_apply",
+            "Time to make tables of a snapshot, while queries are answered from the ones before",
+        );
+        const APPLIED_IN: Family =
+            Family::seconds("snapshot_applied_in", "Time that the tables in use took to make");
+        const GENERATION: Family = Family::number(
+            "snapshot_generation",
+            "What is answered from: sweeps published, and writes registered; compare with ibsm's",
+        );
+        const EPOCH: Family =
+            Family::number("snapshot_session_epoch", "Epoch of the SM's session it came from");
+        const AGE: Family = Family::seconds(
+            "snapshot_age",
+            "Time since the tables came into use; a quiet fabric is no reason for new ones",
+        );
+        const END_PORTS: Family = Family::number("end_ports", "End ports in the tables");
+        const HOT: Family = Family::bytes(
+            "hot_tables",
+            "Size of what PathRecord queries read: beyond the CPU's cache each costs memory reads",
+        );
+
+        BUILD.info(encoder, &[("version", env!("CARGO_PKG_VERSION"))])?;
+        READY.gauge(encoder)?.of(self.is_serving())?;
+        let mut source = SOURCE.gauge(encoder)?;
         let current = self.replica.source();
         for (label, is_current) in [
             ("none", current == Source::Nothing),
             ("cache", current == Source::Cache),
             ("sm", matches!(current, Source::Sm(_))),
         ] {
-            let labels = [("source", label)];
-            ConstGauge::new(i64::from(is_current)).encode(source.encode_family(&labels)?)?;
+            source.with(&[("source", label)], is_current)?;
         }
-        for (name, value) in self.replica.counters() {
+        for (name, help, count) in self.replica.counters() {
+            let count = Value::from(count);
             if name == "replica_sms_connected" {
-                let family = gauge(encoder, name, "SMs connected", None)?;
-                ConstGauge::new(value as i64).encode(family)?;
+                Family::number(name, help).gauge(encoder)?.of(count)?;
             } else {
-                let family = counter(encoder, name, "Counted by the subscription")?;
-                ConstCounter::new(value).encode(family)?;
+                Family::of(name, help).counter(encoder)?.of(count)?;
             }
         }
+        APPLY.histogram(encoder)?.times(&[], [&self.applied])?;
         let serving = self.serving.load();
         let Some(serving) = serving.as_deref() else { return Ok(()) };
-        let mut generation = gauge(encoder, "generation", "Generation of each plane", None)?;
         let Version { fabric_generation, registry_sequence, session } = serving.version;
+        let mut generation = GENERATION.gauge(encoder)?;
         for (plane, number) in [("fabric", fabric_generation), ("registry", registry_sequence)] {
-            let labels = [("plane", plane)];
-            ConstGauge::new(number as i64).encode(generation.encode_family(&labels)?)?;
+            generation.with(&[("plane", plane)], number)?;
         }
-        let epoch = gauge(encoder, "session_epoch", "Epoch of the SM's session", None)?;
-        ConstGauge::new(session.epoch as i64).encode(epoch)?;
-        let seconds = [
-            (
-                "snapshot_age",
-                "Time since the tables came into use",
-                serving.since.elapsed().as_secs_f64(),
-            ),
-            ("tables_built_in", "Time the tables took to build", serving.built_in_s),
-        ];
-        for (name, help, value) in seconds {
-            ConstGauge::new(value).encode(gauge(encoder, name, help, Some(&Unit::Seconds))?)?;
-        }
-        let end_ports = gauge(encoder, "end_ports", "End ports in the tables", None)?;
-        ConstGauge::new(serving.end_ports as i64).encode(end_ports)?;
-        let help = "Size of what PathRecord queries read";
-        let hot = gauge(encoder, "hot_tables", help, Some(&Unit::Bytes))?;
-        ConstGauge::new(serving.hot_bytes as i64).encode(hot)
+        EPOCH.gauge(encoder)?.of(session.epoch)?;
+        APPLIED_IN.gauge(encoder)?.of(serving.built_in_s)?;
+        AGE.gauge(encoder)?.of(serving.since.elapsed().as_secs_f64())?;
+        END_PORTS.gauge(encoder)?.of(serving.end_ports)?;
+        HOT.gauge(encoder)?.of(serving.hot_bytes)
     }
 }
 
+/// One of a worker's counters.
+type Of = fn(&Stats) -> &Counter;
+
+/// What is counted apart from requests, or of how they came and went.
+const APART: [(Family, Of); 8] = [
+    (
+        Family::number(
+            "socket_overflow",
+            "Packets lost in the transport's queue, never read: workers do not keep up at all",
+        ),
+        |stats| &stats.socket_overflow,
+    ),
+    (
+        Family::number("direct_answers", "Answers that left by our own port, past the front door"),
+        |stats| &stats.direct_answers,
+    ),
+    (Family::number("traps", "Traps that reached our own port and are the SM's"), |stats| {
+        &stats.traps
+    }),
+    (
+        Family::number("traps_lost", "Traps among them that found no room; they are repeated"),
+        |stats| &stats.traps_lost,
+    ),
+    (Family::number("sm_infos", "Get(SMInfo) answered in the SM's place"), |stats| &stats.sm_infos),
+    (Family::number("reports_sent", "Reports sent to subscribers, repeats included"), |stats| {
+        &stats.reports_sent
+    }),
+    (Family::number("report_answers", "Answers to reports that came in"), |stats| {
+        &stats.report_answers
+    }),
+    (
+        Family::number(
+            "report_answers_lost",
+            "Answers to reports that found no room; the reports are repeated",
+        ),
+        |stats| &stats.report_answers_lost,
+    ),
+];
+
 impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        self.encode_queries(&mut encoder)?;
+        self.encode_requests(&mut encoder)?;
+        self.encode_rmpp(&mut encoder)?;
         self.encode_workers(&mut encoder)?;
         self.encode_writes(&mut encoder)?;
         self.encode_reports(&mut encoder)?;
@@ -281,34 +419,20 @@ impl Collector for Metrics {
     }
 }
 
-fn counter<'e>(
-    encoder: &'e mut DescriptorEncoder<'_>,
-    name: &'e str,
-    help: &'e str,
-) -> Result<MetricEncoder<'e>, fmt::Error> {
-    encoder.encode_descriptor(name, help, None, MetricType::Counter)
-}
-
-fn gauge<'e>(
-    encoder: &'e mut DescriptorEncoder<'_>,
-    name: &'e str,
-    help: &'e str,
-    unit: Option<&'e Unit>,
-) -> Result<MetricEncoder<'e>, fmt::Error> {
-    encoder.encode_descriptor(name, help, unit, MetricType::Gauge)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ib_mad::wire::mad::Status;
+    use ib_mad::wire::mad::{Method, Status};
+    use ib_mad::wire::sa::attribute;
 
     #[test]
     fn metrics_name_what_they_count() {
         let stats = Arc::new(Stats::default());
-        stats.answer(0x35, MethodLabel::Get, Status::OK);
+        let path = Subject::of(attribute::PATH_RECORD, Method::GET);
+        stats.count_requests(path, 1);
+        stats.count_responses(path, Status::OK, 1);
         stats.drop_request(DropReason::WrongSmKey);
-        stats.record_latency(std::time::Duration::from_micros(3), 1);
+        stats.record_latency(Kind::Get, std::time::Duration::from_micros(3), 1);
         let serving = Serving {
             version: Version { fabric_generation: 7, ..Version::NONE },
             since: Instant::now(),
@@ -319,18 +443,20 @@ mod tests {
         let metrics = Arc::new(Metrics {
             workers: vec![("udp-0".to_owned(), stats)],
             serving: ArcSwapOption::from_pointee(serving),
-            writes: Arc::default(),
-            reports: Arc::default(),
-            replica: Arc::default(),
+            ..Metrics::default()
         });
-        let text = metrics.render();
+        let text = metrics.render(Format::OpenMetrics);
         for line in [
-            r#"ibsa_answers_total{attribute="PathRecord",method="get",status="ok"} 1"#,
-            r#"ibsa_dropped_total{reason="wrong_sm_key"} 1"#,
-            r#"ibsa_generation{plane="fabric"} 7"#,
-            r#"ibsa_tables_built_in_seconds 0.25"#,
-            r#"ibsa_latency_seconds_count{worker="udp-0"} 1"#,
-            r#"ibsa_source{source="none"} 1"#,
+            r#"ibsa_requests_total{attribute="PathRecord",method="get"} 1"#,
+            r#"ibsa_responses_total{attribute="PathRecord",method="get",status="ok"} 1"#,
+            r#"ibsa_requests_dropped_total{reason="wrong_sm_key"} 1"#,
+            r#"ibsa_snapshot_generation{plane="fabric"} 7"#,
+            r#"ibsa_request_duration_seconds_bucket{le="0.000002",kind="get"} 0"#,
+            r#"ibsa_request_duration_seconds_bucket{le="0.000003",kind="get"} 1"#,
+            r#"ibsa_request_duration_seconds_count{kind="table"} 0"#,
+            r#"ibsa_snapshot_source{source="none"} 1"#,
+            r#"ibsa_ready 1"#,
+            "# TYPE process_cpu_seconds counter",
         ] {
             assert!(text.lines().any(|have| have == line), "{line}\n{text}");
         }

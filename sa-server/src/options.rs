@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
+use ib_mad::transport::udp::Engine;
 use sa_proto::proto::snapshot as proto;
 
 use sa_proto::trust::{ClientTrust, TlsFiles, TrustError};
@@ -13,7 +14,12 @@ use crate::replica::SmUrl;
 
 /// Answers Subnet Administration queries from the snapshots that ibsm publishes
 #[derive(Clone, Debug, Parser)]
-#[command(name = "ibsa", version)]
+#[command(
+    name = "ibsa",
+    version,
+    after_help = "`ibsa hold SOCKET` holds the umad file of `ibsa --holder SOCKET` over restarts; see \
+                  `ibsa hold --help`."
+)]
 pub struct Options {
     /// URL of an SM to subscribe to, such as https://sm1:7471, or http:// on this host; repeat for
     /// standby SMs
@@ -49,6 +55,20 @@ pub struct Options {
     #[arg(long, env = "IBSIM_SOCKNAME", value_name = "NAME", default_value = "sim")]
     pub socket: String,
 
+    /// umad, verbs: RDMA device or umad file to serve at, such as mlx5_0 or umad0 [default: the first port
+    /// that is active]
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+
+    /// umad, verbs: number of the port on the device
+    #[arg(long, value_name = "N")]
+    pub port: Option<u8>,
+
+    /// umad: socket of an `ibsa hold SOCKET`, which holds the port's file while ibsa restarts; not
+    /// needed under systemd with FileDescriptorStoreMax=
+    #[arg(long, value_name = "SOCKET")]
+    pub holder: Option<PathBuf>,
+
     /// What the SM may do with the port attached to
     #[arg(long, value_enum, value_name = "USE", default_value_t)]
     pub port_use: PortUse,
@@ -69,6 +89,30 @@ pub struct Options {
     /// Threads that answer queries that arrive by UDP
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub workers: u16,
+
+    /// What carries the datagrams of --listen
+    #[arg(long, value_enum, value_name = "ENGINE", default_value_t)]
+    pub io: IoEngine,
+
+    /// Unix socket by which processes of this user on this host get shared memory for queries, served
+    /// by a thread of its own
+    #[arg(long, value_name = "PATH")]
+    pub ring: Option<PathBuf>,
+
+    /// CPUs for the threads that answer, one each, in turn; everything else keeps off them if there
+    /// are others
+    #[arg(long, value_name = "CPU,...", value_delimiter = ',')]
+    pub pin: Vec<usize>,
+
+    /// Microseconds for which a thread that answers looks for queries before it sleeps: less latency
+    /// for a CPU of its own
+    #[arg(long, value_name = "US", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    pub busy_poll: u64,
+
+    /// Send every query back as its own answer, to measure what the loop costs without the answering.
+    /// Clients believe it: for test beds only
+    #[arg(long)]
+    pub echo: bool,
 
     /// Name by which the SM's operator knows this responder [default: ibsa-PID]
     #[arg(long, value_name = "NAME")]
@@ -120,11 +164,38 @@ impl From<PortUse> for proto::PortUse {
     }
 }
 
+/// What carries datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum IoEngine {
+    /// io_uring if the kernel allows it, else recvmmsg and sendmmsg.
+    #[default]
+    Auto,
+    /// io_uring: Linux 6.1 or later, not forbidden by kernel.io_uring_disabled or a container.
+    Uring,
+    /// recvmmsg and sendmmsg.
+    Mmsg,
+}
+
+impl From<IoEngine> for Engine {
+    fn from(engine: IoEngine) -> Self {
+        match engine {
+            IoEngine::Auto => Self::Auto,
+            IoEngine::Uring => Self::Uring,
+            IoEngine::Mmsg => Self::Mmsg,
+        }
+    }
+}
+
 /// Where queries come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TransportKind {
     /// A node of a fabric that ibfabric or ibsim simulates.
     Ibsim,
+    /// A port of this host, by the kernel's umad device.
+    Umad,
+    /// A queue pair of our own at a port of this host, for clients that are redirected to it.
+    #[cfg(feature = "verbs")]
+    Verbs,
     /// UDP only.
     Udp,
 }

@@ -89,6 +89,11 @@ impl Pool {
         }
     }
 
+    /// What one source may have before it has to wait: a quarter, be it by a single answer.
+    pub(crate) fn share(&self) -> usize {
+        self.config.total_max / 4
+    }
+
     /// Bytes lent at this moment.
     pub fn lent(&self) -> usize {
         self.lent

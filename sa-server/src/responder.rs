@@ -7,7 +7,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ib_mad::rmpp::SenderConfig;
 use ib_mad::transport::{Address, Packet};
@@ -23,10 +23,18 @@ use crate::forward::{self, OpenWrites, Rejected, Submission, Verdict, WorkerEnd}
 use crate::own_port;
 use crate::pool::{Pool, PoolConfig};
 use crate::proxy;
-use crate::query::{self, Exhausted, Found, Query, Refusal};
+use crate::query::{self, Exhausted, Found, Query, Refusal, Scratch};
 use crate::redirect::Redirection;
-use crate::stats::{DropReason, MethodLabel, Stats};
-use crate::transfer::{Key, Transfers};
+use crate::stats::{DropReason, Kind, Stats, Subject};
+use crate::tally::Tally;
+use crate::transfer::{Key, Sent, Transfers};
+
+/// A Get() that takes more steps than this is told of as dear: what a worker does in some 20 µs.
+const STEPS_DEAR: u32 = 1000;
+/// Nanoseconds that a step takes, about.
+const STEP_NS: u64 = 20;
+/// Requests told of as dear at a time; a batch has no more.
+const DEAR_MAX: usize = 64;
 
 /// Bounds and settings of a [`Responder`].
 #[derive(Clone, Debug)]
@@ -45,6 +53,9 @@ pub struct ResponderConfig {
     pub redirection: Redirection,
     /// GUID of the responder's own port, by which answers may leave.
     pub own_port: Option<Guid>,
+    /// Sends every request back as its own answer, without a look at the tables: what everything
+    /// around the answering costs.
+    pub echo: bool,
 }
 
 impl Default for ResponderConfig {
@@ -57,6 +68,7 @@ impl Default for ResponderConfig {
             sender: SenderConfig::default(),
             redirection: Redirection::off(),
             own_port: None,
+            echo: false,
         }
     }
 }
@@ -75,10 +87,15 @@ pub struct Responder {
     tables: Reader,
     redirection: Redirection,
     own_port: Option<Guid>,
+    echo: bool,
     pool: Pool,
     transfers: Transfers,
     assemblies: Assemblies,
     forward: Option<Forward>,
+    /// Where records stand before they are the answer: the request is read as long as they are sought.
+    scratch: Box<Scratch>,
+    /// Who asked for what was dear, and how long that took.
+    dear: Vec<(Address, Duration)>,
     stats: Arc<Stats>,
 }
 
@@ -117,10 +134,13 @@ impl Responder {
             tables,
             redirection: config.redirection,
             own_port: config.own_port,
+            echo: config.echo,
             pool: Pool::new(config.pool),
             transfers: Transfers::new(config.transfers_max, config.sender),
             assemblies: Assemblies::new(config.assemblies_max, config.request_max),
             forward: None,
+            scratch: Box::new(Scratch::new()),
+            dear: Vec::with_capacity(DEAR_MAX),
             stats,
         }
     }
@@ -174,11 +194,26 @@ impl Responder {
         now: Instant,
         mut outcome: impl FnMut(usize, Outcome),
     ) {
+        if self.echo {
+            for (i, packet) in batch.iter_mut().enumerate() {
+                outcome(i, echo(packet, &self.stats));
+            }
+            return;
+        }
         let mut desk = self.desk(now);
+        if let Some(generation) = desk.generation {
+            query::read_ahead(&generation.tables, batch);
+        }
         for (i, packet) in batch.iter_mut().enumerate() {
             outcome(i, desk.handle(packet));
         }
-        self.account();
+        drop(desk);
+        self.account(now);
+    }
+
+    /// Those whose Get() turned out to be dear since the last call, and how long it took.
+    pub(crate) fn take_dear(&mut self) -> impl Iterator<Item = (Address, Duration)> {
+        self.dear.drain(..)
     }
 
     /// How an answer is addressed if it leaves by the responder's own port; `None` if it has to
@@ -192,7 +227,18 @@ impl Responder {
     }
 
     fn desk(&mut self, now: Instant) -> Desk<'_> {
-        let Self { tables, redirection, pool, transfers, assemblies, forward, stats, .. } = self;
+        let Self {
+            tables,
+            redirection,
+            pool,
+            transfers,
+            assemblies,
+            forward,
+            scratch,
+            dear,
+            stats,
+            ..
+        } = self;
         let generation: Option<&Generation> = tables.current().map(|current| &**current);
         let (forward, looks_again) = (forward.as_mut(), false);
         Desk {
@@ -203,6 +249,9 @@ impl Responder {
             assemblies,
             forward,
             looks_again,
+            scratch,
+            tally: Tally::new(stats),
+            dear,
             stats,
             now,
         }
@@ -213,13 +262,15 @@ impl Responder {
         if self.assemblies.poll_transmit(packet) || self.poll_decided(now, packet) {
             return true;
         }
-        let sends = self.transfers.poll_transmit(now, packet, &mut self.pool);
-        if sends {
-            self.stats.segments_sent.increment();
-        } else {
-            self.account();
+        let sent = self.transfers.poll_transmit(now, packet, &mut self.pool);
+        match sent {
+            Some(sent) => {
+                self.stats.segments_sent.increment();
+                self.stats.segments_repeated.add((sent == Sent::Again).into());
+            }
+            None => self.account(now),
         }
-        sends
+        sent.is_some()
     }
 
     /// The next answer to a request that the SM has decided, or else the next report.
@@ -245,7 +296,9 @@ impl Responder {
                 }
             };
             if sends {
-                self.account();
+                let waited = now.saturating_duration_since(open.since);
+                self.stats.record_latency(Kind::Write, waited, 1);
+                self.account(now);
                 return true;
             }
         }
@@ -263,8 +316,7 @@ impl Responder {
     fn reply(&self, packet: &mut Packet, status: Status, data: Option<&[u8; DATA_LEN]>) {
         let header = SaMad::new(&packet.mad);
         let (method, attribute) = (header.header().method(), header.header().attribute_id());
-        self.stats.answer(attribute.0, MethodLabel::of(method), status);
-        self.stats.responses.increment();
+        self.stats.count_responses(Subject::of(attribute, method), status, 1);
         make_answer(packet, status);
         let mut mad = SaMad::new(&mut packet.mad);
         if let Some(data) = data {
@@ -301,7 +353,7 @@ impl Responder {
                 self.stats.drop_request(reason);
             }
         }
-        self.account();
+        self.account(now);
     }
 
     /// Bytes of memory that table answers under way have.
@@ -309,14 +361,15 @@ impl Responder {
         self.pool.lent()
     }
 
-    /// Accounts for a packet that waited too long to be handled.
-    pub fn drop_stale(&mut self, packet: &Packet) {
+    /// Accounts for a packet that waited and will not be handled.
+    pub fn lose(&mut self, packet: &Packet, reason: DropReason) {
         if SaMad::new(&packet.mad).rmpp().is_active() {
             // As good as lost on the way: transfers repeat what matters.
             self.stats.transfer_packets.increment();
         } else {
-            self.stats.requests.increment();
-            self.stats.drop_request(DropReason::Stale);
+            let is_ours = check_class(packet).is_ok();
+            self.stats.count_requests(if is_ours { subject(packet) } else { Subject::NONE }, 1);
+            self.stats.drop_request(reason);
         }
     }
 
@@ -326,14 +379,30 @@ impl Responder {
     }
 
     /// Settles the accounts of transfers that have ended.
-    fn account(&mut self) {
-        let ended = self.transfers.take_ended();
-        self.stats.responses.add(ended.complete.into());
-        for _ in 0..ended.failed + self.assemblies.take_failed() {
-            self.stats.drop_request(DropReason::TransferFailed);
+    fn account(&mut self, now: Instant) {
+        let stats = &*self.stats;
+        for ended in self.transfers.take_ended() {
+            if ended.is_complete {
+                let took = now.saturating_duration_since(ended.begun);
+                stats.record_latency(Kind::Table, took, 1);
+                stats.count_responses(ended.subject, Status::OK, 1);
+                stats.rmpp_out.complete.increment();
+            } else {
+                stats.drop_request(DropReason::TransferFailed);
+                stats.rmpp_out.failed.increment();
+            }
         }
+        let incoming = self.assemblies.take_tally();
+        stats.rmpp_in.begun.add(incoming.begun.into());
+        stats.rmpp_in.complete.add(incoming.complete.into());
+        stats.rmpp_in.failed.add(incoming.failed.into());
+        for _ in 0..incoming.failed {
+            stats.drop_request(DropReason::TransferFailed);
+        }
+        stats.rmpp_in.active.set(self.assemblies.open() as u64);
+        stats.rmpp_out.active.set(self.transfers.len() as u64);
         let forwarded = self.forward.as_ref().map_or(0, |forward| forward.open.len());
-        self.stats.set_in_flight(self.transfers.len() + self.assemblies.open() + forwarded);
+        stats.set_in_flight(self.transfers.len() + self.assemblies.open() + forwarded);
     }
 }
 
@@ -347,6 +416,9 @@ struct Desk<'a> {
     forward: Option<&'a mut Forward>,
     /// Whether the SM has told that the registry here is as it was there.
     looks_again: bool,
+    scratch: &'a mut Scratch,
+    tally: Tally<'a>,
+    dear: &'a mut Vec<(Address, Duration)>,
     stats: &'a Stats,
     now: Instant,
 }
@@ -363,8 +435,19 @@ impl Desk<'_> {
         if SaMad::new(&packet.mad).header().method() == Method::REPORT_RESP {
             return self.handle_report_answer(packet);
         }
-        self.stats.requests.increment();
+        if let Err(reason) = check_class(packet) {
+            return self.refuse(reason);
+        }
+        self.tally.request(subject(packet));
         self.handle_request(packet, None)
+    }
+
+    /// Counts what is no request of the class, or none that we could answer.
+    #[cold]
+    fn refuse(&self, reason: DropReason) -> Outcome {
+        self.stats.count_requests(Subject::NONE, 1);
+        self.stats.drop_request(reason);
+        Outcome::Nothing
     }
 
     /// A packet for the SM, which clients take this port for.
@@ -388,10 +471,7 @@ impl Desk<'_> {
                     self.stats.report_answers_lost.increment();
                 }
             }
-            _ => {
-                self.stats.requests.increment();
-                self.stats.drop_request(DropReason::UnexpectedResponse);
-            }
+            _ => return self.refuse(DropReason::UnexpectedResponse),
         }
         Outcome::Nothing
     }
@@ -400,12 +480,7 @@ impl Desk<'_> {
     #[inline]
     fn handle_request(&mut self, packet: &mut Packet, data: Option<&[u8]>) -> Outcome {
         match self.answer(packet, data) {
-            Ok(outcome) => {
-                if outcome == Outcome::Send {
-                    self.stats.responses.increment();
-                }
-                outcome
-            }
+            Ok(outcome) => outcome,
             Err(reason) => {
                 self.stats.drop_request(reason);
                 Outcome::Nothing
@@ -417,9 +492,7 @@ impl Desk<'_> {
     #[cold]
     fn handle_rmpp(&mut self, packet: &mut Packet) -> Outcome {
         if let Err(reason) = check_class(packet) {
-            self.stats.requests.increment();
-            self.stats.drop_request(reason);
-            return Outcome::Nothing;
+            return self.refuse(reason);
         }
         let mad = SaMad::new(&packet.mad);
         let is_control =
@@ -435,7 +508,7 @@ impl Desk<'_> {
             self.stats.transfer_packets.increment();
             self.assemblies.handle_packet(self.now, packet)
         } else {
-            self.stats.requests.increment();
+            self.stats.count_requests(subject(packet), 1);
             self.assemblies.begin(self.now, packet)
         };
         let reason = match progress {
@@ -462,7 +535,6 @@ impl Desk<'_> {
     /// Answers a whole request in its buffer, or begins a transfer.
     #[inline]
     fn answer(&mut self, packet: &mut Packet, whole: Option<&[u8]>) -> Result<Outcome, DropReason> {
-        check_class(packet)?;
         let generation = self.generation.ok_or(DropReason::NotReady)?;
         let tables = &*generation.tables;
         let mad = SaMad::new(&packet.mad);
@@ -472,6 +544,7 @@ impl Desk<'_> {
             return Err(DropReason::WrongSmKey);
         }
         let (method, attribute) = (header.method(), header.attribute_id());
+        let subject = Subject::of(attribute, method);
         let family = match query::family(attribute) {
             Some(family) if family.hears(method) => family,
             None if query::is_defined(method) => return Err(DropReason::UnsupportedAttribute),
@@ -482,30 +555,40 @@ impl Desk<'_> {
         }
         let is_table = method == Method::GET_TABLE;
         let wants_many = is_table || method == Method::GET_MULTI;
-        if wants_many && self.transfers.contains(&Key::of(packet)) {
-            return Err(DropReason::Duplicate);
+        if wants_many {
+            let key = Key::of(packet);
+            if self.transfers.contains(&key) {
+                return Err(DropReason::Duplicate);
+            }
+            // Before the search: it would be in vain.
+            if self.transfers.has_share(&key, self.pool.share()) {
+                return Err(DropReason::TooManyTransfers);
+            }
         }
 
         let asked_by_rmpp = mad.rmpp().is_active();
         let resp_time = if is_table { 0 } else { mad.rmpp().resp_time() };
-        let request = *mad.data();
         let query = Query {
             tables,
             registry: &generation.registry,
             index: &generation.index,
             mask: sa.component_mask(),
             attribute_modifier: header.attribute_modifier(),
-            record: &request,
-            data: whole.unwrap_or(&request),
+            record: mad.data(),
+            data: whole.unwrap_or(mad.data()),
             is_rmpp: asked_by_rmpp,
             slid: packet.address.lid,
+            sgid: packet.address.grh.map(|grh| grh.remote_gid),
             trusted: sm_key != 0,
             redirection: self.redirection,
+            levels: &self.stats.levels,
         };
-        let data = packet.mad.last_chunk_mut().expect("200 bytes of 256");
-        let mut found = Found::new(data, self.pool, family.record_len, !wants_many);
+        let mut found = Found::new(self.scratch, self.pool, family.record_len, !wants_many);
         let searched = family.find(method, &query, &mut found);
         let found = found.finish();
+        if found.steps > STEPS_DEAR && !wants_many {
+            self.note_dear(packet, found.steps);
+        }
         if found.count == 0
             && found.exhausted.is_none()
             && searched.is_ok()
@@ -523,37 +606,40 @@ impl Desk<'_> {
             (Ok(()), None) if found.count == 0 => Status::SA_NO_RECORDS,
             (Ok(()), None) => Status::SA_TOO_MANY_RECORDS,
         };
-        self.stats.answer(attribute.0, MethodLabel::of(method), status);
-        if status != Status::OK {
-            // The request goes back with the status.
-            *packet.mad.last_chunk_mut().expect("200 bytes of 256") = request;
-            make_answer(packet, status);
-            let mut mad = SaMad::new(&mut packet.mad);
-            mad.header_mut().set_attribute_id(family.answered_as);
-            if asked_by_rmpp {
-                make_single_segment(packet, request.len(), resp_time);
-            }
-            return Ok(Outcome::Send);
-        }
-
         make_answer(packet, status);
         let mut mad = SaMad::new(&mut packet.mad);
         mad.header_mut().set_attribute_id(family.answered_as);
+        if status != Status::OK {
+            self.tally.respond(subject, status);
+            // The request goes back with the status.
+            if asked_by_rmpp {
+                make_single_segment(packet, DATA_LEN, resp_time);
+            }
+            return Ok(Outcome::Send);
+        }
         if family.is_record {
             let offset = if found.count == 0 { 0 } else { attribute_offset(family.record_len) };
             mad.sa_mut().set_attribute_offset(offset);
         }
-        if found.count == 0 {
-            mad.data_mut().fill(0);
-        }
         if let Some(records) = found.spilled {
-            return self.begin_transfer(packet, records);
+            return self.begin_transfer(packet, records, subject);
         }
+        let len = found.count * stride(family.record_len);
+        write_data(mad.data_mut(), &self.scratch.records, len);
         if is_table || asked_by_rmpp {
-            let len = found.count * stride(family.record_len);
             make_single_segment(packet, len, resp_time);
         }
+        self.tally.respond(subject, status);
         Ok(Outcome::Send)
+    }
+
+    /// Takes note of a Get() that was dear.
+    #[cold]
+    fn note_dear(&mut self, packet: &Packet, steps: u32) {
+        if self.dear.len() < DEAR_MAX {
+            let time = Duration::from_nanos(STEP_NS * u64::from(steps));
+            self.dear.push((packet.address.clone(), time));
+        }
     }
 
     /// Passes a write on to the SM.
@@ -580,17 +666,49 @@ impl Desk<'_> {
 
     /// Begins to send a table answer whose header stands in `packet`.
     #[cold]
-    fn begin_transfer(&mut self, packet: &Packet, records: Vec<u8>) -> Result<Outcome, DropReason> {
+    fn begin_transfer(
+        &mut self,
+        packet: &Packet,
+        records: Vec<u8>,
+        subject: Subject,
+    ) -> Result<Outcome, DropReason> {
         let header = *packet.mad.first_chunk::<HEADER_LEN>().expect("56 bytes of 256");
         let address = packet.address.clone();
-        match self.transfers.begin(self.now, Key::of(packet), address, header, records) {
-            Ok(()) => Ok(Outcome::Nothing),
+        let key = Key::of(packet);
+        match self.transfers.begin(self.now, key, address, header, records, subject) {
+            Ok(()) => {
+                self.stats.rmpp_out.begun.increment();
+                Ok(Outcome::Nothing)
+            }
             Err(records) => {
                 self.pool.give_back(records);
                 Err(DropReason::TooManyTransfers)
             }
         }
     }
+}
+
+/// Makes a request its own answer.
+#[inline]
+fn echo(packet: &mut Packet, stats: &Stats) -> Outcome {
+    let subject = subject(packet);
+    stats.count_requests(subject, 1);
+    let mut mad = SaMad::new(&mut packet.mad);
+    let method = mad.header().method();
+    if method.is_response() {
+        stats.drop_request(DropReason::UnexpectedResponse);
+        return Outcome::Nothing;
+    }
+    mad.header_mut().set_method(method.response());
+    stats.count_responses(subject, Status::OK, 1);
+    Outcome::Send
+}
+
+/// What a request of our class is about.
+#[inline]
+fn subject(packet: &Packet) -> Subject {
+    let mad = SaMad::new(&packet.mad);
+    Subject::of(mad.header().attribute_id(), mad.header().method())
 }
 
 /// Whether a packet is a MAD of our class that is addressed to us.
@@ -627,6 +745,30 @@ fn make_answer(packet: &mut Packet, status: Status) {
     mad.sa_mut().set_sm_key(0);
     if matches!(method, Method::GET_TABLE | Method::GET_MULTI) {
         mad.sa_mut().set_attribute_offset(0);
+    }
+}
+
+/// Writes `len` bytes of records, and zeros behind them.
+#[inline]
+fn write_data(data: &mut [u8; DATA_LEN], records: &[u8; DATA_LEN], len: usize) {
+    /// The same with a length that the compiler knows: no calls, whole registers.
+    #[inline(always)]
+    fn write<const LEN: usize>(data: &mut [u8; DATA_LEN], records: &[u8; DATA_LEN]) {
+        if let (Some((data, rest)), Some(records)) =
+            (data.split_first_chunk_mut::<LEN>(), records.first_chunk())
+        {
+            *data = *records;
+            rest.fill(0);
+        }
+    }
+    match len {
+        64 => write::<64>(data, records),
+        112 => write::<112>(data, records),
+        len => {
+            let len = len.min(DATA_LEN);
+            data[..len].copy_from_slice(&records[..len]);
+            data[len..].fill(0);
+        }
     }
 }
 

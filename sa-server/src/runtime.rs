@@ -4,7 +4,7 @@
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,7 +13,11 @@ use std::time::{Duration, Instant};
 
 use ib_mad::transport::Transport;
 use ib_mad::transport::ibsim::{ClientId, Ibsim, IbsimError, IbsimOptions, Role};
-use ib_mad::transport::udp::{Udp, UdpOptions};
+use ib_mad::transport::ring::{RingCounters, RingOptions, RingServer};
+use ib_mad::transport::udp::{Engine, Udp, UdpOptions};
+use ib_mad::transport::umad::UmadError;
+#[cfg(feature = "verbs")]
+use ib_mad::transport::verbs::{Verbs, VerbsError};
 use ib_mad::types::{Guid, Qpn};
 use ib_mad::wire::mad::{Method, MgmtClass};
 use sa_proto::snapshot::{FabricPlane, Snapshot};
@@ -22,12 +26,15 @@ use tracing_subscriber::EnvFilter;
 
 use crate::cell::{Generation, Publisher, Reader};
 use crate::explain::told;
+use crate::figures::Reporter;
 use crate::forward::{Exchange, Forwarding};
+use crate::handover::Custody;
 use crate::http;
 use crate::index::RegistryIndex;
 use crate::metrics::{Metrics, Serving};
 use crate::options::{Options, TransportKind};
 use crate::own_port::{OwnPort, Way};
+use crate::placement;
 use crate::redirect::Redirection;
 use crate::relay;
 use crate::replica::{self, CacheDir, CacheDirError, Identity, ReplicaConfig, passing_identity};
@@ -35,12 +42,24 @@ use crate::report;
 use crate::responder::{Responder, ResponderConfig};
 use crate::stats::Stats;
 use crate::tables::Tables;
+use crate::umad_port::{self, Opened, Opener};
+#[cfg(feature = "verbs")]
+use crate::verbs_port;
 use crate::worker::{Worker, WorkerConfig};
 
 /// How often an ibsim client looks whether its server is still there, and what its LID is.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// How long to wait before attaching again.
 const REATTACH_DELAY: Duration = Duration::from_secs(1);
+/// How many requests that waited for the process before are answered, the last ones.
+const INHERITED_MAX: usize = 1024;
+/// How long they wait for the snapshot on disk to be read.
+const TABLES_PATIENCE: Duration = Duration::from_secs(1);
+/// How long an address may be in use that is to be listened at: the kernel lets go of an io_uring's
+/// socket some time after the process that was killed.
+const LISTEN_PATIENCE: Duration = Duration::from_secs(3);
+/// How often it is tried meanwhile.
+const LISTEN_RETRY: Duration = Duration::from_millis(10);
 /// How often retired tables are looked at.
 const RECLAIM_INTERVAL: Duration = Duration::from_secs(1);
 /// The cache file is written at most once in this time.
@@ -68,6 +87,22 @@ pub enum StartError {
         /// The system's error.
         source: io::Error,
     },
+    /// No shared memory for clients on this host.
+    #[error("cannot serve rings at {} (--ring): {source}", path.display())]
+    Ring {
+        /// The socket.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Workers cannot run where they are to.
+    #[error("cannot run on CPU {cpu} (--pin): this process may use {allowed:?}")]
+    Pin {
+        /// The CPU.
+        cpu: usize,
+        /// Those that are there.
+        allowed: Vec<usize>,
+    },
     /// There is no trust between an SM and us.
     #[error(transparent)]
     Trust(#[from] TrustError),
@@ -84,6 +119,13 @@ pub enum StartError {
     /// The fabric cannot be attached to.
     #[error("{0}")]
     Ibsim(#[from] IbsimError),
+    /// The port of this host cannot be used.
+    #[error("{0}")]
+    Umad(#[from] UmadError),
+    /// The queue pair cannot be made.
+    #[cfg(feature = "verbs")]
+    #[error("{0}")]
+    Verbs(#[from] VerbsError),
     /// The system refuses threads or signals.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
@@ -114,6 +156,13 @@ pub fn run(options: Options) -> Result<(), StartError> {
     if let Some(address) = options.exposed_listen() {
         return Err(StartError::Exposed(address));
     }
+    // SAFETY: nothing of ours is open yet, so that what the environment names is what was passed on.
+    let custody = unsafe { Custody::of_environment(options.holder.as_deref()) };
+    let keeper = custody.keeper().clone();
+    keep_off(&options.pin)?;
+    if options.echo {
+        tracing::warn!("--echo: queries go back as their own answers");
+    }
     let cache_dir = options.cache_dir.as_deref().map(CacheDir::open).transpose()?;
     let id = cache_dir.as_ref().map_or_else(passing_identity, CacheDir::responder_id);
     let publisher = Publisher::new();
@@ -121,17 +170,39 @@ pub fn run(options: Options) -> Result<(), StartError> {
         stop: Arc::new(AtomicBool::new(false)),
         tables: publisher.reader(),
         redirection: Redirection::to(options.redirect_to.clone()),
-        exchange: Exchange::new(usize::from(options.workers) + 1)?,
+        // The front door's workers, the fabric's and the rings'.
+        exchange: Exchange::new(usize::from(options.workers) + 2)?,
         own_port: None,
+        pin: options.pin.clone(),
+        busy_poll: Duration::from_micros(options.busy_poll),
+        echo: options.echo,
         members: Vec::new(),
         workers: Vec::new(),
     };
     let mut port = None;
     let mut fabric = None;
-    if options.transport == TransportKind::Ibsim {
-        let (ibsim, guid) = attach(&options, true)?;
-        port = Some((guid, Qpn::GSI));
-        fabric = Some(ibsim);
+    let attached = match options.transport {
+        TransportKind::Ibsim => {
+            let (ibsim, guid) = attach(&options, true)?;
+            Some((Fabric::Ibsim(Box::new(ibsim)), guid, Qpn::GSI))
+        }
+        TransportKind::Umad => {
+            let mut opener = Opener::new(&options, custody);
+            let opened = opener.open()?;
+            let guid = opened.guid;
+            Some((Fabric::Umad(Box::new((opened, opener))), guid, Qpn::GSI))
+        }
+        #[cfg(feature = "verbs")]
+        TransportKind::Verbs => {
+            let (verbs, guid) = verbs_port::open(&options)?;
+            let qpn = verbs.qpn();
+            Some((Fabric::Verbs(Box::new(verbs)), guid, qpn))
+        }
+        TransportKind::Udp => None,
+    };
+    if let Some((transport, guid, qpn)) = attached {
+        port = Some((guid, qpn));
+        fabric = Some(transport);
         // The worker hired last, after those of the front door.
         let own_port = OwnPort::new(Arc::clone(&crew.exchange), usize::from(options.workers));
         crew.own_port = Some((guid, own_port));
@@ -141,10 +212,27 @@ pub fn run(options: Options) -> Result<(), StartError> {
     // The first worker sends the reports, which go out by the front door.
     for (i, udp) in front_door.into_iter().enumerate() {
         let way = crew.own_port.as_ref().map_or(Way::Back, |(_, port)| Way::By(Arc::clone(port)));
-        crew.hire(format!("udp-{i}"), udp, way, |_| Ok(()), rebind_never)?;
+        crew.hire(format!("udp-{i}"), udp, way, false, |_| Ok(()), rebind_never)?;
     }
-    if let Some(ibsim) = fabric {
-        crew.hire_at_fabric(ibsim, options.clone())?;
+    match fabric {
+        Some(Fabric::Ibsim(ibsim)) => crew.hire_at_ibsim(*ibsim, options.clone())?,
+        Some(Fabric::Umad(port)) => crew.hire_at_umad(*port)?,
+        #[cfg(feature = "verbs")]
+        Some(Fabric::Verbs(verbs)) => {
+            let (way, give_up) = (crew.own_way(), verbs_port::give_up);
+            crew.hire("verbs".to_owned(), *verbs, way, false, verbs_port::upkeep, give_up)?;
+        }
+        None => {}
+    }
+    if let Some(path) = &options.ring {
+        let rings = RingServer::bind(&RingOptions::new(path))
+            .map_err(|source| StartError::Ring { path: path.clone(), source })?;
+        let mut told = RingCounters::default();
+        let upkeep = move |rings: &mut RingServer| {
+            tell_of_rings(&mut told, rings.counters());
+            Ok(())
+        };
+        crew.hire("ring".to_owned(), rings, Way::Back, false, upkeep, rebind_never)?;
     }
     let metrics =
         Arc::new(Metrics { workers: std::mem::take(&mut crew.workers), ..Metrics::default() });
@@ -154,6 +242,7 @@ pub fn run(options: Options) -> Result<(), StartError> {
         tracing::info!("metrics at http://{at}/metrics");
     }
     tracing::info!(front_door = %address, transport = ?options.transport, "ready for queries");
+    keeper.tell_ready();
 
     let config = ReplicaConfig {
         sms,
@@ -180,6 +269,11 @@ fn subscribe(
     metrics: &Arc<Metrics>,
     exchange: &Arc<Exchange>,
 ) -> Result<(), StartError> {
+    // It fails where the process has had a pool before, which does as well.
+    let _ = rayon::ThreadPoolBuilder::new()
+        .thread_name(|i| format!("ibsa-tables-{i}"))
+        .start_handler(|_| placement::yield_to_workers())
+        .build_global();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         use tokio::signal::unix::{SignalKind, signal};
@@ -218,7 +312,7 @@ fn subscribe(
             status.versions(),
             tables,
         ));
-        let totals = Arc::clone(metrics);
+        let reporter = Reporter::new(Arc::clone(metrics), Instant::now());
         let shutdown = async {
             tokio::select! {
                 _ = term.recv() => {}
@@ -227,7 +321,7 @@ fn subscribe(
             tracing::info!("stopping");
         };
         let install = move |snapshot: &Arc<Snapshot>| builder.install(snapshot);
-        let stats = move || totals.totals();
+        let stats = move || reporter.report(Instant::now());
         replica::run_explaining(config, status, install, stats, Some(explain), shutdown).await;
         Ok(())
     })
@@ -266,12 +360,18 @@ impl Builder {
         let rebuilt = reused.is_none();
         let tables = match reused {
             Some((_, tables, _)) => tables,
-            None => Arc::new(Tables::build(snapshot.fabric(), &registry)),
+            // In the pool all of it yields to the workers.
+            None => rayon::scope(|_| {
+                let mut tables = Tables::build(snapshot.fabric(), &registry);
+                tables.qos.count_by(&self.metrics.levels);
+                Arc::new(tables)
+            }),
         };
         let version = snapshot.version();
         let generation =
             Generation { version, tables: Arc::clone(&tables), registry, index: index.clone() };
         let built_in = start.elapsed();
+        self.metrics.applied.record(built_in, 1);
         let mut publisher = self.publisher.lock().unwrap_or_else(PoisonError::into_inner);
         publisher.publish(Arc::new(generation));
         drop(publisher);
@@ -325,15 +425,54 @@ fn log_installed(snapshot: &Snapshot, tables: &Tables, built_in: Duration) {
 fn listen(options: &Options) -> Result<Vec<Udp>, StartError> {
     let bind = |listen: SocketAddr| {
         let share_port = options.workers > 1;
-        Udp::bind(&UdpOptions { share_port, ..UdpOptions::new(listen) })
-            .map_err(|source| StartError::Listen { address: listen, source })
+        let engine = Engine::from(options.io);
+        let options = UdpOptions { share_port, engine, ..UdpOptions::new(listen) };
+        let due = Instant::now() + LISTEN_PATIENCE;
+        loop {
+            match Udp::bind(&options) {
+                Err(source)
+                    if source.kind() == io::ErrorKind::AddrInUse && Instant::now() < due =>
+                {
+                    thread::sleep(LISTEN_RETRY);
+                }
+                bound => {
+                    return bound.map_err(|source| StartError::Listen { address: listen, source });
+                }
+            }
+        }
     };
     let mut sockets = vec![bind(options.listen)?];
+    if let Some(reason) = sockets[0].second_choice() {
+        tracing::info!(%reason, "no io_uring here: datagrams go by recvmmsg and sendmmsg");
+    }
     let address = sockets[0].local_addr()?;
     for _ in 1..options.workers {
         sockets.push(bind(address)?);
     }
     Ok(sockets)
+}
+
+/// Keeps this thread, and those that it starts, off the workers' CPUs, as far as there are others.
+fn keep_off(pinned: &[usize]) -> Result<(), StartError> {
+    let allowed = placement::allowed()?;
+    if let Some(&cpu) = pinned.iter().find(|cpu| !allowed.contains(cpu)) {
+        return Err(StartError::Pin { cpu, allowed });
+    }
+    let rest: Vec<usize> = allowed.into_iter().filter(|cpu| !pinned.contains(cpu)).collect();
+    if !pinned.is_empty() && !rest.is_empty() {
+        placement::keep_to(&rest)?;
+    }
+    Ok(())
+}
+
+/// Tells the log what clients of rings missed since it was last told.
+fn tell_of_rings(told: &mut RingCounters, now: RingCounters) {
+    let (refused, expelled) = (now.refused - told.refused, now.expelled - told.expelled);
+    let dropped = now.dropped - told.dropped;
+    if refused + expelled + dropped > 0 {
+        tracing::warn!(refused, expelled, dropped, "ring clients turned away; answers not taken");
+    }
+    *told = now;
 }
 
 /// Attaches to the simulated fabric. `first`: an earlier run may have been killed while attached.
@@ -375,6 +514,14 @@ fn rebind_never<T>() -> Option<T> {
     None
 }
 
+/// The transport of the responder's own port.
+enum Fabric {
+    Ibsim(Box<Ibsim>),
+    Umad(Box<(Opened, Opener)>),
+    #[cfg(feature = "verbs")]
+    Verbs(Box<Verbs>),
+}
+
 /// The workers.
 struct Crew {
     stop: Arc<AtomicBool>,
@@ -383,12 +530,28 @@ struct Crew {
     exchange: Arc<Exchange>,
     /// The port of the worker at the fabric, and its GUID.
     own_port: Option<(Guid, Arc<OwnPort>)>,
+    /// CPUs of the workers, in turn.
+    pin: Vec<usize>,
+    busy_poll: Duration,
+    echo: bool,
     members: Vec<JoinHandle<()>>,
     workers: Vec<(String, Arc<Stats>)>,
 }
 
 impl Crew {
-    fn hire_at_fabric(&mut self, ibsim: Ibsim, options: Options) -> Result<(), StartError> {
+    fn hire_at_umad(&mut self, (opened, mut opener): (Opened, Opener)) -> Result<(), StartError> {
+        let Opened { umad, is_inherited, .. } = opened;
+        let reopen = move || opener.reopen();
+        let way = self.own_way();
+        self.hire("umad".to_owned(), umad, way, is_inherited, umad_port::upkeep(), reopen)
+    }
+
+    /// What the worker at the responder's own port has to do with it.
+    fn own_way(&self) -> Way {
+        self.own_port.as_ref().map_or(Way::Back, |(_, port)| Way::Owner(Arc::clone(port)))
+    }
+
+    fn hire_at_ibsim(&mut self, ibsim: Ibsim, options: Options) -> Result<(), StartError> {
         let upkeep = |ibsim: &mut Ibsim| ibsim.local_port().map(drop).map_err(io::Error::other);
         let reattach = move || match attach(&options, false) {
             Ok((ibsim, _)) => Some(ibsim),
@@ -397,18 +560,17 @@ impl Crew {
                 None
             }
         };
-        let own = self.own_port.as_ref();
-        let way = own.map_or(Way::Back, |(_, port)| Way::Owner(Arc::clone(port)));
-        self.hire("ibsim".to_owned(), ibsim, way, upkeep, reattach)
+        self.hire("ibsim".to_owned(), ibsim, self.own_way(), false, upkeep, reattach)
     }
 
-    /// Starts a worker that goes on until told to stop. `reopen` is tried once a second after the
-    /// transport has failed.
+    /// Starts a worker that goes on until told to stop. `is_inherited`: another process had the
+    /// transport before. `reopen` is tried once a second after the transport has failed.
     fn hire<T: Transport + 'static>(
         &mut self,
         name: String,
         transport: T,
         way: Way,
+        is_inherited: bool,
         mut upkeep: impl FnMut(&mut T) -> io::Result<()> + Send + 'static,
         mut reopen: impl FnMut() -> Option<T> + Send + 'static,
     ) -> Result<(), StartError> {
@@ -422,6 +584,7 @@ impl Crew {
         let config = ResponderConfig {
             redirection,
             own_port: self.own_port.as_ref().map(|(guid, _)| *guid),
+            echo: self.echo,
             ..ResponderConfig::default()
         };
         let tables = self.tables.clone();
@@ -431,10 +594,27 @@ impl Crew {
                 .with_exchange(end.clone())
         };
         let stop = Arc::clone(&self.stop);
+        let mut begun = self.tables.clone();
         let thread_name = format!("ibsa-{name}");
+        let cpu = self.pin.iter().cycle().nth(self.members.len()).copied();
+        let config = WorkerConfig { busy_poll: self.busy_poll, ..WorkerConfig::default() };
         let work = move || {
-            let worker = Worker::new(transport, responder(), WorkerConfig::default());
+            if let Some(cpu) = cpu
+                && let Err(error) = placement::keep_to(&[cpu])
+            {
+                tracing::warn!(worker = name, cpu, %error, "not pinned");
+            }
+            let worker = Worker::new(transport, responder(), config);
             let mut worker = worker.with_way(way);
+            if is_inherited {
+                // What waits is worth nothing before there are tables to answer it from.
+                let until = Instant::now() + TABLES_PATIENCE;
+                while begun.current().is_none() && Instant::now() < until && !stop.load(Relaxed) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                // An error shows again at once.
+                let _ = worker.take_over(INHERITED_MAX, Instant::now());
+            }
             while !stop.load(Relaxed) {
                 let ran = catch_unwind(AssertUnwindSafe(|| {
                     worker.run(&stop, UPKEEP_INTERVAL, &mut upkeep)

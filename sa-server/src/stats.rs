@@ -1,36 +1,18 @@
 //! What a worker counts. One writer each, any number of readers, no locks.
 //!
 //! Every request ends in exactly one way, so that at any moment
-//! `requests = responses + dropped + in flight`.
+//! `requests = responses + dropped + in flight`. A request costs two additions, one when it comes
+//! and one when it is answered, each to a counter that its attribute, method and status choose; a
+//! path costs a third, to that of its QoS level. All sums are made by whoever reads.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use ib_mad::wire::mad::{Method, Status};
+use ib_mad::wire::mad::{AttributeId, Method, Status};
+use ib_mad::wire::sa::attribute;
+pub use sa_proto::metrics::{Counter, Histogram};
 
-/// A number that one thread counts up and others read.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds one. The only writer needs no read-modify-write instruction.
-    #[inline]
-    pub fn increment(&self) {
-        self.add(1);
-    }
-
-    /// Adds `count`.
-    #[inline]
-    pub fn add(&self, count: u64) {
-        self.0.store(self.0.load(Relaxed) + count, Relaxed);
-    }
-
-    /// The count so far.
-    #[inline]
-    pub fn get(&self) -> u64 {
-        self.0.load(Relaxed)
-    }
-}
+pub use crate::qos_match::LevelCounts;
+use crate::requesters::Requesters;
 
 /// Declares an enum whose variants are indices and have names for metrics.
 macro_rules! labels {
@@ -74,10 +56,14 @@ labels! {
         UnsupportedAttribute = "unsupported_attribute",
         /// From a LID that is in nobody's possession.
         UnknownRequester = "unknown_requester",
-        /// Repeats a request whose answer is being sent.
+        /// Repeated by a request that came after it, or repeats one whose answer is being sent.
         Duplicate = "duplicate",
         /// Waited so long that its sender has given up or asked again.
         Stale = "stale",
+        /// The oldest of those that waited when there was no room for more.
+        QueueFull = "queue_full",
+        /// Gave way when there was no room for more: its source had more than its share waiting.
+        SourceShare = "source_share",
         /// No place for another transfer of several segments.
         TooManyTransfers = "too_many_transfers",
         /// No memory left for table answers.
@@ -142,12 +128,14 @@ impl StatusLabel {
 }
 
 labels! {
-    /// Methods that answers are counted by.
+    /// Methods that requests are counted by.
     pub enum MethodLabel {
         /// Get().
         Get = "get",
         /// GetTable().
         GetTable = "get_table",
+        /// GetMulti().
+        GetMulti = "get_multi",
         /// Set().
         Set = "set",
         /// Delete().
@@ -157,40 +145,112 @@ labels! {
     }
 }
 
-impl MethodLabel {
-    /// The label of a method.
-    #[inline]
-    pub const fn of(method: Method) -> Self {
-        match method {
-            Method::GET => Self::Get,
-            Method::GET_TABLE => Self::GetTable,
-            Method::SET => Self::Set,
-            Method::DELETE => Self::Delete,
-            _ => Self::Other,
-        }
+labels! {
+    /// What a request had to wait for, and so how long it may take.
+    pub enum Kind {
+        /// One MAD that was answered at once by one.
+        Get = "get",
+        /// GetTable and GetMulti: until the client has acknowledged the last segment, if there are
+        /// several.
+        Table = "table",
+        /// What only the SM could decide: writes, and queries that had to wait for earlier ones.
+        Write = "write",
     }
 }
 
-/// Attributes that answers are counted by: as many as an id of one byte can name.
-const ATTRIBUTES: usize = 256;
+/// Methods that are told apart.
+const METHODS: usize = MethodLabel::ALL.len();
+/// Attributes that are told apart: those of the class, and all others together.
+const ATTRIBUTES: usize = attribute::ALL.len() + 1;
+/// Statuses that are told apart.
+const STATUSES: usize = StatusLabel::ALL.len();
 
-/// Answers by method and status.
-pub type Answers = [[Counter; StatusLabel::ALL.len()]; MethodLabel::ALL.len()];
+/// What a request is about: attribute and method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subject(u8);
 
-/// Time buckets, each twice the one before: less than 2^(n+1) ns.
-const BUCKETS: usize = 32;
+impl Subject {
+    /// What is no request of the class.
+    pub const NONE: Self = Self(Self::COUNT as u8 - 1);
+
+    const COUNT: usize = ATTRIBUTES * METHODS;
+
+    /// The subject of a request.
+    #[inline]
+    pub fn of(attribute: AttributeId, method: Method) -> Self {
+        let attribute = usize::from(attribute.0).min(BY_ATTRIBUTE.len() - 1);
+        Self(BY_ATTRIBUTE[attribute] + BY_METHOD[usize::from(method.0)])
+    }
+
+    /// All there are.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..Self::COUNT as u8).map(Self)
+    }
+
+    /// The attribute; none if it is none of the class.
+    pub fn attribute_id(self) -> Option<AttributeId> {
+        attribute::ALL.get(usize::from(self.0) / METHODS).copied()
+    }
+
+    /// Name of the attribute as a metric label.
+    pub fn attribute(self) -> &'static str {
+        self.attribute_id().and_then(attribute::name).unwrap_or("other")
+    }
+
+    /// Name of the method as a metric label.
+    pub fn method(self) -> &'static str {
+        MethodLabel::ALL[usize::from(self.0) % METHODS].label()
+    }
+}
+
+/// The first subject of each attribute, in the order of `attribute::ALL`; of those that it does not
+/// have, behind it.
+static BY_ATTRIBUTE: [u8; 257] = {
+    let mut places = [((ATTRIBUTES - 1) * METHODS) as u8; 257];
+    let mut i = 0;
+    while i < attribute::ALL.len() {
+        places[attribute::ALL[i].0 as usize] = (i * METHODS) as u8;
+        i += 1;
+    }
+    places
+};
+
+static BY_METHOD: [u8; 256] = {
+    let mut places = [MethodLabel::Other as u8; 256];
+    places[Method::GET.0 as usize] = MethodLabel::Get as u8;
+    places[Method::GET_TABLE.0 as usize] = MethodLabel::GetTable as u8;
+    places[Method::GET_MULTI.0 as usize] = MethodLabel::GetMulti as u8;
+    places[Method::SET.0 as usize] = MethodLabel::Set as u8;
+    places[Method::DELETE.0 as usize] = MethodLabel::Delete as u8;
+    places
+};
+
+/// RMPP transfers of one direction.
+#[derive(Debug, Default)]
+pub struct Sessions {
+    /// Begun.
+    pub begun: Counter,
+    /// Ended with all data at the receiver.
+    pub complete: Counter,
+    /// Given up by either side.
+    pub failed: Counter,
+    /// Under way now.
+    pub active: Counter,
+}
 
 /// What one worker counts.
 #[derive(Debug)]
 pub struct Stats {
-    /// Requests received, whatever became of them.
-    pub requests: Counter,
-    /// Requests answered.
-    pub responses: Counter,
     /// Packets that are part of a transfer under way: ACK, STOP, ABORT, further segments.
     pub transfer_packets: Counter,
     /// Segments sent, repeats included.
     pub segments_sent: Counter,
+    /// Segments sent again, since no acknowledgement came.
+    pub segments_repeated: Counter,
+    /// Answers of several segments.
+    pub rmpp_out: Sessions,
+    /// Requests of several segments.
+    pub rmpp_in: Sessions,
     /// Batches received.
     pub batches: Counter,
     /// Requests passed on to the SM.
@@ -215,21 +275,28 @@ pub struct Stats {
     pub malformed_length: Counter,
     /// Datagrams received that began with no envelope of ours.
     pub malformed_envelope: Counter,
+    /// Paths told, by QoS level.
+    pub levels: LevelCounts,
+    /// Who asks.
+    pub requesters: Requesters,
+    /// Packets that the transport lost before they were read, for want of room: no requests here.
+    pub socket_overflow: Counter,
+    requests: Box<[Counter; Subject::COUNT]>,
+    responses: Box<[[Counter; STATUSES]; Subject::COUNT]>,
     dropped: [Counter; DropReason::ALL.len()],
     /// Requests whose answer, or rest, is under way; set by the worker.
-    in_flight: AtomicU64,
-    answers: Box<[Answers; ATTRIBUTES]>,
-    latency: [Counter; BUCKETS],
-    latency_sum_ns: Counter,
+    in_flight: Counter,
+    latency: [Histogram; Kind::ALL.len()],
 }
 
 impl Default for Stats {
     fn default() -> Self {
         Self {
-            requests: Counter::default(),
-            responses: Counter::default(),
             transfer_packets: Counter::default(),
             segments_sent: Counter::default(),
+            segments_repeated: Counter::default(),
+            rmpp_out: Sessions::default(),
+            rmpp_in: Sessions::default(),
             batches: Counter::default(),
             forwarded: Counter::default(),
             report_answers: Counter::default(),
@@ -241,20 +308,55 @@ impl Default for Stats {
             direct_answers: Counter::default(),
             malformed_length: Counter::default(),
             malformed_envelope: Counter::default(),
+            levels: LevelCounts::default(),
+            requesters: Requesters::default(),
+            socket_overflow: Counter::default(),
+            requests: Box::new(std::array::from_fn(|_| Counter::default())),
+            responses: Box::new(std::array::from_fn(|_| Default::default())),
             dropped: Default::default(),
-            in_flight: AtomicU64::new(0),
-            answers: Box::new(std::array::from_fn(|_| Answers::default())),
-            latency: std::array::from_fn(|_| Counter::default()),
-            latency_sum_ns: Counter::default(),
+            in_flight: Counter::default(),
+            latency: std::array::from_fn(|_| Histogram::from_microsecond()),
         }
     }
 }
 
 impl Stats {
+    /// Counts requests that came in.
+    #[inline]
+    pub fn count_requests(&self, subject: Subject, count: u64) {
+        self.requests[usize::from(subject.0)].add(count);
+    }
+
+    /// Counts requests that were answered.
+    #[inline]
+    pub fn count_responses(&self, subject: Subject, status: Status, count: u64) {
+        self.responses[usize::from(subject.0)][StatusLabel::of(status) as usize].add(count);
+    }
+
     /// Counts a request that is not answered.
     #[inline]
     pub fn drop_request(&self, reason: DropReason) {
         self.dropped[reason as usize].increment();
+    }
+
+    /// Requests received, whatever became of them.
+    pub fn requests(&self) -> u64 {
+        self.requests.iter().map(Counter::get).sum()
+    }
+
+    /// Requests received about a subject.
+    pub fn requests_of(&self, subject: Subject) -> u64 {
+        self.requests[usize::from(subject.0)].get()
+    }
+
+    /// Requests answered.
+    pub fn responses(&self) -> u64 {
+        self.responses.as_flattened().iter().map(Counter::get).sum()
+    }
+
+    /// Answers about a subject with a status.
+    pub fn responses_of(&self, subject: Subject, status: StatusLabel) -> u64 {
+        self.responses[usize::from(subject.0)][status as usize].get()
     }
 
     /// Requests dropped for `reason`.
@@ -269,55 +371,41 @@ impl Stats {
 
     /// Requests whose answer, or rest, is under way.
     pub fn in_flight(&self) -> u64 {
-        self.in_flight.load(Relaxed)
+        self.in_flight.get()
     }
 
     pub(crate) fn set_in_flight(&self, count: usize) {
-        self.in_flight.store(count as u64, Relaxed);
-    }
-
-    /// Counts what an answer says.
-    #[inline]
-    pub(crate) fn answer(&self, attribute: u16, method: MethodLabel, status: Status) {
-        let attribute = usize::from(attribute) % ATTRIBUTES;
-        self.answers[attribute][method as usize][StatusLabel::of(status) as usize].increment();
-    }
-
-    /// Answers about an attribute, by its id.
-    pub fn answers_of(&self, attribute: u16) -> &Answers {
-        &self.answers[usize::from(attribute) % ATTRIBUTES]
+        self.in_flight.set(count as u64);
     }
 
     /// Counts `requests` that each took `time` from being read to being answered.
     #[inline]
-    pub(crate) fn record_latency(&self, time: Duration, requests: u64) {
-        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
-        self.latency[(ns.ilog2() as usize).min(BUCKETS - 1)].add(requests);
-        self.latency_sum_ns.add(ns.saturating_mul(requests));
+    pub(crate) fn record_latency(&self, kind: Kind, time: Duration, requests: u64) {
+        if requests > 0 {
+            self.latency[kind as usize].record(time, requests);
+        }
     }
 
-    /// Latency so far: pairs of a bucket's upper bound in seconds and its count, and the sum in
-    /// seconds.
-    pub fn latency(&self) -> (Vec<(f64, u64)>, f64) {
-        let bound = |bucket: usize| (2u64 << bucket) as f64 / 1e9;
-        let buckets = self.latency.iter().enumerate();
-        (
-            buckets.map(|(bucket, count)| (bound(bucket), count.get())).collect(),
-            self.latency_sum_ns.get() as f64 / 1e9,
-        )
+    /// How long answers of a kind took.
+    pub fn latency(&self, kind: Kind) -> &Histogram {
+        &self.latency[kind as usize]
     }
 
     /// Counts what a failed worker had in work as dropped.
     pub(crate) fn abandon(&self) {
-        let ended = self.responses.get() + self.dropped_total();
-        let lost = self.requests.get().saturating_sub(ended);
+        let ended = self.responses() + self.dropped_total();
+        let lost = self.requests().saturating_sub(ended);
         self.dropped[DropReason::WorkerFailed as usize].add(lost);
         self.set_in_flight(0);
+        for sessions in [&self.rmpp_in, &self.rmpp_out] {
+            sessions.failed.add(sessions.active.get());
+            sessions.active.set(0);
+        }
     }
 
     /// Whether every request is accounted for. Exact only while the worker is at rest.
     pub fn balances(&self) -> bool {
-        self.requests.get() == self.responses.get() + self.dropped_total() + self.in_flight()
+        self.requests() == self.responses() + self.dropped_total() + self.in_flight()
     }
 }
 
@@ -337,13 +425,21 @@ mod tests {
     }
 
     #[test]
-    fn latency_falls_into_the_bucket_above_it() {
-        let stats = Stats::default();
-        stats.record_latency(Duration::from_nanos(1000), 3);
-        stats.record_latency(Duration::from_secs(100), 1);
-        let (buckets, sum) = stats.latency();
-        assert_eq!(buckets[9], (1024.0 / 1e9, 3));
-        assert_eq!(buckets[BUCKETS - 1].1, 1, "beyond the last bound");
-        assert!((sum - 100.000_003).abs() < 1e-6);
+    fn subjects_are_told_apart_by_attribute_and_method() {
+        let name = |attribute: u16, method| {
+            let subject = Subject::of(AttributeId(attribute), method);
+            (subject.attribute(), subject.method())
+        };
+        assert_eq!(name(0x35, Method::GET), ("PathRecord", "get"));
+        assert_eq!(name(0x3A, Method::GET_MULTI), ("MultiPathRecord", "get_multi"));
+        assert_eq!(name(0x01, Method::GET), ("ClassPortInfo", "get"));
+        assert_eq!(name(0xFFFF, Method::DELETE), ("other", "delete"));
+        assert_eq!(name(0x38, Method::GET_RESP), ("MCMemberRecord", "other"));
+        assert_eq!(Subject::NONE.attribute(), "other");
+        let mut names: Vec<_> =
+            Subject::all().map(|subject| (subject.attribute(), subject.method())).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), Subject::COUNT);
     }
 }

@@ -13,6 +13,7 @@ use ib_mad::types::{Gid, Lid, Qpn};
 use ib_mad::wire::sa::{HEADER_LEN, SaMad};
 
 use crate::pool::Pool;
+use crate::stats::Subject;
 
 /// The share of a table of transfers that one source may hold: one who never acknowledges holds
 /// its transfers until they time out, and must leave room for the others.
@@ -62,17 +63,31 @@ struct Transfer {
     header: [u8; HEADER_LEN],
     data: Vec<u8>,
     sender: Sender,
+    subject: Subject,
+    /// When its request was read.
+    begun: Instant,
     /// Whether it stands in `Transfers::ready`.
     queued: bool,
 }
 
-/// How transfers ended since they were last asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How a transfer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
-    /// The receiver has all of it.
-    pub(crate) complete: u32,
-    /// Given up by either side.
-    pub(crate) failed: u32,
+    /// What the request was about.
+    pub(crate) subject: Subject,
+    /// When it was read.
+    pub(crate) begun: Instant,
+    /// Whether the receiver has all of the answer; else either side gave up.
+    pub(crate) is_complete: bool,
+}
+
+/// What is sent of a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// A segment for the first time, or an ABORT.
+    New,
+    /// A segment that was sent before.
+    Again,
 }
 
 /// All answers under way.
@@ -85,7 +100,9 @@ pub(crate) struct Transfers {
     ready: VecDeque<usize>,
     /// When the first transfer is due; `None` if it has to be looked up.
     next_timeout: Option<Option<Instant>>,
-    ended: Ended,
+    /// Transfers that ended since they were last asked for; each frees its slot, so there are about
+    /// as many as slots at most.
+    ended: Vec<Ended>,
 }
 
 impl Transfers {
@@ -98,7 +115,7 @@ impl Transfers {
             by_key: HashMap::with_capacity(max),
             ready: VecDeque::with_capacity(max),
             next_timeout: Some(None),
-            ended: Ended::default(),
+            ended: Vec::with_capacity(max),
         }
     }
 
@@ -112,6 +129,22 @@ impl Transfers {
         !self.by_key.is_empty() && self.by_key.contains_key(key)
     }
 
+    /// Whether a source has all the transfers that it may have, or so many bytes under way that it
+    /// has to wait for the end of some.
+    pub(crate) fn has_share(&self, key: &Key, bytes_max: usize) -> bool {
+        if self.by_key.is_empty() {
+            return false;
+        }
+        let (mut held, mut bytes) = (0, 0);
+        for (other, &slot) in &self.by_key {
+            if other.has_source_of(key) {
+                held += 1;
+                bytes += self.slots[slot].as_ref().map_or(0, |transfer| transfer.data.capacity());
+            }
+        }
+        held >= source_max(self.slots.len()) || bytes >= bytes_max
+    }
+
     /// Begins to send `data` behind `header`, or gives the data back if that cannot be: the table
     /// is full, or the source's share of it is.
     pub(crate) fn begin(
@@ -121,14 +154,23 @@ impl Transfers {
         address: Address,
         header: [u8; HEADER_LEN],
         data: Vec<u8>,
+        subject: Subject,
     ) -> Result<(), Vec<u8>> {
-        let held = self.by_key.keys().filter(|other| other.has_source_of(&key)).count();
-        if held >= source_max(self.slots.len()) || self.by_key.contains_key(&key) {
+        if self.has_share(&key, usize::MAX) || self.by_key.contains_key(&key) {
             return Err(data);
         }
         let Some(sender) = Sender::new(now, data.len(), self.config) else { return Err(data) };
         let Some(slot) = self.free.pop() else { return Err(data) };
-        self.slots[slot] = Some(Transfer { key, address, header, data, sender, queued: true });
+        self.slots[slot] = Some(Transfer {
+            key,
+            address,
+            header,
+            data,
+            sender,
+            subject,
+            begun: now,
+            queued: true,
+        });
         self.by_key.insert(key, slot);
         self.ready.push_back(slot);
         self.next_timeout = None;
@@ -145,16 +187,17 @@ impl Transfers {
         true
     }
 
-    /// The next packet to send. Transfers take turns. `false` if none has anything to send.
+    /// The next packet to send. Transfers take turns. `None` if none has anything to send.
     pub(crate) fn poll_transmit(
         &mut self,
         now: Instant,
         packet: &mut Packet,
         pool: &mut Pool,
-    ) -> bool {
+    ) -> Option<Sent> {
         while let Some(slot) = self.ready.pop_front() {
             let Some(transfer) = &mut self.slots[slot] else { continue };
             transfer.queued = false;
+            let sent = if transfer.sender.is_repeating() { Sent::Again } else { Sent::New };
             let transmit = transfer.sender.poll_transmit(now);
             if let Some(transmit) = &transmit {
                 transmit.write(&transfer.header, &transfer.data, &mut packet.mad);
@@ -163,11 +206,11 @@ impl Transfers {
             // A sender that had something may have more, or have said its last word.
             if transmit.is_some() {
                 self.settle(slot, pool);
-                return true;
+                return Some(sent);
             }
             self.settle_if_over(slot, pool);
         }
-        false
+        None
     }
 
     /// When `handle_timeout` is due.
@@ -175,8 +218,9 @@ impl Transfers {
         if let Some(known) = self.next_timeout {
             return known;
         }
-        let senders = self.slots.iter().flatten().map(|transfer| &transfer.sender);
-        let next = senders.filter_map(Sender::poll_timeout).min();
+        // Of the slots in use only: they are few of many.
+        let live = self.by_key.values().filter_map(|&slot| self.slots[slot].as_ref());
+        let next = live.filter_map(|transfer| transfer.sender.poll_timeout()).min();
         self.next_timeout = Some(next);
         next
     }
@@ -195,8 +239,8 @@ impl Transfers {
     }
 
     /// How transfers ended since the last call.
-    pub(crate) fn take_ended(&mut self) -> Ended {
-        std::mem::take(&mut self.ended)
+    pub(crate) fn take_ended(&mut self) -> impl Iterator<Item = Ended> + '_ {
+        self.ended.drain(..)
     }
 
     /// Puts a transfer whose state has changed in line, or its resources back.
@@ -213,10 +257,10 @@ impl Transfers {
 
     fn settle_if_over(&mut self, slot: usize, pool: &mut Pool) {
         let Some(transfer) = &mut self.slots[slot] else { return };
-        match transfer.sender.poll() {
-            Some(Outcome::Complete) => self.ended.complete += 1,
-            Some(Outcome::Ended(_) | Outcome::EndedByPeer(_)) => self.ended.failed += 1,
-            None => {}
+        if let Some(outcome) = transfer.sender.poll() {
+            let is_complete = outcome == Outcome::Complete;
+            let Transfer { subject, begun, .. } = *transfer;
+            self.ended.push(Ended { subject, begun, is_complete });
         }
         if transfer.sender.is_over() {
             if let Some(over) = self.slots[slot].take() {
@@ -244,10 +288,23 @@ mod tests {
         let mut transfers = Transfers::new(64, SenderConfig::default());
         let now = Instant::now();
         let mut begin = |key| {
-            transfers.begin(now, key, Address::default(), [0; HEADER_LEN], vec![0; 1000]).is_ok()
+            let (address, header, data) = (Address::default(), [0; HEADER_LEN], vec![0; 1000]);
+            transfers.begin(now, key, address, header, data, Subject::NONE).is_ok()
         };
         let greedy = (0..64).filter(|&tid| begin(key(1, tid))).count();
         assert_eq!(greedy, source_max(64));
         assert!((2..=16).all(|lid| begin(key(lid, 0))));
+    }
+
+    /// Four large tables that are never acknowledged would have taken all memory.
+    #[test]
+    fn one_source_leaves_memory_for_the_others() {
+        let mut transfers = Transfers::new(64, SenderConfig::default());
+        let now = Instant::now();
+        let data = vec![0; 1000];
+        let (address, header) = (Address::default(), [0; HEADER_LEN]);
+        let begun = transfers.begin(now, key(1, 0), address, header, data, Subject::NONE).is_ok();
+        assert!(begun && transfers.has_share(&key(1, 1), 1000));
+        assert!(!transfers.has_share(&key(1, 1), 1001) && !transfers.has_share(&key(2, 1), 1000));
     }
 }

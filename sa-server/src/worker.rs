@@ -1,8 +1,8 @@
 //! One thread, one queue of one transport, one responder.
 //!
-//! A worker takes what has arrived, answers the newest first and in place, and sends the answers.
-//! While it keeps up that is one batch at a time. Under overload it drains the transport into a
-//! bounded backlog, so that age can be told, and drops what its sender no longer waits for.
+//! A worker takes what has arrived, answers it in place and sends the answers, one batch at a time.
+//! If it does not keep up, it files what arrives in a [`Backlog`], which decides what is answered
+//! next and what is dropped.
 //!
 //! [`Worker::turn`] never blocks and takes its time as an argument; [`Worker::run`] is the thread.
 
@@ -11,34 +11,43 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use ib_mad::transport::{Interest, Malformed, Packet, Transport, wait};
+use ib_mad::wire::mad::Method;
+use ib_mad::wire::sa::SaMad;
 
+use crate::overload::{Backlog, BacklogConfig, Pace};
 use crate::own_port::Way;
 use crate::responder::{Outcome, Responder};
+use crate::stats::Kind;
 
 /// Packets answered at a time.
 const BATCH_MAX: usize = 64;
+/// How long a worker answers requests that are dear before it looks around.
+const HEAVY_SLICE: Duration = Duration::from_micros(200);
+/// Segments of answers under way that go out before others are answered that wait.
+const SEGMENTS_WHILE_OTHERS_WAIT: usize = 16;
 
 /// Bounds of a [`Worker`].
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerConfig {
-    /// Most packets that wait to be answered.
-    pub backlog_max: usize,
-    /// What waited longer is dropped: shorter than the time after which clients ask again.
-    pub stale_after: Duration,
+    /// Packets that wait to be answered.
+    pub backlog: BacklogConfig,
     /// Most packets that wait to be sent. While they are that many nothing is answered.
     pub outbox_max: usize,
     /// How often an idle worker looks around: for new tables, and whether it is to stop.
     pub look_around: Duration,
+    /// How long a worker without work keeps looking for some before it sleeps. It saves the
+    /// next request the time of waking up and costs a CPU.
+    pub busy_poll: Duration,
 }
 
 impl Default for WorkerConfig {
-    /// 2,048 packets either way, 100 ms, as IPoIB repeats its queries.
+    /// 2,048 packets to be sent; the worker looks around ten times a second and sleeps at once.
     fn default() -> Self {
         Self {
-            backlog_max: 2048,
-            stale_after: Duration::from_millis(100),
+            backlog: BacklogConfig::default(),
             outbox_max: 2048,
             look_around: Duration::from_millis(100),
+            busy_poll: Duration::ZERO,
         }
     }
 }
@@ -48,17 +57,20 @@ pub struct Worker<T> {
     transport: T,
     responder: Responder,
     config: WorkerConfig,
-    /// Packets that have arrived, oldest first: `waiting` of them.
-    backlog: Box<[Packet]>,
-    /// When each of them did.
+    /// Packets in work, and when each of them arrived.
+    batch: Box<[Packet]>,
     arrived: Box<[Instant]>,
-    waiting: usize,
+    /// Packets that wait to be answered.
+    backlog: Backlog,
+    pace: Pace,
     /// Packets that the transport would not take, in order.
     outbox: Vec<Packet>,
     /// Segments on their way from the responder to the transport.
     segments: Box<[Packet]>,
     /// What of the transport's malformed datagrams is in the statistics.
     malformed: Malformed,
+    /// The same of the packets that it lost.
+    overflowed: u64,
     /// What it has to do with the responder's own port.
     way: Way,
 }
@@ -75,17 +87,19 @@ pub enum Next {
 impl<T: Transport> Worker<T> {
     /// A worker; all memory of its ordinary way is taken here.
     pub fn new(transport: T, responder: Responder, config: WorkerConfig) -> Self {
-        let backlog_max = config.backlog_max.max(BATCH_MAX);
+        let now = Instant::now();
         Self {
             transport,
             responder,
             config,
-            backlog: vec![Packet::default(); backlog_max].into_boxed_slice(),
-            arrived: vec![Instant::now(); backlog_max].into_boxed_slice(),
-            waiting: 0,
+            batch: vec![Packet::default(); BATCH_MAX].into_boxed_slice(),
+            arrived: vec![now; BATCH_MAX].into_boxed_slice(),
+            backlog: Backlog::new(config.backlog),
+            pace: Pace::new(now),
             outbox: Vec::with_capacity(config.outbox_max + BATCH_MAX),
             segments: vec![Packet::default(); BATCH_MAX].into_boxed_slice(),
             malformed: Malformed::default(),
+            overflowed: 0,
             way: Way::Back,
         }
     }
@@ -110,31 +124,53 @@ impl<T: Transport> Worker<T> {
     pub fn replace_transport(&mut self, transport: T) {
         self.transport = transport;
         self.malformed = Malformed::default();
+        self.overflowed = 0;
     }
 
-    /// Begins anew with another responder after the old one failed. What had arrived is lost.
+    /// Begins anew with another responder after the old one failed. What was in work is lost.
     pub fn replace_responder(&mut self, responder: Responder) {
         self.responder = responder;
-        self.waiting = 0;
         self.outbox.clear();
+    }
+
+    /// Takes all that waits at a transport that was another process's before, and drops all but the
+    /// last `keep` of it: who sent the rest has given up, or asked again.
+    pub fn take_over(&mut self, keep: usize, now: Instant) -> io::Result<()> {
+        // What comes in faster than it is dropped is not inherited.
+        const ROUNDS_MAX: usize = 16_384;
+        for _ in 0..ROUNDS_MAX {
+            let count = self.receive()?;
+            let Self { responder, backlog, batch, .. } = self;
+            let mut lost = |packet: &Packet, reason| responder.lose(packet, reason);
+            backlog.file(&batch[..count], now, &mut lost);
+            backlog.keep_newest(keep, &mut lost);
+            if count < batch.len() {
+                break;
+            }
+        }
+        self.pace.note_drained(now);
+        Ok(())
     }
 
     /// Receives, answers and sends what can be without waiting.
     pub fn turn(&mut self, clock: impl Fn() -> Instant) -> io::Result<Next> {
         self.flush()?;
         let now = clock();
-        let more = self.receive(now)?;
+        let (count, more) = self.take_in(now, &clock)?;
         self.note_malformed();
-        self.drop_stale(now);
-        if self.waiting > 0 && self.has_room() {
-            self.answer(now, &clock)?;
+        if count > 0 {
+            self.answer(count, now, &clock)?;
         }
+        let others_wait = more || !self.backlog.is_light_empty();
+        let tables = self.answer_heavy(others_wait, &clock)?;
         if self.responder.poll_timeout().is_some_and(|due| now >= due) {
             self.responder.handle_timeout(now);
         }
-        let sent = self.send_segments(now)?;
+        let sent = self.send_segments(now, others_wait)?;
         let blocked = !self.outbox.is_empty();
-        let busy = (more || self.waiting > 0 || sent) && !blocked;
+        // Who has sent looks again: what came meanwhile may already be with the transport.
+        let waiting = self.backlog.len();
+        let busy = (more || count > 0 || tables || waiting > 0 || sent) && !blocked;
         Ok(if busy { Next::Again } else { Next::Wait })
     }
 
@@ -159,15 +195,34 @@ impl<T: Transport> Worker<T> {
         upkeep: &mut impl FnMut(&mut T) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut upkeep_due = Instant::now() + interval;
+        let mut overflow_due = Instant::now();
+        let mut idle_since = None;
         while !stop.load(Relaxed) {
             if self.turn(Instant::now)? == Next::Again {
+                idle_since = None;
                 continue;
+            }
+            if !self.config.busy_poll.is_zero() && self.outbox.is_empty() {
+                let since = idle_since.get_or_insert_with(Instant::now);
+                if since.elapsed() < self.config.busy_poll {
+                    std::hint::spin_loop();
+                    continue;
+                }
+                idle_since = None;
             }
             self.wait()?;
             self.responder.refresh();
-            if Instant::now() >= upkeep_due {
+            let now = Instant::now();
+            if self.pace.lifts_limit(now) {
+                self.transport.limit_queue(usize::MAX);
+            }
+            if now >= overflow_due {
+                self.note_overflow();
+                overflow_due = now + self.config.look_around;
+            }
+            if now >= upkeep_due {
                 upkeep(&mut self.transport)?;
-                upkeep_due = Instant::now() + interval;
+                upkeep_due = now + interval;
             }
         }
         Ok(())
@@ -223,23 +278,82 @@ impl<T: Transport> Worker<T> {
         self.outbox.len() <= self.config.outbox_max
     }
 
-    /// Takes what has arrived. Goes on while whole batches come, as far as there is room: what
-    /// stays in the transport's queue has no age. Whether there may be more.
-    fn receive(&mut self, now: Instant) -> io::Result<bool> {
-        while self.waiting < self.backlog.len() {
-            let room = (self.backlog.len() - self.waiting).min(BATCH_MAX);
-            let batch = &mut self.backlog[self.waiting..self.waiting + room];
-            let received = self.transport.receive(batch)?;
-            self.arrived[self.waiting..self.waiting + received].fill(now);
-            self.waiting += received;
-            if received > 0 {
-                self.responder.stats().batches.increment();
+    /// Fills the batch with what is to be answered next. How many that are, and whether there may
+    /// be more with the transport.
+    fn take_in(&mut self, now: Instant, clock: &impl Fn() -> Instant) -> io::Result<(usize, bool)> {
+        let has_room = self.has_room();
+        let mut more = true;
+        if has_room && self.backlog.is_light_empty() {
+            let count = self.receive()?;
+            more = count == self.batch.len();
+            if !more {
+                self.pace.note_drained(now);
             }
-            if received < room {
-                return Ok(false);
+            let Self { responder, backlog, batch, arrived, .. } = self;
+            let batch = &mut batch[..count];
+            let mut lost = |packet: &Packet, reason| responder.lose(packet, reason);
+            backlog.drop_stale(now, &mut lost);
+            if !more || !self.pace.is_behind(now) {
+                arrived[..count].fill(now);
+                return Ok((backlog.set_heavy_aside(batch, now, &mut lost), more));
+            }
+            backlog.file(batch, now, &mut lost);
+        }
+        if !has_room || self.pace.is_due(now) {
+            more = self.drain(now, clock)?;
+        }
+        let Self { responder, backlog, batch, arrived, .. } = self;
+        backlog.drop_stale(now, &mut |packet, reason| responder.lose(packet, reason));
+        let count = if has_room { backlog.take(now, batch, arrived) } else { 0 };
+        self.pace.note_taken(count);
+        Ok((count, more))
+    }
+
+    /// Files what has arrived, as far as there is time for it. Whether there may be more.
+    fn drain(&mut self, now: Instant, clock: &impl Fn() -> Instant) -> io::Result<bool> {
+        let allowance = self.pace.allowance(now, self.backlog.has_hog());
+        let (mut read, mut begin, mut at) = (0, now, now);
+        let mut more = true;
+        while more
+            && (read < allowance.packets || at.saturating_duration_since(begin) < allowance.spare)
+        {
+            let count = self.receive()?;
+            more = count == self.batch.len();
+            let Self { responder, backlog, batch, .. } = self;
+            let mut lost = |packet: &Packet, reason| responder.lose(packet, reason);
+            backlog.file(&batch[..count], now, &mut lost);
+            read += count;
+            at = clock();
+            if read <= allowance.packets {
+                begin = at;
             }
         }
-        Ok(true)
+        if !more {
+            self.pace.note_drained(now);
+        }
+        self.pace.note_read(at, at.saturating_duration_since(begin));
+        if let Some(packets) = self.pace.queue_limit(at) {
+            self.transport.limit_queue(packets);
+            self.note_overflow();
+        }
+        Ok(more)
+    }
+
+    fn receive(&mut self) -> io::Result<usize> {
+        let count = self.transport.receive(&mut self.batch)?;
+        self.pace.note_received(count);
+        if count > 0 {
+            self.responder.stats().batches.increment();
+        }
+        Ok(count)
+    }
+
+    /// Counts packets that were lost before they could be read.
+    fn note_overflow(&mut self) {
+        let overflowed = self.transport.overflowed();
+        let stats = self.responder.stats();
+        stats.socket_overflow.add(overflowed.saturating_sub(self.overflowed));
+        self.overflowed = overflowed;
     }
 
     /// Counts datagrams that the transport passed over.
@@ -253,49 +367,93 @@ impl<T: Transport> Worker<T> {
         }
     }
 
-    /// Drops the oldest requests if they have waited too long.
-    fn drop_stale(&mut self, now: Instant) {
-        let arrived = &self.arrived[..self.waiting];
-        let is_stale = |at: &Instant| now.duration_since(*at) > self.config.stale_after;
-        let stale = arrived.partition_point(is_stale);
-        if stale == 0 {
-            return;
-        }
-        for packet in &self.backlog[..stale] {
-            self.responder.drop_stale(packet);
-        }
-        self.backlog[..self.waiting].rotate_left(stale);
-        self.arrived[..self.waiting].rotate_left(stale);
-        self.waiting -= stale;
-    }
-
-    /// Answers the newest batch and sends the answers.
-    fn answer(&mut self, now: Instant, clock: &impl Fn() -> Instant) -> io::Result<()> {
-        let start = self.waiting.saturating_sub(BATCH_MAX);
-        let batch = &mut self.backlog[start..self.waiting];
-        let arrived = self.arrived[start];
-        self.waiting = start;
-
-        // Answers move to the front, so that they go out by one call.
+    /// Answers the first `count` packets of the batch and sends the answers.
+    fn answer(
+        &mut self,
+        count: usize,
+        now: Instant,
+        clock: &impl Fn() -> Instant,
+    ) -> io::Result<()> {
+        self.responder.stats().requesters.sample(&self.batch[..count]);
         let mut sends = 0u64;
-        self.responder.handle_batch(batch, now, |i, outcome| {
+        self.responder.handle_batch(&mut self.batch[..count], now, |i, outcome| {
             sends |= u64::from(outcome == Outcome::Send) << i;
         });
+        for (address, time) in self.responder.take_dear() {
+            self.backlog.note_offence(&address, now, time);
+        }
+        let end = self.deliver(count, sends, clock)?;
+        self.backlog.credit(end.saturating_duration_since(now));
+        Ok(())
+    }
+
+    /// Answers requests that are dear, if there are such and it is time for them: one, or as many
+    /// as there is time for. Whether there were.
+    fn answer_heavy(
+        &mut self,
+        others_wait: bool,
+        clock: &impl Fn() -> Instant,
+    ) -> io::Result<bool> {
+        if !self.backlog.has_heavy() || !self.has_room() {
+            return Ok(false);
+        }
+        let start = clock();
+        let (mut now, mut count, mut sends) = (start, 0, 0u64);
+        while count < self.batch.len()
+            && now.saturating_duration_since(start) < HEAVY_SLICE
+            && let Some(dear) = self.backlog.take_heavy(now, others_wait, &mut self.batch[count])
+        {
+            self.arrived[count] = dear.arrived;
+            self.responder.stats().requesters.sample(&self.batch[count..=count]);
+            let outcome = self.responder.handle(&mut self.batch[count], now);
+            for (address, time) in self.responder.take_dear() {
+                self.backlog.note_offence(&address, now, time);
+            }
+            sends |= u64::from(outcome == Outcome::Send) << count;
+            let end = clock();
+            self.backlog.charge(dear, end.saturating_duration_since(now));
+            (now, count) = (end, count + 1);
+        }
+        if count > 0 {
+            self.deliver(count, sends, clock)?;
+        }
+        Ok(count > 0)
+    }
+
+    /// Sends those of the first `count` packets of the batch that `sends` has a bit for. Returns the
+    /// time.
+    fn deliver(
+        &mut self,
+        count: usize,
+        sends: u64,
+        clock: &impl Fn() -> Instant,
+    ) -> io::Result<Instant> {
+        // Answers move to the front, so that they go out by one call.
+        let batch = &mut self.batch[..count];
         let (mut answers, mut directly) = (0, 0);
-        for i in 0..batch.len() {
+        // Which of those that are sent, in order, answer GetTable or GetMulti.
+        let mut tables = 0u64;
+        for i in 0..count {
             if sends >> i & 1 == 0 {
                 continue;
             }
+            self.arrived[answers + directly] = self.arrived[i];
+            let method = SaMad::new(&batch[i].mad).header().method();
+            let is_table = matches!(method, Method::GET_TABLE_RESP | Method::GET_MULTI_RESP);
+            tables |= u64::from(is_table) << (answers + directly);
             if leaves_directly(&self.way, &mut self.responder, &batch[i]) {
                 directly += 1;
                 continue;
             }
-            batch.swap(answers, i);
+            // As a rule all are answered, and none has to move.
+            if answers != i {
+                batch.swap(answers, i);
+            }
             answers += 1;
         }
         if let (Way::By(port), 1..) = (&self.way, directly) {
             port.ring();
-            self.responder.stats().direct_answers.add(directly);
+            self.responder.stats().direct_answers.add(directly as u64);
         }
         let answers = &batch[..answers];
         let mut sent = 0;
@@ -306,16 +464,26 @@ impl<T: Transport> Worker<T> {
             }
         }
         self.outbox.extend_from_slice(&answers[sent..]);
-        let latency = clock().duration_since(arrived);
-        self.responder.stats().record_latency(latency, answers.len() as u64 + directly);
-        Ok(())
+        let now = clock();
+        // Those that came together are told of together.
+        let (stats, mut rest) = (self.responder.stats(), tables);
+        for group in self.arrived[..answers.len() + directly].chunk_by(PartialEq::eq) {
+            let latency = now.saturating_duration_since(group[0]);
+            let of_group = rest & !0 >> (BATCH_MAX - group.len());
+            let tables = u64::from(of_group.count_ones());
+            stats.record_latency(Kind::Get, latency, group.len() as u64 - tables);
+            stats.record_latency(Kind::Table, latency, tables);
+            rest = rest.checked_shr(group.len() as u32).unwrap_or(0);
+        }
+        Ok(now)
     }
 
     /// Sends the next segments of transfers under way. Whether there may be more.
-    fn send_segments(&mut self, now: Instant) -> io::Result<bool> {
+    fn send_segments(&mut self, now: Instant, others_wait: bool) -> io::Result<bool> {
         if !self.outbox.is_empty() {
             return Ok(false);
         }
+        let most = if others_wait { SEGMENTS_WHILE_OTHERS_WAIT } else { self.segments.len() };
         let mut filled = 0;
         if let Way::Owner(port) = &self.way {
             while filled < self.segments.len()
@@ -326,9 +494,7 @@ impl<T: Transport> Worker<T> {
             }
         }
         let mut directly = 0;
-        while filled < self.segments.len()
-            && self.responder.poll_transmit(now, &mut self.segments[filled])
-        {
+        while filled < most && self.responder.poll_transmit(now, &mut self.segments[filled]) {
             if leaves_directly(&self.way, &mut self.responder, &self.segments[filled]) {
                 directly += 1;
             } else {

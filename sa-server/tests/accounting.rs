@@ -8,12 +8,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Chain, path_request, published};
-use ib_mad::transport::{Address, Packet, Transport};
-use ib_mad::types::Lid;
-use ib_mad::wire::sa::SaMad;
+use ib_mad::transport::{Address, Grh, Packet, Transport};
+use ib_mad::types::{Gid, Lid, SUBNET_PREFIX_DEFAULT};
+use ib_mad::wire::mad::{Method, MgmtClass};
+use ib_mad::wire::sa::{SaMad, attribute};
 use proptest::prelude::*;
+use sa_server::overload::BacklogConfig;
 use sa_server::responder::{Outcome, Responder, ResponderConfig};
-use sa_server::stats::{DropReason, Stats};
+use sa_server::stats::{DropReason, Kind, Stats, StatusLabel, Subject};
 use sa_server::worker::{Next, Worker, WorkerConfig};
 
 fn responder() -> Responder {
@@ -81,7 +83,33 @@ proptest! {
         prop_assert_eq!(responder.stats().in_flight(), 0);
         prop_assert_eq!(responder.memory_lent(), 0);
         prop_assert!(responder.stats().balances());
+        for sessions in [&responder.stats().rmpp_in, &responder.stats().rmpp_out] {
+            let ended = sessions.complete.get() + sessions.failed.get();
+            prop_assert_eq!((sessions.begun.get(), sessions.active.get()), (ended, 0));
+        }
     }
+}
+
+#[test]
+fn requests_are_told_apart_by_what_they_are_about() {
+    let mut responder = responder();
+    let now = Instant::now();
+    let mut table = path_request(1, 1, 2, 5);
+    SaMad::new(&mut table.mad).header_mut().set_method(Method::GET_TABLE);
+    let mut foreign = path_request(1, 1, 2, 6);
+    SaMad::new(&mut foreign.mad).header_mut().set_mgmt_class(MgmtClass::PERF);
+    for packet in [&mut path_request(1, 1, 2, 4), &mut table, &mut foreign] {
+        responder.handle(packet, now);
+    }
+    let stats = responder.stats();
+    let of = |method| Subject::of(attribute::PATH_RECORD, method);
+    for subject in [of(Method::GET), of(Method::GET_TABLE)] {
+        assert_eq!(stats.requests_of(subject), 1);
+        assert_eq!(stats.responses_of(subject, StatusLabel::Ok), 1);
+    }
+    assert_eq!(stats.requests_of(Subject::NONE), 1, "of another class, whatever it is about");
+    assert_eq!(stats.dropped(DropReason::NotSubnetAdministration), 1);
+    assert!(stats.balances());
 }
 
 #[test]
@@ -144,30 +172,70 @@ impl Transport for Flood {
 fn under_overload_the_newest_are_answered_first_and_the_stale_dropped() {
     let transport = Flood { left: 1000, tid: 0, takes: usize::MAX, answered: Vec::new() };
     let mut worker = Worker::new(transport, responder(), WorkerConfig::default());
-    let start = Instant::now();
+    // The worker was away for so long that what has arrived may be old, and takes all of it; after
+    // as long again it is.
+    let start = Instant::now() + Duration::from_millis(30);
     worker.turn(|| start).unwrap();
+    worker.transport_mut().answered.clear();
+    worker.turn(|| start + Duration::from_millis(30)).unwrap();
     let first = worker.transport_mut().answered.clone();
     assert_eq!(first.len(), 64);
     assert!(first.iter().all(|&tid| tid >= 1000 - 64), "{first:?}");
 
     worker.turn(|| start + Duration::from_secs(1)).unwrap();
     let stats = worker.responder().stats();
-    assert_eq!(stats.dropped(DropReason::Stale), 1000 - 64);
-    assert_eq!((stats.requests.get(), stats.responses.get()), (1000, 64));
+    assert_eq!(stats.dropped(DropReason::Stale), 1000 - 128);
+    assert_eq!((stats.requests(), stats.responses()), (1000, 128));
+    assert_eq!(stats.latency(Kind::Get).count(), 128);
     assert!(stats.balances());
+}
+
+/// What a process that was killed left behind in its umad file: who sent it has long given up, but for the last.
+#[test]
+fn of_an_inherited_queue_only_the_end_is_answered() {
+    let transport = Flood { left: 10_000, tid: 0, takes: usize::MAX, answered: Vec::new() };
+    let mut worker = Worker::new(transport, responder(), WorkerConfig::default());
+    let start = Instant::now();
+    worker.take_over(100, start).unwrap();
+    while worker.turn(|| start).unwrap() == Next::Again {}
+    let mut tids = worker.transport_mut().answered.clone();
+    tids.sort_unstable();
+    assert_eq!(tids, (9_900..10_000).collect::<Vec<_>>());
+    let stats = worker.responder().stats();
+    assert_eq!((stats.requests(), stats.dropped(DropReason::Stale)), (10_000, 9_900));
+    assert!(stats.balances());
+}
+
+/// A port without LIDs, as of RoCE, is known by the GID in its GRH, and by nothing else.
+#[test]
+fn a_requester_without_a_lid_is_known_by_its_gid() {
+    let mut responder = responder();
+    let mut ask = |lid, host: Option<u16>| {
+        let mut packet = path_request(lid, 1, 2, 5);
+        packet.address.grh = host.map(|host| Grh {
+            remote_gid: Gid::new(SUBNET_PREFIX_DEFAULT, Chain::host_guid(host)),
+            ..Grh::default()
+        });
+        responder.handle(&mut packet, Instant::now())
+    };
+    assert_eq!(ask(0, Some(1)), Outcome::Send);
+    assert_eq!(ask(0, Some(999)), Outcome::Nothing);
+    assert_eq!(ask(0, None), Outcome::Nothing);
+    assert_eq!(ask(999, Some(1)), Outcome::Nothing, "a LID that is nobody's");
+    assert_eq!(responder.stats().dropped(DropReason::UnknownRequester), 3);
 }
 
 #[test]
 fn a_transport_that_takes_nothing_holds_up_answers_and_loses_none() {
     let transport = Flood { left: 300, tid: 0, takes: 10, answered: Vec::new() };
-    let config =
-        WorkerConfig { outbox_max: 100, stale_after: Duration::MAX, ..WorkerConfig::default() };
+    let backlog = BacklogConfig { stale_after: Duration::MAX, ..BacklogConfig::default() };
+    let config = WorkerConfig { outbox_max: 100, backlog, ..WorkerConfig::default() };
     let mut worker = Worker::new(transport, responder(), config);
     let start = Instant::now();
     for _ in 0..20 {
         worker.turn(|| start).unwrap();
     }
-    let answered = worker.responder().stats().responses.get();
+    let answered = worker.responder().stats().responses();
     assert!((100..=100 + 64 + 10).contains(&answered), "{answered} before the outbox was full");
 
     worker.transport_mut().takes = usize::MAX;

@@ -98,7 +98,7 @@ fn an_answer_of_one_packet_leaves_by_the_port_to_the_lid_that_asked() {
     assert_eq!(by_port[0].address, expected);
     assert_eq!(SaMad::new(&by_port[0].mad).header().status(), Status::OK);
     let stats = crew.door.responder().stats();
-    assert_eq!((stats.responses.get(), stats.direct_answers.get()), (1, 1));
+    assert_eq!((stats.responses(), stats.direct_answers.get()), (1, 1));
     assert!(stats.balances());
 }
 

@@ -18,9 +18,13 @@ use ib_mad::wire::record::{PathRecord, Selector};
 use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
 use sa_proto::snapshot::{
     FabricPlane, IdMatch, Partition, PortGroup, PortTables, PrefixRoute, QosLevel, QosRule,
-    RuleOrigin,
+    RegistryPlane, RuleOrigin, Version,
 };
+use sa_server::cell::{Generation, Publisher};
+use sa_server::qos_match::LevelNames;
 use sa_server::responder::{Outcome, Responder, ResponderConfig};
+use sa_server::stats::Stats;
+use sa_server::tables::Tables;
 
 /// Two switches, hosts 1 and 2 on the first, 3 and 4 on the second.
 const TWO: Chain = Chain { switches: 2, hosts_each: 2 };
@@ -393,4 +397,41 @@ fn raw_packets_have_no_pkey_and_need_none() {
     plane.subnet.qos = true;
     let answer = raw(&plane).unwrap();
     assert_eq!((answer.pkey(), answer.sl()), (PKey(0), sl(5)), "the SL is that of what they share");
+}
+
+/// The counts of a level stay its own when a policy is read again in another order.
+#[test]
+fn paths_are_counted_by_the_name_of_their_level() {
+    let names = LevelNames::default();
+    let stats = Arc::new(Stats::default());
+    let named = |index: u32, name: &str| QosLevel { name: name.to_owned(), ..level(index) };
+    let of_class = |index: u32, class: u16| QosRule {
+        qos_classes: Some(vec![(class, class)]),
+        ..rule(index, index)
+    };
+    let ask_under = |order: [&str; 2]| {
+        let mut plane = TWO.plane(|_| {});
+        let levels = vec![named(0, order[0]), named(1, order[1])];
+        policy(&mut plane, levels, vec![of_class(0, 1), of_class(1, 2)]);
+        let mut tables = Tables::build(&plane, &RegistryPlane::default());
+        tables.qos.count_by(&names);
+        let mut publisher = Publisher::new();
+        publisher.publish(Arc::new(Generation::new(Version::NONE, tables.into(), Arc::default())));
+        let config = ResponderConfig::default();
+        let mut responder = Responder::new(publisher.reader(), config, Arc::clone(&stats));
+        for class in [1, 1, 2, 3] {
+            let mut packet = path_request(1, 1, 3, class);
+            let mask = SaMad::new(&packet.mad).sa().component_mask() | path::QOS_CLASS;
+            SaMad::new(&mut packet.mad).sa_mut().set_component_mask(mask);
+            let mut record = PathRecord::new(&mut packet.mad[56..]).unwrap();
+            record.set_qos_class(class as u16);
+            assert_eq!(responder.handle(&mut packet, Instant::now()), Outcome::Send);
+        }
+    };
+    ask_under(["gold", "silver"]);
+    ask_under(["silver", "gold"]);
+    let counts: Vec<_> =
+        names.all().iter().map(|(name, slot)| (name.clone(), stats.levels.get(*slot))).collect();
+    let want = [("none", 2), ("gold", 3), ("silver", 3), ("other", 0)];
+    assert_eq!(counts, want.map(|(name, count)| (name.to_owned(), count)));
 }

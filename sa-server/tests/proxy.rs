@@ -77,7 +77,7 @@ fn traps_are_taken_and_not_answered_and_all_else_is_left_alone() {
         assert_eq!(responder.handle(&mut packet, now), Outcome::Nothing);
     }
     let stats = responder.stats();
-    assert_eq!((stats.traps.get(), stats.sm_infos.get(), stats.requests.get()), (1, 0, 0));
+    assert_eq!((stats.traps.get(), stats.sm_infos.get(), stats.requests()), (1, 0, 0));
     assert!(stats.balances());
 }
 

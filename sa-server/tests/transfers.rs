@@ -208,6 +208,8 @@ fn a_table_arrives_whole_over_a_bad_network() {
         assert_eq!(records, 310, "seed {seed}");
         let stats = worker.responder().stats();
         assert!(stats.balances() && stats.segments_sent.get() > 174, "seed {seed}");
+        let (sent, repeated) = (stats.segments_sent.get(), stats.segments_repeated.get());
+        assert!(0 < repeated && sent - repeated <= 174, "seed {seed}: {repeated} of {sent}");
     }
 }
 

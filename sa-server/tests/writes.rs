@@ -210,7 +210,7 @@ fn an_answer_waits_until_its_own_tables_hold_it() {
     assert_eq!((seen[0].requester.as_ref().unwrap().lid, seen[0].mad.len()), (3, 256));
     drop(seen);
     assert!(bed.stats.balances());
-    assert_eq!((bed.stats.responses.get(), bed.stats.in_flight()), (1, 0));
+    assert_eq!((bed.stats.responses(), bed.stats.in_flight()), (1, 0));
 }
 
 #[test]

@@ -12,8 +12,8 @@ use super::Request;
 use super::ends::{Resolved, node_type};
 use crate::index::RegistryIndex;
 use crate::pool::{Pool, PoolConfig};
-use crate::qos_match::{Criterion, RuleNumber, node_type_bit};
-use crate::query::{self, Found, NoPath, PathWish, Query, Refusal, rule, select};
+use crate::qos_match::{Criterion, LevelCounts, RuleNumber, node_type_bit};
+use crate::query::{self, Found, NoPath, PathWish, Query, Refusal, Scratch, rule, select};
 use crate::redirect::Redirection;
 use crate::tables::{EndPort, Tables};
 
@@ -122,8 +122,10 @@ pub(super) fn ask(
         data: &data,
         is_rmpp: false,
         slid: source.port.lid,
+        sgid: None,
         trusted: false,
         redirection: &redirection,
+        levels: &LevelCounts::default(),
     };
     let (status, record) = answer(&query);
     let slid = record.as_ref().map_or(source.lid.unwrap_or(source.port.lid), |r| r.slid);
@@ -201,9 +203,9 @@ fn write(
 
 /// What the query itself says.
 fn answer(query: &Query<'_>) -> (Status, Option<PathRecordRepr>) {
-    let mut in_place = [0; DATA_LEN];
+    let mut scratch = Scratch::new();
     let mut pool = Pool::new(PoolConfig::default());
-    let mut found = Found::new(&mut in_place, &mut pool, PathRecord::LEN, true);
+    let mut found = Found::new(&mut scratch, &mut pool, PathRecord::LEN, true);
     let family = query::family(attribute::PATH_RECORD).expect("paths are served");
     let searched = family.find(Method::GET, query, &mut found);
     let count = found.finish().count;
@@ -212,7 +214,7 @@ fn answer(query: &Query<'_>) -> (Status, Option<PathRecordRepr>) {
         Err(Refusal::Unheard(_)) => (Status::SA_REQ_INVALID, None),
         Ok(()) if count == 0 => (Status::SA_NO_RECORDS, None),
         Ok(()) => {
-            let view = PathRecord::new(&in_place[..]).expect("64 bytes of 200");
+            let view = PathRecord::new(&scratch.records[..]).expect("64 bytes of 200");
             (Status::OK, PathRecordRepr::parse(&view).ok())
         }
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use ib_mad::transport::Address;
 use ib_mad::wire::mad::Status;
 use ib_mad::wire::sa::DATA_LEN;
+use sa_proto::metrics::Histogram;
 use sa_proto::proto::registry as proto;
 use sa_proto::proto::registry::registry_client::RegistryClient;
 use sa_proto::snapshot::Version;
@@ -48,8 +49,10 @@ pub struct Counters {
     pub streams: AtomicU64,
     /// Outcomes that wait for the tables now.
     pub held: AtomicU64,
-    /// Nanoseconds from a write's submission to its outcome, summed.
-    pub round_trip_ns: AtomicU64,
+    /// Messages that the SM has not answered now.
+    pub in_flight: AtomicU64,
+    /// Time from handing a write to the SM to its outcome.
+    pub round_trip: Histogram,
 }
 
 /// The task that passes writes on.
@@ -247,6 +250,7 @@ impl Client {
         let since = Instant::now();
         self.in_flight.insert(self.serial, InFlight { ids: vec![id], request, since });
         self.by_age.insert(self.serial, since);
+        self.counters.in_flight.store(self.in_flight.len() as u64, Relaxed);
         self.serial
     }
 
@@ -275,8 +279,7 @@ impl Client {
             let Some(open) = self.in_flight.remove(&outcome.id) else { continue };
             self.by_age.remove(&outcome.id);
             self.counters.outcomes.fetch_add(1, Relaxed);
-            let took = u64::try_from(open.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            self.counters.round_trip_ns.fetch_add(took, Relaxed);
+            self.counters.round_trip.record(open.since.elapsed(), 1);
             let point = Point::new(outcome.epoch, outcome.sequence);
             let verdict = verdict(&open, &outcome);
             for id in open.ids {
@@ -286,6 +289,7 @@ impl Client {
                 }
             }
         }
+        self.counters.in_flight.store(self.in_flight.len() as u64, Relaxed);
         self.release();
     }
 
@@ -309,6 +313,7 @@ impl Client {
             self.in_flight.remove(&serial);
             self.counters.given_up.fetch_add(1, Relaxed);
         }
+        self.counters.in_flight.store(self.in_flight.len() as u64, Relaxed);
         // Outcomes that the tables never reached: of a session that another has replaced.
         if self.held.len() > IN_FLIGHT_MAX {
             self.held.clear();

@@ -18,6 +18,8 @@ type Key = (transfer::Key, AttributeId, Method);
 pub(crate) struct Open {
     /// The request as it came.
     pub(crate) packet: Packet,
+    /// When it was read.
+    pub(crate) since: Instant,
     key: Key,
     serial: u32,
 }
@@ -84,7 +86,7 @@ impl OpenWrites {
         let slot = self.free.pop().ok_or(Rejected::TooMany)?;
         self.serial = self.serial.wrapping_add(1);
         let serial = self.serial;
-        self.slots[slot as usize] = Some(Open { packet: packet.clone(), key, serial });
+        self.slots[slot as usize] = Some(Open { packet: packet.clone(), since: now, key, serial });
         self.by_key.insert(key, slot);
         *self.by_source.entry(source).or_insert(0) += 1;
         let id = self.id(slot, serial);

@@ -73,6 +73,7 @@ impl QosMatcher {
             sets: sets.finish(),
             rules,
             levels,
+            any: Level::any(),
             by_qos_class,
             without_qos_class,
             by_pkey,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ib_mad::types::{PKey, Sl};
 use sa_proto::snapshot::QosLevel;
 
+use super::LevelSlot;
 use crate::tables::Limit;
 
 /// A QoS level.
@@ -21,6 +22,8 @@ pub struct Level {
     pub has_pkeys: bool,
     /// Those of them that any port has, without the membership bit, in the level's order.
     pub pkeys: Box<[PKey]>,
+    /// Where its paths are counted.
+    pub slot: LevelSlot,
 }
 
 impl Level {
@@ -42,8 +45,23 @@ impl Level {
             lifetime: row.packet_life.map(|life| life.code()),
             has_pkeys: !row.pkeys.is_empty(),
             pkeys: pkeys.into(),
+            slot: LevelSlot::OTHER,
             row: Arc::clone(row),
         }
+    }
+
+    /// What holds where no rule does: it grants everything and asks for nothing.
+    pub(super) fn any() -> Self {
+        let row = QosLevel {
+            index: u32::MAX,
+            name: String::new(),
+            sl: None,
+            mtu_limit: None,
+            rate_limit: None,
+            packet_life: None,
+            pkeys: Vec::new(),
+        };
+        Self { slot: LevelSlot::NONE, ..Self::new(&Arc::new(row), &[]) }
     }
 
     /// The row that it was made from.
@@ -56,5 +74,11 @@ impl Level {
     pub fn allows(&self, pkey: PKey) -> bool {
         let within = |&(first, last): &(u16, u16)| (first..=last).contains(&pkey.base());
         !self.has_pkeys || self.row.pkeys.iter().any(within)
+    }
+}
+
+impl Default for Level {
+    fn default() -> Self {
+        Self::any()
     }
 }

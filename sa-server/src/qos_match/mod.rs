@@ -10,6 +10,7 @@
 //! What a level then does to a path is decided in `query::path`; where rules come from, in the SM.
 
 mod compile;
+mod count;
 mod groups;
 mod level;
 mod service_id;
@@ -20,11 +21,12 @@ use std::sync::Arc;
 use ib_mad::types::PKey;
 use sa_proto::snapshot::{IdMatch, QosRule, RuleOrigin};
 
+pub use count::{LevelCounts, LevelNames, LevelSlot};
 pub use groups::GroupSet;
 pub(crate) use groups::{GroupSets, node_type_bit};
 pub use level::Level;
 use service_id::{Found, ServiceIds};
-use sets::{SetId, Sets};
+use sets::{Set, SetId, Sets};
 
 /// Rules that are compiled at most. The SM refuses policies that have more; of a snapshot that
 /// has them all the same, the last are left out and [`QosMatcher::left_out`] tells how many.
@@ -71,6 +73,8 @@ struct Rule {
 pub struct QosMatcher {
     rules: Vec<Rule>,
     levels: Vec<Level>,
+    /// What holds where no rule does.
+    any: Level,
     sets: Sets,
     /// Set by QoS class; empty if no rule asks.
     by_qos_class: Box<[SetId]>,
@@ -145,24 +149,51 @@ impl QosMatcher {
             self.sets.get(*self.by_destination.get(destination.index())?),
         ];
         let service = &criteria.service;
+        if self.sets.is_one_word() {
+            return self.first(0, &sets, service);
+        }
         for part in 0..self.sets.summaries() {
             let mut live = sets.iter().fold(!0, |live, set| live & set.summary(part))
                 & service.word(&self.sets, |set| set.summary(part));
             while live != 0 {
                 let word = part * 64 + live.trailing_zeros() as usize;
                 live &= live - 1;
-                let mut rules = sets.iter().fold(!0, |rules, set| rules & set.word(word))
-                    & service.word(&self.sets, |set| set.word(word));
-                while rules != 0 {
-                    let number = word * 64 + rules.trailing_zeros() as usize;
-                    rules &= rules - 1;
-                    if self.service_ids.confirms(service, number, &self.rules) {
-                        return Some(RuleNumber(number as u32));
-                    }
+                if let Some(number) = self.first(word, &sets, service) {
+                    return Some(number);
                 }
             }
         }
         None
+    }
+
+    /// The first rule of a word that accepts the request.
+    #[inline]
+    fn first(&self, word: usize, sets: &[Set<'_>; 4], service: &Found) -> Option<RuleNumber> {
+        let mut rules = sets.iter().fold(!0, |rules, set| rules & set.word(word))
+            & service.word(&self.sets, |set| set.word(word));
+        while rules != 0 {
+            let number = word * 64 + rules.trailing_zeros() as usize;
+            rules &= rules - 1;
+            if self.service_ids.confirms(service, number, &self.rules) {
+                return Some(RuleNumber(number as u32));
+            }
+        }
+        None
+    }
+
+    /// Fetches what looking up a ServiceID begins with.
+    #[inline]
+    pub(crate) fn prefetch(&self, service_id: u64) {
+        self.service_ids.prefetch(service_id);
+    }
+
+    /// The level that a rule grants, or one that grants everything if there is no rule: chosen
+    /// by position, not by a branch that every other request would take the other way.
+    #[inline]
+    pub(crate) fn granted(&self, number: Option<RuleNumber>) -> &Level {
+        let level = number.and_then(|number| self.rules.get(number.0 as usize)?.level);
+        let at = level.map_or(usize::MAX, |level| level as usize);
+        self.levels.get(at).unwrap_or(&self.any)
     }
 
     /// The level that a rule grants.
@@ -170,6 +201,13 @@ impl QosMatcher {
     pub fn level(&self, number: RuleNumber) -> Option<&Level> {
         let level = self.rules.get(number.0 as usize)?.level?;
         self.levels.get(level as usize)
+    }
+
+    /// Has paths be counted by the names of their levels.
+    pub fn count_by(&mut self, names: &LevelNames) {
+        for level in &mut self.levels {
+            level.slot = names.slot(&level.row().name);
+        }
     }
 
     /// The rules in force, by precedence.

@@ -28,6 +28,12 @@ impl Sets {
         self.summaries
     }
 
+    /// Whether all rules fit one word, so that there is nothing to sum up.
+    #[inline]
+    pub(super) fn is_one_word(&self) -> bool {
+        self.stride == 2
+    }
+
     #[inline]
     pub(super) fn get(&self, id: SetId) -> Set<'_> {
         let start = id.0 as usize;

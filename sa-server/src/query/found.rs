@@ -5,19 +5,35 @@ use std::ops::ControlFlow;
 use ib_mad::wire::record::stride;
 use ib_mad::wire::sa::DATA_LEN;
 
+use super::path::templates::Templates;
 use crate::pool::{Pool, PoolError};
 
 /// Steps that one query may take: pairs of ports looked at, above all. A wildcard PathRecord on a
 /// large fabric has more pairs than any table answer could hold.
 const STEPS_MAX: u32 = 2_000_000;
 
+/// What a worker needs while it searches, and keeps for the next search.
+pub(crate) struct Scratch {
+    /// What becomes the data part of the answer, if all records fit.
+    pub(crate) records: [u8; DATA_LEN],
+    templates: Templates,
+}
+
+impl Scratch {
+    pub(crate) fn new() -> Self {
+        Self { records: [0; DATA_LEN], templates: Templates::new() }
+    }
+}
+
 /// The records found so far: up to 200 bytes of them in place, more in a buffer of the pool.
 pub(crate) struct Found<'a> {
-    /// The data part of the answer.
+    /// What becomes the data part of the answer, if all records fit.
     in_place: &'a mut [u8; DATA_LEN],
     /// All of the records, once they do not fit in place.
     spilled: Option<Vec<u8>>,
     pool: &'a mut Pool,
+    /// Kinds of paths met.
+    pub(super) templates: &'a mut Templates,
     stride: usize,
     /// Get(): nothing after the second record is wanted.
     single: bool,
@@ -43,18 +59,31 @@ pub(crate) struct Outcome {
     pub(crate) spilled: Option<Vec<u8>>,
     /// Set if it broke off: what was found is not all.
     pub(crate) exhausted: Option<Exhausted>,
+    /// Steps taken.
+    pub(crate) steps: u32,
 }
 
 impl<'a> Found<'a> {
     pub(crate) fn new(
-        in_place: &'a mut [u8; DATA_LEN],
+        scratch: &'a mut Scratch,
         pool: &'a mut Pool,
         record_len: usize,
         single: bool,
     ) -> Self {
         let stride = stride(record_len);
         debug_assert!(stride <= DATA_LEN, "every record fits one MAD");
-        Self { in_place, spilled: None, pool, stride, single, count: 0, steps: 0, exhausted: None }
+        let Scratch { records, templates } = scratch;
+        Self {
+            in_place: records,
+            spilled: None,
+            pool,
+            templates,
+            stride,
+            single,
+            count: 0,
+            steps: 0,
+            exhausted: None,
+        }
     }
 
     /// Whether one record is all that is wanted.
@@ -86,33 +115,38 @@ impl<'a> Found<'a> {
 
     /// Adds a record, its padding left to us. Breaks off when no other one is wanted or fits.
     #[inline]
-    pub(super) fn push(&mut self, record: &[u8]) -> ControlFlow<()> {
-        let len = record.len().min(self.stride);
-        if self.single {
-            self.count += 1;
-            if self.count > 1 {
+    pub(super) fn push<const N: usize>(&mut self, record: &[u8; N]) -> ControlFlow<()> {
+        debug_assert!(N <= self.stride);
+        let start = self.count * self.stride;
+        match &mut self.spilled {
+            Some(buffer) if buffer.capacity() - buffer.len() >= self.stride => {
+                append(buffer, record, self.stride);
+            }
+            None if self.single && self.count > 0 => {
+                self.count += 1;
                 return ControlFlow::Break(());
             }
-            self.in_place[..len].copy_from_slice(&record[..len]);
-            self.in_place[len..].fill(0);
-            return ControlFlow::Continue(());
+            None if start + self.stride <= DATA_LEN => {
+                let place = &mut self.in_place[start..start + self.stride];
+                if let Some((place, padding)) = place.split_first_chunk_mut() {
+                    *place = *record;
+                    if !N.is_multiple_of(8) {
+                        padding.fill(0);
+                    }
+                }
+            }
+            _ => return self.spill(record, start),
         }
-        let start = self.count * self.stride;
-        if self.spilled.is_none() && start + self.stride <= DATA_LEN {
-            self.in_place[start..start + len].copy_from_slice(&record[..len]);
-            self.in_place[start + len..].fill(0);
-            self.count += 1;
-            return ControlFlow::Continue(());
-        }
-        self.spill(&record[..len], start)
+        self.count += 1;
+        ControlFlow::Continue(())
     }
 
-    fn spill(&mut self, record: &[u8], start: usize) -> ControlFlow<()> {
-        let end = start + self.stride;
-        match self.room(start, end) {
+    #[cold]
+    fn spill<const N: usize>(&mut self, record: &[u8; N], start: usize) -> ControlFlow<()> {
+        let stride = self.stride;
+        match self.room(start, start + stride) {
             Ok(buffer) => {
-                buffer.extend_from_slice(record);
-                buffer.resize(end, 0);
+                append(buffer, record, stride);
                 self.count += 1;
                 ControlFlow::Continue(())
             }
@@ -148,13 +182,22 @@ impl<'a> Found<'a> {
     }
 
     pub(crate) fn finish(self) -> Outcome {
-        let Self { count, mut spilled, exhausted, pool, .. } = self;
+        let Self { count, mut spilled, exhausted, steps, pool, .. } = self;
         if exhausted.is_some()
             && let Some(buffer) = spilled.take()
         {
             pool.give_back(buffer);
         }
-        Outcome { count, spilled, exhausted }
+        Outcome { count, spilled, exhausted, steps }
+    }
+}
+
+/// Adds a record and its padding.
+#[inline(always)]
+fn append<const N: usize>(buffer: &mut Vec<u8>, record: &[u8; N], stride: usize) {
+    buffer.extend_from_slice(record);
+    if N < stride {
+        buffer.resize(buffer.len() + stride - N, 0);
     }
 }
 
@@ -163,11 +206,15 @@ mod tests {
     use super::*;
     use crate::pool::PoolConfig;
 
+    fn scratch() -> Scratch {
+        Scratch { records: [0xA5; DATA_LEN], ..Scratch::new() }
+    }
+
     #[test]
     fn records_move_to_the_pool_when_one_mad_is_full() {
-        let mut data = [0xA5; DATA_LEN];
+        let mut scratch = scratch();
         let mut pool = Pool::new(PoolConfig::default());
-        let mut found = Found::new(&mut data, &mut pool, 62, false);
+        let mut found = Found::new(&mut scratch, &mut pool, 62, false);
         for i in 0..4 {
             assert!(found.push(&[i; 62]).is_continue());
         }
@@ -180,32 +227,32 @@ mod tests {
 
     #[test]
     fn three_records_of_64_bytes_stay_in_place_and_nothing_else_does() {
-        let mut data = [0xA5; DATA_LEN];
+        let mut scratch = scratch();
         let mut pool = Pool::new(PoolConfig::default());
-        let mut found = Found::new(&mut data, &mut pool, 64, false);
+        let mut found = Found::new(&mut scratch, &mut pool, 64, false);
         for _ in 0..3 {
             assert!(found.push(&[7; 64]).is_continue());
         }
         assert!(found.finish().spilled.is_none());
-        assert_eq!((data[191], &data[192..]), (7, &[0; 8][..]));
+        assert_eq!((scratch.records[191], &scratch.records[192..]), (7, &[0xA5; 8][..]));
     }
 
     #[test]
     fn a_get_breaks_off_at_the_second_record_and_keeps_the_first() {
-        let mut data = [0; DATA_LEN];
+        let mut scratch = scratch();
         let mut pool = Pool::new(PoolConfig::default());
-        let mut found = Found::new(&mut data, &mut pool, 8, true);
+        let mut found = Found::new(&mut scratch, &mut pool, 8, true);
         assert!(found.push(&[1; 8]).is_continue());
         assert!(found.push(&[2; 8]).is_break());
         assert_eq!(found.finish().count, 2);
-        assert_eq!(data[..9], [1, 1, 1, 1, 1, 1, 1, 1, 0]);
+        assert_eq!(scratch.records[..9], [1, 1, 1, 1, 1, 1, 1, 1, 0xA5]);
     }
 
     #[test]
     fn a_table_beyond_the_pool_is_exhausted_and_returns_its_memory() {
-        let mut data = [0; DATA_LEN];
+        let mut scratch = scratch();
         let mut pool = Pool::new(PoolConfig { answer_max: 16 << 10, total_max: 64 << 10 });
-        let mut found = Found::new(&mut data, &mut pool, 64, false);
+        let mut found = Found::new(&mut scratch, &mut pool, 64, false);
         let pushed = (0..).take_while(|_| found.push(&[1; 64]).is_continue()).count();
         assert_eq!(pushed, 256);
         let outcome = found.finish();

@@ -39,6 +39,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
 
     let mut offer = |record: &[u8], owners: &LinkOwners| {
         if pattern.matches(record) && may_see(query, requester, owners) {
+            let record: &[u8; LinkRecord::LEN] = record.first_chunk().expect("6 bytes and padding");
             found.push(record)?;
         }
         found.step()

@@ -5,6 +5,7 @@
 //! whose header has been checked; how the answer goes out is the
 //! [`responder`](crate::responder)'s business.
 
+mod ahead;
 mod class_port_info;
 mod found;
 mod guid_info;
@@ -27,18 +28,20 @@ mod switch_info;
 mod unserved;
 mod vl_arbitration;
 
-use ib_mad::types::{Lid, PKey};
+use ib_mad::types::{Gid, Lid, PKey};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::sa::{ComponentMask, DATA_LEN};
 
 use sa_proto::snapshot::RegistryPlane;
 
 use crate::index::RegistryIndex;
+use crate::qos_match::LevelCounts;
 use crate::redirect::Redirection;
 use crate::stats::DropReason;
 use crate::tables::{EndPort, Owner, Tables};
 
-pub(crate) use found::{Exhausted, Found};
+pub(crate) use ahead::read_ahead;
+pub(crate) use found::{Exhausted, Found, Scratch};
 pub(crate) use path::request::Request as PathWish;
 pub use path::select::NoPath;
 pub(crate) use path::select::{rule, select};
@@ -60,19 +63,26 @@ pub(crate) struct Query<'a> {
     pub(crate) is_rmpp: bool,
     /// Where the request came from.
     pub(crate) slid: Lid,
+    /// The same by its GRH, if it has one.
+    pub(crate) sgid: Option<Gid>,
     /// Whether the requester proved with the SM_Key that it may see what others may not.
     pub(crate) trusted: bool,
     /// Whom requesters are told to ask instead.
     pub(crate) redirection: &'a Redirection,
+    /// Where paths are counted.
+    pub(crate) levels: &'a LevelCounts,
 }
 
 impl<'a> Query<'a> {
-    /// The port that asks; records that it shares no partition with are hidden from it.
+    /// The port that asks; records that it shares no partition with are hidden from it. Known by
+    /// its LID, or by its GID where ports have no LIDs (RoCE).
+    #[inline]
     pub(crate) fn requester(&self) -> Result<&'a EndPort, Refusal> {
-        self.tables
-            .end_ports
-            .by_lid(self.slid)
-            .ok_or(Refusal::Unheard(DropReason::UnknownRequester))
+        let port = match (self.slid, self.sgid) {
+            (Lid::NONE, Some(gid)) => local_port(self.tables, gid),
+            (lid, _) => self.tables.end_ports.by_lid(lid),
+        };
+        port.ok_or(Refusal::Unheard(DropReason::UnknownRequester))
     }
 
     /// Whether partitions hide nothing from the requester (`trusted_see_all`).

@@ -48,7 +48,13 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     if sources.len() == 0 || destinations.len() == 0 {
         return Err(Refusal::Status(Status::SA_REQ_INVALID));
     }
-    let search = Search { tables, request, requester, sees_all: query.sees_all() };
+    let search = Search {
+        tables,
+        request: &request,
+        requester,
+        sees_all: query.sees_all(),
+        levels: query.levels,
+    };
     let numb_path = record.numb_path();
     let _ = match (pair(tables, &sources), pair(tables, &destinations)) {
         (Some(sources), Some(destinations)) if numb_path == 2 => {
@@ -83,6 +89,7 @@ fn pair_by_pair(
     found: &mut Found<'_>,
 ) -> ControlFlow<()> {
     let tables = search.tables;
+    found.templates.begin();
     let wanted = usize::from(search.request.numb_path.unwrap_or(PATHS_MAX));
     for source in sources.clone().filter_map(|gid| local_port(tables, gid)) {
         let source = (source, tables.end_class(source));
@@ -128,7 +135,7 @@ fn independent(
     // Two paths rather than one, then the shorter one.
     let prefers_crossed = (count(&crossed), least(&straight)) > (count(&straight), least(&crossed));
     for (path, _) in if prefers_crossed { crossed } else { straight }.into_iter().flatten() {
-        found.push(&path.record(Told::default(), PREFERRED).to_bytes())?;
+        search.tell(&path, Told::default(), PREFERRED, found)?;
     }
     ControlFlow::Continue(())
 }

@@ -4,12 +4,13 @@ use std::ops::ControlFlow;
 
 use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::NodeInfo;
-use ib_mad::wire::record::NodeRecord;
 use ib_mad::wire::record::node::component as node;
+use ib_mad::wire::record::{NodeRecord, stride};
 use ib_mad::wire::sa::attribute;
 
 use super::pattern::{Component, Pattern};
 use super::{Family, Found, Query, Refusal};
+use crate::tables::{Owner, text};
 
 pub(super) const FAMILY: Family = Family::readable(attribute::NODE_RECORD, NodeRecord::LEN, find);
 
@@ -44,32 +45,36 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     let mut pattern = Pattern::new(COMPONENTS, mask, query.record);
     if mask.contains(node::NODE_DESCRIPTION) {
         // A description is text: what follows its end in the request does not count.
-        let text = request.node_description();
-        let end = text.iter().position(|&byte| byte == 0).map_or(text.len(), |nul| nul + 1);
-        pattern.require_bytes(NODE_DESCRIPTION, &text[..end]);
+        pattern.require_bytes(NODE_DESCRIPTION, text(&request.node_description()));
     }
 
     // The narrowest of what the request names, or else all.
-    let mut nodes = records.all_nodes();
-    if mask.contains(node::LID) {
+    let rows = if mask.contains(node::LID) {
         let Some(base) = query.tables.end_ports.by_lid(request.lid()) else { return Ok(()) };
         pattern.require_bytes(0, &base.lid.0.to_be_bytes());
-        nodes = records.node_by_lid(request.lid()).map_or(&[], std::slice::from_ref);
+        records.nodes_of_lid(request.lid())
     } else if mask.contains(node::PORT_GUID) && lid_of(query, info.port_guid()) != Lid::NONE {
-        let lid = lid_of(query, info.port_guid());
-        nodes = records.node_by_lid(lid).map_or(&[], std::slice::from_ref);
+        records.nodes_of_lid(lid_of(query, info.port_guid()))
     } else if mask.contains(node::NODE_GUID) {
-        nodes = records.node_by_guid(info.node_guid()).map_or(&[], std::slice::from_ref);
-    }
-    let _ = nodes.iter().try_for_each(|rows| {
+        records.nodes_of_guid(info.node_guid())
+    } else {
+        records.all_nodes_rows()
+    };
+    let mut offer = |(record, owner): (&[u8], &Owner)| {
         found.step()?;
-        for (record, owner) in records.nodes.range(rows.nodes.clone()) {
-            if pattern.matches(record) && query.may_see(requester, owner) {
-                found.push(record)?;
-            }
+        if pattern.matches(record) && query.may_see(requester, owner) {
+            let record: &[u8; stride(NodeRecord::LEN)] =
+                record.first_chunk().expect("records with their padding");
+            found.push(record)?;
         }
         ControlFlow::Continue(())
-    });
+    };
+    let _ = if rows == records.all_nodes_rows() && mask.contains(node::NODE_DESCRIPTION) {
+        let mut described = records.nodes_described(&request.node_description());
+        described.try_for_each(|at| records.nodes.range(at..at + 1).try_for_each(&mut offer))
+    } else {
+        records.nodes.range(rows).try_for_each(offer)
+    };
     Ok(())
 }
 

@@ -57,9 +57,13 @@ const fn same(a: &str, b: &str) -> bool {
 pub(super) struct Pattern {
     mask: [u8; DATA_LEN],
     value: [u8; DATA_LEN],
-    /// Length of the part that has any mask bits.
-    len: usize,
+    /// The words of [`WORD`] bytes that have any mask bits: the first, and the one behind the last.
+    first: usize,
+    end: usize,
 }
+
+/// Bytes compared at once.
+const WORD: usize = 8;
 
 impl Pattern {
     /// The components of `selected`, as `request` fills them in.
@@ -68,7 +72,7 @@ impl Pattern {
         selected: ComponentMask,
         request: &[u8; DATA_LEN],
     ) -> Self {
-        let mut pattern = Self { mask: [0; DATA_LEN], value: *request, len: 0 };
+        let mut pattern = Self { mask: [0; DATA_LEN], value: *request, first: usize::MAX, end: 0 };
         for component in components {
             if selected.contains(component.mask) {
                 pattern.require(component.bit, component.width);
@@ -81,13 +85,14 @@ impl Pattern {
     fn require(&mut self, bit: usize, width: usize) {
         let end = bit + width;
         let mut bit = bit;
+        self.first = self.first.min(bit / (8 * WORD));
+        self.end = self.end.max(end.div_ceil(8 * WORD));
         while bit < end {
             let in_byte = (8 - bit % 8).min(end - bit);
             let below = 8 - bit % 8 - in_byte;
             self.mask[bit / 8] |= (((1u16 << in_byte) - 1) << below) as u8;
             bit += in_byte;
         }
-        self.len = self.len.max(end.div_ceil(8));
     }
 
     /// Compares `bytes` at `offset`, too.
@@ -96,15 +101,28 @@ impl Pattern {
         self.require(offset * 8, bytes.len() * 8);
     }
 
-    /// Whether a record is selected.
+    /// Whether a record is selected. What it is too short for, does not count.
     #[inline]
     pub(super) fn matches(&self, record: &[u8]) -> bool {
-        record
-            .iter()
-            .zip(&self.value[..self.len])
-            .zip(&self.mask)
-            .all(|((have, want), mask)| (have ^ want) & mask == 0)
+        let (words, rest) = record.as_chunks::<WORD>();
+        let (value, mask) = (self.value.as_chunks::<WORD>().0, self.mask.as_chunks::<WORD>().0);
+        let whole = self.end.min(words.len());
+        let agrees = (self.first..whole).all(|at| differing(words[at], value[at], mask[at]) == 0);
+        agrees
+            && (self.end <= words.len() || rest.is_empty() || self.rest_matches(words.len(), rest))
     }
+
+    /// The same of what is left behind `at` words.
+    fn rest_matches(&self, at: usize, rest: &[u8]) -> bool {
+        let bytes = rest.iter().zip(&self.value[at * WORD..]).zip(&self.mask[at * WORD..]);
+        bytes.into_iter().all(|((have, want), mask)| (have ^ want) & mask == 0)
+    }
+}
+
+#[inline(always)]
+fn differing(have: [u8; WORD], want: [u8; WORD], mask: [u8; WORD]) -> u64 {
+    let word = u64::from_ne_bytes;
+    (word(have) ^ word(want)) & word(mask)
 }
 
 #[cfg(test)]
@@ -124,6 +142,23 @@ mod tests {
         assert!(Pattern::new(&[FROM_PORT], link::TO_PORT, &request).matches(&record));
         request[2] = 8;
         assert!(!Pattern::new(&[FROM_PORT], link::FROM_PORT, &request).matches(&record));
+    }
+
+    /// A record of 52 bytes ends within a word.
+    #[test]
+    fn what_stands_in_the_last_bytes_of_a_record_counts() {
+        let last = Component { mask: ComponentMask(1), bit: 49 * 8, width: 24 };
+        let mut request = [0; DATA_LEN];
+        request[51] = 7;
+        let pattern = Pattern::new(&[last], ComponentMask(1), &request);
+        let mut record = [0; 52];
+        assert!(!pattern.matches(&record));
+        record[51] = 7;
+        assert!(pattern.matches(&record));
+        record[..49].fill(0xFF);
+        assert!(pattern.matches(&record), "what is not selected");
+        record[49] = 1;
+        assert!(!pattern.matches(&record));
     }
 
     #[test]

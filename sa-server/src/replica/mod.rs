@@ -46,7 +46,7 @@ const WINDOW_LEN: u32 = 1 << 20;
 /// Events of all links that were not handled yet.
 const EVENTS_MAX: usize = 8;
 /// How often counters are reported to the SMs.
-const STATS_INTERVAL: Duration = Duration::from_secs(5);
+const STATS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where an SM publishes, such as `http://127.0.0.1:7471` or `https://sm1:7471`, and why to trust it.
 #[derive(Clone, Debug)]
@@ -195,8 +195,8 @@ impl ReplicaStatus {
         self.counters.connected.load(Relaxed)
     }
 
-    /// Counters by name.
-    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+    /// Counters by name, with what they mean.
+    pub fn counters(&self) -> Vec<(&'static str, &'static str, u64)> {
         self.counters.list()
     }
 
@@ -207,48 +207,48 @@ impl ReplicaStatus {
 }
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident => $label:literal),* $(,)?) => {
+    ($(#[doc = $doc:literal] $name:ident => $label:literal),* $(,)?) => {
         #[derive(Debug, Default)]
         struct Counters {
-            $($(#[$doc])* $name: AtomicU64,)*
+            $(#[doc = $doc] $name: AtomicU64,)*
         }
         impl Counters {
-            fn list(&self) -> Vec<(&'static str, u64)> {
-                vec![$(($label, self.$name.load(Relaxed))),*]
+            fn list(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![$(($label, $doc.trim_ascii(), self.$name.load(Relaxed))),*]
             }
         }
     };
 }
 counters! {
-    /// SMs connected now.
+    /// SMs connected now
     connected => "replica_sms_connected",
-    /// Connections that broke or were not made.
+    /// Connections that broke or were not made
     disconnects => "replica_disconnects",
-    /// Snapshots installed.
+    /// Snapshots installed, deltas applied included
     installs => "replica_snapshots_installed",
-    /// Updates that could not be used.
+    /// Updates that could not be used: a full snapshot is asked for
     resyncs => "replica_resyncs",
-    /// Updates of SMs that were replaced.
+    /// Updates of SMs that were replaced: their epoch is lower than what is served
     refused => "replica_updates_refused",
-    /// Bytes of rows received.
-    bytes => "replica_bytes",
-    /// Messages to an SM dropped, with their link, because its queue was full.
+    /// Bytes of rows received from SMs
+    bytes => "replica_received_bytes",
+    /// Messages to an SM dropped, with their link, because its queue was full
     overflows => "replica_outbound_overflows",
-    /// Cache files written.
+    /// Cache files written
     saves => "replica_cache_saves",
-    /// Cache files that could not be written.
+    /// Cache files that could not be written
     save_errors => "replica_cache_save_errors",
 }
 
 /// Keeps this responder up to date until `shutdown`.
 ///
 /// `on_snapshot` is called on a thread of its own with each new snapshot, the cached one first,
-/// and returns once queries are answered from it. `stats` yields totals to be reported to the SMs.
+/// and returns once queries are answered from it. `stats` yields what is reported to the SMs.
 pub async fn run(
     config: ReplicaConfig,
     status: Arc<ReplicaStatus>,
     on_snapshot: impl FnMut(&Arc<Snapshot>) + Send + 'static,
-    stats: impl Fn() -> Vec<(String, u64)>,
+    stats: impl Fn() -> proto::Stats,
     shutdown: impl Future<Output = ()>,
 ) {
     run_explaining(config, status, on_snapshot, stats, None, shutdown).await;
@@ -259,7 +259,7 @@ pub async fn run_explaining(
     config: ReplicaConfig,
     status: Arc<ReplicaStatus>,
     on_snapshot: impl FnMut(&Arc<Snapshot>) + Send + 'static,
-    stats: impl Fn() -> Vec<(String, u64)>,
+    stats: impl Fn() -> proto::Stats,
     explain: Option<Explain>,
     shutdown: impl Future<Output = ()>,
 ) {
@@ -493,10 +493,7 @@ impl Replica {
         }
     }
 
-    fn report(&mut self, stats: &[(String, u64)]) {
-        let counters =
-            stats.iter().map(|(name, value)| proto::Counter { name: name.clone(), value: *value });
-        let stats = proto::Stats { counters: counters.collect() };
+    fn report(&mut self, stats: &proto::Stats) {
         for link in 0..self.links.len() {
             self.send(link, machine::message(Reply::Stats(stats.clone())));
         }

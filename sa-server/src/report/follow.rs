@@ -15,7 +15,7 @@ use tonic::Streaming;
 use super::{Counters, Event, ReportConfig, Reports};
 use crate::cell::Reader;
 use crate::forward::Exchange;
-use crate::replica::Upstream;
+use crate::replica::{Upstream, passing_identity};
 
 /// How long to wait before a stream that broke is opened again.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
@@ -30,7 +30,9 @@ pub(crate) async fn run(
     versions: watch::Receiver<Version>,
     tables: Reader,
 ) {
-    let reports = Reports::new(responder_id, ReportConfig::default());
+    // A late answer to a report of the process before must not pass for one to ours.
+    let config = ReportConfig { first_tid: passing_identity() as u32, ..ReportConfig::default() };
+    let reports = Reports::new(responder_id, config);
     let mut reporter = Reporter {
         responder_id,
         exchange,
@@ -38,7 +40,7 @@ pub(crate) async fn run(
         reports,
         versions,
         tables,
-        heard: 0,
+        heard: (String::new(), 0),
         door: None,
     };
     loop {
@@ -64,15 +66,18 @@ struct Reporter {
     reports: Reports,
     versions: watch::Receiver<Version>,
     tables: Reader,
-    /// Number of the last event heard of.
-    heard: u64,
+    /// Number of the last event heard of, and from which SM: each numbers them for itself.
+    heard: (String, u64),
     /// The SM's front door, by which reports leave.
     door: Option<SocketAddr>,
 }
 
 impl Reporter {
-    async fn follow(&self, sm: &Upstream) -> Option<Streaming<proto::Notices>> {
-        let request = proto::FollowRequest { responder_id: self.responder_id, after: self.heard };
+    async fn follow(&mut self, sm: &Upstream) -> Option<Streaming<proto::Notices>> {
+        if self.heard.0 != sm.url {
+            self.heard = (sm.url.clone(), 0);
+        }
+        let request = proto::FollowRequest { responder_id: self.responder_id, after: self.heard.1 };
         match EventsClient::new(sm.channel.clone()).follow(request).await {
             Ok(stream) => Some(stream.into_inner()),
             Err(status) => {
@@ -145,7 +150,7 @@ impl Reporter {
         }
         let Some(generation) = self.tables.current().cloned() else { return };
         for notice in notices.notices {
-            self.heard = self.heard.max(notice.number);
+            self.heard.1 = self.heard.1.max(notice.number);
             let Ok(bytes) = <[u8; 80]>::try_from(&notice.notice[..]) else {
                 tracing::warn!("an event that is no notice; ignored");
                 continue;

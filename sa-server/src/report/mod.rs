@@ -40,6 +40,8 @@ pub struct ReportConfig {
     pub port_max: usize,
     /// Reports that wait, all in all; what comes on top is lost.
     pub total_max: usize,
+    /// TransactionIDs count up from here.
+    pub first_tid: u32,
 }
 
 impl Default for ReportConfig {
@@ -51,6 +53,7 @@ impl Default for ReportConfig {
             waiting_max: 64,
             port_max: 256,
             total_max: 1 << 16,
+            first_tid: 0,
         }
     }
 }
@@ -121,6 +124,7 @@ impl Reports {
     pub fn new(responder_id: u64, config: ReportConfig) -> Self {
         Self {
             responder_id,
+            tid: config.first_tid,
             config,
             queues: HashMap::new(),
             by_tid: HashMap::new(),
@@ -129,7 +133,6 @@ impl Reports {
             waiting: 0,
             waiting_for: HashMap::new(),
             ours: Ours::default(),
-            tid: 0,
             counters: Counters::default(),
         }
     }

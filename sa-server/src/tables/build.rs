@@ -12,6 +12,7 @@ use ib_mad::wire::record::{
 use sa_proto::snapshot::{AliasGuid, FabricPlane, Node, Port, RegistryPlane, find};
 
 use super::end_port::{EndPort, EndPorts};
+use super::guid_index::GuidIndex;
 use super::limit::{Limit, RateSupport};
 use super::partition::{PKeySet, PartitionsBuilder};
 use super::path::Paths;
@@ -46,6 +47,7 @@ pub(super) fn build(plane: &FabricPlane, registry: &RegistryPlane) -> Tables {
     let lmc_of = |port: &EndPort| end_classes[port.class()].lmc;
     let (end_ports, contradictions) = EndPorts::build(ports, aliases, lmc_of, column_of);
     records.node_of_lid = fabric.node_of_lid(&lids);
+    records.index(&end_ports);
     let partitions = partitions.finish();
     Tables {
         qos: QosMatcher::compile(plane, &groups, partitions.bases()),
@@ -61,6 +63,7 @@ pub(super) fn build(plane: &FabricPlane, registry: &RegistryPlane) -> Tables {
         alias_guids: alias_guids(registry),
         direct: fabric.direct_links(),
         contradictions,
+        fits_caches: false,
     }
 }
 
@@ -301,6 +304,9 @@ impl<'a> Fabric<'a> {
             links: Records::new(LinkRecord::LEN),
             by_node: Vec::with_capacity(self.nodes.len()),
             node_of_lid: Box::new([]),
+            nodes_of_lid: Box::new([]),
+            by_guid: GuidIndex::default(),
+            by_description: Vec::new(),
         };
         let mut owner = |scanned: &Scanned<'_>, port: &Port| Owner {
             pkeys: keys(scanned, port),

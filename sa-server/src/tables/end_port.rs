@@ -6,6 +6,8 @@
 use ib_mad::types::{Guid, Lid};
 
 use super::build::lid_range;
+use super::guid_index::slot;
+use crate::prefetch::prefetch;
 
 /// What a query needs to know of an end port before anything else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,6 +78,18 @@ impl EndPorts {
     #[inline]
     pub fn by_lid(&self, lid: Lid) -> Option<&EndPort> {
         self.by_lid.get(lid.index()).filter(|found| found.guid.0 != 0)
+    }
+
+    /// Fetches the line that [`by_guid`](Self::by_guid) begins at.
+    #[inline]
+    pub(crate) fn prefetch_guid(&self, guid: Guid) {
+        prefetch(&self.slots, slot(guid) & (self.slots.len() - 1));
+    }
+
+    /// Fetches the line that [`by_lid`](Self::by_lid) reads.
+    #[inline]
+    pub(crate) fn prefetch_lid(&self, lid: Lid) {
+        prefetch(&self.by_lid, lid.index());
     }
 
     /// Every end port under each of its GUIDs, in a stable order.
@@ -176,13 +190,6 @@ impl Slots {
         }
         is_new
     }
-}
-
-/// Folds a 64x64-bit product: vendors hand out GUIDs in runs, whose low bits alone would cluster.
-#[inline]
-fn slot(guid: Guid) -> usize {
-    let product = u128::from(guid.0 ^ 0x9E37_79B9_7F4A_7C15) * 0xD6E8_FEB8_6659_FD93;
-    (product as u64 ^ (product >> 64) as u64) as usize
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 mod build;
 mod end_port;
+mod guid_index;
 mod limit;
 mod partition;
 mod path;
@@ -22,6 +23,7 @@ pub use end_port::{EndPort, EndPorts};
 pub use limit::{Limit, RateSupport};
 pub use partition::{PKeySet, Partitions};
 pub use path::{PathClass, Paths};
+pub(crate) use record::text;
 pub use record::{LinkOwners, NodeRows, Owner, RecordTables, Records};
 use sl::Sls;
 pub use trace::{Arrival, Step};
@@ -69,12 +71,18 @@ pub struct Tables {
     /// Base LIDs of end ports that are linked to each other without a switch, ascending.
     direct: Vec<(Lid, Lid)>,
     contradictions: usize,
+    fits_caches: bool,
 }
+
+/// Bytes of tables that surely stay in a core's own caches, whatever else it does.
+const CACHED: usize = 256 << 10;
 
 impl Tables {
     /// Builds the tables; uses all threads of rayon's current pool.
     pub fn build(fabric: &FabricPlane, registry: &RegistryPlane) -> Self {
-        build::build(fabric, registry)
+        let mut tables = build::build(fabric, registry);
+        tables.fits_caches = tables.hot_bytes() <= CACHED;
+        tables
     }
 
     /// The end class of a port of these tables.
@@ -124,6 +132,13 @@ impl Tables {
     /// LIDs and GUIDs that the snapshot gave to more than one port; the first one has them.
     pub fn contradictions(&self) -> usize {
         self.contradictions
+    }
+
+    /// Whether a core's own caches hold what queries for paths read from, so that there is nothing
+    /// to wait for.
+    #[inline]
+    pub(crate) fn fits_caches(&self) -> bool {
+        self.fits_caches
     }
 
     /// Bytes that queries for paths between hosts read from.

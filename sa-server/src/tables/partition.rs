@@ -22,8 +22,8 @@ pub struct Partitions {
     base: Vec<u16>,
     /// Words a bit set.
     words: usize,
-    /// Two bit sets an interned table, one behind the other: membership, full membership.
-    bits: Vec<u64>,
+    /// `words` of them an interned table.
+    bits: Vec<Word>,
     /// The P_Keys of every interned table in the order of OpenSM's, see [`place`]; empty unless
     /// ports may be full and limited members of one partition at once.
     both: Vec<Box<[PKey]>>,
@@ -39,12 +39,12 @@ impl Partitions {
         if !self.both.is_empty() {
             return self.first_shared_of_both(a, b);
         }
-        let (a, b) = (self.set(a), self.set(b));
         for word in 0..self.words {
-            let shared = a.shared(&b, word);
+            let own = self.word(a, word);
+            let shared = own.shared(self.word(b, word));
             if shared != 0 {
                 let bit = shared.trailing_zeros() as usize;
-                let full = (a.full[word] >> bit & 1) as u16;
+                let full = (own.full >> bit & 1) as u16;
                 return Some(PKey(self.base[word * 64 + bit] | full << 15));
             }
         }
@@ -70,8 +70,8 @@ impl Partitions {
         if number == usize::from(NO_PARTITION) {
             return false;
         }
-        let (a, b) = (self.set(a), self.set(b));
-        a.shared(&b, number / 64) >> (number % 64) & 1 == 1
+        let word = number / 64;
+        self.word(a, word).shared(self.word(b, word)) >> (number % 64) & 1 == 1
     }
 
     /// Whether a port with P_Key table `set` can talk to one that has `pkey`, whose membership bit
@@ -81,8 +81,8 @@ impl Partitions {
         if number == usize::from(NO_PARTITION) {
             return false;
         }
-        let set = self.set(set);
-        let of = |bits: &[u64]| bits[number / 64] >> (number % 64) & 1 == 1;
+        let set = self.word(set, number / 64);
+        let of = |bits: u64| bits >> (number % 64) & 1 == 1;
         of(set.full) || pkey.is_full() && of(set.member)
     }
 
@@ -90,8 +90,19 @@ impl Partitions {
     /// one of them has no P_Key table, which the specification allows switch ports (10.9.2).
     #[inline]
     pub fn visible(&self, a: PKeySet, b: PKeySet) -> bool {
-        let (a, b) = (self.set(a), self.set(b));
-        (0..self.words).any(|word| a.shared(&b, word) != 0) || a.is_empty() || b.is_empty()
+        let shared = (0..self.words).any(|word| self.word(a, word).shared(self.word(b, word)) != 0);
+        shared || self.has_none(a) || self.has_none(b)
+    }
+
+    /// Whether a P_Key table is empty.
+    fn has_none(&self, set: PKeySet) -> bool {
+        (0..self.words).all(|word| self.word(set, word).member == 0)
+    }
+
+    /// Membership in the 64 partitions of a word.
+    #[inline]
+    fn word(&self, set: PKeySet, word: usize) -> Word {
+        self.bits[usize::from(set.0) * self.words + word]
     }
 
     /// Number of the partition of `pkey`, whose membership bit is ignored; `None` if no port is in it.
@@ -110,7 +121,7 @@ impl Partitions {
     /// limited. What has no valid P_Key is for everybody.
     #[inline]
     pub fn is_member(&self, a: PKeySet, pkey: PKey) -> bool {
-        let is_in = |number: usize| self.set(a).member[number / 64] >> (number % 64) & 1 == 1;
+        let is_in = |number: usize| self.word(a, number / 64).member >> (number % 64) & 1 == 1;
         !pkey.is_valid() || self.number(pkey).is_some_and(is_in)
     }
 
@@ -126,14 +137,7 @@ impl Partitions {
 
     /// Bytes of the tables.
     pub fn bytes(&self) -> usize {
-        self.number.len() * 2 + self.base.len() * 2 + self.bits.len() * 8
-    }
-
-    #[inline]
-    fn set(&self, set: PKeySet) -> Membership<'_> {
-        let start = usize::from(set.0) * 2 * self.words;
-        let (member, rest) = self.bits[start..].split_at(self.words);
-        Membership { member, full: &rest[..self.words] }
+        self.number.len() * 2 + self.base.len() * 2 + self.bits.len() * size_of::<Word>()
     }
 }
 
@@ -169,20 +173,18 @@ fn meet(
     None
 }
 
-struct Membership<'a> {
-    member: &'a [u64],
-    full: &'a [u64],
+/// To which of 64 partitions a P_Key table belongs, and as full member.
+#[derive(Clone, Copy, Debug, Default)]
+struct Word {
+    member: u64,
+    full: u64,
 }
 
-impl Membership<'_> {
+impl Word {
+    /// The partitions in which both can talk.
     #[inline]
-    fn shared(&self, other: &Self, word: usize) -> u64 {
-        self.member[word] & other.member[word] & (self.full[word] | other.full[word])
-    }
-
-    #[inline]
-    fn is_empty(&self) -> bool {
-        self.member.iter().all(|&word| word == 0)
+    fn shared(self, other: Self) -> u64 {
+        self.member & other.member & (self.full | other.full)
     }
 }
 
@@ -237,7 +239,7 @@ impl PartitionsBuilder {
             number[usize::from(base)] = partition as u16;
         }
         let words = base.len().div_ceil(64).max(1);
-        let mut bits = vec![0; self.sets.len() * 2 * words];
+        let mut bits = vec![Word::default(); self.sets.len() * words];
         let mut both = vec![Box::default(); if self.both { self.sets.len() } else { 0 }];
         for (keys, set) in self.sets {
             if let Some(own) = both.get_mut(usize::from(set)) {
@@ -245,13 +247,14 @@ impl PartitionsBuilder {
                 keys.sort_by_key(|&key| place(key));
                 *own = keys.into_boxed_slice();
             }
-            let start = usize::from(set) * 2 * words;
+            let start = usize::from(set) * words;
             for key in keys {
                 let partition = usize::from(number[usize::from(key.base())]);
                 let bit = 1 << (partition % 64);
-                bits[start + partition / 64] |= bit;
+                let word = &mut bits[start + partition / 64];
+                word.member |= bit;
                 if key.is_full() {
-                    bits[start + words + partition / 64] |= bit;
+                    word.full |= bit;
                 }
             }
         }

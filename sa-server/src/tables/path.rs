@@ -11,6 +11,7 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 use ib_mad::types::Lid;
 
 use super::limit::Limit;
+use crate::prefetch::prefetch;
 
 /// The switch part of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +133,12 @@ impl Paths {
             self.others.number(row - self.hosts.rows, column.unwrap_or(u16::MAX))
         };
         self.classes[usize::from(number)]
+    }
+
+    /// Fetches what [`class`](Self::class) reads of a row with hosts.
+    #[inline]
+    pub(crate) fn prefetch(&self, row: u16, column: u16) {
+        prefetch(&self.hosts.numbers, usize::from(row) * self.hosts.columns + usize::from(column));
     }
 
     /// Whether the switch of `row`, and all of its kind, reach every destination: then each path to

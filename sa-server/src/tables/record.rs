@@ -7,10 +7,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ib_mad::types::{Guid, Lid};
-use ib_mad::wire::record::stride;
+use ib_mad::wire::record::{NodeRecord, stride};
 use sa_proto::snapshot::{Lft, Mft, Node, Port, PortTables};
 
+use super::end_port::EndPorts;
+use super::guid_index::GuidIndex;
 use super::partition::PKeySet;
+use crate::prefetch::prefetch;
 
 /// Whose a record is, for partition visibility.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +43,12 @@ impl<O> Records<O> {
         self.bytes.resize(self.owners.len() * self.stride, 0);
     }
 
+    /// The LID that a record begins with.
+    fn lid(&self, at: u32) -> Lid {
+        let record = self.bytes.get(at as usize * self.stride..).unwrap_or_default();
+        Lid(u16::from_be_bytes(record.first_chunk().copied().unwrap_or_default()))
+    }
+
     /// Number of records.
     pub fn len(&self) -> usize {
         self.owners.len()
@@ -48,6 +57,15 @@ impl<O> Records<O> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.owners.is_empty()
+    }
+
+    /// Fetches a record and whose it is.
+    #[inline]
+    pub(crate) fn prefetch(&self, at: u32) {
+        let start = at as usize * self.stride;
+        prefetch(&self.bytes, start);
+        prefetch(&self.bytes, start + self.stride - 1);
+        prefetch(&self.owners, at as usize);
     }
 
     /// Records `range` (as far as there are so many), padded to their stride, with their owners.
@@ -99,6 +117,28 @@ pub struct RecordTables {
     pub(super) by_node: Vec<NodeRows>,
     /// Index into `by_node` by LID; `NO_NODE` if nobody has it.
     pub(super) node_of_lid: Box<[u32]>,
+    /// NodeRecords by LID: the one of the port that has it.
+    pub(super) nodes_of_lid: Box<[Rows]>,
+    /// NodeRecords by node GUID.
+    pub(super) by_guid: GuidIndex<Rows>,
+    /// NodeRecords by the hash of their description, ascending.
+    pub(super) by_description: Vec<(u64, u32)>,
+}
+
+/// Records that follow each other: the first, and the one behind the last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rows(u32, u32);
+
+impl From<&Range<u32>> for Rows {
+    fn from(range: &Range<u32>) -> Self {
+        Self(range.start, range.end)
+    }
+}
+
+impl From<Rows> for Range<u32> {
+    fn from(rows: Rows) -> Self {
+        rows.0..rows.1
+    }
 }
 
 /// Whose a link is.
@@ -142,11 +182,83 @@ impl RecordTables {
         self.by_node.get(node as usize)
     }
 
-    /// The node with this node GUID.
-    pub fn node_by_guid(&self, guid: Guid) -> Option<&NodeRows> {
-        let at = self.by_node.binary_search_by_key(&guid, |node| node.guid).ok()?;
-        Some(&self.by_node[at])
+    /// NodeRecords of the port that has this LID, or of all ports of its node if several claim
+    /// the LID.
+    #[inline]
+    pub(crate) fn nodes_of_lid(&self, lid: Lid) -> Range<u32> {
+        self.nodes_of_lid.get(lid.index()).copied().unwrap_or_default().into()
     }
+
+    /// NodeRecords of the node with this node GUID.
+    #[inline]
+    pub(crate) fn nodes_of_guid(&self, guid: Guid) -> Range<u32> {
+        self.by_guid.get(guid).unwrap_or_default().into()
+    }
+
+    /// NodeRecords that may have this description: all that have, and hardly others.
+    pub(crate) fn nodes_described<'a>(
+        &'a self,
+        description: &[u8],
+    ) -> impl Iterator<Item = u32> + use<'a> {
+        let hash = hash(text(description));
+        let start = self.by_description.partition_point(|&(other, _)| other < hash);
+        let described = self.by_description[start..].iter();
+        described.take_while(move |(other, _)| *other == hash).map(|&(_, at)| at)
+    }
+
+    /// All NodeRecords.
+    pub(crate) fn all_nodes_rows(&self) -> Range<u32> {
+        0..self.nodes.len() as u32
+    }
+
+    /// Fetches what [`nodes_of_lid`](Self::nodes_of_lid) reads.
+    #[inline]
+    pub(crate) fn prefetch_node_of_lid(&self, lid: Lid) {
+        prefetch(&self.nodes_of_lid, lid.index());
+    }
+
+    /// Fetches what [`nodes_of_guid`](Self::nodes_of_guid) begins at.
+    #[inline]
+    pub(crate) fn prefetch_node_of_guid(&self, guid: Guid) {
+        self.by_guid.prefetch(guid);
+    }
+
+    /// Makes the look-ups by LID and by GUID of what the records hold.
+    pub(super) fn index(&mut self, end_ports: &EndPorts) {
+        self.by_guid = GuidIndex::new(self.by_node.iter().map(|n| (n.guid, Rows::from(&n.nodes))));
+        self.by_description = (0..)
+            .zip(self.nodes.range(self.all_nodes_rows()))
+            .map(|(at, (record, _))| {
+                let view = NodeRecord::new(record).expect("a record of the tables");
+                (hash(text(&view.node_description())), at)
+            })
+            .collect();
+        self.by_description.sort_unstable();
+        self.nodes_of_lid = (0..self.node_of_lid.len() as u16)
+            .map(|lid| {
+                let Some(node) = self.node_by_lid(Lid(lid)) else { return Rows::default() };
+                let base = end_ports.by_lid(Lid(lid)).map_or(Lid::NONE, |port| port.lid);
+                let mut own = node.nodes.clone().filter(|&at| self.nodes.lid(at) == base);
+                match (own.next(), own.next()) {
+                    (Some(at), None) => Rows(at, at + 1),
+                    _ => Rows::from(&node.nodes),
+                }
+            })
+            .collect();
+    }
+}
+
+/// A description as far as it counts: up to the first NUL, and with it.
+pub(crate) fn text(description: &[u8]) -> &[u8] {
+    let end = description.iter().position(|&byte| byte == 0);
+    &description[..end.map_or(description.len(), |nul| nul + 1)]
+}
+
+/// Descriptions are few and of the fabric's own nodes: one that collides costs a comparison.
+fn hash(bytes: &[u8]) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    std::hash::Hasher::write(&mut hasher, bytes);
+    std::hash::Hasher::finish(&hasher)
 }
 
 #[cfg(test)]

@@ -96,6 +96,12 @@ impl Tables {
         self.sls.through == Through::Always(ALL_SLS)
     }
 
+    /// Whether the same SLs get through on all paths.
+    #[inline]
+    pub(crate) fn all_paths_pass_alike(&self) -> bool {
+        matches!(self.sls.through, Through::Always(_))
+    }
+
     /// What it costs to look at a pair of ports, in steps of a search.
     #[inline]
     pub(crate) fn path_cost(&self) -> u32 {

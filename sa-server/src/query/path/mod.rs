@@ -9,6 +9,7 @@ mod multicast;
 pub(crate) mod request;
 pub(crate) mod search;
 pub(crate) mod select;
+pub(crate) mod templates;
 
 use ib_mad::types::{Gid, Lid};
 use ib_mad::wire::mad::Status;
@@ -26,7 +27,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     let request = Request::read(query)?;
     let requester = query.requester()?;
     let tables = query.tables;
-    let (source_end, destination_end) = Request::ends(query);
+    let (source_end, destination_end) = Request::ends(query.mask, query.record);
     if let Some(mgid) = destination_end.gid.filter(|gid| gid.is_multicast()) {
         let _ = multicast::find(query, mgid, found);
         return Ok(());
@@ -40,7 +41,13 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     if source.contradictory || destination.contradictory {
         return Err(Refusal::Status(Status::SA_REQ_INVALID));
     }
-    let search = Search { tables, request, requester, sees_all: query.sees_all() };
+    let search = Search {
+        tables,
+        request: &request,
+        requester,
+        sees_all: query.sees_all(),
+        levels: query.levels,
+    };
     let _ = search.all(&source, &destination, found);
     Ok(())
 }

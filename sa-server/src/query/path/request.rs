@@ -5,7 +5,7 @@ use ib_mad::wire::mad::Status;
 use ib_mad::wire::record::multi_path::component as multi;
 use ib_mad::wire::record::path::component as path;
 use ib_mad::wire::record::{MultiPathRecord, PathRecord, Selector};
-use ib_mad::wire::sa::ComponentMask;
+use ib_mad::wire::sa::{ComponentMask, DATA_LEN};
 
 use crate::qos_match::{Asked, Criteria};
 use crate::query::{Query, Refusal};
@@ -129,9 +129,9 @@ impl Request {
 
     /// The ends of a PathRecord: source, destination.
     #[inline]
-    pub(crate) fn ends(query: &Query<'_>) -> (End, End) {
-        let record = PathRecord::new(&query.record[..]).expect("64 bytes of 200");
-        let has = |component: ComponentMask| query.mask.contains(component);
+    pub(crate) fn ends(mask: ComponentMask, record: &[u8; DATA_LEN]) -> (End, End) {
+        let record = PathRecord::new(&record[..]).expect("64 bytes of 200");
+        let has = |component: ComponentMask| mask.contains(component);
         let end = |gid: ComponentMask, gid_value: Gid, lid: ComponentMask, lid_value: Lid| End {
             gid: has(gid).then_some(gid_value),
             lid: has(lid).then_some(lid_value),
@@ -142,14 +142,14 @@ impl Request {
         )
     }
 
-    /// Whether paths may have limits, P_Keys or SLs that depend on their direction.
+    /// Whether paths may have limits or SLs that depend on their direction. Two ports share a
+    /// partition, or do not, in both.
     #[inline]
     pub(crate) fn minds_direction(&self) -> bool {
         self.criteria.is_some()
             || self.mtu.is_some()
             || self.rate.is_some()
             || self.lifetime.is_some()
-            || self.pkey != PKeyWish::Any
     }
 }
 

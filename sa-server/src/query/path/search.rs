@@ -3,10 +3,12 @@
 use std::ops::ControlFlow;
 
 use ib_mad::types::{Gid, Lid, Lifetime, Mtu, Rate};
-use ib_mad::wire::record::{PathRecordRepr, Selector};
+use ib_mad::wire::record::{PathRecord, PathRecordRepr, Selector};
 
 use super::request::Request;
 use super::select::{Parameters, select};
+use super::templates::Kind;
+use crate::qos_match::{LevelCounts, LevelSlot};
 use crate::query::Found;
 use crate::tables::{EndClass, EndPort, Tables};
 
@@ -24,10 +26,12 @@ pub(crate) struct Candidates<'a> {
 /// A search for the paths between candidates, on behalf of a requester.
 pub(crate) struct Search<'a> {
     pub(crate) tables: &'a Tables,
-    pub(crate) request: Request,
+    pub(crate) request: &'a Request,
     pub(crate) requester: &'a EndPort,
     /// Whether partitions hide nothing from it.
     pub(crate) sees_all: bool,
+    /// Paths told, by QoS level.
+    pub(crate) levels: &'a LevelCounts,
 }
 
 /// GIDs that answers repeat: the source's, and that of a destination in another subnet.
@@ -50,6 +54,7 @@ impl Search<'_> {
         found: &mut Found<'_>,
     ) -> ControlFlow<()> {
         let told = Told { sgid: sources.told_gid, dgid: destinations.told_gid };
+        found.templates.begin();
         // Get() means one path in all, GetTable() that many for each pair.
         let wanted = match self.request.numb_path {
             _ if found.is_single() => 1,
@@ -96,8 +101,8 @@ impl Search<'_> {
     #[inline]
     pub(crate) fn visible(&self, port: Classed<'_>) -> bool {
         let own = self.tables.end_class(self.requester).pkeys;
-        self.tables.partitions.visible(own, port.1.pkeys)
-            || self.requester.is_same_port(port.0)
+        self.requester.is_same_port(port.0)
+            || self.tables.partitions.visible(own, port.1.pkeys)
             || self.sees_all
     }
 
@@ -133,8 +138,10 @@ impl Search<'_> {
                 break;
             }
             let (slid, dlid) = (Lid(slid + i), Lid(dlid + i));
-            if let Some(path) = self.path(source, slid, destination, dlid) {
-                found.push(&path.record(told, PREFERRED).to_bytes())?;
+            let (from, to) = ((source, slid), (destination, dlid));
+            if let Some((record, level)) = self.record(from, to, told, PREFERRED, found) {
+                self.levels.increment(level);
+                found.push(&record)?;
             }
         }
         for s in 0..slids {
@@ -144,8 +151,10 @@ impl Search<'_> {
                 }
                 found.steps(self.tables.path_cost())?;
                 let (slid, dlid) = (Lid(slid + s), Lid(dlid + d));
-                if let Some(path) = self.path(source, slid, destination, dlid) {
-                    found.push(&path.record(told, REDUNDANT).to_bytes())?;
+                let (from, to) = ((source, slid), (destination, dlid));
+                if let Some((record, level)) = self.record(from, to, told, REDUNDANT, found) {
+                    self.levels.increment(level);
+                    found.push(&record)?;
                 }
             }
         }
@@ -153,6 +162,68 @@ impl Search<'_> {
             return ControlFlow::Break(());
         }
         ControlFlow::Continue(())
+    }
+
+    /// Adds a path to what was found.
+    #[inline]
+    pub(crate) fn tell(
+        &self,
+        path: &Path,
+        told: Told,
+        preference: u8,
+        found: &mut Found<'_>,
+    ) -> ControlFlow<()> {
+        self.levels.increment(path.parameters.level);
+        found.push(&path.record(told, preference).to_bytes())
+    }
+
+    /// The record of the path between two LIDs, if there is one: for a table a copy of the first of
+    /// its kind.
+    #[inline]
+    fn record(
+        &self,
+        (source, slid): (Classed<'_>, Lid),
+        (destination, dlid): (Classed<'_>, Lid),
+        told: Told,
+        preference: u8,
+        found: &mut Found<'_>,
+    ) -> Option<([u8; PathRecord::LEN], LevelSlot)> {
+        let make = || {
+            let path = self.path(source, slid, destination, dlid)?;
+            Some((path.record(told, preference).to_bytes(), path.parameters.level))
+        };
+        let has_kind = self.tables.all_paths_pass_alike() && !source.0.is_same_port(destination.0);
+        if found.is_single() || !has_kind {
+            return make();
+        }
+        let (at_slid, at_dlid) = (self.at(source.0, slid)?, self.at(destination.0, dlid)?);
+        let there = self.tables.path_class(source.0, at_dlid, dlid).limit;
+        let back = (!self.is_same_back(destination.0))
+            .then(|| self.tables.path_class(destination.0, at_slid, slid).limit);
+        let kind = Kind {
+            classes: (source.0.class, destination.0.class),
+            there: (there.mtu, there.rate),
+            back: back.map(|limit| (limit.mtu, limit.rate)),
+            preference,
+        };
+        let (mut record, level) = (*found.templates.of(kind, make))?;
+        let gid = |port: &EndPort| Gid::new(self.tables.subnet.prefix, port.guid);
+        PathRecord::new(&mut record[..])
+            .expect("64 bytes")
+            .set_dgid(told.dgid.unwrap_or_else(|| gid(destination.0)))
+            .set_sgid(told.sgid.unwrap_or_else(|| gid(source.0)))
+            .set_dlid(dlid)
+            .set_slid(slid);
+        Some((record, level))
+    }
+
+    /// Whether every path to a port has a way back that is no worse: where all paths are alike in
+    /// both directions, one that exists is good enough.
+    #[inline]
+    fn is_same_back(&self, destination: &EndPort) -> bool {
+        !self.request.minds_direction()
+            && self.tables.all_sls_pass()
+            && self.tables.paths.is_complete(destination.row)
     }
 
     /// The path between two LIDs, if there is one.
@@ -165,15 +236,11 @@ impl Search<'_> {
         dlid: Lid,
     ) -> Option<Path> {
         let (at_slid, at_dlid) = (self.at(source.0, slid)?, self.at(destination.0, dlid)?);
-        let (tables, request) = (self.tables, &self.request);
+        let (tables, request) = (self.tables, self.request);
         let there = select(tables, request, source, (at_dlid, destination.1), dlid);
         let Ok(parameters) = there else { return None };
-        // Where all paths are alike in both directions, a way back that exists is good enough.
-        let same_back = !request.minds_direction()
-            && tables.all_sls_pass()
-            && tables.paths.is_complete(destination.0.row);
-        let reversible =
-            same_back || select(tables, request, destination, (at_slid, source.1), slid).is_ok();
+        let reversible = self.is_same_back(destination.0)
+            || select(tables, request, destination, (at_slid, source.1), slid).is_ok();
         if request.reversible && !reversible {
             return None;
         }
@@ -213,7 +280,7 @@ pub(crate) struct Path {
 impl Path {
     /// What is told of it. Only paths to another subnet have a HopLimit: they go through a router.
     #[inline]
-    pub(crate) fn record(&self, told: Told, preference: u8) -> PathRecordRepr {
+    fn record(&self, told: Told, preference: u8) -> PathRecordRepr {
         // A path from a port to itself takes no time, whatever was asked for.
         let lifetime = if self.is_loopback { 0 } else { self.parameters.lifetime };
         PathRecordRepr {

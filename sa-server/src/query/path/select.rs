@@ -5,7 +5,7 @@ use ib_mad::wire::record::Selector;
 use serde::Serialize;
 
 use super::request::{PKeyWish, Request, Wish};
-use crate::qos_match::{Level, RuleNumber};
+use crate::qos_match::{Level, LevelSlot, RuleNumber};
 use crate::tables::{EndClass, EndPort, Limit, PKeySet, Tables};
 
 /// What is told of a path, before it is written down.
@@ -15,6 +15,8 @@ pub(crate) struct Parameters {
     pub(crate) lifetime: u8,
     pub(crate) pkey: PKey,
     pub(crate) sl: Sl,
+    /// Where paths of its QoS level are counted.
+    pub(crate) level: LevelSlot,
 }
 
 /// Why there is no path that meets a request.
@@ -67,17 +69,16 @@ pub(crate) fn select(
     if passing == 0 {
         return Err(NoPath::NoSlPasses);
     }
-    let level = rule(tables, request, source_class, destination_class)
-        .and_then(|rule| tables.qos.level(rule));
-    if level.and_then(|level| level.sl).is_some_and(|sl| !passes(sl)) {
+    let level = tables.qos.granted(rule(tables, request, source_class, destination_class));
+    if level.sl.is_some_and(|sl| !passes(sl)) {
         return Err(NoPath::LevelSlDropped);
     }
 
-    let limit = level.map_or(limit, |level| limit.min(level.limit));
-    let lifetime = match level.and_then(|level| level.lifetime) {
-        _ if source.is_same_port(destination) => Lifetime::default().code(),
-        Some(lifetime) => lifetime,
-        None => tables.subnet.lifetime.code(),
+    let limit = limit.min(level.limit);
+    let lifetime = if source.is_same_port(destination) {
+        Lifetime::default().code()
+    } else {
+        level.lifetime.unwrap_or(tables.subnet.lifetime.code())
     };
     let limit = Limit {
         mtu: at_most(request.mtu, limit.mtu).ok_or(NoPath::Mtu)?,
@@ -86,7 +87,7 @@ pub(crate) fn select(
     let lifetime = at_most(request.lifetime, lifetime).ok_or(NoPath::Lifetime)?;
     let pkey = pkey(tables, request.pkey, level, source_class.pkeys, destination_class.pkeys)?;
 
-    let sl = match (request.sl, level.and_then(|level| level.sl)) {
+    let sl = match (request.sl, level.sl) {
         (Some(asked), Some(own)) if asked != own => return Err(NoPath::SlNotOfLevel),
         (Some(sl), _) | (None, Some(sl)) => sl,
         (None, None) if pkey.is_valid() => tables.partition_sl(pkey),
@@ -98,7 +99,7 @@ pub(crate) fn select(
         return Err(NoPath::SlDropped);
     }
     let pkey = if request.pkey == PKeyWish::Raw { PKey(0) } else { pkey };
-    Ok(Parameters { limit, lifetime, pkey, sl })
+    Ok(Parameters { limit, lifetime, pkey, sl, level: level.slot })
 }
 
 /// The QoS rule that a path between ports of these classes falls under.
@@ -118,12 +119,12 @@ pub(crate) fn rule(
 fn pkey(
     tables: &Tables,
     wish: PKeyWish,
-    level: Option<&Level>,
+    level: &Level,
     a: PKeySet,
     b: PKeySet,
 ) -> Result<PKey, NoPath> {
     let partitions = &tables.partitions;
-    let level = level.filter(|level| level.has_pkeys);
+    let level = level.has_pkeys.then_some(level);
     match (wish, level) {
         (PKeyWish::Raw, _) => Ok(partitions.first_shared(a, b).unwrap_or(PKey(0))),
         (PKeyWish::Exactly(pkey), _) if !partitions.share(a, b, pkey) => Err(NoPath::PKeyNotShared),

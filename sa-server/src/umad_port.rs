@@ -1,0 +1,114 @@
+//! The responder's port of this host: found, opened or taken over from the process before, kept up,
+//! and opened again when its device has gone and come back.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use ib_mad::transport::Transport;
+use ib_mad::transport::umad::{Umad, UmadError, UmadOptions, UmadPort};
+use ib_mad::types::{Guid, PortNum};
+
+use crate::handover::Custody;
+use crate::options::Options;
+
+/// The port that the command line names, and who holds its file.
+pub(crate) struct Opener {
+    options: Options,
+    custody: Custody,
+}
+
+/// An open port.
+pub(crate) struct Opened {
+    pub(crate) umad: Umad,
+    pub(crate) guid: Guid,
+    /// Whether its file was another process's before, and may have a queue.
+    pub(crate) is_inherited: bool,
+}
+
+impl Opener {
+    pub(crate) fn new(options: &Options, custody: Custody) -> Self {
+        Self { options: options.clone(), custody }
+    }
+
+    /// Takes the file over, or opens it if there is none to be taken over.
+    pub(crate) fn open(&mut self) -> Result<Opened, UmadError> {
+        let umad_options = self.port()?;
+        match self.adopt(&umad_options) {
+            Some(umad) => self.opened(umad, true),
+            None => self.opened(Umad::open(&umad_options)?, false),
+        }
+    }
+
+    /// Opens the file anew after it has failed. It may have another number by then. Only if it is
+    /// taken, which is by its own duplicate, that one is used.
+    pub(crate) fn reopen(&mut self) -> Option<Umad> {
+        let reopened = self.port().and_then(|options| match Umad::open(&options) {
+            Err(taken @ UmadError::Taken { .. }) => match self.adopt(&options) {
+                Some(umad) => self.opened(umad, true),
+                None => Err(taken),
+            },
+            opened => self.opened(opened?, false),
+        });
+        match reopened {
+            Ok(opened) => Some(opened.umad),
+            Err(error) => {
+                tracing::debug!(%error, "not open");
+                None
+            }
+        }
+    }
+
+    fn port(&self) -> Result<UmadOptions, UmadError> {
+        let Options { device, port, .. } = &self.options;
+        UmadPort::find(device.as_deref(), port.map(PortNum)).map(UmadOptions::sa_responder)
+    }
+
+    fn adopt(&mut self, options: &UmadOptions) -> Option<Umad> {
+        let held = self.custody.take(&name(&options.port));
+        let adopted = held
+            .map_err(UmadError::Io)
+            .and_then(|file| file.map(|file| Umad::adopt(file, options)).transpose());
+        adopted.unwrap_or_else(|error| {
+            tracing::warn!(port = %options.port, %error, "nothing to take over");
+            None
+        })
+    }
+
+    fn opened(&self, umad: Umad, is_inherited: bool) -> Result<Opened, UmadError> {
+        let port = umad.port();
+        let local = port.local()?;
+        let verb = if is_inherited { "took over" } else { "opened" };
+        tracing::info!(%port, guid = %local.guid, lid = %local.lid, "{verb} QP1");
+        let kept = umad.descriptor().map(|file| self.custody.keep(&name(port), file.as_fd()));
+        if let Some(Err(error)) = kept {
+            tracing::warn!(
+                %port, %error,
+                "nobody holds the port's file: if this process ends, clients are told that there is \
+                 no SA"
+            );
+        }
+        Ok(Opened { guid: local.guid, umad, is_inherited })
+    }
+}
+
+/// What the file of a port is held under.
+fn name(port: &UmadPort) -> String {
+    format!("umad-{}-{}", port.device, port.num)
+}
+
+/// What the port needs now and then: its tables read again. Tells of answers that the kernel
+/// refused to send.
+pub(crate) fn upkeep() -> impl FnMut(&mut Umad) -> io::Result<()> {
+    let mut told = 0;
+    move |umad| {
+        umad.refresh()?;
+        let counters = umad.counters();
+        if counters.refused > told {
+            let error = io::Error::from_raw_os_error(counters.refused_error);
+            let count = counters.refused - told;
+            tracing::warn!(port = %umad.port(), count, last = %error, "answers that cannot be sent");
+        }
+        told = counters.refused;
+        Ok(())
+    }
+}

@@ -1,0 +1,151 @@
+//! What a table of paths says of each destination is what it says of that destination alone.
+//!
+//! A long table is made by copying what paths of one kind have in common; a table of the paths to
+//! one port has nothing to copy from.
+
+mod common;
+mod golden_support;
+
+use std::sync::Arc;
+
+use common::{Chain, SM_KEY};
+use golden_support::{Got, Sa};
+use ib_mad::types::{Gid, Lid, Mtu, PKey, Rate, SUBNET_PREFIX_DEFAULT, Sl};
+use ib_mad::wire::attribute::{CapabilityMask, LinkSpeeds, LinkWidths, PortInfo};
+use ib_mad::wire::mad::Method;
+use ib_mad::wire::record::path::component as path;
+use ib_mad::wire::record::{PathRecord, Selector};
+use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
+use proptest::prelude::*;
+use sa_proto::snapshot::{FabricPlane, IdMatch, Lft, QosLevel, QosRule, RegistryPlane, RuleOrigin};
+
+const CHAIN: Chain = Chain { switches: 4, hosts_each: 5 };
+
+/// Ports of many classes: MTUs, rates, partitions; some routes that lead nowhere, and perhaps rules.
+fn plane(seed: u64, rules: bool) -> FabricPlane {
+    // Any port's own dice, so that their order does not matter.
+    let dice = |salt: u64, sides: u64| {
+        let mixed =
+            (seed ^ salt.wrapping_mul(0x9E37_79B9_7F4A_7C15)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+        (mixed >> 33) % sides
+    };
+    let mut plane = CHAIN.plane(|port| {
+        let salt = port.guid.0.wrapping_mul(64) + u64::from(port.num.0);
+        let one = |nth: u64, sides: u64| dice(salt.wrapping_mul(8) + nth, sides);
+        PortInfo::new(&mut port.info[..])
+            .unwrap()
+            .set_capability_mask(CapabilityMask::IS_EXTENDED_SPEEDS_SUPPORTED)
+            .set_link_width_active([LinkWidths::X1, LinkWidths::X4][one(0, 2) as usize])
+            .set_link_speed_active([LinkSpeeds::SDR, LinkSpeeds::QDR][one(1, 2) as usize])
+            .set_mtu_cap([Mtu::B1024, Mtu::B2048, Mtu::B4096][one(2, 3) as usize]);
+        let full = |nth: u64| if one(nth, 4) > 0 { 0x8000 } else { 0 };
+        let key = |nth: u64| PKey((1 + one(nth, 3) as u16) | full(nth + 1));
+        port.pkeys = Arc::from([key(3), key(5)]);
+    });
+    for lft in &mut plane.lfts {
+        for (lid, port) in (0..).zip(&mut Arc::make_mut(lft).ports) {
+            if dice(lft_salt(lid), 30) == 0 {
+                *port = Lft::NO_ROUTE;
+            }
+        }
+    }
+    if rules {
+        plane.subnet.qos = true;
+        plane.qos_levels = (0..2).map(|index| Arc::new(level(index))).collect();
+        plane.qos_rules = vec![Arc::new(rule(0)), Arc::new(rule(1))];
+    }
+    plane
+}
+
+fn lft_salt(lid: u64) -> u64 {
+    0x1F7 + lid * 3
+}
+
+fn level(index: u32) -> QosLevel {
+    QosLevel {
+        index,
+        name: String::new(),
+        sl: (index == 1).then(|| Sl::from_low_bits(3)),
+        mtu_limit: (index == 0).then_some(Mtu::B2048),
+        rate_limit: None,
+        packet_life: None,
+        pkeys: Vec::new(),
+    }
+}
+
+fn rule(index: u32) -> QosRule {
+    QosRule {
+        index,
+        name: String::new(),
+        origin: RuleOrigin::MatchRule,
+        level: index,
+        sources: None,
+        destinations: None,
+        pkeys: (index == 0).then(|| vec![(1, 1)]),
+        qos_classes: None,
+        service_ids: (index == 1).then(|| vec![IdMatch::Range(0, 7)]),
+    }
+}
+
+fn gid(lid: u16) -> Gid {
+    Gid::new(SUBNET_PREFIX_DEFAULT, Chain::host_guid(lid))
+}
+
+/// GetTable(PathRecord) from `source`: its status and records.
+fn table(sa: &mut Sa, source: u16, mask: ComponentMask, record: [u8; 64]) -> (u16, Vec<[u8; 64]>) {
+    let mut mad = [0; 256];
+    let mut view = SaMad::new(&mut mad);
+    view.write_request(Method::GET_TABLE, attribute::PATH_RECORD, 7, mask);
+    view.sa_mut().set_sm_key(SM_KEY);
+    view.data_mut()[..64].copy_from_slice(&record);
+    let Got::Answer(answer) = sa.ask(Lid(source), &[mad.to_vec()]) else { panic!("no answer") };
+    let status = u16::from_be_bytes([answer[4], answer[5]]);
+    let records = if status == 0 { answer[56..].as_chunks().0.to_vec() } else { Vec::new() };
+    (status, records)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn a_long_table_says_what_short_ones_say(
+        seed in any::<u64>(),
+        rules in any::<bool>(),
+        source in 1..=CHAIN.hosts(),
+        components in any::<u32>(),
+        bytes in any::<[u8; 16]>(),
+    ) {
+        let mut sa = Sa::new(&plane(seed, rules), &RegistryPlane::default());
+        // Any of the components that say which paths are wanted, the ends aside.
+        let wishes = ComponentMask(u64::from(components) & 0x3F_F800) | path::SGID;
+        let wishes = if bytes[0] & 1 == 0 { wishes } else { wishes | path::SERVICE_ID };
+        let mut record = [0; 64];
+        PathRecord::new(&mut record[..])
+            .unwrap()
+            .set_sgid(gid(source))
+            .set_service_id(u64::from(bytes[1] % 12))
+            .set_reversible(bytes[2] & 1 == 1)
+            .set_numb_path(1 + bytes[3] % 3)
+            .set_pkey(PKey(u16::from(bytes[4] % 4) | 0x8000))
+            .set_sl(Sl::from_low_bits(u16::from(bytes[5] % 4 / 3 * 3)))
+            .set_mtu_selector(Selector::Less)
+            .set_mtu(Mtu::B4096)
+            .set_rate_selector(if bytes[6] & 1 == 1 { Selector::Greater } else { Selector::Largest })
+            .set_rate(Rate::Gbps2_5)
+            .set_packet_life_time_selector(Selector::Largest);
+        let (status, mut long) = table(&mut sa, source, wishes, record);
+        prop_assume!(status == 0);
+        let mut short = Vec::new();
+        for lid in 1..=CHAIN.hosts() {
+            PathRecord::new(&mut record[..]).unwrap().set_dgid(gid(lid));
+            let (status, records) = table(&mut sa, source, wishes | path::DGID, record);
+            prop_assert_eq!(status, 0);
+            short.extend(records);
+        }
+        // The paths to switches have no counterpart.
+        long.retain(|record| PathRecord::new(&record[..]).unwrap().dlid().0 <= CHAIN.hosts());
+        long.sort_unstable();
+        short.sort_unstable();
+        prop_assert_eq!(long, short);
+    }
+}
