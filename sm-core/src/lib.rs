@@ -2,8 +2,9 @@
 //!
 //! From the wire up: [`fabric`] is what is known, [`sweep`] finds it out and makes it what
 //! [`manage`] and [`routing`] say it should be, [`publish`] hands the result to the responders, and
-//! [`front_door`] passes them the queries that arrive at the SM's own port. [`runtime`] owns all
-//! sockets, clocks and files; nothing below it does.
+//! [`front_door`] passes them the queries that arrive at the SM's own port. [`observe`] joins what
+//! they report with what the SM does, and `web` shows it. [`runtime`] owns all sockets, clocks and files; nothing below
+//! it does.
 
 pub mod config;
 pub mod ctl;
@@ -12,6 +13,7 @@ pub mod front_door;
 pub mod manage;
 pub mod mastership;
 pub mod notice;
+pub mod observe;
 pub mod publish;
 pub mod registry;
 pub mod routing;
@@ -19,3 +21,4 @@ pub mod runtime;
 pub mod smp;
 pub mod sweep;
 pub mod trap;
+mod web;

@@ -73,3 +73,20 @@ fn a_port_that_was_away_does_not_get_its_old_aliases_back() {
     bed.run_for(Duration::from_secs(20));
     assert_eq!(bed.fabric.guids(host, 1).unwrap()[1], Guid(0));
 }
+
+/// The answer to what was asked for before was taken for one to what is asked for now.
+#[test]
+fn aliases_that_change_while_they_are_being_written_are_written_again() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let host = bed.hosts()[7];
+    let (first, second) = (block(&bed, host, 0, &[(1, 0x11)]), block(&bed, host, 0, &[(2, 0x22)]));
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.put_guid_blocks(now, &[first]);
+    // Long enough for the first to leave, too short for its answer to come.
+    bed.run_for(Duration::from_nanos(1));
+    assert_eq!(bed.fabric.guids(host, 1).unwrap()[1], Guid(0), "the first has not arrived yet");
+    put(&mut bed, &[second]);
+    bed.run_for(Duration::from_secs(5));
+    assert_eq!(bed.fabric.guids(host, 1).unwrap()[1..3], [Guid(0), Guid(0x22)]);
+}

@@ -25,14 +25,16 @@ fn port_guid(bed: &Bed, host: NodeIndex) -> Guid {
 /// Makes the hosts of these numbers the members of the group, and waits until that is programmed.
 fn join(bed: &mut Bed, groups: &[(Lid, &[usize])]) {
     let hosts = bed.hosts();
-    let mut membership = Membership::new();
+    // Groups of which nothing is said are no more.
+    let mut membership: Membership =
+        (0xC000..0xC400).map(|mlid| (Lid(mlid), Arc::default())).collect();
     for (mlid, members) in groups {
         let mut guids: Vec<Guid> =
             members.iter().map(|&host| port_guid(bed, hosts[host])).collect();
         guids.sort_unstable();
         membership.insert(*mlid, guids.into());
     }
-    bed.managers[0].sweeper.set_multicast(Arc::new(membership));
+    bed.managers[0].sweeper.put_members(membership);
     bed.run_for(Duration::from_millis(300));
 }
 
@@ -208,7 +210,7 @@ fn trees_that_failed_are_planted_again_after_a_while() {
     let membership: Membership = [(MLID, [guid].into())].into();
     let now = bed.clock.now();
     let sweeper = &mut bed.managers[0].sweeper;
-    sweeper.set_multicast(Arc::new(membership));
+    sweeper.put_members(membership);
     // The next attempt is due after one second, then two.
     for after in [0, 1100, 3300] {
         let at = now + Duration::from_millis(after);

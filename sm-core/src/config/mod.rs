@@ -55,8 +55,10 @@ pub struct Config {
     pub front_door: SocketAddr,
     /// By which ways clients reach responders, besides the front door.
     pub reach: Reach,
-    /// Where metrics are served, if anywhere.
+    /// Where metrics and the live page are served, if anywhere.
     pub http: Option<SocketAddr>,
+    /// Whether what is not protected may be open to other machines.
+    pub insecure: bool,
     /// What must outlive the process: LIDs, session epoch, transport identity.
     pub state_dir: PathBuf,
     /// Node of the simulated fabric to run on.
@@ -93,6 +95,7 @@ impl Config {
                 front_door,
                 reach: options.reach,
                 http: options.http,
+                insecure: options.insecure,
                 state_dir: options.state_dir,
                 node: options.node,
                 socket: options.socket,

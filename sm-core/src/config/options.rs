@@ -39,14 +39,16 @@ pub struct Options {
     /// How clients are led to responders.
     #[command(flatten)]
     pub reach: Reach,
-    /// Address at which to serve metrics for Prometheus, under /metrics.
+    /// Address at which to serve the live page (/), documents for programs (/api/v1/) and metrics
+    /// for Prometheus (/metrics). Where other machines can reach it, all but metrics needs
+    /// --insecure.
     #[arg(long, value_name = "ADDR")]
     pub http: Option<SocketAddr>,
     /// Our certificates, and the CA of responders' and operators'.
     #[command(flatten)]
     pub tls: TlsOptions,
-    /// Open --publish without TLS, or --front-door, to other machines: everybody who can reach
-    /// them is trusted.
+    /// Open --publish without TLS, --front-door, or the page of --http to other machines: everybody
+    /// who can reach them is trusted.
     #[arg(long, help_heading = "TLS")]
     pub insecure: bool,
     /// Directory of what must outlive the process, LIDs above all (guid2lid, in OpenSM's format). To

@@ -10,6 +10,7 @@ pub mod services;
 mod sm;
 pub mod status;
 pub mod subscriptions;
+pub mod top;
 pub mod vfabric;
 
 use std::io::Write as _;
@@ -50,6 +51,9 @@ pub struct Options {
 pub enum Command {
     /// State of the subnet, of the responders, and counters of both.
     Status(status::Options),
+    /// What is going on, second by second: rates by type and responder, latency, drops, lag, who
+    /// asks most.
+    Top(top::Options),
     /// Why the path between two ports is as it is: hops, narrowest link, the rule that matched and
     /// those that did not, the record as it is sent.
     Explain(explain::Options),
@@ -138,6 +142,7 @@ fn run(options: &Options) -> Result<String, CtlError> {
     let sm = &Sm::new(&options.sm, trust);
     match &options.command {
         Command::Status(what) => runtime()?.block_on(status::run(sm, what)),
+        Command::Top(what) => runtime()?.block_on(top::run(sm, what)),
         Command::Explain(what) => runtime()?.block_on(explain::run(sm, what)),
         Command::Vfabric(what) => runtime()?.block_on(vfabric::run(sm, what)),
         Command::Mcast(what) => runtime()?.block_on(mcast::run(sm, what)),

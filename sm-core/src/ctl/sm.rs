@@ -25,6 +25,23 @@ impl Sm {
         Self { url: url.to_owned(), trust }
     }
 
+    /// Where it is.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A connection to it for calls that go on. Each of their messages is waited for by itself.
+    pub(super) async fn connect_to_stay(&self) -> Result<AdminClient<Channel>, CtlError> {
+        let endpoint = self.trust.endpoint(&self.url)?.connect_timeout(PATIENCE);
+        let channel = endpoint.connect().await.map_err(|failure| self.unreachable(&failure))?;
+        Ok(AdminClient::new(channel))
+    }
+
+    /// That it said nothing for too long, or no more.
+    pub(super) fn silent(&self) -> CtlError {
+        CtlError::Unreachable { address: self.url.clone(), reason: "it fell silent".into() }
+    }
+
     /// A connection to it.
     pub(super) async fn connect(&self) -> Result<AdminClient<Channel>, CtlError> {
         let endpoint = self.trust.endpoint(&self.url)?;

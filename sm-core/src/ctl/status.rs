@@ -174,7 +174,7 @@ fn state(status: &Status) -> &str {
 }
 
 /// Seconds as an operator says them.
-fn duration(seconds: u64) -> String {
+pub(super) fn duration(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds} s"),
         60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),

@@ -7,6 +7,7 @@
 
 mod asking;
 mod feed;
+mod observatory;
 mod registered;
 mod responders;
 mod roles;
@@ -38,6 +39,9 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::service::Routes;
 use tonic::transport::Server;
 
+use crate::observe::moment::Moment;
+use crate::observe::{Announcements, Observer, Sweeps};
+pub use observatory::Observatory;
 pub use responders::{RESPONDERS_MAX, Responder, Responders};
 
 /// How often a silent connection is probed, and how long an answer may take: a dead peer is
@@ -147,6 +151,12 @@ pub struct SmStatus {
     pub counters: Vec<(String, u64)>,
     /// What is wrong now and needs an operator, a line each.
     pub warnings: Vec<String>,
+    /// What it is doing in its own subnet: `idle`, or the phase of a sweep.
+    pub phase: String,
+    /// Light sweeps that found nothing changed.
+    pub quiet_sweeps: u64,
+    /// When the last of them ended, milliseconds since 1970.
+    pub quiet_sweep_ms: Option<u64>,
 }
 
 impl Publisher {
@@ -184,8 +194,13 @@ impl Publisher {
             connections: AtomicU64::new(0),
             counters: Counters::default(),
             sm: ArcSwap::default(),
+            announcements: Mutex::default(),
+            observer: Mutex::new(Observer::new(Instant::now())),
+            moments: watch::Sender::default(),
+            sweeps: Sweeps::default(),
             started: Instant::now(),
         });
+        runtime.spawn(observatory::run(Arc::downgrade(&shared)));
         let listener = {
             let _context = runtime.enter();
             tokio::net::TcpListener::from_std(listener).map_err(listen)?
@@ -367,6 +382,7 @@ impl Publisher {
             tracing::debug!(%version, changes, "snapshot published");
         }
         self.shared.history().push(Arc::new(delta), next);
+        self.shared.announcements().note(version, Instant::now());
         self.shared.announced.send_replace(version);
     }
 
@@ -390,8 +406,18 @@ impl Publisher {
         self.shared.sm.store(Arc::new(status));
     }
 
-    /// Counters of the feed, by name.
-    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+    /// What is going on, for whoever watches.
+    pub fn observatory(&self) -> Observatory {
+        Observatory::new(self.shared.clone())
+    }
+
+    /// The history of sweeps, to be written by whoever makes them.
+    pub fn sweeps(&self) -> Sweeps {
+        self.shared.sweeps.clone()
+    }
+
+    /// Counters of the feed, by name, with what they mean.
+    pub fn counters(&self) -> Vec<(&'static str, &'static str, u64)> {
         self.shared.counters.list()
     }
 
@@ -435,48 +461,63 @@ struct Shared {
     connections: AtomicU64,
     counters: Counters,
     sm: ArcSwap<SmStatus>,
+    /// When versions were announced. Locked for moments, as the others are.
+    announcements: Mutex<Announcements>,
+    observer: Mutex<Observer>,
+    /// What the observer found last.
+    moments: watch::Sender<Arc<Moment>>,
+    sweeps: Sweeps,
     started: Instant,
 }
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident => $label:literal),* $(,)?) => {
+    ($(#[doc = $doc:literal] $name:ident => $label:literal),* $(,)?) => {
         #[derive(Default)]
         struct Counters {
-            $($(#[$doc])* $name: AtomicU64,)*
+            $(#[doc = $doc] $name: AtomicU64,)*
         }
         impl Counters {
-            fn list(&self) -> Vec<(&'static str, u64)> {
-                vec![$(($label, self.$name.load(Relaxed))),*]
+            fn list(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![$(($label, $doc.trim_ascii(), self.$name.load(Relaxed))),*]
             }
         }
     };
 }
 counters! {
-    /// Updates begun with everything.
+    /// Updates begun with everything
     fulls => "feed_full_updates",
-    /// Updates begun with differing buckets.
+    /// Updates begun with differing buckets
     buckets => "feed_bucket_updates",
-    /// Empty updates, for responders that connected with the latest state.
+    /// Empty updates, for responders that connected with the latest state
     confirmations => "feed_confirmations",
-    /// Updates begun with a delta.
+    /// Updates begun with a delta
     deltas => "feed_delta_updates",
-    /// Bytes of all updates.
-    bytes => "feed_bytes",
-    /// Updates acknowledged.
+    /// Bytes of all updates
+    bytes => "feed_sent_bytes",
+    /// Updates acknowledged
     acks => "feed_acks",
-    /// Requests to send everything.
+    /// Requests to send everything
     resyncs => "feed_resyncs",
-    /// Updates refused, since the responder holds a higher session.
+    /// Updates refused, since the responder holds a higher session
     refusals => "feed_updates_refused",
-    /// Responders whose feed was ended by us.
+    /// Responders whose feed was ended by us
     given_up => "feed_responders_given_up",
-    /// Connections whose TLS handshake failed.
+    /// Connections whose TLS handshake failed
     turned_away => "tls_connections_turned_away",
 }
 
 impl Shared {
     fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn announcements(&self) -> MutexGuard<'_, Announcements> {
+        self.announcements.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long ago `version` was announced.
+    fn lag(&self, version: Version, now: Instant) -> Option<Duration> {
+        self.announcements().at(version).map(|at| now.saturating_duration_since(at))
     }
 
     fn highest(&self) -> Session {
@@ -526,7 +567,9 @@ impl Shared {
                 .counters
                 .iter()
                 .map(named)
-                .chain(self.counters.list().into_iter().map(counter))
+                .chain(
+                    self.counters.list().into_iter().map(|(name, _, value)| counter((name, value))),
+                )
                 .collect(),
             uptime_s: self.started.elapsed().as_secs(),
             subnet_up: sm.subnet_up,
@@ -559,8 +602,10 @@ async fn serve(
     let feed = service::FeedService { shared: shared.clone(), end: end.clone() };
     let feed = proto::snapshot_feed_server::SnapshotFeedServer::new(feed)
         .max_decoding_message_size(INBOUND_LEN_MAX);
-    let admin =
-        admin::admin_server::AdminServer::new(service::AdminService { shared: shared.clone() });
+    let admin = admin::admin_server::AdminServer::new(service::AdminService {
+        shared: shared.clone(),
+        end: end.clone(),
+    });
     let server = Server::builder()
         .layer(roles::Roles { checked: identity.is_some() })
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))

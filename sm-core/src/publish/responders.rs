@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Guard};
 use ib_mad::types::{Guid, Qpn};
@@ -10,6 +10,7 @@ use sa_proto::proto::snapshot::{self as proto, FabricPort, Hello};
 use sa_proto::snapshot::Version;
 
 use crate::manage::shard::PortUse;
+use crate::observe::Reported;
 
 /// Responders connected at a time, at most.
 pub const RESPONDERS_MAX: usize = 256;
@@ -39,8 +40,12 @@ pub struct Responder {
     pub serving: Option<Version>,
     /// When it connected.
     pub since: Instant,
+    /// How long it took from the announcement of what it answers from until it did.
+    pub lag: Option<Duration>,
     /// Totals that it reported last.
     pub stats: Arc<[(String, u64)]>,
+    /// What it reported of its work last, for [`observe`](crate::observe).
+    pub(crate) figures: Option<Arc<Reported>>,
     /// Tells its connections apart.
     connection: u64,
 }
@@ -65,7 +70,9 @@ impl Responder {
             usage: hello.port.map(usage).unwrap_or_default(),
             serving,
             since,
+            lag: None,
             stats: Arc::default(),
+            figures: None,
             connection,
         }
     }
@@ -78,7 +85,7 @@ impl Responder {
     }
 
     /// The connection that it is on.
-    pub(super) fn connection(&self) -> u64 {
+    pub(crate) fn connection(&self) -> u64 {
         self.connection
     }
 }
@@ -164,8 +171,8 @@ impl Responders {
 }
 
 /// The counters of a report, as far as they are kept.
-pub(super) fn stats(stats: sa_proto::proto::snapshot::Stats) -> Arc<[(String, u64)]> {
-    let counters = stats.counters.into_iter().take(STATS_MAX);
+pub(super) fn stats(counters: Vec<proto::Counter>) -> Arc<[(String, u64)]> {
+    let counters = counters.into_iter().take(STATS_MAX);
     counters.map(|counter| (shortened(&counter.name).to_owned(), counter.value)).collect()
 }
 

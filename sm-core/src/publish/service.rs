@@ -15,6 +15,8 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::observe::Reported;
+
 use super::feed::{Event, Feed, FeedError};
 use super::responders::{self, Responder};
 use super::{Shared, asking, registered, same_fabric, virtual_fabrics};
@@ -246,7 +248,12 @@ impl Subscription {
                 self.acked = version;
                 self.shared.accepted.fetch_max(version.session.epoch, Relaxed);
                 self.shared.counters.acks.fetch_add(1, Relaxed);
-                responders.update(self.connection, |entry| entry.serving = Some(version))
+                let lag = self.shared.lag(version, Instant::now());
+                responders.update(self.connection, |entry| {
+                    entry.serving = Some(version);
+                    // It cannot have had what was announced before it came.
+                    entry.lag = lag.map(|lag| lag.min(entry.since.elapsed()));
+                })
             }
             Event::Resync(reason) => {
                 tracing::warn!(responder = %self.name, ?reason, "responder lost its way");
@@ -263,8 +270,11 @@ impl Subscription {
                 responders.update(self.connection, |entry| entry.serving = Some(held))
             }
             Event::Stats(stats) => {
-                let stats = responders::stats(stats);
-                responders.update(self.connection, |entry| entry.stats = stats.clone())
+                let figures = stats.figures.map(|figures| Arc::new(Reported::of(figures)));
+                let stats = responders::stats(stats.counters);
+                responders.update(self.connection, |entry| {
+                    (entry.stats, entry.figures) = (stats.clone(), figures.clone());
+                })
             }
             Event::Explained(_) => true,
         };
@@ -296,6 +306,8 @@ async fn sleep_until(deadline: Option<Instant>) {
 #[derive(Clone)]
 pub(super) struct AdminService {
     pub(super) shared: Arc<Shared>,
+    /// Loses its sender when all streams have to end.
+    pub(super) end: watch::Receiver<()>,
 }
 
 /// Messages of an answer that its connection has not taken yet.
@@ -324,6 +336,33 @@ impl admin::admin_server::Admin for AdminService {
     type ListGroupsStream = Answers<admin::Groups>;
     type ListServicesStream = Answers<admin::Services>;
     type ListSubscriptionsStream = Answers<admin::Subscriptions>;
+    type WatchStream = Answers<admin::Moment>;
+
+    async fn watch(
+        &self,
+        _request: Request<admin::WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let mut moments = self.shared.moments.subscribe();
+        let mut end = self.end.clone();
+        let (sender, answers) = mpsc::channel(1);
+        tokio::spawn(async move {
+            loop {
+                let moment = moments.borrow_and_update().clone();
+                let json =
+                    serde_json::to_string(&*moment).expect("text and numbers can be written");
+                tokio::select! {
+                    sent = sender.send(Ok(admin::Moment { json })) => if sent.is_err() { return },
+                    _ = end.changed() => return,
+                }
+                tokio::select! {
+                    changed = moments.changed() => if changed.is_err() { return },
+                    () = sender.closed() => return,
+                    _ = end.changed() => return,
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(answers)))
+    }
 
     async fn list_groups(
         &self,

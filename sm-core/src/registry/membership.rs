@@ -16,6 +16,8 @@ pub struct Members {
     /// Groups of each MLID, and the MLID of each group.
     groups: BTreeMap<Lid, BTreeSet<Gid>>,
     mlids: HashMap<Gid, Lid>,
+    /// MLIDs whose lists are others than when last asked.
+    changed: BTreeSet<Lid>,
 }
 
 impl Members {
@@ -26,9 +28,17 @@ impl Members {
         all
     }
 
-    /// Takes in that `changes` led to `plane`; whether any list is another. Takes time that goes
-    /// with the size of the groups concerned.
-    pub fn apply(&mut self, plane: &RegistryPlane, changes: &RegistryChanges) -> bool {
+    /// Takes in that everything is as in `plane` now, whatever led there.
+    pub fn replace(&mut self, plane: &RegistryPlane) {
+        let mut next = Self::of(plane);
+        next.changed.append(&mut self.changed);
+        next.changed.extend(self.by_mlid.keys());
+        *self = next;
+    }
+
+    /// Takes in that `changes` led to `plane`. Takes time that goes with the size of the groups
+    /// concerned.
+    pub fn apply(&mut self, plane: &RegistryPlane, changes: &RegistryChanges) {
         let mut concerned = BTreeSet::new();
         for (&mgid, group) in &changes.groups {
             let mlid = group.as_ref().and_then(|group| mlid(&group.record));
@@ -46,14 +56,20 @@ impl Members {
         }
         let joined = changes.members.keys().map(|rid| rid.mgid);
         concerned.extend(joined.filter_map(|mgid| self.mlids.get(&mgid)));
-        let mut changed = false;
         for mlid in concerned {
-            changed |= self.refresh(plane, mlid);
+            if self.refresh(plane, mlid) {
+                self.changed.insert(mlid);
+            }
         }
-        changed
     }
 
-    /// Finds out anew who belongs to an MLID.
+    /// The lists that are others than when this was last asked; those that are no more are empty.
+    pub fn take_changes(&mut self) -> BTreeMap<Lid, Arc<[Guid]>> {
+        let changed = std::mem::take(&mut self.changed).into_iter();
+        changed.map(|mlid| (mlid, self.by_mlid.get(&mlid).cloned().unwrap_or_default())).collect()
+    }
+
+    /// Finds out anew who belongs to an MLID; whether that is others than before.
     fn refresh(&mut self, plane: &RegistryPlane, mlid: Lid) -> bool {
         let groups = self.groups.get(&mlid).into_iter().flatten();
         let ports: BTreeSet<Guid> = groups.flat_map(|&mgid| ports_of(plane, mgid)).collect();
@@ -71,11 +87,6 @@ impl Members {
                 true
             }
         }
-    }
-
-    /// The lists as they are now.
-    pub fn by_mlid(&self) -> &BTreeMap<Lid, Arc<[Guid]>> {
-        &self.by_mlid
     }
 }
 
@@ -118,7 +129,7 @@ mod tests {
         let list = |(mlid, ports): (&Lid, &Arc<[Guid]>)| {
             (mlid.0, ports.iter().map(|port| port.0).collect())
         };
-        members.by_mlid().iter().map(list).collect()
+        members.by_mlid.iter().map(list).collect()
     }
 
     #[test]
@@ -141,13 +152,19 @@ mod tests {
             ..RegistryPlane::default()
         };
         let mut members = Members::of(&plane);
+        // Whoever follows the changes alone knows all lists.
+        let mut followed = members.take_changes();
         let mut step = |change: &dyn Fn(&mut RegistryChanges)| {
             let mut changes = RegistryChanges::default();
             change(&mut changes);
             plane.apply(&changes);
-            let changed = members.apply(&plane, &changes);
+            members.apply(&plane, &changes);
             assert_eq!(lists(&members), lists(&Members::of(&plane)));
-            changed
+            let changed = members.take_changes();
+            followed.extend(changed.clone());
+            followed.retain(|_, ports| !ports.is_empty());
+            assert_eq!(followed, members.by_mlid);
+            !changed.is_empty()
         };
         assert!(step(&|changes| {
             changes.members.insert(member(1, 9).rid, Some(member(1, 9)));
@@ -167,5 +184,19 @@ mod tests {
             changes.members.insert(member(2, 8).rid, None);
             changes.groups.insert(gid(2), None);
         }));
+    }
+
+    #[test]
+    fn lists_that_a_replacement_leaves_out_are_told_as_empty() {
+        let plane = |mgid, mlid| RegistryPlane {
+            groups: vec![group(mgid, mlid)].into(),
+            members: vec![member(mgid, 7)].into(),
+            ..RegistryPlane::default()
+        };
+        let mut members = Members::of(&plane(1, 0xC001));
+        members.replace(&plane(2, 0xC002));
+        let told: Vec<_> =
+            members.take_changes().iter().map(|(mlid, ports)| (mlid.0, ports.len())).collect();
+        assert_eq!(told, [(0xC001, 0), (0xC002, 1)]);
     }
 }

@@ -1,37 +1,47 @@
-//! Metrics for Prometheus, and the few lines of HTTP that serve them.
+//! Metrics for Prometheus.
 //!
-//! The loop stores what it knows once in a while; a thread of its own renders and serves it, so
-//! that a slow reader costs the subnet manager nothing.
+//! The loop stores what it knows once in a while; the thread that serves them renders it, so that a
+//! slow reader costs the subnet manager nothing.
 
-use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::sync::Arc;
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
-use tracing::{debug, error, info};
+use sa_proto::metrics::{Family, Format, Histogram, Process};
 
-/// Longest request read, bytes.
-const REQUEST_LEN_MAX: usize = 8 << 10;
-/// Connections served at once.
-const CONNECTIONS_MAX: usize = 64;
-/// Time for a request to arrive and its answer to leave.
-const PATIENCE: Duration = Duration::from_secs(2);
+use crate::sweep::{Phase, Report};
+use crate::web::RenderMetrics;
 
-/// A value and what it means.
+/// A value and what it means. Those of one name follow each other and differ in their labels.
 #[derive(Clone, Debug)]
 pub(super) struct Metric {
+    /// Ends in `_seconds` or `_bytes` if it has a unit.
     pub(super) name: &'static str,
     pub(super) help: &'static str,
+    pub(super) labels: Vec<(&'static str, String)>,
     pub(super) value: Value,
+}
+
+impl Metric {
+    /// What only grows.
+    pub(super) fn counter(name: &'static str, help: &'static str, value: u64) -> Self {
+        Self { name, help, labels: Vec::new(), value: Value::Counter(value) }
+    }
+
+    /// What goes up and down.
+    pub(super) fn gauge(name: &'static str, help: &'static str, value: f64) -> Self {
+        Self { name, help, labels: Vec::new(), value: Value::Gauge(value) }
+    }
+
+    /// The same with one label more.
+    pub(super) fn with(mut self, label: &'static str, value: impl Into<String>) -> Self {
+        self.labels.push((label, value.into()));
+        self
+    }
 }
 
 /// A value of either kind.
@@ -43,29 +53,106 @@ pub(super) enum Value {
     Gauge(f64),
 }
 
-/// The values as they were told last.
-pub(super) type Metrics = Arc<ArcSwap<Vec<Metric>>>;
+/// What the loop measures, for whoever serves it.
+pub(super) type Metrics = Arc<Board>;
 
+/// Values as they were told last, and times as they were recorded.
 #[derive(Debug)]
-struct Source(Metrics);
+pub(super) struct Board {
+    told: ArcSwap<Vec<Metric>>,
+    light_sweeps: OnceLock<Arc<Histogram>>,
+    full_sweeps: Histogram,
+    partial_sweeps: Histogram,
+    /// By engine, of which there are but a few.
+    routing: Mutex<BTreeMap<String, Histogram>>,
+}
 
-impl Collector for Source {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        for metric in self.0.load().iter() {
-            match metric.value {
-                Value::Counter(value) => {
-                    let counter = ConstCounter::new(value);
-                    let kind = counter.metric_type();
-                    let encoder =
-                        encoder.encode_descriptor(metric.name, metric.help, None, kind)?;
-                    counter.encode(encoder)?;
-                }
-                Value::Gauge(value) => {
-                    let gauge = ConstGauge::new(value);
-                    let kind = gauge.metric_type();
-                    let encoder =
-                        encoder.encode_descriptor(metric.name, metric.help, None, kind)?;
-                    gauge.encode(encoder)?;
+impl Default for Board {
+    fn default() -> Self {
+        Self {
+            told: ArcSwap::default(),
+            light_sweeps: OnceLock::new(),
+            full_sweeps: Histogram::from_millisecond(),
+            partial_sweeps: Histogram::from_millisecond(),
+            routing: Mutex::default(),
+        }
+    }
+}
+
+impl Board {
+    /// Tells new values in place of the last ones.
+    pub(super) fn tell(&self, metrics: Vec<Metric>) {
+        self.told.store(Arc::new(metrics));
+    }
+
+    /// Tells of light sweeps, too, which the sweeper records itself.
+    pub(super) fn show_light_sweeps(&self, times: Arc<Histogram>) {
+        // Set once, at the start.
+        let _ = self.light_sweeps.set(times);
+    }
+
+    /// Takes note of a sweep that configured the fabric, routed by `engine`.
+    pub(super) fn note_sweep(&self, report: &Report, engine: &str) {
+        let sweeps = if report.full { &self.full_sweeps } else { &self.partial_sweeps };
+        sweeps.record(report.duration(), 1);
+        let took = report.phase(Phase::Route);
+        if !took.is_zero() {
+            let mut routing = self.routing.lock().unwrap_or_else(PoisonError::into_inner);
+            let times = routing.entry(engine.to_owned());
+            times.or_insert_with(Histogram::from_millisecond).record(took, 1);
+        }
+    }
+
+    /// All of it as text, in one format.
+    fn render(self: &Arc<Self>, format: Format) -> String {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Process));
+        let ours = registry.sub_registry_with_prefix("ibsm");
+        ours.register_collector(Box::new(Arc::clone(self)));
+        format.render(&registry)
+    }
+
+    fn encode_times(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        const SWEEPS: Family = Family::seconds(
+            "sweep_duration",
+            "Time that sweeps took: light ones only ask switches, partial ones read what changed",
+        );
+        const ROUTING: Family = Family::seconds(
+            "routing_duration",
+            "Time to compute forwarding tables, by engine; queries are answered meanwhile",
+        );
+        let mut sweeps = SWEEPS.histogram(encoder)?;
+        if let Some(light) = self.light_sweeps.get() {
+            sweeps.times(&[("kind", "light")], [&**light])?;
+        }
+        sweeps.times(&[("kind", "partial")], [&self.partial_sweeps])?;
+        sweeps.times(&[("kind", "full")], [&self.full_sweeps])?;
+        let mut family = ROUTING.histogram(encoder)?;
+        let routing = self.routing.lock().unwrap_or_else(PoisonError::into_inner);
+        for (engine, times) in &*routing {
+            family.times(&[("engine", engine)], [times])?;
+        }
+        Ok(())
+    }
+}
+
+impl Collector for Board {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        const BUILD: Family = Family::number("build", "Which program this is");
+        BUILD.info(&mut encoder, &[("version", env!("CARGO_PKG_VERSION"))])?;
+        self.encode_times(&mut encoder)?;
+        for metrics in self.told.load().chunk_by(|a, b| a.name == b.name) {
+            let family = Family::of(metrics[0].name, metrics[0].help);
+            let mut samples = match metrics[0].value {
+                Value::Counter(_) => family.counter(&mut encoder)?,
+                Value::Gauge(_) => family.gauge(&mut encoder)?,
+            };
+            for Metric { labels, value, .. } in metrics {
+                let labels: Vec<_> =
+                    labels.iter().map(|(label, value)| (*label, &value[..])).collect();
+                match *value {
+                    Value::Counter(count) => samples.with(&labels, count)?,
+                    Value::Gauge(measure) => samples.with(&labels, measure)?,
                 }
             }
         }
@@ -73,95 +160,55 @@ impl Collector for Source {
     }
 }
 
-/// Serves `metrics` at `address` for as long as the process lives.
-pub(super) fn serve(address: SocketAddr, metrics: Metrics) -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind(address)?;
-    listener.set_nonblocking(true)?;
-    let address = listener.local_addr()?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let mut registry = Registry::with_prefix("ibsm");
-    registry.register_collector(Box::new(Source(metrics)));
-    std::thread::Builder::new().name("metrics".to_owned()).spawn(move || {
-        if let Err(failure) = runtime.block_on(accept(listener, Arc::new(registry))) {
-            error!("metrics are no longer served: {failure}");
-        }
-    })?;
-    info!("metrics at http://{address}/metrics");
-    Ok(address)
-}
-
-async fn accept(listener: TcpListener, registry: Arc<Registry>) -> io::Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    loop {
-        // Connections beyond the limit wait in the kernel's queue.
-        let Ok(permit) = room.clone().acquire_owned().await else { return Ok(()) };
-        let (stream, _) = listener.accept().await?;
-        let registry = registry.clone();
-        tokio::spawn(async move {
-            match tokio::time::timeout(PATIENCE, answer(stream, &registry)).await {
-                Ok(Ok(())) => {}
-                Ok(Err(failure)) => debug!("metrics: {failure}"),
-                Err(_) => debug!("metrics: client too slow"),
-            }
-            drop(permit);
-        });
-    }
-}
-
-async fn answer(mut stream: TcpStream, registry: &Registry) -> io::Result<()> {
-    let mut request = Vec::new();
-    while !request.windows(4).any(|window| window == b"\r\n\r\n") {
-        let mut chunk = [0; 1024];
-        let got = stream.read(&mut chunk).await?;
-        if got == 0 || request.len() + got > REQUEST_LEN_MAX {
-            return Ok(());
-        }
-        request.extend_from_slice(&chunk[..got]);
-    }
-    let known = request.starts_with(b"GET /metrics ") || request.starts_with(b"GET /metrics?");
-    let (status, body) = if known {
-        let mut body = String::new();
-        text::encode(&mut body, registry).map_err(io::Error::other)?;
-        ("200 OK", body)
-    } else {
-        ("404 Not Found", "see /metrics\n".to_owned())
-    };
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: application/openmetrics-text; version=1.0.0; \
-         charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).await?;
-    stream.write_all(body.as_bytes()).await?;
-    stream.shutdown().await
+/// The values as text in the format that is accepted, whenever they are asked for.
+pub(super) fn rendering(metrics: Metrics) -> RenderMetrics {
+    Box::new(move |accept| {
+        let format = Format::accepted_by(accept);
+        (format.content_type(), metrics.render(format))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{Read, Write};
-
-    fn get(address: SocketAddr, path: &str) -> String {
-        let mut stream = std::net::TcpStream::connect(address).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        text
-    }
+    use std::time::Duration;
 
     #[test]
-    fn values_are_served_as_they_were_told_last() {
+    fn values_are_told_as_they_were_last() {
         let metrics = Metrics::default();
-        let address = serve(([127, 0, 0, 1], 0).into(), metrics.clone()).unwrap();
-        metrics.store(Arc::new(vec![
-            Metric { name: "smps_sent", help: "SMPs sent", value: Value::Counter(7) },
-            Metric { name: "up", help: "Whether the subnet is up", value: Value::Gauge(1.0) },
-        ]));
-        let text = get(address, "/metrics");
-        assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
-        assert!(text.contains("\nibsm_smps_sent_total 7\n"), "{text}");
-        assert!(text.contains("\nibsm_up 1.0\n"), "{text}");
-        assert!(get(address, "/").starts_with("HTTP/1.1 404"));
+        let render = rendering(metrics.clone());
+        let sent = |attribute: &str, count| {
+            Metric::counter("smps_sent", "SMPs sent", count).with("attribute", attribute)
+        };
+        metrics.tell(vec![
+            sent("NodeInfo", 7),
+            sent("PortInfo", 9),
+            Metric::gauge("up", "Whether the subnet is up", 1.0),
+            Metric::gauge("last_seconds", "How long it took", 0.5),
+        ]);
+        let report = Report {
+            full: true,
+            phases: vec![(Phase::Route, Duration::from_millis(3))],
+            ..Report::default()
+        };
+        metrics.note_sweep(&report, "minhop");
+        let (_, text) = render("");
+        assert!(text.ends_with("# EOF\n"), "{text}");
+        for line in [
+            "# TYPE ibsm_smps_sent counter",
+            "ibsm_smps_sent_total{attribute=\"NodeInfo\"} 7",
+            "ibsm_smps_sent_total{attribute=\"PortInfo\"} 9",
+            "ibsm_up 1.0",
+            "# UNIT ibsm_last_seconds seconds",
+            "ibsm_last_seconds 0.5",
+            "ibsm_sweep_duration_seconds_count{kind=\"full\"} 1",
+            "ibsm_routing_duration_seconds_bucket{le=\"0.003\",engine=\"minhop\"} 1",
+            "# TYPE process_open_fds gauge",
+        ] {
+            assert!(text.lines().any(|have| have == line), "{line}\n{text}");
+        }
+        assert_eq!(text.matches("# TYPE ibsm_smps_sent ").count(), 1);
+        let (kind, text) = render("text/plain");
+        assert!(kind.starts_with("text/plain") && !text.contains("# EOF"), "{text}");
     }
 }

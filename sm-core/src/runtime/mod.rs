@@ -25,6 +25,7 @@ use tracing::{error, info, warn};
 use crate::config::{Config, ConfigError, Options, PolicyError, SitePolicy, file};
 use crate::publish::{PublishConfig, PublishError, Publisher};
 use crate::sweep::Sweeper;
+use crate::web::{self, Web};
 use attachment::Attachment;
 use door::Door;
 pub use log::LogError;
@@ -155,7 +156,12 @@ fn run(options: Options) -> Result<(), RunError> {
     registry.set_front_door(door.address()?.to_string());
     let metrics = metrics::Metrics::default();
     if let Some(address) = config.http {
-        metrics::serve(address, metrics.clone()).map_err(|source| RunError::Listen {
+        let web = Web {
+            observatory: publisher.observatory(),
+            metrics: metrics::rendering(metrics.clone()),
+            open: config.insecure,
+        };
+        web::serve(address, web).map_err(|source| RunError::Listen {
             address,
             option: "--http",
             source,

@@ -1,11 +1,12 @@
 //! The loop: one thread that owns the fabric's transport and the front door's socket.
 
+mod measure;
 mod office;
 mod reach;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ib_mad::transport::{Interest, Packet, wait};
 use ib_mad::types::Qpn;
@@ -15,7 +16,7 @@ use tracing::{debug, error, info, warn};
 use super::attachment::Attachment;
 use super::door::Door;
 use super::farewell::Farewell;
-use super::metrics::{Metric, Metrics, Value};
+use super::metrics::Metrics;
 use super::policy::RefusedFiles;
 use super::registry::Office;
 use super::ring::Ring;
@@ -28,6 +29,7 @@ use crate::fabric::SubnetParameters;
 use crate::manage::PolicyRows;
 use crate::manage::policy::{self, InForce};
 use crate::manage::shard::Seats;
+use crate::observe::moment::FaultPort;
 use crate::publish::{Challenge, PublishError, Publisher, SmStatus};
 use crate::registry::Ports;
 use crate::sweep::{
@@ -89,8 +91,8 @@ pub(super) struct Service {
     status_due: Instant,
     /// With `--once`, when the subnet is up.
     farewell: Option<Farewell>,
-    /// The routing under way: its LIDs and switches, and when it began.
-    routing: (usize, usize, Instant),
+    /// The routing under way: its sweep, LIDs and switches, and when it began.
+    routing: (u32, (usize, usize), Instant),
     sweeps: Sweeps,
     done: Option<Result<(), RunError>>,
 }
@@ -102,8 +104,9 @@ struct Sweeps {
     partial: u64,
     errors: u64,
     failed_in_a_row: u32,
-    seconds: f64,
     last: Report,
+    /// Light sweeps that found nothing changed, and when the last of them was noticed.
+    quiet: (u64, Option<u64>),
 }
 
 impl Service {
@@ -121,6 +124,7 @@ impl Service {
         policy: SitePolicy,
     ) -> std::io::Result<Self> {
         let now = Instant::now();
+        metrics.show_light_sweeps(Arc::clone(sweeper.light_sweeps()));
         Ok(Self {
             config,
             signals,
@@ -148,7 +152,7 @@ impl Service {
             progress_due: now + PROGRESS_INTERVAL,
             status_due: now,
             farewell: None,
-            routing: (0, 0, now),
+            routing: (0, (0, 0), now),
             sweeps: Sweeps::default(),
             done: None,
         })
@@ -251,12 +255,16 @@ impl Service {
         let any = result.is_some();
         match result {
             Some(Ok(outcome)) => self.sweeper.handle_routing(now, outcome),
-            Some(Err(panic)) => self.sweeper.handle_routing_failure(now, &panic.to_string()),
+            Some(Err(panic)) => {
+                self.sweeper.handle_routing_failure(now, self.routing.0, &panic.to_string());
+            }
             None => {}
         }
-        if let Some(job) = self.sweeper.poll_routing() {
-            let (lids, switches) = job.size();
-            self.routing = (lids, switches, now);
+        // One at a time: while a fabric flaps, only the last job handed out counts.
+        if self.router.is_idle()
+            && let Some(job) = self.sweeper.poll_routing()
+        {
+            self.routing = (job.sweep(), job.size(), now);
             self.router.submit(job)?;
         }
         match self.checker.poll()? {
@@ -481,10 +489,21 @@ impl Service {
         } else {
             self.sweeps.partial += 1;
         }
+        self.publisher.sweeps().note(&report, unix_ms(), self.fault_ports());
         self.sweeps.errors += report.errors;
-        self.sweeps.seconds += report.duration().as_secs_f64();
+        self.metrics.note_sweep(&report, self.sweeper.routing_engine());
         self.sweeps.last = report;
         self.status_due = Instant::now();
+    }
+
+    /// Ports of which the last sweep could not find out or set everything.
+    fn fault_ports(&self) -> Vec<FaultPort> {
+        let fabric = self.sweeper.fabric();
+        let port = |&port| {
+            let entry = fabric.port(port);
+            FaultPort { guid: fabric.node(entry.node).guid.to_string(), port: entry.num.0 }
+        };
+        self.sweeper.faults().iter().map(port).collect()
     }
 
     /// Publishes what a sweep found. Only a full one asks the other subnet managers who is the
@@ -543,7 +562,7 @@ impl Service {
         } else if now >= self.progress_due {
             self.progress_due = now + PROGRESS_INTERVAL;
             if self.sweeper.phase() == Phase::Route {
-                let (lids, switches, began) = self.routing;
+                let (_, (lids, switches), began) = self.routing;
                 let seconds = now.saturating_duration_since(began).as_secs();
                 info!("routing {lids} LIDs on {switches} switches, {seconds} s so far");
                 return;
@@ -580,140 +599,26 @@ impl Service {
         self.status_due = now + STATUS_INTERVAL;
         self.follow_responders(now);
         self.lead_clients(now);
+        let quiet = self.sweeper.quiet_sweeps();
+        if quiet != self.sweeps.quiet.0 {
+            self.sweeps.quiet = (quiet, Some(unix_ms()));
+        }
         let metrics = self.collect();
         self.publisher.set_status(SmStatus {
             state: self.sweeper.sm_state().to_string(),
             subnet_up: self.sweeper.is_up(),
             warnings: self.refused_files.warnings(),
-            counters: metrics
-                .iter()
-                .filter_map(|metric| match metric.value {
-                    Value::Counter(value) => Some((metric.name.to_owned(), value)),
-                    // How much is registered is what operators ask first.
-                    Value::Gauge(value) if metric.name.starts_with("registry_") => {
-                        Some((metric.name.to_owned(), value as u64))
-                    }
-                    Value::Gauge(_) => None,
-                })
-                .collect(),
+            phase: self.sweeper.phase().to_string(),
+            quiet_sweeps: self.sweeps.quiet.0,
+            quiet_sweep_ms: self.sweeps.quiet.1,
+            counters: measure::totals(&metrics),
         });
-        self.metrics.store(Arc::new(metrics));
+        self.metrics.tell(metrics);
     }
+}
 
-    fn collect(&self) -> Vec<Metric> {
-        let counter = |name, help, value| Metric { name, help, value: Value::Counter(value) };
-        let gauge = |name, help, value| Metric { name, help, value: Value::Gauge(value) };
-        let smps = self.sweeper.counters();
-        let door = self.door.counters();
-        let malformed = self.door.malformed();
-        let (hosts, switches) = self.sweeper.fabric().counts();
-        let last = &self.sweeps.last;
-        let is = |state| f64::from(u8::from(state));
-        let mut metrics = vec![
-            gauge("up", "Whether the subnet is up", is(self.sweeper.is_up())),
-            gauge(
-                "master",
-                "Whether we are master",
-                is(self.sweeper.sm_state() == SmState::Master),
-            ),
-            gauge(
-                "credit_loops",
-                "Whether traffic can deadlock by the routing in force",
-                is(!self.sweeper.is_loop_free()),
-            ),
-            gauge("switches", "Switches present", switches as f64),
-            gauge("hosts", "Channel adapters and routers present", hosts as f64),
-            gauge("links", "Links, as of the last sweep", last.links as f64),
-            gauge("duplicate_guids", "GUIDs that are there twice", last.duplicate_guids as f64),
-            gauge(
-                "pkeys_left_out",
-                "P_Keys that found no place in tables of ports",
-                last.pkeys_left_out as f64,
-            ),
-            gauge(
-                "unchecked_ports",
-                "Switch ports that check no P_Keys, since they have no room for all",
-                last.unchecked_ports as f64,
-            ),
-            counter("policy_errors", "Policy files refused", self.refused_files.total()),
-            gauge(
-                "policy_stale",
-                "Policy files whose last reading was refused",
-                self.refused_files.count() as f64,
-            ),
-            counter("smps_sent", "SMPs sent, repetitions included", smps.transmitted),
-            counter("smps_repeated", "SMPs sent again", smps.retried),
-            counter("smps_answered", "SMPs answered", smps.answered),
-            counter("smps_unmatched", "Answers that nobody waited for", smps.unmatched),
-            counter("smps_given_up", "SMPs that stayed without answer", smps.expired),
-            gauge("smps_outstanding", "SMPs to go", self.sweeper.outstanding() as f64),
-            counter("sweeps_full", "Sweeps of the whole fabric", self.sweeps.full),
-            counter("sweeps_partial", "Sweeps of what changed", self.sweeps.partial),
-            counter("sweep_errors", "Errors of all sweeps", self.sweeps.errors),
-            gauge("sweep_seconds", "Time spent in sweeps", self.sweeps.seconds),
-            gauge(
-                "last_sweep_seconds",
-                "Duration of the last sweep",
-                last.duration().as_secs_f64(),
-            ),
-            gauge(
-                "last_routing_seconds",
-                "Time of the routing engine in the last sweep",
-                last.phase(Phase::Route).as_secs_f64(),
-            ),
-            counter("front_door_requests", "Queries passed to responders", door.requests),
-            counter("front_door_answers", "Answers passed to clients", door.answers),
-            counter(
-                "front_door_direct",
-                "Queries passed on to be answered from the responder's own port",
-                door.direct,
-            ),
-            counter(
-                "front_door_redirected",
-                "Requests answered by whom to ask instead",
-                door.redirected,
-            ),
-            counter(
-                "front_door_advertised",
-                "ClassPortInfo answers that named a responder",
-                door.advertised,
-            ),
-            counter(
-                "front_door_dropped_no_responder",
-                "Queries dropped: no responder serves",
-                door.no_responder,
-            ),
-            counter(
-                "front_door_dropped_class",
-                "Packets dropped: not of the SA class",
-                door.other_class,
-            ),
-            counter(
-                "front_door_dropped_unregistered",
-                "Answers dropped: not from a registered responder",
-                door.unregistered,
-            ),
-            counter(
-                "front_door_dropped_not_master",
-                "Packets dropped: this SM is not the master, or has not published yet",
-                door.not_master,
-            ),
-            counter("front_door_dropped_overflow", "Packets dropped: queue full", door.overflow),
-            counter("front_door_undelivered", "Answers the fabric returned", door.undelivered),
-            counter(
-                "front_door_malformed_length",
-                "Datagrams received that were not as long as a packet",
-                malformed.length,
-            ),
-            counter(
-                "front_door_malformed_envelope",
-                "Datagrams received that began with no envelope of ours",
-                malformed.envelope,
-            ),
-            gauge("sharded_ports", "Ports told to ask a responder", self.sweeper.sharded() as f64),
-            gauge("front_door_pins", "Transfers remembered", self.door.pins() as f64),
-        ];
-        metrics.extend(self.registry.metrics());
-        metrics
-    }
+/// Milliseconds since 1970.
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_millis() as u64
 }

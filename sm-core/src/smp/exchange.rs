@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ib_mad::transaction::Transactions;
 
-use super::request::Request;
+use super::request::{Kind, Request};
 
 /// How long to wait for an answer, how often to ask again, and how many may be asked at once.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +33,19 @@ pub struct Transmit {
 /// What has passed through an exchange.
 pub type Counters = ib_mad::transaction::Counters;
 
+/// What became of requests of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Packets sent, repeats included.
+    pub sent: u64,
+    /// Repeats among them.
+    pub repeated: u64,
+    /// Requests answered.
+    pub answered: u64,
+    /// Requests given up after their last repeat.
+    pub given_up: u64,
+}
+
 /// A window of requests on the wire, and those that wait for room in it.
 #[derive(Debug)]
 pub struct Exchange {
@@ -41,18 +54,29 @@ pub struct Exchange {
     /// size: 255 ports of 65,536 nodes at most, by a handful of attributes.
     queue: VecDeque<Request>,
     window: Transactions<Request>,
+    passed: [Passed; Kind::ALL.len()],
 }
 
 impl Exchange {
     /// An exchange without requests. Another `seed` at each start keeps answers to an earlier run
     /// from matching.
     pub fn new(timing: Timing, seed: u32) -> Self {
-        Self { window: Transactions::new(timing.window, seed), timing, queue: VecDeque::new() }
+        Self {
+            window: Transactions::new(timing.window, seed),
+            timing,
+            queue: VecDeque::new(),
+            passed: Default::default(),
+        }
     }
 
     /// What has passed so far.
     pub fn counters(&self) -> Counters {
         *self.window.counters()
+    }
+
+    /// What became of requests of a kind so far.
+    pub fn passed(&self, kind: Kind) -> Passed {
+        self.passed[kind as usize]
     }
 
     /// Puts a request at the end of the queue.
@@ -79,8 +103,13 @@ impl Exchange {
         {
             self.queue.push_front(request);
         }
+        let repeated_before = self.window.counters().retried;
         let (tid, request) = self.window.poll_transmit(now)?;
-        Some(Transmit { request: *request, tid: u64::from(tid) })
+        let request = *request;
+        let passed = &mut self.passed[request.kind as usize];
+        passed.sent += 1;
+        passed.repeated += self.window.counters().retried - repeated_before;
+        Some(Transmit { request, tid: u64::from(tid) })
     }
 
     /// The request on the wire with this number.
@@ -90,7 +119,9 @@ impl Exchange {
 
     /// Takes an answer: the request it answers, which is done with. `None` if there is none.
     pub fn handle_answer(&mut self, tid: u64) -> Option<Request> {
-        self.window.handle_response(tid)
+        let request = self.window.handle_response(tid)?;
+        self.passed[request.kind as usize].answered += 1;
+        Some(request)
     }
 
     /// Takes a request that turned out to need no sending: it is done with.
@@ -116,7 +147,9 @@ impl Exchange {
 
     /// A request that was given up; each is yielded once.
     pub fn poll_given_up(&mut self) -> Option<Request> {
-        self.window.poll_expired().map(|(_, request)| request)
+        let (_, request) = self.window.poll_expired()?;
+        self.passed[request.kind as usize].given_up += 1;
+        Some(request)
     }
 }
 
@@ -160,5 +193,7 @@ mod tests {
         assert_eq!(next.request, request(1));
         assert_eq!(exchange.handle_answer(next.tid), Some(request(1)));
         assert!(exchange.is_idle());
+        let passed = Passed { sent: 3, repeated: 1, answered: 1, given_up: 1 };
+        assert_eq!(exchange.passed(Kind::PortInfo), passed);
     }
 }

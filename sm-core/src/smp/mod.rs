@@ -4,5 +4,5 @@
 mod exchange;
 mod request;
 
-pub use exchange::{Counters, Exchange, Timing, Transmit};
+pub use exchange::{Counters, Exchange, Passed, Timing, Transmit};
 pub use request::{Kind, Request};

@@ -53,6 +53,43 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All of them, in order.
+    pub const ALL: &'static [Self] = &[
+        Self::OwnNodeInfo,
+        Self::Probe,
+        Self::ProbeAgain,
+        Self::NodeDescription,
+        Self::SwitchInfo,
+        Self::PortChange,
+        Self::PortInfo,
+        Self::PKeys,
+        Self::SmInfo,
+        Self::ClearPortChange,
+        Self::SetPKeys,
+        Self::SetAddress,
+        Self::Cut,
+        Self::Mend,
+        Self::SetSwitchInfo,
+        Self::SetForwarding,
+        Self::SetMulticast,
+        Self::SetSlToVl,
+        Self::SetVlArbitration,
+        Self::SetGuidInfo,
+        Self::Arm,
+        Self::Activate,
+    ];
+
+    /// The attribute that it asks for or sets, as a metric label.
+    pub fn attribute(self) -> &'static str {
+        let name = self.name();
+        name.find('(').map_or(name, |at| name[at + 1..].trim_end_matches(')'))
+    }
+
+    /// The method, as a metric label.
+    pub fn method(self) -> &'static str {
+        if self.is_set() { "set" } else { "get" }
+    }
+
     /// Whether the request changes something.
     pub fn is_set(self) -> bool {
         match self {
@@ -133,5 +170,20 @@ impl Request {
     /// The port concerned; meaningless for [`Kind::OwnNodeInfo`].
     pub fn port(self) -> PortIndex {
         PortIndex::from_bits(self.port)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_stand_at_their_index_and_say_what_they_ask() {
+        for (index, kind) in Kind::ALL.iter().enumerate() {
+            assert_eq!(*kind as usize, index);
+            let method = if kind.is_set() { "Set" } else { "Get" };
+            assert_eq!(kind.name(), format!("{method}({})", kind.attribute()));
+        }
+        assert_eq!(Kind::Probe.attribute(), "NodeInfo");
     }
 }

@@ -70,6 +70,7 @@ impl Sweeper {
         let full = changed.is_none();
         self.sweep = Sweep { full, suspects, ..Sweep::default() };
         self.sweep.report.full = full;
+        self.sweep.report.cause = self.cause;
         self.sweep.report.first = self.first_as_master;
         if !full {
             self.sweep.report.phases = light;

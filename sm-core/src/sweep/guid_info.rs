@@ -14,6 +14,8 @@ use crate::smp::{Kind, Request};
 
 /// How long to wait before blocks are sent that were not taken, or could not be sent yet.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
+/// Longest such delay, in doublings.
+const RETRY_DOUBLINGS: u32 = 6;
 
 type Block = [Guid; GUIDS_PER_BLOCK];
 
@@ -25,10 +27,12 @@ pub(super) struct AliasGuids {
     /// Those of them that ports are not known to hold.
     stale: BTreeSet<(Guid, u8)>,
     retry: Option<Instant>,
+    /// Attempts in a row since a port last took a block.
+    attempts: u32,
 }
 
 impl AliasGuids {
-    /// The port is gone, and its aliases with it: should it come back, it is told anew.
+    /// The port is no more, and its aliases with it: should it come back, it is told anew.
     pub(super) fn remove(&mut self, port: Guid) {
         let keys: Vec<_> =
             self.desired.range((port, 0)..=(port, u8::MAX)).map(|(key, _)| *key).collect();
@@ -58,6 +62,7 @@ impl Sweeper {
             self.aliases.desired.insert(key, block.guids);
             self.aliases.stale.insert(key);
         }
+        self.aliases.attempts = 0;
         self.write_guid_blocks(now);
         self.advance(now);
     }
@@ -69,7 +74,8 @@ impl Sweeper {
             self.aliases.retry = None;
             return;
         }
-        self.aliases.retry = Some(now + RETRY_DELAY);
+        let delay = RETRY_DELAY * (1 << self.aliases.attempts.min(RETRY_DOUBLINGS));
+        self.aliases.retry = Some(now + delay);
         if self.phase != Phase::Idle || !self.up || !self.exchange.is_idle() {
             return;
         }
@@ -93,6 +99,7 @@ impl Sweeper {
 
     pub(super) fn retry_guid_blocks(&mut self, now: Instant) {
         if self.phase == Phase::Idle && self.aliases.retry.is_some_and(|due| now >= due) {
+            self.aliases.attempts += 1;
             self.write_guid_blocks(now);
         }
     }
@@ -116,10 +123,13 @@ impl Sweeper {
         // The first entry of all is the port's own, which it may leave out.
         let start = if key.1 == 0 { 8 } else { 0 };
         if self.wanted_guids(request).is_some_and(|wanted| wanted[start..] != data[start..]) {
+            // Others were asked for meanwhile, or it takes none: it is told again.
             let place = self.place(request.port());
             warn!("{place} does not hold the alias GUIDs that it was told");
+            return;
         }
         self.aliases.stale.remove(&key);
+        self.aliases.attempts = 0;
         let is_empty = |block: &Block| block.iter().skip(usize::from(key.1 == 0)).all(|g| g.0 == 0);
         if self.aliases.desired.get(&key).is_some_and(is_empty) {
             self.aliases.desired.remove(&key);

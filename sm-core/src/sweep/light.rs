@@ -106,6 +106,7 @@ impl Sweeper {
             return self.stand_by(now, sm);
         }
         if changed.is_empty() && silent.is_empty() {
+            self.quiet_sweeps += 1;
             self.phase = Phase::Idle;
             self.schedule.rearm(now);
         } else {

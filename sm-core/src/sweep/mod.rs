@@ -42,6 +42,7 @@ mod tables;
 mod take_over;
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ib_mad::transport::{Address, Packet};
@@ -49,6 +50,7 @@ use ib_mad::types::{Guid, Lid, Qpn, Sl};
 use ib_mad::wire::attribute::{SmState, TrapNumber};
 use ib_mad::wire::mad::{AttributeId, Method, MgmtClass};
 use ib_mad::wire::smp::{self, Smp};
+use sa_proto::metrics::Histogram;
 use tracing::{debug, info, warn};
 
 use crate::config::{QosTables, Settings};
@@ -56,7 +58,7 @@ use crate::fabric::{Fabric, NodeIndex, PortIndex};
 use crate::manage::lid::LidTable;
 use crate::manage::shard::TakeOver;
 use crate::mastership::{Demand, Mastership, RemoteSm};
-use crate::smp::{Counters, Exchange, Kind, Request, Timing};
+use crate::smp::{Counters, Exchange, Kind, Passed, Request, Timing};
 use crate::trap;
 use contradiction::Contradictions;
 use guid_info::AliasGuids;
@@ -64,7 +66,8 @@ use multicast::Multicast;
 pub use multicast::{MulticastJob, MulticastOutcome};
 use partitions::Partitioning;
 pub use report::{Phase, Report};
-use schedule::{Cause, Schedule};
+pub use schedule::Cause;
+use schedule::Schedule;
 use service::InService;
 pub use service::PortsChanged;
 pub use shard::Sharding;
@@ -76,8 +79,9 @@ use take_over::Underway;
 
 /// Lines logged of one sort in one sweep; what is beyond is only counted.
 const LINES_MAX: usize = 10;
-/// Events that wait for the caller. It takes them after every call, so there are never many.
-const EVENTS_MAX: usize = 64;
+/// Traps among the events that wait for the caller; more are dropped, and counted. Of all other
+/// events there are a few a sweep, and none may be lost.
+const TRAPS_MAX: usize = 1024;
 /// Faulty ports that are tried again before long; others are when the next sweep comes by.
 const FAULTS_MAX: usize = 1024;
 /// Subnet managers remembered of one discovery.
@@ -132,7 +136,11 @@ pub struct Sweeper {
     lids: LidTable,
     schedule: Schedule,
     phase: Phase,
+    /// Why the sweep under way, or the last one, was begun.
+    cause: Option<Cause>,
     sweep: Sweep,
+    /// Light sweeps that found nothing changed.
+    quiet_sweeps: u64,
     /// Number of the last discovery, full or partial.
     number: u32,
     /// Whether no sweep as master has programmed the fabric yet.
@@ -165,6 +173,7 @@ pub struct Sweeper {
     under_way: Option<Underway>,
     service: InService,
     routing_engine: String,
+    light_sweeps: Arc<Histogram>,
     /// The last LID that the tables lead to.
     top: Lid,
     /// Whether our own port was found down.
@@ -174,6 +183,10 @@ pub struct Sweeper {
     /// Keeps a storm of traps from filling the log.
     trap_lines: Limit,
     events: VecDeque<Event>,
+    /// Traps among them.
+    traps_waiting: usize,
+    /// Traps that found no room among them.
+    traps_dropped: u64,
 }
 
 /// So many lines an interval.
@@ -256,7 +269,9 @@ impl Sweeper {
             exchange: Exchange::new(timing, seed),
             lids,
             phase: Phase::Idle,
+            cause: None,
             sweep: Sweep::default(),
+            quiet_sweeps: 0,
             number: 0,
             first_as_master: true,
             up: false,
@@ -281,8 +296,11 @@ impl Sweeper {
             under_way: None,
             service: InService::default(),
             routing_engine: String::new(),
+            light_sweeps: Arc::new(Histogram::from_millisecond()),
             top: Lid::NONE,
             events: VecDeque::new(),
+            traps_waiting: 0,
+            traps_dropped: 0,
             settings,
         }
     }
@@ -305,6 +323,11 @@ impl Sweeper {
     /// What is being done.
     pub fn phase(&self) -> Phase {
         self.phase
+    }
+
+    /// Light sweeps that found nothing changed, so far.
+    pub fn quiet_sweeps(&self) -> u64 {
+        self.quiet_sweeps
     }
 
     /// Our state among subnet managers.
@@ -331,6 +354,16 @@ impl Sweeper {
     /// SMPs sent, answered and given up so far.
     pub fn counters(&self) -> Counters {
         self.exchange.counters()
+    }
+
+    /// SMPs of a kind so far.
+    pub fn passed(&self, kind: Kind) -> Passed {
+        self.exchange.passed(kind)
+    }
+
+    /// How long light sweeps took so far.
+    pub fn light_sweeps(&self) -> &Arc<Histogram> {
+        &self.light_sweeps
     }
 
     /// Requests that wait or are on the wire.
@@ -382,7 +415,14 @@ impl Sweeper {
 
     /// What has happened, oldest first.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let event = self.events.pop_front()?;
+        self.traps_waiting -= usize::from(matches!(event, Event::Trap(_)));
+        Some(event)
+    }
+
+    /// Traps that subscribers did not hear of, since too many came between two looks at events.
+    pub fn traps_dropped(&self) -> u64 {
+        self.traps_dropped
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
@@ -530,7 +570,7 @@ impl Sweeper {
         }
         let name = trap.number.and_then(TrapNumber::name).unwrap_or("of the vendor");
         let notice = *packet.mad[smp::DATA].first_chunk().expect("an SMP carries 64 bytes");
-        self.emit(Event::Trap(TrapNotice { lid: packet.address.lid, notice }));
+        self.emit_trap(TrapNotice { lid: packet.address.lid, notice });
         match trap.meaning {
             trap::Meaning::Changed if self.settings.sweep_on_trap => {
                 debug!("trap '{name}' from LID {}", trap.issuer);
@@ -571,6 +611,7 @@ impl Sweeper {
         let resting = matches!(self.mastership.state(), SmState::NotActive);
         let standby = self.mastership.state() == SmState::Standby;
         let heavy = self.settings.force_heavy_sweep;
+        self.cause = Some(cause);
         match cause {
             _ if resting => {}
             Cause::Poll if standby => self.begin_poll(now),
@@ -596,6 +637,9 @@ impl Sweeper {
             return;
         }
         if let Some(began) = self.sweep.phase_began.take() {
+            if self.phase == Phase::Light {
+                self.light_sweeps.record(now - began, 1);
+            }
             self.sweep.report.phases.push((self.phase, now - began));
         }
         match self.phase {
@@ -649,11 +693,16 @@ impl Sweeper {
     }
 
     fn emit(&mut self, event: Event) {
-        // The caller takes events after every call; should it not, the oldest are superseded.
-        if self.events.len() >= EVENTS_MAX {
-            self.events.pop_front();
-        }
         self.events.push_back(event);
+    }
+
+    fn emit_trap(&mut self, trap: TrapNotice) {
+        if self.traps_waiting == TRAPS_MAX {
+            self.traps_dropped += 1;
+            return;
+        }
+        self.traps_waiting += 1;
+        self.emit(Event::Trap(trap));
     }
 
     /// `port` in words, with the route to it.
@@ -662,5 +711,28 @@ impl Sweeper {
             Some(route) => format!("{} (directed route {route})", self.fabric.describe(port)),
             None => self.fabric.describe(port),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Traps pushed out that a sweep had ended, and with it what was to be published.
+    #[test]
+    fn a_storm_of_traps_pushes_no_other_event_out() {
+        let mut sweeper = Sweeper::new(Settings::default(), LidTable::default(), 1);
+        let trap = TrapNotice { lid: Lid(1), notice: [0; 64] };
+        sweeper.emit(Event::LidsChanged);
+        (0..TRAPS_MAX + 10).for_each(|_| sweeper.emit_trap(trap.clone()));
+        sweeper.emit(Event::MulticastWritten);
+        assert!(matches!(sweeper.poll_event(), Some(Event::LidsChanged)));
+        for _ in 0..TRAPS_MAX {
+            assert!(matches!(sweeper.poll_event(), Some(Event::Trap(_))));
+        }
+        assert!(matches!(sweeper.poll_event(), Some(Event::MulticastWritten)));
+        assert_eq!(sweeper.traps_dropped(), 10);
+        sweeper.emit_trap(trap);
+        assert!(matches!(sweeper.poll_event(), Some(Event::Trap(_))));
     }
 }

@@ -30,13 +30,15 @@ const BLOCK_BITS: u32 = 12;
 /// The groups of the subnet, and what is done for them.
 #[derive(Debug, Default)]
 pub(super) struct Multicast {
-    membership: Arc<Membership>,
+    membership: Membership,
+    /// MLIDs whose trees may no longer be what their members ask for.
+    dirty: BTreeSet<Lid>,
     /// What trees stand, and for whom they were planted.
     planted: BTreeMap<Lid, (Arc<[Guid]>, Arc<Tree>)>,
     /// The routing that they were planted on.
     made: Option<Arc<Made>>,
-    /// Whether a job was handed out and has not come back.
-    at_work: bool,
+    /// The MLIDs of the job that was handed out and has not come back.
+    at_work: Option<Vec<Lid>>,
     /// When groups are planted again whose trees failed, and after how many failures in a row.
     replant: Option<Instant>,
     failures: u32,
@@ -103,56 +105,67 @@ impl MulticastJob {
 }
 
 impl Sweeper {
-    /// Says who is a member of what from now on.
-    pub fn set_multicast(&mut self, membership: Arc<Membership>) {
-        self.multicast.membership = membership;
+    /// Says who belongs to some MLIDs from now on; to one with an empty list nobody does. The
+    /// others stay as they are.
+    pub fn put_members(&mut self, changed: Membership) {
+        for (mlid, members) in changed {
+            self.multicast.dirty.insert(mlid);
+            if members.is_empty() {
+                self.multicast.membership.remove(&mlid);
+            } else {
+                self.multicast.membership.insert(mlid, members);
+            }
+        }
     }
 
     /// Trees that are to be planted, if there are any and none are being planted. The outcome goes
-    /// to [`handle_multicast`](Self::handle_multicast).
+    /// to [`handle_multicast`](Self::handle_multicast). Takes time that goes with the groups that
+    /// changed; with all of them if the fabric was routed anew.
     pub fn poll_multicast(&mut self, now: Instant) -> Option<MulticastJob> {
         let held = self.multicast.replant.is_some_and(|due| now < due);
-        let idle = self.phase == Phase::Idle && self.up && !self.multicast.at_work && !held;
-        let made = self.router.made().filter(|_| idle)?.clone();
-        let multicast = &self.multicast;
-        let moved = multicast.made.as_ref().is_none_or(|before| !Arc::ptr_eq(before, &made));
-        let mut groups = Vec::new();
-        for (&mlid, members) in multicast.membership.iter() {
-            let planted = multicast.planted.get(&mlid);
-            let same =
-                planted.is_some_and(|(then, _)| Arc::ptr_eq(then, members) || then == members);
-            if same && !moved {
-                continue;
-            }
-            let places = members.iter().filter_map(|&guid| self.place_of(&made, guid)).collect();
-            // A root is a number in the routing that it was found on.
-            let root_before = planted.and_then(|(_, tree)| tree.root).filter(|_| !moved);
-            groups.push(Group { mlid, members: members.clone(), places, root_before });
+        let idle = self.phase == Phase::Idle && self.up && self.multicast.at_work.is_none();
+        let made = self.router.made().filter(|_| idle && !held)?;
+        let before = self.multicast.made.as_ref();
+        let moved = before.is_none_or(|before| !Arc::ptr_eq(before, made));
+        if !moved && self.multicast.dirty.is_empty() {
+            return None;
         }
-        let gone: Vec<Lid> = multicast
-            .planted
-            .keys()
-            .filter(|mlid| !multicast.membership.contains_key(mlid))
-            .copied()
-            .collect();
-        for mlid in gone {
-            let empty: Arc<[Guid]> = Arc::from([]);
-            groups.push(Group { mlid, members: empty, places: Vec::new(), root_before: None });
+        let made = made.clone();
+        let mut dirty = std::mem::take(&mut self.multicast.dirty);
+        if moved {
+            dirty.extend(self.multicast.membership.keys());
+            dirty.extend(self.multicast.planted.keys());
         }
-        if moved && groups.is_empty() {
+        let groups: Vec<Group> =
+            dirty.into_iter().filter_map(|mlid| self.group(&made, mlid, moved)).collect();
+        if groups.is_empty() {
             self.multicast.made = Some(made);
             return None;
         }
-        if groups.is_empty() {
+        self.multicast.at_work = Some(groups.iter().map(|group| group.mlid).collect());
+        Some(MulticastJob { made, groups })
+    }
+
+    /// What is to be planted for an MLID; `None` if what stands is right.
+    fn group(&self, made: &Made, mlid: Lid, moved: bool) -> Option<Group> {
+        let planted = self.multicast.planted.get(&mlid);
+        let members = self.multicast.membership.get(&mlid).cloned().unwrap_or_default();
+        let stands = match planted {
+            Some((then, _)) => *then == members,
+            None => members.is_empty(),
+        };
+        if stands && !moved {
             return None;
         }
-        self.multicast.at_work = true;
-        Some(MulticastJob { made, groups })
+        let places = members.iter().filter_map(|&guid| self.place_of(made, guid)).collect();
+        // A root is a number in the routing that it was found on.
+        let root_before = planted.and_then(|(_, tree)| tree.root).filter(|_| !moved);
+        Some(Group { mlid, members, places, root_before })
     }
 
     /// Takes the outcome of the [`MulticastJob`] yielded last, and writes what it changes.
     pub fn handle_multicast(&mut self, now: Instant, outcome: MulticastOutcome) {
-        self.multicast.at_work = false;
+        let asked = self.multicast.at_work.take().unwrap_or_default();
         for defect in outcome.defects.iter().take(LINES_MAX) {
             error!("a multicast tree is wrong and not used: {defect}");
         }
@@ -188,6 +201,14 @@ impl Sweeper {
                 self.multicast.planted.insert(mlid, (members, tree));
             }
         }
+        // Trees that were found wrong are planted again.
+        for mlid in asked {
+            let members = self.multicast.membership.get(&mlid);
+            let planted = self.multicast.planted.get(&mlid).map(|(members, _)| members);
+            if members != planted {
+                self.multicast.dirty.insert(mlid);
+            }
+        }
         if unreached > 0 {
             warn!("{unreached} members of multicast groups are not reached by any path");
         }
@@ -198,7 +219,8 @@ impl Sweeper {
     /// Takes that the [`MulticastJob`] yielded last came to no outcome.
     pub fn handle_multicast_failure(&mut self, now: Instant, reason: &str) {
         error!("multicast trees were not planted: {reason}");
-        self.multicast.at_work = false;
+        let asked = self.multicast.at_work.take().unwrap_or_default();
+        self.multicast.dirty.extend(asked);
         self.note_planting(now, true);
     }
 
@@ -294,7 +316,7 @@ impl Sweeper {
     }
 
     pub(super) fn multicast_due(&self) -> Option<Instant> {
-        let replant = self.multicast.replant.filter(|_| !self.multicast.at_work);
+        let replant = self.multicast.replant.filter(|_| self.multicast.at_work.is_none());
         [self.multicast.retry, replant].into_iter().flatten().min()
     }
 

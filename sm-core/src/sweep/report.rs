@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::schedule::Cause;
+
 /// Part of a sweep. Each ends when all of its requests are answered or given up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Phase {
@@ -66,6 +68,8 @@ pub struct Report {
     pub full: bool,
     /// Whether it was the first since we are master.
     pub first: bool,
+    /// Why it was made; none if that was never said.
+    pub cause: Option<Cause>,
     /// Switches present.
     pub switches: usize,
     /// Other nodes present.
@@ -112,6 +116,17 @@ impl Report {
     /// Time from the first request to the last answer.
     pub fn duration(&self) -> Duration {
         self.phases.iter().map(|(_, duration)| *duration).sum()
+    }
+
+    /// Why it was made, in words.
+    pub fn reason(&self) -> &'static str {
+        match self.cause {
+            Some(Cause::Asked) | None if self.first => "the first as master",
+            // Of sweeps that are all full, as `force_heavy_sweep` has it.
+            Some(Cause::Timer) if self.full => "the interval has passed",
+            Some(cause) => cause.words(),
+            None => "unknown",
+        }
     }
 
     /// Whether anything was set, came or went.

@@ -33,7 +33,7 @@ const OVERFLOW_INTERVAL: Duration = Duration::from_secs(10);
 /// Why a sweep is due. From [`Cause::Everything`] on, the later are the stronger; of the others,
 /// whichever waits longest comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cause {
+pub enum Cause {
     /// The master is to be polled, in standby.
     Poll,
     /// The interval of light sweeps has passed.
@@ -61,6 +61,19 @@ impl Cause {
         Self::Timer,
         Self::Poll,
     ];
+
+    /// In words, for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Poll => "the master fell silent",
+            Self::Timer => "a light sweep saw a change",
+            Self::Trap => "trap",
+            Self::Unanswered => "again, what did not answer",
+            Self::Everything => "again, after errors",
+            Self::Asked => "asked for",
+            Self::TakeOver => "mastership handed over",
+        }
+    }
 
     /// Whether the whole fabric is to be looked at, which covers all causes but polls.
     fn is_for_all(self) -> bool {

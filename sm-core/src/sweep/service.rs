@@ -1,6 +1,6 @@
 //! Which end ports are in service, and which came or went with a sweep (traps 64 and 65).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use ib_mad::types::{Guid, PKey};
@@ -54,8 +54,17 @@ impl Sweeper {
             .map(|port| (self.fabric.port(port).guid, self.fabric.port(port).pkeys.clone()))
             .collect();
         let changed = self.service.replace(ports);
-        for (port, _) in &changed.went {
-            self.aliases.remove(*port);
+        if !changed.went.is_empty() {
+            let there: HashSet<Guid> =
+                self.fabric.end_ports().map(|port| self.fabric.port(port).guid).collect();
+            for (port, _) in &changed.went {
+                // One that is there but not active may have been reset, and stays registered.
+                if there.contains(port) {
+                    self.aliases.forget(*port);
+                } else {
+                    self.aliases.remove(*port);
+                }
+            }
         }
         if !first && changed != PortsChanged::default() {
             self.emit(Event::PortsChanged(changed));

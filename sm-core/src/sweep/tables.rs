@@ -139,6 +139,11 @@ impl RoutingJob {
         })
     }
 
+    /// Number of the sweep that it belongs to.
+    pub fn sweep(&self) -> u32 {
+        self.sweep
+    }
+
     /// LIDs to be routed, and switches that forward them.
     pub fn size(&self) -> (usize, usize) {
         let lids = self.topology.destinations().iter();
@@ -320,9 +325,9 @@ impl Sweeper {
         self.advance(now);
     }
 
-    /// Takes that the [`RoutingJob`] yielded last came to no outcome.
-    pub fn handle_routing_failure(&mut self, now: Instant, reason: &str) {
-        if self.phase == Phase::Route {
+    /// Takes that the [`RoutingJob`] of a sweep came to no outcome.
+    pub fn handle_routing_failure(&mut self, now: Instant, sweep: u32, reason: &str) {
+        if self.phase == Phase::Route && sweep == self.number {
             self.error(format_args!("the fabric cannot be routed: {reason}"));
             self.sweep.unroutable = true;
             self.end_phase(now);

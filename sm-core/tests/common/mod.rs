@@ -165,9 +165,10 @@ impl Bed {
         for manager in &mut self.managers {
             manager.sweeper.handle_timeout(now);
             while let Some(job) = manager.sweeper.poll_routing() {
+                let sweep = job.sweep();
                 if self.failing_routings > 0 {
                     self.failing_routings -= 1;
-                    manager.sweeper.handle_routing_failure(now, "as the test wants it");
+                    manager.sweeper.handle_routing_failure(now, sweep, "as the test wants it");
                 } else {
                     manager.sweeper.handle_routing(now, job.run());
                 }

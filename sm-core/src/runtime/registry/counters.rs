@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::sa::attribute;
 
+use super::super::metrics::Metric;
 use crate::registry::{Reply, Request};
 
 /// A total.
@@ -32,15 +33,24 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub(super) struct Counters {
             $($(#[doc = $doc])+ pub(super) $name: Total,)*
+            /// Writes in the largest batch so far.
+            pub(super) batch_max: Total,
             /// Writes by attribute, method and whether they were granted.
             writes: [Total; WRITES.len()],
         }
         impl Counters {
-            /// Name, meaning and value of each.
-            pub(super) fn list(&self) -> Vec<(&'static str, &'static str, u64)> {
-                let mut list = vec![$(($label, concat!($($doc),+), self.$name.get())),*];
-                let writes = WRITES.iter().zip(&self.writes);
-                list.extend(writes.map(|(kind, total)| (kind.3, "Writes of this kind", total.get())));
+            /// All of them.
+            pub(super) fn list(&self) -> Vec<Metric> {
+                let mut list =
+                    vec![$(Metric::counter($label, concat!($($doc),+).trim_ascii(), self.$name.get())),*];
+                list.extend(WRITES.iter().zip(&self.writes).map(|(kind, total)| {
+                    let (attribute, method, is_granted) = *kind;
+                    let help = "Writes decided on, by what they are about and whether granted";
+                    Metric::counter("registry_writes", help, total.get())
+                        .with("attribute", attribute::name(attribute).unwrap_or("other"))
+                        .with("method", method_label(method))
+                        .with("outcome", if is_granted { "granted" } else { "refused" })
+                }));
                 list
             }
         }
@@ -53,8 +63,6 @@ counters! {
     commits => "registry_commits";
     /// Batches of writes, each at most one transaction
     batches => "registry_batches";
-    /// Writes in the largest batch so far
-    batch_max => "registry_batch_writes_max";
     /// Commits that failed
     failures => "registry_commit_failures";
     /// Panics of the registry, after which it was read back from disk
@@ -93,25 +101,25 @@ counters! {
     relayed_dropped => "traps_relayed_dropped";
 }
 
-/// Attribute, method, whether granted, and what it is called.
-const WRITES: [(AttributeId, Method, bool, &str); 16] = [
-    (attribute::MC_MEMBER_RECORD, Method::SET, true, "registry_mcmember_set_granted"),
-    (attribute::MC_MEMBER_RECORD, Method::SET, false, "registry_mcmember_set_refused"),
-    (attribute::MC_MEMBER_RECORD, Method::DELETE, true, "registry_mcmember_delete_granted"),
-    (attribute::MC_MEMBER_RECORD, Method::DELETE, false, "registry_mcmember_delete_refused"),
-    (attribute::SERVICE_RECORD, Method::SET, true, "registry_service_set_granted"),
-    (attribute::SERVICE_RECORD, Method::SET, false, "registry_service_set_refused"),
-    (attribute::SERVICE_RECORD, Method::DELETE, true, "registry_service_delete_granted"),
-    (attribute::SERVICE_RECORD, Method::DELETE, false, "registry_service_delete_refused"),
-    (AttributeId::INFORM_INFO, Method::SET, true, "registry_inform_set_granted"),
-    (AttributeId::INFORM_INFO, Method::SET, false, "registry_inform_set_refused"),
-    (attribute::GUID_INFO_RECORD, Method::SET, true, "registry_guidinfo_set_granted"),
-    (attribute::GUID_INFO_RECORD, Method::SET, false, "registry_guidinfo_set_refused"),
-    (attribute::GUID_INFO_RECORD, Method::DELETE, true, "registry_guidinfo_delete_granted"),
-    (attribute::GUID_INFO_RECORD, Method::DELETE, false, "registry_guidinfo_delete_refused"),
+/// Attribute, method, and whether granted.
+const WRITES: [(AttributeId, Method, bool); 16] = [
+    (attribute::MC_MEMBER_RECORD, Method::SET, true),
+    (attribute::MC_MEMBER_RECORD, Method::SET, false),
+    (attribute::MC_MEMBER_RECORD, Method::DELETE, true),
+    (attribute::MC_MEMBER_RECORD, Method::DELETE, false),
+    (attribute::SERVICE_RECORD, Method::SET, true),
+    (attribute::SERVICE_RECORD, Method::SET, false),
+    (attribute::SERVICE_RECORD, Method::DELETE, true),
+    (attribute::SERVICE_RECORD, Method::DELETE, false),
+    (AttributeId::INFORM_INFO, Method::SET, true),
+    (AttributeId::INFORM_INFO, Method::SET, false),
+    (attribute::GUID_INFO_RECORD, Method::SET, true),
+    (attribute::GUID_INFO_RECORD, Method::SET, false),
+    (attribute::GUID_INFO_RECORD, Method::DELETE, true),
+    (attribute::GUID_INFO_RECORD, Method::DELETE, false),
     // What fits none of them.
-    (AttributeId(0), Method(0), true, "registry_other_granted"),
-    (AttributeId(0), Method(0), false, "registry_other_refused"),
+    (AttributeId(0), Method(0), true),
+    (AttributeId(0), Method(0), false),
 ];
 
 impl Counters {
@@ -124,10 +132,17 @@ impl Counters {
             return self.unanswered.add(1);
         }
         let granted = reply.status == Status::OK;
-        let is = |kind: &(AttributeId, Method, bool, &str)| {
-            (kind.0, kind.1, kind.2) == (request.attribute, request.method, granted)
-        };
+        let kind = (request.attribute, request.method, granted);
         let other = WRITES.len() - 1 - usize::from(granted);
-        self.writes[WRITES.iter().position(is).unwrap_or(other)].add(1);
+        let at = WRITES.iter().position(|&known| known == kind);
+        self.writes[at.unwrap_or(other)].add(1);
+    }
+}
+
+fn method_label(method: Method) -> &'static str {
+    match method {
+        Method::SET => "set",
+        Method::DELETE => "delete",
+        _ => "other",
     }
 }

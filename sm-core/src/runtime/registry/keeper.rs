@@ -26,6 +26,7 @@ use crate::registry::{
     self, Changes, GuidBlock, Members, Ports, PredefinedGroup, Registry, RegistryEvent, Reply,
     Request,
 };
+use crate::routing::multicast::Membership;
 
 /// How long to wait before a file that failed is opened again, seconds.
 const REOPEN_INTERVAL_S: u64 = 2;
@@ -81,7 +82,6 @@ pub(super) struct Keeper {
     events: Vec<GroupEvent>,
     /// Who belongs to which MLID, and whether that changed since it was last asked.
     members: Members,
-    members_changed: bool,
     counters: Arc<Counters>,
 }
 
@@ -123,7 +123,6 @@ impl Keeper {
             published: None,
             events: Vec::new(),
             members: Members::default(),
-            members_changed: true,
             counters,
         };
         this.adopt(stored);
@@ -161,8 +160,7 @@ impl Keeper {
 
     fn adopt(&mut self, stored: Stored) {
         self.fresh = stored.fresh;
-        self.members = Members::of(&stored.plane);
-        self.members_changed = true;
+        self.members.replace(&stored.plane);
         self.replace_registry(Registry::restore(&stored.plane, stored.outcomes));
     }
 
@@ -245,7 +243,7 @@ impl Keeper {
         }
         self.settle(changes.rows.sequence);
         self.untold = Surroundings::default();
-        self.members_changed |= self.members.apply(&self.registry.plane(), &changes.rows);
+        self.members.apply(&self.registry.plane(), &changes.rows);
         let session = match self.publish(&changes.rows) {
             Ok(session) => session,
             Err(failure) => {
@@ -386,8 +384,8 @@ impl Keeper {
     }
 
     /// Who belongs to which MLID, if that changed since this was last asked.
-    pub(super) fn changed_members(&mut self) -> Option<&Members> {
-        std::mem::take(&mut self.members_changed).then_some(&self.members)
+    pub(super) fn changed_members(&mut self) -> Membership {
+        self.members.take_changes()
     }
 
     /// The fabric as it was told last.

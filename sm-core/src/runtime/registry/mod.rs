@@ -20,7 +20,7 @@ use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -40,7 +40,7 @@ pub(super) use dump::DumpFile;
 use keeper::{Keeper, Verdict, Work};
 pub use store::StoreError;
 
-use super::metrics::{Metric, Value};
+use super::metrics::Metric;
 
 /// Writes that wait for the thread; more are dropped, and asked again.
 const WRITES_MAX: usize = 1 << 14;
@@ -114,8 +114,8 @@ struct Shared {
     recent: Mutex<VecDeque<(Instant, Arc<grpc::Numbered>)>>,
     /// Where the front door takes what responders send by it.
     front_door: watch::Sender<String>,
-    /// Who belongs to which MLID, if the loop has not taken it yet.
-    membership: Mutex<Option<Arc<Membership>>>,
+    /// Who belongs to MLIDs of which that changed, until the loop has taken it.
+    membership: Mutex<Membership>,
     /// Blocks of GUID tables that changed, until the loop has taken them.
     guid_blocks: Mutex<Vec<GuidBlock>>,
     /// Relayed traps, for the loop.
@@ -147,7 +147,7 @@ impl Shared {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn membership(&self) -> MutexGuard<'_, Option<Arc<Membership>>> {
+    fn membership(&self) -> MutexGuard<'_, Membership> {
         self.membership.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -306,12 +306,13 @@ impl Office {
         std::mem::take(&mut *self.shared.guid_blocks())
     }
 
-    /// Who belongs to which MLID, if that is other than when last asked.
-    pub(super) fn changed_membership(&self) -> Option<Arc<Membership>> {
+    /// The MLIDs whose members are others than when last asked, with those; without if they have
+    /// none any more.
+    pub(super) fn changed_membership(&self) -> Membership {
         // Made silent first: a bell that rings after this brings the loop back here.
         let mut bells = [0; 64];
         let _ = (&self.wake).read(&mut bells);
-        self.shared.membership().take()
+        std::mem::take(&mut self.shared.membership())
     }
 
     /// The next trap that a responder relayed.
@@ -326,12 +327,9 @@ impl Office {
 
     /// What it counts.
     pub(super) fn metrics(&self) -> Vec<Metric> {
-        let list = self.shared.counters.list().into_iter();
-        let mut metrics: Vec<_> = list
-            .map(|(name, help, value)| Metric { name, help, value: Value::Counter(value) })
-            .collect();
+        let mut metrics = self.shared.counters.list();
         let decisions = self.shared.decisions();
-        let counter = |name, help, value| Metric { name, help, value: Value::Counter(value) };
+        let counter = Metric::counter;
         metrics.extend([
             counter("registry_repeats", "Repeats answered like the first", decisions.repeated),
             counter(
@@ -357,10 +355,14 @@ impl Office {
         ]);
         let plane = self.plane();
         let queue = self.shared.inbox().writes.len();
-        let gauge =
-            |name, help, value: usize| Metric { name, help, value: Value::Gauge(value as f64) };
+        let gauge = |name, help, value: usize| Metric::gauge(name, help, value as f64);
         metrics.extend([
             gauge("registry_queue", "Writes that wait", queue),
+            gauge(
+                "registry_batch_writes_max",
+                "Writes in the largest batch so far, each batch being at most one commit",
+                self.shared.counters.batch_max.get() as usize,
+            ),
             gauge("registry_groups", "Multicast groups", plane.groups.len()),
             gauge("registry_members", "Members of multicast groups", plane.members.len()),
             gauge("registry_services", "Services", plane.services.len()),
@@ -420,8 +422,9 @@ impl Thread {
             self.turn(jobs, work);
             *self.shared.decisions.lock().unwrap_or_else(PoisonError::into_inner) =
                 self.keeper.registry_counters();
-            if let Some(members) = self.keeper.changed_members() {
-                *self.shared.membership() = Some(Arc::new(members.by_mlid().clone()));
+            let members = self.keeper.changed_members();
+            if !members.is_empty() {
+                self.shared.membership().extend(members);
                 self.shared.ring();
             }
             let blocks = self.keeper.changed_guid_blocks();
@@ -444,10 +447,10 @@ impl Thread {
     /// Waits until there is something to do, and takes it.
     fn wait(&mut self) -> (Vec<Job>, Work, Vec<Event>, bool) {
         let now = Instant::now();
-        let expiry = self.keeper.due_s().map(|due_s| {
-            let until = UNIX_EPOCH + Duration::from_secs(due_s);
-            now + until.duration_since(SystemTime::now()).unwrap_or_default().max(BREATH)
-        });
+        let expiry = self
+            .keeper
+            .due_s()
+            .map(|due_s| now + Duration::from_secs(due_s.saturating_sub(now_s())).max(BREATH));
         let due = [expiry, self.damper.poll_timeout(), self.dump.due(), Some(self.responders_due)];
         let due = due.into_iter().flatten().min().unwrap_or(self.responders_due);
         let patience = due.saturating_duration_since(now);
@@ -578,8 +581,15 @@ impl Thread {
     }
 }
 
+/// The time by which leases end and outcomes grow old, in seconds since 1970: the system's as this
+/// process first saw it, and what has passed since. A clock that is set meanwhile ends no lease.
 fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())
+    static BEGIN: OnceLock<(Instant, Duration)> = OnceLock::new();
+    let (begin, then) = BEGIN.get_or_init(|| {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        (Instant::now(), since_1970)
+    });
+    (*then + begin.elapsed()).as_secs()
 }
 
 #[cfg(test)]

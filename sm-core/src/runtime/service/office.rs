@@ -22,10 +22,8 @@ impl Service {
     /// Takes what the registry's thread has for us; whether there was anything.
     pub(super) fn exchange_registry(&mut self, now: Instant) -> bool {
         let membership = self.registry.changed_membership();
-        let mut any = membership.is_some();
-        if let Some(membership) = membership {
-            self.sweeper.set_multicast(membership);
-        }
+        let mut any = !membership.is_empty();
+        self.sweeper.put_members(membership);
         let blocks = self.registry.changed_guid_blocks();
         if !blocks.is_empty() {
             any = true;
