@@ -4,12 +4,13 @@ use std::fmt;
 
 use ib_mad::types::{Gid, Lid, Mtu, PKey, Rate};
 use ib_mad::wire::MAD_LEN;
-use ib_mad::wire::mad::{Method, MgmtClass, Status};
+use ib_mad::wire::mad::Status;
+use ib_mad::wire::record::path::component;
 use ib_mad::wire::record::{PathRecord, Selector};
-use ib_mad::wire::sa::{SaMad, attribute};
+use ib_mad::wire::sa::SaMad;
 
 use crate::fabric::{Expected, Fabric};
-use crate::workload::{Kind, Pair, Workload};
+use crate::workload::{By, Pair, Workload};
 
 /// How much of an answer is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,9 +26,9 @@ pub enum Level {
 /// What an answer is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// A path, and nothing wrong with it.
+    /// What was asked for, and nothing wrong with it.
     Resolved,
-    /// No path, rightly.
+    /// No path, rightly; or no records in a table.
     NoPath,
     /// An error status, though nothing is known to be wrong with the query.
     Error(Status),
@@ -57,11 +58,15 @@ pub enum Fault {
     Rate,
     /// A value that is not said to be exact, or a path said not to be reversible.
     Form,
+    /// Another method or attribute than that of the answer.
+    Attribute,
+    /// A record about something else than was asked for.
+    Record,
 }
 
 impl Fault {
     /// All of them, in the order of their numbers.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Refused,
         Self::Invented,
         Self::Components,
@@ -71,6 +76,8 @@ impl Fault {
         Self::Mtu,
         Self::Rate,
         Self::Form,
+        Self::Attribute,
+        Self::Record,
     ];
 }
 
@@ -86,18 +93,10 @@ impl fmt::Display for Fault {
             Self::Mtu => "wrong MTU",
             Self::Rate => "wrong rate",
             Self::Form => "selectors or the reversible bit wrong",
+            Self::Attribute => "an answer to something else",
+            Self::Record => "a record of something else",
         })
     }
-}
-
-/// Whether this MAD is an answer to a PathRecord query at all.
-#[inline]
-pub fn is_path_answer(mad: &[u8; MAD_LEN]) -> bool {
-    let header = SaMad::new(mad);
-    let header = header.header();
-    header.mgmt_class() == MgmtClass::SUBN_ADM
-        && header.method() == Method::GET_RESP
-        && header.attribute_id() == attribute::PATH_RECORD
 }
 
 /// Checks answers.
@@ -113,10 +112,16 @@ pub struct Checker<'a> {
 impl Checker<'_> {
     /// Judges an answer to the query for `pair`.
     #[inline]
-    pub fn check(&self, pair: &Pair, mad: &[u8; MAD_LEN]) -> Verdict {
+    pub fn check(&self, pair: &Pair, by: By, mad: &[u8; MAD_LEN]) -> Verdict {
         let answer = SaMad::new(mad);
         let status = answer.header().status();
-        let expected = pair.expected.filter(|_| self.level >= Level::Path);
+        let mut expected = pair.expected.filter(|_| self.level >= Level::Path);
+        if status == Status::SA_NO_RECORDS && expected.is_none() && self.level >= Level::Path {
+            // A pair outside the sample: rare enough to be walked now.
+            let asked = by.names(component::PKEY).then(|| self.workload.pkey());
+            let walk = |fabric: &Fabric| fabric.expect(pair.source, pair.destination, asked);
+            expected = self.fabric.map(walk);
+        }
         match (status, expected) {
             (Status::OK, Some(Expected::NoPath)) => return Verdict::Wrong(Fault::Invented),
             (Status::OK, _) => {}
@@ -129,10 +134,10 @@ impl Checker<'_> {
         }
         let record = PathRecord::new(&answer.data()[..]).expect("64 bytes of 200");
         let fault = self
-            .echo(pair, &record)
+            .echo(pair, by, &record)
             .or_else(|| expected.and_then(|expected| self.path(pair, expected, &record)));
         match fault {
-            None if answer.sa().component_mask() != self.workload.kind().component_mask() => {
+            None if answer.sa().component_mask() != by.component_mask() => {
                 Verdict::Wrong(Fault::Components)
             }
             None => Verdict::Resolved,
@@ -142,14 +147,14 @@ impl Checker<'_> {
 
     /// Whether the record is about the ports that were asked for, and well-formed.
     #[inline]
-    fn echo(&self, pair: &Pair, record: &PathRecord<&[u8]>) -> Option<Fault> {
+    fn echo(&self, pair: &Pair, by: By, record: &PathRecord<&[u8]>) -> Option<Fault> {
         let ports = self.workload.ports();
         let (source, destination) = (ports.get(pair.source), ports.get(pair.destination));
         let gid_differs = |known: Gid, said: Gid| known != Gid::ZERO && known != said;
         if gid_differs(source.gid, record.sgid()) || gid_differs(destination.gid, record.dgid()) {
             return Some(Fault::Gids);
         }
-        let by_lid = self.workload.kind() == Kind::Lid;
+        let by_lid = by.names(component::DLID | component::SLID);
         let lid_fits = |port: &crate::ports::EndPort, said: Lid| match port.lid {
             Lid::NONE => said.is_unicast(),
             lid if by_lid => said == lid,
@@ -158,7 +163,7 @@ impl Checker<'_> {
         if !lid_fits(source, record.slid()) || !lid_fits(destination, record.dlid()) {
             return Some(Fault::Lids);
         }
-        let asked = self.workload.pkey();
+        let asked = by.names(component::PKEY).then(|| self.workload.pkey());
         if asked.is_some_and(|asked| asked.base() != record.pkey().base())
             || !record.pkey().is_valid()
         {
@@ -237,7 +242,7 @@ pub fn describe(workload: &Workload, pair: &Pair, mad: &[u8; MAD_LEN]) -> String
 mod tests {
     use super::*;
     use crate::fabric;
-    use crate::workload::WorkloadOptions;
+    use crate::workload::{Draw, WorkloadOptions};
     use ib_mad::types::{Lifetime, Sl};
     use ib_mad::wire::record::PathRecordRepr;
     use std::sync::Arc;
@@ -249,10 +254,16 @@ mod tests {
     }
 
     /// Host a asks for host b: LIDs 1 and 2, MTU 2048, 40 Gb/s.
-    fn bed(kind: Kind) -> Bed {
+    fn bed(by: By) -> Bed {
         let fabric = Fabric::new(Arc::new(fabric::tests::plane()));
-        let options =
-            WorkloadOptions { kind, pairs: 1, seed: 1, service_id: 7, pkey: PKey::DEFAULT_FULL };
+        let options = WorkloadOptions {
+            by,
+            draw: Draw::Any(1),
+            seed: 1,
+            service_id: 7,
+            pkey: PKey::DEFAULT_FULL,
+            sample: 1.0,
+        };
         let workload = Workload::draw(&options, fabric.ports().clone(), Some(&fabric)).unwrap();
         let expected = Some(fabric.expect(0, 1, None));
         Bed { fabric, workload, pair: Pair { source: 0, destination: 1, expected } }
@@ -262,7 +273,7 @@ mod tests {
         fn answer(&self, change: impl FnOnce(&mut PathRecordRepr)) -> [u8; MAD_LEN] {
             let ports = self.workload.ports();
             let mut mad = [0; MAD_LEN];
-            self.workload.write_request(&self.pair, 1, &mut mad);
+            self.workload.write_request(&self.pair, self.workload.by(), 1, &mut mad);
             let mut record = PathRecordRepr {
                 service_id: 0,
                 dgid: ports.get(1).gid,
@@ -295,23 +306,22 @@ mod tests {
 
         fn check(&self, level: Level, mad: &[u8; MAD_LEN]) -> Verdict {
             let Self { workload, fabric, pair } = self;
-            Checker { workload, fabric: Some(fabric), level }.check(pair, mad)
+            Checker { workload, fabric: Some(fabric), level }.check(pair, workload.by(), mad)
         }
     }
 
     #[test]
     fn a_right_answer_is_resolved() {
-        for kind in [Kind::Gid, Kind::Lid, Kind::GidService] {
-            let bed = bed(kind);
+        for by in By::ALL {
+            let bed = bed(by);
             let answer = bed.answer(|_| {});
-            assert!(is_path_answer(&answer));
             assert_eq!(bed.check(Level::Path, &answer), Verdict::Resolved);
         }
     }
 
     #[test]
     fn every_wrong_field_is_found() {
-        let bed = bed(Kind::GidService);
+        let bed = bed(By::GidService);
         type Change = fn(&mut PathRecordRepr);
         let wrong: [(Change, Fault); 10] = [
             (|record| record.dgid = Gid([1; 16]), Fault::Gids),
@@ -336,7 +346,7 @@ mod tests {
 
     #[test]
     fn each_level_looks_as_far_as_it_says() {
-        let bed = bed(Kind::Gid);
+        let bed = bed(By::Gid);
         let slow = bed.answer(|record| record.mtu = Mtu::B256);
         assert_eq!(bed.check(Level::Echo, &slow), Verdict::Resolved);
         let astray = bed.answer(|record| record.dlid = Lid(9));
@@ -346,7 +356,7 @@ mod tests {
 
     #[test]
     fn errors_are_wrong_only_where_a_path_is_known() {
-        let mut bed = bed(Kind::Gid);
+        let mut bed = bed(By::Gid);
         let path = bed.answer(|_| {});
         let mut answer = path;
         SaMad::new(&mut answer).header_mut().set_status(Status::SA_NO_RECORDS);
@@ -359,7 +369,7 @@ mod tests {
 
     #[test]
     fn paths_are_told_in_words() {
-        let bed = bed(Kind::Gid);
+        let bed = bed(By::Gid);
         assert_eq!(
             describe(&bed.workload, &bed.pair, &bed.answer(|_| {})),
             "a LID 1 → b LID 2: SL 0, MTU 2048, 40 Gb/s, P_Key 0xffff"

@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use ib_mad::transport::{Address, Interest, Packet, Transport, wait};
 use ib_mad::types::Lid;
 
+use crate::cpu::{Meter, Share};
 use crate::follow::Follower;
-use crate::histogram::{Counts, Latencies, Ledger};
-use crate::requester::Requester;
+use crate::histogram::{Counts, Ledger};
+use crate::requester::{Requester, Way};
+use crate::scenario::Summary;
 
 /// Packets that one call receives or sends.
 const BATCH: usize = 256;
@@ -39,10 +41,14 @@ pub enum Destination {
 pub struct Outcome {
     /// What happened.
     pub counts: Counts,
-    /// All latencies.
-    pub latencies: Latencies,
     /// From the start to the last answer.
     pub elapsed: Duration,
+    /// From the start to the last query that was begun.
+    pub begun: Duration,
+    /// What the thread did with its time.
+    pub share: Share,
+    /// What the scenario counted.
+    pub summary: Summary,
     /// Paths in words.
     pub shown: Vec<String>,
     /// Wrong answers in words.
@@ -61,9 +67,9 @@ pub fn drive(
     stop: &AtomicBool,
 ) -> io::Result<Outcome> {
     sharpen_timers();
+    let meter = Meter::start();
     let mut inbox = vec![Packet::default(); BATCH];
     let mut outbox = Outbox::new(destination, requester.tid_seed());
-    let mut latencies = Latencies::default();
     let mut hand_over_due = start + HAND_OVER;
     loop {
         let received = transport.receive(&mut inbox)?;
@@ -80,9 +86,8 @@ pub fn drive(
 
         if now >= hand_over_due {
             hand_over_due = now + HAND_OVER;
-            latencies.add(requester.recent());
             let counts = requester.counts();
-            ledger.hand_over(&counts, requester.recent());
+            ledger.hand_over(now, &counts, requester.recent());
         }
         let stopped = stop.load(Ordering::Relaxed);
         if stopped {
@@ -104,13 +109,16 @@ pub fn drive(
             }
         }
     }
-    latencies.add(requester.recent());
     let counts = requester.counts();
-    ledger.hand_over(&counts, requester.recent());
-    let elapsed = requester.last_answer().unwrap_or(start).saturating_duration_since(start);
+    ledger.hand_over(Instant::now(), &counts, requester.recent());
+    let since_start =
+        |then: Option<Instant>| then.unwrap_or(start).saturating_duration_since(start);
+    let elapsed = since_start(requester.last_answer());
+    let begun = since_start(requester.last_begun());
+    let (share, summary) = (meter.share(), requester.summary());
     let (shown, examples) = requester.into_words();
     let asked = outbox.follower.map(Follower::into_asked).unwrap_or_default();
-    Ok(Outcome { counts, latencies, elapsed, shown, examples, asked })
+    Ok(Outcome { counts, elapsed, begun, share, summary, shown, examples, asked })
 }
 
 /// Requests written and not yet taken by the transport.
@@ -124,6 +132,8 @@ struct Outbox<'a> {
     end: usize,
     /// Whose turn it is, counted on and on.
     turn: usize,
+    /// Whether places of the batch may hold addresses that were answered to.
+    is_mixed: bool,
 }
 
 impl<'a> Outbox<'a> {
@@ -138,7 +148,8 @@ impl<'a> Outbox<'a> {
             }
         };
         let packet = Packet { address, ..Packet::default() };
-        Self { destination, follower, packets: vec![packet; BATCH], first: 0, end: 0, turn: 0 }
+        let packets = vec![packet; BATCH];
+        Self { destination, follower, packets, first: 0, end: 0, turn: 0, is_mixed: false }
     }
 
     /// Whether it is known where requests go.
@@ -187,12 +198,21 @@ impl<'a> Outbox<'a> {
                     repeats = requester.repeats();
                     self.follower.iter_mut().for_each(Follower::handle_silence);
                 }
-                match self.destination {
-                    Destination::Peers(peers) => {
-                        let way = way.checked_rem(peers.len());
-                        packet.address.peer = way.map(|way| peers[way]);
+                match (way, self.destination) {
+                    // The address is there already, and stays in this place of the batch.
+                    (Way::Back(peer), _) => {
+                        packet.address.peer = peer;
+                        self.is_mixed = true;
                     }
-                    Destination::Fabric { address, .. } => {
+                    (Way::Turn(turn), Destination::Peers(peers)) => {
+                        if self.is_mixed {
+                            let lid = packet.address.lid;
+                            packet.address = Address { lid, ..Address::default() };
+                        }
+                        let turn = turn.checked_rem(peers.len());
+                        packet.address.peer = turn.map(|turn| peers[turn]);
+                    }
+                    (Way::Turn(_), Destination::Fabric { address, .. }) => {
                         let follower = self.follower.as_ref();
                         let address = follower.map_or(address, Follower::destination);
                         packet.address.clone_from(address);
@@ -222,37 +242,48 @@ fn sharpen_timers() {
 mod tests {
     use super::*;
     use crate::check::Level;
-    use crate::pace::{Load, Pace};
+    use crate::histogram::Entry;
     use crate::ports::Ports;
     use crate::requester::RequesterOptions;
-    use crate::workload::{Kind, Workload, WorkloadOptions};
+    use crate::scenario::closed::Closed;
+    use crate::scenario::open::Open;
+    use crate::scenario::pace::{Arrivals, Bounds, Schedule};
+    use crate::scenario::{Patience, Scenario};
+    use crate::workload::{By, Draw, Workload, WorkloadOptions};
     use ib_mad::transport::udp::{Udp, UdpOptions};
     use ib_mad::types::PKey;
     use ib_mad::wire::mad::Status;
     use ib_mad::wire::sa::SaMad;
     use std::sync::Arc;
 
-    fn requester(load: Load, limit: u64, start: Instant) -> Requester {
+    const ONCE: Patience = Patience { timeout: Duration::from_secs(30), retries: 0 };
+
+    fn requester(scenario: impl FnOnce(Arc<Workload>) -> Box<dyn Scenario>) -> Requester {
         let options = WorkloadOptions {
-            kind: Kind::Lid,
-            pairs: 64,
+            by: By::Lid,
+            draw: Draw::Any(64),
             seed: 1,
             service_id: 0,
             pkey: PKey::DEFAULT_FULL,
+            sample: 1.0,
         };
         let ports = Ports::parse("1\n2\n3\n").unwrap();
-        let options = RequesterOptions {
-            workload: Arc::new(Workload::draw(&options, ports, None).unwrap()),
+        let workload = Arc::new(Workload::draw(&options, ports, None).unwrap());
+        Requester::new(RequesterOptions {
+            scenario: scenario(Arc::clone(&workload)),
+            workload,
             fabric: None,
             level: Level::Status,
-            timeout: Duration::from_secs(30),
-            retries: 0,
-            load,
             show: 0,
-            first_pair: 0,
             tid_seed: 7,
-        };
-        Requester::new(options, Pace::new(load, start, None, Some(limit)))
+        })
+    }
+
+    fn closed(concurrency: usize, limit: u64, start: Instant) -> Requester {
+        requester(|workload| {
+            let bounds = Bounds::new(start, None, Some(limit));
+            Box::new(Closed::new(workload, 0, concurrency, ONCE, bounds))
+        })
     }
 
     fn socket() -> Udp {
@@ -260,7 +291,10 @@ mod tests {
     }
 
     /// Runs a storm against responders that answer everything; returns how many each answered.
-    fn storm(responders: usize, load: Load, limit: u64) -> (Outcome, Vec<u64>) {
+    fn storm(
+        responders: usize,
+        begin: impl FnOnce(Instant) -> Requester,
+    ) -> (Outcome, Entry, Vec<u64>) {
         let done = Arc::new(AtomicBool::new(false));
         let (peers, threads): (Vec<_>, Vec<_>) = (0..responders)
             .map(|_| {
@@ -288,26 +322,34 @@ mod tests {
             })
             .unzip();
         let start = Instant::now();
-        let requester = requester(load, limit, start);
+        let requester = begin(start);
         let (ledger, stop) = (Ledger::default(), AtomicBool::new(false));
         let destination = Destination::Peers(peers);
         let outcome = drive(requester, &mut socket(), &destination, start, &ledger, &stop).unwrap();
         done.store(true, Ordering::Relaxed);
-        (outcome, threads.into_iter().map(|thread| thread.join().unwrap()).collect())
+        let mut entry = Entry::default();
+        ledger.take(&mut entry);
+        (outcome, entry, threads.into_iter().map(|thread| thread.join().unwrap()).collect())
     }
 
     #[test]
     fn all_queries_are_answered_and_shared_among_responders() {
-        let (outcome, answered) = storm(2, Load::Closed(64), 20_000);
+        let (outcome, entry, answered) = storm(2, |start| closed(64, 20_000, start));
         let Counts { queries, resolved, late, .. } = outcome.counts;
         assert_eq!((queries, resolved, late), (20_000, 20_000, 0));
-        assert_eq!(outcome.latencies.len(), 20_000);
+        assert_eq!((entry.counts, entry.recent.due().len()), (outcome.counts, 20_000));
         assert!(answered.iter().all(|&count| count > 0), "{answered:?}");
     }
 
     #[test]
     fn an_open_loop_takes_the_time_of_its_schedule() {
-        let (outcome, _) = storm(1, Load::Open(10_000.0), 1_001);
+        let (outcome, ..) = storm(1, |start| {
+            requester(|workload| {
+                let schedule = Schedule::new(Arrivals::Constant, 10_000.0, start, 1);
+                let bounds = Bounds::new(start, None, Some(1_001));
+                Box::new(Open::new(workload, 0, schedule, ONCE, bounds))
+            })
+        });
         assert_eq!(outcome.counts.resolved, 1_001);
         assert!(outcome.elapsed >= Duration::from_millis(100), "{:?}", outcome.elapsed);
     }
@@ -317,7 +359,7 @@ mod tests {
         let silent = socket();
         let destination = Destination::Peers(vec![silent.local_addr().unwrap()]);
         let start = Instant::now();
-        let requester = requester(Load::Closed(10), 100, start);
+        let requester = closed(10, 100, start);
         let (ledger, stop) = (Ledger::default(), AtomicBool::new(true));
         let outcome = drive(requester, &mut socket(), &destination, start, &ledger, &stop).unwrap();
         let Counts { queries, abandoned, answered, .. } = outcome.counts;

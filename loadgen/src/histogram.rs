@@ -1,11 +1,12 @@
 //! Latencies and counts: kept by each driver for itself, handed over now and then.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use ib_mad::wire::mad::Status;
 
+use crate::ask::Kind;
 use crate::check::Fault;
 
 /// Latencies are told apart to three digits from here on, nanoseconds.
@@ -18,7 +19,7 @@ const DIGITS: u8 = 3;
 const STATUSES_MAX: usize = 16;
 
 /// What happened to queries and packets. At the end of a storm `queries` is the sum of `answered`,
-/// `timed_out` and `abandoned`.
+/// `timed_out`, `silent_garbage` and `abandoned`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Queries begun.
@@ -33,9 +34,9 @@ pub struct Counts {
     pub timed_out: u64,
     /// Queries outstanding when the storm was broken off.
     pub abandoned: u64,
-    /// Answers with a path, right as far as was checked.
+    /// Answers with what was asked for, right as far as was checked.
     pub resolved: u64,
-    /// Answers that there is no path, rightly.
+    /// Answers that there is no path, rightly, and empty tables.
     pub no_path: u64,
     /// Answers with an error status, by status.
     pub errors: Errors,
@@ -43,12 +44,35 @@ pub struct Counts {
     pub wrong: [u64; Fault::ALL.len()],
     /// Answers to nobody: late, or twice.
     pub late: u64,
-    /// Packets that are no answers to PathRecord queries.
+    /// Packets that are no answers of the SA class.
     pub strange: u64,
     /// Requests that came back undelivered.
     pub undelivered: u64,
     /// Answers that said whom to ask instead, who was then asked.
     pub redirected: u64,
+    /// Tables on their way for which there was no room.
+    pub dropped_tables: u64,
+    /// Garbage that was answered, and is among the answered.
+    pub answered_garbage: u64,
+    /// Garbage that was not answered.
+    pub silent_garbage: u64,
+    /// By kind of query.
+    pub kinds: [KindCounts; Kind::ALL.len()],
+}
+
+/// What happened to the queries of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KindCounts {
+    /// Begun.
+    pub queries: u64,
+    /// Packets sent for them, retries included.
+    pub sent: u64,
+    /// Answered with what was asked for, or rightly that it is not there.
+    pub resolved: u64,
+    /// Answered with an error or wrongly.
+    pub failed: u64,
+    /// Not answered after all retries.
+    pub timed_out: u64,
 }
 
 impl Counts {
@@ -74,6 +98,10 @@ impl Counts {
             strange,
             undelivered,
             redirected,
+            dropped_tables,
+            answered_garbage,
+            silent_garbage,
+            kinds,
         } = other;
         self.queries += queries;
         self.sent += sent;
@@ -89,6 +117,16 @@ impl Counts {
         self.strange += strange;
         self.undelivered += undelivered;
         self.redirected += redirected;
+        self.dropped_tables += dropped_tables;
+        self.answered_garbage += answered_garbage;
+        self.silent_garbage += silent_garbage;
+        for (mine, theirs) in self.kinds.iter_mut().zip(kinds) {
+            mine.queries += theirs.queries;
+            mine.sent += theirs.sent;
+            mine.resolved += theirs.resolved;
+            mine.failed += theirs.failed;
+            mine.timed_out += theirs.timed_out;
+        }
     }
 }
 
@@ -168,13 +206,115 @@ impl Latencies {
         Duration::from_nanos(self.0.max())
     }
 
+    /// The histogram itself, nanoseconds.
+    pub fn histogram(&self) -> &Histogram<u64> {
+        &self.0
+    }
+
     /// The average.
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.0.mean() as u64)
     }
 }
 
-/// Where drivers hand over what they counted, a few times a second.
+/// Latencies of one kind of query.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// From when queries were due.
+    pub due: Latencies,
+    /// From when they were first sent.
+    pub service: Latencies,
+}
+
+/// All that is timed, by kind of query.
+#[derive(Clone, Debug, Default)]
+pub struct Timings {
+    /// Made when the first of a kind is timed.
+    kinds: [Option<Box<Measured>>; Kind::ALL.len()],
+    /// How late queries were sent, for which the generator is to blame.
+    pub lag: Latencies,
+}
+
+impl Timings {
+    /// Takes what an answered query took, from when it was due and from when it was sent.
+    #[inline]
+    pub fn record(&mut self, kind: Kind, due: Duration, service: Duration) {
+        let measured = self.kinds[kind as usize].get_or_insert_default();
+        measured.due.record(due);
+        measured.service.record(service);
+    }
+
+    /// Kinds that have been timed.
+    pub fn kinds(&self) -> impl Iterator<Item = (Kind, &Measured)> {
+        let kinds = Kind::ALL.into_iter().zip(&self.kinds);
+        kinds.filter_map(|(kind, measured)| Some((kind, measured.as_deref()?)))
+    }
+
+    /// Latencies of all kinds, what was garbage aside, from when queries were due.
+    pub fn due(&self) -> Latencies {
+        self.sum(|measured| &measured.due)
+    }
+
+    /// The same from when they were first sent.
+    pub fn service(&self) -> Latencies {
+        self.sum(|measured| &measured.service)
+    }
+
+    fn sum(&self, which: impl Fn(&Measured) -> &Latencies) -> Latencies {
+        let mut sum = Latencies::default();
+        let told = self.kinds().filter(|&(kind, _)| kind != Kind::Malformed);
+        told.for_each(|(_, measured)| sum.add(which(measured)));
+        sum
+    }
+
+    /// Adds all of another's.
+    pub fn add(&mut self, other: &Self) {
+        for (kind, theirs) in other.kinds() {
+            let mine = self.kinds[kind as usize].get_or_insert_default();
+            mine.due.add(&theirs.due);
+            mine.service.add(&theirs.service);
+        }
+        self.lag.add(&other.lag);
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        for measured in self.kinds.iter_mut().flatten().filter(|measured| !measured.due.is_empty())
+        {
+            measured.due.clear();
+            measured.service.clear();
+        }
+        if !self.lag.is_empty() {
+            self.lag.clear();
+        }
+    }
+
+    /// Moves all of another's here, which has none then.
+    fn absorb(&mut self, other: &mut Self) {
+        for (mine, theirs) in self.kinds.iter_mut().zip(&mut other.kinds) {
+            let Some(theirs) = theirs.as_mut().filter(|theirs| !theirs.due.is_empty()) else {
+                continue;
+            };
+            let mine = mine.get_or_insert_default();
+            if mine.due.is_empty() {
+                std::mem::swap(mine, theirs);
+            } else {
+                mine.due.add(&theirs.due);
+                mine.service.add(&theirs.service);
+                theirs.due.clear();
+                theirs.service.clear();
+            }
+        }
+        if self.lag.is_empty() {
+            std::mem::swap(&mut self.lag, &mut other.lag);
+        } else if !other.lag.is_empty() {
+            self.lag.add(&other.lag);
+            other.lag.clear();
+        }
+    }
+}
+
+/// Where a driver hands over what it counted, a few times a second.
 #[derive(Default)]
 pub struct Ledger(Mutex<Entry>);
 
@@ -183,31 +323,28 @@ pub struct Ledger(Mutex<Entry>);
 pub struct Entry {
     /// Since the start.
     pub counts: Counts,
+    /// When they were handed over.
+    pub at: Option<Instant>,
     /// Since they were last taken.
-    pub recent: Latencies,
+    pub recent: Timings,
 }
 
 impl Ledger {
-    /// Hands over: `counts` so far, and `recent` latencies, which are cleared. Does not allocate.
-    pub fn hand_over(&self, counts: &Counts, recent: &mut Latencies) {
-        let mut entry = self.lock();
+    /// Hands over: `counts` so far, and `recent` timings, which are cleared.
+    pub fn hand_over(&self, now: Instant, counts: &Counts, recent: &mut Timings) {
+        let mut entry = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         entry.counts = *counts;
-        entry.recent.add(recent);
-        drop(entry);
-        recent.clear();
+        entry.at = Some(now);
+        entry.recent.absorb(recent);
     }
 
-    /// Adds what is there to `sum`, and clears the recent latencies.
-    pub fn take_into(&self, sum: &mut Entry) {
-        let mut entry = self.lock();
-        sum.counts.add(&entry.counts);
-        sum.recent.add(&entry.recent);
-        entry.recent.clear();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Entry> {
+    /// Takes what is there in exchange for what is in `entry`, whose timings must be clear: the
+    /// driver, which may want to hand over, waits for nothing but that.
+    pub fn take(&self, entry: &mut Entry) {
         // Counts are whole numbers whatever a panicking driver left undone.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut there = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::swap(&mut there.recent, &mut entry.recent);
+        (entry.counts, entry.at) = (there.counts, there.at);
     }
 }
 
@@ -231,23 +368,40 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_hands_over_totals_and_recent_latencies() {
-        let (a, b) = (Ledger::default(), Ledger::default());
-        let mut recent = Latencies::default();
+    fn a_driver_hands_over_totals_and_recent_timings() {
+        let ledger = Ledger::default();
+        let now = Instant::now();
+        let (mut recent, mut entry) = (Timings::default(), Entry::default());
         let mut counts = Counts { answered: 1, ..Counts::default() };
         counts.errors.add(Status::BUSY, 2);
-        for ledger in [&a, &b, &b] {
-            recent.record(Duration::from_millis(1));
-            ledger.hand_over(&counts, &mut recent);
-            assert!(recent.is_empty());
+        let ms = Duration::from_millis(1);
+        for round in 1..=3 {
+            for _ in 0..2 {
+                recent.record(Kind::Join, 3 * ms, 2 * ms);
+                recent.lag.record(ms);
+                ledger.hand_over(now, &counts, &mut recent);
+                assert!(recent.due().is_empty() && recent.lag.is_empty());
+            }
+            ledger.take(&mut entry);
+            let kinds: Vec<_> = entry.recent.kinds().map(|(kind, _)| kind).collect();
+            assert_eq!((kinds, entry.recent.due().len()), (vec![Kind::Join], 2), "round {round}");
+            assert_eq!((entry.recent.service().max().as_millis(), entry.recent.lag.len()), (2, 2));
+            assert_eq!((entry.counts.answered, entry.at), (1, Some(now)));
+            entry.recent.clear();
         }
-        let mut sum = Entry::default();
-        [&a, &b].iter().for_each(|ledger| ledger.take_into(&mut sum));
-        assert_eq!((sum.counts.answered, sum.recent.len()), (2, 3));
-        assert_eq!(sum.counts.errors.iter().collect::<Vec<_>>(), [(Status::BUSY, 4)]);
-        let mut again = Entry::default();
-        a.take_into(&mut again);
-        assert_eq!((again.counts.answered, again.recent.len()), (1, 0));
+        ledger.take(&mut entry);
+        assert_eq!((entry.counts.answered, entry.recent.due().len()), (1, 0));
+    }
+
+    #[test]
+    fn counts_of_several_drivers_are_added() {
+        let mut counts = Counts { answered: 1, ..Counts::default() };
+        counts.errors.add(Status::BUSY, 2);
+        counts.kinds[Kind::Join as usize].queries = 3;
+        let mut sum = counts;
+        sum.add(&counts);
+        assert_eq!((sum.answered, sum.kinds[Kind::Join as usize].queries), (2, 6));
+        assert_eq!(sum.errors.iter().collect::<Vec<_>>(), [(Status::BUSY, 4)]);
     }
 
     #[test]

@@ -1,58 +1,62 @@
-//! One requester: decides what is sent when, and takes the answers. A state machine without I/O;
-//! [`driver`](crate::driver) has the transport and the clock.
+//! One requester: what a [`Scenario`] asks goes out, and answers find their queries. A state machine
+//! without I/O; [`driver`](crate::driver) has the transport and the clock.
 //!
-//! It repeats a request as Linux's `ib_sa` does: unchanged, transaction id included, each time
-//! after the same time-out.
+//! It treats requests and answers as Linux's `ib_sa` does: a request is repeated unchanged,
+//! transaction id included, each time after the same time-out; an answer is whatever has the
+//! class and the transaction id; any status is final.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ib_mad::transaction::{CAPACITY_MAX, Transactions};
 use ib_mad::transport::Packet;
 use ib_mad::wire::mad::MadHeader;
 
-use crate::check::{Checker, Level, Verdict, describe, is_path_answer};
+use crate::ask::{Ask, Judge, Kind, is_answer};
+use crate::check::{Level, Verdict};
 use crate::fabric::Fabric;
-use crate::histogram::{Counts, Latencies};
-use crate::pace::{Load, Pace};
-use crate::workload::{Pair, Workload};
+use crate::histogram::{Counts, Timings};
+use crate::scenario::{Outcome, Query, Scenario, Summary};
+use crate::table::{Progress, Tables, is_segment};
+use crate::workload::Workload;
 
-/// Most queries outstanding in an open loop; those due beyond it wait, at the cost of their
-/// latency.
-const OUTSTANDING_MAX: usize = 1 << 17;
 /// Wrong answers that are told in words.
 const EXAMPLES_MAX: usize = 5;
 
 /// What one requester is to do.
-#[derive(Clone)]
 pub struct RequesterOptions {
-    /// What to ask.
+    /// What may be asked, and by whom.
     pub workload: Arc<Workload>,
+    /// What is asked when.
+    pub scenario: Box<dyn Scenario>,
     /// What answers are checked by, if it is known.
     pub fabric: Option<Arc<Fabric>>,
     /// How far answers are checked.
     pub level: Level,
-    /// How long to wait for an answer before asking again.
-    pub timeout: Duration,
-    /// How often to ask again.
-    pub retries: u32,
-    /// What drives it; as in its pace.
-    pub load: Load,
     /// Paths to tell in words.
     pub show: usize,
-    /// Index of the first pair to ask for.
-    pub first_pair: usize,
     /// Makes transaction ids differ from those of other requesters: the upper half stands in them
     /// (ibsim overwrites some of it), the lower one is where the lower halves begin.
     pub tid_seed: u64,
 }
 
+/// Where a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To one of the responders: the one whose turn it is, counted on and on.
+    Turn(usize),
+    /// Where its address says: back to where an answer came from.
+    Back(Option<SocketAddr>),
+}
+
 /// A query that waits for its answer.
-struct Query {
-    pair: u32,
-    intended: Instant,
-    /// The way its last packet took.
-    way: Option<usize>,
+struct Waiting {
+    query: Query,
+    /// When its first packet was sent.
+    sent: Option<Instant>,
+    /// The turn of its last packet.
+    turn: Option<usize>,
     /// Times that it was sent on to another port.
     hops: u8,
 }
@@ -60,32 +64,29 @@ struct Query {
 /// See the [module](self).
 pub struct Requester {
     options: RequesterOptions,
-    pace: Pace,
-    table: Transactions<Query>,
-    next_pair: u32,
+    table: Transactions<Waiting>,
+    tables: Tables,
     counts: Counts,
-    recent: Latencies,
+    recent: Timings,
     shown: Vec<String>,
     examples: Vec<String>,
     last_answer: Option<Instant>,
+    last_begun: Option<Instant>,
 }
 
 impl Requester {
     /// A requester that has not begun.
-    pub fn new(options: RequesterOptions, pace: Pace) -> Self {
-        let capacity = match options.load {
-            Load::Closed(concurrency) => concurrency.min(CAPACITY_MAX),
-            Load::Open(_) => OUTSTANDING_MAX,
-        };
+    pub fn new(options: RequesterOptions) -> Self {
+        let capacity = options.scenario.capacity().clamp(1, CAPACITY_MAX);
         Self {
-            pace,
             table: Transactions::new(capacity, options.tid_seed as u32),
-            next_pair: (options.first_pair % options.workload.len()) as u32,
+            tables: Tables::default(),
             counts: Counts::default(),
-            recent: Latencies::default(),
+            recent: Timings::default(),
             shown: Vec::with_capacity(options.show),
             examples: Vec::with_capacity(EXAMPLES_MAX),
             last_answer: None,
+            last_begun: None,
             options,
         }
     }
@@ -97,22 +98,20 @@ impl Requester {
 
     /// How often the query that `packet` answers was sent on already; `None` if it answers none.
     pub fn hops(&self, packet: &Packet) -> Option<u8> {
-        if packet.address.undelivered != 0 || !is_path_answer(&packet.mad) {
+        if packet.address.undelivered != 0 || !is_answer(&packet.mad) {
             return None;
         }
-        let tid = MadHeader::new(&packet.mad[..]).expect("24 bytes of 256").tid();
-        self.table.get(tid).map(|query| query.hops)
+        self.table.get(tid_of(packet)).map(|waiting| waiting.hops)
     }
 
     /// Asks once more what `packet` answers by sending us on; `false` if it answers nothing.
     pub fn ask_again(&mut self, now: Instant, packet: &Packet) -> bool {
-        let tid = MadHeader::new(&packet.mad[..]).expect("24 bytes of 256").tid();
-        let Some(query) = self.table.handle_response(tid) else { return false };
+        let Some(waiting) = self.table.handle_response(tid_of(packet)) else { return false };
         self.counts.redirected += 1;
         self.last_answer = Some(now);
-        let query = Query { hops: query.hops + 1, way: None, ..query };
-        let (timeout, retries) = (self.options.timeout, self.options.retries);
-        if self.table.start(query, timeout, retries).is_err() {
+        let patience = waiting.query.patience;
+        let waiting = Waiting { hops: waiting.hops + 1, turn: None, ..waiting };
+        if self.table.start(waiting, patience.timeout, patience.retries).is_err() {
             // Its own place in the table has just become free.
             self.counts.abandoned += 1;
         }
@@ -125,101 +124,140 @@ impl Requester {
     }
 
     /// Takes what was received.
+    #[inline]
     pub fn handle(&mut self, now: Instant, packet: &Packet) {
         if packet.address.undelivered != 0 {
             // The kernel would not tell its clients: they wait, and ask again.
             self.counts.undelivered += 1;
             return;
         }
-        if !is_path_answer(&packet.mad) {
+        let tid = tid_of(packet);
+        let asked = self.table.get(tid).map(|waiting| waiting.query.ask);
+        let is_garbage = matches!(asked, Some(Ask::Malformed { .. }));
+        if !is_answer(&packet.mad) && !is_garbage {
             self.counts.strange += 1;
             return;
         }
-        let tid = MadHeader::new(&packet.mad[..]).expect("24 bytes of 256").tid();
-        let Some(query) = self.table.handle_response(tid) else {
+        if is_segment(packet) && !is_garbage {
+            let is_expected = asked.is_some_and(|ask| ask.is_table());
+            return match self.tables.handle(now, packet, is_expected) {
+                Progress::Some => {}
+                Progress::Whole(message) => self.complete(now, tid, &message),
+            };
+        }
+        self.complete(now, tid, &packet.mad);
+    }
+
+    /// Takes a whole answer.
+    #[inline]
+    fn complete(&mut self, now: Instant, tid: u64, message: &[u8]) {
+        let Some(Waiting { query, sent, .. }) = self.table.handle_response(tid) else {
             self.counts.late += 1;
             return;
         };
         self.counts.answered += 1;
-        self.recent.record(now.saturating_duration_since(query.intended));
         self.last_answer = Some(now);
+        let kind = query.ask.kind();
+        let due = now.saturating_duration_since(query.due);
+        let service = now.saturating_duration_since(sent.unwrap_or(query.due));
+        self.recent.record(kind, due, service);
         let RequesterOptions { workload, fabric, level, .. } = &self.options;
-        let pair = *workload.pair(query.pair);
-        let checker = Checker { workload, fabric: fabric.as_deref(), level: *level };
-        match checker.check(&pair, &packet.mad) {
+        let judge = Judge { workload, fabric: fabric.as_deref(), level: *level };
+        let verdict = judge.judge(&query.ask, query.port, message);
+        let counts = &mut self.counts.kinds[kind as usize];
+        match verdict {
+            Verdict::Resolved | Verdict::NoPath => counts.resolved += 1,
+            Verdict::Error(_) | Verdict::Wrong(_) => counts.failed += 1,
+        }
+        match verdict {
+            // What is answered to garbage is nothing that was asked for.
+            Verdict::Resolved if kind == Kind::Malformed => self.counts.answered_garbage += 1,
             Verdict::Resolved => {
                 self.counts.resolved += 1;
                 if self.shown.len() < self.options.show {
-                    self.shown.push(describe(workload, &pair, &packet.mad));
+                    self.shown.push(judge.describe(&query.ask, query.port, message));
                 }
             }
             Verdict::NoPath => self.counts.no_path += 1,
             Verdict::Error(status) => {
                 self.counts.errors.add(status, 1);
-                self.example(&pair, packet, "");
+                if self.examples.len() < EXAMPLES_MAX {
+                    self.examples.push(judge.describe(&query.ask, query.port, message));
+                }
             }
             Verdict::Wrong(fault) => {
                 self.counts.wrong[fault as usize] += 1;
-                self.example(&pair, packet, &format!(" ({fault})"));
+                if self.examples.len() < EXAMPLES_MAX {
+                    let told = judge.describe(&query.ask, query.port, message);
+                    self.examples.push(format!("{told} ({fault})"));
+                }
             }
         }
-    }
-
-    fn example(&mut self, pair: &Pair, packet: &Packet, why: &str) {
-        if self.examples.len() < EXAMPLES_MAX {
-            let told = describe(&self.options.workload, pair, &packet.mad);
-            self.examples.push(format!("{told}{why}"));
-        }
+        let outcome = Outcome::Answered { verdict, message };
+        self.options.scenario.handle_outcome(now, &query, &outcome);
     }
 
     /// Lets time pass: gives up what has waited too long, begins what is due.
     pub fn advance(&mut self, now: Instant) {
         self.table.handle_timeout(now);
-        while self.table.poll_expired().is_some() {
-            self.counts.timed_out += 1;
+        while let Some((_, Waiting { query, .. })) = self.table.poll_expired() {
+            let kind = query.ask.kind();
+            self.counts.kinds[kind as usize].timed_out += 1;
+            match kind {
+                Kind::Malformed => self.counts.silent_garbage += 1,
+                _ => self.counts.timed_out += 1,
+            }
+            self.options.scenario.handle_outcome(now, &query, &Outcome::Silent);
         }
+        self.tables.handle_timeout(now);
         while self.table.room() > 0
-            && let Some(intended) = self.pace.take(now, self.table.outstanding())
+            && let Some(query) = self.options.scenario.poll_query(now, self.table.outstanding())
         {
-            let query = Query { pair: self.next_pair, intended, way: None, hops: 0 };
-            self.next_pair = (self.next_pair + 1) % self.options.workload.len() as u32;
-            let (timeout, retries) = (self.options.timeout, self.options.retries);
-            if self.table.start(query, timeout, retries).is_err() {
+            let patience = query.patience;
+            let waiting = Waiting { query, sent: None, turn: None, hops: 0 };
+            if self.table.start(waiting, patience.timeout, patience.retries).is_err() {
                 break;
             }
             self.counts.queries += 1;
+            self.counts.kinds[query.ask.kind() as usize].queries += 1;
+            self.last_begun = Some(now);
         }
     }
 
     /// Writes the next packet to send, if there is one: its MAD, and as its LID that of the port
-    /// that asks. Yields the way it is to take, where there are several: `way` at first, the next
-    /// one with every repeat, so that a responder that has died is asked once only.
-    pub fn poll_transmit(
-        &mut self,
-        now: Instant,
-        way: usize,
-        packet: &mut Packet,
-    ) -> Option<usize> {
-        let (tid, query) = self.table.poll_transmit(now)?;
-        let way = query.way.map_or(way, |last| last.wrapping_add(1));
-        query.way = Some(way);
+    /// that asks, unless it goes back. Queries take the turn `turn` at first, the next one with
+    /// every repeat, so that a responder that has died is asked once only.
+    #[inline]
+    pub fn poll_transmit(&mut self, now: Instant, turn: usize, packet: &mut Packet) -> Option<Way> {
+        if self.tables.poll_transmit(packet) {
+            return Some(Way::Back(packet.address.peer));
+        }
+        let (tid, waiting) = self.table.poll_transmit(now)?;
+        let turn = waiting.turn.map_or(turn, |last| last.wrapping_add(1));
+        waiting.turn = Some(turn);
+        let query = &waiting.query;
+        self.counts.kinds[query.ask.kind() as usize].sent += 1;
+        if waiting.sent.is_none() {
+            waiting.sent = Some(now);
+            self.recent.lag.record(now.saturating_duration_since(query.due));
+        }
         let workload = &self.options.workload;
-        let pair = workload.pair(query.pair);
         let tid = self.options.tid_seed >> 32 << 32 | u64::from(tid);
-        workload.write_request(pair, tid, &mut packet.mad);
-        packet.address.lid = workload.ports().get(pair.source).lid;
-        Some(way)
+        query.ask.write(query.port, workload, tid, &mut packet.mad);
+        packet.address.lid = workload.ports().get(query.port).lid;
+        Some(Way::Turn(turn))
     }
 
     /// When [`advance`](Self::advance) has something to do, unless an answer comes first.
     pub fn next_due(&self) -> Option<Instant> {
-        let query = self.pace.next_due().filter(|_| self.table.room() > 0);
-        [self.table.poll_timeout(), query].into_iter().flatten().min()
+        let query = self.options.scenario.poll_timeout().filter(|_| self.table.room() > 0);
+        let times = [self.table.poll_timeout(), self.tables.poll_timeout(), query];
+        times.into_iter().flatten().min()
     }
 
     /// Whether all is asked, and answered or given up.
     pub fn is_done(&self, now: Instant) -> bool {
-        self.table.outstanding() == 0 && self.pace.is_over(now)
+        self.table.outstanding() == 0 && self.options.scenario.is_over(now)
     }
 
     /// Gives up everything outstanding.
@@ -230,11 +268,16 @@ impl Requester {
     /// What happened so far.
     pub fn counts(&self) -> Counts {
         let table = self.table.counters();
-        Counts { sent: table.transmitted, retries: table.retried, ..self.counts }
+        Counts {
+            sent: table.transmitted,
+            retries: table.retried,
+            dropped_tables: self.tables.dropped(),
+            ..self.counts
+        }
     }
 
-    /// Latencies since they were last cleared.
-    pub fn recent(&mut self) -> &mut Latencies {
+    /// Timings since they were last cleared.
+    pub fn recent(&mut self) -> &mut Timings {
         &mut self.recent
     }
 
@@ -243,45 +286,81 @@ impl Requester {
         self.last_answer
     }
 
+    /// When the last query was begun.
+    pub fn last_begun(&self) -> Option<Instant> {
+        self.last_begun
+    }
+
+    /// What the scenario counted.
+    pub fn summary(&self) -> Summary {
+        self.options.scenario.summary()
+    }
+
     /// Paths, and wrong answers, in words.
     pub fn into_words(self) -> (Vec<String>, Vec<String>) {
         (self.shown, self.examples)
     }
 }
 
+#[inline]
+fn tid_of(packet: &Packet) -> u64 {
+    MadHeader::new(&packet.mad[..]).expect("24 bytes of 256").tid()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ask::malformed::Form;
     use crate::fabric;
-    use crate::workload::{Kind, WorkloadOptions};
+    use crate::scenario::Patience;
+    use crate::scenario::closed::Closed;
+    use crate::scenario::malformed::Flood;
+    use crate::scenario::open::Open;
+    use crate::scenario::pace::{Arrivals, Bounds, Schedule};
+    use crate::workload::{By, Draw, WorkloadOptions};
     use ib_mad::types::{Lid, PKey};
     use ib_mad::wire::mad::{Method, Status};
     use ib_mad::wire::sa::SaMad;
+    use std::time::Duration;
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn requester(load: Load, limit: Option<u64>, start: Instant) -> Requester {
+    const TWICE: Patience = Patience { timeout: Duration::from_millis(100), retries: 2 };
+
+    fn bed(scenario: impl FnOnce(Arc<Workload>) -> Box<dyn Scenario>) -> Requester {
         let fabric = Fabric::new(Arc::new(fabric::tests::plane()));
         let options = WorkloadOptions {
-            kind: Kind::Gid,
-            pairs: 64,
+            by: By::Gid,
+            draw: Draw::Any(64),
             seed: 1,
             service_id: 0,
             pkey: PKey::DEFAULT_FULL,
+            sample: 1.0,
         };
         let workload = Workload::draw(&options, fabric.ports().clone(), Some(&fabric)).unwrap();
-        let options = RequesterOptions {
-            workload: Arc::new(workload),
+        let workload = Arc::new(workload);
+        Requester::new(RequesterOptions {
+            scenario: scenario(Arc::clone(&workload)),
+            workload,
             fabric: Some(Arc::new(fabric)),
             level: Level::Status,
-            timeout: 100 * MS,
-            retries: 2,
-            load,
             show: 2,
-            first_pair: 0,
             tid_seed: 1,
-        };
-        Requester::new(options, Pace::new(load, start, None, limit))
+        })
+    }
+
+    fn closed(concurrency: usize, limit: Option<u64>, start: Instant) -> Requester {
+        bed(|workload| {
+            let bounds = Bounds::new(start, None, limit);
+            Box::new(Closed::new(workload, 0, concurrency, TWICE, bounds))
+        })
+    }
+
+    fn open(rate: f64, limit: Option<u64>, start: Instant) -> Requester {
+        bed(|workload| {
+            let schedule = Schedule::new(Arrivals::Constant, rate, start, 1);
+            Box::new(Open::new(workload, 0, schedule, TWICE, Bounds::new(start, None, limit)))
+        })
     }
 
     fn transmitted(requester: &mut Requester, now: Instant) -> Vec<Packet> {
@@ -298,7 +377,7 @@ mod tests {
     #[test]
     fn answers_make_room_for_further_queries() {
         let now = Instant::now();
-        let mut requester = requester(Load::Closed(2), Some(5), now);
+        let mut requester = closed(2, Some(5), now);
         requester.advance(now);
         let mut sent = transmitted(&mut requester, now);
         assert_eq!(sent.len(), 2);
@@ -314,14 +393,14 @@ mod tests {
         assert!(requester.is_done(now));
         let counts = requester.counts();
         assert_eq!((total, counts.queries, counts.answered, counts.resolved), (5, 5, 5, 5));
-        assert_eq!(requester.recent().max().as_millis(), 1);
+        assert_eq!(requester.recent().due().max().as_millis(), 1);
         assert_eq!(requester.into_words().0.len(), 2, "as many as were to be shown");
     }
 
     #[test]
     fn a_silent_responder_is_asked_again_unchanged_and_then_given_up() {
         let start = Instant::now();
-        let mut requester = requester(Load::Closed(1), Some(1), start);
+        let mut requester = closed(1, Some(1), start);
         requester.advance(start);
         let first = transmitted(&mut requester, start);
         for retry in 1..=2 {
@@ -342,14 +421,14 @@ mod tests {
     #[test]
     fn a_repeat_takes_the_next_way() {
         let start = Instant::now();
-        let mut requester = requester(Load::Closed(1), Some(1), start);
+        let mut requester = closed(1, Some(1), start);
         requester.advance(start);
         let mut packet = Packet::default();
-        assert_eq!(requester.poll_transmit(start, 5, &mut packet), Some(5));
-        for (retry, way) in [(1, 6), (2, 7)] {
+        assert_eq!(requester.poll_transmit(start, 5, &mut packet), Some(Way::Turn(5)));
+        for (retry, turn) in [(1, 6), (2, 7)] {
             let due = start + 100 * MS * retry;
             requester.advance(due);
-            assert_eq!(requester.poll_transmit(due, 6, &mut packet), Some(way));
+            assert_eq!(requester.poll_transmit(due, 6, &mut packet), Some(Way::Turn(turn)));
         }
     }
 
@@ -357,13 +436,13 @@ mod tests {
     #[test]
     fn latencies_count_from_when_queries_were_due() {
         let start = Instant::now();
-        let mut requester = requester(Load::Open(1000.0), Some(3), start);
+        let mut requester = open(1000.0, Some(3), start);
         let now = start + 10 * MS;
         requester.advance(now);
         for packet in transmitted(&mut requester, now) {
             requester.handle(now, &answer(packet));
         }
-        let latencies = requester.recent();
+        let latencies = requester.recent().due();
         assert_eq!((latencies.len(), latencies.max().as_millis()), (3, 10));
         assert_eq!(latencies.percentile(1.0).as_millis(), 8);
     }
@@ -371,7 +450,7 @@ mod tests {
     #[test]
     fn what_is_no_answer_is_counted_and_leaves_the_query_waiting() {
         let now = Instant::now();
-        let mut requester = requester(Load::Closed(1), Some(1), now);
+        let mut requester = closed(1, Some(1), now);
         requester.advance(now);
         let sent = transmitted(&mut requester, now).remove(0);
         requester.handle(now, &sent);
@@ -390,7 +469,7 @@ mod tests {
     #[test]
     fn every_query_is_accounted_for() {
         let now = Instant::now();
-        let mut requester = requester(Load::Closed(8), None, now);
+        let mut requester = closed(8, None, now);
         requester.advance(now);
         for packet in transmitted(&mut requester, now).into_iter().take(3) {
             requester.handle(now, &answer(packet));
@@ -399,5 +478,59 @@ mod tests {
         let counts = requester.counts();
         assert_eq!(counts.queries, counts.answered + counts.timed_out + counts.abandoned);
         assert_eq!(counts.abandoned, 5);
+    }
+
+    /// Linux takes BUSY and REDIRECT for an answer, and does not ask again.
+    #[test]
+    fn any_status_is_final() {
+        for status in [Status::BUSY, Status::REDIRECT, Status::SA_NO_RESOURCES] {
+            let now = Instant::now();
+            let mut requester = closed(1, Some(1), now);
+            requester.advance(now);
+            let mut packet = transmitted(&mut requester, now).remove(0);
+            SaMad::new(&mut packet.mad).make_response(status);
+            requester.handle(now, &packet);
+            requester.advance(now + 200 * MS);
+            assert!(requester.is_done(now) && transmitted(&mut requester, now).is_empty());
+            assert_eq!(requester.counts().errors.iter().collect::<Vec<_>>(), [(status, 1)]);
+        }
+    }
+
+    /// From when a query was due is one thing, from when it was sent another, and the difference
+    /// is the generator's.
+    #[test]
+    fn what_the_generator_is_late_by_is_told_apart() {
+        let start = Instant::now();
+        let mut requester = open(1000.0, Some(1), start);
+        let late = start + 5 * MS;
+        requester.advance(late);
+        for packet in transmitted(&mut requester, late) {
+            requester.handle(late + 2 * MS, &answer(packet));
+        }
+        let timings = requester.recent();
+        assert_eq!((timings.due().max().as_millis(), timings.service().max().as_millis()), (7, 2));
+        assert_eq!(timings.lag.max().as_millis(), 5);
+    }
+
+    /// Whatever comes back under the transaction id of garbage is its answer; silence is none of
+    /// the good queries' time-outs.
+    #[test]
+    fn garbage_is_counted_apart() {
+        let start = Instant::now();
+        let mut requester = bed(|workload| {
+            let schedule = Schedule::new(Arrivals::Constant, 1000.0, start, 1);
+            let bounds = Bounds::new(start, None, Some(2));
+            let open = Open::new(workload, 0, schedule, TWICE, bounds);
+            Box::new(Flood::new(open, 1.0, &[Form::Class], 1))
+        });
+        let now = start + MS;
+        requester.advance(now);
+        let sent = transmitted(&mut requester, now);
+        assert_eq!(sent.len(), 2);
+        requester.handle(now, &answer(sent[0].clone()));
+        requester.advance(now + 500 * MS);
+        let counts = requester.counts();
+        assert_eq!((counts.answered, counts.answered_garbage, counts.silent_garbage), (1, 1, 1));
+        assert_eq!((counts.resolved, counts.timed_out, counts.strange), (0, 0, 0));
     }
 }

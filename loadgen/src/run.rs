@@ -1,40 +1,44 @@
-//! A storm from its options to its report: sockets, threads and the clock on the wall.
+//! A storm from its options to its report: threads and the clock on the wall.
 
+use std::fs::File;
 use std::hash::{BuildHasher, Hasher};
-use std::io::{self, IsTerminal, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
-use ib_mad::transport::capture::Capture;
-use ib_mad::transport::ibsim::{Ibsim, IbsimError, IbsimOptions};
-use ib_mad::transport::udp::{Udp, UdpOptions, encode};
-use ib_mad::transport::{Address, Packet, Transport};
+use hdrhistogram::serialization::V2DeflateSerializer;
 use ib_mad::types::Lid;
 use sa_proto::snapshot::Version;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::cpu;
 use crate::driver::{Destination, Outcome, drive};
 use crate::fabric::Fabric;
-use crate::histogram::{Counts, Entry, Ledger};
-use crate::options::{Options, Redirects, TransportKind};
-use crate::pace::{Load, Pace};
+use crate::histogram::Ledger;
+use crate::link::{LinkError, is_closed, open};
+use crate::options::{Command, Options, ProfileCommand, TransportKind};
+use crate::plan::Plan;
 use crate::ports::{ListError, Ports};
+use crate::profile::{self, ProfileError, READY};
 use crate::report::{Report, Setting, grouped, progress};
 use crate::requester::{Requester, RequesterOptions};
+use crate::scenario::Part;
+use crate::scenario::pace::Dial;
+use crate::scenario::ramp::Ramp;
 use crate::source::{self, SourceError};
-use crate::workload::{Workload, WorkloadError, WorkloadOptions};
+use crate::tally::{Log, Since, Tally};
+use crate::workload::{Workload, WorkloadError};
 
-/// Longest capture file.
-const CAPTURE_MAX: u64 = 100_000_000;
-/// How long to wait for a target to refuse.
-const PROBE_PATIENCE: Duration = Duration::from_millis(200);
-/// Between two lines of progress.
+/// Between two lines of progress, and two intervals of a log.
 const PROGRESS: Duration = Duration::from_secs(1);
+/// Between two looks at what threads do.
+const TICK: Duration = Duration::from_millis(20);
+/// Between two times that their timings are gathered.
+const GATHER: Duration = Duration::from_millis(100);
 
 /// Why a storm could not begin, or ended early.
 #[derive(Debug, thiserror::Error)]
@@ -55,18 +59,19 @@ pub enum RunError {
          (write 'LID GID')"
     )]
     NoLid(PathBuf, String),
+    /// Registrations without a GID to register.
+    #[error("{0}: port {1} has no GID; what registers needs both (write 'LID GID')")]
+    NoGid(PathBuf, String),
     /// Ports that cannot be asked about.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// No simulator, or not that node.
+    /// No socket.
     #[error(transparent)]
-    Ibsim(#[from] IbsimError),
-    /// The port does not know an SA.
-    #[error(
-        "the port of {0} has no MasterSMLID; start ibsm and wait for SUBNET UP, or set --sa-lid"
-    )]
-    NoSa(String),
-    /// A socket, a file or a thread.
+    Link(#[from] LinkError),
+    /// A profile that does not exist.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// A file or a thread.
     #[error("{0}: {1}")]
     Io(&'static str, io::Error),
 }
@@ -75,36 +80,48 @@ fn io_error(what: &'static str) -> impl FnOnce(io::Error) -> RunError {
     move |error| RunError::Io(what, error)
 }
 
+/// Shows what a command asks for.
+pub fn show(command: &Command) -> Result<ExitCode, RunError> {
+    let Command::Profile { what } = command;
+    let text = match what {
+        ProfileCommand::List => profile::list(),
+        ProfileCommand::Show { name } => {
+            let ready = READY.iter().find(|ready| ready.name == name);
+            ready.ok_or_else(|| ProfileError::Unknown(name.clone()))?.text.to_owned()
+        }
+    };
+    io::stdout().write_all(text.as_bytes()).map_err(io_error("standard output"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Runs a storm, prints its report and says how to exit.
-pub fn run(options: &Options) -> Result<ExitCode, RunError> {
+pub fn run(options: &Options, plan: &Plan) -> Result<ExitCode, RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(io_error("runtime"))?;
-    runtime.block_on(storm(options))
+    runtime.block_on(storm(options, plan))
 }
 
-async fn storm(options: &Options) -> Result<ExitCode, RunError> {
-    let known = read_fabric(options).await?;
-    let workload = WorkloadOptions {
-        kind: options.by,
-        pairs: options.pairs as usize,
-        seed: options.seed,
-        service_id: options.service_id,
-        pkey: options.pkey,
-    };
-    let workload = Workload::draw(&workload, known.ports, known.fabric.as_deref())?;
+async fn storm(options: &Options, plan: &Plan) -> Result<ExitCode, RunError> {
+    let known = read_fabric(options, plan).await?;
+    let workload = Workload::draw(&plan.workload, known.ports, known.fabric.as_deref())?;
     let workload = Arc::new(workload);
     let mut links = Vec::new();
     for _ in 0..options.threads {
         links.push(open(options)?);
     }
     for target in &options.target {
-        if is_closed(*target, &workload) {
+        if is_closed(*target, &workload, random_seed()) {
             say(format_args!("nobody listens at {target} (connection refused); going on"));
         }
     }
-    let setting = setting(options, &workload, known.version, &links[0].1);
+    let setting = setting(options, plan, &workload, known.version, &links[0].1);
+    let mut ramp = plan.ramp().map(Ramp::new);
+    let dial = Arc::new(Dial::default());
+    if let Some(ramp) = &ramp {
+        dial.set(ramp.rate());
+    }
 
     let stop = Arc::new(AtomicBool::new(false));
     let start = Instant::now();
@@ -113,25 +130,25 @@ async fn storm(options: &Options) -> Result<ExitCode, RunError> {
         .into_iter()
         .enumerate()
         .map(|(number, (mut transport, destination))| {
-            let load = share_of_load(options.load(), number, threads);
-            let queries = options.queries.map(|all| share(all, number, threads));
-            let requester = RequesterOptions {
+            let part = Part { number, of: threads };
+            let requester = Requester::new(RequesterOptions {
+                scenario: plan.scenario(&workload, part, start, &dial),
                 workload: Arc::clone(&workload),
                 fabric: known.fabric.clone(),
-                level: options.level(),
-                timeout: options.timeout,
-                retries: options.retries,
-                load,
+                level: options.level(plan),
                 show: options.show as usize,
-                first_pair: number * workload.len() / threads,
                 tid_seed: random_seed(),
-            };
-            let pace = Pace::new(load, start, options.duration(), queries);
-            let requester = Requester::new(requester, pace);
+            });
             let ledger = Arc::new(Ledger::default());
+            let core = options.pin.map(|first| usize::from(first) + number);
             let thread = {
                 let (ledger, stop) = (Arc::clone(&ledger), Arc::clone(&stop));
                 std::thread::Builder::new().name(format!("storm-{number}")).spawn(move || {
+                    if let Some(core) = core
+                        && !cpu::pin(core)
+                    {
+                        say(format_args!("thread {number} cannot be kept on core {core}"));
+                    }
                     drive(requester, &mut *transport, &destination, start, &ledger, &stop)
                 })
             };
@@ -139,13 +156,32 @@ async fn storm(options: &Options) -> Result<ExitCode, RunError> {
         })
         .collect::<Result<_, RunError>>()?;
 
-    watch(&storms, start, &stop, !options.quiet).await?;
+    let mut file;
+    let mut serializer = V2DeflateSerializer::new();
+    let log = match &options.hlog {
+        Some(path) => {
+            file = BufWriter::new(File::create(path).map_err(io_error("--hlog"))?);
+            let log = Log::begin(&mut file, &mut serializer, SystemTime::now());
+            Some(log.map_err(io_error("--hlog"))?)
+        }
+        None => None,
+    };
+    let mut watch = Watch {
+        tally: Tally::new(storms.iter().map(|storm| Arc::clone(&storm.ledger)).collect()),
+        start,
+        log,
+        tell: !options.quiet,
+        ramp: ramp.as_mut(),
+        dial: &dial,
+    };
+    watch.until_over(&storms, &stop).await?;
+    let timings = watch.tally.into_total();
     let outcomes: Vec<Outcome> = storms
         .into_iter()
         .map(|storm| storm.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         .collect::<io::Result<_>>()
         .map_err(io_error("the storm broke off"))?;
-    let report = Report::new(setting, outcomes, options.show as usize);
+    let report = Report::new(setting, timings, outcomes, ramp, options.show as usize);
     let text = if options.json { report.to_json() + "\n" } else { report.to_string() };
     io::stdout().write_all(text.as_bytes()).map_err(io_error("standard output"))?;
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -156,29 +192,6 @@ fn say(what: std::fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "ibstorm: {what}");
 }
 
-/// Whether the far end says that nobody listens at an address. Asks one query from a connected
-/// socket, which unlike the storm's hears of refusals.
-fn is_closed(target: SocketAddr, workload: &Workload) -> bool {
-    let probe = || {
-        let any: IpAddr = match target {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
-        socket.connect(target)?;
-        socket.set_read_timeout(Some(PROBE_PATIENCE))?;
-        let mut packet = Packet::default();
-        let pair = workload.pair(0);
-        workload.write_request(pair, random_seed(), &mut packet.mad);
-        packet.address.lid = workload.ports().get(pair.source).lid;
-        let mut datagram = encode(&packet.address).to_vec();
-        datagram.extend_from_slice(&packet.mad);
-        socket.send(&datagram)?;
-        socket.recv(&mut datagram)
-    };
-    probe().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-}
-
 /// What is known of the fabric.
 struct Known {
     ports: Ports,
@@ -186,14 +199,20 @@ struct Known {
     version: Option<Version>,
 }
 
-async fn read_fabric(options: &Options) -> Result<Known, RunError> {
+async fn read_fabric(options: &Options, plan: &Plan) -> Result<Known, RunError> {
     if let Some(path) = &options.ports {
         let text = std::fs::read_to_string(path)
             .map_err(|error| RunError::ReadList(path.clone(), error))?;
         let ports = Ports::parse(&text).map_err(|error| RunError::List(path.clone(), error))?;
         let without_lid = ports.ends().iter().position(|end| end.lid == Lid::NONE);
-        if let (TransportKind::Udp, Some(index)) = (options.transport, without_lid) {
+        if let (TransportKind::Udp | TransportKind::Ring, Some(index)) =
+            (options.transport, without_lid)
+        {
             return Err(RunError::NoLid(path.clone(), ports.name(index as u32)));
+        }
+        let without_gid = ports.ends().iter().position(|end| end.gid == ib_mad::types::Gid::ZERO);
+        if let (true, Some(index)) = (plan.registers(), without_gid) {
+            return Err(RunError::NoGid(path.clone(), ports.name(index as u32)));
         }
         return Ok(Known { ports, fabric: None, version: None });
     }
@@ -212,94 +231,94 @@ async fn read_fabric(options: &Options) -> Result<Known, RunError> {
     })
 }
 
-type Link = (Box<dyn Transport>, Destination);
-
-/// Opens one thread's socket.
-fn open(options: &Options) -> Result<Link, RunError> {
-    match options.transport {
-        TransportKind::Udp => {
-            // Who asks responders on this machine only need not be reached from others.
-            let any = match options.target.first().map(SocketAddr::ip) {
-                Some(ip) if ip.is_loopback() => ip,
-                Some(IpAddr::V6(_)) => Ipv6Addr::UNSPECIFIED.into(),
-                _ => Ipv4Addr::UNSPECIFIED.into(),
-            };
-            let udp = UdpOptions::new(SocketAddr::new(any, 0));
-            let udp = Udp::bind(&UdpOptions { trains: !options.no_trains, ..udp });
-            let udp = udp.map_err(io_error("UDP socket"))?;
-            Ok((Box::new(udp), Destination::Peers(options.target.clone())))
-        }
-        TransportKind::Ibsim => {
-            let defaults = IbsimOptions::default();
-            // An empty environment variable is one that is not set.
-            let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-            let mut ibsim = Ibsim::connect(&IbsimOptions {
-                socket: given(&options.socket).unwrap_or(defaults.socket),
-                node: given(&options.node),
-                ..IbsimOptions::default()
-            })?;
-            let port = ibsim.local_port()?;
-            let lid = options.sa_lid.map_or(port.sm_lid, Lid);
-            if !lid.is_unicast() {
-                return Err(RunError::NoSa(ibsim.node().to_owned()));
-            }
-            let address = Address { lid, sl: port.sm_sl, ..Address::default() };
-            let follow = (options.redirects == Redirects::Follow).then_some(options.timeout);
-            let destination = Destination::Fabric { address, follow };
-            let Some(path) = &options.capture else { return Ok((Box::new(ibsim), destination)) };
-            let capture = Capture::create(ibsim, path, CAPTURE_MAX);
-            let mut capture = capture.map_err(io_error("capture file"))?;
-            capture.set_local_lid(port.lid);
-            Ok((Box::new(capture), destination))
-        }
-    }
-}
-
 /// A running thread.
 struct Storm {
     ledger: Arc<Ledger>,
     thread: JoinHandle<io::Result<Outcome>>,
 }
 
-/// Waits for the threads; tells what they do, and stops them on Ctrl-C.
-async fn watch(
-    storms: &[Storm],
+/// What goes on beside the threads.
+struct Watch<'a> {
+    tally: Tally,
     start: Instant,
-    stop: &AtomicBool,
+    log: Option<Log<'a, BufWriter<File>>>,
     tell: bool,
-) -> Result<(), RunError> {
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(io_error("signals"))?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(io_error("signals"))?;
-    let mut poll = tokio::time::interval(Duration::from_millis(20));
-    let (mut before, mut told) = (Counts::default(), start);
-    while !storms.iter().all(|storm| storm.thread.is_finished()) {
-        tokio::select! {
-            _ = poll.tick() => {}
-            _ = interrupt.recv() => stop.store(true, Ordering::Relaxed),
-            _ = terminate.recv() => stop.store(true, Ordering::Relaxed),
-        }
-        let now = Instant::now();
-        let interval = now - told;
-        if tell && interval >= PROGRESS {
-            let mut entry = Entry::default();
-            storms.iter().for_each(|storm| storm.ledger.take_into(&mut entry));
-            let line = progress(now - start, interval, &before, &entry);
-            // Whoever closed standard error does not want to be told.
-            let _ = writeln!(io::stderr(), "{line}");
-            (before, told) = (entry.counts, now);
-        }
-    }
-    if tell && io::stderr().is_terminal() {
-        let _ = writeln!(io::stderr());
-    }
-    Ok(())
+    ramp: Option<&'a mut Ramp>,
+    dial: &'a Dial,
 }
 
-/// A thread's part of the load: never nothing of a closed loop.
-fn share_of_load(load: Load, number: usize, threads: usize) -> Load {
-    match load {
-        Load::Closed(all) => Load::Closed(share(all as u64, number, threads).max(1) as usize),
-        Load::Open(rate) => Load::Open(rate / threads as f64),
+impl Watch<'_> {
+    /// Waits for the threads; tells what they do, turns the dial of a ramp, and stops them on
+    /// Ctrl-C and at a ramp's end.
+    async fn until_over(&mut self, storms: &[Storm], stop: &AtomicBool) -> Result<(), RunError> {
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(io_error("signals"))?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(io_error("signals"))?;
+        let mut poll = tokio::time::interval(TICK);
+        let mut told = Since { at: self.start, counts: self.tally.counts() };
+        let mut gathered = self.start;
+        let mut turned = self.start;
+        let mut step: Option<Since> = None;
+        while !storms.iter().all(|storm| storm.thread.is_finished()) {
+            tokio::select! {
+                _ = poll.tick() => {}
+                _ = interrupt.recv() => stop.store(true, Ordering::Relaxed),
+                _ = terminate.recv() => stop.store(true, Ordering::Relaxed),
+            }
+            let now = Instant::now();
+            if now - gathered >= GATHER {
+                gathered = now;
+                self.tally.gather();
+            }
+            if now - told.at >= PROGRESS {
+                told = self.end_interval(now, &told)?;
+            }
+            let Some(ramp) = &mut self.ramp else { continue };
+            let options = *ramp.options();
+            match &step {
+                None if now - turned >= options.settle => {
+                    self.tally.gather();
+                    self.tally.begin_step();
+                    step = Some(Since { at: now, counts: self.tally.counts() });
+                }
+                Some(since) if now - since.at >= options.step => {
+                    self.tally.gather();
+                    let measured = self.tally.step(&since.counts, now - since.at);
+                    (step, turned) = (None, now);
+                    match ramp.handle_step(measured) {
+                        Some(rate) => self.dial.set(rate),
+                        None => stop.store(true, Ordering::Relaxed),
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.tally.gather();
+        self.end_interval(Instant::now(), &told)?;
+        if self.tell && io::stderr().is_terminal() {
+            let _ = writeln!(io::stderr());
+        }
+        Ok(())
+    }
+
+    /// Tells of an interval and writes it to the log.
+    fn end_interval(&mut self, now: Instant, since: &Since) -> Result<Since, RunError> {
+        let (began, length) = (since.at - self.start, now - since.at);
+        let counts = self.tally.counts();
+        // The rest at the end, shorter than the others, is not told, only kept.
+        if self.tell && length >= PROGRESS {
+            let interval = self.tally.interval();
+            let mut line = progress(now - self.start, length, &since.counts, &counts, interval);
+            if let Some(ramp) = &self.ramp {
+                line += &format!("   at {}/s", grouped(ramp.rate().round() as u64));
+            }
+            // Whoever closed standard error does not want to be told.
+            let _ = writeln!(io::stderr(), "{line}");
+        }
+        if let Some(log) = &mut self.log {
+            log.write(began, length, self.tally.interval()).map_err(io_error("--hlog"))?;
+        }
+        self.tally.end_interval();
+        Ok(Since { at: now, counts })
     }
 }
 
@@ -308,81 +327,47 @@ fn random_seed() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
-/// One of `threads` nearly equal parts of `all`.
-fn share(all: u64, number: usize, threads: usize) -> u64 {
-    let (number, threads) = (number as u64, threads as u64);
-    all / threads + u64::from(number < all % threads)
-}
-
 fn setting(
     options: &Options,
+    plan: &Plan,
     workload: &Workload,
     version: Option<Version>,
     destination: &Destination,
 ) -> Setting {
     let to = match destination {
+        Destination::Peers(peers) if peers.is_empty() => "a ring".to_owned(),
         Destination::Peers(peers) => {
             peers.iter().map(|peer| peer.to_string()).collect::<Vec<_>>().join(", ")
         }
         Destination::Fabric { address, .. } => format!("LID {} over ibsim", address.lid),
     };
-    let load = match options.load() {
-        Load::Closed(concurrency) => format!("closed loop of {}", grouped(concurrency as u64)),
-        Load::Open(rate) => format!("open loop of {} a second", grouped(rate.round() as u64)),
-    };
     let threads = match options.threads {
         1 => "one thread".to_owned(),
         threads => format!("{threads} threads"),
     };
-    let check = match (options.level(), version) {
-        (crate::check::Level::Path, Some(version)) => {
-            format!("answers checked against snapshot {version}")
-        }
+    let check = match (options.level(plan), version) {
+        (crate::check::Level::Path, Some(version)) => match plan.workload.sample {
+            1.0 => format!("answers checked against snapshot {version}"),
+            sample => format!("{:.0} % of answers checked against {version}", sample * 100.0),
+        },
         (crate::check::Level::Status, _) => "answers not checked".to_owned(),
         _ => "answers checked against the queries".to_owned(),
     };
     Setting {
+        profile: options.profile.clone(),
+        model: plan.name,
+        seed: plan.workload.seed,
+        threads: options.threads,
+        offered: plan.offered(),
         to,
-        query: format!("PathRecord by {}", options.by),
-        load: format!("{load}, {threads}"),
+        query: plan.query(),
+        load: format!("{}, {threads}", plan.load()),
         ports: format!(
             "{} ports, {} pairs by seed {}",
             grouped(workload.ports().len() as u64),
             grouped(workload.len() as u64),
-            options.seed
+            plan.workload.seed
         ),
         check,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_closed_port_is_told_from_a_silent_one() {
-        let ports = Ports::parse("1 a\n2 b\n").unwrap();
-        let options = WorkloadOptions {
-            kind: crate::workload::Kind::Lid,
-            pairs: 1,
-            seed: 1,
-            service_id: 0,
-            pkey: ib_mad::types::PKey::DEFAULT_FULL,
-        };
-        let workload = Workload::draw(&options, ports, None).unwrap();
-        let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
-        assert!(!is_closed(silent.local_addr().unwrap(), &workload));
-        // Port 1 is tcpmux's, which nobody has run by UDP.
-        assert!(is_closed("127.0.0.1:1".parse().unwrap(), &workload));
-    }
-
-    #[test]
-    fn threads_share_everything_and_nothing_is_lost() {
-        for (all, threads) in [(10, 3), (2, 4), (0, 2), (1_000_001, 7)] {
-            let sum: u64 = (0..threads).map(|number| share(all, number, threads)).sum();
-            assert_eq!(sum, all);
-        }
-        assert_eq!(share_of_load(Load::Closed(1), 3, 4), Load::Closed(1));
-        assert_eq!(share_of_load(Load::Open(9.0), 0, 3), Load::Open(3.0));
     }
 }

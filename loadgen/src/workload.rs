@@ -23,56 +23,95 @@ pub const PAIRS_MAX: usize = 1 << 24;
 /// Draws for a pair that has a path, before one without is taken.
 const DRAWS_MAX: usize = 16;
 
-/// How a query names the ports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// By GIDs.
+/// How a PathRecord query names the path, and by whose custom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum By {
+    /// GIDs.
     Gid,
-    /// By LIDs.
+    /// LIDs.
     Lid,
     /// As Linux's RDMA CM asks for an IPv4 connection: GIDs, Service ID, QoS class, P_Key.
     GidService,
+    /// As Linux's IPoIB asks for a neighbour: GIDs, traffic class, P_Key.
+    Ipoib,
+    /// As `ibacm` asks once it knows a destination by multicast: GIDs, P_Key.
+    Acm,
+    /// As `ibacm` asks when its client named the GIDs: also its own LID.
+    AcmGid,
+    /// As `ibacm` asks when its client named a LID: LIDs, its own GID, P_Key.
+    AcmLid,
+    /// As `srp_daemon` asks which P_Keys it shares with a target: LIDs, P_Key.
+    Srp,
 }
 
-impl Kind {
-    /// The components that it fills in.
-    pub fn component_mask(self) -> ComponentMask {
-        let always = component::REVERSIBLE | component::NUMB_PATH;
+impl By {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 8] = [
+        Self::Gid,
+        Self::Lid,
+        Self::GidService,
+        Self::Ipoib,
+        Self::Acm,
+        Self::AcmGid,
+        Self::AcmLid,
+        Self::Srp,
+    ];
+
+    /// Its name in options and profiles.
+    pub const fn name(self) -> &'static str {
         match self {
-            Self::Gid => always | component::DGID | component::SGID,
-            Self::Lid => always | component::DLID | component::SLID,
-            Self::GidService => {
-                always
-                    | component::DGID
-                    | component::SGID
-                    | component::SERVICE_ID
-                    | component::PKEY
-                    | component::QOS_CLASS
-            }
-        }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
             Self::Gid => "gid",
             Self::Lid => "lid",
             Self::GidService => "gid-service",
-        })
+            Self::Ipoib => "ipoib",
+            Self::Acm => "acm",
+            Self::AcmGid => "acm-gid",
+            Self::AcmLid => "acm-lid",
+            Self::Srp => "srp",
+        }
+    }
+
+    /// The components that it fills in. Those of `ibacm` are all that are not zero
+    /// (`acm_path_comp_mask`); it leaves Reversible and NumbPath out.
+    pub fn component_mask(self) -> ComponentMask {
+        use component::{
+            DGID, DLID, NUMB_PATH, PKEY, QOS_CLASS, REVERSIBLE, SERVICE_ID, SGID, SLID, TCLASS,
+        };
+        match self {
+            Self::Gid => REVERSIBLE | NUMB_PATH | DGID | SGID,
+            Self::Lid => REVERSIBLE | NUMB_PATH | DLID | SLID,
+            Self::GidService => {
+                REVERSIBLE | NUMB_PATH | DGID | SGID | SERVICE_ID | PKEY | QOS_CLASS
+            }
+            Self::Ipoib => DGID | SGID | NUMB_PATH | TCLASS | PKEY,
+            Self::Acm => DGID | SGID | PKEY,
+            Self::AcmGid => DGID | SGID | SLID | PKEY,
+            Self::AcmLid => DLID | SLID | SGID | PKEY,
+            Self::Srp => DLID | SLID | PKEY,
+        }
+    }
+
+    /// Whether it says all of these.
+    #[inline]
+    pub fn names(self, components: ComponentMask) -> bool {
+        self.component_mask().contains(components)
     }
 }
 
-impl FromStr for Kind {
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for By {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "gid" => Ok(Self::Gid),
-            "lid" => Ok(Self::Lid),
-            "gid-service" => Ok(Self::GidService),
-            _ => Err("one of gid, lid, gid-service".to_owned()),
-        }
+        Self::ALL
+            .into_iter()
+            .find(|by| by.name() == text)
+            .ok_or_else(|| format!("one of {}", Self::ALL.map(Self::name).join(", ")))
     }
 }
 
@@ -87,19 +126,42 @@ pub struct Pair {
     pub expected: Option<Expected>,
 }
 
+/// Which pairs are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Draw {
+    /// So many pairs of any two ports.
+    Any(usize),
+    /// For each port so many others, or as many as there are.
+    PerPort(usize, Pattern),
+}
+
+/// Which others a port asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pattern {
+    /// Any.
+    #[default]
+    Random,
+    /// Those that follow it in the list.
+    Ring,
+}
+
 /// What to ask.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkloadOptions {
     /// How.
-    pub kind: Kind,
-    /// How many pairs to draw.
-    pub pairs: usize,
+    pub by: By,
+    /// Which pairs.
+    pub draw: Draw,
     /// What to draw them by.
     pub seed: u64,
-    /// Service ID, for kinds that have one.
+    /// Service ID, where queries have one.
     pub service_id: u64,
-    /// P_Key, for kinds that have one.
+    /// P_Key, where queries have one.
     pub pkey: PKey,
+    /// Share of the pairs, 0 to 1, whose paths are walked beforehand, so that answers can be
+    /// compared with them.
+    pub sample: f64,
 }
 
 /// A port list that does not have what the kind of query needs.
@@ -114,19 +176,24 @@ pub enum WorkloadError {
     /// No two ports.
     #[error("{0} active host ports are too few: paths run between two")]
     TooFew(usize),
+    /// More pairs than are kept.
+    #[error("{0} ports with {1} peers each are more pairs than the {PAIRS_MAX} that are kept")]
+    TooMany(usize, usize),
 }
 
 /// Requests for drawn pairs, over and over.
 pub struct Workload {
-    kind: Kind,
-    pkey: Option<PKey>,
-    template: [u8; MAD_LEN],
+    by: By,
+    pkey: PKey,
+    templates: [[u8; MAD_LEN]; By::ALL.len()],
     ports: Ports,
     pairs: Vec<Pair>,
+    /// Pairs of each port, if they were drawn by port.
+    each: usize,
 }
 
 impl Workload {
-    /// Draws pairs of different ports, evenly; with a fabric rather such as have a path.
+    /// Draws pairs of different ports.
     pub fn draw(
         options: &WorkloadOptions,
         ports: Ports,
@@ -135,49 +202,42 @@ impl Workload {
         if ports.len() < 2 {
             return Err(WorkloadError::TooFew(ports.len()));
         }
+        let needs = |components| options.by.component_mask().intersects(components);
         for (index, end) in (0u32..).zip(ports.ends()) {
-            match options.kind {
-                Kind::Lid if end.lid == Lid::NONE => {
-                    return Err(WorkloadError::NoLid(ports.name(index)));
-                }
-                Kind::Gid | Kind::GidService if end.gid == Gid::ZERO => {
-                    return Err(WorkloadError::NoGid(ports.name(index)));
-                }
-                _ => {}
+            if needs(component::DLID | component::SLID) && end.lid == Lid::NONE {
+                return Err(WorkloadError::NoLid(ports.name(index)));
+            }
+            if needs(component::DGID | component::SGID) && end.gid == Gid::ZERO {
+                return Err(WorkloadError::NoGid(ports.name(index)));
             }
         }
-        let pkey = (options.kind == Kind::GidService).then_some(options.pkey);
         let mut random = SmallRng::seed_from_u64(options.seed);
-        let count = ports.len() as u32;
-        let mut draw = || {
-            let source = random.random_range(0..count);
-            // One of the others.
-            let destination = (source + random.random_range(1..count)) % count;
-            let expected = fabric.map(|fabric| fabric.expect(source, destination, pkey));
-            Pair { source, destination, expected }
+        let walked = Walked {
+            fabric,
+            pkey: options.by.names(component::PKEY).then_some(options.pkey),
+            sample: options.sample,
         };
-        let pairs = (0..options.pairs.clamp(1, PAIRS_MAX))
-            .map(|_| {
-                let mut pair = draw();
-                for _ in 1..DRAWS_MAX {
-                    if pair.expected != Some(Expected::NoPath) {
-                        break;
-                    }
-                    pair = draw();
+        let (pairs, each) = match options.draw {
+            Draw::Any(count) => (any_pairs(&ports, count, &walked, &mut random), 0),
+            Draw::PerPort(each, pattern) => {
+                let each = each.clamp(1, ports.len() - 1);
+                if each.saturating_mul(ports.len()) > PAIRS_MAX {
+                    return Err(WorkloadError::TooMany(ports.len(), each));
                 }
-                pair
-            })
-            .collect();
-        Ok(Self { kind: options.kind, pkey, template: template(options), ports, pairs })
+                (pairs_per_port(&ports, each, pattern, &walked, &mut random), each)
+            }
+        };
+        let templates = By::ALL.map(|by| template(by, options));
+        Ok(Self { by: options.by, pkey: options.pkey, templates, ports, pairs, each })
     }
 
-    /// How ports are named.
-    pub fn kind(&self) -> Kind {
-        self.kind
+    /// How queries name paths, unless a scenario says otherwise.
+    pub fn by(&self) -> By {
+        self.by
     }
 
-    /// The P_Key that queries ask for, if they do.
-    pub fn pkey(&self) -> Option<PKey> {
+    /// The P_Key that queries ask for, where they name one.
+    pub fn pkey(&self) -> PKey {
         self.pkey
     }
 
@@ -196,6 +256,12 @@ impl Workload {
         self.pairs.is_empty()
     }
 
+    /// How many pairs each port has, those of port n from index n times that on; 0 if pairs were
+    /// not drawn by port.
+    pub fn each(&self) -> usize {
+        self.each
+    }
+
     /// A pair by its index.
     #[inline]
     pub fn pair(&self, index: u32) -> &Pair {
@@ -204,29 +270,115 @@ impl Workload {
 
     /// Writes the request for a pair.
     #[inline]
-    pub fn write_request(&self, pair: &Pair, tid: u64, mad: &mut [u8; MAD_LEN]) {
-        *mad = self.template;
+    pub fn write_request(&self, pair: &Pair, by: By, tid: u64, mad: &mut [u8; MAD_LEN]) {
+        *mad = self.templates[by as usize];
         let (source, destination) = (self.ports.get(pair.source), self.ports.get(pair.destination));
         let mut request = SaMad::new(mad);
         request.header_mut().set_tid(tid);
         let mut record = PathRecord::new(&mut request.data_mut()[..]).expect("64 bytes of 200");
-        match self.kind {
-            Kind::Lid => record.set_dlid(destination.lid).set_slid(source.lid),
-            Kind::Gid | Kind::GidService => record.set_dgid(destination.gid).set_sgid(source.gid),
-        };
+        if by.names(component::DGID) {
+            record.set_dgid(destination.gid);
+        }
+        if by.names(component::SGID) {
+            record.set_sgid(source.gid);
+        }
+        if by.names(component::DLID) {
+            record.set_dlid(destination.lid);
+        }
+        if by.names(component::SLID) {
+            record.set_slid(source.lid);
+        }
     }
 }
 
+/// Knows what answers must say.
+struct Walked<'a> {
+    fabric: Option<&'a Fabric>,
+    pkey: Option<PKey>,
+    sample: f64,
+}
+
+impl Walked<'_> {
+    /// Whether the next pair belongs to the sample.
+    fn draw(&self, random: &mut SmallRng) -> bool {
+        self.sample >= 1.0 || random.random::<f64>() < self.sample
+    }
+
+    fn pair(&self, source: u32, destination: u32, is_sampled: bool) -> Pair {
+        let fabric = self.fabric.filter(|_| is_sampled);
+        let expected = fabric.map(|fabric| fabric.expect(source, destination, self.pkey));
+        Pair { source, destination, expected }
+    }
+}
+
+/// Pairs drawn evenly; rather such as are known to have a path.
+fn any_pairs(ports: &Ports, count: usize, walked: &Walked, random: &mut SmallRng) -> Vec<Pair> {
+    let ports = ports.len() as u32;
+    let draw = |is_sampled, random: &mut SmallRng| {
+        let source = random.random_range(0..ports);
+        // One of the others.
+        let destination = (source + random.random_range(1..ports)) % ports;
+        walked.pair(source, destination, is_sampled)
+    };
+    let has_path = |pair: &Pair| pair.expected != Some(Expected::NoPath);
+    let draw_best = |_| {
+        let is_sampled = walked.draw(random);
+        let mut pair = draw(is_sampled, random);
+        for _ in 1..DRAWS_MAX {
+            if has_path(&pair) {
+                break;
+            }
+            pair = draw(is_sampled, random);
+        }
+        pair
+    };
+    (0..count.clamp(1, PAIRS_MAX)).map(draw_best).collect()
+}
+
+/// Pairs of each port in turn, no destination twice.
+fn pairs_per_port(
+    ports: &Ports,
+    each: usize,
+    pattern: Pattern,
+    walked: &Walked,
+    random: &mut SmallRng,
+) -> Vec<Pair> {
+    let count = ports.len() as u32;
+    let mut pairs = Vec::with_capacity(each * ports.len());
+    let mut offsets: Vec<u32> = (1..count).collect();
+    for source in 0..count {
+        if pattern == Pattern::Random {
+            // The first of a shuffle: all are drawn alike.
+            for at in 0..each {
+                let other = random.random_range(at..offsets.len());
+                offsets.swap(at, other);
+            }
+        }
+        for &offset in &offsets[..each] {
+            let is_sampled = walked.draw(random);
+            pairs.push(walked.pair(source, (source + offset) % count, is_sampled));
+        }
+    }
+    pairs
+}
+
 /// The request without its pair and transaction id.
-fn template(options: &WorkloadOptions) -> [u8; MAD_LEN] {
+fn template(by: By, options: &WorkloadOptions) -> [u8; MAD_LEN] {
     let mut mad = [0; MAD_LEN];
     let mut request = SaMad::new(&mut mad);
-    let mask = options.kind.component_mask();
-    request.write_request(Method::GET, attribute::PATH_RECORD, 0, mask);
+    request.write_request(Method::GET, attribute::PATH_RECORD, 0, by.component_mask());
     let mut record = PathRecord::new(&mut request.data_mut()[..]).expect("64 bytes of 200");
-    record.set_reversible(true).set_numb_path(1);
-    if options.kind == Kind::GidService {
-        record.set_service_id(options.service_id).set_pkey(options.pkey);
+    if by.names(component::REVERSIBLE) {
+        record.set_reversible(true);
+    }
+    if by.names(component::NUMB_PATH) {
+        record.set_numb_path(1);
+    }
+    if by.names(component::SERVICE_ID) {
+        record.set_service_id(options.service_id);
+    }
+    if by.names(component::PKEY) {
+        record.set_pkey(options.pkey);
     }
     mad
 }
@@ -237,9 +389,9 @@ mod tests {
     use crate::fabric;
     use std::sync::Arc;
 
-    fn options(kind: Kind) -> WorkloadOptions {
+    fn options(by: By) -> WorkloadOptions {
         let (service_id, pkey) = (0x0106_1F90, PKey::DEFAULT_FULL);
-        WorkloadOptions { kind, pairs: 300, seed: 1, service_id, pkey }
+        WorkloadOptions { by, draw: Draw::Any(300), seed: 1, service_id, pkey, sample: 1.0 }
     }
 
     fn ports() -> Ports {
@@ -249,10 +401,10 @@ mod tests {
     /// The request that rdma_cm's kernel module sends, recorded at OpenSM.
     #[test]
     fn gid_service_is_what_rdma_cm_asks() {
-        let workload = Workload::draw(&options(Kind::GidService), ports(), None).unwrap();
+        let workload = Workload::draw(&options(By::GidService), ports(), None).unwrap();
         let pair = Pair { source: 0, destination: 1, expected: None };
         let mut mad = [0xA5; MAD_LEN];
-        workload.write_request(&pair, 0x0001_0000_0000_106D, &mut mad);
+        workload.write_request(&pair, By::GidService, 0x0001_0000_0000_106D, &mut mad);
         let golden = include_bytes!("../tests/golden/rdma_cm_ipv4.bin");
         assert_eq!(mad, *golden);
     }
@@ -261,7 +413,7 @@ mod tests {
     fn pairs_are_drawn_evenly_by_seed_and_never_to_oneself() {
         let list: String = (1..=5).map(|lid| format!("{lid}\n")).collect();
         let draw = |seed| {
-            let options = WorkloadOptions { seed, pairs: 20_000, ..options(Kind::Lid) };
+            let options = WorkloadOptions { seed, draw: Draw::Any(20_000), ..options(By::Lid) };
             Workload::draw(&options, Ports::parse(&list).unwrap(), None).unwrap().pairs
         };
         let pairs = draw(7);
@@ -283,18 +435,65 @@ mod tests {
     fn pairs_without_a_path_are_avoided() {
         let fabric = Fabric::new(Arc::new(fabric::tests::plane()));
         let workload =
-            Workload::draw(&options(Kind::Gid), fabric.ports().clone(), Some(&fabric)).unwrap();
+            Workload::draw(&options(By::Gid), fabric.ports().clone(), Some(&fabric)).unwrap();
         let dead = |pair: &&Pair| pair.expected == Some(Expected::NoPath);
         assert_eq!(workload.pairs.iter().filter(dead).count(), 0);
     }
 
     #[test]
     fn a_list_must_have_what_the_query_names() {
-        let error =
-            Workload::draw(&options(Kind::Lid), Ports::parse("1\nfe80::1\n").unwrap(), None);
+        let error = Workload::draw(&options(By::Lid), Ports::parse("1\nfe80::1\n").unwrap(), None);
         assert_eq!(error.err(), Some(WorkloadError::NoLid("fe80::1".to_owned())));
-        let error =
-            Workload::draw(&options(Kind::Gid), Ports::parse("1\nfe80::1\n").unwrap(), None);
+        let error = Workload::draw(&options(By::Gid), Ports::parse("1\nfe80::1\n").unwrap(), None);
         assert_eq!(error.err(), Some(WorkloadError::NoGid("LID 1".to_owned())));
+    }
+
+    /// `ib_sa_path_rec_get` in ipoib_main.c, `acm_path_comp_mask` with what acmp.c fills in, and
+    /// `get_shared_pkeys` in srp_daemon.c.
+    #[test]
+    fn masks_are_those_of_the_clients() {
+        let masks = By::ALL.map(|by| by.component_mask().0);
+        assert_eq!(masks, [0x180C, 0x1830, 0x780F, 0x340C, 0x200C, 0x202C, 0x2038, 0x2030]);
+        let workload = Workload::draw(&options(By::Gid), ports(), None).unwrap();
+        let pair = Pair { source: 0, destination: 1, expected: None };
+        let mut mad = [0; MAD_LEN];
+        workload.write_request(&pair, By::AcmLid, 1, &mut mad);
+        let request = SaMad::new(&mad);
+        let record = PathRecord::new(&request.data()[..]).unwrap();
+        assert_eq!((record.dlid(), record.slid(), record.dgid()), (Lid(5), Lid(4), Gid::ZERO));
+        assert_eq!((record.sgid(), record.pkey()), (ports().get(0).gid, PKey::DEFAULT_FULL));
+        assert_eq!((record.reversible(), record.numb_path()), (false, 0));
+    }
+
+    #[test]
+    fn each_port_asks_for_others_of_its_own_and_never_twice() {
+        let list: String = (1..=9).map(|lid| format!("{lid}\n")).collect();
+        let draw = |each, pattern| {
+            let draw = Draw::PerPort(each, pattern);
+            let options = WorkloadOptions { draw, ..options(By::Lid) };
+            Workload::draw(&options, Ports::parse(&list).unwrap(), None).unwrap()
+        };
+        for pattern in [Pattern::Random, Pattern::Ring] {
+            let workload = draw(4, pattern);
+            assert_eq!((workload.len(), workload.each()), (36, 4));
+            for (source, pairs) in (0..).zip(workload.pairs.chunks(4)) {
+                let mut seen: Vec<_> = pairs.iter().map(|pair| pair.destination).collect();
+                assert!(pairs.iter().all(|pair| pair.source == source));
+                seen.sort_unstable();
+                seen.dedup();
+                assert!(seen.len() == 4 && !seen.contains(&source), "{source}: {seen:?}");
+            }
+        }
+        assert_eq!(draw(1, Pattern::Ring).pair(8).destination, 0);
+        assert_eq!(draw(100, Pattern::Random).each(), 8, "there are no more");
+    }
+
+    #[test]
+    fn a_sample_of_the_paths_is_walked() {
+        let fabric = Fabric::new(Arc::new(fabric::tests::plane()));
+        let options = WorkloadOptions { draw: Draw::Any(2000), sample: 0.25, ..options(By::Gid) };
+        let workload = Workload::draw(&options, fabric.ports().clone(), Some(&fabric)).unwrap();
+        let walked = workload.pairs.iter().filter(|pair| pair.expected.is_some()).count();
+        assert!((400..600).contains(&walked), "{walked}");
     }
 }

@@ -14,10 +14,12 @@ use ib_mad::wire::sa::SaMad;
 use loadgen::check::Level;
 use loadgen::driver::{Destination, Outcome, drive};
 use loadgen::histogram::Ledger;
-use loadgen::pace::{Load, Pace};
 use loadgen::ports::Ports;
 use loadgen::requester::{Requester, RequesterOptions};
-use loadgen::workload::{Kind, Workload, WorkloadOptions};
+use loadgen::scenario::Patience;
+use loadgen::scenario::closed::Closed;
+use loadgen::scenario::pace::Bounds;
+use loadgen::workload::{By, Draw, Workload, WorkloadOptions};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
@@ -68,21 +70,18 @@ fn respond(mut socket: Udp, stop: &AtomicBool) {
 /// Allocations of this thread while it drives so many queries.
 fn allocations(destination: &Destination, workload: &Arc<Workload>, queries: u64) -> u64 {
     let (ledger, stop) = (Ledger::default(), AtomicBool::new(false));
-    let load = Load::Closed(32);
-    let options = RequesterOptions {
+    let mut socket = socket();
+    let start = Instant::now();
+    let patience = Patience { timeout: Duration::from_secs(30), retries: 0 };
+    let bounds = Bounds::new(start, None, Some(queries));
+    let requester = Requester::new(RequesterOptions {
+        scenario: Box::new(Closed::new(Arc::clone(workload), 0, 32, patience, bounds)),
         workload: Arc::clone(workload),
         fabric: None,
         level: Level::Status,
-        timeout: Duration::from_secs(30),
-        retries: 0,
-        load,
         show: 0,
-        first_pair: 0,
         tid_seed: 1,
-    };
-    let mut socket = socket();
-    let start = Instant::now();
-    let requester = Requester::new(options, Pace::new(load, start, None, Some(queries)));
+    });
     let before = ALLOCATIONS.get();
     let outcome = drive(requester, &mut socket, destination, start, &ledger, &stop);
     let after = ALLOCATIONS.get();
@@ -96,11 +95,12 @@ fn queries_cost_no_allocation() {
     let responder = socket();
     let destination = Destination::Peers(vec![responder.local_addr().unwrap()]);
     let options = WorkloadOptions {
-        kind: Kind::GidService,
-        pairs: 1_000,
+        by: By::GidService,
+        draw: Draw::Any(1_000),
         seed: 1,
         service_id: 7,
         pkey: PKey::DEFAULT_FULL,
+        sample: 1.0,
     };
     let ports = Ports::parse("1 fe80::1\n2 fe80::2\n3 fe80::3\n").unwrap();
     let workload = Arc::new(Workload::draw(&options, ports, None).unwrap());

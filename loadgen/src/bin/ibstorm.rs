@@ -18,8 +18,14 @@ fn main() -> ExitCode {
         let _ = writeln!(std::io::stderr(), "ibstorm: {error}");
         ExitCode::from(COULD_NOT_BEGIN)
     };
-    match Options::parse().checked() {
-        Ok(options) => loadgen::run::run(&options).unwrap_or_else(|error| fail(&error)),
+    let options = Options::parse();
+    if let Some(command) = &options.command {
+        return loadgen::run::show(command).unwrap_or_else(|error| fail(&error));
+    }
+    match options.checked() {
+        Ok((options, plan)) => {
+            loadgen::run::run(&options, &plan).unwrap_or_else(|error| fail(&error))
+        }
         Err(error) => fail(&error),
     }
 }

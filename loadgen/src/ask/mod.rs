@@ -1,0 +1,426 @@
+//! What clients ask: requests as real clients send them, and what their answers must say.
+//!
+//! - [`registration`]: joins, subscriptions and services.
+//! - [`inventory`]: nodes and ports, as `srp_daemon` looks for targets.
+//! - [`malformed`]: what no client should send.
+//!
+//! Requests for paths are [`workload`](crate::workload)'s, their answers [`check`](crate::check)'s.
+//! Not here: when anything is asked ([`scenario`](crate::scenario)).
+
+pub mod inventory;
+pub mod malformed;
+pub mod registration;
+
+use std::fmt;
+
+use ib_mad::types::{Gid, Lid};
+use ib_mad::wire::MAD_LEN;
+use ib_mad::wire::mad::{AttributeId, Method, MgmtClass, Status};
+use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
+
+use self::malformed::Form;
+use self::registration::{Group, Like};
+use crate::check::{Checker, Fault, Level, Verdict, describe};
+use crate::fabric::Fabric;
+use crate::ports::EndPort;
+use crate::workload::{By, Workload};
+
+/// One request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ask {
+    /// Get(PathRecord) for a drawn pair.
+    Path {
+        /// Its index.
+        pair: u32,
+        /// How it is named.
+        by: By,
+    },
+    /// Get(PathRecord) from the asking port to a LID, as [`By::Srp`].
+    PathTo(Lid),
+    /// Get(ClassPortInfo).
+    ClassPortInfo,
+    /// Set(MCMemberRecord), with the parameters of a group joined before.
+    Join(Group, Option<Like>),
+    /// Delete(MCMemberRecord).
+    Leave(Group),
+    /// Set(InformInfo) for a trap.
+    Subscribe(u16),
+    /// The same, not to be told any more.
+    Unsubscribe(u16),
+    /// Set(ServiceRecord): the port's service of this number.
+    SetService(u16),
+    /// Delete(ServiceRecord).
+    DeleteService(u16),
+    /// GetTable(NodeRecord): every node.
+    Nodes,
+    /// Get(NodeRecord) of a LID.
+    Node(Lid),
+    /// GetTable(PortInfoRecord): every port with device management.
+    Targets,
+    /// Get(PortInfoRecord) of a LID.
+    Port(Lid),
+    /// A request for a drawn pair made wrong.
+    Malformed {
+        /// In which way.
+        form: Form,
+        /// Index of the pair.
+        pair: u32,
+        /// What chance was drawn by.
+        salt: u32,
+    },
+}
+
+/// Kinds of requests, told apart in reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Kind {
+    /// Get(PathRecord), in the order of [`By::ALL`].
+    PathByGid,
+    /// By LIDs.
+    PathByLid,
+    /// As RDMA CM.
+    PathByGidService,
+    /// As IPoIB.
+    PathByIpoib,
+    /// As ibacm.
+    PathByAcm,
+    /// As ibacm, GIDs given.
+    PathByAcmGid,
+    /// As ibacm, LIDs given.
+    PathByAcmLid,
+    /// As srp_daemon.
+    PathBySrp,
+    /// Get(ClassPortInfo).
+    ClassPortInfo,
+    /// Set(MCMemberRecord).
+    Join,
+    /// Delete(MCMemberRecord).
+    Leave,
+    /// Set(InformInfo).
+    Subscribe,
+    /// Set(InformInfo) that ends a subscription.
+    Unsubscribe,
+    /// Set(ServiceRecord).
+    SetService,
+    /// Delete(ServiceRecord).
+    DeleteService,
+    /// GetTable(NodeRecord).
+    Nodes,
+    /// Get(NodeRecord).
+    Node,
+    /// GetTable(PortInfoRecord).
+    Targets,
+    /// Get(PortInfoRecord).
+    Port,
+    /// What no client should send.
+    Malformed,
+}
+
+impl Kind {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 20] = [
+        Self::PathByGid,
+        Self::PathByLid,
+        Self::PathByGidService,
+        Self::PathByIpoib,
+        Self::PathByAcm,
+        Self::PathByAcmGid,
+        Self::PathByAcmLid,
+        Self::PathBySrp,
+        Self::ClassPortInfo,
+        Self::Join,
+        Self::Leave,
+        Self::Subscribe,
+        Self::Unsubscribe,
+        Self::SetService,
+        Self::DeleteService,
+        Self::Nodes,
+        Self::Node,
+        Self::Targets,
+        Self::Port,
+        Self::Malformed,
+    ];
+
+    /// Its name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::PathByGid => "path-gid",
+            Self::PathByLid => "path-lid",
+            Self::PathByGidService => "path-gid-service",
+            Self::PathByIpoib => "path-ipoib",
+            Self::PathByAcm => "path-acm",
+            Self::PathByAcmGid => "path-acm-gid",
+            Self::PathByAcmLid => "path-acm-lid",
+            Self::PathBySrp => "path-srp",
+            Self::ClassPortInfo => "class-port-info",
+            Self::Join => "join",
+            Self::Leave => "leave",
+            Self::Subscribe => "subscribe",
+            Self::Unsubscribe => "unsubscribe",
+            Self::SetService => "set-service",
+            Self::DeleteService => "delete-service",
+            Self::Nodes => "table-nodes",
+            Self::Node => "node",
+            Self::Targets => "table-targets",
+            Self::Port => "port-info",
+            Self::Malformed => "malformed",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Ask {
+    /// What it counts as.
+    #[inline]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Path { by, .. } => Kind::ALL[*by as usize],
+            Self::PathTo(_) => Kind::PathBySrp,
+            Self::ClassPortInfo => Kind::ClassPortInfo,
+            Self::Join(..) => Kind::Join,
+            Self::Leave(_) => Kind::Leave,
+            Self::Subscribe(_) => Kind::Subscribe,
+            Self::Unsubscribe(_) => Kind::Unsubscribe,
+            Self::SetService(_) => Kind::SetService,
+            Self::DeleteService(_) => Kind::DeleteService,
+            Self::Nodes => Kind::Nodes,
+            Self::Node(_) => Kind::Node,
+            Self::Targets => Kind::Targets,
+            Self::Port(_) => Kind::Port,
+            Self::Malformed { .. } => Kind::Malformed,
+        }
+    }
+
+    /// Whether its answer is a table.
+    pub fn is_table(&self) -> bool {
+        matches!(self, Self::Nodes | Self::Targets)
+    }
+
+    /// Writes the request that port number `port` sends.
+    #[inline]
+    pub fn write(&self, port: u32, workload: &Workload, tid: u64, mad: &mut [u8; MAD_LEN]) {
+        if let Self::Path { pair, by } = *self {
+            return workload.write_request(workload.pair(pair), by, tid, mad);
+        }
+        let end = workload.ports().get(port);
+        let pkey = workload.pkey();
+        match *self {
+            Self::Path { .. } => {}
+            Self::PathTo(lid) => inventory::write_path(end, lid, pkey, tid, mad),
+            Self::ClassPortInfo => {
+                let info = AttributeId::CLASS_PORT_INFO;
+                SaMad::new(mad).write_request(Method::GET, info, tid, ComponentMask::NONE);
+            }
+            Self::Join(group, like) => group.write_join(end, like, pkey, tid, mad),
+            Self::Leave(group) => group.write_leave(end, pkey, tid, mad),
+            Self::Subscribe(trap) => registration::write_inform(trap, true, tid, mad),
+            Self::Unsubscribe(trap) => registration::write_inform(trap, false, tid, mad),
+            Self::SetService(n) => {
+                registration::write_service(Method::SET, n, end, pkey, tid, mad);
+            }
+            Self::DeleteService(n) => {
+                registration::write_service(Method::DELETE, n, end, pkey, tid, mad);
+            }
+            Self::Nodes => inventory::write_nodes(tid, mad),
+            Self::Node(lid) => inventory::write_node(lid, tid, mad),
+            Self::Targets => inventory::write_targets(tid, mad),
+            Self::Port(lid) => inventory::write_port(lid, tid, mad),
+            Self::Malformed { form, pair, salt } => {
+                workload.write_request(workload.pair(pair), workload.by(), tid, mad);
+                form.spoil(salt, mad);
+            }
+        }
+    }
+
+    /// Method and attribute of the answer.
+    fn answer(&self) -> (Method, AttributeId) {
+        match self {
+            Self::Path { .. } | Self::PathTo(_) | Self::Malformed { .. } => {
+                (Method::GET_RESP, attribute::PATH_RECORD)
+            }
+            Self::ClassPortInfo => (Method::GET_RESP, AttributeId::CLASS_PORT_INFO),
+            Self::Join(..) => (Method::GET_RESP, attribute::MC_MEMBER_RECORD),
+            Self::Leave(_) => (Method::DELETE_RESP, attribute::MC_MEMBER_RECORD),
+            Self::Subscribe(_) | Self::Unsubscribe(_) => {
+                (Method::GET_RESP, AttributeId::INFORM_INFO)
+            }
+            Self::SetService(_) => (Method::GET_RESP, attribute::SERVICE_RECORD),
+            Self::DeleteService(_) => (Method::DELETE_RESP, attribute::SERVICE_RECORD),
+            Self::Nodes => (Method::GET_TABLE_RESP, attribute::NODE_RECORD),
+            Self::Node(_) => (Method::GET_RESP, attribute::NODE_RECORD),
+            Self::Targets => (Method::GET_TABLE_RESP, attribute::PORT_INFO_RECORD),
+            Self::Port(_) => (Method::GET_RESP, attribute::PORT_INFO_RECORD),
+        }
+    }
+}
+
+/// Judges answers, and tells them in words.
+pub struct Judge<'a> {
+    /// The ports, and what was asked for.
+    pub workload: &'a Workload,
+    /// What the fabric has, if that is known.
+    pub fabric: Option<&'a Fabric>,
+    /// How far to look.
+    pub level: Level,
+}
+
+impl Judge<'_> {
+    /// What the answer to `ask` by port number `port` is worth. `message` is what came: headers,
+    /// then data; of a table all of it.
+    #[inline]
+    pub fn judge(&self, ask: &Ask, port: u32, message: &[u8]) -> Verdict {
+        let Some(first) = first_mad(message) else { return Verdict::Wrong(Fault::Attribute) };
+        let answer = SaMad::new(&first);
+        let said = (answer.header().method(), answer.header().attribute_id());
+        if let Ask::Malformed { .. } = ask {
+            // Any answer will do; which one is told by status.
+            return Verdict::Resolved;
+        }
+        if said != ask.answer() {
+            // Of an error a client looks at the status only.
+            return match answer.header().status() {
+                Status::OK => Verdict::Wrong(Fault::Attribute),
+                status => Verdict::Error(status),
+            };
+        }
+        if let Ask::Path { pair, by } = *ask {
+            let Self { workload, fabric, level } = *self;
+            let pair = workload.pair(pair);
+            return Checker { workload, fabric, level }.check(pair, by, &first);
+        }
+        match answer.header().status() {
+            Status::OK => {}
+            // Nobody is there; a table may also be empty.
+            Status::SA_NO_RECORDS if ask.is_table() => return Verdict::NoPath,
+            // A switch has several ports at its LID: srp_daemon goes on to the next node.
+            Status::SA_TOO_MANY_RECORDS if matches!(ask, Ask::Port(_)) => return Verdict::NoPath,
+            status => return Verdict::Error(status),
+        }
+        if self.level == Level::Status {
+            return Verdict::Resolved;
+        }
+        let end = self.workload.ports().get(port);
+        let is_right = match *ask {
+            Ask::Path { .. } | Ask::Malformed { .. } | Ask::ClassPortInfo => true,
+            Ask::PathTo(lid) => inventory::is_path_to(end, lid, answer.data()),
+            Ask::Join(group, _) => {
+                group.is_answer(end, self.workload.pkey(), answer.data())
+                    && Like::of(&first).is_some()
+            }
+            Ask::Leave(group) => group.is_answer(end, self.workload.pkey(), answer.data()),
+            Ask::Subscribe(trap) | Ask::Unsubscribe(trap) => {
+                registration::is_inform_answer(trap, answer.data())
+            }
+            Ask::SetService(n) | Ask::DeleteService(n) => {
+                registration::is_service_answer(n, end, answer.data())
+            }
+            Ask::Node(lid) | Ask::Port(lid) => inventory::is_about(lid, answer.data()),
+            Ask::Nodes | Ask::Targets => inventory::lids(message).is_some(),
+        };
+        if is_right { Verdict::Resolved } else { Verdict::Wrong(Fault::Record) }
+    }
+
+    /// The answer in words.
+    pub fn describe(&self, ask: &Ask, port: u32, message: &[u8]) -> String {
+        let Some(first) = first_mad(message) else { return "a cut answer".to_owned() };
+        if let Ask::Path { pair, .. } = *ask {
+            return describe(self.workload, self.workload.pair(pair), &first);
+        }
+        let (name, answer) = (self.workload.ports().name(port), SaMad::new(&first));
+        format!("{name}, {}: {}", ask.kind(), answer.header().status())
+    }
+}
+
+/// The headers and as much data as fits into one MAD.
+fn first_mad(message: &[u8]) -> Option<[u8; MAD_LEN]> {
+    if let Ok(whole) = message.try_into() {
+        return Some(whole);
+    }
+    let mut mad = [0; MAD_LEN];
+    let part = &message[..message.len().min(MAD_LEN)];
+    mad[..part.len()].copy_from_slice(part);
+    (part.len() >= ib_mad::wire::sa::HEADER_LEN).then_some(mad)
+}
+
+/// Whether this MAD answers something of the SA class: what a Linux client goes by, besides the
+/// transaction id.
+#[inline]
+pub fn is_answer(mad: &[u8; MAD_LEN]) -> bool {
+    let mad = SaMad::new(mad);
+    let header = mad.header();
+    header.mgmt_class() == MgmtClass::SUBN_ADM && header.method().is_response()
+}
+
+/// Data of a request: `len` bytes of the record that `method` and `attribute` are about.
+fn request(
+    mad: &mut [u8; MAD_LEN],
+    method: Method,
+    attribute: AttributeId,
+    tid: u64,
+    mask: ComponentMask,
+    len: usize,
+) -> &mut [u8] {
+    SaMad::new(&mut *mad).write_request(method, attribute, tid, mask);
+    &mut mad[ib_mad::wire::sa::HEADER_LEN..][..len]
+}
+
+/// Whether two ports' identities are the same as far as both are known.
+fn fits(known: &EndPort, gid: Gid) -> bool {
+    known.gid == Gid::ZERO || known.gid == gid
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::ports::Ports;
+    use crate::workload::{Draw, WorkloadOptions};
+    use ib_mad::types::PKey;
+
+    /// Three ports with LIDs 1 to 3 and GIDs.
+    pub(crate) fn workload(by: By, draw: Draw) -> Workload {
+        let list: String = (1..=3).map(|n| format!("{n} fe80::2c9:300:ab:cd0{n}\n")).collect();
+        let options = WorkloadOptions {
+            by,
+            draw,
+            seed: 1,
+            service_id: 7,
+            pkey: PKey::DEFAULT_FULL,
+            sample: 1.0,
+        };
+        Workload::draw(&options, Ports::parse(&list).unwrap(), None).unwrap()
+    }
+
+    #[test]
+    fn kinds_are_numbered_as_listed() {
+        for (number, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, number);
+        }
+        for by in By::ALL {
+            let kind = Ask::Path { pair: 0, by }.kind();
+            assert_eq!(kind.name(), format!("path-{by}"));
+        }
+    }
+
+    /// Status is all that counts of an error, and an answer to something else is none.
+    #[test]
+    fn answers_to_something_else_are_found() {
+        let workload = workload(By::Gid, Draw::Any(1));
+        let judge = Judge { workload: &workload, fabric: None, level: Level::Echo };
+        let mut mad = [0; MAD_LEN];
+        let ask = Ask::Node(Lid(2));
+        ask.write(0, &workload, 1, &mut mad);
+        SaMad::new(&mut mad).make_response(Status::OK);
+        assert_eq!(judge.judge(&ask, 0, &mad), Verdict::Resolved);
+        assert_eq!(judge.judge(&Ask::Node(Lid(3)), 0, &mad), Verdict::Wrong(Fault::Record));
+        let other = judge.judge(&Ask::Port(Lid(2)), 0, &mad);
+        assert_eq!(other, Verdict::Wrong(Fault::Attribute));
+        SaMad::new(&mut mad).header_mut().set_status(Status::BUSY);
+        assert_eq!(judge.judge(&Ask::Port(Lid(2)), 0, &mad), Verdict::Error(Status::BUSY));
+        assert_eq!(judge.judge(&ask, 0, &mad), Verdict::Error(Status::BUSY));
+    }
+}

@@ -1,0 +1,99 @@
+//! What a thread used of its core, and what it waited for one: whether the generator was the limit
+//! of what it measured.
+
+use std::time::{Duration, Instant};
+
+/// A thread this busy, or waiting for a core while it would have been, may be the limit.
+const BUSY: f64 = 0.9;
+
+/// Watches the thread that makes it.
+pub struct Meter {
+    start: Instant,
+    used: Duration,
+    starved: Duration,
+}
+
+/// What a thread did with its time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Share {
+    /// Share of the time that it ran, 0 to 1.
+    pub cpu: f64,
+    /// Share that it was ready to run and had no core.
+    pub starved: f64,
+}
+
+impl Share {
+    /// Whether the thread may have been too slow.
+    pub fn is_limit(&self) -> bool {
+        self.cpu + self.starved > BUSY
+    }
+}
+
+impl Meter {
+    /// Begins now.
+    pub fn start() -> Self {
+        Self { start: Instant::now(), used: used(), starved: starved() }
+    }
+
+    /// What this thread, which must be the one that began, did since then.
+    pub fn share(&self) -> Share {
+        let elapsed = self.start.elapsed().as_secs_f64().max(1e-9);
+        let share =
+            |now: Duration, then: Duration| now.saturating_sub(then).as_secs_f64() / elapsed;
+        Share { cpu: share(used(), self.used), starved: share(starved(), self.starved) }
+    }
+}
+
+/// Processor time of this thread.
+fn used() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a timespec to write to; the clock exists since Linux 2.6.12.
+    let done = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    match done {
+        0 => Duration::new(time.tv_sec as u64, time.tv_nsec as u32),
+        _ => Duration::ZERO,
+    }
+}
+
+/// Time that this thread waited for a core: the second number of its schedstat; none where the
+/// kernel does not tell.
+fn starved() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let waited = text.split_whitespace().nth(1).and_then(|number| number.parse().ok());
+    Duration::from_nanos(waited.unwrap_or(0))
+}
+
+/// Keeps this thread on one core; whether that could be done.
+pub fn pin(core: usize) -> bool {
+    // SAFETY: a cpu_set_t is plain bits, all zero an empty set; CPU_SET checks its index against
+    // the set's size; sched_setaffinity reads the set and concerns this thread only.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(core, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_thread_is_told_from_a_sleeping_one() {
+        let meter = Meter::start();
+        let start = Instant::now();
+        // Until it has run for a while, however often it is interrupted.
+        while used() < meter.used + Duration::from_millis(20) {}
+        let share = meter.share();
+        let least = 0.019 / start.elapsed().as_secs_f64();
+        assert!(share.cpu >= least, "{share:?} {least}");
+        assert!(!Share { cpu: 0.5, starved: 0.1 }.is_limit());
+        assert!(Share { cpu: 0.5, starved: 0.45 }.is_limit());
+    }
+
+    #[test]
+    fn a_core_that_is_not_there_is_none_to_be_pinned_to() {
+        std::thread::spawn(|| assert!(pin(0) || cfg!(not(target_os = "linux")))).join().unwrap();
+        assert!(!pin(1023));
+    }
+}

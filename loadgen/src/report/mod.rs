@@ -1,0 +1,649 @@
+//! What is told of a storm: a line a second, a table or JSON at the end. docs/ibstorm.md explains
+//! every field.
+
+mod json;
+
+use std::fmt::{self, Write};
+use std::time::Duration;
+
+use crate::ask::Kind;
+use crate::check::Fault;
+use crate::cpu::Share;
+use crate::driver::Outcome;
+use crate::histogram::{Counts, KindCounts, Latencies, Measured, Timings};
+use crate::scenario::Summary;
+use crate::scenario::ramp::{Finding, Ramp};
+
+/// What was done, for the head of a report.
+#[derive(Clone, Debug, Default)]
+pub struct Setting {
+    /// The profile, if one was named.
+    pub profile: Option<String>,
+    /// The model.
+    pub model: &'static str,
+    /// What chance was drawn by.
+    pub seed: u64,
+    /// Threads.
+    pub threads: u32,
+    /// Queries a second that were due whatever the answers did.
+    pub offered: Option<f64>,
+    /// Where requests went.
+    pub to: String,
+    /// What was asked.
+    pub query: String,
+    /// What drove it.
+    pub load: String,
+    /// What was asked about.
+    pub ports: String,
+    /// What answers were checked by.
+    pub check: String,
+}
+
+/// The end of a storm, all threads together.
+pub struct Report {
+    setting: Setting,
+    counts: Counts,
+    timings: Timings,
+    /// Latencies of all kinds but garbage, from when queries were due and from when they were sent.
+    due: Latencies,
+    service: Latencies,
+    elapsed: Duration,
+    begun: Duration,
+    shares: Vec<Share>,
+    summary: Summary,
+    ramp: Option<Ramp>,
+    shown: Vec<String>,
+    examples: Vec<String>,
+    asked: Vec<u16>,
+}
+
+/// Wrong answers told in words.
+const EXAMPLES_MAX: usize = 5;
+/// An open loop whose queries were sent later than this was not kept to.
+const LAG_MAX: Duration = Duration::from_millis(1);
+/// Percentiles that are told.
+const PERCENTILES: [(&str, f64); 5] =
+    [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9), ("p99.99", 99.99)];
+
+impl Report {
+    /// Sums up the threads' outcomes.
+    pub fn new(
+        setting: Setting,
+        timings: Timings,
+        outcomes: Vec<Outcome>,
+        ramp: Option<Ramp>,
+        show: usize,
+    ) -> Self {
+        let mut report = Self {
+            setting,
+            counts: Counts::default(),
+            due: timings.due(),
+            service: timings.service(),
+            timings,
+            elapsed: Duration::ZERO,
+            begun: Duration::ZERO,
+            shares: Vec::new(),
+            summary: Summary::default(),
+            ramp,
+            shown: Vec::new(),
+            examples: Vec::new(),
+            asked: Vec::new(),
+        };
+        for outcome in outcomes {
+            report.counts.add(&outcome.counts);
+            report.elapsed = report.elapsed.max(outcome.elapsed);
+            report.begun = report.begun.max(outcome.begun);
+            report.shares.push(outcome.share);
+            report.summary.add(outcome.summary);
+            report.shown.extend(outcome.shown);
+            report.examples.extend(outcome.examples);
+            report.asked.extend(outcome.asked.iter().map(|lid| lid.0));
+        }
+        report.shown.truncate(show);
+        report.examples.truncate(EXAMPLES_MAX);
+        report
+    }
+
+    /// Whether something was answered and nothing wrongly.
+    pub fn is_good(&self) -> bool {
+        let Counts { answered, answered_garbage, errors, .. } = &self.counts;
+        answered > answered_garbage && self.counts.wrong_total() == 0 && errors.total() == 0
+    }
+
+    /// So many a second, over the time until the last answer.
+    fn a_second(&self, count: u64) -> f64 {
+        a_second(count, self.elapsed)
+    }
+
+    /// What was asked for and came, or rightly did not.
+    fn settled(&self) -> u64 {
+        self.counts.resolved + self.counts.no_path
+    }
+
+    /// Packets sent for each query that came to something, garbage aside.
+    fn packets_per_resolved(&self) -> Option<f64> {
+        let settled = self.settled();
+        let sent = self.counts.sent - self.counts.kinds[Kind::Malformed as usize].sent;
+        (settled > 0).then(|| sent as f64 / settled as f64)
+    }
+
+    /// Queries begun a second, over the time until the last one.
+    fn achieved(&self) -> f64 {
+        a_second(self.counts.queries, self.begun)
+    }
+
+    /// Why the figures may be the generator's and not the responder's.
+    fn generator_limit(&self) -> Option<String> {
+        if let Some(share) = self.shares.iter().find(|share| share.is_limit()) {
+            let (cpu, starved) = (share.cpu * 100.0, share.starved * 100.0);
+            return Some(format!(
+                "a thread of ibstorm was busy {cpu:.0} % of the time and waited for a core \
+                 {starved:.0} %: more --threads or more cores may show more"
+            ));
+        }
+        let offered = self.setting.offered?;
+        let lag = self.timings.lag.percentile(99.0);
+        (lag > LAG_MAX).then(|| {
+            format!(
+                "queries were sent late, 1 % of them by more than {}: the schedule of {} a second \
+                 was not kept",
+                short(lag),
+                grouped(offered.round() as u64)
+            )
+        })
+    }
+
+    /// Kinds of queries that were asked.
+    fn kinds(&self) -> impl Iterator<Item = (Kind, &KindCounts, Option<&Measured>)> {
+        let asked = Kind::ALL.into_iter().zip(&self.counts.kinds);
+        asked.filter(|(_, counts)| counts.queries > 0).map(|(kind, counts)| {
+            let timed = self.timings.kinds().find(|&(timed, _)| timed == kind);
+            (kind, counts, timed.map(|(_, measured)| measured))
+        })
+    }
+}
+
+fn a_second(count: u64, time: Duration) -> f64 {
+    let seconds = time.as_secs_f64();
+    if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for path in &self.shown {
+            writeln!(f, "{path}")?;
+        }
+        if !self.shown.is_empty() {
+            writeln!(f)?;
+        }
+        let Setting { to, query, load, ports, check, .. } = &self.setting;
+        writeln!(f, "{query} to {to}; {load}")?;
+        writeln!(f, "{ports}; {check}\n")?;
+        self.write_counts(f)?;
+        writeln!(f)?;
+        for example in &self.examples {
+            writeln!(f, "  wrong: {example}")?;
+        }
+        self.write_milestones(f)?;
+        self.write_garbage(f)?;
+        self.write_steps(f)?;
+        self.write_latencies(f)?;
+        self.write_generator(f)
+    }
+}
+
+impl Report {
+    fn write_counts(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = &self.counts;
+        let mut row = |name: &str, count: u64, note: &str| {
+            writeln!(f, "  {name:<12}{:>15}   {note}", grouped(count)).map(drop)
+        };
+        let note = format!(
+            "{} packets sent, {} of them retries",
+            grouped(counts.sent),
+            grouped(counts.retries)
+        );
+        row("queries", counts.queries, &note)?;
+        let note = format!(
+            "{} a second over {:.2} s",
+            grouped(self.a_second(counts.answered).round() as u64),
+            self.elapsed.as_secs_f64()
+        );
+        row("answered", counts.answered, &note)?;
+        let note = match self.packets_per_resolved().filter(|&packets| packets > 1.005) {
+            Some(packets) => format!(
+                "goodput {} a second, {packets:.2} packets each",
+                grouped(self.a_second(self.settled()).round() as u64)
+            ),
+            None => String::new(),
+        };
+        row("resolved", counts.resolved, &note)?;
+        let rows = [
+            ("no path", counts.no_path, "and rightly so"),
+            ("abandoned", counts.abandoned, "outstanding when the storm was broken off"),
+            ("unsent", self.summary.unsent, "callers who waited for their port in vain"),
+            ("late", counts.late, "answers to nobody: after the last retry, or a second one"),
+            ("undelivered", counts.undelivered, "requests that the fabric gave back"),
+            ("strange", counts.strange, "packets that are no answers to such queries"),
+            ("redirected", counts.redirected, "answers that said whom to ask instead"),
+            ("dropped", counts.dropped_tables, "tables for which ibstorm had no room"),
+            ("garbage", counts.answered_garbage, "answered, among the above"),
+            ("garbage", counts.silent_garbage, "not answered"),
+        ];
+        for (name, count, note) in rows.into_iter().filter(|&(_, count, _)| count > 0) {
+            row(name, count, note)?;
+        }
+        if !self.asked.is_empty() {
+            let lids: Vec<String> = self.asked.iter().map(u16::to_string).collect();
+            row("asked", self.asked.len() as u64, &format!("LIDs {}", lids.join(", ")))?;
+        }
+        row("timed out", counts.timed_out, "")?;
+        for (status, count) in counts.errors.iter() {
+            row("errors", count, &status.to_string())?;
+        }
+        for (fault, count) in Fault::ALL.iter().zip(counts.wrong).filter(|&(_, count)| count > 0) {
+            row("wrong", count, &fault.to_string())?;
+        }
+        if counts.errors.total() + counts.wrong_total() == 0 {
+            row("wrong", 0, "")?;
+        }
+        Ok(())
+    }
+
+    fn write_milestones(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let milestones = &self.summary.milestones;
+        if milestones.is_empty() {
+            return Ok(());
+        }
+        writeln!(
+            f,
+            "  {:<30}{:>12}{:>10}{:>10}{:>10}",
+            "from the start", "", "50 %", "99 %", "100 %"
+        )?;
+        for milestone in milestones {
+            write!(f, "  {:<30}{:>12}", milestone.name, grouped(milestone.expected))?;
+            for percent in [50.0, 99.0, 100.0] {
+                let reached = milestone.reached(percent).map_or("never".to_owned(), short);
+                write!(f, "{reached:>10}")?;
+            }
+            writeln!(f)?;
+        }
+        writeln!(f)
+    }
+
+    fn write_garbage(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.summary.malformed.is_empty() {
+            return Ok(());
+        }
+        writeln!(f, "  {:<18}{:>10}{:>10}   answered", "garbage", "sent", "silent")?;
+        for form in &self.summary.malformed {
+            let mut answers: Vec<String> = form
+                .refused
+                .iter()
+                .map(|(status, count)| format!("{status} {}", grouped(count)))
+                .collect();
+            if form.accepted > 0 {
+                answers.insert(0, format!("OK {}", grouped(form.accepted)));
+            }
+            writeln!(
+                f,
+                "  {:<18}{:>10}{:>10}   {}",
+                form.form.name(),
+                grouped(form.sent),
+                grouped(form.silent),
+                answers.join(", ")
+            )?;
+        }
+        writeln!(f)
+    }
+
+    fn write_steps(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(ramp) = &self.ramp else { return Ok(()) };
+        write!(f, "  {:>12}{:>12}{:>10}", "rate/s", "resolved/s", "goodput")?;
+        writeln!(f, "{:>10}{:>10}{:>10}{:>10}   ", "p50", "p99", "p99.9", "lag p99")?;
+        for step in ramp.steps() {
+            let measured = &step.measured;
+            let resolved = a_second(measured.resolved, measured.time);
+            let share = measured.resolved as f64 / measured.queries.max(1) as f64;
+            write!(
+                f,
+                "  {:>12}{:>12}{:>8.2} %",
+                grouped(step.rate.round() as u64),
+                grouped(resolved.round() as u64),
+                share.min(1.0) * 100.0
+            )?;
+            for latency in measured.latencies.iter().chain([&measured.lag]) {
+                write!(f, "{:>10}", short(*latency))?;
+            }
+            writeln!(f, "   {}", finding(step.finding))?;
+        }
+        match (ramp.knee(), ramp.is_found()) {
+            (Some(knee), true) => {
+                let knee = grouped(knee.round() as u64);
+                writeln!(f, "\n  knee: {knee} queries a second\n")
+            }
+            (Some(knee), false) => {
+                let knee = grouped(knee.round() as u64);
+                writeln!(f, "\n  knee: not reached; above {knee} queries a second\n")
+            }
+            (None, _) if ramp.is_generators() => {
+                writeln!(f, "\n  knee: unknown; ibstorm did not keep its schedule\n")
+            }
+            (None, _) => writeln!(f, "\n  knee: below the first rate\n"),
+        }
+    }
+
+    fn write_latencies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.due.is_empty() {
+            return writeln!(f, "  No answer came.");
+        }
+        write_line(f, "latency", &self.due)?;
+        let kinds = self.kinds().filter(|&(kind, ..)| kind != Kind::Malformed).count();
+        if kinds < 2 {
+            return Ok(());
+        }
+        write!(f, "\n  {:<18}{:>12}{:>12}{:>9}", "by kind", "queries", "resolved", "failed")?;
+        writeln!(f, "{:>10}{:>10}{:>10}{:>10}", "silent", "p50", "p99", "max")?;
+        for (kind, counts, measured) in self.kinds() {
+            write!(
+                f,
+                "  {:<18}{:>12}{:>12}{:>9}{:>10}",
+                kind.name(),
+                grouped(counts.queries),
+                grouped(counts.resolved),
+                grouped(counts.failed),
+                grouped(counts.timed_out)
+            )?;
+            if let Some(due) = measured.map(|measured| &measured.due).filter(|due| !due.is_empty())
+            {
+                for time in [due.percentile(50.0), due.percentile(99.0), due.max()] {
+                    write!(f, "{:>10}", short(time))?;
+                }
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+
+    /// What the generator itself did, where that says something about the figures.
+    fn write_generator(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.service.is_empty() {
+            write_line(f, "service", &self.service)?;
+        }
+        let busy: Vec<String> =
+            self.shares.iter().map(|share| format!("{:.0} %", share.cpu * 100.0)).collect();
+        write!(f, "  generator {} of a core", busy.join(", "))?;
+        if self.timings.lag.is_empty() {
+            writeln!(f)?;
+        } else {
+            let [p50, p99] = [50.0, 99.0].map(|p| short(self.timings.lag.percentile(p)));
+            let max = short(self.timings.lag.max());
+            writeln!(f, "; sent late by p50 {p50}, p99 {p99}, max {max}")?;
+        }
+        match self.generator_limit() {
+            Some(why) => {
+                writeln!(f, "\n  These may be ibstorm's limits, not the responder's: {why}.")
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn write_line(f: &mut fmt::Formatter<'_>, name: &str, latencies: &Latencies) -> fmt::Result {
+    write!(f, "  {name}")?;
+    for (name, percentile) in PERCENTILES {
+        write!(f, "   {name} {}", short(latencies.percentile(percentile)))?;
+    }
+    writeln!(f, "   max {}", short(latencies.max()))
+}
+
+fn finding(finding: Finding) -> &'static str {
+    match finding {
+        Finding::Kept => "",
+        Finding::Goodput => "too few resolved",
+        Finding::Latency => "too slow",
+        Finding::Generator => "ibstorm did not keep its schedule",
+    }
+}
+
+/// The line of one interval of a storm that is going on.
+pub fn progress(
+    since_start: Duration,
+    interval: Duration,
+    before: &Counts,
+    counts: &Counts,
+    recent: &Timings,
+) -> String {
+    let rate = a_second(counts.answered - before.answered, interval);
+    let mut line = format!(
+        "{:>5.0} s {:>13} queries/s",
+        since_start.as_secs_f64(),
+        grouped(rate.round() as u64)
+    );
+    let due = recent.due();
+    if !due.is_empty() {
+        let [p50, p99] = [50.0, 99.0].map(|percentile| short(due.percentile(percentile)));
+        let _ = write!(line, "   p50 {p50:>9}   p99 {p99:>9}");
+    }
+    let _ = write!(
+        line,
+        "   retries {}   timeouts {}",
+        grouped(counts.retries - before.retries),
+        grouped(counts.timed_out - before.timed_out)
+    );
+    let lag = recent.lag.percentile(99.0);
+    if lag > LAG_MAX {
+        let _ = write!(line, "   sent late by {}", short(lag));
+    }
+    let bad = counts.errors.total() + counts.wrong_total();
+    if bad > 0 {
+        let _ = write!(line, "   wrong {}", grouped(bad));
+    }
+    line
+}
+
+/// 1234567 as 1,234,567.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A time to three digits.
+pub(crate) fn short(time: Duration) -> String {
+    let ns = time.as_nanos() as f64;
+    let (value, unit) = match ns {
+        ns if ns < 1e6 => (ns / 1e3, "µs"),
+        ns if ns < 1e9 => (ns / 1e6, "ms"),
+        ns => (ns / 1e9, "s"),
+    };
+    match value {
+        value if value < 10.0 => format!("{value:.2} {unit}"),
+        value if value < 100.0 => format!("{value:.1} {unit}"),
+        value => format!("{value:.0} {unit}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ask::malformed::Form;
+    use crate::histogram::Errors;
+    use crate::scenario::ramp::{self, RampOptions};
+    use crate::scenario::{Malformed, Milestone};
+    use ib_mad::wire::mad::Status;
+
+    fn outcome(counts: Counts) -> Outcome {
+        let elapsed = Duration::from_millis(500);
+        Outcome {
+            counts,
+            elapsed,
+            begun: elapsed,
+            share: Share { cpu: 0.5, starved: 0.0 },
+            summary: Summary::default(),
+            shown: vec!["a → b".to_owned()],
+            examples: vec![],
+            asked: vec![],
+        }
+    }
+
+    fn report(counts: &[Counts]) -> Report {
+        let mut timings = Timings::default();
+        for _ in 0..counts.iter().map(|counts| counts.answered).sum() {
+            let time = Duration::from_micros(1_234);
+            timings.record(Kind::PathByGid, time, time / 2);
+        }
+        let setting = Setting {
+            seed: 7,
+            to: "127.0.0.1:1".to_owned(),
+            query: "PathRecord by gid".to_owned(),
+            load: "closed loop of 2".to_owned(),
+            ports: "3 ports".to_owned(),
+            check: "unchecked".to_owned(),
+            ..Setting::default()
+        };
+        let outcomes = counts.iter().copied().map(outcome).collect();
+        Report::new(setting, timings, outcomes, None, 1)
+    }
+
+    #[test]
+    fn threads_are_summed_up() {
+        let counts =
+            Counts { queries: 700, sent: 710, answered: 700, resolved: 700, ..Counts::default() };
+        let report = report(&[counts, counts]);
+        assert!(report.is_good());
+        let text = report.to_string();
+        for line in [
+            "a → b",
+            "PathRecord by gid to 127.0.0.1:1; closed loop of 2",
+            "  queries               1,400   1,420 packets sent, 0 of them retries",
+            "  answered              1,400   2,800 a second over 0.50 s",
+            "  latency   p50 1.23 ms   p90 1.23 ms   p99 1.23 ms   p99.9 1.23 ms   p99.99 1.23 ms   \
+             max 1.23 ms",
+            "  generator 50 %, 50 % of a core",
+        ] {
+            assert!(text.lines().any(|l| l == line), "no line '{line}' in\n{text}");
+        }
+        assert_eq!(text.matches("a → b").count(), 1, "no more than were to be shown");
+    }
+
+    #[test]
+    fn wrong_answers_errors_and_silence_are_not_good() {
+        let good = Counts { answered: 1, resolved: 1, ..Counts::default() };
+        let mut wrong = good;
+        wrong.wrong[Fault::Mtu as usize] = 2;
+        assert!(!report(&[good, wrong]).is_good());
+        let mut error = good;
+        error.errors.add(Status::SA_NO_RECORDS, 1);
+        assert!(!report(&[error]).is_good());
+        assert!(!report(&[Counts::default()]).is_good());
+        assert!(report(&[wrong]).to_string().contains("wrong mtu".replace("mtu", "MTU").as_str()));
+        assert!(report(&[Counts::default()]).to_string().contains("No answer came."));
+    }
+
+    #[test]
+    fn json_has_every_count() {
+        let mut counts = Counts { answered: 2, retries: 3, late: 4, ..Counts::default() };
+        counts.errors.add(Status::BUSY, 1);
+        let json: serde_json::Value = serde_json::from_str(&report(&[counts]).to_json()).unwrap();
+        assert_eq!(
+            (&json["answered"], &json["retries"], &json["late"]),
+            (&2.into(), &3.into(), &4.into())
+        );
+        assert_eq!(json["errors"]["BUSY"], 1);
+        assert_eq!((&json["answers_per_s"], &json["setting"]["seed"]), (&4.0.into(), &7.into()));
+        let p99 = json["latency_us"]["p99"].as_f64().unwrap();
+        assert!((1_230.0..1_240.0).contains(&p99), "{p99}");
+    }
+
+    #[test]
+    fn numbers_are_grouped_and_times_short() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+        let times = [1_500, 123_456, 98_765_432, 5_000_000_000].map(Duration::from_nanos);
+        assert_eq!(times.map(short), ["1.50 µs", "123 µs", "98.8 ms", "5.00 s"]);
+    }
+
+    #[test]
+    fn a_line_tells_of_its_interval_only() {
+        let before = Counts { answered: 100, timed_out: 1, ..Counts::default() };
+        let counts = Counts { answered: 1_100, timed_out: 3, ..Counts::default() };
+        let mut recent = Timings::default();
+        recent.record(Kind::PathByGid, Duration::from_millis(2), Duration::ZERO);
+        let second = Duration::from_secs(1);
+        let line = progress(4 * second, second, &before, &counts, &recent);
+        assert_eq!(
+            line,
+            "    4 s         1,000 queries/s   p50   2.00 ms   p99   2.00 ms   retries 0   timeouts 2"
+        );
+    }
+
+    /// A thread that had no time left, or a schedule that was not kept, is told.
+    #[test]
+    fn a_generator_that_may_be_the_limit_says_so() {
+        let counts = Counts { answered: 1, resolved: 1, ..Counts::default() };
+        assert_eq!(report(&[counts]).generator_limit(), None);
+        let mut busy = report(&[counts]);
+        busy.shares[0] = Share { cpu: 0.6, starved: 0.35 };
+        assert!(busy.generator_limit().unwrap().contains("busy 60 %"));
+        assert!(busy.to_string().contains("These may be ibstorm's limits"));
+        let mut late = report(&[counts]);
+        late.timings.lag.record(Duration::from_millis(5));
+        assert_eq!(late.generator_limit(), None, "a closed loop has no schedule");
+        late.setting.offered = Some(1000.0);
+        assert!(late.generator_limit().unwrap().contains("1,000 a second"));
+    }
+
+    #[test]
+    fn milestones_garbage_and_steps_are_told() {
+        let counts = Counts { answered: 1, resolved: 1, ..Counts::default() };
+        let mut report = report(&[counts]);
+        let mut milestone = Milestone::new("paths resolved", 4);
+        (1..=2).for_each(|second| milestone.at.record(Duration::from_secs(second)));
+        report.summary.milestones = vec![milestone];
+        let mut refused = Errors::default();
+        refused.add(Status::BAD_VERSION, 2);
+        let (form, sent, accepted, silent) = (Form::Class, 9, 0, 7);
+        report.summary.malformed = vec![Malformed { form, sent, accepted, refused, silent }];
+        let mut ramp = Ramp::new(RampOptions {
+            from: 1000.0,
+            to: 1000.0,
+            factor: 2.0,
+            step: Duration::from_secs(1),
+            settle: Duration::ZERO,
+            goodput: 0.95,
+            p99: Duration::from_secs(1),
+            refine: 1,
+        });
+        let measured = ramp::Measured {
+            time: Duration::from_secs(1),
+            queries: 1000,
+            resolved: 990,
+            sent: 1000,
+            latencies: [Duration::from_millis(1); 3],
+            lag: Duration::ZERO,
+        };
+        ramp.handle_step(measured);
+        report.ramp = Some(ramp);
+        let text = report.to_string();
+        for part in [
+            "paths resolved                           4    2.00 s     never     never",
+            "class                      9         7   BAD_VERSION 2",
+            "1,000         990   99.00 %   1.00 ms",
+            "knee: not reached; above 1,000 queries a second",
+        ] {
+            assert!(text.contains(part), "no '{part}' in\n{text}");
+        }
+        let json: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
+        assert_eq!(json["milestones"][0]["expected"], 4);
+        assert_eq!(json["milestones"][0]["reached_s"]["99"], serde_json::Value::Null);
+        assert_eq!(json["malformed"][0]["answered"]["BAD_VERSION"], 2);
+        assert_eq!(json["ramp"]["knee_per_s"], 1000.0);
+        assert_eq!(json["ramp"]["steps"][0]["resolved"], 990);
+    }
+}

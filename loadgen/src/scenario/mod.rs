@@ -1,0 +1,291 @@
+//! Models of clients: what is asked when. Each is a state machine without I/O, driven by the
+//! [`requester`](crate::requester), or by a test with virtual time.
+//!
+//! | module | model |
+//! |---|---|
+//! | [`closed`] | so many queries outstanding at any time |
+//! | [`open`] | a schedule, whatever the answers do; [`ramp`] raises its rate |
+//! | [`linux_client`] | ports with a window each and Linux's retries |
+//! | [`job_start`] | all ports ask for their peers at once |
+//! | [`reboot`] | ports come up, join, subscribe, register, and leave again |
+//! | [`acm`] | ibacm: a join, then paths one by one |
+//! | [`srp`] | srp_daemon: subscriptions and searches for targets |
+//! | [`malformed`] | garbage among good queries |
+//!
+//! [`fleet`] is what those with many ports share, [`pace`] those with a schedule.
+
+pub mod acm;
+pub mod closed;
+pub mod fleet;
+pub mod job_start;
+pub mod linux_client;
+pub mod malformed;
+pub mod open;
+pub mod pace;
+pub mod ramp;
+pub mod reboot;
+pub mod srp;
+
+use std::time::{Duration, Instant};
+
+use ib_mad::wire::MAD_LEN;
+
+use crate::ask::Ask;
+use crate::ask::malformed::Form;
+use crate::check::Verdict;
+use crate::histogram::{Errors, Latencies};
+
+/// One query that is due.
+#[derive(Clone, Copy, Debug)]
+pub struct Query {
+    /// What to ask.
+    pub ask: Ask,
+    /// Number of the port that asks.
+    pub port: u32,
+    /// When it was meant to be sent; its latency counts from then.
+    pub due: Instant,
+    /// How long to wait for its answer.
+    pub patience: Patience,
+}
+
+/// How long a client waits, and how often it asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// Before it asks again.
+    pub timeout: Duration,
+    /// Times that it asks again.
+    pub retries: u32,
+}
+
+impl Patience {
+    /// Linux's `ib_sa` with a caller that waits two seconds, as RDMA CM does: a tenth of that
+    /// before it asks again.
+    pub const RDMA_CM: Self = Self { timeout: Duration::from_millis(200), retries: 10 };
+    /// Linux's `ib_sa` joining and leaving (`multicast.c`): three seconds.
+    pub const JOIN: Self = Self { timeout: Duration::from_millis(300), retries: 10 };
+    /// `ibacm` (`sa_timeout`, `sa_retries`).
+    pub const ACM: Self = Self { timeout: Duration::from_secs(2), retries: 2 };
+    /// `srp_daemon`: three tries in all.
+    pub const SRP: Self = Self { timeout: Duration::from_secs(5), retries: 2 };
+
+    /// The same for a caller that gives up after `deadline`: so many time-outs as fit into it, at
+    /// least one.
+    pub fn until(self, deadline: Option<Duration>) -> Self {
+        let Some(deadline) = deadline else { return self };
+        let tries = deadline.as_nanos().div_ceil(self.timeout.as_nanos().max(1)).max(1);
+        let retries = u32::try_from(tries - 1).unwrap_or(u32::MAX);
+        Self { retries: self.retries.min(retries), ..self }
+    }
+}
+
+/// What came of a query.
+#[derive(Clone, Copy, Debug)]
+pub enum Outcome<'a> {
+    /// An answer.
+    Answered {
+        /// What it is worth.
+        verdict: Verdict,
+        /// Headers and data, of a table all of them.
+        message: &'a [u8],
+    },
+    /// No answer, after all retries.
+    Silent,
+}
+
+impl<'a> Outcome<'a> {
+    /// Whether the client got what it asked for, or knows for good that it is not there.
+    pub fn is_settled(&self) -> bool {
+        matches!(self, Self::Answered { verdict: Verdict::Resolved | Verdict::NoPath, .. })
+    }
+
+    /// The answer's one MAD, if it is a good one.
+    pub fn mad(&self) -> Option<&'a [u8; MAD_LEN]> {
+        match *self {
+            Self::Answered { verdict: Verdict::Resolved, message } => message.try_into().ok(),
+            _ => None,
+        }
+    }
+}
+
+/// A model of clients.
+pub trait Scenario: Send {
+    /// The next query that is due. Call until it yields `None`; each one is begun. `outstanding`
+    /// are begun and have no outcome yet.
+    fn poll_query(&mut self, now: Instant, outstanding: usize) -> Option<Query>;
+
+    /// Takes what came of a query.
+    fn handle_outcome(&mut self, now: Instant, query: &Query, outcome: &Outcome<'_>);
+
+    /// When [`poll_query`](Self::poll_query) may next yield one without an outcome coming first.
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    /// Whether no query will be due any more, unless an outstanding one's outcome brings it.
+    fn is_over(&self, now: Instant) -> bool;
+
+    /// Most queries that it has outstanding.
+    fn capacity(&self) -> usize;
+
+    /// What it counted that others cannot.
+    fn summary(&self) -> Summary {
+        Summary::default()
+    }
+}
+
+/// What scenarios count themselves. Those of several threads are added up.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Queries that were due and never begun: their clients waited in vain.
+    pub unsent: u64,
+    /// When what was expected was there, counted from the start of the storm.
+    pub milestones: Vec<Milestone>,
+    /// What came of garbage.
+    pub malformed: Vec<Malformed>,
+}
+
+/// How long something took that is expected a known number of times.
+#[derive(Clone, Debug)]
+pub struct Milestone {
+    /// What, such as "paths resolved".
+    pub name: &'static str,
+    /// How often it is expected.
+    pub expected: u64,
+    /// When it happened, from the start.
+    pub at: Latencies,
+}
+
+impl Milestone {
+    /// One that is expected so often.
+    pub fn new(name: &'static str, expected: usize) -> Self {
+        Self { name, expected: expected as u64, at: Latencies::default() }
+    }
+
+    /// When a share of `percent` / 100 of what is expected was there; `None` if it never was.
+    pub fn reached(&self, percent: f64) -> Option<Duration> {
+        let there = self.at.len() as f64;
+        let needed = (self.expected as f64 * percent / 100.0).ceil();
+        (there >= needed && there > 0.0).then(|| self.at.percentile(100.0 * needed / there))
+    }
+}
+
+/// What came of one form of garbage.
+#[derive(Clone, Debug)]
+pub struct Malformed {
+    /// Which.
+    pub form: Form,
+    /// Sent.
+    pub sent: u64,
+    /// Answered with status 0.
+    pub accepted: u64,
+    /// Answered with other statuses.
+    pub refused: Errors,
+    /// Not answered.
+    pub silent: u64,
+}
+
+impl Summary {
+    /// Adds another thread's, of the same scenario.
+    pub fn add(&mut self, other: Self) {
+        self.unsent += other.unsent;
+        for milestone in other.milestones {
+            match self.milestones.iter_mut().find(|mine| mine.name == milestone.name) {
+                Some(mine) => {
+                    mine.expected += milestone.expected;
+                    mine.at.add(&milestone.at);
+                }
+                None => self.milestones.push(milestone),
+            }
+        }
+        for theirs in other.malformed {
+            match self.malformed.iter_mut().find(|mine| mine.form == theirs.form) {
+                Some(mine) => {
+                    mine.sent += theirs.sent;
+                    mine.accepted += theirs.accepted;
+                    mine.silent += theirs.silent;
+                    theirs.refused.iter().for_each(|(status, n)| mine.refused.add(status, n));
+                }
+                None => self.malformed.push(theirs),
+            }
+        }
+    }
+}
+
+/// Which part of a storm a thread has.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// Its number, from 0.
+    pub number: usize,
+    /// Of how many.
+    pub of: usize,
+}
+
+impl Part {
+    /// All of it.
+    pub const ALL: Self = Self { number: 0, of: 1 };
+
+    /// Its part of `all`, as even as can be.
+    pub fn share(self, all: u64) -> u64 {
+        let (number, of) = (self.number as u64, self.of as u64);
+        all / of + u64::from(number < all % of)
+    }
+
+    /// Its ports of the first `count`.
+    pub fn ports(self, count: usize) -> impl Iterator<Item = u32> {
+        (self.number..count).step_by(self.of).map(|port| port as u32)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use ib_mad::wire::mad::Status;
+
+    pub(crate) const MS: Duration = Duration::from_millis(1);
+
+    pub(crate) const RESOLVED: Outcome<'static> =
+        Outcome::Answered { verdict: Verdict::Resolved, message: &[] };
+    pub(crate) const REFUSED: Outcome<'static> =
+        Outcome::Answered { verdict: Verdict::Error(Status::BUSY), message: &[] };
+
+    /// All queries that are due, none of them answered meanwhile.
+    pub(crate) fn due(scenario: &mut dyn Scenario, now: Instant) -> Vec<Query> {
+        let mut queries = Vec::new();
+        while let Some(query) = scenario.poll_query(now, queries.len()) {
+            assert!(query.due <= now, "none is begun before it is due");
+            queries.push(query);
+        }
+        queries
+    }
+
+    #[test]
+    fn a_deadline_leaves_as_many_tries_as_fit() {
+        let linux = Patience::RDMA_CM;
+        assert_eq!(linux.until(None).retries, 10);
+        assert_eq!(linux.until(Some(Duration::from_secs(2))).retries, 9, "ten of 200 ms");
+        assert_eq!(linux.until(Some(500 * MS)).retries, 2);
+        assert_eq!(linux.until(Some(MS)).retries, 0);
+        assert_eq!(linux.until(Some(Duration::from_secs(9))).retries, 10);
+    }
+
+    #[test]
+    fn a_milestone_is_reached_when_so_much_of_what_is_expected_is_there() {
+        let mut milestone = Milestone::new("", 10);
+        for n in 1..=5 {
+            milestone.at.record(n * 100 * MS);
+        }
+        let half = milestone.reached(50.0).unwrap().as_millis();
+        assert!((500..=501).contains(&half), "{half}");
+        assert_eq!(milestone.reached(60.0), None);
+        assert!((300..=301).contains(&milestone.reached(30.0).unwrap().as_millis()));
+    }
+
+    #[test]
+    fn parts_make_up_the_whole() {
+        for (all, of) in [(10, 3), (2, 4), (0, 2), (1_000_001, 7)] {
+            let parts = (0..of).map(|number| Part { number, of });
+            assert_eq!(parts.clone().map(|part| part.share(all)).sum::<u64>(), all);
+            let mut ports: Vec<_> = parts.flat_map(|part| part.ports(13)).collect();
+            ports.sort_unstable();
+            assert_eq!(ports, (0..13).collect::<Vec<_>>());
+        }
+    }
+}
