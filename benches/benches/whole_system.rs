@@ -11,7 +11,6 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -144,7 +143,7 @@ fn run_ours(net: &Net) -> Figures {
     probe.until(ask, |status| status == Status::OK);
     let (sent, cpu) = (packets(&sandbox), manager.cpu());
     let start = Instant::now();
-    control(&sandbox, &["link-down", &switch.id, &port.to_string()]);
+    sandbox.control(&["link-down", &switch.id, &port.to_string()]);
     probe.until(ask, |status| status == Status::SA_NO_RECORDS);
     let served = start.elapsed();
     manager.wait_for_nth("SUBNET UP", 2);
@@ -200,21 +199,10 @@ fn write(net: &Net, sandbox: &Sandbox) -> PathBuf {
     file
 }
 
-/// Runs a command of the served fabric; returns what it says.
-fn control(sandbox: &Sandbox, words: &[&str]) -> String {
-    let output = Command::new(binary("ibfabric"))
-        .args(["ctl", "--socket", sandbox.socket()])
-        .args(words)
-        .output()
-        .expect("ibfabric runs");
-    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
 /// Packets that clients have sent into the fabric: SMPs, but for a handful.
 fn packets(sandbox: &Sandbox) -> f64 {
     let status: Value =
-        serde_json::from_str(&control(sandbox, &["status"])).expect("status is JSON");
+        serde_json::from_str(&sandbox.control(&["status"])).expect("status is JSON");
     status.pointer("/fabric/sent").and_then(Value::as_f64).expect("packets are counted")
 }
 

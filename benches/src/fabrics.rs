@@ -35,6 +35,9 @@ pub struct Stated {
     hosts: usize,
 }
 
+/// Three levels of switches with 16 ports, 1,000 hosts: 320 switches, 1,320 LIDs.
+pub const FAT_TREE_1000: Stated = Stated { name: "fat_tree_1000", radix: 16, hosts: 1_000 };
+
 /// Three levels of switches with 40 ports, 10,000 hosts: 1,400 switches, 11,400 LIDs.
 pub const FAT_TREE_10000: Stated = Stated { name: "fat_tree_10000", radix: 40, hosts: 10_000 };
 

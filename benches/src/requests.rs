@@ -1,12 +1,13 @@
 //! Requests about the hosts of a fabric, as clients ask them, drawn by a fixed seed.
 
 use ib_mad::transport::{Address, Packet};
-use ib_mad::types::{Gid, Lid, PKey, Qpn};
+use ib_mad::types::{Gid, Guid, Lid, PKey, Qpn};
 use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::attribute::{NodeInfo, NodeType, PortInfo};
 use ib_mad::wire::mad::{Method, Status};
-use ib_mad::wire::record::{NodeRecord, PathRecord, node, path};
-use ib_mad::wire::sa::{SaMad, attribute};
+use ib_mad::wire::record::{MultiPathRecord, NodeRecord, PathRecord, multi_path, node, path};
+use ib_mad::wire::rmpp::{RmppFlags, RmppType, VERSION};
+use ib_mad::wire::sa::{SA_HEADER_LEN, SaMad, attribute};
 use sa_proto::snapshot::FabricPlane;
 
 /// Service ID of an RDMA CM connection: TCP port 20049, NFS over RDMA.
@@ -19,6 +20,8 @@ pub struct Host {
     pub gid: Gid,
     /// Its port's LID.
     pub lid: Lid,
+    /// GUID of the node.
+    pub node_guid: Guid,
 }
 
 /// The first port of every host, in the order of node GUIDs.
@@ -29,10 +32,11 @@ pub fn hosts(plane: &FabricPlane) -> Vec<Host> {
     };
     let nodes = plane.nodes.iter().filter(|node| is_host(&node.info));
     nodes
-        .filter_map(|node| node.ports.first())
-        .map(|port| Host {
+        .filter_map(|node| Some((node.guid, node.ports.first()?)))
+        .map(|(node_guid, port)| Host {
             gid: Gid::new(plane.subnet.prefix, port.guid),
             lid: PortInfo::new(&port.info[..]).expect("64 bytes are a PortInfo").base_lid(),
+            node_guid,
         })
         .collect()
 }
@@ -74,6 +78,10 @@ pub enum Kind {
     PathsOfSource,
     /// Get(NodeRecord) by LID.
     NodeByLid,
+    /// Get(NodeRecord) by node GUID.
+    NodeByGuid,
+    /// GetTable(NodeRecord) of all channel adapters.
+    AllNodes,
 }
 
 impl Kind {
@@ -81,7 +89,9 @@ impl Kind {
     pub fn write(self, tid: u64, source: Host, destination: Host, packet: &mut Packet) {
         packet.address = Address { lid: source.lid, qpn: Qpn(0x48), ..Address::default() };
         match self {
-            Self::NodeByLid => node_by_lid(tid, destination, &mut packet.mad),
+            Self::NodeByLid | Self::NodeByGuid | Self::AllNodes => {
+                self.node(tid, destination, &mut packet.mad);
+            }
             _ => self.path(tid, source, destination, &mut packet.mad),
         }
     }
@@ -112,11 +122,34 @@ impl Kind {
         };
     }
 
+    fn node(self, tid: u64, about: Host, mad: &mut [u8; MAD_LEN]) {
+        use node::component;
+        let (method, mask) = match self {
+            Self::AllNodes => (Method::GET_TABLE, component::NODE_TYPE),
+            Self::NodeByGuid => (Method::GET, component::NODE_GUID),
+            _ => (Method::GET, component::LID),
+        };
+        let mut mad = SaMad::new(mad);
+        mad.write_request(method, attribute::NODE_RECORD, tid, mask);
+        let data = &mut mad.data_mut()[..];
+        if self == Self::NodeByLid {
+            NodeRecord::new(data).expect("108 bytes of 200").set_lid(about.lid);
+            return;
+        }
+        let mut info = NodeInfo::new(&mut data[4..]).expect("40 bytes of 196");
+        info.set_node_type(NodeType::Ca);
+        if self == Self::NodeByGuid {
+            info.set_node_guid(about.node_guid);
+        }
+    }
+
     /// Whether `packet` is the answer that says what was asked for.
     pub fn is_answered(self, destination: Host, packet: &Packet) -> bool {
         let mad = SaMad::new(&packet.mad);
         let lid = match self {
-            Self::NodeByLid => NodeRecord::new(&mad.data()[..]).expect("108 bytes of 200").lid(),
+            Self::NodeByLid | Self::NodeByGuid => {
+                NodeRecord::new(&mad.data()[..]).expect("108 bytes of 200").lid()
+            }
             _ => PathRecord::new(&mad.data()[..]).expect("64 bytes of 200").dlid(),
         };
         mad.header().status() == Status::OK
@@ -125,8 +158,27 @@ impl Kind {
     }
 }
 
-fn node_by_lid(tid: u64, about: Host, mad: &mut [u8; MAD_LEN]) {
-    let mut mad = SaMad::new(mad);
-    mad.write_request(Method::GET, attribute::NODE_RECORD, tid, node::component::LID);
-    NodeRecord::new(&mut mad.data_mut()[..]).expect("108 bytes of 200").set_lid(about.lid);
+/// Writes a GetMulti(MultiPathRecord) of the first of `sources`, as it comes: by RMPP, in one
+/// segment. For 11 GIDs at most.
+///
+/// # Panics
+///
+/// If there are more, or no source.
+pub fn multi_path(tid: u64, sources: &[Host], destinations: &[Host], packet: &mut Packet) {
+    use multi_path::component;
+    packet.address = Address { lid: sources[0].lid, qpn: Qpn(0x48), ..Address::default() };
+    let mask = component::SGID_COUNT | component::DGID_COUNT | component::REVERSIBLE;
+    let mut mad = SaMad::new(&mut packet.mad);
+    mad.write_request(Method::GET_MULTI, attribute::MULTI_PATH_RECORD, tid, mask);
+    let gids = |hosts: &[Host]| hosts.iter().map(|host| host.gid).collect::<Vec<_>>();
+    let data = mad.data_mut();
+    multi_path::write_gids(data, &gids(sources), &gids(destinations)).expect("11 GIDs at most");
+    MultiPathRecord::new(&mut data[..]).expect("24 bytes of 200").set_reversible(true);
+    let len = SA_HEADER_LEN + MultiPathRecord::LEN + 16 * (sources.len() + destinations.len());
+    mad.rmpp_mut()
+        .set_rmpp_version(VERSION)
+        .set_rmpp_type(RmppType::DATA)
+        .set_flags(RmppFlags::ACTIVE | RmppFlags::FIRST | RmppFlags::LAST)
+        .set_segment(1)
+        .set_payload_len(len as u32);
 }

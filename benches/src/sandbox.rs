@@ -78,6 +78,13 @@ impl Sandbox {
         self.start(name, command)
     }
 
+    /// Any program, started with this command line.
+    pub fn program(&self, name: &str, argv: &[&str]) -> Program {
+        let mut command = Command::new(argv[0]);
+        command.args(&argv[1..]);
+        self.start(name, command)
+    }
+
     /// Any program on this fabric, at `node`, through Debian's umad emulation.
     pub fn umad_program(&self, name: &str, node: &str, argv: &[&str]) -> Program {
         let mut command = Command::new(argv[0]);
@@ -123,6 +130,37 @@ impl Sandbox {
         command.args(["exec", "--socket", &self.socket, "--node", node, "--"]).args(argv);
         command.env("OSM_CACHE_DIR", self.dir.path()).env("OSM_TMP_DIR", self.dir.path());
         command
+    }
+
+    /// Any program on this fabric, at `node`, with `libraries` before our own libibumad, and
+    /// `variables` in its environment.
+    pub fn preloaded_program(
+        &self,
+        name: &str,
+        node: &str,
+        libraries: &[&str],
+        variables: &[(&str, &Path)],
+        argv: &[&str],
+    ) -> Program {
+        let mut command = Command::new(argv[0]);
+        let libraries = libraries.iter().chain(&["libumad_preload.so"]);
+        let preload: Vec<String> =
+            libraries.map(|file| library(file).display().to_string()).collect();
+        command.args(&argv[1..]).env("LD_PRELOAD", preload.join(":")).env("SIM_HOST", node);
+        command.env("OSM_CACHE_DIR", self.dir.path()).env("OSM_TMP_DIR", self.dir.path());
+        command.envs(variables.iter().copied());
+        self.start(name, command)
+    }
+
+    /// Gives the served fabric a command; returns what it says.
+    pub fn control(&self, words: &[&str]) -> String {
+        let output = Command::new(binary("ibfabric"))
+            .args(["ctl", "--socket", &self.socket])
+            .args(words)
+            .output()
+            .expect("ibfabric runs");
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     fn start(&self, name: &str, mut command: Command) -> Program {
@@ -286,17 +324,32 @@ pub fn binary(name: &str) -> PathBuf {
             .find(|path| path.join(".fingerprint").exists())
             .expect("tests run from a Cargo target directory")
             .to_owned();
-        let release = profile.ends_with("release");
-        let status = Command::new(env!("CARGO"))
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo
             .args(["build", "--quiet", "--workspace", "--bins"])
-            .args(release.then_some("--release"))
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status()
-            .expect("cargo runs");
+            .args(profile.ends_with("release").then_some("--release"))
+            .current_dir(env!("CARGO_MANIFEST_DIR"));
+        // What Cargo tells a test of its package, some build scripts take for a change of theirs,
+        // and half of the dependencies would be built anew.
+        let told =
+            |name: &str| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|p| name.starts_with(p));
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(told)) {
+            cargo.env_remove(name);
+        }
+        let status = cargo.status().expect("cargo runs");
         assert!(status.success(), "the programs build");
         profile
     });
     directory.join(name)
+}
+
+/// A library of ours that is to be preloaded: where Cargo puts it, or an installation.
+fn library(name: &str) -> PathBuf {
+    let programs = binary("ibfabric");
+    let beside = programs.parent().expect("programs are in a directory");
+    let places = ["deps", ".", "../lib"].map(|place| beside.join(place).join(name));
+    let found = places.iter().find_map(|place| place.canonicalize().ok());
+    found.unwrap_or_else(|| panic!("{name} is in none of {places:?}"))
 }
 
 /// A free TCP address on loopback. Somebody else may take it before it is used; tests retry by

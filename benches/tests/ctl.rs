@@ -3,8 +3,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
-use benches::sandbox::{Program, Sandbox, binary, can_interoperate_with, free_address};
+use benches::sandbox::{PATIENCE, Program, Sandbox, binary, can_interoperate_with, free_address};
 use ib_mad::types::{Gid, Guid, PKey};
 use ib_mad::wire::mad::Method;
 use ib_mad::wire::record::mc_member::component as mc;
@@ -134,6 +135,27 @@ fn a_path_is_explained_by_name_guid_lid_and_gid() {
     assert!(told.contains("path      no: the ends do not share the P_Key asked for"), "{told}");
     let refusal = subnet.refusal(&["explain", A, "no such node"]);
     assert!(refusal.contains("refused: no port is named no such node"), "{refusal}");
+}
+
+#[test]
+fn what_is_going_on_is_told_without_a_terminal() {
+    let subnet = Subnet::new("ctl-top", "http", &[], &[]);
+    let deadline = Instant::now() + PATIENCE;
+    // What is told is a second old at most.
+    let moment = loop {
+        let moment = subnet.json(&["top", "--once", "--json"]);
+        if moment["responders"][0]["state"] == "current" {
+            break moment;
+        }
+        assert!(Instant::now() < deadline, "{moment}");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    assert_eq!(
+        (&moment["fabric"]["hosts"], &moment["responders"][0]["name"]),
+        (&16.into(), &"r1".into())
+    );
+    let told = subnet.told(&["top"]);
+    assert!(told.contains("  master  subnet up  for ") && told.contains("\nr1 "), "{told}");
 }
 
 #[test]

@@ -101,7 +101,7 @@ impl Sm {
 
     fn counter(&self, name: &str) -> u64 {
         let counters = self.publisher.counters();
-        counters.into_iter().find(|&(counter, _)| counter == name).expect("a known counter").1
+        counters.into_iter().find(|&(counter, ..)| counter == name).expect("a known counter").2
     }
 }
 
@@ -144,7 +144,10 @@ impl Responder {
                 build_tables(snapshot);
                 let _ = installed.send(snapshot.clone());
             };
-            let stats = || vec![("queries".to_owned(), 42)];
+            let stats = || proto::Stats {
+                counters: vec![proto::Counter { name: "queries".into(), value: 42 }],
+                figures: None,
+            };
             let stopped = async move {
                 let _ = stopped.await;
             };
@@ -166,7 +169,7 @@ impl Responder {
 
     fn counter(&self, name: &str) -> u64 {
         let counters = self.status.counters();
-        counters.into_iter().find(|&(counter, _)| counter == name).expect("a known counter").1
+        counters.into_iter().find(|&(counter, ..)| counter == name).expect("a known counter").2
     }
 }
 
@@ -358,13 +361,15 @@ fn a_change_of_one_block_takes_less_than_a_kilobyte() {
 fn a_slow_responder_gets_what_it_missed_at_once() {
     let sm = Sm::start();
     let (open, gate) = mpsc::channel::<()>();
+    let (enter, entered) = mpsc::channel();
     let slow = Responder::start_with(&[sm.publisher.address()], None, move |_| {
+        let _ = enter.send(());
         let _ = gate.recv();
     });
     let quick = Responder::start(&[sm.publisher.address()], None);
     let first = sm.publisher.publish(fabric()).unwrap();
-    // The slow one has not acknowledged the first snapshot yet while the others are published.
-    wait_until("the full update", || sm.counter("feed_full_updates") == 2);
+    // The slow one has the first snapshot and does not acknowledge it while the others are published.
+    entered.recv_timeout(PATIENCE).expect("the slow one has the first");
     let mut last = first;
     for port in 100..150 {
         last = sm.publisher.publish(rerouted(port)).unwrap();

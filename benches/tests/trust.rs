@@ -112,7 +112,7 @@ impl Sm {
 
     fn turned_away(&self) -> u64 {
         let counters = self.publisher.counters();
-        counters.iter().find(|(name, _)| *name == "tls_connections_turned_away").unwrap().1
+        counters.iter().find(|(name, ..)| *name == "tls_connections_turned_away").unwrap().2
     }
 }
 
@@ -157,7 +157,7 @@ fn first_snapshot(sm: &Sm, trust: ClientTrust) -> Option<Arc<Snapshot>> {
     block_on(async {
         let refused = async move {
             let count = || attempts.counters().into_iter().find(|c| c.0 == "replica_disconnects");
-            let disconnects = || count().is_some_and(|(_, count)| count >= 2);
+            let disconnects = || count().is_some_and(|(.., count)| count >= 2);
             while !disconnects() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
@@ -167,7 +167,7 @@ fn first_snapshot(sm: &Sm, trust: ClientTrust) -> Option<Arc<Snapshot>> {
         };
         let never = std::future::pending();
         tokio::select! {
-            () = replica::run(config, status, on_snapshot, Vec::new, never) => None,
+            () = replica::run(config, status, on_snapshot, Default::default, never) => None,
             snapshot = snapshots.recv() => snapshot,
             () = refused => None,
         }

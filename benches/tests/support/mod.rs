@@ -4,19 +4,12 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use benches::sandbox::{PATIENCE, Program, Sandbox, binary, free_address};
+use benches::published;
+use benches::sandbox::{Program, Sandbox, binary, free_address};
 use ib_mad::types::{Gid, Lid};
 use ib_mad::wire::attribute::PortInfo;
-use sa_proto::proto::snapshot;
-use sa_proto::proto::snapshot::from_responder::Message as Said;
-use sa_proto::proto::snapshot::from_sm::Message as Told;
-use sa_proto::proto::snapshot::snapshot_feed_client::SnapshotFeedClient;
-use sa_proto::snapshot::codec::Decoder;
-use sa_proto::snapshot::{SCHEMA, Snapshot};
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
+use sa_proto::snapshot::Snapshot;
 use tonic::transport::Channel;
 
 /// A fat tree of 16 hosts with `ibfabric` running; managers and responders to be added.
@@ -62,60 +55,21 @@ impl Subnet {
     }
 
     pub(crate) fn control(&self, words: &[&str]) {
-        let output = Command::new(binary("ibfabric"))
-            .args(["ctl", "--socket", self.sandbox.socket()])
-            .args(words)
-            .output()
-            .expect("ibfabric runs");
-        assert!(output.status.success(), "{words:?}: {output:?}");
+        self.sandbox.control(words);
     }
 
     pub(crate) async fn channel(&self) -> Channel {
-        let url = self.url();
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let endpoint = Channel::from_shared(url.clone()).expect("a URL");
-            match endpoint.connect().await {
-                Ok(channel) => return channel,
-                Err(error) => assert!(Instant::now() < deadline, "{error}"),
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        published::channel(&self.url()).await
     }
 
     /// Everything that is published, once there is something.
     pub(crate) async fn snapshot(&self) -> Snapshot {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(snapshot) = self.try_snapshot().await {
-                return snapshot;
-            }
-            assert!(Instant::now() < deadline, "nothing is published");
-        }
+        published::snapshot(&self.url()).await
     }
 
     /// Where managers publish.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.publish)
-    }
-
-    async fn try_snapshot(&self) -> Option<Snapshot> {
-        let hello = snapshot::Hello { schema: SCHEMA, responder_id: 0x51, ..Default::default() };
-        let (say, said) = mpsc::channel(1);
-        let hello = snapshot::FromResponder { message: Some(Said::Hello(hello)) };
-        say.send(hello).await.ok()?;
-        let mut client = SnapshotFeedClient::new(self.channel().await);
-        let mut feed = client.subscribe(ReceiverStream::new(said)).await.ok()?.into_inner();
-        let mut decoder = None;
-        loop {
-            let message = tokio::time::timeout(PATIENCE, feed.message()).await.ok()?.ok()??;
-            match message.message? {
-                Told::Begin(begin) => decoder = Some(Decoder::new(begin).unwrap()),
-                Told::Chunk(chunk) => decoder.as_mut()?.chunk(&chunk).unwrap(),
-                Told::End(end) => return Some(decoder?.finish(end, &Snapshot::empty()).unwrap()),
-                Told::Explain(_) => {}
-            }
-        }
     }
 }
 

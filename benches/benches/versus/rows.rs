@@ -1,0 +1,156 @@
+//! The rows of the comparison: names, units, and how they are told.
+
+#![allow(clippy::print_stdout, reason = "figures are told there")]
+
+use std::time::Duration;
+
+use benches::sandbox::Program;
+use serde_json::{Value, json};
+
+/// A row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Name {
+    PathByGids,
+    PathUnderRules,
+    PathByLids,
+    PathsOfSource,
+    MultiPath,
+    NodeByLid,
+    NodeByGuid,
+    AllHosts,
+    Members,
+    Services,
+    Start,
+    StartCpu,
+    Memory,
+    LinkFails,
+}
+
+/// All rows, in the order in which they are told.
+const ROWS: [Name; 14] = [
+    Name::PathByGids,
+    Name::PathUnderRules,
+    Name::PathByLids,
+    Name::PathsOfSource,
+    Name::MultiPath,
+    Name::NodeByLid,
+    Name::NodeByGuid,
+    Name::AllHosts,
+    Name::Members,
+    Name::Services,
+    Name::Start,
+    Name::StartCpu,
+    Name::Memory,
+    Name::LinkFails,
+];
+
+impl Name {
+    /// What is measured.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::PathByGids => "Get(PathRecord) by GID pair, mask of RDMA CM",
+            Self::PathUnderRules => "the same under 50 QoS rules",
+            Self::PathByLids => "Get(PathRecord) by LID pair",
+            Self::PathsOfSource => "GetTable(PathRecord), all from one source",
+            Self::MultiPath => "GetMulti(MultiPathRecord) 8x3",
+            Self::NodeByLid => "Get(NodeRecord) by LID",
+            Self::NodeByGuid => "Get(NodeRecord) by node GUID",
+            Self::AllHosts => "GetTable(NodeRecord), all CAs",
+            Self::Members => "MCMemberRecord, join or leave",
+            Self::Services => "Set(ServiceRecord) among 2,000",
+            Self::Start => "start to SUBNET UP",
+            Self::StartCpu => "CPU of that",
+            Self::Memory => "memory, peak",
+            Self::LinkFails => "longest wait for an answer while a link fails",
+        }
+    }
+
+    fn unit(self) -> &'static str {
+        match self {
+            Self::PathsOfSource | Self::AllHosts => "records/s",
+            Self::Start | Self::StartCpu => "s",
+            Self::Memory => "MB",
+            Self::LinkFails => "ms",
+            _ => "ns",
+        }
+    }
+
+    /// How many times better we are.
+    fn ratio(self, opensm: f64, ours: f64) -> f64 {
+        let ratio = if self.unit() == "records/s" { ours / opensm } else { opensm / ours };
+        assert!(ratio.is_finite() && ratio > 0.0, "{}: {opensm} and {ours}", self.text());
+        ratio
+    }
+}
+
+/// One side's figure of a row.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Figure {
+    pub(crate) value: f64,
+    /// What was taken off for what stands in for the transport. Nanoseconds.
+    pub(crate) stand_in: f64,
+    /// With all that the programs did meanwhile. Nanoseconds; 0 if it was not asked.
+    pub(crate) whole: f64,
+}
+
+impl Figure {
+    /// One that nothing was taken off.
+    pub(crate) fn plain(value: f64) -> Self {
+        Self { value, ..Self::default() }
+    }
+}
+
+/// The figures of one side.
+#[derive(Debug, Default)]
+pub(crate) struct Side(Vec<(Name, Figure)>);
+
+impl Side {
+    /// Adds a figure.
+    pub(crate) fn tell(&mut self, name: Name, figure: Figure) {
+        self.0.push((name, figure));
+    }
+
+    /// Adds what a start came to.
+    pub(crate) fn start(&mut self, up: Duration, cpu: Duration, program: &Program) {
+        self.tell(Name::Start, Figure::plain(up.as_secs_f64()));
+        self.tell(Name::StartCpu, Figure::plain(cpu.as_secs_f64()));
+        self.tell(Name::Memory, Figure::plain(program.memory_kib().1 as f64 / 1024.0));
+    }
+
+    fn figure(&self, name: Name) -> Figure {
+        let found = self.0.iter().find(|(other, _)| *other == name);
+        found.unwrap_or_else(|| panic!("{} was measured", name.text())).1
+    }
+}
+
+/// Prints a row a line.
+pub(crate) fn print_table(ours: &Side, stock: &Side) {
+    println!("{:<47} {:>14} {:>14} {:<9} {:>8}", "", "opensm", "ours", "", "ratio");
+    for row in ROWS {
+        let (ours, stock) = (ours.figure(row).value, stock.figure(row).value);
+        let digits = if row.unit() == "s" { 2 } else { usize::from(row.unit() == "ms") };
+        println!(
+            "{:<47} {stock:>14.digits$} {ours:>14.digits$} {:<9} {:>8.2}",
+            row.text(),
+            row.unit(),
+            row.ratio(stock, ours)
+        );
+    }
+}
+
+/// The same as an array with an object a row.
+pub(crate) fn to_json(ours: &Side, stock: &Side) -> Value {
+    let row = |row: &Name| {
+        let (ours, stock) = (ours.figure(*row), stock.figure(*row));
+        json!({
+            "name": row.text(),
+            "opensm": stock.value,
+            "ours": ours.value,
+            "unit": row.unit(),
+            "ratio": row.ratio(stock.value, ours.value),
+            "stand_in_ns": { "opensm": stock.stand_in, "ours": ours.stand_in },
+            "whole_ns": { "ours": ours.whole },
+        })
+    };
+    ROWS.iter().map(row).collect()
+}

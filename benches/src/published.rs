@@ -1,0 +1,66 @@
+//! What a manager publishes, as a responder gets it.
+
+use std::time::{Duration, Instant};
+
+use sa_proto::proto::snapshot;
+use sa_proto::proto::snapshot::from_responder::Message as Said;
+use sa_proto::proto::snapshot::from_sm::Message as Told;
+use sa_proto::proto::snapshot::snapshot_feed_client::SnapshotFeedClient;
+use sa_proto::snapshot::codec::Decoder;
+use sa_proto::snapshot::{SCHEMA, Snapshot};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
+
+use crate::sandbox::PATIENCE;
+
+/// A connection to the manager that publishes at `url`, once there is one.
+///
+/// # Panics
+///
+/// If there is none within [`PATIENCE`].
+pub async fn channel(url: &str) -> Channel {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let endpoint = Channel::from_shared(url.to_owned()).expect("a URL");
+        match endpoint.connect().await {
+            Ok(channel) => return channel,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Everything that is published, once there is something.
+///
+/// # Panics
+///
+/// If there is nothing within [`PATIENCE`].
+pub async fn snapshot(url: &str) -> Snapshot {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(snapshot) = try_snapshot(url).await {
+            return snapshot;
+        }
+        assert!(Instant::now() < deadline, "nothing is published");
+    }
+}
+
+async fn try_snapshot(url: &str) -> Option<Snapshot> {
+    let hello = snapshot::Hello { schema: SCHEMA, responder_id: 0x51, ..Default::default() };
+    let (say, said) = mpsc::channel(1);
+    let hello = snapshot::FromResponder { message: Some(Said::Hello(hello)) };
+    say.send(hello).await.ok()?;
+    let mut client = SnapshotFeedClient::new(channel(url).await);
+    let mut feed = client.subscribe(ReceiverStream::new(said)).await.ok()?.into_inner();
+    let mut decoder = None;
+    loop {
+        let message = tokio::time::timeout(PATIENCE, feed.message()).await.ok()?.ok()??;
+        match message.message? {
+            Told::Begin(begin) => decoder = Some(Decoder::new(begin).ok()?),
+            Told::Chunk(chunk) => decoder.as_mut()?.chunk(&chunk).ok()?,
+            Told::End(end) => return decoder?.finish(end, &Snapshot::empty()).ok(),
+            Told::Explain(_) => {}
+        }
+    }
+}

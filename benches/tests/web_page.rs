@@ -1,0 +1,362 @@
+//! The live page in a browser, on a small subnet of real programs. With `IBSM_SCREENSHOTS` set, what
+//! it looks like is kept in that directory.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use benches::sandbox::{PATIENCE, Program, Sandbox, binary, can_interoperate_with, free_address};
+use fantoccini::wd::WebDriverCompatibleCommand;
+use fantoccini::{Client, ClientBuilder, Locator};
+use hyper_util::client::legacy::connect::HttpConnector;
+use serde_json::{Value, json};
+use url::Url;
+
+/// A host of the fabric to look for.
+const HOST: &str = "node00012 HCA-1";
+
+/// A fat tree of 16 hosts, an SM with its page, two responders.
+struct Subnet {
+    sandbox: Sandbox,
+    page: String,
+    url: String,
+    sm: Option<Program>,
+    responders: Vec<Program>,
+    /// Where each responder listens.
+    targets: Vec<String>,
+    _fabric: Program,
+}
+
+impl Subnet {
+    fn new() -> Self {
+        let sandbox = Sandbox::new("web-page");
+        let net = sandbox.path("fat-tree.net");
+        let status = Command::new(binary("ibfabric"))
+            .args(["generate", "fat-tree", "--levels", "2", "--radix", "8", "--hosts", "16", "-o"])
+            .arg(&net)
+            .status()
+            .expect("ibfabric runs");
+        assert!(status.success());
+        let fabric = sandbox.ibfabric(&net);
+        let (publish, http) = (free_address().to_string(), free_address().to_string());
+        let state = sandbox.path("state");
+        let mut args = vec!["--transport", "ibsim", "--socket", sandbox.socket()];
+        args.extend(["--node", "node00001 HCA-1", "--publish", &publish, "--http", &http]);
+        args.extend(["--state-dir", state.to_str().expect("UTF-8")]);
+        let sm = sandbox.ours("ibsm", "ibsm", &args);
+        sm.wait_for("SUBNET UP");
+        let mut subnet = Self {
+            page: format!("http://{http}"),
+            url: format!("http://{publish}"),
+            sm: Some(sm),
+            responders: Vec::new(),
+            targets: Vec::new(),
+            _fabric: fabric,
+            sandbox,
+        };
+        for name in ["r1", "r2"] {
+            let listen = free_address().to_string();
+            let args =
+                ["--sm", &subnet.url, "--name", name, "--transport", "udp", "--listen", &listen];
+            let responder = subnet.sandbox.ours("ibsa", name, &args);
+            responder.wait_for("serving generation");
+            subnet.responders.push(responder);
+            subnet.targets.push(listen);
+        }
+        subnet
+    }
+
+    /// Has both responders asked for paths until the programs are dropped.
+    fn storm(&self) -> Vec<Program> {
+        let storm = |(at, target): (usize, &String)| {
+            let args = ["--transport", "udp", "--target", target, "--duration", "600"];
+            let args = [&args[..], &["--concurrency", "4", "--sm", &self.url]].concat();
+            self.sandbox.ours("ibstorm", &format!("ibstorm-{at}"), &args)
+        };
+        self.targets.iter().enumerate().map(storm).collect()
+    }
+}
+
+/// A browser, and the driver that it hangs on.
+struct Browser {
+    client: Client,
+    _driver: Program,
+}
+
+/// A command of Chromium's that the standard does not have.
+#[derive(Debug)]
+struct Vendor {
+    path: &'static str,
+    body: Value,
+}
+
+impl WebDriverCompatibleCommand for Vendor {
+    fn endpoint(&self, base: &Url, session: Option<&str>) -> Result<Url, url::ParseError> {
+        base.join(&format!("session/{}/{}", session.unwrap_or_default(), self.path))
+    }
+
+    fn method_and_body(&self, _: &Url) -> (http::Method, Option<String>) {
+        (http::Method::POST, Some(self.body.to_string()))
+    }
+}
+
+impl Browser {
+    async fn start(sandbox: &Sandbox) -> Self {
+        let port = free_address().port();
+        let driver = sandbox.program("chromedriver", &["chromedriver", &format!("--port={port}")]);
+        driver.wait_for("started successfully");
+        let profile = sandbox.path("profile");
+        let arguments = json!([
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--disable-dev-shm-usage",
+            "--window-size=1280,900",
+            format!("--user-data-dir={}", profile.display()),
+        ]);
+        let capabilities = json!({
+            "goog:chromeOptions": { "args": arguments, "perfLoggingPrefs": { "enableNetwork": true } },
+            "goog:loggingPrefs": { "browser": "ALL", "performance": "ALL" },
+        });
+        let Value::Object(capabilities) = capabilities else { unreachable!("it is an object") };
+        let client = ClientBuilder::new(HttpConnector::new())
+            .capabilities(capabilities)
+            .connect(&format!("http://127.0.0.1:{port}"))
+            .await
+            .expect("the browser starts");
+        Self { client, _driver: driver }
+    }
+
+    async fn devtools(&self, command: &'static str, params: Value) -> Value {
+        let body = json!({ "cmd": command, "params": params });
+        let command = Vendor { path: "goog/cdp/execute", body };
+        self.client.issue_cmd(command).await.expect("the browser obeys")
+    }
+
+    /// What a log has that was not read before.
+    async fn log(&self, kind: &'static str) -> Vec<Value> {
+        let command = Vendor { path: "se/log", body: json!({ "type": kind }) };
+        let entries = self.client.issue_cmd(command).await.expect("a log");
+        entries.as_array().expect("entries").clone()
+    }
+
+    /// What a script yields.
+    async fn eval(&self, script: &str) -> Value {
+        let script = format!("return ({script})");
+        self.client.execute(&script, vec![]).await.expect("the script runs")
+    }
+
+    /// Waits until a script yields what is true, and returns that.
+    async fn until(&self, script: &str) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let value = self.eval(script).await;
+            if !matches!(value, Value::Null | Value::Bool(false)) {
+                return value;
+            }
+            assert!(Instant::now() < deadline, "never true: {script}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// A document of the API, as the page itself would get it.
+    async fn api(&self, path: &str) -> Value {
+        let script =
+            "const done = arguments[1]; fetch(arguments[0]).then((a) => a.json()).then(done)";
+        let got = self.client.execute_async(script, vec![json!(path)]).await;
+        got.expect("the API answers")
+    }
+
+    async fn theme(&self, scheme: &str) {
+        let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
+        self.devtools("Emulation.setEmulatedMedia", json!({ "features": features })).await;
+    }
+
+    async fn size(&self, width: u32, height: u32) {
+        let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600 });
+        self.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
+    }
+
+    /// Shows a view, and waits until it is there.
+    async fn view(&self, name: &str) {
+        self.eval(&format!("location.hash = '#/{name}'")).await;
+        self.until(&format!("document.body.dataset.view === '{name}'")).await;
+    }
+
+    /// Keeps a picture, if pictures are wanted.
+    async fn picture(&self, name: &str) {
+        let Some(directory) = std::env::var_os("IBSM_SCREENSHOTS").map(PathBuf::from) else {
+            return;
+        };
+        std::fs::create_dir_all(&directory).expect("the directory can be made");
+        let png = self.client.screenshot().await.expect("a picture");
+        std::fs::write(directory.join(format!("{name}.png")), png).expect("it can be written");
+    }
+
+    /// That nothing runs out of the page to the right.
+    async fn assert_fits(&self, what: &str) {
+        let wide = self.eval("document.documentElement.scrollWidth - innerWidth").await;
+        assert!(wide.as_i64().unwrap() <= 0, "{what} is {wide} pixels too wide");
+    }
+
+    /// That all that was asked for was asked of `origin`, and nothing went wrong.
+    async fn assert_clean(&self, origin: &str) {
+        let errors = self.log("browser").await;
+        let errors: Vec<_> = errors.iter().filter(|entry| entry["level"] == "SEVERE").collect();
+        assert!(errors.is_empty(), "{errors:?}");
+        let mut requests = 0;
+        for entry in self.log("performance").await {
+            let message = entry["message"].as_str().expect("text");
+            let message: Value = serde_json::from_str(message).expect("JSON");
+            if message["message"]["method"] == "Network.requestWillBeSent" {
+                let params = &message["message"]["params"];
+                // The browser has pages of its own, such as the one it begins with.
+                if !params["documentURL"].as_str().is_some_and(|url| url.starts_with(origin)) {
+                    continue;
+                }
+                let url = params["request"]["url"].as_str().expect("a URL");
+                let is_own = url.starts_with(origin) || url.starts_with("data:");
+                assert!(is_own, "asked of somebody else: {url}");
+                requests += 1;
+            }
+        }
+        assert!(requests > 8, "the page and its parts");
+    }
+}
+
+#[test]
+fn the_page_shows_what_is_going_on() {
+    if !can_interoperate_with("chromium") || !can_interoperate_with("chromedriver") {
+        return;
+    }
+    let mut subnet = Subnet::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let browser = Browser::start(&subnet.sandbox).await;
+        watch(&browser, &mut subnet).await;
+        browser.client.clone().close().await.expect("the browser ends");
+    });
+}
+
+async fn watch(browser: &Browser, subnet: &mut Subnet) {
+    browser.size(1280, 900).await;
+    browser.theme("light").await;
+    browser.client.goto(&subnet.page).await.expect("the page loads");
+    browser.until("document.body.dataset.connection === 'live'").await;
+    let states = "[...document.querySelectorAll('#responders tbody tr')].map((row) => row.cells[0].innerText + ' ' + row.cells[1].innerText).join()";
+    browser.until(&format!("{states} === 'r1 current,r2 current'")).await;
+    assert_eq!(browser.eval("document.getElementById('subnet').innerText").await, "Subnet up");
+
+    numbers_are_those_of_the_api(browser, subnet).await;
+    looks_follow_the_theme_and_the_width(browser).await;
+    a_host_is_found_and_shown(browser).await;
+    browser.assert_clean(&subnet.page).await;
+
+    subnet.responders.pop().expect("the second").kill();
+    browser.view("overview").await;
+    browser.until(&format!("{states} === 'r1 current,r2 down'")).await;
+    browser
+        .until("document.querySelector('#tile-responders .value').innerText.includes('1')")
+        .await;
+    browser.picture("responder-down").await;
+    subnet.sm.take().expect("the SM").kill();
+    browser.until("document.body.dataset.connection === 'lost'").await;
+    browser.until("document.getElementById('connection').innerText.startsWith('Lost')").await;
+    browser.picture("disconnected").await;
+}
+
+async fn numbers_are_those_of_the_api(browser: &Browser, subnet: &Subnet) {
+    let rate = "document.querySelector('#tile-rate .value').innerText";
+    browser.until(&format!("{rate}.startsWith('0')")).await;
+    let storm = subnet.storm();
+    // What the tile shows is what the API says in the same second.
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let before = browser.api("/api/v1/status").await;
+        let shown = browser.eval(rate).await;
+        let after = browser.api("/api/v1/status").await;
+        let told = before["total"]["answers_per_s"].as_f64();
+        let digits = |text: &str| -> String { text.chars().filter(char::is_ascii_digit).collect() };
+        let shown = digits(shown.as_str().unwrap_or_default());
+        if told.is_some_and(|told| told > 100.0 && digits(&format!("{told:.0}")) == shown)
+            && before["tick"] == after["tick"]
+        {
+            break;
+        }
+        assert!(Instant::now() < deadline, "the page shows {shown}, the API tells {told:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let talkers = browser.api("/api/v1/talkers").await;
+    assert!(talkers.as_array().is_some_and(|talkers| !talkers.is_empty()), "{talkers}");
+    // Rates move: the curve has several values by now, and more come.
+    let length = "fetch('/api/v1/series').then((a) => a.json()).then((s) => s.total.answers_per_s.filter((n) => n > 100).length >= 5)";
+    let moved = format!("const done = arguments[0]; {length}.then(done)");
+    while browser.client.execute_async(&moved, vec![]).await.expect("the API answers") != true {
+        assert!(Instant::now() < deadline, "rates do not move");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    browser.picture("overview-light").await;
+    browser.theme("dark").await;
+    browser.picture("overview-dark").await;
+    browser.theme("light").await;
+    drop(storm);
+    // At rest totals stand still: all that was answered is in the table, to the last one.
+    browser.until(&format!("{rate}.startsWith('0')")).await;
+    let told = browser.api("/api/v1/status").await;
+    let path = &told["types"][0];
+    assert_eq!((&path["attribute"], &path["method"]), (&json!("PathRecord"), &json!("get")));
+    let total = "document.querySelector('#types tbody tr').cells[4].innerText.replaceAll(',', '')";
+    assert_eq!(browser.eval(total).await, path["total"].to_string());
+}
+
+async fn looks_follow_the_theme_and_the_width(browser: &Browser) {
+    let ground = "getComputedStyle(document.body).backgroundColor";
+    let light = browser.eval(ground).await;
+    browser.theme("dark").await;
+    assert_ne!(browser.eval(ground).await, light);
+    for view in ["sweeps", "fabric", "overview"] {
+        browser.view(view).await;
+        browser.assert_fits(view).await;
+        browser.size(390, 844).await;
+        browser.assert_fits(&format!("{view} on a phone")).await;
+        browser.picture(&format!("{view}-phone-dark")).await;
+        browser.size(1280, 900).await;
+        browser.picture(&format!("{view}-idle-dark")).await;
+    }
+    browser.theme("light").await;
+}
+
+async fn a_host_is_found_and_shown(browser: &Browser) {
+    browser.view("fabric").await;
+    browser.until("document.getElementById('map-empty').hidden").await;
+    let zoom = "Number(document.querySelector('#map canvas').dataset.zoom)";
+    assert_eq!(browser.until(&format!("{zoom} > 0 && {zoom}")).await, 1);
+    browser.picture("fabric-light").await;
+    let search = browser.client.find(Locator::Id("search")).await.expect("a search box");
+    search.send_keys(&HOST.to_lowercase()).await.expect("it takes keys");
+    browser.until("document.querySelectorAll('#found li[data-number]').length === 1").await;
+    search.send_keys("\u{E007}").await.expect("it takes Enter");
+    browser.until(&format!("document.querySelector('#detail h2')?.innerText === '{HOST}'")).await;
+    browser.until(&format!("{zoom} > 1")).await;
+    let guid = browser.eval("location.hash.split('/')[2]").await;
+    let node = browser.api(&format!("/api/v1/nodes/{}", guid.as_str().expect("a GUID"))).await;
+    assert_eq!((&node["name"], &node["kind"]), (&json!(HOST), &json!("host")));
+    let shown = browser.eval("document.querySelector('#detail').innerText").await;
+    let shown = shown.as_str().expect("text");
+    assert!(shown.contains(&node["lid"].to_string()), "{shown}");
+    assert!(shown.contains(node["ports"][0]["peer"]["name"].as_str().expect("a name")), "{shown}");
+    assert!(node["ports"][0]["state"] == "Active", "{node}");
+    tokio::time::sleep(Duration::from_millis(400)).await; // The glide is to be over in the picture.
+    browser.picture("fabric-host-light").await;
+    // A LID finds the same.
+    browser.eval("location.hash = '#/fabric'").await;
+    browser.until("document.getElementById('detail').hidden").await;
+    search.clear().await.expect("it is emptied");
+    search.send_keys(&format!("{}\u{E007}", node["lid"])).await.expect("it takes keys");
+    browser.until(&format!("document.querySelector('#detail h2')?.innerText === '{HOST}'")).await;
+}
