@@ -5,6 +5,7 @@
 #
 # usage: scripts/bench.sh [--hosts N] [--radix R] [--rounds N] [--no-opensm] [--json FILE]
 #
+# IBSM_BENCHMARK names another benchmark that starts programs; scripts/bench-vs-opensm.sh does so.
 # The other benchmarks, in process: cargo bench -p benches (see docs/benchmarks.md).
 set -euo pipefail
 
@@ -40,9 +41,10 @@ trap cleanup EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
+echo "building" >&2
 cargo build --quiet --release --workspace --bins
 set -m
-cargo bench --quiet -p benches --bench whole_system -- "${arguments[@]}" &
+cargo bench --quiet -p benches --bench "${IBSM_BENCHMARK:-whole_system}" -- "${arguments[@]}" &
 run=$!
 set +m
 wait "$run"

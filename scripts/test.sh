@@ -16,8 +16,11 @@ interop_needs=(
     ibsim:ibsim-utils
     saquery:infiniband-diags
     opensm:opensm
+    prometheus:prometheus
     tshark:tshark
     openssl:openssl
+    chromium:chromium
+    chromedriver:chromium-driver
     /usr/include/infiniband/iba/ib_types.h:libopensm-dev
 )
 fuzz_seconds=${FUZZ_SECONDS:-60}
@@ -27,7 +30,7 @@ trap 'rm -rf "$logs"' EXIT
 # --- The steps: functions named step_NAME, in the order of `steps`. What they print is shown if
 # they fail; what they pass to `note` is shown always.
 
-steps=(tools format lints layers tests doc_tests docs fuzz)
+steps=(tools format lints layers tests versus kernel doc_tests docs fuzz)
 
 note() { printf '%s\n' "$*" >>"$logs/notes"; }
 
@@ -37,21 +40,23 @@ step_tools() {
     for component in rustfmt clippy; do
         cargo "${component/rustfmt/fmt}" --version || rustup component add "$component"
     done
-    bash -n scripts/*.sh
+    local script
+    for script in scripts/*.sh scripts/kernel-lab/*.sh; do bash -O extglob -n "$script"; done
 
     local absent
-    absent=$(absent_packages)
+    absent=$(absent_packages "${interop_needs[@]}")
     if [[ -n $absent ]] && may_install; then
         # shellcheck disable=SC2086  # several packages
         install_packages $absent || note "apt-get could not install: $absent"
     fi
-    absent=$(absent_packages)
+    absent=$(absent_packages "${interop_needs[@]}")
     [[ -z $absent ]] || note "interop tests that need these Debian packages are skipped:" $absent
 }
 
+# absent_packages NEED...: the packages of those that are not there.
 absent_packages() {
     local need
-    for need in "${interop_needs[@]}"; do
+    for need; do
         [[ -e ${need%:*} ]] || command -v "${need%:*}" >/dev/null || printf '%s ' "${need#*:}"
     done
 }
@@ -80,6 +85,7 @@ step_layers() {
     may_use ib-mad
     may_use sa-proto ib-mad
     may_use umad-preload ib-mad
+    may_use umad-feed
     may_use fabric-sim ib-mad umad-preload
     may_use sm-core ib-mad sa-proto
     may_use sa-server ib-mad sa-proto
@@ -95,7 +101,7 @@ step_layers() {
     local file impure=0 io='(Tcp(Stream|Listener)|(Udp|Unix)[A-Z]\w+)\b|std::(fs|thread|process)\b|tokio|async fn|\.await\b|(Instant|SystemTime)::now\(\)'
     for file in ib-mad/src/@(types|wire|rmpp|transaction|dissect){.rs,/**/*.rs} \
         fabric-sim/preload/src/@(stack|umad){.rs,/**/*.rs} \
-        sm-core/src/@(fabric|front_door|manage|mastership|notice|registry|routing|smp|sweep|trap){.rs,/**/*.rs}; do
+        sm-core/src/@(fabric|front_door|manage|mastership|notice|observe|registry|routing|smp|sweep|trap){.rs,/**/*.rs}; do
         [[ $file != *test*.rs && -f $file ]] || continue
         # Tests stand at the foot of a file and may do what they like.
         if sed '/^#\[cfg(test)\]$/,$d; s|//.*||' "$file" | grep -nE "$io" | sed "s|^|$file:|"; then
@@ -120,10 +126,80 @@ dependencies() {
 }
 
 step_tests() {
-    [[ -n $(absent_packages) ]] || export IBSM_REQUIRE_INTEROP=1
-    timeout 2400 cargo test --workspace --lib --bins --tests -- --show-output
+    [[ -n $(absent_packages "${interop_needs[@]}") ]] || export IBSM_REQUIRE_INTEROP=1
+    local tests=(cargo test --workspace --lib --bins --tests)
+    timeout 2400 "${tests[@]}" --no-run
+    use_tested_programs
+    timeout 2400 "${tests[@]}" -- --show-output
     sed -n 's/^skipped: */skipped: /p' "$logs/tests" | sort | uniq -c >>"$logs/notes"
     note "$(awk '/^test result:/ { n += $4 } END { print n " tests" }' "$logs/tests")"
+}
+
+# Has whole systems made of the programs that the tests were built with, if they were, rather than
+# of others: what Cargo builds by itself has other features and takes minutes.
+use_tested_programs() {
+    [[ ! -e $logs/tests ]] || export IBSM_PROGRAMS=${CARGO_TARGET_DIR:-$PWD/target}/debug
+}
+
+# Programs or files of the kernel lab, and their Debian packages.
+lab_needs=(
+    qemu-system-x86_64:qemu-system-x86
+    /usr/share/doc/busybox-static:busybox-static
+    cpio:cpio
+    modprobe:kmod
+    rdma:iproute2
+    saquery:infiniband-diags
+    strip:binutils
+)
+# The same for the transport verbs, which is left out without them.
+verbs_needs=(
+    cmake:cmake
+    /usr/share/doc/libclang-dev:libclang-dev
+    /etc/libibverbs.d/rxe.driver:ibverbs-providers
+)
+
+# ibsa on a real kernel, which boots in software emulation: the umad device, the kernel's RMPP.
+step_kernel() {
+    local reason
+    if ! reason=$(lab_absence); then
+        note "skipped: $reason"
+        # Where it could be installed it has to be.
+        [[ -z ${IBSM_REQUIRE_INTEROP-}${CI-} ]] || ! may_install
+        return
+    fi
+    use_tested_programs
+    scripts/kernel-lab/run.sh
+    sed -n 's/^skipped: */skipped: /p' "$logs/kernel" >>"$logs/notes"
+    note "$(grep -c '^PASS' "$logs/kernel") checks on Linux $(sed -n 's/^kernel \([^,]*\),.*/\1/p' "$logs/kernel")"
+}
+
+# Installs what the kernel lab needs, if that needs no password; or says why it cannot run.
+lab_absence() {
+    [[ $(uname -m) == x86_64 ]] || { echo "its kernel is for x86_64"; return 1; }
+    command -v apt-get >/dev/null || { echo "its kernel is Debian's, and there is no apt-get"; return 1; }
+    local absent
+    absent=$(absent_packages "${lab_needs[@]}" "${verbs_needs[@]}")
+    if [[ -n $absent ]] && may_install >/dev/null; then
+        # shellcheck disable=SC2086  # several packages
+        install_packages $absent >&2 || true
+        absent=$(absent_packages "${lab_needs[@]}")
+    fi
+    [[ -z $absent ]] || { echo "Debian packages are missing: $absent"; return 1; }
+    [[ -e ${CARGO_TARGET_DIR:-target}/kernel-lab/kernel/done || -n $(apt-cache pkgnames linux-image-amd64) ]] ||
+        { echo "there is no package linux-image-amd64 here (apt-get update?)"; return 1; }
+}
+
+# The comparison with OpenSM at a tiny scale: that it works and says what it is to say. Its figures
+# mean nothing here, the programs being built to be debugged.
+step_versus() {
+    command -v opensm || { note "skipped: opensm is not installed"; return; }
+    use_tested_programs
+    timeout 600 cargo bench --profile dev -p benches --bench versus -- --hosts 64 --quick --json "$logs/versus.json"
+    # Every row of the table on standard output is one of the file, and has a ratio above 0.
+    local rows ratios
+    rows=$(grep -c '"name"' "$logs/versus.json")
+    ratios=$(grep -cE '"ratio": (0\.0*[1-9]|[1-9])' "$logs/versus.json")
+    ((rows == 14 && ratios == rows)) || { cat "$logs/versus.json"; return 1; }
 }
 
 step_doc_tests() { timeout 600 cargo test --workspace --doc; }

@@ -1,0 +1,145 @@
+# ibsa at the umad device of a real kernel: one line a check, PASS or FAIL.
+. /lab/net.sh
+export RUST_LOG=info
+failed=0
+pass() { echo "PASS $*"; }
+fail() { echo "FAIL $*"; failed=1; }
+title() { echo "== $*"; }
+ask() { sa_client rxe0 "$@" || failed=1; }
+
+transport=umad
+# start [OPTION...]: ibsa at rxe1, until it answers from the snapshot on disk. No SM can be followed.
+start() {
+	: >ibsa.log
+	ibsa --sm http://127.0.0.1:1 --transport $transport --device rxe1 --cache-dir /lab/cache "$@" >>ibsa.log 2>&1 &
+	ibsa=$!
+	until grep -q 'serving generation' ibsa.log; do
+		kill -0 $ibsa 2>/dev/null || { fail "ibsa $*"; cat ibsa.log; return; }
+		sleep 0.05
+	done
+}
+# stop SIGNAL
+stop() {
+	kill "$1" $ibsa
+	wait $ibsa 2>/dev/null
+}
+
+title "requests of one MAD, and tables by the kernel's RMPP"
+start
+ask $SA_GID path:none path:owner path:kernel table
+
+title "a port that another process serves"
+if ibsa --sm http://127.0.0.1:1 --transport umad --device rxe1 >second.log 2>&1; then
+	fail "two serve one port"
+elif grep -q 'another process serves class SubnAdm at rxe1 port 1' second.log; then
+	pass "taken: $(sed 's/.*ERROR //' second.log | cut -c1-80)..."
+else
+	fail "taken: $(cat second.log)"
+fi
+
+title "our RMPP and the kernel's, with loss"
+# lossy DEVICE CHECK [QP]: with a part of what leaves by DEVICE lost, and something lost indeed.
+lossy() {
+	rtc qdisc add dev "$1" root netem loss 6%
+	tries=0 lost=0
+	until [ "${lost:-0}" -gt 0 ] || [ $tries = 6 ]; do
+		ask $SA_GID/${3:-1} "$2"
+		lost=$(rtc -s qdisc show dev "$1" | sed -n 's/.*dropped \([0-9]*\).*/\1/p' | head -1)
+		tries=$((tries + 1))
+	done
+	rtc qdisc del dev "$1" root
+	if [ "${lost:-0}" -gt 0 ]; then pass "$2 in spite of $lost frames lost at $1"; else fail "nothing lost at $1"; fi
+}
+lossy v1 tables:4
+lossy v0 multi:3
+lossy v1 multi:3
+
+title "Debian's saquery"
+echo 0x1 >sm_lid
+mount --bind sm_lid /sys/class/infiniband/rxe0/ports/1/sm_lid
+query() { SA_GID=$SA_GID LD_PRELOAD=/lib/libadd_grh.so saquery -C rxe0 -P 1 "$@"; }
+# expect COUNT TEXT ARGUMENT...: saquery prints a line with TEXT so often.
+expect() {
+	wanted=$1 text=$2
+	shift 2
+	query "$@" >query.log 2>&1
+	got=$(grep -c "$text" query.log)
+	if [ "$got" = "$wanted" ]; then pass "saquery $*: $got x $text"; else fail "saquery $*: $got x $text"; head -20 query.log; fi
+}
+expect 1 'Capability mask[.]' -c
+expect 126 'NodeRecord dump' NR
+expect 1 'PathRecord dump' PR --sgid-to-dgid $CLIENT_GID-$SA_GID
+umount /sys/class/infiniband/rxe0/ports/1/sm_lid
+
+title "a device that goes away and comes back"
+rdma link delete rxe1
+sleep 0.3
+rdma link add rxe1 type rxe netdev v1
+rip -6 neigh replace $CLIENT_GID lladdr 02:00:00:00:00:01 nud permanent dev v1
+n=0
+until [ "$(grep -c 'opened QP1' ibsa.log)" = 2 ] || [ $n -ge 100 ]; do
+	n=$((n + 1))
+	sleep 0.1
+done
+ask $SA_GID path:none
+stop -TERM
+
+if [ -x /bin/ud_client ]; then
+	title "a queue pair that clients are redirected to"
+	transport=verbs
+	start
+	qpn=$(sed -n 's/.*qpn=\([0-9]*\).*/\1/p' ibsa.log | head -1)
+	ask $SA_GID/$qpn path:none path:kernel table tables:2
+	ud_client rxe0 $SA_GID/$qpn 500 || failed=1
+	lossy v1 tables:1 $qpn
+	stop -TERM
+	transport=umad
+fi
+
+title "kill and restart without a holder: the kernel says that there is no SA"
+start
+sa_client rxe0 $SA_GID steady:3 >steady.log &
+client=$!
+sleep 1
+stop -KILL
+wait $client
+if grep -q '^FAIL .*status 0x000c' steady.log; then
+	pass "without a holder: $(cat steady.log)"
+else
+	fail "without a holder: $(cat steady.log)"
+fi
+
+title "kills, a restart and an upgrade with one"
+ibsa hold /run/ibsa.hold >hold.log 2>&1 &
+holder=$!
+until [ -S /run/ibsa.hold ]; do sleep 0.05; done
+start --holder /run/ibsa.hold
+sa_client rxe0 $SA_GID steady:12 >steady.log &
+client=$!
+for signal in KILL KILL TERM; do
+	sleep 0.7
+	stop -$signal
+	start --holder /run/ibsa.hold
+	grep -q 'took over QP1' ibsa.log || fail "nothing taken over after SIG$signal"
+done
+sleep 0.7
+# An upgrade: the new one begins before the old one ends. Each cache directory has one user.
+old=$ibsa
+cp -r /lab/cache /lab/cache2
+ibsa --sm http://127.0.0.1:1 --transport umad --device rxe1 --cache-dir /lab/cache2 --holder /run/ibsa.hold >new.log 2>&1 &
+ibsa=$!
+until grep -q 'serving generation' new.log; do sleep 0.05; done
+kill -TERM $old
+wait $old 2>/dev/null
+sleep 0.7
+wait $client || failed=1
+cat steady.log
+stop -TERM
+# With the holder the class is free again.
+kill $holder
+wait $holder 2>/dev/null
+start
+ask $SA_GID path:none
+stop -TERM
+
+[ $failed = 0 ]
