@@ -23,6 +23,8 @@ use serde_json::Value;
 
 /// How long an answer may take that must come.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a client waits for its first answer before it asks again.
+const FIRST_RETRY: Duration = Duration::from_millis(100);
 /// How long to wait for one that must not come.
 const SILENCE: Duration = Duration::from_millis(60);
 
@@ -122,6 +124,11 @@ impl Bed {
             let guid = text(place, "guid").trim_start_matches("0x");
             guids.insert(role.clone(), u64::from_str_radix(guid, 16).unwrap());
         }
+        // `ibsa` serves before `ibsm` knows of it: requests that come between the two are lost.
+        let probe = clients.values_mut().next().expect("somebody asks");
+        let class_port_info = bytes("01030201000000000000000000000000000100000000000000000000");
+        let mut tries = (0..200).map(|_| probe.ask(&[class_port_info.clone()], FIRST_RETRY));
+        assert!(tries.any(|got| got != Got::Nothing), "the SA never answered");
         let _programs = vec![fabric, ibsm, ibsa];
         Self { sandbox, clients, names, guids, renamed: Vec::new(), _programs }
     }

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use foldhash::fast::RandomState;
 use ib_mad::rmpp::{Outcome, Receiver, ReceiverConfig, Refusal, Transmit, reply_header};
 use ib_mad::transport::{Address, Packet};
 use ib_mad::wire::sa::HEADER_LEN;
@@ -37,7 +38,7 @@ struct Assembly {
 pub(crate) struct Assemblies {
     config: ReceiverConfig,
     max: usize,
-    by_key: HashMap<Key, Assembly>,
+    by_key: HashMap<Key, Assembly, RandomState>,
     /// Transfers that have something to send; may hold keys of transfers that are gone.
     ready: VecDeque<Key>,
     /// Acknowledgements of requests that were whole at once; others are not sent when `max` wait.
@@ -64,7 +65,7 @@ impl Assemblies {
         Self {
             config: ReceiverConfig { data_max, linger, ..ReceiverConfig::default() },
             max,
-            by_key: HashMap::new(),
+            by_key: HashMap::default(),
             ready: VecDeque::new(),
             acks: VecDeque::new(),
             open: 0,

@@ -23,7 +23,7 @@ use crate::forward::{self, OpenWrites, Rejected, Submission, Verdict, WorkerEnd}
 use crate::own_port;
 use crate::pool::{Pool, PoolConfig};
 use crate::proxy;
-use crate::query::{self, Exhausted, Found, Query, Refusal, Scratch};
+use crate::query::{self, Exhausted, Express, Found, Query, Refusal, Scratch, write_record};
 use crate::redirect::Redirection;
 use crate::stats::{DropReason, Kind, Stats, Subject};
 use crate::tally::Tally;
@@ -201,11 +201,10 @@ impl Responder {
             return;
         }
         let mut desk = self.desk(now);
-        if let Some(generation) = desk.generation {
-            query::read_ahead(&generation.tables, batch);
-        }
-        for (i, packet) in batch.iter_mut().enumerate() {
-            outcome(i, desk.handle(packet));
+        let mut first = 0;
+        for batch in batch.chunks_mut(query::TOGETHER_MAX) {
+            desk.handle_together(batch, |i, sent| outcome(first + i, sent));
+            first += batch.len();
         }
         drop(desk);
         self.account(now);
@@ -424,6 +423,34 @@ struct Desk<'a> {
 }
 
 impl Desk<'_> {
+    /// Handles what can be looked at together: what is plain by the short way.
+    fn handle_together(&mut self, batch: &mut [Packet], mut outcome: impl FnMut(usize, Outcome)) {
+        let Some(generation) = self.generation else {
+            return batch.iter_mut().enumerate().for_each(|(i, it)| outcome(i, self.handle(it)));
+        };
+        let mut plain = std::mem::take(&mut self.scratch.plain);
+        let express = Express::new(&generation.tables, &self.stats.levels, &mut plain, batch);
+        for (i, packet) in batch.iter_mut().enumerate() {
+            let sent = match express.answer(i, packet) {
+                Some(record_len) => self.finish(packet, record_len),
+                None => self.handle(packet),
+            };
+            outcome(i, sent);
+        }
+        self.scratch.plain = plain;
+    }
+
+    /// Makes a Get() the answer to itself whose record stands in it already.
+    #[inline]
+    fn finish(&mut self, packet: &mut Packet, record_len: usize) -> Outcome {
+        let subject = subject(packet);
+        make_answer(packet, Status::OK);
+        SaMad::new(&mut packet.mad).sa_mut().set_attribute_offset(attribute_offset(record_len));
+        self.tally.request(subject);
+        self.tally.respond(subject, Status::OK);
+        Outcome::Send
+    }
+
     #[inline]
     fn handle(&mut self, packet: &mut Packet) -> Outcome {
         if packet.address.local_qpn == Qpn::SMI {
@@ -751,19 +778,9 @@ fn make_answer(packet: &mut Packet, status: Status) {
 /// Writes `len` bytes of records, and zeros behind them.
 #[inline]
 fn write_data(data: &mut [u8; DATA_LEN], records: &[u8; DATA_LEN], len: usize) {
-    /// The same with a length that the compiler knows: no calls, whole registers.
-    #[inline(always)]
-    fn write<const LEN: usize>(data: &mut [u8; DATA_LEN], records: &[u8; DATA_LEN]) {
-        if let (Some((data, rest)), Some(records)) =
-            (data.split_first_chunk_mut::<LEN>(), records.first_chunk())
-        {
-            *data = *records;
-            rest.fill(0);
-        }
-    }
     match len {
-        64 => write::<64>(data, records),
-        112 => write::<112>(data, records),
+        64 => write_record::<64>(data, records.first_chunk().expect("64 bytes of 200")),
+        112 => write_record::<112>(data, records.first_chunk().expect("112 bytes of 200")),
         len => {
             let len = len.min(DATA_LEN);
             data[..len].copy_from_slice(&records[..len]);

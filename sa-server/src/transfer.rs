@@ -7,6 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
+use foldhash::fast::RandomState;
 use ib_mad::rmpp::{Outcome, Sender, SenderConfig};
 use ib_mad::transport::{Address, Packet};
 use ib_mad::types::{Gid, Lid, Qpn};
@@ -95,7 +96,8 @@ pub(crate) struct Transfers {
     config: SenderConfig,
     slots: Vec<Option<Transfer>>,
     free: Vec<usize>,
-    by_key: HashMap<Key, usize>,
+    /// Hashed with a seed of its own: clients choose the keys.
+    by_key: HashMap<Key, usize, RandomState>,
     /// Slots that may have something to send, each once; the next to send is in front.
     ready: VecDeque<usize>,
     /// When the first transfer is due; `None` if it has to be looked up.
@@ -112,7 +114,7 @@ impl Transfers {
             config,
             slots: (0..max).map(|_| None).collect(),
             free: (0..max).rev().collect(),
-            by_key: HashMap::with_capacity(max),
+            by_key: HashMap::with_capacity_and_hasher(max, RandomState::default()),
             ready: VecDeque::with_capacity(max),
             next_timeout: Some(None),
             ended: Vec::with_capacity(max),

@@ -54,6 +54,9 @@ pub struct Criteria {
     qos_class: SetId,
     pkey: SetId,
     service: Found,
+    /// Rules that accept all of these, whatever the ends: the first word of their set, the summary
+    /// if there are several.
+    common: u64,
 }
 
 /// A rule that is in force, by its position.
@@ -123,15 +126,13 @@ impl QosMatcher {
             None => without,
         };
         let pkey = asked.pkey.map(|pkey| usize::from(pkey.base()));
-        Criteria {
-            qos_class: set(
-                &self.by_qos_class,
-                asked.qos_class.map(usize::from),
-                self.without_qos_class,
-            ),
-            pkey: set(&self.by_pkey, pkey, self.without_pkey),
-            service: self.service_ids.find(asked.service_id),
-        }
+        let qos_class =
+            set(&self.by_qos_class, asked.qos_class.map(usize::from), self.without_qos_class);
+        let pkey = set(&self.by_pkey, pkey, self.without_pkey);
+        let service = self.service_ids.find(asked.service_id);
+        let (first, sets) = (|set: Set<'_>| set.first(), &self.sets);
+        let common = first(sets.get(qos_class)) & first(sets.get(pkey)) & service.word(sets, first);
+        Criteria { qos_class, pkey, service, common }
     }
 
     /// The first rule that accepts the request between ends in these groups.
@@ -142,35 +143,48 @@ impl QosMatcher {
         source: GroupSet,
         destination: GroupSet,
     ) -> Option<RuleNumber> {
-        let sets = [
-            self.sets.get(criteria.qos_class),
-            self.sets.get(criteria.pkey),
-            self.sets.get(*self.by_source.get(source.index())?),
-            self.sets.get(*self.by_destination.get(destination.index())?),
-        ];
-        let service = &criteria.service;
+        let source = self.sets.get(*self.by_source.get(source.index())?);
+        let destination = self.sets.get(*self.by_destination.get(destination.index())?);
+        let live = criteria.common & source.first() & destination.first();
         if self.sets.is_one_word() {
-            return self.first(0, &sets, service);
+            return self.first(0, live, &criteria.service);
         }
-        for part in 0..self.sets.summaries() {
-            let mut live = sets.iter().fold(!0, |live, set| live & set.summary(part))
-                & service.word(&self.sets, |set| set.summary(part));
-            while live != 0 {
-                let word = part * 64 + live.trailing_zeros() as usize;
-                live &= live - 1;
-                if let Some(number) = self.first(word, &sets, service) {
-                    return Some(number);
-                }
+        let sets =
+            [self.sets.get(criteria.qos_class), self.sets.get(criteria.pkey), source, destination];
+        (0..self.sets.summaries()).find_map(|part| match part {
+            0 => self.first_of(0, live, &sets, &criteria.service),
+            part => {
+                let live = sets.iter().fold(!0, |live, set| live & set.summary(part))
+                    & criteria.service.word(&self.sets, |set| set.summary(part));
+                self.first_of(part, live, &sets, &criteria.service)
+            }
+        })
+    }
+
+    /// The first rule in the `live` ones of 64 words that accepts the request.
+    #[inline]
+    fn first_of(
+        &self,
+        part: usize,
+        mut live: u64,
+        sets: &[Set<'_>; 4],
+        service: &Found,
+    ) -> Option<RuleNumber> {
+        while live != 0 {
+            let word = part * 64 + live.trailing_zeros() as usize;
+            live &= live - 1;
+            let rules = sets.iter().fold(!0, |rules, set| rules & set.word(word))
+                & service.word(&self.sets, |set| set.word(word));
+            if let Some(number) = self.first(word, rules, service) {
+                return Some(number);
             }
         }
         None
     }
 
-    /// The first rule of a word that accepts the request.
+    /// The first of these rules, which stand in one word, that accepts the request.
     #[inline]
-    fn first(&self, word: usize, sets: &[Set<'_>; 4], service: &Found) -> Option<RuleNumber> {
-        let mut rules = sets.iter().fold(!0, |rules, set| rules & set.word(word))
-            & service.word(&self.sets, |set| set.word(word));
+    fn first(&self, word: usize, mut rules: u64, service: &Found) -> Option<RuleNumber> {
         while rules != 0 {
             let number = word * 64 + rules.trailing_zeros() as usize;
             rules &= rules - 1;

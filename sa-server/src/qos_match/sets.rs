@@ -47,6 +47,14 @@ impl Sets {
 }
 
 impl Set<'_> {
+    /// Its only word if all rules fit one, or else its first summary.
+    #[inline]
+    pub(super) fn first(self) -> u64 {
+        // A set of one word has a summary all the same, of one bit.
+        let at = usize::from(self.words.len() == 2);
+        self.words.get(at).copied().unwrap_or(0)
+    }
+
     /// Which of 64 words have any bit.
     #[inline]
     pub(super) fn summary(self, part: usize) -> u64 {

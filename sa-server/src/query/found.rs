@@ -5,23 +5,37 @@ use std::ops::ControlFlow;
 use ib_mad::wire::record::stride;
 use ib_mad::wire::sa::DATA_LEN;
 
+use super::express::{Plain, TOGETHER_MAX};
 use super::path::templates::Templates;
 use crate::pool::{Pool, PoolError};
+use crate::tables::EndPort;
 
 /// Steps that one query may take: pairs of ports looked at, above all. A wildcard PathRecord on a
 /// large fabric has more pairs than any table answer could hold.
 const STEPS_MAX: u32 = 2_000_000;
+
+/// Most ends of a MultiPathRecord: its counts have 8 bits.
+const ENDS_MAX: usize = 2 * 255;
 
 /// What a worker needs while it searches, and keeps for the next search.
 pub(crate) struct Scratch {
     /// What becomes the data part of the answer, if all records fit.
     pub(crate) records: [u8; DATA_LEN],
     templates: Templates,
+    /// Ends of a request that names many.
+    ends: Vec<EndPort>,
+    /// The plain requests of a batch.
+    pub(crate) plain: Vec<Plain>,
 }
 
 impl Scratch {
     pub(crate) fn new() -> Self {
-        Self { records: [0; DATA_LEN], templates: Templates::new() }
+        Self {
+            records: [0; DATA_LEN],
+            templates: Templates::new(),
+            ends: Vec::with_capacity(ENDS_MAX),
+            plain: Vec::with_capacity(TOGETHER_MAX),
+        }
     }
 }
 
@@ -34,6 +48,8 @@ pub(crate) struct Found<'a> {
     pool: &'a mut Pool,
     /// Kinds of paths met.
     pub(super) templates: &'a mut Templates,
+    /// Memory for the ends of a request that names many.
+    pub(super) ends: &'a mut Vec<EndPort>,
     stride: usize,
     /// Get(): nothing after the second record is wanted.
     single: bool,
@@ -72,12 +88,13 @@ impl<'a> Found<'a> {
     ) -> Self {
         let stride = stride(record_len);
         debug_assert!(stride <= DATA_LEN, "every record fits one MAD");
-        let Scratch { records, templates } = scratch;
+        let Scratch { records, templates, ends, .. } = scratch;
         Self {
             in_place: records,
             spilled: None,
             pool,
             templates,
+            ends,
             stride,
             single,
             count: 0,

@@ -5,8 +5,8 @@
 //! whose header has been checked; how the answer goes out is the
 //! [`responder`](crate::responder)'s business.
 
-mod ahead;
 mod class_port_info;
+mod express;
 mod found;
 mod guid_info;
 mod inform_info;
@@ -40,7 +40,7 @@ use crate::redirect::Redirection;
 use crate::stats::DropReason;
 use crate::tables::{EndPort, Owner, Tables};
 
-pub(crate) use ahead::read_ahead;
+pub(crate) use express::{Express, TOGETHER_MAX, write_record};
 pub(crate) use found::{Exhausted, Found, Scratch};
 pub(crate) use path::request::Request as PathWish;
 pub use path::select::NoPath;
@@ -101,10 +101,7 @@ impl<'a> Query<'a> {
     /// Whether `requester` may see a record of `owner`: its own, or one it shares a partition with.
     #[inline]
     fn may_see(&self, requester: &EndPort, owner: &Owner) -> bool {
-        let pkeys = self.tables.end_class(requester).pkeys;
-        self.sees_all()
-            || self.tables.partitions.visible(pkeys, owner.pkeys)
-            || (owner.end_port == requester.lid && owner.end_port != Lid::NONE)
+        self.sees_all() || self.tables.may_see(requester, owner)
     }
 
     /// Whether `requester` may see what belongs to an end port.

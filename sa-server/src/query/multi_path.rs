@@ -7,9 +7,8 @@
 
 use std::ops::ControlFlow;
 
-use ib_mad::types::{Gid, Lid};
+use ib_mad::types::Lid;
 use ib_mad::wire::mad::Status;
-use ib_mad::wire::record::multi_path::Gids;
 use ib_mad::wire::record::multi_path::component as multi;
 use ib_mad::wire::record::{MultiPathRecord, PathRecord};
 use ib_mad::wire::sa::attribute;
@@ -29,6 +28,19 @@ pub(super) const FAMILY: Family = Family {
 const PATHS_MAX: u8 = 127;
 
 fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
+    let mut ends = std::mem::take(found.ends);
+    ends.clear();
+    let searched = find_between(query, &mut ends, found);
+    *found.ends = ends;
+    searched
+}
+
+/// The same, with room for all ends.
+fn find_between(
+    query: &Query<'_>,
+    ends: &mut Vec<EndPort>,
+    found: &mut Found<'_>,
+) -> Result<(), Refusal> {
     const COUNTS: [ib_mad::wire::sa::ComponentMask; 2] = [multi::SGID_COUNT, multi::DGID_COUNT];
     if COUNTS.iter().any(|&count| !query.mask.contains(count)) {
         return Err(Refusal::Status(Status::SA_INSUFFICIENT_COMPONENTS));
@@ -41,13 +53,15 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
     let requester = query.requester()?;
     // Sources or destinations that are announced and not there are not looked for behind the data.
     let (sources, destinations) = record.gids().ok_or(INVALID_GID)?;
-    let mut all = sources.clone().chain(destinations.clone());
-    if !all.all(|gid| local_port(tables, gid).is_some()) {
+    let all = sources.clone().chain(destinations.clone());
+    ends.extend(all.map_while(|gid| local_port(tables, gid)).copied());
+    if ends.len() < sources.len() + destinations.len() {
         return Err(INVALID_GID);
     }
     if sources.len() == 0 || destinations.len() == 0 {
         return Err(Refusal::Status(Status::SA_REQ_INVALID));
     }
+    let (sources, destinations) = ends.split_at(sources.len());
     let search = Search {
         tables,
         request: &request,
@@ -56,44 +70,40 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
         levels: query.levels,
     };
     let numb_path = record.numb_path();
-    let _ = match (pair(tables, &sources), pair(tables, &destinations)) {
-        (Some(sources), Some(destinations)) if numb_path == 2 => {
-            independent(&search, sources, destinations, found)
+    let _ = match (sources, destinations) {
+        ([a, b], [c, d]) if numb_path == 2 => {
+            independent(&search, ordered(tables, a, b), ordered(tables, c, d), found)
         }
-        _ => pair_by_pair(&search, &sources, &destinations, found),
+        _ => pair_by_pair(&search, sources, destinations, found),
     };
     Ok(())
 }
 
 const INVALID_GID: Refusal = Refusal::Status(Status::SA_REQ_INVALID_GID);
 
-/// The two ports of two GIDs, always in the same order.
-fn pair<'a>(tables: &'a Tables, gids: &Gids<'_>) -> Option<[&'a EndPort; 2]> {
-    let mut gids = gids.clone();
-    let port = |gid: Option<Gid>| local_port(tables, gid?);
-    let (a, b) = (port(gids.next())?, port(gids.next())?);
+/// Two ports, always in the same order.
+fn ordered<'a>(tables: &'a Tables, a: &'a EndPort, b: &'a EndPort) -> [&'a EndPort; 2] {
     // OpenSM compares GUIDs as they are in its memory, the last byte first.
     let place = |end: &EndPort| {
         let base = tables.end_ports.by_lid(end.lid).unwrap_or(end);
         base.guid.0.swap_bytes()
     };
-    let ordered = if place(a) < place(b) { [a, b] } else { [b, a] };
-    gids.next().is_none().then_some(ordered)
+    if place(a) < place(b) { [a, b] } else { [b, a] }
 }
 
 /// Paths of every pair, a source's after the other, until they are as many as wanted.
 fn pair_by_pair(
     search: &Search<'_>,
-    sources: &Gids<'_>,
-    destinations: &Gids<'_>,
+    sources: &[EndPort],
+    destinations: &[EndPort],
     found: &mut Found<'_>,
 ) -> ControlFlow<()> {
     let tables = search.tables;
     found.templates.begin();
     let wanted = usize::from(search.request.numb_path.unwrap_or(PATHS_MAX));
-    for source in sources.clone().filter_map(|gid| local_port(tables, gid)) {
+    for source in sources {
         let source = (source, tables.end_class(source));
-        for destination in destinations.clone().filter_map(|gid| local_port(tables, gid)) {
+        for destination in destinations {
             found.steps(tables.path_cost())?;
             let left = wanted.saturating_sub(found.count());
             if left == 0 {

@@ -63,7 +63,6 @@ pub(super) fn build(plane: &FabricPlane, registry: &RegistryPlane) -> Tables {
         alias_guids: alias_guids(registry),
         direct: fabric.direct_links(),
         contradictions,
-        fits_caches: false,
     }
 }
 

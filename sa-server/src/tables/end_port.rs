@@ -41,7 +41,8 @@ impl EndPort {
         usize::from(self.class)
     }
 
-    const EMPTY: Self = Self { guid: Guid(0), lid: Lid(0), row: 0, column: 0, class: 0 };
+    /// No port.
+    pub(crate) const EMPTY: Self = Self { guid: Guid(0), lid: Lid(0), row: 0, column: 0, class: 0 };
 }
 
 /// All end ports, by GUID, by LID, and in order.

@@ -71,18 +71,12 @@ pub struct Tables {
     /// Base LIDs of end ports that are linked to each other without a switch, ascending.
     direct: Vec<(Lid, Lid)>,
     contradictions: usize,
-    fits_caches: bool,
 }
-
-/// Bytes of tables that surely stay in a core's own caches, whatever else it does.
-const CACHED: usize = 256 << 10;
 
 impl Tables {
     /// Builds the tables; uses all threads of rayon's current pool.
     pub fn build(fabric: &FabricPlane, registry: &RegistryPlane) -> Self {
-        let mut tables = build::build(fabric, registry);
-        tables.fits_caches = tables.hot_bytes() <= CACHED;
-        tables
+        build::build(fabric, registry)
     }
 
     /// The end class of a port of these tables.
@@ -97,6 +91,13 @@ impl Tables {
         (port.lid, 1 << self.end_class(port).lmc)
     }
 
+    /// Whether `requester` may see a record of `owner`: its own, or one it shares a partition with.
+    #[inline]
+    pub(crate) fn may_see(&self, requester: &EndPort, owner: &Owner) -> bool {
+        self.partitions.visible(self.end_class(requester).pkeys, owner.pkeys)
+            || (owner.end_port == requester.lid && owner.end_port != Lid::NONE)
+    }
+
     /// The alias at place `index`, at least 1, of a port's GUID table.
     pub fn alias_guid(&self, port_guid: Guid, index: u8) -> Option<Guid> {
         let key = (port_guid, index);
@@ -105,7 +106,7 @@ impl Tables {
     }
 
     /// The switch part of the path from `source` to `dlid`, by which `destination` was found.
-    #[inline]
+    #[inline(always)]
     pub fn path_class(&self, source: &EndPort, destination: &EndPort, dlid: Lid) -> PathClass {
         if source.is_same_port(destination) {
             return PathClass { limit: Limit::ANY, hops: 0 };
@@ -132,13 +133,6 @@ impl Tables {
     /// LIDs and GUIDs that the snapshot gave to more than one port; the first one has them.
     pub fn contradictions(&self) -> usize {
         self.contradictions
-    }
-
-    /// Whether a core's own caches hold what queries for paths read from, so that there is nothing
-    /// to wait for.
-    #[inline]
-    pub(crate) fn fits_caches(&self) -> bool {
-        self.fits_caches
     }
 
     /// Bytes that queries for paths between hosts read from.

@@ -27,6 +27,23 @@ pub struct Partitions {
     /// The P_Keys of every interned table in the order of OpenSM's, see [`place`]; empty unless
     /// ports may be full and limited members of one partition at once.
     both: Vec<Box<[PKey]>>,
+    /// What every table has to do with every other, see [`Pair`]; empty if they are too many.
+    pairs: Box<[Pair]>,
+    /// Distinct tables.
+    sets: usize,
+}
+
+/// Tables whose pairs are all written down: 128 KiB of them. Sites have a few dozen.
+const PAIRED_MAX: usize = 256;
+
+/// What two P_Key tables have in common: the first P_Key that they share, as the first one holds
+/// it, [`Pair::SEEN`] if there is none and yet they may know of each other, or else 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Pair(u16);
+
+impl Pair {
+    /// No valid P_Key: its low 15 bits are 0.
+    const SEEN: Self = Self(0x8000);
 }
 
 const NO_PARTITION: u16 = u16::MAX;
@@ -36,6 +53,20 @@ impl Partitions {
     /// them, which compares P_Keys by their low byte first.
     #[inline]
     pub fn first_shared(&self, a: PKeySet, b: PKeySet) -> Option<PKey> {
+        match self.pair(a, b) {
+            Some(Pair(key)) => Some(PKey(key)).filter(|key| key.is_valid()),
+            None => self.look_for_shared(a, b),
+        }
+    }
+
+    /// What was written down of two tables.
+    #[inline]
+    fn pair(&self, a: PKeySet, b: PKeySet) -> Option<Pair> {
+        self.pairs.get(usize::from(a.0) * self.sets + usize::from(b.0)).copied()
+    }
+
+    #[cold]
+    fn look_for_shared(&self, a: PKeySet, b: PKeySet) -> Option<PKey> {
         if !self.both.is_empty() {
             return self.first_shared_of_both(a, b);
         }
@@ -90,6 +121,14 @@ impl Partitions {
     /// one of them has no P_Key table, which the specification allows switch ports (10.9.2).
     #[inline]
     pub fn visible(&self, a: PKeySet, b: PKeySet) -> bool {
+        match self.pair(a, b) {
+            Some(pair) => pair != Pair(0),
+            None => self.look_whether_visible(a, b),
+        }
+    }
+
+    #[cold]
+    fn look_whether_visible(&self, a: PKeySet, b: PKeySet) -> bool {
         let shared = (0..self.words).any(|word| self.word(a, word).shared(self.word(b, word)) != 0);
         shared || self.has_none(a) || self.has_none(b)
     }
@@ -137,7 +176,24 @@ impl Partitions {
 
     /// Bytes of the tables.
     pub fn bytes(&self) -> usize {
-        self.number.len() * 2 + self.base.len() * 2 + self.bits.len() * size_of::<Word>()
+        self.number.len() * 2
+            + self.base.len() * 2
+            + self.bits.len() * size_of::<Word>()
+            + size_of_val(&*self.pairs)
+    }
+
+    /// Writes down what every table has to do with every other.
+    fn paired(mut self) -> Self {
+        if self.sets <= PAIRED_MAX {
+            let all = || (0..self.sets as u16).map(PKeySet);
+            let pair = |(a, b)| match self.look_for_shared(a, b) {
+                Some(key) => Pair(key.0),
+                None if self.look_whether_visible(a, b) => Pair::SEEN,
+                None => Pair(0),
+            };
+            self.pairs = all().flat_map(|a| all().map(move |b| (a, b))).map(pair).collect();
+        }
+        self
     }
 }
 
@@ -240,7 +296,8 @@ impl PartitionsBuilder {
         }
         let words = base.len().div_ceil(64).max(1);
         let mut bits = vec![Word::default(); self.sets.len() * words];
-        let mut both = vec![Box::default(); if self.both { self.sets.len() } else { 0 }];
+        let sets = self.sets.len();
+        let mut both = vec![Box::default(); if self.both { sets } else { 0 }];
         for (keys, set) in self.sets {
             if let Some(own) = both.get_mut(usize::from(set)) {
                 let mut keys = keys.clone();
@@ -258,7 +315,7 @@ impl PartitionsBuilder {
                 }
             }
         }
-        Partitions { number, base, words, bits, both }
+        Partitions { number, base, words, bits, both, pairs: Box::default(), sets }.paired()
     }
 }
 
@@ -340,6 +397,10 @@ mod tests {
                 talk(&PKey(p), &PKey(q)) && only.is_none_or(|key| key.base() == PKey(p).base())
             }));
             prop_assert_eq!(partitions.first_shared(sa, sb).is_some(), meet(None));
+            let looked_for = partitions.look_for_shared(sa, sb);
+            prop_assert_eq!(partitions.first_shared(sa, sb), looked_for);
+            let is_visible = partitions.look_whether_visible(sa, sb);
+            prop_assert_eq!(partitions.visible(sa, sb), is_visible);
             prop_assert_eq!(partitions.share(sa, sb, probe), probe.is_valid() && meet(Some(probe)));
         }
     }

@@ -44,7 +44,8 @@ impl<O> Records<O> {
     }
 
     /// The LID that a record begins with.
-    fn lid(&self, at: u32) -> Lid {
+    #[inline]
+    pub(crate) fn lid(&self, at: u32) -> Lid {
         let record = self.bytes.get(at as usize * self.stride..).unwrap_or_default();
         Lid(u16::from_be_bytes(record.first_chunk().copied().unwrap_or_default()))
     }

@@ -118,6 +118,34 @@ impl Request {
         read!(query.tables, record, query.mask, path)
     }
 
+    /// The criteria of a PathRecord whose components wish for nothing but a P_Key and a way back,
+    /// and ask QoS rules: what most requests are like.
+    #[inline(always)]
+    pub(crate) fn read_plain(
+        tables: &Tables,
+        mask: ComponentMask,
+        record: &[u8; DATA_LEN],
+    ) -> Self {
+        let record = PathRecord::new(&record[..]).expect("64 bytes of 200");
+        let has = |component: ComponentMask| mask.contains(component);
+        let asked = Asked {
+            service_id: has(path::SERVICE_ID).then(|| record.service_id()),
+            qos_class: has(path::QOS_CLASS).then(|| record.qos_class()),
+            pkey: has(path::PKEY).then(|| record.pkey()),
+        };
+        Self {
+            pkey: asked.pkey.map_or(PKeyWish::Any, PKeyWish::Exactly),
+            sl: None,
+            mtu: None,
+            rate: None,
+            lifetime: None,
+            reversible: has(path::REVERSIBLE) && record.reversible(),
+            numb_path: None,
+            criteria: criteria(tables, &asked),
+            asked,
+        }
+    }
+
     /// The criteria of a MultiPathRecord.
     pub(crate) fn read_multi(
         tables: &Tables,

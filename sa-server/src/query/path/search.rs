@@ -2,8 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use ib_mad::types::{Gid, Lid, Lifetime, Mtu, Rate};
-use ib_mad::wire::record::{PathRecord, PathRecordRepr, Selector};
+use ib_mad::types::{Gid, Lid, Rate};
+use ib_mad::wire::record::{PathRecord, Selector};
 
 use super::request::Request;
 use super::select::{Parameters, select};
@@ -61,6 +61,14 @@ impl Search<'_> {
             Some(numb_path) => usize::from(numb_path),
             None => usize::MAX,
         };
+        if let [source] = sources.ports
+            && wanted > 0
+            && !found.is_single()
+            && self.tables.all_paths_pass_alike()
+        {
+            let source = (source, self.tables.end_class(source));
+            return self.all_from(source, sources.lid, destinations, told, wanted, found);
+        }
         for destination in destinations.ports {
             let destination = (destination, self.tables.end_class(destination));
             if !self.visible(destination) {
@@ -80,8 +88,54 @@ impl Search<'_> {
         ControlFlow::Continue(())
     }
 
+    /// The same from one port, for a table: most destinations are copies of one before, but for
+    /// their names.
+    fn all_from(
+        &self,
+        source: Classed<'_>,
+        only: Option<Lid>,
+        destinations: &Candidates<'_>,
+        told: Told,
+        wanted: usize,
+        found: &mut Found<'_>,
+    ) -> ControlFlow<()> {
+        let slids = self.lids(source, only);
+        let is_alone = slids.1 == 1 && destinations.lid.is_none() && self.visible(source);
+        for port in destinations.ports {
+            found.steps(self.tables.path_cost())?;
+            let class = self.tables.end_class(port);
+            let destination = (port, class);
+            if !is_alone || class.lmc > 0 || !port.lid.is_unicast() || source.0.is_same_port(port) {
+                if self.allows(source, destination) {
+                    let dlids = self.lids(destination, destinations.lid);
+                    self.pair((source, slids), (destination, dlids), told, wanted, found)?;
+                }
+                continue;
+            }
+            let (from, to) = ((source, Lid(slids.0)), (destination, port.lid));
+            let make = || {
+                let path = self.path(from.0, from.1, to.0, to.1)?;
+                let is_allowed = self.visible(destination) && self.connected(source, destination);
+                is_allowed.then(|| (path.record(told, PREFERRED), path.level()))
+            };
+            let Some(kind) = self.kind(from, to, PREFERRED) else { continue };
+            let Some((mut record, level)) = *found.templates.of(kind, make) else { continue };
+            self.levels.increment(level);
+            let dgid = told.dgid.unwrap_or_else(|| self.gid(port));
+            let mut view = PathRecord::new(&mut record[..]).expect("64 bytes");
+            view.set_dgid(dgid).set_dlid(port.lid);
+            found.push(&record)?;
+        }
+        ControlFlow::Continue(())
+    }
+
     /// Whether the requester may learn of paths between two ports, and they of each other.
+    #[inline(always)]
     pub(crate) fn allows(&self, source: Classed<'_>, destination: Classed<'_>) -> bool {
+        // Most ask for paths from themselves: those that they see are those that they can talk to.
+        if self.requester.is_same_port(source.0) {
+            return self.connected(source, destination);
+        }
         self.visible(source) && self.visible(destination) && self.connected(source, destination)
     }
 
@@ -98,7 +152,7 @@ impl Search<'_> {
         (u16::from(switches) + 1).saturating_sub(ends.count() as u16)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn visible(&self, port: Classed<'_>) -> bool {
         let own = self.tables.end_class(self.requester).pkeys;
         self.requester.is_same_port(port.0)
@@ -106,7 +160,7 @@ impl Search<'_> {
             || self.sees_all
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn connected(&self, a: Classed<'_>, b: Classed<'_>) -> bool {
         self.tables.partitions.visible(a.1.pkeys, b.1.pkeys) || a.0.is_same_port(b.0)
     }
@@ -174,7 +228,7 @@ impl Search<'_> {
         found: &mut Found<'_>,
     ) -> ControlFlow<()> {
         self.levels.increment(path.parameters.level);
-        found.push(&path.record(told, preference).to_bytes())
+        found.push(&path.record(told, preference))
     }
 
     /// The record of the path between two LIDs, if there is one: for a table a copy of the first of
@@ -190,36 +244,51 @@ impl Search<'_> {
     ) -> Option<([u8; PathRecord::LEN], LevelSlot)> {
         let make = || {
             let path = self.path(source, slid, destination, dlid)?;
-            Some((path.record(told, preference).to_bytes(), path.parameters.level))
+            Some((path.record(told, preference), path.parameters.level))
         };
         let has_kind = self.tables.all_paths_pass_alike() && !source.0.is_same_port(destination.0);
         if found.is_single() || !has_kind {
             return make();
         }
-        let (at_slid, at_dlid) = (self.at(source.0, slid)?, self.at(destination.0, dlid)?);
-        let there = self.tables.path_class(source.0, at_dlid, dlid).limit;
-        let back = (!self.is_same_back(destination.0))
-            .then(|| self.tables.path_class(destination.0, at_slid, slid).limit);
-        let kind = Kind {
-            classes: (source.0.class, destination.0.class),
-            there: (there.mtu, there.rate),
-            back: back.map(|limit| (limit.mtu, limit.rate)),
-            preference,
-        };
+        let kind = self.kind((source, slid), (destination, dlid), preference)?;
         let (mut record, level) = (*found.templates.of(kind, make))?;
-        let gid = |port: &EndPort| Gid::new(self.tables.subnet.prefix, port.guid);
         PathRecord::new(&mut record[..])
             .expect("64 bytes")
-            .set_dgid(told.dgid.unwrap_or_else(|| gid(destination.0)))
-            .set_sgid(told.sgid.unwrap_or_else(|| gid(source.0)))
+            .set_dgid(told.dgid.unwrap_or_else(|| self.gid(destination.0)))
+            .set_sgid(told.sgid.unwrap_or_else(|| self.gid(source.0)))
             .set_dlid(dlid)
             .set_slid(slid);
         Some((record, level))
     }
 
+    /// What the path between two LIDs has in common with others of this search.
+    #[inline]
+    fn kind(
+        &self,
+        (source, slid): (Classed<'_>, Lid),
+        (destination, dlid): (Classed<'_>, Lid),
+        preference: u8,
+    ) -> Option<Kind> {
+        let at_dlid = self.at(destination.0, dlid)?;
+        let there = self.tables.path_class(source.0, at_dlid, dlid).limit;
+        let back = if self.is_same_back(destination.0) {
+            None
+        } else {
+            let at_slid = self.at(source.0, slid)?;
+            Some(self.tables.path_class(destination.0, at_slid, slid).limit)
+        };
+        Some(Kind::new((source.0.class, destination.0.class), there, back, preference))
+    }
+
+    /// The GID of a port by the GUID that it was found by.
+    #[inline]
+    fn gid(&self, port: &EndPort) -> Gid {
+        Gid::new(self.tables.subnet.prefix, port.guid)
+    }
+
     /// Whether every path to a port has a way back that is no worse: where all paths are alike in
     /// both directions, one that exists is good enough.
-    #[inline]
+    #[inline(always)]
     fn is_same_back(&self, destination: &EndPort) -> bool {
         !self.request.minds_direction()
             && self.tables.all_sls_pass()
@@ -227,7 +296,7 @@ impl Search<'_> {
     }
 
     /// The path between two LIDs, if there is one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn path(
         &self,
         source: Classed<'_>,
@@ -258,7 +327,7 @@ impl Search<'_> {
     }
 
     /// The port as found by one of its LIDs: that decides which column its paths are in.
-    #[inline]
+    #[inline(always)]
     fn at<'p>(&'p self, port: &'p EndPort, lid: Lid) -> Option<&'p EndPort> {
         if port.lid == lid { Some(port) } else { self.tables.end_ports.by_lid(lid) }
     }
@@ -278,34 +347,37 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// What is told of it. Only paths to another subnet have a HopLimit: they go through a router.
+    /// Where paths of its QoS level are counted.
     #[inline]
-    fn record(&self, told: Told, preference: u8) -> PathRecordRepr {
+    pub(crate) fn level(&self) -> LevelSlot {
+        self.parameters.level
+    }
+
+    /// What is told of it, as a PathRecord. Only paths to another subnet have a HopLimit: they go
+    /// through a router.
+    #[inline(always)]
+    pub(crate) fn record(&self, told: Told, preference: u8) -> [u8; PathRecord::LEN] {
+        let Parameters { limit, lifetime, pkey, sl, .. } = self.parameters;
         // A path from a port to itself takes no time, whatever was asked for.
-        let lifetime = if self.is_loopback { 0 } else { self.parameters.lifetime };
-        PathRecordRepr {
-            service_id: 0,
-            dgid: told.dgid.unwrap_or(self.dgid),
-            sgid: told.sgid.unwrap_or(self.sgid),
-            dlid: self.dlid,
-            slid: self.slid,
-            raw_traffic: false,
-            flow_label: 0,
-            hop_limit: if told.dgid.is_some() { HOP_LIMIT_MAX } else { 0 },
-            tclass: 0,
-            reversible: self.reversible,
-            numb_path: 0,
-            pkey: self.parameters.pkey,
-            qos_class: 0,
-            sl: self.parameters.sl,
-            mtu_selector: Selector::Exactly,
-            mtu: Mtu::from_code(self.parameters.limit.mtu).unwrap_or(Mtu::B256),
-            rate_selector: Selector::Exactly,
-            rate: self.rate,
-            packet_life_time_selector: Selector::Exactly,
-            packet_life_time: Lifetime::from_low_bits(lifetime),
-            preference,
-        }
+        let lifetime = if self.is_loopback { 0 } else { lifetime };
+        let hop_limit = if told.dgid.is_some() { HOP_LIMIT_MAX } else { 0 };
+        let exactly = |value: u8| u64::from(Selector::Exactly.code() << 6 | value & 0x3F);
+        let mut record = [0; PathRecord::LEN];
+        // Word by word, where the layout's setters would write bit by bit. ServiceID is left out,
+        // and so are all fields not named here.
+        let (words, _) = record.as_chunks_mut::<8>();
+        let lids = u64::from(self.dlid.0) << 48 | u64::from(self.slid.0) << 32;
+        words[5] = (lids | u64::from(hop_limit)).to_be_bytes();
+        let (reversible, pkey, sl) = (self.reversible.into(), pkey.0.into(), sl.get().into());
+        let low: [u64; 5] = [reversible, pkey, sl, exactly(limit.mtu), exactly(self.rate.code())];
+        words[6] =
+            (low[0] << 55 | low[1] << 32 | low[2] << 16 | low[3] << 8 | low[4]).to_be_bytes();
+        words[7] = (exactly(lifetime) << 56 | u64::from(preference) << 48).to_be_bytes();
+        PathRecord::new(&mut record[..])
+            .expect("64 bytes")
+            .set_dgid(told.dgid.unwrap_or(self.dgid))
+            .set_sgid(told.sgid.unwrap_or(self.sgid));
+        record
     }
 }
 

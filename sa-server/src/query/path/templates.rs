@@ -7,17 +7,33 @@
 use ib_mad::wire::record::PathRecord;
 
 use crate::qos_match::LevelSlot;
+use crate::tables::Limit;
 
-/// What a path depends on, its ends' names aside.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Kind {
-    /// End classes of source and destination.
-    pub(super) classes: (u16, u16),
-    /// MTU and rate between the switches, there; and back, where that matters.
-    pub(super) there: (u8, u8),
-    pub(super) back: Option<(u8, u8)>,
-    /// Whether the LIDs are the first choice between these ports.
-    pub(super) preference: u8,
+/// What a path depends on, its ends' names aside, in one word: end classes of source and
+/// destination, MTU and rate between the switches there and, where that matters, back, and whether
+/// the LIDs are the first choice between these ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kind(u64);
+
+impl Kind {
+    #[inline]
+    pub(super) fn new(
+        (source, destination): (u16, u16),
+        there: Limit,
+        back: Option<Limit>,
+        preference: u8,
+    ) -> Self {
+        // An MTU has 3 bits, the rank of a rate 5.
+        let limit = |limit: Limit| u64::from(limit.mtu << 5 | limit.rate);
+        let back = back.map_or(0, |back| 1 << 8 | limit(back));
+        let classes = u64::from(source) | u64::from(destination) << 16;
+        Self(classes | limit(there) << 32 | back << 40 | u64::from(preference) << 56)
+    }
+
+    #[inline]
+    fn place(self) -> usize {
+        (self.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as usize % PLACES
+    }
 }
 
 /// A path's record and where its QoS level is counted, or that there is no path.
@@ -43,7 +59,7 @@ pub(crate) struct Templates {
 impl Templates {
     /// An empty memory.
     pub(crate) fn new() -> Self {
-        let place = Place { search: 0, kind: Kind::default(), template: None };
+        let place = Place { search: 0, kind: Kind(0), template: None };
         Self { search: 0, places: Box::new([place; PLACES]) }
     }
 
@@ -63,16 +79,6 @@ impl Templates {
     }
 }
 
-impl Kind {
-    #[inline]
-    fn place(&self) -> usize {
-        let word = |(a, b): (u16, u16)| u64::from(a) | u64::from(b) << 16;
-        let limits = u16::from_ne_bytes([self.there.0, self.there.1]);
-        let mixed = word(self.classes) | u64::from(limits) << 32;
-        (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as usize % PLACES
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -80,7 +86,8 @@ mod tests {
     #[test]
     fn a_kind_is_made_once_a_search() {
         let mut templates = Templates::new();
-        let (one, other) = (Kind::default(), Kind { classes: (0, 1), ..Kind::default() });
+        let kind = |classes| Kind::new(classes, Limit::ANY, None, 0);
+        let (one, other) = (kind((0, 0)), kind((0, 1)));
         templates.begin();
         assert_eq!(
             templates.of(one, || Some(([1; 64], LevelSlot::NONE))),
@@ -100,7 +107,7 @@ mod tests {
     fn more_kinds_than_places_are_still_told_apart() {
         let mut templates = Templates::new();
         templates.begin();
-        let kind = |i: u16| Kind { classes: (i % 50, i / 50), ..Kind::default() };
+        let kind = |i: u16| Kind::new((i % 50, i / 50), Limit::ANY, None, 0);
         for i in (0u16..2000).chain(0..2000) {
             let mut record = [0; 64];
             record[..2].copy_from_slice(&i.to_be_bytes());
@@ -109,5 +116,24 @@ mod tests {
                 &Some((record, LevelSlot::NONE))
             );
         }
+    }
+
+    /// No two kinds share a word: each part has bits of its own.
+    #[test]
+    fn every_part_of_a_kind_counts() {
+        let limits =
+            [Limit::NONE, Limit::ANY, Limit { mtu: 1, rate: 23 }, Limit { mtu: 5, rate: 1 }];
+        let mut kinds = Vec::new();
+        for classes in [(0, 0), (0, 1), (1, 0), (u16::MAX, 3)] {
+            for there in limits {
+                for back in limits.map(Some).into_iter().chain([None]) {
+                    kinds.extend([0, 2].map(|it| Kind::new(classes, there, back, it).0));
+                }
+            }
+        }
+        let count = kinds.len();
+        kinds.sort_unstable();
+        kinds.dedup();
+        assert_eq!(kinds.len(), count);
     }
 }

@@ -1,0 +1,307 @@
+//! The requests that storms are made of, answered a batch at a time and by the shortest way.
+//!
+//! A Get() for the path between two ports that are named, or for the record of one node, is told by
+//! a few words of its header. What it reads may lie in memory that no cache of the core holds, and
+//! then one request waits after the other; so all of a batch first ask for the lines that their
+//! ends are found in, then for those that these lead to, and only then are they answered.
+//!
+//! Nothing is decided here: a path is found by the same [`Search`] as for any other request. What
+//! is not plain (other components, other subnets, multicast, an end that nobody has, no path by the
+//! first LIDs) is left to the general way, [`Family::find`](super::Family::find).
+
+use ib_mad::transport::Packet;
+use ib_mad::types::{Gid, Guid, Lid, Qpn};
+use ib_mad::wire::MAD_LEN;
+use ib_mad::wire::attribute::NodeInfo;
+use ib_mad::wire::mad::{Method, MgmtClass};
+use ib_mad::wire::record::path::component as path;
+use ib_mad::wire::record::{NodeRecord, PathRecord, node, stride};
+use ib_mad::wire::sa::{ComponentMask, DATA_LEN, SaMad, attribute};
+
+use super::path::is_local;
+use super::path::request::Request;
+use super::path::search::{PREFERRED, Search, Told};
+use crate::qos_match::LevelCounts;
+use crate::tables::{EndPort, Tables};
+
+/// Most requests looked at together.
+pub(crate) const TOGETHER_MAX: usize = 64;
+
+/// The plain requests of a batch, looked up.
+pub(crate) struct Express<'a> {
+    tables: &'a Tables,
+    levels: &'a LevelCounts,
+    plain: &'a [Plain],
+}
+
+impl<'a> Express<'a> {
+    /// Reads a batch and fetches what answering it will read. What `plain` held is overwritten.
+    #[inline]
+    pub(crate) fn new(
+        tables: &'a Tables,
+        levels: &'a LevelCounts,
+        plain: &'a mut Vec<Plain>,
+        batch: &[Packet],
+    ) -> Self {
+        plain.clear();
+        plain.extend(batch.iter().map(|packet| Plain::read(tables, packet)));
+        for (plain, packet) in plain.iter_mut().zip(batch) {
+            plain.find(tables, packet.address.lid);
+        }
+        Self { tables, levels, plain }
+    }
+
+    /// Writes the record that request `at` of the batch asks for into its data part; returns its
+    /// length in bytes. `None`: nothing is written, and the request goes the general way.
+    #[inline(always)]
+    pub(crate) fn answer(&self, at: usize, packet: &mut Packet) -> Option<usize> {
+        let plain = self.plain.get(at)?;
+        match plain.kind {
+            Kind::Other => None,
+            Kind::Path => {
+                let record = self.path(plain, &packet.mad)?;
+                write_record(SaMad::new(&mut packet.mad).data_mut(), &record);
+                Some(PathRecord::LEN)
+            }
+            Kind::Node => {
+                let record = self.node(plain)?;
+                write_record(SaMad::new(&mut packet.mad).data_mut(), record);
+                Some(NodeRecord::LEN)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn path(&self, plain: &Plain, mad: &[u8; MAD_LEN]) -> Option<[u8; PathRecord::LEN]> {
+        let (tables, levels) = (self.tables, self.levels);
+        let mad = SaMad::new(mad);
+        let mask = mad.sa().component_mask();
+        let request = Request::read_plain(tables, mask, mad.data());
+        let requester = &plain.requester;
+        let search = Search { tables, request: &request, requester, sees_all: false, levels };
+        let source = (&plain.source.port, tables.end_class(&plain.source.port));
+        let destination = (&plain.destination.port, tables.end_class(&plain.destination.port));
+        if !search.allows(source, destination) {
+            return None;
+        }
+        let path = search.path(source, plain.source.lid, destination, plain.destination.lid)?;
+        levels.increment(path.level());
+        let asked = PathRecord::new(&mad.data()[..]).expect("64 bytes of 200");
+        let sgid = mask.contains(path::SGID).then(|| asked.sgid());
+        Some(path.record(Told { sgid, dgid: None }, PREFERRED))
+    }
+
+    #[inline(always)]
+    fn node(&self, plain: &Plain) -> Option<&'a [u8; stride(NodeRecord::LEN)]> {
+        let (nodes, at) = (&self.tables.records.nodes, plain.node);
+        let (record, owner) = nodes.range(at..at + 1).next()?;
+        let lid = plain.source.lid;
+        // A LID that several ports claim may lead to the record of another one.
+        if lid != Lid::NONE && nodes.lid(at) != self.tables.end_ports.by_lid(lid)?.lid {
+            return None;
+        }
+        let may_see = self.tables.may_see(&plain.requester, owner);
+        may_see.then(|| record.first_chunk().expect("records with their padding"))
+    }
+}
+
+/// A request, as far as it is known.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Plain {
+    requester: EndPort,
+    source: Named,
+    destination: Named,
+    /// Where the NodeRecord stands.
+    node: u32,
+    kind: Kind,
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Kind {
+    /// Something that goes the general way.
+    #[default]
+    Other,
+    /// The path between two ports.
+    Path,
+    /// The record of the node that `source` names: by the LID of a port, or by its own GUID.
+    Node,
+}
+
+/// A port as a request names it: by a GUID, by a LID, or by both; 0 is no name.
+#[derive(Clone, Copy, Default)]
+struct Named {
+    /// Before it is found, nothing but the GUID.
+    port: EndPort,
+    /// Once the port is found, that of its LIDs which the path is for.
+    lid: Lid,
+}
+
+/// Components of a PathRecord that neither choose between paths nor restrict them, but for a P_Key
+/// and for what only QoS rules ask about.
+const PLAIN: ComponentMask = ComponentMask(
+    path::SERVICE_ID.0
+        | path::DGID.0
+        | path::SGID.0
+        | path::DLID.0
+        | path::SLID.0
+        | path::FLOW_LABEL.0
+        | path::HOP_LIMIT.0
+        | path::TCLASS.0
+        | path::REVERSIBLE.0
+        | path::NUMB_PATH.0
+        | path::PKEY.0
+        | path::QOS_CLASS.0
+        | path::PREFERENCE.0,
+);
+
+impl Plain {
+    /// Reads a request, and fetches the lines that its look-ups begin at.
+    #[inline(always)]
+    fn read(tables: &Tables, packet: &Packet) -> Self {
+        let mad = SaMad::new(&packet.mad);
+        let (header, sa) = (mad.header(), mad.sa());
+        let is_plain = (header.base_version() == 1)
+            & (header.mgmt_class() == MgmtClass::SUBN_ADM)
+            & (header.method() == Method::GET)
+            & !mad.rmpp().is_active()
+            & (sa.sm_key() == 0)
+            & (packet.address.undelivered == 0)
+            & (packet.address.local_qpn != Qpn::SMI);
+        let mut plain = Self::default();
+        if is_plain {
+            tables.end_ports.prefetch_lid(packet.address.lid);
+            match header.attribute_id() {
+                attribute::PATH_RECORD => plain.path(tables, sa.component_mask(), mad.data()),
+                attribute::NODE_RECORD => plain.node(tables, sa.component_mask(), mad.data()),
+                _ => {}
+            }
+        }
+        plain
+    }
+
+    #[inline(always)]
+    fn path(&mut self, tables: &Tables, mask: ComponentMask, data: &[u8; DATA_LEN]) {
+        let has = |component: ComponentMask| mask.contains(component);
+        let is_half_a_service = mask.intersects(path::SERVICE_ID) & !has(path::SERVICE_ID);
+        if mask.intersects(!PLAIN) | is_half_a_service {
+            return;
+        }
+        let record = PathRecord::new(&data[..]).expect("64 bytes of 200");
+        let gid = |component, gid: Gid| has(component).then_some(gid);
+        let lid = |component, lid: Lid| has(component).then_some(lid);
+        let (sgid, slid) = (gid(path::SGID, record.sgid()), lid(path::SLID, record.slid()));
+        let (dgid, dlid) = (gid(path::DGID, record.dgid()), lid(path::DLID, record.dlid()));
+        let is_named =
+            self.source.name(tables, sgid, slid) && self.destination.name(tables, dgid, dlid);
+        if is_named {
+            self.kind = Kind::Path;
+            if !tables.qos.is_empty() && has(path::SERVICE_ID) {
+                tables.qos.prefetch(record.service_id());
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn node(&mut self, tables: &Tables, mask: ComponentMask, data: &[u8; DATA_LEN]) {
+        if mask == node::component::LID {
+            let lid = NodeRecord::new(&data[..]).expect("108 bytes of 200").lid();
+            (self.kind, self.source.lid) = (Kind::Node, lid);
+            tables.records.prefetch_node_of_lid(lid);
+            tables.end_ports.prefetch_lid(lid);
+        } else if mask == node::component::NODE_GUID {
+            let guid = NodeInfo::new(&data[4..]).expect("40 bytes of 196").node_guid();
+            (self.kind, self.source.port.guid) = (Kind::Node, guid);
+            tables.records.prefetch_node_of_guid(guid);
+        }
+    }
+
+    /// Looks up what the request names, and fetches what that leads to.
+    #[inline(always)]
+    fn find(&mut self, tables: &Tables, requester: Lid) {
+        let is_found = match self.kind {
+            Kind::Other => return,
+            Kind::Path => self.find_path(tables),
+            Kind::Node => self.find_node(tables),
+        };
+        match tables.end_ports.by_lid(requester) {
+            Some(requester) if is_found => self.requester = *requester,
+            _ => self.kind = Kind::Other,
+        }
+    }
+
+    #[inline(always)]
+    fn find_path(&mut self, tables: &Tables) -> bool {
+        if !(self.source.find(tables) && self.destination.find(tables)) {
+            return false;
+        }
+        let (from, to) = (&self.source.port, &self.destination.port);
+        tables.paths.prefetch(from.row, to.column);
+        if !tables.qos.is_empty() || !tables.paths.is_complete(to.row) {
+            tables.paths.prefetch(to.row, from.column);
+        }
+        true
+    }
+
+    #[inline(always)]
+    fn find_node(&mut self, tables: &Tables) -> bool {
+        let records = &tables.records;
+        let rows = match self.source {
+            Named { lid: Lid::NONE, port } => records.nodes_of_guid(port.guid),
+            Named { lid, .. } => records.nodes_of_lid(lid),
+        };
+        self.node = rows.start;
+        records.nodes.prefetch(self.node);
+        rows.len() == 1
+    }
+}
+
+impl Named {
+    /// Takes the names that a request has for it and fetches what they lead to. Whether it has any,
+    /// and none that is no port's of this subnet.
+    #[inline(always)]
+    fn name(&mut self, tables: &Tables, gid: Option<Gid>, lid: Option<Lid>) -> bool {
+        self.lid = lid.unwrap_or(Lid::NONE);
+        let has_name = match gid {
+            Some(gid) => {
+                self.port.guid = gid.guid();
+                tables.end_ports.prefetch_guid(gid.guid());
+                is_local(tables, gid) & (gid.guid().0 != 0)
+            }
+            None => {
+                tables.end_ports.prefetch_lid(self.lid);
+                lid.is_some()
+            }
+        };
+        has_name & (lid != Some(Lid::NONE))
+    }
+
+    /// Finds the port, and the first of its LIDs that are allowed. Whether there is one; not if its
+    /// names contradict each other.
+    #[inline(always)]
+    fn find(&mut self, tables: &Tables) -> bool {
+        let ports = &tables.end_ports;
+        let guid = self.port.guid;
+        let port = match guid {
+            Guid(0) => ports.names_by_lid(self.lid).first(),
+            guid => ports.by_guid(guid),
+        };
+        let Some(port) = port else { return false };
+        self.port = *port;
+        if self.lid == Lid::NONE {
+            self.lid = port.lid;
+            return port.lid.is_unicast();
+        }
+        guid.0 == 0 || ports.by_lid(self.lid).is_some_and(|other| other.is_same_port(port))
+    }
+}
+
+/// Writes a record and zeros behind it: of a length that the compiler knows, so that there are no
+/// calls.
+#[inline(always)]
+pub(crate) fn write_record<const LEN: usize>(data: &mut [u8; DATA_LEN], record: &[u8; LEN]) {
+    if let Some((place, rest)) = data.split_first_chunk_mut::<LEN>() {
+        *place = *record;
+        rest.fill(0);
+    }
+}
