@@ -1,7 +1,7 @@
-//! What a table of paths says of each destination is what it says of that destination alone.
+//! Paths that are found in different ways are the same paths.
 //!
 //! A long table is made by copying what paths of one kind have in common; a table of the paths to
-//! one port has nothing to copy from.
+//! one port has nothing to copy from; most Get() are answered by a short way of their own.
 
 mod common;
 mod golden_support;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use common::{Chain, SM_KEY};
 use golden_support::{Got, Sa};
-use ib_mad::types::{Gid, Lid, Mtu, PKey, Rate, SUBNET_PREFIX_DEFAULT, Sl};
+use ib_mad::types::{Gid, Guid, Lid, Mtu, PKey, Rate, SUBNET_PREFIX_DEFAULT, Sl};
 use ib_mad::wire::attribute::{CapabilityMask, LinkSpeeds, LinkWidths, PortInfo};
 use ib_mad::wire::mad::Method;
 use ib_mad::wire::record::path::component as path;
@@ -91,17 +91,37 @@ fn gid(lid: u16) -> Gid {
     Gid::new(SUBNET_PREFIX_DEFAULT, Chain::host_guid(lid))
 }
 
-/// GetTable(PathRecord) from `source`: its status and records.
-fn table(sa: &mut Sa, source: u16, mask: ComponentMask, record: [u8; 64]) -> (u16, Vec<[u8; 64]>) {
+/// A request for paths from the host with the LID `requester`: status and records of its answer.
+fn asked(
+    sa: &mut Sa,
+    method: Method,
+    sm_key: u64,
+    requester: u16,
+    mask: ComponentMask,
+    record: [u8; 64],
+) -> (u16, Vec<[u8; 64]>) {
     let mut mad = [0; 256];
     let mut view = SaMad::new(&mut mad);
-    view.write_request(Method::GET_TABLE, attribute::PATH_RECORD, 7, mask);
-    view.sa_mut().set_sm_key(SM_KEY);
+    view.write_request(method, attribute::PATH_RECORD, 7, mask);
+    view.sa_mut().set_sm_key(sm_key);
     view.data_mut()[..64].copy_from_slice(&record);
-    let Got::Answer(answer) = sa.ask(Lid(source), &[mad.to_vec()]) else { panic!("no answer") };
+    let got = sa.ask(Lid(requester), &[mad.to_vec()]);
+    let Got::Answer(answer) = got else { panic!("no answer") };
     let status = u16::from_be_bytes([answer[4], answer[5]]);
-    let records = if status == 0 { answer[56..].as_chunks().0.to_vec() } else { Vec::new() };
+    let records = match (status, method) {
+        (0, Method::GET) => {
+            assert!(answer[120..256].iter().all(|&byte| byte == 0), "something behind the record");
+            vec![*answer[56..].first_chunk().unwrap()]
+        }
+        (0, _) => answer[56..].as_chunks().0.to_vec(),
+        _ => Vec::new(),
+    };
     (status, records)
+}
+
+/// GetTable(PathRecord) from `source`, by somebody trusted: its status and records.
+fn table(sa: &mut Sa, source: u16, mask: ComponentMask, record: [u8; 64]) -> (u16, Vec<[u8; 64]>) {
+    asked(sa, Method::GET_TABLE, SM_KEY, source, mask, record)
 }
 
 proptest! {
@@ -148,4 +168,109 @@ proptest! {
         short.sort_unstable();
         prop_assert_eq!(long, short);
     }
+}
+
+const NO_RECORDS: u16 = 0x0300;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Requests of any components, plain ones most of the time, with ends named by GID, by LID, by
+    /// both or by neither, rightly or wrongly.
+    #[test]
+    fn a_get_says_what_comes_first_in_a_table(seed in any::<u64>(), rules in any::<bool>()) {
+        let mut sa = Sa::new(&plane(seed, rules), &RegistryPlane::default());
+        let mut dice = Dice(seed | 1);
+        let mut answered = 0;
+        for _ in 0..200 {
+            let (mask, record) = any_request(&mut dice);
+            let requester = 1 + dice.roll(u64::from(CHAIN.hosts())) as u16;
+            let (status, records) = asked(&mut sa, Method::GET_TABLE, 0, requester, mask, record);
+            let want = match records.first() {
+                None if status == 0 => (NO_RECORDS, Vec::new()),
+                first => (status, first.copied().into_iter().collect()),
+            };
+            let got = asked(&mut sa, Method::GET, 0, requester, mask, record);
+            answered += got.1.len();
+            prop_assert_eq!(got, want, "mask {:?} from {} about {:02x?}", mask, requester, record);
+        }
+        prop_assert!(answered > 20, "hardly anything was found: {}", answered);
+        prop_assert!(sa.stats().balances());
+    }
+}
+
+/// Numbers that a seed decides.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+        (self.0 >> 33) % sides
+    }
+
+    fn one_in(&mut self, sides: u64) -> bool {
+        self.roll(sides) == 0
+    }
+}
+
+fn any_request(dice: &mut Dice) -> (ComponentMask, [u8; 64]) {
+    let mut record = [0; 64];
+    for byte in &mut record {
+        *byte = dice.roll(256) as u8;
+    }
+    // How an end is named: its host's LID, and whether by GID and by LID.
+    let mut end = || {
+        let lid = 1 + dice.roll(u64::from(CHAIN.hosts())) as u16;
+        let named = [(true, false), (false, true), (true, true), (false, false)];
+        let (by_gid, by_lid) = named[[0, 0, 0, 1, 1, 2, 3][dice.roll(7) as usize]];
+        let prefix = if dice.one_in(8) { 0xFE80_0000_0000_0001 } else { SUBNET_PREFIX_DEFAULT };
+        let gid = match dice.roll(40) {
+            0 => Gid::ZERO,
+            1 => Gid::new(SUBNET_PREFIX_DEFAULT, Guid(0)),
+            2 => Gid::new(0x1234, Chain::host_guid(lid)),
+            3 => Gid::new(SUBNET_PREFIX_DEFAULT, Guid(0xDEAD)),
+            _ => Gid::new(prefix, Chain::host_guid(lid)),
+        };
+        let lid = match dice.roll(40) {
+            0 => 0,
+            1 => 0xC001,
+            2 => 1 + dice.roll(u64::from(CHAIN.hosts())) as u16,
+            _ => lid,
+        };
+        (by_gid, gid, by_lid, Lid(lid))
+    };
+    let (source, destination) = (end(), end());
+    PathRecord::new(&mut record[..])
+        .unwrap()
+        .set_sgid(source.1)
+        .set_slid(source.3)
+        .set_dgid(destination.1)
+        .set_dlid(destination.3)
+        .set_service_id(dice.roll(12))
+        .set_numb_path(1 + dice.roll(3) as u8)
+        .set_pkey(PKey(dice.roll(4) as u16 | 0x8000))
+        .set_mtu(Mtu::B2048)
+        .set_rate(Rate::Gbps10);
+    let mut mask = ComponentMask(dice.roll(1 << 23));
+    if !dice.one_in(4) {
+        // No wishes but for a P_Key and a way back: what most requests are like.
+        let mut wishes = path::MTU_SELECTOR | path::RATE_SELECTOR | path::SL | path::RAW_TRAFFIC;
+        wishes |= path::PACKET_LIFE_TIME_SELECTOR | path::MTU | path::RATE | path::PACKET_LIFE_TIME;
+        mask = mask & !wishes & !ComponentMask(1 << 7);
+    }
+    mask = match dice.roll(8) {
+        0 => mask,
+        1..5 => mask & !path::SERVICE_ID,
+        _ => mask | path::SERVICE_ID,
+    };
+    let named = [
+        (path::SGID, source.0),
+        (path::SLID, source.2),
+        (path::DGID, destination.0),
+        (path::DLID, destination.2),
+    ];
+    for (component, is_named) in named {
+        mask = if is_named { mask | component } else { mask & !component };
+    }
+    (mask, record)
 }
