@@ -72,6 +72,7 @@ impl QosMatcher {
         Self {
             sets: sets.finish(),
             rules,
+            refuses: levels.iter().any(|level| level.has_pkeys),
             levels,
             any: Level::any(),
             by_qos_class,

@@ -90,6 +90,8 @@ pub struct QosMatcher {
     by_source: Box<[SetId]>,
     by_destination: Box<[SetId]>,
     left_out: usize,
+    /// Whether some level has P_Keys of its own.
+    refuses: bool,
 }
 
 impl QosMatcher {
@@ -97,6 +99,13 @@ impl QosMatcher {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
+    }
+
+    /// Whether some level refuses paths to requests that wish for nothing: those between ends that
+    /// do not share its P_Keys. Other levels only lower what paths are told to have.
+    #[inline]
+    pub(crate) fn refuses(&self) -> bool {
+        self.refuses
     }
 
     /// Number of rules in force.
@@ -145,41 +154,31 @@ impl QosMatcher {
     ) -> Option<RuleNumber> {
         let source = self.sets.get(*self.by_source.get(source.index())?);
         let destination = self.sets.get(*self.by_destination.get(destination.index())?);
-        let live = criteria.common & source.first() & destination.first();
+        let service = &criteria.service;
+        let mut live = criteria.common & source.first() & destination.first();
         if self.sets.is_one_word() {
-            return self.first(0, live, &criteria.service);
+            return self.first(0, live, service);
         }
         let sets =
             [self.sets.get(criteria.qos_class), self.sets.get(criteria.pkey), source, destination];
-        (0..self.sets.summaries()).find_map(|part| match part {
-            0 => self.first_of(0, live, &sets, &criteria.service),
-            part => {
-                let live = sets.iter().fold(!0, |live, set| live & set.summary(part))
-                    & criteria.service.word(&self.sets, |set| set.summary(part));
-                self.first_of(part, live, &sets, &criteria.service)
+        let mut part = 0;
+        loop {
+            while live != 0 {
+                let word = part * 64 + live.trailing_zeros() as usize;
+                live &= live - 1;
+                let rules = sets.iter().fold(!0, |rules, set| rules & set.word(word))
+                    & service.word(&self.sets, |set| set.word(word));
+                if let Some(number) = self.first(word, rules, service) {
+                    return Some(number);
+                }
             }
-        })
-    }
-
-    /// The first rule in the `live` ones of 64 words that accepts the request.
-    #[inline]
-    fn first_of(
-        &self,
-        part: usize,
-        mut live: u64,
-        sets: &[Set<'_>; 4],
-        service: &Found,
-    ) -> Option<RuleNumber> {
-        while live != 0 {
-            let word = part * 64 + live.trailing_zeros() as usize;
-            live &= live - 1;
-            let rules = sets.iter().fold(!0, |rules, set| rules & set.word(word))
-                & service.word(&self.sets, |set| set.word(word));
-            if let Some(number) = self.first(word, rules, service) {
-                return Some(number);
+            part += 1;
+            if part >= self.sets.summaries() {
+                return None;
             }
+            live = sets.iter().fold(!0, |live, set| live & set.summary(part))
+                & service.word(&self.sets, |set| set.summary(part));
         }
-        None
     }
 
     /// The first of these rules, which stand in one word, that accepts the request.

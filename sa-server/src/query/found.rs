@@ -2,12 +2,14 @@
 
 use std::ops::ControlFlow;
 
-use ib_mad::wire::record::stride;
+use ib_mad::types::{Gid, Lid};
+use ib_mad::wire::record::{PathRecord, stride};
 use ib_mad::wire::sa::DATA_LEN;
 
 use super::express::{Plain, TOGETHER_MAX};
-use super::path::templates::Templates;
+use super::path::templates::{Kind, Template, Templates};
 use crate::pool::{Pool, PoolError};
+use crate::qos_match::LevelSlot;
 use crate::tables::EndPort;
 
 /// Steps that one query may take: pairs of ports looked at, above all. A wildcard PathRecord on a
@@ -156,6 +158,39 @@ impl<'a> Found<'a> {
         }
         self.count += 1;
         ControlFlow::Continue(())
+    }
+
+    /// Adds a path like others of its kind, which `make` makes if it is the first of them, but to
+    /// another GID and LID. `None` if there is no path of this kind; else its level, or that no other
+    /// record is wanted or fits.
+    #[inline(always)]
+    pub(super) fn push_like(
+        &mut self,
+        kind: Kind,
+        dgid: Gid,
+        dlid: Lid,
+        make: impl FnOnce() -> Template,
+    ) -> Option<ControlFlow<(), LevelSlot>> {
+        let (record, level) = self.templates.of(kind, make).as_ref()?;
+        let level = *level;
+        let name = |record: &mut [u8; PathRecord::LEN]| {
+            let mut view = PathRecord::new(&mut record[..]).expect("64 bytes");
+            view.set_dgid(dgid).set_dlid(dlid);
+        };
+        if let Some(buffer) = &mut self.spilled
+            && buffer.capacity() - buffer.len() >= PathRecord::LEN
+        {
+            buffer.extend_from_slice(record);
+            name(buffer.last_chunk_mut().expect("as long as what was added"));
+            self.count += 1;
+            return Some(ControlFlow::Continue(level));
+        }
+        let mut record = *record;
+        name(&mut record);
+        Some(match self.push(&record) {
+            ControlFlow::Continue(()) => ControlFlow::Continue(level),
+            ControlFlow::Break(()) => ControlFlow::Break(()),
+        })
     }
 
     #[cold]

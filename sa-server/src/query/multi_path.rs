@@ -74,7 +74,13 @@ fn find_between(
         ([a, b], [c, d]) if numb_path == 2 => {
             independent(&search, ordered(tables, a, b), ordered(tables, c, d), found)
         }
-        _ => pair_by_pair(&search, sources, destinations, found),
+        _ => match request.plain() {
+            Some(plain) => {
+                let search = Search { request: &plain, ..search };
+                pair_by_pair(&search, sources, destinations, found)
+            }
+            None => pair_by_pair(&search, sources, destinations, found),
+        },
     };
     Ok(())
 }
@@ -91,7 +97,9 @@ fn ordered<'a>(tables: &'a Tables, a: &'a EndPort, b: &'a EndPort) -> [&'a EndPo
     if place(a) < place(b) { [a, b] } else { [b, a] }
 }
 
-/// Paths of every pair, a source's after the other, until they are as many as wanted.
+/// Paths of every pair, a source's after the other, until they are as many as wanted. Inlined, so
+/// that what a plain request does not wish for is not looked for either.
+#[inline(always)]
 fn pair_by_pair(
     search: &Search<'_>,
     sources: &[EndPort],
@@ -112,6 +120,13 @@ fn pair_by_pair(
             let destination = (destination, tables.end_class(destination));
             if search.allows(source, destination) {
                 let (slids, dlids) = (search.lids(source, None), search.lids(destination, None));
+                // Nearly always: ports of one LID each.
+                if let ((slid, 1), (dlid, 1)) = (slids, dlids) {
+                    if let Some(path) = search.path(source, Lid(slid), destination, Lid(dlid)) {
+                        search.tell(&path, Told::default(), PREFERRED, found)?;
+                    }
+                    continue;
+                }
                 let (from, to) = ((source, slids), (destination, dlids));
                 search.pair(from, to, Told::default(), left, found)?;
             }

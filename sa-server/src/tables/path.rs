@@ -148,6 +148,21 @@ impl Paths {
         if usize::from(row) < self.hosts.rows { self.hosts.complete } else { self.others.complete }
     }
 
+    /// Whether every switch reaches every destination.
+    #[inline]
+    pub(crate) fn are_complete(&self) -> bool {
+        self.hosts.complete && self.others.complete
+    }
+
+    /// The class numbers of a switch with hosts, by column: 0 means no path, and equal numbers mean
+    /// equal classes.
+    #[inline]
+    pub(crate) fn row(&self, row: u16) -> Option<&[u8]> {
+        let start = usize::from(row) * self.hosts.columns;
+        (usize::from(row) < self.hosts.rows)
+            .then(|| &self.hosts.numbers[start..start + self.hosts.columns])
+    }
+
     /// Rows and columns of the matrix for switches with hosts.
     pub fn host_size(&self) -> (usize, usize) {
         (self.hosts.rows, self.hosts.columns)

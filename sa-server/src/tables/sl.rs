@@ -96,6 +96,12 @@ impl Tables {
         self.sls.through == Through::Always(ALL_SLS)
     }
 
+    /// Whether there is a path between any two ports, on which all SLs get through.
+    #[inline]
+    pub(crate) fn all_paths_return(&self) -> bool {
+        self.all_sls_pass() && self.paths.are_complete()
+    }
+
     /// Whether the same SLs get through on all paths.
     #[inline]
     pub(crate) fn all_paths_pass_alike(&self) -> bool {

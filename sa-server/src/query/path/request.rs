@@ -146,6 +146,19 @@ impl Request {
         }
     }
 
+    /// The same request, if it has no wishes for what a path may have: in a form by which the
+    /// compiler knows.
+    #[inline(always)]
+    pub(crate) fn plain(&self) -> Option<Self> {
+        let has_wish = self.sl.is_some()
+            || self.mtu.is_some()
+            || self.rate.is_some()
+            || self.lifetime.is_some()
+            || self.pkey == PKeyWish::Raw;
+        let pkey = self.asked.pkey.map_or(PKeyWish::Any, PKeyWish::Exactly);
+        (!has_wish).then(|| Self { pkey, sl: None, mtu: None, rate: None, lifetime: None, ..*self })
+    }
+
     /// The criteria of a MultiPathRecord.
     pub(crate) fn read_multi(
         tables: &Tables,
@@ -170,14 +183,12 @@ impl Request {
         )
     }
 
-    /// Whether paths may have limits or SLs that depend on their direction. Two ports share a
-    /// partition, or do not, in both.
-    #[inline]
-    pub(crate) fn minds_direction(&self) -> bool {
-        self.criteria.is_some()
-            || self.mtu.is_some()
-            || self.rate.is_some()
-            || self.lifetime.is_some()
+    /// Whether a path may meet the request in one direction only, though it exists in both. Two
+    /// ports share a partition, or do not, in both.
+    #[inline(always)]
+    pub(crate) fn minds_direction(&self, tables: &Tables) -> bool {
+        let has_wish = self.mtu.is_some() || self.rate.is_some() || self.lifetime.is_some();
+        has_wish || self.criteria.is_some() && (self.sl.is_some() || tables.qos.refuses())
     }
 }
 

@@ -99,11 +99,15 @@ impl Search<'_> {
         wanted: usize,
         found: &mut Found<'_>,
     ) -> ControlFlow<()> {
+        let tables = self.tables;
         let slids = self.lids(source, only);
         let is_alone = slids.1 == 1 && destinations.lid.is_none() && self.visible(source);
+        // Where every path has a way back, all there is to a path is what the row says of it.
+        let is_plain = !self.request.minds_direction(tables) && tables.all_paths_return();
+        let row = if is_plain { tables.paths.row(source.0.row) } else { None };
         for port in destinations.ports {
-            found.steps(self.tables.path_cost())?;
-            let class = self.tables.end_class(port);
+            found.steps(tables.path_cost())?;
+            let class = tables.end_class(port);
             let destination = (port, class);
             if !is_alone || class.lmc > 0 || !port.lid.is_unicast() || source.0.is_same_port(port) {
                 if self.allows(source, destination) {
@@ -118,13 +122,16 @@ impl Search<'_> {
                 let is_allowed = self.visible(destination) && self.connected(source, destination);
                 is_allowed.then(|| (path.record(told, PREFERRED), path.level()))
             };
-            let Some(kind) = self.kind(from, to, PREFERRED) else { continue };
-            let Some((mut record, level)) = *found.templates.of(kind, make) else { continue };
-            self.levels.increment(level);
-            let dgid = told.dgid.unwrap_or_else(|| self.gid(port));
-            let mut view = PathRecord::new(&mut record[..]).expect("64 bytes");
-            view.set_dgid(dgid).set_dlid(port.lid);
-            found.push(&record)?;
+            let kind = match row {
+                Some(row) => Kind::of_row(port.class, row.get(usize::from(port.column)).copied()),
+                None => match self.kind(from, to, PREFERRED) {
+                    Some(kind) => kind,
+                    None => continue,
+                },
+            };
+            let gid = told.dgid.unwrap_or_else(|| self.gid(port));
+            let Some(level) = found.push_like(kind, gid, port.lid, make) else { continue };
+            self.levels.increment(level?);
         }
         ControlFlow::Continue(())
     }
@@ -290,7 +297,7 @@ impl Search<'_> {
     /// both directions, one that exists is good enough.
     #[inline(always)]
     fn is_same_back(&self, destination: &EndPort) -> bool {
-        !self.request.minds_direction()
+        !self.request.minds_direction(self.tables)
             && self.tables.all_sls_pass()
             && self.tables.paths.is_complete(destination.row)
     }

@@ -13,7 +13,7 @@ use crate::tables::Limit;
 /// destination, MTU and rate between the switches there and, where that matters, back, and whether
 /// the LIDs are the first choice between these ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Kind(u64);
+pub(crate) struct Kind(u64);
 
 impl Kind {
     #[inline]
@@ -30,14 +30,21 @@ impl Kind {
         Self(classes | limit(there) << 32 | back << 40 | u64::from(preference) << 56)
     }
 
-    #[inline]
+    /// The same of a path from one port, by what the row of its switch says: the number of the
+    /// path's class.
+    #[inline(always)]
+    pub(super) fn of_row(destination: u16, number: Option<u8>) -> Self {
+        Self(1 << 63 | u64::from(destination) << 16 | u64::from(number.unwrap_or(0)) << 32)
+    }
+
+    #[inline(always)]
     fn place(self) -> usize {
         (self.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as usize % PLACES
     }
 }
 
 /// A path's record and where its QoS level is counted, or that there is no path.
-type Template = Option<([u8; PathRecord::LEN], LevelSlot)>;
+pub(crate) type Template = Option<([u8; PathRecord::LEN], LevelSlot)>;
 
 /// Kinds remembered: more than fabrics usually have. Those that fall on one place take turns.
 const PLACES: usize = 256;
@@ -69,8 +76,8 @@ impl Templates {
     }
 
     /// The record of a kind, made by `make` if it is the first.
-    #[inline]
-    pub(super) fn of(&mut self, kind: Kind, make: impl FnOnce() -> Template) -> &Template {
+    #[inline(always)]
+    pub(crate) fn of(&mut self, kind: Kind, make: impl FnOnce() -> Template) -> &Template {
         let place = &mut self.places[kind.place()];
         if place.search != self.search || place.kind != kind {
             *place = Place { search: self.search, kind, template: make() };
