@@ -27,6 +27,9 @@ fuzz_seconds=${FUZZ_SECONDS:-60}
 logs=$(mktemp -d "${TMPDIR:-/tmp}/ibsm-test.XXXXXX")
 trap 'rm -rf "$logs"' EXIT
 
+# How Cargo is told of the fuzz targets: a workspace of their own, built beside ours.
+fuzz=(--manifest-path fuzz/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-$PWD/target}" --no-default-features)
+
 # --- The steps: functions named step_NAME, in the order of `steps`. What they print is shown if
 # they fail; what they pass to `note` is shown always.
 
@@ -77,7 +80,7 @@ step_format() {
 
 step_lints() {
     cargo clippy --workspace --all-targets -- -D warnings
-    cargo clippy --manifest-path fuzz/Cargo.toml --no-default-features --all-targets -- -D warnings
+    cargo clippy "${fuzz[@]}" --all-targets -- -D warnings
 }
 
 # Who may know whom; and that what must not do I/O, does none.
@@ -127,7 +130,7 @@ dependencies() {
 
 step_tests() {
     [[ -n $(absent_packages "${interop_needs[@]}") ]] || export IBSM_REQUIRE_INTEROP=1
-    local tests=(cargo test --workspace --lib --bins --tests)
+    local tests=(cargo test --workspace --lib --tests)
     timeout 2400 "${tests[@]}" --no-run
     use_tested_programs
     timeout 2400 "${tests[@]}" -- --show-output
@@ -208,8 +211,7 @@ step_docs() { RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" car
 
 # libFuzzer where there is a nightly toolchain, else the plain mutation loop on the same targets.
 step_fuzz() {
-    local mutate=(cargo run --quiet --manifest-path fuzz/Cargo.toml --no-default-features
-        --profile mutate --example mutate --)
+    local mutate=(cargo run --quiet "${fuzz[@]}" --example mutate --)
     "${mutate[@]}" list >"$logs/targets"
     local targets target
     mapfile -t targets <"$logs/targets"
@@ -228,7 +230,7 @@ step_fuzz() {
             timeout $((each + 60)) "${mutate[@]}" run "$target" "$each"
         done
     fi
-    cargo test --quiet --manifest-path fuzz/Cargo.toml --no-default-features --profile mutate
+    cargo test --quiet "${fuzz[@]}"
 }
 
 libfuzzer_ready() {
