@@ -356,12 +356,14 @@ impl Builder {
             Some((last, _, index)) => index.follow(last.registry(), &registry),
             None => RegistryIndex::new(&registry),
         };
-        let reused = last.filter(|(last, ..)| has_same_tables(last, snapshot));
-        let rebuilt = reused.is_none();
-        let tables = match reused {
-            Some((_, tables, _)) => tables,
+        let step = last.as_ref().map_or(Step::All, |(last, ..)| Step::between(last, snapshot));
+        let tables = match (step, last) {
+            (Step::Registry, Some((_, tables, _))) => tables,
+            (Step::Multicast, Some((_, tables, _))) => {
+                Arc::new(tables.with_multicast(snapshot.fabric()))
+            }
             // In the pool all of it yields to the workers.
-            None => rayon::scope(|_| {
+            _ => rayon::scope(|_| {
                 let mut tables = Tables::build(snapshot.fabric(), &registry);
                 tables.qos.count_by(&self.metrics.levels);
                 Arc::new(tables)
@@ -375,7 +377,7 @@ impl Builder {
         let mut publisher = self.publisher.lock().unwrap_or_else(PoisonError::into_inner);
         publisher.publish(Arc::new(generation));
         drop(publisher);
-        if rebuilt {
+        if step == Step::All {
             log_installed(snapshot, &tables, built_in);
         }
         self.metrics.serving.store(Some(Arc::new(Serving {
@@ -389,10 +391,31 @@ impl Builder {
     }
 }
 
-/// Whether two snapshots have the same tables: they differ in no fabric row and no alias GUID.
-fn has_same_tables(a: &Snapshot, b: &Snapshot) -> bool {
-    (Arc::ptr_eq(a.fabric(), b.fabric()) || a.fabric() == b.fabric())
-        && a.registry().alias_guids == b.registry().alias_guids
+/// How far it is from one snapshot to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Only rows of the registry differ that no table is made of.
+    Registry,
+    /// Switches also forward multicast otherwise.
+    Multicast,
+    /// Anything else: tables are built anew.
+    All,
+}
+
+impl Step {
+    fn between(last: &Snapshot, next: &Snapshot) -> Self {
+        if last.registry().alias_guids != next.registry().alias_guids {
+            Self::All
+        } else if Arc::ptr_eq(last.fabric(), next.fabric()) {
+            Self::Registry
+        } else if !last.fabric().is_same_but_multicast(next.fabric()) {
+            Self::All
+        } else if last.fabric().mfts == next.fabric().mfts {
+            Self::Registry
+        } else {
+            Self::Multicast
+        }
+    }
 }
 
 fn log_installed(snapshot: &Snapshot, tables: &Tables, built_in: Duration) {

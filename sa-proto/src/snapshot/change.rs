@@ -85,6 +85,9 @@ impl<R: Row> TableDelta<R> {
 
     /// The table that `old` becomes.
     pub(super) fn apply(&self, old: &Vec<Arc<R>>) -> Result<Vec<Arc<R>>, DeltaError> {
+        if self.changes.is_empty() {
+            return Ok(old.clone());
+        }
         let mut new = Vec::with_capacity(old.len() + self.changes.len());
         for (_, side) in join(keyed(old), self.by_key()) {
             match side {

@@ -123,9 +123,26 @@ impl Sums {
         *sum = sum.wrapping_add(row_digest(row));
     }
 
-    pub(super) fn subtract<R: Row>(&mut self, row: &R) {
-        let sum = &mut self.buckets[bucket_of::<R>(row.key())];
-        *sum = sum.wrapping_sub(row_digest(row));
+    /// Takes `new` in, and `old` out, both of them rows with this key.
+    pub(super) fn replace<R: Row>(
+        &mut self,
+        key: R::Key,
+        old: Option<&R>,
+        new: Option<&R>,
+        scratch: &mut Vec<u8>,
+    ) {
+        if old.zip(new).is_some_and(|(old, new)| std::ptr::eq(old, new)) {
+            return;
+        }
+        scratch.clear();
+        key.put(scratch);
+        let sum = &mut self.buckets[bucket_of_bytes::<R>(scratch)];
+        let mut digest = |row: &R| {
+            scratch.clear();
+            row.put(scratch);
+            xxh3_128_with_seed(scratch, R::TABLE as u64)
+        };
+        *sum = sum.wrapping_sub(old.map_or(0, &mut digest)).wrapping_add(new.map_or(0, digest));
     }
 
     fn total(&self) -> u128 {
@@ -137,7 +154,11 @@ impl Sums {
 pub(super) fn bucket_of<R: Row>(key: R::Key) -> usize {
     let mut bytes = Vec::with_capacity(32);
     key.put(&mut bytes);
-    (xxh3_64_with_seed(&bytes, R::TABLE as u64) % BUCKETS as u64) as usize
+    bucket_of_bytes::<R>(&bytes)
+}
+
+fn bucket_of_bytes<R: Row>(key: &[u8]) -> usize {
+    (xxh3_64_with_seed(key, R::TABLE as u64) % BUCKETS as u64) as usize
 }
 
 /// Some of the buckets of one plane.
@@ -253,7 +274,12 @@ mod tests {
         (0..50).for_each(|n| forward.add(&alias(n)));
         (0..50).rev().for_each(|n| backward.add(&alias(n)));
         assert_eq!(forward.buckets, backward.buckets);
-        (0..50).for_each(|n| forward.subtract(&alias(n)));
+        let mut scratch = Vec::new();
+        for n in 0..50 {
+            let changed = AliasGuid { index: 7, ..alias(n) };
+            forward.replace(Guid(n), Some(&alias(n)), Some(&changed), &mut scratch);
+            forward.replace(Guid(n), Some(&changed), None, &mut scratch);
+        }
         assert_eq!(forward.total(), 0);
     }
 

@@ -10,7 +10,7 @@ use super::blocks::{BlockReader, BlockWriter};
 use super::device::{Mft, PortTables, SubnetManager};
 use super::encoding::{Canonical, Malformed, Reader, canonical};
 use super::policy::{Partition, PortGroup, PrefixRoute, QosLevel, QosRule, VirtualFabric};
-use super::row::{NoPatch, Patch, Row, Side, Table, join};
+use super::row::{NoPatch, Patch, Row, Side, Table, join, same};
 
 /// What a sweep found and configured.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -37,6 +37,41 @@ pub struct FabricPlane {
     pub qos_rules: Vec<Arc<QosRule>>,
     /// Virtual fabrics, by position in their file.
     pub virtual_fabrics: Vec<Arc<VirtualFabric>>,
+}
+
+impl FabricPlane {
+    /// Whether two planes differ at most in how switches forward multicast. Rows that they share
+    /// are not looked at.
+    pub fn is_same_but_multicast(&self, other: &Self) -> bool {
+        // Named one by one, so that a new table cannot be forgotten.
+        let Self {
+            subnet,
+            nodes,
+            lfts,
+            port_tables,
+            mfts: _,
+            subnet_managers,
+            partitions,
+            port_groups,
+            qos_levels,
+            qos_rules,
+            virtual_fabrics,
+        } = self;
+        *subnet == other.subnet
+            && same_rows(nodes, &other.nodes)
+            && same_rows(lfts, &other.lfts)
+            && same_rows(port_tables, &other.port_tables)
+            && same_rows(subnet_managers, &other.subnet_managers)
+            && same_rows(partitions, &other.partitions)
+            && same_rows(port_groups, &other.port_groups)
+            && same_rows(qos_levels, &other.qos_levels)
+            && same_rows(qos_rules, &other.qos_rules)
+            && same_rows(virtual_fabrics, &other.virtual_fabrics)
+    }
+}
+
+fn same_rows<R: Row>(a: &[Arc<R>], b: &[Arc<R>]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
 }
 
 /// Parameters of the subnet as a whole.

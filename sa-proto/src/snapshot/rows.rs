@@ -110,7 +110,7 @@ impl<R: Row> Rows<R> {
     }
 
     /// The rows that differ from those of an older table, old and new, ascending by key. Costs
-    /// no more than a look at the leaves that both have.
+    /// no more than a look at the branches that both have, and at leaves of those that differ.
     pub fn differences<'a>(
         &'a self,
         older: &'a Self,
@@ -125,10 +125,6 @@ impl<R: Row> Rows<R> {
             Side::Both(old, new) if same(old, new) => None,
             Side::Both(old, new) => Some((Some(old), Some(new))),
         })
-    }
-
-    fn leaves(&self) -> impl Iterator<Item = &Leaf<R>> {
-        self.branches.iter().flat_map(|branch| branch.leaves.iter())
     }
 
     /// Puts a row in its place; the one that had its key before.
@@ -207,13 +203,38 @@ fn unshared<'a, R: Row>(a: &'a Rows<R>, b: &'a Rows<R>) -> (Vec<&'a Leaf<R>>, Ve
     if a.is_same(b) {
         return (left, right);
     }
-    let with_first = |rows: &'a Rows<R>| rows.leaves().map(|leaf| (leaf.first, leaf));
+    let (in_a, in_b) = unshared_branches(a, b);
+    let with_first = |branches: Vec<&'a Branch<R>>| {
+        let leaves = branches.into_iter().flat_map(|branch| branch.leaves.iter());
+        leaves.map(|leaf| (leaf.first, leaf))
+    };
     // A shared leaf begins with the same key in both.
-    for (_, side) in join(with_first(a), with_first(b)) {
+    for (_, side) in join(with_first(in_a), with_first(in_b)) {
         match side {
             Side::Left(leaf) => left.push(leaf),
             Side::Right(leaf) => right.push(leaf),
             Side::Both(one, other) if Arc::ptr_eq(&one.rows, &other.rows) => {}
+            Side::Both(one, other) => {
+                left.push(one);
+                right.push(other);
+            }
+        }
+    }
+    (left, right)
+}
+
+/// The branches of two tables without those that they share.
+fn unshared_branches<'a, R: Row>(
+    a: &'a Rows<R>,
+    b: &'a Rows<R>,
+) -> (Vec<&'a Branch<R>>, Vec<&'a Branch<R>>) {
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    let with_first = |rows: &'a Rows<R>| rows.branches.iter().map(|branch| (branch.first, branch));
+    for (_, side) in join(with_first(a), with_first(b)) {
+        match side {
+            Side::Left(branch) => left.push(branch),
+            Side::Right(branch) => right.push(branch),
+            Side::Both(one, other) if Arc::ptr_eq(&one.leaves, &other.leaves) => {}
             Side::Both(one, other) => {
                 left.push(one);
                 right.push(other);

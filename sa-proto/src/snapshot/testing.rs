@@ -54,10 +54,15 @@ pub(crate) fn fabric() -> impl Strategy<Value = FabricPlane> {
         switch_info: (value == 2).then_some([9; 20]),
         ..node(Guid(key))
     });
-    (any::<u8>(), nodes, lfts).prop_map(|(prefix, nodes, lfts)| FabricPlane {
+    let mfts = rows(|key, value| Mft {
+        switch: Guid(key),
+        blocks: vec![MftBlock { block: 0, position: 0, masks: [value + 1; 64] }],
+    });
+    (any::<u8>(), nodes, lfts, mfts).prop_map(|(prefix, nodes, lfts, mfts)| FabricPlane {
         subnet: Subnet { prefix: u64::from(prefix % 2), sa_key: 0x1234, ..Subnet::default() },
         nodes,
         lfts,
+        mfts,
         qos_rules: vec![],
         ..FabricPlane::default()
     })

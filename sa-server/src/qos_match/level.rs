@@ -9,7 +9,7 @@ use super::LevelSlot;
 use crate::tables::Limit;
 
 /// A QoS level.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Level {
     row: Arc<QosLevel>,
     /// Greatest MTU and rate.

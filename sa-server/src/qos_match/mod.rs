@@ -64,7 +64,7 @@ pub struct Criteria {
 pub struct RuleNumber(pub u32);
 
 /// A rule with what it grants.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Rule {
     row: Arc<QosRule>,
     /// Position in `levels`; none if the snapshot has no such level: the rule then accepts nothing.
@@ -72,7 +72,7 @@ struct Rule {
 }
 
 /// All rules that are in force, compiled.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct QosMatcher {
     rules: Vec<Rule>,
     levels: Vec<Level>,

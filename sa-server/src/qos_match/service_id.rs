@@ -22,7 +22,7 @@ const PAGE_INTERVALS_MIN: usize = 8;
 const PAGE_BITS: u32 = 16;
 
 /// The intervals of a page of numbers.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Page {
     /// The upper bits of its numbers.
     number: u64,
@@ -31,7 +31,7 @@ struct Page {
 }
 
 /// Sets of rules by Service ID.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct ServiceIds {
     /// Rules that do not ask: for requests without a ServiceID.
     without: SetId,
@@ -46,7 +46,7 @@ pub(super) struct ServiceIds {
 }
 
 /// Numbers that are compared under one mask.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Masked {
     mask: u64,
     /// Ascending.

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 pub(super) struct SetId(u32);
 
 /// All sets, one behind the other: summary words, then words.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Sets {
     words: Vec<u64>,
     summaries: usize,

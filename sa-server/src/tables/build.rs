@@ -297,29 +297,23 @@ impl<'a> Fabric<'a> {
         plane: &FabricPlane,
         keys: &mut impl FnMut(&Scanned<'_>, &Port) -> PKeySet,
     ) -> RecordTables {
-        let mut tables = RecordTables {
-            nodes: Records::new(NodeRecord::LEN),
-            ports: Records::new(PortInfoRecord::LEN),
-            links: Records::new(LinkRecord::LEN),
-            by_node: Vec::with_capacity(self.nodes.len()),
-            node_of_lid: Box::new([]),
-            nodes_of_lid: Box::new([]),
-            by_guid: GuidIndex::default(),
-            by_description: Vec::new(),
-        };
+        let mut nodes = Records::new(NodeRecord::LEN);
+        let mut ports = Records::new(PortInfoRecord::LEN);
+        let mut links = Records::new(LinkRecord::LEN);
+        let mut by_node = Vec::with_capacity(self.nodes.len());
         let mut owner = |scanned: &Scanned<'_>, port: &Port| Owner {
             pkeys: keys(scanned, port),
             end_port: if scanned.is_end_port(port) { scanned.lid(port).0 } else { Lid::NONE },
         };
         for scanned in &self.nodes {
             let node = scanned.node;
-            let starts = tables.lengths();
+            let starts = [nodes.len() as u32, ports.len() as u32, links.len() as u32];
             for port in &node.ports {
                 let from = owner(scanned, port);
                 if scanned.is_end_port(port) {
-                    tables.nodes.push(&node_record(scanned, port), from);
+                    nodes.push(&node_record(scanned, port), from);
                 }
-                tables.ports.push(&port_info_record(scanned, port), from);
+                ports.push(&port_info_record(scanned, port), from);
                 if let Some((peer, peer_port)) = self.peer(port) {
                     let record = LinkRecordRepr {
                         from_lid: scanned.lid(port).0,
@@ -328,12 +322,12 @@ impl<'a> Fabric<'a> {
                         to_lid: peer.lid(peer_port).0,
                     };
                     let to = owner(peer, peer_port);
-                    tables.links.push(&record.to_bytes(), LinkOwners { from, to });
+                    links.push(&record.to_bytes(), LinkOwners { from, to });
                 }
             }
-            let ends = tables.lengths();
+            let ends = [nodes.len() as u32, ports.len() as u32, links.len() as u32];
             let probe = scanned.port0().or(node.ports.first()).map(|p| scanned.capabilities(p));
-            tables.by_node.push(NodeRows {
+            by_node.push(NodeRows {
                 guid: node.guid,
                 node: Arc::clone(node),
                 is_switch: scanned.is_switch,
@@ -348,7 +342,16 @@ impl<'a> Fabric<'a> {
                 port_tables: find(&plane.port_tables, node.guid).cloned(),
             });
         }
-        tables
+        RecordTables {
+            nodes: Arc::new(nodes),
+            ports: Arc::new(ports),
+            links: Arc::new(links),
+            by_node,
+            node_of_lid: Box::new([]),
+            nodes_of_lid: Box::new([]),
+            by_guid: GuidIndex::default(),
+            by_description: Vec::new(),
+        }
     }
 
     fn node_of_lid(&self, lids: &[Lid]) -> Box<[u32]> {

@@ -46,7 +46,7 @@ impl EndPort {
 }
 
 /// All end ports, by GUID, by LID, and in order.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct EndPorts {
     /// Open-addressed, linear probing, at most half full, a power of two.
     slots: Box<[EndPort]>,

@@ -5,7 +5,7 @@ use ib_mad::types::Guid;
 use crate::prefetch::prefetch;
 
 /// What each of many GUIDs leads to. GUID 0 is nobody's.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct GuidIndex<V> {
     /// A power of two of them; GUID 0 marks an empty one.
     slots: Box<[(Guid, V)]>,

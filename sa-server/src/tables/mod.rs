@@ -46,7 +46,7 @@ pub struct EndClass {
 }
 
 /// Everything that the SA's answers are taken from.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Tables {
     /// Parameters of the subnet.
     pub subnet: Subnet,
@@ -77,6 +77,14 @@ impl Tables {
     /// Builds the tables; uses all threads of rayon's current pool.
     pub fn build(fabric: &FabricPlane, registry: &RegistryPlane) -> Self {
         build::build(fabric, registry)
+    }
+
+    /// The tables of `fabric`, which differs at most in how switches forward multicast from that
+    /// of these tables. What queries read from is copied, nothing is worked out anew.
+    #[must_use]
+    pub fn with_multicast(&self, fabric: &FabricPlane) -> Self {
+        let records = self.records.with_multicast(&fabric.mfts);
+        Self { records, plane: fabric.clone(), ..self.clone() }
     }
 
     /// The end class of a port of these tables.

@@ -14,7 +14,7 @@ use ib_mad::types::PKey;
 pub struct PKeySet(u16);
 
 /// All partitions and all distinct P_Key tables of the subnet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Partitions {
     /// Partition number by P_Key without its membership bit; [`NO_PARTITION`] if nobody has it.
     number: Box<[u16]>,

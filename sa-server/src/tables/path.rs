@@ -64,7 +64,7 @@ impl Packed {
 ///
 /// Two matrices: rows of switches that hosts are attached to, which nearly all queries ask for, and
 /// of all others. Seen from the former far more LIDs look alike, so that theirs stays small.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Paths {
     /// Class number 0 is [`PathClass::UNREACHABLE`].
     classes: Box<[PathClass; 256]>,
@@ -75,7 +75,7 @@ pub struct Paths {
 }
 
 /// Class numbers, row by row.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Matrix {
     rows: usize,
     columns: usize,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::record::{NodeRecord, stride};
-use sa_proto::snapshot::{Lft, Mft, Node, Port, PortTables};
+use sa_proto::snapshot::{Lft, Mft, Node, Port, PortTables, find};
 
 use super::end_port::EndPorts;
 use super::guid_index::GuidIndex;
@@ -25,7 +25,7 @@ pub struct Owner {
 }
 
 /// Records of one type.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Records<O = Owner> {
     stride: usize,
     bytes: Vec<u8>,
@@ -105,15 +105,15 @@ pub struct NodeRows {
     pub port_tables: Option<Arc<PortTables>>,
 }
 
-/// All records, and where to find them by node and by LID.
-#[derive(Debug)]
+/// All records, and where to find them by node and by LID. Clones share the records.
+#[derive(Clone, Debug)]
 pub struct RecordTables {
     /// NodeRecords in the order of `by_node`.
-    pub nodes: Records,
+    pub nodes: Arc<Records>,
     /// PortInfoRecords in the order of `by_node`.
-    pub ports: Records,
+    pub ports: Arc<Records>,
     /// LinkRecords in the order of `by_node`, each link once from either end.
-    pub links: Records<LinkOwners>,
+    pub links: Arc<Records<LinkOwners>>,
     /// Nodes, ascending by GUID.
     pub(super) by_node: Vec<NodeRows>,
     /// Index into `by_node` by LID; `NO_NODE` if nobody has it.
@@ -154,9 +154,13 @@ pub struct LinkOwners {
 pub(super) const NO_NODE: u32 = u32::MAX;
 
 impl RecordTables {
-    /// Numbers of records: nodes, ports, links.
-    pub(super) fn lengths(&self) -> [u32; 3] {
-        [self.nodes.len() as u32, self.ports.len() as u32, self.links.len() as u32]
+    /// The same with other multicast forwarding tables. Costs a step a node.
+    pub(super) fn with_multicast(&self, mfts: &[Arc<Mft>]) -> Self {
+        let mut next = self.clone();
+        for node in next.by_node.iter_mut().filter(|node| node.is_switch) {
+            node.mft = find(mfts, node.guid).cloned();
+        }
+        next
     }
 
     /// The ports of a node, each with its base LID and owner.

@@ -54,11 +54,6 @@ impl Fabric {
         let mut lfts: Vec<Arc<Lft>> =
             self.switches().map(|(_, switch)| switch.lft.published()).collect();
         lfts.sort_unstable_by_key(|lft| lft.switch);
-        let mut mfts: Vec<Arc<snapshot::Mft>> = self
-            .switches()
-            .filter_map(|(_, switch)| switch.mft.published(self.node(switch.node).guid))
-            .collect();
-        mfts.sort_unstable_by_key(|mft| mft.switch);
         let policy = &parameters.policy;
         FabricPlane {
             subnet: snapshot::Subnet {
@@ -81,10 +76,20 @@ impl Fabric {
             qos_levels: shared(&policy.qos_levels),
             qos_rules: shared(&policy.qos_rules),
             virtual_fabrics: shared(&policy.virtual_fabrics),
-            mfts,
+            mfts: self.multicast_tables(),
             port_tables: self.port_tables(),
             subnet_managers: shared(&parameters.managers),
         }
+    }
+
+    /// How switches are known to forward multicast, ascending by node GUID.
+    pub fn multicast_tables(&self) -> Vec<Arc<snapshot::Mft>> {
+        let mut mfts: Vec<Arc<snapshot::Mft>> = self
+            .switches()
+            .filter_map(|(_, switch)| switch.mft.published(self.node(switch.node).guid))
+            .collect();
+        mfts.sort_unstable_by_key(|mft| mft.switch);
+        mfts
     }
 
     fn row(&self, index: NodeIndex, node: &Node) -> snapshot::Node {

@@ -28,7 +28,7 @@ use ib_mad::types::Guid;
 use sa_proto::proto::{admin, snapshot as proto};
 use sa_proto::snapshot::cell::{self, Reader};
 use sa_proto::snapshot::{
-    BuildError, Delta, FabricPlane, History, HistoryLimits, RegistryChanges, RegistryPlane,
+    BuildError, Delta, FabricPlane, History, HistoryLimits, Mft, RegistryChanges, RegistryPlane,
     Session, Snapshot, Version,
 };
 use sa_proto::trust::{TlsFiles, TrustError};
@@ -303,6 +303,24 @@ impl Publisher {
             return Ok(before);
         }
         self.succeed(&mut writer, &current, version, &fabric, current.registry());
+        Ok(version)
+    }
+
+    /// Publishes how switches forward multicast, ascending by switch, in a fabric that is otherwise
+    /// the one published last. Before the first of a session nothing is published: it will be part
+    /// of that. Unlike [`publish`](Self::publish) this compares nothing else and copies no row.
+    pub fn publish_multicast(&self, mfts: &Vec<Arc<Mft>>) -> Result<Version, PublishError> {
+        let mut writer = self.writer();
+        let session = writer.session.ok_or(PublishError::NoSession)?;
+        let current = writer.cell.current();
+        let before = current.version();
+        let is_first = before.session != session || before.fabric_generation == 0;
+        if is_first || current.fabric().mfts == *mfts {
+            return Ok(before);
+        }
+        let version = Version { fabric_generation: before.fabric_generation + 1, ..before };
+        let (next, delta) = current.advance_multicast(version, mfts);
+        self.put(&mut writer, &current, next, delta);
         Ok(version)
     }
 
@@ -628,7 +646,35 @@ async fn serve(
 
 #[cfg(test)]
 mod tests {
+    use sa_proto::snapshot::MftBlock;
+
     use super::*;
+
+    #[test]
+    fn multicast_tables_are_published_alone_and_not_before_a_fabric_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let publisher = Publisher::start(PublishConfig {
+            tls: None,
+            listen: "127.0.0.1:0".parse().unwrap(),
+            state_dir: directory.path().to_owned(),
+            history: HistoryLimits::default(),
+        })
+        .unwrap();
+        let blocks = vec![MftBlock { block: 0, position: 0, masks: [1; 64] }];
+        let mfts = vec![Arc::new(Mft { switch: Guid(5), blocks })];
+        let refused = publisher.publish_multicast(&mfts);
+        assert!(matches!(refused, Err(PublishError::NoSession)));
+        publisher.begin_session(Guid(1)).unwrap();
+        let early = publisher.publish_multicast(&mfts).unwrap();
+        assert_eq!((early.fabric_generation, publisher.version()), (0, early));
+
+        let first = publisher.publish(FabricPlane::default()).unwrap();
+        let second = publisher.publish_multicast(&mfts).unwrap();
+        assert_eq!(second.fabric_generation, first.fabric_generation + 1);
+        assert_eq!(publisher.publish_multicast(&mfts).unwrap(), second, "nothing is new");
+        let snapshot = publisher.reader().current().clone();
+        assert_eq!((snapshot.version(), &snapshot.fabric().mfts), (second, &mfts));
+    }
 
     #[test]
     fn what_is_sent_to_responders_does_not_wait_for_acknowledgements() {

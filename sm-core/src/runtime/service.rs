@@ -45,8 +45,7 @@ const ANSWERS_MAX: usize = 4096;
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// How long to wait after a session could not be begun, for want of a writable state directory.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(10);
-/// How long multicast tables wait for others to be published with them: publishing costs in
-/// proportion to the fabric.
+/// How long multicast tables wait for others to be published with them.
 const REPUBLISH_DELAY: Duration = Duration::from_secs(1);
 /// How often metrics and status are brought up to date.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
@@ -447,7 +446,8 @@ impl Service {
     fn republish(&mut self, now: Instant) {
         if self.republish_due.take_if(|due| now >= *due).is_some()
             && self.publisher.session().is_some()
-            && let Err(failure) = self.publish(false, false)
+            && let Err(failure) =
+                self.publisher.publish_multicast(&self.sweeper.fabric().multicast_tables())
         {
             error!("the snapshot is not published: {}", super::with_causes(&failure));
         }
@@ -456,7 +456,7 @@ impl Service {
     fn configured(&mut self, report: Report) {
         // The port's own LID may be new: the transport tells path bits by it.
         self.fabric.refresh(Instant::now());
-        if let Err(failure) = self.publish(report.full, true) {
+        if let Err(failure) = self.publish(report.full) {
             error!("the snapshot is not published: {}", super::with_causes(&failure));
         }
         let is_news = report.full || report.changed() || self.sweeps.failed_in_a_row > 0;
@@ -508,7 +508,7 @@ impl Service {
 
     /// Publishes what a sweep found. Only a full one asks the other subnet managers who is the
     /// master, and so decides if we take responders back from one of them.
-    fn publish(&mut self, full: bool, swept: bool) -> Result<(), PublishError> {
+    fn publish(&mut self, full: bool) -> Result<(), PublishError> {
         let policy = self.policy_rows();
         let fabric = self.sweeper.fabric();
         let begins = match self.publisher.session() {
@@ -528,9 +528,7 @@ impl Service {
             managers: self.sweeper.subnet_managers(),
             policy,
         };
-        if swept {
-            self.tell_registry(&parameters);
-        }
+        self.tell_registry(&parameters);
         if let Some(session) = begun {
             self.await_registry(session);
         }
