@@ -16,30 +16,29 @@ pub struct Members {
     /// Groups of each MLID, and the MLID of each group.
     groups: BTreeMap<Lid, BTreeSet<Gid>>,
     mlids: HashMap<Gid, Lid>,
-    /// MLIDs whose lists are others than when last asked.
-    changed: BTreeSet<Lid>,
+    /// MLIDs whose lists may be others than when last asked.
+    dirty: BTreeSet<Lid>,
 }
 
 impl Members {
     /// What `plane` comes to.
     pub fn of(plane: &RegistryPlane) -> Self {
         let mut all = Self::default();
-        all.apply(plane, &RegistryChanges::between(&RegistryPlane::default(), plane));
+        all.apply(&RegistryChanges::between(&RegistryPlane::default(), plane));
         all
     }
 
     /// Takes in that everything is as in `plane` now, whatever led there.
     pub fn replace(&mut self, plane: &RegistryPlane) {
         let mut next = Self::of(plane);
-        next.changed.append(&mut self.changed);
-        next.changed.extend(self.by_mlid.keys());
+        next.dirty.append(&mut self.dirty);
+        next.dirty.extend(self.by_mlid.keys());
+        next.by_mlid = std::mem::take(&mut self.by_mlid);
         *self = next;
     }
 
-    /// Takes in that `changes` led to `plane`. Takes time that goes with the size of the groups
-    /// concerned.
-    pub fn apply(&mut self, plane: &RegistryPlane, changes: &RegistryChanges) {
-        let mut concerned = BTreeSet::new();
+    /// Takes in what changed, in time that goes with the changes.
+    pub fn apply(&mut self, changes: &RegistryChanges) {
         for (&mgid, group) in &changes.groups {
             let mlid = group.as_ref().and_then(|group| mlid(&group.record));
             let before = match mlid {
@@ -52,41 +51,53 @@ impl Members {
             if let Some(mlid) = mlid {
                 self.groups.entry(mlid).or_default().insert(mgid);
             }
-            concerned.extend(before.into_iter().chain(mlid));
+            self.dirty.extend(before.into_iter().chain(mlid));
         }
-        let joined = changes.members.keys().map(|rid| rid.mgid);
-        concerned.extend(joined.filter_map(|mgid| self.mlids.get(&mgid)));
-        for mlid in concerned {
-            if self.refresh(plane, mlid) {
-                self.changed.insert(mlid);
+        // Those of one group follow each other.
+        let mut last = None;
+        for rid in changes.members.keys() {
+            if last != Some(rid.mgid) {
+                last = Some(rid.mgid);
+                self.dirty.extend(self.mlids.get(&rid.mgid));
             }
         }
     }
 
-    /// The lists that are others than when this was last asked; those that are no more are empty.
-    pub fn take_changes(&mut self) -> BTreeMap<Lid, Arc<[Guid]>> {
-        let changed = std::mem::take(&mut self.changed).into_iter();
-        changed.map(|mlid| (mlid, self.by_mlid.get(&mlid).cloned().unwrap_or_default())).collect()
+    /// Whether lists may be others than when last asked.
+    pub fn may_have_changed(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// The lists that are others than when this was last asked, now that all changes led to
+    /// `plane`; those that are no more are empty. Takes time that goes with the size of the groups
+    /// concerned, however often they changed.
+    pub fn take_changes(&mut self, plane: &RegistryPlane) -> BTreeMap<Lid, Arc<[Guid]>> {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        dirty.retain(|&mlid| self.refresh(plane, mlid));
+        let list = |mlid| (mlid, self.by_mlid.get(&mlid).cloned().unwrap_or_default());
+        dirty.into_iter().map(list).collect()
     }
 
     /// Finds out anew who belongs to an MLID; whether that is others than before.
     fn refresh(&mut self, plane: &RegistryPlane, mlid: Lid) -> bool {
         let groups = self.groups.get(&mlid).into_iter().flatten();
-        let ports: BTreeSet<Guid> = groups.flat_map(|&mgid| ports_of(plane, mgid)).collect();
+        let mut ports: Vec<Guid> = groups.flat_map(|&mgid| ports_of(plane, mgid)).collect();
+        // Those of one group that has no aliases are in order.
+        if !ports.is_sorted_by(|a, b| a < b) {
+            ports.sort_unstable();
+            ports.dedup();
+        }
         if self.groups.get(&mlid).is_some_and(BTreeSet::is_empty) {
             self.groups.remove(&mlid);
         }
         if ports.is_empty() {
             return self.by_mlid.remove(&mlid).is_some();
         }
-        let ports: Arc<[Guid]> = ports.into_iter().collect();
-        match self.by_mlid.get(&mlid) {
-            Some(before) if *before == ports => false,
-            _ => {
-                self.by_mlid.insert(mlid, ports);
-                true
-            }
+        if self.by_mlid.get(&mlid).is_some_and(|before| **before == *ports) {
+            return false;
         }
+        self.by_mlid.insert(mlid, ports.into());
+        true
     }
 }
 
@@ -125,11 +136,8 @@ mod tests {
         Arc::new(MulticastMember { rid, join_state: 1, proxy_join: false })
     }
 
-    fn lists(members: &Members) -> Vec<(u16, Vec<u64>)> {
-        let list = |(mlid, ports): (&Lid, &Arc<[Guid]>)| {
-            (mlid.0, ports.iter().map(|port| port.0).collect())
-        };
-        members.by_mlid.iter().map(list).collect()
+    fn lists(plane: &RegistryPlane) -> BTreeMap<Lid, Arc<[Guid]>> {
+        Members::of(plane).take_changes(plane)
     }
 
     #[test]
@@ -141,7 +149,8 @@ mod tests {
             alias_guids: vec![Arc::new(alias)].into(),
             ..RegistryPlane::default()
         };
-        assert_eq!(lists(&Members::of(&plane)), [(0xC001, vec![5, 6, 7])]);
+        let ports: Arc<[Guid]> = [Guid(5), Guid(6), Guid(7)].into();
+        assert_eq!(lists(&plane), BTreeMap::from([(Lid(0xC001), ports)]));
     }
 
     #[test]
@@ -153,17 +162,16 @@ mod tests {
         };
         let mut members = Members::of(&plane);
         // Whoever follows the changes alone knows all lists.
-        let mut followed = members.take_changes();
+        let mut followed = members.take_changes(&plane);
         let mut step = |change: &dyn Fn(&mut RegistryChanges)| {
             let mut changes = RegistryChanges::default();
             change(&mut changes);
             plane.apply(&changes);
-            members.apply(&plane, &changes);
-            assert_eq!(lists(&members), lists(&Members::of(&plane)));
-            let changed = members.take_changes();
+            members.apply(&changes);
+            let changed = members.take_changes(&plane);
             followed.extend(changed.clone());
             followed.retain(|_, ports| !ports.is_empty());
-            assert_eq!(followed, members.by_mlid);
+            assert_eq!(followed, lists(&plane));
             !changed.is_empty()
         };
         assert!(step(&|changes| {
@@ -187,6 +195,26 @@ mod tests {
     }
 
     #[test]
+    fn who_came_and_went_between_two_looks_changed_nothing() {
+        let mut plane = RegistryPlane {
+            groups: vec![group(1, 0xC001)].into(),
+            members: vec![member(1, 7)].into(),
+            ..RegistryPlane::default()
+        };
+        let mut members = Members::of(&plane);
+        members.take_changes(&plane);
+        for there in [true, false] {
+            let mut changes = RegistryChanges::default();
+            changes.members.insert(member(1, 9).rid, there.then(|| member(1, 9)));
+            plane.apply(&changes);
+            members.apply(&changes);
+            assert!(members.may_have_changed());
+        }
+        assert!(members.take_changes(&plane).is_empty());
+        assert!(!members.may_have_changed());
+    }
+
+    #[test]
     fn lists_that_a_replacement_leaves_out_are_told_as_empty() {
         let plane = |mgid, mlid| RegistryPlane {
             groups: vec![group(mgid, mlid)].into(),
@@ -194,9 +222,10 @@ mod tests {
             ..RegistryPlane::default()
         };
         let mut members = Members::of(&plane(1, 0xC001));
+        members.take_changes(&plane(1, 0xC001));
         members.replace(&plane(2, 0xC002));
-        let told: Vec<_> =
-            members.take_changes().iter().map(|(mlid, ports)| (mlid.0, ports.len())).collect();
+        let told = members.take_changes(&plane(2, 0xC002));
+        let told: Vec<_> = told.iter().map(|(mlid, ports)| (mlid.0, ports.len())).collect();
         assert_eq!(told, [(0xC001, 0), (0xC002, 1)]);
     }
 }

@@ -243,7 +243,7 @@ impl Keeper {
         }
         self.settle(changes.rows.sequence);
         self.untold = Surroundings::default();
-        self.members.apply(&self.registry.plane(), &changes.rows);
+        self.members.apply(&changes.rows);
         let session = match self.publish(&changes.rows) {
             Ok(session) => session,
             Err(failure) => {
@@ -383,9 +383,19 @@ impl Keeper {
         self.store.is_some().then(|| self.registry.plane())
     }
 
-    /// Who belongs to which MLID, if that changed since this was last asked.
+    /// Whether [`changed_members`](Self::changed_members) may have something to tell.
+    pub(super) fn may_have_changed_members(&self) -> bool {
+        // Without the file there are no rows to look at, which does not mean that nobody is in.
+        self.store.is_some() && self.members.may_have_changed()
+    }
+
+    /// Who belongs to which MLID, if that changed since this was last asked. Takes time that goes
+    /// with the size of the groups that changed.
     pub(super) fn changed_members(&mut self) -> Membership {
-        self.members.take_changes()
+        if !self.may_have_changed_members() {
+            return Membership::default();
+        }
+        self.members.take_changes(&self.registry.plane())
     }
 
     /// The fabric as it was told last.

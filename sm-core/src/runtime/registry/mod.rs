@@ -56,6 +56,10 @@ const NOTICES_KEPT: Duration = Duration::from_secs(10);
 /// How often the list of responders is looked at.
 const RESPONDERS_INTERVAL: Duration = Duration::from_millis(200);
 
+/// How often at most the loop is told who belongs to which MLID: each time groups that changed are
+/// gone through, and their trees planted, however few came and went.
+const MEMBERS_INTERVAL: Duration = Duration::from_millis(100);
+
 /// Least time from one look at what has run out to the next.
 const BREATH: Duration = Duration::from_millis(20);
 
@@ -228,6 +232,7 @@ impl Entrance {
             responders,
             known: Vec::new(),
             responders_due: Instant::now(),
+            members_due: Instant::now(),
             damper: Damper::default(),
             issuer: Issuer::default(),
             // Above those of the process before, which did not tell a million a second.
@@ -400,6 +405,8 @@ struct Thread {
     /// Responders that subscriptions were spread over last.
     known: Vec<u64>,
     responders_due: Instant,
+    /// When the loop may be told next who belongs to which MLID.
+    members_due: Instant,
     damper: Damper,
     issuer: Issuer,
     /// Number of the last notice.
@@ -422,11 +429,7 @@ impl Thread {
             self.turn(jobs, work);
             *self.shared.decisions.lock().unwrap_or_else(PoisonError::into_inner) =
                 self.keeper.registry_counters();
-            let members = self.keeper.changed_members();
-            if !members.is_empty() {
-                self.shared.membership().extend(members);
-                self.shared.ring();
-            }
+            self.tell_members();
             let blocks = self.keeper.changed_guid_blocks();
             if !blocks.is_empty() {
                 self.shared.guid_blocks().extend(blocks);
@@ -444,6 +447,19 @@ impl Thread {
         }
     }
 
+    /// Tells the loop who belongs to which MLID, unless it was told a moment ago.
+    fn tell_members(&mut self) {
+        if !self.keeper.may_have_changed_members() || Instant::now() < self.members_due {
+            return;
+        }
+        self.members_due = Instant::now() + MEMBERS_INTERVAL;
+        let members = self.keeper.changed_members();
+        if !members.is_empty() {
+            self.shared.membership().extend(members);
+            self.shared.ring();
+        }
+    }
+
     /// Waits until there is something to do, and takes it.
     fn wait(&mut self) -> (Vec<Job>, Work, Vec<Event>, bool) {
         let now = Instant::now();
@@ -451,8 +467,9 @@ impl Thread {
             .keeper
             .due_s()
             .map(|due_s| now + Duration::from_secs(due_s.saturating_sub(now_s())).max(BREATH));
-        let due = [expiry, self.damper.poll_timeout(), self.dump.due(), Some(self.responders_due)];
-        let due = due.into_iter().flatten().min().unwrap_or(self.responders_due);
+        let members = self.keeper.may_have_changed_members().then_some(self.members_due);
+        let due = [expiry, members, self.damper.poll_timeout(), self.dump.due()];
+        let due = due.into_iter().flatten().fold(self.responders_due, Instant::min);
         let patience = due.saturating_duration_since(now);
         let inbox = self.shared.inbox();
         let waited =
