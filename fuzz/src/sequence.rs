@@ -278,9 +278,7 @@ impl Bed {
         for (key, outcome) in &changes.outcomes_put {
             self.outcomes.insert(*key, (**outcome).clone());
         }
-        for key in &changes.outcomes_removed {
-            self.outcomes.remove(key);
-        }
+        self.outcomes.retain(|_, outcome| outcome.at_s >= changes.outcomes_since_s);
         while self.registry.poll_event().is_some() {}
         let old = self.world.registry.clone();
         self.world.registry.apply(&changes.rows);

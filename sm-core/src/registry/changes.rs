@@ -92,13 +92,13 @@ pub struct Changes {
     pub rows: RegistryChanges,
     /// Outcomes to be remembered.
     pub outcomes_put: Vec<(OutcomeKey, Arc<Outcome>)>,
-    /// Outcomes to be forgotten. Some may never have been told of.
-    pub outcomes_removed: Vec<OutcomeKey>,
+    /// Outcomes from before this, in seconds since 1970, need not be remembered any more.
+    pub outcomes_since_s: u64,
 }
 
 impl Changes {
     /// Whether nothing is to be stored.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.outcomes_put.is_empty() && self.outcomes_removed.is_empty()
+        self.rows.is_empty() && self.outcomes_put.is_empty()
     }
 }

@@ -45,6 +45,7 @@ pub use guid_info::{GUIDS_PER_BLOCK, GuidBlock};
 pub use inform::SUBSCRIPTIONS_PER_PORT_MAX;
 pub use membership::Members;
 pub use multicast::PredefinedGroup;
+pub(crate) use outcome::trimmed;
 pub use outcome::{OUTCOMES_MAX, Outcome, OutcomeKey};
 pub use ports::{EndPort, GroupParameters, Ports, Settings};
 pub use request::{Drop, Request, Requester};
@@ -241,8 +242,7 @@ impl Registry {
         let since_s = now_s.saturating_sub(self.retry_window_s);
         if let Some(first) = self.outcomes.find(&key, since_s) {
             self.core.counters.repeated += 1;
-            let (status, data) = (first.status, first.data.clone());
-            return self.reply(status, data);
+            return self.reply(first.status, first.data);
         }
         let decided = self.change(|core| decide(core, now_s, ports, request));
         let (status, data) = match decided {
@@ -303,7 +303,7 @@ impl Registry {
     pub fn take_changes(&mut self) -> Changes {
         // Nobody has seen these rows yet, so that this is a part of the change that made them.
         assign::changed(&mut self.core);
-        let (outcomes_put, outcomes_removed) = self.outcomes.take_changes();
+        let (outcomes_put, outcomes_since_s) = self.outcomes.take_changes();
         let core = &mut self.core;
         let rows = RegistryChanges {
             sequence: core.sequence,
@@ -313,7 +313,7 @@ impl Registry {
             subscriptions: core.subscriptions.take_changes(),
             alias_guids: core.alias_guids.take_changes(),
         };
-        Changes { rows, outcomes_put, outcomes_removed }
+        Changes { rows, outcomes_put, outcomes_since_s }
     }
 
     /// The next thing that happened, oldest first.

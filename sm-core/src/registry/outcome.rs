@@ -4,7 +4,7 @@
 //! Outcomes of writes that were granted are stored with what they changed. Refusals are kept in
 //! memory alone, so that nobody makes the store write by asking for what is refused.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use ib_mad::types::{Gid, Lid, Qpn};
@@ -44,49 +44,53 @@ pub struct Outcome {
     pub at_s: u64,
 }
 
-/// Outcomes in the order in which they came about.
-#[derive(Debug, Default)]
-struct Log {
-    by_key: HashMap<OutcomeKey, (u64, Arc<Outcome>)>,
-    by_age: BTreeMap<u64, OutcomeKey>,
-    next: u64,
+/// An outcome as it is kept: small, since there are as many as ten seconds' writes.
+#[derive(Debug)]
+struct Kept {
+    /// Its number in the order in which outcomes came about.
+    number: u64,
+    at_s: u64,
+    status: Status,
+    /// Without the zeros at its end.
+    data: Option<Box<[u8]>>,
 }
 
-impl Log {
-    fn put(&mut self, key: OutcomeKey, outcome: Arc<Outcome>) {
-        let number = self.next;
-        self.next += 1;
-        self.by_age.insert(number, key);
-        if let Some((old, _)) = self.by_key.insert(key, (number, outcome)) {
-            self.by_age.remove(&old);
-        }
+impl Kept {
+    fn outcome(&self) -> Outcome {
+        let data = self.data.as_deref().map(|kept| {
+            let mut data = Box::new([0; 200]);
+            data[..kept.len()].copy_from_slice(kept);
+            data
+        });
+        Outcome { status: self.status, data, at_s: self.at_s }
     }
 
-    fn oldest(&self) -> Option<(&OutcomeKey, &Arc<Outcome>)> {
-        let (_, key) = self.by_age.first_key_value()?;
-        self.by_key.get(key).map(|(_, outcome)| (key, outcome))
-    }
-
-    fn pop_oldest(&mut self) -> Option<OutcomeKey> {
-        let (_, key) = self.by_age.pop_first()?;
-        self.by_key.remove(&key);
-        Some(key)
-    }
-
-    fn len(&self) -> usize {
-        self.by_key.len()
+    fn is_granted(&self) -> bool {
+        self.status == Status::OK
     }
 }
 
 /// The outcomes kept.
 #[derive(Debug, Default)]
 pub(super) struct Outcomes {
-    granted: Log,
-    refused: Log,
-    put: Vec<OutcomeKey>,
-    removed: HashSet<OutcomeKey>,
+    by_key: HashMap<OutcomeKey, Kept>,
+    granted: Ages,
+    refused: Ages,
+    next: u64,
+    put: Vec<(OutcomeKey, Arc<Outcome>)>,
+    /// Nothing from before this is kept, seconds since 1970.
+    since_s: u64,
     /// Outcomes forgotten before their time.
     pub(super) forgotten_early: u64,
+}
+
+/// Outcomes of a kind in the order in which they came about.
+#[derive(Debug, Default)]
+struct Ages {
+    /// Number and second; the key may have come to another outcome since.
+    all: VecDeque<(u64, u64, OutcomeKey)>,
+    /// How many have not.
+    len: usize,
 }
 
 impl Outcomes {
@@ -96,68 +100,84 @@ impl Outcomes {
         stored.sort_by_key(|(key, outcome)| (outcome.at_s, *key));
         let mut outcomes = Self::default();
         for (key, outcome) in stored {
-            outcomes.granted.put(key, Arc::new(outcome));
+            outcomes.remember(key, &outcome);
         }
+        outcomes.forgotten_early = 0;
         outcomes
     }
 
     /// What this request came to when it was first made, at `since_s` or later.
-    pub(super) fn find(&self, key: &OutcomeKey, since_s: u64) -> Option<&Arc<Outcome>> {
-        let known = self.granted.by_key.get(key).or_else(|| self.refused.by_key.get(key));
-        known.map(|(_, outcome)| outcome).filter(|outcome| outcome.at_s >= since_s)
+    pub(super) fn find(&self, key: &OutcomeKey, since_s: u64) -> Option<Outcome> {
+        self.by_key.get(key).filter(|kept| kept.at_s >= since_s).map(Kept::outcome)
     }
 
     /// Keeps what a request came to.
     pub(super) fn keep(&mut self, key: OutcomeKey, outcome: Outcome) {
-        let granted = outcome.status == Status::OK;
-        let log = if granted { &mut self.granted } else { &mut self.refused };
-        log.put(key, Arc::new(outcome));
-        let too_many = log.len() > OUTCOMES_MAX;
-        if granted {
-            self.put.push(key);
-            self.removed.remove(&key);
+        self.remember(key, &outcome);
+        if outcome.status == Status::OK {
+            self.put.push((key, Arc::new(outcome)));
         }
-        if too_many {
+    }
+
+    fn remember(&mut self, key: OutcomeKey, outcome: &Outcome) {
+        let data = outcome.data.as_deref().map(|data| trimmed(data).into());
+        let (status, at_s) = (outcome.status, outcome.at_s);
+        let kept = Kept { number: self.next, at_s, status, data };
+        self.next += 1;
+        let granted = kept.is_granted();
+        let ages = self.ages(granted);
+        ages.all.push_back((kept.number, at_s, key));
+        ages.len += 1;
+        if let Some(before) = self.by_key.insert(key, kept) {
+            self.ages(before.is_granted()).len -= 1;
+        }
+        if self.ages(granted).len > OUTCOMES_MAX {
             self.forgotten_early += 1;
-            self.forget_oldest(granted);
+            while self.pop(granted) == Some(false) {}
         }
     }
 
     /// Forgets what came about before `before_s`.
     pub(super) fn expire(&mut self, before_s: u64) {
+        self.since_s = self.since_s.max(before_s);
         for granted in [true, false] {
-            while self.log(granted).oldest().is_some_and(|(_, old)| old.at_s < before_s) {
-                self.forget_oldest(granted);
+            while self.ages(granted).all.front().is_some_and(|&(_, at_s, _)| at_s < before_s) {
+                self.pop(granted);
             }
         }
     }
 
-    /// When the oldest outcome came about.
+    /// When the oldest outcome came about, or one that another has replaced since.
     pub(super) fn oldest_s(&self) -> Option<u64> {
-        let logs = [&self.granted, &self.refused];
-        logs.into_iter().filter_map(|log| Some(log.oldest()?.1.at_s)).min()
+        let ages = [&self.granted, &self.refused];
+        ages.into_iter().filter_map(|ages| Some(ages.all.front()?.1)).min()
     }
 
-    /// Outcomes to be stored and to be forgotten since this was last asked.
-    pub(super) fn take_changes(&mut self) -> (Vec<(OutcomeKey, Arc<Outcome>)>, Vec<OutcomeKey>) {
-        let put = std::mem::take(&mut self.put).into_iter();
-        let put =
-            put.filter_map(|key| Some((key, self.granted.by_key.get(&key)?.1.clone()))).collect();
-        let mut removed: Vec<_> = std::mem::take(&mut self.removed).into_iter().collect();
-        removed.sort_unstable();
-        (put, removed)
+    /// Outcomes to be stored since this was last asked, and from when on outcomes are kept.
+    pub(super) fn take_changes(&mut self) -> (Vec<(OutcomeKey, Arc<Outcome>)>, u64) {
+        (std::mem::take(&mut self.put), self.since_s)
     }
 
-    fn log(&self, granted: bool) -> &Log {
-        if granted { &self.granted } else { &self.refused }
+    fn ages(&mut self, granted: bool) -> &mut Ages {
+        if granted { &mut self.granted } else { &mut self.refused }
     }
 
-    fn forget_oldest(&mut self, granted: bool) {
-        let log = if granted { &mut self.granted } else { &mut self.refused };
-        if let Some(key) = log.pop_oldest().filter(|_| granted) {
-            self.removed.insert(key);
+    /// Takes the oldest of a kind; whether it was still known. `None` if there is none.
+    fn pop(&mut self, granted: bool) -> Option<bool> {
+        let (number, _, key) = self.ages(granted).all.pop_front()?;
+        let is_known = self.by_key.get(&key).is_some_and(|kept| kept.number == number);
+        if is_known {
+            self.by_key.remove(&key);
+            self.ages(granted).len -= 1;
         }
+        Some(is_known)
     }
+}
+
+/// Data without the zeros at its end.
+pub(crate) fn trimmed(data: &[u8]) -> &[u8] {
+    let len = data.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    &data[..len]
 }
 
 #[cfg(test)]
@@ -181,13 +201,34 @@ mod tests {
     }
 
     #[test]
+    fn an_outcome_is_told_as_it_was_and_the_last_of_a_request_counts() {
+        let mut outcomes = Outcomes::default();
+        let data = |last: usize| {
+            let mut data = Box::new([0; 200]);
+            data[last] = 9;
+            Some(data)
+        };
+        for (at_s, data) in [(5, data(199)), (6, data(7)), (7, None)] {
+            let told = Outcome { status: Status::OK, data, at_s };
+            outcomes.keep(key(1), told.clone());
+            assert_eq!(outcomes.find(&key(1), 5), Some(told));
+        }
+        outcomes.keep(key(1), outcome(Status::SA_REQ_INVALID, 8));
+        assert_eq!((outcomes.granted.len, outcomes.refused.len), (0, 1));
+        outcomes.expire(8);
+        assert!(outcomes.find(&key(1), 8).is_some(), "the first three are over, the last is not");
+        outcomes.expire(9);
+        assert_eq!((outcomes.by_key.len(), outcomes.oldest_s()), (0, None));
+    }
+
+    #[test]
     fn granted_outcomes_are_stored_and_refusals_only_remembered() {
         let mut outcomes = Outcomes::default();
         outcomes.keep(key(1), outcome(Status::OK, 5));
         outcomes.keep(key(2), outcome(Status::SA_REQ_INVALID, 5));
         assert!(outcomes.find(&key(1), 5).is_some() && outcomes.find(&key(2), 5).is_some());
-        let (put, removed) = outcomes.take_changes();
-        assert_eq!((put.len(), removed.len()), (1, 0));
+        let (put, _) = outcomes.take_changes();
+        assert_eq!(put.len(), 1);
         assert_eq!(put[0].0, key(1));
         let restored = Outcomes::restore(put.iter().map(|(key, o)| (*key, (**o).clone())));
         assert!(restored.find(&key(1), 5).is_some() && restored.find(&key(2), 5).is_none());
@@ -202,7 +243,7 @@ mod tests {
         outcomes.take_changes();
         outcomes.expire(6);
         assert_eq!(outcomes.oldest_s(), Some(6));
-        assert_eq!(outcomes.take_changes(), (Vec::new(), vec![key(1)]));
+        assert_eq!(outcomes.take_changes(), (Vec::new(), 6));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod counters;
 mod dump;
 mod grpc;
 mod keeper;
+mod log;
 mod store;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -25,6 +26,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ib_mad::transport::Packet;
+use ib_mad::wire::sa::DATA_LEN;
 use sa_proto::proto::registry as proto;
 use sa_proto::snapshot::{RegistryPlane, Session};
 use tokio::sync::{broadcast, mpsc, watch};
@@ -547,7 +549,7 @@ impl Thread {
                 Verdict::Answer { status, data, epoch, sequence } => proto::Outcome {
                     id: job.id,
                     status: status.0.into(),
-                    data: data.map(|data| data.to_vec().into()).unwrap_or_default(),
+                    data: data.map(|data| told(&data).to_vec().into()).unwrap_or_default(),
                     epoch,
                     sequence,
                     dropped: false,
@@ -595,6 +597,15 @@ impl Thread {
         let after = self.damper.counters();
         self.shared.counters.superseded.add((after.superseded - before.superseded) as usize);
         self.shared.counters.notices_dropped.add((after.dropped - before.dropped) as usize);
+    }
+}
+
+/// A record as it is sent: without the zeros at its end, but never empty, which would stand for the
+/// request's.
+fn told(record: &[u8; DATA_LEN]) -> &[u8] {
+    match registry::trimmed(record) {
+        [] => &record[..1],
+        trimmed => trimmed,
     }
 }
 

@@ -1,9 +1,13 @@
 //! The registry on disk: `registry.redb` in the state directory, mode 0600.
 //!
 //! A table a kind of row, from canonical key to canonical row ([`sa_proto::snapshot::encoding`]),
-//! one of outcomes, and one of single values: the schema and the sequence number. A commit is one
-//! transaction, and durable when it returns. What is in the rows is the registry's business.
+//! one of single values: the schema and the sequence number; and two that only grow at one end and
+//! shrink at the other: what changed since the rows were last brought up to date ([`log`]), and
+//! outcomes, an entry a commit each. A commit is one transaction, and durable when it returns. It
+//! writes those two entries, a few pages whatever rows it is about; each [`FOLD_LEN`] of changes
+//! the tables take them in, the last of each row. What is in the rows is the registry's business.
 
+use std::collections::VecDeque;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -11,24 +15,34 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ib_mad::types::{Gid, Lid, Qpn};
-use ib_mad::wire::mad::{AttributeId, Method, Status};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
-use sa_proto::snapshot::encoding::{Canonical, Malformed, Reader, decode};
-use sa_proto::snapshot::{self, RegistryPlane, Row, Rows, Table};
+use sa_proto::snapshot::encoding::{Canonical, Malformed, decode};
+use sa_proto::snapshot::{self, RegistryChanges, RegistryPlane, Row, Rows, Table};
 
+use super::log;
 use crate::registry::{Changes, Outcome, OutcomeKey};
 
 /// Layout of the file. Another one is refused.
-pub(super) const SCHEMA: u64 = 1;
+pub(super) const SCHEMA: u64 = 2;
 /// The file's name in the state directory.
 pub(super) const FILE: &str = "registry.redb";
 /// Memory for pages of the file: rows are read once, at the start.
 const CACHE_LEN: usize = 16 << 20;
 
+/// Bytes of changes in the log, about, after which the tables of rows take them in: some
+/// milliseconds of work, and as much memory.
+const FOLD_LEN: usize = 1 << 20;
+
 type Bytes = TableDefinition<'static, &'static [u8], &'static [u8]>;
+/// Bytes of an entry that are put together: with what the library adds they fill two of its pages.
+/// An entry in one piece would have pages of a size that is got from the system each time.
+const PIECE_LEN: usize = 8000;
+
+/// From the number of a commit, and that of a piece.
+type Numbered = TableDefinition<'static, (u64, u32), &'static [u8]>;
 const META: TableDefinition<'static, &'static str, u64> = TableDefinition::new("meta");
-const OUTCOMES: Bytes = TableDefinition::new("outcomes");
+const LOG: Numbered = TableDefinition::new("log");
+const OUTCOMES: Numbered = TableDefinition::new("outcomes");
 
 /// Why the registry is not on disk.
 #[derive(Debug, thiserror::Error)]
@@ -88,9 +102,27 @@ pub(super) struct Stored {
 pub(super) struct Store {
     database: Database,
     path: PathBuf,
+    /// Number of the next commit.
+    next: u64,
+    /// What is in the log: how many bytes, and what it comes to.
+    log_len: usize,
+    unfolded: RegistryChanges,
+    /// Commits with outcomes, and when the last of these came about.
+    outcomes: VecDeque<Batch>,
+    /// Bytes in the log after which it is folded.
+    fold_len: usize,
     /// What goes wrong with the next commit.
     #[cfg(test)]
     pub(super) fault: Option<Fault>,
+}
+
+/// The outcomes of a commit.
+#[derive(Clone, Copy, Debug)]
+struct Batch {
+    number: u64,
+    pieces: u32,
+    /// When the last of them came about, seconds since 1970.
+    last_s: u64,
 }
 
 /// When a commit fails.
@@ -120,6 +152,11 @@ impl Store {
             let mut store = Self {
                 database,
                 path: path.clone(),
+                next: 0,
+                log_len: 0,
+                unfolded: RegistryChanges::default(),
+                outcomes: VecDeque::new(),
+                fold_len: FOLD_LEN,
                 #[cfg(test)]
                 fault: None,
             };
@@ -158,17 +195,12 @@ impl Store {
         }
     }
 
-    fn read(&self) -> Result<Stored, ReadError> {
+    fn read(&mut self) -> Result<Stored, ReadError> {
         let transaction = self.database.begin_read().map_err(redb::Error::from)?;
         let meta = transaction.open_table(META).map_err(redb::Error::from)?;
         let sequence = meta.get("sequence").map_err(redb::Error::from)?;
         let sequence = sequence.map(|value| value.value());
-        let mut outcomes = Vec::new();
-        for_each(&transaction, OUTCOMES, |key, value| {
-            outcomes.push((outcome_key(key)?, outcome(value)?));
-            Ok(())
-        })?;
-        let plane = RegistryPlane {
+        let mut plane = RegistryPlane {
             sequence: sequence.unwrap_or(0),
             groups: rows(&transaction)?,
             members: rows(&transaction)?,
@@ -176,8 +208,26 @@ impl Store {
             subscriptions: rows(&transaction)?,
             alias_guids: rows(&transaction)?,
         };
+        for_each_entry(&transaction, LOG, |number, _, entry| {
+            self.next = self.next.max(number + 1);
+            self.log_len += entry.len();
+            let changes = log::changes(entry)?;
+            plane.apply(&changes);
+            self.unfolded.merge(changes);
+            Ok(())
+        })?;
+        let mut outcomes = Vec::new();
+        for_each_entry(&transaction, OUTCOMES, |number, pieces, entry| {
+            self.next = self.next.max(number + 1);
+            let before = outcomes.len();
+            log::outcomes(entry, &mut outcomes)?;
+            let last_s = outcomes[before..].iter().map(|(_, outcome)| outcome.at_s).max();
+            self.outcomes.push_back(Batch { number, pieces, last_s: last_s.unwrap_or(0) });
+            Ok(())
+        })?;
         // Each commit stores one. A process that ended before its first has left only the schema.
-        Ok(Stored { plane, outcomes, fresh: sequence.is_none() })
+        let fresh = sequence.is_none() && self.log_len == 0;
+        Ok(Stored { plane, outcomes, fresh })
     }
 
     /// Makes changes durable, all or none of them. After a failure the store has to be opened
@@ -190,29 +240,56 @@ impl Store {
             }
             return Err(self.failure(redb::Error::PreviousIo));
         }
+        let entry = log::entry(&changes.rows);
+        let folds = self.log_len + entry.len() > self.fold_len;
+        self.unfolded.merge(changes.rows.clone());
+        let number = self.next;
+        let since_s = changes.outcomes_since_s;
+        let outdated = self.outcomes.iter().take_while(|batch| batch.last_s < since_s).count();
+        let outcomes = log::outcomes_entry(&changes.outcomes_put);
         let done = self.write(|transaction| {
-            transaction.open_table(META)?.insert("sequence", changes.rows.sequence)?;
-            put(transaction, &changes.rows.groups)?;
-            put(transaction, &changes.rows.members)?;
-            put(transaction, &changes.rows.services)?;
-            put(transaction, &changes.rows.subscriptions)?;
-            put(transaction, &changes.rows.alias_guids)?;
-            if !changes.outcomes_put.is_empty() || !changes.outcomes_removed.is_empty() {
+            if folds {
+                self.fold(transaction)?;
+            } else {
+                append(&mut transaction.open_table(LOG)?, number, &entry)?;
+            }
+            if !outcomes.is_empty() || outdated > 0 {
                 let mut table = transaction.open_table(OUTCOMES)?;
-                let (mut key, mut value) = (Vec::new(), Vec::new());
-                for (of, outcome) in &changes.outcomes_put {
-                    put_outcome_key(of, &mut key);
-                    put_outcome(outcome, &mut value);
-                    table.insert(&key[..], &value[..])?;
+                for batch in self.outcomes.range(..outdated) {
+                    for piece in 0..batch.pieces {
+                        table.remove((batch.number, piece))?;
+                    }
                 }
-                for of in &changes.outcomes_removed {
-                    put_outcome_key(of, &mut key);
-                    table.remove(&key[..])?;
-                }
+                append(&mut table, number, &outcomes)?;
             }
             Ok(())
         });
-        done.map_err(|error| self.failure(error))
+        done.map_err(|error| self.failure(error))?;
+        self.next += 1;
+        self.outcomes.drain(..outdated);
+        let last_s = changes.outcomes_put.iter().map(|(_, outcome)| outcome.at_s).max();
+        let pieces = outcomes.len().div_ceil(PIECE_LEN) as u32;
+        self.outcomes.extend(last_s.map(|last_s| Batch { number, pieces, last_s }));
+        if folds {
+            self.log_len = 0;
+            self.unfolded = RegistryChanges::default();
+        } else {
+            self.log_len += entry.len();
+        }
+        Ok(())
+    }
+
+    /// Brings the tables of rows up to date, and empties the log.
+    fn fold(&self, transaction: &WriteTransaction) -> Result<(), redb::Error> {
+        let rows = &self.unfolded;
+        transaction.open_table(META)?.insert("sequence", rows.sequence)?;
+        put(transaction, &rows.groups)?;
+        put(transaction, &rows.members)?;
+        put(transaction, &rows.services)?;
+        put(transaction, &rows.subscriptions)?;
+        put(transaction, &rows.alias_guids)?;
+        transaction.delete_table(LOG)?;
+        Ok(())
     }
 
     fn write(
@@ -295,6 +372,18 @@ fn put<R: Row>(
     Ok(())
 }
 
+/// Puts the entry of a commit behind those of the commits before.
+fn append(
+    table: &mut redb::Table<'_, (u64, u32), &'static [u8]>,
+    number: u64,
+    entry: &[u8],
+) -> Result<(), redb::StorageError> {
+    for (piece, bytes) in (0..).zip(entry.chunks(PIECE_LEN)) {
+        table.insert((number, piece), bytes)?;
+    }
+    Ok(())
+}
+
 enum ReadError {
     Store(redb::Error),
     Malformed(Malformed),
@@ -312,10 +401,10 @@ impl From<Malformed> for ReadError {
     }
 }
 
-fn for_each(
+fn for_each<K: redb::Key + 'static>(
     transaction: &redb::ReadTransaction,
-    table: Bytes,
-    mut take: impl FnMut(&[u8], &[u8]) -> Result<(), Malformed>,
+    table: TableDefinition<'static, K, &'static [u8]>,
+    mut take: impl FnMut(K::SelfType<'_>, &[u8]) -> Result<(), Malformed>,
 ) -> Result<(), ReadError> {
     let table = match transaction.open_table(table) {
         Ok(table) => table,
@@ -328,6 +417,34 @@ fn for_each(
         take(key.value(), value.value())?;
     }
     Ok(())
+}
+
+/// Calls `take` with the number, the pieces and the bytes of each entry, in their order.
+fn for_each_entry(
+    transaction: &redb::ReadTransaction,
+    table: Numbered,
+    mut take: impl FnMut(u64, u32, &[u8]) -> Result<(), Malformed>,
+) -> Result<(), ReadError> {
+    let mut entry: Option<(u64, u32, Vec<u8>)> = None;
+    for_each(transaction, table, |(number, piece), bytes| {
+        match &mut entry {
+            Some((of, pieces, whole)) if *of == number && *pieces == piece => {
+                *pieces += 1;
+                whole.extend_from_slice(bytes);
+            }
+            _ if piece != 0 => return Err(Malformed("an entry without its beginning")),
+            last => {
+                if let Some((number, pieces, whole)) = last.replace((number, 1, bytes.to_vec())) {
+                    take(number, pieces, &whole)?;
+                }
+            }
+        }
+        Ok(())
+    })?;
+    match entry {
+        Some((number, pieces, whole)) => Ok(take(number, pieces, &whole)?),
+        None => Ok(()),
+    }
 }
 
 fn rows<R: Row>(transaction: &redb::ReadTransaction) -> Result<Rows<R>, ReadError> {
@@ -343,52 +460,11 @@ fn rows<R: Row>(transaction: &redb::ReadTransaction) -> Result<Rows<R>, ReadErro
     Ok(rows.into())
 }
 
-fn put_outcome_key(key: &OutcomeKey, out: &mut Vec<u8>) {
-    out.clear();
-    key.slid.put(out);
-    key.sgid.put(out);
-    key.qpn.put(out);
-    key.tid.put(out);
-    key.attribute.0.put(out);
-    key.method.0.put(out);
-    key.digest.put(out);
-}
-
-fn outcome_key(bytes: &[u8]) -> Result<OutcomeKey, Malformed> {
-    let mut input = Reader::new(bytes);
-    let key = OutcomeKey {
-        slid: Lid::take(&mut input)?,
-        sgid: Gid::take(&mut input)?,
-        qpn: Qpn::take(&mut input)?,
-        tid: u64::take(&mut input)?,
-        attribute: AttributeId(u16::take(&mut input)?),
-        method: Method(u8::take(&mut input)?),
-        digest: u64::take(&mut input)?,
-    };
-    input.finish()?;
-    Ok(key)
-}
-
-fn put_outcome(outcome: &Outcome, out: &mut Vec<u8>) {
-    out.clear();
-    outcome.status.0.put(out);
-    outcome.at_s.put(out);
-    outcome.data.as_deref().copied().put(out);
-}
-
-fn outcome(bytes: &[u8]) -> Result<Outcome, Malformed> {
-    let mut input = Reader::new(bytes);
-    let status = Status(u16::take(&mut input)?);
-    let at_s = u64::take(&mut input)?;
-    let data: Option<[u8; 200]> = Canonical::take(&mut input)?;
-    input.finish()?;
-    Ok(Outcome { status, data: data.map(Box::new), at_s })
-}
-
 #[cfg(test)]
 mod tests {
-    use ib_mad::types::{Guid, PKey};
-    use sa_proto::snapshot::{AliasGuid, MulticastGroup, RegistryChanges, Service, ServiceRid};
+    use ib_mad::types::{Gid, Guid, Lid, PKey, Qpn};
+    use ib_mad::wire::mad::{AttributeId, Method, Status};
+    use sa_proto::snapshot::{AliasGuid, MulticastGroup, Service, ServiceRid};
 
     use super::*;
 
@@ -415,9 +491,17 @@ mod tests {
 
     #[test]
     fn what_was_committed_is_there_when_the_file_is_opened_again() {
+        // Folded never, at the second commit, and at each.
+        for fold_len in [FOLD_LEN, 600, 0] {
+            commit_and_open_again(fold_len);
+        }
+    }
+
+    fn commit_and_open_again(fold_len: usize) {
         let directory = tempfile::tempdir().unwrap();
         let (mut store, stored) = Store::open(directory.path()).unwrap();
         assert_eq!(stored, Stored { fresh: true, ..Stored::default() });
+        store.fold_len = fold_len;
         let mgid = Gid([0xFF; 16]);
         let group = MulticastGroup { mgid, record: [5; 52], predefined: true };
         let gid = Gid([1; 16]);
@@ -428,20 +512,52 @@ mod tests {
         first.rows.groups.insert(mgid, Some(Arc::new(group.clone())));
         first.rows.services.insert(rid, Some(Arc::new(service.clone())));
         first.rows.alias_guids.extend([1, 2, 3].map(|n| (Guid(n), Some(alias(n)))));
-        first.outcomes_put.extend([1, 2].map(|tid| (key(tid), Arc::new(outcome.clone()))));
+        first.outcomes_put.push((key(1), Arc::new(Outcome { at_s: 40, ..outcome.clone() })));
         store.commit(&first).unwrap();
         let mut second = changes(5);
         second.rows.alias_guids.extend([2, 77].map(|n| (Guid(n), None)));
-        second.outcomes_removed.extend([key(1), key(9)]);
+        second.outcomes_put.push((key(2), Arc::new(outcome.clone())));
+        second.outcomes_since_s = 41;
         store.commit(&second).unwrap();
         drop(store);
-        let (_, stored) = Store::open(directory.path()).unwrap();
+        let (mut store, stored) = Store::open(directory.path()).unwrap();
         assert_eq!(stored.plane.sequence, 5);
         assert_eq!(stored.plane.alias_guids, vec![alias(1), alias(3)].into());
         assert_eq!(**stored.plane.groups.get(0).unwrap(), group);
         assert_eq!(**stored.plane.services.get(0).unwrap(), service);
         assert_eq!(stored.outcomes, [(key(2), outcome)]);
         assert!(!stored.fresh);
+
+        // What was opened again goes on where it was.
+        let mut third = changes(6);
+        third.rows.alias_guids.insert(Guid(3), None);
+        third.outcomes_since_s = 51;
+        store.fold_len = 0;
+        store.commit(&third).unwrap();
+        drop(store);
+        let (_, stored) = Store::open(directory.path()).unwrap();
+        assert_eq!(stored.plane.sequence, 6);
+        assert_eq!(stored.plane.alias_guids, vec![alias(1)].into());
+        assert_eq!(stored.plane.groups.len(), 1);
+        assert!(stored.outcomes.is_empty());
+    }
+
+    /// Each commit is to leave nothing behind that grows.
+    #[test]
+    fn the_log_is_as_long_as_the_changes_since_it_was_folded() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut store, _) = Store::open(directory.path()).unwrap();
+        store.fold_len = 2_000;
+        for sequence in 1..200 {
+            let mut next = changes(sequence);
+            next.rows.alias_guids.insert(Guid(sequence % 7), Some(alias(sequence % 7)));
+            store.commit(&next).unwrap();
+            assert!(store.log_len <= 2_000 && store.unfolded.len() <= 7);
+        }
+        drop(store);
+        let (store, stored) = Store::open(directory.path()).unwrap();
+        assert!((1..=2_000).contains(&store.log_len));
+        assert_eq!((stored.plane.sequence, stored.plane.alias_guids.len()), (199, 7));
     }
 
     #[test]
@@ -512,6 +628,7 @@ mod tests {
         let mut all = changes(1);
         all.rows.alias_guids.extend((0..2_000).map(|n| (Guid(n), Some(alias(n)))));
         store.commit(&all).unwrap();
+        assert!(store.log_len > 4 * PIECE_LEN, "the entry has several pieces");
         drop(store);
         let path = directory.path().join(FILE);
         let whole = fs::read(&path).unwrap();
