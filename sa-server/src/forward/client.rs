@@ -3,7 +3,6 @@
 //! Writes that were sent when a stream broke are sent again on the next one, unless their clients
 //! have given up: the SM knows repeats, also those of another responder or connection.
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -20,15 +19,14 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
 use super::held::{Held, Point};
+use super::in_flight::{InFlight, Sent, WRITES_MAX};
 use super::{Answer, Exchange, Request, Submission, Verdict};
 use crate::replica::Upstream;
 
-/// Writes in one message.
-const BATCH_MAX: usize = 256;
+/// Writes in one message: what the SM commits at a time.
+const BATCH_MAX: usize = 1024;
 /// Messages that the connection has not taken yet.
 const OUTBOUND_MAX: usize = 4;
-/// Writes that the SM has not answered; those beyond wait in the workers' queue.
-const IN_FLIGHT_MAX: usize = 16_384;
 /// How long to wait before a stream that broke at once is opened again.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
 /// How often the control plane looks for writes whose clients have given up.
@@ -88,9 +86,7 @@ impl Forwarding {
             counters,
             versions,
             patience,
-            in_flight: HashMap::new(),
-            by_age: BTreeMap::new(),
-            serial: 0,
+            in_flight: InFlight::default(),
             held: Held::default(),
         };
         loop {
@@ -121,26 +117,13 @@ impl Forwarding {
     }
 }
 
-/// A write that the SM has not answered yet.
-#[derive(Debug)]
-struct InFlight {
-    /// Those who wait for it: one for a write, any number for a barrier.
-    ids: Vec<u64>,
-    request: Option<Request>,
-    since: Instant,
-}
-
 struct Client {
     responder_id: u64,
     exchange: Arc<Exchange>,
     counters: Arc<Counters>,
     versions: watch::Receiver<Version>,
     patience: Duration,
-    /// By number on the stream.
-    in_flight: HashMap<u64, InFlight>,
-    /// Numbers in the order of sending, for giving up and sending again.
-    by_age: BTreeMap<u64, Instant>,
-    serial: u64,
+    in_flight: InFlight,
     held: Held,
 }
 
@@ -167,7 +150,8 @@ impl Client {
         let exchange = Arc::clone(&self.exchange);
         let mut more = true;
         loop {
-            let may_send = self.in_flight.len() < IN_FLIGHT_MAX;
+            let may_send = self.in_flight.may_send();
+            let stall = self.in_flight.poll_stall().filter(|_| more && !may_send);
             tokio::select! {
                 biased;
                 outcomes = inbound.message() => match outcomes? {
@@ -186,6 +170,9 @@ impl Client {
                     }
                 }
                 () = exchange.submitted(), if !more => more = true,
+                () = until(stall), if stall.is_some() => {
+                    self.in_flight.handle_stall(Instant::now());
+                }
                 _ = sweep.tick() => self.give_up(),
             }
         }
@@ -217,79 +204,78 @@ impl Client {
     /// The next writes to send, if there are any.
     fn batch(&mut self) -> Option<proto::Writes> {
         let mut writes = Vec::new();
+        let now = Instant::now();
         let mut barrier: Option<u64> = None;
         while writes.len() < BATCH_MAX {
             let Some(Submission { id, at, request }) = self.exchange.take_submission() else {
                 break;
             };
-            if at.elapsed() > self.patience {
+            if now.saturating_duration_since(at) > self.patience {
                 self.counters.given_up.fetch_add(1, Relaxed);
                 continue;
             }
             if request.is_none()
                 && let Some(serial) = barrier
-                && let Some(open) = self.in_flight.get_mut(&serial)
+                && let Some(open) = self.in_flight.get_mut(serial)
             {
                 // One answer does for all who ask the same in one batch.
-                open.ids.push(id);
+                open.others.push(id);
                 continue;
             }
-            let serial = self.note(id, request);
-            let open = &self.in_flight[&serial];
-            if open.request.is_none() {
+            let serial = self.in_flight.note(now, id, request);
+            let request = self.in_flight.get(serial).and_then(|open| open.request.as_ref());
+            if request.is_none() {
                 barrier = Some(serial);
             }
-            writes.push(encode(serial, open.request.as_ref()));
+            writes.push(encode(serial, request));
         }
         self.counters.sent.fetch_add(writes.len() as u64, Relaxed);
-        (!writes.is_empty()).then(|| self.message(writes))
-    }
-
-    fn note(&mut self, id: u64, request: Option<Request>) -> u64 {
-        self.serial += 1;
-        let since = Instant::now();
-        self.in_flight.insert(self.serial, InFlight { ids: vec![id], request, since });
-        self.by_age.insert(self.serial, since);
         self.counters.in_flight.store(self.in_flight.len() as u64, Relaxed);
-        self.serial
+        (!writes.is_empty()).then(|| self.message(now, writes))
     }
 
     /// Everything that was sent on a stream that broke, oldest first.
     fn batch_again(&mut self) -> proto::Writes {
         self.give_up();
-        let writes: Vec<_> = self
-            .by_age
-            .keys()
-            .filter_map(|serial| {
-                let open = self.in_flight.get(serial)?;
-                Some(encode(*serial, open.request.as_ref()))
-            })
-            .collect();
+        self.in_flight.forget_messages();
+        let sent = self.in_flight.iter();
+        let writes: Vec<_> =
+            sent.map(|(serial, open)| encode(serial, open.request.as_ref())).collect();
         self.counters.resent.fetch_add(writes.len() as u64, Relaxed);
-        self.message(writes)
+        if writes.is_empty() {
+            // Only a greeting, which is not answered.
+            return self.writes(writes);
+        }
+        self.message(Instant::now(), writes)
     }
 
-    fn message(&self, writes: Vec<proto::Write>) -> proto::Writes {
+    fn message(&mut self, now: Instant, writes: Vec<proto::Write>) -> proto::Writes {
+        self.in_flight.note_message(now);
+        self.writes(writes)
+    }
+
+    fn writes(&self, writes: Vec<proto::Write>) -> proto::Writes {
         let epoch = self.versions.borrow().session.epoch;
         proto::Writes { responder_id: self.responder_id, writes, epoch }
     }
 
     fn take(&mut self, outcomes: proto::Outcomes) {
+        let now = Instant::now();
+        let mut ready = Vec::with_capacity(outcomes.outcomes.len());
         for outcome in outcomes.outcomes {
-            let Some(open) = self.in_flight.remove(&outcome.id) else { continue };
-            self.by_age.remove(&outcome.id);
+            let Some(open) = self.in_flight.answered(outcome.id) else { continue };
             self.counters.outcomes.fetch_add(1, Relaxed);
-            self.counters.round_trip.record(open.since.elapsed(), 1);
+            self.counters.round_trip.record(now.saturating_duration_since(open.since), 1);
             let point = Point::new(outcome.epoch, outcome.sequence);
             let verdict = verdict(&open, &outcome);
-            for id in open.ids {
+            for id in open.others {
                 let answer = Answer { id, verdict: verdict.clone() };
-                if let Some(answer) = self.held.push(point, answer) {
-                    self.exchange.answer(answer);
-                }
+                ready.extend(self.held.push(point, answer));
             }
+            ready.extend(self.held.push(point, Answer { id: open.id, verdict }));
         }
         self.counters.in_flight.store(self.in_flight.len() as u64, Relaxed);
+        self.exchange.answer(ready);
         self.release();
     }
 
@@ -297,31 +283,34 @@ impl Client {
     fn release(&mut self) {
         let version = *self.versions.borrow_and_update();
         self.held.advance(version.into());
-        while let Some(answer) = self.held.pop() {
-            self.exchange.answer(answer);
-        }
+        self.exchange.answer(std::iter::from_fn(|| self.held.pop()));
         self.counters.held.store(self.held.len() as u64, Relaxed);
     }
 
     /// Forgets writes whose clients no longer wait; the workers have.
     fn give_up(&mut self) {
-        let now = Instant::now();
-        while let Some((&serial, &since)) = self.by_age.first_key_value()
-            && now.duration_since(since) > self.patience
-        {
-            self.by_age.remove(&serial);
-            self.in_flight.remove(&serial);
-            self.counters.given_up.fetch_add(1, Relaxed);
+        if let Some(since) = Instant::now().checked_sub(self.patience) {
+            while self.in_flight.pop_older(since).is_some() {
+                self.counters.given_up.fetch_add(1, Relaxed);
+            }
         }
         self.counters.in_flight.store(self.in_flight.len() as u64, Relaxed);
         // Outcomes that the tables never reached: of a session that another has replaced.
-        if self.held.len() > IN_FLIGHT_MAX {
+        if self.held.len() > WRITES_MAX {
             self.held.clear();
         }
     }
 }
 
-fn verdict(open: &InFlight, outcome: &proto::Outcome) -> Verdict {
+/// Returns at `due`; never without.
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn verdict(open: &Sent, outcome: &proto::Outcome) -> Verdict {
     match (&open.request, outcome.dropped) {
         (None, _) => Verdict::LookAgain,
         (Some(_), true) => Verdict::Unheard,

@@ -10,6 +10,7 @@
 
 mod client;
 mod held;
+mod in_flight;
 mod open;
 
 use std::io;
@@ -152,14 +153,20 @@ impl Exchange {
         self.submitted.notified().await;
     }
 
-    /// Hands an answer to the worker that it is for.
-    pub(crate) fn answer(&self, answer: Answer) {
-        let Some(line) = self.lines.get((answer.id >> 48) as usize) else { return };
-        if line.answers.push(answer).is_err() {
-            self.overflows.fetch_add(1, Relaxed);
+    /// Hands answers to the workers that they are for, and wakes each of these once.
+    pub(crate) fn answer(&self, answers: impl IntoIterator<Item = Answer>) {
+        // Nearly all exchanges have fewer workers than bits; beyond, some are woken in vain.
+        let mut concerned = 0u64;
+        for answer in answers {
+            let worker = (answer.id >> 48) as usize;
+            let Some(line) = self.lines.get(worker) else { continue };
+            concerned |= 1 << (worker % 64);
+            if line.answers.push(answer).is_err() {
+                self.overflows.fetch_add(1, Relaxed);
+            }
         }
-        // A full socket has rung already.
-        let _ = line.bell.send(&[0]);
+        let workers = (0..self.lines.len()).filter(|worker| concerned >> (worker % 64) & 1 == 1);
+        workers.for_each(|worker| self.ring(worker));
     }
 
     /// Wakes a worker.
@@ -279,7 +286,7 @@ mod tests {
         let (first, second) = (exchange.worker(0), exchange.worker(1));
         assert!(second.submit(submission(second.id_base() | 7)));
         let taken = exchange.take_submission().unwrap();
-        exchange.answer(Answer { id: taken.id, verdict: Verdict::LookAgain });
+        exchange.answer([Answer { id: taken.id, verdict: Verdict::LookAgain }]);
         assert!(first.take_answer().is_none());
         assert_eq!(second.take_answer().unwrap().id, second.id_base() | 7);
     }
@@ -294,8 +301,8 @@ mod tests {
             wait(&mut [Interest::read(worker.descriptor())], Some(Duration::ZERO)).unwrap()
         };
         assert_eq!(ready(&worker), 0);
-        exchange.answer(Answer { id: 1, verdict: Verdict::Unheard });
-        exchange.answer(Answer { id: 2, verdict: Verdict::Unheard });
+        let answer = |id| Answer { id, verdict: Verdict::Unheard };
+        exchange.answer([answer(1), answer(2)]);
         assert_eq!(ready(&worker), 1);
         worker.hush();
         assert_eq!(ready(&worker), 0);

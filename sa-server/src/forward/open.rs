@@ -1,9 +1,11 @@
 //! The requests of one worker that wait for the SM: kept in full, found by id, given up when their
 //! clients have.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use foldhash::fast::RandomState;
 use ib_mad::transport::Packet;
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::sa::SaMad;
@@ -38,9 +40,9 @@ pub(crate) enum Rejected {
 pub(crate) struct OpenWrites {
     slots: Vec<Option<Open>>,
     free: Vec<u32>,
-    by_key: HashMap<Key, u32>,
+    by_key: HashMap<Key, u32, RandomState>,
     /// How many wait of each source.
-    by_source: HashMap<transfer::Source, u32>,
+    by_source: HashMap<transfer::Source, u32, RandomState>,
     /// Ids in the order in which their time is up.
     deadlines: VecDeque<(Instant, u64)>,
     patience: Duration,
@@ -56,8 +58,8 @@ impl OpenWrites {
         Self {
             slots: std::iter::repeat_with(|| None).take(max).collect(),
             free: (0..max as u32).rev().collect(),
-            by_key: HashMap::with_capacity(max),
-            by_source: HashMap::with_capacity(max),
+            by_key: HashMap::with_capacity_and_hasher(max, RandomState::default()),
+            by_source: HashMap::with_capacity_and_hasher(max, RandomState::default()),
             deadlines: VecDeque::with_capacity(max * 2),
             patience,
             id_base,
@@ -75,20 +77,19 @@ impl OpenWrites {
         let header = SaMad::new(&packet.mad);
         let key =
             (transfer::Key::of(packet), header.header().attribute_id(), header.header().method());
-        if self.by_key.contains_key(&key) {
-            return Err(Rejected::Repeated);
-        }
-        let source = key.0.source();
-        let held = self.by_source.get(&source).copied().unwrap_or(0);
-        if held as usize >= source_max(self.slots.len()) {
+        let Entry::Vacant(place) = self.by_key.entry(key) else { return Err(Rejected::Repeated) };
+        // Known of each source that has a request, and hence no more than there are slots.
+        let slot = *self.free.last().ok_or(Rejected::TooMany)?;
+        let held = self.by_source.entry(key.0.source()).or_insert(0);
+        if *held as usize >= source_max(self.slots.len()) {
             return Err(Rejected::TooMany);
         }
-        let slot = self.free.pop().ok_or(Rejected::TooMany)?;
+        *held += 1;
+        place.insert(slot);
+        self.free.pop();
         self.serial = self.serial.wrapping_add(1);
         let serial = self.serial;
         self.slots[slot as usize] = Some(Open { packet: packet.clone(), since: now, key, serial });
-        self.by_key.insert(key, slot);
-        *self.by_source.entry(source).or_insert(0) += 1;
         let id = self.id(slot, serial);
         self.deadlines.push_back((now + self.patience, id));
         Ok(id)
@@ -104,11 +105,10 @@ impl OpenWrites {
         let open = place.take()?;
         self.free.push(slot as u32);
         self.by_key.remove(&open.key);
-        let source = open.key.0.source();
-        if let Some(held) = self.by_source.get_mut(&source) {
-            *held -= 1;
-            if *held == 0 {
-                self.by_source.remove(&source);
+        if let Entry::Occupied(mut held) = self.by_source.entry(open.key.0.source()) {
+            *held.get_mut() -= 1;
+            if *held.get() == 0 {
+                held.remove();
             }
         }
         Some(open)

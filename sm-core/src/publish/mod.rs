@@ -6,6 +6,7 @@
 //! registry; [`feed`] decides what a responder is sent.
 
 mod asking;
+mod batches;
 mod feed;
 mod observatory;
 mod registered;

@@ -17,12 +17,16 @@ use tonic::{Request, Response, Status, Streaming};
 
 use crate::observe::Reported;
 
+use super::batches::Batches;
 use super::feed::{Event, Feed, FeedError};
 use super::responders::{self, Responder};
 use super::{Shared, asking, registered, same_fabric, virtual_fabrics};
 
-/// Messages handed to a connection that it has not taken yet; half a megabyte.
+/// Batches of messages handed to a connection that it has not taken yet; a little more than half a
+/// megabyte.
 const OUTBOUND_MAX: usize = 2;
+/// Bytes of messages after which no other is added to a batch.
+const BATCH_LEN: usize = 16 << 10;
 
 #[derive(Clone)]
 pub(super) struct FeedService {
@@ -31,7 +35,7 @@ pub(super) struct FeedService {
     pub(super) end: watch::Receiver<()>,
 }
 
-type Outbound = mpsc::Sender<Result<proto::FromSm, Status>>;
+type Outbound = mpsc::Sender<Result<Vec<proto::FromSm>, Status>>;
 
 #[tonic::async_trait]
 impl proto::snapshot_feed_server::SnapshotFeed for FeedService {
@@ -53,7 +57,7 @@ impl proto::snapshot_feed_server::SnapshotFeed for FeedService {
             acked: Version::NONE,
         };
         tokio::spawn(subscription.run(request.into_inner(), outbound, self.end.clone()));
-        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+        Ok(Response::new(Box::pin(Batches::new(stream))))
     }
 }
 
@@ -164,15 +168,12 @@ impl Subscription {
                 permit = outbound.reserve(), if question.is_some() => {
                     let Ok(permit) = permit else { return End::Left("it closed the feed".into()) };
                     if let Some(message) = question.take() {
-                        permit.send(Ok(message));
+                        permit.send(Ok(vec![message]));
                     }
                 }
                 permit = outbound.reserve(), if feed.is_sending() => {
                     let Ok(permit) = permit else { return End::Left("it closed the feed".into()) };
-                    if let Some(message) = feed.poll_transmit(Instant::now()) {
-                        self.count_bytes(&message);
-                        permit.send(Ok(message));
-                    }
+                    permit.send(Ok(self.next_messages(&mut feed)));
                 }
                 result = announced.changed(), if feed.ready().is_some() => {
                     if result.is_err() {
@@ -281,9 +282,18 @@ impl Subscription {
         if current { Ok(()) } else { Err(End::Left("it connected anew".into())) }
     }
 
-    fn count_bytes(&self, message: &proto::FromSm) {
+    /// The next messages of the update under way.
+    fn next_messages(&self, feed: &mut Feed) -> Vec<proto::FromSm> {
         use sa_proto::prost::Message;
-        self.shared.counters.bytes.fetch_add(message.encoded_len() as u64, Relaxed);
+        let (mut messages, mut len) = (Vec::new(), 0);
+        while len < BATCH_LEN
+            && let Some(message) = feed.poll_transmit(Instant::now())
+        {
+            len += message.encoded_len();
+            messages.push(message);
+        }
+        self.shared.counters.bytes.fetch_add(len as u64, Relaxed);
+        messages
     }
 }
 
