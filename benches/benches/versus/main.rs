@@ -59,6 +59,9 @@ struct Options {
     /// Measure, instead, how answers grow with responders of ours.
     #[arg(long, conflicts_with = "json")]
     scale_out: bool,
+    /// Measure writes alone.
+    #[arg(long, conflicts_with = "scale_out")]
+    writes: bool,
     /// Measure seconds instead of minutes: to see that it works, not for figures.
     #[arg(long)]
     quick: bool,
@@ -94,7 +97,7 @@ fn main() {
     } else {
         Effort { run: Duration::from_millis(60), runs: 6 }
     };
-    let compared = Compared { net, effort };
+    let compared = Compared { net, effort, writes_only: options.writes };
     if options.scale_out {
         let (sandbox, _fabric) = compared.fabric("scale-out");
         return scale_out::tell(&compared.net, &sandbox, effort.run * 50);
@@ -125,6 +128,7 @@ fn fat_tree(options: &Options) -> Result<Net, String> {
 struct Compared {
     net: Net,
     effort: Effort,
+    writes_only: bool,
 }
 
 /// The rows that are queries alone, but for the one under a policy.
@@ -189,8 +193,13 @@ impl Compared {
         let snapshot = runtime.block_on(published::snapshot(&programs.url));
         let hosts = books::hosts(&snapshot);
         let mut responder = Ours::new(&snapshot);
-        self.queries("ours", &mut responder, &hosts, &mut side);
+        if !self.writes_only {
+            self.queries("ours", &mut responder, &hosts, &mut side);
+        }
         self.our_writes(&mut programs, &mut responder, &hosts, &mut side);
+        if self.writes_only {
+            return (side, hosts);
+        }
 
         eprintln!("ours: a link fails");
         let book = Arc::new(Kind::PathByGids.book(&hosts));
@@ -272,7 +281,9 @@ impl Compared {
         let mut stock = Stock::start(&sandbox, self.home(), None);
         side.start(stock.up, process_cpu(&stock.program), &stock.program);
         let with_lids = stock.hosts(hosts);
-        self.queries("opensm", &mut stock, &with_lids, &mut side);
+        if !self.writes_only {
+            self.queries("opensm", &mut stock, &with_lids, &mut side);
+        }
 
         let first = stock.load(&Kind::FirstMember.book(&with_lids));
         checked(stock.run(&first, 1, 1), 1);
@@ -290,6 +301,9 @@ impl Compared {
             side.tell(name, figure);
         }
 
+        if self.writes_only {
+            return side;
+        }
         eprintln!("opensm: a link fails");
         let book = stock.load(&Kind::PathByGids.book(&with_lids));
         let (mut longest, mut refused) = (Duration::ZERO, 0);
