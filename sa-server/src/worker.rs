@@ -33,7 +33,8 @@ pub struct WorkerConfig {
     pub backlog: BacklogConfig,
     /// Most packets that wait to be sent. While they are that many nothing is answered.
     pub outbox_max: usize,
-    /// How often an idle worker looks around: for new tables, and whether it is to stop.
+    /// How often a worker looks around: for new tables, what its transport has lost and, if it is
+    /// idle, whether it is to stop.
     pub look_around: Duration,
     /// How long a worker without work keeps looking for some before it sleeps. It saves the
     /// next request the time of waking up and costs a CPU.
@@ -71,6 +72,8 @@ pub struct Worker<T> {
     malformed: Malformed,
     /// The same of the packets that it lost.
     overflowed: u64,
+    /// When the last turn began.
+    now: Instant,
     /// What it has to do with the responder's own port.
     way: Way,
 }
@@ -100,6 +103,7 @@ impl<T: Transport> Worker<T> {
             segments: vec![Packet::default(); BATCH_MAX].into_boxed_slice(),
             malformed: Malformed::default(),
             overflowed: 0,
+            now,
             way: Way::Back,
         }
     }
@@ -156,6 +160,7 @@ impl<T: Transport> Worker<T> {
     pub fn turn(&mut self, clock: impl Fn() -> Instant) -> io::Result<Next> {
         self.flush()?;
         let now = clock();
+        self.now = now;
         let (count, more) = self.take_in(now, &clock)?;
         self.note_malformed();
         if count > 0 {
@@ -194,11 +199,22 @@ impl<T: Transport> Worker<T> {
         interval: Duration,
         upkeep: &mut impl FnMut(&mut T) -> io::Result<()>,
     ) -> io::Result<()> {
-        let mut upkeep_due = Instant::now() + interval;
-        let mut overflow_due = Instant::now();
+        let start = Instant::now();
+        let (mut upkeep_due, mut around_due) = (start + interval, start);
         let mut idle_since = None;
         while !stop.load(Relaxed) {
-            if self.turn(Instant::now)? == Next::Again {
+            let next = self.turn(Instant::now)?;
+            // By the turn's clock: a worker that is never idle looks around as well.
+            let now = self.now;
+            if now >= around_due {
+                self.look_around(now);
+                around_due = now + self.config.look_around;
+            }
+            if now >= upkeep_due {
+                upkeep(&mut self.transport)?;
+                upkeep_due = now + interval;
+            }
+            if next == Next::Again {
                 idle_since = None;
                 continue;
             }
@@ -211,21 +227,17 @@ impl<T: Transport> Worker<T> {
                 idle_since = None;
             }
             self.wait()?;
-            self.responder.refresh();
-            let now = Instant::now();
-            if self.pace.lifts_limit(now) {
-                self.transport.limit_queue(usize::MAX);
-            }
-            if now >= overflow_due {
-                self.note_overflow();
-                overflow_due = now + self.config.look_around;
-            }
-            if now >= upkeep_due {
-                upkeep(&mut self.transport)?;
-                upkeep_due = now + interval;
-            }
         }
         Ok(())
+    }
+
+    /// What is due now and then, whether there is work or not.
+    fn look_around(&mut self, now: Instant) {
+        self.responder.refresh();
+        if self.pace.lifts_limit(now) {
+            self.transport.limit_queue(usize::MAX);
+        }
+        self.note_overflow();
     }
 
     /// Tells the others whether answers can leave by the port, if it is this worker's.
@@ -456,14 +468,7 @@ impl<T: Transport> Worker<T> {
             self.responder.stats().direct_answers.add(directly as u64);
         }
         let answers = &batch[..answers];
-        let mut sent = 0;
-        while self.outbox.is_empty() && sent < answers.len() {
-            match self.transport.send(&answers[sent..])? {
-                0 => break,
-                taken => sent += taken,
-            }
-        }
-        self.outbox.extend_from_slice(&answers[sent..]);
+        let sent = send(&mut self.transport, &mut self.outbox, answers);
         let now = clock();
         // Those that came together are told of together.
         let (stats, mut rest) = (self.responder.stats(), tables);
@@ -475,7 +480,7 @@ impl<T: Transport> Worker<T> {
             stats.record_latency(Kind::Table, latency, tables);
             rest = rest.checked_shr(group.len() as u32).unwrap_or(0);
         }
-        Ok(now)
+        sent.map(|()| now)
     }
 
     /// Sends the next segments of transfers under way. Whether there may be more.
@@ -505,16 +510,31 @@ impl<T: Transport> Worker<T> {
             port.ring();
             self.responder.stats().direct_answers.add(directly);
         }
-        let mut sent = 0;
-        while sent < filled {
-            match self.transport.send(&self.segments[sent..filled])? {
-                0 => break,
-                taken => sent += taken,
-            }
-        }
-        self.outbox.extend_from_slice(&self.segments[sent..filled]);
+        send(&mut self.transport, &mut self.outbox, &self.segments[..filled])?;
         Ok(filled > 0 || directly > 0)
     }
+}
+
+/// Sends packets behind those in the outbox. What the transport does not take is kept there, also
+/// if that is because it failed: its successor sends them.
+fn send<T: Transport>(
+    transport: &mut T,
+    outbox: &mut Vec<Packet>,
+    packets: &[Packet],
+) -> io::Result<()> {
+    let (mut sent, mut failed) = (0, Ok(()));
+    while outbox.is_empty() && sent < packets.len() {
+        match transport.send(&packets[sent..]) {
+            Ok(0) => break,
+            Ok(taken) => sent += taken,
+            Err(error) => {
+                failed = Err(error);
+                break;
+            }
+        }
+    }
+    outbox.extend_from_slice(&packets[sent..]);
+    failed
 }
 
 /// Hands an answer to the worker of the responder's own port, if it may leave there.
