@@ -140,7 +140,8 @@ pub trait Transport: Send {
         let _ = packets;
     }
 
-    /// Packets lost so far because the transport's own queue was full; 0 if it cannot tell.
+    /// Packets lost so far because the transport's own queue, in or out, was full; 0 if it cannot
+    /// tell, or loses none.
     fn overflowed(&mut self) -> u64 {
         0
     }

@@ -65,7 +65,7 @@ impl Transport for RingClient {
         if self.slept.take() {
             self.answers.wake_up();
         }
-        let taken = self.answers.take(batch).map_err(broken)?;
+        let taken = self.answers.take(batch, None).map_err(broken)?;
         self.malformed.envelope += taken.malformed;
         if taken.packets == 0 {
             self.hear()?;
@@ -75,10 +75,7 @@ impl Transport for RingClient {
 
     /// A full queue shows by less being taken; its descriptor is writable all the same.
     fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {
-        let mut sent = 0;
-        while sent < batch.len() && self.requests.write(&batch[sent]).map_err(broken)? {
-            sent += 1;
-        }
+        let sent = self.requests.write(batch).map_err(broken)?;
         if sent > 0 && self.requests.publish() {
             // A full socket has rung already; a closed one shows when it is read.
             let _ = self.stream.write(&[0]);

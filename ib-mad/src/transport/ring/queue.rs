@@ -1,14 +1,15 @@
 //! A queue in shared memory, with one producer and one consumer that do not trust each other.
 
+use std::net::SocketAddr;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU32, fence};
 
 use super::SLOTS;
-use crate::transport::Packet;
 use crate::transport::mapping::Mapping;
 use crate::transport::udp::{ENVELOPE_LEN, decode, encode};
+use crate::transport::{Address, Packet};
 use crate::wire::MAD_LEN;
 
 /// Two queues, as they lie in the memory that is shared.
@@ -130,29 +131,28 @@ impl Producer {
         Self { place, tail: 0, head: 0 }
     }
 
-    /// Writes a packet that [`publish`](Self::publish) makes visible; `false` if the queue is full.
+    /// Writes packets that [`publish`](Self::publish) makes visible; how many there was room for.
     #[inline]
-    pub(super) fn write(&mut self, packet: &Packet) -> Result<bool, Broken> {
-        if self.tail.wrapping_sub(self.head) == SLOTS {
+    pub(super) fn write(&mut self, packets: &[Packet]) -> Result<usize, Broken> {
+        let mut room = SLOTS - self.tail.wrapping_sub(self.head);
+        if (room as usize) < packets.len() {
             let head = self.place.head().load(Acquire);
-            if self.tail.wrapping_sub(head) > SLOTS {
-                return Err(Broken);
-            }
+            room = SLOTS.checked_sub(self.tail.wrapping_sub(head)).ok_or(Broken)?;
             self.head = head;
-            if self.tail.wrapping_sub(head) == SLOTS {
-                return Ok(false);
+        }
+        let packets = &packets[..packets.len().min(room as usize)];
+        for packet in packets {
+            let slot = self.place.slot(self.tail);
+            let envelope = encode(&packet.address);
+            // SAFETY: the slot is in our mapping; a consumer that reads it now breaks its own rules
+            // and gets what it gets.
+            unsafe {
+                (&raw mut (*slot).envelope).copy_from_nonoverlapping(&envelope, 1);
+                (&raw mut (*slot).mad).copy_from_nonoverlapping(&packet.mad, 1);
             }
+            self.tail = self.tail.wrapping_add(1);
         }
-        let slot = self.place.slot(self.tail);
-        let envelope = encode(&packet.address);
-        // SAFETY: the slot is in our mapping; a consumer that reads it now breaks its own rules and
-        // gets what it gets.
-        unsafe {
-            (&raw mut (*slot).envelope).copy_from_nonoverlapping(&envelope, 1);
-            (&raw mut (*slot).mad).copy_from_nonoverlapping(&packet.mad, 1);
-        }
-        self.tail = self.tail.wrapping_add(1);
-        Ok(true)
+        Ok(packets.len())
     }
 
     /// Writes where it has no business to: a word of the memory, both queues counted. `self` must
@@ -199,9 +199,13 @@ impl Consumer {
         Self { place, head: 0 }
     }
 
-    /// Copies packets into `batch` as far as both go.
+    /// Copies packets from `peer` into `batch` as far as both go.
     #[inline]
-    pub(super) fn take(&mut self, batch: &mut [Packet]) -> Result<Taken, Broken> {
+    pub(super) fn take(
+        &mut self,
+        batch: &mut [Packet],
+        peer: Option<SocketAddr>,
+    ) -> Result<Taken, Broken> {
         let mut waiting = self.place.tail().load(Acquire).wrapping_sub(self.head);
         if waiting > SLOTS {
             return Err(Broken);
@@ -225,7 +229,7 @@ impl Consumer {
             waiting -= 1;
             match decode(&envelope) {
                 Some(address) => {
-                    packet.address = address;
+                    packet.address = Address { peer, ..address };
                     taken.packets += 1;
                 }
                 None => taken.malformed += 1,

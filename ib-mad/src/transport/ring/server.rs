@@ -47,6 +47,8 @@ pub struct RingCounters {
     pub expelled: u64,
     /// Packets dropped because their client is gone or made no room for them.
     pub dropped: u64,
+    /// Packets among them whose client is there and made no room.
+    pub overflowed: u64,
 }
 
 /// The rings of all clients, as one queue.
@@ -127,13 +129,9 @@ impl RingServer {
         for place in 0..count {
             let place = (self.turn + place) % count;
             let Some(client) = &mut self.clients[place] else { continue };
-            match client.requests.take(&mut batch[got..]) {
+            match client.requests.take(&mut batch[got..], Some(client.peer)) {
                 Ok(taken) => {
-                    let end = got + taken.packets;
-                    for packet in &mut batch[got..end] {
-                        packet.address.peer = Some(client.peer);
-                    }
-                    got = end;
+                    got += taken.packets;
                     self.malformed.envelope += taken.malformed;
                 }
                 Err(Broken) => self.expel(place),
@@ -202,12 +200,21 @@ impl RingServer {
     }
 }
 
-/// The client that is meant by `peer`, if it is still there, and its place.
+/// What tells clients apart: a place, counted from 1, and which of its clients it is. None of them
+/// has place 0.
 #[inline]
-fn find(clients: &mut [Option<Client>], peer: Option<SocketAddr>) -> Option<(usize, &mut Client)> {
-    let place = usize::from(peer?.port()).checked_sub(1)?;
+fn key(peer: Option<SocketAddr>) -> (u16, u32) {
+    match peer {
+        Some(SocketAddr::V6(peer)) => (peer.port(), peer.flowinfo()),
+        _ => (0, 0),
+    }
+}
+
+/// The client that is meant by `key`, if it is still there, and its place.
+fn find(clients: &mut [Option<Client>], meant: (u16, u32)) -> Option<(usize, &mut Client)> {
+    let place = usize::from(meant.0).checked_sub(1)?;
     let client = clients.get_mut(place)?.as_mut()?;
-    (Some(client.peer) == peer).then_some((place, client))
+    (key(Some(client.peer)) == meant).then_some((place, client))
 }
 
 impl Transport for RingServer {
@@ -223,14 +230,24 @@ impl Transport for RingServer {
     }
 
     fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {
-        for packet in batch {
-            let Some((place, client)) = find(&mut self.clients, packet.address.peer) else {
-                self.counters.dropped += 1;
+        let mut rest = batch;
+        while let Some(first) = rest.first() {
+            let meant = key(first.address.peer);
+            let same = rest.iter().take_while(|packet| key(packet.address.peer) == meant);
+            let (run, after) = rest.split_at(same.count());
+            rest = after;
+            let Some((place, client)) = find(&mut self.clients, meant) else {
+                self.counters.dropped += run.len() as u64;
                 continue;
             };
-            match client.answers.write(packet) {
-                Ok(true) => client.is_written = true,
-                Ok(false) => self.counters.dropped += 1,
+            let written = client.answers.write(run);
+            let lost = (run.len() - written.unwrap_or(0)) as u64;
+            self.counters.dropped += lost;
+            match written {
+                Ok(written) => {
+                    client.is_written |= written > 0;
+                    self.counters.overflowed += lost;
+                }
                 Err(Broken) => self.expel(place),
             }
         }
@@ -251,6 +268,12 @@ impl Transport for RingServer {
         self.slept.set(true);
         self.clients.iter().flatten().for_each(|client| client.requests.fall_asleep());
         Some(if self.is_asked() { self.ready.as_fd() } else { self.bell.as_fd() })
+    }
+
+    /// Answers that clients made no room for. Requests are not lost: a client that finds its ring full
+    /// keeps them.
+    fn overflowed(&mut self) -> u64 {
+        self.counters.overflowed
     }
 
     fn malformed(&self) -> Malformed {

@@ -156,7 +156,7 @@ fn clients_beyond_the_limit_are_refused_until_one_leaves() {
     drop(second);
     let mut third = connect(&mut server, &path).unwrap();
     assert_eq!(server.send(&batch[..3]).unwrap(), 3);
-    assert_eq!(server.counters().dropped, 3);
+    assert_eq!((server.counters().dropped, server.overflowed()), (3, 0));
     assert_eq!(third.receive(&mut batch).unwrap(), 0);
     drop(server);
     assert_eq!(third.receive(&mut batch).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
@@ -174,7 +174,8 @@ fn a_client_that_makes_no_room_loses_answers() {
         let got = server.receive(&mut batch).unwrap();
         assert_eq!(server.send(&batch[..got]).unwrap(), got);
     }
-    assert_eq!(server.counters().dropped, u64::from(SLOTS));
+    let RingCounters { dropped, overflowed, .. } = server.counters();
+    assert_eq!((dropped, overflowed, server.overflowed()), ([u64::from(SLOTS); 3]).into());
     other.send(&packets(1)).unwrap();
     let got = server.receive(&mut batch).unwrap();
     server.send(&batch[..got]).unwrap();
