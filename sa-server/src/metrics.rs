@@ -377,7 +377,7 @@ const APART: [(Family, Of); 8] = [
     (
         Family::number(
             "socket_overflow",
-            "Packets lost in the transport's queue, never read: workers do not keep up at all",
+            "Packets lost in the transport's queue: requests never read, answers over a ring never taken",
         ),
         |stats| &stats.socket_overflow,
     ),

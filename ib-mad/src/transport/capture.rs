@@ -112,6 +112,14 @@ impl<T: Transport> Transport for Capture<T> {
         self.inner.descriptor()
     }
 
+    fn limit_queue(&mut self, packets: usize) {
+        self.inner.limit_queue(packets);
+    }
+
+    fn overflowed(&mut self) -> u64 {
+        self.inner.overflowed()
+    }
+
     fn malformed(&self) -> Malformed {
         self.inner.malformed()
     }

@@ -509,6 +509,11 @@ impl Transport for Ibsim {
         Some(self.sockets.data.as_fd())
     }
 
+    /// Those that came during a control request. What finds the socket full, the simulator counts.
+    fn overflowed(&mut self) -> u64 {
+        self.counters.overflowed
+    }
+
     fn malformed(&self) -> Malformed {
         Malformed { length: self.counters.malformed, envelope: 0 }
     }
