@@ -238,8 +238,10 @@ pub struct Sessions {
     pub active: Counter,
 }
 
-/// What one worker counts.
+/// What one worker counts. It shares no cache line with what another one does; processors fetch
+/// them in pairs.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct Stats {
     /// Packets that are part of a transfer under way: ACK, STOP, ABORT, further segments.
     pub transfer_packets: Counter,
@@ -279,10 +281,11 @@ pub struct Stats {
     pub levels: LevelCounts,
     /// Who asks.
     pub requesters: Requesters,
-    /// Packets that the transport lost before they were read, for want of room: no requests here.
+    /// Packets that the transport lost for want of room: requests before they were read, which are
+    /// no requests here, and over a ring answers.
     pub socket_overflow: Counter,
-    requests: Box<[Counter; Subject::COUNT]>,
-    responses: Box<[[Counter; STATUSES]; Subject::COUNT]>,
+    requests: [Counter; Subject::COUNT],
+    responses: [[Counter; STATUSES]; Subject::COUNT],
     dropped: [Counter; DropReason::ALL.len()],
     /// Requests whose answer, or rest, is under way; set by the worker.
     in_flight: Counter,
@@ -311,8 +314,8 @@ impl Default for Stats {
             levels: LevelCounts::default(),
             requesters: Requesters::default(),
             socket_overflow: Counter::default(),
-            requests: Box::new(std::array::from_fn(|_| Counter::default())),
-            responses: Box::new(std::array::from_fn(|_| Default::default())),
+            requests: std::array::from_fn(|_| Counter::default()),
+            responses: std::array::from_fn(|_| Default::default()),
             dropped: Default::default(),
             in_flight: Counter::default(),
             latency: std::array::from_fn(|_| Histogram::from_microsecond()),
@@ -412,6 +415,14 @@ impl Stats {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Workers' counters used to lie in boxes side by side: each wrote to lines of its neighbour.
+    #[test]
+    fn workers_share_no_cache_line() {
+        assert_eq!((align_of::<Stats>(), size_of::<Stats>() % 128), (128, 0));
+        let counted = size_of::<[[Counter; STATUSES]; Subject::COUNT]>() + size_of::<LevelCounts>();
+        assert!(size_of::<Stats>() > counted, "what is counted lies within");
+    }
 
     #[test]
     fn labels_are_distinct_and_in_the_order_of_their_index() {

@@ -4,14 +4,20 @@ use std::time::Duration;
 
 use super::Counter;
 
+/// Most buckets that a histogram has.
+const BUCKETS_MAX: usize = 48;
+
 /// How often times of each length were, as one thread counts them. Recording costs a division and
 /// two additions, however many events it is for.
 #[derive(Debug)]
 pub struct Histogram {
     /// Half of the first bound, in nanoseconds.
     half_ns: u64,
-    /// By bound; the last has none.
-    buckets: Box<[Counter]>,
+    /// By bound; the last has none. They lie in whoever counts, not apart: two who count would
+    /// share cache lines there.
+    buckets: [Counter; BUCKETS_MAX],
+    /// How many of them there are.
+    count: usize,
     sum_ns: Counter,
 }
 
@@ -22,11 +28,17 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Buckets from `first` on, over as many doublings as `octaves` says.
+    /// Buckets from `first` on, over as many doublings as `octaves` says, at most 23.
+    ///
+    /// # Panics
+    ///
+    /// If there are more.
     pub fn new(first: Duration, octaves: u32) -> Self {
         let half_ns = u64::try_from(first.as_nanos() / 2).unwrap_or(u64::MAX).max(1);
-        let buckets = (0..2 * octaves + 2).map(|_| Counter::default()).collect();
-        Self { half_ns, buckets, sum_ns: Counter::default() }
+        let count = 2 * octaves as usize + 2;
+        assert!(count <= BUCKETS_MAX, "{octaves} doublings are too many");
+        let buckets = std::array::from_fn(|_| Counter::default());
+        Self { half_ns, buckets, count, sum_ns: Counter::default() }
     }
 
     /// From 1 µs to 8.4 s, for what happens by the million.
@@ -53,7 +65,7 @@ impl Histogram {
                 (2 * octave - 1) as usize + (below >> (octave - 1) & 1) as usize
             }
         };
-        self.buckets[bucket.min(self.buckets.len() - 1)].add(events);
+        self.buckets[bucket.min(self.count - 1)].add(events);
         self.sum_ns.add(ns.saturating_mul(events));
     }
 
@@ -71,7 +83,7 @@ impl Histogram {
     /// in seconds and a count, the last bound being infinite.
     pub fn add_to(&self, buckets: &mut Vec<(f64, u64)>) {
         if buckets.is_empty() {
-            buckets.extend((0..self.buckets.len()).map(|bucket| (self.bound_s(bucket), 0)));
+            buckets.extend((0..self.count).map(|bucket| (self.bound_s(bucket), 0)));
         }
         for (to, from) in buckets.iter_mut().zip(&self.buckets) {
             to.1 += from.get();
@@ -80,7 +92,7 @@ impl Histogram {
 
     /// Upper bound of a bucket, in seconds.
     fn bound_s(&self, bucket: usize) -> f64 {
-        if bucket + 1 == self.buckets.len() {
+        if bucket + 1 == self.count {
             return f64::INFINITY;
         }
         let mantissa = if bucket.is_multiple_of(2) { 2 } else { 3 };

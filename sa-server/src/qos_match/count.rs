@@ -24,11 +24,11 @@ impl LevelSlot {
 
 /// Paths told by one worker, by level.
 #[derive(Debug)]
-pub struct LevelCounts(Box<[Counter; SLOTS]>);
+pub struct LevelCounts([Counter; SLOTS]);
 
 impl Default for LevelCounts {
     fn default() -> Self {
-        Self(Box::new(std::array::from_fn(|_| Counter::default())))
+        Self(std::array::from_fn(|_| Counter::default()))
     }
 }
 
