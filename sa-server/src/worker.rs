@@ -445,19 +445,23 @@ impl<T: Transport> Worker<T> {
         let (mut answers, mut directly) = (0, 0);
         // Which of those that are sent, in order, answer GetTable or GetMulti.
         let mut tables = 0u64;
+        let may_leave = matches!(self.way, Way::By(_));
         for i in 0..count {
             if sends >> i & 1 == 0 {
                 continue;
             }
-            self.arrived[answers + directly] = self.arrived[i];
+            let place = answers + directly;
             let method = SaMad::new(&batch[i].mad).header().method();
             let is_table = matches!(method, Method::GET_TABLE_RESP | Method::GET_MULTI_RESP);
-            tables |= u64::from(is_table) << (answers + directly);
-            if leaves_directly(&self.way, &mut self.responder, &batch[i]) {
+            tables |= u64::from(is_table) << place;
+            // As a rule all are answered, and none has to move.
+            if place != i {
+                self.arrived[place] = self.arrived[i];
+            }
+            if may_leave && leaves_directly(&self.way, &mut self.responder, &batch[i]) {
                 directly += 1;
                 continue;
             }
-            // As a rule all are answered, and none has to move.
             if answers != i {
                 batch.swap(answers, i);
             }
