@@ -11,6 +11,8 @@ use support::Subnet;
 struct Bed {
     subnet: Subnet,
     target: String,
+    /// The responder's socket for shared memory.
+    ring: String,
     _programs: [Program; 2],
 }
 
@@ -19,17 +21,24 @@ impl Bed {
         let subnet = Subnet::new(name);
         let ibsm = subnet.ibsm(&[]);
         let (url, target) = (subnet.url(), free_address().to_string());
-        let args = ["--sm", &url, "--name", "r1", "--transport", "udp", "--listen", &target];
+        let ring = subnet.sandbox.path("ring").to_str().expect("UTF-8").to_owned();
+        let mut args = vec!["--sm", &url, "--name", "r1", "--transport", "udp"];
+        args.extend(["--listen", &target, "--ring", &ring]);
         let ibsa = subnet.sandbox.ours("ibsa", "ibsa", &args);
         ibsa.wait_for("serving generation");
-        Self { subnet, target, _programs: [ibsm, ibsa] }
+        Self { subnet, target, ring, _programs: [ibsm, ibsa] }
     }
 
-    /// The report of a storm by profile, and its exit status.
+    /// The report of a storm by profile over UDP, and its exit status.
     fn storm(&self, profile: &str, settings: &[&str]) -> (Value, bool) {
+        self.storm_at(&["--target", &self.target], profile, settings)
+    }
+
+    /// The same of a storm at `target`.
+    fn storm_at(&self, target: &[&str], profile: &str, settings: &[&str]) -> (Value, bool) {
         let url = self.subnet.url();
-        let mut args = vec!["--target", &self.target, "--sm", &url, "--json", "--quiet"];
-        args.extend(["--profile", profile]);
+        let mut args = target.to_vec();
+        args.extend(["--sm", &url, "--json", "--quiet", "--profile", profile]);
         settings.iter().for_each(|&setting| args.extend(["--set", setting]));
         let (status, log) = self.subnet.sandbox.ours("ibstorm", profile, &args).wait();
         let report = serde_json::from_str(&log).unwrap_or_else(|error| panic!("{error}: {log}"));
@@ -105,4 +114,30 @@ fn clients_of_every_kind_get_what_they_ask_for() {
     let report = bed.good_storm("ramp", &ramp);
     let steps = report["ramp"]["steps"].as_array().unwrap();
     assert!(steps.iter().any(|step| step["finding"] == "kept"), "{report:#}");
+}
+
+/// Shared memory carries what datagrams do, from several threads at a time, and more than its queues
+/// hold.
+#[test]
+fn over_a_ring_clients_are_served_as_by_udp() {
+    let bed = Bed::new("rings");
+    let patient = ["retry.timeout=20s", "retry.deadline=100s", "duration=5m"];
+    let target = ["--transport", "ring", "--target-ring", &bed.ring];
+    let good = |more: &[&str], profile: &str, settings: &[&str]| {
+        let (target, settings) = ([&target[..], more].concat(), [&patient[..], settings].concat());
+        let (report, success) = bed.storm_at(&target, profile, &settings);
+        assert!(success, "{profile}: {report:#}");
+        report
+    };
+    let report = good(&["--threads", "2"], "linux-client", &["queries=20000", "rate=100000"]);
+    assert_eq!((&report["resolved"], &report["wrong"]), (&20000.into(), &serde_json::json!({})));
+
+    let report = good(&[], "reboot", &["within=200ms", "stay=100ms", "services=2"]);
+    assert_eq!(milestone(&report, "ports registered"), (16, 16));
+    assert_eq!(milestone(&report, "ports gone"), (16, 16));
+
+    // Tables of several segments, and their acknowledgements.
+    let report = good(&[], "srp", &["within=100ms", "ports=4"]);
+    assert_eq!(milestone(&report, "searches done"), (4, 4));
+    assert_eq!(report["kinds"]["table-nodes"]["resolved"], 4);
 }
