@@ -6,12 +6,18 @@
 //! worker's CPU time an answer, the ratio of both to the echo of the same round, and how much of a
 //! CPU the client needed: near 1, the client is the limit.
 //!
+//! `alone`: the worker and its client take turns on one core, echo and answering window by window,
+//! and only the worker's turns are timed. It tells what the worker itself costs, also on a machine
+//! that others use, where two cores wait for each other most of the time. `pair` is the rest.
+//!
 //! `datagrams` come one by one, as from many hosts; `trains` are how one generator's requests
 //! travel where the kernel can (UDP_GRO and UDP_SEGMENT), which leaves little but our own work;
-//! `shared_ring` has no kernel in the way. `-- uring trains` runs what has both words in its name.
+//! `shared_ring` has no kernel in the way. `-- uring trains` runs what has both words in its name, as in
+//! `pair/uring/trains`.
 
 #![allow(clippy::print_stdout, reason = "figures are told there")]
 
+use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -25,6 +31,7 @@ use benches::requests::{Draw, Host, Kind, hosts};
 use ib_mad::transport::ring::{RingClient, RingOptions, RingServer};
 use ib_mad::transport::udp::{Engine, Udp, UdpOptions};
 use ib_mad::transport::{Interest, Packet, Transport, wait};
+use ib_mad::types::Lid;
 use ib_mad::wire::sa::SaMad;
 use sa_proto::snapshot::{RegistryPlane, Version};
 use sa_server::cell::{Generation, Publisher};
@@ -38,12 +45,16 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const ROUNDS: usize = 9;
 const ROUND: Duration = Duration::from_millis(500);
+/// How long turns are taken on one core.
+const ALONE: Duration = Duration::from_secs(2);
 const BATCH: usize = 64;
 const REQUESTS: usize = 1 << 14;
+const _: () = assert!(REQUESTS.is_multiple_of(BATCH));
 /// Silence after which the client takes what is outstanding for lost.
 const PATIENCE: Duration = Duration::from_millis(200);
 const FABRIC: Stated = FAT_TREE_10000;
 const KIND: Kind = Kind::PathByGids;
+const RECORD_LEN: usize = 64;
 
 fn main() {
     if !is_benchmark_run() {
@@ -67,10 +78,12 @@ fn main() {
             });
         }
     }
-    let path = std::env::temp_dir().join(format!("ibsm-answer-{}", std::process::id()));
+    let opened = Cell::new(0);
     bench.run("shared_ring", || {
+        opened.set(opened.get() + 1);
+        let name = format!("ibsm-answer-{}-{}", std::process::id(), opened.get());
+        let path = std::env::temp_dir().join(name);
         let server = RingServer::bind(&RingOptions::new(&path)).expect("a path of our own");
-        let path = path.clone();
         (server, move || (RingClient::connect(&path).expect("it is served"), None))
     });
     tell_load();
@@ -78,10 +91,18 @@ fn main() {
 
 /// What all rounds share.
 struct Bench {
-    requests: Vec<Packet>,
-    /// Whom each request is about.
-    destinations: Vec<Host>,
+    requests: Vec<Request>,
     publisher: Publisher,
+}
+
+/// What tells one request from another: kept apart from what all have in common, so that the client
+/// does not wait for memory when it writes them.
+struct Request {
+    source: Lid,
+    /// The beginning of the record, which has all there is in it.
+    record: [u8; RECORD_LEN],
+    /// Whom it is about.
+    destination: Host,
 }
 
 /// What one round gave.
@@ -100,18 +121,19 @@ impl Bench {
     fn new() -> Self {
         let plane = FABRIC.managed().plane();
         let (hosts, mut draw) = (hosts(&plane), Draw::new());
-        let destinations: Vec<Host> = (0..REQUESTS).map(|_| draw.host(&hosts)).collect();
-        let write = |(tid, destination): (usize, &Host)| {
-            let mut packet = Packet::default();
-            KIND.write(tid as u64, draw.host(&hosts), *destination, &mut packet);
-            packet
+        let mut packet = Packet::default();
+        let mut draw = || {
+            let (source, destination) = (draw.host(&hosts), draw.host(&hosts));
+            KIND.write(0, source, destination, &mut packet);
+            let record = *SaMad::new(&packet.mad).data().first_chunk().expect("64 bytes of 200");
+            Request { source: source.lid, record, destination }
         };
-        let requests = destinations.iter().enumerate().map(write).collect();
+        let requests = (0..REQUESTS).map(|_| draw()).collect();
         let registry = Arc::new(RegistryPlane::default());
         let tables = Arc::new(Tables::build(&plane, &registry));
         let mut publisher = Publisher::new();
         publisher.publish(Arc::new(Generation::new(Version::NONE, tables, registry)));
-        Self { requests, destinations, publisher }
+        Self { requests, publisher }
     }
 
     /// Measures over the transport that `open` opens: the server's end, and how the client, once
@@ -120,14 +142,16 @@ impl Bench {
     where
         S: Transport,
         C: Transport,
-        F: FnOnce() -> (C, Option<SocketAddr>),
+        F: FnOnce() -> (C, Option<SocketAddr>) + Send,
     {
-        let wanted = std::env::args().skip(1).filter(|word| !word.starts_with('-'));
-        if !wanted.into_iter().all(|word| name.contains(&word)) {
-            return;
-        }
         // Few enough that default socket buffers hold them all.
         let window = if name.ends_with("datagrams") { 128 } else { 512 };
+        if is_wanted(&format!("alone/{name}")) {
+            self.alone(name, window, &open);
+        }
+        if !is_wanted(&format!("pair/{name}")) {
+            return;
+        }
         let (mut echo, mut answer) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             for (is_echo, rounds) in [(true, &mut echo), (false, &mut answer)] {
@@ -153,6 +177,72 @@ impl Bench {
         println!("    {ROUNDS} rounds each, {window} outstanding, {lost} requests lost");
     }
 
+    /// Has an echo, an answering worker and their clients take turns on this core.
+    fn alone<S, C, F>(&self, name: &str, window: usize, open: impl Fn() -> (S, F))
+    where
+        S: Transport,
+        C: Transport,
+        F: FnOnce() -> (C, Option<SocketAddr>) + Send,
+    {
+        let mut ends = [true, false].map(|is_echo| {
+            let (mut server, connect) = open();
+            let (client, peer) = thread::scope(|scope| {
+                let connecting = scope.spawn(connect);
+                // Some clients are let in by a server that looks around.
+                while !connecting.is_finished() {
+                    let _ = server.descriptor();
+                    server.receive(&mut []).expect("loopback receives");
+                }
+                connecting.join().expect("it connects")
+            });
+            let worker = Worker::new(server, self.responder(is_echo), WorkerConfig::default());
+            (is_echo, worker, client, peer, Vec::with_capacity(1 << 16))
+        });
+        pin_to_core(1);
+        let (mut incoming, mut next, mut lost) = (vec![Packet::default(); BATCH], 0, 0);
+        let start = Instant::now();
+        while start.elapsed() < ALONE {
+            for (is_echo, worker, client, peer, times) in &mut ends {
+                let mut outgoing = self.outgoing(*peer);
+                for first in (next..next + window).step_by(BATCH) {
+                    self.send(client, &mut outgoing, first % REQUESTS);
+                }
+                let (begin, goal) = (Instant::now(), worker.responder().stats().requests());
+                let goal = goal + window as u64;
+                while worker.responder().stats().requests() < goal && begin.elapsed() < PATIENCE {
+                    worker.turn(Instant::now).expect("loopback works");
+                }
+                times.push(begin.elapsed().as_nanos() as f64 / window as f64);
+                let (mut answers, end) = (0, Instant::now() + PATIENCE);
+                while answers < window && Instant::now() < end {
+                    let received = client.receive(&mut incoming).expect("loopback receives");
+                    incoming[..received].iter().for_each(|packet| self.check(packet, *is_echo));
+                    answers += received;
+                }
+                lost += window - answers;
+            }
+            next = (next + window) % REQUESTS;
+        }
+        let [echo, answer] = ends.map(|(.., times)| times);
+        let ratios = echo.iter().zip(&answer).map(|(echo, answer)| answer / echo).collect();
+        let [echo, answer, ratios] = [echo, answer, ratios].map(Runs::new);
+        let title = |figure: &str| format!("answer/alone/{name}/{figure}/{}", FABRIC.name);
+        for (server, times) in [("echo", &echo), ("ibsa", &answer)] {
+            let (least, usual) = (times.min(), times.median());
+            let figure = format_args!("{least:.1} at best, {usual:.1} in the middle");
+            tell(&title(server), figure, "ns an answer");
+        }
+        let (best, usual) = (answer.min() / echo.min(), ratios.median());
+        let figure = format_args!("{best:.2} at best, {usual:.2} in the middle");
+        tell(&title("ratio_to_echo"), figure, "times the echo's time");
+        println!("    windows of {window}, {lost} requests lost");
+    }
+
+    fn responder(&self, echo: bool) -> Responder {
+        let config = ResponderConfig { echo, ..ResponderConfig::default() };
+        Responder::new(self.publisher.reader(), config, Arc::new(Stats::default()))
+    }
+
     /// Runs a worker and a client, each on a core of its own.
     fn round<S: Transport, C: Transport>(
         &self,
@@ -166,9 +256,7 @@ impl Bench {
             let worker = scope.spawn(|| {
                 pin_to_core(1);
                 let start = thread_time();
-                let config = ResponderConfig { echo: is_echo, ..ResponderConfig::default() };
-                let reader = self.publisher.reader();
-                let responder = Responder::new(reader, config, Arc::new(Stats::default()));
+                let responder = self.responder(is_echo);
                 let mut worker = Worker::new(server, responder, WorkerConfig::default());
                 worker.run(&stop, Duration::from_secs(60), |_| Ok(())).expect("loopback works");
                 thread_time() - start
@@ -197,8 +285,7 @@ impl Bench {
         window: usize,
         is_echo: bool,
     ) -> (u64, u64, Duration) {
-        let mut outgoing = self.requests.clone();
-        outgoing.iter_mut().for_each(|packet| packet.address.peer = server);
+        let mut outgoing = self.outgoing(server);
         let mut incoming = vec![Packet::default(); BATCH];
         let (mut outstanding, mut answers, mut lost, mut next) = (0, 0u64, 0u64, 0);
         let start = Instant::now();
@@ -206,12 +293,12 @@ impl Bench {
             let mut sent = 0;
             // Whole batches, so that trains are long.
             while window - outstanding >= BATCH {
-                let taken = client.send(&outgoing[next..next + BATCH]).expect("loopback sends");
+                let taken = self.send(client, &mut outgoing, next);
                 // A batch that was taken in part counts as taken: the rest is lost.
                 lost += (BATCH - taken) as u64;
                 outstanding += taken;
                 sent += taken;
-                next = (next + BATCH) % outgoing.len();
+                next = (next + BATCH) % REQUESTS;
             }
             let received = client.receive(&mut incoming).expect("loopback receives");
             for packet in &incoming[..received] {
@@ -227,14 +314,45 @@ impl Bench {
         (answers, lost, start.elapsed())
     }
 
+    /// A batch of requests to `server`, all alike for now.
+    fn outgoing(&self, server: Option<SocketAddr>) -> Vec<Packet> {
+        let (mut pattern, any) = (Packet::default(), self.requests[0].destination);
+        KIND.write(0, any, any, &mut pattern);
+        pattern.address.peer = server;
+        vec![pattern; BATCH]
+    }
+
+    /// Sends the batch of requests from `first` on; how many were taken.
+    fn send(&self, client: &mut impl Transport, outgoing: &mut [Packet], first: usize) -> usize {
+        for (packet, tid) in outgoing.iter_mut().zip(first..) {
+            self.requests[tid].write(tid as u64, packet);
+        }
+        client.send(outgoing).expect("loopback sends")
+    }
+
     fn check(&self, packet: &Packet, is_echo: bool) {
         let mad = SaMad::new(&packet.mad);
-        let destination = self.destinations[mad.header().tid() as usize % REQUESTS];
+        let destination = self.requests[mad.header().tid() as usize % REQUESTS].destination;
         let is_right = match is_echo {
             true => mad.header().method().is_response(),
             false => KIND.is_answered(destination, packet),
         };
         assert!(is_right, "a wrong answer: {:02x?}", packet.mad);
+    }
+}
+
+/// Whether a benchmark's name has all the words in it that are on the command line.
+fn is_wanted(name: &str) -> bool {
+    std::env::args().skip(1).filter(|word| !word.starts_with('-')).all(|word| name.contains(&word))
+}
+
+impl Request {
+    /// Makes a packet this request that was another of its kind.
+    fn write(&self, tid: u64, packet: &mut Packet) {
+        packet.address.lid = self.source;
+        let mut mad = SaMad::new(&mut packet.mad);
+        mad.header_mut().set_tid(tid);
+        mad.data_mut()[..RECORD_LEN].copy_from_slice(&self.record);
     }
 }
 
