@@ -156,7 +156,14 @@ impl Request {
             || self.lifetime.is_some()
             || self.pkey == PKeyWish::Raw;
         let pkey = self.asked.pkey.map_or(PKeyWish::Any, PKeyWish::Exactly);
-        (!has_wish).then(|| Self { pkey, sl: None, mtu: None, rate: None, lifetime: None, ..*self })
+        (!has_wish).then_some(Self {
+            pkey,
+            sl: None,
+            mtu: None,
+            rate: None,
+            lifetime: None,
+            ..*self
+        })
     }
 
     /// The criteria of a MultiPathRecord.
