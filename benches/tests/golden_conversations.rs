@@ -127,7 +127,8 @@ impl Bed {
         // `ibsa` serves before `ibsm` knows of it: requests that come between the two are lost.
         let probe = clients.values_mut().next().expect("somebody asks");
         let class_port_info = bytes("01030201000000000000000000000000000100000000000000000000");
-        let mut tries = (0..200).map(|_| probe.ask(&[class_port_info.clone()], FIRST_RETRY));
+        let mut tries =
+            (0..200).map(|_| probe.ask(std::slice::from_ref(&class_port_info), FIRST_RETRY));
         assert!(tries.any(|got| got != Got::Nothing), "the SA never answered");
         let _programs = vec![fabric, ibsm, ibsa];
         Self { sandbox, clients, names, guids, renamed: Vec::new(), _programs }
