@@ -2,6 +2,7 @@
 //! do worse, and none may meet an error that it does not meet with OpenSM. Flow `f` floods; it is
 //! left out.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -128,7 +129,13 @@ fn no_flow_does_worse(simulator: Simulator) {
     for ((flow, theirs), ours) in FLOWS.iter().zip(&theirs).zip(&ours) {
         assert!(theirs.passed, "flow {flow} fails against OpenSM: {theirs:#?}");
         assert!(ours.passed, "flow {flow} fails against us: {ours:#?}");
-        assert_eq!(ours.errors, theirs.errors, "flow {flow}");
+        let told = |outcome: &Outcome| match *flow {
+            // How often it asks in vain depends on when leases of seconds run out, and so on how
+            // long it had to wait for a CPU in between.
+            "s" => outcome.errors.iter().cloned().collect::<BTreeSet<_>>().into_iter().collect(),
+            _ => outcome.errors.clone(),
+        };
+        assert_eq!(told(ours), told(theirs), "flow {flow}");
     }
 }
 
