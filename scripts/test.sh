@@ -33,7 +33,7 @@ fuzz=(--manifest-path fuzz/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-$PWD/tar
 # --- The steps: functions named step_NAME, in the order of `steps`. What they print is shown if
 # they fail; what they pass to `note` is shown always.
 
-steps=(tools format lints layers tests versus kernel doc_tests docs fuzz)
+steps=(tools format lints layers tests versus counts kernel doc_tests docs fuzz)
 
 note() { printf '%s\n' "$*" >>"$logs/notes"; }
 
@@ -203,6 +203,16 @@ step_versus() {
     rows=$(grep -c '"name"' "$logs/versus.json")
     ratios=$(grep -cE '"ratio": (0\.0*[1-9]|[1-9])' "$logs/versus.json")
     ((rows == 14 && ratios == rows)) || { cat "$logs/versus.json"; return 1; }
+}
+
+# Instructions a query, against those accepted in benches/counts.json: a figure that does not depend
+# on what else the machine does. Of what the tests were built with, if they were: it takes seconds.
+step_counts() {
+    command -v valgrind || { may_install && install_packages valgrind; } ||
+        { note "skipped: valgrind is not installed"; return; }
+    [[ -e $logs/tests ]] || timeout 2400 cargo build -p benches --bin instructions
+    timeout 600 "${CARGO_TARGET_DIR:-$PWD/target}/debug/instructions"
+    sed -nE '/^(skipped|cheaper|new|gone|dearer|to accept)/p' "$logs/counts" >>"$logs/notes"
 }
 
 step_doc_tests() { timeout 600 cargo test --workspace --doc; }
