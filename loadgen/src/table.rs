@@ -7,6 +7,7 @@ use std::time::Instant;
 use ib_mad::rmpp::{Receiver, ReceiverConfig, Refusal, Transmit};
 use ib_mad::transport::{Address, Packet};
 use ib_mad::wire::mad::MadHeader;
+use ib_mad::wire::rmpp::RmppType;
 use ib_mad::wire::sa::{HEADER_LEN, SaMad};
 
 /// Transfers at a time, those that are complete and acknowledge repeats among them.
@@ -131,6 +132,12 @@ fn is_same(one: &Address, other: &Address) -> bool {
 #[inline]
 pub fn is_segment(packet: &Packet) -> bool {
     SaMad::new(&packet.mad).rmpp().is_active()
+}
+
+/// Whether a packet says only that segments have arrived.
+pub fn is_acknowledgement(packet: &Packet) -> bool {
+    let mad = SaMad::new(&packet.mad);
+    mad.rmpp().is_active() && mad.rmpp().rmpp_type() == RmppType::ACK
 }
 
 #[cfg(test)]

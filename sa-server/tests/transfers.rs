@@ -10,7 +10,7 @@ use ib_mad::rmpp::{Receiver, ReceiverConfig, SenderConfig, Transmit};
 use ib_mad::transport::memory::{Endpoint, Faults, Network};
 use ib_mad::transport::{Packet, Transport};
 use ib_mad::types::Lid;
-use ib_mad::wire::mad::Method;
+use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::rmpp::{RmppFlags, RmppStatus, RmppType};
 use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
 use sa_server::pool::PoolConfig;
@@ -289,4 +289,68 @@ fn a_request_by_rmpp_is_acknowledged_and_answered_every_time() {
     }
     assert!(responder.stats().balances());
     assert_eq!(responder.stats().in_flight(), 0);
+}
+
+/// What of a request's headers OpenSM does not look at, we do not look at either: its class version,
+/// and an RMPP header that is not marked as in use. The recorded cases `malformed/class-version-*`
+/// and `malformed/rmpp-*` have some of them; here are all.
+#[test]
+fn headers_that_opensm_overlooks_are_overlooked() {
+    use ib_mad::wire::record::node::component::LID;
+    let mut responder = responder(&SMALL, ResponderConfig::default());
+    let now = Instant::now();
+    let good = || {
+        let mut packet = request(3, Method::GET, attribute::NODE_RECORD, 9, LID);
+        packet.mad[57] = 3;
+        packet
+    };
+    let mut expected = good();
+    assert_eq!(responder.handle(&mut expected, now), Outcome::Send);
+    for byte in 0..=u8::MAX {
+        let mut packet = good();
+        SaMad::new(&mut packet.mad).header_mut().set_class_version(byte);
+        assert_eq!(responder.handle(&mut packet, now), Outcome::Send);
+        assert_eq!(SaMad::new(&packet.mad).header().class_version(), byte, "as it came");
+        assert_eq!(packet.mad[3..], expected.mad[3..], "class version {byte}");
+
+        let mut packet = good();
+        packet.mad[24..36].fill(byte);
+        packet.mad[26] &= !RmppFlags::ACTIVE.0;
+        assert_eq!(responder.handle(&mut packet, now), Outcome::Send);
+        assert_eq!(packet.mad[..24], expected.mad[..24], "RMPP header of {byte}s");
+        assert_eq!(packet.mad[24..28], expected.mad[24..28], "RMPP header of {byte}s");
+        assert_eq!(packet.mad[36..], expected.mad[36..], "RMPP header of {byte}s");
+    }
+    assert!(drain(&mut responder, now).is_empty());
+}
+
+/// GetMulti() of another record than MultiPathRecord is refused however it comes. By RMPP it is
+/// acknowledged first: an acknowledgement has status 0 and is no answer.
+#[test]
+fn get_multi_of_paths_is_refused_with_and_without_rmpp() {
+    let mut responder = responder(&SMALL, ResponderConfig::default());
+    let now = Instant::now();
+    for by_rmpp in [false, true] {
+        let mut packet =
+            request(3, Method::GET_MULTI, attribute::PATH_RECORD, 9, ComponentMask::NONE);
+        if by_rmpp {
+            SaMad::new(&mut packet.mad)
+                .rmpp_mut()
+                .set_rmpp_version(1)
+                .set_rmpp_type(RmppType::DATA)
+                .set_flags(RmppFlags::ACTIVE | RmppFlags::FIRST | RmppFlags::LAST)
+                .set_segment(1)
+                .set_payload_len(84);
+        }
+        assert_eq!(responder.handle(&mut packet, now), Outcome::Send);
+        let status = SaMad::new(&packet.mad).header().status();
+        assert_eq!(status, Status::UNSUPPORTED_METHOD_ATTRIBUTE, "by RMPP: {by_rmpp}");
+        let acks = drain(&mut responder, now);
+        assert_eq!(acks.len(), usize::from(by_rmpp));
+        for ack in acks {
+            assert_eq!(SaMad::new(&ack.mad).rmpp().rmpp_type(), RmppType::ACK);
+            assert_eq!(SaMad::new(&ack.mad).header().status(), Status::OK);
+        }
+    }
+    assert!(responder.stats().balances());
 }

@@ -301,11 +301,12 @@ impl Report {
         let forms = self.summary.malformed.iter().map(|form| {
             let refused = form.refused.iter().map(|(status, count)| (status.to_string(), count));
             let accepted = (form.accepted > 0).then(|| ("OK".to_owned(), form.accepted));
+            let aborted = (form.aborted > 0).then(|| ("ABORT".to_owned(), form.aborted));
             JsonMalformed {
                 form: form.form.name(),
                 sent: form.sent,
                 silent: form.silent,
-                answered: refused.chain(accepted).collect(),
+                answered: refused.chain(accepted).chain(aborted).collect(),
             }
         });
         forms.collect()

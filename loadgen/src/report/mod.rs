@@ -285,6 +285,9 @@ impl Report {
             if form.accepted > 0 {
                 answers.insert(0, format!("OK {}", grouped(form.accepted)));
             }
+            if form.aborted > 0 {
+                answers.push(format!("ABORT {}", grouped(form.aborted)));
+            }
             writeln!(
                 f,
                 "  {:<18}{:>10}{:>10}   {}",
@@ -608,8 +611,9 @@ mod tests {
         report.summary.milestones = vec![milestone];
         let mut refused = Errors::default();
         refused.add(Status::BAD_VERSION, 2);
-        let (form, sent, accepted, silent) = (Form::Class, 9, 0, 7);
-        report.summary.malformed = vec![Malformed { form, sent, accepted, refused, silent }];
+        let (form, sent, accepted, aborted, silent) = (Form::Class, 9, 0, 0, 7);
+        report.summary.malformed =
+            vec![Malformed { form, sent, accepted, refused, aborted, silent }];
         let mut ramp = Ramp::new(RampOptions {
             from: 1000.0,
             to: 1000.0,

@@ -13,6 +13,7 @@ use crate::ask::malformed::Form;
 
 use crate::histogram::Errors;
 use ib_mad::wire::mad::Status;
+use ib_mad::wire::rmpp::RmppType;
 use ib_mad::wire::sa::{HEADER_LEN, SaMad};
 
 /// An answer to garbage is waited for so long; most have none.
@@ -35,6 +36,7 @@ impl Flood {
             sent: 0,
             accepted: 0,
             refused: Errors::default(),
+            aborted: 0,
             silent: 0,
         });
         let random = SmallRng::seed_from_u64(seed);
@@ -61,10 +63,20 @@ impl Scenario for Flood {
         let Some(count) = self.forms.iter_mut().find(|count| count.form == form) else { return };
         match outcome {
             Outcome::Silent => count.silent += 1,
-            Outcome::Answered { message, .. } => match status(message) {
-                Status::OK => count.accepted += 1,
-                status => count.refused.add(status, 1),
-            },
+            Outcome::Answered { message, .. } => {
+                let mut mad = [0; ib_mad::wire::MAD_LEN];
+                let len = message.len().min(HEADER_LEN);
+                mad[..len].copy_from_slice(&message[..len]);
+                let mad = SaMad::new(&mad);
+                match mad.header().status() {
+                    // An abort has the status of what it aborts.
+                    _ if mad.rmpp().is_active() && mad.rmpp().rmpp_type() == RmppType::ABORT => {
+                        count.aborted += 1;
+                    }
+                    Status::OK => count.accepted += 1,
+                    status => count.refused.add(status, 1),
+                }
+            }
         }
     }
 
@@ -85,13 +97,6 @@ impl Scenario for Flood {
     }
 }
 
-fn status(message: &[u8]) -> Status {
-    let mut mad = [0; ib_mad::wire::MAD_LEN];
-    let len = message.len().min(HEADER_LEN);
-    mad[..len].copy_from_slice(&message[..len]);
-    SaMad::new(&mad).header().status()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -100,6 +105,7 @@ mod tests {
     use crate::scenario::pace::{Arrivals, Bounds, Schedule};
     use crate::scenario::tests::due;
     use crate::workload::{By, Draw};
+    use ib_mad::wire::rmpp::RmppFlags;
     use std::sync::Arc;
 
     #[test]
@@ -119,10 +125,18 @@ mod tests {
         SaMad::new(&mut answer).header_mut().set_status(Status::BAD_VERSION);
         let answered = Outcome::Answered { verdict: Verdict::Resolved, message: &answer };
         flood.handle_outcome(start, garbage[0], &answered);
-        garbage[1..].iter().for_each(|query| flood.handle_outcome(start, query, &Outcome::Silent));
+        SaMad::new(&mut answer).header_mut().set_status(Status::OK);
+        let mut mad = SaMad::new(&mut answer);
+        mad.rmpp_mut().set_rmpp_type(RmppType::ABORT).set_flags(RmppFlags::ACTIVE);
+        let answered = Outcome::Answered { verdict: Verdict::Resolved, message: &answer };
+        flood.handle_outcome(start, garbage[1], &answered);
+        garbage[2..].iter().for_each(|query| flood.handle_outcome(start, query, &Outcome::Silent));
         let counts = flood.summary().malformed;
         assert_eq!(counts.iter().map(|form| form.sent).sum::<u64>(), garbage.len() as u64);
         assert_eq!(counts.iter().map(|form| form.refused.total()).sum::<u64>(), 1);
-        assert!(counts.iter().all(|form| form.sent == form.refused.total() + form.silent));
+        assert_eq!(counts.iter().map(|form| form.aborted).sum::<u64>(), 1);
+        assert!(counts.iter().all(|form| form.accepted == 0));
+        let known = |form: &Malformed| form.refused.total() + form.aborted + form.silent;
+        assert!(counts.iter().all(|form| form.sent == known(form)));
     }
 }

@@ -178,6 +178,8 @@ pub struct Malformed {
     pub accepted: u64,
     /// Answered with other statuses.
     pub refused: Errors,
+    /// Answered by the abort of a transfer.
+    pub aborted: u64,
     /// Not answered.
     pub silent: u64,
 }
@@ -200,6 +202,7 @@ impl Summary {
                 Some(mine) => {
                     mine.sent += theirs.sent;
                     mine.accepted += theirs.accepted;
+                    mine.aborted += theirs.aborted;
                     mine.silent += theirs.silent;
                     theirs.refused.iter().for_each(|(status, n)| mine.refused.add(status, n));
                 }
