@@ -30,6 +30,8 @@ pub(super) struct Attachment {
     delay: Duration,
     /// Why the last attempt to attach again failed: told once.
     trouble: String,
+    /// Packets that were to be sent while there was no fabric.
+    lost: u64,
 }
 
 impl Attachment {
@@ -58,6 +60,7 @@ impl Attachment {
             due: Instant::now() + UPKEEP_INTERVAL,
             delay: REATTACH_DELAY,
             trouble: String::new(),
+            lost: 0,
         })
     }
 
@@ -88,13 +91,21 @@ impl Attachment {
         })
     }
 
-    /// Sends what the fabric takes for now. Without a fabric all of it is taken, and lost.
+    /// Sends what the fabric takes for now. Without a fabric all of it is taken, lost and counted.
     pub(super) fn send(&mut self, now: Instant, batch: &[Packet]) -> usize {
-        let Some(transport) = &mut self.transport else { return batch.len() };
-        transport.send(batch).unwrap_or_else(|failure| {
-            self.lose(now, &failure);
-            batch.len()
-        })
+        if let Some(transport) = &mut self.transport {
+            match transport.send(batch) {
+                Ok(sent) => return sent,
+                Err(failure) => self.lose(now, &failure),
+            }
+        }
+        self.lost += batch.len() as u64;
+        batch.len()
+    }
+
+    /// Packets that were to be sent while there was no fabric.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
     }
 
     /// Learns the port's LIDs anew, by which the transport tells path bits.

@@ -50,7 +50,7 @@ impl Door {
     }
 
     pub(super) fn counters(&self) -> Counters {
-        self.logic.counters
+        Counters { overflow: self.outgoing.dropped(), ..self.logic.counters }
     }
 
     /// Datagrams that were no packets.
@@ -97,7 +97,7 @@ impl Door {
         let responders = self.responders.load();
         match self.logic.admit(now, &responders, packet) {
             Passage::ToResponder => {
-                self.logic.counters.overflow += u64::from(!self.outgoing.push(packet));
+                self.outgoing.push(packet);
                 false
             }
             Passage::ToClient => true,

@@ -9,21 +9,27 @@ use ib_mad::transport::Packet;
 pub(super) struct Ring {
     packets: VecDeque<Packet>,
     limit: usize,
+    dropped: u64,
 }
 
 impl Ring {
     /// An empty one, with room for all the packets that it may ever hold.
     pub(super) fn new(limit: usize) -> Self {
-        Self { packets: VecDeque::with_capacity(limit), limit }
+        Self { packets: VecDeque::with_capacity(limit), limit, dropped: 0 }
     }
 
-    /// Copies a packet to the end; `false` if there is no room.
-    pub(super) fn push(&mut self, packet: &Packet) -> bool {
-        let fits = self.room() > 0;
-        if fits {
+    /// Copies a packet to the end, or counts it as dropped if there is no room.
+    pub(super) fn push(&mut self, packet: &Packet) {
+        if self.room() > 0 {
             self.packets.push_back(packet.clone());
+        } else {
+            self.dropped += 1;
         }
-        fits
+    }
+
+    /// Packets for which there was no room.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
     }
 
     /// Packets from the front on: all, unless they lie around the end of the memory.
@@ -60,13 +66,14 @@ mod tests {
     #[test]
     fn packets_leave_in_order_from_where_they_lie() {
         let mut ring = Ring::new(8);
-        let memory = (0..8).all(|number| ring.push(&packet(number))).then(|| ring.front().as_ptr());
-        assert!(!ring.push(&packet(8)), "there is a limit");
+        (0..8).for_each(|number| ring.push(&packet(number)));
+        let memory = ring.front().as_ptr();
         ring.consume(3);
-        assert_eq!(Some(ring.front().as_ptr()), memory.map(|first| first.wrapping_add(3)));
+        assert_eq!(ring.front().as_ptr(), memory.wrapping_add(3));
         let (mut came, mut left) = (8, 3);
         for step in 1..200 {
-            while ring.push(&packet(came)) {
+            while ring.room() > 0 {
+                ring.push(&packet(came));
                 came += 1;
             }
             let count = ring.front().len().min(step % 5 + 1);
@@ -78,5 +85,17 @@ mod tests {
         }
         assert_eq!(usize::from(came - left), 8 - ring.room());
         assert!(ring.packets.capacity() < 16, "it never grew");
+        assert_eq!(ring.dropped(), 0);
+    }
+
+    /// Answers that found no room were gone without a trace.
+    #[test]
+    fn what_finds_no_room_is_counted() {
+        let mut ring = Ring::new(2);
+        (0..5).for_each(|number| ring.push(&packet(number)));
+        assert_eq!((ring.front().len(), ring.dropped()), (2, 3));
+        ring.consume(1);
+        ring.push(&packet(5));
+        assert_eq!((ring.room(), ring.dropped()), (0, 3));
     }
 }

@@ -225,7 +225,7 @@ impl Service {
                     _ => self.door.admit(now, packet),
                 };
                 if is_answer {
-                    // If there is no room, its asker asks again.
+                    // If there is no room, its asker asks again; it is counted.
                     self.answers.push(packet);
                 }
             }
@@ -243,9 +243,7 @@ impl Service {
         if answers.room() < BATCH {
             return Ok(false);
         }
-        Ok(self.door.receive(Instant::now(), |packet| {
-            answers.push(packet);
-        })?)
+        Ok(self.door.receive(Instant::now(), |packet| answers.push(packet))?)
     }
 
     /// Hands routing to its thread, and takes what came of it; whether anything did.

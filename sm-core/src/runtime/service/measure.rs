@@ -135,6 +135,12 @@ impl Service {
             "Answers that nobody waited for: late ones, after a repeat or the time-out",
             unmatched,
         ));
+        let lost = |reason: &str, count| {
+            let help = "Packets that did not reach the fabric, by why; whoever waits asks again";
+            Metric::counter("fabric_packets_dropped", help, count).with("reason", reason)
+        };
+        metrics.push(lost("overflow", self.answers.dropped()));
+        metrics.push(lost("detached", self.fabric.lost()));
         let outstanding = self.sweeper.outstanding() as f64;
         metrics.push(Metric::gauge("smps_outstanding", "SMPs waiting or on the wire", outstanding));
         metrics
