@@ -19,6 +19,20 @@ pub(super) enum Change<R: Row> {
     Remove,
 }
 
+impl<R: Row> Change<R> {
+    /// The row that is there afterwards; `find` looks it up if a part of it is all that is told.
+    pub(super) fn row<'a>(
+        &'a self,
+        find: impl FnOnce() -> Option<&'a Arc<R>>,
+    ) -> Option<&'a Arc<R>> {
+        match self {
+            Self::Put(row) => Some(row),
+            Self::Patch(_) => find(),
+            Self::Remove => None,
+        }
+    }
+}
+
 /// The rows of one table that change.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TableDelta<R: Row> {
@@ -131,12 +145,8 @@ impl<R: Row> TableDelta<R> {
         self.changes.len()
     }
 
-    /// Keys of the rows that change.
-    pub(super) fn keys(&self) -> impl Iterator<Item = R::Key> + '_ {
-        self.changes.iter().map(|&(key, _)| key)
-    }
-
-    fn by_key(&self) -> impl Iterator<Item = (R::Key, &Change<R>)> {
+    /// The changes, ascending by key.
+    pub(super) fn by_key(&self) -> impl Iterator<Item = (R::Key, &Change<R>)> {
         self.changes.iter().map(|(key, change)| (*key, change))
     }
 

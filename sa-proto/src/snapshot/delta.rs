@@ -108,9 +108,11 @@ macro_rules! delta {
                 0 $(+ self.$r.len())*
             }
 
-            /// Bytes that the changes take when encoded.
-            pub fn encoded_len(&self) -> usize {
-                0 $(+ self.$f.encoded_len())* $(+ self.$r.encoded_len())*
+            /// Bytes that the changes take, about: those of the fabric when encoded, those of the
+            /// registry, which lie in their rows in full, in memory.
+            pub(super) fn footprint(&self) -> usize {
+                0 $(+ self.$f.encoded_len())*
+                    $(+ self.$r.len() * size_of::<$registry_row>())*
             }
 
             fn apply_unchecked(&self, old: &Snapshot) -> Result<Snapshot, DeltaError> {
@@ -239,9 +241,9 @@ impl Delta {
         let mut scratch = Vec::new();
         macro_rules! advance {
             ($plane:ident, $table:ident, $row:ident) => {
-                for key in self.$table.keys() {
+                for (key, change) in self.$table.by_key() {
                     let old = old.$plane.$table.row(key).map(|row| &**row);
-                    let new = next.$plane.$table.row(key).map(|row| &**row);
+                    let new = change.row(|| next.$plane.$table.row(key)).map(|row| &**row);
                     next.digest.$plane.replace(key, old, new, &mut scratch);
                 }
             };

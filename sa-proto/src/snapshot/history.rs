@@ -20,7 +20,7 @@ use super::{Snapshot, Version};
 pub struct HistoryLimits {
     /// Deltas.
     pub deltas: usize,
-    /// Bytes of all deltas, encoded.
+    /// Bytes of all deltas, about.
     pub bytes: usize,
 }
 
@@ -34,7 +34,7 @@ impl Default for HistoryLimits {
 #[derive(Debug)]
 pub struct History {
     latest: Arc<Snapshot>,
-    /// Each with its encoded length; each starts where the one before it leads to.
+    /// Each with the bytes it takes; each starts where the one before it leads to.
     deltas: VecDeque<(Arc<Delta>, usize)>,
     /// What the oldest delta starts from.
     oldest: (Version, Checksum),
@@ -92,7 +92,7 @@ impl History {
     /// Makes `next` the latest; `delta` leads to it from the one before.
     pub fn push(&mut self, delta: Arc<Delta>, next: Arc<Snapshot>) {
         debug_assert_eq!((delta.base(), delta.target()), (self.latest.version(), next.version()));
-        let len = delta.encoded_len();
+        let len = delta.footprint();
         self.bytes += len;
         self.deltas.push_back((delta, len));
         self.latest = next;
