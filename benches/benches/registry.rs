@@ -116,15 +116,18 @@ fn measure(criterion: &mut Criterion, services: u64) {
     let ports = ports();
     let mut registry = Registry::restore(&plane, []);
     let mut tid: u64 = 0;
+    // What is published shares the registry's rows, so that the next write copies some of them.
+    let mut published = plane;
     let mut write = || {
         tid += 1;
         let id = tid.wrapping_mul(0x9E37_79B9) % services * 2 + 1;
         registry.write(tid / 1_000, &ports, &request(id, tid));
-        registry.take_changes()
+        published = registry.plane();
+        (published.clone(), registry.take_changes().rows)
     };
-    let changes = write().rows;
+    let (plane, changes) = write();
     let version = Version { registry_sequence: changes.sequence, ..old.version() };
-    let (next, delta) = old.advance(version, &changes);
+    let (next, delta) = old.advance(version, plane.clone(), &changes);
     let delta = Arc::new(delta);
     let messages: Vec<FromSm> = Encoder::delta(Arc::clone(&delta)).collect();
 
@@ -132,7 +135,7 @@ fn measure(criterion: &mut Criterion, services: u64) {
     let id = |name: &str| BenchmarkId::new(name, services);
     group.bench_function(id("decide"), |bencher| bencher.iter(&mut write));
     group.bench_function(id("publish"), |bencher| {
-        bencher.iter(|| black_box(old.advance(version, &changes)));
+        bencher.iter(|| black_box(old.advance(version, plane.clone(), &changes)));
     });
     group.bench_function(id("encode"), |bencher| {
         bencher.iter(|| black_box(Encoder::delta(Arc::clone(&delta)).count()));

@@ -297,7 +297,7 @@ fn a_full_then_deltas_bring_a_responder_up_to_date() {
 
     assert_eq!(sm.publisher.publish(rerouted(9)).unwrap(), second, "nothing changed");
     let registry = RegistryPlane { sequence: 5, ..RegistryPlane::default() };
-    let third = sm.publisher.publish_registry(registry).unwrap();
+    let third = sm.publisher.publish_registry(registry.clone()).unwrap();
     assert_eq!(responder.next().version(), third);
     assert_eq!((sm.counter("feed_full_updates"), sm.counter("feed_delta_updates")), (1, 2));
 
@@ -305,11 +305,12 @@ fn a_full_then_deltas_bring_a_responder_up_to_date() {
     let group = MulticastGroup { mgid, record: [7; 52], predefined: false };
     let mut changes = RegistryChanges { sequence: 6, ..RegistryChanges::default() };
     changes.groups.insert(mgid, Some(Arc::new(group)));
-    let fourth = sm.publisher.publish_changes(&changes).unwrap();
+    let joined = changes.applied_to(&registry);
+    let fourth = sm.publisher.publish_changes(joined, &changes).unwrap();
     let held = responder.next();
     assert_eq!((held.version(), held.registry().groups.len()), (fourth, 1));
     changes.sequence = 5;
-    let stale = sm.publisher.publish_changes(&changes).unwrap_err();
+    let stale = sm.publisher.publish_changes(registry, &changes).unwrap_err();
     assert!(matches!(stale, PublishError::StaleRegistry { current: 6, offered: 5 }), "{stale}");
 }
 

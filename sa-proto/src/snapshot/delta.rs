@@ -187,11 +187,23 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// The successor of this snapshot in which the registry plane has `changes`, and the way there.
-    /// Takes time in proportion to the changes, however many rows there are.
-    pub fn advance(&self, version: Version, changes: &RegistryChanges) -> (Snapshot, Delta) {
+    /// The successor of this snapshot with the registry plane that `changes` have led to, and the
+    /// way there. Takes time in proportion to the changes, however many rows there are.
+    pub fn advance(
+        &self,
+        version: Version,
+        registry: RegistryPlane,
+        changes: &RegistryChanges,
+    ) -> (Snapshot, Delta) {
+        debug_assert_eq!(changes.applied_to(&self.registry), registry, "other changes than told");
         let mut delta = Delta::of_registry(self, version, changes);
-        let next = delta.apply_unchecked(self).expect("rows are put and removed, never patched");
+        let mut next = Snapshot {
+            version,
+            fabric: self.fabric.clone(),
+            registry: Arc::new(registry),
+            digest: self.digest.clone(),
+        };
+        delta.advance(self, &mut next);
         delta.checksum = next.checksum();
         (next, delta)
     }
@@ -303,7 +315,7 @@ mod tests {
                 changes.groups.insert(row.mgid, None);
             }
             let version = Version { registry_sequence: new.sequence, ..old.version() };
-            let (next, delta) = old.advance(version, &changes);
+            let (next, delta) = old.advance(version, new.clone(), &changes);
             prop_assert_eq!(&**next.registry(), &new);
             prop_assert_eq!(&Digest::of(next.fabric(), next.registry()), next.digest());
             prop_assert_eq!(apply(&old, &delta).unwrap(), next);

@@ -70,10 +70,17 @@ macro_rules! registry_tables {
                 0 $(+ self.$r.len())*
             }
 
+            /// The plane that `old` becomes.
+            pub fn applied_to(&self, old: &RegistryPlane) -> RegistryPlane {
+                let mut plane = old.clone();
+                plane.apply(self);
+                plane
+            }
+
             /// Adds what changes after this.
-            pub fn merge(&mut self, later: Self) {
+            pub fn merge(&mut self, later: &Self) {
                 self.sequence = later.sequence;
-                $(self.$r.extend(later.$r);)*
+                $(self.$r.extend(later.$r.iter().map(|(&key, row)| (key, row.clone())));)*
             }
         }
 

@@ -349,10 +349,14 @@ impl Publisher {
         Ok(version)
     }
 
-    /// Publishes what a batch of writes changed in what clients registered, in time that goes with
-    /// the changes. Before the first of a session, [`publish_registry`](Self::publish_registry)
+    /// Publishes what clients registered after a batch of writes that made `changes`, in time that
+    /// goes with these. Before the first of a session, [`publish_registry`](Self::publish_registry)
     /// tells where they start from.
-    pub fn publish_changes(&self, changes: &RegistryChanges) -> Result<Version, PublishError> {
+    pub fn publish_changes(
+        &self,
+        registry: RegistryPlane,
+        changes: &RegistryChanges,
+    ) -> Result<Version, PublishError> {
         let mut writer = self.writer();
         let session = writer.session.ok_or(PublishError::NoSession)?;
         let current = writer.cell.current();
@@ -369,7 +373,7 @@ impl Publisher {
             fabric_generation: if before.session == session { before.fabric_generation } else { 0 },
             registry_sequence: offered,
         };
-        let (next, delta) = current.advance(version, changes);
+        let (next, delta) = current.advance(version, registry, changes);
         self.put(&mut writer, &current, next, delta);
         Ok(version)
     }

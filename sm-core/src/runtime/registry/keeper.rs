@@ -160,6 +160,8 @@ impl Keeper {
 
     fn adopt(&mut self, stored: Stored) {
         self.fresh = stored.fresh;
+        // Changes do not tell of these rows.
+        self.published = None;
         self.members.replace(&stored.plane);
         self.replace_registry(Registry::restore(&stored.plane, stored.outcomes));
     }
@@ -280,7 +282,7 @@ impl Keeper {
         } else if changes.is_empty() {
             return Ok(session);
         } else {
-            self.publisher.publish_changes(changes)
+            self.publisher.publish_changes(self.registry.plane(), changes)
         };
         match published {
             Ok(version) => {

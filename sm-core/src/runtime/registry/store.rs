@@ -213,7 +213,7 @@ impl Store {
             self.log_len += entry.len();
             let changes = log::changes(entry)?;
             plane.apply(&changes);
-            self.unfolded.merge(changes);
+            self.unfolded.merge(&changes);
             Ok(())
         })?;
         let mut outcomes = Vec::new();
@@ -242,7 +242,7 @@ impl Store {
         }
         let entry = log::entry(&changes.rows);
         let folds = self.log_len + entry.len() > self.fold_len;
-        self.unfolded.merge(changes.rows.clone());
+        self.unfolded.merge(&changes.rows);
         let number = self.next;
         let since_s = changes.outcomes_since_s;
         let outdated = self.outcomes.iter().take_while(|batch| batch.last_s < since_s).count();
