@@ -276,7 +276,7 @@ impl Bed {
         let result = act(&mut self.registry, &self.ports);
         let changes = self.registry.take_changes();
         for (key, outcome) in &changes.outcomes_put {
-            self.outcomes.insert(*key, (**outcome).clone());
+            self.outcomes.insert(*key, outcome.clone());
         }
         self.outcomes.retain(|_, outcome| outcome.at_s >= changes.outcomes_since_s);
         while self.registry.poll_event().is_some() {}

@@ -11,7 +11,7 @@ use ib_mad::wire::attribute::NodeType;
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::sa::{SaMad, attribute};
 use serde_json::Value;
-use sm_core::registry::{EndPort, Ports, Registry, Reply, Request, Requester};
+use sm_core::registry::{AnswerRecord, EndPort, Ports, Registry, Reply, Request, Requester};
 
 /// When the recording was made, as far as leases are concerned: all of it at once.
 const NOW_S: u64 = 1_700_000_000;
@@ -194,6 +194,7 @@ fn equal(reply: &Reply, case: &Value, mad: &[u8; 256]) -> bool {
         return reply.dropped;
     }
     let answer = hex(&case["answer"]);
-    let data = reply.data.as_ref().map_or(&mad[56..], |data| &data[..]);
+    let data = reply.data.as_ref().map(AnswerRecord::data);
+    let data = data.as_ref().map_or(&mad[56..], |data| &data[..]);
     !reply.dropped && reply.status.0 == be16(&answer[4..]) && data == &answer[56..]
 }

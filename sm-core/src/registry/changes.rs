@@ -91,7 +91,7 @@ pub struct Changes {
     /// Rows, and the sequence number of the last change. A row may go that was never there.
     pub rows: RegistryChanges,
     /// Outcomes to be remembered.
-    pub outcomes_put: Vec<(OutcomeKey, Arc<Outcome>)>,
+    pub outcomes_put: Vec<(OutcomeKey, Outcome)>,
     /// Outcomes from before this, in seconds since 1970, need not be remembered any more.
     pub outcomes_since_s: u64,
 }

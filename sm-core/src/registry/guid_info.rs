@@ -13,7 +13,7 @@ use ib_mad::wire::record::guid_info::component;
 use ib_mad::wire::sa::ComponentMask;
 use sa_proto::snapshot::AliasGuid;
 
-use super::{Answer, Core, EndPort, Ports, Refusal, Registry, Request, answer, multicast};
+use super::{Answer, AnswerRecord, Core, EndPort, Ports, Refusal, Registry, Request, multicast};
 
 /// GUIDs in a block.
 pub const GUIDS_PER_BLOCK: usize = 8;
@@ -114,7 +114,7 @@ pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer
     for (bytes, guid) in data[8..].chunks_exact_mut(8).zip(guids) {
         bytes.copy_from_slice(&guid.0.to_be_bytes());
     }
-    Ok(answer(&data))
+    Ok(AnswerRecord::new(&data))
 }
 
 /// Indices in the port's table of the entries in `mask`, as far as the table goes.

@@ -12,7 +12,7 @@ use ib_mad::wire::attribute::{InformInfo, TrapNumber};
 use ib_mad::wire::mad::{Method, Status};
 use sa_proto::snapshot::{Row, Subscription, SubscriptionRid};
 
-use super::{Answer, Core, EndPort, Ports, Refusal, Request, answer};
+use super::{Answer, AnswerRecord, Core, EndPort, Ports, Refusal, Request};
 
 /// Most subscriptions of one port; beyond, nothing is added.
 pub const SUBSCRIPTIONS_PER_PORT_MAX: usize = 1024;
@@ -47,7 +47,7 @@ pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer
     if !subscribes {
         let (rid, _) = old.ok_or_else(|| not_subscribed(request))?;
         core.subscriptions.remove(rid);
-        return Ok(answer(&wanted));
+        return Ok(AnswerRecord::new(&wanted));
     }
     if !may_hear_of(ports, requester, &info) {
         return Err(not_subscribed(request));
@@ -78,14 +78,14 @@ pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer
         trusted: request.trusted,
         responder,
     });
-    Ok(answer(&wanted))
+    Ok(AnswerRecord::new(&wanted))
 }
 
 /// The refusal that says so in its Subscribe, too (o13-13.1.1).
 fn not_subscribed(request: &Request) -> Refusal {
-    let mut data = Box::new(request.data);
+    let mut data = request.data;
     data[SUBSCRIBE] = 0;
-    Refusal::WithData(Status::SA_REQ_INVALID, data)
+    Refusal::WithData(Status::SA_REQ_INVALID, AnswerRecord::new(&data))
 }
 
 /// Whether two subscriptions of a QP are one: alike in all that says what they are for.

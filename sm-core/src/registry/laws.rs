@@ -10,7 +10,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::testing::{GUIDS, NOW_S, gid, ports, request};
-use super::{Outcome, Ports, Registry, Request};
+use super::{Ports, Registry, Request};
 
 /// Something that a client or the fabric does.
 #[derive(Clone, Debug)]
@@ -185,8 +185,7 @@ proptest! {
                 last = asked;
             }
         }
-        let outcomes = registry.take_changes().outcomes_put.into_iter();
-        let outcomes = outcomes.map(|(key, outcome)| (key, Outcome::clone(&outcome)));
+        let outcomes = registry.take_changes().outcomes_put;
         let mut restored = Registry::restore(&registry.plane(), outcomes);
         // What was chosen for ports and given up is forgotten, and with it the numbers.
         let chooses = |step: &&Step| !matches!(step, Step::Alias { guid: 0, delete: false, .. });

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use ib_mad::types::{Gid, Guid, Lid};
 use ib_mad::wire::record::McMemberRecord;
 use sa_proto::snapshot::{MulticastMemberRid, RegistryChanges, RegistryPlane};
@@ -15,7 +16,7 @@ pub struct Members {
     by_mlid: BTreeMap<Lid, Arc<[Guid]>>,
     /// Groups of each MLID, and the MLID of each group.
     groups: BTreeMap<Lid, BTreeSet<Gid>>,
-    mlids: HashMap<Gid, Lid>,
+    mlids: HashMap<Gid, Lid, RandomState>,
     /// MLIDs whose lists may be others than when last asked.
     dirty: BTreeSet<Lid>,
 }

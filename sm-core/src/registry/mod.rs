@@ -9,6 +9,7 @@
 //! A family of records is a module: rows in [`Core`], indices of its own, and the same few
 //! functions. Queries are not here: responders answer them from published rows.
 
+mod answer;
 mod assign;
 mod changes;
 pub mod dump;
@@ -33,19 +34,19 @@ use std::sync::Arc;
 
 use ib_mad::types::{Gid, Guid};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
-use ib_mad::wire::sa::{DATA_LEN, attribute};
+use ib_mad::wire::sa::attribute;
 use sa_proto::snapshot::{
     AliasGuid, MulticastGroup, MulticastMember, RegistryChanges, RegistryPlane, Service,
     Subscription,
 };
 
+pub use answer::AnswerRecord;
 pub use changes::Changes;
 use changes::Tracked;
 pub use guid_info::{GUIDS_PER_BLOCK, GuidBlock};
 pub use inform::SUBSCRIPTIONS_PER_PORT_MAX;
 pub use membership::Members;
 pub use multicast::PredefinedGroup;
-pub(crate) use outcome::trimmed;
 pub use outcome::{OUTCOMES_MAX, Outcome, OutcomeKey};
 pub use ports::{EndPort, GroupParameters, Ports, Settings};
 pub use request::{Drop, Request, Requester};
@@ -59,7 +60,7 @@ pub struct Reply {
     /// Status of the answer.
     pub status: Status,
     /// The record answered; `None`: the request's.
-    pub data: Option<Box<[u8; DATA_LEN]>>,
+    pub data: Option<AnswerRecord>,
     /// Nothing is to be answered.
     pub dropped: bool,
     /// The answer must not precede this sequence number.
@@ -130,7 +131,7 @@ enum Refusal {
     /// Answered with this status.
     Status(Status),
     /// Answered with this status and data instead of the request's.
-    WithData(Status, Box<[u8; DATA_LEN]>),
+    WithData(Status, AnswerRecord),
     /// Not answered.
     Silent,
 }
@@ -142,14 +143,7 @@ impl From<Status> for Refusal {
 }
 
 /// The record answered, from its first byte on.
-type Answer = Result<Box<[u8; DATA_LEN]>, Refusal>;
-
-/// An answer that is `record`, then zeros.
-fn answer(record: &[u8]) -> Box<[u8; DATA_LEN]> {
-    let mut data = Box::new([0; DATA_LEN]);
-    data[..record.len()].copy_from_slice(record);
-    data
-}
+type Answer = Result<AnswerRecord, Refusal>;
 
 /// All rows and what the families keep beside them.
 #[derive(Debug, Default)]
@@ -242,7 +236,8 @@ impl Registry {
         let since_s = now_s.saturating_sub(self.retry_window_s);
         if let Some(first) = self.outcomes.find(&key, since_s) {
             self.core.counters.repeated += 1;
-            return self.reply(first.status, first.data);
+            let (status, data) = (first.status, first.data.clone());
+            return self.reply(status, data);
         }
         let decided = self.change(|core| decide(core, now_s, ports, request));
         let (status, data) = match decided {
@@ -348,7 +343,7 @@ impl Registry {
         self.core.groups.get(mgid)
     }
 
-    fn reply(&self, status: Status, data: Option<Box<[u8; DATA_LEN]>>) -> Reply {
+    fn reply(&self, status: Status, data: Option<AnswerRecord>) -> Reply {
         Reply { status, data, dropped: false, sequence: self.core.sequence }
     }
 

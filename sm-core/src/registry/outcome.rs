@@ -5,10 +5,12 @@
 //! memory alone, so that nobody makes the store write by asking for what is refused.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use ib_mad::types::{Gid, Lid, Qpn};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
+
+use super::answer::AnswerRecord;
 
 /// Most outcomes of each kind (granted, refused) that are kept; beyond, the oldest is forgotten
 /// early, which is counted.
@@ -39,45 +41,33 @@ pub struct Outcome {
     /// Status answered.
     pub status: Status,
     /// Data answered; `None` if it is the request's.
-    pub data: Option<Box<[u8; 200]>>,
+    pub data: Option<AnswerRecord>,
     /// When, in seconds since 1970 by the SM's clock.
     pub at_s: u64,
 }
 
-/// An outcome as it is kept: small, since there are as many as ten seconds' writes.
-#[derive(Debug)]
-struct Kept {
-    /// Its number in the order in which outcomes came about.
-    number: u64,
-    at_s: u64,
-    status: Status,
-    /// Without the zeros at its end.
-    data: Option<Box<[u8]>>,
-}
-
-impl Kept {
-    fn outcome(&self) -> Outcome {
-        let data = self.data.as_deref().map(|kept| {
-            let mut data = Box::new([0; 200]);
-            data[..kept.len()].copy_from_slice(kept);
-            data
-        });
-        Outcome { status: self.status, data, at_s: self.at_s }
-    }
-
+impl Outcome {
     fn is_granted(&self) -> bool {
         self.status == Status::OK
     }
 }
 
+/// An outcome as it is kept.
+#[derive(Debug)]
+struct Kept {
+    /// Its number in the order in which outcomes came about.
+    number: u64,
+    outcome: Outcome,
+}
+
 /// The outcomes kept.
 #[derive(Debug, Default)]
 pub(super) struct Outcomes {
-    by_key: HashMap<OutcomeKey, Kept>,
+    by_key: HashMap<OutcomeKey, Kept, RandomState>,
     granted: Ages,
     refused: Ages,
     next: u64,
-    put: Vec<(OutcomeKey, Arc<Outcome>)>,
+    put: Vec<(OutcomeKey, Outcome)>,
     /// Nothing from before this is kept, seconds since 1970.
     since_s: u64,
     /// Outcomes forgotten before their time.
@@ -100,36 +90,34 @@ impl Outcomes {
         stored.sort_by_key(|(key, outcome)| (outcome.at_s, *key));
         let mut outcomes = Self::default();
         for (key, outcome) in stored {
-            outcomes.remember(key, &outcome);
+            outcomes.remember(key, outcome);
         }
         outcomes.forgotten_early = 0;
         outcomes
     }
 
     /// What this request came to when it was first made, at `since_s` or later.
-    pub(super) fn find(&self, key: &OutcomeKey, since_s: u64) -> Option<Outcome> {
-        self.by_key.get(key).filter(|kept| kept.at_s >= since_s).map(Kept::outcome)
+    pub(super) fn find(&self, key: &OutcomeKey, since_s: u64) -> Option<&Outcome> {
+        self.by_key.get(key).map(|kept| &kept.outcome).filter(|outcome| outcome.at_s >= since_s)
     }
 
     /// Keeps what a request came to.
     pub(super) fn keep(&mut self, key: OutcomeKey, outcome: Outcome) {
-        self.remember(key, &outcome);
-        if outcome.status == Status::OK {
-            self.put.push((key, Arc::new(outcome)));
+        if outcome.is_granted() {
+            self.put.push((key, outcome.clone()));
         }
+        self.remember(key, outcome);
     }
 
-    fn remember(&mut self, key: OutcomeKey, outcome: &Outcome) {
-        let data = outcome.data.as_deref().map(|data| trimmed(data).into());
-        let (status, at_s) = (outcome.status, outcome.at_s);
-        let kept = Kept { number: self.next, at_s, status, data };
+    fn remember(&mut self, key: OutcomeKey, outcome: Outcome) {
+        let number = self.next;
         self.next += 1;
-        let granted = kept.is_granted();
+        let granted = outcome.is_granted();
         let ages = self.ages(granted);
-        ages.all.push_back((kept.number, at_s, key));
+        ages.all.push_back((number, outcome.at_s, key));
         ages.len += 1;
-        if let Some(before) = self.by_key.insert(key, kept) {
-            self.ages(before.is_granted()).len -= 1;
+        if let Some(before) = self.by_key.insert(key, Kept { number, outcome }) {
+            self.ages(before.outcome.is_granted()).len -= 1;
         }
         if self.ages(granted).len > OUTCOMES_MAX {
             self.forgotten_early += 1;
@@ -154,7 +142,7 @@ impl Outcomes {
     }
 
     /// Outcomes to be stored since this was last asked, and from when on outcomes are kept.
-    pub(super) fn take_changes(&mut self) -> (Vec<(OutcomeKey, Arc<Outcome>)>, u64) {
+    pub(super) fn take_changes(&mut self) -> (Vec<(OutcomeKey, Outcome)>, u64) {
         (std::mem::take(&mut self.put), self.since_s)
     }
 
@@ -172,12 +160,6 @@ impl Outcomes {
         }
         Some(is_known)
     }
-}
-
-/// Data without the zeros at its end.
-pub(crate) fn trimmed(data: &[u8]) -> &[u8] {
-    let len = data.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-    &data[..len]
 }
 
 #[cfg(test)]
@@ -204,14 +186,14 @@ mod tests {
     fn an_outcome_is_told_as_it_was_and_the_last_of_a_request_counts() {
         let mut outcomes = Outcomes::default();
         let data = |last: usize| {
-            let mut data = Box::new([0; 200]);
+            let mut data = [0; 200];
             data[last] = 9;
-            Some(data)
+            Some(AnswerRecord::new(&data))
         };
         for (at_s, data) in [(5, data(199)), (6, data(7)), (7, None)] {
             let told = Outcome { status: Status::OK, data, at_s };
             outcomes.keep(key(1), told.clone());
-            assert_eq!(outcomes.find(&key(1), 5), Some(told));
+            assert_eq!(outcomes.find(&key(1), 5), Some(&told));
         }
         outcomes.keep(key(1), outcome(Status::SA_REQ_INVALID, 8));
         assert_eq!((outcomes.granted.len, outcomes.refused.len), (0, 1));
@@ -230,7 +212,7 @@ mod tests {
         let (put, _) = outcomes.take_changes();
         assert_eq!(put.len(), 1);
         assert_eq!(put[0].0, key(1));
-        let restored = Outcomes::restore(put.iter().map(|(key, o)| (*key, (**o).clone())));
+        let restored = Outcomes::restore(put);
         assert!(restored.find(&key(1), 5).is_some() && restored.find(&key(2), 5).is_none());
     }
 

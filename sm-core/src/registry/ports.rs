@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use ib_mad::types::{Gid, Guid, Lid, Mtu, PKey, Rate, Sl};
 use ib_mad::wire::attribute::{NodeType, PortState};
 use sa_proto::snapshot::{Partition, PortGroup, VirtualFabric};
@@ -137,7 +138,7 @@ pub struct Ports {
     /// How to decide where there is a choice.
     pub settings: Settings,
     ports: Vec<EndPort>,
-    by_guid: HashMap<Guid, u32>,
+    by_guid: HashMap<Guid, u32, RandomState>,
     /// Index in `ports` plus 1 by LID; 0 where no port has it.
     by_lid: Vec<u32>,
     by_pkeys: PKeySets,
@@ -148,7 +149,7 @@ impl Ports {
     /// These end ports, and nothing configured.
     pub fn new(prefix: u64, sm_port_guid: Guid, ports: Vec<EndPort>) -> Self {
         let mut by_lid = vec![0; usize::from(Lid::UNICAST_LAST.0) + 1];
-        let mut by_guid = HashMap::with_capacity(ports.len());
+        let mut by_guid = HashMap::with_capacity_and_hasher(ports.len(), RandomState::default());
         for (port, number) in ports.iter().zip(1..) {
             by_guid.insert(port.guid, number - 1);
             let first = port.lid.index();

@@ -8,6 +8,7 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::RandomState;
 use ib_mad::types::Guid;
 use ib_mad::wire::mad::Status;
 
@@ -18,7 +19,7 @@ pub(super) const NOBODY: Guid = Guid(0);
 
 /// Records charged to each port.
 #[derive(Debug, Default)]
-pub(super) struct Tally(HashMap<Guid, usize>);
+pub(super) struct Tally(HashMap<Guid, usize, RandomState>);
 
 impl Tally {
     /// How many are charged to `port`.

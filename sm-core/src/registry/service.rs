@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use foldhash::fast::RandomState;
 use ib_mad::types::{Gid, Guid, PKey};
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::record::ServiceRecord;
@@ -14,7 +15,7 @@ use ib_mad::wire::record::service::{LEASE_INDEFINITE, component};
 use sa_proto::snapshot::{Service, ServiceRid};
 
 use super::quota::{NOBODY, Tally};
-use super::{Answer, Core, EndPort, Ports, Refusal, Request, answer};
+use super::{Answer, AnswerRecord, Core, EndPort, Ports, Refusal, Request};
 
 /// Length of the record.
 const LEN: usize = ServiceRecord::LEN;
@@ -27,7 +28,7 @@ pub(super) struct Index {
     /// Services by the lower half of their GID; those at multicast GIDs by the port that asked.
     by_guid: Tally,
     /// Which port that was.
-    asked_by: HashMap<ServiceRid, Guid>,
+    asked_by: HashMap<ServiceRid, Guid, RandomState>,
 }
 
 impl Index {
@@ -107,7 +108,7 @@ fn set(
     request: &Request,
     rid: ServiceRid,
     asked_by: Guid,
-) -> Box<[u8; 200]> {
+) -> AnswerRecord {
     let mut record = [0; LEN];
     record.copy_from_slice(&request.data[..LEN]);
     let mask = request.component_mask;
@@ -136,11 +137,11 @@ fn remove(core: &mut Core, rid: &ServiceRid) {
 }
 
 /// The record as the requester may see it: ServiceKey is for the trusted.
-fn shown(mut record: [u8; LEN], request: &Request) -> Box<[u8; 200]> {
+fn shown(mut record: [u8; LEN], request: &Request) -> AnswerRecord {
     if !request.trusted {
         record[Service::KEY].fill(0);
     }
-    answer(&record)
+    AnswerRecord::new(&record)
 }
 
 /// A ServiceP_Key that is named must be one of the requester's, and one of the service's port.

@@ -36,7 +36,7 @@ fn delete(slid: u16, entries: &[u32]) -> Request {
 fn block(registry: &mut Registry, request: Request) -> Vec<u64> {
     let reply = write(registry, request);
     assert_eq!(reply.status, Status::OK);
-    let data = reply.data.unwrap();
+    let data = reply.data.unwrap().data();
     data[8..72].as_chunks::<8>().0.iter().map(|guid| u64::from_be_bytes(*guid)).collect()
 }
 

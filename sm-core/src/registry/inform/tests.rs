@@ -131,7 +131,7 @@ fn a_subscription_is_for_the_qp_that_asks() {
     let mut registry = Registry::default();
     let mut names_another = info(64);
     InformInfo::new(&mut names_another[..]).unwrap().set_qpn(Qpn(5));
-    let told = write(&mut registry, on(1, names_another)).data.unwrap();
+    let told = write(&mut registry, on(1, names_another)).data.unwrap().data();
     assert_eq!(told[..LEN], names_another, "the answer is a copy");
     assert_eq!(rows(&registry)[0].qpn, Qpn::GSI);
     assert_eq!(InformInfo::new(&rows(&registry)[0].inform_info).unwrap().qpn(), Qpn::GSI);
@@ -144,7 +144,7 @@ fn a_refusal_says_that_there_is_no_subscription() {
     let mut registry = Registry::default();
     let reply = write(&mut registry, on(1, from(Gid::new(0, Guid(0xDEAD)))));
     assert_eq!(reply.status, Status::SA_REQ_INVALID);
-    assert_eq!(reply.data.unwrap()[SUBSCRIBE], 0);
+    assert_eq!(reply.data.unwrap().data()[SUBSCRIBE], 0);
     let mut neither = info(64);
     neither[SUBSCRIBE] = 2;
     assert_eq!(status(&mut registry, on(1, neither)), INVALID);

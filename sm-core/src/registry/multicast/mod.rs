@@ -14,6 +14,7 @@ mod tests;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 
+use foldhash::fast::RandomState;
 use ib_mad::types::{Gid, Guid, Lid, SUBNET_PREFIX_DEFAULT};
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::record::mc_member::component;
@@ -23,7 +24,7 @@ use sa_proto::snapshot::{MulticastGroup, MulticastMember, MulticastMemberRid};
 use super::mlid::{Class, Mlids, solicited_node};
 use super::quota::{NOBODY, Tally};
 use super::{
-    Answer, Core, EndPort, GroupParameters, Ports, Refusal, RegistryEvent, Request, answer,
+    Answer, AnswerRecord, Core, EndPort, GroupParameters, Ports, Refusal, RegistryEvent, Request,
 };
 use parameters::{Asked, Record, carries, edit, view};
 pub use predefined::PredefinedGroup;
@@ -44,14 +45,14 @@ const LAST_RID: MulticastMemberRid =
 pub(super) struct Index {
     mlids: Mlids,
     /// Members that keep their group alive, by group.
-    keepers: HashMap<Gid, u32>,
+    keepers: HashMap<Gid, u32, RandomState>,
     /// Memberships by the GUID in the member's GID, be it a port's own or an alias, with the port
     /// that asked for them.
     by_guid: BTreeMap<(Guid, MulticastMemberRid), Guid>,
     /// Memberships by that port.
     memberships: Tally,
     /// Groups of clients, with the port that created them.
-    creators: HashMap<Gid, Guid>,
+    creators: HashMap<Gid, Guid, RandomState>,
     /// Groups by that port.
     groups: Tally,
 }
@@ -211,7 +212,7 @@ fn join(core: &mut Core, ports: &Ports, request: &Request, asked: &Asked) -> Ans
         .set_join_state(JoinState(member.join_state))
         .set_proxy_join(member.proxy_join);
     core.members.put(member);
-    Ok(answer(&record))
+    Ok(AnswerRecord::new(&record))
 }
 
 /// The record of a group to be, without its MLID.
@@ -316,7 +317,7 @@ fn leave(core: &mut Core, ports: &Ports, request: &Request, asked: &Asked) -> An
         .set_packet_life_time_selector(Selector::Exactly)
         .set_scope(view(&group).scope())
         .set_join_state(JoinState(left));
-    Ok(answer(&record))
+    Ok(AnswerRecord::new(&record))
 }
 
 /// Takes states away from a membership; the group goes with the last member that keeps it. What is

@@ -95,7 +95,7 @@ fn leave(lid: u16, number: u8, state: u8) -> Request {
 
 fn record(reply: &Reply) -> Record {
     assert_eq!(reply.status, Status::OK);
-    *reply.data.as_ref().expect("granted with a record").first_chunk().unwrap()
+    *reply.data.as_ref().expect("granted with a record").data().first_chunk().unwrap()
 }
 
 fn joined(registry: &mut Registry, request: Request) -> u8 {
@@ -253,8 +253,7 @@ fn a_repeat_gets_the_answer_of_the_first() {
     assert!(registry.plane().groups.is_empty());
     // Also after a restart, and not for ever.
     let changes = registry.take_changes();
-    let outcomes = changes.outcomes_put.iter().map(|(key, outcome)| (*key, (**outcome).clone()));
-    let mut restarted = Registry::restore(&registry.plane(), outcomes);
+    let mut restarted = Registry::restore(&registry.plane(), changes.outcomes_put.clone());
     assert_eq!(write(&mut restarted, anew.clone()).data, first.data);
     assert_eq!(restarted.counters().repeated, 1);
     let later = NOW_S + Settings::default().retry_window_s + 1;

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use ib_mad::types::PKey;
 use ib_mad::wire::mad::Status;
 use ib_mad::wire::record::McMemberRecord;
-use ib_mad::wire::sa::DATA_LEN;
 use sa_proto::snapshot::{RegistryChanges, RegistryPlane, Session};
 use tracing::{error, info, warn};
 
@@ -23,8 +22,8 @@ use super::counters::Counters;
 use super::store::{Store, StoreError, Stored};
 use crate::publish::{PublishError, Publisher};
 use crate::registry::{
-    self, Changes, GuidBlock, Members, Ports, PredefinedGroup, Registry, RegistryEvent, Reply,
-    Request,
+    self, AnswerRecord, Changes, GuidBlock, Members, Ports, PredefinedGroup, Registry,
+    RegistryEvent, Reply, Request,
 };
 use crate::routing::multicast::Membership;
 
@@ -48,7 +47,7 @@ pub(super) struct Work {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It is answered, once the tables hold the sequence number in the epoch.
-    Answer { status: Status, data: Option<Box<[u8; DATA_LEN]>>, epoch: u64, sequence: u64 },
+    Answer { status: Status, data: Option<AnswerRecord>, epoch: u64, sequence: u64 },
     /// Its client is not answered, and its responder forgets it.
     Dropped,
     /// Nothing is said: whoever waits asks again.

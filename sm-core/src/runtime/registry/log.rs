@@ -7,7 +7,7 @@ use ib_mad::wire::mad::{AttributeId, Method, Status};
 use sa_proto::snapshot::encoding::{Canonical, Malformed, Reader};
 use sa_proto::snapshot::{self, RegistryChanges, Row};
 
-use crate::registry::{Outcome, OutcomeKey, trimmed};
+use crate::registry::{AnswerRecord, Outcome, OutcomeKey};
 
 /// Bytes of an outcome's data; those behind the last that is not zero are left out.
 const DATA_LEN: usize = 200;
@@ -68,7 +68,7 @@ fn take_table<R: Row>(input: &mut Reader<'_>) -> Result<snapshot::Changes<R>, Ma
 }
 
 /// The outcomes of a commit.
-pub(super) fn outcomes_entry(outcomes: &[(OutcomeKey, Arc<Outcome>)]) -> Vec<u8> {
+pub(super) fn outcomes_entry(outcomes: &[(OutcomeKey, Outcome)]) -> Vec<u8> {
     let mut out = Vec::with_capacity(outcomes.len() * 256);
     for (key, outcome) in outcomes {
         key.slid.put(&mut out);
@@ -80,11 +80,10 @@ pub(super) fn outcomes_entry(outcomes: &[(OutcomeKey, Arc<Outcome>)]) -> Vec<u8>
         key.digest.put(&mut out);
         outcome.status.0.put(&mut out);
         outcome.at_s.put(&mut out);
-        let Some(data) = outcome.data.as_deref() else {
+        let Some(data) = outcome.data.as_ref().map(AnswerRecord::trimmed) else {
             out.push(NO_DATA);
             continue;
         };
-        let data = trimmed(data);
         out.push(data.len() as u8);
         out.extend_from_slice(data);
     }
@@ -112,9 +111,7 @@ pub(super) fn outcomes(
         let data = match u8::take(&mut input)? {
             NO_DATA => None,
             len if usize::from(len) <= DATA_LEN => {
-                let mut data = Box::new([0; DATA_LEN]);
-                data[..len.into()].copy_from_slice(input.bytes(len.into())?);
-                Some(data)
+                Some(AnswerRecord::new(input.bytes(len.into())?))
             }
             _ => return Err(Malformed("an outcome longer than a record")),
         };
@@ -163,13 +160,12 @@ mod tests {
         let with = |len: usize| {
             let mut data = [0; DATA_LEN];
             data[..len].fill(7);
-            Some(Box::new(data))
+            Some(AnswerRecord::new(&data))
         };
         let outcome = |data| Outcome { status: Status(3), data, at_s: 50 };
         let all: Vec<_> = (0..).zip([with(0), None, with(52), with(DATA_LEN)]).collect();
         let all: Vec<_> = all.into_iter().map(|(tid, data)| (key(tid), outcome(data))).collect();
-        let shared: Vec<_> = all.iter().map(|(key, o)| (*key, Arc::new(o.clone()))).collect();
-        let bytes = outcomes_entry(&shared);
+        let bytes = outcomes_entry(&all);
         let mut read = Vec::new();
         outcomes(&bytes, &mut read).unwrap();
         assert_eq!(read, all);

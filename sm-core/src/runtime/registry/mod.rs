@@ -26,7 +26,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ib_mad::transport::Packet;
-use ib_mad::wire::sa::DATA_LEN;
+use sa_proto::prost::bytes::Bytes;
 use sa_proto::proto::registry as proto;
 use sa_proto::snapshot::{RegistryPlane, Session};
 use tokio::sync::{broadcast, mpsc, watch};
@@ -35,7 +35,9 @@ use tracing::error;
 
 use crate::notice::{Damper, Event, Issuer};
 use crate::publish::{Publisher, Responders};
-use crate::registry::{self, GuidBlock, Ports, PredefinedGroup, RegistryEvent, Request};
+use crate::registry::{
+    self, AnswerRecord, GuidBlock, Ports, PredefinedGroup, RegistryEvent, Request,
+};
 use crate::routing::multicast::Membership;
 use counters::Counters;
 pub(super) use dump::DumpFile;
@@ -549,7 +551,7 @@ impl Thread {
                 Verdict::Answer { status, data, epoch, sequence } => proto::Outcome {
                     id: job.id,
                     status: status.0.into(),
-                    data: data.map(|data| told(&data).to_vec().into()).unwrap_or_default(),
+                    data: data.map(|data| told(&data)).unwrap_or_default(),
                     epoch,
                     sequence,
                     dropped: false,
@@ -602,10 +604,10 @@ impl Thread {
 
 /// A record as it is sent: without the zeros at its end, but never empty, which would stand for the
 /// request's.
-fn told(record: &[u8; DATA_LEN]) -> &[u8] {
-    match registry::trimmed(record) {
-        [] => &record[..1],
-        trimmed => trimmed,
+fn told(record: &AnswerRecord) -> Bytes {
+    match record.trimmed() {
+        empty if empty.is_empty() => Bytes::from_static(&[0]),
+        trimmed => trimmed.clone(),
     }
 }
 

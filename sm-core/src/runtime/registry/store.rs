@@ -467,6 +467,7 @@ mod tests {
     use sa_proto::snapshot::{AliasGuid, MulticastGroup, Service, ServiceRid};
 
     use super::*;
+    use crate::registry::AnswerRecord;
 
     fn alias(n: u64) -> Arc<AliasGuid> {
         Arc::new(AliasGuid { alias: Guid(n), port_guid: Guid(n + 1), index: 1 })
@@ -507,16 +508,17 @@ mod tests {
         let gid = Gid([1; 16]);
         let rid = ServiceRid { service_id: 5, service_gid: gid, service_pkey: PKey(0xFFFF) };
         let service = Service { rid, record: [3; 176], expires_s: Some(99) };
-        let outcome = Outcome { status: Status(0), data: Some(Box::new([7; 200])), at_s: 50 };
+        let outcome =
+            Outcome { status: Status(0), data: Some(AnswerRecord::new(&[7; 200])), at_s: 50 };
         let mut first = changes(4);
         first.rows.groups.insert(mgid, Some(Arc::new(group.clone())));
         first.rows.services.insert(rid, Some(Arc::new(service.clone())));
         first.rows.alias_guids.extend([1, 2, 3].map(|n| (Guid(n), Some(alias(n)))));
-        first.outcomes_put.push((key(1), Arc::new(Outcome { at_s: 40, ..outcome.clone() })));
+        first.outcomes_put.push((key(1), Outcome { at_s: 40, ..outcome.clone() }));
         store.commit(&first).unwrap();
         let mut second = changes(5);
         second.rows.alias_guids.extend([2, 77].map(|n| (Guid(n), None)));
-        second.outcomes_put.push((key(2), Arc::new(outcome.clone())));
+        second.outcomes_put.push((key(2), outcome.clone()));
         second.outcomes_since_s = 41;
         store.commit(&second).unwrap();
         drop(store);

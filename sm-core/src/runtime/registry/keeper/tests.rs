@@ -163,7 +163,7 @@ fn a_commit_that_fails_is_tried_once_more_and_nothing_is_made_twice() {
         assert_eq!(bed.counters.failures.get(), 1);
         let made: Vec<Gid> = plane(&keeper).groups.iter().map(|group| group.mgid).collect();
         let Verdict::Answer { data: Some(data), .. } = &verdicts[0] else { panic!() };
-        assert_eq!(made, [Gid(data[..16].try_into().unwrap())], "{fault:?}");
+        assert_eq!(made, [Gid(data.data()[..16].try_into().unwrap())], "{fault:?}");
         assert_eq!(*bed.published(), plane(&keeper));
         drop(keeper);
         assert_eq!(plane(&bed.open()), *bed.published(), "disk and memory are one");
@@ -337,12 +337,12 @@ fn groups_that_come_and_go_are_told_of_with_their_partition() {
     let mut keeper = bed.master();
     let verdicts = keeper.turn(NOW_S, work([group()]));
     let Verdict::Answer { data: Some(data), .. } = &verdicts[0] else { panic!() };
-    let mgid = Gid(data[..16].try_into().unwrap());
+    let mgid = Gid(data.data()[..16].try_into().unwrap());
     let pkey = Some(PKey::DEFAULT_FULL);
     assert_eq!(keeper.events(), [(RegistryEvent::GroupCreated(mgid), pkey)]);
     assert!(keeper.changed_members().values().all(|ports| ports.len() == 1));
     let mask = mc::MGID | mc::PORT_GID | mc::JOIN_STATE;
-    let leave = request(1, Method::DELETE, attribute::MC_MEMBER_RECORD, mask, &data[..52]);
+    let leave = request(1, Method::DELETE, attribute::MC_MEMBER_RECORD, mask, &data.data()[..52]);
     assert_eq!(statuses(&keeper.turn(NOW_S, work([leave]))), [Some(Status::OK)]);
     assert_eq!(keeper.events(), [(RegistryEvent::GroupDeleted(mgid), pkey)]);
     let changed = keeper.changed_members();
