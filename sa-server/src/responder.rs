@@ -16,6 +16,7 @@ use ib_mad::wire::mad::{Method, MgmtClass, Status};
 use ib_mad::wire::record::{attribute_offset, stride};
 use ib_mad::wire::rmpp::{RmppFlags, RmppStatus, RmppType, VERSION};
 use ib_mad::wire::sa::{DATA_LEN, HEADER_LEN, SA_HEADER_LEN, SaMad};
+use sa_proto::prost::bytes::Bytes;
 
 use crate::assembly::{Assemblies, Progress};
 use crate::cell::{Generation, Reader};
@@ -117,8 +118,10 @@ impl Forward {
             Rejected::Repeated => DropReason::Duplicate,
             Rejected::TooMany => DropReason::TooManyWrites,
         })?;
-        let request = (!look_again)
-            .then(|| forward::Request { mad: packet.mad, address: packet.address.clone() });
+        let request = (!look_again).then(|| forward::Request {
+            mad: Bytes::copy_from_slice(&packet.mad),
+            address: packet.address.clone(),
+        });
         if self.end.submit(Submission { id, at: now, request }) {
             return Ok(());
         }
@@ -312,14 +315,16 @@ impl Responder {
     }
 
     /// Turns a write into the answer that the SM has decided on.
-    fn reply(&self, packet: &mut Packet, status: Status, data: Option<&[u8; DATA_LEN]>) {
+    fn reply(&self, packet: &mut Packet, status: Status, data: Option<&[u8]>) {
         let header = SaMad::new(&packet.mad);
         let (method, attribute) = (header.header().method(), header.header().attribute_id());
         self.stats.count_responses(Subject::of(attribute, method), status, 1);
         make_answer(packet, status);
         let mut mad = SaMad::new(&mut packet.mad);
         if let Some(data) = data {
-            *mad.data_mut() = *data;
+            let (record, rest) = mad.data_mut().split_at_mut(data.len().min(DATA_LEN));
+            record.copy_from_slice(&data[..record.len()]);
+            rest.fill(0);
         }
         if status == Status::OK
             && let Some(family) = query::family(attribute)

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use ib_mad::transport::Address;
 use ib_mad::wire::mad::Status;
-use ib_mad::wire::sa::DATA_LEN;
 use sa_proto::metrics::Histogram;
 use sa_proto::proto::registry as proto;
 use sa_proto::proto::registry::registry_client::RegistryClient;
@@ -267,7 +266,7 @@ impl Client {
             self.counters.outcomes.fetch_add(1, Relaxed);
             self.counters.round_trip.record(now.saturating_duration_since(open.since), 1);
             let point = Point::new(outcome.epoch, outcome.sequence);
-            let verdict = verdict(&open, &outcome);
+            let verdict = verdict(&open, outcome);
             for id in open.others {
                 let answer = Answer { id, verdict: verdict.clone() };
                 ready.extend(self.held.push(point, answer));
@@ -310,18 +309,12 @@ async fn until(due: Option<Instant>) {
     }
 }
 
-fn verdict(open: &Sent, outcome: &proto::Outcome) -> Verdict {
+fn verdict(open: &Sent, outcome: proto::Outcome) -> Verdict {
     match (&open.request, outcome.dropped) {
         (None, _) => Verdict::LookAgain,
         (Some(_), true) => Verdict::Unheard,
         (Some(_), false) => {
-            let mut data = None;
-            if !outcome.data.is_empty() {
-                let mut bytes = Box::new([0; DATA_LEN]);
-                let len = outcome.data.len().min(DATA_LEN);
-                bytes[..len].copy_from_slice(&outcome.data[..len]);
-                data = Some(bytes);
-            }
+            let data = Some(outcome.data).filter(|data| !data.is_empty());
             Verdict::Reply(Status(outcome.status as u16), data)
         }
     }
@@ -330,7 +323,7 @@ fn verdict(open: &Sent, outcome: &proto::Outcome) -> Verdict {
 fn encode(id: u64, request: Option<&Request>) -> proto::Write {
     proto::Write {
         id,
-        mad: request.map(|request| request.mad.to_vec()).unwrap_or_default().into(),
+        mad: request.map(|request| request.mad.clone()).unwrap_or_default(),
         requester: request.map(|request| requester(&request.address)),
     }
 }

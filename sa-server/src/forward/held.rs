@@ -1,16 +1,17 @@
 //! Outcomes that wait for this responder's own tables to hold what they tell of.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::VecDeque;
 
 use sa_proto::snapshot::Version;
 
 use super::Answer;
 
-/// Outcomes by the version that they wait for.
+/// Outcomes in the order of the versions that they wait for.
 #[derive(Debug, Default)]
 pub(super) struct Held {
-    waiting: BinaryHeap<Reverse<Waiting>>,
+    /// Sequence numbers are monotonic across sessions, so they decide first. Nearly all outcomes
+    /// come in this order.
+    waiting: VecDeque<(Point, Answer)>,
     held: Point,
 }
 
@@ -39,38 +40,20 @@ impl From<Version> for Point {
     }
 }
 
-#[derive(Debug)]
-struct Waiting {
-    point: Point,
-    answer: Answer,
-}
-
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-impl Eq for Waiting {}
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Waiting {
-    /// Sequence numbers are monotonic across sessions, so they decide first.
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        let key = |waiting: &Self| (waiting.point.sequence, waiting.point.epoch, waiting.answer.id);
-        key(self).cmp(&key(other))
-    }
-}
-
 impl Held {
     /// Takes an outcome; gives it back at once if the tables are that far.
     pub(super) fn push(&mut self, point: Point, answer: Answer) -> Option<Answer> {
         if self.held.holds(point) {
             return Some(answer);
         }
-        self.waiting.push(Reverse(Waiting { point, answer }));
+        let order = |point: Point| (point.sequence, point.epoch);
+        match self.waiting.back() {
+            Some((last, _)) if order(*last) > order(point) => {
+                let at = self.waiting.partition_point(|(other, _)| order(*other) <= order(point));
+                self.waiting.insert(at, (point, answer));
+            }
+            _ => self.waiting.push_back((point, answer)),
+        }
         None
     }
 
@@ -81,11 +64,11 @@ impl Held {
 
     /// The next outcome that the tables are far enough for.
     pub(super) fn pop(&mut self) -> Option<Answer> {
-        let Reverse(first) = self.waiting.peek()?;
-        if !self.held.holds(first.point) {
+        let (first, _) = self.waiting.front()?;
+        if !self.held.holds(*first) {
             return None;
         }
-        self.waiting.pop().map(|Reverse(waiting)| waiting.answer)
+        self.waiting.pop_front().map(|(_, answer)| answer)
     }
 
     pub(super) fn len(&self) -> usize {

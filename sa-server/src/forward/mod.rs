@@ -22,9 +22,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
 use ib_mad::transport::{Address, Packet};
-use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::mad::Status;
-use ib_mad::wire::sa::DATA_LEN;
+use sa_proto::prost::bytes::Bytes;
 use tokio::sync::Notify;
 
 pub use client::{Counters, Forwarding};
@@ -58,7 +57,7 @@ pub(crate) struct Submission {
 /// A request as it came.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    pub(crate) mad: [u8; MAD_LEN],
+    pub(crate) mad: Bytes,
     pub(crate) address: Address,
 }
 
@@ -71,8 +70,9 @@ pub(crate) struct Answer {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Verdict {
-    /// The request is answered with this status and record; with its own if there is none.
-    Reply(Status, Option<Box<[u8; DATA_LEN]>>),
+    /// The request is answered with this status and record, which goes on with zeros; with its own
+    /// if there is none.
+    Reply(Status, Option<Bytes>),
     /// What there is to be found is in the tables now: look again.
     LookAgain,
     /// The request is not answered.
