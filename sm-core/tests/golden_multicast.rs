@@ -211,7 +211,7 @@ fn replay(path: &str, predefined: &str) -> usize {
             continue;
         }
         let Some(data) = data else { continue };
-        let mut ours: [u8; 52] = data[..52].try_into().unwrap();
+        let mut ours: [u8; 52] = *data.data().first_chunk().unwrap();
         let mut theirs: [u8; 52] = answer[56..108].try_into().unwrap();
         differs(&mut ours, &mut theirs, &mut made);
         if ours != theirs {
