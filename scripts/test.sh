@@ -4,7 +4,8 @@
 # usage: scripts/test.sh [STEP...]      all steps unless some are named; -l lists them
 #
 # Programs that the interop tests talk to are installed with apt-get if that needs no password;
-# else the tests that need them are skipped, by name. FUZZ_SECONDS (60) bounds the fuzzing.
+# else the tests that need them are skipped, by name. FUZZ_SECONDS (60) bounds the fuzzing;
+# FUZZ_WITH=libfuzzer has it follow coverage.
 set -euo pipefail
 shopt -s globstar nullglob extglob
 cd "$(dirname "$0")/.."
@@ -219,7 +220,8 @@ step_doc_tests() { timeout 600 cargo test --workspace --doc; }
 
 step_docs() { RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps; }
 
-# libFuzzer where there is a nightly toolchain, else the plain mutation loop on the same targets.
+# A plain mutation loop over all targets; with FUZZ_WITH=libfuzzer by libFuzzer, which follows what
+# the code does but has everything built again by a nightly toolchain, for some ten minutes.
 step_fuzz() {
     local mutate=(cargo run --quiet "${fuzz[@]}" --example mutate --)
     "${mutate[@]}" list >"$logs/targets"
@@ -227,7 +229,8 @@ step_fuzz() {
     mapfile -t targets <"$logs/targets"
     local each=$(((fuzz_seconds + ${#targets[@]} - 1) / ${#targets[@]}))
 
-    if libfuzzer_ready; then
+    if [[ ${FUZZ_WITH-} == libfuzzer ]]; then
+        libfuzzer_ready || { cat "$logs/libfuzzer"; return 1; }
         note "fuzzed with libFuzzer, ${each} s each: ${targets[*]}"
         for target in "${targets[@]}"; do
             "${mutate[@]}" seed "$target" "fuzz/corpus/$target"
@@ -235,7 +238,7 @@ step_fuzz() {
                 -max_total_time="$each" -timeout=10 -rss_limit_mb=2048 -max_len=8192 -print_final_stats=1
         done
     else
-        note "fuzzed with the mutation loop, ${each} s each (no libFuzzer: $(tail -n 1 "$logs/libfuzzer")): ${targets[*]}"
+        note "fuzzed with the mutation loop, ${each} s each: ${targets[*]}"
         for target in "${targets[@]}"; do
             timeout $((each + 60)) "${mutate[@]}" run "$target" "$each"
         done
