@@ -314,7 +314,7 @@ impl Bench {
         (answers, lost, start.elapsed())
     }
 
-    /// A batch of requests to `server`, all alike for now.
+    /// A batch of requests to `server`, all alike until they are written.
     fn outgoing(&self, server: Option<SocketAddr>) -> Vec<Packet> {
         let (mut pattern, any) = (Packet::default(), self.requests[0].destination);
         KIND.write(0, any, any, &mut pattern);

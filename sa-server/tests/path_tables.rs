@@ -119,11 +119,6 @@ fn asked(
     (status, records)
 }
 
-/// GetTable(PathRecord) from `source`, by somebody trusted: its status and records.
-fn table(sa: &mut Sa, source: u16, mask: ComponentMask, record: [u8; 64]) -> (u16, Vec<[u8; 64]>) {
-    asked(sa, Method::GET_TABLE, SM_KEY, source, mask, record)
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
@@ -132,6 +127,8 @@ proptest! {
         seed in any::<u64>(),
         rules in any::<bool>(),
         source in 1..=CHAIN.hosts(),
+        requester in 1..=CHAIN.hosts(),
+        sm_key in prop_oneof![Just(0), Just(SM_KEY)],
         components in any::<u32>(),
         bytes in any::<[u8; 16]>(),
     ) {
@@ -153,12 +150,14 @@ proptest! {
             .set_rate_selector(if bytes[6] & 1 == 1 { Selector::Greater } else { Selector::Largest })
             .set_rate(Rate::Gbps2_5)
             .set_packet_life_time_selector(Selector::Largest);
-        let (status, mut long) = table(&mut sa, source, wishes, record);
+        let mut table =
+            |mask, record| asked(&mut sa, Method::GET_TABLE, sm_key, requester, mask, record);
+        let (status, mut long) = table(wishes, record);
         prop_assume!(status == 0);
         let mut short = Vec::new();
         for lid in 1..=CHAIN.hosts() {
             PathRecord::new(&mut record[..]).unwrap().set_dgid(gid(lid));
-            let (status, records) = table(&mut sa, source, wishes | path::DGID, record);
+            let (status, records) = table(wishes | path::DGID, record);
             prop_assert_eq!(status, 0);
             short.extend(records);
         }
@@ -167,6 +166,25 @@ proptest! {
         long.sort_unstable();
         short.sort_unstable();
         prop_assert_eq!(long, short);
+    }
+}
+
+/// Who is a limited member sees itself, but none of the others, whose P_Keys are the same.
+#[test]
+fn the_requesters_own_port_is_no_example_for_others() {
+    let plane = CHAIN.plane(|port| {
+        let is_full = port.guid == Chain::host_guid(1);
+        port.pkeys = Arc::from([PKey(if is_full { 0x8001 } else { 0x0001 })]);
+    });
+    let mut sa = Sa::new(&plane, &RegistryPlane::default());
+    let mut record = [0; 64];
+    PathRecord::new(&mut record[..]).unwrap().set_sgid(gid(1));
+    for requester in 2..=CHAIN.hosts() {
+        let told = asked(&mut sa, Method::GET_TABLE, 0, requester, path::SGID, record);
+        let dlid = |record: &[u8; 64]| PathRecord::new(&record[..]).unwrap().dlid().0;
+        let mut dlids: Vec<u16> = told.1.iter().map(dlid).collect();
+        dlids.sort_unstable();
+        assert_eq!((told.0, dlids), (0, vec![1, requester]));
     }
 }
 

@@ -91,7 +91,7 @@ impl Attachment {
         })
     }
 
-    /// Sends what the fabric takes for now. Without a fabric all of it is taken, lost and counted.
+    /// Sends what the fabric takes at once. Without a fabric all of it is taken, lost and counted.
     pub(super) fn send(&mut self, now: Instant, batch: &[Packet]) -> usize {
         if let Some(transport) = &mut self.transport {
             match transport.send(batch) {

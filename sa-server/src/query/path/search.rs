@@ -78,7 +78,7 @@ impl Search<'_> {
             for source in sources.ports {
                 found.steps(self.tables.path_cost())?;
                 let source = (source, self.tables.end_class(source));
-                if self.visible(source) && self.connected(source, destination) {
+                if self.allows(source, destination) {
                     let slids = self.lids(source, sources.lid);
                     let dlids = self.lids(destination, destinations.lid);
                     self.pair((source, slids), (destination, dlids), told, wanted, found)?;
@@ -109,7 +109,9 @@ impl Search<'_> {
             found.steps(tables.path_cost())?;
             let class = tables.end_class(port);
             let destination = (port, class);
-            if !is_alone || class.lmc > 0 || !port.lid.is_unicast() || source.0.is_same_port(port) {
+            // The requester sees its own port, whatever others of its class it sees.
+            let is_own = source.0.is_same_port(port) || self.requester.is_same_port(port);
+            if !is_alone || class.lmc > 0 || !port.lid.is_unicast() || is_own {
                 if self.allows(source, destination) {
                     let dlids = self.lids(destination, destinations.lid);
                     self.pair((source, slids), (destination, dlids), told, wanted, found)?;
@@ -118,9 +120,11 @@ impl Search<'_> {
             }
             let (from, to) = ((source, Lid(slids.0)), (destination, port.lid));
             let make = || {
+                if !self.allows(source, destination) {
+                    return None;
+                }
                 let path = self.path(from.0, from.1, to.0, to.1)?;
-                let is_allowed = self.visible(destination) && self.connected(source, destination);
-                is_allowed.then(|| (path.record(told, PREFERRED), path.level()))
+                Some((path.record(told, PREFERRED), path.level()))
             };
             let kind = match row {
                 Some(row) => Kind::of_row(port.class, row.get(usize::from(port.column)).copied()),
@@ -253,7 +257,11 @@ impl Search<'_> {
             let path = self.path(source, slid, destination, dlid)?;
             Some((path.record(told, preference), path.parameters.level))
         };
-        let has_kind = self.tables.all_paths_pass_alike() && !source.0.is_same_port(destination.0);
+        // Paths to oneself are like no others, and the requester's own port is visible where others
+        // of its class are not.
+        let is_own =
+            source.0.is_same_port(destination.0) || self.requester.is_same_port(destination.0);
+        let has_kind = self.tables.all_paths_pass_alike() && !is_own;
         if found.is_single() || !has_kind {
             return make();
         }
