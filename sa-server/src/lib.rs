@@ -20,6 +20,7 @@
 //! - [`runtime`]: all of it put together; [`options`], [`placement`], [`metrics`] and [`http`] belong
 //!   to it.
 
+mod answer;
 mod assembly;
 pub mod cell;
 pub mod explain;

@@ -12,19 +12,20 @@ use std::time::{Duration, Instant};
 use ib_mad::rmpp::SenderConfig;
 use ib_mad::transport::{Address, Packet};
 use ib_mad::types::{Guid, Qpn};
-use ib_mad::wire::mad::{Method, MgmtClass, Status};
+use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::record::{attribute_offset, stride};
-use ib_mad::wire::rmpp::{RmppFlags, RmppStatus, RmppType, VERSION};
-use ib_mad::wire::sa::{DATA_LEN, HEADER_LEN, SA_HEADER_LEN, SaMad};
+use ib_mad::wire::rmpp::{RmppType, VERSION};
+use ib_mad::wire::sa::{DATA_LEN, HEADER_LEN, SaMad};
 use sa_proto::prost::bytes::Bytes;
 
+use crate::answer::{check_class, echo, make_answer, make_single_segment, subject, write_data};
 use crate::assembly::{Assemblies, Progress};
 use crate::cell::{Generation, Reader};
 use crate::forward::{self, OpenWrites, Rejected, Submission, Verdict, WorkerEnd};
 use crate::own_port;
 use crate::pool::{Pool, PoolConfig};
 use crate::proxy;
-use crate::query::{self, Exhausted, Express, Found, Query, Refusal, Scratch, write_record};
+use crate::query::{self, Exhausted, Express, Found, Query, Refusal, Scratch};
 use crate::redirect::Redirection;
 use crate::stats::{DropReason, Kind, Stats, Subject};
 use crate::tally::Tally;
@@ -718,91 +719,4 @@ impl Desk<'_> {
             }
         }
     }
-}
-
-/// Makes a request its own answer.
-#[inline]
-fn echo(packet: &mut Packet, stats: &Stats) -> Outcome {
-    let subject = subject(packet);
-    stats.count_requests(subject, 1);
-    let mut mad = SaMad::new(&mut packet.mad);
-    let method = mad.header().method();
-    if method.is_response() {
-        stats.drop_request(DropReason::UnexpectedResponse);
-        return Outcome::Nothing;
-    }
-    mad.header_mut().set_method(method.response());
-    stats.count_responses(subject, Status::OK, 1);
-    Outcome::Send
-}
-
-/// What a request of our class is about.
-#[inline]
-fn subject(packet: &Packet) -> Subject {
-    let mad = SaMad::new(&packet.mad);
-    Subject::of(mad.header().attribute_id(), mad.header().method())
-}
-
-/// Whether a packet is a MAD of our class that is addressed to us.
-#[inline]
-fn check_class(packet: &Packet) -> Result<(), DropReason> {
-    if packet.address.undelivered != 0 {
-        return Err(DropReason::Returned);
-    }
-    let mad = SaMad::new(&packet.mad);
-    let header = mad.header();
-    if header.mgmt_class() != MgmtClass::SUBN_ADM || header.base_version() != 1 {
-        return Err(DropReason::NotSubnetAdministration);
-    }
-    if header.method().is_response() {
-        return Err(DropReason::UnexpectedResponse);
-    }
-    Ok(())
-}
-
-/// Turns the request's headers into its answer's. Class version, class-specific and reserved
-/// fields, component mask and, in a MAD that is no part of a transfer, the last two fields of the
-/// RMPP header go back as they came, which is what OpenSM's clients see.
-#[inline]
-fn make_answer(packet: &mut Packet, status: Status) {
-    let mut mad = SaMad::new(&mut packet.mad);
-    let method = mad.header().method();
-    mad.header_mut().set_method(method.response()).set_status(status);
-    mad.rmpp_mut()
-        .set_rmpp_version(0)
-        .set_rmpp_type(RmppType::NONE)
-        .set_resp_time(0)
-        .set_flags(RmppFlags::default())
-        .set_rmpp_status(RmppStatus::NORMAL);
-    mad.sa_mut().set_sm_key(0);
-    if matches!(method, Method::GET_TABLE | Method::GET_MULTI) {
-        mad.sa_mut().set_attribute_offset(0);
-    }
-}
-
-/// Writes `len` bytes of records, and zeros behind them.
-#[inline]
-fn write_data(data: &mut [u8; DATA_LEN], records: &[u8; DATA_LEN], len: usize) {
-    match len {
-        64 => write_record::<64>(data, records.first_chunk().expect("64 bytes of 200")),
-        112 => write_record::<112>(data, records.first_chunk().expect("112 bytes of 200")),
-        len => {
-            let len = len.min(DATA_LEN);
-            data[..len].copy_from_slice(&records[..len]);
-            data[len..].fill(0);
-        }
-    }
-}
-
-/// Makes the answer in `packet` a transfer of one segment with `len` bytes of records.
-#[inline]
-fn make_single_segment(packet: &mut Packet, len: usize, resp_time: u8) {
-    SaMad::new(&mut packet.mad)
-        .rmpp_mut()
-        .set_rmpp_version(VERSION)
-        .set_rmpp_type(RmppType::DATA)
-        .set_resp_time(resp_time)
-        .set_flags(RmppFlags::ACTIVE | RmppFlags::FIRST | RmppFlags::LAST)
-        .set_segment(1)
-        .set_payload_len((SA_HEADER_LEN + len) as u32);
 }
