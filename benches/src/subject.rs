@@ -75,12 +75,10 @@ impl Subject {
         assert_eq!(outcome, Outcome::Nothing, "an answer of several segments");
         let mut received = Received { status: Status::OK, bytes: 0, segments: 0 };
         loop {
-            let mut count = 0;
-            while self.responder.poll_transmit(self.now, &mut self.segments[count % BATCH]) {
-                count += 1;
-            }
+            // The window is as long as a batch.
+            let count = self.responder.poll_transmit_batch(self.now, &mut self.segments);
             assert!(count > 0, "the transfer stands still");
-            let last = &mut self.segments[(count - 1) % BATCH];
+            let last = &mut self.segments[count - 1];
             let mut mad = SaMad::new(&mut last.mad);
             let rmpp = mad.rmpp();
             assert_eq!(rmpp.rmpp_type(), RmppType::DATA);

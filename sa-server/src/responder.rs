@@ -29,7 +29,7 @@ use crate::query::{self, Exhausted, Express, Found, Query, Refusal, Scratch};
 use crate::redirect::Redirection;
 use crate::stats::{DropReason, Kind, Stats, Subject};
 use crate::tally::Tally;
-use crate::transfer::{Key, Sent, Transfers};
+use crate::transfer::{Key, Transfers};
 
 /// A Get() that takes more steps than this is told of as dear: what a worker does in some 20 µs.
 const STEPS_DEAR: u32 = 1000;
@@ -80,7 +80,7 @@ impl Default for ResponderConfig {
 pub enum Outcome {
     /// It has become what is to be sent.
     Send,
-    /// Nothing is to be sent for it, or not yet: see [`Responder::poll_transmit`].
+    /// Nothing is to be sent for it, or not yet: see [`Responder::poll_transmit_batch`].
     Nothing,
 }
 
@@ -172,7 +172,7 @@ impl Responder {
         self.forward.as_ref().is_some_and(|forward| forward.end.is_reachable())
     }
 
-    /// Takes note that the descriptor was readable; what it told of comes by `poll_transmit`.
+    /// Takes note that the descriptor was readable; what it told of comes by `poll_transmit_batch`.
     pub fn hush(&self) {
         if let Some(forward) = &self.forward {
             forward.end.hush();
@@ -262,18 +262,26 @@ impl Responder {
 
     /// The next packet of a transfer under way; `false` if there is none to send now.
     pub fn poll_transmit(&mut self, now: Instant, packet: &mut Packet) -> bool {
-        if self.assemblies.poll_transmit(packet) || self.poll_decided(now, packet) {
-            return true;
+        self.poll_transmit_batch(now, std::slice::from_mut(packet)) > 0
+    }
+
+    /// Fills `packets` with the next ones of transfers, decided writes and reports, and tells how
+    /// many; fewer than there is room for are all that there are to send now.
+    pub fn poll_transmit_batch(&mut self, now: Instant, packets: &mut [Packet]) -> usize {
+        let mut filled = 0;
+        while let Some(packet) = packets.get_mut(filled)
+            && (self.assemblies.poll_transmit(packet) || self.poll_decided(now, packet))
+        {
+            filled += 1;
         }
-        let sent = self.transfers.poll_transmit(now, packet, &mut self.pool);
-        match sent {
-            Some(sent) => {
-                self.stats.segments_sent.increment();
-                self.stats.segments_repeated.add((sent == Sent::Again).into());
-            }
-            None => self.account(now),
+        let sent = self.transfers.poll_transmit(now, &mut packets[filled..], &mut self.pool);
+        self.stats.segments_sent.add(sent.packets as u64);
+        self.stats.segments_repeated.add(sent.again as u64);
+        filled += sent.packets;
+        if filled < packets.len() {
+            self.account(now);
         }
-        sent.is_some()
+        filled
     }
 
     /// The next answer to a request that the SM has decided, or else the next report.

@@ -34,7 +34,7 @@ use crate::index::RegistryIndex;
 use crate::metrics::{Metrics, Serving};
 use crate::options::{Options, TransportKind};
 use crate::own_port::{OwnPort, Way};
-use crate::placement;
+use crate::placement::{self, Builders};
 use crate::redirect::Redirection;
 use crate::relay;
 use crate::replica::{self, CacheDir, CacheDirError, Identity, ReplicaConfig, passing_identity};
@@ -51,6 +51,8 @@ use crate::worker::{Worker, WorkerConfig};
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 /// How long to wait before attaching again.
 const REATTACH_DELAY: Duration = Duration::from_secs(1);
+/// How long tables may be in the making before the workers have to leave time for it.
+const BUILD_PATIENCE: Duration = Duration::from_secs(1);
 /// How many requests that waited for the process before are answered, the last ones.
 const INHERITED_MAX: usize = 1024;
 /// How long they wait for the snapshot on disk to be read.
@@ -270,9 +272,11 @@ fn subscribe(
     exchange: &Arc<Exchange>,
 ) -> Result<(), StartError> {
     // It fails where the process has had a pool before, which does as well.
+    let builders = Builders::new();
+    let joining = builders.clone();
     let _ = rayon::ThreadPoolBuilder::new()
         .thread_name(|i| format!("ibsa-tables-{i}"))
-        .start_handler(|_| placement::yield_to_workers())
+        .start_handler(move |_| joining.join())
         .build_global();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -295,7 +299,7 @@ fn subscribe(
             }
         });
         let explain = explainer(Arc::clone(&publisher));
-        let mut builder = Builder { publisher, metrics: Arc::clone(metrics), last: None };
+        let mut builder = Builder { publisher, builders, metrics: Arc::clone(metrics), last: None };
         let status = Arc::clone(&metrics.replica);
         let forwarding = Forwarding {
             counters: Arc::clone(&metrics.writes),
@@ -342,6 +346,8 @@ fn explainer(publisher: Arc<Mutex<Publisher>>) -> replica::Explain {
 /// Makes tables of snapshots and hands them to the workers.
 struct Builder {
     publisher: Arc<Mutex<Publisher>>,
+    /// The threads of the pool.
+    builders: Builders,
     metrics: Arc<Metrics>,
     /// The last snapshot, its tables and its index.
     last: Option<(Arc<Snapshot>, Arc<Tables>, RegistryIndex)>,
@@ -363,10 +369,12 @@ impl Builder {
                 Arc::new(tables.with_multicast(snapshot.fabric()))
             }
             // In the pool all of it yields to the workers.
-            _ => rayon::scope(|_| {
-                let mut tables = Tables::build(snapshot.fabric(), &registry);
-                tables.qos.count_by(&self.metrics.levels);
-                Arc::new(tables)
+            _ => self.builders.finish_within(BUILD_PATIENCE, || {
+                rayon::scope(|_| {
+                    let mut tables = Tables::build(snapshot.fabric(), &registry);
+                    tables.qos.count_by(&self.metrics.levels);
+                    Arc::new(tables)
+                })
             }),
         };
         let version = snapshot.version();

@@ -71,6 +71,22 @@ struct Transfer {
     queued: bool,
 }
 
+impl Transfer {
+    /// Fills `packets` with those to send next; fewer are all that there are now.
+    fn poll_transmit(&mut self, now: Instant, packets: &mut [Packet]) -> Transmitted {
+        let mut sent = Transmitted::default();
+        for packet in packets {
+            let repeats = self.sender.is_repeating();
+            let Some(transmit) = self.sender.poll_transmit(now) else { break };
+            transmit.write(&self.header, &self.data, &mut packet.mad);
+            packet.address.clone_from(&self.address);
+            sent.packets += 1;
+            sent.again += usize::from(repeats);
+        }
+        sent
+    }
+}
+
 /// How a transfer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
@@ -82,14 +98,18 @@ pub(crate) struct Ended {
     pub(crate) is_complete: bool,
 }
 
-/// What is sent of a transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
-    /// A segment for the first time, or an ABORT.
-    New,
-    /// A segment that was sent before.
-    Again,
+/// What transfers had to send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Transmitted {
+    /// Packets filled.
+    pub(crate) packets: usize,
+    /// Segments among them that were sent before.
+    pub(crate) again: usize,
 }
+
+/// Segments of a transfer that go in its turn, so that transfers share the way evenly and what a
+/// turn costs is shared, too.
+const TURN_LEN: usize = 8;
 
 /// All answers under way.
 pub(crate) struct Transfers {
@@ -189,30 +209,36 @@ impl Transfers {
         true
     }
 
-    /// The next packet to send. Transfers take turns. `None` if none has anything to send.
+    /// Fills `packets` with those to send next. Transfers take turns. Fewer than there is room for
+    /// are all that there are now.
     pub(crate) fn poll_transmit(
         &mut self,
         now: Instant,
-        packet: &mut Packet,
+        packets: &mut [Packet],
         pool: &mut Pool,
-    ) -> Option<Sent> {
-        while let Some(slot) = self.ready.pop_front() {
+    ) -> Transmitted {
+        let mut all = Transmitted::default();
+        while all.packets < packets.len()
+            && let Some(slot) = self.ready.pop_front()
+        {
             let Some(transfer) = &mut self.slots[slot] else { continue };
             transfer.queued = false;
-            let sent = if transfer.sender.is_repeating() { Sent::Again } else { Sent::New };
-            let transmit = transfer.sender.poll_transmit(now);
-            if let Some(transmit) = &transmit {
-                transmit.write(&transfer.header, &transfer.data, &mut packet.mad);
-                packet.address.clone_from(&transfer.address);
+            let room = &mut packets[all.packets..];
+            let turn = room.len().min(TURN_LEN);
+            let sent = transfer.poll_transmit(now, &mut room[..turn]);
+            all.packets += sent.packets;
+            all.again += sent.again;
+            if sent.packets == turn {
+                transfer.queued = true;
+                self.ready.push_back(slot);
             }
-            // A sender that had something may have more, or have said its last word.
-            if transmit.is_some() {
-                self.settle(slot, pool);
-                return Some(sent);
+            if sent.packets > 0 {
+                self.next_timeout = None;
             }
+            // It may have said its last word.
             self.settle_if_over(slot, pool);
         }
-        None
+        all
     }
 
     /// When `handle_timeout` is due.

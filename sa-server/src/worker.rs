@@ -503,10 +503,16 @@ impl<T: Transport> Worker<T> {
             }
         }
         let mut directly = 0;
-        while filled < most && self.responder.poll_transmit(now, &mut self.segments[filled]) {
-            if leaves_directly(&self.way, &mut self.responder, &self.segments[filled]) {
+        let most = most.max(filled);
+        let end =
+            filled + self.responder.poll_transmit_batch(now, &mut self.segments[filled..most]);
+        for next in filled..end {
+            if leaves_directly(&self.way, &mut self.responder, &self.segments[next]) {
                 directly += 1;
             } else {
+                if directly > 0 {
+                    self.segments.swap(filled, next);
+                }
                 filled += 1;
             }
         }
