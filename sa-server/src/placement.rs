@@ -117,7 +117,7 @@ mod tests {
     fn builders_yield_but_not_for_ever() {
         let may_raise = || Share::Leftover.give(0) && Share::Tenth.give(0);
         if !thread::spawn(may_raise).join().unwrap() {
-            println!("skipped: this process may not raise a thread again (CAP_SYS_NICE)");
+            eprintln!("skipped: this process may not raise a thread again (CAP_SYS_NICE)");
             return;
         }
         let builders = Builders::new();
