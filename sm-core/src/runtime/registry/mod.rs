@@ -50,6 +50,11 @@ use super::metrics::Metric;
 const WRITES_MAX: usize = 1 << 14;
 /// Writes of one transaction.
 const BATCH_MAX: usize = 1024;
+/// Writes of one turn from which on others are sure to follow at once.
+const BUSY: usize = 16;
+/// How long after a busy turn writes gather before the next: a commit costs the same for one write
+/// as for hundreds, an fsync and a dozen wake-ups at either end.
+const GATHERING: Duration = Duration::from_millis(2);
 /// Relayed traps that wait for the loop.
 const TRAPS_MAX: usize = 4096;
 /// Notices that a responder may be behind before it misses some.
@@ -429,6 +434,7 @@ impl Thread {
                 self.keeper.begin_with(now_s(), plane);
             }
             work.responders = self.changed_responders();
+            let is_busy = jobs.len() >= BUSY;
             self.count(jobs.len());
             self.turn(jobs, work);
             *self.shared.decisions.lock().unwrap_or_else(PoisonError::into_inner) =
@@ -447,6 +453,9 @@ impl Thread {
             if stop {
                 self.dump.finish();
                 return;
+            }
+            if is_busy {
+                std::thread::sleep(GATHERING);
             }
         }
     }
