@@ -9,9 +9,10 @@ use serde::Serialize;
 use super::{PERCENTILES, Report};
 use crate::check::Fault;
 use crate::histogram::{Counts, Latencies};
-use crate::scenario::ramp::{Finding, Ramp};
+use crate::scenario::ramp::{Finding, Knee, Ramp};
 
-const FORMAT: u32 = 1;
+/// 2: `ramp.knee_per_s` is null unless the knee was found.
+const FORMAT: u32 = 2;
 
 #[derive(Serialize)]
 struct Json<'a> {
@@ -106,10 +107,15 @@ struct JsonMalformed {
 
 #[derive(Serialize)]
 struct JsonRamp {
-    /// The highest rate that was kept up with.
-    knee_per_s: Option<f64>,
-    /// Whether the responder was seen to fall behind above it.
+    /// How the ramp ended.
+    outcome: &'static str,
+    /// Whether the knee was found: the responder was seen to fall behind above it.
     found: bool,
+    /// The knee, if it was.
+    knee_per_s: Option<f64>,
+    /// The highest rate that was kept up with, and the lowest that was not.
+    last_good_per_s: Option<f64>,
+    too_much_per_s: Option<f64>,
     steps: Vec<JsonStep>,
 }
 
@@ -180,7 +186,21 @@ impl JsonRamp {
                 },
             }
         });
-        Self { knee_per_s: ramp.knee(), found: ramp.is_found(), steps: steps.collect() }
+        let (outcome, knee_per_s) = match ramp.knee() {
+            Knee::Found(rate) => ("found", Some(rate)),
+            Knee::Below(_) => ("below-first-rate", None),
+            Knee::Above(_) => ("above-last-rate", None),
+            Knee::Generator(_) => ("generator", None),
+            Knee::CutShort { .. } => ("cut-short", None),
+        };
+        Self {
+            outcome,
+            found: knee_per_s.is_some(),
+            knee_per_s,
+            last_good_per_s: ramp.kept(),
+            too_much_per_s: ramp.too_much(),
+            steps: steps.collect(),
+        }
     }
 }
 

@@ -241,6 +241,7 @@ mod tests {
     use crate::scenario::ramp::{self, RampOptions};
     use crate::scenario::{Malformed, Milestone};
     use ib_mad::wire::mad::Status;
+    use serde_json::Value;
 
     fn outcome(counts: Counts) -> Outcome {
         let elapsed = Duration::from_millis(500);
@@ -362,6 +363,86 @@ mod tests {
         assert!(late.generator_limit().unwrap().contains("1,000 a second"));
     }
 
+    /// From 1,000 to 2,000 queries a second.
+    fn ramp() -> Ramp {
+        Ramp::new(RampOptions {
+            from: 1000.0,
+            to: 2000.0,
+            factor: 2.0,
+            step: Duration::from_secs(1),
+            settle: Duration::ZERO,
+            goodput: 0.95,
+            p99: Duration::from_secs(1),
+            refine: 0,
+        })
+    }
+
+    fn step(queries: u64, resolved: u64) -> ramp::Measured {
+        ramp::Measured {
+            time: Duration::from_secs(1),
+            queries,
+            resolved,
+            sent: queries,
+            latencies: [Duration::from_millis(1); 3],
+            lag: Duration::ZERO,
+        }
+    }
+
+    /// "knee: below the first rate" was said of a ramp that was interrupted, and JSON had the same
+    /// null for both.
+    #[test]
+    fn how_a_ramp_ended_is_told_apart() {
+        let cases = [
+            (
+                &[(1000, 1000), (2000, 1500)][..],
+                ("found", true, 1000.0.into()),
+                "knee: 1,000 queries a second",
+            ),
+            (
+                &[(1000, 500)],
+                ("below-first-rate", false, Value::Null),
+                "knee: below the first rate, 1,000 queries a second",
+            ),
+            (
+                &[(1000, 1000), (2000, 2000)],
+                ("above-last-rate", false, 2000.0.into()),
+                "knee: above the last rate, 2,000 queries a second, which was kept up with",
+            ),
+            (
+                &[(1000, 1000), (900, 900), (900, 900), (900, 900)],
+                ("generator", false, 1000.0.into()),
+                "knee: unknown; 1,000 queries a second were kept up with, above that ibstorm did \
+                 not keep its schedule",
+            ),
+            (
+                &[(1000, 1000)],
+                ("cut-short", false, 1000.0.into()),
+                "knee: not found, the ramp was cut short; the last good rate was 1,000 queries a \
+                 second",
+            ),
+            (
+                &[],
+                ("cut-short", false, Value::Null),
+                "knee: not found, the ramp was cut short; no rate was kept up with so far",
+            ),
+        ];
+        for (steps, (outcome, found, last_good), words) in cases {
+            let mut report = report(&[Counts::default()]);
+            let mut ramp = ramp();
+            steps.iter().for_each(|&(queries, resolved)| {
+                ramp.handle_step(step(queries, resolved));
+            });
+            report.ramp = Some(ramp);
+            let text = report.to_string();
+            assert!(text.lines().any(|line| line.trim() == words), "no '{words}' in\n{text}");
+            let json: Value = serde_json::from_str(&report.to_json()).unwrap();
+            let json = &json["ramp"];
+            assert_eq!((&json["outcome"], &json["found"]), (&outcome.into(), &found.into()));
+            assert_eq!(json["last_good_per_s"], last_good, "{outcome}");
+            assert_eq!(json["knee_per_s"].is_null(), !found);
+        }
+    }
+
     #[test]
     fn milestones_garbage_and_steps_are_told() {
         let counts = Counts { answered: 1, resolved: 1, ..Counts::default() };
@@ -374,32 +455,14 @@ mod tests {
         let (form, sent, accepted, aborted, silent) = (Form::Class, 9, 0, 0, 7);
         report.summary.malformed =
             vec![Malformed { form, sent, accepted, refused, aborted, silent }];
-        let mut ramp = Ramp::new(RampOptions {
-            from: 1000.0,
-            to: 1000.0,
-            factor: 2.0,
-            step: Duration::from_secs(1),
-            settle: Duration::ZERO,
-            goodput: 0.95,
-            p99: Duration::from_secs(1),
-            refine: 1,
-        });
-        let measured = ramp::Measured {
-            time: Duration::from_secs(1),
-            queries: 1000,
-            resolved: 990,
-            sent: 1000,
-            latencies: [Duration::from_millis(1); 3],
-            lag: Duration::ZERO,
-        };
-        ramp.handle_step(measured);
+        let mut ramp = ramp();
+        ramp.handle_step(step(1000, 990));
         report.ramp = Some(ramp);
         let text = report.to_string();
         for part in [
             "paths resolved                           4    2.00 s     never     never",
             "class                      9         7   BAD_VERSION 2",
             "1,000         990   99.00 %   1.00 ms",
-            "knee: not reached; above 1,000 queries a second",
         ] {
             assert!(text.contains(part), "no '{part}' in\n{text}");
         }
@@ -407,7 +470,6 @@ mod tests {
         assert_eq!(json["milestones"][0]["expected"], 4);
         assert_eq!(json["milestones"][0]["reached_s"]["99"], serde_json::Value::Null);
         assert_eq!(json["malformed"][0]["answered"]["BAD_VERSION"], 2);
-        assert_eq!(json["ramp"]["knee_per_s"], 1000.0);
         assert_eq!(json["ramp"]["steps"][0]["resolved"], 990);
     }
 }

@@ -6,7 +6,7 @@ use super::{PERCENTILES, Report, Setting, a_second, grouped, short};
 use crate::ask::Kind;
 use crate::check::Fault;
 use crate::histogram::Latencies;
-use crate::scenario::ramp::Finding;
+use crate::scenario::ramp::{Finding, Knee};
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -160,20 +160,7 @@ impl Report {
             }
             writeln!(f, "   {}", finding(step.finding))?;
         }
-        match (ramp.knee(), ramp.is_found()) {
-            (Some(knee), true) => {
-                let knee = grouped(knee.round() as u64);
-                writeln!(f, "\n  knee: {knee} queries a second\n")
-            }
-            (Some(knee), false) => {
-                let knee = grouped(knee.round() as u64);
-                writeln!(f, "\n  knee: not reached; above {knee} queries a second\n")
-            }
-            (None, _) if ramp.is_generators() => {
-                writeln!(f, "\n  knee: unknown; ibstorm did not keep its schedule\n")
-            }
-            (None, _) => writeln!(f, "\n  knee: below the first rate\n"),
-        }
+        writeln!(f, "\n  knee: {}\n", knee(ramp.knee()))
     }
 
     fn write_latencies(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -238,6 +225,33 @@ fn write_line(f: &mut fmt::Formatter<'_>, name: &str, latencies: &Latencies) -> 
         write!(f, "   {name} {}", short(latencies.percentile(percentile)))?;
     }
     writeln!(f, "   max {}", short(latencies.max()))
+}
+
+/// What a ramp found, in words.
+fn knee(knee: Knee) -> String {
+    let rate = |rate: f64| grouped(rate.round() as u64);
+    match knee {
+        Knee::Found(kept) => format!("{} queries a second", rate(kept)),
+        Knee::Below(first) => format!("below the first rate, {} queries a second", rate(first)),
+        Knee::Above(last) => {
+            format!("above the last rate, {} queries a second, which was kept up with", rate(last))
+        }
+        Knee::Generator(None) => "unknown; ibstorm did not keep its schedule".to_owned(),
+        Knee::Generator(Some(kept)) => format!(
+            "unknown; {} queries a second were kept up with, above that ibstorm did not keep its \
+             schedule",
+            rate(kept)
+        ),
+        Knee::CutShort { kept, too_much } => {
+            let kept = match kept {
+                Some(kept) => format!("the last good rate was {} queries a second", rate(kept)),
+                None => "no rate was kept up with so far".to_owned(),
+            };
+            let too_much = too_much.map(|many| format!(", {} were too many", rate(many)));
+            let too_much = too_much.unwrap_or_default();
+            format!("not found, the ramp was cut short; {kept}{too_much}")
+        }
+    }
 }
 
 fn finding(finding: Finding) -> &'static str {
