@@ -115,16 +115,10 @@ impl Report {
         a_second(count, self.elapsed)
     }
 
-    /// What was asked for and came, or rightly did not.
-    fn settled(&self) -> u64 {
-        self.counts.resolved + self.counts.no_path
-    }
-
-    /// Packets sent for each query that came to something, garbage aside.
-    fn packets_per_resolved(&self) -> Option<f64> {
-        let settled = self.settled();
+    /// Packets sent for each of so many queries, garbage aside.
+    fn packets_per(&self, queries: u64) -> Option<f64> {
         let sent = self.counts.sent - self.counts.kinds[Kind::Malformed as usize].sent;
-        (settled > 0).then(|| sent as f64 / settled as f64)
+        (queries > 0).then(|| sent as f64 / queries as f64)
     }
 
     /// Queries begun a second, over the time until the last one.
@@ -326,6 +320,41 @@ mod tests {
         assert!((1_230.0..1_240.0).contains(&p99), "{p99}");
     }
 
+    /// Goodput counted rightful refusals, `resolved` did in some places and not in others.
+    #[test]
+    fn resolved_means_the_same_everywhere() {
+        let mut counts =
+            Counts { queries: 10, sent: 12, answered: 10, resolved: 6, ..Counts::default() };
+        counts.no_path = 4;
+        let kind = &mut counts.kinds[Kind::PathByGid as usize];
+        (kind.queries, kind.sent, kind.resolved, kind.no_path) = (10, 12, 6, 4);
+        let mut report = report(&[counts]);
+        let mut milestone = Milestone::new("paths resolved", 10);
+        (1..=6).for_each(|ms| milestone.at.record(Duration::from_millis(ms)));
+        milestone.no_path = 4;
+        report.summary.milestones = vec![milestone];
+        let mut ramp = ramp();
+        ramp.handle_step(ramp::Measured { no_path: 400, ..step(1000, 600) });
+        report.ramp = Some(ramp);
+        let json: Value = serde_json::from_str(&report.to_json()).unwrap();
+        let kind = &json["kinds"]["path-gid"];
+        let milestone = &json["milestones"][0];
+        for (resolved, no_path) in [
+            (&json["resolved"], &json["no_path"]),
+            (&kind["resolved"], &kind["no_path"]),
+            (&milestone["reached"], &milestone["no_path"]),
+        ] {
+            assert_eq!((resolved, no_path), (&6.into(), &4.into()));
+        }
+        assert!(milestone["reached_s"]["100"].is_number(), "all that were not refused");
+        let step = &json["ramp"]["steps"][0];
+        assert_eq!((&step["resolved"], &step["no_path"]), (&600.into(), &400.into()));
+        assert_eq!(step["finding"], "kept");
+        let packets = [&json["packets_per_resolved"], &json["packets_per_settled"]];
+        assert_eq!(packets.map(|packets| packets.as_f64()), [Some(2.0), Some(1.2)]);
+        assert_eq!(json["goodput_per_s"], 20.0);
+    }
+
     #[test]
     fn numbers_are_grouped_and_times_short() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
@@ -382,6 +411,7 @@ mod tests {
             time: Duration::from_secs(1),
             queries,
             resolved,
+            no_path: 0,
             sent: queries,
             latencies: [Duration::from_millis(1); 3],
             lag: Duration::ZERO,

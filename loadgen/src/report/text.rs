@@ -50,10 +50,10 @@ impl Report {
             self.elapsed.as_secs_f64()
         );
         row("answered", counts.answered, &note)?;
-        let note = match self.packets_per_resolved().filter(|&packets| packets > 1.005) {
+        let note = match self.packets_per(counts.settled()).filter(|&packets| packets > 1.005) {
             Some(packets) => format!(
                 "goodput {} a second, {packets:.2} packets each",
-                grouped(self.a_second(self.settled()).round() as u64)
+                grouped(self.a_second(counts.settled()).round() as u64)
             ),
             None => String::new(),
         };
@@ -142,17 +142,17 @@ impl Report {
 
     fn write_steps(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(ramp) = &self.ramp else { return Ok(()) };
-        write!(f, "  {:>12}{:>12}{:>10}", "rate/s", "resolved/s", "goodput")?;
+        write!(f, "  {:>12}{:>12}{:>10}", "rate/s", "goodput/s", "goodput")?;
         writeln!(f, "{:>10}{:>10}{:>10}{:>10}   ", "p50", "p99", "p99.9", "lag p99")?;
         for step in ramp.steps() {
             let measured = &step.measured;
-            let resolved = a_second(measured.resolved, measured.time);
-            let share = measured.resolved as f64 / measured.queries.max(1) as f64;
+            let settled = a_second(measured.settled(), measured.time);
+            let share = measured.settled() as f64 / measured.queries.max(1) as f64;
             write!(
                 f,
                 "  {:>12}{:>12}{:>8.2} %",
                 grouped(step.rate.round() as u64),
-                grouped(resolved.round() as u64),
+                grouped(settled.round() as u64),
                 share.min(1.0) * 100.0
             )?;
             for latency in measured.latencies.iter().chain([&measured.lag]) {
@@ -172,15 +172,17 @@ impl Report {
         if kinds < 2 {
             return Ok(());
         }
-        write!(f, "\n  {:<18}{:>12}{:>12}{:>9}", "by kind", "queries", "resolved", "failed")?;
+        write!(f, "\n  {:<18}{:>12}{:>12}", "by kind", "queries", "resolved")?;
+        write!(f, "{:>9}{:>9}", "no path", "failed")?;
         writeln!(f, "{:>10}{:>10}{:>10}{:>10}", "silent", "p50", "p99", "max")?;
         for (kind, counts, measured) in self.kinds() {
             write!(
                 f,
-                "  {:<18}{:>12}{:>12}{:>9}{:>10}",
+                "  {:<18}{:>12}{:>12}{:>9}{:>9}{:>10}",
                 kind.name(),
                 grouped(counts.queries),
                 grouped(counts.resolved),
+                grouped(counts.no_path),
                 grouped(counts.failed),
                 grouped(counts.timed_out)
             )?;
@@ -257,7 +259,7 @@ fn knee(knee: Knee) -> String {
 fn finding(finding: Finding) -> &'static str {
     match finding {
         Finding::Kept => "",
-        Finding::Goodput => "too few resolved",
+        Finding::Goodput => "goodput too low",
         Finding::Latency => "too slow",
         Finding::Generator => "ibstorm did not keep its schedule",
     }

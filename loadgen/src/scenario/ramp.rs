@@ -24,7 +24,7 @@ pub struct RampOptions {
     pub step: Duration,
     /// How long one waits before.
     pub settle: Duration,
-    /// Least share of the queries that is resolved, 0 to 1.
+    /// Least share of the queries that is resolved or rightly refused, 0 to 1.
     pub goodput: f64,
     /// Longest 99th percentile of latencies.
     pub p99: Duration,
@@ -41,6 +41,8 @@ pub struct Measured {
     pub queries: u64,
     /// Resolved.
     pub resolved: u64,
+    /// Rightly told that there is no path.
+    pub no_path: u64,
     /// Packets sent.
     pub sent: u64,
     /// Latencies from when queries were due: 50th, 99th and 99.9th percentile.
@@ -49,12 +51,19 @@ pub struct Measured {
     pub lag: Duration,
 }
 
+impl Measured {
+    /// Queries whose clients have nothing left to ask.
+    pub fn settled(&self) -> u64 {
+        self.resolved + self.no_path
+    }
+}
+
 /// Whether a rate was kept up with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// Yes.
     Kept,
-    /// Too few queries were resolved.
+    /// Too few queries were resolved or rightly refused.
     Goodput,
     /// Too many took too long.
     Latency,
@@ -177,7 +186,7 @@ impl Ramp {
         // So many that come at random may be fewer by a few times the square root.
         if (measured.queries as f64) < KEPT * due - 4.0 * due.sqrt() {
             Finding::Generator
-        } else if (measured.resolved as f64) < self.options.goodput * measured.queries as f64 {
+        } else if (measured.settled() as f64) < self.options.goodput * measured.queries as f64 {
             Finding::Goodput
         } else if measured.latencies[1] > self.options.p99 {
             // What was sent late is answered late.
@@ -249,6 +258,7 @@ mod tests {
             time: Duration::from_secs(1),
             queries: begun as u64,
             resolved: begun.min(capacity) as u64,
+            no_path: 0,
             sent: begun as u64,
             latencies: [latency; 3],
             lag: Duration::ZERO,
@@ -279,6 +289,13 @@ mod tests {
         let lag = Duration::from_millis(6);
         ramp.handle_step(Measured { lag, ..measured(1000.0, 10.0, 1e9) });
         assert_eq!(ramp.steps()[0].finding, Finding::Generator, "sent late, answered late");
+    }
+
+    #[test]
+    fn rightful_refusals_are_kept_up_with() {
+        let mut ramp = Ramp::new(options());
+        ramp.handle_step(Measured { resolved: 10, no_path: 990, ..measured(1000.0, 1e9, 1e9) });
+        assert_eq!((ramp.steps()[0].finding, ramp.kept()), (Finding::Kept, Some(1000.0)));
     }
 
     /// Nothing is said about a responder by a generator that could not send more.
