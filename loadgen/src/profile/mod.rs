@@ -3,6 +3,7 @@
 //! What a file says is checked value by value as it is read; [`plan`](crate::plan) makes a storm
 //! of it. docs/ibstorm.md has every key.
 
+mod outline;
 mod tables;
 mod value;
 
@@ -12,6 +13,8 @@ pub use self::value::{Factor, Id, Named, Rate, Share, Time, Whole};
 use std::path::{Path, PathBuf};
 
 use toml::Value;
+
+use self::outline::{MODELS, TOP};
 
 /// A profile that comes with the program.
 pub struct Ready {
@@ -88,8 +91,7 @@ impl Profile {
             let fail = |why: String| ProfileError::Set(setting.clone(), why);
             put(&mut table, setting, model.map(|(name, _)| name)).map_err(fail)?;
             // One at a time, so that the one at fault is named.
-            let checked = table.clone().try_into::<Self>();
-            checked.map_err(|error| fail(error.message().to_owned()))?;
+            check_set(&table, model.map(|(name, _)| name)).map_err(fail)?;
         }
         let settings = settings.join(" --set ");
         table.try_into().map_err(|error: toml::de::Error| {
@@ -99,54 +101,45 @@ impl Profile {
 
     /// Reads a profile; `file` is what errors call it.
     pub fn parse(file: &str, text: &str) -> Result<Self, ProfileError> {
-        let fail = |at: usize, what: String| {
-            let line = text[..at.min(text.len())].matches('\n').count() + 1;
+        let fail = |(at, what): (usize, String)| {
+            let line = outline::line_of(text, at);
             ProfileError::Parse { file: file.to_owned(), line, what }
         };
-        let profile: Self = toml::from_str(text).map_err(|error| {
-            let at = error.span().map_or(0, |span| span.start);
-            let start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
-            let line = text[start..].lines().next().unwrap_or_default();
-            let key = line.split_once('=').map(|(key, _)| key.trim());
-            let message = error.message().trim().to_owned();
-            match key {
-                Some(key) if !message.contains(&format!("`{key}`")) => {
-                    fail(at, format!("{key}: {message}"))
-                }
-                _ => fail(at, message),
-            }
-        })?;
-        let models: Vec<_> =
-            profile.models().into_iter().filter(|(_, is_there)| *is_there).collect();
-        let names = profile.models().map(|(name, _)| format!("[{name}]")).join(", ");
-        match models[..] {
-            [_] => Ok(profile),
-            [] => Err(fail(0, format!("no model: one table of {names} says how clients behave"))),
-            [_, (second, _), ..] => {
-                let at = text.find(&format!("[{second}]")).unwrap_or(0);
-                Err(fail(at, format!("[{second}]: a second model; a profile has one of {names}")))
-            }
-        }
+        outline::check(text).map_err(fail)?;
+        toml::from_str(text).map_err(|error| fail(outline::in_words(text, &error)))
     }
 
     /// The models, and whether they are there.
     pub fn models(&self) -> [(&'static str, bool); 9] {
-        [
-            ("closed", self.closed.is_some()),
-            ("open", self.open.is_some()),
-            ("ramp", self.ramp.is_some()),
-            ("linux-client", self.linux_client.is_some()),
-            ("job-start", self.job_start.is_some()),
-            ("reboot", self.reboot.is_some()),
-            ("acm", self.acm.is_some()),
-            ("srp", self.srp.is_some()),
-            ("malformed", self.malformed.is_some()),
-        ]
+        let there = [
+            self.closed.is_some(),
+            self.open.is_some(),
+            self.ramp.is_some(),
+            self.linux_client.is_some(),
+            self.job_start.is_some(),
+            self.reboot.is_some(),
+            self.acm.is_some(),
+            self.srp.is_some(),
+            self.malformed.is_some(),
+        ];
+        std::array::from_fn(|at| (MODELS[at], there[at]))
     }
 }
 
-/// Keys that stand before all tables.
-const TOP: [&str; 6] = ["description", "duration", "queries", "seed", "check", "check-sample"];
+/// Checks a file's table after a setting was put in.
+fn check_set(table: &toml::Table, model: Option<&str>) -> Result<(), String> {
+    for (name, value) in table {
+        outline::check_entry(name, value.is_table())?;
+        let second = MODELS.contains(&name.as_str()) && model != Some(name.as_str());
+        if let (Some(model), true) = (model, second) {
+            return Err(format!("{name}: a second model; that of the profile is {model}"));
+        }
+    }
+    let checked = table.clone().try_into::<Profile>().map(drop);
+    checked.map_err(|error| {
+        outline::unknown_key(error.message()).unwrap_or_else(|| error.message().to_owned())
+    })
+}
 
 /// Puts `key=value` or `table.key=value` into a file's table; a key alone is one of the model's.
 fn put(table: &mut toml::Table, setting: &str, model: Option<&str>) -> Result<(), String> {
@@ -224,19 +217,69 @@ mod tests {
                  srp, not \"name\"",
             ),
             (
-                "[closed]\n[open]\n",
-                "storm.toml:2: [open]: a second model; a profile has one of [closed], [open], \
-                 [ramp], [linux-client], [job-start], [reboot], [acm], [srp], [malformed]",
+                "[closed]\nconcurency = 3\n",
+                "storm.toml:2: concurency: no such key in this table, which has concurrency",
+            ),
+            (
+                "[closed]\nduration = \"5s\"\n",
+                "storm.toml:2: duration: no such key in this table, which has concurrency; duration \
+                 stands before the first table",
             ),
         ] {
             assert_eq!(wrong(text), expected);
         }
-        let unknown = wrong("[closed]\nconcurency = 3\n");
-        assert!(unknown.starts_with("storm.toml:2: unknown field `concurency`"), "{unknown}");
-        assert!(unknown.contains("`concurrency`"), "{unknown}");
-        assert!(wrong("seed = 1\n").starts_with("storm.toml:1: no model"));
         let form = wrong("[malformed]\nforms = [\"clas\"]\n");
         assert!(form.starts_with("storm.toml:2: ") && form.contains("`rmpp-stray`"), "{form}");
+    }
+
+    /// The second of two models was the one that came later in a list, not in the file, and was
+    /// looked for in comments, too; the name of a table was an "unknown field".
+    #[test]
+    fn errors_about_tables_say_what_is_wrong_with_which() {
+        let wrong = |text: &str| Profile::parse("storm.toml", text).unwrap_err().to_string();
+        let models = "[closed], [open], [ramp], [linux-client], [job-start], [reboot], [acm], \
+                      [srp], [malformed]";
+        for (text, expected) in [
+            (
+                "# [closed] or [open]\n[open]\n\n[closed]\n",
+                "4: [closed]: a second model, after [open] on line 2; a profile has one: leave one \
+                 of the two out",
+            ),
+            (
+                "open.rate = 5\n[closed]\n",
+                "2: [closed]: a second model, after [open] on line 1; a profile has one: leave one \
+                 of the two out",
+            ),
+            (
+                "[closed]\n[query]\n[closed]\n",
+                "3: [closed]: the table is there twice; put all its keys under one of them",
+            ),
+            ("seed = 1\nseed = 2\n", "2: seed: the key is there twice; leave one of the two out"),
+            (
+                "[clsoed]\nx = 1\n",
+                &format!(
+                    "1: [clsoed]: no such table; a profile has [query], [retry] and one model of \
+                     {models}"
+                ),
+            ),
+            (
+                "seed = 1\nclosed = 5\n",
+                "2: closed: a table, no key; write [closed] on a line of its own",
+            ),
+            ("[[closed]]\n", "1: closed: a table, no key; write [closed] on a line of its own"),
+            (
+                "[duration]\n[closed]\n",
+                "1: duration: a key, no table; write duration = ... before the first table",
+            ),
+            (
+                "rate = 5\n[open]\n",
+                "1: rate: no such key before the first table; there may be description, duration, \
+                 queries, seed, check, check-sample; all others stand under a table such as [query]",
+            ),
+            ("seed = 1\n", &format!("1: no model: one table of {models} says how clients behave")),
+        ] {
+            assert_eq!(wrong(text), format!("storm.toml:{expected}"));
+        }
     }
 
     #[test]
@@ -256,7 +299,12 @@ mod tests {
         let wrong = |setting| load(&[setting]).unwrap_err().to_string();
         assert_eq!(wrong("peers=0"), "--set peers=0: a whole number from 1 to 65536, not 0");
         assert!(wrong("peers").contains("KEY=VALUE"));
-        assert!(wrong("piers=4").starts_with("--set piers=4: unknown field `piers`"));
+        assert!(wrong("piers=4").starts_with("--set piers=4: piers: no such key in this table"));
+        assert_eq!(
+            wrong("open.rate=5"),
+            "--set open.rate=5: open: a second model; that of the profile is job-start"
+        );
+        assert!(wrong("opn.rate=5").starts_with("--set opn.rate=5: [opn]: no such table; "));
         let unknown = Profile::load("no-such", &[]).unwrap_err().to_string();
         assert!(unknown.contains("neither a file nor") && unknown.contains("job-start"));
     }
