@@ -33,9 +33,19 @@ pub enum Expected {
 pub struct Fabric {
     plane: Arc<FabricPlane>,
     ports: Ports,
-    /// Where each port of `ports` is: index of its node in the plane, and its number.
-    places: Vec<(usize, PortNum)>,
+    /// Where each port of `ports` is.
+    places: Vec<Place>,
+    /// Where every port with a LID is, switches and routers included, by its LIDs.
+    by_lid: HashMap<Lid, Place>,
     lfts: HashMap<Guid, usize>,
+}
+
+/// Where a port is.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Index of its node in the plane.
+    node: usize,
+    num: PortNum,
 }
 
 /// What a port allows.
@@ -57,24 +67,32 @@ impl Fabric {
     /// Finds the end ports of channel adapters that are active.
     pub fn new(plane: Arc<FabricPlane>) -> Self {
         let mut ports = Ports::default();
-        let mut places = Vec::new();
+        let (mut places, mut by_lid) = (Vec::new(), HashMap::new());
         for (at, node) in plane.nodes.iter().enumerate() {
-            if node_type(node) != Some(NodeType::Ca) {
-                continue;
-            }
+            let is_switch = is_switch(node);
             for port in &node.ports {
-                let info = info(port);
+                let (info, place) = (info(port), Place { node: at, num: port.num });
+                // A switch's external ports have no LIDs, whatever their PortInfo says.
+                if info.base_lid().is_unicast() && (!is_switch || port.num == PortNum(0)) {
+                    let base = usize::from(info.base_lid().0);
+                    let lids = base..base + (1 << info.lmc());
+                    let lids = lids.filter_map(|lid| u16::try_from(lid).ok().map(Lid));
+                    by_lid.extend(lids.map(|lid| (lid, place)));
+                }
+                if node_type(node) != Some(NodeType::Ca) {
+                    continue;
+                }
                 if info.port_state() != PortState::Active.code() || !info.base_lid().is_unicast() {
                     continue;
                 }
                 let gid = Gid::new(plane.subnet.prefix, port.guid);
                 let end = EndPort { gid, lid: info.base_lid(), lmc: info.lmc() };
                 ports.push(end, name(node, port));
-                places.push((at, port.num));
+                places.push(place);
             }
         }
         let lfts = plane.lfts.iter().enumerate().map(|(at, lft)| (lft.switch, at)).collect();
-        Self { plane, ports, places, lfts }
+        Self { plane, ports, places, by_lid, lfts }
     }
 
     /// The end ports.
@@ -85,9 +103,22 @@ impl Fabric {
     /// The path that the SA should answer with, in the partition of `pkey` if one is asked for.
     /// Both directions must work, since every query asks for a reversible path.
     pub fn expect(&self, source: u32, destination: u32, pkey: Option<PKey>) -> Expected {
-        let shared = self.keys(source).iter().any(|&key| {
+        self.expect_between(self.end(source), self.end(destination), pkey)
+    }
+
+    /// The same to whoever has a LID: a port of the list or another, a switch, or nobody.
+    pub fn expect_to(&self, source: u32, dlid: Lid, pkey: PKey) -> Expected {
+        match self.by_lid.get(&dlid) {
+            Some(&place) => self.expect_between(self.end(source), (place, dlid), Some(pkey)),
+            None => Expected::NoPath,
+        }
+    }
+
+    fn expect_between(&self, source: End, destination: End, pkey: Option<PKey>) -> Expected {
+        let others = &self.port(destination.0).1.pkeys;
+        let shared = self.port(source.0).1.pkeys.iter().any(|&key| {
             pkey.is_none_or(|wanted| key.base() == wanted.base())
-                && self.holds(destination, |other| key.matches(other))
+                && others.iter().any(|&other| key.matches(other))
         });
         let there = self.walk(source, destination);
         match (shared, there, self.walk(destination, source)) {
@@ -98,50 +129,61 @@ impl Fabric {
 
     /// Whether a path between the two may have this P_Key.
     pub fn may_use(&self, source: u32, destination: u32, pkey: PKey) -> bool {
-        let holds = |port| self.holds(port, |key| key.matches(pkey) || key == pkey);
+        let holds = |port: u32| {
+            let keys = &self.port(self.places[port as usize]).1.pkeys;
+            keys.iter().any(|&key| key.matches(pkey) || key == pkey)
+        };
         holds(source) && holds(destination)
     }
 
-    fn holds(&self, port: u32, is_wanted: impl Fn(PKey) -> bool) -> bool {
-        self.keys(port).iter().any(|&key| is_wanted(key))
+    /// A port of the list by its base LID.
+    fn end(&self, index: u32) -> End {
+        (self.places[index as usize], self.ports.get(index).lid)
     }
 
-    fn keys(&self, port: u32) -> &[PKey] {
-        &self.port(port).1.pkeys
+    fn port(&self, place: Place) -> (&Node, &Port) {
+        let node = &self.plane.nodes[place.node];
+        (node, node.port(place.num).expect("found when the fabric was read"))
     }
 
-    fn port(&self, index: u32) -> (&Node, &Port) {
-        let (node, num) = self.places[index as usize];
-        let node = &self.plane.nodes[node];
-        (node, node.port(num).expect("found when the fabric was read"))
-    }
-
-    /// Follows the route from one port to the other's base LID; `None` if it does not arrive.
-    fn walk(&self, source: u32, destination: u32) -> Option<Limit> {
-        let (start, exit) = self.port(source);
+    /// Follows the route from one port to the other's LID; `None` if it does not arrive.
+    fn walk(&self, (source, _): End, (destination, dlid): End) -> Option<Limit> {
+        let (mut node, mut exit) = self.port(source);
         let (goal, goal_port) = self.port(destination);
-        let dlid = self.ports.get(destination).lid;
-        let (mut node, mut exit) = (start, exit);
+        if is_switch(node) {
+            // What a switch sends itself goes by its own table.
+            exit = node.port(self.egress(node, dlid)?)?;
+        }
         let mut limit = Limit::ANY;
         for _ in 0..HOPS_MAX {
             let (guid, num) = exit.peer?;
             let next = find(&self.plane.nodes, guid)?;
             let entry = next.port(num)?;
             limit = limit.min(limit_of(node, exit)).min(limit_of(next, entry));
-            if guid == goal.guid {
-                return (num == goal_port.num).then_some(limit);
+            let is_goal = |num: PortNum| guid == goal.guid && num == goal_port.num;
+            if !is_switch(next) {
+                return is_goal(num).then_some(limit);
             }
-            let lft = &self.plane.lfts[*self.lfts.get(&guid)?];
-            exit = next.port(egress(lft, dlid)?)?;
+            let out = self.egress(next, dlid)?;
+            if out == PortNum(0) {
+                return is_goal(out).then_some(limit);
+            }
+            exit = next.port(out)?;
             node = next;
         }
         None
     }
+
+    /// The port by which a switch sends on what is for a LID.
+    fn egress(&self, switch: &Node, dlid: Lid) -> Option<PortNum> {
+        let lft = &self.plane.lfts[*self.lfts.get(&switch.guid)?];
+        let port = lft.ports.get(dlid.index()).filter(|&&port| port != Lft::NO_ROUTE);
+        port.map(|&port| PortNum(port))
+    }
 }
 
-fn egress(lft: &Lft, dlid: Lid) -> Option<PortNum> {
-    lft.ports.get(dlid.index()).filter(|&&port| port != Lft::NO_ROUTE).map(|&port| PortNum(port))
-}
+/// A port, and the LID by which it is asked for.
+type End = (Place, Lid);
 
 fn limit_of(node: &Node, port: &Port) -> Limit {
     // A switch's external ports have the capabilities of its port 0.
@@ -155,6 +197,10 @@ fn limit_of(node: &Node, port: &Port) -> Limit {
         mtu: Mtu::from_code(info.mtu_cap()),
         rate: info.active_rate(mask).unwrap_or(Rate::Gbps2_5),
     }
+}
+
+fn is_switch(node: &Node) -> bool {
+    node_type(node) == Some(NodeType::Switch)
 }
 
 fn node_type(node: &Node) -> Option<NodeType> {
@@ -269,6 +315,26 @@ pub(crate) mod tests {
         let path = |mtu| Expected::Path { mtu, rate: Rate::Gbps40 };
         assert_eq!(fabric.expect(A, B, None), path(Mtu::B2048));
         assert_eq!(fabric.expect(A, C, None), path(Mtu::B4096));
+    }
+
+    /// Switches are ports with LIDs as well, and so is the one that asks.
+    #[test]
+    fn a_path_leads_to_whoever_has_the_lid() {
+        let fabric = fabric(|plane| {
+            let switch: &mut Node = Arc::make_mut(&mut plane.nodes[1]);
+            PortInfo::new(&mut switch.ports[0].info[..]).unwrap().set_base_lid(Lid(9));
+            for (lft, port) in plane.lfts.iter_mut().zip([3, 0]) {
+                Arc::make_mut(lft).ports[9] = port;
+            }
+        });
+        let (all, other) = (PKey::DEFAULT_FULL, PKey(0x8001));
+        let is_path = |expected| matches!(expected, Expected::Path { .. });
+        assert_eq!(fabric.expect_to(A, Lid(2), all), fabric.expect(A, B, Some(all)));
+        assert_eq!(fabric.expect_to(A, Lid(2), other), Expected::NoPath, "nobody's partition");
+        assert!(is_path(fabric.expect_to(A, Lid(1), all)), "to itself");
+        assert!(is_path(fabric.expect_to(A, Lid(9), all)), "to a switch");
+        assert_eq!(fabric.expect_to(C, Lid(9), all), Expected::NoPath, "and not back");
+        assert_eq!(fabric.expect_to(A, Lid(8), all), Expected::NoPath, "nobody's LID");
     }
 
     /// Switch 20 has no route to c, though b's requests would reach it from there only.

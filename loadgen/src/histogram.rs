@@ -36,7 +36,8 @@ pub struct Counts {
     pub abandoned: u64,
     /// Answers with what was asked for, right as far as was checked.
     pub resolved: u64,
-    /// Answers that there is no path, rightly, and empty tables.
+    /// Answers that there is no path, rightly, and empty tables. With the resolved they are what
+    /// was settled: goodput.
     pub no_path: u64,
     /// Answers with an error status, by status.
     pub errors: Errors,
@@ -67,8 +68,10 @@ pub struct KindCounts {
     pub queries: u64,
     /// Packets sent for them, retries included.
     pub sent: u64,
-    /// Answered with what was asked for, or rightly that it is not there.
+    /// Answered with what was asked for, right as far as was checked.
     pub resolved: u64,
+    /// Rightly told that it is not there.
+    pub no_path: u64,
     /// Answered with an error or wrongly.
     pub failed: u64,
     /// Not answered after all retries.
@@ -79,6 +82,12 @@ impl Counts {
     /// Wrong answers of every kind.
     pub fn wrong_total(&self) -> u64 {
         self.wrong.iter().sum()
+    }
+
+    /// Answers that left the client nothing to ask for again: what it wanted, or that it is rightly
+    /// not there.
+    pub fn settled(&self) -> u64 {
+        self.resolved + self.no_path
     }
 
     /// Adds another driver's.
@@ -124,6 +133,7 @@ impl Counts {
             mine.queries += theirs.queries;
             mine.sent += theirs.sent;
             mine.resolved += theirs.resolved;
+            mine.no_path += theirs.no_path;
             mine.failed += theirs.failed;
             mine.timed_out += theirs.timed_out;
         }

@@ -169,7 +169,8 @@ impl Requester {
         let verdict = judge.judge(&query.ask, query.port, message);
         let counts = &mut self.counts.kinds[kind as usize];
         match verdict {
-            Verdict::Resolved | Verdict::NoPath => counts.resolved += 1,
+            Verdict::Resolved => counts.resolved += 1,
+            Verdict::NoPath => counts.no_path += 1,
             Verdict::Error(_) | Verdict::Wrong(_) => counts.failed += 1,
         }
         match verdict {
@@ -315,11 +316,12 @@ mod tests {
     use super::*;
     use crate::ask::malformed::Form;
     use crate::fabric;
-    use crate::scenario::Patience;
     use crate::scenario::closed::Closed;
     use crate::scenario::malformed::Flood;
     use crate::scenario::open::Open;
     use crate::scenario::pace::{Arrivals, Bounds, Schedule};
+    use crate::scenario::srp::{Listing, Srp, SrpOptions};
+    use crate::scenario::{Part, Patience};
     use crate::workload::{By, Draw, WorkloadOptions};
     use ib_mad::types::{Lid, PKey};
     use ib_mad::wire::mad::{Method, Status};
@@ -449,6 +451,35 @@ mod tests {
         let latencies = requester.recent().due();
         assert_eq!((latencies.len(), latencies.max().as_millis()), (3, 10));
         assert_eq!(latencies.percentile(1.0).as_millis(), 8);
+    }
+
+    /// A rightful refusal was resolved by the count of its kind, and not by the sum.
+    #[test]
+    fn rightful_refusals_are_told_apart_in_the_sum_and_by_kind() {
+        let start = Instant::now();
+        let mut requester = bed(|_| {
+            let bounds = Bounds::new(start, None, None);
+            let options = SrpOptions {
+                ports: 1,
+                within: Duration::ZERO,
+                listing: Listing::Targets,
+                scans: 1,
+                rescan: MS,
+                patience: TWICE,
+            };
+            Box::new(Srp::new(Part::ALL, options, start, bounds, 1))
+        });
+        // Two subscriptions and ClassPortInfo, then a table that nothing is in.
+        for status in [Status::OK, Status::OK, Status::OK, Status::SA_NO_RECORDS] {
+            requester.advance(start);
+            let mut packet = transmitted(&mut requester, start).remove(0);
+            SaMad::new(&mut packet.mad).make_response(status);
+            requester.handle(start, &packet);
+        }
+        let counts = requester.counts();
+        assert_eq!((counts.resolved, counts.no_path, counts.settled()), (3, 1, 4));
+        let table = counts.kinds[Kind::Targets as usize];
+        assert_eq!((table.resolved, table.no_path, table.failed), (0, 1, 0));
     }
 
     #[test]

@@ -77,7 +77,8 @@ impl Tally {
         Measured {
             time,
             queries: counts.queries - before.queries,
-            resolved: counts.resolved + counts.no_path - before.resolved - before.no_path,
+            resolved: counts.resolved - before.resolved,
+            no_path: counts.no_path - before.no_path,
             sent: counts.sent - before.sent,
             latencies: [50.0, 99.0, 99.9].map(|percentile| due.percentile(percentile)),
             lag: self.step.lag.percentile(99.0),
@@ -170,7 +171,8 @@ mod tests {
         let hand_over = |ms: u32, queries: u64, tally: &mut Tally| {
             let mut timings = Timings::default();
             timings.record(Kind::PathByGid, ms * MS, MS);
-            let counts = Counts { queries, resolved: queries - 1, ..Counts::default() };
+            let (resolved, no_path) = (queries - 1, queries / 10);
+            let counts = Counts { queries, resolved, no_path, ..Counts::default() };
             ledger.hand_over(Instant::now(), &counts, &mut timings);
             tally.gather();
         };
@@ -183,7 +185,7 @@ mod tests {
         assert!(tally.interval().due().is_empty());
         hand_over(3, 30, &mut tally);
         let measured = tally.step(&before, MS);
-        assert_eq!((measured.queries, measured.resolved), (20, 20));
+        assert_eq!((measured.queries, measured.resolved, measured.no_path), (20, 20, 2));
         assert_eq!(measured.latencies[0].as_millis(), 2);
         assert_eq!(tally.into_total().due().len(), 3);
     }

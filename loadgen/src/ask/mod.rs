@@ -21,7 +21,7 @@ use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
 use self::malformed::Form;
 use self::registration::{Group, Like};
 use crate::check::{Checker, Fault, Level, Verdict, describe};
-use crate::fabric::Fabric;
+use crate::fabric::{Expected, Fabric};
 use crate::ports::EndPort;
 use crate::workload::{By, Workload};
 
@@ -293,6 +293,16 @@ impl Judge<'_> {
             let pair = workload.pair(pair);
             return Checker { workload, fabric, level }.check(pair, by, &first);
         }
+        if let (Ask::PathTo(lid), Some(fabric), Level::Path) = (ask, self.fabric, self.level) {
+            let expected = fabric.expect_to(port, *lid, self.workload.pkey());
+            match (answer.header().status(), expected) {
+                (Status::OK, Expected::NoPath) => return Verdict::Wrong(Fault::Invented),
+                // srp_daemon learns so which P_Keys it does not share with a target.
+                (Status::SA_NO_RECORDS, Expected::NoPath) => return Verdict::NoPath,
+                (Status::SA_NO_RECORDS, _) => return Verdict::Wrong(Fault::Refused),
+                _ => {}
+            }
+        }
         match answer.header().status() {
             Status::OK => {}
             // Nobody is there; a table may also be empty.
@@ -377,9 +387,11 @@ fn fits(known: &EndPort, gid: Gid) -> bool {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::fabric;
     use crate::ports::Ports;
     use crate::workload::{Draw, WorkloadOptions};
     use ib_mad::types::PKey;
+    use std::sync::Arc;
 
     /// Three ports with LIDs 1 to 3 and GIDs.
     pub(crate) fn workload(by: By, draw: Draw) -> Workload {
@@ -393,6 +405,40 @@ pub(crate) mod tests {
             sample: 1.0,
         };
         Workload::draw(&options, Ports::parse(&list).unwrap(), None).unwrap()
+    }
+
+    /// srp_daemon asks about every node of a list, those that it shares no P_Key with included: the
+    /// refusal was counted as an error, though by the snapshot there is no such path.
+    #[test]
+    fn a_path_to_a_lid_is_rightly_refused_where_no_partition_is_shared() {
+        let fabric = Fabric::new(Arc::new(fabric::tests::plane()));
+        let judge = |pkey, ask: Ask, status| {
+            let options = WorkloadOptions {
+                by: By::Srp,
+                draw: Draw::Any(1),
+                seed: 1,
+                service_id: 7,
+                pkey,
+                sample: 1.0,
+            };
+            let ports = fabric.ports().clone();
+            let workload = Workload::draw(&options, ports, Some(&fabric)).unwrap();
+            let mut mad = [0; MAD_LEN];
+            ask.write(0, &workload, 1, &mut mad);
+            SaMad::new(&mut mad).make_response(status);
+            let judge = |fabric, level| Judge { workload: &workload, fabric, level };
+            let known = judge(Some(&fabric), Level::Path).judge(&ask, 0, &mad);
+            (known, judge(None, Level::Echo).judge(&ask, 0, &mad))
+        };
+        let (none, there) = (Status::SA_NO_RECORDS, Ask::PathTo(Lid(2)));
+        let unchecked = Verdict::Error(none);
+        assert_eq!(judge(PKey(0x8001), there, none), (Verdict::NoPath, unchecked));
+        let refused = Verdict::Wrong(Fault::Refused);
+        assert_eq!(judge(PKey::DEFAULT_FULL, there, none), (refused, unchecked));
+        let invented = Verdict::Wrong(Fault::Invented);
+        assert_eq!(judge(PKey(0x8001), there, Status::OK), (invented, Verdict::Resolved));
+        let both = (Verdict::Resolved, Verdict::Resolved);
+        assert_eq!(judge(PKey::DEFAULT_FULL, there, Status::OK), both);
     }
 
     #[test]

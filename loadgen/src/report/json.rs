@@ -9,9 +9,11 @@ use serde::Serialize;
 use super::{PERCENTILES, Report};
 use crate::check::Fault;
 use crate::histogram::{Counts, Latencies};
-use crate::scenario::ramp::{Finding, Ramp};
+use crate::scenario::ramp::{Finding, Knee, Ramp};
 
-const FORMAT: u32 = 1;
+/// 2: `ramp.knee_per_s` is null unless the knee was found; `resolved` means the same everywhere,
+/// rightful refusals are `no_path`.
+const FORMAT: u32 = 2;
 
 #[derive(Serialize)]
 struct Json<'a> {
@@ -21,6 +23,7 @@ struct Json<'a> {
     answers_per_s: f64,
     goodput_per_s: f64,
     packets_per_resolved: Option<f64>,
+    packets_per_settled: Option<f64>,
     offered_per_s: Option<f64>,
     achieved_per_s: f64,
     queries: u64,
@@ -82,6 +85,7 @@ struct JsonKind {
     queries: u64,
     sent: u64,
     resolved: u64,
+    no_path: u64,
     failed: u64,
     timed_out: u64,
     latency_us: JsonLatency,
@@ -92,6 +96,7 @@ struct JsonKind {
 struct JsonMilestone {
     name: &'static str,
     expected: u64,
+    no_path: u64,
     reached: u64,
     reached_s: BTreeMap<&'static str, Option<f64>>,
 }
@@ -106,10 +111,15 @@ struct JsonMalformed {
 
 #[derive(Serialize)]
 struct JsonRamp {
-    /// The highest rate that was kept up with.
-    knee_per_s: Option<f64>,
-    /// Whether the responder was seen to fall behind above it.
+    /// How the ramp ended.
+    outcome: &'static str,
+    /// Whether the knee was found: the responder was seen to fall behind above it.
     found: bool,
+    /// The knee, if it was.
+    knee_per_s: Option<f64>,
+    /// The highest rate that was kept up with, and the lowest that was not.
+    last_good_per_s: Option<f64>,
+    too_much_per_s: Option<f64>,
     steps: Vec<JsonStep>,
 }
 
@@ -119,6 +129,7 @@ struct JsonStep {
     measured_s: f64,
     queries: u64,
     resolved: u64,
+    no_path: u64,
     sent: u64,
     p50_us: f64,
     p99_us: f64,
@@ -167,6 +178,7 @@ impl JsonRamp {
                 measured_s: measured.time.as_secs_f64(),
                 queries: measured.queries,
                 resolved: measured.resolved,
+                no_path: measured.no_path,
                 sent: measured.sent,
                 p50_us,
                 p99_us,
@@ -180,7 +192,21 @@ impl JsonRamp {
                 },
             }
         });
-        Self { knee_per_s: ramp.knee(), found: ramp.is_found(), steps: steps.collect() }
+        let (outcome, knee_per_s) = match ramp.knee() {
+            Knee::Found(rate) => ("found", Some(rate)),
+            Knee::Below(_) => ("below-first-rate", None),
+            Knee::Above(_) => ("above-last-rate", None),
+            Knee::Generator(_) => ("generator", None),
+            Knee::CutShort { .. } => ("cut-short", None),
+        };
+        Self {
+            outcome,
+            found: knee_per_s.is_some(),
+            knee_per_s,
+            last_good_per_s: ramp.kept(),
+            too_much_per_s: ramp.too_much(),
+            steps: steps.collect(),
+        }
     }
 }
 
@@ -216,6 +242,7 @@ impl Report {
                 queries: counts.queries,
                 sent: counts.sent,
                 resolved: counts.resolved,
+                no_path: counts.no_path,
                 failed: counts.failed,
                 timed_out: counts.timed_out,
                 latency_us: JsonLatency::new(due),
@@ -239,8 +266,9 @@ impl Report {
             },
             elapsed_s: self.elapsed.as_secs_f64(),
             answers_per_s: self.a_second(answered),
-            goodput_per_s: self.a_second(self.settled()),
-            packets_per_resolved: self.packets_per_resolved(),
+            goodput_per_s: self.a_second(self.counts.settled()),
+            packets_per_resolved: self.packets_per(resolved),
+            packets_per_settled: self.packets_per(self.counts.settled()),
             offered_per_s: setting.offered,
             achieved_per_s: self.achieved(),
             queries,
@@ -290,6 +318,7 @@ impl Report {
             JsonMilestone {
                 name: milestone.name,
                 expected: milestone.expected,
+                no_path: milestone.no_path,
                 reached: milestone.at.len(),
                 reached_s: percents.map(|(name, percent)| (name, reached(percent))).into(),
             }

@@ -136,8 +136,7 @@ impl Scenario for Acm {
                 let due = member.due;
                 self.fleet.wake_at(number, due);
             }
-            (_, true) => self.paths.at.record(took),
-            (_, false) => {}
+            _ => self.paths.record(took, outcome),
         }
     }
 

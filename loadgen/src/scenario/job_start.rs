@@ -129,7 +129,7 @@ impl Scenario for JobStart {
         self.fleet.end(member);
         if outcome.is_settled() {
             let took = now.saturating_duration_since(self.start);
-            self.paths.at.record(took);
+            self.paths.record(took, outcome);
             let state = &mut self.members[member as usize];
             state.unresolved -= 1;
             if state.unresolved == 0 {

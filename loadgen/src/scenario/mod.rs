@@ -149,6 +149,8 @@ pub struct Milestone {
     pub name: &'static str,
     /// How often it is expected.
     pub expected: u64,
+    /// How often it will not happen, because it was rightly refused.
+    pub no_path: u64,
     /// When it happened, from the start.
     pub at: Latencies,
 }
@@ -156,13 +158,24 @@ pub struct Milestone {
 impl Milestone {
     /// One that is expected so often.
     pub fn new(name: &'static str, expected: usize) -> Self {
-        Self { name, expected: expected as u64, at: Latencies::default() }
+        Self { name, expected: expected as u64, no_path: 0, at: Latencies::default() }
     }
 
-    /// When a share of `percent` / 100 of what is expected was there; `None` if it never was.
+    /// Takes what came of one, so long after the start, unless it failed.
+    pub fn record(&mut self, took: Duration, outcome: &Outcome<'_>) {
+        match outcome {
+            Outcome::Answered { verdict: Verdict::Resolved, .. } => self.at.record(took),
+            Outcome::Answered { verdict: Verdict::NoPath, .. } => self.no_path += 1,
+            _ => {}
+        }
+    }
+
+    /// When a share of `percent` / 100 of what is expected and not refused was there; `None` if it
+    /// was not until the storm ended.
     pub fn reached(&self, percent: f64) -> Option<Duration> {
         let there = self.at.len() as f64;
-        let needed = (self.expected as f64 * percent / 100.0).ceil();
+        let expected = self.expected.saturating_sub(self.no_path);
+        let needed = (expected as f64 * percent / 100.0).ceil();
         (there >= needed && there > 0.0).then(|| self.at.percentile(100.0 * needed / there))
     }
 }
@@ -192,6 +205,7 @@ impl Summary {
             match self.milestones.iter_mut().find(|mine| mine.name == milestone.name) {
                 Some(mine) => {
                     mine.expected += milestone.expected;
+                    mine.no_path += milestone.no_path;
                     mine.at.add(&milestone.at);
                 }
                 None => self.milestones.push(milestone),
@@ -279,6 +293,20 @@ pub(crate) mod tests {
         assert!((500..=501).contains(&half), "{half}");
         assert_eq!(milestone.reached(60.0), None);
         assert!((300..=301).contains(&milestone.reached(30.0).unwrap().as_millis()));
+    }
+
+    /// A rightful refusal was counted as a path resolved, which the sum did not.
+    #[test]
+    fn what_is_rightly_refused_is_neither_reached_nor_waited_for() {
+        let mut milestone = Milestone::new("", 3);
+        let refused = Outcome::Answered { verdict: Verdict::NoPath, message: &[] };
+        for (ms, outcome) in [(1, &RESOLVED), (2, &refused), (3, &REFUSED), (4, &Outcome::Silent)] {
+            milestone.record(ms * MS, outcome);
+        }
+        assert_eq!((milestone.at.len(), milestone.no_path), (1, 1));
+        assert_eq!(milestone.reached(100.0), None);
+        milestone.record(5 * MS, &RESOLVED);
+        assert_eq!(milestone.reached(100.0).unwrap().as_millis(), 5);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub struct RampOptions {
     pub step: Duration,
     /// How long one waits before.
     pub settle: Duration,
-    /// Least share of the queries that is resolved, 0 to 1.
+    /// Least share of the queries that is resolved or rightly refused, 0 to 1.
     pub goodput: f64,
     /// Longest 99th percentile of latencies.
     pub p99: Duration,
@@ -41,6 +41,8 @@ pub struct Measured {
     pub queries: u64,
     /// Resolved.
     pub resolved: u64,
+    /// Rightly told that there is no path.
+    pub no_path: u64,
     /// Packets sent.
     pub sent: u64,
     /// Latencies from when queries were due: 50th, 99th and 99.9th percentile.
@@ -49,12 +51,19 @@ pub struct Measured {
     pub lag: Duration,
 }
 
+impl Measured {
+    /// Queries whose clients have nothing left to ask.
+    pub fn settled(&self) -> u64 {
+        self.resolved + self.no_path
+    }
+}
+
 /// Whether a rate was kept up with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// Yes.
     Kept,
-    /// Too few queries were resolved.
+    /// Too few queries were resolved or rightly refused.
     Goodput,
     /// Too many took too long.
     Latency,
@@ -74,6 +83,27 @@ pub struct Step {
     pub finding: Finding,
 }
 
+/// What a ramp found, in queries a second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Knee {
+    /// This rate was kept up with, and the responder fell behind a little above it.
+    Found(f64),
+    /// The responder fell behind at this rate, the first.
+    Below(f64),
+    /// This rate, the last, was kept up with.
+    Above(f64),
+    /// The generator did not keep a rate, so that nothing is known above this one, the highest
+    /// that was kept up with; `None` if it did not even keep the first.
+    Generator(Option<f64>),
+    /// The ramp was not finished.
+    CutShort {
+        /// The highest rate that was kept up with so far.
+        kept: Option<f64>,
+        /// The lowest that was not.
+        too_much: Option<f64>,
+    },
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Ramp {
@@ -84,6 +114,8 @@ pub struct Ramp {
     refined: u32,
     /// Times that the present rate has been measured again.
     again: u32,
+    /// Whether there is no further rate to measure.
+    finished: bool,
     steps: Vec<Step>,
 }
 
@@ -96,6 +128,7 @@ impl Ramp {
             too_much: None,
             refined: 0,
             again: 0,
+            finished: false,
             steps: Vec::new(),
         }
     }
@@ -112,6 +145,15 @@ impl Ramp {
 
     /// Takes what was measured at the present rate; yields the next, or `None` at the end.
     pub fn handle_step(&mut self, measured: Measured) -> Option<f64> {
+        let next = self.next_rate(measured);
+        match next {
+            Some(rate) => self.rate = rate,
+            None => self.finished = true,
+        }
+        next
+    }
+
+    fn next_rate(&mut self, measured: Measured) -> Option<f64> {
         let rate = self.rate;
         let finding = self.judge(&measured);
         self.steps.push(Step { rate, measured, finding });
@@ -123,19 +165,18 @@ impl Ramp {
         if finding != Finding::Kept {
             self.too_much = Some(self.too_much.map_or(rate, |known| known.min(rate)));
         }
-        let next = match (self.too_much, self.knee()) {
+        let next = match (self.too_much, self.kept()) {
             (None, _) if rate >= self.options.to => return None,
             (None, _) => (rate * self.options.factor).min(self.options.to),
             (Some(_), None) => return None,
-            (Some(too_much), Some(knee)) => {
+            (Some(too_much), Some(kept)) => {
                 self.refined += 1;
-                (knee * too_much).sqrt()
+                (kept * too_much).sqrt()
             }
         };
         if self.refined > self.options.refine || self.steps.len() >= STEPS_MAX {
             return None;
         }
-        self.rate = next;
         Some(next)
     }
 
@@ -145,7 +186,7 @@ impl Ramp {
         // So many that come at random may be fewer by a few times the square root.
         if (measured.queries as f64) < KEPT * due - 4.0 * due.sqrt() {
             Finding::Generator
-        } else if (measured.resolved as f64) < self.options.goodput * measured.queries as f64 {
+        } else if (measured.settled() as f64) < self.options.goodput * measured.queries as f64 {
             Finding::Goodput
         } else if measured.latencies[1] > self.options.p99 {
             // What was sent late is answered late.
@@ -157,21 +198,33 @@ impl Ramp {
     }
 
     /// The highest rate that was kept up with, below all that were not.
-    pub fn knee(&self) -> Option<f64> {
+    pub fn kept(&self) -> Option<f64> {
         let limit = self.too_much.unwrap_or(f64::INFINITY);
         let kept = self.steps.iter().filter(|step| step.finding == Finding::Kept);
         kept.map(|step| step.rate).filter(|&rate| rate < limit).max_by(f64::total_cmp)
     }
 
-    /// Whether the responder was seen to fall behind: if not, the knee lies higher.
-    pub fn is_found(&self) -> bool {
-        let failed = |step: &Step| matches!(step.finding, Finding::Goodput | Finding::Latency);
-        self.knee().is_some() && self.steps.iter().any(failed)
+    /// The lowest rate that was not kept up with, by the responder or by the generator.
+    pub fn too_much(&self) -> Option<f64> {
+        self.too_much
     }
 
-    /// Whether the generator ended the search.
-    pub fn is_generators(&self) -> bool {
-        self.steps.last().is_some_and(|step| step.finding == Finding::Generator)
+    /// What was found so far.
+    pub fn knee(&self) -> Knee {
+        let (kept, too_much) = (self.kept(), self.too_much);
+        if !self.finished {
+            return Knee::CutShort { kept, too_much };
+        }
+        let is_generators = |rate| {
+            let mut steps = self.steps.iter().filter(|step| step.rate == rate);
+            !steps.any(|step| matches!(step.finding, Finding::Goodput | Finding::Latency))
+        };
+        match (kept, too_much) {
+            (_, Some(rate)) if is_generators(rate) => Knee::Generator(kept),
+            (Some(kept), Some(_)) => Knee::Found(kept),
+            (Some(kept), None) => Knee::Above(kept),
+            (None, _) => Knee::Below(self.options.from),
+        }
     }
 
     /// Steps so far.
@@ -205,6 +258,7 @@ mod tests {
             time: Duration::from_secs(1),
             queries: begun as u64,
             resolved: begun.min(capacity) as u64,
+            no_path: 0,
             sent: begun as u64,
             latencies: [latency; 3],
             lag: Duration::ZERO,
@@ -220,9 +274,8 @@ mod tests {
     #[test]
     fn the_knee_is_closed_in_on() {
         let ramp = run(options(), 50_000.0, f64::INFINITY);
-        let knee = ramp.knee().unwrap();
+        let Knee::Found(knee) = ramp.knee() else { panic!("{:?}", ramp.knee()) };
         assert!((49_000.0..=50_000.0).contains(&knee), "{knee}");
-        assert!(ramp.is_found());
         assert_eq!(ramp.steps().len(), 13, "six doublings and one too much, six to close in");
         assert_eq!(ramp.steps()[6].finding, Finding::Goodput);
     }
@@ -238,11 +291,19 @@ mod tests {
         assert_eq!(ramp.steps()[0].finding, Finding::Generator, "sent late, answered late");
     }
 
+    #[test]
+    fn rightful_refusals_are_kept_up_with() {
+        let mut ramp = Ramp::new(options());
+        ramp.handle_step(Measured { resolved: 10, no_path: 990, ..measured(1000.0, 1e9, 1e9) });
+        assert_eq!((ramp.steps()[0].finding, ramp.kept()), (Finding::Kept, Some(1000.0)));
+    }
+
     /// Nothing is said about a responder by a generator that could not send more.
     #[test]
     fn a_generator_at_its_limit_finds_no_knee() {
         let ramp = run(options(), 1e9, 50_000.0);
-        assert!(!ramp.is_found());
+        let Knee::Generator(Some(kept)) = ramp.knee() else { panic!("{:?}", ramp.knee()) };
+        assert!((49_000.0..=54_000.0).contains(&kept), "{kept}");
         assert_eq!(ramp.steps()[6].finding, Finding::Generator);
         let rates: Vec<_> = ramp.steps()[6..9].iter().map(|step| step.rate).collect();
         assert_eq!(rates, [64_000.0; 3], "it is given another chance, and one more");
@@ -252,8 +313,27 @@ mod tests {
     #[test]
     fn it_ends_at_the_highest_rate_and_at_once_if_the_first_is_too_much() {
         let ramp = run(options(), 1e9, f64::INFINITY);
-        assert_eq!((ramp.knee(), ramp.is_found()), (Some(1e6), false));
+        assert_eq!(ramp.knee(), Knee::Above(1e6));
         let ramp = run(options(), 10.0, f64::INFINITY);
-        assert_eq!((ramp.knee(), ramp.steps().len()), (None, 1));
+        assert_eq!((ramp.knee(), ramp.steps().len()), (Knee::Below(1000.0), 1));
+        let ramp = run(options(), 1e9, 10.0);
+        assert_eq!((ramp.knee(), ramp.steps().len()), (Knee::Generator(None), 3));
+    }
+
+    /// A ramp that was broken off before its first step ended was said to have found the knee
+    /// below its first rate: both have no rate that was kept up with.
+    #[test]
+    fn a_ramp_that_is_cut_short_finds_nothing() {
+        let mut ramp = Ramp::new(options());
+        assert_eq!(ramp.knee(), Knee::CutShort { kept: None, too_much: None });
+        while ramp.steps().len() < 8 {
+            let kept = ramp.kept();
+            assert_eq!(ramp.knee(), Knee::CutShort { kept, too_much: ramp.too_much() });
+            ramp.handle_step(measured(ramp.rate(), 50_000.0, f64::INFINITY));
+        }
+        let Knee::CutShort { kept: Some(kept), too_much: Some(too_much) } = ramp.knee() else {
+            panic!("{:?}", ramp.knee());
+        };
+        assert!(kept < 50_000.0 && 50_000.0 < too_much, "{kept} {too_much}");
     }
 }
