@@ -233,6 +233,11 @@ fn a_second_manager_stands_by() {
     let mut second = second.spawn().unwrap();
     bed.await_line(&log, "standing by");
     let info = bed.tool("Hca2", &["sminfo"]);
+    // One that is to end once the subnet is up does not wait for the master's end.
+    let once = bed.ibsm("Hca4").arg("-o").output().unwrap();
+    assert_eq!(once.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&once.stderr);
+    assert!(told.contains("another subnet manager comes before us, at "), "{told}");
     for child in [&mut first, &mut second] {
         signal(child, libc::SIGTERM);
         child.wait().unwrap();

@@ -68,7 +68,8 @@ pub struct Options {
     /// LID mask control: 2^LMC LIDs a port, 0 to 7.
     #[arg(short, long)]
     pub lmc: Option<String>,
-    /// Bring the subnet up, publish it, and stop.
+    /// Bring the subnet up, publish it, and stop. Fails if the subnet does not come up, or if
+    /// another subnet manager comes before us.
     #[arg(short, long)]
     pub once: bool,
     /// Seconds between light sweeps; 0 sweeps on traps only.

@@ -82,6 +82,18 @@ pub enum RunError {
     /// The subnet manager found that it cannot do its work.
     #[error("{0}")]
     Fatal(String),
+    /// `--once`, and the subnet is another's.
+    #[error(
+        "another subnet manager comes before us, at {at}, and -o/--once does not wait for its end; \
+         stop it, or stand by for it without -o"
+    )]
+    NotMaster {
+        /// Where it is.
+        at: String,
+    },
+    /// `--once`, and another subnet manager has us rest.
+    #[error("another subnet manager disabled us; with -o/--once there is nothing to wait for")]
+    Disabled,
     /// `--once`, and the subnet did not come up.
     #[error("the subnet did not come up in {ONCE_ATTEMPTS} sweeps; see above")]
     NotUp,

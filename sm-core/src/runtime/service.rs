@@ -15,7 +15,7 @@ use tracing::{debug, error, info, warn};
 
 use super::attachment::Attachment;
 use super::door::Door;
-use super::farewell::Farewell;
+use super::farewell::{Farewell, in_vain};
 use super::metrics::Metrics;
 use super::policy::RefusedFiles;
 use super::registry::Office;
@@ -572,9 +572,21 @@ impl Service {
         }
     }
 
-    /// Ends a `--once` run when responders have what it leaves behind.
+    /// Ends a `--once` run when responders have what it leaves behind, or when it is in vain.
     fn take_leave(&mut self, now: Instant) {
-        let Some(farewell) = &mut self.farewell else { return };
+        let Some(farewell) = &mut self.farewell else {
+            if self.config.once
+                && self.done.is_none()
+                && let Some(reason) = in_vain(
+                    self.sweeper.sm_state(),
+                    self.sweeper.master(),
+                    self.sweeper.fruitless_sweeps(),
+                )
+            {
+                self.done = Some(Err(reason));
+            }
+            return;
+        };
         if now < farewell.due() {
             return;
         }

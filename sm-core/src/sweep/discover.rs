@@ -700,6 +700,7 @@ impl Sweeper {
     /// Ends a sweep that led to nothing.
     pub(super) fn give_up(&mut self, now: Instant) {
         self.failed_sweeps += 1;
+        self.fruitless += 1;
         self.up = false;
         self.phase = Phase::Idle;
         self.schedule.retry(now, Cause::Everything, self.failed_sweeps);

@@ -178,6 +178,10 @@ pub struct Sweeper {
     top: Lid,
     /// Whether our own port was found down.
     cut_off: bool,
+    /// Whether nobody was found behind it, though it has a link.
+    secluded: bool,
+    /// Sweeps in a row that were given up.
+    fruitless: u32,
     /// Whether it was said what an M_Key of another subnet manager looks like.
     m_key_hinted: bool,
     /// Keeps a storm of traps from filling the log.
@@ -287,6 +291,8 @@ impl Sweeper {
             loops_unknown: false,
             loop_free: true,
             cut_off: false,
+            secluded: false,
+            fruitless: 0,
             m_key_hinted: false,
             trap_lines: Limit::default(),
             multicast: Multicast::default(),
@@ -339,6 +345,17 @@ impl Sweeper {
     /// [`faults`](Self::faults).
     pub fn is_up(&self) -> bool {
         self.up
+    }
+
+    /// Takes in that the fabric is out of reach: what was found is no longer known to be so. See
+    /// [`begin_anew`](Self::begin_anew) for when it is back.
+    pub fn fabric_lost(&mut self) {
+        self.up = false;
+    }
+
+    /// Sweeps in a row that were given up, since the fabric could not be read.
+    pub fn fruitless_sweeps(&self) -> u32 {
+        self.fruitless
     }
 
     /// Ports of which the last sweep could not find out or set everything.
