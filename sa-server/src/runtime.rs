@@ -31,6 +31,7 @@ use crate::forward::{Exchange, Forwarding};
 use crate::handover::Custody;
 use crate::http;
 use crate::index::RegistryIndex;
+use crate::limits::LimitLog;
 use crate::metrics::{Metrics, Serving};
 use crate::options::{Options, TransportKind};
 use crate::own_port::{OwnPort, Way};
@@ -64,6 +65,8 @@ const LISTEN_PATIENCE: Duration = Duration::from_secs(3);
 const LISTEN_RETRY: Duration = Duration::from_millis(10);
 /// How often retired tables are looked at.
 const RECLAIM_INTERVAL: Duration = Duration::from_secs(1);
+/// How often queries are looked for that were refused since their answers would be too large.
+const LIMITS_INTERVAL: Duration = Duration::from_secs(1);
 /// The cache file is written at most once in this time.
 const CACHE_INTERVAL: Duration = Duration::from_secs(10);
 /// File in the cache directory that tells the next start which ibsim client this one was.
@@ -296,6 +299,17 @@ fn subscribe(
             loop {
                 tick.tick().await;
                 reclaiming.lock().unwrap_or_else(PoisonError::into_inner).reclaim();
+            }
+        });
+        let measured = Arc::clone(metrics);
+        tokio::spawn(async move {
+            let mut tick = tokio::time::interval(LIMITS_INTERVAL);
+            let mut log = LimitLog::default();
+            loop {
+                tick.tick().await;
+                if let Some(line) = log.look(Instant::now(), measured.stats()) {
+                    tracing::warn!("{line}");
+                }
             }
         });
         let explain = explainer(Arc::clone(&publisher));
