@@ -317,7 +317,7 @@ impl Metrics {
             Family::number("ready", "1 once there is a snapshot to answer from, as /healthz tells");
         const SOURCE: Family = Family::number(
             "snapshot_source",
-            "1 for where the snapshot came from: the SM, or the cache while no SM is followed",
+            "1 for where the snapshot comes from: an SM that is followed, or what is held without one",
         );
         const APPLY: Family = Family::seconds(
             "snapshot_apply",
