@@ -210,6 +210,9 @@ impl Service {
             self.outgoing.clear();
             self.sweeper.begin_anew(now);
         }
+        if !self.fabric.is_attached() {
+            self.sweeper.fabric_lost();
+        }
     }
 
     /// Takes in what the fabric delivered; whether there was anything.

@@ -4,6 +4,7 @@
 //! belong to switches. A partial one begins at the switches that reported a change and trusts
 //! links that stayed Active between nodes already known.
 
+use std::collections::HashSet;
 use std::time::Instant;
 
 use ib_mad::types::{Guid, PortNum};
@@ -570,6 +571,40 @@ impl Sweeper {
         self.give_up(now);
     }
 
+    /// Whether our own port has a link, and nobody that we could use is behind it, where there was
+    /// somebody before. Directed routes begin there: nothing can be told of the fabric.
+    fn is_secluded(&self, silent: &HashSet<NodeIndex>) -> bool {
+        let Some(home) = self.fabric.home().filter(|&home| self.is_adapter_port(home)) else {
+            return false;
+        };
+        let port = self.fabric.port(home);
+        let has_link = matches!(
+            port.state(),
+            Some(PortState::Initialize | PortState::Armed | PortState::Active)
+        );
+        let is_seen = port.link_seen == self.number;
+        let peer = port.peer().filter(|_| is_seen).map(|peer| self.fabric.port(peer).node);
+        port.known
+            && has_link
+            && !self.sweep.left_out.contains(&home)
+            && self.expects_others()
+            && peer.is_none_or(|node| silent.contains(&node))
+    }
+
+    /// Nobody answers behind our own port: we keep what we know of the fabric.
+    fn await_neighbour(&mut self, now: Instant) {
+        if !std::mem::replace(&mut self.secluded, true) {
+            let port = self.fabric.home().map(|home| self.fabric.describe(home));
+            warn!(
+                "nobody answers behind the SM's own port, though its link is up ({}). The fabric is \
+                 left as it was last seen",
+                port.unwrap_or_default()
+            );
+        }
+        self.failed_sweeps = self.failed_sweeps.min(CUT_OFF_DOUBLINGS);
+        self.give_up(now);
+    }
+
     /// All is asked and answered: cuts what was not seen again, and drops what no route reaches.
     pub(super) fn end_discovery(&mut self, now: Instant) {
         if self.sweep.cut_off {
@@ -581,6 +616,12 @@ impl Sweeper {
             if !self.exchange.is_idle() {
                 return;
             }
+        }
+        if self.is_secluded(&self.sweep.silent) {
+            return self.await_neighbour(now);
+        }
+        if std::mem::take(&mut self.secluded) {
+            info!("somebody answers behind the SM's own port again");
         }
         self.cut_unseen_links();
         let mut silent = std::mem::take(&mut self.sweep.silent);

@@ -735,6 +735,15 @@ impl Sweeper {
 mod tests {
     use super::*;
 
+    /// A simulator that was gone left the subnet up for whoever asked.
+    #[test]
+    fn a_fabric_that_is_lost_is_not_up() {
+        let mut sweeper = Sweeper::new(Settings::default(), LidTable::default(), 1);
+        sweeper.up = true;
+        sweeper.fabric_lost();
+        assert!(!sweeper.is_up());
+    }
+
     /// Traps pushed out that a sweep had ended, and with it what was to be published.
     #[test]
     fn a_storm_of_traps_pushes_no_other_event_out() {
