@@ -413,7 +413,8 @@ impl Sweeper {
         if request.kind.is_set() {
             self.fault(request.port(), format_args!("{name} of {place} is refused: {status}"));
         } else {
-            self.complain(format_args!("{name} of {place} is refused: {status}"));
+            let text = format_args!("{name} of {place} is refused: {status}");
+            self.complain_of(request.port(), text);
         }
         self.settle_without_answer(request);
     }
@@ -457,7 +458,10 @@ impl Sweeper {
                 if kind.is_set() {
                     self.fault(request.port(), format_args!("{name}: no answer from {place}"));
                 } else {
-                    self.complain(format_args!("{name}: no answer from {place}"));
+                    self.complain_of(
+                        request.port(),
+                        format_args!("{name}: no answer from {place}"),
+                    );
                 }
             }
         }
@@ -729,10 +733,21 @@ impl Sweeper {
             })
             .take(UNANSWERED_MAX)
             .collect();
-        for port in &unanswered {
-            if !self.unanswered.contains(port) {
-                let place = self.place(*port);
-                self.complain(format_args!("{place} has a link, but nobody answers behind it"));
+        let new: Vec<PortIndex> =
+            unanswered.iter().copied().filter(|port| !self.unanswered.contains(port)).collect();
+        if let [first, others @ ..] = &new[..] {
+            let place = self.place(*first);
+            match others.len() {
+                0 => {
+                    self.complain(format_args!("{place} has a link, but nobody answers behind it"))
+                }
+                more => self.complain(format_args!(
+                    "{place} and {more} more ports have a link, but nobody answers behind it"
+                )),
+            }
+            self.sweep.report.oddities += others.len() as u64;
+            for port in others {
+                debug!("{} has a link, but nobody answers behind it", self.place(*port));
             }
         }
         self.unanswered = unanswered;

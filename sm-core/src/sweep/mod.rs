@@ -246,6 +246,10 @@ struct Sweep {
     unroutable: bool,
     /// Ports of which something could not be found out or set.
     faults: Vec<PortIndex>,
+    /// Nodes that something was logged about.
+    told: HashSet<NodeIndex>,
+    /// Lines logged of errors, and of oddities.
+    lines: (usize, usize),
     /// When a light sweep that saw a change ends.
     grace_ends: Option<Instant>,
     report: Report,
@@ -685,13 +689,18 @@ impl Sweeper {
         if self.sweep.report.faults.len() < LINES_MAX {
             self.sweep.report.faults.push(text.to_string());
         }
-        self.error(text);
+        if self.is_first_about(port) {
+            return self.error(text);
+        }
+        self.sweep.report.errors += 1;
+        debug!("{text}");
     }
 
     /// Counts an error of the sweep, and logs it unless there were many already.
     fn error(&mut self, text: std::fmt::Arguments<'_>) {
         self.sweep.report.errors += 1;
-        match self.sweep.report.errors as usize {
+        self.sweep.lines.0 += 1;
+        match self.sweep.lines.0 {
             n if n <= LINES_MAX => warn!("{text}"),
             n if n == LINES_MAX + 1 => warn!("more errors follow; they are only counted"),
             _ => debug!("{text}"),
@@ -702,11 +711,28 @@ impl Sweeper {
     /// was much of that already.
     fn complain(&mut self, text: std::fmt::Arguments<'_>) {
         self.sweep.report.oddities += 1;
-        match self.sweep.report.oddities as usize {
+        self.sweep.lines.1 += 1;
+        match self.sweep.lines.1 {
             n if n <= LINES_MAX => warn!("{text}"),
             n if n == LINES_MAX + 1 => warn!("more of that follows; it is only counted"),
             _ => debug!("{text}"),
         }
+    }
+
+    /// The same of something odd about one node. A node that fails leaves a dozen requests without an
+    /// answer, of which the first says all there is to say.
+    fn complain_of(&mut self, port: PortIndex, text: std::fmt::Arguments<'_>) {
+        if self.is_first_about(port) {
+            return self.complain(text);
+        }
+        self.sweep.report.oddities += 1;
+        debug!("{text}");
+    }
+
+    /// Whether nothing was logged yet in this sweep about the node of `port`; then something is now.
+    fn is_first_about(&mut self, port: PortIndex) -> bool {
+        let node = self.fabric.port(port).node;
+        self.sweep.told.insert(node)
     }
 
     fn emit(&mut self, event: Event) {
