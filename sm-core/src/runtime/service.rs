@@ -397,8 +397,13 @@ impl Service {
         let (policy, reading) = self.policy.reload(&self.config.settings);
         reading.remarks.iter().for_each(|remark| warn!("{remark}"));
         reading.taken.iter().for_each(|taken| info!("read {taken}"));
-        for failure in &reading.errors {
-            error!("{}; what held before stays in force", super::with_causes(failure));
+        // Every heavy sweep reads the files again; a mistake is told once.
+        for failure in reading.errors.iter().filter(|failure| !self.refused_files.knows(failure)) {
+            error!(
+                "{}; until that is mended, {}",
+                super::with_causes(failure),
+                policy.instead_of(failure)
+            );
         }
         for path in self.refused_files.note(&policy, &reading.errors) {
             info!("{} is refused no longer: what it says is in force", path.display());
