@@ -257,7 +257,10 @@ fn what_cannot_work_is_said_with_what_to_do() {
             .output()
             .unwrap();
         assert!(!output.status.success());
-        String::from_utf8_lossy(&output.stderr).into_owned()
+        let (log, told) = (output.stdout, String::from_utf8_lossy(&output.stderr).into_owned());
+        let reason = told.trim_start_matches("ibsm: ").trim_end();
+        assert!(!String::from_utf8_lossy(&log).contains(reason), "it is told once: {reason}");
+        told
     };
     let text = run(&[]);
     assert!(text.contains("no ibsim answers") && text.contains("ibfabric serve"), "{text}");
