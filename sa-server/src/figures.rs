@@ -9,6 +9,9 @@ use crate::metrics::Metrics;
 use crate::requesters::TopRequesters;
 use crate::stats::{DropReason, Kind, Stats, StatusLabel, Subject};
 
+/// The reason of what was lost before it was read.
+const SOCKET_OVERFLOW: &str = "socket_overflow";
+
 /// Kinds of answers told of, at most: more than occur together.
 const KINDS_MAX: usize = 512;
 
@@ -39,10 +42,13 @@ impl Reporter {
 
     fn figures(&self, now: Instant) -> proto::Figures {
         let serving = self.metrics.serving.load();
-        let dropped = DropReason::ALL.iter().map(|&reason| proto::Counter {
-            name: reason.label().to_owned(),
-            value: self.sum(|stats| stats.dropped(reason)),
-        });
+        let counter = |name: &str, value| proto::Counter { name: name.to_owned(), value };
+        let dropped = DropReason::ALL
+            .iter()
+            .map(|&reason| counter(reason.label(), self.sum(|stats| stats.dropped(reason))));
+        // Nobody read them, so that they are no requests here; whoever sent them waits all the same.
+        let overflow = self.sum(|stats| stats.socket_overflow.get());
+        let dropped = dropped.chain([counter(SOCKET_OVERFLOW, overflow)]);
         let mut requesters = self.requesters.lock().unwrap_or_else(PoisonError::into_inner);
         proto::Figures {
             uptime_ns: now.saturating_duration_since(self.started).as_nanos() as u64,
@@ -121,6 +127,7 @@ mod tests {
             stats.count_requests(path, 3);
             stats.count_responses(path, Status::OK, 1);
             stats.drop_request(DropReason::Stale);
+            stats.socket_overflow.add(5);
             stats.record_latency(Kind::Get, Duration::from_nanos(1500), 2);
         }
         workers[1].count_responses(path, Status::SA_NO_RECORDS, 2);
@@ -136,8 +143,10 @@ mod tests {
             figures.answers.iter().map(|kind| (&kind.status[..], kind.count)).collect();
         assert_eq!(kinds, [("ok", 2), ("no_records", 2)]);
         assert_eq!(figures.answers[0].attribute, 0x35);
-        assert_eq!(figures.dropped.len(), 1);
-        assert_eq!((&figures.dropped[0].name[..], figures.dropped[0].value), ("stale", 2));
+        let dropped: Vec<_> =
+            figures.dropped.iter().map(|reason| (&reason.name[..], reason.value)).collect();
+        assert_eq!(dropped, [("stale", 2), ("socket_overflow", 10)]);
+        assert!(report.counters.iter().any(|all| all.name == "socket_overflow" && all.value == 10));
         let latency = figures.latency.unwrap();
         assert_eq!(latency.counts.iter().sum::<u64>(), 4);
         let at = latency.counts.iter().position(|&count| count == 4).unwrap();

@@ -29,6 +29,7 @@ pub mod forward;
 pub mod handover;
 pub mod http;
 pub mod index;
+mod limits;
 pub mod metrics;
 pub mod options;
 pub mod overload;

@@ -61,6 +61,8 @@ impl Metrics {
             ("responses".to_owned(), self.sum(Stats::responses)),
             ("dropped".to_owned(), self.sum(Stats::dropped_total)),
             ("in_flight".to_owned(), self.sum(Stats::in_flight)),
+            ("socket_overflow".to_owned(), self.sum(|stats| stats.socket_overflow.get())),
+            ("answers_beyond_limits".to_owned(), self.sum(Stats::beyond_limits)),
         ];
         totals.extend(self.replica.counters().into_iter().map(|(name, _, n)| (name.to_owned(), n)));
         totals
@@ -80,7 +82,7 @@ impl Metrics {
         format.render(&registry)
     }
 
-    fn stats(&self) -> impl Iterator<Item = &Stats> {
+    pub(crate) fn stats(&self) -> impl Iterator<Item = &Stats> + Clone {
         self.workers.iter().map(|(_, stats)| &**stats)
     }
 
@@ -104,6 +106,10 @@ impl Metrics {
         const IN_FLIGHT: Family = Family::number(
             "requests_in_flight",
             "Requests whose answer, or rest, is under way: RMPP transfers and forwarded writes",
+        );
+        const BEYOND: Family = Family::number(
+            "answers_beyond_limits",
+            "Queries refused with NO_RESOURCES: their answer or search would be larger than any may be",
         );
         const DURATION: Family = Family::seconds(
             "request_duration",
@@ -141,6 +147,7 @@ impl Metrics {
             dropped.with(&[("reason", reason.label())], count)?;
         }
         IN_FLIGHT.gauge(encoder)?.of(self.sum(Stats::in_flight))?;
+        BEYOND.counter(encoder)?.of(self.sum(Stats::beyond_limits))?;
         let mut duration = DURATION.histogram(encoder)?;
         for &kind in Kind::ALL {
             let recorded = self.stats().map(|stats| stats.latency(kind));
@@ -310,7 +317,7 @@ impl Metrics {
             Family::number("ready", "1 once there is a snapshot to answer from, as /healthz tells");
         const SOURCE: Family = Family::number(
             "snapshot_source",
-            "1 for where the snapshot came from: the SM, or the cache while no SM is followed",
+            "1 for where the snapshot comes from: an SM that is followed, or what is held without one",
         );
         const APPLY: Family = Family::seconds(
             "snapshot_apply",

@@ -197,6 +197,12 @@ impl Subject {
         self.attribute_id().and_then(attribute::name).unwrap_or("other")
     }
 
+    /// Whether it is answered from tables, not by the SM.
+    pub fn is_query(self) -> bool {
+        let method = MethodLabel::ALL[usize::from(self.0) % METHODS];
+        matches!(method, MethodLabel::Get | MethodLabel::GetTable | MethodLabel::GetMulti)
+    }
+
     /// Name of the method as a metric label.
     pub fn method(self) -> &'static str {
         MethodLabel::ALL[usize::from(self.0) % METHODS].label()
@@ -360,6 +366,13 @@ impl Stats {
     /// Answers about a subject with a status.
     pub fn responses_of(&self, subject: Subject, status: StatusLabel) -> u64 {
         self.responses[usize::from(subject.0)][status as usize].get()
+    }
+
+    /// Queries that were refused since their answer, or the search for it, would have been larger than
+    /// any may be: nothing else refuses a query for want of resources.
+    pub fn beyond_limits(&self) -> u64 {
+        let refused = |subject| self.responses_of(subject, StatusLabel::NoResources);
+        Subject::all().filter(|subject| subject.is_query()).map(refused).sum()
     }
 
     /// Requests dropped for `reason`.

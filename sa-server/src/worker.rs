@@ -419,7 +419,9 @@ impl<T: Transport> Worker<T> {
             self.responder.stats().requesters.sample(&self.batch[count..=count]);
             let outcome = self.responder.handle(&mut self.batch[count], now);
             for (address, time) in self.responder.take_dear() {
-                self.backlog.note_offence(&address, now, time);
+                if !dear.was_known {
+                    self.backlog.note_offence(&address, now, time);
+                }
             }
             sends |= u64::from(outcome == Outcome::Send) << count;
             let end = clock();

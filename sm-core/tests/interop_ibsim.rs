@@ -233,6 +233,11 @@ fn a_second_manager_stands_by() {
     let mut second = second.spawn().unwrap();
     bed.await_line(&log, "standing by");
     let info = bed.tool("Hca2", &["sminfo"]);
+    // One that is to end once the subnet is up does not wait for the master's end.
+    let once = bed.ibsm("Hca4").arg("-o").output().unwrap();
+    assert_eq!(once.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&once.stderr);
+    assert!(told.contains("another subnet manager comes before us, at "), "{told}");
     for child in [&mut first, &mut second] {
         signal(child, libc::SIGTERM);
         child.wait().unwrap();
@@ -252,7 +257,10 @@ fn what_cannot_work_is_said_with_what_to_do() {
             .output()
             .unwrap();
         assert!(!output.status.success());
-        String::from_utf8_lossy(&output.stderr).into_owned()
+        let (log, told) = (output.stdout, String::from_utf8_lossy(&output.stderr).into_owned());
+        let reason = told.trim_start_matches("ibsm: ").trim_end();
+        assert!(!String::from_utf8_lossy(&log).contains(reason), "it is told once: {reason}");
+        told
     };
     let text = run(&[]);
     assert!(text.contains("no ibsim answers") && text.contains("ibfabric serve"), "{text}");

@@ -88,3 +88,24 @@ fn a_qos_policy_counts_with_qos_and_comes_behind_virtual_fabrics() {
     assert_eq!((group("In5").ports.len(), group("SM").ports.len()), (8, 1));
     assert!(on.qos && !off.qos);
 }
+
+/// Hosts were refused by a group that no link of theirs can carry, and nothing said so.
+#[test]
+fn a_group_whose_mtu_is_beyond_its_members_links_is_remarked_on() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 4, 8), Settings::default());
+    let with_mtu = |mtu: u8| {
+        let text = format!("Default=0x7fff, ipoib, mtu={mtu} : ALL=full ;");
+        let mut none = sm_core::config::Remarks::default();
+        Arc::new(sm_core::config::partitions::parse(Path::new("p"), &text, &mut none).unwrap())
+    };
+    let mut remarks = |mtu| {
+        bed.managers[0].sweeper.set_partitions(with_mtu(mtu));
+        let now = bed.clock.now();
+        bed.managers[0].sweeper.request_heavy_sweep(now);
+        bed.bring_up();
+        rows(&bed, &SitePolicy::default(), &Settings::default()).1
+    };
+    assert_eq!(remarks(4), [""; 0], "2048 bytes is what they carry");
+    let [told] = &remarks(5)[..] else { panic!("one group") };
+    assert!(told.contains("MTU 4096") && told.contains("8 of its 8 members"), "{told}");
+}

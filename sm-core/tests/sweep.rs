@@ -364,6 +364,31 @@ fn a_new_master_with_fewer_vls_takes_active_links_through_initialize() {
     }
 }
 
+/// The fabric was published as the SM's own node alone, and the subnet told as up.
+#[test]
+fn a_fabric_that_nobody_answers_from_is_not_up_and_not_forgotten() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let (home, known) = (bed.hosts()[0], bed.sweeper().fabric().counts());
+    let link = bed.fabric.port(home, 1).unwrap().link.unwrap();
+    let all = Probability::new(1.0).unwrap();
+    for end in [(home, 1), (link.node, link.port)] {
+        bed.fabric.set_loss(Some(end), all).unwrap();
+    }
+    let published = bed.reports().len();
+    bed.run_until(MINUTE, "not up", |bed| !bed.sweeper().is_up());
+    bed.run_for(MINUTE);
+    assert!(!bed.sweeper().is_up() && bed.sweeper().fruitless_sweeps() > 1);
+    assert_eq!(bed.sweeper().fabric().counts(), known, "left as it was last seen");
+    assert_eq!(bed.reports().len(), published, "and nothing is published");
+    for end in [(home, 1), (link.node, link.port)] {
+        bed.fabric.set_loss(Some(end), Probability::NEVER).unwrap();
+    }
+    bed.run_until(MINUTE, "up again", |bed| bed.sweeper().is_up());
+    assert_eq!(bed.sweeper().fruitless_sweeps(), 0);
+    bed.assert_all_reachable();
+}
+
 #[test]
 fn a_second_manager_stands_by_and_takes_over_when_the_first_is_gone() {
     let net = fat_tree(2, 8, 20);

@@ -8,8 +8,8 @@
 //! dropped is [`Pace`]'s to decide.
 //!
 //! Requests for tables wait apart, whether there is overload or not: one can take as long as ten
-//! thousand others. They get an eighth of the time while others wait. So do all requests of a
-//! source whose plain ones turned out to be as dear.
+//! thousand others. They get an eighth of the time while others wait. So do Gets of a path that
+//! leave an end open, and all requests of a source whose plain ones turned out to be as dear.
 //!
 //! Everything here is decided without a clock, a socket or an allocation; every request that is
 //! dropped is handed to the caller, with the reason.
@@ -28,8 +28,9 @@ use std::time::{Duration, Instant};
 use ib_mad::transport::{Address, Packet};
 use ib_mad::types::Lid;
 use ib_mad::wire::mad::{Method, MgmtClass};
+use ib_mad::wire::record::path::component as path;
 use ib_mad::wire::rmpp::{RmppFlags, RmppType};
-use ib_mad::wire::sa::SaMad;
+use ib_mad::wire::sa::{SaMad, attribute};
 
 use crate::stats::DropReason;
 use dedupe::Hasher;
@@ -127,7 +128,7 @@ impl Backlog {
     ) {
         for packet in packets {
             let source = self.source(&packet.address);
-            let is_heavy = is_table(packet) || self.offenders.contains(source, now);
+            let is_heavy = is_dear(packet) || self.offenders.contains(source, now);
             let queue = if is_heavy { &mut self.heavy } else { &mut self.light };
             queue.file(packet, source, now, lost);
         }
@@ -145,7 +146,7 @@ impl Backlog {
         let mut kept = 0;
         for i in 0..packets.len() {
             let packet = &packets[i];
-            if is_table(packet)
+            if is_dear(packet)
                 || (has_offenders && self.offenders.contains(self.source(&packet.address), now))
             {
                 let source = self.source(&packet.address);
@@ -203,7 +204,7 @@ impl Backlog {
         }
         let patience = self.config.heavy_stale_after / 4;
         let Taken { arrived, source } = self.heavy.take(now, patience, packet)?;
-        Some(Dear { arrived, source, others_wait })
+        Some(Dear { arrived, source, others_wait, was_known: is_dear(packet) })
     }
 
     /// Accounts for the time that a request took which was dear.
@@ -246,10 +247,31 @@ pub(crate) struct Dear {
     pub(crate) arrived: Instant,
     source: SourceId,
     others_wait: bool,
+    /// Whether the request itself shows that it is dear. Who sent it pays for it by its turns; its
+    /// other requests have nothing to do with it.
+    pub(crate) was_known: bool,
 }
 
 fn nanoseconds(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// Whether a packet shows that answering it may take long.
+#[inline]
+fn is_dear(packet: &Packet) -> bool {
+    is_table(packet) || leaves_an_end_open(packet)
+}
+
+/// Whether a packet is a Get() of a path that does not name both of its ends. One that no path
+/// satisfies is found out only when all pairs of ports have been looked at.
+#[inline]
+fn leaves_an_end_open(packet: &Packet) -> bool {
+    let mad = SaMad::new(&packet.mad);
+    let (header, mask) = (mad.header(), mad.sa().component_mask());
+    header.method() == Method::GET
+        && header.attribute_id() == attribute::PATH_RECORD
+        && header.mgmt_class() == MgmtClass::SUBN_ADM
+        && !(mask.intersects(path::DGID | path::DLID) && mask.intersects(path::SGID | path::SLID))
 }
 
 /// Whether a packet asks for a table, which takes as long as it is large. A segment of a longer

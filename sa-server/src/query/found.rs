@@ -15,6 +15,9 @@ use crate::tables::EndPort;
 /// Steps that one query may take: pairs of ports looked at, above all. A wildcard PathRecord on a
 /// large fabric has more pairs than any table answer could hold.
 const STEPS_MAX: u32 = 2_000_000;
+/// The same of a Get(), which wants one record: more than the 49,151 LIDs of a subnet, so that one
+/// end may be left open. Who leaves both open is found a path at once, or is not worth the time.
+const GET_STEPS_MAX: u32 = 1 << 16;
 
 /// Most ends of a MultiPathRecord: its counts have 8 bits.
 const ENDS_MAX: usize = 2 * 255;
@@ -125,7 +128,8 @@ impl<'a> Found<'a> {
     #[inline]
     pub(super) fn steps(&mut self, count: u32) -> ControlFlow<()> {
         self.steps = self.steps.saturating_add(count);
-        if self.steps > STEPS_MAX {
+        let most = if self.single { GET_STEPS_MAX } else { STEPS_MAX };
+        if self.steps > most {
             self.exhausted = Some(Exhausted::TooMany);
             return ControlFlow::Break(());
         }
@@ -298,6 +302,19 @@ mod tests {
         assert!(found.push(&[2; 8]).is_break());
         assert_eq!(found.finish().count, 2);
         assert_eq!(scratch.records[..9], [1, 1, 1, 1, 1, 1, 1, 1, 0xA5]);
+    }
+
+    /// A Get() of a path that named no port, and asked for what no path has, took as long as 2
+    /// million good ones.
+    #[test]
+    fn a_get_searches_for_less_long_than_a_table() {
+        for (single, most) in [(true, GET_STEPS_MAX), (false, STEPS_MAX)] {
+            let (mut scratch, mut pool) = (scratch(), Pool::new(PoolConfig::default()));
+            let mut found = Found::new(&mut scratch, &mut pool, 64, single);
+            let steps = (0..).take_while(|_| found.step().is_continue()).count();
+            assert_eq!(steps, most as usize);
+            assert_eq!(found.finish().exhausted, Some(Exhausted::TooMany));
+        }
     }
 
     #[test]

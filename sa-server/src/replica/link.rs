@@ -55,12 +55,23 @@ pub(super) enum EventKind {
 pub(super) enum Reason {
     #[error(transparent)]
     Trust(#[from] TrustError),
-    #[error("{}", trust::reason(.0))]
+    #[error("{}", hinted(trust::reason(.0)))]
     Connect(tonic::transport::Error),
-    #[error("{}", trust::reason_of_status(.0))]
+    #[error("{}", hinted(trust::reason_of_status(.0)))]
     Feed(Status),
     #[error("closed by the SM")]
     Closed,
+}
+
+/// A reason, with a hint where it looks as if a web server had answered: that of `ibsm --http` is the
+/// one that is mistaken for the feed.
+fn hinted(reason: String) -> String {
+    const OF_WEB_SERVERS: [&str; 3] =
+        ["does not speak plain HTTP/2", "grpc-status header missing", "invalid HTTP version"];
+    if OF_WEB_SERVERS.iter().any(|sign| reason.contains(sign)) {
+        return format!("{reason}; is it the address of ibsm --http? That of --publish is meant");
+    }
+    reason
 }
 
 /// Keeps a link up until nobody listens to it any more.
@@ -141,6 +152,21 @@ mod tests {
         assert!(delays[8..].iter().all(|d| (Backoff::LAST / 2..=Backoff::LAST).contains(d)));
         backoff.reset();
         assert!(backoff.next_delay() <= Backoff::FIRST);
+    }
+
+    #[test]
+    fn who_asks_a_web_server_for_snapshots_is_told_of_the_other_port() {
+        for reason in [
+            "it does not speak plain HTTP/2; is it https://?",
+            "grpc-status header missing, mapped from HTTP status code 404",
+        ] {
+            let hinted = hinted(reason.to_owned());
+            assert!(
+                hinted.starts_with(reason) && hinted.contains("--publish is meant"),
+                "{hinted}"
+            );
+        }
+        assert_eq!(hinted("connection refused".to_owned()), "connection refused");
     }
 
     #[test]

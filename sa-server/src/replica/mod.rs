@@ -163,7 +163,7 @@ pub enum Source {
     /// There is none.
     #[default]
     Nothing,
-    /// The cache file: it may be out of date.
+    /// The cache file, or an SM that is no longer followed: it may be out of date.
     Cache,
     /// The SM at this URL.
     Sm(String),
@@ -198,6 +198,13 @@ impl ReplicaStatus {
     /// Counters by name, with what they mean.
     pub fn counters(&self) -> Vec<(&'static str, &'static str, u64)> {
         self.counters.list()
+    }
+
+    /// Takes in that `url` is followed no longer: what it published is held, and grows old.
+    fn lose(&self, url: &str) {
+        if matches!(&**self.source.load(), Source::Sm(followed) if followed == url) {
+            self.source.store(Arc::new(Source::Cache));
+        }
     }
 
     fn serve(&self, version: Version, source: Source) {
@@ -402,6 +409,7 @@ impl Replica {
                     tracing::debug!(sm = url, %reason, "no SM");
                 }
                 self.status.counters.disconnects.fetch_add(1, Relaxed);
+                self.status.lose(url);
                 self.channels[link] = None;
                 self.status.upstream.send_if_modified(|upstream| {
                     upstream.take_if(|upstream| upstream.link == link).is_some()
@@ -532,6 +540,19 @@ impl Replica {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The metric went on naming an SM that had died.
+    #[test]
+    fn what_a_lost_sm_published_counts_as_cached() {
+        let status = ReplicaStatus::default();
+        status.lose("http://sm1:1");
+        assert_eq!(status.source(), Source::Nothing);
+        status.serve(Version::NONE, Source::Sm("http://sm1:1".into()));
+        status.lose("http://sm2:1");
+        assert_eq!(status.source(), Source::Sm("http://sm1:1".into()), "another is lost");
+        status.lose("http://sm1:1");
+        assert_eq!(status.source(), Source::Cache);
+    }
 
     #[test]
     fn an_sm_url_has_scheme_host_and_port() {

@@ -32,6 +32,14 @@ pub enum ConfigError {
         /// What the system said.
         source: io::Error,
     },
+    /// The file that `-F` names cannot be read.
+    #[error("-F/--config: {}: {source}", path.display())]
+    Named {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The file is too long to be a configuration.
     #[error("{}: longer than {FILE_LEN_MAX} bytes; is this a configuration file?", path.display())]
     TooLong {

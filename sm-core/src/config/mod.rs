@@ -78,7 +78,10 @@ impl Config {
         let named = options.config.as_deref();
         let path = named.unwrap_or(Path::new(DEFAULT_CONFIG_FILE));
         if named.is_some() || path.exists() {
-            let parsed = file::read(path)?;
+            let parsed = file::read(path).map_err(|error| match (error, named) {
+                (ConfigError::Io { path, source }, Some(_)) => ConfigError::Named { path, source },
+                (error, _) => error,
+            })?;
             settings = parsed.settings;
             warnings.extend(parsed.warning);
         }
@@ -103,5 +106,18 @@ impl Config {
             },
             warnings,
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[test]
+    fn a_file_that_is_not_there_is_told_with_the_option_that_names_it() {
+        let options = Options::parse_from(["ibsm", "-F", "/nofile"]);
+        let error = Config::load(options).unwrap_err();
+        assert!(error.to_string().starts_with("-F/--config: /nofile: No such file"), "{error}");
     }
 }

@@ -68,7 +68,8 @@ pub struct Options {
     /// LID mask control: 2^LMC LIDs a port, 0 to 7.
     #[arg(short, long)]
     pub lmc: Option<String>,
-    /// Bring the subnet up, publish it, and stop.
+    /// Bring the subnet up, publish it, and stop. Fails if the subnet does not come up, or if
+    /// another subnet manager comes before us.
     #[arg(short, long)]
     pub once: bool,
     /// Seconds between light sweeps; 0 sweeps on traps only.
@@ -89,7 +90,9 @@ pub struct Options {
     /// Give all ports new LIDs.
     #[arg(short, long = "reassign_lids")]
     pub reassign_lids: bool,
-    /// Routing engines to try, in order, separated by commas.
+    /// Routing engines to try, in order, separated by commas. There is minhop so far; others of
+    /// OpenSM (updn, dnup, file, ftree, lash, dor, torus-2QoS, nue, dfsssp, sssp) are taken, with a
+    /// warning, and passed over.
     #[arg(short = 'R', long = "routing_engine", value_name = "NAMES")]
     pub routing_engine: Option<String>,
     /// Subnet prefix, the upper half of every GID.

@@ -24,15 +24,23 @@ const FILE_LEN_MAX: u64 = 256 << 20;
 /// Remarks kept of one reading; more are counted.
 const REMARKS_MAX: usize = 20;
 
+/// Files, as an operator names them.
+const PARTITIONS: &str = "partitions (-P/--Pconfig, partition_config_file)";
+const PREFIX_ROUTES: &str = "prefix routes (--prefix_routes_file, prefix_routes_file)";
+const QOS: &str = "QoS policy (-Y/--qos_policy_file, qos_policy_file)";
+const VIRTUAL_FABRICS: &str = "virtual fabrics (--vfabrics, vfabric_config_file)";
+
 /// Why a policy file is not in force.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
     /// It cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("{named_by}: {}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
+        /// What it is for, with the option and the key that name it.
+        named_by: &'static str,
         /// What the system said.
         source: io::Error,
     },
@@ -185,20 +193,27 @@ impl Default for SitePolicy {
 
 impl SitePolicy {
     /// Reads all files for the first time. An error if one is broken, or named and not there: to go on with the default partition would let everybody talk to everybody.
-    /// Only a broken QoS policy is no more than remarked on.
+    /// Only a broken QoS policy is no more than told of with the rest: see [`Self::instead_of`].
     pub fn load(settings: &Settings) -> Result<(Self, Reading), PolicyError> {
         let (policy, mut reading) = Self::default().read(settings, true);
         for error in std::mem::take(&mut reading.errors) {
             match error {
                 // Nothing opens without it, and a subnet without QoS is better than none.
                 PolicyError::Qos(_) => {
-                    reading.remarks.push(format!("{error}; QoS has no rules until then"));
                     reading.errors.push(error);
                 }
                 error => return Err(error),
             }
         }
         Ok((policy, reading))
+    }
+
+    /// What holds in place of a file that is refused, in words.
+    pub fn instead_of(&self, error: &PolicyError) -> &'static str {
+        match error {
+            PolicyError::Qos(_) if self.qos.is_none() => "QoS has no rules",
+            _ => "what was read before is in force",
+        }
     }
 
     /// Reads again what changed. What is broken is told, and keeps what held before; remarks are
@@ -230,7 +245,7 @@ impl SitePolicy {
 
     fn read_partitions(&mut self, path: &Path, remarks: &mut Remarks) -> Result<(), PolicyError> {
         let is_default = path == Path::new(DEFAULT_PARTITION_FILE);
-        let Some(text) = read_again(path, &self.partition_file, is_default)? else {
+        let Some(text) = read_again(path, PARTITIONS, &self.partition_file, is_default)? else {
             return Ok(());
         };
         let seen = Seen::Present(xxh3_64(text.as_bytes()));
@@ -261,7 +276,7 @@ impl SitePolicy {
         remarks: &mut Remarks,
     ) -> Result<(), PolicyError> {
         let may_be_absent = !first || path == Path::new(DEFAULT_PREFIX_ROUTES_FILE);
-        let text = match read_file(path) {
+        let text = match read_file(path, PREFIX_ROUTES) {
             Err(absent) if absent.is_absence() && may_be_absent => {
                 self.prefix_routes = Arc::from([]);
                 self.prefix_routes_file = Seen::Absent;
@@ -288,7 +303,9 @@ impl SitePolicy {
 impl SitePolicy {
     fn read_qos(&mut self, path: &Path, remarks: &mut Remarks) -> Result<(), PolicyError> {
         let is_default = path == Path::new(DEFAULT_QOS_POLICY_FILE);
-        let Some(text) = read_again(path, &self.qos_file, is_default)? else { return Ok(()) };
+        let Some(text) = read_again(path, QOS, &self.qos_file, is_default)? else {
+            return Ok(());
+        };
         let seen = Seen::Present(xxh3_64(text.as_bytes()));
         if seen != self.qos_file {
             let parsed = qos_policy::parse(path, &text)?;
@@ -308,7 +325,8 @@ impl SitePolicy {
         path: &Path,
         remarks: &mut Remarks,
     ) -> Result<(), PolicyError> {
-        let Some(text) = read_again(path, &self.virtual_fabric_file, false)? else {
+        let Some(text) = read_again(path, VIRTUAL_FABRICS, &self.virtual_fabric_file, false)?
+        else {
             return Ok(());
         };
         let seen = Seen::Present(xxh3_64(text.as_bytes()));
@@ -325,8 +343,13 @@ impl SitePolicy {
 
 /// The text of a policy file that was `before`; `None` if it is absent and may be. Who names a file
 /// wants it: only where we look of our own accord there need be none.
-fn read_again(path: &Path, before: &Seen, is_default: bool) -> Result<Option<String>, PolicyError> {
-    match read_file(path) {
+fn read_again(
+    path: &Path,
+    named_by: &'static str,
+    before: &Seen,
+    is_default: bool,
+) -> Result<Option<String>, PolicyError> {
+    match read_file(path, named_by) {
         Err(absent) if absent.is_absence() => match before {
             Seen::Present(_) => Err(PolicyError::Gone { path: path.to_owned() }),
             Seen::Absent if is_default => Ok(None),
@@ -337,8 +360,8 @@ fn read_again(path: &Path, before: &Seen, is_default: bool) -> Result<Option<Str
 }
 
 /// The text of a policy file.
-fn read_file(path: &Path) -> Result<String, PolicyError> {
-    let io = |source| PolicyError::Io { path: path.to_owned(), source };
+fn read_file(path: &Path, named_by: &'static str) -> Result<String, PolicyError> {
+    let io = |source| PolicyError::Io { path: path.to_owned(), named_by, source };
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.len() > FILE_LEN_MAX => {
             return Err(PolicyError::TooLong { path: path.to_owned() });
@@ -423,9 +446,14 @@ mod tests {
             format!("{}:3: the SL takes a service level of 0 to 15, not 16", path.display());
         assert_eq!(errors[0].to_string(), expected);
 
-        let (without, Reading { remarks, .. }) = SitePolicy::load(&on).unwrap();
+        assert_eq!(policy.instead_of(&errors[0]), "what was read before is in force");
+
+        // It was told twice at the start, once with words for what held before.
+        let (without, Reading { remarks, errors, .. }) = SitePolicy::load(&on).unwrap();
         assert_eq!(without.qos, None, "it comes up without");
-        assert_eq!(remarks.last().unwrap(), &format!("{expected}; QoS has no rules until then"));
+        assert!(!remarks.iter().any(|remark| remark.contains(":3: ")), "{remarks:?}");
+        assert_eq!((errors[0].to_string(), errors.len()), (expected, 1));
+        assert_eq!(without.instead_of(&errors[0]), "QoS has no rules");
     }
 
     #[test]
@@ -434,7 +462,11 @@ mod tests {
         let path = directory.path().join("opafm.xml");
         let file = Some(path.to_string_lossy().into_owned());
         let settings = Settings { vfabric_config_file: file, ..settings(directory.path()) };
-        let expected = format!("{}: No such file or directory (os error 2)", path.display());
+        let expected = format!(
+            "virtual fabrics (--vfabrics, vfabric_config_file): {}: No such file or directory (os \
+             error 2)",
+            path.display()
+        );
         assert_eq!(SitePolicy::load(&settings).unwrap_err().to_string(), expected);
         let text = include_str!("../../tests/policy/virtual-fabrics.xml");
         std::fs::write(&path, text).unwrap();
@@ -453,13 +485,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let all = Settings { qos: true, ..settings(directory.path()) };
         let nowhere = || Some(directory.path().join("nofile").to_string_lossy().into_owned());
-        for named in [
-            Settings { partition_config_file: nowhere(), ..all.clone() },
-            Settings { prefix_routes_file: nowhere(), ..all.clone() },
-            Settings { qos_policy_file: nowhere(), ..all.clone() },
+        for (option, named) in [
+            ("-P/", Settings { partition_config_file: nowhere(), ..all.clone() }),
+            ("--prefix", Settings { prefix_routes_file: nowhere(), ..all.clone() }),
+            ("-Y/", Settings { qos_policy_file: nowhere(), ..all.clone() }),
         ] {
             let error = SitePolicy::load(&named).unwrap_err();
             assert!(error.path().ends_with("nofile"), "{error}");
+            assert!(error.to_string().contains(&format!("({option}")), "{error}");
         }
         let off = Settings { qos: false, qos_policy_file: nowhere(), ..all };
         assert!(SitePolicy::load(&off).is_ok(), "without QoS nobody reads it");

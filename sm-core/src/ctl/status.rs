@@ -19,6 +19,9 @@ pub struct Options {
     json: bool,
 }
 
+/// The responder's counter of what the kernel dropped before it could be read.
+const SOCKET_OVERFLOW: &str = "socket_overflow";
+
 /// Asks for the status and shows it.
 pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> {
     let answer = sm.connect().await?.get_status(StatusRequest {}).await;
@@ -83,6 +86,10 @@ fn render_responder(text: &mut String, responder: &Responder, counters: bool) {
         duration(responder.connected_s),
         if responder.front_door.is_empty() { "none" } else { &responder.front_door[0] },
     );
+    let overflow = responder.counters.iter().find(|counter| counter.name == SOCKET_OVERFLOW);
+    if let Some(Counter { value: value @ 1.., .. }) = overflow {
+        let _ = writeln!(text, "    {value} requests lost in its socket's buffer, never read");
+    }
     if counters {
         for counter in &responder.counters {
             let _ = writeln!(text, "    {:<34} {}", counter.name, counter.value);
@@ -217,6 +224,17 @@ mod tests {
         assert!(text.contains("c (0x0): serving nothing yet"), "{text}");
         assert!(!text.contains("smps_sent"));
         assert!(render(&status, true).contains("smps_sent"));
+    }
+
+    #[test]
+    fn what_a_responder_lost_before_it_was_read_is_told_without_asking_for_counters() {
+        let text = |value| {
+            let counters = vec![Counter { name: SOCKET_OVERFLOW.into(), value }];
+            let responder = Responder { name: "a".into(), counters, ..Responder::default() };
+            render(&Status { responders: vec![responder], ..Status::default() }, false)
+        };
+        assert!(text(17).contains("    17 requests lost in its socket's buffer"), "{}", text(17));
+        assert!(!text(0).contains("lost"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ib_mad::types::{Guid, PKey};
+use ib_mad::types::{Guid, Mtu, PKey};
 
 use super::PolicyRows;
 use super::end_port::end_ports;
@@ -13,7 +13,7 @@ use super::rules::RuleSet;
 use super::vfabric::VirtualFabrics;
 use crate::config::partitions::PartitionConfig;
 use crate::config::{Settings, SitePolicy};
-use crate::fabric::Fabric;
+use crate::fabric::{Fabric, PortIndex};
 
 /// What is in force on a fabric.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +43,8 @@ pub fn rows(what: &InForce<'_>) -> (PolicyRows, Vec<String>) {
     if let (true, Some(policy)) = (settings.qos, &site.qos) {
         add_qos(what, policy, &mut rules);
     }
-    let warnings = std::mem::take(&mut rules.warnings);
+    let mut warnings = std::mem::take(&mut rules.warnings);
+    warnings.extend(groups_out_of_reach(what));
     let mut rows = PolicyRows {
         qos: settings.qos,
         allow_both_pkeys: settings.allow_both_pkeys,
@@ -54,6 +55,35 @@ pub fn rows(what: &InForce<'_>) -> (PolicyRows, Vec<String>) {
     };
     rules.move_to(&mut rows);
     (rows, warnings)
+}
+
+/// Multicast groups of partitions whose MTU is more than links of their members carry: those ports
+/// are refused when they join, and nothing else tells why.
+fn groups_out_of_reach(what: &InForce<'_>) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for group in what.partitions.groups() {
+        let is_member = |port: &PortIndex| {
+            let keys = what.memberships.keys(*port).map_or(&[][..], |keys| &keys.keys);
+            what.fabric.port(*port).num.0 > 0
+                && keys.iter().any(|key| key.base() == group.pkey.base())
+        };
+        let mtu = |port| Mtu::from_code(what.fabric.port(port).port_info().neighbor_mtu());
+        let mtus: Vec<Mtu> = what.fabric.end_ports().filter(is_member).filter_map(mtu).collect();
+        let below = mtus.iter().filter(|&&mtu| mtu.code() < group.mtu.code());
+        let Some(least) = below.clone().min_by_key(|mtu| mtu.code()) else { continue };
+        remarks.push(format!(
+            "multicast group {} of partition {} has MTU {}, more than the links of {} of its {} \
+             members carry, which cannot join it; mtu={} ({} bytes) would do for all",
+            group.mgid,
+            PKey(group.pkey.base()),
+            group.mtu.bytes(),
+            below.count(),
+            mtus.len(),
+            least.code(),
+            least.bytes(),
+        ));
+    }
+    remarks
 }
 
 fn file_name(path: &str) -> &str {

@@ -49,8 +49,9 @@ const TALKERS_MAX: usize = 20;
 const REPORT_HOLDS: Duration = Duration::from_millis(3500);
 /// How long a responder may lack what was announced until it counts as behind.
 const BEHIND_AFTER: Duration = Duration::from_secs(1);
-/// How long a responder that left is told of.
-const DOWN_TOLD: Duration = Duration::from_secs(24 * 3600);
+/// How long a responder that left is told of, unless another has taken its place: as long as what it
+/// did is remembered by the second.
+const DOWN_TOLD: Duration = Duration::from_secs(FINE as u64);
 
 /// What is known at one instant.
 pub struct Seen<'a> {
@@ -259,7 +260,21 @@ impl Observer {
                 known.miss(now);
             }
         }
-        self.responders.retain(|_, known| known.gone.is_none_or(|gone| now < gone + DOWN_TOLD));
+        // One that keeps no identity over restarts comes back as another, at the same place.
+        let is_replaced = |known: &Known| {
+            let came = |responder: &Responder| {
+                let port = responder.port.map(|(guid, _)| guid.to_string());
+                let at = |address: &String| {
+                    responder.front_door.iter().any(|other| other.to_string() == *address)
+                };
+                (port.is_some() && port == known.now.port_guid)
+                    || known.now.front_door.iter().any(at)
+            };
+            known.gone.is_some() && seen.responders.iter().filter(|r| !r.is_client()).any(came)
+        };
+        self.responders.retain(|_, known| {
+            known.gone.is_none_or(|gone| now < gone + DOWN_TOLD) && !is_replaced(known)
+        });
     }
 
     /// Makes room by forgetting who is gone for the longest time; `false` if nobody is.
@@ -284,6 +299,7 @@ impl Observer {
             requests_per_s: sum(|rates| rates.requests),
             answers_per_s: sum(|rates| rates.responses),
             errors_per_s: sum(|rates| rates.errors),
+            no_records_per_s: sum(|rates| rates.no_records),
             dropped_per_s: sum(|rates| rates.dropped),
             in_flight: any.then_some(in_flight),
             lag_ms: lags.reduce(f64::max).filter(|_| seen.announced.fabric_generation > 0),
@@ -304,12 +320,15 @@ impl Observer {
                 });
                 rate.per_s += per_s;
                 rate.total += kind.count;
-                rate.errors_per_s += if kind.status == "ok" { 0.0 } else { *per_s };
+                rate.errors_per_s += if kind.is_error() { *per_s } else { 0.0 };
+                rate.no_records_per_s += if kind.is_no_records() { *per_s } else { 0.0 };
             }
         }
         let mut types: Vec<_> = by_type.into_iter().collect();
         for (_, rate) in &mut types {
-            (rate.per_s, rate.errors_per_s) = (rounded(rate.per_s), rounded(rate.errors_per_s));
+            for per_s in [&mut rate.per_s, &mut rate.errors_per_s, &mut rate.no_records_per_s] {
+                *per_s = rounded(*per_s);
+            }
         }
         types.sort_by(|(a, one), (b, other)| {
             other.per_s.total_cmp(&one.per_s).then(other.total.cmp(&one.total)).then(a.cmp(b))
@@ -472,6 +491,7 @@ impl Known {
                     requests_per_s: Some(rounded(rates.requests)),
                     answers_per_s: Some(rounded(rates.responses)),
                     errors_per_s: Some(rounded(rates.errors)),
+                    no_records_per_s: Some(rounded(rates.no_records)),
                     dropped_per_s: Some(rounded(rates.dropped)),
                     ..latencies(&rates.latency)
                 })

@@ -20,7 +20,7 @@ pub struct Moment {
     pub types: Vec<TypeRate>,
     /// Requests dropped, by reason.
     pub drops: Vec<DropRate>,
-    /// All responders that were connected within a day, by name.
+    /// All responders that are connected, or were within the last quarter of an hour, by name.
     pub responders: Vec<ResponderNow>,
     /// Who asks most, those first that ask more.
     pub talkers: Vec<Talker>,
@@ -75,8 +75,11 @@ pub struct Load {
     pub requests_per_s: Option<f64>,
     /// Requests answered a second.
     pub answers_per_s: Option<f64>,
-    /// Answers a second whose status is not 0.
+    /// Answers a second whose status is an error; that there is no such record is none.
     pub errors_per_s: Option<f64>,
+    /// Answers a second that there is no such record (NO_RECORDS).
+    #[serde(default)]
+    pub no_records_per_s: Option<f64>,
     /// Requests a second that were not answered.
     pub dropped_per_s: Option<f64>,
     /// Requests whose answer, or rest, is under way.
@@ -102,8 +105,11 @@ pub struct TypeRate {
     pub method: String,
     /// Answers a second.
     pub per_s: f64,
-    /// Those among them whose status is not 0.
+    /// Those among them whose status is an error; that there is no such record is none.
     pub errors_per_s: f64,
+    /// Those among them that say that there is no such record.
+    #[serde(default)]
+    pub no_records_per_s: f64,
     /// Answers since their responders started.
     pub total: u64,
 }
@@ -111,7 +117,7 @@ pub struct TypeRate {
 /// Requests dropped for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DropRate {
-    /// The reason, as in the metrics of `ibsa`.
+    /// The reason, as in the metrics of `ibsa`; `socket_overflow` for what was lost before it was read.
     pub reason: String,
     /// Requests a second.
     pub per_s: f64,

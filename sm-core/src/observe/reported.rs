@@ -24,6 +24,18 @@ pub(crate) struct Kind {
     pub(super) count: u64,
 }
 
+impl Kind {
+    /// Whether it says that there is no such record: what clients ask to find that out.
+    pub(super) fn is_no_records(&self) -> bool {
+        self.status == "no_records"
+    }
+
+    /// Whether its status is an error.
+    pub(super) fn is_error(&self) -> bool {
+        self.status != "ok" && !self.is_no_records()
+    }
+}
+
 /// A report: totals since the responder started, but for who asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reported {
@@ -90,8 +102,10 @@ fn label(text: String) -> Option<String> {
 pub(super) struct Rates {
     pub(super) requests: f64,
     pub(super) responses: f64,
-    /// Answers whose status is not `ok`.
+    /// Answers whose status is an error.
     pub(super) errors: f64,
+    /// Answers that there is no such record.
+    pub(super) no_records: f64,
     pub(super) dropped: f64,
     pub(super) answers: Vec<(Kind, f64)>,
     pub(super) reasons: Vec<(String, f64)>,
@@ -129,7 +143,8 @@ impl Rates {
         Some(Self {
             requests: per_s(later.requests - earlier.requests),
             responses: per_s(later.responses - earlier.responses),
-            errors: answers.iter().filter(|(kind, _)| kind.status != "ok").map(|(_, n)| n).sum(),
+            errors: sum_of(&answers, Kind::is_error),
+            no_records: sum_of(&answers, Kind::is_no_records),
             dropped: reasons.iter().map(|(_, n)| n).sum(),
             answers,
             reasons,
@@ -137,6 +152,10 @@ impl Rates {
             requesters: later.requesters.iter().map(|&(lid, n)| (lid, per_s(n))).collect(),
         })
     }
+}
+
+fn sum_of(answers: &[(Kind, f64)], counts: impl Fn(&Kind) -> bool) -> f64 {
+    answers.iter().filter(|(kind, _)| counts(kind)).map(|(_, per_s)| per_s).sum()
 }
 
 /// The latency, µs, that a share of all answers stayed below. Within a bucket answers are taken to be
@@ -207,6 +226,28 @@ mod tests {
         assert_eq!(rates.requesters, [(7, 5.0)]);
         assert_eq!(Rates::between(&b, &b), None, "the same report");
         assert_eq!(Rates::between(&b, &a), None, "of an earlier run");
+    }
+
+    /// Hosts that ask for what is not there made a fabric without faults look broken.
+    #[test]
+    fn no_records_is_an_answer_and_no_error() {
+        let report = |uptime_s, no_records, invalid| {
+            let answers = |status: &str, count| proto::Answers {
+                attribute: 0x35,
+                method: "get".into(),
+                status: status.into(),
+                count,
+            };
+            Reported::of(proto::Figures {
+                answers: vec![
+                    answers("no_records", no_records),
+                    answers("request_invalid", invalid),
+                ],
+                ..figures(uptime_s, 100)
+            })
+        };
+        let rates = Rates::between(&report(1, 10, 1), &report(2, 40, 3)).unwrap();
+        assert_eq!((rates.no_records, rates.errors), (30.0, 2.0));
     }
 
     #[test]

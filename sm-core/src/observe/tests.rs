@@ -45,7 +45,7 @@ impl Bed {
         let hello = proto::Hello {
             responder_id: id,
             name: format!("r{id}"),
-            front_door: vec!["127.0.0.1:9".into()],
+            front_door: vec![format!("127.0.0.1:{}", 9 + id % 10)],
             ..Default::default()
         };
         let serving = Some(self.announced);
@@ -189,4 +189,25 @@ fn seconds_that_were_missed_are_unknown() {
     bed.now += Duration::from_secs(400 * 24 * 3600);
     assert!(bed.second(&[400]).tick > 30_000_000);
     assert_eq!(bed.observer.history(Range::Minutes).total.answers_per_s.len(), COARSE);
+}
+
+/// A responder without a cache directory is another after each restart; those before it stood there as
+/// `down` for a day.
+#[test]
+fn a_responder_that_is_gone_gives_way_to_who_takes_its_place_and_is_forgotten() {
+    let mut bed = Bed::new();
+    let standing = |moment: Moment| {
+        moment.responders.iter().map(|one| (one.name.clone(), one.state)).collect::<Vec<_>>()
+    };
+    bed.connect(1, 1);
+    bed.connect(2, 2);
+    bed.second(&[1, 1]);
+    bed.responders.clear();
+    bed.connect(11, 3);
+    let left = [("r11".to_owned(), Standing::Current), ("r2".to_owned(), Standing::Down)];
+    assert_eq!(standing(bed.second(&[1])), left, "r11 listens where r1 did");
+    for _ in 0..DOWN_TOLD.as_secs() {
+        bed.second(&[1]);
+    }
+    assert_eq!(standing(bed.second(&[1])), left[..1]);
 }

@@ -1,10 +1,14 @@
-//! How long `--once` stays when the subnet is up: until the responders have what was published.
+//! When a run with `--once` ends: as soon as the subnet is another's ([`in_vain`]), or when it is up
+//! and the responders have what was published ([`Farewell`]).
 //!
 //! Whoever waited for this subnet manager is connected by now, or tries again within a moment.
 
 use std::time::{Duration, Instant};
 
+use ib_mad::wire::attribute::SmState;
 use tracing::{info, warn};
+
+use super::{ONCE_ATTEMPTS, RunError};
 
 /// How long responders may take to connect, if none has.
 const CONNECTING: Duration = Duration::from_secs(1);
@@ -53,9 +57,42 @@ impl Farewell {
     }
 }
 
+/// Why a run with `--once` has nothing left to wait for in this state: whoever is not to be master
+/// would stand by until the master goes. `master` is where that one is, if it is known; `fruitless`
+/// how many sweeps in a row could not read the fabric.
+pub(super) fn in_vain(state: SmState, master: Option<String>, fruitless: u32) -> Option<RunError> {
+    match state {
+        SmState::Discovering | SmState::Master => {
+            (fruitless >= ONCE_ATTEMPTS).then_some(RunError::NotUp)
+        }
+        SmState::NotActive => Some(RunError::Disabled),
+        SmState::Standby => {
+            Some(RunError::NotMaster { at: master.unwrap_or_else(|| "an unknown port".into()) })
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// It used to stand by, and so to poll the master for ever.
+    #[test]
+    fn beside_a_master_a_run_ends_and_says_who_that_is() {
+        assert!(in_vain(SmState::Discovering, None, 0).is_none());
+        assert!(in_vain(SmState::Master, None, ONCE_ATTEMPTS - 1).is_none());
+        let reason = in_vain(SmState::Standby, Some("'node1 HCA-1' port 1".into()), 0).unwrap();
+        let text = reason.to_string();
+        assert!(text.starts_with("another subnet manager comes before us, at 'node1"), "{text}");
+        assert!(matches!(in_vain(SmState::NotActive, None, 0), Some(RunError::Disabled)));
+    }
+
+    /// With its own port down it waited for ever, too.
+    #[test]
+    fn a_fabric_that_cannot_be_read_is_given_up() {
+        let reason = in_vain(SmState::Discovering, None, ONCE_ATTEMPTS);
+        assert!(matches!(reason, Some(RunError::NotUp)));
+    }
 
     #[test]
     fn a_run_ends_when_all_responders_serve_or_took_too_long() {

@@ -8,9 +8,10 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::config::Settings;
 
@@ -20,6 +21,18 @@ use crate::config::Settings;
 pub struct LogError {
     path: PathBuf,
     source: io::Error,
+}
+
+/// Target of what ends the program. Standard error is told of it besides.
+pub(super) const FATAL: &str = "ibsm::fatal";
+
+/// Whether standard output is told what ends the program: not if somebody who reads it is likely to
+/// read standard error as well, as with a pipe.
+fn tells_fatal() -> bool {
+    let is_file = || -> io::Result<bool> {
+        Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?).metadata()?.is_file())
+    };
+    reaches_stderr() || is_file().unwrap_or(true)
 }
 
 /// Whether the log, on standard output, goes where standard error goes too: to the same terminal,
@@ -55,12 +68,14 @@ pub(super) fn init(settings: &Settings) -> Result<(), LogError> {
             .log_internal_errors(false)
             .with_writer(Mutex::new(file))
     });
+    let tells_fatal = tells_fatal();
     let terminal = std::io::IsTerminal::is_terminal(&io::stdout());
     // Whoever read standard output may have gone; that must not end the subnet manager.
     let stdout = tracing_subscriber::fmt::layer()
         .with_target(false)
         .with_ansi(terminal)
-        .log_internal_errors(false);
+        .log_internal_errors(false)
+        .with_filter(filter_fn(move |metadata| tells_fatal || metadata.target() != FATAL));
     let _ = tracing_subscriber::registry().with(filter).with(stdout).with(file).try_init();
     Ok(())
 }

@@ -58,7 +58,7 @@ pub enum RunError {
     #[error(transparent)]
     State(#[from] StateError),
     /// The fabric.
-    #[error(transparent)]
+    #[error("{}", of_ibsim(.0, socket_variable().as_deref()))]
     Transport(#[from] IbsimError),
     /// What clients registered.
     #[error(transparent)]
@@ -82,6 +82,18 @@ pub enum RunError {
     /// The subnet manager found that it cannot do its work.
     #[error("{0}")]
     Fatal(String),
+    /// `--once`, and the subnet is another's.
+    #[error(
+        "another subnet manager comes before us, at {at}, and -o/--once does not wait for its end; \
+         stop it, or stand by for it without -o"
+    )]
+    NotMaster {
+        /// Where it is.
+        at: String,
+    },
+    /// `--once`, and another subnet manager has us rest.
+    #[error("another subnet manager disabled us; with -o/--once there is nothing to wait for")]
+    Disabled,
     /// `--once`, and the subnet did not come up.
     #[error("the subnet did not come up in {ONCE_ATTEMPTS} sweeps; see above")]
     NotUp,
@@ -93,7 +105,7 @@ pub fn main(options: Options) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let reason = with_causes(&failure);
-            error!("{reason}");
+            error!(target: log::FATAL, "{reason}");
             // Whoever sees the log on standard output, if errors are logged at all, has read it
             // there; scripts look at this one.
             if !(tracing::enabled!(tracing::Level::ERROR) && log::reaches_stderr()) {
@@ -117,6 +129,22 @@ fn with_causes(failure: &dyn std::error::Error) -> String {
         cause = inner.source();
     }
     text
+}
+
+/// Why there is no fabric; where nobody answers, where the name of the sockets comes from.
+fn of_ibsim(error: &IbsimError, variable: Option<&str>) -> String {
+    let IbsimError::NoServer { socket } = error else { return error.to_string() };
+    let origin = match variable.filter(|name| !name.is_empty()) {
+        None if socket == "sim" => "the default, since IBSIM_SOCKNAME is not set".to_owned(),
+        None => "that of --socket; IBSIM_SOCKNAME is not set".to_owned(),
+        Some(name) if name == socket => "from IBSIM_SOCKNAME".to_owned(),
+        Some(name) => format!("that of --socket, though IBSIM_SOCKNAME is '{name}'"),
+    };
+    format!("{error}. The name is {origin}; it has to be the server's")
+}
+
+fn socket_variable() -> Option<String> {
+    std::env::var("IBSIM_SOCKNAME").ok()
 }
 
 fn run(options: Options) -> Result<(), RunError> {
@@ -185,4 +213,20 @@ fn run(options: Options) -> Result<(), RunError> {
         config, signals, state, fabric, sweeper, publisher, registry, door, metrics, policy,
     )?
     .run()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_the_name_of_a_dead_socket_comes_from_is_told() {
+        let at = |socket: &str, variable| {
+            of_ibsim(&IbsimError::NoServer { socket: socket.to_owned() }, variable)
+        };
+        assert!(at("sim", None).contains("the default, since IBSIM_SOCKNAME is not set"));
+        assert!(at("a", Some("a")).contains("The name is from IBSIM_SOCKNAME"));
+        assert!(at("a", Some("b")).contains("though IBSIM_SOCKNAME is 'b'"));
+        assert!(at("a", None).starts_with("no ibsim answers at socket 'a'"));
+    }
 }

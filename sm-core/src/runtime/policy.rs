@@ -26,6 +26,12 @@ struct Refused {
 }
 
 impl RefusedFiles {
+    /// Whether an error is one that is known already, and so was told.
+    pub(super) fn knows(&self, error: &PolicyError) -> bool {
+        let reason = super::with_causes(error);
+        self.files.iter().any(|file| file.path == error.path() && file.reason == reason)
+    }
+
     /// Takes in what was refused of the files that are in force as `policy`. Returns those that
     /// were refused before and are not now.
     pub(super) fn note(&mut self, policy: &SitePolicy, errors: &[PolicyError]) -> Vec<PathBuf> {
@@ -38,10 +44,7 @@ impl RefusedFiles {
                 path: error.path().to_owned(),
                 since: since(error.path()).map_or_else(now, |old| old.since.clone()),
                 reason: super::with_causes(error),
-                instead: match error {
-                    PolicyError::Qos(_) if policy.qos.is_none() => "QoS has no rules",
-                    _ => "what was read before is in force",
-                },
+                instead: policy.instead_of(error),
             })
             .collect();
         let is_mended = |old: &Refused| self.files.iter().all(|file| file.path != old.path);
@@ -91,6 +94,8 @@ mod tests {
 
         assert!(refused.note(&policy, &[gone()]).is_empty());
         assert_eq!(refused.warnings(), warnings, "it keeps its time");
+        assert!(refused.knows(&gone()));
+        assert!(!refused.knows(&PolicyError::TooLong { path: "partitions.conf".into() }));
         assert_eq!((refused.count(), refused.total()), (1, 2));
 
         assert_eq!(refused.note(&policy, &[]), [PathBuf::from("partitions.conf")]);

@@ -15,7 +15,7 @@ use tracing::{debug, error, info, warn};
 
 use super::attachment::Attachment;
 use super::door::Door;
-use super::farewell::Farewell;
+use super::farewell::{Farewell, in_vain};
 use super::metrics::Metrics;
 use super::policy::RefusedFiles;
 use super::registry::Office;
@@ -210,6 +210,9 @@ impl Service {
             self.outgoing.clear();
             self.sweeper.begin_anew(now);
         }
+        if !self.fabric.is_attached() {
+            self.sweeper.fabric_lost();
+        }
     }
 
     /// Takes in what the fabric delivered; whether there was anything.
@@ -394,8 +397,13 @@ impl Service {
         let (policy, reading) = self.policy.reload(&self.config.settings);
         reading.remarks.iter().for_each(|remark| warn!("{remark}"));
         reading.taken.iter().for_each(|taken| info!("read {taken}"));
-        for failure in &reading.errors {
-            error!("{}; what held before stays in force", super::with_causes(failure));
+        // Every heavy sweep reads the files again; a mistake is told once.
+        for failure in reading.errors.iter().filter(|failure| !self.refused_files.knows(failure)) {
+            error!(
+                "{}; until that is mended, {}",
+                super::with_causes(failure),
+                policy.instead_of(failure)
+            );
         }
         for path in self.refused_files.note(&policy, &reading.errors) {
             info!("{} is refused no longer: what it says is in force", path.display());
@@ -572,9 +580,21 @@ impl Service {
         }
     }
 
-    /// Ends a `--once` run when responders have what it leaves behind.
+    /// Ends a `--once` run when responders have what it leaves behind, or when it is in vain.
     fn take_leave(&mut self, now: Instant) {
-        let Some(farewell) = &mut self.farewell else { return };
+        let Some(farewell) = &mut self.farewell else {
+            if self.config.once
+                && self.done.is_none()
+                && let Some(reason) = in_vain(
+                    self.sweeper.sm_state(),
+                    self.sweeper.master(),
+                    self.sweeper.fruitless_sweeps(),
+                )
+            {
+                self.done = Some(Err(reason));
+            }
+            return;
+        };
         if now < farewell.due() {
             return;
         }

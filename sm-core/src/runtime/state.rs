@@ -35,9 +35,13 @@ pub(super) struct StateDir {
 impl StateDir {
     /// Opens `path`, creating it if need be.
     pub(super) fn open(path: &Path, sync: bool) -> Result<Self, StateError> {
-        let this = Self { path: path.to_owned(), sync };
-        fs::create_dir_all(path).map_err(|source| StateError { path: path.to_owned(), source })?;
-        Ok(this)
+        let failed = |source| StateError { path: path.to_owned(), source };
+        let is_new = !path.try_exists().map_err(failed)?;
+        fs::create_dir_all(path).map_err(failed)?;
+        if is_new {
+            warn!("{}", anew(path));
+        }
+        Ok(Self { path: path.to_owned(), sync })
     }
 
     /// The LIDs given out before. Lines that cannot be are left out with a warning.
@@ -108,9 +112,27 @@ impl StateDir {
     }
 }
 
+/// What an operator should know of a state directory that was not there. Behind a mistyped name lie
+/// neither the LIDs of before nor what clients registered.
+fn anew(path: &Path) -> String {
+    format!(
+        "state directory {} is new: no LIDs and no registrations are known. If this subnet had a \
+         state directory before, stop now and check --state-dir",
+        path.display()
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_is_made_is_told_by_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("typo/ibsm");
+        assert!(StateDir::open(&path, true).is_ok() && path.is_dir());
+        assert!(anew(&path).contains("typo/ibsm is new: no LIDs"), "{}", anew(&path));
+    }
 
     #[test]
     fn lids_and_client_survive() {

@@ -344,6 +344,7 @@ impl Sweeper {
         self.compare_service(self.first_as_master);
         self.first_as_master &= !routed;
         self.up = routed;
+        self.fruitless = 0;
         self.plan_retry(now, report.errors);
         self.schedule.rearm(now);
         self.emit(Event::Configured(Box::new(report)));

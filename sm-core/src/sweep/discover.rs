@@ -4,6 +4,7 @@
 //! belong to switches. A partial one begins at the switches that reported a change and trusts
 //! links that stayed Active between nodes already known.
 
+use std::collections::HashSet;
 use std::time::Instant;
 
 use ib_mad::types::{Guid, PortNum};
@@ -412,7 +413,8 @@ impl Sweeper {
         if request.kind.is_set() {
             self.fault(request.port(), format_args!("{name} of {place} is refused: {status}"));
         } else {
-            self.complain(format_args!("{name} of {place} is refused: {status}"));
+            let text = format_args!("{name} of {place} is refused: {status}");
+            self.complain_of(request.port(), text);
         }
         self.settle_without_answer(request);
     }
@@ -456,7 +458,10 @@ impl Sweeper {
                 if kind.is_set() {
                     self.fault(request.port(), format_args!("{name}: no answer from {place}"));
                 } else {
-                    self.complain(format_args!("{name}: no answer from {place}"));
+                    self.complain_of(
+                        request.port(),
+                        format_args!("{name}: no answer from {place}"),
+                    );
                 }
             }
         }
@@ -570,6 +575,40 @@ impl Sweeper {
         self.give_up(now);
     }
 
+    /// Whether our own port has a link, and nobody that we could use is behind it, where there was
+    /// somebody before. Directed routes begin there: nothing can be told of the fabric.
+    fn is_secluded(&self, silent: &HashSet<NodeIndex>) -> bool {
+        let Some(home) = self.fabric.home().filter(|&home| self.is_adapter_port(home)) else {
+            return false;
+        };
+        let port = self.fabric.port(home);
+        let has_link = matches!(
+            port.state(),
+            Some(PortState::Initialize | PortState::Armed | PortState::Active)
+        );
+        let is_seen = port.link_seen == self.number;
+        let peer = port.peer().filter(|_| is_seen).map(|peer| self.fabric.port(peer).node);
+        port.known
+            && has_link
+            && !self.sweep.left_out.contains(&home)
+            && self.expects_others()
+            && peer.is_none_or(|node| silent.contains(&node))
+    }
+
+    /// Nobody answers behind our own port: we keep what we know of the fabric.
+    fn await_neighbour(&mut self, now: Instant) {
+        if !std::mem::replace(&mut self.secluded, true) {
+            let port = self.fabric.home().map(|home| self.fabric.describe(home));
+            warn!(
+                "nobody answers behind the SM's own port, though its link is up ({}). The fabric is \
+                 left as it was last seen",
+                port.unwrap_or_default()
+            );
+        }
+        self.failed_sweeps = self.failed_sweeps.min(CUT_OFF_DOUBLINGS);
+        self.give_up(now);
+    }
+
     /// All is asked and answered: cuts what was not seen again, and drops what no route reaches.
     pub(super) fn end_discovery(&mut self, now: Instant) {
         if self.sweep.cut_off {
@@ -581,6 +620,12 @@ impl Sweeper {
             if !self.exchange.is_idle() {
                 return;
             }
+        }
+        if self.is_secluded(&self.sweep.silent) {
+            return self.await_neighbour(now);
+        }
+        if std::mem::take(&mut self.secluded) {
+            info!("somebody answers behind the SM's own port again");
         }
         self.cut_unseen_links();
         let mut silent = std::mem::take(&mut self.sweep.silent);
@@ -688,10 +733,21 @@ impl Sweeper {
             })
             .take(UNANSWERED_MAX)
             .collect();
-        for port in &unanswered {
-            if !self.unanswered.contains(port) {
-                let place = self.place(*port);
-                self.complain(format_args!("{place} has a link, but nobody answers behind it"));
+        let new: Vec<PortIndex> =
+            unanswered.iter().copied().filter(|port| !self.unanswered.contains(port)).collect();
+        if let [first, others @ ..] = &new[..] {
+            let place = self.place(*first);
+            match others.len() {
+                0 => {
+                    self.complain(format_args!("{place} has a link, but nobody answers behind it"))
+                }
+                more => self.complain(format_args!(
+                    "{place} and {more} more ports have a link, but nobody answers behind it"
+                )),
+            }
+            self.sweep.report.oddities += others.len() as u64;
+            for port in others {
+                debug!("{} has a link, but nobody answers behind it", self.place(*port));
             }
         }
         self.unanswered = unanswered;
@@ -700,6 +756,7 @@ impl Sweeper {
     /// Ends a sweep that led to nothing.
     pub(super) fn give_up(&mut self, now: Instant) {
         self.failed_sweeps += 1;
+        self.fruitless += 1;
         self.up = false;
         self.phase = Phase::Idle;
         self.schedule.retry(now, Cause::Everything, self.failed_sweeps);

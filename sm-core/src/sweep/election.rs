@@ -67,6 +67,11 @@ impl Sweeper {
         rows
     }
 
+    /// The port of the master that we stand by for, in words.
+    pub fn master(&self) -> Option<String> {
+        self.master.map(|(port, _)| self.fabric.describe(port))
+    }
+
     pub(super) fn end_election(&mut self, now: Instant) {
         let others: Vec<RemoteSm> = self.others.iter().map(|(_, sm)| *sm).collect();
         match self.mastership.decide(&others) {

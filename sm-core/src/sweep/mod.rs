@@ -178,6 +178,10 @@ pub struct Sweeper {
     top: Lid,
     /// Whether our own port was found down.
     cut_off: bool,
+    /// Whether nobody was found behind it, though it has a link.
+    secluded: bool,
+    /// Sweeps in a row that were given up.
+    fruitless: u32,
     /// Whether it was said what an M_Key of another subnet manager looks like.
     m_key_hinted: bool,
     /// Keeps a storm of traps from filling the log.
@@ -242,6 +246,10 @@ struct Sweep {
     unroutable: bool,
     /// Ports of which something could not be found out or set.
     faults: Vec<PortIndex>,
+    /// Nodes that something was logged about.
+    told: HashSet<NodeIndex>,
+    /// Lines logged of errors, and of oddities.
+    lines: (usize, usize),
     /// When a light sweep that saw a change ends.
     grace_ends: Option<Instant>,
     report: Report,
@@ -287,6 +295,8 @@ impl Sweeper {
             loops_unknown: false,
             loop_free: true,
             cut_off: false,
+            secluded: false,
+            fruitless: 0,
             m_key_hinted: false,
             trap_lines: Limit::default(),
             multicast: Multicast::default(),
@@ -339,6 +349,17 @@ impl Sweeper {
     /// [`faults`](Self::faults).
     pub fn is_up(&self) -> bool {
         self.up
+    }
+
+    /// Takes in that the fabric is out of reach: what was found is no longer known to be so. See
+    /// [`begin_anew`](Self::begin_anew) for when it is back.
+    pub fn fabric_lost(&mut self) {
+        self.up = false;
+    }
+
+    /// Sweeps in a row that were given up, since the fabric could not be read.
+    pub fn fruitless_sweeps(&self) -> u32 {
+        self.fruitless
     }
 
     /// Ports of which the last sweep could not find out or set everything.
@@ -668,13 +689,18 @@ impl Sweeper {
         if self.sweep.report.faults.len() < LINES_MAX {
             self.sweep.report.faults.push(text.to_string());
         }
-        self.error(text);
+        if self.is_first_about(port) {
+            return self.error(text);
+        }
+        self.sweep.report.errors += 1;
+        debug!("{text}");
     }
 
     /// Counts an error of the sweep, and logs it unless there were many already.
     fn error(&mut self, text: std::fmt::Arguments<'_>) {
         self.sweep.report.errors += 1;
-        match self.sweep.report.errors as usize {
+        self.sweep.lines.0 += 1;
+        match self.sweep.lines.0 {
             n if n <= LINES_MAX => warn!("{text}"),
             n if n == LINES_MAX + 1 => warn!("more errors follow; they are only counted"),
             _ => debug!("{text}"),
@@ -685,11 +711,28 @@ impl Sweeper {
     /// was much of that already.
     fn complain(&mut self, text: std::fmt::Arguments<'_>) {
         self.sweep.report.oddities += 1;
-        match self.sweep.report.oddities as usize {
+        self.sweep.lines.1 += 1;
+        match self.sweep.lines.1 {
             n if n <= LINES_MAX => warn!("{text}"),
             n if n == LINES_MAX + 1 => warn!("more of that follows; it is only counted"),
             _ => debug!("{text}"),
         }
+    }
+
+    /// The same of something odd about one node. A node that fails leaves a dozen requests without an
+    /// answer, of which the first says all there is to say.
+    fn complain_of(&mut self, port: PortIndex, text: std::fmt::Arguments<'_>) {
+        if self.is_first_about(port) {
+            return self.complain(text);
+        }
+        self.sweep.report.oddities += 1;
+        debug!("{text}");
+    }
+
+    /// Whether nothing was logged yet in this sweep about the node of `port`; then something is now.
+    fn is_first_about(&mut self, port: PortIndex) -> bool {
+        let node = self.fabric.port(port).node;
+        self.sweep.told.insert(node)
     }
 
     fn emit(&mut self, event: Event) {
@@ -717,6 +760,15 @@ impl Sweeper {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A simulator that was gone left the subnet up for whoever asked.
+    #[test]
+    fn a_fabric_that_is_lost_is_not_up() {
+        let mut sweeper = Sweeper::new(Settings::default(), LidTable::default(), 1);
+        sweeper.up = true;
+        sweeper.fabric_lost();
+        assert!(!sweeper.is_up());
+    }
 
     /// Traps pushed out that a sweep had ended, and with it what was to be published.
     #[test]

@@ -169,21 +169,19 @@ impl RoutingJob {
     }
 }
 
+/// Engines that are named ahead of the one that there is.
+fn unavailable(names: &str) -> Vec<&str> {
+    let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
+    names.take_while(|name| !name.eq_ignore_ascii_case(DEFAULT_ENGINE)).collect()
+}
+
 impl Router {
     /// The first of the engines named in `routing_engine` that there is.
     pub(super) fn new(names: Option<&str>) -> Self {
-        let names = names.unwrap_or(DEFAULT_ENGINE).split(',').map(str::trim);
-        let mut missing = Vec::new();
-        for name in names.filter(|name| !name.is_empty()) {
-            if name == DEFAULT_ENGINE {
-                missing.clear();
-                break;
-            }
-            missing.push(name);
-        }
+        let missing = unavailable(names.unwrap_or(DEFAULT_ENGINE));
         if !missing.is_empty() {
             warn!(
-                "routing engine {} is not available so far; using {DEFAULT_ENGINE}",
+                "routing engine {} is not available so far, {DEFAULT_ENGINE} is; using that",
                 missing.join(", ")
             );
         }
@@ -431,5 +429,18 @@ impl Sweeper {
     /// The last LID that the tables lead to.
     pub fn last_lid(&self) -> Lid {
         self.top
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `ftree,minhop` was taken without a word, and minhop routed.
+    #[test]
+    fn an_engine_that_is_wanted_first_and_not_there_is_told() {
+        assert_eq!(unavailable("ftree, updn,minhop"), ["ftree", "updn"]);
+        assert_eq!(unavailable("dfsssp"), ["dfsssp"]);
+        assert!(unavailable("MinHop,ftree").is_empty() && unavailable("").is_empty());
     }
 }

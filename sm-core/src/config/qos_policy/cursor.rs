@@ -5,6 +5,9 @@ use super::Reason;
 /// A line number, from 1, and what is wrong there.
 pub(super) type Fault = (usize, Reason);
 
+/// Faults after which a file is read no further: it is no policy at all.
+const FAULTS_MAX: usize = 1000;
+
 /// Keywords that open or close a section. Several may share a line with each other and with what
 /// follows them.
 const SECTION_WORDS: &[&str] = &[
@@ -56,11 +59,42 @@ pub(super) struct Cursor<'a> {
     rest: Option<Line>,
     /// Lines so far.
     last: usize,
+    /// What was wrong so far.
+    faults: Vec<Fault>,
 }
 
 impl<'a> Cursor<'a> {
     pub(super) fn new(text: &'a str) -> Self {
-        Self { lines: text.lines().enumerate(), rest: None, last: 1 }
+        Self { lines: text.lines().enumerate(), rest: None, last: 1, faults: Vec::new() }
+    }
+
+    /// Notes what is wrong, so that the rest of the file can be looked at, too. What says nothing of
+    /// the rest, since it leaves open where that belongs, is handed back.
+    pub(super) fn note<T>(&mut self, result: Result<T, Fault>) -> Result<Option<T>, Fault> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err((_, Reason::NotClosed { .. } | Reason::TooMany)) => result.map(Some),
+            Err(fault) if self.faults.len() >= FAULTS_MAX => Err(fault),
+            Err(fault) => {
+                self.faults.push(fault);
+                Ok(None)
+            }
+        }
+    }
+
+    /// How much was wrong so far.
+    pub(super) fn faults(&self) -> usize {
+        self.faults.len()
+    }
+
+    /// All that is wrong, in the order of lines, `end` being what ended the reading.
+    pub(super) fn into_faults(self, end: Option<Fault>) -> Vec<Fault> {
+        let mut faults = self.faults;
+        // What is open at the end may be so for want of a line that was refused.
+        let follows = matches!(end, Some((_, Reason::NotClosed { .. }))) && !faults.is_empty();
+        faults.extend(end.filter(|_| !follows));
+        faults.sort_by_key(|(line, _)| *line);
+        faults
     }
 
     /// The next line that says something.

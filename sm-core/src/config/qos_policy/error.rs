@@ -1,12 +1,17 @@
 //! Why a policy file is refused: where, what stood there, and what would be right.
 
-use std::path::PathBuf;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
+use super::cursor::Fault;
 use super::{GROUPS_MAX, RULES_MAX};
 
-/// A line is refused, and the file with it.
+/// Faults of a file that are told; more are counted.
+pub(super) const FAULTS_TOLD_MAX: usize = 10;
+
+/// Lines are refused, and the file with them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}:{line}: {reason}", path.display())]
+#[error("{}:{line}: {reason}{}", path.display(), others(more, *untold))]
 pub struct QosPolicyError {
     /// The file.
     pub path: PathBuf,
@@ -14,6 +19,32 @@ pub struct QosPolicyError {
     pub line: usize,
     /// Why.
     pub reason: Reason,
+    /// What else is wrong, by line.
+    pub more: Vec<(usize, Reason)>,
+    /// How much is wrong besides.
+    pub untold: usize,
+}
+
+impl QosPolicyError {
+    /// What is wrong with the file at `path`: at least one thing.
+    pub(super) fn new(path: &Path, faults: Vec<Fault>) -> Self {
+        let untold = faults.len().saturating_sub(FAULTS_TOLD_MAX);
+        let mut told = faults.into_iter().take(FAULTS_TOLD_MAX);
+        let (line, reason) = told.next().expect("a file is refused for a reason");
+        Self { path: path.to_owned(), line, reason, more: told.collect(), untold }
+    }
+}
+
+fn others(more: &[(usize, Reason)], untold: usize) -> String {
+    let mut text = String::new();
+    for (line, reason) in more {
+        // Text takes whatever is written to it.
+        let _ = write!(text, "; line {line}: {reason}");
+    }
+    if untold > 0 {
+        let _ = write!(text, "; and {untold} more mistakes");
+    }
+    text
 }
 
 /// What is wrong with a line.

@@ -148,6 +148,5 @@ impl QosPolicy {
 
 /// Parses the text of a policy file; `path` is for messages.
 pub fn parse(path: &Path, text: &str) -> Result<QosPolicy, QosPolicyError> {
-    let located = |(line, reason)| QosPolicyError { path: path.to_owned(), line, reason };
-    section::policy(text).map_err(located)
+    section::policy(text).map_err(|faults| QosPolicyError::new(path, faults))
 }

@@ -11,9 +11,18 @@ use super::{
 
 const TOP: &[&str] = &["port-groups", "qos-setup", "qos-levels", "qos-match-rules", "qos-ulps"];
 
-/// The whole file.
-pub(super) fn policy(text: &str) -> Result<QosPolicy, Fault> {
+/// The whole file, or all that is wrong with it.
+pub(super) fn policy(text: &str) -> Result<QosPolicy, Vec<Fault>> {
     let mut cursor = Cursor::new(text);
+    let read = sections(&mut cursor);
+    match read {
+        Ok(policy) if cursor.faults() == 0 => Ok(policy),
+        read => Err(cursor.into_faults(read.err())),
+    }
+}
+
+/// The sections. Only if nothing was noted at the cursor, all of it counts.
+fn sections(cursor: &mut Cursor<'_>) -> Result<QosPolicy, Fault> {
     let mut policy = QosPolicy::default();
     let mut rules: Vec<NamedRule> = Vec::new();
     while let Some(line) = cursor.next() {
@@ -21,43 +30,44 @@ pub(super) fn policy(text: &str) -> Result<QosPolicy, Fault> {
         match line.text.as_str() {
             "port-groups" => {
                 let place = Place::new("port-groups", &["port-group"], opened);
-                while let Some(at) = place.next_of(&mut cursor, "port-group")? {
-                    policy.port_groups.push(port_group(&mut cursor, at)?);
+                while let Some(at) = place.next_of(cursor, "port-group")? {
+                    policy.port_groups.extend(port_group(cursor, at)?);
                     limit(policy.port_groups.len(), GROUPS_MAX, at)?;
                 }
             }
             "qos-levels" => {
                 let place = Place::new("qos-levels", &["qos-level"], opened);
-                while let Some(at) = place.next_of(&mut cursor, "qos-level")? {
-                    policy.levels.push(level(&mut cursor, at)?);
+                while let Some(at) = place.next_of(cursor, "qos-level")? {
+                    policy.levels.extend(level(cursor, at)?);
                     limit(policy.levels.len(), GROUPS_MAX, at)?;
                 }
             }
             "qos-match-rules" => {
                 let place = Place::new("qos-match-rules", &["qos-match-rule"], opened);
-                while let Some(at) = place.next_of(&mut cursor, "qos-match-rule")? {
-                    rules.push(match_rule(&mut cursor, at)?);
+                while let Some(at) = place.next_of(cursor, "qos-match-rule")? {
+                    rules.extend(match_rule(cursor, at)?);
                     limit(rules.len() + policy.ulps.len(), RULES_MAX, at)?;
                 }
             }
             "qos-ulps" => {
                 let place = Place::new("qos-ulps", ulp::EXPECTED, opened);
-                while let Some(line) = place.next(&mut cursor)? {
-                    let parsed = ulp::parse(&line).map_err(|reason| (line.number, reason))?;
-                    match parsed {
-                        ulp::Parsed::Default(sl) => policy.default_sl = Some(sl),
-                        ulp::Parsed::Rule(rule) => policy.ulps.push(rule),
+                while let Some(line) = place.next(cursor)? {
+                    let parsed = ulp::parse(&line).map_err(|reason| (line.number, reason));
+                    match cursor.note(parsed)? {
+                        Some(ulp::Parsed::Default(sl)) => policy.default_sl = Some(sl),
+                        Some(ulp::Parsed::Rule(rule)) => policy.ulps.push(rule),
+                        None => {}
                     }
                     limit(rules.len() + policy.ulps.len(), RULES_MAX, line.number)?;
                 }
             }
-            "qos-setup" => setup::section(&mut cursor, opened)?,
+            "qos-setup" => setup::section(cursor, opened)?,
             _ => return Err((opened, Reason::keyword(&line.text, "the file", TOP))),
         }
     }
     // Groups and levels may stand behind the rules that name them.
     for rule in rules {
-        let rule = rule.resolve(&policy)?;
+        let rule = rule.resolve(cursor, &policy)?;
         policy.rules.push(rule);
     }
     Ok(policy)
@@ -114,26 +124,37 @@ impl Place {
         cursor: &mut Cursor<'_>,
         word: &str,
     ) -> Result<Option<usize>, Fault> {
-        match self.next(cursor)? {
-            Some(line) if line.text == word => Ok(Some(line.number)),
-            Some(line) => Err(self.refuse(&line)),
-            None => Ok(None),
+        while let Some(line) = self.next(cursor)? {
+            if line.text == word {
+                return Ok(Some(line.number));
+            }
+            cursor.note::<()>(Err(self.refuse(&line)))?;
         }
+        Ok(None)
     }
 
     /// The next `keyword: value`; `None` when the section is closed.
     pub(super) fn next_entry(&self, cursor: &mut Cursor<'_>) -> Result<Option<Entry>, Fault> {
-        let Some(line) = self.next(cursor)? else { return Ok(None) };
+        while let Some(line) = self.next(cursor)? {
+            let entry = self.entry(&line);
+            if let Some(entry) = cursor.note(entry)? {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
+    }
+
+    fn entry(&self, line: &Line) -> Result<Entry, Fault> {
         let (word, value) = line.text.split_once(':').unwrap_or((&line.text, ""));
         let Some(key) = self.expected.iter().find(|key| **key == word.trim_end()) else {
-            return Err(self.refuse(&line));
+            return Err(self.refuse(line));
         };
         let entry = Entry { key, value: value.trim().to_owned(), line: line.number };
         if entry.value.is_empty() {
             let expected = expected_value(key);
             return Err((line.number, Reason::NoValue { key, expected }));
         }
-        Ok(Some(entry))
+        Ok(entry)
     }
 
     pub(super) fn refuse(&self, line: &Line) -> Fault {
@@ -145,8 +166,19 @@ impl Place {
         (line.number, Reason::keyword(&line.text, self.name, self.expected))
     }
 
-    fn missing(&self, key: &'static str) -> Fault {
-        (self.opened, Reason::Missing { key, place: self.name })
+    /// Notes that `key` is not there, unless a line of this section was refused that may have been
+    /// it: there were `before` faults ahead of it.
+    fn missing(
+        &self,
+        cursor: &mut Cursor<'_>,
+        before: usize,
+        key: &'static str,
+    ) -> Result<(), Fault> {
+        if cursor.faults() > before {
+            return Ok(());
+        }
+        let fault = (self.opened, Reason::Missing { key, place: self.name });
+        cursor.note::<()>(Err(fault)).map(drop)
     }
 
     /// Sets what may be set once.
@@ -223,30 +255,36 @@ fn expected_value(key: &str) -> &'static str {
     }
 }
 
-fn port_group(cursor: &mut Cursor<'_>, opened: usize) -> Result<PortGroup, Fault> {
+fn port_group(cursor: &mut Cursor<'_>, opened: usize) -> Result<Option<PortGroup>, Fault> {
     const KEYS: &[&str] =
         &["name", "use", "port-guid", "port-name", "pkey", "partition", "node-type"];
     let place = Place::new("port-group", KEYS, opened);
     let (mut name, mut usage) = (None, None);
     let mut group = PortGroup { line: opened, ..PortGroup::default() };
+    let before = cursor.faults();
     while let Some(entry) = place.next_entry(cursor)? {
-        match entry.key {
-            "name" => place.once(&mut name, &entry, entry.name()?)?,
-            "use" => place.once(&mut usage, &entry, description(&entry.value))?,
-            "port-guid" => group.port_guids.extend(&entry.ranges(u64::MAX)?),
-            "port-name" => {
-                for name in entry.names()? {
-                    group.port_names.push(entry.at(port_name(entry.line, &name))?);
+        let mut take = || -> Result<(), Fault> {
+            match entry.key {
+                "name" => place.once(&mut name, &entry, entry.name()?)?,
+                "use" => place.once(&mut usage, &entry, description(&entry.value))?,
+                "port-guid" => group.port_guids.extend(&entry.ranges(u64::MAX)?),
+                "port-name" => {
+                    for name in entry.names()? {
+                        group.port_names.push(entry.at(port_name(entry.line, &name))?);
+                    }
                 }
+                "pkey" => group.pkeys.extend(&entry.pkeys()?),
+                "partition" => group.partitions.extend(entry.names()?),
+                _ => node_types(&entry, &mut group.node_types)?,
             }
-            "pkey" => group.pkeys.extend(&entry.pkeys()?),
-            "partition" => group.partitions.extend(entry.names()?),
-            _ => node_types(&entry, &mut group.node_types)?,
-        }
+            Ok(())
+        };
+        cursor.note(take())?;
     }
-    group.name = name.ok_or_else(|| place.missing("name"))?;
+    let Some(name) = name else { return place.missing(cursor, before, "name").map(|()| None) };
+    group.name = name;
     group.usage = usage.unwrap_or_default();
-    Ok(group)
+    Ok(Some(group))
 }
 
 fn description(text: &str) -> String {
@@ -271,45 +309,55 @@ fn node_types(entry: &Entry, types: &mut NodeTypes) -> Result<(), Fault> {
     Ok(())
 }
 
-fn level(cursor: &mut Cursor<'_>, opened: usize) -> Result<Level, Fault> {
+fn level(cursor: &mut Cursor<'_>, opened: usize) -> Result<Option<Level>, Fault> {
     const KEYS: &[&str] =
         &["name", "use", "sl", "mtu-limit", "rate-limit", "packet-life", "path-bits", "pkey"];
     let place = Place::new("qos-level", KEYS, opened);
     let (mut name, mut usage, mut sl) = (None, None, None);
     let (mut mtu_limit, mut rate_limit, mut packet_life) = (None, None, None);
     let (mut path_bits, mut pkeys) = (Ranges::default(), Ranges::default());
+    let before = cursor.faults();
     while let Some(entry) = place.next_entry(cursor)? {
-        match entry.key {
-            "name" => place.once(&mut name, &entry, entry.name()?)?,
-            "use" => place.once(&mut usage, &entry, description(&entry.value))?,
-            "sl" => place.once(&mut sl, &entry, entry.number(0..=15)?)?,
-            "mtu-limit" => {
-                let code = entry.number(1..=5)? as u8;
-                place.once(&mut mtu_limit, &entry, Mtu::from_code(code))?;
+        let mut take = || -> Result<(), Fault> {
+            match entry.key {
+                "name" => place.once(&mut name, &entry, entry.name()?)?,
+                "use" => place.once(&mut usage, &entry, description(&entry.value))?,
+                "sl" => place.once(&mut sl, &entry, entry.number(0..=15)?)?,
+                "mtu-limit" => {
+                    let code = entry.number(1..=5)? as u8;
+                    place.once(&mut mtu_limit, &entry, Mtu::from_code(code))?;
+                }
+                "rate-limit" => {
+                    let code = entry.number(2..=24)? as u8;
+                    place.once(&mut rate_limit, &entry, Rate::from_code(code))?;
+                }
+                "packet-life" => {
+                    let code = entry.number(0..=63)? as u8;
+                    place.once(&mut packet_life, &entry, Lifetime::from_low_bits(code))?;
+                }
+                "path-bits" => path_bits.extend(&entry.ranges(u64::from(u32::MAX))?),
+                _ => pkeys.extend(&entry.pkeys()?),
             }
-            "rate-limit" => {
-                let code = entry.number(2..=24)? as u8;
-                place.once(&mut rate_limit, &entry, Rate::from_code(code))?;
-            }
-            "packet-life" => {
-                let code = entry.number(0..=63)? as u8;
-                place.once(&mut packet_life, &entry, Lifetime::from_low_bits(code))?;
-            }
-            "path-bits" => path_bits.extend(&entry.ranges(u64::from(u32::MAX))?),
-            _ => pkeys.extend(&entry.pkeys()?),
-        }
+            Ok(())
+        };
+        cursor.note(take())?;
     }
-    Ok(Level {
-        name: name.ok_or_else(|| place.missing("name"))?,
+    let Some(name) = name else { return place.missing(cursor, before, "name").map(|()| None) };
+    if sl.is_none() {
+        // The level is there all the same, for the rules that name it.
+        place.missing(cursor, before, "sl")?;
+    }
+    Ok(Some(Level {
+        name,
         usage: usage.unwrap_or_default(),
         line: opened,
-        sl: Sl::from_low_bits(sl.ok_or_else(|| place.missing("sl"))? as u16),
+        sl: Sl::from_low_bits(sl.unwrap_or_default() as u16),
         mtu_limit: mtu_limit.flatten(),
         rate_limit: rate_limit.flatten(),
         packet_life,
         path_bits,
         pkeys,
-    })
+    }))
 }
 
 /// A rule whose groups and level are names yet, with the lines where they stand.
@@ -324,7 +372,7 @@ struct NamedRule {
     level: (usize, Name),
 }
 
-fn match_rule(cursor: &mut Cursor<'_>, opened: usize) -> Result<NamedRule, Fault> {
+fn match_rule(cursor: &mut Cursor<'_>, opened: usize) -> Result<Option<NamedRule>, Fault> {
     const KEYS: &[&str] =
         &["use", "qos-class", "qos-level-name", "source", "destination", "service-id", "pkey"];
     let place = Place::new("qos-match-rule", KEYS, opened);
@@ -332,19 +380,27 @@ fn match_rule(cursor: &mut Cursor<'_>, opened: usize) -> Result<NamedRule, Fault
     let (mut sources, mut destinations) = (Vec::new(), Vec::new());
     let mut qos_classes = Ranges::default();
     let (mut service_ids, mut pkeys) = (Ranges::default(), Ranges::default());
+    let before = cursor.faults();
     while let Some(entry) = place.next_entry(cursor)? {
         let numbered = |names: Vec<Name>| names.into_iter().map(|name| (entry.line, name));
-        match entry.key {
-            "use" => place.once(&mut usage, &entry, description(&entry.value))?,
-            "qos-level-name" => place.once(&mut level, &entry, (entry.line, entry.name()?))?,
-            "source" => sources.extend(numbered(entry.names()?)),
-            "destination" => destinations.extend(numbered(entry.names()?)),
-            "qos-class" => qos_classes.extend(&entry.ranges(0xFFF)?),
-            "service-id" => service_ids.extend(&entry.ranges(u64::MAX)?),
-            _ => pkeys.extend(&entry.pkeys()?),
-        }
+        let mut take = || -> Result<(), Fault> {
+            match entry.key {
+                "use" => place.once(&mut usage, &entry, description(&entry.value))?,
+                "qos-level-name" => place.once(&mut level, &entry, (entry.line, entry.name()?))?,
+                "source" => sources.extend(numbered(entry.names()?)),
+                "destination" => destinations.extend(numbered(entry.names()?)),
+                "qos-class" => qos_classes.extend(&entry.ranges(0xFFF)?),
+                "service-id" => service_ids.extend(&entry.ranges(u64::MAX)?),
+                _ => pkeys.extend(&entry.pkeys()?),
+            }
+            Ok(())
+        };
+        cursor.note(take())?;
     }
-    Ok(NamedRule {
+    let Some(level) = level else {
+        return place.missing(cursor, before, "qos-level-name").map(|()| None);
+    };
+    Ok(Some(NamedRule {
         usage: usage.unwrap_or_default(),
         line: opened,
         qos_classes,
@@ -352,21 +408,28 @@ fn match_rule(cursor: &mut Cursor<'_>, opened: usize) -> Result<NamedRule, Fault
         destinations,
         service_ids,
         pkeys,
-        level: level.ok_or_else(|| place.missing("qos-level-name"))?,
-    })
+        level,
+    }))
 }
 
 impl NamedRule {
-    fn resolve(self, policy: &QosPolicy) -> Result<MatchRule, Fault> {
-        let group = |(line, name): &(usize, Name)| {
-            let groups = || policy.port_groups.iter().map(|group| &group.name);
-            find("port group", *line, name, groups)
-        };
+    /// The rule with what its names stand for; those that stand for nothing are noted and left out.
+    fn resolve(self, cursor: &mut Cursor<'_>, policy: &QosPolicy) -> Result<MatchRule, Fault> {
+        let groups = || policy.port_groups.iter().map(|group| &group.name);
         let levels = || policy.levels.iter().map(|level| &level.name);
+        let mut all = |names: &[(usize, Name)]| {
+            let mut places = Vec::with_capacity(names.len());
+            for (line, name) in names {
+                places.extend(cursor.note(find("port group", *line, name, groups))?);
+            }
+            Ok::<_, Fault>(places)
+        };
+        let (sources, destinations) = (all(&self.sources)?, all(&self.destinations)?);
+        let level = cursor.note(find("qos-level", self.level.0, &self.level.1, levels))?;
         Ok(MatchRule {
-            sources: self.sources.iter().map(group).collect::<Result<_, _>>()?,
-            destinations: self.destinations.iter().map(group).collect::<Result<_, _>>()?,
-            level: find("qos-level", self.level.0, &self.level.1, levels)?,
+            sources,
+            destinations,
+            level: level.unwrap_or_default(),
             usage: self.usage,
             line: self.line,
             qos_classes: self.qos_classes,

@@ -21,7 +21,9 @@ pub(super) fn section(cursor: &mut Cursor<'_>, opened: usize) -> Result<(), Faul
                 let tables = Place::new("sl2vl-tables", &["sl2vl-scope"], line.number);
                 scopes(cursor, tables, "sl2vl-scope", SL2VL)?;
             }
-            _ => return Err(place.refuse(&line)),
+            _ => {
+                cursor.note::<()>(Err(place.refuse(&line)))?;
+            }
         }
     }
     Ok(())

@@ -286,6 +286,23 @@ fn a_name_that_stands_for_nothing_is_refused_where_it_stands() {
     assert_eq!(refusal(&text), "qos-policy.conf:6: there is no port group 'Nobody' in this file");
 }
 
+/// Only the first mistake was told, so that a file took as many attempts as it had mistakes.
+#[test]
+fn all_mistakes_of_a_file_are_told_and_none_that_follows_from_another() {
+    let text = "qos-levels\nqos-level\nname: Fast\nsl: 16\nend-qos-level\nqos-level\nsl: 1\nfoo: 2\n\
+                end-qos-level\nend-qos-levels\nqos-ulps\nmpi: 3\nsdp: 17\nend-qos-ulps\n\
+                qos-match-rules\nqos-match-rule\nqos-level-name: Fast\nsource: Nobody\n\
+                end-qos-match-rule\nqos-match-rule\nuse: x\nend-qos-match-rule\nend-qos-match-rules";
+    let error = parse(Path::new("p"), text).unwrap_err();
+    let lines: Vec<_> = error.more.iter().map(|(line, _)| *line).collect();
+    assert_eq!((error.line, &lines[..], error.untold), (4, &[8, 12, 13, 18, 20][..], 0), "{error}");
+    let told = error.to_string();
+    assert!(told.starts_with("p:4: sl takes"), "{told}");
+    assert!(told.contains("; line 18: there is no port group 'Nobody' in this file"), "{told}");
+    let many = format!("qos-ulps\n{}end-qos-ulps", "sdp: 16\n".repeat(14));
+    assert!(refusal(&many).ends_with("; and 4 more mistakes"), "{}", refusal(&many));
+}
+
 #[test]
 fn of_levels_with_one_name_the_first_counts() {
     let level = |sl: u8| format!("qos-level\nname: DEFAULT\nsl: {sl}\nend-qos-level\n");

@@ -145,16 +145,17 @@ fn composed(view: &View<'_>, width: usize, rows: [usize; 3]) -> Vec<Line> {
     lines.push(Line::of(
         Tone::Soft,
         format!(
-            "{:<33} {:<9} {:>11} {:>9} {:>16}",
-            "ATTRIBUTE", "METHOD", "ANSWERS/S", "ERRORS/S", "TOTAL"
+            "{:<33} {:<9} {:>11} {:>9} {:>12} {:>16}",
+            "ATTRIBUTE", "METHOD", "ANSWERS/S", "ERRORS/S", "NO RECORDS/S", "TOTAL"
         ),
     ));
     lines.extend(moment.types.iter().take(rows[1]).map(of_type));
     lines.push(Line::default());
-    let name = width.saturating_sub(32).clamp(20, 64);
+    let name = width.saturating_sub(32).clamp(28, 64);
+    let title = "TOP TALKER (average of 10 s)";
     lines.push(Line::of(
         Tone::Soft,
-        format!("{:>6}  {:<name$} {:>11} {:>8}", "LID", "TOP TALKER", "REQUESTS/S", "SHARE"),
+        format!("{:>6}  {title:<name$} {:>11} {:>8}", "LID", "REQUESTS/S", "SHARE"),
     ));
     lines.extend(moment.talkers.iter().take(rows[2]).map(|one| talker(one, name)));
     lines
@@ -194,6 +195,7 @@ fn head(view: &View<'_>, width: usize) -> Vec<Line> {
     lines.push(
         Line::of(Tone::Strong, format!("{} answers/s", rate(total.answers_per_s)))
             .and(Tone::Plain, format!("  {} errors/s", rate(total.errors_per_s)))
+            .and(Tone::Plain, format!("  {} no records/s", rate(total.no_records_per_s)))
             .and(
                 if total.dropped_per_s > Some(0.0) { Tone::Warn } else { Tone::Plain },
                 format!("  {} dropped/s", rate(total.dropped_per_s)),
@@ -248,11 +250,12 @@ fn responder(one: &ResponderNow, name: usize) -> Line {
 }
 
 fn of_type(one: &TypeRate) -> Line {
-    let TypeRate { attribute, method, per_s, errors_per_s, total } = one;
-    let (per_s, errors) = (rate(Some(*per_s)), rate(Some(*errors_per_s)));
+    let TypeRate { attribute, method, per_s, errors_per_s, no_records_per_s, total } = one;
+    let [per_s, errors, none] =
+        [per_s, errors_per_s, no_records_per_s].map(|value| rate(Some(*value)));
     Line::of(
         Tone::Plain,
-        format!("{attribute:<33} {method:<9} {per_s:>11} {errors:>9} {total:>16}"),
+        format!("{attribute:<33} {method:<9} {per_s:>11} {errors:>9} {none:>12} {total:>16}"),
     )
 }
 
@@ -332,6 +335,7 @@ mod tests {
         let load = Load {
             answers_per_s: Some(1_234_567.0),
             dropped_per_s: Some(0.4),
+            no_records_per_s: Some(7.0),
             p50_us: Some(0.85),
             p99_us: Some(12.34),
             in_flight: Some(3),
@@ -376,6 +380,8 @@ mod tests {
             "0.4 dropped/s",
             "p50 850 ns  p99 12.3 µs  p99.9 -",
             "lag 1.50 s",
+            "  - errors/s  7.0 no records/s",
+            "TOP TALKER (average of 10 s)",
         ] {
             assert!(text.contains(expected), "'{expected}' in:\n{text}");
         }

@@ -79,7 +79,7 @@ export class Overview {
       setAttribute(tile.value, "data-tone", tone ?? "");
     };
     const errors = total.errors_per_s;
-    set("rate", rate(total.answers_per_s), errors == null ? "no figures" : `${rate(errors)} errors/s`);
+    set("rate", rate(total.answers_per_s), errors == null ? "no figures" : `${rate(errors)} errors/s · ${rate(total.no_records_per_s)} no records/s`);
     set("latency", micros(total.p99_us), `p50 ${micros(total.p50_us)} · p99.9 ${micros(total.p999_us)}`);
     set("drops", rate(total.dropped_per_s), total.dropped_per_s == null ? "no figures" : `${percent(share)} of requests`, total.dropped_per_s > 0 ? "warn" : undefined);
     set("flight", count(total.in_flight), "answers under way");
@@ -214,6 +214,7 @@ const TYPES = [
   { text: (type) => method(type.method) },
   number((type) => rate(type.per_s), (type) => !type.per_s),
   number((type) => rate(type.errors_per_s), (type) => !type.errors_per_s),
+  number((type) => rate(type.no_records_per_s), (type) => !type.no_records_per_s),
   number((type) => count(type.total)),
 ];
 
