@@ -40,7 +40,7 @@ use crate::rows::{Figure, Name, Side, print_table, to_json};
 use crate::stock::Stock;
 
 /// Writes open at a time.
-const WRITES_OPEN: u64 = 256;
+const WRITES_OPEN: u64 = 1024;
 /// Milliseconds between queries while a link fails.
 const PAUSE_MS: u32 = 1;
 
