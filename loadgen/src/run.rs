@@ -62,6 +62,21 @@ pub enum RunError {
     /// Registrations without a GID to register.
     #[error("{0}: port {1} has no GID; what registers needs both (write 'LID GID')")]
     NoGid(PathBuf, String),
+    /// Cores that there are not.
+    #[error(
+        "--pin {first}: there is no core {missing} for this process, which has {allowed}; each of \
+         {threads} --threads needs one, from core {first} on"
+    )]
+    NoCore {
+        /// Where they begin.
+        first: u16,
+        /// How many are needed.
+        threads: u32,
+        /// The first that is not there.
+        missing: usize,
+        /// Those that are.
+        allowed: String,
+    },
     /// Ports that cannot be asked about.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
@@ -104,6 +119,7 @@ pub fn run(options: &Options, plan: &Plan) -> Result<ExitCode, RunError> {
 }
 
 async fn storm(options: &Options, plan: &Plan) -> Result<ExitCode, RunError> {
+    check_cores(options)?;
     let known = read_fabric(options, plan).await?;
     let workload = Workload::draw(&plan.workload, known.ports, known.fabric.as_deref())?;
     let workload = Arc::new(workload);
@@ -185,6 +201,19 @@ async fn storm(options: &Options, plan: &Plan) -> Result<ExitCode, RunError> {
     let text = if options.json { report.to_json() + "\n" } else { report.to_string() };
     io::stdout().write_all(text.as_bytes()).map_err(io_error("standard output"))?;
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether each thread can have the core that it is to be kept on.
+fn check_cores(options: &Options) -> Result<(), RunError> {
+    let (Some(first), Some(allowed)) = (options.pin, cpu::allowed()) else { return Ok(()) };
+    let threads = options.threads;
+    match cpu::missing(first.into(), threads as usize, &allowed) {
+        Some(missing) => {
+            let allowed = cpu::ranges(&allowed);
+            Err(RunError::NoCore { first, threads, missing, allowed })
+        }
+        None => Ok(()),
+    }
 }
 
 /// Tells the operator. Whoever closed standard error does not want to be told.

@@ -183,7 +183,7 @@ pub struct Options {
           value_parser = clap::value_parser!(u32).range(1..=THREADS_MAX as i64))]
     pub threads: u32,
 
-    /// Keeps each thread on a core of its own, from core N on.
+    /// Keeps each thread on a core of its own, from core N on; refused if there are not so many.
     #[arg(help_heading = HOW_MUCH, long, value_name = "N", num_args = 0..=1, default_missing_value = "0")]
     pub pin: Option<u16>,
 
