@@ -249,6 +249,7 @@ async fn read_fabric(options: &Options, plan: &Plan) -> Result<Known, RunError> 
         if !options.quiet {
             say(format_args!("waiting for a snapshot: {failure}"));
         }
+        !options.quiet
     };
     let trust = options.trust().map_err(SourceError::from)?;
     let snapshot = source::fetch(&options.sm, &trust, options.wait, tell).await?;
