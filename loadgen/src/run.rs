@@ -55,8 +55,8 @@ pub enum RunError {
     List(PathBuf, ListError),
     /// A requester that a responder could not know.
     #[error(
-        "{0}: port {1} has a GID only; over udp each port asks for itself and needs its LID too \
-         (write 'LID GID')"
+        "{0}: port {1} has a GID only; over udp and a ring each port asks for itself, by its LID, \
+         and needs that too (write 'LID GID')"
     )]
     NoLid(PathBuf, String),
     /// Registrations without a GID to register.

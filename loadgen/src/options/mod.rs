@@ -123,6 +123,7 @@ pub struct Options {
     pub wait: Duration,
 
     /// File of ports to ask about, without a snapshot: a line each, LID, GID or both, then a name.
+    /// Over udp and a ring each needs its LID, by which it asks; over ibsim what --by names will do.
     #[arg(help_heading = WHAT, long, value_name = "FILE", conflicts_with = "sm")]
     pub ports: Option<PathBuf>,
 
