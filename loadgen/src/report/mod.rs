@@ -320,6 +320,21 @@ mod tests {
         assert!((1_230.0..1_240.0).contains(&p99), "{p99}");
     }
 
+    /// A storm without answers had "0 a second over 0.00 s", and a short one took no time.
+    #[test]
+    fn a_rate_is_told_of_a_time_that_was_measured() {
+        let answered = |report: &Report| {
+            let text = report.to_string();
+            text.lines().find(|line| line.starts_with("  answered")).unwrap().trim().to_owned()
+        };
+        let mut none = report(&[Counts::default()]);
+        none.elapsed = Duration::ZERO;
+        assert_eq!(answered(&none), "answered                  0");
+        let mut short = report(&[Counts { answered: 10, ..Counts::default() }]);
+        short.elapsed = Duration::from_millis(4);
+        assert_eq!(answered(&short), "answered                 10   2,500 a second over 4.00 ms");
+    }
+
     /// Goodput counted rightful refusals, `resolved` did in some places and not in others.
     #[test]
     fn resolved_means_the_same_everywhere() {
@@ -347,6 +362,7 @@ mod tests {
             assert_eq!((resolved, no_path), (&6.into(), &4.into()));
         }
         assert!(milestone["reached_s"]["100"].is_number(), "all that were not refused");
+        assert!(report.to_string().contains("6.00 ms   4 rightly refused\n"));
         let step = &json["ramp"]["steps"][0];
         assert_eq!((&step["resolved"], &step["no_path"]), (&600.into(), &400.into()));
         assert_eq!(step["finding"], "kept");
@@ -490,7 +506,9 @@ mod tests {
         report.ramp = Some(ramp);
         let text = report.to_string();
         for part in [
-            "paths resolved                           4    2.00 s     never     never",
+            "expected   reached         50 %         99 %        100 %\n",
+            "paths resolved                         4         2       2.00 s  not reached  \
+             not reached\n",
             "class                      9         7   BAD_VERSION 2",
             "1,000         990   99.00 %   1.00 ms",
         ] {
