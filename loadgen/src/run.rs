@@ -24,7 +24,7 @@ use crate::options::{Command, Options, ProfileCommand, TransportKind};
 use crate::plan::Plan;
 use crate::ports::{ListError, Ports};
 use crate::profile::{self, ProfileError, READY};
-use crate::report::{Report, Setting, grouped, progress};
+use crate::report::{Report, Setting, grouped, late, progress, short};
 use crate::requester::{Requester, RequesterOptions};
 use crate::scenario::Part;
 use crate::scenario::pace::Dial;
@@ -187,6 +187,7 @@ async fn storm(options: &Options, plan: &Plan) -> Result<ExitCode, RunError> {
         start,
         log,
         tell: !options.quiet,
+        has_windows: plan.has_windows(),
         ramp: ramp.as_mut(),
         dial: &dial,
     };
@@ -273,6 +274,8 @@ struct Watch<'a> {
     start: Instant,
     log: Option<Log<'a, BufWriter<File>>>,
     tell: bool,
+    /// See [`Plan::has_windows`].
+    has_windows: bool,
     ramp: Option<&'a mut Ramp>,
     dial: &'a Dial,
 }
@@ -338,6 +341,9 @@ impl Watch<'_> {
         if self.tell && length >= PROGRESS {
             let interval = self.tally.interval();
             let mut line = progress(now - self.start, length, &since.counts, &counts, interval);
+            if let Some(lag) = late(interval).filter(|_| !self.has_windows) {
+                line += &format!("   sent late by {}", short(lag));
+            }
             if let Some(ramp) = &self.ramp {
                 line += &format!("   at {}/s", grouped(ramp.rate().round() as u64));
             }
@@ -389,6 +395,7 @@ fn setting(
         seed: plan.workload.seed,
         threads: options.threads,
         offered: plan.offered(),
+        has_windows: plan.has_windows(),
         to,
         query: plan.query(),
         load: format!("{}, {threads}", plan.load()),

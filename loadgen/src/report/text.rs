@@ -216,7 +216,11 @@ impl Report {
         } else {
             let [p50, p99] = [50.0, 99.0].map(|p| short(self.timings.lag.percentile(p)));
             let max = short(self.timings.lag.max());
-            writeln!(f, "; sent late by p50 {p50}, p99 {p99}, max {max}")?;
+            let late = match self.setting.has_windows {
+                true => "sent after a wait for windows of",
+                false => "sent late by",
+            };
+            writeln!(f, "; {late} p50 {p50}, p99 {p99}, max {max}")?;
         }
         match self.generator_limit() {
             Some(why) => {
