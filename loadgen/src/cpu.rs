@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 /// A thread this busy, or waiting for a core while it would have been, may be the limit.
 const BUSY: f64 = 0.9;
+/// Cores that a set of them has room for.
+const CORES_MAX: usize = libc::CPU_SETSIZE as usize;
 
 /// Watches the thread that makes it.
 pub struct Meter {
@@ -63,9 +65,39 @@ fn starved() -> Duration {
     Duration::from_nanos(waited.unwrap_or(0))
 }
 
+/// The cores that this process may run on; `None` if the kernel does not tell.
+pub fn allowed() -> Option<Vec<usize>> {
+    // SAFETY: a cpu_set_t is plain bits; the kernel writes as many of them as it is told that there
+    // are, and CPU_ISSET is asked for no others.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        let told = libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) == 0;
+        told.then(|| (0..CORES_MAX).filter(|&core| libc::CPU_ISSET(core, &set)).collect())
+    }
+}
+
+/// The first core that cannot be had, if `threads` are to have one each from `first` on.
+pub fn missing(first: usize, threads: usize, allowed: &[usize]) -> Option<usize> {
+    (first..first.saturating_add(threads)).find(|core| !allowed.contains(core))
+}
+
+/// Cores by their numbers, such as "0-3, 6".
+pub fn ranges(cores: &[usize]) -> String {
+    let runs = cores.chunk_by(|a, b| a + 1 == *b);
+    let run = |run: &[usize]| match run {
+        [one] => one.to_string(),
+        [first, .., last] => format!("{first}-{last}"),
+        [] => String::new(),
+    };
+    runs.map(run).collect::<Vec<_>>().join(", ")
+}
+
 /// Keeps this thread on one core; whether that could be done.
 pub fn pin(core: usize) -> bool {
-    // SAFETY: a cpu_set_t is plain bits, all zero an empty set; CPU_SET checks its index against
+    if core >= CORES_MAX {
+        return false; // CPU_SET would go beyond the set.
+    }
+    // SAFETY: a cpu_set_t is plain bits, all zero an empty set; the core is within
     // the set's size; sched_setaffinity reads the set and concerns this thread only.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -95,5 +127,17 @@ mod tests {
     fn a_core_that_is_not_there_is_none_to_be_pinned_to() {
         std::thread::spawn(|| assert!(pin(0) || cfg!(not(target_os = "linux")))).join().unwrap();
         assert!(!pin(1023));
+        assert!(!pin(2000), "more than a set has room for: this was a panic");
+    }
+
+    /// A core that does not exist was told in passing, by a kernel that refuses it, and not at all
+    /// by others.
+    #[test]
+    fn cores_are_looked_for_before_threads_are_kept_on_them() {
+        let allowed = [0, 1, 2, 3, 6];
+        assert_eq!(missing(0, 4, &allowed), None);
+        assert_eq!((missing(2, 3, &allowed), missing(40, 1, &allowed)), (Some(4), Some(40)));
+        assert_eq!([&allowed[..], &[7], &[]].map(ranges), ["0-3, 6", "7", ""]);
+        assert!(super::allowed().is_some_and(|cores| !cores.is_empty()));
     }
 }

@@ -2,12 +2,12 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ib_mad::transport::capture::Capture;
 use ib_mad::transport::ibsim::{Ibsim, IbsimError, IbsimOptions};
-use ib_mad::transport::ring::RingClient;
+use ib_mad::transport::ring::{RingClient, RingOptions};
 use ib_mad::transport::udp::{Udp, UdpOptions, encode};
 use ib_mad::transport::{Address, Packet, Transport};
 use ib_mad::types::Lid;
@@ -34,6 +34,27 @@ pub enum LinkError {
         "the port of {0} has no MasterSMLID; start ibsm and wait for SUBNET UP, or set --sa-lid"
     )]
     NoSa(String),
+    /// Nobody at the socket of a ring.
+    #[error("--target-ring {path}: {error}{}", ring_advice(.path, .error))]
+    Ring {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A responder that takes no more clients.
+    #[error(
+        "--target-ring {path}: the responder has as many clients as it takes, {clients_max}; each \
+         of our --threads ({threads}) is one: end other clients or give fewer threads"
+    )]
+    RingFull {
+        /// The socket.
+        path: PathBuf,
+        /// Most clients.
+        clients_max: usize,
+        /// Clients that we are to be.
+        threads: u32,
+    },
     /// A socket or a file.
     #[error("{0}: {1}")]
     Io(&'static str, io::Error),
@@ -41,6 +62,26 @@ pub enum LinkError {
 
 fn io_error(what: &'static str) -> impl FnOnce(io::Error) -> LinkError {
     move |error| LinkError::Io(what, error)
+}
+
+fn ring_error(path: &Path, threads: u32, error: io::Error) -> LinkError {
+    let path = path.to_owned();
+    match error.kind() {
+        io::ErrorKind::QuotaExceeded => {
+            let clients_max = RingOptions::new(&path).clients_max;
+            LinkError::RingFull { path, clients_max, threads }
+        }
+        _ => LinkError::Ring { path, error },
+    }
+}
+
+fn ring_advice(path: &Path, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            format!("; is `ibsa --ring {}` running?", path.display())
+        }
+        _ => String::new(),
+    }
 }
 
 /// A socket and where its requests go.
@@ -63,7 +104,8 @@ pub fn open(options: &Options) -> Result<Link, LinkError> {
         }
         TransportKind::Ring => {
             let path = options.target_ring.as_deref().unwrap_or(Path::new(""));
-            let ring = RingClient::connect(path).map_err(io_error("ring (--target-ring)"))?;
+            let ring = RingClient::connect(path)
+                .map_err(|error| ring_error(path, options.threads, error))?;
             Ok((Box::new(ring), Destination::Peers(Vec::new())))
         }
         TransportKind::Ibsim => {
@@ -121,6 +163,36 @@ mod tests {
     use super::*;
     use crate::ports::Ports;
     use crate::workload::{By, Draw, WorkloadOptions};
+    use ib_mad::transport::ring::RingServer;
+
+    /// The error named no path, and not how many clients there may be.
+    #[test]
+    fn a_ring_that_cannot_be_had_is_named() {
+        use clap::Parser;
+        let line = "ibstorm --transport ring --target-ring /no/such --sm http://x --threads 3";
+        let options = Options::try_parse_from(line.split_whitespace()).unwrap();
+        let error = open(&options).err().unwrap().to_string();
+        assert!(error.starts_with("--target-ring /no/such: No such file"), "{error}");
+        assert!(error.ends_with("; is `ibsa --ring /no/such` running?"), "{error}");
+
+        let path = std::env::temp_dir().join(format!("ibstorm-ring-{}", std::process::id()));
+        let room = RingOptions { clients_max: 1, ..RingOptions::new(&path) };
+        let mut server = RingServer::bind(&room).unwrap();
+        let options = Options { target_ring: Some(path.clone()), ..options };
+        let asking = std::thread::spawn(move || {
+            let _first = open(&options).ok().unwrap();
+            open(&options).err().unwrap().to_string()
+        });
+        while !asking.is_finished() {
+            server.receive(&mut [Packet::default()]).unwrap();
+        }
+        let expected = format!(
+            "--target-ring {}: the responder has as many clients as it takes, 16; each of our \
+             --threads (3) is one: end other clients or give fewer threads",
+            path.display()
+        );
+        assert_eq!(asking.join().unwrap(), expected);
+    }
 
     #[test]
     fn a_closed_port_is_told_from_a_silent_one() {

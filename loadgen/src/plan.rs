@@ -238,6 +238,15 @@ impl Plan {
         }
     }
 
+    /// Whether queries wait for their port's window once they are due: then it is not the generator
+    /// that is late.
+    pub fn has_windows(&self) -> bool {
+        matches!(
+            self.model,
+            Model::LinuxClient { rate: Some(_), .. } | Model::JobStart(_) | Model::Reboot(_)
+        )
+    }
+
     /// A thread's part. The dial is that of a ramp.
     pub fn scenario(
         &self,

@@ -24,7 +24,7 @@ use crate::options::{Command, Options, ProfileCommand, TransportKind};
 use crate::plan::Plan;
 use crate::ports::{ListError, Ports};
 use crate::profile::{self, ProfileError, READY};
-use crate::report::{Report, Setting, grouped, progress};
+use crate::report::{Report, Setting, grouped, late, progress, short};
 use crate::requester::{Requester, RequesterOptions};
 use crate::scenario::Part;
 use crate::scenario::pace::Dial;
@@ -55,13 +55,28 @@ pub enum RunError {
     List(PathBuf, ListError),
     /// A requester that a responder could not know.
     #[error(
-        "{0}: port {1} has a GID only; over udp each port asks for itself and needs its LID too \
-         (write 'LID GID')"
+        "{0}: port {1} has a GID only; over udp and a ring each port asks for itself, by its LID, \
+         and needs that too (write 'LID GID')"
     )]
     NoLid(PathBuf, String),
     /// Registrations without a GID to register.
     #[error("{0}: port {1} has no GID; what registers needs both (write 'LID GID')")]
     NoGid(PathBuf, String),
+    /// Cores that there are not.
+    #[error(
+        "--pin {first}: there is no core {missing} for this process, which has {allowed}; each of \
+         {threads} --threads needs one, from core {first} on"
+    )]
+    NoCore {
+        /// Where they begin.
+        first: u16,
+        /// How many are needed.
+        threads: u32,
+        /// The first that is not there.
+        missing: usize,
+        /// Those that are.
+        allowed: String,
+    },
     /// Ports that cannot be asked about.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
@@ -104,6 +119,7 @@ pub fn run(options: &Options, plan: &Plan) -> Result<ExitCode, RunError> {
 }
 
 async fn storm(options: &Options, plan: &Plan) -> Result<ExitCode, RunError> {
+    check_cores(options)?;
     let known = read_fabric(options, plan).await?;
     let workload = Workload::draw(&plan.workload, known.ports, known.fabric.as_deref())?;
     let workload = Arc::new(workload);
@@ -171,6 +187,7 @@ async fn storm(options: &Options, plan: &Plan) -> Result<ExitCode, RunError> {
         start,
         log,
         tell: !options.quiet,
+        has_windows: plan.has_windows(),
         ramp: ramp.as_mut(),
         dial: &dial,
     };
@@ -185,6 +202,19 @@ async fn storm(options: &Options, plan: &Plan) -> Result<ExitCode, RunError> {
     let text = if options.json { report.to_json() + "\n" } else { report.to_string() };
     io::stdout().write_all(text.as_bytes()).map_err(io_error("standard output"))?;
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether each thread can have the core that it is to be kept on.
+fn check_cores(options: &Options) -> Result<(), RunError> {
+    let (Some(first), Some(allowed)) = (options.pin, cpu::allowed()) else { return Ok(()) };
+    let threads = options.threads;
+    match cpu::missing(first.into(), threads as usize, &allowed) {
+        Some(missing) => {
+            let allowed = cpu::ranges(&allowed);
+            Err(RunError::NoCore { first, threads, missing, allowed })
+        }
+        None => Ok(()),
+    }
 }
 
 /// Tells the operator. Whoever closed standard error does not want to be told.
@@ -220,6 +250,7 @@ async fn read_fabric(options: &Options, plan: &Plan) -> Result<Known, RunError> 
         if !options.quiet {
             say(format_args!("waiting for a snapshot: {failure}"));
         }
+        !options.quiet
     };
     let trust = options.trust().map_err(SourceError::from)?;
     let snapshot = source::fetch(&options.sm, &trust, options.wait, tell).await?;
@@ -243,6 +274,8 @@ struct Watch<'a> {
     start: Instant,
     log: Option<Log<'a, BufWriter<File>>>,
     tell: bool,
+    /// See [`Plan::has_windows`].
+    has_windows: bool,
     ramp: Option<&'a mut Ramp>,
     dial: &'a Dial,
 }
@@ -308,6 +341,9 @@ impl Watch<'_> {
         if self.tell && length >= PROGRESS {
             let interval = self.tally.interval();
             let mut line = progress(now - self.start, length, &since.counts, &counts, interval);
+            if let Some(lag) = late(interval).filter(|_| !self.has_windows) {
+                line += &format!("   sent late by {}", short(lag));
+            }
             if let Some(ramp) = &self.ramp {
                 line += &format!("   at {}/s", grouped(ramp.rate().round() as u64));
             }
@@ -359,6 +395,7 @@ fn setting(
         seed: plan.workload.seed,
         threads: options.threads,
         offered: plan.offered(),
+        has_windows: plan.has_windows(),
         to,
         query: plan.query(),
         load: format!("{}, {threads}", plan.load()),

@@ -27,7 +27,7 @@ pub enum SourceError {
     #[error(transparent)]
     Trust(#[from] TrustError),
     /// None of the SMs could be reached.
-    #[error("no SM published a snapshot within {0:?}: {1}; is `ibsm --publish` running there?")]
+    #[error("no SM published a snapshot within {0:?}{1}; is `ibsm --publish` running there?")]
     Nothing(Duration, String),
     /// What came is no snapshot.
     #[error("{0}: {1}")]
@@ -37,18 +37,20 @@ pub enum SourceError {
 /// Why one attempt failed, in words.
 type Failure = String;
 
-/// Gets the snapshot of the first SM that has one. All are tried again until `patience` is over;
-/// once a second `tell` learns what is waited for.
+/// Gets the snapshot of the first SM that has one. All are tried again until `patience` is over.
+/// `tell` learns what is waited for, once, and again when that changes; it returns whether anybody
+/// was told. What was told is not said again by the error.
 pub async fn fetch(
     urls: &[String],
     trust: &ClientTrust,
     patience: Duration,
-    mut tell: impl FnMut(&str),
+    tell: impl FnMut(&str) -> bool,
 ) -> Result<Snapshot, SourceError> {
     let start = tokio::time::Instant::now();
     let mut tick = tokio::time::interval_at(start + TELL_INTERVAL, TELL_INTERVAL);
     let deadline = Instant::now() + patience;
     let mut failure = "none was named".to_owned();
+    let mut teller = Teller { tell, told: None };
     loop {
         for url in urls {
             let endpoint = trust.endpoint(url)?;
@@ -58,7 +60,7 @@ pub async fn fetch(
             let outcome = loop {
                 tokio::select! {
                     outcome = &mut attempt => break outcome,
-                    _ = tick.tick() => tell(&format!("{url}: no answer yet")),
+                    _ = tick.tick() => teller.tell(&format!("{url}: no answer yet")),
                 }
             };
             match outcome {
@@ -69,11 +71,32 @@ pub async fn fetch(
             }
         }
         if Instant::now() + PAUSE >= deadline {
-            return Err(SourceError::Nothing(patience, failure));
+            let why = Some(failure).filter(|failure| !teller.has_told(failure));
+            let why = why.map_or(String::new(), |failure| format!(": {failure}"));
+            return Err(SourceError::Nothing(patience, why));
         }
         if tokio::time::timeout(PAUSE, tick.tick()).await.is_ok() {
-            tell(&failure);
+            teller.tell(&failure);
         }
+    }
+}
+
+/// Tells each thing once.
+struct Teller<F> {
+    tell: F,
+    /// What was told last.
+    told: Option<String>,
+}
+
+impl<F: FnMut(&str) -> bool> Teller<F> {
+    fn tell(&mut self, what: &str) {
+        if !self.has_told(what) && (self.tell)(what) {
+            self.told = Some(what.to_owned());
+        }
+    }
+
+    fn has_told(&self, what: &str) -> bool {
+        self.told.as_deref() == Some(what)
     }
 }
 
@@ -131,14 +154,39 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let urls = ["http://127.0.0.1:1".to_owned()];
         let mut told = Vec::new();
-        let tell = |what: &str| told.push(what.to_owned());
+        let tell = |what: &str| {
+            told.push(what.to_owned());
+            true
+        };
         let failed = runtime.block_on(fetch(
             &urls,
             &ClientTrust::default(),
             Duration::from_millis(1500),
             tell,
         ));
-        assert!(matches!(failed, Err(SourceError::Nothing(..))));
         assert!(told[0].starts_with("http://127.0.0.1:1: ") && told[0].contains("refused"));
+        let error = failed.err().unwrap().to_string();
+        let expected = "no SM published a snapshot within 1.5s; is `ibsm --publish` running there?";
+        assert_eq!((told.len(), error.as_str()), (1, expected));
+    }
+
+    /// The same reason was told every second, and by the error once more; whoever is told nothing
+    /// learns it from the error.
+    #[test]
+    fn a_reason_is_told_once() {
+        let mut told = Vec::new();
+        let tell = |what: &str| {
+            told.push(what.to_owned());
+            true
+        };
+        let mut teller = Teller { tell, told: None };
+        for what in ["refused", "refused", "no answer yet", "refused"] {
+            teller.tell(what);
+        }
+        assert!(teller.has_told("refused") && !teller.has_told("no answer yet"));
+        assert_eq!(told, ["refused", "no answer yet", "refused"]);
+        let mut quiet = Teller { tell: |_: &str| false, told: None };
+        quiet.tell("refused");
+        assert!(!quiet.has_told("refused"));
     }
 }

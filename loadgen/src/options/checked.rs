@@ -13,15 +13,27 @@ use crate::scenario::pace::Arrivals;
 /// Options that do not go together.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
-    /// A ring without its socket, or the reverse.
-    #[error("--transport ring and --target-ring PATH, a responder's --ring PATH, go together")]
-    Ring,
+    /// A ring without its socket.
+    #[error(
+        "--transport ring needs the socket of a responder on this host: --target-ring PATH, as in \
+         `ibsa --ring PATH`"
+    )]
+    NoRing,
+    /// A ring's socket without a ring.
+    #[error("--target-ring is for --transport ring")]
+    RingOverOther,
     /// udp without an address.
     #[error("--transport udp needs the address of a responder: --target HOST:PORT")]
     NoTarget,
     /// Addresses without udp.
     #[error("--target is for --transport udp; over ibsim requests go to the SA's LID")]
     TargetOverFabric,
+    /// The same.
+    #[error(
+        "--target is for --transport udp; over a ring requests go to the responder whose socket \
+         --target-ring names"
+    )]
+    TargetOverRing,
     /// Addresses that one socket cannot reach.
     #[error("--target: IPv4 and IPv6 addresses do not mix in one storm")]
     MixedTargets,
@@ -63,15 +75,15 @@ impl Options {
 
     /// Checks what clap cannot, and makes a plan of it.
     pub fn checked(self) -> Result<(Self, Plan), OptionsError> {
-        match (self.transport, self.target.is_empty()) {
-            (TransportKind::Udp, true) => return Err(OptionsError::NoTarget),
-            (TransportKind::Ibsim | TransportKind::Ring, false) => {
-                return Err(OptionsError::TargetOverFabric);
+        match (self.transport, self.target_ring.is_some(), self.target.is_empty()) {
+            (TransportKind::Udp | TransportKind::Ibsim, true, _) => {
+                return Err(OptionsError::RingOverOther);
             }
+            (TransportKind::Udp, _, true) => return Err(OptionsError::NoTarget),
+            (TransportKind::Ibsim, _, false) => return Err(OptionsError::TargetOverFabric),
+            (TransportKind::Ring, _, false) => return Err(OptionsError::TargetOverRing),
+            (TransportKind::Ring, false, _) => return Err(OptionsError::NoRing),
             _ => {}
-        }
-        if (self.transport == TransportKind::Ring) != self.target_ring.is_some() {
-            return Err(OptionsError::Ring);
         }
         if self.target.windows(2).any(|pair| pair[0].is_ipv4() != pair[1].is_ipv4()) {
             return Err(OptionsError::MixedTargets);
@@ -222,6 +234,11 @@ mod tests {
         refused!("ibstorm --sm http://x", Error::NoTarget);
         let line = "ibstorm --transport ibsim --target 127.0.0.1:1 --sm http://x";
         refused!(line, Error::TargetOverFabric);
+        // This one was told of ibsim and its LIDs.
+        let line = "ibstorm --transport ring --target-ring x --target 127.0.0.1:1 --sm http://x";
+        refused!(line, Error::TargetOverRing);
+        refused!("ibstorm --transport ring --sm http://x", Error::NoRing);
+        refused!("ibstorm --target-ring x --sm http://x", Error::RingOverOther);
         refused!("ibstorm --target 127.0.0.1:1 --ports x --check", Error::NoSnapshot);
         refused!("ibstorm --target 127.0.0.1:1", Error::NoPorts);
         refused!("ibstorm --target 127.0.0.1:1 --ports x --capture y", Error::Capture);

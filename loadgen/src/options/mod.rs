@@ -123,6 +123,7 @@ pub struct Options {
     pub wait: Duration,
 
     /// File of ports to ask about, without a snapshot: a line each, LID, GID or both, then a name.
+    /// Over udp and a ring each needs its LID, by which it asks; over ibsim what --by names will do.
     #[arg(help_heading = WHAT, long, value_name = "FILE", conflicts_with = "sm")]
     pub ports: Option<PathBuf>,
 
@@ -183,7 +184,7 @@ pub struct Options {
           value_parser = clap::value_parser!(u32).range(1..=THREADS_MAX as i64))]
     pub threads: u32,
 
-    /// Keeps each thread on a core of its own, from core N on.
+    /// Keeps each thread on a core of its own, from core N on; refused if there are not so many.
     #[arg(help_heading = HOW_MUCH, long, value_name = "N", num_args = 0..=1, default_missing_value = "0")]
     pub pin: Option<u16>,
 

@@ -1,6 +1,7 @@
 //! The report in words and tables.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::{PERCENTILES, Report, Setting, a_second, grouped, short};
 use crate::ask::Kind;
@@ -44,11 +45,14 @@ impl Report {
             grouped(counts.retries)
         );
         row("queries", counts.queries, &note)?;
-        let note = format!(
-            "{} a second over {:.2} s",
-            grouped(self.a_second(counts.answered).round() as u64),
-            self.elapsed.as_secs_f64()
-        );
+        let note = match counts.answered {
+            0 => String::new(),
+            answered => format!(
+                "{} a second over {}",
+                grouped(self.a_second(answered).round() as u64),
+                seconds(self.elapsed)
+            ),
+        };
         row("answered", counts.answered, &note)?;
         let note = match self.packets_per(counts.settled()).filter(|&packets| packets > 1.005) {
             Some(packets) => format!(
@@ -95,18 +99,20 @@ impl Report {
         if milestones.is_empty() {
             return Ok(());
         }
-        writeln!(
-            f,
-            "  {:<30}{:>12}{:>10}{:>10}{:>10}",
-            "from the start", "", "50 %", "99 %", "100 %"
-        )?;
+        write!(f, "  {:<30}{:>10}{:>10}", "from the start", "expected", "reached")?;
+        writeln!(f, "{:>13}{:>13}{:>13}", "50 %", "99 %", "100 %")?;
         for milestone in milestones {
-            write!(f, "  {:<30}{:>12}", milestone.name, grouped(milestone.expected))?;
+            let (expected, reached) = (grouped(milestone.expected), grouped(milestone.at.len()));
+            write!(f, "  {:<30}{expected:>10}{reached:>10}", milestone.name)?;
             for percent in [50.0, 99.0, 100.0] {
-                let reached = milestone.reached(percent).map_or("never".to_owned(), short);
-                write!(f, "{reached:>10}")?;
+                // What was not there when the storm ended might have come later.
+                let reached = milestone.reached(percent).map_or("not reached".to_owned(), short);
+                write!(f, "{reached:>13}")?;
             }
-            writeln!(f)?;
+            match milestone.no_path {
+                0 => writeln!(f)?,
+                refused => writeln!(f, "   {} rightly refused", grouped(refused))?,
+            }
         }
         writeln!(f)
     }
@@ -210,7 +216,11 @@ impl Report {
         } else {
             let [p50, p99] = [50.0, 99.0].map(|p| short(self.timings.lag.percentile(p)));
             let max = short(self.timings.lag.max());
-            writeln!(f, "; sent late by p50 {p50}, p99 {p99}, max {max}")?;
+            let late = match self.setting.has_windows {
+                true => "sent after a wait for windows of",
+                false => "sent late by",
+            };
+            writeln!(f, "; {late} p50 {p50}, p99 {p99}, max {max}")?;
         }
         match self.generator_limit() {
             Some(why) => {
@@ -253,6 +263,14 @@ fn knee(knee: Knee) -> String {
             let too_much = too_much.unwrap_or_default();
             format!("not found, the ramp was cut short; {kept}{too_much}")
         }
+    }
+}
+
+/// A time in seconds; a very short one that would be none in its own unit.
+fn seconds(time: Duration) -> String {
+    match time < Duration::from_millis(10) {
+        true => short(time),
+        false => format!("{:.2} s", time.as_secs_f64()),
     }
 }
 
