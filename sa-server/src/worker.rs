@@ -506,9 +506,9 @@ impl<T: Transport> Worker<T> {
         }
         let mut directly = 0;
         let most = most.max(filled);
-        let end =
-            filled + self.responder.poll_transmit_batch(now, &mut self.segments[filled..most]);
-        for next in filled..end {
+        let first = filled;
+        let end = first + self.responder.poll_transmit_batch(now, &mut self.segments[first..most]);
+        for next in first..end {
             if leaves_directly(&self.way, &mut self.responder, &self.segments[next]) {
                 directly += 1;
             } else {
