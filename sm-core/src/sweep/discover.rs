@@ -739,7 +739,7 @@ impl Sweeper {
             let place = self.place(*first);
             match others.len() {
                 0 => {
-                    self.complain(format_args!("{place} has a link, but nobody answers behind it"))
+                    self.complain(format_args!("{place} has a link, but nobody answers behind it"));
                 }
                 more => self.complain(format_args!(
                     "{place} and {more} more ports have a link, but nobody answers behind it"

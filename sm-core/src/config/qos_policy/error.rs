@@ -1,6 +1,6 @@
 //! Why a policy file is refused: where, what stood there, and what would be right.
 
-use std::fmt::Write as _;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::cursor::Fault;
@@ -11,7 +11,7 @@ pub(super) const FAULTS_TOLD_MAX: usize = 10;
 
 /// Lines are refused, and the file with them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}:{line}: {reason}{}", path.display(), others(more, *untold))]
+#[error("{}:{line}: {reason}{}", path.display(), others)]
 pub struct QosPolicyError {
     /// The file.
     pub path: PathBuf,
@@ -19,10 +19,29 @@ pub struct QosPolicyError {
     pub line: usize,
     /// Why.
     pub reason: Reason,
-    /// What else is wrong, by line.
-    pub more: Vec<(usize, Reason)>,
-    /// How much is wrong besides.
+    /// What else is wrong.
+    pub others: Box<Others>,
+}
+
+/// What is wrong with a file besides the first thing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Others {
+    /// By line.
+    pub told: Vec<(usize, Reason)>,
+    /// How much there is besides.
     pub untold: usize,
+}
+
+impl fmt::Display for Others {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (line, reason) in &self.told {
+            write!(f, "; line {line}: {reason}")?;
+        }
+        match self.untold {
+            0 => Ok(()),
+            untold => write!(f, "; and {untold} more mistakes"),
+        }
+    }
 }
 
 impl QosPolicyError {
@@ -31,20 +50,9 @@ impl QosPolicyError {
         let untold = faults.len().saturating_sub(FAULTS_TOLD_MAX);
         let mut told = faults.into_iter().take(FAULTS_TOLD_MAX);
         let (line, reason) = told.next().expect("a file is refused for a reason");
-        Self { path: path.to_owned(), line, reason, more: told.collect(), untold }
+        let others = Box::new(Others { told: told.collect(), untold });
+        Self { path: path.to_owned(), line, reason, others }
     }
-}
-
-fn others(more: &[(usize, Reason)], untold: usize) -> String {
-    let mut text = String::new();
-    for (line, reason) in more {
-        // Text takes whatever is written to it.
-        let _ = write!(text, "; line {line}: {reason}");
-    }
-    if untold > 0 {
-        let _ = write!(text, "; and {untold} more mistakes");
-    }
-    text
 }
 
 /// What is wrong with a line.

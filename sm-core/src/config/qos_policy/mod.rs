@@ -22,7 +22,7 @@ use std::path::Path;
 use ib_mad::types::{Lifetime, Mtu, Rate, Sl};
 
 use super::ranges::Ranges;
-pub use error::{QosPolicyError, Reason};
+pub use error::{Others, QosPolicyError, Reason};
 pub use ulp::{Criterion, UlpRule};
 pub use value::Name;
 

@@ -294,8 +294,12 @@ fn all_mistakes_of_a_file_are_told_and_none_that_follows_from_another() {
                 qos-match-rules\nqos-match-rule\nqos-level-name: Fast\nsource: Nobody\n\
                 end-qos-match-rule\nqos-match-rule\nuse: x\nend-qos-match-rule\nend-qos-match-rules";
     let error = parse(Path::new("p"), text).unwrap_err();
-    let lines: Vec<_> = error.more.iter().map(|(line, _)| *line).collect();
-    assert_eq!((error.line, &lines[..], error.untold), (4, &[8, 12, 13, 18, 20][..], 0), "{error}");
+    let lines: Vec<_> = error.others.told.iter().map(|(line, _)| *line).collect();
+    assert_eq!(
+        (error.line, &lines[..], error.others.untold),
+        (4, &[8, 12, 13, 18, 20][..], 0),
+        "{error}"
+    );
     let told = error.to_string();
     assert!(told.starts_with("p:4: sl takes"), "{told}");
     assert!(told.contains("; line 18: there is no port group 'Nobody' in this file"), "{told}");
