@@ -20,7 +20,7 @@ mod sender;
 
 use std::ops::Range;
 
-pub use receiver::{Receiver, ReceiverConfig, Refusal};
+pub use receiver::{Receiver, ReceiverConfig, Refusal, single_segment};
 pub use sender::{Burst, Sender, SenderConfig};
 
 use crate::wire::MAD_LEN;
