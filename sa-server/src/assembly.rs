@@ -1,13 +1,15 @@
 //! Requests of several segments on their way in: a bounded table of RMPP receivers.
 //!
-//! Only few requests are that long (MultiPathRecord); whoever marks a short one as RMPP is served
-//! here, too. The protocol itself is [`ib_mad::rmpp`]'s.
+//! Only few requests are that long (MultiPathRecord); of a short one that is marked as RMPP nothing
+//! is kept but its acknowledgement. The protocol itself is [`ib_mad::rmpp`]'s.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
-use ib_mad::rmpp::{Outcome, Receiver, ReceiverConfig, Refusal, Transmit, reply_header};
+use ib_mad::rmpp::{
+    Outcome, Receiver, ReceiverConfig, Refusal, Transmit, reply_header, single_segment,
+};
 use ib_mad::transport::{Address, Packet};
 use ib_mad::wire::sa::HEADER_LEN;
 
@@ -17,6 +19,8 @@ use crate::transfer::{Key, source_max};
 pub(crate) enum Progress {
     /// More segments are to come, or the transfer is over.
     Waiting,
+    /// The segment is all of the request, with so many bytes of data.
+    Single(usize),
     /// The request is whole: its header, then all data.
     Whole(Vec<u8>),
     /// The segment is malformed: `packet` has become the ABORT to send.
@@ -95,24 +99,23 @@ impl Assemblies {
 
     /// Takes a packet that may begin a request.
     pub(crate) fn begin(&mut self, now: Instant, packet: &mut Packet) -> Progress {
-        let mut receiver = match Receiver::start(now, &packet.mad, self.config) {
+        let header = packet.mad.first_chunk().expect("56 bytes of 256");
+        // A request of one segment is not remembered: its repeats are to be answered again.
+        if let Some((data_len, ack)) = single_segment(&packet.mad) {
+            if self.acks.len() < self.max {
+                self.acks.push_back((reply_header(header), ack, packet.address.clone()));
+            }
+            return Progress::Single(data_len);
+        }
+        let receiver = match Receiver::start(now, &packet.mad, self.config) {
             Ok(receiver) => receiver,
             Err(Refusal::Ignore) => return Progress::Ignored,
             Err(Refusal::Reply(transmit)) => {
-                let header = reply_header(packet.mad.first_chunk().expect("56 bytes of 256"));
+                let header = reply_header(header);
                 transmit.write(&header, &[], &mut packet.mad);
                 return Progress::Refused;
             }
         };
-        // A request of one segment is not remembered: its repeats are to be answered again.
-        if let Some(message) = receiver.take_message() {
-            if let Some(ack) = receiver.poll_transmit()
-                && self.acks.len() < self.max
-            {
-                self.acks.push_back((*receiver.header(), ack, packet.address.clone()));
-            }
-            return Progress::Whole(message);
-        }
         if self.by_key.len() >= self.max && !self.evict(now) {
             return Progress::Full;
         }

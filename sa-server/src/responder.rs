@@ -299,7 +299,7 @@ impl Responder {
                 Verdict::LookAgain => {
                     let mut desk = self.desk(now);
                     desk.looks_again = true;
-                    desk.handle_request(packet, None) == Outcome::Send
+                    desk.handle_request(packet, Data::Here(DATA_LEN)) == Outcome::Send
                 }
                 Verdict::Unheard => {
                     self.stats.drop_request(DropReason::WriteUnheard);
@@ -419,6 +419,15 @@ impl Responder {
     }
 }
 
+/// The data of a request.
+#[derive(Clone, Copy)]
+enum Data<'a> {
+    /// What the packet holds, so many bytes of it.
+    Here(usize),
+    /// This; the packet holds the first of it.
+    Whole(&'a [u8]),
+}
+
 /// A responder at work on one batch.
 struct Desk<'a> {
     generation: Option<&'a Generation>,
@@ -439,6 +448,12 @@ struct Desk<'a> {
 impl Desk<'_> {
     /// Handles what can be looked at together: what is plain by the short way.
     fn handle_together(&mut self, batch: &mut [Packet], mut outcome: impl FnMut(usize, Outcome)) {
+        // What is part of a transfer is never plain.
+        if let [packet] = batch
+            && SaMad::new(&packet.mad).rmpp().is_active()
+        {
+            return outcome(0, self.handle(packet));
+        }
         let Some(generation) = self.generation else {
             return batch.iter_mut().enumerate().for_each(|(i, it)| outcome(i, self.handle(it)));
         };
@@ -480,7 +495,7 @@ impl Desk<'_> {
             return self.refuse(reason);
         }
         self.tally.request(subject(packet));
-        self.handle_request(packet, None)
+        self.handle_request(packet, Data::Here(DATA_LEN))
     }
 
     /// Counts what is no request of the class, or none that we could answer.
@@ -517,9 +532,9 @@ impl Desk<'_> {
         Outcome::Nothing
     }
 
-    /// A request that is whole; `data` is all of its data if it came by RMPP.
+    /// A request that is whole.
     #[inline]
-    fn handle_request(&mut self, packet: &mut Packet, data: Option<&[u8]>) -> Outcome {
+    fn handle_request(&mut self, packet: &mut Packet, data: Data<'_>) -> Outcome {
         match self.answer(packet, data) {
             Ok(outcome) => outcome,
             Err(reason) => {
@@ -554,13 +569,17 @@ impl Desk<'_> {
         };
         let reason = match progress {
             Progress::Waiting => return Outcome::Nothing,
+            Progress::Single(len) => {
+                SaMad::new(&mut packet.mad).data_mut()[len..].fill(0);
+                return self.handle_request(packet, Data::Here(len));
+            }
             Progress::Whole(message) => {
                 // The packet holds what fits: all that records other than MultiPathRecord look at.
                 let len = message.len().min(packet.mad.len());
                 packet.mad[..len].copy_from_slice(&message[..len]);
                 packet.mad[len..].fill(0);
                 let data = message.get(HEADER_LEN..).unwrap_or(&[]);
-                return self.handle_request(packet, Some(data));
+                return self.handle_request(packet, Data::Whole(data));
             }
             Progress::Refused => {
                 self.stats.drop_request(DropReason::MalformedRmpp);
@@ -575,7 +594,7 @@ impl Desk<'_> {
 
     /// Answers a whole request in its buffer, or begins a transfer.
     #[inline]
-    fn answer(&mut self, packet: &mut Packet, whole: Option<&[u8]>) -> Result<Outcome, DropReason> {
+    fn answer(&mut self, packet: &mut Packet, data: Data<'_>) -> Result<Outcome, DropReason> {
         let generation = self.generation.ok_or(DropReason::NotReady)?;
         let tables = &*generation.tables;
         let mad = SaMad::new(&packet.mad);
@@ -616,7 +635,10 @@ impl Desk<'_> {
             mask: sa.component_mask(),
             attribute_modifier: header.attribute_modifier(),
             record: mad.data(),
-            data: whole.unwrap_or(mad.data()),
+            data: match data {
+                Data::Here(len) => &mad.data()[..len],
+                Data::Whole(data) => data,
+            },
             is_rmpp: asked_by_rmpp,
             slid: packet.address.lid,
             sgid: packet.address.grh.map(|grh| grh.remote_gid),

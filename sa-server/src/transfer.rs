@@ -5,6 +5,7 @@
 //! whoever ended it.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
 use std::time::Instant;
 
 use foldhash::fast::RandomState;
@@ -23,12 +24,24 @@ pub(crate) fn source_max(max: usize) -> usize {
 }
 
 /// What tells transfers apart: who asked, and which of its requests this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     lid: Lid,
     qpn: Qpn,
     gid: Option<Gid>,
     tid: u64,
+}
+
+/// By few words: most have no GID.
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { lid, qpn, gid, tid } = self;
+        state.write_u64(u64::from(lid.0) << 32 | u64::from(qpn.0));
+        state.write_u64(*tid);
+        if let Some(gid) = gid {
+            state.write_u128(u128::from_ne_bytes(gid.0));
+        }
+    }
 }
 
 /// Who asks, whatever its QPs and requests.
@@ -74,14 +87,13 @@ struct Transfer {
 impl Transfer {
     /// Fills `packets` with those to send next; fewer are all that there are now.
     fn poll_transmit(&mut self, now: Instant, packets: &mut [Packet]) -> Transmitted {
-        let mut sent = Transmitted::default();
-        for packet in packets {
-            let repeats = self.sender.is_repeating();
-            let Some(transmit) = self.sender.poll_transmit(now) else { break };
+        let room = u32::try_from(packets.len()).unwrap_or(u32::MAX);
+        let burst = self.sender.poll_burst(now, room);
+        let mut sent = Transmitted { packets: 0, again: burst.again() as usize };
+        for (transmit, packet) in burst.zip(packets) {
             transmit.write(&self.header, &self.data, &mut packet.mad);
             packet.address.clone_from(&self.address);
             sent.packets += 1;
-            sent.again += usize::from(repeats);
         }
         sent
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::*;
+use crate::wire::sa::SaMad;
 
 const LATENCY: Duration = Duration::from_millis(1);
 

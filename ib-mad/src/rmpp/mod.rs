@@ -20,13 +20,16 @@ mod sender;
 
 use std::ops::Range;
 
-pub use receiver::{Receiver, ReceiverConfig, Refusal};
-pub use sender::{Sender, SenderConfig};
+pub use receiver::{Receiver, ReceiverConfig, Refusal, single_segment};
+pub use sender::{Burst, Sender, SenderConfig};
 
 use crate::wire::MAD_LEN;
-use crate::wire::mad::Method;
-use crate::wire::rmpp::{RmppFlags, RmppStatus, RmppType, VERSION};
-use crate::wire::sa::{DATA_LEN, HEADER_LEN, SA_HEADER_LEN, SaMad};
+use crate::wire::mad::{MadHeader, Method};
+use crate::wire::rmpp::{OFFSET, RmppFlags, RmppStatus, RmppType, VERSION};
+use crate::wire::sa::{DATA_LEN, HEADER_LEN, SA_HEADER_LEN};
+
+/// The flags' bits of the byte that they share.
+const FLAGS: u8 = 7;
 
 /// Payload of a full segment as RMPP counts it: the SA header and 200 data bytes.
 const SEGMENT_PAYLOAD: u32 = (SA_HEADER_LEN + DATA_LEN) as u32;
@@ -61,6 +64,7 @@ pub enum Transmit {
 impl Transmit {
     /// Writes the packet: `header` with RMPP fields set, and the data it carries out of `data`,
     /// which is all of the message's data. The header's response time is kept.
+    #[inline]
     pub fn write(&self, header: &[u8; HEADER_LEN], data: &[u8], mad: &mut [u8; MAD_LEN]) {
         let (head, tail) = mad.split_first_chunk_mut::<HEADER_LEN>().expect("56 bytes of 256");
         *head = *header;
@@ -87,25 +91,24 @@ impl Transmit {
             Self::Stop(status) => (RmppType::STOP, RmppFlags::ACTIVE, status, 0, 0),
             Self::Abort(status) => (RmppType::ABORT, RmppFlags::ACTIVE, status, 0, 0),
         };
-        SaMad::new(mad)
-            .rmpp_mut()
-            .set_rmpp_version(VERSION)
-            .set_rmpp_type(rmpp_type)
-            .set_flags(flags)
-            .set_rmpp_status(status)
-            .set_segment(segment)
-            .set_payload_len(payload_len);
+        // Word by word, where the layout's setters would write bit by bit: this is done for every
+        // segment. The response time shares a byte with the flags.
+        let resp_time = header[OFFSET + 2] & !FLAGS;
+        let codes = [VERSION, rmpp_type.0, resp_time | flags.0 & FLAGS, status.0];
+        let (words, _) = head[OFFSET..].as_chunks_mut::<4>();
+        words[0] = codes;
+        words[1] = segment.to_be_bytes();
+        words[2] = payload_len.to_be_bytes();
     }
 }
 
 /// The header of the other direction's packets: the method with its response bit flipped.
 pub fn reply_header(header: &[u8; HEADER_LEN]) -> [u8; HEADER_LEN] {
-    let mut mad = [0; MAD_LEN];
-    mad[..HEADER_LEN].copy_from_slice(header);
-    let mut view = SaMad::new(&mut mad);
-    let method = view.header().method();
-    view.header_mut().set_method(Method(method.0 ^ 0x80));
-    *mad.first_chunk().expect("56 bytes of 256")
+    let mut reply = *header;
+    let mut view = MadHeader::new(&mut reply[..]).expect("24 bytes of 56");
+    let method = view.method();
+    view.set_method(Method(method.0 ^ 0x80));
+    reply
 }
 
 /// How a transfer ended.

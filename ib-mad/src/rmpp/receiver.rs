@@ -265,6 +265,17 @@ impl Receiver {
     }
 }
 
+/// Length of the data of a message that is one segment, if `mad` is that, and the ACK to it: what a
+/// [`Receiver`] would have at once. For those who need none to acknowledge repeats.
+pub fn single_segment(mad: &[u8; MAD_LEN]) -> Option<(usize, Transmit)> {
+    let Packet::Data(Segment { number: 1, flags, payload_len, .. }) = Packet::parse(mad) else {
+        return None;
+    };
+    let data_len = payload_len.checked_sub(SA_HEADER_LEN as u32)? as usize;
+    let is_whole = flags.contains(RmppFlags::LAST) && data_len <= DATA_LEN;
+    is_whole.then_some((data_len, Transmit::Ack { segment: 1, window_last: 1 }))
+}
+
 /// What a segment asks us to do.
 enum Progress {
     Silent,
@@ -537,6 +548,27 @@ mod tests {
             Receiver::start(Instant::now(), &segment(2, 0, 0), CONFIG).unwrap_err(),
             Refusal::Ignore
         );
+    }
+
+    #[test]
+    fn a_single_segment_is_what_a_receiver_takes_for_a_whole_message() {
+        let now = Instant::now();
+        let mut whole = 0;
+        for (number, flags, payload_len) in (0..3)
+            .flat_map(|number| [0, FIRST, LAST, FIRST | LAST].map(|flags| (number, flags)))
+            .flat_map(|(number, flags)| (0..250).map(move |len| (number, flags, len)))
+        {
+            for (byte, value) in [(24, 1), (24, 2), (25, 2), (26, 6), (27, 1)] {
+                let mut mad = segment(number, flags, payload_len);
+                mad[byte] = value;
+                let received = Receiver::start(now, &mad, CONFIG).ok().and_then(|mut receiver| {
+                    Some((receiver.take_message()?.len() - HEADER_LEN, receiver.poll_transmit()?))
+                });
+                assert_eq!(single_segment(&mad), received, "{number} {flags} {payload_len}");
+                whole += usize::from(received.is_some());
+            }
+        }
+        assert_eq!(whole, 201);
     }
 
     #[test]

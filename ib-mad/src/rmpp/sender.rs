@@ -4,6 +4,7 @@
 //! acknowledged for a response time. A receiver in Linux is silent about gaps and about segments
 //! it has but did not yet acknowledge, so nothing less would do.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::{Outcome, SEGMENT_PAYLOAD, Transmit};
@@ -106,30 +107,35 @@ impl Sender {
         self.segment_count
     }
 
-    /// Whether the next segment to be sent was sent before.
-    pub fn is_repeating(&self) -> bool {
-        matches!(&self.state, State::Sending(sending) if sending.sent < sending.sent_max)
-    }
-
     /// The next packet to send, if the window has room. Call until it yields `None`.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
+        self.poll_burst(now, 1).next()
+    }
+
+    /// The next packets to send, as far as the window has room, and at most `max`. All of them
+    /// count as sent.
+    #[inline]
+    pub fn poll_burst(&mut self, now: Instant, max: u32) -> Burst<'_> {
+        let (mut segments, mut again, mut words) = (0..0, 0, None);
         match &mut self.state {
-            State::Over { last_words, .. } => last_words.take(),
+            State::Over { last_words, .. } if max > 0 => words = last_words.take(),
+            State::Over { .. } => {}
             State::Sending(sending) => {
                 let last = sending
                     .window_last
                     .min(sending.acked.saturating_add(self.config.window_max))
                     .min(self.segment_count);
-                if sending.sent >= last {
-                    return None;
+                let count = last.saturating_sub(sending.sent).min(max);
+                if count > 0 {
+                    segments = sending.sent..sending.sent + count;
+                    again = (sending.sent_max - sending.sent).min(count);
+                    sending.sent = segments.end;
+                    sending.sent_max = sending.sent_max.max(sending.sent);
+                    sending.since = Some(now);
                 }
-                sending.sent += 1;
-                sending.sent_max = sending.sent_max.max(sending.sent);
-                sending.since = Some(now);
-                let segment = sending.sent;
-                Some(self.segment(segment))
             }
         }
+        Burst { sender: self, segments, again, last_words: words }
     }
 
     /// When `handle_timeout` is due. Changes after any other `&mut self` call.
@@ -239,17 +245,19 @@ impl Sender {
         }
     }
 
-    fn segment(&self, segment: u32) -> Transmit {
-        let start = (segment as usize - 1) * DATA_LEN;
+    /// The segment that comes after `before` others.
+    #[inline]
+    fn segment(&self, before: u32) -> Transmit {
+        let segment = before + 1;
+        let start = before as usize * DATA_LEN;
         let data = start..self.data_len.min(start + DATA_LEN);
-        let (first, last) = (segment == 1, segment == self.segment_count);
         let mut flags = RmppFlags::ACTIVE;
         let mut payload_len = 0;
-        if last {
+        if segment == self.segment_count {
             flags = flags | RmppFlags::LAST;
             payload_len = (SA_HEADER_LEN + data.len()) as u32;
         }
-        if first {
+        if before == 0 {
             flags = flags | RmppFlags::FIRST;
             // Every segment's SA header counts. `new` has checked that the sum fits.
             payload_len = self.data_len as u32 + self.segment_count * SA_HEADER_LEN as u32;
@@ -269,6 +277,35 @@ impl Sender {
             && segment == self.segment_count
         {
             *last_words = turnaround;
+        }
+    }
+}
+
+/// Packets to send one after the other.
+#[derive(Debug)]
+pub struct Burst<'a> {
+    sender: &'a Sender,
+    /// Segments, by how many there are before them.
+    segments: Range<u32>,
+    again: u32,
+    last_words: Option<Transmit>,
+}
+
+impl Burst<'_> {
+    /// Segments of it, as it was yielded, that were sent before.
+    pub fn again(&self) -> u32 {
+        self.again
+    }
+}
+
+impl Iterator for Burst<'_> {
+    type Item = Transmit;
+
+    #[inline]
+    fn next(&mut self) -> Option<Transmit> {
+        match self.segments.next() {
+            Some(before) => Some(self.sender.segment(before)),
+            None => self.last_words.take(),
         }
     }
 }
@@ -316,7 +353,7 @@ mod tests {
             }
         );
         assert_eq!(
-            sender.segment(52),
+            sender.segment(51),
             Transmit::Data {
                 segment: 52,
                 flags: RmppFlags::ACTIVE | RmppFlags::LAST,
@@ -324,7 +361,7 @@ mod tests {
                 data: 10_200..10_240
             }
         );
-        assert!(matches!(sender.segment(2), Transmit::Data { payload_len: 0, .. }));
+        assert!(matches!(sender.segment(1), Transmit::Data { segment: 2, payload_len: 0, .. }));
     }
 
     #[test]
@@ -349,6 +386,36 @@ mod tests {
         assert_eq!(sent(&mut sender, now), [2, 3]);
         sender.handle_ack(now, 3, 100);
         assert_eq!(sent(&mut sender, now), [4, 5, 6, 7], "window_max");
+    }
+
+    #[test]
+    fn a_burst_is_what_would_go_one_by_one_and_tells_what_goes_again() {
+        let start = Instant::now();
+        let mut sender = Sender::new(start, 20 * 200, CONFIG).unwrap();
+        sender.poll_transmit(start);
+        sender.handle_ack(start, 1, 65);
+        let (mut one, mut other) = (sender.clone(), sender);
+        let mut burst = |now, max| {
+            let burst = other.poll_burst(now, max);
+            let (again, packets): (_, Vec<_>) = (burst.again(), burst.collect());
+            let by_one = packets.iter().map_while(|_| one.poll_transmit(now));
+            assert!(by_one.eq(packets.iter().cloned()));
+            (again, packets.len())
+        };
+        assert_eq!([burst(start, 0), burst(start, 3), burst(start, 3)], [(0, 0), (0, 3), (0, 1)]);
+        let (now, later) = (after(start, 100), after(start, 300));
+        other.handle_timeout(now);
+        let mut burst = |now, max| {
+            let burst = other.poll_burst(now, max);
+            (burst.again(), burst.count())
+        };
+        assert_eq!([burst(now, 3), burst(now, 3), burst(now, 3)], [(3, 3), (1, 1), (0, 0)]);
+        other.abort(RmppStatus::UNSPECIFIED);
+        let mut burst = |max| {
+            let burst = other.poll_burst(later, max);
+            (burst.again(), burst.count())
+        };
+        assert_eq!([burst(0), burst(3), burst(3)], [(0, 0), (0, 1), (0, 0)]);
     }
 
     #[test]

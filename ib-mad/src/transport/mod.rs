@@ -47,7 +47,7 @@ pub struct Packet {
 }
 
 /// Addressing of a MAD: the far end's, and the QP at ours.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Address {
     /// Source LID of a packet received, destination LID of one to send. Permissive for
     /// directed-route SMPs.
@@ -90,6 +90,28 @@ pub struct Grh {
     pub flow_label: u32,
     /// Hop limit.
     pub hop_limit: u8,
+}
+
+/// All of it as it stands, whichever options are there: every packet of a transfer has a copy.
+impl Clone for Address {
+    #[inline]
+    fn clone(&self) -> Self {
+        let Self { lid, qpn, local_qpn, sl, pkey, path_bits, .. } = *self;
+        let Self { undelivered, message_len, direct, grh, peer, .. } = *self;
+        Self {
+            lid,
+            qpn,
+            local_qpn,
+            sl,
+            pkey,
+            path_bits,
+            undelivered,
+            message_len,
+            direct,
+            grh,
+            peer,
+        }
+    }
 }
 
 impl Default for Address {

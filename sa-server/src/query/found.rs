@@ -7,10 +7,10 @@ use ib_mad::wire::record::{PathRecord, stride};
 use ib_mad::wire::sa::DATA_LEN;
 
 use super::express::{Plain, TOGETHER_MAX};
+use super::multi_path::End;
 use super::path::templates::{Kind, Template, Templates};
 use crate::pool::{Pool, PoolError};
 use crate::qos_match::LevelSlot;
-use crate::tables::EndPort;
 
 /// Steps that one query may take: pairs of ports looked at, above all. A wildcard PathRecord on a
 /// large fabric has more pairs than any table answer could hold.
@@ -28,7 +28,7 @@ pub(crate) struct Scratch {
     pub(crate) records: [u8; DATA_LEN],
     templates: Templates,
     /// Ends of a request that names many.
-    ends: Vec<EndPort>,
+    ends: Vec<End>,
     /// The plain requests of a batch.
     pub(crate) plain: Vec<Plain>,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Found<'a> {
     /// Kinds of paths met.
     pub(super) templates: &'a mut Templates,
     /// Memory for the ends of a request that names many.
-    pub(super) ends: &'a mut Vec<EndPort>,
+    pub(super) ends: &'a mut Vec<End>,
     stride: usize,
     /// Get(): nothing after the second record is wanted.
     single: bool,
@@ -137,14 +137,23 @@ impl<'a> Found<'a> {
     }
 
     /// Adds a record, its padding left to us. Breaks off when no other one is wanted or fits.
-    #[inline]
+    #[inline(always)]
     pub(super) fn push<const N: usize>(&mut self, record: &[u8; N]) -> ControlFlow<()> {
-        debug_assert!(N <= self.stride);
+        debug_assert_eq!(stride(N), self.stride);
+        if let Some(buffer) = &mut self.spilled
+            && buffer.capacity() - buffer.len() >= stride(N)
+        {
+            append(buffer, record);
+            self.count += 1;
+            return ControlFlow::Continue(());
+        }
+        self.place(record)
+    }
+
+    /// Adds a record where it does not simply go to the end of the buffer.
+    fn place<const N: usize>(&mut self, record: &[u8; N]) -> ControlFlow<()> {
         let start = self.count * self.stride;
-        match &mut self.spilled {
-            Some(buffer) if buffer.capacity() - buffer.len() >= self.stride => {
-                append(buffer, record, self.stride);
-            }
+        match &self.spilled {
             None if self.single && self.count > 0 => {
                 self.count += 1;
                 return ControlFlow::Break(());
@@ -202,7 +211,7 @@ impl<'a> Found<'a> {
         let stride = self.stride;
         match self.room(start, start + stride) {
             Ok(buffer) => {
-                append(buffer, record, stride);
+                append(buffer, record);
                 self.count += 1;
                 ControlFlow::Continue(())
             }
@@ -250,10 +259,10 @@ impl<'a> Found<'a> {
 
 /// Adds a record and its padding.
 #[inline(always)]
-fn append<const N: usize>(buffer: &mut Vec<u8>, record: &[u8; N], stride: usize) {
+fn append<const N: usize>(buffer: &mut Vec<u8>, record: &[u8; N]) {
     buffer.extend_from_slice(record);
-    if N < stride {
-        buffer.resize(buffer.len() + stride - N, 0);
+    if N < stride(N) {
+        buffer.resize(buffer.len() + stride(N) - N, 0);
     }
 }
 

@@ -14,10 +14,10 @@ use ib_mad::wire::record::{MultiPathRecord, PathRecord};
 use ib_mad::wire::sa::attribute;
 
 use super::path::local_port;
-use super::path::request::Request;
+use super::path::request::{Request, Wishes};
 use super::path::search::{Classed, PREFERRED, Path, Search, Told};
 use super::{Family, Found, Query, Refusal};
-use crate::tables::{EndPort, Tables};
+use crate::tables::{EndClass, EndPort, Tables};
 
 pub(super) const FAMILY: Family = Family {
     answered_as: attribute::PATH_RECORD,
@@ -38,7 +38,7 @@ fn find(query: &Query<'_>, found: &mut Found<'_>) -> Result<(), Refusal> {
 /// The same, with room for all ends.
 fn find_between(
     query: &Query<'_>,
-    ends: &mut Vec<EndPort>,
+    ends: &mut Vec<End>,
     found: &mut Found<'_>,
 ) -> Result<(), Refusal> {
     const COUNTS: [ib_mad::wire::sa::ComponentMask; 2] = [multi::SGID_COUNT, multi::DGID_COUNT];
@@ -53,15 +53,6 @@ fn find_between(
     let requester = query.requester()?;
     // Sources or destinations that are announced and not there are not looked for behind the data.
     let (sources, destinations) = record.gids().ok_or(INVALID_GID)?;
-    let all = sources.clone().chain(destinations.clone());
-    ends.extend(all.map_while(|gid| local_port(tables, gid)).copied());
-    if ends.len() < sources.len() + destinations.len() {
-        return Err(INVALID_GID);
-    }
-    if sources.len() == 0 || destinations.len() == 0 {
-        return Err(Refusal::Status(Status::SA_REQ_INVALID));
-    }
-    let (sources, destinations) = ends.split_at(sources.len());
     let search = Search {
         tables,
         request: &request,
@@ -69,29 +60,80 @@ fn find_between(
         sees_all: query.sees_all(),
         levels: query.levels,
     };
+    let counts = [sources.len(), destinations.len()];
+    for gids in [sources, destinations] {
+        for gid in gids {
+            ends.push(End::new(&search, local_port(tables, gid).ok_or(INVALID_GID)?));
+        }
+    }
+    if counts.contains(&0) {
+        return Err(Refusal::Status(Status::SA_REQ_INVALID));
+    }
+    let (sources, destinations) = ends.split_at(counts[0]);
     let numb_path = record.numb_path();
     let _ = match (sources, destinations) {
         ([a, b], [c, d]) if numb_path == 2 => {
             independent(&search, ordered(tables, a, b), ordered(tables, c, d), found)
         }
-        _ => match request.plain() {
-            Some(plain) => {
-                let search = Search { request: &plain, ..search };
-                pair_by_pair(&search, sources, destinations, found)
-            }
-            None => pair_by_pair(&search, sources, destinations, found),
-        },
+        _ if request.wishes == Wishes::NONE => {
+            pair_by_pair(&search, Wishes::NONE, sources, destinations, found)
+        }
+        _ => pair_by_pair(&search, request.wishes, sources, destinations, found),
     };
     Ok(())
+}
+
+/// An end of the paths asked for, with what does not depend on the other one.
+#[derive(Clone, Copy)]
+pub(super) struct End {
+    port: EndPort,
+    class: EndClass,
+    /// Whether it is the requester.
+    is_own: bool,
+    /// Whether the requester may know of it.
+    is_visible: bool,
+    /// Whether it has one LID, and can be reached by it.
+    has_one_lid: bool,
+    /// Whether every path to it has a way back that is no worse.
+    is_same_back: bool,
+}
+
+impl End {
+    #[inline]
+    fn new(search: &Search<'_>, port: &EndPort) -> Self {
+        let class = search.tables.end_class(port);
+        Self {
+            port: *port,
+            class: *class,
+            is_own: search.requester.is_same_port(port),
+            is_visible: search.visible((port, class)),
+            has_one_lid: class.lmc == 0 && port.lid.is_unicast(),
+            is_same_back: search.is_same_back(port),
+        }
+    }
+
+    #[inline(always)]
+    fn classed(&self) -> Classed<'_> {
+        (&self.port, &self.class)
+    }
+
+    /// Whether the requester may learn of paths from here to another end: as
+    /// [`Search::allows`] has it. Ends that share the P_Key of a path know of each other; only raw
+    /// packets have none.
+    #[inline(always)]
+    fn allows(&self, search: &Search<'_>, wishes: Wishes, to: &Self) -> bool {
+        let is_known = self.is_own || self.is_visible && to.is_visible;
+        is_known && (!wishes.raw || search.connected(self.classed(), to.classed()))
+    }
 }
 
 const INVALID_GID: Refusal = Refusal::Status(Status::SA_REQ_INVALID_GID);
 
 /// Two ports, always in the same order.
-fn ordered<'a>(tables: &'a Tables, a: &'a EndPort, b: &'a EndPort) -> [&'a EndPort; 2] {
+fn ordered<'a>(tables: &Tables, a: &'a End, b: &'a End) -> [&'a End; 2] {
     // OpenSM compares GUIDs as they are in its memory, the last byte first.
-    let place = |end: &EndPort| {
-        let base = tables.end_ports.by_lid(end.lid).unwrap_or(end);
+    let place = |end: &End| {
+        let base = tables.end_ports.by_lid(end.port.lid).unwrap_or(&end.port);
         base.guid.0.swap_bytes()
     };
     if place(a) < place(b) { [a, b] } else { [b, a] }
@@ -102,33 +144,37 @@ fn ordered<'a>(tables: &'a Tables, a: &'a EndPort, b: &'a EndPort) -> [&'a EndPo
 #[inline(always)]
 fn pair_by_pair(
     search: &Search<'_>,
-    sources: &[EndPort],
-    destinations: &[EndPort],
+    wishes: Wishes,
+    sources: &[End],
+    destinations: &[End],
     found: &mut Found<'_>,
 ) -> ControlFlow<()> {
-    let tables = search.tables;
+    let cost = search.tables.path_cost();
     found.templates.begin();
     let wanted = usize::from(search.request.numb_path.unwrap_or(PATHS_MAX));
     for source in sources {
-        let source = (source, tables.end_class(source));
         for destination in destinations {
-            found.steps(tables.path_cost())?;
+            found.steps(cost)?;
             let left = wanted.saturating_sub(found.count());
             if left == 0 {
                 return ControlFlow::Break(());
             }
-            let destination = (destination, tables.end_class(destination));
-            if search.allows(source, destination) {
-                let (slids, dlids) = (search.lids(source, None), search.lids(destination, None));
-                // Nearly always: ports of one LID each.
-                if let ((slid, 1), (dlid, 1)) = (slids, dlids) {
-                    if let Some(path) = search.path(source, Lid(slid), destination, Lid(dlid)) {
-                        search.tell(&path, Told::default(), PREFERRED, found)?;
-                    }
-                    continue;
+            if !source.allows(search, wishes, destination) {
+                continue;
+            }
+            let (from, to) = (source.classed(), destination.classed());
+            if source.has_one_lid && destination.has_one_lid {
+                let (by_slid, by_dlid) = ((from, from.0.lid), (to, to.0.lid));
+                let is_same_back = destination.is_same_back;
+                if let Some(path) = search.path_wished(wishes, by_slid, by_dlid, is_same_back) {
+                    search.tell(&path, Told::default(), PREFERRED, found)?;
                 }
-                let (from, to) = ((source, slids), (destination, dlids));
-                search.pair(from, to, Told::default(), left, found)?;
+                continue;
+            }
+            // Many LIDs are many steps: none are taken in vain.
+            if search.connected(from, to) {
+                let (slids, dlids) = (search.lids(from, None), search.lids(to, None));
+                search.pair((from, slids), (to, dlids), Told::default(), left, found)?;
             }
         }
     }
@@ -139,17 +185,16 @@ fn pair_by_pair(
 /// different spines: of the two ways to pair the ends that with the shorter path.
 fn independent(
     search: &Search<'_>,
-    sources: [&EndPort; 2],
-    destinations: [&EndPort; 2],
+    sources: [&End; 2],
+    destinations: [&End; 2],
     found: &mut Found<'_>,
 ) -> ControlFlow<()> {
-    let tables = search.tables;
-    let offset = offset(tables, sources[0], destinations[0]);
+    let offset = offset(sources[0], destinations[0]);
     let way = |s: usize, d: usize| {
         let (source, destination) = (sources[s], destinations[d]);
-        let from = (source, tables.end_class(source));
-        let to = (destination, tables.end_class(destination));
-        if search.allows(from, to) { by_offset(search, from, to, offset + s as u16) } else { None }
+        let (from, to) = (source.classed(), destination.classed());
+        let is_allowed = source.allows(search, search.request.wishes, destination);
+        if is_allowed { by_offset(search, from, to, offset + s as u16) } else { None }
     };
     let straight = [way(0, 0), way(1, 1)];
     let crossed = [way(0, 1), way(1, 0)];
@@ -166,9 +211,10 @@ fn independent(
 }
 
 /// Where in their LID ranges two ends begin: the same in both directions, and spread over pairs.
-fn offset(tables: &Tables, a: &EndPort, b: &EndPort) -> u16 {
-    let lmc = tables.end_class(a).lmc.max(tables.end_class(b).lmc);
-    let (low, high) = (a.lid.0.min(b.lid.0), a.lid.0.max(b.lid.0));
+fn offset(a: &End, b: &End) -> u16 {
+    let lmc = a.class.lmc.max(b.class.lmc);
+    let (a, b) = (a.port.lid.0, b.port.lid.0);
+    let (low, high) = (a.min(b), a.max(b));
     let mixed = u32::from(low >> lmc) << 4 | u32::from(high >> lmc);
     (mixed % 103) as u16
 }

@@ -71,30 +71,51 @@ impl RateSupport {
     }
 
     /// The fastest rate up to `rate` whose code this port understands.
-    #[inline]
+    #[inline(always)]
     pub fn fit(self, rate: Rate) -> Rate {
-        let any = |bits: u8| self.0 & bits != 0;
+        FITTING[usize::from(self.0) % SUPPORTS][rate as usize % RATE_CODES]
+    }
+
+    const fn has_any(self, bits: u8) -> bool {
+        self.0 & bits != 0
+    }
+
+    /// What [`FITTING`] is made of.
+    const fn fitting(self, rate: Rate) -> Rate {
         match rate {
-            Rate::Gbps28 if !any(Self::WIDTH_2X) => {
-                if any(Self::EXTENDED) {
+            Rate::Gbps28 if !self.has_any(Self::WIDTH_2X) => {
+                if self.has_any(Self::EXTENDED) {
                     Rate::Gbps25
                 } else {
                     Rate::Gbps20
                 }
             }
-            Rate::Gbps50 if !any(Self::WIDTH_2X | Self::HDR) => Rate::Gbps40,
-            Rate::Gbps400 | Rate::Gbps600 if !any(Self::HDR | Self::NDR) => Rate::Gbps300,
-            Rate::Gbps800 | Rate::Gbps1200 if !any(Self::NDR) => {
-                if any(Self::HDR) {
-                    Rate::Gbps600
-                } else {
-                    Rate::Gbps300
-                }
+            Rate::Gbps50 if !self.has_any(Self::WIDTH_2X | Self::HDR) => Rate::Gbps40,
+            Rate::Gbps400 | Rate::Gbps600 if !self.has_any(Self::HDR | Self::NDR) => Rate::Gbps300,
+            Rate::Gbps800 | Rate::Gbps1200 if !self.has_any(Self::NDR) => {
+                if self.has_any(Self::HDR) { Rate::Gbps600 } else { Rate::Gbps300 }
             }
             other => other,
         }
     }
 }
+
+/// Sets of the four bits of [`RateSupport`].
+const SUPPORTS: usize = 16;
+/// More than the greatest code of a rate.
+const RATE_CODES: usize = 32;
+
+/// Rates that fit, by who is told and by the rate's code: every path is told one, or two.
+static FITTING: [[Rate; RATE_CODES]; SUPPORTS] = {
+    let mut table = [[Rate::Gbps2_5; RATE_CODES]; SUPPORTS];
+    let mut at = 0;
+    while at < SUPPORTS * Rate::BY_VALUE.len() {
+        let (bits, rate) = (at % SUPPORTS, Rate::BY_VALUE[at / SUPPORTS]);
+        table[bits][rate as usize] = RateSupport(bits as u8).fitting(rate);
+        at += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {

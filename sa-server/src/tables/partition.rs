@@ -51,7 +51,7 @@ const NO_PARTITION: u16 = u16::MAX;
 impl Partitions {
     /// The first P_Key by which `a` and `b` can talk, as `a` holds it: in the order OpenSM offers
     /// them, which compares P_Keys by their low byte first.
-    #[inline]
+    #[inline(always)]
     pub fn first_shared(&self, a: PKeySet, b: PKeySet) -> Option<PKey> {
         match self.pair(a, b) {
             Some(Pair(key)) => Some(PKey(key)).filter(|key| key.is_valid()),
@@ -60,7 +60,7 @@ impl Partitions {
     }
 
     /// What was written down of two tables.
-    #[inline]
+    #[inline(always)]
     fn pair(&self, a: PKeySet, b: PKeySet) -> Option<Pair> {
         self.pairs.get(usize::from(a.0) * self.sets + usize::from(b.0)).copied()
     }
@@ -119,7 +119,7 @@ impl Partitions {
 
     /// Whether a port with P_Key table `a` may know of one with `b`: they share a partition, or
     /// one of them has no P_Key table, which the specification allows switch ports (10.9.2).
-    #[inline]
+    #[inline(always)]
     pub fn visible(&self, a: PKeySet, b: PKeySet) -> bool {
         match self.pair(a, b) {
             Some(pair) => pair != Pair(0),

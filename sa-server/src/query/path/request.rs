@@ -1,6 +1,6 @@
 //! A request for paths, PathRecord or MultiPathRecord, read once and checked.
 
-use ib_mad::types::{Gid, Lid, Mtu, PKey, Rate, Sl};
+use ib_mad::types::{Gid, Lid, Mtu, Rate, Sl};
 use ib_mad::wire::mad::Status;
 use ib_mad::wire::record::multi_path::component as multi;
 use ib_mad::wire::record::path::component as path;
@@ -25,31 +25,34 @@ pub(crate) struct Wish {
     pub(crate) value: u8,
 }
 
-/// Which P_Key the path is to have.
+/// What a path is to have that not every path has. Most requests wish for none of it; where that is
+/// plain the compiler leaves out the looking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PKeyWish {
-    /// Any that both ends share.
-    Any,
-    /// This one.
-    Exactly(PKey),
-    /// None: raw packets carry none.
-    Raw,
+pub(crate) struct Wishes {
+    pub(crate) sl: Option<Sl>,
+    pub(crate) mtu: Option<Wish>,
+    pub(crate) rate: Option<Wish>,
+    pub(crate) lifetime: Option<Wish>,
+    /// Whether it is for raw packets, which carry no P_Key.
+    pub(crate) raw: bool,
+}
+
+impl Wishes {
+    /// Nothing in particular.
+    pub(crate) const NONE: Self =
+        Self { sl: None, mtu: None, rate: None, lifetime: None, raw: false };
 }
 
 /// A request's criteria. FlowLabel, HopLimit, TClass and Preference select nothing, as with OpenSM;
 /// QoSClass and ServiceID only choose a QoS rule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    pub(crate) pkey: PKeyWish,
-    pub(crate) sl: Option<Sl>,
-    pub(crate) mtu: Option<Wish>,
-    pub(crate) rate: Option<Wish>,
-    pub(crate) lifetime: Option<Wish>,
+    pub(crate) wishes: Wishes,
     /// Whether a path without a way back is of no use.
     pub(crate) reversible: bool,
     /// Most paths wanted: for a pair of ports, of MultiPathRecord in all.
     pub(crate) numb_path: Option<u8>,
-    /// What QoS rules ask about.
+    /// What QoS rules ask about. The path is to have the P_Key, unless it is for raw packets.
     pub(crate) asked: Asked,
     /// The same, looked up; `None` if no rule is in force.
     pub(crate) criteria: Option<Criteria>,
@@ -93,15 +96,13 @@ macro_rules! read {
             pkey: has($component::PKEY).then(|| record.pkey()),
         };
         Ok(Self {
-            pkey: match asked.pkey {
-                _ if has($component::RAW_TRAFFIC) && record.raw_traffic() => PKeyWish::Raw,
-                Some(pkey) => PKeyWish::Exactly(pkey),
-                None => PKeyWish::Any,
+            wishes: Wishes {
+                sl: has($component::SL).then(|| record.sl()),
+                mtu,
+                rate,
+                lifetime,
+                raw: has($component::RAW_TRAFFIC) && record.raw_traffic(),
             },
-            sl: has($component::SL).then(|| record.sl()),
-            mtu,
-            rate,
-            lifetime,
             reversible: has($component::REVERSIBLE) && record.reversible(),
             numb_path: has($component::NUMB_PATH).then(|| record.numb_path()),
             criteria: criteria($tables, &asked),
@@ -134,36 +135,12 @@ impl Request {
             pkey: has(path::PKEY).then(|| record.pkey()),
         };
         Self {
-            pkey: asked.pkey.map_or(PKeyWish::Any, PKeyWish::Exactly),
-            sl: None,
-            mtu: None,
-            rate: None,
-            lifetime: None,
+            wishes: Wishes::NONE,
             reversible: has(path::REVERSIBLE) && record.reversible(),
             numb_path: None,
             criteria: criteria(tables, &asked),
             asked,
         }
-    }
-
-    /// The same request, if it has no wishes for what a path may have: in a form by which the
-    /// compiler knows.
-    #[inline(always)]
-    pub(crate) fn plain(&self) -> Option<Self> {
-        let has_wish = self.sl.is_some()
-            || self.mtu.is_some()
-            || self.rate.is_some()
-            || self.lifetime.is_some()
-            || self.pkey == PKeyWish::Raw;
-        let pkey = self.asked.pkey.map_or(PKeyWish::Any, PKeyWish::Exactly);
-        (!has_wish).then_some(Self {
-            pkey,
-            sl: None,
-            mtu: None,
-            rate: None,
-            lifetime: None,
-            ..*self
-        })
     }
 
     /// The criteria of a MultiPathRecord.
@@ -194,8 +171,9 @@ impl Request {
     /// ports share a partition, or do not, in both.
     #[inline(always)]
     pub(crate) fn minds_direction(&self, tables: &Tables) -> bool {
-        let has_wish = self.mtu.is_some() || self.rate.is_some() || self.lifetime.is_some();
-        has_wish || self.criteria.is_some() && (self.sl.is_some() || tables.qos.refuses())
+        let Wishes { sl, mtu, rate, lifetime, .. } = self.wishes;
+        let has_wish = mtu.is_some() || rate.is_some() || lifetime.is_some();
+        has_wish || self.criteria.is_some() && (sl.is_some() || tables.qos.refuses())
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use ib_mad::types::{Gid, Lid, Rate};
+use ib_mad::types::{Gid, Guid, Lid, Rate};
 use ib_mad::wire::record::{PathRecord, Selector};
 
-use super::request::Request;
+use super::request::{Request, Wishes};
 use super::select::{Parameters, select};
 use super::templates::Kind;
 use crate::qos_match::{LevelCounts, LevelSlot};
@@ -304,7 +304,7 @@ impl Search<'_> {
     /// Whether every path to a port has a way back that is no worse: where all paths are alike in
     /// both directions, one that exists is good enough.
     #[inline(always)]
-    fn is_same_back(&self, destination: &EndPort) -> bool {
+    pub(crate) fn is_same_back(&self, destination: &EndPort) -> bool {
         !self.request.minds_direction(self.tables)
             && self.tables.all_sls_pass()
             && self.tables.paths.is_complete(destination.row)
@@ -319,20 +319,35 @@ impl Search<'_> {
         destination: Classed<'_>,
         dlid: Lid,
     ) -> Option<Path> {
+        let is_same_back = self.is_same_back(destination.0);
+        self.path_wished(self.request.wishes, (source, slid), (destination, dlid), is_same_back)
+    }
+
+    /// The same by what is known beforehand: the wishes, and what [`is_same_back`] says.
+    ///
+    /// [`is_same_back`]: Self::is_same_back
+    #[inline(always)]
+    pub(crate) fn path_wished(
+        &self,
+        wishes: Wishes,
+        (source, slid): (Classed<'_>, Lid),
+        (destination, dlid): (Classed<'_>, Lid),
+        is_same_back: bool,
+    ) -> Option<Path> {
         let (at_slid, at_dlid) = (self.at(source.0, slid)?, self.at(destination.0, dlid)?);
         let (tables, request) = (self.tables, self.request);
-        let there = select(tables, request, source, (at_dlid, destination.1), dlid);
+        let there = select(tables, request, wishes, source, (at_dlid, destination.1), dlid);
         let Ok(parameters) = there else { return None };
-        let reversible = self.is_same_back(destination.0)
-            || select(tables, request, destination, (at_slid, source.1), slid).is_ok();
+        let reversible = is_same_back
+            || select(tables, request, wishes, destination, (at_slid, source.1), slid).is_ok();
         if request.reversible && !reversible {
             return None;
         }
-        let prefix = tables.subnet.prefix;
         Some(Path {
             parameters,
-            sgid: Gid::new(prefix, source.0.guid),
-            dgid: Gid::new(prefix, destination.0.guid),
+            prefix: tables.subnet.prefix,
+            source: source.0.guid,
+            destination: destination.0.guid,
             slid,
             dlid,
             reversible,
@@ -352,8 +367,10 @@ impl Search<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     parameters: Parameters,
-    sgid: Gid,
-    dgid: Gid,
+    /// Of the GIDs of both ends.
+    prefix: u64,
+    source: Guid,
+    destination: Guid,
     slid: Lid,
     dlid: Lid,
     reversible: bool,
@@ -381,6 +398,13 @@ impl Path {
         // Word by word, where the layout's setters would write bit by bit. ServiceID is left out,
         // and so are all fields not named here.
         let (words, _) = record.as_chunks_mut::<8>();
+        let gid = |told: Option<Gid>, guid: Guid| {
+            let (prefix, guid) =
+                told.map_or((self.prefix, guid), |told| (told.prefix(), told.guid()));
+            (prefix.to_be_bytes(), guid.0.to_be_bytes())
+        };
+        (words[1], words[2]) = gid(told.dgid, self.destination);
+        (words[3], words[4]) = gid(told.sgid, self.source);
         let lids = u64::from(self.dlid.0) << 48 | u64::from(self.slid.0) << 32;
         words[5] = (lids | u64::from(hop_limit)).to_be_bytes();
         let (reversible, pkey, sl) = (self.reversible.into(), pkey.0.into(), sl.get().into());
@@ -388,10 +412,6 @@ impl Path {
         words[6] =
             (low[0] << 55 | low[1] << 32 | low[2] << 16 | low[3] << 8 | low[4]).to_be_bytes();
         words[7] = (exactly(lifetime) << 56 | u64::from(preference) << 48).to_be_bytes();
-        PathRecord::new(&mut record[..])
-            .expect("64 bytes")
-            .set_dgid(told.dgid.unwrap_or(self.dgid))
-            .set_sgid(told.sgid.unwrap_or(self.sgid));
         record
     }
 }

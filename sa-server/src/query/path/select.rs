@@ -4,7 +4,7 @@ use ib_mad::types::{Lid, Lifetime, PKey, Sl};
 use ib_mad::wire::record::Selector;
 use serde::Serialize;
 
-use super::request::{PKeyWish, Request, Wish};
+use super::request::{Request, Wish, Wishes};
 use crate::qos_match::{Level, LevelSlot, RuleNumber};
 use crate::tables::{EndClass, EndPort, Limit, PKeySet, Tables};
 
@@ -50,12 +50,14 @@ pub enum NoPath {
 }
 
 /// The path from `source` to `destination` (as found by `dlid`), if it is there and meets the
-/// wishes; values that may be less than the path has are lowered to what was asked for. Inlined
-/// everywhere: most requests have no wishes, and where that is plain the compiler drops the rest.
+/// request, whose wishes are named on their own; values that may be less than the path has are
+/// lowered to what was asked for. Inlined everywhere: most requests have no wishes, and where that
+/// is plain the compiler drops the rest.
 #[inline(always)]
 pub(crate) fn select(
     tables: &Tables,
     request: &Request,
+    wishes: Wishes,
     (source, source_class): (&EndPort, &EndClass),
     (destination, destination_class): (&EndPort, &EndClass),
     dlid: Lid,
@@ -82,13 +84,14 @@ pub(crate) fn select(
         level.lifetime.unwrap_or(tables.subnet.lifetime.code())
     };
     let limit = Limit {
-        mtu: at_most(request.mtu, limit.mtu).ok_or(NoPath::Mtu)?,
-        rate: rate(request.rate, limit.rate).ok_or(NoPath::Rate)?,
+        mtu: at_most(wishes.mtu, limit.mtu).ok_or(NoPath::Mtu)?,
+        rate: rate(wishes.rate, limit.rate).ok_or(NoPath::Rate)?,
     };
-    let lifetime = at_most(request.lifetime, lifetime).ok_or(NoPath::Lifetime)?;
-    let pkey = pkey(tables, request.pkey, level, source_class.pkeys, destination_class.pkeys)?;
+    let lifetime = at_most(wishes.lifetime, lifetime).ok_or(NoPath::Lifetime)?;
+    let asked = if wishes.raw { PKeyWish::Raw } else { PKeyWish::of(request.asked.pkey) };
+    let pkey = pkey(tables, asked, level, source_class.pkeys, destination_class.pkeys)?;
 
-    let sl = match (request.sl, level.sl) {
+    let sl = match (wishes.sl, level.sl) {
         (Some(asked), Some(own)) if asked != own => return Err(NoPath::SlNotOfLevel),
         (Some(sl), _) | (None, Some(sl)) => sl,
         (None, None) if pkey.is_valid() => tables.partition_sl(pkey),
@@ -99,7 +102,7 @@ pub(crate) fn select(
     if !passes(sl) {
         return Err(NoPath::SlDropped);
     }
-    let pkey = if request.pkey == PKeyWish::Raw { PKey(0) } else { pkey };
+    let pkey = if wishes.raw { PKey(0) } else { pkey };
     Ok(Parameters { limit, lifetime, pkey, sl, level: level.slot })
 }
 
@@ -113,6 +116,24 @@ pub(crate) fn rule(
 ) -> Option<RuleNumber> {
     let criteria = request.criteria.as_ref()?;
     tables.qos.find(criteria, source.groups, destination.groups)
+}
+
+/// Which P_Key the path is to have.
+#[derive(Clone, Copy)]
+enum PKeyWish {
+    /// Any that both ends share.
+    Any,
+    /// This one.
+    Exactly(PKey),
+    /// None: raw packets carry none.
+    Raw,
+}
+
+impl PKeyWish {
+    #[inline(always)]
+    fn of(asked: Option<PKey>) -> Self {
+        asked.map_or(Self::Any, Self::Exactly)
+    }
 }
 
 /// The P_Key of the path: for raw packets one that the ends share, if there is one.
