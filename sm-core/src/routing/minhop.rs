@@ -28,7 +28,7 @@ use self::deal::Deal;
 use self::order::{Batch, batches};
 use self::stay::Stay;
 use self::tables::Tables;
-use super::{Engine, HopMatrix, Previous, Routing, RoutingError, Topology};
+use super::{Engine, HopMatrix, Lanes, Previous, Routing, RoutingError, Steering, Topology};
 
 /// The engine `minhop`, the default.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,6 +42,7 @@ impl Engine for MinHop {
     fn route(
         &self,
         topology: &Topology,
+        _: &Steering,
         previous: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
         let hops = HopMatrix::compute(topology).ok_or_else(|| RoutingError::TooManySwitches {
@@ -54,7 +55,13 @@ impl Engine for MinHop {
             router.route(&batch, hops.row(batch.home));
         }
         let Router { tables, unreachable, .. } = router;
-        Ok(Routing { engine: self.name(), lfts: tables.finish(), hops, unreachable })
+        Ok(Routing {
+            engine: self.name(),
+            lfts: tables.finish(),
+            hops,
+            lanes: Lanes::Free,
+            unreachable,
+        })
     }
 }
 

@@ -19,7 +19,7 @@ use crate::routing::multicast::Place;
 use crate::routing::program::{Change, Program, Write};
 use crate::routing::verify::{self, CreditLoops, Deliveries};
 use crate::routing::{
-    Destination, Engine, HopMatrix, MinHop, Previous, Routing, RoutingError, Topology,
+    Destination, Engine, HopMatrix, MinHop, Previous, Routing, RoutingError, Steering, Topology,
     TopologyBuilder, TopologyError,
 };
 use crate::smp::{Kind, Request};
@@ -159,7 +159,7 @@ impl RoutingJob {
             lfts: before.lfts.iter().map(|lft| lft.ports.as_slice()).collect(),
             switches: before.switches.clone(),
         });
-        let routing = self.engine.route(&self.topology, previous.as_ref());
+        let routing = self.engine.route(&self.topology, &Steering::default(), previous.as_ref());
         let routing = routing.map(|routing| Verified {
             deliveries: verify::deliveries(&self.topology, &routing),
             routing,

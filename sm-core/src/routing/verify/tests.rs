@@ -2,11 +2,11 @@
 
 use proptest::prelude::*;
 
-use super::super::{Engine, MinHop, testing};
+use super::super::{Engine, MinHop, Steering, testing};
 use super::*;
 
 fn routed(topology: &Topology) -> Routing {
-    MinHop.route(topology, None).unwrap()
+    MinHop.route(topology, &Steering::default(), None).unwrap()
 }
 
 /// The kinds of defects that one wrong entry makes: by proof and by walk.
