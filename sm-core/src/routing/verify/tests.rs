@@ -44,6 +44,32 @@ fn each_way_of_being_wrong_is_told() {
     assert_eq!(proof, [DefectKind::Stray; DEFECTS_LISTED_MAX]);
 }
 
+/// Engines whose rules forbid some routes say so by hops; where hosts miss them, that is no excuse.
+#[test]
+fn only_pairs_without_hosts_may_be_left_out() {
+    let topology = testing::topology(&testing::fat_tree(2, 4, 8), 0);
+    let hosts = topology.hosts_on();
+    let mut routing = routed(&topology);
+    // Each switch in turn has no route to any LID at another one, and says that there is none.
+    for from in topology.switches() {
+        let whole = routing.clone();
+        for home in topology.switches().filter(|&home| home != from) {
+            routing.hops.row_mut(from)[usize::from(home)] = HopMatrix::UNREACHABLE;
+        }
+        let mut counts = (0, 0);
+        for destination in topology.destinations().iter().filter(|d| d.home != from) {
+            routing.lfts[usize::from(from)][destination.base_lid.index()] = NO_ROUTE;
+            let is_missed = hosts[usize::from(from)] > 0 && destination.is_host();
+            *if is_missed { &mut counts.0 } else { &mut counts.1 } += 1;
+        }
+        let found = deliveries(&topology, &routing);
+        assert_eq!((found.defective, found.unrouted, found.unreachable), (counts.0, counts.1, 0));
+        // Packets of others that come by are lost.
+        assert!(walk::deliveries(&topology, &routing).unrouted == counts.1);
+        routing = whole;
+    }
+}
+
 /// Hops are a certificate, not an oracle: false ones must not make a wrong table pass.
 #[test]
 fn a_circle_passes_with_no_hops_whatever() {
