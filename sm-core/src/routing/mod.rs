@@ -1,14 +1,15 @@
 //! From a fabric's links to its forwarding tables.
 //!
 //! A routing engine is a pure function: of the frozen [`Topology`] and of the tables before, so
-//! that routes which need not change stay. Here are the engines ([`minhop`]), what they build on
-//! ([`topology`], [`hops`]), what tells whether tables are right ([`verify`]) and good
+//! that routes which need not change stay. Here are the engines ([`minhop`]), what
+//! they build on ([`topology`], [`hops`], [`deal`]), what tells whether tables are right ([`verify`]) and good
 //! ([`balance`]), the order in which tables are written to switches ([`program`]), and trees for
 //! [`multicast`] groups. Everything
 //! is indices and port numbers; what is not here: GUIDs, nodes and the fabric's arenas (`fabric`),
 //! LID assignment (`manage`), SMPs (`sweep`).
 
 pub mod balance;
+mod deal;
 pub mod hops;
 pub mod lanes;
 pub mod minhop;
