@@ -1,7 +1,7 @@
 //! From a fabric's links to its forwarding tables.
 //!
 //! A routing engine is a pure function: of the frozen [`Topology`] and of the tables before, so
-//! that routes which need not change stay. Here are the engines ([`minhop`]), what
+//! that routes which need not change stay. Here are the engines ([`minhop`], [`updn`]), what
 //! they build on ([`topology`], [`hops`], [`deal`]), what tells whether tables are right ([`verify`]) and good
 //! ([`balance`]), the order in which tables are written to switches ([`program`]), and trees for
 //! [`multicast`] groups. Everything
@@ -19,6 +19,7 @@ pub mod steering;
 #[cfg(test)]
 mod testing;
 pub mod topology;
+pub mod updn;
 pub mod verify;
 
 pub use hops::HopMatrix;
@@ -26,6 +27,7 @@ pub use lanes::{Lanes, Layers};
 pub use minhop::MinHop;
 pub use steering::Steering;
 pub use topology::{Destination, Link, Topology, TopologyBuilder, TopologyError};
+pub use updn::UpDown;
 
 use std::fmt;
 
