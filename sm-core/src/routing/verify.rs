@@ -4,12 +4,12 @@
 //! what falls at each step ends. It costs one look at each entry, and trusts the engine in nothing.
 //! [`walk::deliveries`] follows all routes instead, without any potential; it is slower and made
 //! otherwise, to be an independent witness. [`credit_loops`] looks for cycles among links that
-//! wait for each other's buffers. What to do about findings is the caller's to decide.
+//! wait for each other's buffers, [`credit_loops_on_lanes`] does so lane by lane. What to do about findings is the caller's to decide.
 
 mod cycle;
 pub mod walk;
 
-pub use cycle::{CreditLoops, Traffic, credit_loops};
+pub use cycle::{CreditLoops, Traffic, credit_loops, credit_loops_on_lanes};
 
 use std::fmt;
 
