@@ -20,7 +20,7 @@ mod labels;
 mod order;
 mod roots;
 
-pub(super) use self::labels::Labels;
+pub(super) use self::labels::{Labels, phase};
 pub(super) use self::order::Order;
 use super::deal::{Before, Dealt, deal};
 use super::{Engine, HopMatrix, Lanes, Previous, Routing, RoutingError, Steering, Topology};
@@ -52,9 +52,15 @@ impl Engine for UpDown {
         let order = self.order(topology, steering)?;
         let mut labels = Labels::compute(topology, &order);
         if steering.connect_roots {
-            topology.switches().for_each(|home| labels.connect(topology, home));
+            topology.switches().for_each(|home| labels.connect(topology, home, u8::MAX));
         }
-        check_hosts(self.name(), topology, &order, &labels.hops)?;
+        if let Some((from, to)) = parted_hosts(topology, &order, &labels.hops) {
+            let reason = format!(
+                "switches {from} and {to} have hosts, but no route between them goes up and then \
+                 down"
+            );
+            return Err(RoutingError::Unsuitable { engine: self.name(), reason });
+        }
         let hops_then = previous.map(|previous| {
             let mut hops = previous.hops.clone();
             hops.transpose();
@@ -116,29 +122,22 @@ pub(super) fn check_size(engine: &'static str, topology: &Topology) -> Result<()
     Ok(())
 }
 
-/// Makes sure that all hosts in a part of the fabric reach each other. `hops` are by home.
-pub(super) fn check_hosts(
-    engine: &'static str,
+/// Switches with hosts in one part of the fabric of which the first has no way to the second, if
+/// there are such. `hops` are by home.
+pub(super) fn parted_hosts(
     topology: &Topology,
     order: &Order,
     hops: &HopMatrix,
-) -> Result<(), RoutingError> {
+) -> Option<(u16, u16)> {
     let leaves = switches_with_hosts(topology);
     let part = |switch: u16| order.parts[usize::from(switch)];
-    for &home in &leaves {
+    leaves.iter().find_map(|&home| {
         let row = hops.row(home);
-        let lost = leaves.iter().find(|&&switch| {
+        let is_lost = |&&switch: &&u16| {
             row[usize::from(switch)] == HopMatrix::UNREACHABLE && part(switch) == part(home)
-        });
-        if let Some(lost) = lost {
-            let reason = format!(
-                "switches {lost} and {home} have hosts, but no route between them goes up and \
-                 then down"
-            );
-            return Err(RoutingError::Unsuitable { engine, reason });
-        }
-    }
-    Ok(())
+        };
+        leaves.iter().find(is_lost).map(|&lost| (lost, home))
+    })
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ mod tables;
 
 pub(super) use self::candidates::{Candidate, Candidates, Shortest, Ways};
 use self::hand::Hand;
-pub(super) use self::order::{Batch, batches};
+pub(super) use self::order::{Batch, batches, batches_of};
 use self::stay::Stay;
 pub(super) use self::tables::Tables;
 use super::{HopMatrix, Previous, Topology};

@@ -27,8 +27,16 @@ impl Batch {
 /// Hosts of a switch are in the order of their ports, and a host's LIDs follow each other, so that
 /// they are dealt to different ports.
 pub(in crate::routing) fn batches(topology: &Topology) -> Vec<Batch> {
+    batches_of(topology, |_| true)
+}
+
+/// The same for some destinations only.
+pub(in crate::routing) fn batches_of(
+    topology: &Topology,
+    takes: impl Fn(&Destination) -> bool,
+) -> Vec<Batch> {
     let mut by_home: Vec<Vec<Destination>> = vec![Vec::new(); topology.switch_count()];
-    for &destination in topology.destinations() {
+    for &destination in topology.destinations().iter().filter(|destination| takes(destination)) {
         by_home[usize::from(destination.home)].push(destination);
     }
     let mut batches = Vec::with_capacity(by_home.len());

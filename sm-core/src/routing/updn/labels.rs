@@ -9,7 +9,7 @@
 //! from the bottom to the top, then the others from the top to the bottom. That is one pass over
 //! a row of bytes for each link, and so takes time in proportion to links times switches.
 
-use super::super::deal::Ways;
+use super::super::deal::{Ways, sort_sources};
 use super::super::{HopMatrix, Topology};
 use super::order::Order;
 
@@ -89,24 +89,71 @@ impl Labels {
     }
 
     /// Joins what has no way to a home by going on to any neighbour that has one: routes that go
-    /// down and up again, and may close credit loops.
-    pub(in crate::routing) fn connect(&mut self, topology: &Topology, home: u16) {
-        let switches = topology.switch_count();
-        let phases = &self.phases[usize::from(home) * switches..][..switches];
-        let hops = self.hops.row_mut(home);
+    /// down and up again, and may close credit loops. `reversals_max` limits how many links up
+    /// such a route may have after one that leads down.
+    pub(in crate::routing) fn connect(
+        &mut self,
+        topology: &Topology,
+        home: u16,
+        reversals_max: u8,
+    ) {
+        let phases = &self.phases[usize::from(home) * self.switches..][..self.switches];
         let missing = (0u16..).zip(phases).filter(|&(_, &phase)| phase == phase::ANY);
         let mut missing: Vec<u16> = missing.map(|(switch, _)| switch).collect();
-        // The nearest first: what is one hop from a label of this size, until all are labelled.
-        let mut level = 0;
-        while !missing.is_empty() && level < HopMatrix::HOPS_MAX {
-            let is_next = |&switch: &u16| {
-                topology.links(switch).iter().any(|link| hops[usize::from(link.peer)] == level)
-            };
-            let (next, rest): (Vec<u16>, Vec<u16>) = missing.iter().partition(|s| is_next(s));
-            next.iter().for_each(|&switch| hops[usize::from(switch)] = level + 1);
-            missing = rest;
-            level += 1;
+        if missing.is_empty() {
+            return;
         }
+        let mut ups = self.ups(topology, home);
+        let hops = self.hops.row_mut(home);
+        let mut reversals = vec![0; self.switches];
+        // The nearest first: what is one hop from a label of this size, until all are labelled.
+        for level in 0..HopMatrix::HOPS_MAX {
+            let before = hops.to_vec();
+            missing.retain(|&switch| {
+                let mut next = None;
+                for (link, number) in topology.links(switch).iter().zip(topology.link_range(switch))
+                {
+                    let peer = usize::from(link.peer);
+                    if before[peer] == level {
+                        let (up, turns) = if self.downward[number] {
+                            (ups[peer], ups[peer])
+                        } else {
+                            (ups[peer].saturating_add(1), reversals[peer])
+                        };
+                        let (most_up, most_turns) = next.unwrap_or_default();
+                        next = Some((up.max(most_up), turns.max(most_turns)));
+                    }
+                }
+                let Some((up, turns)) = next.filter(|&(_, turns)| turns <= reversals_max) else {
+                    return true;
+                };
+                let switch = usize::from(switch);
+                (hops[switch], ups[switch], reversals[switch]) = (level + 1, up, turns);
+                false
+            });
+            if missing.is_empty() {
+                break;
+            }
+        }
+    }
+
+    /// By switch: the most links up on a way to a home.
+    fn ups(&self, topology: &Topology, home: u16) -> Vec<u8> {
+        let (hops, ways) = (self.hops.row(home), self.ways(home));
+        let mut sources = Vec::new();
+        sort_sources(&mut sources, hops);
+        let mut ups = vec![0u8; self.switches];
+        for &switch in sources.iter().rev() {
+            let closer = hops[usize::from(switch)] - 1;
+            for (link, number) in topology.links(switch).iter().zip(topology.link_range(switch)) {
+                let peer = usize::from(link.peer);
+                if hops[peer] == closer && ways.allow(switch, number as u32, link.peer) {
+                    let up = ups[peer].saturating_add(u8::from(!self.downward[number]));
+                    ups[usize::from(switch)] = ups[usize::from(switch)].max(up);
+                }
+            }
+        }
+        ups
     }
 }
 
