@@ -1,7 +1,7 @@
 //! From a fabric's links to its forwarding tables.
 //!
 //! A routing engine is a pure function: of the frozen [`Topology`] and of the tables before, so
-//! that routes which need not change stay. Here are the engines ([`minhop`], [`updn`], [`ftree`], [`dor`]), what
+//! that routes which need not change stay. Here are the engines ([`minhop`], [`updn`], [`ftree`], [`dor`], [`file`]), what
 //! they build on ([`topology`], [`hops`], [`deal`]), what tells whether tables are right ([`verify`]) and good
 //! ([`balance`]), the order in which tables are written to switches ([`program`]), and trees for
 //! [`multicast`] groups. Everything
@@ -11,6 +11,7 @@
 pub mod balance;
 mod deal;
 pub mod dor;
+pub mod file;
 pub mod ftree;
 pub mod hops;
 pub mod lanes;
@@ -25,6 +26,7 @@ pub mod updn;
 pub mod verify;
 
 pub use dor::Dor;
+pub use file::FromFile;
 pub use ftree::FTree;
 pub use hops::HopMatrix;
 pub use lanes::{Lanes, Layers};

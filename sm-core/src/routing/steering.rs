@@ -26,6 +26,9 @@ pub struct Steering {
     /// By switch: its ports in the order in which they are to be preferred
     /// (`port_search_ordering_file`); empty: ascending.
     pub port_orders: Vec<Vec<u8>>,
+    /// By switch: tables that `file` is to use, egress port by LID (`lfts_file`,
+    /// [`Dump::resolve`](super::file::Dump::resolve)); empty: none is told.
+    pub lfts: Vec<Vec<u8>>,
     /// Data VLs that all ports between switches have; 0 counts as 1.
     pub data_lanes: u8,
     /// The first lane that `lash` uses (`lash_start_vl`).
