@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::Topology;
 
-/// Hops between switches. Links work both ways, so the matrix is symmetric.
+/// Hops between switches. Links work both ways, so the matrix is symmetric if it is computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HopMatrix {
     switches: usize,
@@ -71,6 +71,17 @@ impl HopMatrix {
             within.copy_from_slice(&next);
         }
         Some(Self { switches, hops })
+    }
+
+    /// No switch reaches any, for engines that fill in what they allow.
+    pub(super) fn unreachable(switches: usize) -> Self {
+        Self { switches, hops: vec![Self::UNREACHABLE; switches * switches] }
+    }
+
+    /// The row of a switch, to be filled in.
+    pub(super) fn row_mut(&mut self, switch: u16) -> &mut [u8] {
+        let start = usize::from(switch) * self.switches;
+        &mut self.hops[start..start + self.switches]
     }
 
     /// Hops from (and to) a switch, by switch.

@@ -14,7 +14,9 @@ pub mod lanes;
 pub mod minhop;
 pub mod multicast;
 pub mod program;
+pub mod sssp;
 pub mod steering;
+mod tables;
 #[cfg(test)]
 mod testing;
 pub mod topology;
@@ -23,6 +25,7 @@ pub mod verify;
 pub use hops::HopMatrix;
 pub use lanes::{Lanes, Layers};
 pub use minhop::MinHop;
+pub use sssp::Sssp;
 pub use steering::Steering;
 pub use topology::{Destination, Link, Topology, TopologyBuilder, TopologyError};
 
