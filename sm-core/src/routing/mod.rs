@@ -9,8 +9,10 @@
 //! LID assignment (`manage`), SMPs (`sweep`).
 
 pub mod balance;
+pub mod dfsssp;
 pub mod hops;
 pub mod lanes;
+mod layering;
 pub mod minhop;
 pub mod multicast;
 pub mod program;
@@ -22,6 +24,7 @@ mod testing;
 pub mod topology;
 pub mod verify;
 
+pub use dfsssp::Dfsssp;
 pub use hops::HopMatrix;
 pub use lanes::{Lanes, Layers};
 pub use minhop::MinHop;

@@ -88,6 +88,11 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// The home switch.
+    pub(in super::super) fn home(&self) -> u16 {
+        self.home
+    }
+
     /// Switches that the home cannot be reached from.
     pub(in super::super) fn unreached(&self) -> u64 {
         (self.topology.switch_count() - self.sources.len() - 1) as u64
