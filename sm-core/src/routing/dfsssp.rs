@@ -18,7 +18,7 @@ mod placement;
 mod share;
 
 use self::placement::Placement;
-use super::sssp::{Distances, Walk, groups};
+use super::sssp::{Distances, TOLERANCES, Walk, groups};
 use super::tables::Tables;
 use super::{Engine, Lanes, Previous, Routing, RoutingError, Steering, Topology};
 
@@ -26,10 +26,6 @@ use super::{Engine, Lanes, Previous, Routing, RoutingError, Steering, Topology};
 /// links and layer at most.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Dfsssp;
-
-/// How much dearer than the cheapest a way may be that takes a lower port, in links of the mean
-/// load: tried one after the other.
-const TOLERANCES: [f64; 6] = [0.0, 1.0, 4.0, 16.0, 64.0, f64::INFINITY];
 
 impl Engine for Dfsssp {
     fn name(&self) -> &'static str {

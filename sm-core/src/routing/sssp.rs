@@ -19,8 +19,8 @@ mod order;
 mod walk;
 
 pub(super) use self::distances::Distances;
-pub(super) use self::order::groups;
-pub(super) use self::walk::Walk;
+pub(super) use self::order::{Group, groups};
+pub(super) use self::walk::{TOLERANCES, Walk};
 use super::tables::Tables;
 use super::{Engine, Lanes, Previous, Routing, RoutingError, Steering, Topology};
 

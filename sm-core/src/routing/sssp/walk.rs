@@ -7,8 +7,12 @@
 use ib_mad::types::Lid;
 
 use super::super::tables::Tables;
-use super::super::{HopMatrix, Topology};
+use super::super::{HopMatrix, Link, Topology};
 use super::distances::ToHome;
+
+/// How much dearer than the cheapest a way may be that takes a lower port, in links of the mean
+/// load: what engines try one after the other when lanes are short.
+pub(in super::super) const TOLERANCES: [f64; 6] = [0.0, 1.0, 4.0, 16.0, 64.0, f64::INFINITY];
 
 /// A link on a shortest way.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +41,10 @@ pub(in super::super) struct Walk<'a> {
     /// By place in `sources`: where its candidates end; they begin where those before end.
     ends: Vec<u32>,
     candidates: Vec<Candidate>,
+    /// The links of each switch as they are preferred for homes of higher numbers.
+    upwards: Vec<u32>,
+    /// The same for homes of lower numbers.
+    downwards: Vec<u32>,
     /// By link: routes that pass.
     loads: Vec<u32>,
     total: u64,
@@ -61,6 +69,8 @@ impl<'a> Walk<'a> {
             sources: Vec::with_capacity(switches),
             ends: Vec::with_capacity(switches),
             candidates: Vec::new(),
+            upwards: (0..topology.link_count() as u32).collect(),
+            downwards: (0..topology.link_count() as u32).collect(),
             loads: vec![0; topology.link_count()],
             total: 0,
             flows: hosts.clone(),
@@ -70,6 +80,13 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Links of low dimensions are preferred to others, and rings are not closed without need.
+    pub(in super::super) fn by_dimensions(topology: &'a Topology) -> Self {
+        let upwards = preferred(topology, |link| link.port);
+        let downwards = preferred(topology, |link| u8::MAX - link.port);
+        Self { upwards, downwards, ..Self::new(topology) }
+    }
+
     /// Turns to the LIDs of a home switch.
     pub(in super::super) fn begin(&mut self, distances: &ToHome<'_>) {
         self.home = distances.home;
@@ -77,11 +94,11 @@ impl<'a> Walk<'a> {
         self.candidates.clear();
         self.ends.clear();
         for &switch in &self.sources {
-            let links = self.topology.links(switch).iter().zip(self.topology.link_range(switch));
-            for (link, number) in links {
-                if distances.is_closer(switch, link.peer, number) {
-                    let (link, peer, port) = (number as u32, link.peer, link.port);
-                    self.candidates.push(Candidate { link, peer, port });
+            let order = if switch < self.home { &self.upwards } else { &self.downwards };
+            for &number in &order[self.topology.link_range(switch)] {
+                let Link { peer, port, .. } = self.topology.link(number as usize);
+                if distances.is_closer(switch, peer, number as usize) {
+                    self.candidates.push(Candidate { link: number, peer, port });
                 }
             }
             self.ends.push(self.candidates.len() as u32);
@@ -109,8 +126,8 @@ impl<'a> Walk<'a> {
         self.steps[usize::from(source)]
     }
 
-    /// Routes one more LID of the home by the cheapest ways, or by lower ports whose ways cost at
-    /// most `tolerance` links of the mean load more.
+    /// Routes one more LID of the home by the cheapest ways, or by preferred links whose ways cost
+    /// at most `tolerance` links of the mean load more.
     pub(in super::super) fn route(&mut self, tolerance: f64) {
         let mean = self.total as f64 / self.loads.len().max(1) as f64;
         let tolerance = (mean * mean * tolerance) as u64;
@@ -144,6 +161,47 @@ impl<'a> Walk<'a> {
         self.load();
     }
 
+    /// Routes several LIDs of the home by the same ways. As these are not spread over links one by
+    /// one, each switch's hosts count before the next switch chooses. `tolerance` is as in
+    /// [`Walk::route`].
+    pub(in super::super) fn route_together(&mut self, lids: u32, tolerance: f64) {
+        let mean = self.total as f64 / self.loads.len().max(1) as f64;
+        let tolerance = (mean * mean * tolerance) as u64;
+        let mut first = 0;
+        for place in 0..self.sources.len() {
+            let (switch, end) = (usize::from(self.sources[place]), self.ends[place] as usize);
+            let candidates = &self.candidates[first..end];
+            first = end;
+            let cost = |candidate: &Candidate| {
+                let squared = |link: u32| u64::from(self.loads[link as usize]).pow(2);
+                let (mut cost, mut next) = (squared(candidate.link), candidate.peer);
+                while next != self.home {
+                    let step = self.steps[usize::from(next)];
+                    cost = cost.saturating_add(squared(step.link));
+                    next = step.peer;
+                }
+                cost
+            };
+            let mut chosen = candidates[0];
+            if candidates.len() > 1 {
+                let least = candidates.iter().map(cost).min().unwrap_or(0);
+                let most = least.saturating_add(tolerance);
+                chosen = *candidates.iter().find(|c| cost(c) <= most).unwrap_or(&chosen);
+            }
+            let Candidate { link, peer, port } = chosen;
+            self.steps[switch] = Step { link, peer, port };
+            let flow = self.hosts[switch].saturating_mul(lids);
+            let mut next = switch as u16;
+            while flow > 0 && next != self.home {
+                let Step { link, peer, .. } = self.steps[usize::from(next)];
+                let load = &mut self.loads[link as usize];
+                *load = load.saturating_add(flow);
+                self.total += u64::from(flow);
+                next = peer;
+            }
+        }
+    }
+
     /// Adds the routes just chosen to the loads.
     fn load(&mut self) {
         for &switch in self.sources.iter().rev() {
@@ -166,6 +224,24 @@ impl<'a> Walk<'a> {
             column.enter(switch, self.steps[usize::from(switch)].port);
         }
     }
+}
+
+/// The links of each switch by the lower of the port numbers at both ends, then by `direction`.
+///
+/// Where ports are numbered by dimension, the lower port number is that of the dimension. Of two
+/// ways round a ring that are equally long, one goes up and the way back goes down, so that
+/// neither passes the link that closes the ring: it is passed by fewer routes that could be part
+/// of a cycle.
+fn preferred(topology: &Topology, direction: impl Fn(&Link) -> u8) -> Vec<u32> {
+    let of_switch = |switch| {
+        let mut links: Vec<u32> = topology.link_range(switch).map(|link| link as u32).collect();
+        links.sort_unstable_by_key(|&link| {
+            let link = topology.link(link as usize);
+            (link.port.min(link.peer_port), direction(&link), link.port)
+        });
+        links
+    };
+    topology.switches().flat_map(of_switch).collect()
 }
 
 /// Lists the switches of all levels but 0, by level and number.
