@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::{RoutingError, Topology};
 
-/// Hops between switches. Links work both ways, so the matrix is symmetric.
+/// Hops between switches. Links work both ways, so the matrix is symmetric if it is computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HopMatrix {
     switches: usize,
