@@ -18,6 +18,7 @@ pub mod steering;
 #[cfg(test)]
 mod testing;
 pub mod topology;
+pub mod torus;
 pub mod verify;
 
 pub use hops::HopMatrix;
@@ -25,6 +26,7 @@ pub use lanes::{Lanes, Layers};
 pub use minhop::MinHop;
 pub use steering::Steering;
 pub use topology::{Destination, Link, Topology, TopologyBuilder, TopologyError};
+pub use torus::Torus2Qos;
 
 use std::fmt;
 
