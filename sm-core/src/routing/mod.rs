@@ -1,7 +1,7 @@
 //! From a fabric's links to its forwarding tables.
 //!
 //! A routing engine is a pure function: of the frozen [`Topology`] and of the tables before, so
-//! that routes which need not change stay. Here are the engines ([`minhop`]), what they build on
+//! that routes which need not change stay. Here are the engines ([`minhop`], [`mod@torus`]), what they build on
 //! ([`topology`], [`hops`]), what tells whether tables are right ([`verify`]) and good
 //! ([`balance`]), the order in which tables are written to switches ([`program`]), and trees for
 //! [`multicast`] groups. Everything

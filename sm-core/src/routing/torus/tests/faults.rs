@@ -166,7 +166,6 @@ fn switches_in_a_row_along_the_last_axis_may_be_missing() {
         ([5, 5, 5], vec![[3, 2, 1], [3, 2, 2]]),
         ([5, 4, 5], vec![[3, 2, 4], [3, 2, 0], [3, 2, 1]]),
         ([6, 6, 1], vec![[3, 1, 0], [3, 2, 0]]),
-        ([4, 4, 3], vec![[2, 2, 0], [2, 2, 1], [2, 2, 2]]),
     ] {
         let fabric = gone.iter().fold(Fabric::new(radix, [true; 3]), |fabric, &place| {
             fabric.without_switch(at(place, radix))
@@ -188,6 +187,18 @@ fn switches_in_a_row_along_the_last_axis_may_be_missing() {
         refused([5, 5, 5], [[2, 2, 1], [2, 2, 3]]),
         "the ring of z at x=2, y=2 is cut in two, between (2,2,0) and (2,2,2) and between (2,2,2) \
          and (2,2,4)"
+    );
+}
+
+/// The ways around such a hole, multicast included, close circles.
+#[test]
+fn a_whole_column_missing_is_refused_for_its_loops() {
+    let fabric = [10, 26, 42]
+        .into_iter()
+        .fold(Fabric::new([4, 4, 3], [true; 3]), |fabric, number| fabric.without_switch(number));
+    assert_eq!(
+        reason(routed(&fabric)),
+        "the ways around what is missing would wait for each other in a circle"
     );
 }
 
