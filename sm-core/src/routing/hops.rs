@@ -113,6 +113,17 @@ impl HopMatrix {
         }
     }
 
+    /// Takes hops that were counted otherwise, such as those of routes that are not the shortest:
+    /// a row for each of `switches`, by destination.
+    ///
+    /// # Panics
+    ///
+    /// If these are not as many as there are pairs.
+    pub fn from_rows(switches: usize, hops: Vec<u8>) -> Self {
+        assert_eq!(hops.len(), switches * switches, "a row for each switch");
+        Self { switches, hops }
+    }
+
     /// Hops from (and to) a switch, by switch.
     #[inline]
     pub fn row(&self, switch: u16) -> &[u8] {

@@ -1,5 +1,9 @@
 //! Virtual lanes: where an engine keeps routes apart that would wait for each other in circles.
 
+use std::sync::Arc;
+
+use super::torus::TorusLanes;
+
 /// The virtual lanes that routes take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Lanes {
@@ -9,6 +13,9 @@ pub enum Lanes {
     Free,
     /// Each route keeps to a lane, its layer, which is its SL and its VL on every link.
     Layers(Layers),
+    /// Each route has an SL by its ends, and at each switch a VL by the ports that it comes and
+    /// goes by.
+    Torus(Arc<TorusLanes>),
 }
 
 /// Layers by source switch and destination.

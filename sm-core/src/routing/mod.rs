@@ -1,8 +1,9 @@
 //! From a fabric's links to its forwarding tables.
 //!
 //! A routing engine is a pure function: of the frozen [`Topology`] and of the tables before, so
-//! that routes which need not change stay. Here are the engines ([`minhop`], [`updn`], [`ftree`], [`dor`], [`file`]), what
-//! they build on ([`topology`], [`hops`], [`deal`]), what tells whether tables are right ([`verify`]) and good
+//! that routes which need not change stay. Here are the engines ([`minhop`], [`updn`], [`ftree`],
+//! [`dor`], [`sssp`], [`dfsssp`], [`lash`], [`mod@torus`], [`mod@file`]), what they build on
+//! ([`topology`], [`hops`]), what tells whether tables are right ([`verify`]) and good
 //! ([`balance`]), the order in which tables are written to switches ([`program`]), and trees for
 //! [`multicast`] groups. Everything
 //! is indices and port numbers; what is not here: GUIDs, nodes and the fabric's arenas (`fabric`),
@@ -10,10 +11,10 @@
 
 pub mod balance;
 mod deal;
+pub mod dfsssp;
 pub mod dor;
 pub mod file;
 pub mod ftree;
-pub mod dfsssp;
 pub mod hops;
 pub mod lanes;
 pub mod lash;
@@ -27,13 +28,14 @@ mod tables;
 #[cfg(test)]
 mod testing;
 pub mod topology;
+pub mod torus;
 pub mod updn;
 pub mod verify;
 
+pub use dfsssp::Dfsssp;
 pub use dor::Dor;
 pub use file::FromFile;
 pub use ftree::FTree;
-pub use dfsssp::Dfsssp;
 pub use hops::HopMatrix;
 pub use lanes::{Lanes, Layers};
 pub use lash::Lash;
@@ -41,6 +43,7 @@ pub use minhop::MinHop;
 pub use sssp::Sssp;
 pub use steering::Steering;
 pub use topology::{Destination, Link, Topology, TopologyBuilder, TopologyError};
+pub use torus::Torus2Qos;
 pub use updn::UpDown;
 
 use std::fmt;
@@ -58,8 +61,9 @@ pub trait Engine: fmt::Debug + Send + Sync {
     /// The name used in `routing_engine`, in logs and as a metric label.
     fn name(&self) -> &'static str;
 
-    /// Routes all destinations as `steering` asks. Routes that need not change are kept from `previous`; without it
-    /// everything is routed anew. What cannot be reached has [`NO_ROUTE`]; that is no error.
+    /// Routes all destinations as `steering` asks. Routes that need not change are kept from
+    /// `previous`; without it everything is routed anew. What cannot be reached has [`NO_ROUTE`];
+    /// that is no error.
     fn route(
         &self,
         topology: &Topology,

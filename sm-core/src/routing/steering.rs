@@ -1,6 +1,10 @@
 //! What operators' options say to routing engines, in the topology's own numbers.
 
+use std::sync::Arc;
+
 use ib_mad::types::Lid;
+
+use super::torus;
 
 /// Choices that steer engines; each looks at those that concern it. The default is what OpenSM does
 /// without options.
@@ -35,4 +39,7 @@ pub struct Steering {
     pub lash_start_lane: u8,
     /// Whether `lash` looks for a mesh to order switches by (`do_mesh_analysis`).
     pub analyses_mesh: bool,
+    /// The torus that `torus-2QoS` is to find (`torus_config`), whose seeds are told by
+    /// `switch_ids`.
+    pub torus: Option<Arc<torus::Config>>,
 }
