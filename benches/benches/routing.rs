@@ -14,7 +14,10 @@ use benches::fabrics::{FAT_TREE_10000, FAT_TREE_45000, Stated, middle_cable, top
 use benches::figures::{Runs, is_benchmark_run, is_wanted, tell, tell_load};
 use sm_core::routing::balance::{LinkLoads, Spread};
 use sm_core::routing::program::{Change, Program};
-use sm_core::routing::{Engine, HopMatrix, MinHop, Previous, Routing, Topology, verify};
+use sm_core::routing::{
+    Dor, Engine, FTree, HopMatrix, MinHop, Previous, Routing, Sssp, Steering, Topology, UpDown,
+    verify,
+};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -39,9 +42,9 @@ fn measure(fabric: Stated) {
     let cut = topology(&managed.plane());
     drop(managed);
 
-    let engine = MinHop;
+    let steering = Steering::default();
     let route = |topology: &Topology, previous: Option<&Previous<'_>>| {
-        engine.route(topology, previous).expect("few enough switches")
+        MinHop.route(topology, &steering, previous).expect("few enough switches")
     };
     let before = route(&whole, None);
     let previous = Previous::same_switches(&whole, &before);
@@ -55,6 +58,14 @@ fn measure(fabric: Stated) {
     balance(&name("balance"), &whole, &before);
     balance(&name("balance_link_cut_kept"), &cut, &after);
     balance(&name("balance_link_cut_from_nothing"), &cut, &route(&cut, None));
+
+    let engines: [&dyn Engine; 5] = [&UpDown::FromRoots, &UpDown::FromHosts, &FTree, &Dor, &Sssp];
+    for engine in engines {
+        let name = |what: &str| format!("routing/{}/{what}/{}", engine.name(), fabric.name);
+        let route = || engine.route(&whole, &steering, None).expect("a tree suits every engine");
+        time(&name("from_nothing"), || drop(black_box(route())));
+        balance(&name("balance"), &whole, &route());
+    }
 
     let name = |what: &str| format!("routing/verify/{what}/{}", fabric.name);
     assert!(verify::deliveries(&whole, &before).is_sound(), "tables deliver");

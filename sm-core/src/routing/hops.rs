@@ -2,9 +2,9 @@
 
 use rayon::prelude::*;
 
-use super::Topology;
+use super::{RoutingError, Topology};
 
-/// Hops between switches. Links work both ways, so the matrix is symmetric.
+/// Hops between switches. Links work both ways, so the matrix is symmetric if it is computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HopMatrix {
     switches: usize,
@@ -73,6 +73,57 @@ impl HopMatrix {
         Some(Self { switches, hops })
     }
 
+    /// The same for an engine, which cannot do without.
+    pub(super) fn compute_for(
+        engine: &'static str,
+        topology: &Topology,
+    ) -> Result<Self, RoutingError> {
+        Self::compute(topology).ok_or_else(|| RoutingError::TooManySwitches {
+            engine,
+            switches: topology.switch_count(),
+            max: Self::SWITCHES_MAX,
+        })
+    }
+
+    /// No pair is joined yet; for engines that fill in a potential of their own, which need not be
+    /// symmetric. At most [`Self::SWITCHES_MAX`] switches.
+    pub(super) fn unreachable(switches: usize) -> Self {
+        Self { switches, hops: vec![Self::UNREACHABLE; switches * switches] }
+    }
+
+    /// Hops from a switch, to be filled in.
+    #[inline]
+    pub(super) fn row_mut(&mut self, switch: u16) -> &mut [u8] {
+        let start = usize::from(switch) * self.switches;
+        &mut self.hops[start..start + self.switches]
+    }
+
+    /// Swaps rows and columns, a square at a time so that each is touched while it is cached.
+    pub(super) fn transpose(&mut self) {
+        const SIDE: usize = 32;
+        let switches = self.switches;
+        for top in (0..switches).step_by(SIDE) {
+            for left in (top..switches).step_by(SIDE) {
+                for row in top..switches.min(top + SIDE) {
+                    for column in left.max(row + 1)..switches.min(left + SIDE) {
+                        self.hops.swap(row * switches + column, column * switches + row);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes hops that were counted otherwise, such as those of routes that are not the shortest:
+    /// a row for each of `switches`, by destination.
+    ///
+    /// # Panics
+    ///
+    /// If these are not as many as there are pairs.
+    pub fn from_rows(switches: usize, hops: Vec<u8>) -> Self {
+        assert_eq!(hops.len(), switches * switches, "a row for each switch");
+        Self { switches, hops }
+    }
+
     /// Hops from (and to) a switch, by switch.
     #[inline]
     pub fn row(&self, switch: u16) -> &[u8] {
@@ -125,6 +176,23 @@ mod tests {
             let hops = HopMatrix::compute(&topology).unwrap();
             for switch in topology.switches() {
                 prop_assert_eq!(hops.row(switch), &search(&topology, switch)[..]);
+            }
+        }
+    }
+
+    #[test]
+    fn rows_and_columns_are_swapped() {
+        for switches in [0, 1, 33, 70] {
+            let mut matrix = HopMatrix::unreachable(usize::from(switches));
+            let value = |row: u16, column: u16| (row * 3 + column * 5) as u8;
+            for row in 0..switches {
+                let hops = matrix.row_mut(row).iter_mut().zip(0..);
+                hops.for_each(|(hops, column)| *hops = value(row, column));
+            }
+            matrix.transpose();
+            for row in 0..switches {
+                let swapped: Vec<u8> = (0..switches).map(|column| value(column, row)).collect();
+                assert_eq!(matrix.row(row), swapped);
             }
         }
     }

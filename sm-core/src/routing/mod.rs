@@ -1,7 +1,8 @@
 //! From a fabric's links to its forwarding tables.
 //!
 //! A routing engine is a pure function: of the frozen [`Topology`] and of the tables before, so
-//! that routes which need not change stay. Here are the engines ([`minhop`]), what they build on
+//! that routes which need not change stay. Here are the engines ([`minhop`], [`updn`], [`ftree`],
+//! [`dor`], [`sssp`], [`dfsssp`], [`lash`], [`mod@torus`], [`mod@file`]), what they build on
 //! ([`topology`], [`hops`]), what tells whether tables are right ([`verify`]) and good
 //! ([`balance`]), the order in which tables are written to switches ([`program`]), and trees for
 //! [`multicast`] groups. Everything
@@ -9,18 +10,41 @@
 //! LID assignment (`manage`), SMPs (`sweep`).
 
 pub mod balance;
+mod deal;
+pub mod dfsssp;
+pub mod dor;
+pub mod file;
+pub mod ftree;
 pub mod hops;
+pub mod lanes;
+pub mod lash;
+mod layering;
 pub mod minhop;
 pub mod multicast;
 pub mod program;
+pub mod sssp;
+pub mod steering;
+mod tables;
 #[cfg(test)]
 mod testing;
 pub mod topology;
+pub mod torus;
+pub mod updn;
 pub mod verify;
 
+pub use dfsssp::Dfsssp;
+pub use dor::Dor;
+pub use file::FromFile;
+pub use ftree::FTree;
 pub use hops::HopMatrix;
+pub use lanes::{Lanes, Layers};
+pub use lash::Lash;
 pub use minhop::MinHop;
+pub use sssp::Sssp;
+pub use steering::Steering;
 pub use topology::{Destination, Link, Topology, TopologyBuilder, TopologyError};
+pub use torus::Torus2Qos;
+pub use updn::UpDown;
 
 use std::fmt;
 
@@ -37,11 +61,13 @@ pub trait Engine: fmt::Debug + Send + Sync {
     /// The name used in `routing_engine`, in logs and as a metric label.
     fn name(&self) -> &'static str;
 
-    /// Routes all destinations. Routes that need not change are kept from `previous`; without it
-    /// everything is routed anew. What cannot be reached has [`NO_ROUTE`]; that is no error.
+    /// Routes all destinations as `steering` asks. Routes that need not change are kept from
+    /// `previous`; without it everything is routed anew. What cannot be reached has [`NO_ROUTE`];
+    /// that is no error.
     fn route(
         &self,
         topology: &Topology,
+        steering: &Steering,
         previous: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError>;
 }
@@ -54,8 +80,11 @@ pub struct Routing {
     /// By switch: the egress port by LID, in whole blocks of [`BLOCK_LEN`] entries up to the
     /// topology's last LID; equally long for all switches.
     pub lfts: Vec<Vec<u8>>,
-    /// What falls at each step of every route, which proves that routes end. Here: hops left.
+    /// What falls at each step of every route, which proves that routes end: row a switch, column
+    /// the destination's home switch. Hops left, where an engine takes the shortest ways.
     pub hops: HopMatrix,
+    /// The virtual lanes that routes take.
+    pub lanes: Lanes,
     /// Pairs of a switch and a LID without a route between them.
     pub unreachable: u64,
 }
@@ -115,6 +144,23 @@ impl<'a> Previous<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RoutingError {
+    /// The fabric is not of the kind that the engine is made for, or the operator's choices do not
+    /// fit it.
+    #[error("{engine} cannot route this fabric: {reason}")]
+    Unsuitable {
+        /// The engine.
+        engine: &'static str,
+        /// What is missing, or in the way.
+        reason: String,
+    },
+    /// Routes without credit loops need more virtual lanes than there are.
+    #[error("{engine} needs more than the {lanes} virtual lanes that all ports have")]
+    TooFewLanes {
+        /// The engine.
+        engine: &'static str,
+        /// Data VLs that all ports have.
+        lanes: u8,
+    },
     /// More switches than the engine's tables are made for.
     #[error("{engine} routes up to {max} switches, and there are {switches}")]
     TooManySwitches {

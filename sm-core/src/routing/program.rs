@@ -150,7 +150,7 @@ fn working_ports(topology: &Topology) -> Vec<[bool; 256]> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::{Engine, MinHop, Previous, testing};
+    use super::super::{Engine, MinHop, Previous, Steering, testing};
     use super::*;
 
     fn block(switch: u16, block: u16) -> Write {
@@ -198,9 +198,9 @@ mod tests {
         ) {
             let before = testing::topology(&net, lmc);
             let after = testing::topology_without(&net, lmc, |number| number % cut == 0);
-            let old = MinHop.route(&before, None).unwrap();
+            let old = MinHop.route(&before, &Steering::default(), None).unwrap();
             let previous = Previous::same_switches(&before, &old);
-            let new = MinHop.route(&after, Some(&previous)).unwrap();
+            let new = MinHop.route(&after, &Steering::default(), Some(&previous)).unwrap();
             let change = |switch: u16| Change {
                 switch,
                 old: &old.lfts[usize::from(switch)],

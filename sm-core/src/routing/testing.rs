@@ -1,4 +1,6 @@
-//! Topologies for tests, from the simulator's generators.
+//! Topologies for tests, from the simulator's generators, and a search for loops of layers.
+
+use std::collections::HashSet;
 
 use fabric_sim::generate::{
     Common, Dragonfly, FatTree, Grid, Hypercube, RandomGraph, Shape, generate,
@@ -7,7 +9,8 @@ use fabric_sim::netlist::{Net, NodeKind};
 use ib_mad::types::Lid;
 use proptest::prelude::*;
 
-use super::{Destination, Topology, TopologyBuilder};
+use super::lanes::Columns;
+use super::{Destination, Lanes, Routing, Topology, TopologyBuilder};
 
 /// The topology of a net. LIDs are given in the order of the nodes, 2^`lmc` to each host and one
 /// to each switch.
@@ -120,4 +123,53 @@ pub(crate) fn any_topology() -> impl Strategy<Value = Topology> {
         // None, or every fourth, third or second link.
         topology_without(&net, lmc, |number| cut != 0 && number % (5 - cut) == 0)
     })
+}
+
+/// A lane of a routing by layers in which links wait for each other in circles. Follows each route
+/// by itself from every switch to every LID of which `counts` tells that packets go there, and
+/// takes links away on which nothing waits until none is left (Kahn's algorithm).
+pub(crate) fn looping_layer(
+    topology: &Topology,
+    routing: &Routing,
+    counts: impl Fn(u16, &Destination) -> bool,
+) -> Option<u8> {
+    let Lanes::Layers(layers) = &routing.lanes else { panic!("no layers") };
+    let mut graphs = vec![HashSet::new(); usize::from(layers.count)];
+    for destination in topology.destinations() {
+        for source in topology.switches().filter(|&source| counts(source, destination)) {
+            for lid in destination.lids() {
+                let column = match layers.columns() {
+                    Columns::Lid => lid.index(),
+                    Columns::HomeSwitch => destination.home.into(),
+                };
+                let graph = &mut graphs[usize::from(layers.row(source)[column])];
+                let (mut switch, mut before) = (source, None);
+                while let Some(link) = topology.link_at(switch, routing.port(switch, lid)) {
+                    graph.extend(before.map(|before: usize| (before, link)));
+                    (switch, before) = (topology.link(link).peer, Some(link));
+                }
+            }
+        }
+    }
+    let loops = |graph: &HashSet<(usize, usize)>| {
+        let mut waiting = vec![0; topology.link_count()];
+        let mut after = vec![Vec::new(); topology.link_count()];
+        for &(from, to) in graph {
+            waiting[to] += 1;
+            after[from].push(to);
+        }
+        let mut ready: Vec<usize> = (0..waiting.len()).filter(|&link| waiting[link] == 0).collect();
+        let mut taken = 0;
+        while let Some(link) = ready.pop() {
+            taken += 1;
+            for &next in &after[link] {
+                waiting[next] -= 1;
+                if waiting[next] == 0 {
+                    ready.push(next);
+                }
+            }
+        }
+        taken < waiting.len()
+    };
+    graphs.iter().position(loops).map(|layer| layer as u8)
 }

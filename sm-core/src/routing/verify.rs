@@ -4,12 +4,12 @@
 //! what falls at each step ends. It costs one look at each entry, and trusts the engine in nothing.
 //! [`walk::deliveries`] follows all routes instead, without any potential; it is slower and made
 //! otherwise, to be an independent witness. [`credit_loops`] looks for cycles among links that
-//! wait for each other's buffers. What to do about findings is the caller's to decide.
+//! wait for each other's buffers, [`credit_loops_on_lanes`] does so lane by lane. What to do about findings is the caller's to decide.
 
 mod cycle;
 pub mod walk;
 
-pub use cycle::{CreditLoops, Traffic, credit_loops};
+pub use cycle::{CreditLoops, Traffic, credit_loops, credit_loops_on_lanes};
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ pub const DEFECTS_LISTED_MAX: usize = 16;
 /// What is wrong with an entry of a forwarding table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DefectKind {
-    /// There is none, although the destination could be reached.
+    /// There is none, although the destination has to be reached.
     Missing,
     /// There is one for a LID that nobody has, or that cannot be reached.
     Stray,
@@ -73,6 +73,9 @@ pub struct Deliveries {
     pub delivered: u64,
     /// Pairs that no path joins; there is rightly no route.
     pub unreachable: u64,
+    /// Pairs that paths join, but none that the engine's rules allow. There is no host at one end
+    /// or the other, or at both.
+    pub unrouted: u64,
     /// Entries that are wrong.
     pub defective: u64,
     /// The first of them by switch and LID, at most [`DEFECTS_LISTED_MAX`].
@@ -80,7 +83,8 @@ pub struct Deliveries {
 }
 
 impl Deliveries {
-    /// Whether every LID is delivered from wherever it can be reached.
+    /// Whether every LID is delivered from wherever it has to be: hosts' from all switches with
+    /// hosts that links join with theirs, and all from wherever the engine says it can.
     pub fn is_sound(&self) -> bool {
         self.defective == 0
     }
@@ -96,6 +100,7 @@ impl Deliveries {
     fn join(mut self, other: Self) -> Self {
         self.delivered += other.delivered;
         self.unreachable += other.unreachable;
+        self.unrouted += other.unrouted;
         self.defective += other.defective;
         self.defects.extend(other.defects);
         self.defects.sort_unstable();
@@ -106,12 +111,12 @@ impl Deliveries {
 
 /// Proves that tables deliver: at the home switch by the destination's port, and elsewhere to a
 /// switch with fewer hops left by [`Routing::hops`]. Whether these are the real distances does not
-/// matter, as any number that falls at each step ends. Pairs without a route must lie in
-/// parts of the fabric that no link joins.
+/// matter, as any number that falls at each step ends. Pairs without a route must lie in parts of
+/// the fabric that no link joins, or be such as engines may leave out.
 pub fn deliveries(topology: &Topology, routing: &Routing) -> Deliveries {
     let homes = Homes::new(topology);
-    let parts = parts(topology);
-    let check = |switch| check_switch(topology, routing, &homes, &parts, switch);
+    let gaps = Gaps::new(topology, routing);
+    let check = |switch| check_switch(topology, routing, &homes, &gaps, switch);
     topology.switches().into_par_iter().map(check).reduce(Deliveries::default, Deliveries::join)
 }
 
@@ -144,7 +149,7 @@ fn check_switch(
     topology: &Topology,
     routing: &Routing,
     homes: &Homes,
-    parts: &[u16],
+    gaps: &Gaps<'_>,
     switch: u16,
 ) -> Deliveries {
     let mut found = Deliveries::default();
@@ -173,11 +178,15 @@ fn check_switch(
             }
             DefectKind::WrongExit
         } else if port == NO_ROUTE {
-            if parts[usize::from(home)] != parts[usize::from(switch)] {
-                found.unreachable += 1;
-                continue;
+            match gaps.judge(switch, home, exit != 0) {
+                Gap::Unreachable => found.unreachable += 1,
+                Gap::Unrouted => found.unrouted += 1,
+                Gap::Missing => {
+                    let kind = DefectKind::Missing;
+                    found.add_defect(Defect { switch, lid: Lid(lid), port, kind });
+                }
             }
-            DefectKind::Missing
+            continue;
         } else if let Some(row) = rows[usize::from(port)] {
             let (next, here) = (row[usize::from(home)], own[usize::from(home)]);
             if next < here && here != HopMatrix::UNREACHABLE {
@@ -197,6 +206,40 @@ fn check_switch(
         }
     }
     found
+}
+
+/// Why a pair has no route.
+enum Gap {
+    /// No path joins the two.
+    Unreachable,
+    /// The engine's rules allow none, and no host misses it.
+    Unrouted,
+    /// There should be one.
+    Missing,
+}
+
+/// What tells which pairs may have no route.
+struct Gaps<'a> {
+    hops: &'a HopMatrix,
+    parts: Vec<u16>,
+    hosts: Vec<u32>,
+}
+
+impl<'a> Gaps<'a> {
+    fn new(topology: &Topology, routing: &'a Routing) -> Self {
+        Self { hops: &routing.hops, parts: parts(topology), hosts: topology.hosts_on() }
+    }
+
+    /// Judges that a switch has no route to a LID at another switch.
+    fn judge(&self, switch: u16, home: u16, to_host: bool) -> Gap {
+        let (from, to) = (usize::from(switch), usize::from(home));
+        if self.parts[from] != self.parts[to] {
+            return Gap::Unreachable;
+        }
+        let between_hosts = self.hosts[from] > 0 && to_host;
+        let is_possible = self.hops.row(switch)[to] != HopMatrix::UNREACHABLE;
+        if between_hosts || is_possible { Gap::Missing } else { Gap::Unrouted }
+    }
 }
 
 /// By switch: a number that is equal for those joined by links.

@@ -87,7 +87,7 @@ impl MulticastJob {
 
     /// Plants the trees. May take a second.
     pub fn run(self) -> MulticastOutcome {
-        let (topology, hops) = (self.made.topology(), self.made.hops());
+        let (topology, hops) = (self.made.topology(), self.made.distances());
         let mut planter = Planter::new(topology, hops);
         let mut outcome =
             MulticastOutcome { made: self.made.clone(), trees: Vec::new(), defects: Vec::new() };

@@ -19,26 +19,28 @@ use crate::routing::multicast::Place;
 use crate::routing::program::{Change, Program, Write};
 use crate::routing::verify::{self, CreditLoops, Deliveries};
 use crate::routing::{
-    Destination, Engine, HopMatrix, MinHop, Previous, Routing, RoutingError, Topology,
-    TopologyBuilder, TopologyError,
+    Destination, Dor, Engine, FTree, HopMatrix, MinHop, Previous, Routing, RoutingError, Sssp,
+    Steering, Topology, TopologyBuilder, TopologyError, UpDown,
 };
 use crate::smp::{Kind, Request};
 
-/// Engines that can be chosen, by `routing_engine`.
-const DEFAULT_ENGINE: &str = "minhop";
-
-/// The routing engine, and what it was last given and made.
+/// The routing engines, and what they were last given and made.
 #[derive(Debug)]
 pub(super) struct Router {
-    engine: Arc<dyn Engine>,
+    /// In the order in which they are tried.
+    engines: Arc<[Box<dyn Engine>]>,
     made: Option<Arc<Made>>,
 }
 
 /// A routing that is in force. Its tables are with the switches.
 #[derive(Debug)]
 pub(super) struct Made {
+    /// Name of the engine.
+    engine: &'static str,
     topology: Topology,
     hops: HopMatrix,
+    /// Hops of the shortest ways, where the engine's are others.
+    distances: Option<HopMatrix>,
     /// Which switch has which number.
     switches: Vec<SwitchIndex>,
 }
@@ -48,8 +50,9 @@ impl Made {
         &self.topology
     }
 
-    pub(super) fn hops(&self) -> &HopMatrix {
-        &self.hops
+    /// Hops between switches by the shortest ways.
+    pub(super) fn distances(&self) -> &HopMatrix {
+        self.distances.as_ref().unwrap_or(&self.hops)
     }
 
     /// The switch of this number.
@@ -77,7 +80,7 @@ impl Made {
 pub struct RoutingJob {
     /// Number of the discovery it belongs to.
     sweep: u32,
-    engine: Arc<dyn Engine>,
+    engines: Arc<[Box<dyn Engine>]>,
     topology: Topology,
     switches: Vec<SwitchIndex>,
     before: Option<Before>,
@@ -98,6 +101,8 @@ pub struct RoutingOutcome {
     topology: Topology,
     switches: Vec<SwitchIndex>,
     routing: Result<Verified, RoutingError>,
+    /// Why engines that are wanted before it could not be used.
+    passed_over: Vec<String>,
 }
 
 /// A routing, and what is to be thought of it.
@@ -105,6 +110,8 @@ pub struct RoutingOutcome {
 struct Verified {
     routing: Routing,
     deliveries: Deliveries,
+    /// Hops of the shortest ways, where those of the routing are others.
+    distances: Option<HopMatrix>,
 }
 
 /// A look for credit loops in the routing in force: slower than routing, and of no consequence
@@ -151,41 +158,102 @@ impl RoutingJob {
         (lids, self.topology.switch_count())
     }
 
-    /// Computes the tables. May take seconds.
+    /// Computes the tables: by the first engine whose tables prove right. May take seconds.
     pub fn run(self) -> RoutingOutcome {
-        let previous = self.before.as_ref().map(|before| Previous {
+        let mut passed_over = Vec::new();
+        let mut last = None;
+        for engine in &*self.engines {
+            if let Some(reason) = last.take().map(|routing| why_unusable(&routing)) {
+                passed_over.push(reason);
+            }
+            let routing = self.attempt(&**engine);
+            let is_sound = routing.as_ref().is_ok_and(|made| made.deliveries.is_sound());
+            last = Some(routing);
+            if is_sound {
+                break;
+            }
+        }
+        let routing = last.expect("a router has at least one engine");
+        let Self { sweep, topology, switches, .. } = self;
+        RoutingOutcome { sweep, topology, switches, routing, passed_over }
+    }
+
+    fn attempt(&self, engine: &dyn Engine) -> Result<Verified, RoutingError> {
+        // What another engine made is not to be kept.
+        let before = self.before.as_ref().filter(|before| before.made.engine == engine.name());
+        let previous = before.map(|before| Previous {
             topology: &before.made.topology,
             hops: &before.made.hops,
             lfts: before.lfts.iter().map(|lft| lft.ports.as_slice()).collect(),
             switches: before.switches.clone(),
         });
-        let routing = self.engine.route(&self.topology, previous.as_ref());
-        let routing = routing.map(|routing| Verified {
+        let routing = engine.route(&self.topology, &Steering::default(), previous.as_ref())?;
+        let is_shortest = routing.engine == MinHop.name();
+        Ok(Verified {
             deliveries: verify::deliveries(&self.topology, &routing),
+            distances: if is_shortest { None } else { HopMatrix::compute(&self.topology) },
             routing,
-        });
-        let Self { sweep, topology, switches, .. } = self;
-        RoutingOutcome { sweep, topology, switches, routing }
+        })
     }
 }
 
-/// Engines that are named ahead of the one that there is.
-fn unavailable(names: &str) -> Vec<&str> {
-    let names = names.split(',').map(str::trim).filter(|name| !name.is_empty());
-    names.take_while(|name| !name.eq_ignore_ascii_case(DEFAULT_ENGINE)).collect()
+/// What is wrong with a routing that is not used.
+fn why_unusable(routing: &Result<Verified, RoutingError>) -> String {
+    match routing {
+        Ok(Verified { routing, deliveries, .. }) => {
+            let (engine, count) = (routing.engine, deliveries.defective);
+            let defects =
+                deliveries.defects.iter().take(1).map(|defect| format!(", for one {defect}"));
+            format!("{engine} is wrong in {count} entries{}", defects.collect::<String>())
+        }
+        Err(reason) => reason.to_string(),
+    }
+}
+
+/// The engine of this name. Engines that keep routes apart by SL are not here yet: answers to
+/// PathRecord queries do not tell their SLs.
+fn engine(name: &str) -> Option<Box<dyn Engine>> {
+    let engines: [Box<dyn Engine>; 6] = [
+        Box::new(MinHop),
+        Box::new(UpDown::FromRoots),
+        Box::new(UpDown::FromHosts),
+        Box::new(FTree),
+        Box::new(Dor),
+        Box::new(Sssp),
+    ];
+    engines.into_iter().find(|engine| engine.name().eq_ignore_ascii_case(name))
+}
+
+/// The engines of a list, with the default behind them if it is not among them, and the names of
+/// those that there are not.
+fn engines(names: &str) -> (Vec<Box<dyn Engine>>, Vec<&str>) {
+    let (mut there, mut missing) = (Vec::new(), Vec::new());
+    let names = names.split(|c: char| c == ',' || c.is_whitespace());
+    for name in names.filter(|name| !name.is_empty()) {
+        match engine(name) {
+            Some(engine) => there.push(engine),
+            None => missing.push(name),
+        }
+    }
+    if there.iter().all(|engine| engine.name() != MinHop.name()) {
+        there.push(Box::new(MinHop));
+    }
+    (there, missing)
 }
 
 impl Router {
-    /// The first of the engines named in `routing_engine` that there is.
+    /// The engines named in `routing_engine` that there are, and minhop.
     pub(super) fn new(names: Option<&str>) -> Self {
-        let missing = unavailable(names.unwrap_or(DEFAULT_ENGINE));
+        let (engines, missing) = engines(names.unwrap_or_default());
         if !missing.is_empty() {
+            let there: Vec<_> = engines.iter().map(|engine| engine.name()).collect();
             warn!(
-                "routing engine {} is not available so far, {DEFAULT_ENGINE} is; using that",
-                missing.join(", ")
+                "routing engine {} is not available so far; trying {}",
+                missing.join(", "),
+                there.join(", ")
             );
         }
-        Self { engine: Arc::new(MinHop), made: None }
+        Self { engines: engines.into(), made: None }
     }
 
     /// Forgets what was made: the switches' indices changed.
@@ -213,7 +281,7 @@ impl Router {
                 switches: switches.iter().map(|index| then.get(index).copied()).collect(),
             }
         });
-        Ok(RoutingJob { sweep, engine: self.engine.clone(), topology, switches, before })
+        Ok(RoutingJob { sweep, engines: self.engines.clone(), topology, switches, before })
     }
 }
 
@@ -296,14 +364,17 @@ impl Sweeper {
             // It belongs to a sweep that was broken off.
             return;
         }
-        let RoutingOutcome { topology, switches, routing, .. } = outcome;
+        let RoutingOutcome { topology, switches, routing, passed_over, .. } = outcome;
+        for reason in passed_over {
+            self.complain(format_args!("a routing engine is passed over: {reason}"));
+        }
         match routing {
             Ok(verified) if verified.deliveries.is_sound() => {
                 if verified.deliveries.unreachable > 0 {
                     let pairs = verified.deliveries.unreachable;
                     self.complain(format_args!("no path joins {pairs} pairs of switch and LID"));
                 }
-                self.adopt(topology, switches, verified.routing);
+                self.adopt(topology, switches, verified);
             }
             Ok(verified) => {
                 // An engine's fault. The tables in force are better than these.
@@ -360,10 +431,11 @@ impl Sweeper {
             };
             let example: Vec<_> = finding.loops.example.iter().take(8).filter_map(name).collect();
             warn!(
-                "credit loops: traffic can deadlock on up to {} links, for one {}; minhop does \
-                 not avoid them",
+                "credit loops: traffic can deadlock on up to {} links, for one {}; {} does not \
+                 avoid them",
                 finding.loops.looping,
-                example.join(" > ")
+                example.join(" > "),
+                finding.made.engine
             );
         }
         self.loop_free = free;
@@ -375,7 +447,8 @@ impl Sweeper {
     }
 
     /// Makes a routing the desired one, and plans how to write it.
-    fn adopt(&mut self, topology: Topology, switches: Vec<SwitchIndex>, routing: Routing) {
+    fn adopt(&mut self, topology: Topology, switches: Vec<SwitchIndex>, verified: Verified) {
+        let Verified { routing, distances, .. } = verified;
         self.top = topology.last_lid();
         self.sweep.report.last_lid = self.top.0;
         self.routing_engine = routing.engine.to_owned();
@@ -405,7 +478,8 @@ impl Sweeper {
             })
             .filter(|requests: &Vec<Request>| !requests.is_empty())
             .collect::<VecDeque<_>>();
-        self.router.made = Some(Arc::new(Made { topology, hops: routing.hops, switches }));
+        let Routing { engine, hops, .. } = routing;
+        self.router.made = Some(Arc::new(Made { engine, topology, hops, distances, switches }));
     }
 
     /// All blocks that a switch may not hold as it should.
@@ -436,11 +510,16 @@ impl Sweeper {
 mod tests {
     use super::*;
 
-    /// `ftree,minhop` was taken without a word, and minhop routed.
+    fn names(text: &str) -> (Vec<&'static str>, Vec<&str>) {
+        let (there, missing) = engines(text);
+        (there.iter().map(|engine| engine.name()).collect(), missing)
+    }
+
+    /// `lash,minhop` was taken without a word, and minhop routed.
     #[test]
-    fn an_engine_that_is_wanted_first_and_not_there_is_told() {
-        assert_eq!(unavailable("ftree, updn,minhop"), ["ftree", "updn"]);
-        assert_eq!(unavailable("dfsssp"), ["dfsssp"]);
-        assert!(unavailable("MinHop,ftree").is_empty() && unavailable("").is_empty());
+    fn engines_are_tried_in_order_and_those_that_are_not_there_are_told() {
+        assert_eq!(names("FTree, updn"), (vec!["ftree", "updn", "minhop"], vec![]));
+        assert_eq!(names("lash,minhop sssp"), (vec!["minhop", "sssp"], vec!["lash"]));
+        assert_eq!(names(""), (vec!["minhop"], vec![]));
     }
 }

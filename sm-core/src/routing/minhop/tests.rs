@@ -7,7 +7,7 @@ use super::super::{BLOCK_LEN, testing, verify};
 use super::*;
 
 fn routed(topology: &Topology) -> Routing {
-    MinHop.route(topology, None).unwrap()
+    MinHop.route(topology, &Steering::default(), None).unwrap()
 }
 
 fn spread(topology: &Topology, routing: &Routing) -> Spread {
@@ -57,7 +57,7 @@ proptest! {
     fn nothing_moves_while_nothing_changes(topology in testing::any_topology()) {
         let routing = routed(&topology);
         let previous = Previous::same_switches(&topology, &routing);
-        prop_assert_eq!(&MinHop.route(&topology, Some(&previous)).unwrap(), &routing);
+        prop_assert_eq!(&MinHop.route(&topology, &Steering::default(), Some(&previous)).unwrap(), &routing);
     }
 
     /// Routes that are still shortest ones stay, unless the switch may choose among more ports.
@@ -70,7 +70,7 @@ proptest! {
         let cut = cut.index(before.link_count() / 2);
         let after = testing::topology_without(&net, lmc, |number| number == cut);
         let old = routed(&before);
-        let new = MinHop.route(&after, Some(&Previous::same_switches(&before, &old))).unwrap();
+        let new = MinHop.route(&after, &Steering::default(), Some(&Previous::same_switches(&before, &old))).unwrap();
         check(&after, &new)?;
         for destination in after.destinations() {
             let (then, now) = (old.hops.row(destination.home), new.hops.row(destination.home));
@@ -151,12 +151,12 @@ fn a_link_that_comes_back_is_used_again_and_few_blocks_change() {
     for cut in [0, 100, 500] {
         let without = testing::topology_without(&net, 0, |number| number == cut);
         let previous = Previous::same_switches(&whole, &first);
-        let during = MinHop.route(&without, Some(&previous)).unwrap();
+        let during = MinHop.route(&without, &Steering::default(), Some(&previous)).unwrap();
         let changed = differing_blocks(&first, &during);
         let all = first.lfts.len() * first.lfts[0].len() / BLOCK_LEN;
         assert!(changed * 8 < all, "{changed} of {all}");
         let previous = Previous::same_switches(&without, &during);
-        let after = MinHop.route(&whole, Some(&previous)).unwrap();
+        let after = MinHop.route(&whole, &Steering::default(), Some(&previous)).unwrap();
         assert!(verify::deliveries(&whole, &after).is_sound());
         let (before, after) = (spread(&whole, &first), spread(&whole, &after));
         assert_eq!(after.links, before.links, "the link is used");

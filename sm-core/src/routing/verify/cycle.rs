@@ -1,8 +1,8 @@
 //! Cycles of links whose buffers wait for each other: credit loops, which can deadlock.
 //!
 //! A packet holds buffer space of the link it came by while it waits for space of the link it goes
-//! on by. Routes never deadlock if these dependencies have no cycle (Dally, Seitz 1987); all
-//! traffic is taken to use one virtual lane.
+//! on by. Routes never deadlock if these dependencies have no cycle (Dally, Seitz 1987). Lanes have
+//! buffers of their own: routes that keep to different ones do not wait for each other.
 
 use std::fmt;
 
@@ -10,7 +10,8 @@ use rayon::prelude::*;
 
 use ib_mad::types::Lid;
 
-use super::super::{NO_ROUTE, Topology};
+use super::super::lanes::{Columns, Lanes, Layers};
+use super::super::{NO_ROUTE, Routing, Topology};
 
 /// Whose packets dependencies were counted of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +32,12 @@ pub struct CreditLoops {
     pub links: usize,
     /// Pairs of links of which one waits for the other.
     pub dependencies: u64,
-    /// Links that lie on cycles or behind them; 0 means that no deadlock can happen.
+    /// Links that lie on cycles or behind them, once a lane; 0 means that no deadlock can happen.
     pub looping: usize,
     /// A cycle, as switches and the ports they send by, if there is any.
     pub example: Vec<(u16, u8)>,
+    /// The virtual lane of that cycle; `None` if all traffic was taken to use one.
+    pub lane: Option<u8>,
 }
 
 impl CreditLoops {
@@ -56,8 +59,28 @@ impl fmt::Display for CreditLoops {
         }
         write!(f, "credit loops for {traffic} on up to {looping} of {links} links, for one ")?;
         let hops = self.example.iter().map(|(switch, port)| format!("{switch}[{port}]"));
-        f.write_str(&hops.collect::<Vec<_>>().join(" > "))
+        f.write_str(&hops.collect::<Vec<_>>().join(" > "))?;
+        self.lane.map_or(Ok(()), |lane| write!(f, " on VL {lane}"))
     }
+}
+
+/// Looks for cycles in a routing with its lanes: of hosts' traffic, if routes keep to layers, and
+/// else as [`credit_loops`] does. Takes time in proportion to switches times LIDs, times layers.
+pub fn credit_loops_on_lanes(topology: &Topology, routing: &Routing) -> CreditLoops {
+    let Lanes::Layers(layers) = &routing.lanes else {
+        return credit_loops(topology, &routing.tables());
+    };
+    let by_lane = Dependencies::of_layers(topology, &routing.tables(), layers);
+    let mut found = Dependencies::none(topology).find_loops(topology, Traffic::Hosts);
+    for (dependencies, lane) in by_lane.iter().zip(0u8..) {
+        let loops = dependencies.find_loops(topology, Traffic::Hosts);
+        found.dependencies += loops.dependencies;
+        if found.is_free() && !loops.is_free() {
+            (found.example, found.lane) = (loops.example, Some(lane));
+        }
+        found.looping += loops.looping;
+    }
+    found
 }
 
 /// Looks for cycles among the dependencies of all traffic, which is cheap to find out, and if
@@ -80,6 +103,34 @@ fn port(lfts: &[&[u8]], switch: u16, lid: Lid) -> u8 {
 
 /// Ports, as a set.
 type Ports = [u64; 4];
+
+/// Follows a route up to a switch that was `seen` before: whoever was there has told of the rest of
+/// the way, if not of how we came there.
+fn follow(
+    topology: &Topology,
+    lfts: &[&[u8]],
+    source: u16,
+    lid: Lid,
+    next: &mut [Ports],
+    seen: &mut [bool],
+) {
+    let mut switch = source;
+    while let Some(link) = topology.link_at(switch, port(lfts, switch, lid)) {
+        if std::mem::replace(&mut seen[usize::from(switch)], true) {
+            break;
+        }
+        switch = topology.link(link).peer;
+        let on = port(lfts, switch, lid);
+        next[link][usize::from(on / 64)] |= 1 << (on % 64);
+    }
+}
+
+/// Adds the ports of `b` to those of `a`, by link.
+fn join(a: &mut [Ports], b: Vec<Ports>) {
+    for (a, b) in a.iter_mut().zip(b) {
+        a.iter_mut().zip(b).for_each(|(a, b)| *a |= b);
+    }
+}
 
 /// By link: the ports by which packets that came over it go on from its far end.
 struct Dependencies {
@@ -117,28 +168,56 @@ impl Dependencies {
             for lid in to_hosts.flat_map(|destination| destination.lids()) {
                 seen.fill(false);
                 for source in topology.switches().filter(|&s| hosts[usize::from(s)] > 0) {
-                    let mut switch = source;
-                    // Whoever was here before has told of the rest of the way, if not of how we
-                    // came here.
-                    while let Some(link) = topology.link_at(switch, port(lfts, switch, lid)) {
-                        if std::mem::replace(&mut seen[usize::from(switch)], true) {
-                            break;
-                        }
-                        switch = topology.link(link).peer;
-                        let on = port(lfts, switch, lid);
-                        next[link][usize::from(on / 64)] |= 1 << (on % 64);
+                    follow(topology, lfts, source, lid, &mut next, &mut seen);
+                }
+            }
+            next
+        });
+        let next = next.reduce(none, |mut a, b| {
+            join(&mut a, b);
+            a
+        });
+        Self { next }
+    }
+
+    /// Nothing waits.
+    fn none(topology: &Topology) -> Self {
+        Self { next: vec![Ports::default(); topology.link_count()] }
+    }
+
+    /// Those between hosts, by layer.
+    fn of_layers(topology: &Topology, lfts: &[&[u8]], layers: &Layers) -> Vec<Self> {
+        let hosts = topology.hosts_on();
+        let sources: Vec<u16> =
+            topology.switches().filter(|&switch| hosts[usize::from(switch)] > 0).collect();
+        let highest = sources.iter().flat_map(|&source| layers.row(source)).max();
+        let count = usize::from(highest.copied().unwrap_or(0)) + 1;
+        let switches = topology.switch_count();
+        let none = || vec![vec![Ports::default(); topology.link_count()]; count];
+        let portions = topology.destinations().par_chunks(64);
+        let next = portions.fold(none, |mut next, destinations| {
+            let mut seen = vec![false; switches * count];
+            for destination in destinations.iter().filter(|destination| destination.is_host()) {
+                for lid in destination.lids() {
+                    seen.fill(false);
+                    let column = match layers.columns() {
+                        Columns::HomeSwitch => usize::from(destination.home),
+                        Columns::Lid => lid.index(),
+                    };
+                    for &source in &sources {
+                        let layer = usize::from(layers.row(source)[column]);
+                        let (next, seen) = (&mut next[layer], &mut seen[layer * switches..]);
+                        follow(topology, lfts, source, lid, next, seen);
                     }
                 }
             }
             next
         });
         let next = next.reduce(none, |mut a, b| {
-            for (a, b) in a.iter_mut().zip(b) {
-                a.iter_mut().zip(b).for_each(|(a, b)| *a |= b);
-            }
+            a.iter_mut().zip(b).for_each(|(a, b)| join(a, b));
             a
         });
-        Self { next }
+        next.into_iter().map(|next| Self { next }).collect()
     }
 
     /// The links that packets from a link go on to.
@@ -179,7 +258,7 @@ impl Dependencies {
             }
         }
         let example = if looping == 0 { Vec::new() } else { self.example(topology, &waiting) };
-        CreditLoops { traffic, links, dependencies, looping, example }
+        CreditLoops { traffic, links, dependencies, looping, example, lane: None }
     }
 
     /// A cycle among links that something still waits on. Each of them is waited on by another of

@@ -2,11 +2,11 @@
 
 use proptest::prelude::*;
 
-use super::super::{Engine, MinHop, testing};
+use super::super::{Engine, MinHop, Steering, testing};
 use super::*;
 
 fn routed(topology: &Topology) -> Routing {
-    MinHop.route(topology, None).unwrap()
+    MinHop.route(topology, &Steering::default(), None).unwrap()
 }
 
 /// The kinds of defects that one wrong entry makes: by proof and by walk.
@@ -42,6 +42,37 @@ fn each_way_of_being_wrong_is_told() {
     assert_eq!(proof, [DefectKind::Stray]);
     let (proof, _) = kinds_after(&line, |routing| routing.lfts[1].resize(128, 1));
     assert_eq!(proof, [DefectKind::Stray; DEFECTS_LISTED_MAX]);
+}
+
+/// Engines whose rules forbid some routes say so by hops; where hosts miss them, that is no excuse.
+#[test]
+fn only_pairs_without_hosts_may_be_left_out() {
+    let topology = testing::topology(&testing::fat_tree(2, 4, 8), 0);
+    let hosts = topology.hosts_on();
+    let mut routing = routed(&topology);
+    // Each switch in turn has no route to any LID at another one, and says that there is none.
+    for from in topology.switches() {
+        let whole = routing.clone();
+        for home in topology.switches().filter(|&home| home != from) {
+            routing.hops.row_mut(from)[usize::from(home)] = HopMatrix::UNREACHABLE;
+        }
+        let mut counts = (0usize, 0u64);
+        for destination in topology.destinations().iter().filter(|d| d.home != from) {
+            routing.lfts[usize::from(from)][destination.base_lid.index()] = NO_ROUTE;
+            let is_missed = hosts[usize::from(from)] > 0 && destination.is_host();
+            if is_missed {
+                counts.0 += 1;
+            } else {
+                counts.1 += 1;
+            }
+        }
+        let found = deliveries(&topology, &routing);
+        // Others' packets that come by are lost, which is another defect.
+        let missing = found.defects.iter().filter(|defect| defect.kind == DefectKind::Missing);
+        assert_eq!((missing.count(), found.unrouted, found.unreachable), (counts.0, counts.1, 0));
+        assert_eq!(walk::deliveries(&topology, &routing).unrouted, counts.1);
+        routing = whole;
+    }
 }
 
 /// Hops are a certificate, not an oracle: false ones must not make a wrong table pass.
@@ -82,6 +113,65 @@ fn fat_trees_are_free_of_loops_for_hosts_and_rings_are_not() {
     for (hop, next) in loops.example.iter().zip(loops.example.iter().cycle().skip(1)) {
         let link = ring.link_at(hop.0, hop.1).unwrap();
         assert_eq!(ring.link(link).peer, next.0, "{loops}");
+    }
+}
+
+/// A ring in which routes that pass the link between its last switch and its first have a lane of
+/// their own, as with a dateline, and one in which they do not.
+#[test]
+fn lanes_are_looked_at_each_by_itself() {
+    use super::super::lanes::{Columns, Lanes, Layers};
+    let ring = testing::topology(&testing::torus(&[6], 1), 0);
+    let mut routing = routed(&ring);
+    let columns = [(Columns::HomeSwitch, 6), (Columns::Lid, ring.table_len())];
+    for (by, count) in columns {
+        let mut layers = Layers::new(6, by, count);
+        routing.lanes = Lanes::Layers(layers.clone());
+        let loops = credit_loops_on_lanes(&ring, &routing);
+        assert!(!loops.is_free() && loops.lane == Some(0), "{loops}");
+        for destination in ring.destinations().iter().filter(|to| to.is_host()) {
+            for source in ring.switches() {
+                let mut switch = source;
+                while let Some(link) =
+                    ring.link_at(switch, routing.port(switch, destination.base_lid))
+                {
+                    let next = ring.link(link).peer;
+                    if switch.abs_diff(next) > 1 {
+                        let column = match by {
+                            Columns::HomeSwitch => usize::from(destination.home),
+                            Columns::Lid => destination.base_lid.index(),
+                        };
+                        layers.row_mut(source)[column] = 2;
+                    }
+                    switch = next;
+                }
+            }
+        }
+        layers.count = 3;
+        routing.lanes = Lanes::Layers(layers.clone());
+        let loops = credit_loops_on_lanes(&ring, &routing);
+        assert!(loops.is_free() && loops.lane.is_none(), "{loops}");
+        // All in that lane meet again.
+        ring.switches().for_each(|source| layers.row_mut(source).fill(2));
+        routing.lanes = Lanes::Layers(layers);
+        let loops = credit_loops_on_lanes(&ring, &routing);
+        assert_eq!(loops.lane, Some(2));
+        assert!(loops.to_string().ends_with(" on VL 2"), "{loops}");
+    }
+}
+
+/// With one layer for all, what is found is what hosts' traffic has on one lane.
+#[test]
+fn one_layer_is_no_different_from_none() {
+    use super::super::lanes::{Columns, Lanes, Layers};
+    for dims in [&[6][..], &[4, 5]] {
+        let torus = testing::topology(&testing::torus(dims, 1), 1);
+        let mut routing = routed(&torus);
+        let free = credit_loops_on_lanes(&torus, &routing);
+        let count = torus.switch_count();
+        routing.lanes = Lanes::Layers(Layers::new(count, Columns::HomeSwitch, count));
+        let layered = credit_loops_on_lanes(&torus, &routing);
+        assert_eq!(layered, CreditLoops { lane: Some(0), ..free });
     }
 }
 

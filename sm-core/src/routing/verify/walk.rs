@@ -4,7 +4,7 @@ use ib_mad::types::Lid;
 use rayon::prelude::*;
 
 use super::super::{NO_ROUTE, Routing, Topology};
-use super::{Defect, DefectKind, Deliveries, parts};
+use super::{Defect, DefectKind, Deliveries, Gap, Gaps};
 
 /// What becomes of packets that a switch has for a LID.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ enum Fate {
 /// Finds out from which switches which LIDs are delivered by following all routes, hop by hop.
 /// Entries for LIDs that nobody has are not looked at.
 pub fn deliveries(topology: &Topology, routing: &Routing) -> Deliveries {
-    let parts = parts(topology);
+    let gaps = Gaps::new(topology, routing);
     let found = topology.destinations().par_iter().map(|destination| {
         let mut found = Deliveries::default();
         let mut fates = vec![Fate::Unknown; topology.switch_count()];
@@ -33,17 +33,22 @@ pub fn deliveries(topology: &Topology, routing: &Routing) -> Deliveries {
                 if exit == destination.exit { Fate::Delivered } else { Fate::Lost };
             for switch in topology.switches() {
                 let fate = follow(topology, routing, lid, switch, &mut fates, &mut path);
-                let joined = parts[usize::from(switch)] == parts[usize::from(destination.home)];
                 let kind = match fate {
                     Fate::Delivered => {
                         found.delivered += 1;
                         continue;
                     }
-                    Fate::NoRoute if !joined => {
-                        found.unreachable += 1;
+                    Fate::NoRoute => {
+                        match gaps.judge(switch, destination.home, destination.is_host()) {
+                            Gap::Unreachable => found.unreachable += 1,
+                            Gap::Unrouted => found.unrouted += 1,
+                            Gap::Missing => {
+                                let (kind, port) = (DefectKind::Missing, NO_ROUTE);
+                                found.add_defect(Defect { switch, lid, port, kind });
+                            }
+                        }
                         continue;
                     }
-                    Fate::NoRoute => DefectKind::Missing,
                     _ => DefectKind::Lost,
                 };
                 found.add_defect(Defect { switch, lid, port: routing.port(switch, lid), kind });

@@ -8,7 +8,7 @@ use super::candidates::Candidate;
 use super::order::Batch;
 
 /// A switch's part of a batch. Slices of LIDs are by place in the batch.
-pub(super) struct Deal<'a> {
+pub(super) struct Hand<'a> {
     pub(super) lids: &'a [Lid],
     /// Hosts that send to each LID through the switch.
     pub(super) flows: &'a [u32],
@@ -29,7 +29,7 @@ pub(super) struct Deal<'a> {
 /// which is below this: at most 2^8 links of at most 2^32 routes.
 const ONE_DEALT: u64 = 1 << 48;
 
-impl Deal<'_> {
+impl Hand<'_> {
     /// Gives all LIDs to the only candidate, and yields how many routes these are to the first
     /// `hosts` LIDs and to the others.
     pub(super) fn give_all(&mut self, only: Candidate, hosts: usize) -> (u32, u32) {

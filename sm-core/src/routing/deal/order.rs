@@ -7,28 +7,36 @@ use ib_mad::types::Lid;
 use super::super::{Destination, Topology};
 
 /// LIDs that one switch delivers and that are dealt together: hosts' first, then the switch's own.
-pub(super) struct Batch {
+pub(in crate::routing) struct Batch {
     /// The switch that delivers.
-    pub(super) home: u16,
+    pub(in crate::routing) home: u16,
     /// At most [`Self::LIDS_MAX`].
-    pub(super) lids: Vec<Lid>,
+    pub(in crate::routing) lids: Vec<Lid>,
     /// The home switch's port for each.
-    pub(super) exits: Vec<u8>,
+    pub(in crate::routing) exits: Vec<u8>,
     /// How many of `lids` are hosts'.
-    pub(super) host_lids: usize,
+    pub(in crate::routing) host_lids: usize,
 }
 
 impl Batch {
     /// As many as a word has bits.
-    pub(super) const LIDS_MAX: usize = 64;
+    pub(in crate::routing) const LIDS_MAX: usize = 64;
 }
 
 /// All destinations, in breadth-first order of their homes from the first switch with a host.
 /// Hosts of a switch are in the order of their ports, and a host's LIDs follow each other, so that
 /// they are dealt to different ports.
-pub(super) fn batches(topology: &Topology) -> Vec<Batch> {
+pub(in crate::routing) fn batches(topology: &Topology) -> Vec<Batch> {
+    batches_of(topology, |_| true)
+}
+
+/// The same for some destinations only.
+pub(in crate::routing) fn batches_of(
+    topology: &Topology,
+    takes: impl Fn(&Destination) -> bool,
+) -> Vec<Batch> {
     let mut by_home: Vec<Vec<Destination>> = vec![Vec::new(); topology.switch_count()];
-    for &destination in topology.destinations() {
+    for &destination in topology.destinations().iter().filter(|destination| takes(destination)) {
         by_home[usize::from(destination.home)].push(destination);
     }
     let mut batches = Vec::with_capacity(by_home.len());

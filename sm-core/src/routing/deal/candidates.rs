@@ -4,16 +4,34 @@ use super::super::Topology;
 
 /// One of a switch's ports that lead closer to the home.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Candidate {
+pub(in crate::routing) struct Candidate {
     /// Number of the link in the topology.
-    pub(super) link: u32,
-    pub(super) peer: u16,
-    pub(super) port: u8,
+    pub(in crate::routing) link: u32,
+    pub(in crate::routing) peer: u16,
+    pub(in crate::routing) port: u8,
 }
+
+/// What an engine asks of a route to the home at hand besides that it comes closer.
+pub(in crate::routing) trait Ways {
+    /// Whether a switch may send by a link of this number to the peer behind it, which is closer.
+    #[inline]
+    fn allow(&self, _switch: u16, _link: u32, _peer: u16) -> bool {
+        true
+    }
+
+    /// Takes candidates of a switch away, those from `first` on, but not all of them.
+    #[inline]
+    fn narrow(&self, _switch: u16, _candidates: &mut Vec<Candidate>, _first: usize) {}
+}
+
+/// All shortest ways will do.
+pub(in crate::routing) struct Shortest;
+
+impl Ways for Shortest {}
 
 /// The candidates of all switches for one home.
 #[derive(Default)]
-pub(super) struct Candidates {
+pub(in crate::routing) struct Candidates {
     /// Of the nearest source first.
     all: Vec<Candidate>,
     /// By place in the sources: where its candidates begin, and behind them where they end.
@@ -26,13 +44,14 @@ impl Candidates {
     /// Finds those of all `sources`, which are ordered by hops, the farthest first. `loads` are by
     /// link.
     #[inline(never)] // Inlined into its caller, its loops run out of registers.
-    pub(super) fn find(
+    pub(in crate::routing) fn find(
         &mut self,
         topology: &Topology,
         home: u16,
         hops: &[u8],
         sources: &[u16],
         loads: &[u32],
+        ways: &impl Ways,
     ) {
         let Self { all, bounds, ahead } = self;
         all.clear();
@@ -48,24 +67,25 @@ impl Candidates {
             let range = topology.link_range(switch);
             let numbers = range.start as u32..range.end as u32;
             for ((link, number), &load) in links.iter().zip(numbers).zip(&loads[range]) {
-                if hops[usize::from(link.peer)] == closer {
+                if hops[usize::from(link.peer)] == closer && ways.allow(switch, number, link.peer) {
                     least = least.min(ahead[usize::from(link.peer)] + u64::from(load));
                     all.push(Candidate { link: number, peer: link.peer, port: link.port });
                 }
             }
+            ways.narrow(switch, all, first);
             ahead[usize::from(switch)] = least;
             *bounds = (first as u32, all.len() as u32);
         }
     }
 
     /// Those of the source at `place`, at least one, by ascending port.
-    pub(super) fn of(&self, place: usize) -> &[Candidate] {
+    pub(in crate::routing) fn of(&self, place: usize) -> &[Candidate] {
         let (first, end) = self.bounds[place];
         &self.all[first as usize..end as usize]
     }
 
     /// The least load of a way from a switch to the home.
-    pub(super) fn ahead(&self, switch: u16) -> u64 {
+    pub(in crate::routing) fn ahead(&self, switch: u16) -> u64 {
         self.ahead[usize::from(switch)]
     }
 }

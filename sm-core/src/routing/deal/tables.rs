@@ -10,7 +10,7 @@ use super::order::Batch;
 const GATHERED_MAX: usize = 4 * Batch::LIDS_MAX;
 
 /// The tables of all switches, filled batch by batch.
-pub(super) struct Tables {
+pub(in crate::routing) struct Tables {
     lfts: Vec<Vec<u8>>,
     /// LIDs gathered so far, those of the batch at hand last.
     lids: Vec<Lid>,
@@ -21,7 +21,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    pub(super) fn new(switches: usize, len: usize) -> Self {
+    pub(in crate::routing) fn new(switches: usize, len: usize) -> Self {
         Self {
             lfts: vec![vec![NO_ROUTE; len]; switches],
             lids: Vec::with_capacity(GATHERED_MAX),
@@ -31,7 +31,7 @@ impl Tables {
     }
 
     /// Begins a batch, for which no switch has a route yet.
-    pub(super) fn begin(&mut self, lids: &[Lid]) {
+    pub(in crate::routing) fn begin(&mut self, lids: &[Lid]) {
         if self.lids.len() + lids.len() > GATHERED_MAX {
             self.enter();
         }
@@ -40,11 +40,11 @@ impl Tables {
     }
 
     /// A switch's entries for the batch at hand.
-    pub(super) fn entries(&mut self, switch: usize) -> &mut [u8] {
+    pub(in crate::routing) fn entries(&mut self, switch: usize) -> &mut [u8] {
         &mut self.gathered[switch * GATHERED_MAX..][self.first..self.lids.len()]
     }
 
-    pub(super) fn finish(mut self) -> Vec<Vec<u8>> {
+    pub(in crate::routing) fn finish(mut self) -> Vec<Vec<u8>> {
         self.enter();
         self.lfts
     }

@@ -1,11 +1,13 @@
 //! Which routes may stay as they were before.
 
-use super::super::{Previous, Topology};
+use super::super::{HopMatrix, Previous, Topology};
 use super::candidates::Candidate;
 
 /// What was routed before, and how that relates to the topology now.
 pub(super) struct Stay<'a> {
     previous: &'a Previous<'a>,
+    /// Hops then, row a home switch.
+    hops_then: &'a HopMatrix,
     /// By switch: whether each of its links was there before.
     same_links: Vec<bool>,
     /// Hops before from the home of the batch at hand, by switch then; empty if it is new.
@@ -15,7 +17,11 @@ pub(super) struct Stay<'a> {
 }
 
 impl<'a> Stay<'a> {
-    pub(super) fn new(topology: &Topology, previous: &'a Previous<'a>) -> Self {
+    pub(super) fn new(
+        topology: &Topology,
+        previous: &'a Previous<'a>,
+        hops_then: &'a HopMatrix,
+    ) -> Self {
         let same_links = topology.switches().map(|switch| {
             let Some(then) = previous.switch(switch) else { return false };
             topology
@@ -24,13 +30,13 @@ impl<'a> Stay<'a> {
                 .all(|link| was_linked(previous, then, link.port, link.peer))
         });
         let same_links = same_links.collect();
-        Self { previous, same_links, hops: &[], same_hops: false }
+        Self { previous, hops_then, same_links, hops: &[], same_hops: false }
     }
 
     /// Turns to the batches of a home switch, to which `hops` lead now.
     pub(super) fn begin(&mut self, home: u16, hops: &[u8]) {
         let previous = self.previous;
-        self.hops = previous.switch(home).map_or(&[], |then| previous.hops.row(then));
+        self.hops = previous.switch(home).map_or(&[], |then| self.hops_then.row(then));
         self.same_hops = !self.hops.is_empty()
             && (0u16..).zip(hops).all(|(switch, &hops)| {
                 previous.switch(switch).is_some_and(|then| self.hops[usize::from(then)] == hops)

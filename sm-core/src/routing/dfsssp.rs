@@ -1,0 +1,78 @@
+//! Deadlock-free single-source shortest paths: the routes of `sssp`, put into layers, one virtual
+//! lane each, in which no links wait for each other in circles.
+//!
+//! After Domke, Hoefler, Nagel: "Deadlock-Free Oblivious Routing for Arbitrary Topologies" (IPDPS
+//! 2011). There all routes begin in one layer, and those on cycles are moved to the next. Here each
+//! route goes into the first layer that can take it as soon as its LID is routed, which finds out
+//! early when lanes will not do.
+//!
+//! Routes that are as balanced as `sssp` makes them need many lanes on tori. If there are not
+//! enough, everything is routed again with more tolerance for ways that are not the least loaded:
+//! then low ports are preferred, and as ports are usually numbered by dimension, routes turn
+//! from one dimension into another in fewer ways.
+//!
+//! Packets between two ports of which at least one is a host's are taken care of; switches send
+//! each other none on data lanes. The routing before is not looked at.
+
+mod placement;
+mod share;
+
+use self::placement::Placement;
+use super::sssp::{Distances, TOLERANCES, Walk, groups};
+use super::tables::Tables;
+use super::{Engine, Lanes, Previous, Routing, RoutingError, Steering, Topology};
+
+/// The engine `dfsssp`. Costs LIDs times links on shortest ways, and a search for each pair of
+/// links and layer at most.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Dfsssp;
+
+impl Engine for Dfsssp {
+    fn name(&self) -> &'static str {
+        "dfsssp"
+    }
+
+    fn route(
+        &self,
+        topology: &Topology,
+        steering: &Steering,
+        _: Option<&Previous<'_>>,
+    ) -> Result<Routing, RoutingError> {
+        let mut distances = Distances::new(self.name(), topology, steering)?;
+        let lanes = steering.data_lanes.max(1);
+        for tolerance in TOLERANCES {
+            let routed = attempt(topology, steering, &mut distances, tolerance);
+            if let Some((lfts, lanes, unreachable)) = routed {
+                let hops = distances.finish();
+                return Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable });
+            }
+        }
+        Err(RoutingError::TooFewLanes { engine: self.name(), lanes })
+    }
+}
+
+/// Routes everything; `None` if there are too few lanes.
+fn attempt(
+    topology: &Topology,
+    steering: &Steering,
+    distances: &mut Distances<'_>,
+    tolerance: f64,
+) -> Option<(Vec<Vec<u8>>, Lanes, u64)> {
+    let mut walk = Walk::new(topology);
+    let mut tables = Tables::new(topology.switch_count(), topology.table_len());
+    let mut placement = Placement::new(topology, steering.data_lanes);
+    let mut unreachable = 0;
+    for group in groups(topology, steering) {
+        walk.begin(&distances.to(group.home));
+        unreachable += walk.unreached() * group.lids.len() as u64;
+        for (&lid, &exit) in group.lids.iter().zip(&group.exits) {
+            walk.route(tolerance);
+            placement.place(&walk, lid, exit != 0)?;
+            walk.enter(&mut tables, lid, exit);
+        }
+    }
+    Some((tables.finish(), Lanes::Layers(placement.finish()), unreachable))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! Layers of `dfsssp` have no loops, are few enough, and hold what they should.
+
+use proptest::prelude::*;
+
+use super::super::{Destination, MinHop, Sssp, testing, verify};
+use super::share::Shares;
+use super::*;
+
+fn steering(data_lanes: u8) -> Steering {
+    Steering { data_lanes, ..Steering::default() }
+}
+
+fn layers(routing: &Routing) -> &super::super::Layers {
+    let Lanes::Layers(layers) = &routing.lanes else { panic!("dfsssp makes layers") };
+    layers
+}
+
+/// Whether packets go from a switch's ports to a LID: one of the two is a host's.
+fn has_traffic(topology: &Topology) -> impl Fn(u16, &Destination) -> bool {
+    let hosts = topology.hosts_on();
+    move |source, destination| destination.is_host() || hosts[usize::from(source)] > 0
+}
+
+fn looping_layer(topology: &Topology, routing: &Routing) -> Option<u8> {
+    testing::looping_layer(topology, routing, has_traffic(topology))
+}
+
+proptest! {
+    #[test]
+    fn no_layer_has_loops(topology in testing::any_topology(), lanes in 1u8..9) {
+        let routed = Dfsssp.route(&topology, &steering(lanes), None);
+        let routing = match routed {
+            Err(error) => {
+                prop_assert_eq!(error, RoutingError::TooFewLanes { engine: "dfsssp", lanes });
+                return Ok(());
+            }
+            Ok(routing) => routing,
+        };
+        let walk = verify::walk::deliveries(&topology, &routing);
+        prop_assert!(walk.is_sound(), "{:?}", walk.defects);
+        prop_assert_eq!(walk.unreachable, routing.unreachable);
+        prop_assert_eq!(&verify::deliveries(&topology, &routing), &walk);
+        prop_assert_eq!(looping_layer(&topology, &routing), None);
+        let count = layers(&routing).count;
+        prop_assert!(count <= lanes, "{} layers", count);
+        let highest = topology.switches().flat_map(|s| layers(&routing).row(s)).max();
+        prop_assert!(highest.is_none_or(|&layer| layer < count));
+        prop_assert_eq!(Dfsssp.route(&topology, &steering(lanes), None), Ok(routing));
+    }
+}
+
+/// The test's own checker finds what minimum hop does to a ring.
+#[test]
+fn loops_of_one_layer_are_found() {
+    let ring = testing::topology(&testing::torus(&[6], 1), 0);
+    let mut routing = MinHop.route(&ring, &Steering::default(), None).unwrap();
+    routing.lanes = Dfsssp.route(&testing::line(6), &steering(1), None).unwrap().lanes;
+    let Lanes::Layers(layers) = &mut routing.lanes else { panic!("dfsssp makes layers") };
+    *layers = super::super::Layers::new(6, super::super::lanes::Columns::Lid, ring.table_len());
+    assert_eq!(looping_layer(&ring, &routing), Some(0));
+}
+
+#[test]
+fn tori_and_others_fit_in_the_lanes_there_are() {
+    let nets = [
+        (testing::torus(&[6], 1), 2),
+        (testing::torus(&[4, 4], 2), 4),
+        (testing::torus(&[8, 8, 8], 1), 8),
+        (testing::fat_tree(3, 12, 432), 1),
+    ];
+    for (net, lanes) in nets {
+        let topology = testing::topology(&net, 0);
+        let routing = Dfsssp.route(&topology, &steering(lanes), None).unwrap();
+        assert_eq!(looping_layer(&topology, &routing), None);
+    }
+}
+
+#[test]
+fn a_ring_needs_two_lanes() {
+    let ring = testing::topology(&testing::torus(&[6], 1), 0);
+    for lanes in [0, 1] {
+        let refused = Dfsssp.route(&ring, &steering(lanes), None).unwrap_err();
+        assert_eq!(refused, RoutingError::TooFewLanes { engine: "dfsssp", lanes: 1 });
+    }
+}
+
+/// Routes are those of `sssp` as long as there are lanes enough.
+#[test]
+fn lanes_do_not_change_routes_that_fit() {
+    let topology = testing::topology(&testing::torus(&[4, 4], 2), 1);
+    let hop_weights = (0..topology.link_count()).map(|link| 1 + (link % 3) as u16).collect();
+    let steering = Steering { hop_weights, ..steering(16) };
+    let dfsssp = Dfsssp.route(&topology, &steering, None).unwrap();
+    let sssp = Sssp.route(&topology, &steering, None).unwrap();
+    assert_eq!((dfsssp.lfts, dfsssp.hops), (sssp.lfts, sssp.hops));
+}
+
+#[test]
+fn lanes_that_are_left_share_the_fullest_layers() {
+    let shares = Shares::new(&[100, 45, 1], 6);
+    let columns = super::super::lanes::Columns::Lid;
+    let mut layers = super::super::Layers::new(2, columns, 6);
+    layers.row_mut(1).copy_from_slice(&[0, 0, 0, 0, 1, 2]);
+    shares.apply(&mut layers, 2);
+    assert_eq!(layers.count, 6);
+    // Three lanes for the first layer, two for the second.
+    assert_eq!(layers.row(0), [0, 1, 2, 0, 1, 2]);
+    assert_eq!(layers.row(1), [0, 1, 2, 0, 3, 5]);
+}
+
+#[test]
+fn all_lanes_are_used() {
+    let topology = testing::topology(&testing::fat_tree(2, 8, 32), 0);
+    let routing = Dfsssp.route(&topology, &steering(4), None).unwrap();
+    let mut used = [0; 4];
+    for (source, destination) in
+        topology.switches().flat_map(|s| topology.destinations().iter().map(move |d| (s, d)))
+    {
+        used[usize::from(layers(&routing).row(source)[destination.base_lid.index()])] += 1;
+    }
+    let all: usize = used.iter().sum();
+    assert!(used.iter().all(|&routes| routes > all / 6), "{used:?}");
+}

@@ -1,0 +1,222 @@
+//! Dimension-order routing for meshes, tori and hypercubes: of all shortest ways the one whose port
+//! comes first, so that routes go to their end in one dimension before they turn to the next.
+//!
+//! Ports must be cabled by dimension, alike on all switches, or `port_search_ordering_file` must
+//! say which port stands for which dimension. Then routes on meshes and hypercubes cannot deadlock
+//! (Dally, Seitz 1987). On tori they can, along each ring; `torus-2QoS` and `lash` avoid that with
+//! virtual lanes. On other fabrics routes are shortest ones still, badly spread.
+//!
+//! Parallel links between two switches are one dimension; LIDs are dealt to them, and routes kept
+//! from before, as `minhop` does ([`deal`](super::deal)). The LIDs of a port differ in nothing else:
+//! they take the same switches, as with OpenSM.
+
+use super::deal::{Before, Candidate, Dealt, Ways, deal};
+use super::{Engine, HopMatrix, Lanes, Previous, Routing, RoutingError, Steering, Topology};
+
+/// The engine `dor`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Dor;
+
+impl Engine for Dor {
+    fn name(&self) -> &'static str {
+        "dor"
+    }
+
+    fn route(
+        &self,
+        topology: &Topology,
+        steering: &Steering,
+        previous: Option<&Previous<'_>>,
+    ) -> Result<Routing, RoutingError> {
+        let hops = HopMatrix::compute_for(self.name(), topology)?;
+        let before = previous.map(|previous| Before { previous, hops: previous.hops });
+        let places = places(topology, steering);
+        let ways = |_| FirstDimension { places: &places };
+        let Dealt { lfts, unreachable } = deal(topology, &hops, before, ways);
+        Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable })
+    }
+}
+
+/// By link: the place of its port in its switch's order of dimensions. Ports that the operator does
+/// not name follow those named.
+fn places(topology: &Topology, steering: &Steering) -> Vec<u16> {
+    let mut places = Vec::with_capacity(topology.link_count());
+    for switch in topology.switches() {
+        let order = steering.port_orders.get(usize::from(switch)).map_or(&[][..], Vec::as_slice);
+        let place = |port: u8| {
+            let named = (0..).zip(order).find(|&(_, &named)| named == port);
+            named.map_or(256 + u16::from(port), |(place, _)| place)
+        };
+        places.extend(topology.links(switch).iter().map(|link| place(link.port)));
+    }
+    places
+}
+
+/// Only links to the peer that the first port leads to.
+struct FirstDimension<'a> {
+    /// By link.
+    places: &'a [u16],
+}
+
+impl Ways for FirstDimension<'_> {
+    #[inline]
+    fn narrow(&self, _: u16, candidates: &mut Vec<Candidate>, first: usize) {
+        let place = |candidate: &&Candidate| self.places[candidate.link as usize];
+        let Some(chosen) = candidates[first..].iter().min_by_key(place) else { return };
+        let peer = chosen.peer;
+        let mut kept = first;
+        for index in first..candidates.len() {
+            if candidates[index].peer == peer {
+                candidates[kept] = candidates[index];
+                kept += 1;
+            }
+        }
+        candidates.truncate(kept);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ib_mad::types::Lid;
+    use proptest::prelude::*;
+
+    use super::super::{Destination, TopologyBuilder, testing, verify};
+    use super::*;
+
+    fn routed(topology: &Topology, steering: &Steering) -> Routing {
+        Dor.route(topology, steering, None).unwrap()
+    }
+
+    /// The ports that a route leaves by.
+    fn ports(topology: &Topology, routing: &Routing, from: u16, lid: Lid) -> Vec<u8> {
+        let mut switch = from;
+        let mut ports = Vec::new();
+        while let Some(link) = topology.link_at(switch, routing.port(switch, lid)) {
+            ports.push(routing.port(switch, lid));
+            switch = topology.link(link).peer;
+        }
+        ports
+    }
+
+    fn check(topology: &Topology, steering: &Steering) -> Result<Routing, TestCaseError> {
+        let routing = routed(topology, steering);
+        let walk = verify::walk::deliveries(topology, &routing);
+        prop_assert!(walk.is_sound(), "{:?}", walk.defects);
+        prop_assert_eq!(walk.unrouted, 0);
+        prop_assert_eq!(&verify::deliveries(topology, &routing), &walk);
+        Ok(routing)
+    }
+
+    proptest! {
+        /// Each entry leads to the peer of the first port that comes closer.
+        #[test]
+        fn the_first_port_that_comes_closer_decides(
+            topology in testing::any_topology(), backwards in any::<bool>(),
+        ) {
+            let mut steering = Steering::default();
+            if backwards {
+                steering.port_orders =
+                    topology.switches().map(|s| (1..=topology.port_count(s)).rev().collect()).collect();
+            }
+            let routing = check(&topology, &steering)?;
+            for destination in topology.destinations() {
+                let row = routing.hops.row(destination.home);
+                for switch in topology.switches().filter(|&switch| switch != destination.home) {
+                    let closer = |link: &&super::super::Link| {
+                        row[usize::from(link.peer)] < row[usize::from(switch)]
+                    };
+                    let links = topology.links(switch);
+                    let first = if backwards {
+                        links.iter().rev().find(closer)
+                    } else {
+                        links.iter().find(closer)
+                    };
+                    for lid in destination.lids() {
+                        let link = topology.link_at(switch, routing.port(switch, lid));
+                        let peer = link.map(|link| topology.link(link).peer);
+                        prop_assert_eq!(peer, first.map(|link| link.peer));
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn nothing_moves_while_nothing_changes(topology in testing::any_topology()) {
+            let steering = Steering::default();
+            let routing = routed(&topology, &steering);
+            let previous = Previous::same_switches(&topology, &routing);
+            prop_assert_eq!(&Dor.route(&topology, &steering, Some(&previous)).unwrap(), &routing);
+        }
+    }
+
+    #[test]
+    fn meshes_and_hypercubes_are_free_of_loops() {
+        use fabric_sim::generate::{Grid, Hypercube, Shape};
+        let mesh = Grid { dims: vec![4, 5, 3], wraps: false, hosts_per_switch: 2, radix: None };
+        let cube = Hypercube { dimensions: 5, hosts_per_switch: 1, radix: None };
+        for shape in [Shape::Grid(mesh), Shape::Hypercube(cube)] {
+            let topology = testing::topology(&testing::net(shape), 1);
+            let routing = check(&topology, &Steering::default()).unwrap();
+            let loops = verify::credit_loops(&topology, &routing.tables());
+            assert!(loops.is_free(), "{loops}");
+        }
+    }
+
+    /// The other order of dimensions is as good; one that changes from switch to switch is not.
+    #[test]
+    fn the_operators_order_of_dimensions_is_kept() {
+        let mut builder = TopologyBuilder::new();
+        let at = |x: u16, y: u16| y * 4 + x;
+        for _ in 0..16 {
+            builder.add_switch(5).unwrap();
+        }
+        for a in 0..4 {
+            for b in 0..3 {
+                builder.add_link((at(b, a), 1), (at(b + 1, a), 2)).unwrap();
+                builder.add_link((at(a, b), 3), (at(a, b + 1), 4)).unwrap();
+            }
+        }
+        for home in 0..16 {
+            let base_lid = Lid(home + 1);
+            let destination = Destination { base_lid, lid_count: 1, home, exit: 5 };
+            builder.add_destination(destination).unwrap();
+        }
+        let topology = builder.build().unwrap();
+        let mut steering = Steering::default();
+        let x_first = routed(&topology, &steering);
+        assert_eq!(ports(&topology, &x_first, 0, Lid(16)), [1, 1, 1, 3, 3, 3]);
+        steering.port_orders = vec![vec![3, 4]; 16];
+        let y_first = routed(&topology, &steering);
+        assert_eq!(ports(&topology, &y_first, 0, Lid(16)), [3, 3, 3, 1, 1, 1]);
+        assert!(verify::credit_loops(&topology, &y_first.tables()).is_free());
+        for switch in (0..16).step_by(3) {
+            steering.port_orders[switch].clear();
+        }
+        let mixed = routed(&topology, &steering);
+        assert!(!verify::credit_loops(&topology, &mixed.tables()).is_free());
+    }
+
+    #[test]
+    fn parallel_links_share_the_lids() {
+        let mut builder = TopologyBuilder::new();
+        for _ in 0..2 {
+            builder.add_switch(100).unwrap();
+        }
+        for port in 1..=40 {
+            builder.add_link((0, port), (1, 81 - port)).unwrap();
+        }
+        for home in 0..2u16 {
+            for host in 0..20 {
+                let base_lid = Lid(4 + home * 80 + host * 4);
+                let destination =
+                    Destination { base_lid, lid_count: 4, home, exit: 81 + host as u8 };
+                builder.add_destination(destination).unwrap();
+            }
+        }
+        let topology = builder.build().unwrap();
+        let routing = routed(&topology, &Steering::default());
+        let mut used = [0; 41];
+        (84..164).for_each(|lid| used[usize::from(routing.port(0, Lid(lid)))] += 1);
+        assert_eq!(used[1..], [2; 40]);
+    }
+}

@@ -1,0 +1,125 @@
+//! Dumps of forwarding tables as text, in both forms that OpenSM writes.
+//!
+//! ```text
+//! Unicast lids [0x0-0x1c] of switch Lid 5 guid 0x0002c90000000005 (spine):    opensm-lfts.dump,
+//! 0x0001 001 : (Channel Adapter portguid 0x0002c90000000101: 'host 1')        dump_lfts.sh, ibroute
+//!
+//! dump_ucast_routes: Switch 0x0002c90000000005                                opensm.fdbs
+//! 0x0001 : 001  : 02   : yes
+//! 0x0002 : UNREACHABLE
+//! ```
+//!
+//! Lines that neither begin a switch nor with a LID are headings, and comments begin with `#`.
+
+use ib_mad::types::{Guid, Lid};
+
+/// Tables of a dump.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dump {
+    /// Each switch once, in the order of the text.
+    pub switches: Vec<SwitchTable>,
+}
+
+/// The table of one switch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwitchTable {
+    /// The switch's node GUID.
+    pub guid: Guid,
+    /// In the order of the text.
+    pub entries: Vec<Entry>,
+}
+
+/// One route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Where it is in the text, from 1.
+    pub line: usize,
+    /// The LID when the dump was written.
+    pub lid: Lid,
+    /// The egress port.
+    pub port: u8,
+    /// Whose LID it was; `None` if the dump does not tell.
+    pub port_guid: Option<Guid>,
+}
+
+/// What is wrong with a dump, and what would be right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {wrong}; {right}")]
+pub struct DumpError {
+    /// From 1.
+    pub line: usize,
+    /// What is wrong.
+    pub wrong: String,
+    /// What would be right.
+    pub right: String,
+}
+
+impl DumpError {
+    pub(super) fn new(line: usize, wrong: impl Into<String>, right: impl Into<String>) -> Self {
+        Self { line, wrong: wrong.into(), right: right.into() }
+    }
+}
+
+const SWITCH_WANTED: &str = "a switch begins with `Unicast lids ... guid 0x0002c90000000005` or \
+                             `dump_ucast_routes: Switch 0x0002c90000000005`";
+const ENTRY_WANTED: &str = "a route is a LID and a port, as `0x001A 003 :` or `0x001A : 003  :`";
+
+impl Dump {
+    /// Reads a dump. A switch that comes twice has the later table.
+    pub fn parse(text: &str) -> Result<Self, DumpError> {
+        let mut dump = Self::default();
+        for (line, number) in text.lines().map(str::trim).zip(1..) {
+            if line.starts_with("Multicast mlids") {
+                let wrong = "this is a dump of multicast tables";
+                return Err(DumpError::new(number, wrong, SWITCH_WANTED));
+            }
+            let begins = if line.starts_with("Unicast lids") {
+                Some(line.split_once(" guid ").map_or("", |(_, guid)| guid))
+            } else {
+                line.strip_prefix("dump_ucast_routes: Switch ")
+            };
+            if let Some(guid) = begins {
+                let guid = guid_at_start(guid).ok_or_else(|| {
+                    DumpError::new(number, format!("no GUID in `{line}`"), SWITCH_WANTED)
+                })?;
+                dump.switches.retain(|switch| switch.guid != guid);
+                dump.switches.push(SwitchTable { guid, entries: Vec::new() });
+            } else if line.starts_with("0x") {
+                let entry = entry(line, number)?;
+                let Some(switch) = dump.switches.last_mut() else {
+                    let wrong = format!("`{line}` belongs to no switch");
+                    return Err(DumpError::new(number, wrong, SWITCH_WANTED));
+                };
+                switch.entries.extend(entry);
+            }
+        }
+        Ok(dump)
+    }
+}
+
+/// Reads a route; `None` if the line says that there is none.
+fn entry(line: &str, number: usize) -> Result<Option<Entry>, DumpError> {
+    let wrong = |what: &str, word: &str| {
+        DumpError::new(number, format!("`{word}` is no {what}"), ENTRY_WANTED)
+    };
+    let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let value = u16::from_str_radix(word.trim_start_matches("0x"), 16).ok().map(Lid);
+    let lid = value.filter(|lid| lid.is_unicast()).ok_or_else(|| wrong("unicast LID", word))?;
+    let rest = rest.trim_start().trim_start_matches(':').trim_start();
+    let word = rest.split(|c: char| c.is_whitespace() || c == ':').next().unwrap_or("");
+    if word == "UNREACHABLE" {
+        return Ok(None);
+    }
+    let port = word.parse().ok().filter(|&port| port < 255);
+    let port = port.ok_or_else(|| wrong("port, which is from 0 to 254", word))?;
+    let port_guid = rest.split_once(" portguid ").or_else(|| rest.split_once("(portguid "));
+    let port_guid = port_guid.and_then(|(_, guid)| guid_at_start(guid)).filter(|guid| guid.0 != 0);
+    Ok(Some(Entry { line: number, lid, port, port_guid }))
+}
+
+/// Reads `0x` and digits, behind which something else may follow.
+fn guid_at_start(text: &str) -> Option<Guid> {
+    let digits = text.trim_start().strip_prefix("0x")?;
+    let end = digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len());
+    u64::from_str_radix(&digits[..end], 16).ok().map(Guid)
+}

@@ -1,0 +1,52 @@
+//! A dump in the numbers of a topology.
+
+use ib_mad::types::{Guid, Lid};
+
+use super::super::{Destination, NO_ROUTE, Topology};
+use super::{Dump, DumpError};
+
+impl Dump {
+    /// The tables of a topology's switches, for `Steering::lfts`. `switch` tells the number of a
+    /// switch, and `place` what has a port's LIDs now: dumps that name ports stay good when
+    /// LIDs change, as with OpenSM. Switches that are not here are passed over.
+    pub fn resolve<'a>(
+        &self,
+        topology: &Topology,
+        switch: impl Fn(Guid) -> Option<u16>,
+        place: impl Fn(Guid) -> Option<&'a Destination>,
+    ) -> Result<Vec<Vec<u8>>, DumpError> {
+        let mut lfts = vec![Vec::new(); topology.switch_count()];
+        let len = topology.table_len();
+        for table in &self.switches {
+            let number = switch(table.guid);
+            let Some(number) = number.filter(|&number| usize::from(number) < lfts.len()) else {
+                continue;
+            };
+            let ports = topology.port_count(number);
+            let mut lft = vec![NO_ROUTE; len];
+            for entry in &table.entries {
+                if entry.port > ports {
+                    let wrong = format!("switch {} has no port {}", table.guid, entry.port);
+                    let right = format!("its ports are 0 to {ports}");
+                    return Err(DumpError::new(entry.line, wrong, right));
+                }
+                let now = entry.port_guid.and_then(&place);
+                let lid = now.map_or(entry.lid, |now| moved(entry.lid, now));
+                if let Some(slot) = lft.get_mut(lid.index()) {
+                    *slot = entry.port;
+                }
+            }
+            lfts[usize::from(number)] = lft;
+        }
+        Ok(lfts)
+    }
+}
+
+/// The LID that a port has now for one it had before: the same, or at the same place among its LIDs.
+fn moved(lid: Lid, now: &Destination) -> Lid {
+    let first = now.base_lid.0;
+    if lid.0.checked_sub(first).is_some_and(|offset| offset < now.lid_count) {
+        return lid;
+    }
+    Lid(first + lid.0 % now.lid_count)
+}

@@ -1,0 +1,98 @@
+//! Fat trees: routes that keep apart what hosts send in step, each to the host so many places on
+//! ("shift"), as OpenSM's `ftree` does (Zahavi et al., Optimized InfiniBand fat-tree routing for
+//! shift all-to-all communication patterns, 2009).
+//!
+//! Each LID of a host has one tree of routes: from its switch up to a root by the links that the
+//! fewest trees come down by, and from there down to all others, who send up the same way. So
+//! neighbouring hosts have different roots, and who sends to a host meets its other senders only
+//! above. All routes go up and then down (`updn`), by the fewest hops that allows. Compute
+//! nodes come first, so that other hosts do not disturb them; leaves with fewer of them than others
+//! leave the places of those missing free.
+//!
+//! Differs from OpenSM: trees need not be regular ([`shape`]), more than one LID a port is
+//! allowed, and hosts that cannot reach each other make the engine decline, while OpenSM leaves
+//! such routes out. What was routed before is not kept: routes depend on all that came before them.
+//!
+//! Takes time in proportion to switches times links, and to switches times LIDs.
+
+mod climb;
+mod shape;
+
+use self::climb::Climber;
+use self::shape::Shape;
+use super::deal::{Batch, batches_of};
+use super::updn::{self, Labels};
+use super::{Engine, Lanes, Previous, Routing, RoutingError, Steering, Topology};
+
+/// The engine `ftree`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FTree;
+
+impl Engine for FTree {
+    fn name(&self) -> &'static str {
+        "ftree"
+    }
+
+    fn route(
+        &self,
+        topology: &Topology,
+        steering: &Steering,
+        _: Option<&Previous<'_>>,
+    ) -> Result<Routing, RoutingError> {
+        updn::check_size(self.name(), topology)?;
+        let unsuitable = |reason| RoutingError::Unsuitable { engine: self.name(), reason };
+        let shape = Shape::find(topology, steering).map_err(unsuitable)?;
+        let mut labels = Labels::compute(topology, &shape.order);
+        for home in io_homes(topology, steering) {
+            labels.connect(topology, home, steering.max_reverse_hops);
+        }
+        if steering.connect_roots {
+            topology.switches().for_each(|home| labels.connect(topology, home, u8::MAX));
+        }
+        if let Some((from, to)) = updn::parted_hosts(topology, &shape.order, &labels.hops) {
+            return Err(unsuitable(format!(
+                "switches {from} and {to} have hosts, but no route between them goes up and then \
+                 down; io_guid_file and max_reverse_hops can allow others"
+            )));
+        }
+        let mut climber = Climber::new(topology, &labels);
+        let compute =
+            batches_of(topology, |to| if shape.has_others() { shape.is_compute(to) } else { true });
+        let most = compute.chunk_by(|a, b| a.home == b.home).map(hosts_of).max().unwrap_or(0);
+        for leaf in compute.chunk_by(|a, b| a.home == b.home) {
+            leaf.iter().for_each(|batch| climber.route(batch));
+            let hosts = hosts_of(leaf);
+            if hosts > 0 {
+                climber.skip(leaf[0].home, (most - hosts) as u32);
+            }
+        }
+        if shape.has_others() {
+            let others = batches_of(topology, |to| !shape.is_compute(to));
+            others.iter().for_each(|batch| climber.route(batch));
+        }
+        let Climber { tables, unreachable, .. } = climber;
+        let lfts = tables.finish();
+        let mut hops = labels.hops;
+        hops.transpose();
+        Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable })
+    }
+}
+
+/// Hosts' LIDs in batches.
+fn hosts_of(batches: &[Batch]) -> usize {
+    batches.iter().map(|batch| batch.host_lids).sum()
+}
+
+/// Switches with I/O nodes.
+fn io_homes(topology: &Topology, steering: &Steering) -> Vec<u16> {
+    let destinations = topology.destinations();
+    let place = |lid| destinations.binary_search_by_key(lid, |to| to.base_lid).ok();
+    let mut homes: Vec<u16> =
+        steering.io_nodes.iter().filter_map(place).map(|at| destinations[at].home).collect();
+    homes.sort_unstable();
+    homes.dedup();
+    homes
+}
+
+#[cfg(test)]
+mod tests;

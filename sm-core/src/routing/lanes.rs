@@ -1,0 +1,64 @@
+//! Virtual lanes: where an engine keeps routes apart that would wait for each other in circles.
+
+use std::sync::Arc;
+
+use super::torus::TorusLanes;
+
+/// The virtual lanes that routes take.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Lanes {
+    /// Any route may take any: the engine needs none to be free of credit loops, or promises
+    /// nothing.
+    #[default]
+    Free,
+    /// Each route keeps to a lane, its layer, which is its SL and its VL on every link.
+    Layers(Layers),
+    /// Each route has an SL by its ends, and at each switch a VL by the ports that it comes and
+    /// goes by.
+    Torus(Arc<TorusLanes>),
+}
+
+/// Layers by source switch and destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layers {
+    /// How many there are: layers are numbered from 0.
+    pub count: u8,
+    /// Columns a row.
+    columns: usize,
+    /// What a column stands for.
+    by: Columns,
+    layers: Vec<u8>,
+}
+
+/// What decides on a route's layer besides its source switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Columns {
+    /// The destination's home switch.
+    HomeSwitch,
+    /// The destination's LID.
+    Lid,
+}
+
+impl Layers {
+    /// All routes in layer 0. `columns` is the number of switches, or a table's length.
+    pub fn new(switches: usize, by: Columns, columns: usize) -> Self {
+        Self { count: 1, columns, by, layers: vec![0; switches * columns] }
+    }
+
+    /// What a column stands for.
+    pub fn columns(&self) -> Columns {
+        self.by
+    }
+
+    /// Layers of all routes from a switch, by column.
+    #[inline]
+    pub fn row(&self, source: u16) -> &[u8] {
+        &self.layers[usize::from(source) * self.columns..][..self.columns]
+    }
+
+    /// The same, to be filled in.
+    #[inline]
+    pub fn row_mut(&mut self, source: u16) -> &mut [u8] {
+        &mut self.layers[usize::from(source) * self.columns..][..self.columns]
+    }
+}

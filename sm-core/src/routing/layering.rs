@@ -1,0 +1,88 @@
+//! Routes are put into layers in which no links wait for each other in circles.
+//!
+//! A packet holds buffer space of the link it came by while it waits for space of the link it goes
+//! on by. As long as these dependencies have no cycle within a virtual lane, nothing deadlocks
+//! (Dally, Seitz 1987). Here a route is offered to one layer after the other, and the first takes
+//! it whose dependencies stay free of cycles with it. Which routes there are, in what order they
+//! come, and what becomes of layers that are not needed, is for engines to decide.
+
+mod acyclic;
+mod channels;
+mod order;
+
+use self::acyclic::{Acyclic, Addition};
+use self::channels::Channels;
+use super::Topology;
+
+/// Layers, opened as they are needed.
+#[derive(Debug)]
+pub(super) struct Layering {
+    channels: Channels,
+    layers: Vec<Acyclic>,
+    /// The most layers.
+    lanes: u8,
+    /// Dependencies that the route at hand has added.
+    added: Vec<(u32, u32)>,
+}
+
+impl Layering {
+    /// Up to `lanes` layers, at least one.
+    pub(super) fn new(topology: &Topology, lanes: u8) -> Self {
+        let channels = Channels::new(topology);
+        Self { channels, layers: Vec::new(), lanes: lanes.max(1), added: Vec::new() }
+    }
+
+    /// Layers that were opened, at least the first.
+    pub(super) fn count(&self) -> u8 {
+        self.layers.len().max(1) as u8
+    }
+
+    /// Lets packets of a layer go on from a link by another. `false` if that would close a cycle,
+    /// or if there is no such layer.
+    pub(super) fn add(&mut self, layer: u8, from: u32, to: u32) -> bool {
+        self.open(layer) && self.layers[usize::from(layer)].add(&self.channels, from, to).is_in()
+    }
+
+    /// The first layer from `first` on that takes all of some routes, given by their dependencies;
+    /// `None` if that is none.
+    pub(super) fn first_fit(&mut self, first: u8, dependencies: &[(u32, u32)]) -> Option<u8> {
+        (first..self.lanes).find(|&layer| self.add_all(layer, dependencies))
+    }
+
+    /// Adds all of some dependencies to a layer, or none.
+    pub(super) fn add_all(&mut self, layer: u8, dependencies: &[(u32, u32)]) -> bool {
+        if !self.open(layer) {
+            return false;
+        }
+        let Self { channels, layers, added, .. } = self;
+        let layer = &mut layers[usize::from(layer)];
+        if dependencies.iter().any(|&(from, to)| layer.has_refused(channels, from, to)) {
+            return false;
+        }
+        added.clear();
+        for &(from, to) in dependencies {
+            match layer.add(channels, from, to) {
+                Addition::Old => {}
+                Addition::New => added.push((from, to)),
+                Addition::Refused => {
+                    added.iter().for_each(|&(from, to)| layer.remove(channels, from, to));
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    fn open(&mut self, layer: u8) -> bool {
+        if layer >= self.lanes {
+            return false;
+        }
+        while self.layers.len() <= usize::from(layer) {
+            self.layers.push(Acyclic::new(&self.channels));
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

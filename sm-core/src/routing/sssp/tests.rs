@@ -1,0 +1,187 @@
+//! Laws of single-source shortest paths, and their balance.
+
+use ib_mad::types::Lid;
+use proptest::prelude::*;
+
+use super::super::balance::{LinkLoads, Spread};
+use super::super::{Destination, HopMatrix, MinHop, TopologyBuilder, testing, verify};
+use super::*;
+
+fn routed(topology: &Topology, steering: &Steering) -> Routing {
+    Sssp.route(topology, steering, None).unwrap()
+}
+
+fn spread(topology: &Topology, routing: &Routing) -> Spread {
+    Spread::of(&LinkLoads::count(topology, routing).to_hosts)
+}
+
+fn check_deliveries(topology: &Topology, routing: &Routing) -> Result<(), TestCaseError> {
+    let walk = verify::walk::deliveries(topology, routing);
+    prop_assert!(walk.is_sound(), "{:?}", walk.defects);
+    prop_assert_eq!(walk.unreachable, routing.unreachable);
+    prop_assert_eq!(&verify::deliveries(topology, routing), &walk);
+    Ok(())
+}
+
+/// Least sums of weights to a home, by going over all links until nothing falls any more.
+fn costs_to(topology: &Topology, weights: &[u16], home: u16) -> Vec<u64> {
+    let mut costs = vec![u64::MAX; topology.switch_count()];
+    costs[usize::from(home)] = 0;
+    loop {
+        let before = costs.clone();
+        for switch in topology.switches() {
+            for (link, number) in topology.links(switch).iter().zip(topology.link_range(switch)) {
+                let way = costs[usize::from(link.peer)].saturating_add(weights[number].into());
+                let cost = &mut costs[usize::from(switch)];
+                *cost = way.min(*cost);
+            }
+        }
+        if costs == before {
+            return costs;
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_entry_is_one_hop_closer(topology in testing::any_topology()) {
+        let routing = routed(&topology, &Steering::default());
+        check_deliveries(&topology, &routing)?;
+        prop_assert_eq!(&routing.hops, &HopMatrix::compute(&topology).unwrap());
+        prop_assert_eq!(&routed(&topology, &Steering::default()), &routing);
+    }
+
+    /// Weights may differ between the directions of a cable.
+    #[test]
+    fn every_route_has_the_least_sum_of_weights(
+        topology in testing::any_topology(), seed in prop::collection::vec(1u16..5, 1..40),
+    ) {
+        let weights = (0..topology.link_count()).map(|link| seed[link % seed.len()]);
+        let weights: Vec<u16> = weights.collect();
+        let steering = Steering { hop_weights: weights.clone(), ..Steering::default() };
+        let routing = routed(&topology, &steering);
+        check_deliveries(&topology, &routing)?;
+        for destination in topology.destinations() {
+            let costs = costs_to(&topology, &weights, destination.home);
+            for (switch, lid) in topology.switches().flat_map(|s| destination.lids().map(move |l| (s, l))) {
+                let port = routing.port(switch, lid);
+                let Some(link) = topology.link_at(switch, port) else { continue };
+                let next = costs[usize::from(topology.link(link).peer)];
+                prop_assert_eq!(next + u64::from(weights[link]), costs[usize::from(switch)]);
+            }
+        }
+    }
+}
+
+#[test]
+fn full_fat_trees_are_balanced_perfectly() {
+    for (levels, radix, hosts) in [(2, 8, 32), (2, 36, 648), (3, 8, 128), (3, 12, 432)] {
+        let topology = testing::topology(&testing::fat_tree(levels, radix, hosts), 0);
+        let spread = spread(&topology, &routed(&topology, &Steering::default()));
+        let leaf = u32::from(radix / 2);
+        assert_eq!(spread.max, hosts as u32 - leaf, "{levels} levels, radix {radix}: {spread}");
+    }
+}
+
+#[test]
+fn tori_are_balanced_better_than_by_minhop() {
+    let topology = testing::topology(&testing::torus(&[8, 8, 8], 1), 0);
+    let sssp = spread(&topology, &routed(&topology, &Steering::default()));
+    let minhop = MinHop.route(&topology, &Steering::default(), None).unwrap();
+    let minhop = spread(&topology, &minhop);
+    assert!(sssp.max < minhop.max && sssp.ratio() < 1.3, "{sssp}; minhop: {minhop}");
+}
+
+#[test]
+fn a_hosts_lids_take_different_ways() {
+    let topology = testing::topology(&testing::fat_tree(2, 16, 64), 2);
+    let routing = routed(&topology, &Steering::default());
+    for destination in topology.destinations().iter().filter(|d| d.is_host()) {
+        for (switch, hosts) in topology.switches().zip(topology.hosts_on()) {
+            if hosts == 0 || switch == destination.home {
+                continue;
+            }
+            let mut ports: Vec<u8> =
+                destination.lids().map(|lid| routing.port(switch, lid)).collect();
+            ports.sort_unstable();
+            ports.dedup();
+            assert!(ports.len() >= 2, "{destination:?} from {switch}: {ports:?}");
+        }
+    }
+}
+
+/// Two switches with two cables, the second dearer at one end, and a host on each.
+fn pair(hosts: u16) -> Topology {
+    let mut builder = TopologyBuilder::new();
+    for _ in 0..2 {
+        builder.add_switch(20).unwrap();
+    }
+    for port in 1..=2 {
+        builder.add_link((0, port), (1, port)).unwrap();
+    }
+    for host in 0..hosts {
+        for home in 0..2 {
+            let base_lid = Lid(1 + home * hosts + host);
+            let exit = 3 + host as u8;
+            builder.add_destination(Destination { base_lid, lid_count: 1, home, exit }).unwrap();
+        }
+    }
+    builder.build().unwrap()
+}
+
+#[test]
+fn a_dear_link_is_used_in_the_cheap_direction_only() {
+    let topology = pair(4);
+    let mut hop_weights = vec![1; topology.link_count()];
+    hop_weights[topology.link_at(0, 2).unwrap()] = 9;
+    let routing = routed(&topology, &Steering { hop_weights, ..Steering::default() });
+    let ports = |switch, lids: std::ops::Range<u16>| -> Vec<u8> {
+        lids.map(|lid| routing.port(switch, Lid(lid))).collect()
+    };
+    assert_eq!(ports(0, 5..9), [1; 4]);
+    assert_eq!(ports(1, 1..5), [1, 2, 1, 2]);
+}
+
+#[test]
+fn weights_of_another_fabric_are_refused() {
+    let steering = Steering { hop_weights: vec![2; 3], ..Steering::default() };
+    let refused = Sssp.route(&pair(1), &steering, None).unwrap_err();
+    assert!(matches!(refused, RoutingError::Unsuitable { engine: "sssp", .. }), "{refused}");
+}
+
+/// Each of two kinds of nodes that share a switch is spread over both cables.
+#[test]
+fn compute_and_io_nodes_are_balanced_each_by_themselves() {
+    let topology = pair(4);
+    let (compute, io) = ([Lid(5), Lid(7)], [Lid(6), Lid(8)]);
+    let steering = Steering {
+        compute_nodes: Some(compute.to_vec()),
+        io_nodes: io.to_vec(),
+        ..Steering::default()
+    };
+    let routing = routed(&topology, &steering);
+    for lids in [compute, io] {
+        assert_ne!(routing.port(0, lids[0]), routing.port(0, lids[1]));
+    }
+    let routing = routed(&topology, &Steering::default());
+    assert_eq!(routing.port(0, compute[0]), routing.port(0, compute[1]), "else by number");
+}
+
+#[test]
+fn a_switch_of_200_ports_uses_them_all() {
+    let mut builder = TopologyBuilder::new();
+    for _ in 0..2 {
+        builder.add_switch(254).unwrap();
+    }
+    for port in 1..=200 {
+        builder.add_link((0, port), (1, port)).unwrap();
+    }
+    for (home, host) in (0..2u16).flat_map(|home| (0..50u16).map(move |host| (home, host))) {
+        let base_lid = Lid(4 + home * 200 + host * 4);
+        let exit = 201 + host as u8;
+        builder.add_destination(Destination { base_lid, lid_count: 4, home, exit }).unwrap();
+    }
+    let topology = builder.build().unwrap();
+    let spread = spread(&topology, &routed(&topology, &Steering::default()));
+    assert_eq!((spread.links, spread.max), (400, 50));
+}

@@ -1,0 +1,45 @@
+//! What operators' options say to routing engines, in the topology's own numbers.
+
+use std::sync::Arc;
+
+use ib_mad::types::Lid;
+
+use super::torus;
+
+/// Choices that steer engines; each looks at those that concern it. The default is what OpenSM does
+/// without options.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Steering {
+    /// Root switches (`root_guid_file`); empty: engines look for them.
+    pub roots: Vec<u16>,
+    /// Routes between roots are wanted though they go down and up again (`connect_roots`).
+    pub connect_roots: bool,
+    /// Base LIDs of compute nodes (`cn_guid_file`); `None`: all hosts.
+    pub compute_nodes: Option<Vec<Lid>>,
+    /// Base LIDs of I/O nodes (`io_guid_file`), which may be reached by going down and up.
+    pub io_nodes: Vec<Lid>,
+    /// How often a route to an I/O node may go the wrong way (`max_reverse_hops`).
+    pub max_reverse_hops: u8,
+    /// By switch: its rank in orders that must not depend on discovery (GUIDs, or numbers of
+    /// `ids_guid_file`); empty: the switches' own numbers.
+    pub switch_ids: Vec<u64>,
+    /// Base LIDs to be routed first, in this order (`guid_routing_order_file`).
+    pub routing_order: Vec<Lid>,
+    /// By link as the topology numbers them: how dear it is (`hop_weights_file`); empty: 1 each.
+    pub hop_weights: Vec<u16>,
+    /// By switch: its ports in the order in which they are to be preferred
+    /// (`port_search_ordering_file`); empty: ascending.
+    pub port_orders: Vec<Vec<u8>>,
+    /// By switch: tables that `file` is to use, egress port by LID (`lfts_file`,
+    /// [`Dump::resolve`](super::file::Dump::resolve)); empty: none is told.
+    pub lfts: Vec<Vec<u8>>,
+    /// Data VLs that all ports between switches have; 0 counts as 1.
+    pub data_lanes: u8,
+    /// The first lane that `lash` uses (`lash_start_vl`).
+    pub lash_start_lane: u8,
+    /// Whether `lash` looks for a mesh to order switches by (`do_mesh_analysis`).
+    pub analyses_mesh: bool,
+    /// The torus that `torus-2QoS` is to find (`torus_config`), whose seeds are told by
+    /// `switch_ids`.
+    pub torus: Option<Arc<torus::Config>>,
+}

@@ -1,0 +1,385 @@
+//! `torus-2QoS.conf`: the shape of a torus or mesh, and switches from which to find it in the
+//! fabric (torus-2QoS.conf(5)).
+//!
+//! ```text
+//! torus 1 4 5                 # or mesh; a radix may end in t or m to differ from the rest
+//! yp_link 0x200000 0x200005   # from this switch a link to that one leads up y
+//! ym_link 0x200000 0x20000f   # both directions are needed where the radix is 4
+//! zp_link 0x200000 0x200001
+//! z_dateline -1               # moves the origin away from the seed's first switch
+//! next_seed                   # another such list, should a switch of the first have failed
+//! ```
+//!
+//! Also `port_order`, `portgroup_max_ports` and `max_changes`. What follows on a line is ignored,
+//! as OpenSM does. What OpenSM would stumble over later is told here, with its line.
+
+use ib_mad::types::Guid;
+
+use super::super::HopMatrix;
+use super::shape::{AXES, AXIS_NAMES, Direction, Place, Shape};
+
+/// The checked contents of a `torus-2QoS.conf`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The torus or mesh that is looked for.
+    pub shape: Shape,
+    /// Where to begin; at least one, tried in this order.
+    pub seeds: Vec<Seed>,
+    /// Ports of a switch in the order in which their hosts are dealt to parallel links; ports that
+    /// are not named follow in ascending order.
+    pub port_order: Vec<u8>,
+    /// How many parallel links, or hosts a switch, OpenSM makes room for. Here any number fits.
+    pub portgroup_max_ports: u32,
+    /// How many changes of the torus to report.
+    pub max_changes: u32,
+}
+
+/// A switch and its neighbours, which give the axes their directions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seed {
+    /// The switch from which all links of the seed lead.
+    pub from: Guid,
+    /// Down x, up x, down y and so on: the switch there.
+    pub to: [Option<Guid>; 2 * AXES],
+    /// How far the origin, and with it the dateline, lies from the seed's first switch.
+    pub datelines: [i16; AXES],
+}
+
+/// A line that makes no sense, or lacks something.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{line}: {reason}")]
+pub struct ConfigError {
+    /// Its number, from 1.
+    pub line: usize,
+    /// What is wrong, and what would be right.
+    pub reason: ConfigErrorKind,
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the messages name the fields")]
+pub enum ConfigErrorKind {
+    #[error("unknown keyword '{0}'; write one of {KEYWORDS}")]
+    Keyword(String),
+    #[error("'{0}' before the shape; begin with 'torus' or 'mesh' and three radices")]
+    ShapeFirst(String),
+    #[error("the shape is given twice; keep one line of 'torus' or 'mesh'")]
+    ShapeTwice,
+    #[error("no shape; write 'torus' or 'mesh' and three radices, such as 'torus 8 8 8'")]
+    NoShape,
+    #[error("'{keyword}' lacks {what}")]
+    Lacks { keyword: String, what: &'static str },
+    #[error("'{0}' is no radix; write a number from 1 to {max}, then t for a ring or m for a line",
+        max = Shape::RADIX_MAX)]
+    Radix(String),
+    #[error("{0} switches are more than the {max} that can be routed", max = HopMatrix::SWITCHES_MAX)]
+    TooMany(usize),
+    #[error("'{0}' is no switch GUID; write one such as 0x0002c90300000001")]
+    Guid(String),
+    #[error(
+        "{axis} has radix 1, so no link leads along it; take '{axis}p_link' and '{axis}m_link' away"
+    )]
+    NoAxis { axis: char },
+    #[error("'{0}' is given twice in this seed; begin another one with 'next_seed'")]
+    LinkTwice(String),
+    #[error("links of a seed lead from one switch; write {first} first, not {other}")]
+    OtherFrom { first: Guid, other: Guid },
+    #[error("{guid} is in two places of this seed; each link leads to another switch")]
+    TwoPlaces { guid: Guid },
+    #[error("{first} and {other} are in one place of this seed; keep one of them")]
+    OnePlace { first: Guid, other: Guid },
+    #[error("'{value}' is no position of the {axis} dateline; write a number from {min} to {max}")]
+    Dateline { value: String, axis: char, min: i16, max: i16 },
+    #[error("'{value}' is no number for '{keyword}'; write one from 0 to {max}")]
+    Number { keyword: String, value: String, max: u32 },
+    #[error("no seed; write a link along each axis, such as 'xp_link 0x2000 0x2001'")]
+    NoSeed,
+    #[error("this seed has no link along {axis}; add '{axis}p_link' or '{axis}m_link'")]
+    NoLink { axis: char },
+    #[error(
+        "{axis} is a ring of four switches, which needs both '{axis}p_link' and '{axis}m_link' in each seed"
+    )]
+    RadixFour { axis: char },
+    #[error(
+        "'{axis}{sign}_link' leads out of the mesh: this seed is at {axis}={at}; move it by '{axis}_dateline'"
+    )]
+    OutOfMesh { axis: char, sign: char, at: u8 },
+}
+
+const KEYWORDS: &str = "torus, mesh, xp_link, xm_link, yp_link, ym_link, zp_link, zm_link, \
+    x_dateline, y_dateline, z_dateline, next_seed, portgroup_max_ports, port_order, max_changes";
+
+impl Config {
+    /// Reads the text of the file.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let mut parser = Parser::default();
+        let mut last = 1;
+        for (line, number) in text.lines().zip(1..) {
+            last = number;
+            let mut words = line.split_whitespace();
+            let Some(keyword) = words.next().filter(|word| !word.starts_with('#')) else {
+                continue;
+            };
+            parser.line = number;
+            parser
+                .take(keyword, &mut words)
+                .map_err(|reason| ConfigError { line: number, reason })?;
+        }
+        parser.finish(last)
+    }
+}
+
+impl Seed {
+    /// Where the seed's first switch is.
+    pub(super) fn place(&self, shape: &Shape) -> Place {
+        std::array::from_fn(|axis| {
+            let radix = i16::from(shape.radix(axis));
+            (-self.datelines[axis]).rem_euclid(radix) as u8
+        })
+    }
+
+    /// Its switches and where they are.
+    pub(super) fn switches(&self, shape: &Shape) -> Vec<(Guid, Place)> {
+        let from = self.place(shape);
+        let to = Direction::all().filter_map(|direction| {
+            Some((self.to[direction.index()]?, beside(shape, from, direction)?))
+        });
+        std::iter::once((self.from, from)).chain(to).collect()
+    }
+
+    fn check(&self, shape: &Shape) -> Result<(), ConfigErrorKind> {
+        let place = self.place(shape);
+        for (axis, name) in AXIS_NAMES.into_iter().enumerate() {
+            let links = [false, true].map(|up| self.to[Direction::new(axis, up).index()]);
+            match links {
+                [None, None] if shape.radix(axis) > 1 => {
+                    return Err(ConfigErrorKind::NoLink { axis: name });
+                }
+                [None, _] | [_, None] if shape.radix(axis) == 4 && shape.wraps(axis) => {
+                    return Err(ConfigErrorKind::RadixFour { axis: name });
+                }
+                _ => {}
+            }
+            for (up, sign) in [(false, 'm'), (true, 'p')] {
+                let direction = Direction::new(axis, up);
+                let is_out = beside(shape, place, direction).is_none();
+                if self.to[direction.index()].is_some() && is_out {
+                    return Err(ConfigErrorKind::OutOfMesh { axis: name, sign, at: place[axis] });
+                }
+            }
+        }
+        let switches = self.switches(shape);
+        for (index, (guid, place)) in switches.iter().enumerate() {
+            for (other, elsewhere) in &switches[index + 1..] {
+                match (guid == other, place == elsewhere) {
+                    (true, false) => return Err(ConfigErrorKind::TwoPlaces { guid: *guid }),
+                    (false, true) => {
+                        let (first, other) = (*guid, *other);
+                        return Err(ConfigErrorKind::OnePlace { first, other });
+                    }
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The place next to one. Of two switches in a row each is on both sides of the other.
+fn beside(shape: &Shape, place: Place, direction: Direction) -> Option<Place> {
+    let back = || shape.step(place, direction.opposite());
+    let is_pair = shape.radix(direction.axis()) == 2;
+    shape.step(place, direction).or_else(|| if is_pair { back() } else { None })
+}
+
+/// What has been read so far.
+#[derive(Default)]
+struct Parser {
+    line: usize,
+    shape: Option<Shape>,
+    /// Each with the line it begins at.
+    seeds: Vec<(usize, UnfinishedSeed)>,
+    port_order: Vec<u8>,
+    portgroup_max_ports: Option<u32>,
+    max_changes: Option<u32>,
+}
+
+#[derive(Default)]
+struct UnfinishedSeed {
+    from: Option<Guid>,
+    to: [Option<Guid>; 2 * AXES],
+    datelines: [i16; AXES],
+}
+
+type Words<'a> = std::str::SplitWhitespace<'a>;
+
+impl Parser {
+    fn take(&mut self, keyword: &str, words: &mut Words<'_>) -> Result<(), ConfigErrorKind> {
+        match keyword {
+            "torus" | "mesh" if self.shape.is_some() => return Err(ConfigErrorKind::ShapeTwice),
+            "torus" | "mesh" => self.shape = Some(shape(keyword, words)?),
+            "next_seed" => self.seeds.push((self.line, UnfinishedSeed::default())),
+            "portgroup_max_ports" => self.portgroup_max_ports = Some(count(keyword, words)?),
+            "max_changes" => self.max_changes = Some(count(keyword, words)?),
+            "port_order" => self.port_order = ports(keyword, words)?,
+            _ => self.take_seed(keyword, words)?,
+        }
+        Ok(())
+    }
+
+    /// A link or a dateline of the seed at hand.
+    fn take_seed(&mut self, keyword: &str, words: &mut Words<'_>) -> Result<(), ConfigErrorKind> {
+        let unknown = || ConfigErrorKind::Keyword(keyword.to_owned());
+        let (head, tail) = keyword.split_once('_').ok_or_else(unknown)?;
+        let mut letters = head.chars();
+        let first = letters.next();
+        let axis = AXIS_NAMES.iter().position(|&name| Some(name) == first);
+        let axis = axis.ok_or_else(unknown)?;
+        let direction = match (letters.as_str(), tail) {
+            ("p", "link") => Some(Direction::new(axis, true)),
+            ("m", "link") => Some(Direction::new(axis, false)),
+            ("", "dateline") => None,
+            _ => return Err(unknown()),
+        };
+        let name = AXIS_NAMES[axis];
+        let shape = self.shape.ok_or_else(|| ConfigErrorKind::ShapeFirst(keyword.to_owned()))?;
+        if self.seeds.is_empty() {
+            self.seeds.push((self.line, UnfinishedSeed::default()));
+        }
+        let Some((_, seed)) = self.seeds.last_mut() else { return Ok(()) };
+        let Some(direction) = direction else {
+            seed.datelines[axis] = dateline(keyword, name, shape.radix(axis), words)?;
+            return Ok(());
+        };
+        let (from, to) = (guid(keyword, words)?, guid(keyword, words)?);
+        if shape.radix(axis) == 1 {
+            return Err(ConfigErrorKind::NoAxis { axis: name });
+        }
+        let first = *seed.from.get_or_insert(from);
+        if first != from {
+            return Err(ConfigErrorKind::OtherFrom { first, other: from });
+        }
+        match seed.to[direction.index()].replace(to) {
+            Some(_) => Err(ConfigErrorKind::LinkTwice(keyword.to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(self, last: usize) -> Result<Config, ConfigError> {
+        let fail = |line, reason| ConfigError { line, reason };
+        let shape = self.shape.ok_or_else(|| fail(last, ConfigErrorKind::NoShape))?;
+        let mut seeds = Vec::with_capacity(self.seeds.len());
+        for (line, seed) in self.seeds {
+            let UnfinishedSeed { from, to, datelines } = seed;
+            let from = from.ok_or_else(|| fail(line, ConfigErrorKind::NoSeed))?;
+            let seed = Seed { from, to, datelines };
+            seed.check(&shape).map_err(|reason| fail(line, reason))?;
+            seeds.push(seed);
+        }
+        if seeds.is_empty() {
+            return Err(fail(last, ConfigErrorKind::NoSeed));
+        }
+        Ok(Config {
+            shape,
+            seeds,
+            port_order: self.port_order,
+            portgroup_max_ports: self.portgroup_max_ports.unwrap_or(PORTGROUP_MAX_PORTS),
+            max_changes: self.max_changes.unwrap_or(MAX_CHANGES),
+        })
+    }
+}
+
+/// OpenSM's defaults (torus-2QoS.conf(5)).
+const PORTGROUP_MAX_PORTS: u32 = 16;
+const MAX_CHANGES: u32 = 32;
+
+/// The next word, which is there to be `what`.
+fn word<'a>(
+    keyword: &str,
+    what: &'static str,
+    words: &mut Words<'a>,
+) -> Result<&'a str, ConfigErrorKind> {
+    let lacks = || ConfigErrorKind::Lacks { keyword: keyword.to_owned(), what };
+    words.next().filter(|word| !word.starts_with('#')).ok_or_else(lacks)
+}
+
+fn shape(keyword: &str, words: &mut Words<'_>) -> Result<Shape, ConfigErrorKind> {
+    let (mut radix, mut wraps) = ([1; AXES], [keyword == "torus"; AXES]);
+    for axis in 0..AXES {
+        let word = word(keyword, "a radix for each of x, y and z; 1 is none", words)?;
+        let digits = word.trim_end_matches(['t', 'T', 'm', 'M']);
+        match &word[digits.len()..] {
+            "t" | "T" => wraps[axis] = true,
+            "m" | "M" => wraps[axis] = false,
+            "" => {}
+            _ => return Err(ConfigErrorKind::Radix(word.to_owned())),
+        }
+        let number = number(digits).and_then(|number| u8::try_from(number).ok());
+        radix[axis] = number
+            .filter(|radix| (1..=Shape::RADIX_MAX).contains(radix))
+            .ok_or_else(|| ConfigErrorKind::Radix(word.to_owned()))?;
+    }
+    let shape = Shape::new(radix, wraps);
+    if shape.len() > HopMatrix::SWITCHES_MAX {
+        return Err(ConfigErrorKind::TooMany(shape.len()));
+    }
+    Ok(shape)
+}
+
+fn guid(keyword: &str, words: &mut Words<'_>) -> Result<Guid, ConfigErrorKind> {
+    let word = word(keyword, "the GUIDs of two switches", words)?;
+    number(word).map(Guid).ok_or_else(|| ConfigErrorKind::Guid(word.to_owned()))
+}
+
+fn dateline(
+    keyword: &str,
+    axis: char,
+    radix: u8,
+    words: &mut Words<'_>,
+) -> Result<i16, ConfigErrorKind> {
+    let word = word(keyword, "a position", words)?;
+    let max = i16::from(radix) - 1;
+    let position = word.parse().ok().filter(|position: &i16| position.abs() <= max);
+    let value = || word.to_owned();
+    position.ok_or_else(|| ConfigErrorKind::Dateline { value: value(), axis, min: -max, max })
+}
+
+fn count(keyword: &str, words: &mut Words<'_>) -> Result<u32, ConfigErrorKind> {
+    let word = word(keyword, "a number", words)?;
+    number(word).and_then(|number| u32::try_from(number).ok()).ok_or_else(|| {
+        let (keyword, value) = (keyword.to_owned(), word.to_owned());
+        ConfigErrorKind::Number { keyword, value, max: u32::MAX }
+    })
+}
+
+/// Port numbers up to the end of the line, each once.
+fn ports(keyword: &str, words: &mut Words<'_>) -> Result<Vec<u8>, ConfigErrorKind> {
+    let mut ports = Vec::new();
+    for word in words.take_while(|word| !word.starts_with('#')) {
+        let port = number(word).and_then(|number| u8::try_from(number).ok());
+        let port = port.ok_or_else(|| ConfigErrorKind::Number {
+            keyword: keyword.to_owned(),
+            value: word.to_owned(),
+            max: u8::MAX.into(),
+        })?;
+        if !ports.contains(&port) {
+            ports.push(port);
+        }
+    }
+    Ok(ports)
+}
+
+/// Decimal, hexadecimal with `0x`, or octal with a leading zero, as C reads numbers.
+fn number(text: &str) -> Option<u64> {
+    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None if text.len() > 1 && text.starts_with('0') => (&text[1..], 8),
+        None => (text, 10),
+    };
+    let all_digits = digits.chars().all(|digit| digit.is_digit(radix));
+    if all_digits { u64::from_str_radix(digits, radix).ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests;

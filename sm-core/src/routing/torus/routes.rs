@@ -1,0 +1,128 @@
+//! Hops and forwarding tables, from the ways round each ring.
+
+use rayon::prelude::*;
+
+use super::grid::{Grid, NOBODY};
+use super::refusal::Refusal;
+use super::rings::Rings;
+use super::shape::{DIRECTIONS, Direction};
+use crate::routing::{HopMatrix, NO_ROUTE, Topology};
+
+/// Destination switches whose hops are counted before they are entered into the matrix: as many
+/// as fill a cache line of each row.
+const GATHERED: usize = 64;
+
+/// Hops of all routes, from switch to switch; refuses if there is none between some.
+pub(super) fn hops(grid: &Grid, rings: &Rings) -> Result<HopMatrix, Refusal> {
+    let switches = grid.at.len();
+    let peers = grid.all_next();
+    let from: Vec<_> = grid.at.iter().map(|&at| rings.from(grid, at)).collect();
+    let homes: Vec<u16> = (0..switches as u16).collect();
+    let portions = homes.par_chunks(GATHERED).map(|homes| {
+        let mut hops = vec![HopMatrix::UNREACHABLE; homes.len() * switches];
+        let mut path = Vec::new();
+        for (&home, hops) in homes.iter().zip(hops.chunks_mut(switches)) {
+            let to = grid.at[usize::from(home)];
+            hops[usize::from(home)] = 0;
+            for source in 0..switches {
+                let mut at = source;
+                while hops[at] == HopMatrix::UNREACHABLE {
+                    let refusal = Refusal::NoRoute { from: grid.at[at], to };
+                    let direction = from[at].direction(to);
+                    let hop = direction.map(|direction| at * DIRECTIONS + direction.index());
+                    let next = hop.map_or(NOBODY, |hop| peers[hop]);
+                    // More hops than switches go in a circle.
+                    if next == NOBODY || path.len() == switches {
+                        return Err(refusal);
+                    }
+                    path.push(at);
+                    at = usize::from(next);
+                }
+                let mut count = hops[at];
+                while let Some(before) = path.pop() {
+                    count += 1;
+                    if count > HopMatrix::HOPS_MAX {
+                        return Err(Refusal::TooLong);
+                    }
+                    hops[before] = count;
+                }
+            }
+        }
+        Ok(hops)
+    });
+    let portions: Vec<Vec<u8>> = portions.collect::<Result<_, _>>()?;
+    let mut matrix = vec![0; switches * switches];
+    if switches > 0 {
+        matrix.par_chunks_mut(switches).enumerate().for_each(|(switch, row)| {
+            for (row, portion) in row.chunks_mut(GATHERED).zip(&portions) {
+                for (hops, column) in row.iter_mut().zip(portion.chunks(switches)) {
+                    *hops = column[switch];
+                }
+            }
+        });
+    }
+    Ok(HopMatrix::from_rows(switches, matrix))
+}
+
+/// A LID and how it is dealt.
+struct Target {
+    lid: usize,
+    home: u16,
+    exit: u8,
+    /// Which of parallel links it takes, counted round.
+    turn: u16,
+}
+
+/// The forwarding tables of all switches.
+pub(super) fn tables(
+    topology: &Topology,
+    grid: &Grid,
+    rings: &Rings,
+    port_order: &[u8],
+) -> Vec<Vec<u8>> {
+    let targets = targets(topology, grid, port_order);
+    let tables = topology.switches().into_par_iter().map(|switch| {
+        let from = rings.from(grid, grid.at[usize::from(switch)]);
+        let directions: Vec<_> = grid.at.iter().map(|&to| from.direction(to)).collect();
+        let ports: Vec<&[u8]> =
+            Direction::all().map(|direction| grid.ports(switch, direction)).collect();
+        let mut lft = vec![NO_ROUTE; topology.table_len()];
+        for target in &targets {
+            lft[target.lid] = match directions[usize::from(target.home)] {
+                None => target.exit,
+                Some(direction) => match ports[direction.index()] {
+                    [] => NO_ROUTE,
+                    [only] => *only,
+                    several => several[usize::from(target.turn) % several.len()],
+                },
+            };
+        }
+        lft
+    });
+    tables.collect()
+}
+
+/// All LIDs. Those of a switch's hosts are dealt in the order of its ports, and begin one link
+/// further for each place further along an axis.
+fn targets(topology: &Topology, grid: &Grid, port_order: &[u8]) -> Vec<Target> {
+    let mut rank: [u16; 256] = std::array::from_fn(|port| 256 + port as u16);
+    for (place, &port) in (0..).zip(port_order) {
+        rank[usize::from(port)] = place;
+    }
+    let mut order: Vec<_> = topology.destinations().iter().collect();
+    order.sort_by_key(|to| (to.home, !to.is_host(), rank[usize::from(to.exit)], to.base_lid));
+    let mut targets = Vec::new();
+    for same in order.chunk_by(|a, b| (a.home, a.is_host()) == (b.home, b.is_host())) {
+        let home = same[0].home;
+        let first: u16 = grid.at[usize::from(home)].iter().copied().map(u16::from).sum();
+        let lids = same.iter().flat_map(|to| to.lids().map(|lid| (lid, to.exit)));
+        targets.extend(lids.zip(first..).map(|((lid, exit), turn)| Target {
+            lid: lid.index(),
+            home,
+            exit,
+            turn,
+        }));
+    }
+    targets.sort_unstable_by_key(|target| target.lid);
+    targets
+}

@@ -1,0 +1,113 @@
+//! Credit loops by following every route, entry by entry, through SL2VL.
+
+use super::super::super::multicast::{Place, Tree};
+use super::{QOS_SL, lanes};
+use crate::routing::{Routing, Topology};
+
+/// Lanes a link; 15 are data VLs.
+const LANES: usize = 16;
+
+/// By channel: those that it waits for, each once.
+type Waits = Vec<Vec<usize>>;
+
+fn add(waits: &mut Waits, held: usize, wanted: usize) {
+    if !waits[held].contains(&wanted) {
+        waits[held].push(wanted);
+    }
+}
+
+/// Channels, a link and a VL each, that lie on cycles of waiting or behind them: unicast of both
+/// levels, and multicast to everybody.
+pub(super) fn looping(topology: &Topology, routing: &Routing) -> usize {
+    let mut waits = vec![Vec::new(); topology.link_count() * LANES];
+    unicast(topology, routing, &mut waits);
+    let members: Vec<Place> =
+        topology.destinations().iter().map(|to| Place { switch: to.home, exit: to.exit }).collect();
+    multicast(topology, routing, &lanes(routing).tree().tree(&members), &mut waits);
+    left_over(&waits)
+}
+
+/// What packets of all routes hold while they wait for what.
+fn unicast(topology: &Topology, routing: &Routing, waits: &mut Waits) {
+    let lanes = lanes(routing);
+    for to in topology.destinations() {
+        for (lid, source) in to.lids().flat_map(|lid| topology.switches().map(move |s| (lid, s))) {
+            for qos in [0, QOS_SL] {
+                let sl = lanes.sl(source, to.home) | qos;
+                let (mut at, mut in_port, mut held) = (source, 0, None);
+                let mut hops = 0;
+                while let Some(link) = topology.link_at(at, routing.port(at, lid)) {
+                    let out = topology.link(link);
+                    let vl = lanes.vl(at, in_port, out.port, sl);
+                    let channel = link * LANES + usize::from(vl);
+                    if let Some(held) = held {
+                        add(waits, held, channel);
+                    }
+                    (at, in_port, held) = (out.peer, out.peer_port, Some(channel));
+                    hops += 1;
+                    assert!(hops <= topology.switch_count(), "a circle");
+                }
+            }
+        }
+    }
+}
+
+/// The same of packets that each switch of a tree passes on by all other branches.
+fn multicast(topology: &Topology, routing: &Routing, tree: &Tree, waits: &mut Waits) {
+    let lanes = lanes(routing);
+    let ports = |switch: u16| {
+        let mask = tree.masks.iter().find(|(other, _)| *other == switch);
+        mask.into_iter().flat_map(|(_, mask)| mask.ports()).collect::<Vec<u8>>()
+    };
+    for &(switch, mask) in &tree.masks {
+        for (sl, in_port, out) in [0, QOS_SL]
+            .into_iter()
+            .flat_map(|sl| mask.ports().map(move |p| (sl, p)))
+            .flat_map(|(sl, p)| mask.ports().map(move |out| (sl, p, out)))
+        {
+            let Some(link) = topology.link_at(switch, out).filter(|_| in_port != out) else {
+                continue;
+            };
+            let held = link * LANES + usize::from(lanes.vl(switch, in_port, out, sl));
+            let far = topology.link(link);
+            for on in ports(far.peer).into_iter().filter(|&on| on != far.peer_port) {
+                let Some(next) = topology.link_at(far.peer, on) else { continue };
+                let vl = lanes.vl(far.peer, far.peer_port, on, sl);
+                add(waits, held, next * LANES + usize::from(vl));
+            }
+        }
+    }
+}
+
+/// Takes channels away that wait for nothing (Kahn's algorithm, from the ends backwards).
+fn left_over(waits: &Waits) -> usize {
+    let mut before = vec![Vec::new(); waits.len()];
+    for (held, wanted) in waits.iter().enumerate() {
+        wanted.iter().for_each(|&wanted| before[wanted].push(held));
+    }
+    let mut waits_for: Vec<usize> = waits.iter().map(Vec::len).collect();
+    let is_free = |&channel: &usize| waits[channel].is_empty();
+    let mut free: Vec<usize> = (0..waits.len()).filter(is_free).collect();
+    let mut left = waits.len();
+    while let Some(channel) = free.pop() {
+        left -= 1;
+        for &held in &before[channel] {
+            waits_for[held] -= 1;
+            if waits_for[held] == 0 {
+                free.push(held);
+            }
+        }
+    }
+    left
+}
+
+#[test]
+fn cycles_are_found() {
+    let left = |pairs: &[(usize, usize)]| {
+        let mut waits = vec![Vec::new(); 6];
+        pairs.iter().for_each(|&(held, wanted)| add(&mut waits, held, wanted));
+        left_over(&waits)
+    };
+    assert_eq!(left(&[(0, 1), (1, 2), (0, 2)]), 0);
+    assert_eq!(left(&[(0, 1), (1, 2), (2, 0), (3, 0), (4, 5)]), 4);
+}

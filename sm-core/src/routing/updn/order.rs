@@ -1,0 +1,167 @@
+//! Which of two switches is the upper one.
+//!
+//! Switches are put in one row from top to bottom, so that going up never comes round: that alone
+//! keeps up*/down* routes free of credit loops. Ranks decide, which count hops from the top. Where
+//! OpenSM leaves links between roots without direction, and with them the proof, switches that are
+//! equals and linked are ordered by hops from the first of them: each but that one then has another
+//! above it, and so they all reach each other.
+
+use std::collections::VecDeque;
+
+use super::super::{Steering, Topology};
+
+/// All switches from top to bottom.
+pub(in crate::routing) struct Order {
+    /// From the topmost.
+    pub(in crate::routing) switches: Vec<u16>,
+    /// By switch: its place in them.
+    pub(in crate::routing) places: Vec<u16>,
+    /// By switch: hops from the top.
+    pub(in crate::routing) ranks: Vec<u16>,
+    /// By switch: a number that is equal for those joined by links.
+    pub(in crate::routing) parts: Vec<u16>,
+}
+
+/// Not ranked yet.
+const UNRANKED: u16 = u16::MAX;
+
+impl Order {
+    /// Below `roots`. Parts of the fabric without one have their first switch for it.
+    pub(in crate::routing) fn below(
+        topology: &Topology,
+        steering: &Steering,
+        roots: &[u16],
+    ) -> Self {
+        let ids = Ids::new(topology, steering);
+        let (ranks, parts) = spread(topology, &ids, roots);
+        let depths = depths(topology, &ids, &ranks, |rank| rank == 0);
+        Self::sorted(&ids, ranks, parts, &depths)
+    }
+
+    /// By hops from `leaves`: the further from all of them, the higher.
+    pub(in crate::routing) fn above(
+        topology: &Topology,
+        steering: &Steering,
+        leaves: &[u16],
+    ) -> Self {
+        let ids = Ids::new(topology, steering);
+        let (mut ranks, parts) = spread(topology, &ids, leaves);
+        let highest = ranks.iter().copied().max().unwrap_or(0);
+        ranks.iter_mut().for_each(|rank| *rank = highest - *rank);
+        let depths = depths(topology, &ids, &ranks, |_| true);
+        Self::sorted(&ids, ranks, parts, &depths)
+    }
+
+    /// Whether `a` is above `b`.
+    #[inline]
+    pub(in crate::routing) fn is_above(&self, a: u16, b: u16) -> bool {
+        self.places[usize::from(a)] < self.places[usize::from(b)]
+    }
+
+    fn sorted(ids: &Ids, ranks: Vec<u16>, parts: Vec<u16>, depths: &[u16]) -> Self {
+        let mut switches: Vec<u16> = (0..ranks.len() as u16).collect();
+        let key = |&switch: &u16| {
+            let index = usize::from(switch);
+            (ranks[index], depths[index], ids.of(switch), switch)
+        };
+        switches.sort_unstable_by_key(key);
+        let mut places = vec![0; switches.len()];
+        for (&switch, place) in switches.iter().zip(0..) {
+            places[usize::from(switch)] = place;
+        }
+        Self { switches, places, ranks, parts }
+    }
+}
+
+/// What tells switches apart however the fabric was discovered.
+struct Ids<'a> {
+    ids: &'a [u64],
+    /// Switches by them.
+    sorted: Vec<u16>,
+}
+
+impl<'a> Ids<'a> {
+    fn new(topology: &Topology, steering: &'a Steering) -> Self {
+        let mut ids = Self { ids: &steering.switch_ids, sorted: topology.switches().collect() };
+        let mut sorted = std::mem::take(&mut ids.sorted);
+        sorted.sort_by_key(|&switch| ids.of(switch));
+        Self { sorted, ..ids }
+    }
+
+    fn of(&self, switch: u16) -> u64 {
+        self.ids.get(usize::from(switch)).copied().unwrap_or(u64::from(switch))
+    }
+}
+
+/// By switch: hops from the nearest of `starts`, and its part of the fabric. In parts without any,
+/// these are hops from the first switch.
+fn spread(topology: &Topology, ids: &Ids<'_>, starts: &[u16]) -> (Vec<u16>, Vec<u16>) {
+    let mut ranks = vec![UNRANKED; topology.switch_count()];
+    let mut queue = VecDeque::new();
+    for &start in starts {
+        if ranks.get(usize::from(start)) == Some(&UNRANKED) {
+            ranks[usize::from(start)] = 0;
+            queue.push_back(start);
+        }
+    }
+    let mut rest = ids.sorted.iter();
+    loop {
+        while let Some(switch) = queue.pop_front() {
+            for link in topology.links(switch) {
+                if ranks[usize::from(link.peer)] == UNRANKED {
+                    ranks[usize::from(link.peer)] = ranks[usize::from(switch)] + 1;
+                    queue.push_back(link.peer);
+                }
+            }
+        }
+        let Some(&next) = rest.find(|&&switch| ranks[usize::from(switch)] == UNRANKED) else {
+            break;
+        };
+        ranks[usize::from(next)] = 0;
+        queue.push_back(next);
+    }
+    let parts = regions(topology, &ids.sorted, |_, _| true).0;
+    (ranks, parts)
+}
+
+/// By switch: hops from the first of the linked switches of the same rank, where `counts` says so
+/// of the rank, else 0.
+fn depths(
+    topology: &Topology,
+    ids: &Ids<'_>,
+    ranks: &[u16],
+    counts: impl Fn(u16) -> bool,
+) -> Vec<u16> {
+    let rank = |switch: u16| ranks[usize::from(switch)];
+    regions(topology, &ids.sorted, |a, b| rank(a) == rank(b) && counts(rank(a))).1
+}
+
+/// Goes from each of `switches` by links that `joins` likes. By switch: where it was reached from,
+/// and after how many hops.
+fn regions(
+    topology: &Topology,
+    switches: &[u16],
+    joins: impl Fn(u16, u16) -> bool,
+) -> (Vec<u16>, Vec<u16>) {
+    let mut firsts = vec![UNRANKED; topology.switch_count()];
+    let mut depths = vec![0; topology.switch_count()];
+    let mut queue = VecDeque::new();
+    for &first in switches {
+        if firsts[usize::from(first)] != UNRANKED {
+            continue;
+        }
+        firsts[usize::from(first)] = first;
+        queue.push_back(first);
+        while let Some(switch) = queue.pop_front() {
+            for link in topology.links(switch) {
+                let peer = usize::from(link.peer);
+                if firsts[peer] == UNRANKED && joins(switch, link.peer) {
+                    firsts[peer] = first;
+                    depths[peer] = depths[usize::from(switch)] + 1;
+                    queue.push_back(link.peer);
+                }
+            }
+        }
+    }
+    (firsts, depths)
+}
