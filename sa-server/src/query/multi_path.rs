@@ -61,6 +61,10 @@ fn find_between(
         levels: query.levels,
     };
     let counts = [sources.len(), destinations.len()];
+    // What of the index is not in the cache comes at once, not one after the other.
+    for gid in sources.clone().chain(destinations.clone()) {
+        tables.end_ports.prefetch_guid(gid.guid());
+    }
     for gids in [sources, destinations] {
         for gid in gids {
             ends.push(End::new(&search, local_port(tables, gid).ok_or(INVALID_GID)?));
