@@ -17,6 +17,12 @@ impl AnswerRecord {
         Self(Bytes::copy_from_slice(&record[..len]))
     }
 
+    /// Whether it is this record.
+    pub fn is(&self, data: &[u8; DATA_LEN]) -> bool {
+        let (record, rest) = data.split_at(self.0.len());
+        self.0 == record && rest.iter().all(|&byte| byte == 0)
+    }
+
     /// Without the zeros at its end.
     pub fn trimmed(&self) -> &Bytes {
         &self.0
@@ -42,6 +48,12 @@ mod tests {
             let record = AnswerRecord::new(&whole);
             assert_eq!((record.data(), record.trimmed().len()), (whole, len));
             assert_eq!(AnswerRecord::new(&whole[..len]), record);
+            assert!(record.is(&whole));
+            for other in [0, len / 2, DATA_LEN - 1] {
+                whole[other] ^= 1;
+                assert!(!record.is(&whole), "{len} bytes, {other} differs");
+                whole[other] ^= 1;
+            }
         }
     }
 }

@@ -241,7 +241,8 @@ impl Registry {
         }
         let decided = self.change(|core| decide(core, now_s, ports, request));
         let (status, data) = match decided {
-            Ok(data) => (Status::OK, Some(data)),
+            // Nobody has to keep or carry what the request says itself.
+            Ok(data) => (Status::OK, Some(data).filter(|data| !data.is(&request.data))),
             Err(Refusal::Status(status)) => (status, None),
             Err(Refusal::WithData(status, data)) => (status, Some(data)),
             Err(Refusal::Silent) => {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::registry::Registry;
 use crate::registry::testing::{
-    GUIDS, NOW_S, end_ports, gid, port, ports, request, status, trusted, write,
+    GUIDS, NOW_S, end_ports, gid, port, ports, request, status, told, trusted, write,
 };
 use ib_mad::types::{Guid, PKey, Qpn, SUBNET_PREFIX_DEFAULT, Sl};
 use ib_mad::wire::attribute::ProducerType;
@@ -131,7 +131,7 @@ fn a_subscription_is_for_the_qp_that_asks() {
     let mut registry = Registry::default();
     let mut names_another = info(64);
     InformInfo::new(&mut names_another[..]).unwrap().set_qpn(Qpn(5));
-    let told = write(&mut registry, on(1, names_another)).data.unwrap().data();
+    let told = told(&mut registry, &on(1, names_another));
     assert_eq!(told[..LEN], names_another, "the answer is a copy");
     assert_eq!(rows(&registry)[0].qpn, Qpn::GSI);
     assert_eq!(InformInfo::new(&rows(&registry)[0].inform_info).unwrap().qpn(), Qpn::GSI);

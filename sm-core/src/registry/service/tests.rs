@@ -1,7 +1,7 @@
 //! Services: who may write them, and how long they last.
 
 use super::*;
-use crate::registry::testing::{NOW_S, end_ports, gid, port, ports, request, trusted, write};
+use crate::registry::testing::{NOW_S, end_ports, gid, port, ports, request, told, trusted, write};
 use crate::registry::{Registry, testing};
 use ib_mad::types::SUBNET_PREFIX_DEFAULT;
 use ib_mad::wire::sa::{ComponentMask, attribute};
@@ -90,9 +90,7 @@ fn whoever_knows_the_key_of_a_service_writes_it() {
 #[test]
 fn keys_are_told_to_the_trusted_only() {
     let mut registry = Registry::default();
-    let told = |registry: &mut Registry, request| {
-        write(registry, request).data.unwrap().data()[Service::KEY].to_vec()
-    };
+    let told = |registry: &mut Registry, request| told(registry, &request)[Service::KEY].to_vec();
     assert_eq!(told(&mut registry, set(1, WITH_KEY, record(1, 7))), [0; 16]);
     assert_eq!(told(&mut registry, trusted(set(1, WITH_KEY, record(1, 7)))), [7; 16]);
     assert_eq!(told(&mut registry, delete(1, RID, record(1, 0))), [0; 16]);
@@ -174,7 +172,7 @@ fn setting_a_service_again_renews_its_lease() {
     // Without the component, and with the greatest value, it never ends.
     for request in [set(1, RID, leased(4)), set(1, WITH_LEASE, leased(u32::MAX))] {
         write(&mut registry, set(1, WITH_LEASE, leased(4)));
-        let told = write(&mut registry, request).data.unwrap().data();
+        let told = told(&mut registry, &request);
         assert_eq!(ServiceRecord::new(&told[..]).unwrap().service_lease(), u32::MAX);
         assert_eq!(next_expiry(&registry.core), None);
     }
