@@ -310,7 +310,7 @@ async fn numbers_are_those_of_the_api(browser: &Browser, subnet: &Subnet) {
     let told = browser.api("/api/v1/status").await;
     let path = &told["types"][0];
     assert_eq!((&path["attribute"], &path["method"]), (&json!("PathRecord"), &json!("get")));
-    let total = "document.querySelector('#types tbody tr').cells[4].innerText.replaceAll(',', '')";
+    let total = "document.querySelector('#types tbody tr').cells[5].innerText.replaceAll(',', '')";
     assert_eq!(browser.eval(total).await, path["total"].to_string());
 }
 
