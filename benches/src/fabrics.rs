@@ -218,6 +218,8 @@ impl Managed {
             prefix: settings.subnet_prefix,
             lifetime: settings.subnet_timeout,
             sa_key: settings.sa_key,
+            engine_sls: self.sweeper.engine_sls(),
+            path_sls: self.sweeper.path_sls(),
             routing_engine: self.sweeper.routing_engine().to_owned(),
             managers: Vec::new(),
             policy: Default::default(),

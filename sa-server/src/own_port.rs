@@ -79,14 +79,17 @@ pub(crate) fn readdress(tables: &Tables, guid: Guid, answer: &Packet) -> Option<
     }
     let here = tables.end_ports.by_guid(guid)?;
     let there = tables.end_ports.by_lid(asked.lid)?;
-    if !tables.path_class(here, there, asked.lid).is_reachable() {
+    let class = tables.path_class(here, there, asked.lid);
+    if !class.is_reachable() {
         return None;
     }
     let passing = tables.passing_sls(here, there, asked.lid);
-    let usual = tables.partition_sl(asked.pkey);
+    let usual = tables.engine_sl(tables.partition_sl(asked.pkey), class.sl);
     let sl = match passing {
         0 => return None,
         _ if passing >> usual.get() & 1 == 1 => usual,
+        // A route that has to keep to an SL must not take another.
+        _ if tables.subnet.engine_sls != 0 => return None,
         _ => Sl::from_low_bits(passing.trailing_zeros() as u16),
     };
     let local_gid = Gid::new(tables.subnet.prefix, guid);

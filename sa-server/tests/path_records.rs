@@ -8,13 +8,13 @@ use std::time::Instant;
 
 use common::{Chain, SM_KEY, path_request, published, request};
 use ib_mad::transport::Packet;
-use ib_mad::types::{Gid, Guid, Lid, Mtu, PKey, PortNum, Rate, SUBNET_PREFIX_DEFAULT};
+use ib_mad::types::{Gid, Guid, Lid, Mtu, PKey, PortNum, Rate, SUBNET_PREFIX_DEFAULT, Sl};
 use ib_mad::wire::attribute::{ClassPortInfo, LinkSpeeds, PortInfo};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::record::PathRecord;
 use ib_mad::wire::record::path::component as path;
 use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
-use sa_proto::snapshot::{FabricPlane, Port};
+use sa_proto::snapshot::{FabricPlane, PathSls, Port};
 use sa_server::redirect::Redirection;
 use sa_server::responder::{Outcome, Responder, ResponderConfig};
 use sa_server::stats::Stats;
@@ -281,4 +281,66 @@ fn class_port_info_redirects_only_where_it_was_configured() {
         assert_eq!((info.redirect_lid(), info.redirect_qp().0), (Lid(lid), qp));
         assert_eq!(info.redirect_qkey(), 0x8001_0000);
     }
+}
+
+/// Two switches whose engine sends packets on SLs of its own, and which of their bits it decides.
+fn with_path_sls(engine_sls: u8) -> FabricPlane {
+    let mut plane = TWO.plane(|_| {});
+    plane.subnet.engine_sls = engine_sls;
+    let lids = TWO.hosts() + TWO.switches;
+    let rows = plane.lfts.iter().zip([2u8, 5]).map(|(lft, first)| {
+        let mut sls = vec![0; lft.ports.len()];
+        (1..=lids).for_each(|lid| sls[usize::from(lid)] = first + u8::from(lid == 4));
+        Arc::new(PathSls { switch: lft.switch, sls })
+    });
+    plane.path_sls = rows.collect();
+    plane
+}
+
+#[test]
+fn paths_have_the_sl_that_their_route_keeps_to() {
+    let mut sa = Sa::of(&with_path_sls(0xF));
+    let mut sl = |from, to| sa.path(from, to).map(|path| path.sl().get());
+    assert_eq!((sl(1, 3), sl(1, 4), sl(2, 4), sl(3, 1)), (Some(2), Some(3), Some(3), Some(5)));
+    // A table has them too, though its records are copied from each other.
+    let mut asked = table(path_request(1, 1, 3, 8));
+    SaMad::new(&mut asked.mad).sa_mut().set_component_mask(path::SLID);
+    record(&mut asked).set_slid(Lid(1));
+    let (status, records) = sa.ask(asked);
+    assert_eq!(status, Status::OK);
+    for path in &records {
+        let own = Lid(1);
+        let expected = match path.dlid() {
+            lid if lid == own => 0,
+            Lid(4) => 3,
+            _ => 2,
+        };
+        assert_eq!(path.sl().get(), expected, "to LID {}", path.dlid());
+    }
+}
+
+#[test]
+fn an_sl_that_the_route_does_not_keep_to_is_no_path() {
+    let mut sa = Sa::of(&with_path_sls(0xF));
+    let mut ask = |sl: u8| {
+        let mut packet = also(path_request(1, 1, 4, 7), path::SL);
+        record(&mut packet).set_sl(Sl::from_low_bits(sl.into()));
+        let (_, records) = sa.ask(packet);
+        records.first().map(|path| (path.sl().get(), path.reversible()))
+    };
+    assert_eq!(ask(2), None);
+    // The way back has another SL, which is no reason to deny the path.
+    assert_eq!(ask(3), Some((3, true)));
+}
+
+/// A torus has two levels of service: the upper bit is policy's.
+#[test]
+fn policy_decides_the_bits_that_the_engine_does_not() {
+    let mut sa = Sa::of(&with_path_sls(0x7));
+    let mut ask = |sl: u8| {
+        let mut packet = also(path_request(1, 1, 4, 7), path::SL);
+        record(&mut packet).set_sl(Sl::from_low_bits(sl.into()));
+        sa.ask(packet).1.first().map(|path| path.sl().get())
+    };
+    assert_eq!((ask(3), ask(11), ask(8)), (Some(3), Some(11), None));
 }

@@ -167,6 +167,8 @@ fn a_refused_forwarding_block_is_published_as_leading_nowhere() {
         lifetime: 18,
         sa_key: 1,
         routing_engine: "minhop".to_owned(),
+        engine_sls: 0,
+        path_sls: Vec::new(),
         managers: Vec::new(),
         policy: Default::default(),
     });
@@ -223,6 +225,8 @@ fn a_duplicate_port_guid_leaves_one_port_out_and_the_rest_comes_up() {
             lifetime: 18,
             sa_key: 1,
             routing_engine: "minhop".to_owned(),
+            engine_sls: 0,
+            path_sls: Vec::new(),
             managers: Vec::new(),
             policy: Default::default(),
         });

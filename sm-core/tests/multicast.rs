@@ -162,6 +162,8 @@ fn the_published_tables_are_those_of_the_switches() {
         lifetime: 18,
         sa_key: 1,
         routing_engine: String::new(),
+        engine_sls: 0,
+        path_sls: Vec::new(),
         managers: Vec::new(),
         policy: Default::default(),
     });

@@ -132,6 +132,8 @@ fn published(bed: &Bed, node: NodeIndex, num: u8) -> Vec<u16> {
         lifetime: 18,
         sa_key: 1,
         routing_engine: String::new(),
+        engine_sls: 0,
+        path_sls: Vec::new(),
         managers: Vec::new(),
         policy: Default::default(),
     });

@@ -15,6 +15,8 @@ fn rows(bed: &Bed) -> Vec<std::sync::Arc<sa_proto::snapshot::PortTables>> {
         lifetime: 18,
         sa_key: 1,
         routing_engine: String::new(),
+        engine_sls: 0,
+        path_sls: Vec::new(),
         managers: Vec::new(),
         policy: Default::default(),
     });

@@ -148,6 +148,8 @@ fn the_published_plane_says_what_the_fabric_is() {
         lifetime: 18,
         sa_key: 1,
         routing_engine: "minhop".to_owned(),
+        engine_sls: 0,
+        path_sls: Vec::new(),
         managers: Vec::new(),
         policy: Default::default(),
     });

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ib_mad::types::{Guid, PortNum};
 
 use super::Snapshot;
+use super::by_lid::ByLid;
 use super::digest::Digest;
 use super::fabric::{FabricPlane, Lft, Node, Port};
 use super::registry::RegistryPlane;
@@ -45,11 +46,13 @@ pub enum BuildError {
         /// The port at the far end.
         peer_port: PortNum,
     },
-    /// A forwarding table does not consist of whole blocks, or has more than there are LIDs.
+    /// A table by LID does not consist of whole blocks, or has more than there are LIDs.
     #[error(
-        "the forwarding table of switch {switch} has {entries} entries, not whole blocks of 64 up to 49152"
+        "{table:?}: the table of switch {switch} has {entries} entries, not whole blocks of 64 up to 49152"
     )]
-    LftLength {
+    Length {
+        /// Which table.
+        table: Table,
         /// The switch.
         switch: Guid,
         /// Entries that the table has.
@@ -76,13 +79,8 @@ impl FabricPlane {
         for node in &self.nodes {
             check_node(&self.nodes, node)?;
         }
-        for lft in &self.lfts {
-            let entries = lft.ports.len();
-            if !entries.is_multiple_of(Lft::BLOCK_LEN) || entries > Lft::BLOCKS_MAX * Lft::BLOCK_LEN
-            {
-                return Err(BuildError::LftLength { switch: lft.switch, entries });
-            }
-        }
+        self.lfts.iter().try_for_each(|row| check_length(&**row))?;
+        self.path_sls.iter().try_for_each(|row| check_length(&**row))?;
         Ok(self)
     }
 }
@@ -107,6 +105,14 @@ fn sorted<R: Row>(rows: &mut [Arc<R>]) -> Result<(), BuildError> {
         Some(key) => Err(BuildError::DuplicateKey { table: R::TABLE, key: format!("{key:?}") }),
         None => Ok(()),
     }
+}
+
+fn check_length<R: ByLid>(row: &R) -> Result<(), BuildError> {
+    let entries = row.entries().len();
+    if !entries.is_multiple_of(Lft::BLOCK_LEN) || entries > Lft::BLOCKS_MAX * Lft::BLOCK_LEN {
+        return Err(BuildError::Length { table: R::TABLE, switch: row.key(), entries });
+    }
+    Ok(())
 }
 
 fn check_node(nodes: &[Arc<Node>], node: &Node) -> Result<(), BuildError> {

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use ib_mad::types::{Guid, Lid, Lifetime, PKey, PortNum};
 
 use super::blocks::{BlockReader, BlockWriter};
+use super::by_lid::{self, BlockPatch, ByLid};
 use super::device::{Mft, PortTables, SubnetManager};
 use super::encoding::{Canonical, Malformed, Reader, canonical};
 use super::policy::{Partition, PortGroup, PrefixRoute, QosLevel, QosRule, VirtualFabric};
-use super::row::{NoPatch, Patch, Row, Side, Table, join, same};
+use super::row::{NoPatch, Row, Table, same};
 
 /// What a sweep found and configured.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -21,6 +22,8 @@ pub struct FabricPlane {
     pub nodes: Vec<Arc<Node>>,
     /// The forwarding tables of all switches, ascending by node GUID, each once.
     pub lfts: Vec<Arc<Lft>>,
+    /// SLs of paths by source switch, ascending by node GUID; none of engines that leave SLs alone.
+    pub path_sls: Vec<Arc<PathSls>>,
     /// SL-to-VL and VL arbitration tables, ascending by node GUID.
     pub port_tables: Vec<Arc<PortTables>>,
     /// Multicast forwarding tables, ascending by the switch's node GUID.
@@ -48,6 +51,7 @@ impl FabricPlane {
             subnet,
             nodes,
             lfts,
+            path_sls,
             port_tables,
             mfts: _,
             subnet_managers,
@@ -60,6 +64,7 @@ impl FabricPlane {
         *subnet == other.subnet
             && same_rows(nodes, &other.nodes)
             && same_rows(lfts, &other.lfts)
+            && same_rows(path_sls, &other.path_sls)
             && same_rows(port_tables, &other.port_tables)
             && same_rows(subnet_managers, &other.subnet_managers)
             && same_rows(partitions, &other.partitions)
@@ -99,6 +104,9 @@ pub struct Subnet {
     pub allow_both_pkeys: bool,
     /// Whether trusted requesters see records of ports that share no partition with them.
     pub trusted_see_all: bool,
+    /// Bits of a path's SL that the routing engine decides, by [`PathSls`]; policy decides the
+    /// others. 0 for engines that leave SLs alone.
+    pub engine_sls: u8,
     /// Ways to other subnets; the first that fits is taken.
     pub prefix_routes: Vec<PrefixRoute>,
 }
@@ -154,6 +162,15 @@ pub struct Lft {
     pub ports: Vec<u8>,
 }
 
+/// The SLs that the routing engine gives to paths from the hosts of a switch, and from itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathSls {
+    /// The switch's node GUID, the key of this row.
+    pub switch: Guid,
+    /// SL by DLID, of which [`Subnet::engine_sls`] counts; in whole blocks of 64 entries.
+    pub sls: Vec<u8>,
+}
+
 impl Lft {
     /// Entries in a block of the table (14.2.5.10).
     pub const BLOCK_LEN: usize = 64;
@@ -168,81 +185,6 @@ impl Lft {
     }
 }
 
-/// Changed blocks of a forwarding table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LftPatch {
-    /// Blocks that the changed table has; what it grows by is among `blocks`.
-    len_blocks: u16,
-    /// Number and content of changed blocks, ascending.
-    blocks: Vec<(u16, [u8; Lft::BLOCK_LEN])>,
-}
-
-impl LftPatch {
-    /// Numbers of the changed blocks, ascending.
-    pub fn changed(&self) -> impl Iterator<Item = u16> + '_ {
-        self.blocks.iter().map(|&(number, _)| number)
-    }
-}
-
-impl Patch<Lft> for LftPatch {
-    fn between(old: &Lft, new: &Lft) -> Option<Self> {
-        let (old, new) = (old.blocks(), new.blocks());
-        let blocks: Vec<_> = (0u16..)
-            .zip(new)
-            .filter(|&(number, block)| old.get(usize::from(number)) != Some(block))
-            .map(|(number, &block)| (number, block))
-            .collect();
-        (blocks.len() < new.len()).then_some(Self { len_blocks: new.len() as u16, blocks })
-    }
-
-    fn apply(&self, row: &Lft) -> Lft {
-        let mut ports = row.ports.clone();
-        ports.resize(usize::from(self.len_blocks) * Lft::BLOCK_LEN, Lft::NO_ROUTE);
-        let blocks = ports.as_chunks_mut().0;
-        for (number, block) in &self.blocks {
-            if let Some(place) = blocks.get_mut(usize::from(*number)) {
-                *place = *block;
-            }
-        }
-        Lft { switch: row.switch, ports }
-    }
-
-    fn merge(&self, later: &Self) -> Self {
-        let mut blocks: Vec<_> = join_by_number(&self.blocks, &later.blocks).collect();
-        blocks.retain(|&(number, _)| number < later.len_blocks);
-        Self { len_blocks: later.len_blocks, blocks }
-    }
-}
-
-/// The blocks of both lists, the later one's where both have one.
-fn join_by_number<'a, B: Copy>(
-    earlier: &'a [(u16, B)],
-    later: &'a [(u16, B)],
-) -> impl Iterator<Item = (u16, B)> + 'a {
-    join(earlier.iter().copied(), later.iter().copied()).map(|(number, side)| match side {
-        Side::Left(block) | Side::Right(block) | Side::Both(_, block) => (number, block),
-    })
-}
-
-impl Canonical for LftPatch {
-    fn put(&self, out: &mut Vec<u8>) {
-        self.len_blocks.put(out);
-        self.blocks.put(out);
-    }
-    fn take(input: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let len_blocks = u16::take(input)?;
-        let blocks: Vec<(u16, [u8; Lft::BLOCK_LEN])> = Canonical::take(input)?;
-        if usize::from(len_blocks) > Lft::BLOCKS_MAX {
-            return Err(Malformed("a forwarding table beyond the last unicast LID"));
-        }
-        let ascending = blocks.is_sorted_by(|a, b| a.0 < b.0);
-        if !ascending || blocks.last().is_some_and(|&(last, _)| last >= len_blocks) {
-            return Err(Malformed("blocks of a forwarding table out of order or beyond its end"));
-        }
-        Ok(Self { len_blocks, blocks })
-    }
-}
-
 impl Row for Node {
     type Key = Guid;
     type Patch = NoPatch;
@@ -254,28 +196,55 @@ impl Row for Node {
 
 impl Row for Lft {
     type Key = Guid;
-    type Patch = LftPatch;
+    type Patch = BlockPatch;
     const TABLE: Table = Table::Lfts;
     fn key(&self) -> Guid {
         self.switch
     }
 
     fn put_sharing(&self, blocks: &mut BlockWriter, out: &mut Vec<u8>) {
-        self.switch.put(out);
-        (self.blocks().len() as u32).put(out);
-        self.blocks().iter().for_each(|block| blocks.put(block, out));
+        by_lid::put_sharing(self, blocks, out);
     }
     fn take_sharing(blocks: &mut BlockReader, input: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let switch = Guid::take(input)?;
-        let count = input.count(size_of::<u16>())?;
-        if count > Self::BLOCKS_MAX {
-            return Err(Malformed("a forwarding table beyond the last unicast LID"));
-        }
-        let mut ports = Vec::with_capacity(count * Self::BLOCK_LEN);
-        for _ in 0..count {
-            ports.extend_from_slice(&blocks.take(input)?);
-        }
-        Ok(Self { switch, ports })
+        by_lid::take_sharing(blocks, input)
+    }
+}
+
+impl ByLid for Lft {
+    const FILL: u8 = Self::NO_ROUTE;
+
+    fn entries(&self) -> &[u8] {
+        &self.ports
+    }
+    fn of(switch: Guid, ports: Vec<u8>) -> Self {
+        Self { switch, ports }
+    }
+}
+
+impl Row for PathSls {
+    type Key = Guid;
+    type Patch = BlockPatch;
+    const TABLE: Table = Table::PathSls;
+    fn key(&self) -> Guid {
+        self.switch
+    }
+
+    fn put_sharing(&self, blocks: &mut BlockWriter, out: &mut Vec<u8>) {
+        by_lid::put_sharing(self, blocks, out);
+    }
+    fn take_sharing(blocks: &mut BlockReader, input: &mut Reader<'_>) -> Result<Self, Malformed> {
+        by_lid::take_sharing(blocks, input)
+    }
+}
+
+impl ByLid for PathSls {
+    const FILL: u8 = 0;
+
+    fn entries(&self) -> &[u8] {
+        &self.sls
+    }
+    fn of(switch: Guid, sls: Vec<u8>) -> Self {
+        Self { switch, sls }
     }
 }
 
@@ -290,6 +259,7 @@ canonical!(Subnet {
     qos,
     allow_both_pkeys,
     trusted_see_all,
+    engine_sls,
     prefix_routes
 });
 canonical!(Node { guid, info, description, switch_info, ports });
@@ -297,14 +267,19 @@ canonical!(Port { num, guid, info, pkeys, peer });
 
 impl Canonical for Lft {
     fn put(&self, out: &mut Vec<u8>) {
-        self.switch.put(out);
-        (self.ports.len() as u32).put(out);
-        out.extend_from_slice(&self.ports);
+        by_lid::put(self, out);
     }
     fn take(input: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let switch = Guid::take(input)?;
-        let len = input.count(1)?;
-        Ok(Self { switch, ports: input.bytes(len)?.to_vec() })
+        by_lid::take(input)
+    }
+}
+
+impl Canonical for PathSls {
+    fn put(&self, out: &mut Vec<u8>) {
+        by_lid::put(self, out);
+    }
+    fn take(input: &mut Reader<'_>) -> Result<Self, Malformed> {
+        by_lid::take(input)
     }
 }
 
@@ -320,6 +295,7 @@ impl fmt::Debug for Subnet {
             .field("qos", &self.qos)
             .field("allow_both_pkeys", &self.allow_both_pkeys)
             .field("trusted_see_all", &self.trusted_see_all)
+            .field("engine_sls", &self.engine_sls)
             .field("prefix_routes", &self.prefix_routes)
             .finish_non_exhaustive()
     }
@@ -328,43 +304,6 @@ impl fmt::Debug for Subnet {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn lft(blocks: &[u8]) -> Lft {
-        let ports = blocks.iter().flat_map(|&fill| [fill; Lft::BLOCK_LEN]).collect();
-        Lft { switch: Guid(1), ports }
-    }
-
-    #[test]
-    fn a_patch_carries_changed_blocks_only() {
-        let (old, new) = (lft(&[1, 2, 3, 4]), lft(&[1, 9, 3, 4]));
-        let patch = LftPatch::between(&old, &new).unwrap();
-        assert_eq!(patch.changed().collect::<Vec<_>>(), [1]);
-        assert_eq!(patch.apply(&old), new);
-    }
-
-    #[test]
-    fn tables_may_shrink_and_grow_again() {
-        let (a, b, c) = (lft(&[1, 2, 3]), lft(&[1, 2]), lft(&[1, 2, 7, 8]));
-        let (shrink, grow) =
-            (LftPatch::between(&a, &b).unwrap(), LftPatch::between(&b, &c).unwrap());
-        assert_eq!(shrink.apply(&a), b);
-        assert_eq!(grow.apply(&b), c);
-        assert_eq!(shrink.merge(&grow).apply(&a), c);
-        let back = LftPatch::between(&c, &b).unwrap();
-        assert_eq!(grow.merge(&back).apply(&b), b);
-    }
-
-    #[test]
-    fn a_table_that_changed_everywhere_is_sent_whole() {
-        assert_eq!(LftPatch::between(&lft(&[1, 2]), &lft(&[3, 4])), None);
-    }
-
-    #[test]
-    fn a_patch_beyond_its_table_is_refused() {
-        let mut bytes = Vec::new();
-        LftPatch { len_blocks: 2, blocks: vec![(2, [0; 64])] }.put(&mut bytes);
-        assert!(super::super::encoding::decode::<LftPatch>(&bytes).is_err());
-    }
 
     #[test]
     fn secrets_do_not_show_in_debug_output() {

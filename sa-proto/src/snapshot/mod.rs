@@ -14,6 +14,7 @@
 
 mod blocks;
 mod builder;
+mod by_lid;
 pub mod cache;
 pub mod cell;
 mod change;
@@ -35,10 +36,11 @@ mod version;
 use std::sync::Arc;
 
 pub use builder::BuildError;
+pub use by_lid::BlockPatch;
 pub use delta::{Delta, DeltaError};
 pub use device::{Mft, MftBlock, PortTables, SubnetManager};
 pub use digest::{BUCKETS, BucketSet, Checksum, Digest, PlaneBuckets};
-pub use fabric::{FabricPlane, Lft, LftPatch, Node, Port, Subnet};
+pub use fabric::{FabricPlane, Lft, Node, PathSls, Port, Subnet};
 pub use history::{Held, History, HistoryLimits, Plan};
 pub use policy::{
     IdMatch, Partition, PortGroup, PrefixRoute, QosLevel, QosRule, RuleOrigin, VirtualFabric,

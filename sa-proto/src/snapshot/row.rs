@@ -59,6 +59,8 @@ pub enum Table {
     QosRules = 9,
     /// Virtual fabrics, by position.
     VirtualFabrics = 10,
+    /// SLs of paths, by node GUID of the source's switch.
+    PathSls = 11,
     /// Multicast groups, by MGID.
     MulticastGroups = 16,
     /// Members of multicast groups, by MGID and port GID.
@@ -73,7 +75,7 @@ pub enum Table {
 
 impl Table {
     /// All tables, in the order of transfer.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Nodes,
         Self::Lfts,
         Self::PortTables,
@@ -84,6 +86,7 @@ impl Table {
         Self::QosLevels,
         Self::QosRules,
         Self::VirtualFabrics,
+        Self::PathSls,
         Self::MulticastGroups,
         Self::MulticastMembers,
         Self::Services,
@@ -114,6 +117,7 @@ macro_rules! all_tables {
                 qos_levels: QosLevel,
                 qos_rules: QosRule,
                 virtual_fabrics: VirtualFabric,
+                path_sls: PathSls,
             }
             registry {
                 groups: MulticastGroup,
@@ -140,6 +144,7 @@ macro_rules! for_each_table {
         $do!(fabric, qos_levels, QosLevel);
         $do!(fabric, qos_rules, QosRule);
         $do!(fabric, virtual_fabrics, VirtualFabric);
+        $do!(fabric, path_sls, PathSls);
         $do!(registry, groups, MulticastGroup);
         $do!(registry, members, MulticastMember);
         $do!(registry, services, Service);
@@ -318,6 +323,6 @@ mod tests {
         for table in Table::ALL {
             assert_eq!(Table::from_number(table as u8), Some(table));
         }
-        assert_eq!(Table::from_number(11), None);
+        assert_eq!(Table::from_number(12), None);
     }
 }

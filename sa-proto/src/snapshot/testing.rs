@@ -46,7 +46,9 @@ pub(crate) fn fabric() -> impl Strategy<Value = FabricPlane> {
     let lfts =
         proptest::collection::btree_map(0..6u64, proptest::collection::vec(0..3u8, 0..6), 0..6)
             .prop_map(|tables| {
-                tables.iter().map(|(&switch, blocks)| Arc::new(lft(Guid(switch), blocks))).collect()
+                (tables.iter())
+                    .map(|(&switch, blocks)| Arc::new(lft(Guid(switch), blocks)))
+                    .collect::<Vec<_>>()
             });
     let nodes = rows(|key, value| Node {
         description: [value; 64],
@@ -61,6 +63,9 @@ pub(crate) fn fabric() -> impl Strategy<Value = FabricPlane> {
     (any::<u8>(), nodes, lfts, mfts).prop_map(|(prefix, nodes, lfts, mfts)| FabricPlane {
         subnet: Subnet { prefix: u64::from(prefix % 2), sa_key: 0x1234, ..Subnet::default() },
         nodes,
+        path_sls: (lfts.iter().skip(1))
+            .map(|lft| Arc::new(PathSls { switch: lft.switch, sls: lft.ports.clone() }))
+            .collect(),
         lfts,
         mfts,
         qos_rules: vec![],

@@ -147,7 +147,8 @@ pub(super) fn ask(
     decided.no_path =
         select(tables, &wish, wish.wishes, (&from, from_class), (&to, to_class), dlid).err();
     decided.no_way_back =
-        select(tables, &wish, wish.wishes, (&to, to_class), (&from, from_class), slid).err();
+        select(tables, &wish, wish.wishes.back(tables), (&to, to_class), (&from, from_class), slid)
+            .err();
     let matched = rule(tables, &wish, from_class, to_class);
     for (number, row) in (0..).map(RuleNumber).zip(tables.qos.rows()) {
         if Some(number) == matched {

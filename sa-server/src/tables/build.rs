@@ -220,6 +220,8 @@ impl<'a> Fabric<'a> {
     fn topology(&self, plane: &'a FabricPlane) -> Topology<'a> {
         let lfts: HashMap<Guid, &[u8]> =
             plane.lfts.iter().map(|lft| (lft.switch, &lft.ports[..])).collect();
+        let sls: HashMap<Guid, &[u8]> =
+            plane.path_sls.iter().map(|row| (row.switch, &row.sls[..])).collect();
         let mut topology = Topology { starts: vec![0], ..Topology::default() };
         for &at in &self.switches {
             let scanned = &self.nodes[at];
@@ -230,6 +232,9 @@ impl<'a> Fabric<'a> {
             }
             topology.starts.push(topology.hops.len() as u32);
             topology.lfts.push(lfts.get(&scanned.node.guid).copied().unwrap_or(&[]));
+            if !sls.is_empty() {
+                topology.sls.push(sls.get(&scanned.node.guid).copied().unwrap_or(&[]));
+            }
         }
         topology
     }

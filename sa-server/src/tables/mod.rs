@@ -117,12 +117,12 @@ impl Tables {
     #[inline(always)]
     pub fn path_class(&self, source: &EndPort, destination: &EndPort, dlid: Lid) -> PathClass {
         if source.is_same_port(destination) {
-            return PathClass { limit: Limit::ANY, hops: 0 };
+            return PathClass { limit: Limit::ANY, hops: 0, sl: 0 };
         }
         if source.row == EndPort::DETACHED {
             let linked = self.direct.binary_search(&(source.lid, destination.lid)).is_ok();
             let limit = if linked { Limit::ANY } else { Limit::NONE };
-            return PathClass { limit, hops: 0 };
+            return PathClass { limit, hops: 0, sl: 0 };
         }
         self.paths.class(source.row, destination.column, dlid)
     }

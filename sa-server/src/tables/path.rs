@@ -1,14 +1,14 @@
 //! Path classes: what the switches between two end ports allow, by source switch and destination.
 //!
-//! A class is the switch part of a path only: how many switches it crosses, and the least MTU and
-//! rate of the links between them. What the two end ports and their own links allow is applied by
+//! A class is the switch part of a path only: how many switches it crosses, the least MTU and rate
+//! of the links between them, and the SL, if the routing engine has a say in it. What the two end ports and their own links allow is applied by
 //! the query. LIDs that every switch sees in the same way share a column, so that a healthy fat
 //! tree needs one column a leaf; see [`walk`](super::walk) for how columns come about.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-use ib_mad::types::Lid;
+use ib_mad::types::{Lid, Rate};
 
 use super::limit::Limit;
 use crate::prefetch::prefetch;
@@ -20,11 +20,18 @@ pub struct PathClass {
     pub limit: Limit,
     /// Switches crossed, 255 for more.
     pub hops: u8,
+    /// The bits of the SL that the routing engine decides; 0 where it decides none.
+    pub sl: u8,
 }
 
 impl PathClass {
     /// No path.
-    pub const UNREACHABLE: Self = Self { limit: Limit::NONE, hops: 0 };
+    pub const UNREACHABLE: Self = Self { limit: Limit::NONE, hops: 0, sl: 0 };
+
+    /// Packed with the SL that its source has for it.
+    pub(super) fn packed(self, sl: u8) -> Packed {
+        if self.is_reachable() { Packed::new(Self { sl, ..self }) } else { Packed::UNREACHABLE }
+    }
 
     /// Whether there is a path at all.
     #[inline]
@@ -33,18 +40,23 @@ impl PathClass {
     }
 }
 
-/// One switch's view of a destination, packed while columns are collected: MTU, rate rank, hops.
+/// One switch's view of a destination, packed while columns are collected: SL, MTU, rate rank and
+/// hops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Packed(pub(super) u16);
+pub(super) struct Packed(u32);
 
 impl Packed {
     pub(super) fn new(class: PathClass) -> Self {
         Self(
-            u16::from(class.limit.mtu) << 13
-                | u16::from(class.limit.rate) << 8
-                | u16::from(class.hops),
+            u32::from(class.sl & 0xF) << 16
+                | u32::from(class.limit.mtu) << 13
+                | u32::from(class.limit.rate) << 8
+                | u32::from(class.hops),
         )
     }
+
+    /// How many different views a word of this kind can hold.
+    const COUNT: usize = 1 << 20;
 
     /// No path.
     pub(super) const UNREACHABLE: Self = Self(0);
@@ -54,9 +66,18 @@ impl Packed {
         if self == Self::UNREACHABLE { self } else { Self(self.0 | 0xFF) }
     }
 
+    /// The same SL and MTU, and of the rate no more than that it is at least one of three.
+    fn coarse(self) -> Self {
+        let mut class = self.without_hops().class();
+        let at_most = |rate: &Rate| rate.rank() <= class.limit.rate;
+        let floor = [Rate::Gbps100, Rate::Gbps10, Rate::Gbps2_5].iter().find(|&rate| at_most(rate));
+        class.limit.rate = floor.map_or(0, |rate| rate.rank());
+        if class.is_reachable() { Self::new(class) } else { Self::UNREACHABLE }
+    }
+
     pub(super) fn class(self) -> PathClass {
-        let limit = Limit { mtu: (self.0 >> 13) as u8, rate: (self.0 >> 8 & 0x1F) as u8 };
-        PathClass { limit, hops: self.0 as u8 }
+        let limit = Limit { mtu: (self.0 >> 13 & 7) as u8, rate: (self.0 >> 8 & 0x1F) as u8 };
+        PathClass { limit, hops: self.0 as u8, sl: (self.0 >> 16) as u8 }
     }
 }
 
@@ -98,16 +119,16 @@ impl Matrix {
 /// Hashed by the piece, so that a column costs no call a row.
 impl Hash for Packed {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u16(self.0);
+        state.write_u32(self.0);
     }
 
     fn hash_slice<H: Hasher>(column: &[Self], state: &mut H) {
         for part in column.chunks(64) {
-            let mut bytes = [0; 128];
-            for (to, view) in bytes.chunks_exact_mut(2).zip(part) {
+            let mut bytes = [0; 256];
+            for (to, view) in bytes.chunks_exact_mut(4).zip(part) {
                 to.copy_from_slice(&view.0.to_ne_bytes());
             }
-            state.write(&bytes[..part.len() * 2]);
+            state.write(&bytes[..part.len() * 4]);
         }
     }
 }
@@ -178,11 +199,12 @@ impl Paths {
     pub(super) fn build(host_rows: usize, columns: &Columns) -> (Self, Vec<u16>) {
         let numbers = Numbers::of(&columns.distinct, |view| view)
             .or_else(|| Numbers::of(&columns.distinct, Packed::without_hops))
-            .expect("5 MTUs times 23 rates are fewer than 255");
+            .or_else(|| Numbers::of(&columns.distinct, Packed::coarse))
+            .expect("5 MTUs times 3 rates times 16 SLs are fewer than 255");
         let numbered: Vec<Vec<u8>> = columns
             .distinct
             .iter()
-            .map(|views| views.iter().map(|view| numbers.by_view[usize::from(view.0)]).collect())
+            .map(|views| views.iter().map(|view| numbers.by_view[view.0 as usize]).collect())
             .collect();
         let classes = numbers.classes;
         let (hosts, host_column) =
@@ -233,19 +255,20 @@ struct Numbers {
 impl Numbers {
     /// Numbers what `columns` hold after `simplify`; `None` if a byte cannot.
     fn of(columns: &[Box<[Packed]>], simplify: impl Fn(Packed) -> Packed) -> Option<Self> {
-        let mut met = vec![false; 1 << 16];
+        let mut met = vec![false; Packed::COUNT];
         for view in columns.iter().flat_map(|column| column.iter()) {
-            met[usize::from(view.0)] = true;
+            met[view.0 as usize] = true;
         }
         let mut classes = Box::new([PathClass::UNREACHABLE; 256]);
-        let mut by_view = vec![0; 1 << 16];
+        let mut by_view = vec![0; Packed::COUNT];
         let mut number_of = HashMap::from([(Packed::UNREACHABLE.0, 0)]);
-        for view in (0..=u16::MAX).filter(|&view| met[usize::from(view)]).map(Packed) {
+        let met = met.iter().zip(0..).filter(|(met, _)| **met);
+        for view in met.map(|(_, view)| Packed(view)) {
             let simple = simplify(view);
             let next = number_of.len();
             let number = u8::try_from(*number_of.entry(simple.0).or_insert(next)).ok()?;
             classes[usize::from(number)] = simple.class();
-            by_view[usize::from(view.0)] = number;
+            by_view[view.0 as usize] = number;
         }
         Some(Self { classes, by_view })
     }
@@ -279,13 +302,13 @@ mod tests {
     use super::*;
 
     fn view(mtu: u8, rate: u8, hops: u8) -> Packed {
-        Packed::new(PathClass { limit: Limit { mtu, rate }, hops })
+        Packed::new(PathClass { limit: Limit { mtu, rate }, hops, sl: 0 })
     }
 
     #[test]
     fn packing_keeps_every_class() {
-        for (mtu, rate, hops) in [(5, 23, 255), (1, 1, 1), (0, 0, 0), (4, 18, 3)] {
-            let class = PathClass { limit: Limit { mtu, rate }, hops };
+        for (mtu, rate, hops, sl) in [(5, 23, 255, 15), (1, 1, 1, 0), (0, 0, 0, 0), (4, 18, 3, 9)] {
+            let class = PathClass { limit: Limit { mtu, rate }, hops, sl };
             assert_eq!(Packed::new(class).class(), class);
         }
     }
@@ -343,7 +366,27 @@ mod tests {
             (0..=255).map(|hops| view(4, 9, hops)).chain([view(3, 2, 7)]).collect();
         let (paths, _) = Paths::build(column.len(), &columns(vec![column]));
         assert_eq!(paths.class(200, 0, Lid(0)).limit, Limit { mtu: 4, rate: 9 });
-        let last = PathClass { limit: Limit { mtu: 3, rate: 2 }, hops: 255 };
+        let last = PathClass { limit: Limit { mtu: 3, rate: 2 }, hops: 255, sl: 0 };
         assert_eq!(paths.class(256, 0, Lid(0)), last);
+    }
+
+    /// 16 SLs of links of many kinds: the SL must be right, and what is promised must be there.
+    #[test]
+    fn rates_are_given_up_before_sls_are() {
+        let kinds = || {
+            (0..16).flat_map(|sl| {
+                (1..=5).flat_map(move |mtu| (1..=20).map(move |rate| (sl, mtu, rate)))
+            })
+        };
+        let column = kinds().map(|(sl, mtu, rate)| {
+            Packed::new(PathClass { limit: Limit { mtu, rate }, hops: 3, sl })
+        });
+        let column: Box<[Packed]> = column.collect();
+        let (paths, _) = Paths::build(column.len(), &columns(vec![column]));
+        for (row, (sl, mtu, rate)) in (0..).zip(kinds()) {
+            let class = paths.class(row, 0, Lid(0));
+            assert_eq!((class.sl, class.limit.mtu), (sl, mtu));
+            assert!(class.is_reachable() && class.limit.rate <= rate);
+        }
     }
 }

@@ -47,7 +47,7 @@ impl Sls {
 
 impl Through {
     fn of(plane: &FabricPlane) -> Self {
-        if !plane.subnet.qos {
+        if !plane.subnet.qos && plane.subnet.engine_sls == 0 {
             return Self::Always(ALL_SLS);
         }
         let mut masks = plane.port_tables.iter().flat_map(|row| {
@@ -88,6 +88,14 @@ impl Tables {
         }
         let number = self.partitions.number(pkey);
         number.and_then(|number| self.sls.of_partition.get(number)).copied().unwrap_or_default()
+    }
+
+    /// The SL of a path for which policy chose `chosen`, and whose class has `class_sl`: the bits
+    /// that the routing engine decides are the class's.
+    #[inline(always)]
+    pub(crate) fn engine_sl(&self, chosen: Sl, class_sl: u8) -> Sl {
+        let by_engine = self.subnet.engine_sls;
+        Sl::from_low_bits(u16::from(chosen.get() & !by_engine | class_sl & by_engine))
     }
 
     /// Whether all SLs get through on all paths.

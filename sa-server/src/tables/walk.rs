@@ -35,6 +35,8 @@ pub(super) struct Topology<'a> {
     pub(super) hops: Vec<Hop>,
     /// Forwarding tables, a row each.
     pub(super) lfts: Vec<&'a [u8]>,
+    /// SLs of paths by LID, a row each; empty if the routing engine leaves them alone.
+    pub(super) sls: Vec<&'a [u8]>,
 }
 
 impl Topology<'_> {
@@ -91,13 +93,8 @@ struct BlockColumns {
 fn walk_block(topology: &Topology<'_>, lids: &[Lid]) -> BlockColumns {
     let rows = topology.rows();
     let first = lids[0].index() / Lft::BLOCK_LEN * Lft::BLOCK_LEN;
-    let mut egress = vec![Lft::NO_ROUTE; rows * lids.len()];
-    for (row, lft) in topology.lfts.iter().enumerate() {
-        let block = lft.get(first..).unwrap_or(&[]);
-        for (i, lid) in lids.iter().enumerate() {
-            egress[i * rows + row] = *block.get(lid.index() - first).unwrap_or(&Lft::NO_ROUTE);
-        }
-    }
+    let egress = columns_of(&topology.lfts, Lft::NO_ROUTE, first, lids);
+    let sls = columns_of(&topology.sls, 0, first, lids);
 
     let mut distinct: Vec<Box<[Packed]>> = Vec::new();
     let mut of_lid = Vec::with_capacity(lids.len());
@@ -107,7 +104,8 @@ fn walk_block(topology: &Topology<'_>, lids: &[Lid]) -> BlockColumns {
         walk.views.fill(View::Unknown);
         column.clear();
         for row in 0..rows {
-            column.push(walk.from(topology, &egress[i * rows..][..rows], lid, row));
+            let sl = sls.get(i * rows + row).copied().unwrap_or(0);
+            column.push(walk.from(topology, &egress[i * rows..][..rows], lid, row).packed(sl));
         }
         // Neighbouring LIDs mostly hang off one switch: the last column is the likeliest.
         let number = distinct.iter().rposition(|known| **known == *column).unwrap_or_else(|| {
@@ -117,6 +115,19 @@ fn walk_block(topology: &Topology<'_>, lids: &[Lid]) -> BlockColumns {
         of_lid.push(number as u16);
     }
     BlockColumns { distinct, of_lid }
+}
+
+/// Entries of tables by LID, LID by LID: those of LIDs in the block that begins at `first`.
+fn columns_of(tables: &[&[u8]], fill: u8, first: usize, lids: &[Lid]) -> Vec<u8> {
+    let rows = tables.len();
+    let mut columns = vec![fill; rows * lids.len()];
+    for (row, table) in tables.iter().enumerate() {
+        let block = table.get(first..).unwrap_or(&[]);
+        for (i, lid) in lids.iter().enumerate() {
+            columns[i * rows + row] = *block.get(lid.index() - first).unwrap_or(&fill);
+        }
+    }
+    columns
 }
 
 #[derive(Clone, Copy)]
@@ -136,7 +147,13 @@ struct Walk {
 
 impl Walk {
     /// The view of `start`, following routes only as far as needed.
-    fn from(&mut self, topology: &Topology<'_>, egress: &[u8], dlid: Lid, start: usize) -> Packed {
+    fn from(
+        &mut self,
+        topology: &Topology<'_>,
+        egress: &[u8],
+        dlid: Lid,
+        start: usize,
+    ) -> PathClass {
         let mut row = start;
         let mut class = loop {
             match self.views[row] {
@@ -160,14 +177,14 @@ impl Walk {
         while let Some((row, limit)) = self.trail.pop() {
             if class.is_reachable() {
                 let limit = class.limit.min(limit);
-                class = PathClass { limit, hops: class.hops.saturating_add(1) };
+                class = PathClass { limit, hops: class.hops.saturating_add(1), ..class };
                 if !class.is_reachable() {
                     class = PathClass::UNREACHABLE;
                 }
             }
             self.views[row] = View::Known(class);
         }
-        Packed::new(class)
+        class
     }
 }
 
@@ -175,7 +192,7 @@ impl Walk {
 fn arrival(end: Hop, dlid: Lid) -> PathClass {
     match end {
         Hop::EndPort(base, lmc) if dlid.0 >> lmc == base.0 >> lmc && base != Lid::NONE => {
-            PathClass { limit: Limit::ANY, hops: 1 }
+            PathClass { limit: Limit::ANY, hops: 1, sl: 0 }
         }
         _ => PathClass::UNREACHABLE,
     }
@@ -217,7 +234,7 @@ mod tests {
     }
 
     fn class(limit: Limit, hops: u8) -> PathClass {
-        PathClass { limit, hops }
+        PathClass { limit, hops, sl: 0 }
     }
 
     #[test]

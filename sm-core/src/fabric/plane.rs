@@ -23,6 +23,10 @@ pub struct SubnetParameters {
     pub sa_key: u64,
     /// Routing engine that made the tables.
     pub routing_engine: String,
+    /// Bits of paths' SLs that it decides.
+    pub engine_sls: u8,
+    /// The SLs of paths, ascending by switch; none if it leaves them alone.
+    pub path_sls: Vec<Arc<snapshot::PathSls>>,
     /// The subnet managers of the subnet.
     pub managers: Vec<snapshot::SubnetManager>,
     /// What the site's policy files come to on this fabric.
@@ -67,10 +71,12 @@ impl Fabric {
                 qos: policy.qos,
                 allow_both_pkeys: policy.allow_both_pkeys,
                 trusted_see_all: policy.trusted_see_all,
+                engine_sls: parameters.engine_sls,
                 prefix_routes: policy.prefix_routes.clone(),
             },
             nodes,
             lfts,
+            path_sls: parameters.path_sls.clone(),
             partitions: shared(&policy.partitions),
             port_groups: shared(&policy.port_groups),
             qos_levels: shared(&policy.qos_levels),

@@ -179,8 +179,6 @@ fn set_link(fabric: &Fabric, port: PortIndex, subnet: Subnet<'_>, bytes: &mut Po
     let least =
         |own: u8, peer: Option<u8>| peer.filter(|&code| code != 0).map_or(own, |p| p.min(own));
     let mtu = least(own.mtu_cap(), peer_info.as_ref().map(|info| info.mtu_cap()));
-    let vls = least(own.vl_cap(), peer_info.as_ref().map(|info| info.vl_cap()));
-
     let mut info = view(bytes);
     if let Some(mtu) = Mtu::from_code(mtu) {
         info.set_neighbor_mtu(mtu);
@@ -190,7 +188,7 @@ fn set_link(fabric: &Fabric, port: PortIndex, subnet: Subnet<'_>, bytes: &mut Po
     if current.num.0 == 0 {
         return;
     }
-    info.set_operational_vls(vls.clamp(1, settings.max_op_vls))
+    info.set_operational_vls(operational_vls(fabric, port, settings))
         .set_link_down_default_state(PortPhysState::Polling);
     if let Some(checks) = subnet.pkeys.checks(fabric, port) {
         info.set_partition_enforcement_inbound(checks.inbound)
@@ -212,6 +210,13 @@ fn set_link(fabric: &Fabric, port: PortIndex, subnet: Subnet<'_>, bytes: &mut Po
         }
         NodeType::Ca => {}
     }
+}
+
+/// The OperationalVLs that a linked port is to have, a code: what both ends and the operator allow.
+pub fn operational_vls(fabric: &Fabric, port: PortIndex, settings: &Settings) -> u8 {
+    let vl_cap = |port: PortIndex| fabric.port(port).port_info().vl_cap();
+    let peer = fabric.port(port).peer().map(vl_cap).filter(|&code| code != 0);
+    peer.map_or(vl_cap(port), |peer| peer.min(vl_cap(port))).clamp(1, settings.max_op_vls)
 }
 
 /// The bytes of a Set() that changes nothing: as reported, with states "no change".

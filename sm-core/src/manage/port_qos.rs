@@ -7,13 +7,26 @@ use crate::config::PortQos;
 /// Blocks of VL arbitration tables, in their order on the wire: two of low, two of high priority.
 pub const VL_ARB_BLOCKS: usize = 4;
 const BLOCK_ENTRIES: usize = 32;
+/// The VL that data packets cannot take: what is mapped to it is dropped.
+const DROP_VL: u8 = 15;
 
 /// The SL-to-VL map for a port whose OperationalVLs have this code: VLs that the port does not
 /// have fold onto those that it has; VL 15 stays, and drops the packet.
-pub fn sl_to_vl(qos: &PortQos, operational_vls: u8) -> [u8; 8] {
+pub fn sl_to_vl(vls: &[u8; 16], operational_vls: u8) -> [u8; 8] {
+    let vls = folded(vls, operational_vls);
+    std::array::from_fn(|i| vls[2 * i] << 4 | vls[2 * i + 1])
+}
+
+/// How many SLs from 0 on a port whose OperationalVLs have this code keeps apart.
+pub fn distinct_lanes(qos: &PortQos, operational_vls: u8) -> u8 {
+    let vls = folded(&qos.sl2vl, operational_vls);
+    let is_new = |&sl: &usize| vls[sl] != DROP_VL && !vls[..sl].contains(&vls[sl]);
+    (0..vls.len()).take_while(is_new).count() as u8
+}
+
+fn folded(vls: &[u8; 16], operational_vls: u8) -> [u8; 16] {
     let mask = vl_mask(operational_vls);
-    let fold = |vl: u8| if vl == 15 { 15 } else { vl & mask };
-    std::array::from_fn(|i| fold(qos.sl2vl[2 * i]) << 4 | fold(qos.sl2vl[2 * i + 1]))
+    vls.map(|vl| if vl == DROP_VL { DROP_VL } else { vl & mask })
 }
 
 /// Block `block` of the VL arbitration table, 0 to 3, of a port that has `low` and `high` entries
@@ -53,13 +66,25 @@ mod tests {
         let mut settings = Settings::default();
         let default = QosTables::of(&settings).ca;
         assert_eq!(
-            sl_to_vl(&default, 4),
+            sl_to_vl(&default.sl2vl, 4),
             [0x01, 0x23, 0x45, 0x67, 0x01, 0x23, 0x45, 0x67],
             "eight VLs, as OpenSM maps them"
         );
-        assert_eq!(sl_to_vl(&default, 1), [0; 8]);
+        assert_eq!(sl_to_vl(&default.sl2vl, 1), [0; 8]);
         settings.set("qos_sl2vl", "15,9,15").unwrap();
-        assert_eq!(sl_to_vl(&QosTables::of(&settings).ca, 2)[..2], [0xF1, 0xF0]);
+        assert_eq!(sl_to_vl(&QosTables::of(&settings).ca.sl2vl, 2)[..2], [0xF1, 0xF0]);
+    }
+
+    #[test]
+    fn sls_that_share_a_vl_keep_no_routes_apart() {
+        let mut settings = Settings::default();
+        let default = QosTables::of(&settings).swe;
+        let lanes = [1, 2, 3, 4, 5].map(|code| distinct_lanes(&default, code));
+        assert_eq!(lanes, [1, 2, 4, 8, 15]);
+        for (map, lanes) in [("0,1,2,0,3", 3), ("3,2,15", 2), ("0,0,0,0", 1), ("15,1", 0)] {
+            settings.set("qos_sl2vl", map).unwrap();
+            assert_eq!(distinct_lanes(&QosTables::of(&settings).swe, 4), lanes, "{map}");
+        }
     }
 
     #[test]

@@ -339,6 +339,8 @@ mod tests {
             lifetime: 0,
             sa_key: 0,
             routing_engine: String::new(),
+            engine_sls: 0,
+            path_sls: Vec::new(),
             managers: Vec::new(),
             policy: Default::default(),
         };

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::torus::TorusLanes;
+use ib_mad::types::Lid;
+
+use super::Topology;
+use super::torus::{QOS_SL, TorusLanes};
 
 /// The virtual lanes that routes take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +19,39 @@ pub enum Lanes {
     /// Each route has an SL by its ends, and at each switch a VL by the ports that it comes and
     /// goes by.
     Torus(Arc<TorusLanes>),
+}
+
+impl Lanes {
+    /// Bits of a path's SL that the engine decides; the others are policy's.
+    pub fn engine_sls(&self) -> u8 {
+        match self {
+            Self::Free => 0,
+            Self::Layers(_) => 0xF,
+            Self::Torus(_) => QOS_SL - 1,
+        }
+    }
+
+    /// The SL of the path from a switch, or its hosts, to a destination's LID, as far as the engine
+    /// decides it.
+    pub fn sl(&self, source: u16, home: u16, lid: Lid) -> u8 {
+        match self {
+            Self::Free => 0,
+            Self::Layers(layers) => layers.layer(source, home, lid),
+            Self::Torus(torus) => torus.sl(source, home),
+        }
+    }
+
+    /// The SLs of all paths from a switch, by LID, as long as a forwarding table; 0 for LIDs that
+    /// nobody has.
+    pub fn sls_from(&self, topology: &Topology, source: u16) -> Vec<u8> {
+        let mut sls = vec![0; topology.table_len()];
+        for destination in topology.destinations() {
+            for lid in destination.lids() {
+                sls[lid.index()] = self.sl(source, destination.home, lid);
+            }
+        }
+        sls
+    }
 }
 
 /// Layers by source switch and destination.
@@ -48,6 +84,16 @@ impl Layers {
     /// What a column stands for.
     pub fn columns(&self) -> Columns {
         self.by
+    }
+
+    /// The layer of the route from a switch to a LID whose home switch is `home`.
+    #[inline]
+    pub fn layer(&self, source: u16, home: u16, lid: Lid) -> u8 {
+        let column = match self.by {
+            Columns::HomeSwitch => usize::from(home),
+            Columns::Lid => lid.index(),
+        };
+        self.row(source).get(column).copied().unwrap_or(0)
     }
 
     /// Layers of all routes from a switch, by column.

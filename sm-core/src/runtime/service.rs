@@ -531,6 +531,8 @@ impl Service {
             lifetime: settings.subnet_timeout,
             sa_key: settings.sa_key,
             routing_engine: self.sweeper.routing_engine().to_owned(),
+            engine_sls: self.sweeper.engine_sls(),
+            path_sls: self.sweeper.path_sls(),
             managers: self.sweeper.subnet_managers(),
             policy,
         };

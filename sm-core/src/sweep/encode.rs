@@ -121,7 +121,9 @@ impl Sweeper {
                 data.copy_from_slice(switch.lft.block(request.block)?);
             }
             Kind::SetGuidInfo => data.copy_from_slice(&self.wanted_guids(request)?),
-            Kind::SetSlToVl => data[..8].copy_from_slice(&self.wanted_map(port)?),
+            Kind::SetSlToVl => {
+                data[..8].copy_from_slice(&self.wanted_map(port, request.block as u8)?)
+            }
             Kind::SetVlArbitration => {
                 data.copy_from_slice(&self.wanted_block(port, request.block.into())?);
             }

@@ -30,11 +30,13 @@ mod discover;
 mod election;
 mod encode;
 mod guid_info;
+mod lanes;
 mod light;
 mod multicast;
 mod partitions;
 mod qos;
 mod report;
+mod router;
 mod schedule;
 mod service;
 mod shard;
@@ -66,14 +68,14 @@ use multicast::Multicast;
 pub use multicast::{MulticastJob, MulticastOutcome};
 use partitions::Partitioning;
 pub use report::{Phase, Report};
+use router::Router;
+pub use router::{LoopCheck, LoopFinding, RoutingJob, RoutingOutcome};
 pub use schedule::Cause;
 use schedule::Schedule;
 use service::InService;
 pub use service::PortsChanged;
 pub use shard::Sharding;
 use shard::Shards;
-use tables::Router;
-pub use tables::{LoopCheck, LoopFinding, RoutingJob, RoutingOutcome};
 pub use take_over::Start;
 use take_over::Underway;
 
@@ -673,7 +675,7 @@ impl Sweeper {
             Phase::Route if self.sweep.unroutable => self.end_sweep(now),
             Phase::Route => self.begin_tables(now),
             Phase::Tables => self.begin_arming(now),
-            Phase::Arm if self.settings.qos => self.begin_port_tables(now),
+            Phase::Arm if self.needs_port_tables() => self.begin_port_tables(now),
             Phase::Arm | Phase::PortTables => self.begin_activating(now),
             Phase::Activate => self.end_sweep(now),
             Phase::Poll => self.end_poll(now),

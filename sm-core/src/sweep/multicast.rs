@@ -14,7 +14,7 @@ use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::MFT_BLOCK_LEN;
 use tracing::{error, warn};
 
-use super::tables::Made;
+use super::router::Made;
 use super::{Event, LINES_MAX, Phase, Sweeper};
 use crate::fabric::SwitchIndex;
 use crate::routing::multicast::{Membership, Place, Planter, PortMask, Tree, check};

@@ -1,4 +1,4 @@
-//! SL-to-VL mapping and VL arbitration tables of all ports, while QoS is on. What a port is known
+//! SL-to-VL mapping and VL arbitration tables of all ports, while QoS is on or routes need lanes. What a port is known
 //! to hold is not sent again; nothing is read, as nobody but the master writes these tables.
 
 use std::time::Instant;
@@ -43,15 +43,16 @@ impl Sweeper {
         let node = self.fabric.node_of(port);
         let in_ports = if node.switch.is_some() { 0..=node.port_count } else { 0..=0 };
         for in_port in in_ports {
-            let wanted = self.wanted_map(port);
+            let wanted = self.wanted_map(port, in_port);
             if wanted.is_some_and(|map| !self.held(port).is_some_and(|h| h.maps(in_port, &map))) {
                 self.exchange.push(Request::block(Kind::SetSlToVl, port, in_port.into()));
             }
         }
     }
 
-    /// The map from SL to VL that a port should hold, for every input port; `None` if it has none.
-    pub(super) fn wanted_map(&self, port: PortIndex) -> Option<[u8; 8]> {
+    /// The map from SL to VL that a port should hold for what came in by `in_port`; `None` if it has
+    /// none.
+    pub(super) fn wanted_map(&self, port: PortIndex, in_port: u8) -> Option<[u8; 8]> {
         let node = self.fabric.node_of(port);
         let speaker = match node.switch {
             Some(_) => self.fabric.ports_of(self.fabric.port(port).node).next()?,
@@ -59,8 +60,10 @@ impl Sweeper {
         };
         let mask = self.fabric.port(speaker).port_info().capability_mask();
         let operational = self.fabric.port(port).port_info().operational_vls();
-        mask.contains(CapabilityMask::IS_SL_MAPPING_SUPPORTED)
-            .then(|| port_qos::sl_to_vl(self.qos_of(port), operational))
+        mask.contains(CapabilityMask::IS_SL_MAPPING_SUPPORTED).then(|| {
+            let vls = self.torus_vls(port, in_port).unwrap_or(self.qos_of(port).sl2vl);
+            port_qos::sl_to_vl(&vls, operational)
+        })
     }
 
     /// A block of the VL arbitration table that a port should hold; `None` if it has no such block,
@@ -97,7 +100,7 @@ impl Sweeper {
     pub(super) fn sl_to_vl_set(&mut self, request: Request, data: &[u8; 64]) {
         let map = *data.first_chunk().expect("8 bytes of 64");
         let port = request.port();
-        if self.wanted_map(port) != Some(map) {
+        if self.wanted_map(port, request.block as u8) != Some(map) {
             let place = self.place(port);
             self.fault(port, format_args!("{place} maps SLs otherwise than it was told"));
         }

@@ -132,19 +132,22 @@ impl Sweeper {
 
     /// LID and service level by which a port asks the SA.
     pub(super) fn sa_of(&self, port: PortIndex) -> (Lid, Sl) {
-        let own = (self.sm_lid(), Sl::from_low_bits(u16::from(self.settings.sm_sl)));
+        let (lid, sl) = self
+            .shard_of(port)
+            .unwrap_or_else(|| (self.sm_lid(), Sl::from_low_bits(u16::from(self.settings.sm_sl))));
+        (lid, self.engine_sl(port, lid, sl))
+    }
+
+    /// LID of the responder that a port asks, and the service level that policy has for it.
+    fn shard_of(&self, port: PortIndex) -> Option<(Lid, Sl)> {
         let shards = &self.shards;
-        let Some(id) = shards.spread.seat_of(self.fabric.port(port).guid) else { return own };
-        let Some(seat) = shards.seats.iter().find(|seat| seat.id == id) else { return own };
-        match (self.lids.get(seat.port), self.sl_between_hosts()) {
-            (Some(range), Some(sl)) => (range.first, sl),
-            _ => own,
-        }
+        let id = shards.spread.seat_of(self.fabric.port(port).guid)?;
+        let seat = shards.seats.iter().find(|seat| seat.id == id)?;
+        Some((self.lids.get(seat.port)?.first, self.sl_between_hosts()?))
     }
 
     /// A service level by which packets get from a host to a responder: the one set for the SM,
-    /// unless a map on the way drops it. The engine here allows every level on every path; one that
-    /// does not has to be asked here.
+    /// unless a map on the way drops it. Routing engines may have a say in it for each path.
     pub fn sl_between_hosts(&self) -> Option<Sl> {
         let usual = Sl::from_low_bits(u16::from(self.settings.sm_sl));
         if !self.settings.qos {

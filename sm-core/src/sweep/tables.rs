@@ -4,339 +4,30 @@
 //! Routing a large fabric takes a while. So the sweep only prepares a [`RoutingJob`], which the
 //! caller runs wherever it likes, and goes on when it is handed the outcome.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use ib_mad::types::Lid;
-use sa_proto::snapshot::Lft;
 use tracing::warn;
 
+use super::router::{LoopCheck, LoopFinding, PassedOver, RoutingJob, RoutingOutcome, Verified};
 use super::{Phase, Sweeper};
-use crate::fabric::{Fabric, SwitchIndex};
-use crate::manage::lid::LidTable;
-use crate::routing::multicast::Place;
+use crate::fabric::SwitchIndex;
 use crate::routing::program::{Change, Program, Write};
-use crate::routing::verify::{self, CreditLoops, Deliveries};
-use crate::routing::{
-    Destination, Dor, Engine, FTree, HopMatrix, MinHop, Previous, Routing, RoutingError, Sssp,
-    Steering, Topology, TopologyBuilder, TopologyError, UpDown,
-};
+use crate::routing::verify::CreditLoops;
+use crate::routing::{Steering, Topology};
 use crate::smp::{Kind, Request};
 
-/// The routing engines, and what they were last given and made.
-#[derive(Debug)]
-pub(super) struct Router {
-    /// In the order in which they are tried.
-    engines: Arc<[Box<dyn Engine>]>,
-    made: Option<Arc<Made>>,
-}
-
-/// A routing that is in force. Its tables are with the switches.
-#[derive(Debug)]
-pub(super) struct Made {
-    /// Name of the engine.
-    engine: &'static str,
-    topology: Topology,
-    hops: HopMatrix,
-    /// Hops of the shortest ways, where the engine's are others.
-    distances: Option<HopMatrix>,
-    /// Which switch has which number.
-    switches: Vec<SwitchIndex>,
-}
-
-impl Made {
-    pub(super) fn topology(&self) -> &Topology {
-        &self.topology
-    }
-
-    /// Hops between switches by the shortest ways.
-    pub(super) fn distances(&self) -> &HopMatrix {
-        self.distances.as_ref().unwrap_or(&self.hops)
-    }
-
-    /// The switch of this number.
-    pub(super) fn switch(&self, number: u16) -> Option<SwitchIndex> {
-        self.switches.get(usize::from(number)).copied()
-    }
-
-    /// Where the port is that has `lid` as its first.
-    pub(super) fn place_of(&self, lid: Lid) -> Option<Place> {
-        let destinations = self.topology.destinations();
-        let at = destinations.binary_search_by_key(&lid, |to| to.base_lid).ok()?;
-        let Destination { home, exit, .. } = destinations[at];
-        Some(Place { switch: home, exit })
-    }
-
-    /// Its tables.
-    fn lfts(&self, fabric: &Fabric) -> Vec<Arc<Lft>> {
-        let switches = self.switches.iter();
-        switches.map(|&index| fabric.switch(index).lft.desired().clone()).collect()
-    }
-}
-
-/// All that a routing engine needs, cut loose from the fabric.
-#[derive(Debug)]
-pub struct RoutingJob {
-    /// Number of the discovery it belongs to.
-    sweep: u32,
-    engines: Arc<[Box<dyn Engine>]>,
-    topology: Topology,
-    switches: Vec<SwitchIndex>,
-    before: Option<Before>,
-}
-
-#[derive(Debug)]
-struct Before {
-    made: Arc<Made>,
-    lfts: Vec<Arc<Lft>>,
-    /// For each switch now, its number then.
-    switches: Vec<Option<u16>>,
-}
-
-/// What came of a [`RoutingJob`].
-#[derive(Debug)]
-pub struct RoutingOutcome {
-    sweep: u32,
-    topology: Topology,
-    switches: Vec<SwitchIndex>,
-    routing: Result<Verified, RoutingError>,
-    /// Why engines that are wanted before it could not be used.
-    passed_over: Vec<String>,
-}
-
-/// A routing, and what is to be thought of it.
-#[derive(Debug)]
-struct Verified {
-    routing: Routing,
-    deliveries: Deliveries,
-    /// Hops of the shortest ways, where those of the routing are others.
-    distances: Option<HopMatrix>,
-}
-
-/// A look for credit loops in the routing in force: slower than routing, and of no consequence
-/// but a warning, so it is made when the tables are written.
-#[derive(Debug)]
-pub struct LoopCheck {
-    made: Arc<Made>,
-    lfts: Vec<Arc<Lft>>,
-}
-
-/// What came of a [`LoopCheck`].
-#[derive(Debug)]
-pub struct LoopFinding {
-    made: Arc<Made>,
-    loops: CreditLoops,
-}
-
-impl LoopCheck {
-    /// Looks. May take seconds.
-    pub fn run(self) -> LoopFinding {
-        let lfts: Vec<&[u8]> = self.lfts.iter().map(|lft| lft.ports.as_slice()).collect();
-        let loops = verify::credit_loops(&self.made.topology, &lfts);
-        LoopFinding { made: self.made, loops }
-    }
-}
-
-impl RoutingJob {
-    /// Whether the routing in force was made for the very same topology.
-    fn is_done(&self) -> bool {
-        self.before.as_ref().is_some_and(|before| {
-            before.made.topology == self.topology && before.made.switches == self.switches
-        })
-    }
-
-    /// Number of the sweep that it belongs to.
-    pub fn sweep(&self) -> u32 {
-        self.sweep
-    }
-
-    /// LIDs to be routed, and switches that forward them.
-    pub fn size(&self) -> (usize, usize) {
-        let lids = self.topology.destinations().iter();
-        let lids = lids.map(|destination| usize::from(destination.lid_count)).sum();
-        (lids, self.topology.switch_count())
-    }
-
-    /// Computes the tables: by the first engine whose tables prove right. May take seconds.
-    pub fn run(self) -> RoutingOutcome {
-        let mut passed_over = Vec::new();
-        let mut last = None;
-        for engine in &*self.engines {
-            if let Some(reason) = last.take().map(|routing| why_unusable(&routing)) {
-                passed_over.push(reason);
-            }
-            let routing = self.attempt(&**engine);
-            let is_sound = routing.as_ref().is_ok_and(|made| made.deliveries.is_sound());
-            last = Some(routing);
-            if is_sound {
-                break;
-            }
-        }
-        let routing = last.expect("a router has at least one engine");
-        let Self { sweep, topology, switches, .. } = self;
-        RoutingOutcome { sweep, topology, switches, routing, passed_over }
-    }
-
-    fn attempt(&self, engine: &dyn Engine) -> Result<Verified, RoutingError> {
-        // What another engine made is not to be kept.
-        let before = self.before.as_ref().filter(|before| before.made.engine == engine.name());
-        let previous = before.map(|before| Previous {
-            topology: &before.made.topology,
-            hops: &before.made.hops,
-            lfts: before.lfts.iter().map(|lft| lft.ports.as_slice()).collect(),
-            switches: before.switches.clone(),
-        });
-        let routing = engine.route(&self.topology, &Steering::default(), previous.as_ref())?;
-        let is_shortest = routing.engine == MinHop.name();
-        Ok(Verified {
-            deliveries: verify::deliveries(&self.topology, &routing),
-            distances: if is_shortest { None } else { HopMatrix::compute(&self.topology) },
-            routing,
-        })
-    }
-}
-
-/// What is wrong with a routing that is not used.
-fn why_unusable(routing: &Result<Verified, RoutingError>) -> String {
-    match routing {
-        Ok(Verified { routing, deliveries, .. }) => {
-            let (engine, count) = (routing.engine, deliveries.defective);
-            let defects =
-                deliveries.defects.iter().take(1).map(|defect| format!(", for one {defect}"));
-            format!("{engine} is wrong in {count} entries{}", defects.collect::<String>())
-        }
-        Err(reason) => reason.to_string(),
-    }
-}
-
-/// The engine of this name. Engines that keep routes apart by SL are not here yet: answers to
-/// PathRecord queries do not tell their SLs.
-fn engine(name: &str) -> Option<Box<dyn Engine>> {
-    let engines: [Box<dyn Engine>; 6] = [
-        Box::new(MinHop),
-        Box::new(UpDown::FromRoots),
-        Box::new(UpDown::FromHosts),
-        Box::new(FTree),
-        Box::new(Dor),
-        Box::new(Sssp),
-    ];
-    engines.into_iter().find(|engine| engine.name().eq_ignore_ascii_case(name))
-}
-
-/// The engines of a list, with the default behind them if it is not among them, and the names of
-/// those that there are not.
-fn engines(names: &str) -> (Vec<Box<dyn Engine>>, Vec<&str>) {
-    let (mut there, mut missing) = (Vec::new(), Vec::new());
-    let names = names.split(|c: char| c == ',' || c.is_whitespace());
-    for name in names.filter(|name| !name.is_empty()) {
-        match engine(name) {
-            Some(engine) => there.push(engine),
-            None => missing.push(name),
-        }
-    }
-    if there.iter().all(|engine| engine.name() != MinHop.name()) {
-        there.push(Box::new(MinHop));
-    }
-    (there, missing)
-}
-
-impl Router {
-    /// The engines named in `routing_engine` that there are, and minhop.
-    pub(super) fn new(names: Option<&str>) -> Self {
-        let (engines, missing) = engines(names.unwrap_or_default());
-        if !missing.is_empty() {
-            let there: Vec<_> = engines.iter().map(|engine| engine.name()).collect();
-            warn!(
-                "routing engine {} is not available so far; trying {}",
-                missing.join(", "),
-                there.join(", ")
-            );
-        }
-        Self { engines: engines.into(), made: None }
-    }
-
-    /// Forgets what was made: the switches' indices changed.
-    pub(super) fn forget(&mut self) {
-        self.made = None;
-    }
-
-    /// The routing in force.
-    pub(super) fn made(&self) -> Option<&Arc<Made>> {
-        self.made.as_ref()
-    }
-
-    fn job(
-        &self,
-        sweep: u32,
-        fabric: &Fabric,
-        lids: &LidTable,
-    ) -> Result<RoutingJob, TopologyError> {
-        let (topology, switches) = topology(fabric, lids)?;
-        let before = self.made.as_ref().map(|made| {
-            let then: HashMap<SwitchIndex, u16> = made.switches.iter().copied().zip(0..).collect();
-            Before {
-                made: made.clone(),
-                lfts: made.lfts(fabric),
-                switches: switches.iter().map(|index| then.get(index).copied()).collect(),
-            }
-        });
-        Ok(RoutingJob { sweep, engines: self.engines.clone(), topology, switches, before })
-    }
-}
-
-/// The fabric as engines see it, and which switch has which number.
-fn topology(
-    fabric: &Fabric,
-    lids: &LidTable,
-) -> Result<(Topology, Vec<SwitchIndex>), TopologyError> {
-    let mut builder = TopologyBuilder::new();
-    let mut switches = Vec::new();
-    let mut numbers = HashMap::new();
-    for (index, switch) in fabric.switches() {
-        numbers.insert(index, builder.add_switch(fabric.node(switch.node).port_count)?);
-        switches.push(index);
-    }
-    for &index in &switches {
-        for port in fabric.ports_of(fabric.switch(index).node) {
-            let Some(peer) = fabric.port(port).peer() else { continue };
-            if !fabric.port(port).known || !fabric.port(peer).known {
-                continue;
-            }
-            let Some(far) = fabric.node_of(peer).switch else { continue };
-            let near_end = (numbers[&index], fabric.port(port).num.0);
-            if let Some(&far) = numbers.get(&far) {
-                builder.add_link(near_end, (far, fabric.port(peer).num.0))?;
-            }
-        }
-    }
-    for port in fabric.end_ports() {
-        let Some(range) = lids.get(fabric.port(port).guid) else { continue };
-        let place = match fabric.node_of(port).switch {
-            Some(switch) => Some((switch, 0)),
-            None => fabric
-                .port(port)
-                .peer()
-                .filter(|&peer| fabric.port(peer).known)
-                .and_then(|peer| Some((fabric.node_of(peer).switch?, fabric.port(peer).num.0))),
-        };
-        // Without a switch there is nothing to route: two adapters back to back.
-        let Some((switch, exit)) = place else { continue };
-        let Some(&home) = numbers.get(&switch) else { continue };
-        builder.add_destination(Destination {
-            base_lid: range.first,
-            lid_count: range.last.0 - range.first.0 + 1,
-            home,
-            exit,
-        })?;
-    }
-    Ok((builder.build()?, switches))
-}
+/// Hops of a credit loop that are told.
+const CYCLE_HOPS_MAX: usize = 8;
 
 impl Sweeper {
     pub(super) fn begin_routing(&mut self, now: Instant) {
         self.enter(now, Phase::Route);
-        match self.router.job(self.number, &self.fabric, &self.lids) {
+        let steering =
+            |topology: &Topology, switches: &[SwitchIndex]| self.steering(topology, switches);
+        match self.router.job(self.number, &self.fabric, &self.lids, steering) {
             Ok(job) if job.is_done() => {
                 // Switches that came back, or did not take all they were sent, are still served.
                 self.sweep.report.last_lid = self.top.0;
@@ -364,29 +55,22 @@ impl Sweeper {
             // It belongs to a sweep that was broken off.
             return;
         }
-        let RoutingOutcome { topology, switches, routing, passed_over, .. } = outcome;
+        let RoutingOutcome { topology, switches, steering, routing, passed_over, .. } = outcome;
         for reason in passed_over {
-            self.complain(format_args!("a routing engine is passed over: {reason}"));
+            self.pass_over(&switches, reason);
         }
         match routing {
-            Ok(verified) if verified.deliveries.is_sound() => {
+            Some(verified) => {
                 if verified.deliveries.unreachable > 0 {
                     let pairs = verified.deliveries.unreachable;
                     self.complain(format_args!("no path joins {pairs} pairs of switch and LID"));
                 }
-                self.adopt(topology, switches, verified);
+                self.adopt(topology, switches, steering, verified);
             }
-            Ok(verified) => {
-                // An engine's fault. The tables in force are better than these.
-                let count = verified.deliveries.defective;
-                self.error(format_args!("routing is wrong in {count} entries and not used"));
-                for defect in &verified.deliveries.defects {
-                    self.error(format_args!("routing: {defect}"));
-                }
-                self.sweep.unroutable = true;
-            }
-            Err(reason) => {
-                self.error(format_args!("the fabric cannot be routed: {reason}"));
+            None => {
+                self.error(format_args!(
+                    "no routing engine can route the fabric; it stays as it is"
+                ));
                 self.sweep.unroutable = true;
             }
         }
@@ -414,31 +98,72 @@ impl Sweeper {
         Some(LoopCheck { lfts: made.lfts(&self.fabric), made })
     }
 
-    /// Takes what a [`LoopCheck`] found. A warning is logged when loops appear, not again while
-    /// they stay.
+    /// Takes what a [`LoopCheck`] found.
     pub fn handle_loops(&mut self, finding: &LoopFinding) {
-        let free = finding.loops.is_free();
         let current =
             self.router.made.as_ref().is_some_and(|made| Arc::ptr_eq(made, &finding.made));
-        if !current {
-            return;
+        if current {
+            self.note_loops(&finding.loops);
         }
-        if !free && self.loop_free {
-            let name = |(number, port): &(u16, u8)| {
-                let index = finding.made.switches.get(usize::from(*number))?;
-                let node = self.fabric.node(self.fabric.switch(*index).node);
-                Some(format!("'{}' port {port}", node.name()))
-            };
-            let example: Vec<_> = finding.loops.example.iter().take(8).filter_map(name).collect();
+    }
+
+    /// What is known of credit loops in the routing in force. A warning is logged when loops appear,
+    /// not again while they stay.
+    fn note_loops(&mut self, loops: &CreditLoops) {
+        let Some(made) = self.router.made.clone() else { return };
+        if !loops.is_free() && self.loop_free {
             warn!(
                 "credit loops: traffic can deadlock on up to {} links, for one {}; {} does not \
                  avoid them",
-                finding.loops.looping,
-                example.join(" > "),
-                finding.made.engine
+                loops.looping,
+                self.cycle(made.switches(), loops),
+                made.engine()
             );
         }
-        self.loop_free = free;
+        self.loop_free = loops.is_free();
+    }
+
+    /// An example of a credit loop by the names of switches, which `switches` numbers.
+    fn cycle(&self, switches: &[SwitchIndex], loops: &CreditLoops) -> String {
+        let name = |&(number, port): &(u16, u8)| {
+            let index = *switches.get(usize::from(number))?;
+            Some(format!("'{}' port {port}", self.switch_name(index)))
+        };
+        let hops: Vec<_> = loops.example.iter().take(CYCLE_HOPS_MAX).filter_map(name).collect();
+        let more = loops.example.len().saturating_sub(CYCLE_HOPS_MAX);
+        let rest = if more > 0 { format!(" > {more} more") } else { String::new() };
+        let lane = loops.lane.map_or(String::new(), |lane| format!(" on VL {lane}"));
+        hops.join(" > ") + &rest + &lane
+    }
+
+    fn switch_name(&self, index: SwitchIndex) -> String {
+        self.fabric.node(self.fabric.switch(index).node).name().to_string()
+    }
+
+    /// Tells why an engine is not used.
+    fn pass_over(&mut self, switches: &[SwitchIndex], reason: PassedOver) {
+        match reason {
+            PassedOver::Refused(reason) => {
+                self.complain(format_args!("a routing engine is passed over: {reason}"));
+            }
+            PassedOver::Loops(engine, loops) => {
+                let (links, cycle) = (loops.looping, self.cycle(switches, &loops));
+                self.complain(format_args!(
+                    "routing engine {engine} is passed over: traffic could deadlock on up to \
+                     {links} links, for one {cycle}"
+                ));
+            }
+            PassedOver::Defective(engine, deliveries) => {
+                // An engine's fault. The tables in force are better than these.
+                let count = deliveries.defective;
+                self.error(format_args!("{engine} is wrong in {count} entries and not used"));
+                for defect in deliveries.defects {
+                    let name = switches.get(usize::from(defect.switch));
+                    let name = name.map_or(String::new(), |&index| self.switch_name(index));
+                    self.error(format_args!("{engine} at '{name}': {defect}"));
+                }
+            }
+        }
     }
 
     /// Whether the routing in force was free of credit loops when last looked at.
@@ -447,12 +172,17 @@ impl Sweeper {
     }
 
     /// Makes a routing the desired one, and plans how to write it.
-    fn adopt(&mut self, topology: Topology, switches: Vec<SwitchIndex>, verified: Verified) {
-        let Verified { routing, distances, .. } = verified;
+    fn adopt(
+        &mut self,
+        topology: Topology,
+        switches: Vec<SwitchIndex>,
+        steering: Steering,
+        verified: Verified,
+    ) {
         self.top = topology.last_lid();
         self.sweep.report.last_lid = self.top.0;
+        let routing = &verified.routing;
         self.routing_engine = routing.engine.to_owned();
-        self.loops_unknown = true;
         let program = {
             let tables = switches.iter().zip(&routing.lfts).zip(topology.switches());
             let changes = tables.map(|((&index, new), number)| {
@@ -467,19 +197,26 @@ impl Sweeper {
             });
             Program::plan(&topology, changes)
         };
-        for (index, lft) in switches.iter().zip(routing.lfts) {
-            self.fabric.switch_mut(*index).lft.set_desired(lft);
+        let (made, lfts, loops) = verified.into_made(topology, steering, switches);
+        for (&index, lft) in made.switches().iter().zip(lfts) {
+            self.fabric.switch_mut(index).lft.set_desired(lft);
         }
         let steps = [&program.repair, &program.shift, &program.remove];
         self.sweep.table_steps = steps
             .into_iter()
             .map(|writes| {
-                writes.iter().filter_map(|write| self.block_request(&switches, *write)).collect()
+                writes
+                    .iter()
+                    .filter_map(|write| self.block_request(made.switches(), *write))
+                    .collect()
             })
             .filter(|requests: &Vec<Request>| !requests.is_empty())
             .collect::<VecDeque<_>>();
-        let Routing { engine, hops, .. } = routing;
-        self.router.made = Some(Arc::new(Made { engine, topology, hops, distances, switches }));
+        self.loops_unknown = loops.is_none();
+        self.router.adopt(made);
+        if let Some(loops) = loops {
+            self.note_loops(&loops);
+        }
     }
 
     /// All blocks that a switch may not hold as it should.
@@ -503,23 +240,5 @@ impl Sweeper {
     /// The last LID that the tables lead to.
     pub fn last_lid(&self) -> Lid {
         self.top
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn names(text: &str) -> (Vec<&'static str>, Vec<&str>) {
-        let (there, missing) = engines(text);
-        (there.iter().map(|engine| engine.name()).collect(), missing)
-    }
-
-    /// `lash,minhop` was taken without a word, and minhop routed.
-    #[test]
-    fn engines_are_tried_in_order_and_those_that_are_not_there_are_told() {
-        assert_eq!(names("FTree, updn"), (vec!["ftree", "updn", "minhop"], vec![]));
-        assert_eq!(names("lash,minhop sssp"), (vec!["minhop", "sssp"], vec!["lash"]));
-        assert_eq!(names(""), (vec!["minhop"], vec![]));
     }
 }

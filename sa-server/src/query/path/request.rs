@@ -41,6 +41,12 @@ impl Wishes {
     /// Nothing in particular.
     pub(crate) const NONE: Self =
         Self { sl: None, mtu: None, rate: None, lifetime: None, raw: false };
+
+    /// What they come to for the way back, whose SL is its own where the routing engine decides.
+    #[inline(always)]
+    pub(crate) fn back(self, tables: &Tables) -> Self {
+        if tables.subnet.engine_sls == 0 { self } else { Self { sl: None, ..self } }
+    }
 }
 
 /// A request's criteria. FlowLabel, HopLimit, TClass and Preference select nothing, as with OpenSM;

@@ -285,12 +285,12 @@ impl Search<'_> {
         preference: u8,
     ) -> Option<Kind> {
         let at_dlid = self.at(destination.0, dlid)?;
-        let there = self.tables.path_class(source.0, at_dlid, dlid).limit;
+        let there = self.tables.path_class(source.0, at_dlid, dlid);
         let back = if self.is_same_back(destination.0) {
             None
         } else {
             let at_slid = self.at(source.0, slid)?;
-            Some(self.tables.path_class(destination.0, at_slid, slid).limit)
+            Some(self.tables.path_class(destination.0, at_slid, slid))
         };
         Some(Kind::new((source.0.class, destination.0.class), there, back, preference))
     }
@@ -339,7 +339,8 @@ impl Search<'_> {
         let there = select(tables, request, wishes, source, (at_dlid, destination.1), dlid);
         let Ok(parameters) = there else { return None };
         let reversible = is_same_back
-            || select(tables, request, wishes, destination, (at_slid, source.1), slid).is_ok();
+            || select(tables, request, wishes.back(tables), destination, (at_slid, source.1), slid)
+                .is_ok();
         if request.reversible && !reversible {
             return None;
         }

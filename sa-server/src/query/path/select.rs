@@ -45,6 +45,8 @@ pub enum NoPath {
     NoPKeyShared,
     /// The SL asked for is not the level's.
     SlNotOfLevel,
+    /// The SL asked for is not the one that the route has to keep to.
+    SlNotOfRoute,
     /// The SL is dropped on the way.
     SlDropped,
 }
@@ -73,7 +75,7 @@ pub(crate) fn select(
         return Err(NoPath::NoSlPasses);
     }
     let level = tables.qos.granted(rule(tables, request, source_class, destination_class));
-    if level.sl.is_some_and(|sl| !passes(sl)) {
+    if level.sl.is_some_and(|sl| !passes(tables.engine_sl(sl, switches.sl))) {
         return Err(NoPath::LevelSlDropped);
     }
 
@@ -99,6 +101,11 @@ pub(crate) fn select(
         (None, None) if passes(Sl::default()) => Sl::default(),
         (None, None) => Sl::from_low_bits(passing.trailing_zeros() as u16),
     };
+    let chosen = sl;
+    let sl = tables.engine_sl(chosen, switches.sl);
+    if wishes.sl.is_some() && sl != chosen {
+        return Err(NoPath::SlNotOfRoute);
+    }
     if !passes(sl) {
         return Err(NoPath::SlDropped);
     }

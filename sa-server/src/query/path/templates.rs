@@ -7,11 +7,11 @@
 use ib_mad::wire::record::PathRecord;
 
 use crate::qos_match::LevelSlot;
-use crate::tables::Limit;
+use crate::tables::PathClass;
 
 /// What a path depends on, its ends' names aside, in one word: end classes of source and
-/// destination, MTU and rate between the switches there and, where that matters, back, and whether
-/// the LIDs are the first choice between these ports.
+/// destination, MTU, rate and SL between the switches there and, where that matters, back, and
+/// whether the LIDs are the first choice between these ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind(u64);
 
@@ -19,15 +19,18 @@ impl Kind {
     #[inline]
     pub(super) fn new(
         (source, destination): (u16, u16),
-        there: Limit,
-        back: Option<Limit>,
+        there: PathClass,
+        back: Option<PathClass>,
         preference: u8,
     ) -> Self {
-        // An MTU has 3 bits, the rank of a rate 5.
-        let limit = |limit: Limit| u64::from(limit.mtu << 5 | limit.rate);
-        let back = back.map_or(0, |back| 1 << 8 | limit(back));
+        // An MTU has 3 bits, the rank of a rate 5, an SL 4, the preference 2.
+        let word = |class: PathClass| {
+            let PathClass { limit, sl, .. } = class;
+            u64::from(sl) << 8 | u64::from(limit.mtu << 5 | limit.rate)
+        };
+        let back = back.map_or(0, |back| 1 << 12 | word(back));
         let classes = u64::from(source) | u64::from(destination) << 16;
-        Self(classes | limit(there) << 32 | back << 40 | u64::from(preference) << 56)
+        Self(classes | word(there) << 32 | back << 44 | u64::from(preference) << 57)
     }
 
     /// The same of a path from one port, by what the row of its switch says: the number of the
@@ -89,11 +92,14 @@ impl Templates {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tables::Limit;
+
+    const ANY: PathClass = PathClass { limit: Limit::ANY, hops: 1, sl: 0 };
 
     #[test]
     fn a_kind_is_made_once_a_search() {
         let mut templates = Templates::new();
-        let kind = |classes| Kind::new(classes, Limit::ANY, None, 0);
+        let kind = |classes| Kind::new(classes, ANY, None, 0);
         let (one, other) = (kind((0, 0)), kind((0, 1)));
         templates.begin();
         assert_eq!(
@@ -114,7 +120,7 @@ mod tests {
     fn more_kinds_than_places_are_still_told_apart() {
         let mut templates = Templates::new();
         templates.begin();
-        let kind = |i: u16| Kind::new((i % 50, i / 50), Limit::ANY, None, 0);
+        let kind = |i: u16| Kind::new((i % 50, i / 50), ANY, None, 0);
         for i in (0u16..2000).chain(0..2000) {
             let mut record = [0; 64];
             record[..2].copy_from_slice(&i.to_be_bytes());
@@ -128,12 +134,19 @@ mod tests {
     /// No two kinds share a word: each part has bits of its own.
     #[test]
     fn every_part_of_a_kind_counts() {
-        let limits =
-            [Limit::NONE, Limit::ANY, Limit { mtu: 1, rate: 23 }, Limit { mtu: 5, rate: 1 }];
+        let class = |limit, sl| PathClass { limit, hops: 2, sl };
+        let slow = Limit { mtu: 1, rate: 23 };
+        let paths = [
+            PathClass::UNREACHABLE,
+            ANY,
+            class(slow, 0),
+            class(slow, 15),
+            class(Limit { mtu: 5, rate: 1 }, 1),
+        ];
         let mut kinds = Vec::new();
         for classes in [(0, 0), (0, 1), (1, 0), (u16::MAX, 3)] {
-            for there in limits {
-                for back in limits.map(Some).into_iter().chain([None]) {
+            for there in paths {
+                for back in paths.map(Some).into_iter().chain([None]) {
                     kinds.extend([0, 2].map(|it| Kind::new(classes, there, back, it).0));
                 }
             }

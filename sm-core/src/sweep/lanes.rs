@@ -1,0 +1,94 @@
+//! Virtual lanes: how many engines may use, and by which SL a path keeps to its own.
+
+use std::sync::Arc;
+
+use ib_mad::types::{Lid, PortNum, Sl};
+use ib_mad::wire::attribute::data_vls;
+use sa_proto::snapshot::PathSls;
+
+use super::Sweeper;
+use crate::fabric::{PortIndex, SwitchIndex};
+use crate::manage::{link, port_qos};
+use crate::routing::torus::TorusLanes;
+use crate::routing::{Lanes, Steering, Topology};
+
+/// Lanes that an engine can tell apart by SL.
+const LANES_MAX: u8 = 15;
+
+impl Sweeper {
+    /// What operators' choices say to routing engines.
+    pub(super) fn steering(&self, topology: &Topology, switches: &[SwitchIndex]) -> Steering {
+        Steering { data_lanes: self.data_lanes(topology, switches), ..Steering::default() }
+    }
+
+    /// Virtual lanes that routes can be kept apart by: those that all links between switches have,
+    /// as far as the SLs from 0 on are mapped to different ones.
+    fn data_lanes(&self, topology: &Topology, switches: &[SwitchIndex]) -> u8 {
+        let mut operational = u8::MAX;
+        for (number, &index) in topology.switches().zip(switches) {
+            let mut ports = self.fabric.ports_of(self.fabric.switch(index).node).peekable();
+            for link in topology.links(number) {
+                let is_it = |port: &PortIndex| self.fabric.port(*port).num == PortNum(link.port);
+                if let Some(port) = ports.find(is_it) {
+                    operational = operational.min(self.wanted_operational_vls(port));
+                }
+            }
+        }
+        if operational == u8::MAX {
+            return LANES_MAX;
+        }
+        port_qos::distinct_lanes(&self.qos_tables.swe, operational).min(LANES_MAX)
+    }
+
+    fn wanted_operational_vls(&self, port: PortIndex) -> u8 {
+        link::operational_vls(&self.fabric, port, &self.settings)
+    }
+
+    /// The SLs of paths by source switch, ascending by switch; empty if the engine leaves SLs alone.
+    pub fn path_sls(&self) -> Vec<Arc<PathSls>> {
+        self.router.made().map_or(Vec::new(), |made| made.path_sls().to_vec())
+    }
+
+    /// Bits of a path's SL that the routing engine decides.
+    pub fn engine_sls(&self) -> u8 {
+        self.router.made().map_or(0, |made| made.lanes().engine_sls())
+    }
+
+    /// The SL of the path from an end port to `lid`, for which policy chose `chosen`.
+    pub(super) fn engine_sl(&self, from: PortIndex, lid: Lid, chosen: Sl) -> Sl {
+        let sl = || {
+            let made = self.router.made()?;
+            let (source, base) = (self.fabric.port(from).base_lid(), made.base_of(lid)?);
+            let (source, home) = (made.place_of(source)?.switch, made.place_of(base)?.switch);
+            let by_engine = made.lanes().engine_sls();
+            let sl = made.lanes().sl(source, home, lid);
+            let sl = chosen.get() & !by_engine | sl & by_engine;
+            Some(Sl::from_low_bits(sl.into()))
+        };
+        sl().unwrap_or(chosen)
+    }
+
+    /// Whether ports need SL-to-VL tables: for QoS, or for routes to keep to their lanes.
+    pub(super) fn needs_port_tables(&self) -> bool {
+        self.settings.qos || self.engine_sls() != 0
+    }
+
+    /// The VLs by SL that a torus wants for packets that come to a node by `in_port` and leave by
+    /// `port`; `None` without a torus.
+    pub(super) fn torus_vls(&self, port: PortIndex, in_port: u8) -> Option<[u8; 16]> {
+        let made = self.router.made()?;
+        let Lanes::Torus(torus) = made.lanes() else { return None };
+        let entry = self.fabric.port(port);
+        let vl: Box<dyn Fn(u8) -> u8> = match self.fabric.node(entry.node).switch {
+            Some(switch) => {
+                let (number, out_port) = (made.number(switch)?, entry.num.0);
+                Box::new(move |sl| torus.vl(number, in_port, out_port, sl))
+            }
+            None => {
+                let lanes = data_vls(entry.port_info().operational_vls()).unwrap_or(1);
+                Box::new(move |sl| TorusLanes::host_vl(sl, lanes))
+            }
+        };
+        Some(std::array::from_fn(|sl| vl(sl as u8)))
+    }
+}

@@ -1,0 +1,489 @@
+//! What routing engines are given, and what becomes of their answers: work that needs no fabric, so
+//! that it can be done on another thread.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ib_mad::types::{Guid, Lid};
+use sa_proto::snapshot::{self, Lft, PathSls};
+use tracing::warn;
+
+use crate::fabric::{Fabric, SwitchIndex};
+use crate::manage::lid::LidTable;
+use crate::routing::multicast::Place;
+use crate::routing::verify::{self, CreditLoops, Deliveries};
+use crate::routing::{
+    Destination, Dfsssp, Dor, Engine, FTree, FromFile, HopMatrix, Lanes, Lash, MinHop, Previous,
+    Routing, RoutingError, Sssp, Steering, Topology, TopologyBuilder, TopologyError, Torus2Qos,
+    UpDown,
+};
+
+/// The routing engines, and what they were last given and made.
+#[derive(Debug)]
+pub(super) struct Router {
+    /// In the order in which they are tried.
+    engines: Arc<[Box<dyn Engine>]>,
+    pub(super) made: Option<Arc<Made>>,
+}
+
+/// A routing that is in force. Its tables are with the switches.
+#[derive(Debug)]
+pub(super) struct Made {
+    /// Name of the engine.
+    engine: &'static str,
+    topology: Topology,
+    hops: HopMatrix,
+    /// Hops of the shortest ways, where the engine's are others.
+    distances: Option<HopMatrix>,
+    /// Which switch has which number.
+    switches: Vec<SwitchIndex>,
+    numbers: HashMap<SwitchIndex, u16>,
+    lanes: Lanes,
+    /// The SLs of its paths, ascending by switch; empty if it leaves them alone.
+    path_sls: Vec<Arc<PathSls>>,
+    steering: Steering,
+}
+
+impl Made {
+    pub(super) fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Hops between switches by the shortest ways.
+    pub(super) fn distances(&self) -> &HopMatrix {
+        self.distances.as_ref().unwrap_or(&self.hops)
+    }
+
+    /// Name of the engine.
+    pub(super) fn engine(&self) -> &'static str {
+        self.engine
+    }
+
+    /// The switches, by number.
+    pub(super) fn switches(&self) -> &[SwitchIndex] {
+        &self.switches
+    }
+
+    /// The switch of this number.
+    pub(super) fn switch(&self, number: u16) -> Option<SwitchIndex> {
+        self.switches.get(usize::from(number)).copied()
+    }
+
+    /// The number of a switch.
+    pub(super) fn number(&self, switch: SwitchIndex) -> Option<u16> {
+        self.numbers.get(&switch).copied()
+    }
+
+    /// The virtual lanes that its routes take.
+    pub(super) fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    /// The SLs of its paths, ascending by switch; empty if it leaves them alone.
+    pub(super) fn path_sls(&self) -> &[Arc<PathSls>] {
+        &self.path_sls
+    }
+
+    /// The first LID of the port that has `lid`.
+    pub(super) fn base_of(&self, lid: Lid) -> Option<Lid> {
+        let destinations = self.topology.destinations();
+        let after = destinations.partition_point(|to| to.base_lid <= lid);
+        let to = &destinations[after.checked_sub(1)?];
+        to.lids().any(|own| own == lid).then_some(to.base_lid)
+    }
+
+    /// Where the port is that has `lid` as its first.
+    pub(super) fn place_of(&self, lid: Lid) -> Option<Place> {
+        let destinations = self.topology.destinations();
+        let at = destinations.binary_search_by_key(&lid, |to| to.base_lid).ok()?;
+        let Destination { home, exit, .. } = destinations[at];
+        Some(Place { switch: home, exit })
+    }
+
+    /// Its tables.
+    pub(super) fn lfts(&self, fabric: &Fabric) -> Vec<Arc<Lft>> {
+        let switches = self.switches.iter();
+        switches.map(|&index| fabric.switch(index).lft.desired().clone()).collect()
+    }
+}
+
+/// All that a routing engine needs, cut loose from the fabric.
+#[derive(Debug)]
+pub struct RoutingJob {
+    /// Number of the discovery it belongs to.
+    sweep: u32,
+    engines: Arc<[Box<dyn Engine>]>,
+    topology: Topology,
+    switches: Vec<SwitchIndex>,
+    /// Node GUIDs of the switches.
+    guids: Vec<Guid>,
+    steering: Steering,
+    before: Option<Before>,
+}
+
+#[derive(Debug)]
+struct Before {
+    made: Arc<Made>,
+    lfts: Vec<Arc<Lft>>,
+    /// For each switch now, its number then.
+    switches: Vec<Option<u16>>,
+}
+
+/// What came of a [`RoutingJob`].
+#[derive(Debug)]
+pub struct RoutingOutcome {
+    pub(super) sweep: u32,
+    pub(super) topology: Topology,
+    pub(super) switches: Vec<SwitchIndex>,
+    pub(super) steering: Steering,
+    /// `None` if no engine could route the fabric.
+    pub(super) routing: Option<Verified>,
+    /// Why engines that are wanted before it are not used.
+    pub(super) passed_over: Vec<PassedOver>,
+}
+
+/// Why an engine is not used.
+#[derive(Debug)]
+pub(super) enum PassedOver {
+    /// It could not route the fabric.
+    Refused(RoutingError),
+    /// Its tables are wrong.
+    Defective(&'static str, Deliveries),
+    /// Packets could wait for each other in circles.
+    Loops(&'static str, CreditLoops),
+}
+
+/// A routing, and what is to be thought of it.
+#[derive(Debug)]
+pub(super) struct Verified {
+    pub(super) routing: Routing,
+    pub(super) deliveries: Deliveries,
+    /// Hops of the shortest ways, where those of the routing are others.
+    distances: Option<HopMatrix>,
+    /// What was found about credit loops, if that was looked at.
+    pub(super) loops: Option<CreditLoops>,
+    path_sls: Vec<Arc<PathSls>>,
+}
+
+impl Verified {
+    /// Whether the engine keeps its word: what keeps routes apart by SL does so to have no loops.
+    fn is_usable(&self) -> bool {
+        let must_be_free = !matches!(self.routing.lanes, Lanes::Free);
+        self.deliveries.is_sound() && !(must_be_free && self.has_loops())
+    }
+
+    fn has_loops(&self) -> bool {
+        self.loops.as_ref().is_some_and(|loops| !loops.is_free())
+    }
+
+    /// The routing as it is kept in force, its tables, and what is known of its credit loops.
+    pub(super) fn into_made(
+        self,
+        topology: Topology,
+        steering: Steering,
+        switches: Vec<SwitchIndex>,
+    ) -> (Made, Vec<Vec<u8>>, Option<CreditLoops>) {
+        let Self { routing, distances, loops, path_sls, .. } = self;
+        let Routing { engine, lfts, hops, lanes, .. } = routing;
+        let numbers = switches.iter().copied().zip(0..).collect();
+        let made = Made {
+            engine,
+            topology,
+            hops,
+            distances,
+            switches,
+            numbers,
+            lanes,
+            path_sls,
+            steering,
+        };
+        (made, lfts, loops)
+    }
+
+    fn why_not(self) -> PassedOver {
+        match self.loops {
+            Some(loops) if self.deliveries.is_sound() => {
+                PassedOver::Loops(self.routing.engine, loops)
+            }
+            _ => PassedOver::Defective(self.routing.engine, self.deliveries),
+        }
+    }
+}
+
+/// A look for credit loops in the routing in force: slower than routing, and of no consequence
+/// but a warning, so it is made when the tables are written.
+#[derive(Debug)]
+pub struct LoopCheck {
+    pub(super) made: Arc<Made>,
+    pub(super) lfts: Vec<Arc<Lft>>,
+}
+
+/// What came of a [`LoopCheck`].
+#[derive(Debug)]
+pub struct LoopFinding {
+    pub(super) made: Arc<Made>,
+    pub(super) loops: CreditLoops,
+}
+
+impl LoopCheck {
+    /// Looks. May take seconds.
+    pub fn run(self) -> LoopFinding {
+        let lfts: Vec<&[u8]> = self.lfts.iter().map(|lft| lft.ports.as_slice()).collect();
+        let loops = verify::credit_loops(&self.made.topology, &lfts);
+        LoopFinding { made: self.made, loops }
+    }
+}
+
+impl RoutingJob {
+    /// Whether the routing in force was made for the very same topology.
+    pub(super) fn is_done(&self) -> bool {
+        self.before.as_ref().is_some_and(|before| {
+            before.made.topology == self.topology
+                && before.made.switches == self.switches
+                && before.made.steering == self.steering
+        })
+    }
+
+    /// Number of the sweep that it belongs to.
+    pub fn sweep(&self) -> u32 {
+        self.sweep
+    }
+
+    /// LIDs to be routed, and switches that forward them.
+    pub fn size(&self) -> (usize, usize) {
+        let lids = self.topology.destinations().iter();
+        let lids = lids.map(|destination| usize::from(destination.lid_count)).sum();
+        (lids, self.topology.switch_count())
+    }
+
+    /// Computes the tables: by the first engine whose tables prove right and free of credit loops;
+    /// if all that prove right have some, by the first of those. May take seconds.
+    pub fn run(self) -> RoutingOutcome {
+        let mut passed_over = Vec::new();
+        let mut second_best: Option<(usize, Verified)> = None;
+        let mut chosen = None;
+        for engine in &*self.engines {
+            match self.attempt(&**engine) {
+                Ok(made) if made.is_usable() && !made.has_loops() => {
+                    chosen = Some(made);
+                    break;
+                }
+                Ok(made) if made.is_usable() && second_best.is_none() => {
+                    second_best = Some((passed_over.len(), made));
+                }
+                Ok(made) => passed_over.push(made.why_not()),
+                Err(reason) => passed_over.push(PassedOver::Refused(reason)),
+            }
+        }
+        let routing = match (chosen, second_best) {
+            (Some(made), Some((at, loops))) => {
+                passed_over.insert(at, loops.why_not());
+                Some(made)
+            }
+            (None, Some((at, made))) => {
+                passed_over.truncate(at);
+                Some(made)
+            }
+            (chosen, None) => chosen,
+        };
+        let Self { sweep, topology, switches, steering, .. } = self;
+        RoutingOutcome { sweep, topology, switches, steering, routing, passed_over }
+    }
+
+    fn attempt(&self, engine: &dyn Engine) -> Result<Verified, RoutingError> {
+        // What another engine made is not to be kept.
+        let before = self.before.as_ref().filter(|before| before.made.engine == engine.name());
+        let previous = before.map(|before| Previous {
+            topology: &before.made.topology,
+            hops: &before.made.hops,
+            lfts: before.lfts.iter().map(|lft| lft.ports.as_slice()).collect(),
+            switches: before.switches.clone(),
+        });
+        let routing = engine.route(&self.topology, &self.steering, previous.as_ref())?;
+        let is_shortest = routing.engine == MinHop.name();
+        // A torus is proved by its engine. Where there is no choice of engines, and no promise, loops
+        // are looked for when the tables are in force.
+        let looks = match routing.lanes {
+            Lanes::Free => self.engines.len() > 1,
+            Lanes::Layers(_) => true,
+            Lanes::Torus(_) => false,
+        };
+        Ok(Verified {
+            deliveries: verify::deliveries(&self.topology, &routing),
+            distances: if is_shortest { None } else { HopMatrix::compute(&self.topology) },
+            loops: looks.then(|| verify::credit_loops_on_lanes(&self.topology, &routing)),
+            path_sls: self.path_sls(&routing.lanes),
+            routing,
+        })
+    }
+
+    /// The SLs of all paths, ascending by switch; those of switches whose paths have the same as
+    /// before are shared.
+    fn path_sls(&self, lanes: &Lanes) -> Vec<Arc<PathSls>> {
+        if lanes.engine_sls() == 0 {
+            return Vec::new();
+        }
+        let before = self.before.as_ref().map_or(&[][..], |before| before.made.path_sls());
+        let row = |(switch, &guid): (u16, &Guid)| {
+            let sls = lanes.sls_from(&self.topology, switch);
+            let old = snapshot::find(before, guid).filter(|old| old.sls == sls);
+            old.cloned().unwrap_or_else(|| Arc::new(PathSls { switch: guid, sls }))
+        };
+        let mut rows: Vec<_> = self.topology.switches().zip(&self.guids).map(row).collect();
+        rows.sort_unstable_by_key(|row| row.switch);
+        rows
+    }
+}
+
+/// The engine of this name.
+fn engine(name: &str) -> Option<Box<dyn Engine>> {
+    let engines: [Box<dyn Engine>; 10] = [
+        Box::new(MinHop),
+        Box::new(UpDown::FromRoots),
+        Box::new(UpDown::FromHosts),
+        Box::new(FTree),
+        Box::new(Dor),
+        Box::new(Sssp),
+        Box::new(Dfsssp),
+        Box::new(Lash),
+        Box::new(Torus2Qos),
+        Box::new(FromFile),
+    ];
+    engines.into_iter().find(|engine| engine.name().eq_ignore_ascii_case(name))
+}
+
+/// The engines of a list, with the default behind them if it is not among them, and the names of
+/// those that there are not.
+fn engines(names: &str) -> (Vec<Box<dyn Engine>>, Vec<&str>) {
+    let (mut there, mut missing) = (Vec::new(), Vec::new());
+    let names = names.split(|c: char| c == ',' || c.is_whitespace());
+    for name in names.filter(|name| !name.is_empty()) {
+        match engine(name) {
+            Some(engine) => there.push(engine),
+            None => missing.push(name),
+        }
+    }
+    if there.iter().all(|engine| engine.name() != MinHop.name()) {
+        there.push(Box::new(MinHop));
+    }
+    (there, missing)
+}
+
+impl Router {
+    /// The engines named in `routing_engine` that there are, and minhop.
+    pub(super) fn new(names: Option<&str>) -> Self {
+        let (engines, missing) = engines(names.unwrap_or_default());
+        if !missing.is_empty() {
+            let there: Vec<_> = engines.iter().map(|engine| engine.name()).collect();
+            warn!(
+                "routing engine {} is not available so far; trying {}",
+                missing.join(", "),
+                there.join(", ")
+            );
+        }
+        Self { engines: engines.into(), made: None }
+    }
+
+    /// Forgets what was made: the switches' indices changed.
+    pub(super) fn forget(&mut self) {
+        self.made = None;
+    }
+
+    /// The routing in force.
+    pub(super) fn made(&self) -> Option<&Arc<Made>> {
+        self.made.as_ref()
+    }
+
+    /// A job for the fabric as it is, steered as `steering` says of its topology.
+    pub(super) fn job(
+        &self,
+        sweep: u32,
+        fabric: &Fabric,
+        lids: &LidTable,
+        steering: impl FnOnce(&Topology, &[SwitchIndex]) -> Steering,
+    ) -> Result<RoutingJob, TopologyError> {
+        let (topology, switches) = topology(fabric, lids)?;
+        let steering = steering(&topology, &switches);
+        let before = self.made.as_ref().map(|made| Before {
+            made: made.clone(),
+            lfts: made.lfts(fabric),
+            switches: switches.iter().map(|&index| made.number(index)).collect(),
+        });
+        let guid = |&index: &SwitchIndex| fabric.node(fabric.switch(index).node).guid;
+        let guids = switches.iter().map(guid).collect();
+        let engines = self.engines.clone();
+        Ok(RoutingJob { sweep, engines, topology, switches, guids, steering, before })
+    }
+
+    /// Takes a routing into force, whose tables are the desired ones of the switches.
+    pub(super) fn adopt(&mut self, made: Made) {
+        self.made = Some(Arc::new(made));
+    }
+}
+
+/// The fabric as engines see it, and which switch has which number.
+fn topology(
+    fabric: &Fabric,
+    lids: &LidTable,
+) -> Result<(Topology, Vec<SwitchIndex>), TopologyError> {
+    let mut builder = TopologyBuilder::new();
+    let mut switches = Vec::new();
+    let mut numbers = HashMap::new();
+    for (index, switch) in fabric.switches() {
+        numbers.insert(index, builder.add_switch(fabric.node(switch.node).port_count)?);
+        switches.push(index);
+    }
+    for &index in &switches {
+        for port in fabric.ports_of(fabric.switch(index).node) {
+            let Some(peer) = fabric.port(port).peer() else { continue };
+            if !fabric.port(port).known || !fabric.port(peer).known {
+                continue;
+            }
+            let Some(far) = fabric.node_of(peer).switch else { continue };
+            let near_end = (numbers[&index], fabric.port(port).num.0);
+            if let Some(&far) = numbers.get(&far) {
+                builder.add_link(near_end, (far, fabric.port(peer).num.0))?;
+            }
+        }
+    }
+    for port in fabric.end_ports() {
+        let Some(range) = lids.get(fabric.port(port).guid) else { continue };
+        let place = match fabric.node_of(port).switch {
+            Some(switch) => Some((switch, 0)),
+            None => fabric
+                .port(port)
+                .peer()
+                .filter(|&peer| fabric.port(peer).known)
+                .and_then(|peer| Some((fabric.node_of(peer).switch?, fabric.port(peer).num.0))),
+        };
+        // Without a switch there is nothing to route: two adapters back to back.
+        let Some((switch, exit)) = place else { continue };
+        let Some(&home) = numbers.get(&switch) else { continue };
+        builder.add_destination(Destination {
+            base_lid: range.first,
+            lid_count: range.last.0 - range.first.0 + 1,
+            home,
+            exit,
+        })?;
+    }
+    Ok((builder.build()?, switches))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(text: &str) -> (Vec<&'static str>, Vec<&str>) {
+        let (there, missing) = engines(text);
+        (there.iter().map(|engine| engine.name()).collect(), missing)
+    }
+
+    /// An engine that there was not was taken without a word, and minhop routed.
+    #[test]
+    fn engines_are_tried_in_order_and_those_that_are_not_there_are_told() {
+        assert_eq!(names("FTree, updn"), (vec!["ftree", "updn", "minhop"], vec![]));
+        assert_eq!(names("nue,minhop sssp"), (vec!["minhop", "sssp"], vec!["nue"]));
+        assert_eq!(names("LASH").0, ["lash", "minhop"]);
+        assert_eq!(names(""), (vec!["minhop"], vec![]));
+    }
+}
