@@ -13,8 +13,10 @@ use sa_proto::snapshot::Lft;
 use tracing::warn;
 
 use super::{Phase, Sweeper};
+use crate::config::{RoutingFiles, Settings};
 use crate::fabric::{Fabric, SwitchIndex};
 use crate::manage::lid::LidTable;
+use crate::manage::steering::{Places, Steered, steer};
 use crate::routing::multicast::Place;
 use crate::routing::program::{Change, Program, Write};
 use crate::routing::verify::{self, CreditLoops, Deliveries};
@@ -30,6 +32,10 @@ pub(super) struct Router {
     /// In the order in which they are tried.
     engines: Arc<[Box<dyn Engine>]>,
     made: Option<Arc<Made>>,
+    /// What operators' files say, from the next routing on.
+    files: Arc<RoutingFiles>,
+    /// What was last found to be without effect in them.
+    told: Vec<String>,
 }
 
 /// A routing that is in force. Its tables are with the switches.
@@ -43,6 +49,15 @@ pub(super) struct Made {
     distances: Option<HopMatrix>,
     /// Which switch has which number.
     switches: Vec<SwitchIndex>,
+    asked: Asked,
+}
+
+/// What engines are asked for by operators.
+#[derive(Clone, Debug)]
+struct Asked {
+    steering: Steering,
+    /// What that was made from.
+    files: Arc<RoutingFiles>,
 }
 
 impl Made {
@@ -83,6 +98,7 @@ pub struct RoutingJob {
     engines: Arc<[Box<dyn Engine>]>,
     topology: Topology,
     switches: Vec<SwitchIndex>,
+    asked: Asked,
     before: Option<Before>,
 }
 
@@ -100,6 +116,7 @@ pub struct RoutingOutcome {
     sweep: u32,
     topology: Topology,
     switches: Vec<SwitchIndex>,
+    asked: Asked,
     routing: Result<Verified, RoutingError>,
     /// Why engines that are wanted before it could not be used.
     passed_over: Vec<String>,
@@ -142,7 +159,9 @@ impl RoutingJob {
     /// Whether the routing in force was made for the very same topology.
     fn is_done(&self) -> bool {
         self.before.as_ref().is_some_and(|before| {
-            before.made.topology == self.topology && before.made.switches == self.switches
+            before.made.topology == self.topology
+                && before.made.switches == self.switches
+                && before.made.asked.steering == self.asked.steering
         })
     }
 
@@ -174,21 +193,24 @@ impl RoutingJob {
             }
         }
         let routing = last.expect("a router has at least one engine");
-        let Self { sweep, topology, switches, .. } = self;
-        RoutingOutcome { sweep, topology, switches, routing, passed_over }
+        let Self { sweep, topology, switches, asked, .. } = self;
+        RoutingOutcome { sweep, topology, switches, asked, routing, passed_over }
     }
 
     fn attempt(&self, engine: &dyn Engine) -> Result<Verified, RoutingError> {
-        // What another engine made is not to be kept.
-        let before = self.before.as_ref().filter(|before| before.made.engine == engine.name());
+        // What another engine made, or was made to other wishes, is not to be kept.
+        let before = self.before.as_ref().filter(|before| {
+            before.made.engine == engine.name() && before.made.asked.files == self.asked.files
+        });
         let previous = before.map(|before| Previous {
             topology: &before.made.topology,
             hops: &before.made.hops,
             lfts: before.lfts.iter().map(|lft| lft.ports.as_slice()).collect(),
             switches: before.switches.clone(),
         });
-        let routing = engine.route(&self.topology, &Steering::default(), previous.as_ref())?;
-        let is_shortest = routing.engine == MinHop.name();
+        let routing = engine.route(&self.topology, &self.asked.steering, previous.as_ref())?;
+        let is_shortest =
+            routing.engine == MinHop.name() && self.asked.steering.hop_weights.is_empty();
         Ok(Verified {
             deliveries: verify::deliveries(&self.topology, &routing),
             distances: if is_shortest { None } else { HopMatrix::compute(&self.topology) },
@@ -253,7 +275,7 @@ impl Router {
                 there.join(", ")
             );
         }
-        Self { engines: engines.into(), made: None }
+        Self { engines: engines.into(), made: None, files: Arc::default(), told: Vec::new() }
     }
 
     /// Forgets what was made: the switches' indices changed.
@@ -266,13 +288,24 @@ impl Router {
         self.made.as_ref()
     }
 
+    /// What is asked of engines, and what of it is told to be without effect once it is new.
+    fn asked(&mut self, settings: &Settings, places: &Places<'_>) -> Asked {
+        let Steered { steering, remarks } = steer(&self.files, settings, places);
+        remarks.iter().filter(|line| !self.told.contains(line)).for_each(|line| warn!("{line}"));
+        self.told = remarks;
+        Asked { steering, files: self.files.clone() }
+    }
+
     fn job(
-        &self,
+        &mut self,
         sweep: u32,
+        settings: &Settings,
         fabric: &Fabric,
         lids: &LidTable,
     ) -> Result<RoutingJob, TopologyError> {
         let (topology, switches) = topology(fabric, lids)?;
+        let places = Places::of_fabric(&topology, fabric, &switches, lids);
+        let asked = self.asked(settings, &places);
         let before = self.made.as_ref().map(|made| {
             let then: HashMap<SwitchIndex, u16> = made.switches.iter().copied().zip(0..).collect();
             Before {
@@ -281,7 +314,8 @@ impl Router {
                 switches: switches.iter().map(|index| then.get(index).copied()).collect(),
             }
         });
-        Ok(RoutingJob { sweep, engines: self.engines.clone(), topology, switches, before })
+        let engines = self.engines.clone();
+        Ok(RoutingJob { sweep, engines, topology, switches, asked, before })
     }
 }
 
@@ -336,7 +370,7 @@ fn topology(
 impl Sweeper {
     pub(super) fn begin_routing(&mut self, now: Instant) {
         self.enter(now, Phase::Route);
-        match self.router.job(self.number, &self.fabric, &self.lids) {
+        match self.router.job(self.number, &self.settings, &self.fabric, &self.lids) {
             Ok(job) if job.is_done() => {
                 // Switches that came back, or did not take all they were sent, are still served.
                 self.sweep.report.last_lid = self.top.0;
@@ -352,6 +386,11 @@ impl Sweeper {
         }
     }
 
+    /// Sets what operators' files ask of engines, from the next sweep on.
+    pub fn set_routing_files(&mut self, files: Arc<RoutingFiles>) {
+        self.router.files = files;
+    }
+
     /// Routing that is to be done, if any; each is yielded once. Its outcome goes to
     /// [`handle_routing`](Self::handle_routing).
     pub fn poll_routing(&mut self) -> Option<Box<RoutingJob>> {
@@ -364,7 +403,7 @@ impl Sweeper {
             // It belongs to a sweep that was broken off.
             return;
         }
-        let RoutingOutcome { topology, switches, routing, passed_over, .. } = outcome;
+        let RoutingOutcome { topology, switches, asked, routing, passed_over, .. } = outcome;
         for reason in passed_over {
             self.complain(format_args!("a routing engine is passed over: {reason}"));
         }
@@ -374,7 +413,7 @@ impl Sweeper {
                     let pairs = verified.deliveries.unreachable;
                     self.complain(format_args!("no path joins {pairs} pairs of switch and LID"));
                 }
-                self.adopt(topology, switches, verified);
+                self.adopt(topology, switches, asked, verified);
             }
             Ok(verified) => {
                 // An engine's fault. The tables in force are better than these.
@@ -447,7 +486,13 @@ impl Sweeper {
     }
 
     /// Makes a routing the desired one, and plans how to write it.
-    fn adopt(&mut self, topology: Topology, switches: Vec<SwitchIndex>, verified: Verified) {
+    fn adopt(
+        &mut self,
+        topology: Topology,
+        switches: Vec<SwitchIndex>,
+        asked: Asked,
+        verified: Verified,
+    ) {
         let Verified { routing, distances, .. } = verified;
         self.top = topology.last_lid();
         self.sweep.report.last_lid = self.top.0;
@@ -479,7 +524,8 @@ impl Sweeper {
             .filter(|requests: &Vec<Request>| !requests.is_empty())
             .collect::<VecDeque<_>>();
         let Routing { engine, hops, .. } = routing;
-        self.router.made = Some(Arc::new(Made { engine, topology, hops, distances, switches }));
+        self.router.made =
+            Some(Arc::new(Made { engine, topology, hops, distances, switches, asked }));
     }
 
     /// All blocks that a switch may not hold as it should.
