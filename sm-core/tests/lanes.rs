@@ -13,7 +13,7 @@ use fabric_sim::netlist::Net;
 use ib_mad::types::{Guid, Lid, PortNum};
 use ib_mad::wire::attribute::PortInfo;
 use sa_proto::snapshot::{FabricPlane, Node, find};
-use sm_core::config::Settings;
+use sm_core::config::{Settings, SitePolicy};
 use sm_core::fabric::SubnetParameters;
 
 /// A link by its sender, and a virtual lane.
@@ -83,8 +83,7 @@ impl<'a> Packets<'a> {
         map[usize::from(sl / 2)] >> (4 * (1 - sl % 2)) & 0xF
     }
 
-    fn send(&mut self, source: &Node, lid: Lid) {
-        let sl = self.sl(source, lid);
+    fn send(&mut self, source: &Node, lid: Lid, sl: u8) {
         assert_ne!(self.vl(source.guid, (0, 0), sl), 15, "dropped at its source");
         let (mut at, mut in_port) = source.ports[0].peer.unwrap();
         let mut before: Option<Channel> = None;
@@ -139,7 +138,12 @@ fn traffic(plane: &FabricPlane) -> (usize, bool) {
     let hosts = packets.hosts();
     for &(source, own) in &hosts {
         for &(_, lid) in hosts.iter().filter(|(_, lid)| *lid != own) {
-            packets.send(source, lid);
+            let sl = packets.sl(source, lid);
+            packets.send(source, lid, sl);
+            // Where the upper bit is policy's, some packets have it set.
+            if plane.subnet.engine_sls == 7 {
+                packets.send(source, lid, sl | 8);
+            }
         }
     }
     (packets.lanes.len(), packets.has_loop())
@@ -167,6 +171,34 @@ fn layers_reach_paths_and_switches() {
         }
         assert!(traffic(&flat).1, "{engine} on one lane");
     }
+}
+
+/// On a torus an SL has another VL at each switch, by the ports that a packet comes and goes by.
+#[test]
+fn lanes_of_a_torus_reach_paths_and_switches() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("torus-2QoS.conf");
+    let mut settings = with_engine("torus-2QoS");
+    settings.partition_config_file = None;
+    settings.torus_config = Some(config.to_string_lossy().into_owned());
+    let mut bed = Bed::with_manager(&torus(&[5, 5], 1), settings.clone());
+    let guids: Vec<Guid> = bed.switches().iter().map(|&at| bed.fabric.node(at).guid).collect();
+    let (seed, along_y, along_x) = (guids[0], guids[1], guids[5]);
+    let text = format!("torus 5 5 1\nxp_link {seed} {along_x}\nyp_link {seed} {along_y}\n");
+    std::fs::write(&config, text).unwrap();
+    let (policy, _) = SitePolicy::load(&settings).unwrap();
+    bed.managers[0].sweeper.set_routing_files(policy.routing.clone());
+    let report = bed.bring_up();
+    assert_eq!((report.errors, report.oddities), (0, 0), "{report:?}");
+    assert_eq!(bed.sweeper().routing_engine(), "torus-2QoS");
+    bed.assert_all_reachable();
+    let mut plane = plane(&bed);
+    assert_eq!(plane.subnet.engine_sls, 7);
+    assert_eq!(traffic(&plane), (4, false), "two lanes for each level");
+    for row in &mut plane.path_sls {
+        Arc::make_mut(row).sls.fill(0);
+    }
+    assert!(traffic(&plane).1, "without the datelines' SLs");
 }
 
 /// What asks the SM takes the SL of its own path to it.

@@ -5,7 +5,8 @@
 //! - [`opafm`] reads virtual fabrics from an `opafm.xml`.
 //! - [`qos_policy`] reads `qos-policy.conf`.
 //! - [`Options`]: the command line of `ibsm`, which goes over the file.
-//! - [`SitePolicy`]: what may change while the program runs: [`partitions`], [`prefix_routes`].
+//! - [`SitePolicy`]: what may change while the program runs: [`partitions`], [`prefix_routes`],
+//!   [`routing_files`].
 //!
 //! No defaults hide elsewhere: what a run uses is all in [`Config`].
 
@@ -18,6 +19,7 @@ pub mod qos_policy;
 mod qos_tables;
 pub mod ranges;
 mod reach;
+pub mod routing_files;
 mod settings;
 mod site;
 mod trust;
@@ -32,6 +34,7 @@ pub use options::{OptionError, Options, TransportKind};
 pub use partitions::PartitionConfig;
 pub use qos_tables::{PortQos, QosTables, SlToVl, VL_ARB_ENTRIES, VlArb};
 pub use reach::Reach;
+pub use routing_files::RoutingFiles;
 pub(crate) use settings::parse_number;
 pub use settings::{EngineNames, MAX_WIRE_SMPS_LIMIT, PartEnforce, Settings, ValueError};
 pub use site::{PolicyError, Reading, Remarks, SitePolicy};

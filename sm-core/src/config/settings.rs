@@ -16,6 +16,9 @@ pub(super) const DEFAULT_PARTITION_FILE: &str = "/etc/opensm/partitions.conf";
 /// Where OpenSM and we look for prefix routes if no other file is named.
 pub(super) const DEFAULT_PREFIX_ROUTES_FILE: &str = "/etc/opensm/prefix-routes.conf";
 
+/// Where OpenSM and we look for a torus if no other file is named.
+pub(super) const DEFAULT_TORUS_CONFIG: &str = "/etc/opensm/torus-2QoS.conf";
+
 /// What switches check the P_Keys of at the links of end ports (10.9.3.1.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartEnforce {
@@ -183,6 +186,13 @@ impl Value for Option<String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineNames(String);
 
+impl EngineNames {
+    /// What may stand between two names.
+    pub fn is_separator(c: char) -> bool {
+        c == ',' || c.is_whitespace()
+    }
+}
+
 impl std::ops::Deref for EngineNames {
     type Target = str;
     fn deref(&self) -> &str {
@@ -216,7 +226,7 @@ impl Value for Option<EngineNames> {
         let is_known = |name: &str| {
             name.is_empty() || ENGINES.iter().any(|engine| engine.eq_ignore_ascii_case(name))
         };
-        let names = text.split(|c: char| c == ',' || c.is_whitespace());
+        let names = text.split(EngineNames::is_separator);
         names.into_iter().all(is_known).then(|| Some(EngineNames(text.to_owned())))
     }
     fn render(&self) -> String {
@@ -376,6 +386,34 @@ settings! {
     sweep_on_trap: bool = true;
     /// Routing engines to try, in order, separated by commas; (null) is minhop.
     routing_engine: Option<EngineNames> = None;
+    /// File of root switches' GUIDs (updn, ftree); (null) leaves it to the engine to find them.
+    root_guid_file: Option<String> = None;
+    /// File of compute nodes' port GUIDs (ftree, sssp, dfsssp); (null) is all hosts.
+    cn_guid_file: Option<String> = None;
+    /// File of I/O nodes' port GUIDs (ftree, sssp, dfsssp).
+    io_guid_file: Option<String> = None;
+    /// How often ftree's routes to I/O nodes may go the wrong way.
+    max_reverse_hops: u16 = 0;
+    /// Whether updn and ftree route between root switches.
+    connect_roots: bool = false;
+    /// File of numbers that order switches in place of their GUIDs (updn, dnup, ftree).
+    ids_guid_file: Option<String> = None;
+    /// File of port GUIDs to be routed first, in this order (minhop, updn, dnup, dor).
+    guid_routing_order_file: Option<String> = None;
+    /// File of switch GUIDs, ports and weights, as many hops as a port counts for.
+    hop_weights_file: Option<String> = None;
+    /// File of switch GUIDs and their ports in the order in which they are preferred.
+    port_search_ordering_file: Option<String> = None;
+    /// File of switch GUIDs and ports that balancing does not count.
+    port_prof_ignore_file: Option<String> = None;
+    /// File of forwarding tables for the routing engine file.
+    lfts_file: Option<String> = None;
+    /// File of the torus for the routing engine torus-2QoS.
+    torus_config: Option<String> = Some(DEFAULT_TORUS_CONFIG.to_owned());
+    /// Whether lash looks for a mesh to order switches by.
+    do_mesh_analysis: bool = false;
+    /// First VL of lash.
+    lash_start_vl: u8 = 0, 0..=15;
     /// Priority among subnet managers, 0 to 15.
     sm_priority: u8 = 0, 0..=15;
     /// Whether to act as master though another SM is master; for debugging.
@@ -491,6 +529,12 @@ impl Settings {
     /// What switches are to check, by either key.
     pub fn enforcement(&self) -> PartEnforce {
         if self.no_partition_enforcement { PartEnforce::Off } else { self.part_enforce }
+    }
+
+    /// Whether an engine of this name is among those to be tried.
+    pub fn tries_engine(&self, name: &str) -> bool {
+        let names = self.routing_engine.as_deref().unwrap_or("");
+        names.split(EngineNames::is_separator).any(|each| each.eq_ignore_ascii_case(name))
     }
 
     /// SMPs on the wire at once, with 0 taken as the limit.

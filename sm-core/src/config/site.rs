@@ -15,6 +15,7 @@ use super::opafm::{self, OpaFm, OpaFmError};
 use super::partitions::{self, PartitionConfig, PartitionSyntax};
 use super::prefix_routes::{self, PrefixRouteSyntax};
 use super::qos_policy::{self, QosPolicy, QosPolicyError};
+use super::routing_files::RoutingFiles;
 use super::settings::{
     DEFAULT_PARTITION_FILE, DEFAULT_PREFIX_ROUTES_FILE, DEFAULT_QOS_POLICY_FILE,
 };
@@ -82,6 +83,19 @@ pub enum PolicyError {
     /// A file of virtual fabrics is malformed.
     #[error(transparent)]
     VirtualFabrics(#[from] OpaFmError),
+    /// A file that steers routing, without which a fabric can be routed, too.
+    #[error(transparent)]
+    Routing(Box<PolicyError>),
+    /// A file that steers routing is malformed.
+    #[error("{}:{line}: {reason}", path.display())]
+    RoutingFile {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
 }
 
 impl PolicyError {
@@ -92,13 +106,15 @@ impl PolicyError {
             | Self::Gone { path }
             | Self::TooLong { path }
             | Self::Partitions { path, .. }
-            | Self::PrefixRoutes { path, .. } => path,
+            | Self::PrefixRoutes { path, .. }
+            | Self::RoutingFile { path, .. } => path,
             Self::Qos(error) => &error.path,
             Self::VirtualFabrics(error) => &error.path,
+            Self::Routing(error) => error.path(),
         }
     }
 
-    fn is_absence(&self) -> bool {
+    pub(super) fn is_absence(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 }
@@ -137,7 +153,7 @@ impl Remarks {
     }
 
     /// Notes what a file gives that is in force from now on.
-    fn take(&mut self, path: &Path, what: &str) {
+    pub(super) fn take(&mut self, path: &Path, what: &str) {
         self.taken.push(format!("{}: {what}", path.display()));
     }
 
@@ -169,6 +185,8 @@ pub struct SitePolicy {
     pub qos: Option<Arc<QosPolicy>>,
     /// Virtual fabrics, if a file of them is named.
     pub virtual_fabrics: Option<Arc<OpaFm>>,
+    /// What steers routing.
+    pub routing: Arc<RoutingFiles>,
     partition_file: Seen,
     prefix_routes_file: Seen,
     qos_file: Seen,
@@ -183,6 +201,7 @@ impl Default for SitePolicy {
             prefix_routes: Arc::from([]),
             qos: None,
             virtual_fabrics: None,
+            routing: Arc::default(),
             partition_file: Seen::Absent,
             prefix_routes_file: Seen::Absent,
             qos_file: Seen::Absent,
@@ -193,13 +212,14 @@ impl Default for SitePolicy {
 
 impl SitePolicy {
     /// Reads all files for the first time. An error if one is broken, or named and not there: to go on with the default partition would let everybody talk to everybody.
-    /// Only a broken QoS policy is no more than told of with the rest: see [`Self::instead_of`].
+    /// A broken QoS policy, and files that steer routing, are no more than told of with the rest: see
+    /// [`Self::instead_of`].
     pub fn load(settings: &Settings) -> Result<(Self, Reading), PolicyError> {
         let (policy, mut reading) = Self::default().read(settings, true);
         for error in std::mem::take(&mut reading.errors) {
             match error {
                 // Nothing opens without it, and a subnet without QoS is better than none.
-                PolicyError::Qos(_) => {
+                PolicyError::Qos(_) | PolicyError::Routing(_) => {
                     reading.errors.push(error);
                 }
                 error => return Err(error),
@@ -212,6 +232,9 @@ impl SitePolicy {
     pub fn instead_of(&self, error: &PolicyError) -> &'static str {
         match error {
             PolicyError::Qos(_) if self.qos.is_none() => "QoS has no rules",
+            PolicyError::Routing(error) if !self.routing.holds(error.path()) => {
+                "routing goes without it"
+            }
             _ => "what was read before is in force",
         }
     }
@@ -239,6 +262,7 @@ impl SitePolicy {
         if let Some(path) = settings.vfabric_config_file.as_deref() {
             errors.extend(self.read_virtual_fabrics(Path::new(path), &mut remarks).err());
         }
+        Arc::make_mut(&mut self.routing).read(settings, &mut remarks, &mut errors);
         let taken = std::mem::take(&mut remarks.taken);
         (self, Reading { errors, remarks: remarks.into_lines(), taken })
     }
@@ -360,7 +384,7 @@ fn read_again(
 }
 
 /// The text of a policy file.
-fn read_file(path: &Path, named_by: &'static str) -> Result<String, PolicyError> {
+pub(super) fn read_file(path: &Path, named_by: &'static str) -> Result<String, PolicyError> {
     let io = |source| PolicyError::Io { path: path.to_owned(), named_by, source };
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.len() > FILE_LEN_MAX => {

@@ -12,6 +12,7 @@ pub mod port_qos;
 pub mod qos;
 pub mod rules;
 pub mod shard;
+pub mod steering;
 pub mod vfabric;
 
 pub use policy_rows::PolicyRows;

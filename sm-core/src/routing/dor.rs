@@ -10,8 +10,8 @@
 //! from before, as `minhop` does ([`deal`](super::deal)). The LIDs of a port differ in nothing else:
 //! they take the same switches, as with OpenSM.
 
-use super::deal::{Before, Candidate, Dealt, Ways, deal};
-use super::{Engine, HopMatrix, Lanes, Previous, Routing, RoutingError, Steering, Topology};
+use super::deal::{Candidate, Ways, deal_shortest, port_places};
+use super::{Engine, Previous, Routing, RoutingError, Steering, Topology};
 
 /// The engine `dor`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,40 +28,25 @@ impl Engine for Dor {
         steering: &Steering,
         previous: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
-        let hops = HopMatrix::compute_for(self.name(), topology)?;
-        let before = previous.map(|previous| Before { previous, hops: previous.hops });
-        let places = places(topology, steering);
-        let ways = |_| FirstDimension { places: &places };
-        let Dealt { lfts, unreachable } = deal(topology, &hops, before, ways);
-        Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable })
+        let places = port_places(topology, steering);
+        let ways = FirstDimension { places: &places };
+        deal_shortest(self.name(), topology, steering, previous, &ways)
     }
-}
-
-/// By link: the place of its port in its switch's order of dimensions. Ports that the operator does
-/// not name follow those named.
-fn places(topology: &Topology, steering: &Steering) -> Vec<u16> {
-    let mut places = Vec::with_capacity(topology.link_count());
-    for switch in topology.switches() {
-        let order = steering.port_orders.get(usize::from(switch)).map_or(&[][..], Vec::as_slice);
-        let place = |port: u8| {
-            let named = (0..).zip(order).find(|&(_, &named)| named == port);
-            named.map_or(256 + u16::from(port), |(place, _)| place)
-        };
-        places.extend(topology.links(switch).iter().map(|link| place(link.port)));
-    }
-    places
 }
 
 /// Only links to the peer that the first port leads to.
 struct FirstDimension<'a> {
-    /// By link.
+    /// By link; empty: ports are in their own order.
     places: &'a [u16],
 }
 
 impl Ways for FirstDimension<'_> {
     #[inline]
     fn narrow(&self, _: u16, candidates: &mut Vec<Candidate>, first: usize) {
-        let place = |candidate: &&Candidate| self.places[candidate.link as usize];
+        let place = |candidate: &&Candidate| {
+            let place = self.places.get(candidate.link as usize);
+            place.copied().unwrap_or(candidate.port.into())
+        };
         let Some(chosen) = candidates[first..].iter().min_by_key(place) else { return };
         let peer = chosen.peer;
         let mut kept = first;

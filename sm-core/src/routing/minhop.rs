@@ -3,8 +3,8 @@
 //!
 //! [`deal`]: super::deal
 
-use super::deal::{Before, Dealt, Shortest, deal};
-use super::{Engine, HopMatrix, Lanes, Previous, Routing, RoutingError, Steering, Topology};
+use super::deal::{Shortest, deal_shortest};
+use super::{Engine, Previous, Routing, RoutingError, Steering, Topology};
 
 /// The engine `minhop`, the default.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,13 +18,10 @@ impl Engine for MinHop {
     fn route(
         &self,
         topology: &Topology,
-        _: &Steering,
+        steering: &Steering,
         previous: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
-        let hops = HopMatrix::compute_for(self.name(), topology)?;
-        let before = previous.map(|previous| Before { previous, hops: previous.hops });
-        let Dealt { lfts, unreachable } = deal(topology, &hops, before, |_| Shortest);
-        Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable })
+        deal_shortest(self.name(), topology, steering, previous, &Shortest)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ib_mad::types::Lid;
+use ib_mad::types::{Guid, Lid};
 
 use super::torus;
 
@@ -30,6 +30,9 @@ pub struct Steering {
     /// By switch: its ports in the order in which they are to be preferred
     /// (`port_search_ordering_file`); empty: ascending.
     pub port_orders: Vec<Vec<u8>>,
+    /// By link as the topology numbers them: whether balancing counts no routes of it
+    /// (`port_prof_ignore_file`); empty: all count.
+    pub ignored_links: Vec<bool>,
     /// By switch: tables that `file` is to use, egress port by LID (`lfts_file`,
     /// [`Dump::resolve`](super::file::Dump::resolve)); empty: none is told.
     pub lfts: Vec<Vec<u8>>,
@@ -39,7 +42,9 @@ pub struct Steering {
     pub lash_start_lane: u8,
     /// Whether `lash` looks for a mesh to order switches by (`do_mesh_analysis`).
     pub analyses_mesh: bool,
+    /// By switch: its GUID; empty: the same as `switch_ids`.
+    pub switch_guids: Vec<Guid>,
     /// The torus that `torus-2QoS` is to find (`torus_config`), whose seeds are told by
-    /// `switch_ids`.
+    /// `switch_guids`.
     pub torus: Option<Arc<torus::Config>>,
 }

@@ -106,8 +106,11 @@ impl Torus2Qos {
     }
 }
 
-/// By switch; without GUIDs, their numbers.
+/// By switch; without GUIDs, their ids or numbers.
 fn guids(topology: &Topology, steering: &Steering) -> Vec<Guid> {
+    if steering.switch_guids.len() == topology.switch_count() {
+        return steering.switch_guids.clone();
+    }
     let id = |switch: u16| steering.switch_ids.get(usize::from(switch)).copied();
     topology.switches().map(|switch| Guid(id(switch).unwrap_or(switch.into()))).collect()
 }

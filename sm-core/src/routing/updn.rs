@@ -69,7 +69,7 @@ impl Engine for UpDown {
         let before = previous.zip(hops_then.as_ref());
         let before = before.map(|(previous, hops)| Before { previous, hops });
         let Dealt { lfts, unreachable } =
-            deal(topology, &labels.hops, before, |home| labels.ways(home));
+            deal(topology, steering, &labels.hops, before, |home| labels.ways(home));
         let mut hops = labels.hops;
         hops.transpose();
         Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable })

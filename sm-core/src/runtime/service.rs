@@ -410,6 +410,7 @@ impl Service {
         }
         self.sweeper.set_partitions(policy.partitions.clone());
         self.sweeper.set_virtual_fabrics(policy.virtual_fabrics.clone());
+        self.sweeper.set_routing_files(policy.routing.clone());
         self.policy = policy;
     }
 

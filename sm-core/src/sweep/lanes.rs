@@ -7,43 +7,38 @@ use ib_mad::wire::attribute::data_vls;
 use sa_proto::snapshot::PathSls;
 
 use super::Sweeper;
-use crate::fabric::{PortIndex, SwitchIndex};
+use crate::config::{QosTables, Settings};
+use crate::fabric::{Fabric, PortIndex, SwitchIndex};
 use crate::manage::{link, port_qos};
 use crate::routing::torus::TorusLanes;
-use crate::routing::{Lanes, Steering, Topology};
+use crate::routing::{Lanes, Topology};
 
 /// Lanes that an engine can tell apart by SL.
 const LANES_MAX: u8 = 15;
 
+/// Virtual lanes that routes can be kept apart by: those that all links between switches have, as
+/// far as the SLs from 0 on are mapped to different ones.
+pub(super) fn data_lanes(
+    fabric: &Fabric,
+    settings: &Settings,
+    qos: &QosTables,
+    topology: &Topology,
+    switches: &[SwitchIndex],
+) -> u8 {
+    let mut operational = None;
+    for (number, &index) in topology.switches().zip(switches) {
+        let mut ports = fabric.ports_of(fabric.switch(index).node);
+        for link in topology.links(number) {
+            let port = ports.find(|&port| fabric.port(port).num == PortNum(link.port));
+            let vls = port.map(|port| link::operational_vls(fabric, port, settings));
+            operational = operational.into_iter().chain(vls).min();
+        }
+    }
+    let lanes = |vls| port_qos::distinct_lanes(&qos.swe, vls).min(LANES_MAX);
+    operational.map_or(LANES_MAX, lanes)
+}
+
 impl Sweeper {
-    /// What operators' choices say to routing engines.
-    pub(super) fn steering(&self, topology: &Topology, switches: &[SwitchIndex]) -> Steering {
-        Steering { data_lanes: self.data_lanes(topology, switches), ..Steering::default() }
-    }
-
-    /// Virtual lanes that routes can be kept apart by: those that all links between switches have,
-    /// as far as the SLs from 0 on are mapped to different ones.
-    fn data_lanes(&self, topology: &Topology, switches: &[SwitchIndex]) -> u8 {
-        let mut operational = u8::MAX;
-        for (number, &index) in topology.switches().zip(switches) {
-            let mut ports = self.fabric.ports_of(self.fabric.switch(index).node).peekable();
-            for link in topology.links(number) {
-                let is_it = |port: &PortIndex| self.fabric.port(*port).num == PortNum(link.port);
-                if let Some(port) = ports.find(is_it) {
-                    operational = operational.min(self.wanted_operational_vls(port));
-                }
-            }
-        }
-        if operational == u8::MAX {
-            return LANES_MAX;
-        }
-        port_qos::distinct_lanes(&self.qos_tables.swe, operational).min(LANES_MAX)
-    }
-
-    fn wanted_operational_vls(&self, port: PortIndex) -> u8 {
-        link::operational_vls(&self.fabric, port, &self.settings)
-    }
-
     /// The SLs of paths by source switch, ascending by switch; empty if the engine leaves SLs alone.
     pub fn path_sls(&self) -> Vec<Arc<PathSls>> {
         self.router.made().map_or(Vec::new(), |made| made.path_sls().to_vec())

@@ -8,8 +8,10 @@ use ib_mad::types::{Guid, Lid};
 use sa_proto::snapshot::{self, Lft, PathSls};
 use tracing::warn;
 
+use crate::config::{RoutingFiles, Settings};
 use crate::fabric::{Fabric, SwitchIndex};
 use crate::manage::lid::LidTable;
+use crate::manage::steering::{Places, Steered, steer};
 use crate::routing::multicast::Place;
 use crate::routing::verify::{self, CreditLoops, Deliveries};
 use crate::routing::{
@@ -24,6 +26,18 @@ pub(super) struct Router {
     /// In the order in which they are tried.
     engines: Arc<[Box<dyn Engine>]>,
     pub(super) made: Option<Arc<Made>>,
+    /// What operators' files say, from the next routing on.
+    pub(super) files: Arc<RoutingFiles>,
+    /// What was last found to be without effect in them.
+    told: Vec<String>,
+}
+
+/// What engines are asked for by operators.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    steering: Steering,
+    /// What that was made from.
+    files: Arc<RoutingFiles>,
 }
 
 /// A routing that is in force. Its tables are with the switches.
@@ -41,7 +55,7 @@ pub(super) struct Made {
     lanes: Lanes,
     /// The SLs of its paths, ascending by switch; empty if it leaves them alone.
     path_sls: Vec<Arc<PathSls>>,
-    steering: Steering,
+    asked: Asked,
 }
 
 impl Made {
@@ -117,7 +131,7 @@ pub struct RoutingJob {
     switches: Vec<SwitchIndex>,
     /// Node GUIDs of the switches.
     guids: Vec<Guid>,
-    steering: Steering,
+    asked: Asked,
     before: Option<Before>,
 }
 
@@ -135,7 +149,7 @@ pub struct RoutingOutcome {
     pub(super) sweep: u32,
     pub(super) topology: Topology,
     pub(super) switches: Vec<SwitchIndex>,
-    pub(super) steering: Steering,
+    pub(super) asked: Asked,
     /// `None` if no engine could route the fabric.
     pub(super) routing: Option<Verified>,
     /// Why engines that are wanted before it are not used.
@@ -180,23 +194,14 @@ impl Verified {
     pub(super) fn into_made(
         self,
         topology: Topology,
-        steering: Steering,
+        asked: Asked,
         switches: Vec<SwitchIndex>,
     ) -> (Made, Vec<Vec<u8>>, Option<CreditLoops>) {
         let Self { routing, distances, loops, path_sls, .. } = self;
         let Routing { engine, lfts, hops, lanes, .. } = routing;
         let numbers = switches.iter().copied().zip(0..).collect();
-        let made = Made {
-            engine,
-            topology,
-            hops,
-            distances,
-            switches,
-            numbers,
-            lanes,
-            path_sls,
-            steering,
-        };
+        let made =
+            Made { engine, topology, hops, distances, switches, numbers, lanes, path_sls, asked };
         (made, lfts, loops)
     }
 
@@ -240,7 +245,7 @@ impl RoutingJob {
         self.before.as_ref().is_some_and(|before| {
             before.made.topology == self.topology
                 && before.made.switches == self.switches
-                && before.made.steering == self.steering
+                && before.made.asked.steering == self.asked.steering
         })
     }
 
@@ -286,21 +291,24 @@ impl RoutingJob {
             }
             (chosen, None) => chosen,
         };
-        let Self { sweep, topology, switches, steering, .. } = self;
-        RoutingOutcome { sweep, topology, switches, steering, routing, passed_over }
+        let Self { sweep, topology, switches, asked, .. } = self;
+        RoutingOutcome { sweep, topology, switches, asked, routing, passed_over }
     }
 
     fn attempt(&self, engine: &dyn Engine) -> Result<Verified, RoutingError> {
-        // What another engine made is not to be kept.
-        let before = self.before.as_ref().filter(|before| before.made.engine == engine.name());
+        // What another engine made, or was made to other wishes, is not to be kept.
+        let before = self.before.as_ref().filter(|before| {
+            before.made.engine == engine.name() && before.made.asked.files == self.asked.files
+        });
         let previous = before.map(|before| Previous {
             topology: &before.made.topology,
             hops: &before.made.hops,
             lfts: before.lfts.iter().map(|lft| lft.ports.as_slice()).collect(),
             switches: before.switches.clone(),
         });
-        let routing = engine.route(&self.topology, &self.steering, previous.as_ref())?;
-        let is_shortest = routing.engine == MinHop.name();
+        let routing = engine.route(&self.topology, &self.asked.steering, previous.as_ref())?;
+        let is_shortest =
+            routing.engine == MinHop.name() && self.asked.steering.hop_weights.is_empty();
         // A torus is proved by its engine. Where there is no choice of engines, and no promise, loops
         // are looked for when the tables are in force.
         let looks = match routing.lanes {
@@ -381,7 +389,7 @@ impl Router {
                 there.join(", ")
             );
         }
-        Self { engines: engines.into(), made: None }
+        Self { engines: engines.into(), made: None, files: Arc::default(), told: Vec::new() }
     }
 
     /// Forgets what was made: the switches' indices changed.
@@ -394,16 +402,27 @@ impl Router {
         self.made.as_ref()
     }
 
-    /// A job for the fabric as it is, steered as `steering` says of its topology.
+    /// What is asked of engines, and what of it is told to be without effect once it is new.
+    fn asked(&mut self, settings: &Settings, places: &Places<'_>) -> Asked {
+        let Steered { steering, remarks } = steer(&self.files, settings, places);
+        remarks.iter().filter(|line| !self.told.contains(line)).for_each(|line| warn!("{line}"));
+        self.told = remarks;
+        Asked { steering, files: self.files.clone() }
+    }
+
+    /// A job for the fabric as it is; `data_lanes` tells how many virtual lanes its links have.
     pub(super) fn job(
-        &self,
+        &mut self,
         sweep: u32,
+        settings: &Settings,
         fabric: &Fabric,
         lids: &LidTable,
-        steering: impl FnOnce(&Topology, &[SwitchIndex]) -> Steering,
+        data_lanes: impl FnOnce(&Topology, &[SwitchIndex]) -> u8,
     ) -> Result<RoutingJob, TopologyError> {
         let (topology, switches) = topology(fabric, lids)?;
-        let steering = steering(&topology, &switches);
+        let places = Places::of_fabric(&topology, fabric, &switches, lids);
+        let mut asked = self.asked(settings, &places);
+        asked.steering.data_lanes = data_lanes(&topology, &switches);
         let before = self.made.as_ref().map(|made| Before {
             made: made.clone(),
             lfts: made.lfts(fabric),
@@ -412,7 +431,7 @@ impl Router {
         let guid = |&index: &SwitchIndex| fabric.node(fabric.switch(index).node).guid;
         let guids = switches.iter().map(guid).collect();
         let engines = self.engines.clone();
-        Ok(RoutingJob { sweep, engines, topology, switches, guids, steering, before })
+        Ok(RoutingJob { sweep, engines, topology, switches, guids, asked, before })
     }
 
     /// Takes a routing into force, whose tables are the desired ones of the switches.

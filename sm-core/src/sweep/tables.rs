@@ -11,12 +11,15 @@ use std::time::Instant;
 use ib_mad::types::Lid;
 use tracing::warn;
 
-use super::router::{LoopCheck, LoopFinding, PassedOver, RoutingJob, RoutingOutcome, Verified};
-use super::{Phase, Sweeper};
+use super::router::{
+    Asked, LoopCheck, LoopFinding, PassedOver, RoutingJob, RoutingOutcome, Verified,
+};
+use super::{Phase, Sweeper, lanes};
+use crate::config::RoutingFiles;
 use crate::fabric::SwitchIndex;
+use crate::routing::Topology;
 use crate::routing::program::{Change, Program, Write};
 use crate::routing::verify::CreditLoops;
-use crate::routing::{Steering, Topology};
 use crate::smp::{Kind, Request};
 
 /// Hops of a credit loop that are told.
@@ -25,9 +28,11 @@ const CYCLE_HOPS_MAX: usize = 8;
 impl Sweeper {
     pub(super) fn begin_routing(&mut self, now: Instant) {
         self.enter(now, Phase::Route);
-        let steering =
-            |topology: &Topology, switches: &[SwitchIndex]| self.steering(topology, switches);
-        match self.router.job(self.number, &self.fabric, &self.lids, steering) {
+        let Self { router, fabric, settings, qos_tables, lids, number, .. } = self;
+        let lanes = |topology: &Topology, switches: &[SwitchIndex]| {
+            lanes::data_lanes(fabric, settings, qos_tables, topology, switches)
+        };
+        match router.job(*number, settings, fabric, lids, lanes) {
             Ok(job) if job.is_done() => {
                 // Switches that came back, or did not take all they were sent, are still served.
                 self.sweep.report.last_lid = self.top.0;
@@ -43,6 +48,11 @@ impl Sweeper {
         }
     }
 
+    /// Sets what operators' files ask of engines, from the next sweep on.
+    pub fn set_routing_files(&mut self, files: Arc<RoutingFiles>) {
+        self.router.files = files;
+    }
+
     /// Routing that is to be done, if any; each is yielded once. Its outcome goes to
     /// [`handle_routing`](Self::handle_routing).
     pub fn poll_routing(&mut self) -> Option<Box<RoutingJob>> {
@@ -55,7 +65,7 @@ impl Sweeper {
             // It belongs to a sweep that was broken off.
             return;
         }
-        let RoutingOutcome { topology, switches, steering, routing, passed_over, .. } = outcome;
+        let RoutingOutcome { topology, switches, asked, routing, passed_over, .. } = outcome;
         for reason in passed_over {
             self.pass_over(&switches, reason);
         }
@@ -65,7 +75,7 @@ impl Sweeper {
                     let pairs = verified.deliveries.unreachable;
                     self.complain(format_args!("no path joins {pairs} pairs of switch and LID"));
                 }
-                self.adopt(topology, switches, steering, verified);
+                self.adopt(topology, switches, asked, verified);
             }
             None => {
                 self.error(format_args!(
@@ -176,7 +186,7 @@ impl Sweeper {
         &mut self,
         topology: Topology,
         switches: Vec<SwitchIndex>,
-        steering: Steering,
+        asked: Asked,
         verified: Verified,
     ) {
         self.top = topology.last_lid();
@@ -197,7 +207,7 @@ impl Sweeper {
             });
             Program::plan(&topology, changes)
         };
-        let (made, lfts, loops) = verified.into_made(topology, steering, switches);
+        let (made, lfts, loops) = verified.into_made(topology, asked, switches);
         for (&index, lft) in made.switches().iter().zip(lfts) {
             self.fabric.switch_mut(index).lft.set_desired(lft);
         }

@@ -13,6 +13,13 @@ pub(in crate::routing) struct Candidate {
 
 /// What an engine asks of a route to the home at hand besides that it comes closer.
 pub(in crate::routing) trait Ways {
+    /// Whether a peer that has `there` hops left is closer than a switch that has one more than
+    /// `closer`, by a link of this number.
+    #[inline]
+    fn is_closer(&self, closer: u8, there: u8, _switch: u16, _link: u32, _peer: u16) -> bool {
+        there == closer
+    }
+
     /// Whether a switch may send by a link of this number to the peer behind it, which is closer.
     #[inline]
     fn allow(&self, _switch: u16, _link: u32, _peer: u16) -> bool {
@@ -42,7 +49,8 @@ pub(in crate::routing) struct Candidates {
 
 impl Candidates {
     /// Finds those of all `sources`, which are ordered by hops, the farthest first. `loads` are by
-    /// link.
+    /// link, as are the `places` that ports have in the order in which they are preferred; without
+    /// any, that is their own.
     #[inline(never)] // Inlined into its caller, its loops run out of registers.
     pub(in crate::routing) fn find(
         &mut self,
@@ -51,6 +59,7 @@ impl Candidates {
         hops: &[u8],
         sources: &[u16],
         loads: &[u32],
+        places: &[u16],
         ways: &impl Ways,
     ) {
         let Self { all, bounds, ahead } = self;
@@ -67,18 +76,24 @@ impl Candidates {
             let range = topology.link_range(switch);
             let numbers = range.start as u32..range.end as u32;
             for ((link, number), &load) in links.iter().zip(numbers).zip(&loads[range]) {
-                if hops[usize::from(link.peer)] == closer && ways.allow(switch, number, link.peer) {
+                let there = hops[usize::from(link.peer)];
+                if ways.is_closer(closer, there, switch, number, link.peer)
+                    && ways.allow(switch, number, link.peer)
+                {
                     least = least.min(ahead[usize::from(link.peer)] + u64::from(load));
                     all.push(Candidate { link: number, peer: link.peer, port: link.port });
                 }
             }
             ways.narrow(switch, all, first);
+            if !places.is_empty() {
+                all[first..].sort_unstable_by_key(|candidate| places[candidate.link as usize]);
+            }
             ahead[usize::from(switch)] = least;
             *bounds = (first as u32, all.len() as u32);
         }
     }
 
-    /// Those of the source at `place`, at least one, by ascending port.
+    /// Those of the source at `place`, at least one, by ascending port or place.
     pub(in crate::routing) fn of(&self, place: usize) -> &[Candidate] {
         let (first, end) = self.bounds[place];
         &self.all[first as usize..end as usize]

@@ -14,8 +14,11 @@ pub(super) struct Hand<'a> {
     pub(super) flows: &'a [u32],
     /// The switch's table before, as far as it may stay.
     pub(super) before: &'a [u8],
-    /// At least one; ascending by port.
+    /// At least one; ascending by port, unless the operator has them in another order.
     pub(super) candidates: &'a [Candidate],
+    pub(super) by_port: bool,
+    /// By link: whether its routes are not counted; empty: all are.
+    pub(super) ignored: &'a [bool],
     /// Scratch.
     pub(super) ranks: &'a mut Vec<u64>,
     pub(super) idle: &'a mut u8,
@@ -25,17 +28,24 @@ pub(super) struct Hand<'a> {
     pub(super) inflow: &'a mut [u32],
 }
 
+fn is_ignored(ignored: &[bool], candidate: Candidate) -> bool {
+    ignored.get(candidate.link as usize).copied().unwrap_or(false)
+}
+
 /// Candidates are ranked by how many LIDs of the batch they have, then by the load of the way,
 /// which is below this: at most 2^8 links of at most 2^32 routes.
 const ONE_DEALT: u64 = 1 << 48;
 
 impl Hand<'_> {
-    /// Gives all LIDs to the only candidate, and yields how many routes these are to the first
-    /// `hosts` LIDs and to the others.
+    /// Gives all LIDs to the only candidate, and yields how many routes that count these are to the
+    /// first `hosts` LIDs and to the others.
     pub(super) fn give_all(&mut self, only: Candidate, hosts: usize) -> (u32, u32) {
         let inflow = &mut self.inflow[usize::from(only.peer) * Batch::LIDS_MAX..];
         self.entries.fill(only.port);
         inflow.iter_mut().zip(self.flows).for_each(|(inflow, &flow)| *inflow += flow);
+        if is_ignored(self.ignored, only) {
+            return (0, 0);
+        }
         (self.flows[..hosts].iter().sum(), self.flows[hosts..].iter().sum())
     }
 
@@ -63,7 +73,7 @@ impl Hand<'_> {
             }
         }
         let start = start % self.candidates.len();
-        if left.count_ones() > 1 && self.before.is_empty() {
+        if left.count_ones() > 1 && self.before.is_empty() && self.ignored.is_empty() {
             self.deal_in_rounds(left, start, loads);
             return;
         }
@@ -108,7 +118,11 @@ impl Hand<'_> {
     /// The candidate that the LID had before, if it may stay.
     fn candidate_before(&self, lid: Lid) -> Option<usize> {
         let &port = self.before.get(lid.index())?;
-        self.candidates.binary_search_by_key(&port, |candidate| candidate.port).ok()
+        if self.by_port {
+            self.candidates.binary_search_by_key(&port, |candidate| candidate.port).ok()
+        } else {
+            self.candidates.iter().position(|candidate| candidate.port == port)
+        }
     }
 
     /// Deals a LID that no host sends through this switch now. Hosts may, once a link elsewhere
@@ -122,8 +136,10 @@ impl Hand<'_> {
     #[inline]
     fn assign(&mut self, place: usize, index: usize, loads: &mut [u32]) {
         let (candidate, flow) = (self.candidates[index], self.flows[place]);
-        self.ranks[index] += ONE_DEALT + u64::from(flow);
-        loads[candidate.link as usize] += flow;
+        if !is_ignored(self.ignored, candidate) {
+            self.ranks[index] += ONE_DEALT + u64::from(flow);
+            loads[candidate.link as usize] += flow;
+        }
         self.entries[place] = candidate.port;
         self.inflow[usize::from(candidate.peer) * Batch::LIDS_MAX + place] += flow;
     }

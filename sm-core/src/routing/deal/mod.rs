@@ -16,21 +16,27 @@
 //! ports to choose from for that destination: then it deals anew, so that a link which came back
 //! is used.
 //!
+//! Operators may say otherwise: which LIDs go first, which ports are preferred among equals, and
+//! whose routes are not counted, so that they never seem loaded, as with OpenSM.
+//!
 //! Here is what engines share whose routes fall by one hop at each step. What "closer" means, and
 //! which ports may be used ([`Ways`]), is the engine's.
 
 mod candidates;
 mod hand;
 mod order;
+mod shortest;
 mod stay;
 mod tables;
 
 pub(super) use self::candidates::{Candidate, Candidates, Shortest, Ways};
 use self::hand::Hand;
-pub(super) use self::order::{Batch, batches, batches_of};
+use self::order::batches;
+pub(super) use self::order::{Batch, batches_of};
+pub(super) use self::shortest::deal_shortest;
 use self::stay::Stay;
 pub(super) use self::tables::Tables;
-use super::{HopMatrix, Previous, Topology};
+use super::{HopMatrix, Previous, Steering, Topology};
 
 /// What engines have of tables before, to keep routes.
 #[derive(Clone, Copy)]
@@ -51,19 +57,43 @@ pub(super) struct Dealt {
 /// Takes time in proportion to switches times links, and to switches times LIDs.
 pub(super) fn deal<W: Ways>(
     topology: &Topology,
+    steering: &Steering,
     hops: &HopMatrix,
     before: Option<Before<'_>>,
-    ways: impl Fn(u16) -> W,
+    mut ways: impl FnMut(u16) -> W,
 ) -> Dealt {
-    let mut dealer = Dealer::new(topology, before);
-    for batch in batches(topology) {
+    let mut dealer = Dealer::new(topology, steering, before);
+    for batch in batches(topology, &steering.routing_order) {
         dealer.route(&batch, hops.row(batch.home), &ways(batch.home));
     }
     Dealt { lfts: dealer.tables.finish(), unreachable: dealer.unreachable }
 }
 
+/// By link: the place of its port in its switch's order (`port_search_ordering_file`). Ports that the
+/// operator does not name follow those named. Empty if nobody has an order.
+pub(super) fn port_places(topology: &Topology, steering: &Steering) -> Vec<u16> {
+    let mut places = Vec::new();
+    if steering.port_orders.iter().all(Vec::is_empty) {
+        return places;
+    }
+    places.reserve(topology.link_count());
+    for switch in topology.switches() {
+        let order = steering.port_orders.get(usize::from(switch)).map_or(&[][..], Vec::as_slice);
+        let place = |port: u8| {
+            let named = (0..).zip(order).find(|&(_, &named)| named == port);
+            named.map_or(256 + u16::from(port), |(place, _)| place)
+        };
+        places.extend(topology.links(switch).iter().map(|link| place(link.port)));
+    }
+    places
+}
+
 struct Dealer<'a> {
     topology: &'a Topology,
+    /// Places of ports by link, if operators have an order.
+    places: Vec<u16>,
+    /// By link: whether its routes are not counted; may be empty.
+    ignored: &'a [bool],
     stay: Option<Stay<'a>>,
     tables: Tables,
     unreachable: u64,
@@ -86,10 +116,12 @@ struct Dealer<'a> {
 }
 
 impl<'a> Dealer<'a> {
-    fn new(topology: &'a Topology, before: Option<Before<'a>>) -> Self {
+    fn new(topology: &'a Topology, steering: &'a Steering, before: Option<Before<'a>>) -> Self {
         let switches = topology.switch_count();
         Self {
             topology,
+            places: port_places(topology, steering),
+            ignored: &steering.ignored_links,
             stay: before.map(|before| Stay::new(topology, before.previous, before.hops)),
             tables: Tables::new(switches, topology.table_len()),
             unreachable: 0,
@@ -111,8 +143,8 @@ impl<'a> Dealer<'a> {
             stay.begin(batch.home, hops);
         }
         sort_sources(&mut self.sources, hops);
-        let Self { topology, candidates, sources, host_loads, .. } = self;
-        candidates.find(topology, batch.home, hops, sources, host_loads, ways);
+        let Self { topology, candidates, sources, host_loads, places, .. } = self;
+        candidates.find(topology, batch.home, hops, sources, host_loads, places, ways);
         for place in 0..self.sources.len() {
             self.deal(place, batch);
         }
@@ -140,6 +172,8 @@ impl<'a> Dealer<'a> {
             flows,
             before,
             candidates,
+            by_port: self.places.is_empty(),
+            ignored: self.ignored,
             ranks: &mut self.ranks,
             idle: &mut self.idle[index],
             entries: self.tables.entries(index),

@@ -1,6 +1,6 @@
 //! The order in which destinations are routed, and in what portions.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use ib_mad::types::Lid;
 
@@ -23,14 +23,26 @@ impl Batch {
     pub(in crate::routing) const LIDS_MAX: usize = 64;
 }
 
-/// All destinations, in breadth-first order of their homes from the first switch with a host.
-/// Hosts of a switch are in the order of their ports, and a host's LIDs follow each other, so that
-/// they are dealt to different ports.
-pub(in crate::routing) fn batches(topology: &Topology) -> Vec<Batch> {
-    batches_of(topology, |_| true)
+/// All destinations: those whose base LIDs are in `order` as they are there, then the others.
+pub(in crate::routing) fn batches(topology: &Topology, order: &[Lid]) -> Vec<Batch> {
+    let mut batches = in_order(topology, order);
+    let ordered: HashSet<Lid> = order.iter().copied().collect();
+    batches.extend(batches_of(topology, |destination| !ordered.contains(&destination.base_lid)));
+    batches
 }
 
-/// The same for some destinations only.
+/// Destinations as they are in `order`, those next to each other at once that one switch delivers.
+fn in_order(topology: &Topology, order: &[Lid]) -> Vec<Batch> {
+    let all = topology.destinations();
+    let find = |lid: &Lid| all.binary_search_by_key(lid, |d| d.base_lid).ok().map(|at| all[at]);
+    let destinations: Vec<Destination> = order.iter().filter_map(find).collect();
+    let runs = destinations.chunk_by(|a, b| (a.home, a.is_host()) == (b.home, b.is_host()));
+    runs.flat_map(|run| portions(run[0].home, run)).collect()
+}
+
+/// Some destinations, in breadth-first order of their homes from the first switch with a host.
+/// Hosts of a switch are in the order of their ports, and a host's LIDs follow each other, so that
+/// they are dealt to different ports.
 pub(in crate::routing) fn batches_of(
     topology: &Topology,
     takes: impl Fn(&Destination) -> bool,
@@ -43,18 +55,22 @@ pub(in crate::routing) fn batches_of(
     for home in breadth_first(topology) {
         let mut destinations = std::mem::take(&mut by_home[usize::from(home)]);
         destinations.sort_unstable_by_key(|d| (!d.is_host(), d.exit, d.base_lid));
-        let lids = destinations.iter().flat_map(|d| d.lids().map(move |lid| (lid, d.exit)));
-        let lids: Vec<(Lid, u8)> = lids.collect();
-        for portion in lids.chunks(Batch::LIDS_MAX) {
-            batches.push(Batch {
-                home,
-                lids: portion.iter().map(|&(lid, _)| lid).collect(),
-                exits: portion.iter().map(|&(_, exit)| exit).collect(),
-                host_lids: portion.partition_point(|&(_, exit)| exit != 0),
-            });
-        }
+        batches.extend(portions(home, &destinations));
     }
     batches
+}
+
+/// Destinations of a home, hosts first, as batches.
+fn portions(home: u16, destinations: &[Destination]) -> Vec<Batch> {
+    let lids = destinations.iter().flat_map(|d| d.lids().map(move |lid| (lid, d.exit)));
+    let lids: Vec<(Lid, u8)> = lids.collect();
+    let batch = |portion: &[(Lid, u8)]| Batch {
+        home,
+        lids: portion.iter().map(|&(lid, _)| lid).collect(),
+        exits: portion.iter().map(|&(_, exit)| exit).collect(),
+        host_lids: portion.partition_point(|&(_, exit)| exit != 0),
+    };
+    lids.chunks(Batch::LIDS_MAX).map(batch).collect()
 }
 
 fn breadth_first(topology: &Topology) -> Vec<u16> {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::super::balance::{LinkLoads, Spread};
-use super::super::{BLOCK_LEN, testing, verify};
+use super::super::{BLOCK_LEN, HopMatrix, testing, verify};
 use super::*;
 
 fn routed(topology: &Topology) -> Routing {
@@ -196,4 +196,120 @@ fn a_switch_of_200_ports_uses_them_all() {
     let topology = builder.build().unwrap();
     let spread = spread(&topology, &routed(&topology));
     assert_eq!((spread.links, spread.max), (400, 50));
+}
+
+/// Two leaves with `hosts` each, and between them as many links as `weights`, of these weights there
+/// and back.
+fn two_leaves(hosts: u8, weights: &[u16]) -> (Topology, Steering) {
+    let mut builder = super::super::TopologyBuilder::new();
+    let links = weights.len() as u8;
+    for _ in 0..2 {
+        builder.add_switch(links + hosts).unwrap();
+    }
+    for port in 1..=links {
+        builder.add_link((0, port), (1, port)).unwrap();
+    }
+    for home in 0..2u16 {
+        for host in 0..hosts {
+            let base_lid = ib_mad::types::Lid(1 + home * 100 + u16::from(host));
+            let exit = links + 1 + host;
+            let destination = super::super::Destination { base_lid, lid_count: 1, home, exit };
+            builder.add_destination(destination).unwrap();
+        }
+    }
+    let hop_weights =
+        if weights.iter().any(|&weight| weight > 1) { weights.repeat(2) } else { Vec::new() };
+    (builder.build().unwrap(), Steering { hop_weights, ..Steering::default() })
+}
+
+fn ports_to(routing: &Routing, lids: impl Iterator<Item = u16>) -> Vec<u8> {
+    lids.map(|lid| routing.port(0, ib_mad::types::Lid(lid))).collect()
+}
+
+#[test]
+fn lids_of_the_operators_order_are_dealt_first() {
+    let (topology, mut steering) = two_leaves(4, &[1, 1]);
+    let plain = MinHop.route(&topology, &steering, None).unwrap();
+    assert_eq!(ports_to(&plain, 101..=104), [1, 2, 1, 2]);
+    steering.routing_order = [104, 101, 102, 999].map(ib_mad::types::Lid).to_vec();
+    let asked = MinHop.route(&topology, &steering, None).unwrap();
+    assert_eq!(ports_to(&asked, 101..=104), [2, 1, 2, 1]);
+    assert!(verify::deliveries(&topology, &asked).is_sound());
+}
+
+#[test]
+fn ports_are_preferred_in_the_operators_order() {
+    let (topology, mut steering) = two_leaves(3, &[1, 1, 1]);
+    steering.port_orders = vec![vec![3, 1, 2], vec![]];
+    let routing = MinHop.route(&topology, &steering, None).unwrap();
+    assert_eq!(ports_to(&routing, 101..=103), [3, 1, 2]);
+    let previous = Previous::same_switches(&topology, &routing);
+    let again = MinHop.route(&topology, &steering, Some(&previous)).unwrap();
+    assert_eq!(again, routing, "routes stay though ports are not ascending");
+}
+
+#[test]
+fn a_port_whose_routes_are_not_counted_never_seems_loaded() {
+    let (topology, mut steering) = two_leaves(4, &[1, 1]);
+    steering.ignored_links = vec![false; topology.link_count()];
+    steering.ignored_links[topology.link_at(0, 2).unwrap()] = true;
+    let routing = MinHop.route(&topology, &steering, None).unwrap();
+    let ports = ports_to(&routing, 101..=104);
+    assert_eq!(ports, [1, 2, 2, 2], "as with OpenSM, which takes the first of equals");
+}
+
+#[test]
+fn dear_ports_are_left_to_cheap_ones() {
+    let (topology, steering) = two_leaves(4, &[3, 1, 1]);
+    let routing = MinHop.route(&topology, &steering, None).unwrap();
+    assert_eq!(ports_to(&routing, 101..=104), [2, 3, 2, 3]);
+    assert!(verify::deliveries(&topology, &routing).is_sound());
+}
+
+/// Sums of weights to a home, by looking at all links again and again.
+fn costs(topology: &Topology, weights: &[u16], home: u16) -> Vec<u32> {
+    let mut costs = vec![u32::MAX; topology.switch_count()];
+    costs[usize::from(home)] = 0;
+    for _ in topology.switches() {
+        for switch in topology.switches() {
+            for (link, number) in topology.links(switch).iter().zip(topology.link_range(switch)) {
+                let there = costs[usize::from(link.peer)];
+                let cost = there.saturating_add(weights[number].into());
+                costs[usize::from(switch)] = costs[usize::from(switch)].min(cost);
+            }
+        }
+    }
+    costs
+}
+
+proptest! {
+    #[test]
+    fn every_entry_is_on_a_cheapest_way(
+        topology in testing::any_topology(), weights in prop::collection::vec(1u16..5, 1..20),
+    ) {
+        let mut hop_weights: Vec<u16> =
+            weights.iter().copied().cycle().take(topology.link_count()).collect();
+        if let Some(first) = hop_weights.first_mut() {
+            *first = 255;
+        }
+        let steering = Steering { hop_weights, ..Steering::default() };
+        let routing = MinHop.route(&topology, &steering, None).unwrap();
+        prop_assert!(verify::deliveries(&topology, &routing).is_sound());
+        let previous = Previous::same_switches(&topology, &routing);
+        let again = MinHop.route(&topology, &steering, Some(&previous)).unwrap();
+        prop_assert_eq!(&again, &routing);
+        for destination in topology.destinations() {
+            let costs = costs(&topology, &steering.hop_weights, destination.home);
+            for switch in topology.switches().filter(|&switch| switch != destination.home) {
+                let port = routing.port(switch, destination.base_lid);
+                let Some(link) = topology.link_at(switch, port) else {
+                    prop_assert_eq!(costs[usize::from(switch)], u32::MAX);
+                    continue;
+                };
+                let peer = topology.link(link).peer;
+                let weight = u32::from(steering.hop_weights[link]);
+                prop_assert_eq!(costs[usize::from(peer)] + weight, costs[usize::from(switch)]);
+            }
+        }
+    }
 }

@@ -71,6 +71,11 @@ impl<'a> Distances<'a> {
 }
 
 impl ToHome<'_> {
+    /// By switch: the sum of weights on a shortest way; empty without weights.
+    pub(in super::super) fn costs(&self) -> &[u32] {
+        self.costs.map_or(&[], |(costs, _)| costs)
+    }
+
     /// Whether a link from a switch to `peer` lies on a shortest way.
     #[inline]
     pub(super) fn is_closer(&self, switch: u16, peer: u16, link: usize) -> bool {

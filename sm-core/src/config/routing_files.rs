@@ -1,0 +1,193 @@
+//! Files that steer routing: which switches are roots, which hosts compute, how dear links are
+//! (OpenSM manual, "ROUTING", `-a`, `-u`, `-G`, `-m`, `-X`, `-w`, `-O`, `-i`, `-U`, `--torus_config`).
+//!
+//! Here they are read; what they mean for a fabric, `manage::steering` decides. A file that is broken
+//! or not there keeps nothing from coming up: routing goes on without it, as with OpenSM.
+
+mod parse;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ib_mad::types::Guid;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::Settings;
+use super::site::{PolicyError, Remarks, read_file};
+use crate::routing::file::Dump;
+use crate::routing::torus;
+
+/// A file that was read.
+#[derive(Debug, PartialEq, Eq)]
+pub struct RoutingFile<T> {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it says.
+    pub content: T,
+    /// Hash of its text.
+    hash: u64,
+}
+
+/// A line that begins with a GUID.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuidLine<T = ()> {
+    /// Its number, from 1.
+    pub line: usize,
+    /// The GUID.
+    pub guid: Guid,
+    /// What it says of it.
+    pub told: T,
+}
+
+/// What routes by a port of a switch cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortWeight {
+    /// The port's number; not 0.
+    pub port: u8,
+    /// As many hops it counts for; not 0.
+    pub weight: u8,
+}
+
+type Held<T> = Option<Arc<RoutingFile<T>>>;
+
+/// All of them, as they were last read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RoutingFiles {
+    /// Node GUIDs of root switches (`root_guid_file`).
+    pub roots: Held<Vec<GuidLine>>,
+    /// Port GUIDs of compute nodes (`cn_guid_file`).
+    pub compute_nodes: Held<Vec<GuidLine>>,
+    /// Port GUIDs of I/O nodes (`io_guid_file`).
+    pub io_nodes: Held<Vec<GuidLine>>,
+    /// Numbers that stand for switches' GUIDs (`ids_guid_file`).
+    pub ids: Held<Vec<GuidLine<u64>>>,
+    /// Port GUIDs to be routed first (`guid_routing_order_file`).
+    pub order: Held<Vec<GuidLine>>,
+    /// Weights of switches' ports (`hop_weights_file`).
+    pub hop_weights: Held<Vec<GuidLine<PortWeight>>>,
+    /// Ports in the order in which switches prefer them (`port_search_ordering_file`).
+    pub port_orders: Held<Vec<GuidLine<Vec<u8>>>>,
+    /// Ports of switches that balancing does not count (`port_prof_ignore_file`).
+    pub ignored_ports: Held<Vec<GuidLine<u8>>>,
+    /// Forwarding tables (`lfts_file`).
+    pub lfts: Held<Dump>,
+    /// The torus that is to be found (`torus_config`).
+    pub torus: Held<Arc<torus::Config>>,
+}
+
+/// A file's line, and what is wrong with it.
+type Malformed = (usize, String);
+
+impl RoutingFiles {
+    /// Reads again what changed. What is broken or gone is told, and keeps what held before.
+    pub(super) fn read(
+        &mut self,
+        settings: &Settings,
+        remarks: &mut Remarks,
+        errors: &mut Vec<PolicyError>,
+    ) {
+        let mut reader = Reader { remarks, errors };
+        let Settings { root_guid_file, cn_guid_file, io_guid_file, ids_guid_file, .. } = settings;
+        reader.take(&mut self.roots, root_guid_file, names::ROOTS, parse::guids);
+        reader.take(&mut self.compute_nodes, cn_guid_file, names::COMPUTE_NODES, parse::guids);
+        reader.take(&mut self.io_nodes, io_guid_file, names::IO_NODES, parse::guids);
+        reader.take(&mut self.ids, ids_guid_file, names::IDS, parse::ids);
+        let file = &settings.guid_routing_order_file;
+        reader.take(&mut self.order, file, names::ORDER, parse::guids);
+        let file = &settings.hop_weights_file;
+        reader.take(&mut self.hop_weights, file, names::HOP_WEIGHTS, parse::hop_weights);
+        let file = &settings.port_search_ordering_file;
+        reader.take(&mut self.port_orders, file, names::PORT_ORDERS, parse::port_orders);
+        let file = &settings.port_prof_ignore_file;
+        reader.take(&mut self.ignored_ports, file, names::IGNORED_PORTS, parse::ignored_ports);
+        reader.take(&mut self.lfts, &settings.lfts_file, names::LFTS, parse::lfts);
+        // Its usual place counts for nobody who routes otherwise.
+        let torus =
+            if settings.tries_engine("torus-2QoS") { &settings.torus_config } else { &None };
+        reader.take(&mut self.torus, torus, names::TORUS, parse::torus);
+    }
+}
+
+impl RoutingFiles {
+    /// Whether what the file at `path` says, or said before it was refused, is in force.
+    pub(super) fn holds(&self, path: &Path) -> bool {
+        fn is<T>(held: &Held<T>, path: &Path) -> bool {
+            held.as_ref().is_some_and(|file| file.path == path)
+        }
+        let lists = [&self.roots, &self.compute_nodes, &self.io_nodes, &self.order];
+        lists.into_iter().any(|list| is(list, path))
+            || is(&self.ids, path)
+            || is(&self.hop_weights, path)
+            || is(&self.port_orders, path)
+            || is(&self.ignored_ports, path)
+            || is(&self.lfts, path)
+            || is(&self.torus, path)
+    }
+}
+
+/// Files, as an operator names them.
+mod names {
+    pub(super) const ROOTS: &str = "root switches (-a/--root_guid_file, root_guid_file)";
+    pub(super) const COMPUTE_NODES: &str = "compute nodes (-u/--cn_guid_file, cn_guid_file)";
+    pub(super) const IO_NODES: &str = "I/O nodes (-G/--io_guid_file, io_guid_file)";
+    pub(super) const IDS: &str = "node ids (-m/--ids_guid_file, ids_guid_file)";
+    pub(super) const ORDER: &str =
+        "routing order (-X/--guid_routing_order_file, guid_routing_order_file)";
+    pub(super) const HOP_WEIGHTS: &str = "hop weights (-w/--hop_weights_file, hop_weights_file)";
+    pub(super) const PORT_ORDERS: &str =
+        "port order (-O/--port_search_ordering_file, port_search_ordering_file)";
+    pub(super) const IGNORED_PORTS: &str =
+        "ignored ports (-i/--ignore_guids, port_prof_ignore_file)";
+    pub(super) const LFTS: &str = "forwarding tables (-U/--lfts_file, lfts_file)";
+    pub(super) const TORUS: &str = "torus (--torus_config, torus_config)";
+}
+
+struct Reader<'a> {
+    remarks: &'a mut Remarks,
+    errors: &'a mut Vec<PolicyError>,
+}
+
+impl Reader<'_> {
+    fn take<T>(
+        &mut self,
+        held: &mut Held<T>,
+        path: &Option<String>,
+        named_by: &'static str,
+        parse: fn(&Path, &str, &mut Remarks) -> Result<(T, usize), Malformed>,
+    ) {
+        let Some(path) = path.as_deref().map(Path::new) else {
+            *held = None;
+            return;
+        };
+        let before = held.as_ref().filter(|before| before.path == path);
+        let text = match read_file(path, named_by) {
+            Ok(text) => text,
+            Err(error) => {
+                let error = if before.is_some() && error.is_absence() {
+                    PolicyError::Gone { path: path.to_owned() }
+                } else {
+                    error
+                };
+                return self.errors.push(PolicyError::Routing(Box::new(error)));
+            }
+        };
+        let hash = xxh3_64(text.as_bytes());
+        if before.is_some_and(|before| before.hash == hash) {
+            return;
+        }
+        match parse(path, &text, self.remarks) {
+            Ok((content, count)) => {
+                let what = named_by.split(" (").next().unwrap_or(named_by);
+                self.remarks.take(path, &format!("{what}: {count}"));
+                *held = Some(Arc::new(RoutingFile { path: path.to_owned(), content, hash }));
+            }
+            Err((line, reason)) => {
+                let error = PolicyError::RoutingFile { path: path.to_owned(), line, reason };
+                self.errors.push(PolicyError::Routing(Box::new(error)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

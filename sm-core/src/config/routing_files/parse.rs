@@ -1,0 +1,183 @@
+//! What lines of these files say, read as OpenSM reads them.
+//!
+//! A line is a GUID and what it says of it; `#` begins a comment, and what follows what is needed is
+//! passed over. Numbers are written as for C's `strtoull` with base 0. A GUID without `0x` that is no
+//! such number, at which OpenSM would stop reading, is taken as hexadecimal.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use ib_mad::types::Guid;
+
+use super::super::site::Remarks;
+use super::{GuidLine, Malformed, PortWeight};
+use crate::routing::file::Dump;
+use crate::routing::torus;
+
+type Parsed<T> = Result<(T, usize), Malformed>;
+
+/// GUIDs alone.
+pub(super) fn guids(path: &Path, text: &str, remarks: &mut Remarks) -> Parsed<Vec<GuidLine>> {
+    lines(path, text, remarks, |_| Ok(()))
+}
+
+/// GUIDs of switches and the numbers that stand for them.
+pub(super) fn ids(path: &Path, text: &str, remarks: &mut Remarks) -> Parsed<Vec<GuidLine<u64>>> {
+    lines(path, text, remarks, |rest| {
+        let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+        match &rest[..end] {
+            "" => Ok(0),
+            word => number(word).ok_or_else(|| {
+                Fault::File(format!("'{word}' is no id; write a number behind the GUID"))
+            }),
+        }
+    })
+}
+
+/// GUIDs of switches, ports, and weights of these.
+pub(super) fn hop_weights(
+    path: &Path,
+    text: &str,
+    remarks: &mut Remarks,
+) -> Parsed<Vec<GuidLine<PortWeight>>> {
+    lines(path, text, remarks, |rest| {
+        let (port, rest) = port(rest)?;
+        // Whatever one character stands between.
+        let mut rest = rest.chars();
+        rest.next();
+        let weight = leading_number(rest.as_str().trim_start())
+            .and_then(|(weight, _)| u8::try_from(weight).ok().filter(|&weight| weight > 0));
+        let wrong = "it has no weight; write one from 1 to 255 behind the port";
+        Ok(PortWeight { port, weight: weight.ok_or_else(|| Fault::Line(wrong.to_owned()))? })
+    })
+}
+
+/// GUIDs of switches, and their ports in an order.
+pub(super) fn port_orders(
+    path: &Path,
+    text: &str,
+    remarks: &mut Remarks,
+) -> Parsed<Vec<GuidLine<Vec<u8>>>> {
+    lines(path, text, remarks, |mut rest| {
+        let mut ports = Vec::new();
+        while !rest.is_empty() && !rest.starts_with('#') {
+            let (port, after) = port(rest)?;
+            if ports.contains(&port) {
+                return Err(Fault::Line(format!("port {port} is there twice")));
+            }
+            ports.push(port);
+            rest = after.trim_start();
+        }
+        if ports.is_empty() {
+            return Err(Fault::Line("it names no port".to_owned()));
+        }
+        Ok(ports)
+    })
+}
+
+/// GUIDs of switches, and a port of each.
+pub(super) fn ignored_ports(
+    path: &Path,
+    text: &str,
+    remarks: &mut Remarks,
+) -> Parsed<Vec<GuidLine<u8>>> {
+    lines(path, text, remarks, |rest| Ok(port(rest)?.0))
+}
+
+/// Tables by switch.
+pub(super) fn lfts(_: &Path, text: &str, _: &mut Remarks) -> Parsed<Dump> {
+    let dump = Dump::parse(text)
+        .map_err(|error| (error.line, format!("{}; {}", error.wrong, error.right)))?;
+    let count = dump.switches.len();
+    Ok((dump, count))
+}
+
+/// A torus, and how many seeds it may be found from.
+pub(super) fn torus(_: &Path, text: &str, _: &mut Remarks) -> Parsed<Arc<torus::Config>> {
+    let config =
+        torus::Config::parse(text).map_err(|error| (error.line, error.reason.to_string()))?;
+    let count = config.seeds.len();
+    Ok((Arc::new(config), count))
+}
+
+/// What is wrong with a line.
+enum Fault {
+    /// OpenSM passes over the line.
+    Line(String),
+    /// OpenSM stops reading.
+    File(String),
+}
+
+fn lines<T>(
+    path: &Path,
+    text: &str,
+    remarks: &mut Remarks,
+    mut told: impl FnMut(&str) -> Result<T, Fault>,
+) -> Parsed<Vec<GuidLine<T>>> {
+    let mut all = Vec::new();
+    for (line, content) in (1..).zip(text.lines()) {
+        let content = content.trim();
+        if content.is_empty() || content.starts_with('#') {
+            continue;
+        }
+        let end = content.find(|c: char| c.is_whitespace() || c == '#').unwrap_or(content.len());
+        let (word, rest) = content.split_at(end);
+        let guid = guid(word).ok_or_else(|| {
+            let reason = format!(
+                "'{word}' is no GUID; write one such as 0x0002c90300000001 at the start of the line"
+            );
+            (line, reason)
+        })?;
+        if !is_hexadecimal(word) {
+            let reading = format!("'{word}' has no 0x and is GUID {guid}, as OpenSM reads it");
+            remarks.add(path, Some(line), &reading);
+        }
+        match told(rest.trim_start()) {
+            Ok(told) => all.push(GuidLine { line, guid, told }),
+            Err(Fault::Line(reason)) => {
+                remarks.add(path, Some(line), &format!("passed over: {reason}"));
+            }
+            Err(Fault::File(reason)) => return Err((line, reason)),
+        }
+    }
+    let count = all.len();
+    Ok((all, count))
+}
+
+fn guid(word: &str) -> Option<Guid> {
+    let bare = || u64::from_str_radix(word, 16).ok().filter(|_| !word.starts_with('+'));
+    number(word).or_else(bare).map(Guid)
+}
+
+/// Whether a GUID that was read is sure to be meant so.
+fn is_hexadecimal(word: &str) -> bool {
+    word.starts_with("0x") || word.starts_with("0X") || number(word).is_none()
+}
+
+/// A number that is all of a word.
+fn number(word: &str) -> Option<u64> {
+    leading_number(word).filter(|(_, rest)| rest.is_empty()).map(|(number, _)| number)
+}
+
+/// A port of a switch that is not 0, and what follows it.
+fn port(text: &str) -> Result<(u8, &str), Fault> {
+    let port = leading_number(text);
+    let port = port.and_then(|(port, rest)| Some((u8::try_from(port).ok()?, rest)));
+    port.filter(|&(port, _)| port > 0).ok_or_else(|| {
+        let word = text.split_whitespace().next().unwrap_or("");
+        Fault::Line(format!("'{word}' is no port, which is from 1 to 254"))
+    })
+}
+
+/// The number that a text begins with, and what follows it.
+fn leading_number(text: &str) -> Option<(u64, &str)> {
+    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    let hex = hex.filter(|digits| digits.starts_with(|c: char| c.is_ascii_hexdigit()));
+    let (digits, radix) = match hex {
+        Some(digits) => (digits, 16),
+        None if text.starts_with('0') => (text, 8),
+        None => (text, 10),
+    };
+    let end = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
+    Some((u64::from_str_radix(&digits[..end], radix).ok()?, &digits[end..]))
+}
