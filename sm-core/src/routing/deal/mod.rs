@@ -23,13 +23,12 @@ mod candidates;
 mod hand;
 mod order;
 mod stay;
-mod tables;
 
 pub(super) use self::candidates::{Candidate, Candidates, Shortest, Ways};
 use self::hand::Hand;
 pub(super) use self::order::{Batch, batches, batches_of};
 use self::stay::Stay;
-pub(super) use self::tables::Tables;
+use super::tables::Tables;
 use super::{HopMatrix, Previous, Topology};
 
 /// What engines have of tables before, to keep routes.

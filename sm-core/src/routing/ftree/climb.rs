@@ -1,7 +1,8 @@
 //! One tree of routes a LID: up from its home to a root by the least used links, and down from
 //! there to all others.
 
-use super::super::deal::{Batch, Candidates, Tables, sort_sources};
+use super::super::deal::{Batch, Candidates, sort_sources};
+use super::super::tables::Tables;
 use super::super::updn::{Labels, phase};
 use super::super::{NO_ROUTE, Topology};
 

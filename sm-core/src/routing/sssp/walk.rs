@@ -218,10 +218,10 @@ impl<'a> Walk<'a> {
 
     /// Enters the LID routed last into the tables; `exit` is the home switch's port.
     pub(in super::super) fn enter(&self, tables: &mut Tables, lid: Lid, exit: u8) {
-        let mut column = tables.column(lid);
-        column.enter(self.home, exit);
+        tables.begin(&[lid]);
+        tables.enter(self.home, exit);
         for &switch in &self.sources {
-            column.enter(switch, self.steps[usize::from(switch)].port);
+            tables.enter(switch, self.steps[usize::from(switch)].port);
         }
     }
 }
