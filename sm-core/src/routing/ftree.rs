@@ -22,7 +22,7 @@ use self::climb::Climber;
 use self::shape::Shape;
 use super::deal::{Batch, batches_of};
 use super::updn::{self, Labels};
-use super::{Engine, Lanes, Previous, Routing, RoutingError, Steering, Topology};
+use super::{Engine, HopMatrix, Lanes, Previous, Routing, RoutingError, Steering, Topology};
 
 /// The engine `ftree`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,7 +39,7 @@ impl Engine for FTree {
         steering: &Steering,
         _: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
-        updn::check_size(self.name(), topology)?;
+        HopMatrix::check_size(self.name(), topology)?;
         let unsuitable = |reason| RoutingError::Unsuitable { engine: self.name(), reason };
         let shape = Shape::find(topology, steering).map_err(unsuitable)?;
         let mut labels = Labels::compute(topology, &shape.order);

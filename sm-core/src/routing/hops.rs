@@ -78,17 +78,32 @@ impl HopMatrix {
         engine: &'static str,
         topology: &Topology,
     ) -> Result<Self, RoutingError> {
-        Self::compute(topology).ok_or_else(|| RoutingError::TooManySwitches {
-            engine,
-            switches: topology.switch_count(),
-            max: Self::SWITCHES_MAX,
-        })
+        Self::compute(topology).ok_or_else(|| Self::too_many(engine, topology))
     }
 
-    /// No pair is joined yet; for engines that fill in a potential of their own, which need not be
-    /// symmetric. At most [`Self::SWITCHES_MAX`] switches.
+    /// Refuses more switches than a matrix may have, for engines that fill in one of their own.
+    pub(super) fn check_size(
+        engine: &'static str,
+        topology: &Topology,
+    ) -> Result<(), RoutingError> {
+        let fits = topology.switch_count() <= Self::SWITCHES_MAX;
+        if fits { Ok(()) } else { Err(Self::too_many(engine, topology)) }
+    }
+
+    fn too_many(engine: &'static str, topology: &Topology) -> RoutingError {
+        let switches = topology.switch_count();
+        RoutingError::TooManySwitches { engine, switches, max: Self::SWITCHES_MAX }
+    }
+
+    /// No pair is joined yet; for engines that count hops otherwise, such as those of routes that
+    /// are not the shortest. They need not be symmetric. At most [`Self::SWITCHES_MAX`] switches.
     pub(super) fn unreachable(switches: usize) -> Self {
         Self { switches, hops: vec![Self::UNREACHABLE; switches * switches] }
+    }
+
+    /// All rows, from the first switch's on, to be filled in by several threads.
+    pub(super) fn rows_mut(&mut self) -> impl IndexedParallelIterator<Item = &mut [u8]> {
+        self.hops.par_chunks_mut(self.switches.max(1))
     }
 
     /// Hops from a switch, to be filled in.
@@ -111,17 +126,6 @@ impl HopMatrix {
                 }
             }
         }
-    }
-
-    /// Takes hops that were counted otherwise, such as those of routes that are not the shortest:
-    /// a row for each of `switches`, by destination.
-    ///
-    /// # Panics
-    ///
-    /// If these are not as many as there are pairs.
-    pub fn from_rows(switches: usize, hops: Vec<u8>) -> Self {
-        assert_eq!(hops.len(), switches * switches, "a row for each switch");
-        Self { switches, hops }
     }
 
     /// Hops from (and to) a switch, by switch.
