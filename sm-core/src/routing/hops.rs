@@ -141,6 +141,41 @@ impl HopMatrix {
     }
 }
 
+/// Which switches a list begins with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum First {
+    /// Those with the fewest hops.
+    Nearest,
+    /// Those with the most.
+    Farthest,
+}
+
+/// Lists the switches that reach a home switch, but not itself, by hops, equals by number. `hops`
+/// are those to it, by switch.
+pub(super) fn list_sources(sources: &mut Vec<u16>, hops: &[u8], first: First) {
+    let rank = |hops: u8| usize::from(if first == First::Nearest { hops } else { !hops });
+    let mut starts = [0u32; 256];
+    for &hops in hops {
+        starts[rank(hops)] += 1;
+    }
+    // Those that are not to be listed.
+    starts[rank(0)] = 0;
+    starts[rank(HopMatrix::UNREACHABLE)] = 0;
+    let mut total = 0;
+    for start in &mut starts {
+        total += std::mem::replace(start, total);
+    }
+    sources.clear();
+    sources.resize(total as usize, 0);
+    for (switch, &hops) in hops.iter().enumerate() {
+        if hops != 0 && hops != HopMatrix::UNREACHABLE {
+            let place = &mut starts[rank(hops)];
+            sources[*place as usize] = switch as u16;
+            *place += 1;
+        }
+    }
+}
+
 /// The switches next to a switch, each once.
 fn neighbours(topology: &Topology, switch: u16) -> Vec<u16> {
     let mut peers: Vec<u16> = topology.links(switch).iter().map(|link| link.peer).collect();

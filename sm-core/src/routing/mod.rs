@@ -22,6 +22,7 @@ mod layering;
 pub mod minhop;
 pub mod multicast;
 pub mod program;
+mod regions;
 pub mod sssp;
 pub mod steering;
 mod tables;

@@ -28,6 +28,7 @@ pub(super) use self::candidates::{Candidate, Candidates, Shortest, Ways};
 use self::hand::Hand;
 pub(super) use self::order::{Batch, batches, batches_of};
 use self::stay::Stay;
+use super::hops::{First, list_sources};
 use super::tables::Tables;
 use super::{HopMatrix, Previous, Topology};
 
@@ -109,7 +110,7 @@ impl<'a> Dealer<'a> {
         if let Some(stay) = &mut self.stay {
             stay.begin(batch.home, hops);
         }
-        sort_sources(&mut self.sources, hops);
+        list_sources(&mut self.sources, hops, First::Farthest);
         let Self { topology, candidates, sources, host_loads, .. } = self;
         candidates.find(topology, batch.home, hops, sources, host_loads, ways);
         for place in 0..self.sources.len() {
@@ -157,30 +158,6 @@ impl<'a> Dealer<'a> {
         if batch.host_lids < batch.lids.len() {
             let places = batch.host_lids..batch.lids.len();
             deal.run(places, index, &mut self.switch_loads, |_| 0);
-        }
-    }
-}
-
-/// Lists the switches that reach the home switch, but not itself, by hops, the most first.
-pub(super) fn sort_sources(sources: &mut Vec<u16>, hops: &[u8]) {
-    let mut starts = [0u32; 256];
-    for &hops in hops {
-        starts[usize::from(hops)] += 1;
-    }
-    // Those that are not to be listed.
-    starts[0] = 0;
-    starts[usize::from(HopMatrix::UNREACHABLE)] = 0;
-    let mut total = 0;
-    for start in starts.iter_mut().rev() {
-        total += std::mem::replace(start, total);
-    }
-    sources.clear();
-    sources.resize(total as usize, 0);
-    for (switch, &hops) in hops.iter().enumerate() {
-        if hops != 0 && hops != HopMatrix::UNREACHABLE {
-            let place = &mut starts[usize::from(hops)];
-            sources[*place as usize] = switch as u16;
-            *place += 1;
         }
     }
 }

@@ -1,7 +1,8 @@
 //! One tree of routes a LID: up from its home to a root by the least used links, and down from
 //! there to all others.
 
-use super::super::deal::{Batch, Candidates, sort_sources};
+use super::super::deal::{Batch, Candidates};
+use super::super::hops::{First, list_sources};
 use super::super::tables::Tables;
 use super::super::updn::{Labels, phase};
 use super::super::{NO_ROUTE, Topology};
@@ -149,7 +150,7 @@ impl<'a> Climber<'a> {
     fn fill(&mut self, batch: &Batch) {
         let Self { topology, labels, tables, up, hosts, sources, candidates, .. } = self;
         let hops = labels.hops.row(batch.home);
-        sort_sources(sources, hops);
+        list_sources(sources, hops, First::Farthest);
         candidates.find(topology, batch.home, hops, sources, up, &labels.ways(batch.home));
         for (place, &switch) in sources.iter().enumerate() {
             let candidates = candidates.of(place);

@@ -9,7 +9,8 @@
 //! from the bottom to the top, then the others from the top to the bottom. That is one pass over
 //! a row of bytes for each link, and so takes time in proportion to links times switches.
 
-use super::super::deal::{Ways, sort_sources};
+use super::super::deal::Ways;
+use super::super::hops::{First, list_sources};
 use super::super::{HopMatrix, Topology};
 use super::order::Order;
 
@@ -141,9 +142,9 @@ impl Labels {
     fn ups(&self, topology: &Topology, home: u16) -> Vec<u8> {
         let (hops, ways) = (self.hops.row(home), self.ways(home));
         let mut sources = Vec::new();
-        sort_sources(&mut sources, hops);
+        list_sources(&mut sources, hops, First::Nearest);
         let mut ups = vec![0u8; self.switches];
-        for &switch in sources.iter().rev() {
+        for &switch in &sources {
             let closer = hops[usize::from(switch)] - 1;
             for (link, number) in topology.links(switch).iter().zip(topology.link_range(switch)) {
                 let peer = usize::from(link.peer);
