@@ -53,6 +53,22 @@ impl Tables {
         self.gathered[usize::from(switch) * GATHERED_MAX + self.first] = port;
     }
 
+    /// Sets the ports of all switches for the first LIDs of the batch at hand: a column a LID, by
+    /// switch.
+    pub(super) fn enter_columns(&mut self, columns: &[u8]) {
+        /// Switches whose entries stay cached while all columns are read.
+        const TILE: usize = 64;
+        let switches = self.lfts.len();
+        for tile in (0..switches).step_by(TILE) {
+            let end = switches.min(tile + TILE);
+            for (column, place) in columns.chunks_exact(switches).zip(self.first..) {
+                let gathered = self.gathered[tile * GATHERED_MAX + place..].iter_mut();
+                let entries = gathered.step_by(GATHERED_MAX).zip(&column[tile..end]);
+                entries.for_each(|(entry, &port)| *entry = port);
+            }
+        }
+    }
+
     /// By switch: its table.
     pub(super) fn finish(mut self) -> Vec<Vec<u8>> {
         self.write();
