@@ -4,11 +4,12 @@
 //! A tree is grown in a column of its own, one byte a switch, which stays in the nearest cache;
 //! a batch's columns are then entered into the tables together.
 
-use super::super::deal::{Batch, Ways};
+use super::super::deal::Batch;
 use super::super::hops::{First, list_sources};
 use super::super::tables::Tables;
 use super::super::updn::{Labels, phase};
 use super::super::{HopMatrix, NO_ROUTE, Topology};
+use super::branches::{Branches, Leftovers};
 
 /// Routes in the making.
 pub(super) struct Climber<'a> {
@@ -16,9 +17,11 @@ pub(super) struct Climber<'a> {
     labels: &'a Labels,
     pub(super) tables: Tables,
     pub(super) unreachable: u64,
-    branches: Branches,
-    /// By link: the number of the same link from its other end.
-    back: Vec<u32>,
+    /// Links that lead down.
+    below: Branches,
+    /// Links that lead up.
+    above: Branches,
+    leftovers: Leftovers,
     /// By link: how many trees come down to its sender by it.
     down: Vec<u32>,
     /// By link that leads down: how many trees its receiver goes up by it.
@@ -44,62 +47,20 @@ pub(super) struct Climber<'a> {
 /// No switch waits for a tree at this level.
 const REACHED: u8 = HopMatrix::UNREACHABLE;
 
-/// Links that lead down, next to each other.
-struct Branches {
-    /// Where each switch's begin; one entry more than switches.
-    first: Vec<u32>,
-    all: Vec<Branch>,
-}
-
-#[derive(Clone, Copy)]
-struct Branch {
-    /// Number of the link in the topology.
-    link: u32,
-    peer: u16,
-    peer_port: u8,
-    /// Whether another link leads to the same switch.
-    is_parallel: bool,
-}
-
-impl Branches {
-    fn new(topology: &Topology, labels: &Labels) -> Self {
-        let mut branches = Self { first: vec![0], all: Vec::with_capacity(topology.link_count()) };
-        for switch in topology.switches() {
-            let links = topology.links(switch).iter().zip(topology.link_range(switch));
-            let down = links.filter(|&(_, number)| labels.is_downward(number));
-            branches.all.extend(down.map(|(link, number)| {
-                let alike = topology.links(switch).iter().filter(|other| other.peer == link.peer);
-                Branch {
-                    link: number as u32,
-                    peer: link.peer,
-                    peer_port: link.peer_port,
-                    is_parallel: alike.count() > 1,
-                }
-            }));
-            branches.first.push(branches.all.len() as u32);
-        }
-        branches
-    }
-
-    #[inline]
-    fn of(&self, switch: u16) -> &[Branch] {
-        let switch = usize::from(switch);
-        &self.all[self.first[switch] as usize..self.first[switch + 1] as usize]
-    }
-}
-
 impl<'a> Climber<'a> {
-    pub(super) fn new(topology: &'a Topology, labels: &'a Labels) -> Self {
+    /// `hops` are those of the labels, row a switch.
+    pub(super) fn new(topology: &'a Topology, labels: &'a Labels, hops: &HopMatrix) -> Self {
         let switches = topology.switch_count();
-        let back = topology.switches().flat_map(|switch| topology.links(switch));
-        let back = back.map(|link| topology.link_at(link.peer, link.peer_port).unwrap_or(0) as u32);
+        let above = Branches::new(topology, |number| !labels.is_downward(number));
+        let leftovers = Leftovers::new(topology, labels, hops, &above);
         Self {
             topology,
             labels,
             tables: Tables::new(switches, topology.table_len()),
             unreachable: 0,
-            branches: Branches::new(topology, labels),
-            back: back.collect(),
+            below: Branches::new(topology, |number| labels.is_downward(number)),
+            above,
+            leftovers,
             down: vec![0; topology.link_count()],
             up: vec![0; topology.link_count()],
             climbs: vec![0; switches],
@@ -170,7 +131,7 @@ impl<'a> Climber<'a> {
 
     /// Has all switches below the chain that have no better way go up to it.
     fn spread(&mut self, place: usize) {
-        let Self { branches, chain, spread, via, up, upwards, waiting, columns, .. } = self;
+        let Self { below, chain, spread, via, up, upwards, waiting, columns, .. } = self;
         let Some(&home) = chain.first() else { return };
         let hops = self.labels.hops.row(home);
         let column = &mut columns[place * hops.len()..][..hops.len()];
@@ -184,7 +145,7 @@ impl<'a> Climber<'a> {
                 let first = spread.len();
                 let level = hops[usize::from(switch)] + 1;
                 let mut joins = false;
-                for branch in branches.of(switch) {
+                for branch in below.of(switch) {
                     let peer = usize::from(branch.peer);
                     if waiting[peer] == level {
                         waiting[peer] = REACHED;
@@ -207,7 +168,7 @@ impl<'a> Climber<'a> {
                     }
                 }
                 if joins {
-                    for branch in branches.of(switch).iter().filter(|branch| branch.is_parallel) {
+                    for branch in below.of(switch).iter().filter(|branch| branch.is_parallel) {
                         if via[usize::from(branch.peer)] == branch.link
                             && spread[first..].contains(&branch.peer)
                         {
@@ -222,25 +183,16 @@ impl<'a> Climber<'a> {
     /// Routes from what no tree has reached: hosts' switches by the link they use least, others by
     /// each in turn.
     fn fill(&mut self, batch: &Batch) {
-        let Self { topology, labels, tables, up, hosts, sources, back, .. } = self;
+        let Self { topology, labels, tables, up, hosts, sources, above, leftovers, .. } = self;
         let hops = labels.hops.row(batch.home);
-        let ways = labels.ways(batch.home);
         list_sources(sources, hops, First::Farthest);
-        let mut candidates = Vec::with_capacity(usize::from(u8::MAX));
+        leftovers.begin(labels, batch.home, above);
         for &switch in sources.iter() {
             let entries = tables.entries(usize::from(switch));
             if !entries.contains(&NO_ROUTE) {
                 continue;
             }
-            let closer = hops[usize::from(switch)] - 1;
-            candidates.clear();
-            for (link, number) in topology.links(switch).iter().zip(topology.link_range(switch)) {
-                if hops[usize::from(link.peer)] == closer
-                    && ways.allow(switch, number as u32, link.peer)
-                {
-                    candidates.push((link.port, back[number]));
-                }
-            }
+            let candidates = leftovers.candidates(topology, labels, switch, above);
             let count = candidates.len();
             let has_hosts = hosts[usize::from(switch)] > 0;
             let mut turn = usize::from(switch) % count;
@@ -249,13 +201,13 @@ impl<'a> Climber<'a> {
                     continue;
                 }
                 turn = if turn + 1 == count { 0 } else { turn + 1 };
-                let mut chosen = candidates[turn];
+                let mut chosen = &candidates[turn];
                 if has_hosts && place < batch.host_lids {
-                    let least = candidates.iter().min_by_key(|(_, link)| up[*link as usize]);
-                    chosen = least.copied().unwrap_or(chosen);
-                    up[chosen.1 as usize] += 1;
+                    let least = candidates.iter().min_by_key(|branch| up[branch.back as usize]);
+                    chosen = least.unwrap_or(chosen);
+                    up[chosen.back as usize] += 1;
                 }
-                *entry = chosen.0;
+                *entry = chosen.port;
             }
         }
         self.unreachable += ((hops.len() - sources.len() - 1) * batch.lids.len()) as u64;

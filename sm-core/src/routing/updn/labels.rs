@@ -23,6 +23,8 @@ pub(in crate::routing) struct Labels {
     phases: Vec<u8>,
     /// By link: whether it leads down.
     downward: Vec<bool>,
+    /// Whether pairs were joined against the rules.
+    pub(in crate::routing) is_connected: bool,
 }
 
 /// How the rest of a way may go. Each is a bit.
@@ -68,7 +70,7 @@ impl Labels {
                 _ => phase::DOWN,
             }));
         }
-        Self { switches: topology.switch_count(), hops, phases, downward }
+        Self { switches: topology.switch_count(), hops, phases, downward, is_connected: false }
     }
 
     /// The phases of all switches on ways to a home.
@@ -104,6 +106,7 @@ impl Labels {
         if missing.is_empty() {
             return;
         }
+        self.is_connected = true;
         let mut ups = self.ups(topology, home);
         let hops = self.hops.row_mut(home);
         let mut reversals = vec![0; self.switches];
