@@ -65,7 +65,7 @@ mod tests {
     use ib_mad::types::Lid;
     use proptest::prelude::*;
 
-    use super::super::{Destination, TopologyBuilder, testing, verify};
+    use super::super::{testing, verify};
     use super::*;
 
     fn routed(topology: &Topology, steering: &Steering) -> Routing {
@@ -83,15 +83,6 @@ mod tests {
         ports
     }
 
-    fn check(topology: &Topology, steering: &Steering) -> Result<Routing, TestCaseError> {
-        let routing = routed(topology, steering);
-        let walk = verify::walk::deliveries(topology, &routing);
-        prop_assert!(walk.is_sound(), "{:?}", walk.defects);
-        prop_assert_eq!(walk.unrouted, 0);
-        prop_assert_eq!(&verify::deliveries(topology, &routing), &walk);
-        Ok(routing)
-    }
-
     proptest! {
         /// Each entry leads to the peer of the first port that comes closer.
         #[test]
@@ -103,7 +94,8 @@ mod tests {
                 steering.port_orders =
                     topology.switches().map(|s| (1..=topology.port_count(s)).rev().collect()).collect();
             }
-            let routing = check(&topology, &steering)?;
+            let routing = routed(&topology, &steering);
+            testing::check_all(&topology, &routing)?;
             for destination in topology.destinations() {
                 let row = routing.hops.row(destination.home);
                 for switch in topology.switches().filter(|&switch| switch != destination.home) {
@@ -141,7 +133,8 @@ mod tests {
         let cube = Hypercube { dimensions: 5, hosts_per_switch: 1, radix: None };
         for shape in [Shape::Grid(mesh), Shape::Hypercube(cube)] {
             let topology = testing::topology(&testing::net(shape), 1);
-            let routing = check(&topology, &Steering::default()).unwrap();
+            let routing = routed(&topology, &Steering::default());
+            testing::check_all(&topology, &routing).unwrap();
             let loops = verify::credit_loops(&topology, &routing.tables());
             assert!(loops.is_free(), "{loops}");
         }
@@ -150,23 +143,11 @@ mod tests {
     /// The other order of dimensions is as good; one that changes from switch to switch is not.
     #[test]
     fn the_operators_order_of_dimensions_is_kept() {
-        let mut builder = TopologyBuilder::new();
         let at = |x: u16, y: u16| y * 4 + x;
-        for _ in 0..16 {
-            builder.add_switch(5).unwrap();
-        }
-        for a in 0..4 {
-            for b in 0..3 {
-                builder.add_link((at(b, a), 1), (at(b + 1, a), 2)).unwrap();
-                builder.add_link((at(a, b), 3), (at(a, b + 1), 4)).unwrap();
-            }
-        }
-        for home in 0..16 {
-            let base_lid = Lid(home + 1);
-            let destination = Destination { base_lid, lid_count: 1, home, exit: 5 };
-            builder.add_destination(destination).unwrap();
-        }
-        let topology = builder.build().unwrap();
+        let cables = (0..4).flat_map(|a| (0..3).map(move |b| (a, b))).flat_map(|(a, b)| {
+            [((at(b, a), 1), (at(b + 1, a), 2)), ((at(a, b), 3), (at(a, b + 1), 4))]
+        });
+        let topology = testing::cabled(16, cables, 0..16, 1);
         let mut steering = Steering::default();
         let x_first = routed(&topology, &steering);
         assert_eq!(ports(&topology, &x_first, 0, Lid(16)), [1, 1, 1, 3, 3, 3]);
@@ -183,22 +164,10 @@ mod tests {
 
     #[test]
     fn parallel_links_share_the_lids() {
-        let mut builder = TopologyBuilder::new();
-        for _ in 0..2 {
-            builder.add_switch(100).unwrap();
-        }
-        for port in 1..=40 {
-            builder.add_link((0, port), (1, 81 - port)).unwrap();
-        }
-        for home in 0..2u16 {
-            for host in 0..20 {
-                let base_lid = Lid(4 + home * 80 + host * 4);
-                let destination =
-                    Destination { base_lid, lid_count: 4, home, exit: 81 + host as u8 };
-                builder.add_destination(destination).unwrap();
-            }
-        }
-        let topology = builder.build().unwrap();
+        // Cables are crossed: the first port of one switch leads to the last of the other.
+        let cables = (1..=40).map(|port| ((0, port), (1, 81 - port)));
+        let homes = (0..2).flat_map(|home| std::iter::repeat_n(home, 20));
+        let topology = testing::cabled(2, cables, homes, 4);
         let routing = routed(&topology, &Steering::default());
         let mut used = [0; 41];
         (84..164).for_each(|lid| used[usize::from(routing.port(0, Lid(lid)))] += 1);

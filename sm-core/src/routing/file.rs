@@ -34,7 +34,7 @@ impl Engine for FromFile {
         steering: &Steering,
         _: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
-        super::updn::check_size(self.name(), topology)?;
+        HopMatrix::check_size(self.name(), topology)?;
         let unsuitable = |reason| RoutingError::Unsuitable { engine: self.name(), reason };
         if steering.lfts.iter().all(Vec::is_empty) {
             return Err(unsuitable("no table of any switch is given".to_owned()));

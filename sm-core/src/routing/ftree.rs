@@ -15,6 +15,7 @@
 //!
 //! Takes time in proportion to switches times links, and to switches times LIDs.
 
+mod branches;
 mod climb;
 mod shape;
 
@@ -22,7 +23,7 @@ use self::climb::Climber;
 use self::shape::Shape;
 use super::deal::{Batch, batches_of};
 use super::updn::{self, Labels};
-use super::{Engine, Lanes, Previous, Routing, RoutingError, Steering, Topology};
+use super::{Engine, HopMatrix, Lanes, Previous, Routing, RoutingError, Steering, Topology};
 
 /// The engine `ftree`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,7 +40,7 @@ impl Engine for FTree {
         steering: &Steering,
         _: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
-        updn::check_size(self.name(), topology)?;
+        HopMatrix::check_size(self.name(), topology)?;
         let unsuitable = |reason| RoutingError::Unsuitable { engine: self.name(), reason };
         let shape = Shape::find(topology, steering).map_err(unsuitable)?;
         let mut labels = Labels::compute(topology, &shape.order);
@@ -55,7 +56,9 @@ impl Engine for FTree {
                  down; io_guid_file and max_reverse_hops can allow others"
             )));
         }
-        let mut climber = Climber::new(topology, &labels);
+        let mut hops = labels.hops.clone();
+        hops.transpose();
+        let mut climber = Climber::new(topology, &labels, &hops);
         let compute =
             batches_of(topology, |to| if shape.has_others() { shape.is_compute(to) } else { true });
         let most = compute.chunk_by(|a, b| a.home == b.home).map(hosts_of).max().unwrap_or(0);
@@ -72,8 +75,6 @@ impl Engine for FTree {
         }
         let Climber { tables, unreachable, .. } = climber;
         let lfts = tables.finish();
-        let mut hops = labels.hops;
-        hops.transpose();
         Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable })
     }
 }

@@ -78,17 +78,32 @@ impl HopMatrix {
         engine: &'static str,
         topology: &Topology,
     ) -> Result<Self, RoutingError> {
-        Self::compute(topology).ok_or_else(|| RoutingError::TooManySwitches {
-            engine,
-            switches: topology.switch_count(),
-            max: Self::SWITCHES_MAX,
-        })
+        Self::compute(topology).ok_or_else(|| Self::too_many(engine, topology))
     }
 
-    /// No pair is joined yet; for engines that fill in a potential of their own, which need not be
-    /// symmetric. At most [`Self::SWITCHES_MAX`] switches.
+    /// Refuses more switches than a matrix may have, for engines that fill in one of their own.
+    pub(super) fn check_size(
+        engine: &'static str,
+        topology: &Topology,
+    ) -> Result<(), RoutingError> {
+        let fits = topology.switch_count() <= Self::SWITCHES_MAX;
+        if fits { Ok(()) } else { Err(Self::too_many(engine, topology)) }
+    }
+
+    fn too_many(engine: &'static str, topology: &Topology) -> RoutingError {
+        let switches = topology.switch_count();
+        RoutingError::TooManySwitches { engine, switches, max: Self::SWITCHES_MAX }
+    }
+
+    /// No pair is joined yet; for engines that count hops otherwise, such as those of routes that
+    /// are not the shortest. They need not be symmetric. At most [`Self::SWITCHES_MAX`] switches.
     pub(super) fn unreachable(switches: usize) -> Self {
         Self { switches, hops: vec![Self::UNREACHABLE; switches * switches] }
+    }
+
+    /// All rows, from the first switch's on, to be filled in by several threads.
+    pub(super) fn rows_mut(&mut self) -> impl IndexedParallelIterator<Item = &mut [u8]> {
+        self.hops.par_chunks_mut(self.switches.max(1))
     }
 
     /// Hops from a switch, to be filled in.
@@ -113,17 +128,6 @@ impl HopMatrix {
         }
     }
 
-    /// Takes hops that were counted otherwise, such as those of routes that are not the shortest:
-    /// a row for each of `switches`, by destination.
-    ///
-    /// # Panics
-    ///
-    /// If these are not as many as there are pairs.
-    pub fn from_rows(switches: usize, hops: Vec<u8>) -> Self {
-        assert_eq!(hops.len(), switches * switches, "a row for each switch");
-        Self { switches, hops }
-    }
-
     /// Hops from (and to) a switch, by switch.
     #[inline]
     pub fn row(&self, switch: u16) -> &[u8] {
@@ -134,6 +138,41 @@ impl HopMatrix {
     /// The most hops between any two switches that a path joins.
     pub fn diameter(&self) -> u8 {
         self.hops.iter().copied().filter(|&hops| hops != Self::UNREACHABLE).max().unwrap_or(0)
+    }
+}
+
+/// Which switches a list begins with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum First {
+    /// Those with the fewest hops.
+    Nearest,
+    /// Those with the most.
+    Farthest,
+}
+
+/// Lists the switches that reach a home switch, but not itself, by hops, equals by number. `hops`
+/// are those to it, by switch.
+pub(super) fn list_sources(sources: &mut Vec<u16>, hops: &[u8], first: First) {
+    let rank = |hops: u8| usize::from(if first == First::Nearest { hops } else { !hops });
+    let mut starts = [0u32; 256];
+    for &hops in hops {
+        starts[rank(hops)] += 1;
+    }
+    // Those that are not to be listed.
+    starts[rank(0)] = 0;
+    starts[rank(HopMatrix::UNREACHABLE)] = 0;
+    let mut total = 0;
+    for start in &mut starts {
+        total += std::mem::replace(start, total);
+    }
+    sources.clear();
+    sources.resize(total as usize, 0);
+    for (switch, &hops) in hops.iter().enumerate() {
+        if hops != 0 && hops != HopMatrix::UNREACHABLE {
+            let place = &mut starts[rank(hops)];
+            sources[*place as usize] = switch as u16;
+            *place += 1;
+        }
     }
 }
 

@@ -61,11 +61,11 @@ fn tables(topology: &Topology, steering: &Steering, trees: &Trees) -> (Vec<Vec<u
     let mut unreachable = 0;
     for Group { home, lids, exits } in groups(topology, steering) {
         for ((&lid, &exit), place) in lids.iter().zip(&exits).zip(0..) {
-            let mut column = tables.column(lid);
-            column.enter(home, exit);
+            tables.begin(&[lid]);
+            tables.enter(home, exit);
             for switch in topology.switches().filter(|&switch| switch != home) {
                 match trees.port(topology, switch, home, place) {
-                    Some(port) => column.enter(switch, port),
+                    Some(port) => tables.enter(switch, port),
                     None => unreachable += 1,
                 }
             }

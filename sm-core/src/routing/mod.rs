@@ -5,9 +5,8 @@
 //! [`dor`], [`sssp`], [`dfsssp`], [`lash`], [`mod@torus`], [`mod@file`]), what they build on
 //! ([`topology`], [`hops`]), what tells whether tables are right ([`verify`]) and good
 //! ([`balance`]), the order in which tables are written to switches ([`program`]), and trees for
-//! [`multicast`] groups. Everything
-//! is indices and port numbers; what is not here: GUIDs, nodes and the fabric's arenas (`fabric`),
-//! LID assignment (`manage`), SMPs (`sweep`).
+//! [`multicast`] groups. Everything is indices and port numbers; what is not here: GUIDs, nodes and
+//! the fabric's arenas (`fabric`), LID assignment (`manage`), SMPs (`sweep`).
 
 pub mod balance;
 mod deal;
@@ -22,6 +21,7 @@ mod layering;
 pub mod minhop;
 pub mod multicast;
 pub mod program;
+mod regions;
 pub mod sssp;
 pub mod steering;
 mod tables;

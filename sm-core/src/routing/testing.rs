@@ -1,4 +1,4 @@
-//! Topologies for tests, from the simulator's generators, and a search for loops of layers.
+//! Topologies for tests, most from the simulator's generators, and what all routings must be.
 
 use std::collections::HashSet;
 
@@ -9,8 +9,12 @@ use fabric_sim::netlist::{Net, NodeKind};
 use ib_mad::types::Lid;
 use proptest::prelude::*;
 
+use super::balance::{LinkLoads, Spread};
 use super::lanes::Columns;
-use super::{Destination, Lanes, Routing, Topology, TopologyBuilder};
+use super::verify::{self, Deliveries};
+use super::{
+    Destination, Engine, Lanes, Routing, RoutingError, Steering, Topology, TopologyBuilder,
+};
 
 /// The topology of a net. LIDs are given in the order of the nodes, 2^`lmc` to each host and one
 /// to each switch.
@@ -82,6 +86,81 @@ pub(crate) fn line(switches: u16) -> Topology {
         builder.add_destination(destination).unwrap();
     }
     builder.build().unwrap()
+}
+
+/// The exit to the first host of each switch in [`cabled`].
+pub(crate) const FIRST_EXIT: u8 = 201;
+
+/// Switches of 254 ports, joined by cables, with a host for each of `homes`. Hosts have
+/// `lid_count` LIDs each, in this order from `lid_count` on.
+pub(crate) fn cabled(
+    switches: u16,
+    cables: impl IntoIterator<Item = ((u16, u8), (u16, u8))>,
+    homes: impl IntoIterator<Item = u16>,
+    lid_count: u16,
+) -> Topology {
+    let mut builder = TopologyBuilder::new();
+    for _ in 0..switches {
+        builder.add_switch(254).unwrap();
+    }
+    for (a, b) in cables {
+        builder.add_link(a, b).unwrap();
+    }
+    let mut exits = vec![FIRST_EXIT; usize::from(switches)];
+    for (home, number) in homes.into_iter().zip(1..) {
+        let exit = exits[usize::from(home)];
+        exits[usize::from(home)] += 1;
+        let base_lid = Lid(number * lid_count);
+        builder.add_destination(Destination { base_lid, lid_count, home, exit }).unwrap();
+    }
+    builder.build().unwrap()
+}
+
+/// Two switches joined by cables at equal ports from 1 on, and so many hosts on each, those of
+/// switch 0 first.
+pub(crate) fn pair(cables: u8, hosts: usize, lid_count: u16) -> Topology {
+    let homes = (0..2).flat_map(|home| std::iter::repeat_n(home, hosts));
+    cabled(2, (1..=cables).map(|port| ((0, port), (1, port))), homes, lid_count)
+}
+
+/// Routes of hosts to hosts' LIDs.
+pub(crate) fn spread(topology: &Topology, routing: &Routing) -> Spread {
+    Spread::of(&LinkLoads::count(topology, routing).to_hosts)
+}
+
+/// Follows all routes: all that can be reached is delivered to, as the engine says and the proof
+/// finds.
+pub(crate) fn check(topology: &Topology, routing: &Routing) -> Result<Deliveries, TestCaseError> {
+    let walk = verify::walk::deliveries(topology, routing);
+    prop_assert!(walk.is_sound(), "{:?}", walk.defects);
+    prop_assert_eq!(walk.unreachable + walk.unrouted, routing.unreachable);
+    prop_assert_eq!(&verify::deliveries(topology, routing), &walk);
+    Ok(walk)
+}
+
+/// The same, where all that links join has to be routed.
+pub(crate) fn check_all(topology: &Topology, routing: &Routing) -> Result<(), TestCaseError> {
+    prop_assert_eq!(check(topology, routing)?.unrouted, 0);
+    Ok(())
+}
+
+/// What was routed; `None` if it was refused for this reason, as is right.
+pub(crate) fn unless(
+    routed: Result<Routing, RoutingError>,
+    refused: &RoutingError,
+) -> Result<Option<Routing>, TestCaseError> {
+    if let Err(error) = &routed {
+        prop_assert_eq!(error, refused);
+    }
+    Ok(routed.ok())
+}
+
+/// 200 cables between two switches are all used, as there are 200 LIDs on each.
+pub(crate) fn check_200_cables(engine: &dyn Engine) {
+    let topology = pair(200, 50, 4);
+    let steering = Steering { data_lanes: 1, ..Steering::default() };
+    let spread = spread(&topology, &engine.route(&topology, &steering, None).unwrap());
+    assert_eq!((spread.links, spread.max), (400, 50));
 }
 
 /// A small net of any shape.

@@ -59,11 +59,7 @@ impl Engine for Torus2Qos {
         steering: &Steering,
         _: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
-        let switches = topology.switch_count();
-        if switches > HopMatrix::SWITCHES_MAX {
-            let max = HopMatrix::SWITCHES_MAX;
-            return Err(RoutingError::TooManySwitches { engine: self.name(), switches, max });
-        }
+        HopMatrix::check_size(self.name(), topology)?;
         let lanes = steering.data_lanes.max(1);
         self.routed(topology, steering, lanes).map_err(|refusal| match refusal {
             Refusal::TooFewLanes => RoutingError::TooFewLanes { engine: self.name(), lanes },

@@ -48,7 +48,7 @@ impl Engine for UpDown {
         steering: &Steering,
         previous: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
-        check_size(self.name(), topology)?;
+        HopMatrix::check_size(self.name(), topology)?;
         let order = self.order(topology, steering)?;
         let mut labels = Labels::compute(topology, &order);
         if steering.connect_roots {
@@ -111,15 +111,6 @@ impl UpDown {
 fn switches_with_hosts(topology: &Topology) -> Vec<u16> {
     let hosts = topology.hosts_on();
     topology.switches().filter(|&switch| hosts[usize::from(switch)] > 0).collect()
-}
-
-/// Refuses more switches than there can be labels for.
-pub(super) fn check_size(engine: &'static str, topology: &Topology) -> Result<(), RoutingError> {
-    let (switches, max) = (topology.switch_count(), HopMatrix::SWITCHES_MAX);
-    if switches > max {
-        return Err(RoutingError::TooManySwitches { engine, switches, max });
-    }
-    Ok(())
 }
 
 /// Switches with hosts in one part of the fabric of which the first has no way to the second, if

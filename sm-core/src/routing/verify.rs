@@ -4,7 +4,8 @@
 //! what falls at each step ends. It costs one look at each entry, and trusts the engine in nothing.
 //! [`walk::deliveries`] follows all routes instead, without any potential; it is slower and made
 //! otherwise, to be an independent witness. [`credit_loops`] looks for cycles among links that
-//! wait for each other's buffers, [`credit_loops_on_lanes`] does so lane by lane. What to do about findings is the caller's to decide.
+//! wait for each other's buffers, [`credit_loops_on_lanes`] does so lane by lane. What to do about
+//! findings is the caller's to decide.
 
 mod cycle;
 pub mod walk;
@@ -16,6 +17,7 @@ use std::fmt;
 use ib_mad::types::Lid;
 use rayon::prelude::*;
 
+use super::regions::Regions;
 use super::{BLOCK_LEN, HopMatrix, NO_ROUTE, Routing, Topology};
 
 /// Defects that are described one by one; others are counted.
@@ -221,13 +223,15 @@ enum Gap {
 /// What tells which pairs may have no route.
 struct Gaps<'a> {
     hops: &'a HopMatrix,
+    /// By switch: a number that is equal for those joined by links.
     parts: Vec<u16>,
     hosts: Vec<u32>,
 }
 
 impl<'a> Gaps<'a> {
     fn new(topology: &Topology, routing: &'a Routing) -> Self {
-        Self { hops: &routing.hops, parts: parts(topology), hosts: topology.hosts_on() }
+        let parts = Regions::find(topology, topology.switches(), |_, _| true).starts;
+        Self { hops: &routing.hops, parts, hosts: topology.hosts_on() }
     }
 
     /// Judges that a switch has no route to a LID at another switch.
@@ -240,29 +244,6 @@ impl<'a> Gaps<'a> {
         let is_possible = self.hops.row(switch)[to] != HopMatrix::UNREACHABLE;
         if between_hosts || is_possible { Gap::Missing } else { Gap::Unrouted }
     }
-}
-
-/// By switch: a number that is equal for those joined by links.
-fn parts(topology: &Topology) -> Vec<u16> {
-    let mut parts = vec![NO_HOME; topology.switch_count()];
-    let mut left = Vec::new();
-    for root in topology.switches() {
-        if parts[usize::from(root)] != NO_HOME {
-            continue;
-        }
-        parts[usize::from(root)] = root;
-        left.push(root);
-        while let Some(switch) = left.pop() {
-            for link in topology.links(switch) {
-                let part = &mut parts[usize::from(link.peer)];
-                if *part == NO_HOME {
-                    *part = root;
-                    left.push(link.peer);
-                }
-            }
-        }
-    }
-    parts
 }
 
 // A table's index fits a LID.

@@ -3,7 +3,7 @@
 use super::super::Topology;
 
 /// One of a switch's ports that lead closer to the home.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(in crate::routing) struct Candidate {
     /// Number of the link in the topology.
     pub(in crate::routing) link: u32,

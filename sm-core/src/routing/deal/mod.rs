@@ -27,7 +27,6 @@ mod hand;
 mod order;
 mod shortest;
 mod stay;
-mod tables;
 
 pub(super) use self::candidates::{Candidate, Candidates, Shortest, Ways};
 use self::hand::Hand;
@@ -35,7 +34,8 @@ use self::order::batches;
 pub(super) use self::order::{Batch, batches_of};
 pub(super) use self::shortest::deal_shortest;
 use self::stay::Stay;
-pub(super) use self::tables::Tables;
+use super::hops::{First, list_sources};
+use super::tables::Tables;
 use super::{HopMatrix, Previous, Steering, Topology};
 
 /// What engines have of tables before, to keep routes.
@@ -142,7 +142,7 @@ impl<'a> Dealer<'a> {
         if let Some(stay) = &mut self.stay {
             stay.begin(batch.home, hops);
         }
-        sort_sources(&mut self.sources, hops);
+        list_sources(&mut self.sources, hops, First::Farthest);
         let Self { topology, candidates, sources, host_loads, places, .. } = self;
         candidates.find(topology, batch.home, hops, sources, host_loads, places, ways);
         for place in 0..self.sources.len() {
@@ -192,30 +192,6 @@ impl<'a> Dealer<'a> {
         if batch.host_lids < batch.lids.len() {
             let places = batch.host_lids..batch.lids.len();
             deal.run(places, index, &mut self.switch_loads, |_| 0);
-        }
-    }
-}
-
-/// Lists the switches that reach the home switch, but not itself, by hops, the most first.
-pub(super) fn sort_sources(sources: &mut Vec<u16>, hops: &[u8]) {
-    let mut starts = [0u32; 256];
-    for &hops in hops {
-        starts[usize::from(hops)] += 1;
-    }
-    // Those that are not to be listed.
-    starts[0] = 0;
-    starts[usize::from(HopMatrix::UNREACHABLE)] = 0;
-    let mut total = 0;
-    for start in starts.iter_mut().rev() {
-        total += std::mem::replace(start, total);
-    }
-    sources.clear();
-    sources.resize(total as usize, 0);
-    for (switch, &hops) in hops.iter().enumerate() {
-        if hops != 0 && hops != HopMatrix::UNREACHABLE {
-            let place = &mut starts[usize::from(hops)];
-            sources[*place as usize] = switch as u16;
-            *place += 1;
         }
     }
 }

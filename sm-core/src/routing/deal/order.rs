@@ -1,9 +1,10 @@
 //! The order in which destinations are routed, and in what portions.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 
 use ib_mad::types::Lid;
 
+use super::super::regions::Regions;
 use super::super::{Destination, Topology};
 
 /// LIDs that one switch delivers and that are dealt together: hosts' first, then the switch's own.
@@ -52,7 +53,11 @@ pub(in crate::routing) fn batches_of(
         by_home[usize::from(destination.home)].push(destination);
     }
     let mut batches = Vec::with_capacity(by_home.len());
-    for home in breadth_first(topology) {
+    let hosts = topology.hosts_on();
+    let first = topology.switches().find(|&switch| hosts[usize::from(switch)] > 0);
+    // The rest are other parts of a fabric that is not connected.
+    let starts = first.into_iter().chain(topology.switches());
+    for home in Regions::find(topology, starts, |_, _| true).order {
         let mut destinations = std::mem::take(&mut by_home[usize::from(home)]);
         destinations.sort_unstable_by_key(|d| (!d.is_host(), d.exit, d.base_lid));
         batches.extend(portions(home, &destinations));
@@ -71,29 +76,4 @@ fn portions(home: u16, destinations: &[Destination]) -> Vec<Batch> {
         host_lids: portion.partition_point(|&(_, exit)| exit != 0),
     };
     lids.chunks(Batch::LIDS_MAX).map(batch).collect()
-}
-
-fn breadth_first(topology: &Topology) -> Vec<u16> {
-    let hosts = topology.hosts_on();
-    let first = topology.switches().find(|&switch| hosts[usize::from(switch)] > 0);
-    let mut seen = vec![false; topology.switch_count()];
-    let mut order = Vec::with_capacity(seen.len());
-    let mut queue = VecDeque::new();
-    // The rest are other parts of a fabric that is not connected.
-    for root in first.into_iter().chain(topology.switches()) {
-        if seen[usize::from(root)] {
-            continue;
-        }
-        seen[usize::from(root)] = true;
-        queue.push_back(root);
-        while let Some(switch) = queue.pop_front() {
-            order.push(switch);
-            for link in topology.links(switch) {
-                if !std::mem::replace(&mut seen[usize::from(link.peer)], true) {
-                    queue.push_back(link.peer);
-                }
-            }
-        }
-    }
-    order
 }

@@ -1,9 +1,15 @@
 //! One tree of routes a LID: up from its home to a root by the least used links, and down from
 //! there to all others.
+//!
+//! A tree is grown in a column of its own, one byte a switch, which stays in the nearest cache;
+//! a batch's columns are then entered into the tables together.
 
-use super::super::deal::{Batch, Candidates, Tables, sort_sources};
+use super::super::deal::Batch;
+use super::super::hops::{First, list_sources};
+use super::super::tables::Tables;
 use super::super::updn::{Labels, phase};
-use super::super::{NO_ROUTE, Topology};
+use super::super::{HopMatrix, NO_ROUTE, Topology};
+use super::branches::{Branches, Leftovers};
 
 /// Routes in the making.
 pub(super) struct Climber<'a> {
@@ -11,36 +17,50 @@ pub(super) struct Climber<'a> {
     labels: &'a Labels,
     pub(super) tables: Tables,
     pub(super) unreachable: u64,
-    /// By link: the number of the same link from its other end.
-    back: Vec<u32>,
+    /// Links that lead down.
+    below: Branches,
+    /// Links that lead up.
+    above: Branches,
+    leftovers: Leftovers,
     /// By link: how many trees come down to its sender by it.
     down: Vec<u32>,
-    /// By link: how many trees its sender goes up by it.
+    /// By link that leads down: how many trees its receiver goes up by it.
     up: Vec<u32>,
     /// By switch: how many trees have come up to it from a home.
     climbs: Vec<u32>,
     hosts: Vec<u32>,
     /// Switches that the tree at hand has, from its home to its root.
     chain: Vec<u16>,
-    /// Others, and by switch the link by which they go up.
+    /// Others, and by switch the link that leads down to them.
     spread: Vec<u16>,
     via: Vec<u32>,
+    /// By switch: hops to the home at hand, where the way there begins upwards.
+    upwards: Vec<u8>,
+    /// The same for those that the tree at hand has not reached.
+    waiting: Vec<u8>,
+    /// By LID of the batch and switch: ports.
+    columns: Vec<u8>,
     /// For leftovers.
     sources: Vec<u16>,
-    candidates: Candidates,
 }
 
+/// No switch waits for a tree at this level.
+const REACHED: u8 = HopMatrix::UNREACHABLE;
+
 impl<'a> Climber<'a> {
-    pub(super) fn new(topology: &'a Topology, labels: &'a Labels) -> Self {
+    /// `hops` are those of the labels, row a switch.
+    pub(super) fn new(topology: &'a Topology, labels: &'a Labels, hops: &HopMatrix) -> Self {
         let switches = topology.switch_count();
-        let back = topology.switches().flat_map(|switch| topology.links(switch));
-        let back = back.map(|link| topology.link_at(link.peer, link.peer_port).unwrap_or(0) as u32);
+        let above = Branches::new(topology, |number| !labels.is_downward(number));
+        let leftovers = Leftovers::new(topology, labels, hops, &above);
         Self {
             topology,
             labels,
             tables: Tables::new(switches, topology.table_len()),
             unreachable: 0,
-            back: back.collect(),
+            below: Branches::new(topology, |number| labels.is_downward(number)),
+            above,
+            leftovers,
             down: vec![0; topology.link_count()],
             up: vec![0; topology.link_count()],
             climbs: vec![0; switches],
@@ -48,20 +68,29 @@ impl<'a> Climber<'a> {
             chain: Vec::new(),
             spread: Vec::with_capacity(switches),
             via: vec![0; switches],
+            upwards: Vec::with_capacity(switches),
+            waiting: Vec::with_capacity(switches),
+            columns: vec![NO_ROUTE; switches * Batch::LIDS_MAX],
             sources: Vec::with_capacity(switches),
-            candidates: Candidates::default(),
         }
     }
 
     /// Routes a batch from all switches: hosts' LIDs by a tree each, while switches' own fill gaps.
     pub(super) fn route(&mut self, batch: &Batch) {
-        self.tables.begin(&batch.lids);
         let home = batch.home;
-        self.tables.entries(usize::from(home)).copy_from_slice(&batch.exits);
+        let (hops, phases) = (self.labels.hops.row(home), self.labels.phases(home));
+        self.upwards.clear();
+        let upwards = hops.iter().zip(phases);
+        let upwards = upwards.map(|(&hops, &way)| if way == phase::UP { hops } else { REACHED });
+        self.upwards.extend(upwards);
+        self.columns[..hops.len() * batch.host_lids].fill(NO_ROUTE);
         for place in 0..batch.host_lids {
             self.climb(home, Some(place));
             self.spread(place);
         }
+        self.tables.begin(&batch.lids);
+        self.tables.enter_columns(&self.columns[..hops.len() * batch.host_lids]);
+        self.tables.entries(usize::from(home)).copy_from_slice(&batch.exits);
         self.fill(batch);
     }
 
@@ -74,7 +103,7 @@ impl<'a> Climber<'a> {
     /// Goes up from a home to a root by the link that is used least, to the switch that is used
     /// least, and has all on the way send down the same way.
     fn climb(&mut self, home: u16, place: Option<usize>) {
-        let Self { topology, labels, down, climbs, chain, tables, .. } = self;
+        let Self { topology, labels, down, climbs, chain, columns, .. } = self;
         let (hops, phases) = (labels.hops.row(home), labels.phases(home));
         chain.clear();
         let mut switch = home;
@@ -94,7 +123,7 @@ impl<'a> Climber<'a> {
             down[number] += 1;
             climbs[usize::from(link.peer)] += 1;
             if let Some(place) = place {
-                tables.entries(usize::from(link.peer))[place] = link.peer_port;
+                columns[place * hops.len() + usize::from(link.peer)] = link.peer_port;
             }
             switch = link.peer;
         }
@@ -102,9 +131,11 @@ impl<'a> Climber<'a> {
 
     /// Has all switches below the chain that have no better way go up to it.
     fn spread(&mut self, place: usize) {
-        let Self { topology, labels, tables, chain, spread, via, back, up, .. } = self;
+        let Self { below, chain, spread, via, up, upwards, waiting, columns, .. } = self;
         let Some(&home) = chain.first() else { return };
-        let (hops, phases) = (labels.hops.row(home), labels.phases(home));
+        let hops = self.labels.hops.row(home);
+        let column = &mut columns[place * hops.len()..][..hops.len()];
+        waiting.clone_from(upwards);
         for &start in chain.iter() {
             spread.clear();
             spread.push(start);
@@ -113,31 +144,37 @@ impl<'a> Climber<'a> {
                 next += 1;
                 let first = spread.len();
                 let level = hops[usize::from(switch)] + 1;
-                for (link, number) in topology.links(switch).iter().zip(topology.link_range(switch))
-                {
-                    let peer = usize::from(link.peer);
-                    if !labels.is_downward(number)
-                        || hops[peer] != level
-                        || phases[peer] != phase::UP
+                let mut joins = false;
+                for branch in below.of(switch) {
+                    let peer = usize::from(branch.peer);
+                    if waiting[peer] == level {
+                        waiting[peer] = REACHED;
+                        column[peer] = branch.peer_port;
+                        spread.push(branch.peer);
+                        if branch.is_parallel {
+                            // Counted when the least used of its links is known.
+                            via[peer] = branch.link;
+                            joins = true;
+                        } else {
+                            up[branch.link as usize] += 1;
+                        }
+                    } else if branch.is_parallel
+                        && upwards[peer] == level
+                        && spread[first..].contains(&branch.peer)
+                        && up[branch.link as usize] < up[via[peer] as usize]
                     {
-                        continue;
+                        column[peer] = branch.peer_port;
+                        via[peer] = branch.link;
                     }
-                    let entry = &mut tables.entries(peer)[place];
-                    let number = back[number];
-                    if *entry == NO_ROUTE {
-                        spread.push(link.peer);
-                    } else {
-                        // A parallel link may be used less.
-                        let is_here = spread[first..].contains(&link.peer);
-                        if !is_here || up[number as usize] >= up[via[peer] as usize] {
-                            continue;
+                }
+                if joins {
+                    for branch in below.of(switch).iter().filter(|branch| branch.is_parallel) {
+                        if via[usize::from(branch.peer)] == branch.link
+                            && spread[first..].contains(&branch.peer)
+                        {
+                            up[branch.link as usize] += 1;
                         }
                     }
-                    *entry = link.peer_port;
-                    via[peer] = number;
-                }
-                for &below in &spread[first..] {
-                    up[via[usize::from(below)] as usize] += 1;
                 }
             }
         }
@@ -146,22 +183,29 @@ impl<'a> Climber<'a> {
     /// Routes from what no tree has reached: hosts' switches by the link they use least, others by
     /// each in turn.
     fn fill(&mut self, batch: &Batch) {
-        let Self { topology, labels, tables, up, hosts, sources, candidates, .. } = self;
+        let Self { topology, labels, tables, up, hosts, sources, above, leftovers, .. } = self;
         let hops = labels.hops.row(batch.home);
-        sort_sources(sources, hops);
-        candidates.find(topology, batch.home, hops, sources, up, &[], &labels.ways(batch.home));
-        for (place, &switch) in sources.iter().enumerate() {
-            let candidates = candidates.of(place);
+        list_sources(sources, hops, First::Farthest);
+        leftovers.begin(labels, batch.home, above);
+        for &switch in sources.iter() {
+            let entries = tables.entries(usize::from(switch));
+            if !entries.contains(&NO_ROUTE) {
+                continue;
+            }
+            let candidates = leftovers.candidates(topology, labels, switch, above);
+            let count = candidates.len();
             let has_hosts = hosts[usize::from(switch)] > 0;
-            let entries = tables.entries(usize::from(switch)).iter_mut().enumerate();
-            let mut turn = usize::from(switch);
-            for (place, entry) in entries.filter(|(_, entry)| **entry == NO_ROUTE) {
-                turn += 1;
-                let mut chosen = candidates[turn % candidates.len()];
+            let mut turn = usize::from(switch) % count;
+            for (place, entry) in entries.iter_mut().enumerate() {
+                if *entry != NO_ROUTE {
+                    continue;
+                }
+                turn = if turn + 1 == count { 0 } else { turn + 1 };
+                let mut chosen = &candidates[turn];
                 if has_hosts && place < batch.host_lids {
-                    let least = candidates.iter().min_by_key(|to| up[to.link as usize]);
-                    chosen = least.copied().unwrap_or(chosen);
-                    up[chosen.link as usize] += 1;
+                    let least = candidates.iter().min_by_key(|branch| up[branch.back as usize]);
+                    chosen = least.unwrap_or(chosen);
+                    up[chosen.back as usize] += 1;
                 }
                 *entry = chosen.port;
             }

@@ -3,24 +3,12 @@
 use ib_mad::types::Lid;
 use proptest::prelude::*;
 
-use super::super::balance::{LinkLoads, Spread};
+use super::super::testing::{check, spread};
 use super::super::{Destination, MinHop, TopologyBuilder, UpDown, testing, verify};
 use super::*;
 
 fn route(topology: &Topology, steering: &Steering) -> Result<Routing, RoutingError> {
     FTree.route(topology, steering, None)
-}
-
-fn spread(topology: &Topology, routing: &Routing) -> Spread {
-    Spread::of(&LinkLoads::count(topology, routing).to_hosts)
-}
-
-fn check(topology: &Topology, routing: &Routing) -> Result<(), TestCaseError> {
-    let walk = verify::walk::deliveries(topology, routing);
-    prop_assert!(walk.is_sound(), "{:?}", walk.defects);
-    prop_assert_eq!(walk.unreachable + walk.unrouted, routing.unreachable);
-    prop_assert_eq!(&verify::deliveries(topology, routing), &walk);
-    Ok(())
 }
 
 fn check_loops(topology: &Topology, routing: &Routing) -> Result<(), TestCaseError> {
@@ -151,20 +139,9 @@ fn a_hosts_lids_take_different_roots() {
 #[test]
 fn parallel_links_share_the_load() {
     // Two leaves with six hosts each and one spine, with three links to each: ports 1 to 3, 4 to 6.
-    let mut builder = TopologyBuilder::new();
-    for _ in 0..3 {
-        builder.add_switch(100).unwrap();
-    }
-    for port in 1..=3 {
-        builder.add_link((0, port), (2, port)).unwrap();
-        builder.add_link((1, port), (2, port + 3)).unwrap();
-    }
-    for (home, host) in (0..2u16).flat_map(|home| (0..6).map(move |host| (home, host))) {
-        let base_lid = Lid(1 + home * 6 + host);
-        let exit = 70 + host as u8;
-        builder.add_destination(Destination { base_lid, lid_count: 1, home, exit }).unwrap();
-    }
-    let topology = builder.build().unwrap();
+    let cables = (0..2u16)
+        .flat_map(|leaf| (1..=3).map(move |port| ((leaf, port), (2, port + 3 * leaf as u8))));
+    let topology = testing::cabled(3, cables, [0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1], 1);
     let routing = route(&topology, &Steering::default()).unwrap();
     let spread = spread(&topology, &routing);
     assert_eq!((spread.links, spread.max), (12, 12));
@@ -195,21 +172,8 @@ fn what_is_no_tree_is_declined_with_a_reason() {
 /// one rank and up again.
 #[test]
 fn io_nodes_reach_each_other_by_reverse_hops() {
-    let mut builder = TopologyBuilder::new();
-    for _ in 0..4 {
-        builder.add_switch(8).unwrap();
-    }
-    for leaf in 0..2u16 {
-        for spine in 0..2u16 {
-            builder.add_link((leaf, spine as u8 + 1), (2 + spine, leaf as u8 + 1)).unwrap();
-        }
-    }
-    for (home, lid) in [(0, 1), (0, 2), (1, 3), (1, 4), (2, 5), (3, 6)] {
-        let destination =
-            Destination { base_lid: Lid(lid), lid_count: 1, home, exit: 2 + lid as u8 };
-        builder.add_destination(destination).unwrap();
-    }
-    let topology = builder.build().unwrap();
+    let cables = [((0, 1), (2, 1)), ((0, 2), (3, 1)), ((1, 1), (2, 2)), ((1, 2), (3, 2))];
+    let topology = testing::cabled(4, cables, [0, 0, 1, 1, 2, 3], 1);
     let mut steering = Steering {
         compute_nodes: Some((1..=4).map(Lid).collect()),
         io_nodes: vec![Lid(5), Lid(6)],

@@ -1,10 +1,8 @@
 //! Layers of `lash` have no loops, are symmetric, few, and evenly filled.
 
-use ib_mad::types::Lid;
 use proptest::prelude::*;
 
-use super::super::balance::{LinkLoads, Spread};
-use super::super::{Destination, HopMatrix, Layers, TopologyBuilder, testing, verify};
+use super::super::{HopMatrix, Layers, testing};
 use super::*;
 
 fn steering(data_lanes: u8) -> Steering {
@@ -34,17 +32,10 @@ proptest! {
         topology in testing::any_topology(), lanes in 1u8..9, start in 0u8..2,
     ) {
         let steering = Steering { lash_start_lane: start, ..steering(lanes + start) };
-        let routing = match Lash.route(&topology, &steering, None) {
-            Err(error) => {
-                prop_assert_eq!(error, RoutingError::TooFewLanes { engine: "lash", lanes });
-                return Ok(());
-            }
-            Ok(routing) => routing,
-        };
-        let walk = verify::walk::deliveries(&topology, &routing);
-        prop_assert!(walk.is_sound(), "{:?}", walk.defects);
-        prop_assert_eq!(walk.unreachable, routing.unreachable);
-        prop_assert_eq!(&verify::deliveries(&topology, &routing), &walk);
+        let routed = Lash.route(&topology, &steering, None);
+        let refused = RoutingError::TooFewLanes { engine: "lash", lanes };
+        let Some(routing) = testing::unless(routed, &refused)? else { return Ok(()) };
+        testing::check_all(&topology, &routing)?;
         prop_assert_eq!(&routing.hops, &HopMatrix::compute(&topology).unwrap());
         prop_assert_eq!(looping_layer(&topology, &routing), None);
         let layers = layers(&routing);
@@ -112,27 +103,11 @@ fn layers_are_filled_evenly() {
 #[test]
 fn fat_trees_are_balanced() {
     let topology = testing::topology(&testing::fat_tree(3, 12, 432), 0);
-    let loads = LinkLoads::count(&topology, &routed(&topology, &steering(1)));
-    let spread = Spread::of(&loads.to_hosts);
+    let spread = testing::spread(&topology, &routed(&topology, &steering(1)));
     assert!(spread.ratio() < 2.0, "{spread}");
 }
 
 #[test]
 fn cables_between_the_same_switches_are_used_in_turn() {
-    let mut builder = TopologyBuilder::new();
-    for _ in 0..2 {
-        builder.add_switch(254).unwrap();
-    }
-    for port in 1..=200 {
-        builder.add_link((0, port), (1, port)).unwrap();
-    }
-    for (home, host) in (0..2u16).flat_map(|home| (0..50u16).map(move |host| (home, host))) {
-        let base_lid = Lid(4 + home * 200 + host * 4);
-        let exit = 201 + host as u8;
-        builder.add_destination(Destination { base_lid, lid_count: 4, home, exit }).unwrap();
-    }
-    let topology = builder.build().unwrap();
-    let routing = routed(&topology, &steering(1));
-    let spread = Spread::of(&LinkLoads::count(&topology, &routing).to_hosts);
-    assert_eq!((spread.links, spread.max), (400, 50));
+    testing::check_200_cables(&Lash);
 }

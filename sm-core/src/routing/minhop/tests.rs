@@ -2,16 +2,12 @@
 
 use proptest::prelude::*;
 
-use super::super::balance::{LinkLoads, Spread};
+use super::super::testing::spread;
 use super::super::{BLOCK_LEN, HopMatrix, testing, verify};
 use super::*;
 
 fn routed(topology: &Topology) -> Routing {
     MinHop.route(topology, &Steering::default(), None).unwrap()
-}
-
-fn spread(topology: &Topology, routing: &Routing) -> Spread {
-    Spread::of(&LinkLoads::count(topology, routing).to_hosts)
 }
 
 fn differing_blocks(a: &Routing, b: &Routing) -> usize {
@@ -23,10 +19,7 @@ fn differing_blocks(a: &Routing, b: &Routing) -> usize {
 
 /// Every table entry leads one hop closer, by distances that a walk finds.
 fn check(topology: &Topology, routing: &Routing) -> Result<(), TestCaseError> {
-    let walk = verify::walk::deliveries(topology, routing);
-    prop_assert!(walk.is_sound(), "{:?}", walk.defects);
-    prop_assert_eq!(walk.unreachable, routing.unreachable);
-    prop_assert_eq!(&verify::deliveries(topology, routing), &walk);
+    testing::check_all(topology, routing)?;
     let hops = HopMatrix::compute(topology).unwrap();
     for destination in topology.destinations() {
         let row = hops.row(destination.home);
@@ -178,24 +171,7 @@ fn parts_that_are_not_connected_are_routed_each_for_itself() {
 
 #[test]
 fn a_switch_of_200_ports_uses_them_all() {
-    let mut builder = super::super::TopologyBuilder::new();
-    for ports in [255 - 1, 254] {
-        builder.add_switch(ports).unwrap();
-    }
-    for port in 1..=200 {
-        builder.add_link((0, port), (1, port)).unwrap();
-    }
-    for home in 0..2u16 {
-        for host in 0..50 {
-            let base_lid = ib_mad::types::Lid(1 + home * 200 + host * 4);
-            let exit = 201 + host as u8;
-            let destination = super::super::Destination { base_lid, lid_count: 4, home, exit };
-            builder.add_destination(destination).unwrap();
-        }
-    }
-    let topology = builder.build().unwrap();
-    let spread = spread(&topology, &routed(&topology));
-    assert_eq!((spread.links, spread.max), (400, 50));
+    testing::check_200_cables(&MinHop);
 }
 
 /// Two leaves with `hosts` each, and between them as many links as `weights`, of these weights there

@@ -29,15 +29,12 @@ impl<'a> Distances<'a> {
         topology: &'a Topology,
         steering: &'a Steering,
     ) -> Result<Self, RoutingError> {
-        let hops = HopMatrix::compute(topology).ok_or(RoutingError::TooManySwitches {
-            engine,
-            switches: topology.switch_count(),
-            max: HopMatrix::SWITCHES_MAX,
-        })?;
         let weights = &steering.hop_weights;
         if weights.iter().all(|&weight| weight == 1) {
+            let hops = HopMatrix::compute_for(engine, topology)?;
             return Ok(Self { topology, hops, weighted: None });
         }
+        HopMatrix::check_size(engine, topology)?;
         if weights.len() != topology.link_count() {
             let reason = format!(
                 "{} hop weights are given for {} links",

@@ -3,24 +3,12 @@
 use ib_mad::types::Lid;
 use proptest::prelude::*;
 
-use super::super::balance::{LinkLoads, Spread};
-use super::super::{Destination, HopMatrix, MinHop, TopologyBuilder, testing, verify};
+use super::super::testing::{pair, spread};
+use super::super::{HopMatrix, MinHop, testing};
 use super::*;
 
 fn routed(topology: &Topology, steering: &Steering) -> Routing {
     Sssp.route(topology, steering, None).unwrap()
-}
-
-fn spread(topology: &Topology, routing: &Routing) -> Spread {
-    Spread::of(&LinkLoads::count(topology, routing).to_hosts)
-}
-
-fn check_deliveries(topology: &Topology, routing: &Routing) -> Result<(), TestCaseError> {
-    let walk = verify::walk::deliveries(topology, routing);
-    prop_assert!(walk.is_sound(), "{:?}", walk.defects);
-    prop_assert_eq!(walk.unreachable, routing.unreachable);
-    prop_assert_eq!(&verify::deliveries(topology, routing), &walk);
-    Ok(())
 }
 
 /// Least sums of weights to a home, by going over all links until nothing falls any more.
@@ -46,7 +34,7 @@ proptest! {
     #[test]
     fn every_entry_is_one_hop_closer(topology in testing::any_topology()) {
         let routing = routed(&topology, &Steering::default());
-        check_deliveries(&topology, &routing)?;
+        testing::check_all(&topology, &routing)?;
         prop_assert_eq!(&routing.hops, &HopMatrix::compute(&topology).unwrap());
         prop_assert_eq!(&routed(&topology, &Steering::default()), &routing);
     }
@@ -60,7 +48,7 @@ proptest! {
         let weights: Vec<u16> = weights.collect();
         let steering = Steering { hop_weights: weights.clone(), ..Steering::default() };
         let routing = routed(&topology, &steering);
-        check_deliveries(&topology, &routing)?;
+        testing::check_all(&topology, &routing)?;
         for destination in topology.destinations() {
             let costs = costs_to(&topology, &weights, destination.home);
             for (switch, lid) in topology.switches().flat_map(|s| destination.lids().map(move |l| (s, l))) {
@@ -110,28 +98,9 @@ fn a_hosts_lids_take_different_ways() {
     }
 }
 
-/// Two switches with two cables, the second dearer at one end, and a host on each.
-fn pair(hosts: u16) -> Topology {
-    let mut builder = TopologyBuilder::new();
-    for _ in 0..2 {
-        builder.add_switch(20).unwrap();
-    }
-    for port in 1..=2 {
-        builder.add_link((0, port), (1, port)).unwrap();
-    }
-    for host in 0..hosts {
-        for home in 0..2 {
-            let base_lid = Lid(1 + home * hosts + host);
-            let exit = 3 + host as u8;
-            builder.add_destination(Destination { base_lid, lid_count: 1, home, exit }).unwrap();
-        }
-    }
-    builder.build().unwrap()
-}
-
 #[test]
 fn a_dear_link_is_used_in_the_cheap_direction_only() {
-    let topology = pair(4);
+    let topology = pair(2, 4, 1);
     let mut hop_weights = vec![1; topology.link_count()];
     hop_weights[topology.link_at(0, 2).unwrap()] = 9;
     let routing = routed(&topology, &Steering { hop_weights, ..Steering::default() });
@@ -145,14 +114,14 @@ fn a_dear_link_is_used_in_the_cheap_direction_only() {
 #[test]
 fn weights_of_another_fabric_are_refused() {
     let steering = Steering { hop_weights: vec![2; 3], ..Steering::default() };
-    let refused = Sssp.route(&pair(1), &steering, None).unwrap_err();
+    let refused = Sssp.route(&pair(2, 1, 1), &steering, None).unwrap_err();
     assert!(matches!(refused, RoutingError::Unsuitable { engine: "sssp", .. }), "{refused}");
 }
 
 /// Each of two kinds of nodes that share a switch is spread over both cables.
 #[test]
 fn compute_and_io_nodes_are_balanced_each_by_themselves() {
-    let topology = pair(4);
+    let topology = pair(2, 4, 1);
     let (compute, io) = ([Lid(5), Lid(7)], [Lid(6), Lid(8)]);
     let steering = Steering {
         compute_nodes: Some(compute.to_vec()),
@@ -169,19 +138,5 @@ fn compute_and_io_nodes_are_balanced_each_by_themselves() {
 
 #[test]
 fn a_switch_of_200_ports_uses_them_all() {
-    let mut builder = TopologyBuilder::new();
-    for _ in 0..2 {
-        builder.add_switch(254).unwrap();
-    }
-    for port in 1..=200 {
-        builder.add_link((0, port), (1, port)).unwrap();
-    }
-    for (home, host) in (0..2u16).flat_map(|home| (0..50u16).map(move |host| (home, host))) {
-        let base_lid = Lid(4 + home * 200 + host * 4);
-        let exit = 201 + host as u8;
-        builder.add_destination(Destination { base_lid, lid_count: 4, home, exit }).unwrap();
-    }
-    let topology = builder.build().unwrap();
-    let spread = spread(&topology, &routed(&topology, &Steering::default()));
-    assert_eq!((spread.links, spread.max), (400, 50));
+    testing::check_200_cables(&Sssp);
 }

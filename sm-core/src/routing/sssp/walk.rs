@@ -6,31 +6,15 @@
 
 use ib_mad::types::Lid;
 
+use super::super::deal::Candidate;
+use super::super::hops::{First, list_sources};
 use super::super::tables::Tables;
-use super::super::{HopMatrix, Link, Topology};
+use super::super::{Link, Topology};
 use super::distances::ToHome;
 
 /// How much dearer than the cheapest a way may be that takes a lower port, in links of the mean
 /// load: what engines try one after the other when lanes are short.
 pub(in super::super) const TOLERANCES: [f64; 6] = [0.0, 1.0, 4.0, 16.0, 64.0, f64::INFINITY];
-
-/// A link on a shortest way.
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    /// Number of the link in the topology.
-    link: u32,
-    peer: u16,
-    port: u8,
-}
-
-/// Where a switch sends a LID.
-#[derive(Clone, Copy, Debug, Default)]
-pub(in super::super) struct Step {
-    /// Number of the link in the topology.
-    pub(in super::super) link: u32,
-    pub(in super::super) peer: u16,
-    pub(in super::super) port: u8,
-}
 
 /// Routes LIDs one by one and remembers the load that they put on links.
 pub(in super::super) struct Walk<'a> {
@@ -54,8 +38,8 @@ pub(in super::super) struct Walk<'a> {
     ahead: Vec<u64>,
     /// By switch: hosts that send through it.
     flows: Vec<u32>,
-    /// By switch, for sources.
-    steps: Vec<Step>,
+    /// By switch, for sources: what was chosen.
+    steps: Vec<Candidate>,
 }
 
 impl<'a> Walk<'a> {
@@ -76,7 +60,7 @@ impl<'a> Walk<'a> {
             flows: hosts.clone(),
             hosts,
             ahead: vec![0; switches],
-            steps: vec![Step::default(); switches],
+            steps: vec![Candidate::default(); switches],
         }
     }
 
@@ -90,7 +74,7 @@ impl<'a> Walk<'a> {
     /// Turns to the LIDs of a home switch.
     pub(in super::super) fn begin(&mut self, distances: &ToHome<'_>) {
         self.home = distances.home;
-        sort_nearest_first(&mut self.sources, distances.levels);
+        list_sources(&mut self.sources, distances.levels, First::Nearest);
         self.candidates.clear();
         self.ends.clear();
         for &switch in &self.sources {
@@ -122,7 +106,7 @@ impl<'a> Walk<'a> {
 
     /// Where a source sends the LID routed last.
     #[inline]
-    pub(in super::super) fn step(&self, source: u16) -> Step {
+    pub(in super::super) fn step(&self, source: u16) -> Candidate {
         self.steps[usize::from(source)]
     }
 
@@ -154,9 +138,8 @@ impl<'a> Walk<'a> {
                 chosen = *low.unwrap_or(&chosen);
                 least = cost(&chosen);
             }
-            let Candidate { link, peer, port } = chosen;
             self.ahead[usize::from(switch)] = least;
-            self.steps[usize::from(switch)] = Step { link, peer, port };
+            self.steps[usize::from(switch)] = chosen;
         }
         self.load();
     }
@@ -188,12 +171,11 @@ impl<'a> Walk<'a> {
                 let most = least.saturating_add(tolerance);
                 chosen = *candidates.iter().find(|c| cost(c) <= most).unwrap_or(&chosen);
             }
-            let Candidate { link, peer, port } = chosen;
-            self.steps[switch] = Step { link, peer, port };
+            self.steps[switch] = chosen;
             let flow = self.hosts[switch].saturating_mul(lids);
             let mut next = switch as u16;
             while flow > 0 && next != self.home {
-                let Step { link, peer, .. } = self.steps[usize::from(next)];
+                let Candidate { link, peer, .. } = self.steps[usize::from(next)];
                 let load = &mut self.loads[link as usize];
                 *load = load.saturating_add(flow);
                 self.total += u64::from(flow);
@@ -207,7 +189,7 @@ impl<'a> Walk<'a> {
         for &switch in self.sources.iter().rev() {
             let hosts = self.hosts[usize::from(switch)];
             let flow = std::mem::replace(&mut self.flows[usize::from(switch)], hosts);
-            let Step { link, peer, .. } = self.steps[usize::from(switch)];
+            let Candidate { link, peer, .. } = self.steps[usize::from(switch)];
             let load = &mut self.loads[link as usize];
             *load = load.saturating_add(flow);
             self.total += u64::from(flow);
@@ -218,10 +200,10 @@ impl<'a> Walk<'a> {
 
     /// Enters the LID routed last into the tables; `exit` is the home switch's port.
     pub(in super::super) fn enter(&self, tables: &mut Tables, lid: Lid, exit: u8) {
-        let mut column = tables.column(lid);
-        column.enter(self.home, exit);
+        tables.begin(&[lid]);
+        tables.enter(self.home, exit);
         for &switch in &self.sources {
-            column.enter(switch, self.steps[usize::from(switch)].port);
+            tables.enter(switch, self.steps[usize::from(switch)].port);
         }
     }
 }
@@ -242,28 +224,4 @@ fn preferred(topology: &Topology, direction: impl Fn(&Link) -> u8) -> Vec<u32> {
         links
     };
     topology.switches().flat_map(of_switch).collect()
-}
-
-/// Lists the switches of all levels but 0, by level and number.
-fn sort_nearest_first(sources: &mut Vec<u16>, levels: &[u8]) {
-    let mut starts = [0u32; 256];
-    for &level in levels {
-        starts[usize::from(level)] += 1;
-    }
-    // Those that are not to be listed.
-    starts[0] = 0;
-    starts[usize::from(HopMatrix::UNREACHABLE)] = 0;
-    let mut total = 0;
-    for start in &mut starts {
-        total += std::mem::replace(start, total);
-    }
-    sources.clear();
-    sources.resize(total as usize, 0);
-    for (switch, &level) in levels.iter().enumerate() {
-        if level != 0 && level != HopMatrix::UNREACHABLE {
-            let place = &mut starts[usize::from(level)];
-            sources[*place as usize] = switch as u16;
-            *place += 1;
-        }
-    }
 }

@@ -8,60 +8,44 @@ use super::rings::Rings;
 use super::shape::{DIRECTIONS, Direction};
 use crate::routing::{HopMatrix, NO_ROUTE, Topology};
 
-/// Destination switches whose hops are counted before they are entered into the matrix: as many
-/// as fill a cache line of each row.
-const GATHERED: usize = 64;
-
 /// Hops of all routes, from switch to switch; refuses if there is none between some.
 pub(super) fn hops(grid: &Grid, rings: &Rings) -> Result<HopMatrix, Refusal> {
     let switches = grid.at.len();
     let peers = grid.all_next();
     let from: Vec<_> = grid.at.iter().map(|&at| rings.from(grid, at)).collect();
-    let homes: Vec<u16> = (0..switches as u16).collect();
-    let portions = homes.par_chunks(GATHERED).map(|homes| {
-        let mut hops = vec![HopMatrix::UNREACHABLE; homes.len() * switches];
-        let mut path = Vec::new();
-        for (&home, hops) in homes.iter().zip(hops.chunks_mut(switches)) {
-            let to = grid.at[usize::from(home)];
-            hops[usize::from(home)] = 0;
-            for source in 0..switches {
-                let mut at = source;
-                while hops[at] == HopMatrix::UNREACHABLE {
-                    let refusal = Refusal::NoRoute { from: grid.at[at], to };
-                    let direction = from[at].direction(to);
-                    let hop = direction.map(|direction| at * DIRECTIONS + direction.index());
-                    let next = hop.map_or(NOBODY, |hop| peers[hop]);
-                    // More hops than switches go in a circle.
-                    if next == NOBODY || path.len() == switches {
-                        return Err(refusal);
-                    }
-                    path.push(at);
-                    at = usize::from(next);
+    // By home at first.
+    let mut matrix = HopMatrix::unreachable(switches);
+    matrix.rows_mut().enumerate().try_for_each_init(Vec::new, |path, (home, hops)| {
+        let to = grid.at[home];
+        hops[home] = 0;
+        for source in 0..switches {
+            let mut at = source;
+            path.clear();
+            while hops[at] == HopMatrix::UNREACHABLE {
+                let refusal = Refusal::NoRoute { from: grid.at[at], to };
+                let direction = from[at].direction(to);
+                let hop = direction.map(|direction| at * DIRECTIONS + direction.index());
+                let next = hop.map_or(NOBODY, |hop| peers[hop]);
+                // More hops than switches go in a circle.
+                if next == NOBODY || path.len() == switches {
+                    return Err(refusal);
                 }
-                let mut count = hops[at];
-                while let Some(before) = path.pop() {
-                    count += 1;
-                    if count > HopMatrix::HOPS_MAX {
-                        return Err(Refusal::TooLong);
-                    }
-                    hops[before] = count;
+                path.push(at);
+                at = usize::from(next);
+            }
+            let mut count = hops[at];
+            while let Some(before) = path.pop() {
+                count += 1;
+                if count > HopMatrix::HOPS_MAX {
+                    return Err(Refusal::TooLong);
                 }
+                hops[before] = count;
             }
         }
-        Ok(hops)
-    });
-    let portions: Vec<Vec<u8>> = portions.collect::<Result<_, _>>()?;
-    let mut matrix = vec![0; switches * switches];
-    if switches > 0 {
-        matrix.par_chunks_mut(switches).enumerate().for_each(|(switch, row)| {
-            for (row, portion) in row.chunks_mut(GATHERED).zip(&portions) {
-                for (hops, column) in row.iter_mut().zip(portion.chunks(switches)) {
-                    *hops = column[switch];
-                }
-            }
-        });
-    }
-    Ok(HopMatrix::from_rows(switches, matrix))
+        Ok(())
+    })?;
+    matrix.transpose();
+    Ok(matrix)
 }
 
 /// A LID and how it is dealt.

@@ -9,7 +9,8 @@
 //! from the bottom to the top, then the others from the top to the bottom. That is one pass over
 //! a row of bytes for each link, and so takes time in proportion to links times switches.
 
-use super::super::deal::{Ways, sort_sources};
+use super::super::deal::Ways;
+use super::super::hops::{First, list_sources};
 use super::super::{HopMatrix, Topology};
 use super::order::Order;
 
@@ -22,6 +23,8 @@ pub(in crate::routing) struct Labels {
     phases: Vec<u8>,
     /// By link: whether it leads down.
     downward: Vec<bool>,
+    /// Whether pairs were joined against the rules.
+    pub(in crate::routing) is_connected: bool,
 }
 
 /// How the rest of a way may go. Each is a bit.
@@ -67,7 +70,7 @@ impl Labels {
                 _ => phase::DOWN,
             }));
         }
-        Self { switches: topology.switch_count(), hops, phases, downward }
+        Self { switches: topology.switch_count(), hops, phases, downward, is_connected: false }
     }
 
     /// The phases of all switches on ways to a home.
@@ -103,6 +106,7 @@ impl Labels {
         if missing.is_empty() {
             return;
         }
+        self.is_connected = true;
         let mut ups = self.ups(topology, home);
         let hops = self.hops.row_mut(home);
         let mut reversals = vec![0; self.switches];
@@ -141,9 +145,9 @@ impl Labels {
     fn ups(&self, topology: &Topology, home: u16) -> Vec<u8> {
         let (hops, ways) = (self.hops.row(home), self.ways(home));
         let mut sources = Vec::new();
-        sort_sources(&mut sources, hops);
+        list_sources(&mut sources, hops, First::Nearest);
         let mut ups = vec![0u8; self.switches];
-        for &switch in sources.iter().rev() {
+        for &switch in &sources {
             let closer = hops[usize::from(switch)] - 1;
             for (link, number) in topology.links(switch).iter().zip(topology.link_range(switch)) {
                 let peer = usize::from(link.peer);

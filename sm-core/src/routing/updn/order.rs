@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 
+use super::super::regions::Regions;
 use super::super::{Steering, Topology};
 
 /// All switches from top to bottom.
@@ -120,8 +121,8 @@ fn spread(topology: &Topology, ids: &Ids<'_>, starts: &[u16]) -> (Vec<u16>, Vec<
         ranks[usize::from(next)] = 0;
         queue.push_back(next);
     }
-    let parts = regions(topology, &ids.sorted, |_, _| true).0;
-    (ranks, parts)
+    let parts = Regions::find(topology, ids.sorted.iter().copied(), |_, _| true);
+    (ranks, parts.starts)
 }
 
 /// By switch: hops from the first of the linked switches of the same rank, where `counts` says so
@@ -133,35 +134,6 @@ fn depths(
     counts: impl Fn(u16) -> bool,
 ) -> Vec<u16> {
     let rank = |switch: u16| ranks[usize::from(switch)];
-    regions(topology, &ids.sorted, |a, b| rank(a) == rank(b) && counts(rank(a))).1
-}
-
-/// Goes from each of `switches` by links that `joins` likes. By switch: where it was reached from,
-/// and after how many hops.
-fn regions(
-    topology: &Topology,
-    switches: &[u16],
-    joins: impl Fn(u16, u16) -> bool,
-) -> (Vec<u16>, Vec<u16>) {
-    let mut firsts = vec![UNRANKED; topology.switch_count()];
-    let mut depths = vec![0; topology.switch_count()];
-    let mut queue = VecDeque::new();
-    for &first in switches {
-        if firsts[usize::from(first)] != UNRANKED {
-            continue;
-        }
-        firsts[usize::from(first)] = first;
-        queue.push_back(first);
-        while let Some(switch) = queue.pop_front() {
-            for link in topology.links(switch) {
-                let peer = usize::from(link.peer);
-                if firsts[peer] == UNRANKED && joins(switch, link.peer) {
-                    firsts[peer] = first;
-                    depths[peer] = depths[usize::from(switch)] + 1;
-                    queue.push_back(link.peer);
-                }
-            }
-        }
-    }
-    (firsts, depths)
+    let joins = |a, b| rank(a) == rank(b) && counts(rank(a));
+    Regions::find(topology, ids.sorted.iter().copied(), joins).depths
 }

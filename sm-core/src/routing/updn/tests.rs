@@ -2,15 +2,11 @@
 
 use proptest::prelude::*;
 
-use super::super::balance::{LinkLoads, Spread};
+use super::super::testing::spread;
 use super::super::{MinHop, testing, verify};
 use super::*;
 
 const BOTH: [UpDown; 2] = [UpDown::FromRoots, UpDown::FromHosts];
-
-fn spread(topology: &Topology, routing: &Routing) -> Spread {
-    Spread::of(&LinkLoads::count(topology, routing).to_hosts)
-}
 
 /// Roots that make `updn` fit any fabric.
 fn rooted(roots: &[u16]) -> Steering {
@@ -19,10 +15,7 @@ fn rooted(roots: &[u16]) -> Steering {
 
 /// All routes deliver; without `connect_roots` nothing can wait in a circle, whoever sends.
 fn check(topology: &Topology, steering: &Steering, routing: &Routing) -> Result<(), TestCaseError> {
-    let walk = verify::walk::deliveries(topology, routing);
-    prop_assert!(walk.is_sound(), "{:?}", walk.defects);
-    prop_assert_eq!(walk.unreachable + walk.unrouted, routing.unreachable);
-    prop_assert_eq!(&verify::deliveries(topology, routing), &walk);
+    let walk = testing::check(topology, routing)?;
     if steering.connect_roots {
         prop_assert_eq!(walk.unrouted, 0);
     } else {

@@ -1,0 +1,52 @@
+//! Switches in the order in which a search from some of them finds them.
+
+use std::collections::VecDeque;
+
+use super::Topology;
+
+/// What a breadth-first search found.
+pub(super) struct Regions {
+    /// All switches, in the order in which they were reached.
+    pub(super) order: Vec<u16>,
+    /// By switch: the one from which it was reached; equal for all of a region.
+    pub(super) starts: Vec<u16>,
+    /// By switch: hops from there.
+    pub(super) depths: Vec<u16>,
+}
+
+/// Not reached yet.
+const NOBODY: u16 = u16::MAX;
+
+impl Regions {
+    /// Goes from each of `starts` that no earlier one has reached, by links that `joins` likes.
+    /// Every switch must be among `starts`.
+    pub(super) fn find(
+        topology: &Topology,
+        starts: impl IntoIterator<Item = u16>,
+        joins: impl Fn(u16, u16) -> bool,
+    ) -> Self {
+        let switches = topology.switch_count();
+        let order = Vec::with_capacity(switches);
+        let mut found = Self { order, starts: vec![NOBODY; switches], depths: vec![0; switches] };
+        let mut queue = VecDeque::new();
+        for start in starts {
+            if found.starts[usize::from(start)] != NOBODY {
+                continue;
+            }
+            found.starts[usize::from(start)] = start;
+            queue.push_back(start);
+            while let Some(switch) = queue.pop_front() {
+                found.order.push(switch);
+                for link in topology.links(switch) {
+                    let peer = usize::from(link.peer);
+                    if found.starts[peer] == NOBODY && joins(switch, link.peer) {
+                        found.starts[peer] = start;
+                        found.depths[peer] = found.depths[usize::from(switch)] + 1;
+                        queue.push_back(link.peer);
+                    }
+                }
+            }
+        }
+        found
+    }
+}
