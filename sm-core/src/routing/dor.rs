@@ -7,10 +7,11 @@
 //! virtual lanes. On other fabrics routes are shortest ones still, badly spread.
 //!
 //! Parallel links between two switches are one dimension; LIDs are dealt to them, and routes kept
-//! from before, as `minhop` does ([`deal`](super::deal)). The LIDs of a port differ in nothing else:
+//! from before, as `minhop` does ([`deal`](super::deal), [`mend`](super::mend)). The LIDs of a port differ in nothing else:
 //! they take the same switches, as with OpenSM.
 
-use super::deal::{Before, Candidate, Dealt, Ways, deal};
+use super::deal::{Candidate, Dealt, Ways, deal};
+use super::mend::{Labelled, Scope, mend};
 use super::{Engine, HopMatrix, Lanes, Previous, Routing, RoutingError, Steering, Topology};
 
 /// The engine `dor`.
@@ -29,10 +30,13 @@ impl Engine for Dor {
         previous: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
         let hops = HopMatrix::compute_for(self.name(), topology)?;
-        let before = previous.map(|previous| Before { previous, hops: previous.hops });
         let places = places(topology, steering);
         let ways = |_| FirstDimension { places: &places };
-        let Dealt { lfts, unreachable } = deal(topology, &hops, before, ways);
+        let mended = previous.and_then(|previous| {
+            let (now, then) = (Labelled::by_hops(&hops), Labelled::by_hops(previous.hops));
+            mend(topology, now, previous, then, ways, Scope::Changed)
+        });
+        let Dealt { lfts, unreachable } = mended.unwrap_or_else(|| deal(topology, &hops, ways));
         Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable })
     }
 }

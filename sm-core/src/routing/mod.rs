@@ -18,6 +18,7 @@ pub mod hops;
 pub mod lanes;
 pub mod lash;
 mod layering;
+mod mend;
 pub mod minhop;
 pub mod multicast;
 pub mod program;

@@ -2,18 +2,13 @@
 
 use std::ops::Range;
 
-use ib_mad::types::Lid;
-
 use super::candidates::Candidate;
 use super::order::Batch;
 
 /// A switch's part of a batch. Slices of LIDs are by place in the batch.
 pub(super) struct Hand<'a> {
-    pub(super) lids: &'a [Lid],
     /// Hosts that send to each LID through the switch.
     pub(super) flows: &'a [u32],
-    /// The switch's table before, as far as it may stay.
-    pub(super) before: &'a [u8],
     /// At least one; ascending by port.
     pub(super) candidates: &'a [Candidate],
     /// Scratch.
@@ -56,25 +51,22 @@ impl Hand<'_> {
         );
         let mut left = 0u64;
         for place in places {
-            match self.candidate_before(self.lids[place]) {
-                Some(index) => self.assign(place, index, loads),
-                None if self.flows[place] == 0 => self.assign_idle(place),
-                None => left |= 1 << place,
+            if self.flows[place] == 0 {
+                self.assign_idle(place);
+            } else {
+                left |= 1 << place;
             }
         }
         let start = start % self.candidates.len();
-        if left.count_ones() > 1 && self.before.is_empty() {
+        if left.count_ones() > 1 {
             self.deal_in_rounds(left, start, loads);
-            return;
-        }
-        while left != 0 {
+        } else if left != 0 {
             self.assign(left.trailing_zeros() as usize, self.least(start), loads);
-            left &= left - 1;
         }
     }
 
-    /// Deals as choosing the least rank for each LID would, if nothing was dealt before: in
-    /// rounds in which everyone gets one, the least loaded first.
+    /// Deals as choosing the least rank for each LID would: in rounds in which everyone gets one,
+    /// the least loaded first.
     fn deal_in_rounds(&mut self, mut left: u64, start: usize, loads: &mut [u32]) {
         let count = self.candidates.len();
         let mut order = [0u8; 256];
@@ -103,12 +95,6 @@ impl Hand<'_> {
         let (before, from) = self.ranks.split_at(start);
         let place = |ranks: &[u64]| ranks.iter().position(|&rank| rank == least);
         place(from).map_or_else(|| place(before).unwrap_or(0), |place| start + place)
-    }
-
-    /// The candidate that the LID had before, if it may stay.
-    fn candidate_before(&self, lid: Lid) -> Option<usize> {
-        let &port = self.before.get(lid.index())?;
-        self.candidates.binary_search_by_key(&port, |candidate| candidate.port).ok()
     }
 
     /// Deals a LID that no host sends through this switch now. Hosts may, once a link elsewhere
