@@ -380,6 +380,8 @@ settings! {
     sweep_interval: u32 = 10;
     /// Whether to give all ports new LIDs at start.
     reassign_lids: bool = false;
+    /// Whether the routes that another SM left are made anew at start, not kept where they are right.
+    reassign_lfts: bool = false;
     /// Whether every sweep is a heavy one.
     force_heavy_sweep: bool = false;
     /// Whether traps about changes start a sweep.

@@ -31,6 +31,21 @@ impl ForwardingTable {
         self.stale.fill(u64::MAX);
     }
 
+    /// What the switch was asked for, as it answered: a block of the table that another SM gave it.
+    /// Nothing else is wanted of it so far.
+    pub fn learn(&mut self, block: u16, entries: &[u8; Lft::BLOCK_LEN]) {
+        let start = usize::from(block) * Lft::BLOCK_LEN;
+        if usize::from(block) >= BLOCKS_MAX {
+            return;
+        }
+        let ports = &mut Arc::make_mut(&mut self.desired).ports;
+        if ports.len() < start + Lft::BLOCK_LEN {
+            ports.resize(start + Lft::BLOCK_LEN, NO_ROUTE);
+        }
+        ports[start..start + Lft::BLOCK_LEN].copy_from_slice(entries);
+        self.acknowledge(block);
+    }
+
     /// What the table should be from now on. `ports` is in whole blocks.
     pub fn set_desired(&mut self, ports: Vec<u8>) {
         debug_assert!(ports.len().is_multiple_of(Lft::BLOCK_LEN));
@@ -144,6 +159,18 @@ mod tests {
         assert_eq!((published.ports[127], published.ports[128]), (NO_ROUTE, 7));
         table.acknowledge(1);
         assert!(Arc::ptr_eq(&table.published(), table.desired()), "no copy is made");
+    }
+
+    /// What another SM programmed is not sent again.
+    #[test]
+    fn blocks_that_were_read_are_not_sent_unless_they_differ() {
+        let mut table = ForwardingTable::unknown(Guid(1));
+        table.learn(1, &[7; 64]);
+        table.learn(2, &[8; 64]);
+        table.learn(u16::MAX, &[9; 64]);
+        assert_eq!(table.desired().ports.len(), 192);
+        table.set_desired([[7; 64]; 4].concat());
+        assert_eq!(stale(&table), [0, 2, 3]);
     }
 
     /// A block that left the table and came back may have been changed by nobody, but nothing

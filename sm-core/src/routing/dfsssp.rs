@@ -12,12 +12,17 @@
 //! from one dimension into another in fewer ways.
 //!
 //! Packets between two ports of which at least one is a host's are taken care of; switches send
-//! each other none on data lanes. The routing before is not looked at.
+//! each other none on data lanes.
+//!
+//! Without weights, what was routed before is kept as far as it can be ([`mend`](super::mend)). All
+//! routes are then put into layers again, which gives those that stay the lanes they had as long as
+//! nothing before them changes; if they do not fit, everything is routed anew.
 
 mod placement;
 mod share;
 
 use self::placement::Placement;
+use super::deal::Dealt;
 use super::sssp::{Distances, TOLERANCES, Walk, groups};
 use super::tables::Tables;
 use super::{Engine, Lanes, Previous, Routing, RoutingError, Steering, Topology};
@@ -36,10 +41,16 @@ impl Engine for Dfsssp {
         &self,
         topology: &Topology,
         steering: &Steering,
-        _: Option<&Previous<'_>>,
+        previous: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
         let mut distances = Distances::new(self.name(), topology, steering)?;
         let lanes = steering.data_lanes.max(1);
+        if let Some(Dealt { lfts, unreachable }) = distances.mend(previous)
+            && let Some(lanes) = layers(topology, steering, &mut distances, &lfts)
+        {
+            let hops = distances.finish();
+            return Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable });
+        }
         for tolerance in TOLERANCES {
             let routed = attempt(topology, steering, &mut distances, tolerance);
             if let Some((lfts, lanes, unreachable)) = routed {
@@ -72,6 +83,25 @@ fn attempt(
         }
     }
     Some((tables.finish(), Lanes::Layers(placement.finish()), unreachable))
+}
+
+/// Layers for routes that there are already; `None` if there are too few lanes.
+fn layers(
+    topology: &Topology,
+    steering: &Steering,
+    distances: &mut Distances<'_>,
+    lfts: &[Vec<u8>],
+) -> Option<Lanes> {
+    let mut walk = Walk::new(topology);
+    let mut placement = Placement::new(topology, steering.data_lanes);
+    for group in groups(topology, steering) {
+        walk.begin(&distances.to(group.home));
+        for (&lid, &exit) in group.lids.iter().zip(&group.exits) {
+            walk.follow(lfts, lid);
+            placement.place(&walk, lid, exit != 0)?;
+        }
+    }
+    Some(Lanes::Layers(placement.finish()))
 }
 
 #[cfg(test)]

@@ -11,7 +11,10 @@
 //!
 //! Differs from OpenSM: trees need not be regular ([`shape`]), more than one LID a port is
 //! allowed, and hosts that cannot reach each other make the engine decline, while OpenSM leaves
-//! such routes out. What was routed before is not kept: routes depend on all that came before them.
+//! such routes out.
+//!
+//! What was routed before is kept as far as it can be ([`mend`](super::mend)), and what is new takes
+//! the least loaded ways: shifts keep clear of each other only in trees that are routed anew.
 //!
 //! Takes time in proportion to switches times links, and to switches times LIDs.
 
@@ -20,9 +23,9 @@ mod climb;
 mod shape;
 
 use self::climb::Climber;
-use self::shape::Shape;
-use super::deal::{Batch, batches_of};
-use super::updn::{self, Labels};
+use self::shape::{ComputeNodes, find_order};
+use super::deal::{Batch, Dealt, batches_of};
+use super::updn::{self, Labels, Ranked};
 use super::{Engine, HopMatrix, Lanes, Previous, Routing, RoutingError, Steering, Topology};
 
 /// The engine `ftree`.
@@ -38,19 +41,24 @@ impl Engine for FTree {
         &self,
         topology: &Topology,
         steering: &Steering,
-        _: Option<&Previous<'_>>,
+        previous: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
         HopMatrix::check_size(self.name(), topology)?;
         let unsuitable = |reason| RoutingError::Unsuitable { engine: self.name(), reason };
-        let shape = Shape::find(topology, steering).map_err(unsuitable)?;
-        let mut labels = Labels::compute(topology, &shape.order);
-        for home in io_homes(topology, steering) {
-            labels.connect(topology, home, steering.max_reverse_hops);
-        }
-        if steering.connect_roots {
-            topology.switches().for_each(|home| labels.connect(topology, home, u8::MAX));
-        }
-        if let Some((from, to)) = updn::parted_hosts(topology, &shape.order, &labels.hops) {
+        let rank = |topology: &Topology| {
+            let order = find_order(topology, steering).map_err(unsuitable)?;
+            let mut labels = Labels::compute(topology, &order);
+            for home in io_homes(topology, steering) {
+                labels.connect(topology, home, steering.max_reverse_hops);
+            }
+            if steering.connect_roots {
+                topology.switches().for_each(|home| labels.connect(topology, home, u8::MAX));
+            }
+            Ok(Ranked { order, labels })
+        };
+        let (now, then) = Ranked::both(topology, previous, rank)?;
+        let labels = &now.labels;
+        if let Some((from, to)) = updn::parted_hosts(topology, &now.order, &labels.hops) {
             return Err(unsuitable(format!(
                 "switches {from} and {to} have hosts, but no route between them goes up and then \
                  down; io_guid_file and max_reverse_hops can allow others"
@@ -58,25 +66,32 @@ impl Engine for FTree {
         }
         let mut hops = labels.hops.clone();
         hops.transpose();
-        let mut climber = Climber::new(topology, &labels, &hops);
-        let compute =
-            batches_of(topology, |to| if shape.has_others() { shape.is_compute(to) } else { true });
-        let most = compute.chunk_by(|a, b| a.home == b.home).map(hosts_of).max().unwrap_or(0);
-        for leaf in compute.chunk_by(|a, b| a.home == b.home) {
-            leaf.iter().for_each(|batch| climber.route(batch));
-            let hosts = hosts_of(leaf);
-            if hosts > 0 {
-                climber.skip(leaf[0].home, (most - hosts) as u32);
-            }
-        }
-        if shape.has_others() {
-            let others = batches_of(topology, |to| !shape.is_compute(to));
-            others.iter().for_each(|batch| climber.route(batch));
-        }
-        let Climber { tables, unreachable, .. } = climber;
-        let lfts = tables.finish();
+        let mended = previous.and_then(|previous| now.mend(topology, previous, then.as_ref()));
+        let nodes = ComputeNodes::new(steering);
+        let Dealt { lfts, unreachable } =
+            mended.unwrap_or_else(|| grow(topology, labels, &hops, &nodes));
         Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable })
     }
+}
+
+/// Routes everything anew.
+fn grow(topology: &Topology, labels: &Labels, hops: &HopMatrix, nodes: &ComputeNodes) -> Dealt {
+    let mut climber = Climber::new(topology, labels, hops);
+    let compute = batches_of(topology, |to| if nodes.are_all() { true } else { nodes.has(to) });
+    let most = compute.chunk_by(|a, b| a.home == b.home).map(hosts_of).max().unwrap_or(0);
+    for leaf in compute.chunk_by(|a, b| a.home == b.home) {
+        leaf.iter().for_each(|batch| climber.route(batch));
+        let hosts = hosts_of(leaf);
+        if hosts > 0 {
+            climber.skip(leaf[0].home, (most - hosts) as u32);
+        }
+    }
+    if !nodes.are_all() {
+        let others = batches_of(topology, |to| !nodes.has(to));
+        others.iter().for_each(|batch| climber.route(batch));
+    }
+    let Climber { tables, unreachable, .. } = climber;
+    Dealt { lfts: tables.finish(), unreachable }
 }
 
 /// Hosts' LIDs in batches.

@@ -135,6 +135,11 @@ impl HopMatrix {
         &self.hops[start..start + self.switches]
     }
 
+    /// How many rows there are.
+    pub(super) fn switch_count(&self) -> usize {
+        self.switches
+    }
+
     /// The most hops between any two switches that a path joins.
     pub fn diameter(&self) -> u8 {
         self.hops.iter().copied().filter(|&hops| hops != Self::UNREACHABLE).max().unwrap_or(0)

@@ -18,6 +18,7 @@ pub mod hops;
 pub mod lanes;
 pub mod lash;
 mod layering;
+mod mend;
 pub mod minhop;
 pub mod multicast;
 pub mod program;
@@ -102,14 +103,15 @@ impl Routing {
     }
 }
 
-/// What was routed before, for an engine to keep what it can. Tables that something else made,
-/// another SM for one, are no good here: their balance, or lack of it, would be kept.
+/// What was routed before, for an engine to keep what it can. The balance, or lack of it, is kept
+/// with the routes.
 #[derive(Clone, Debug)]
 pub struct Previous<'a> {
     /// The topology then.
     pub topology: &'a Topology,
-    /// The hops then ([`Routing::hops`]).
-    pub hops: &'a HopMatrix,
+    /// The hops then ([`Routing::hops`]); `None` if another SM made the tables, for a topology that
+    /// is taken to have been as it is now.
+    pub hops: Option<&'a HopMatrix>,
     /// The tables then, by switch of the topology then; empty if there was none.
     pub lfts: Vec<&'a [u8]>,
     /// For each switch of the topology now, which it was then.
@@ -121,7 +123,7 @@ impl<'a> Previous<'a> {
     pub fn same_switches(topology: &'a Topology, routing: &'a Routing) -> Self {
         Self {
             topology,
-            hops: &routing.hops,
+            hops: Some(&routing.hops),
             lfts: routing.lfts.iter().map(Vec::as_slice).collect(),
             switches: topology.switches().map(Some).collect(),
         }

@@ -12,7 +12,8 @@
 //! switches, which carry little traffic, at last. A host's LIDs follow each other and so take
 //! different ways.
 //!
-//! The routing before is not looked at: what a LID weighs depends on all LIDs before it.
+//! Without weights, what was routed before is kept as far as it can be ([`mend`](super::mend)), and
+//! what is new takes the least loaded ways, too.
 
 mod distances;
 mod order;
@@ -21,6 +22,7 @@ mod walk;
 pub(super) use self::distances::Distances;
 pub(super) use self::order::{Group, groups};
 pub(super) use self::walk::{TOLERANCES, Walk};
+use super::deal::Dealt;
 use super::tables::Tables;
 use super::{Engine, Lanes, Previous, Routing, RoutingError, Steering, Topology};
 
@@ -37,28 +39,31 @@ impl Engine for Sssp {
         &self,
         topology: &Topology,
         steering: &Steering,
-        _: Option<&Previous<'_>>,
+        previous: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
         let mut distances = Distances::new(self.name(), topology, steering)?;
-        let mut walk = Walk::new(topology);
-        let mut tables = Tables::new(topology.switch_count(), topology.table_len());
-        let mut unreachable = 0;
-        for group in groups(topology, steering) {
-            walk.begin(&distances.to(group.home));
-            unreachable += walk.unreached() * group.lids.len() as u64;
-            for (&lid, &exit) in group.lids.iter().zip(&group.exits) {
-                walk.route(0.0);
-                walk.enter(&mut tables, lid, exit);
-            }
-        }
-        Ok(Routing {
-            engine: self.name(),
-            lfts: tables.finish(),
-            hops: distances.finish(),
-            lanes: Lanes::Free,
-            unreachable,
-        })
+        let mended = distances.mend(previous);
+        let Dealt { lfts, unreachable } =
+            mended.unwrap_or_else(|| walk(topology, steering, &mut distances));
+        let (hops, lanes) = (distances.finish(), Lanes::Free);
+        Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable })
     }
+}
+
+/// Routes everything anew.
+fn walk(topology: &Topology, steering: &Steering, distances: &mut Distances<'_>) -> Dealt {
+    let mut walk = Walk::new(topology);
+    let mut tables = Tables::new(topology.switch_count(), topology.table_len());
+    let mut unreachable = 0;
+    for group in groups(topology, steering) {
+        walk.begin(&distances.to(group.home));
+        unreachable += walk.unreached() * group.lids.len() as u64;
+        for (&lid, &exit) in group.lids.iter().zip(&group.exits) {
+            walk.route(0.0);
+            walk.enter(&mut tables, lid, exit);
+        }
+    }
+    Dealt { lfts: tables.finish(), unreachable }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! the operator's, or found by their hops to hosts ([`roots`]). `dnup` counts hops from the switches
 //! that have hosts, and up is away from them; it suits fabrics with hosts near the roots. LIDs are
 //! dealt to ports as `minhop` does ([`deal`](super::deal)), and what was routed before is kept like
-//! there.
+//! there ([`mend`](super::mend)).
 //!
 //! Switches without hosts, such as the roots themselves, cannot all reach each other like this; such
 //! pairs are left out, or with `connect_roots` joined by routes that break the rule. OpenSM joins
@@ -16,13 +16,15 @@
 //!
 //! Takes time in proportion to switches times links, and to switches times LIDs.
 
+mod keep;
 mod labels;
 mod order;
 mod roots;
 
+pub(super) use self::keep::Ranked;
 pub(super) use self::labels::{Labels, phase};
 pub(super) use self::order::Order;
-use super::deal::{Before, Dealt, deal};
+use super::deal::{Dealt, deal};
 use super::{Engine, HopMatrix, Lanes, Previous, Routing, RoutingError, Steering, Topology};
 
 /// The engines `updn` and `dnup`.
@@ -49,27 +51,26 @@ impl Engine for UpDown {
         previous: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
         HopMatrix::check_size(self.name(), topology)?;
-        let order = self.order(topology, steering)?;
-        let mut labels = Labels::compute(topology, &order);
-        if steering.connect_roots {
-            topology.switches().for_each(|home| labels.connect(topology, home, u8::MAX));
-        }
-        if let Some((from, to)) = parted_hosts(topology, &order, &labels.hops) {
+        let rank = |topology: &Topology| {
+            let order = self.order(topology, steering)?;
+            let mut labels = Labels::compute(topology, &order);
+            if steering.connect_roots {
+                topology.switches().for_each(|home| labels.connect(topology, home, u8::MAX));
+            }
+            Ok(Ranked { order, labels })
+        };
+        let (now, then) = Ranked::both(topology, previous, rank)?;
+        if let Some((from, to)) = parted_hosts(topology, &now.order, &now.labels.hops) {
             let reason = format!(
                 "switches {from} and {to} have hosts, but no route between them goes up and then \
                  down"
             );
             return Err(RoutingError::Unsuitable { engine: self.name(), reason });
         }
-        let hops_then = previous.map(|previous| {
-            let mut hops = previous.hops.clone();
-            hops.transpose();
-            hops
-        });
-        let before = previous.zip(hops_then.as_ref());
-        let before = before.map(|(previous, hops)| Before { previous, hops });
-        let Dealt { lfts, unreachable } =
-            deal(topology, steering, &labels.hops, before, |home| labels.ways(home));
+        let mended = previous.and_then(|previous| now.mend(topology, previous, then.as_ref()));
+        let labels = now.labels;
+        let Dealt { lfts, unreachable } = mended
+            .unwrap_or_else(|| deal(topology, steering, &labels.hops, |home| labels.ways(home)));
         let mut hops = labels.hops;
         hops.transpose();
         Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable })

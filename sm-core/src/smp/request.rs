@@ -24,6 +24,8 @@ pub enum Kind {
     PKeys,
     /// SMInfo of the subnet manager behind the port.
     SmInfo,
+    /// A block of the switch's linear forwarding table.
+    Forwarding,
     /// SwitchInfo with PortStateChange cleared.
     ClearPortChange,
     /// A block of the port's P_Key table.
@@ -64,6 +66,7 @@ impl Kind {
         Self::PortInfo,
         Self::PKeys,
         Self::SmInfo,
+        Self::Forwarding,
         Self::ClearPortChange,
         Self::SetPKeys,
         Self::SetAddress,
@@ -101,7 +104,8 @@ impl Kind {
             | Self::PortChange
             | Self::PortInfo
             | Self::PKeys
-            | Self::SmInfo => false,
+            | Self::SmInfo
+            | Self::Forwarding => false,
             Self::ClearPortChange
             | Self::SetPKeys
             | Self::SetAddress
@@ -132,6 +136,7 @@ impl Kind {
             Self::SetAddress | Self::Cut | Self::Mend | Self::Arm | Self::Activate => {
                 "Set(PortInfo)"
             }
+            Self::Forwarding => "Get(LinearForwardingTable)",
             Self::SetForwarding => "Set(LinearForwardingTable)",
             Self::SetMulticast => "Set(MulticastForwardingTable)",
             Self::SetGuidInfo => "Set(GUIDInfo)",

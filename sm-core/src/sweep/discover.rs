@@ -486,7 +486,11 @@ impl Sweeper {
     /// What follows from a request that yielded nothing.
     fn settle_without_answer(&mut self, request: Request) {
         match request.kind {
-            Kind::OwnNodeInfo | Kind::Probe | Kind::NodeDescription | Kind::PKeys => {}
+            Kind::OwnNodeInfo
+            | Kind::Probe
+            | Kind::NodeDescription
+            | Kind::PKeys
+            | Kind::Forwarding => {}
             Kind::ProbeAgain => self.probed_again(request, None),
             Kind::SwitchInfo => {
                 if self.phase == Phase::Discover {

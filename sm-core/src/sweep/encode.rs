@@ -62,6 +62,7 @@ impl Sweeper {
             Kind::PKeys => (M::GET, Id::PKEY_TABLE, self.pkey_modifier(request)),
             Kind::SetPKeys => (M::SET, Id::PKEY_TABLE, self.pkey_modifier(request)),
             Kind::SmInfo => (M::GET, Id::SM_INFO, 0),
+            Kind::Forwarding => (M::GET, Id::LINEAR_FORWARDING_TABLE, u32::from(request.block)),
             Kind::SetForwarding => (M::SET, Id::LINEAR_FORWARDING_TABLE, u32::from(request.block)),
             Kind::SetGuidInfo => (M::SET, Id::GUID_INFO, u32::from(request.block)),
             Kind::SetSlToVl => {
@@ -141,7 +142,8 @@ impl Sweeper {
             | Kind::PortChange
             | Kind::PortInfo
             | Kind::PKeys
-            | Kind::SmInfo => {}
+            | Kind::SmInfo
+            | Kind::Forwarding => {}
         }
         Some(())
     }

@@ -30,6 +30,7 @@ mod discover;
 mod election;
 mod encode;
 mod guid_info;
+mod inherit;
 mod lanes;
 mod light;
 mod multicast;
@@ -166,6 +167,8 @@ pub struct Sweeper {
     routing_job: Option<Box<RoutingJob>>,
     /// Whether nobody has looked for credit loops in the routing in force.
     loops_unknown: bool,
+    /// Whether switches hold tables of another SM's, of which routes are to be kept.
+    inherits: bool,
     /// Whether the last routing looked at was free of credit loops.
     loop_free: bool,
     multicast: Multicast,
@@ -295,6 +298,7 @@ impl Sweeper {
             router: Router::new(settings.routing_engine.as_deref()),
             routing_job: None,
             loops_unknown: false,
+            inherits: false,
             loop_free: true,
             cut_off: false,
             secluded: false,
@@ -525,6 +529,7 @@ impl Sweeper {
                 self.port_info_set(request, data);
             }
             Kind::SetSwitchInfo => self.switch_info_set(request.port(), data),
+            Kind::Forwarding => self.forwarding(request, data),
             Kind::SetForwarding => self.forwarding_set(request, data),
             Kind::SetMulticast => self.multicast_set(request, data),
             Kind::SetSlToVl => self.sl_to_vl_set(request, data),
@@ -670,7 +675,8 @@ impl Sweeper {
             Phase::Light => self.end_light(now),
             Phase::Discover => self.end_discovery(now),
             Phase::Elect => self.end_election(now),
-            Phase::Addresses => self.begin_routing(now),
+            Phase::Addresses => self.begin_inheriting(now),
+            Phase::Inherit => self.begin_routing(now),
             // Links must not carry what no table leads anywhere.
             Phase::Route if self.sweep.unroutable => self.end_sweep(now),
             Phase::Route => self.begin_tables(now),

@@ -19,6 +19,8 @@ pub enum Phase {
     Elect,
     /// Giving out LIDs and P_Keys.
     Addresses,
+    /// Reading the forwarding tables that another SM left.
+    Inherit,
     /// Computing forwarding tables.
     Route,
     /// Programming them.
@@ -44,6 +46,7 @@ impl Phase {
             Self::Discover => "discover",
             Self::Elect => "elect",
             Self::Addresses => "addresses",
+            Self::Inherit => "inherit",
             Self::Route => "route",
             Self::Tables => "tables",
             Self::Arm => "arm",

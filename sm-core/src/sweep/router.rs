@@ -133,6 +133,8 @@ pub struct RoutingJob {
     guids: Vec<Guid>,
     asked: Asked,
     before: Option<Before>,
+    /// Tables of another SM's, by switch, if there are no others to begin with.
+    inherited: Option<Vec<Arc<Lft>>>,
 }
 
 #[derive(Debug)]
@@ -300,12 +302,21 @@ impl RoutingJob {
         let before = self.before.as_ref().filter(|before| {
             before.made.engine == engine.name() && before.made.asked.files == self.asked.files
         });
-        let previous = before.map(|before| Previous {
-            topology: &before.made.topology,
-            hops: &before.made.hops,
-            lfts: before.lfts.iter().map(|lft| lft.ports.as_slice()).collect(),
-            switches: before.switches.clone(),
-        });
+        let previous = match (before, &self.inherited) {
+            (Some(before), _) => Some(Previous {
+                topology: &before.made.topology,
+                hops: Some(&before.made.hops),
+                lfts: ports(&before.lfts),
+                switches: before.switches.clone(),
+            }),
+            (None, Some(lfts)) => Some(Previous {
+                topology: &self.topology,
+                hops: None,
+                lfts: ports(lfts),
+                switches: self.topology.switches().map(Some).collect(),
+            }),
+            (None, None) => None,
+        };
         let routing = engine.route(&self.topology, &self.asked.steering, previous.as_ref())?;
         let is_shortest =
             routing.engine == MinHop.name() && self.asked.steering.hop_weights.is_empty();
@@ -341,6 +352,11 @@ impl RoutingJob {
         rows.sort_unstable_by_key(|row| row.switch);
         rows
     }
+}
+
+/// The entries of tables.
+fn ports(lfts: &[Arc<Lft>]) -> Vec<&[u8]> {
+    lfts.iter().map(|lft| lft.ports.as_slice()).collect()
 }
 
 /// The engine of this name.
@@ -410,13 +426,15 @@ impl Router {
         Asked { steering, files: self.files.clone() }
     }
 
-    /// A job for the fabric as it is; `data_lanes` tells how many virtual lanes its links have.
+    /// A job for the fabric as it is; `data_lanes` tells how many virtual lanes its links have. With
+    /// `inherits`, switches hold tables that we did not make.
     pub(super) fn job(
         &mut self,
         sweep: u32,
         settings: &Settings,
         fabric: &Fabric,
         lids: &LidTable,
+        inherits: bool,
         data_lanes: impl FnOnce(&Topology, &[SwitchIndex]) -> u8,
     ) -> Result<RoutingJob, TopologyError> {
         let (topology, switches) = topology(fabric, lids)?;
@@ -428,10 +446,12 @@ impl Router {
             lfts: made.lfts(fabric),
             switches: switches.iter().map(|&index| made.number(index)).collect(),
         });
+        let lft = |&index: &SwitchIndex| fabric.switch(index).lft.desired().clone();
+        let inherited = inherits.then(|| switches.iter().map(lft).collect());
         let guid = |&index: &SwitchIndex| fabric.node(fabric.switch(index).node).guid;
         let guids = switches.iter().map(guid).collect();
         let engines = self.engines.clone();
-        Ok(RoutingJob { sweep, engines, topology, switches, guids, asked, before })
+        Ok(RoutingJob { sweep, engines, topology, switches, guids, asked, before, inherited })
     }
 
     /// Takes a routing into force, whose tables are the desired ones of the switches.

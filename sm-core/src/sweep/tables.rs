@@ -28,11 +28,11 @@ const CYCLE_HOPS_MAX: usize = 8;
 impl Sweeper {
     pub(super) fn begin_routing(&mut self, now: Instant) {
         self.enter(now, Phase::Route);
-        let Self { router, fabric, settings, qos_tables, lids, number, .. } = self;
+        let Self { router, fabric, settings, qos_tables, lids, number, inherits, .. } = self;
         let lanes = |topology: &Topology, switches: &[SwitchIndex]| {
             lanes::data_lanes(fabric, settings, qos_tables, topology, switches)
         };
-        match router.job(*number, settings, fabric, lids, lanes) {
+        match router.job(*number, settings, fabric, lids, *inherits, lanes) {
             Ok(job) if job.is_done() => {
                 // Switches that came back, or did not take all they were sent, are still served.
                 self.sweep.report.last_lid = self.top.0;
@@ -223,6 +223,7 @@ impl Sweeper {
             .filter(|requests: &Vec<Request>| !requests.is_empty())
             .collect::<VecDeque<_>>();
         self.loops_unknown = loops.is_none();
+        self.inherits = false;
         self.router.adopt(made);
         if let Some(loops) = loops {
             self.note_loops(&loops);

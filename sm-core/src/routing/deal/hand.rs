@@ -2,21 +2,15 @@
 
 use std::ops::Range;
 
-use ib_mad::types::Lid;
-
 use super::candidates::Candidate;
 use super::order::Batch;
 
 /// A switch's part of a batch. Slices of LIDs are by place in the batch.
 pub(super) struct Hand<'a> {
-    pub(super) lids: &'a [Lid],
     /// Hosts that send to each LID through the switch.
     pub(super) flows: &'a [u32],
-    /// The switch's table before, as far as it may stay.
-    pub(super) before: &'a [u8],
     /// At least one; ascending by port, unless the operator has them in another order.
     pub(super) candidates: &'a [Candidate],
-    pub(super) by_port: bool,
     /// By link: whether its routes are not counted; empty: all are.
     pub(super) ignored: &'a [bool],
     /// Scratch.
@@ -66,14 +60,14 @@ impl Hand<'_> {
         );
         let mut left = 0u64;
         for place in places {
-            match self.candidate_before(self.lids[place]) {
-                Some(index) => self.assign(place, index, loads),
-                None if self.flows[place] == 0 => self.assign_idle(place),
-                None => left |= 1 << place,
+            if self.flows[place] == 0 {
+                self.assign_idle(place);
+            } else {
+                left |= 1 << place;
             }
         }
         let start = start % self.candidates.len();
-        if left.count_ones() > 1 && self.before.is_empty() && self.ignored.is_empty() {
+        if left.count_ones() > 1 && self.ignored.is_empty() {
             self.deal_in_rounds(left, start, loads);
             return;
         }
@@ -83,8 +77,8 @@ impl Hand<'_> {
         }
     }
 
-    /// Deals as choosing the least rank for each LID would, if nothing was dealt before: in
-    /// rounds in which everyone gets one, the least loaded first.
+    /// Deals as choosing the least rank for each LID would: in rounds in which everyone gets one,
+    /// the least loaded first.
     fn deal_in_rounds(&mut self, mut left: u64, start: usize, loads: &mut [u32]) {
         let count = self.candidates.len();
         let mut order = [0u8; 256];
@@ -113,16 +107,6 @@ impl Hand<'_> {
         let (before, from) = self.ranks.split_at(start);
         let place = |ranks: &[u64]| ranks.iter().position(|&rank| rank == least);
         place(from).map_or_else(|| place(before).unwrap_or(0), |place| start + place)
-    }
-
-    /// The candidate that the LID had before, if it may stay.
-    fn candidate_before(&self, lid: Lid) -> Option<usize> {
-        let &port = self.before.get(lid.index())?;
-        if self.by_port {
-            self.candidates.binary_search_by_key(&port, |candidate| candidate.port).ok()
-        } else {
-            self.candidates.iter().position(|candidate| candidate.port == port)
-        }
     }
 
     /// Deals a LID that no host sends through this switch now. Hosts may, once a link elsewhere

@@ -12,39 +12,25 @@
 //! LIDs of switches, which carry management traffic, are dealt apart so that they do not disturb
 //! the balance of hosts' LIDs, and begin at a different port on each switch.
 //!
-//! A route stays as it was before if it still is a shortest one, unless the switch has got more
-//! ports to choose from for that destination: then it deals anew, so that a link which came back
-//! is used.
-//!
 //! Operators may say otherwise: which LIDs go first, which ports are preferred among equals, and
 //! whose routes are not counted, so that they never seem loaded, as with OpenSM.
 //!
 //! Here is what engines share whose routes fall by one hop at each step. What "closer" means, and
-//! which ports may be used ([`Ways`]), is the engine's.
+//! which ports may be used ([`Ways`]), is the engine's. Keeping routes from before is not done here
+//! ([`mend`](super::mend)).
 
 mod candidates;
 mod hand;
 mod order;
 mod shortest;
-mod stay;
 
 pub(super) use self::candidates::{Candidate, Candidates, Shortest, Ways};
 use self::hand::Hand;
-use self::order::batches;
-pub(super) use self::order::{Batch, batches_of};
+pub(super) use self::order::{Batch, batches, batches_of};
 pub(super) use self::shortest::deal_shortest;
-use self::stay::Stay;
 use super::hops::{First, list_sources};
 use super::tables::Tables;
-use super::{HopMatrix, Previous, Steering, Topology};
-
-/// What engines have of tables before, to keep routes.
-#[derive(Clone, Copy)]
-pub(super) struct Before<'a> {
-    pub(super) previous: &'a Previous<'a>,
-    /// The hops then, row a home switch.
-    pub(super) hops: &'a HopMatrix,
-}
+use super::{HopMatrix, Steering, Topology};
 
 /// Tables, and how many of their entries are missing.
 pub(super) struct Dealt {
@@ -59,10 +45,9 @@ pub(super) fn deal<W: Ways>(
     topology: &Topology,
     steering: &Steering,
     hops: &HopMatrix,
-    before: Option<Before<'_>>,
     mut ways: impl FnMut(u16) -> W,
 ) -> Dealt {
-    let mut dealer = Dealer::new(topology, steering, before);
+    let mut dealer = Dealer::new(topology, steering);
     for batch in batches(topology, &steering.routing_order) {
         dealer.route(&batch, hops.row(batch.home), &ways(batch.home));
     }
@@ -94,7 +79,6 @@ struct Dealer<'a> {
     places: Vec<u16>,
     /// By link: whether its routes are not counted; may be empty.
     ignored: &'a [bool],
-    stay: Option<Stay<'a>>,
     tables: Tables,
     unreachable: u64,
     /// By link: how many routes of hosts pass it, to hosts' LIDs.
@@ -116,13 +100,12 @@ struct Dealer<'a> {
 }
 
 impl<'a> Dealer<'a> {
-    fn new(topology: &'a Topology, steering: &'a Steering, before: Option<Before<'a>>) -> Self {
+    fn new(topology: &'a Topology, steering: &'a Steering) -> Self {
         let switches = topology.switch_count();
         Self {
             topology,
             places: port_places(topology, steering),
             ignored: &steering.ignored_links,
-            stay: before.map(|before| Stay::new(topology, before.previous, before.hops)),
             tables: Tables::new(switches, topology.table_len()),
             unreachable: 0,
             host_loads: vec![0; topology.link_count()],
@@ -139,9 +122,6 @@ impl<'a> Dealer<'a> {
     /// Routes a batch from all switches. `hops` are those to its home.
     fn route(&mut self, batch: &Batch, hops: &[u8], ways: &impl Ways) {
         self.tables.begin(&batch.lids);
-        if let Some(stay) = &mut self.stay {
-            stay.begin(batch.home, hops);
-        }
         list_sources(&mut self.sources, hops, First::Farthest);
         let Self { topology, candidates, sources, host_loads, places, .. } = self;
         candidates.find(topology, batch.home, hops, sources, host_loads, places, ways);
@@ -159,8 +139,6 @@ impl<'a> Dealer<'a> {
     fn deal(&mut self, place: usize, batch: &Batch) {
         let (switch, candidates) = (self.sources[place], self.candidates.of(place));
         let index = usize::from(switch);
-        let stay = self.stay.as_ref();
-        let before = stay.map_or(&[][..], |stay| stay.table(switch, candidates));
         let mut flows = [0; Batch::LIDS_MAX];
         let flows = &mut flows[..batch.lids.len()];
         let arrived = &mut self.inflow[index * Batch::LIDS_MAX..][..flows.len()];
@@ -168,11 +146,8 @@ impl<'a> Dealer<'a> {
             *flow = self.hosts[index] + std::mem::take(arrived);
         }
         let mut deal = Hand {
-            lids: &batch.lids,
             flows,
-            before,
             candidates,
-            by_port: self.places.is_empty(),
             ignored: self.ignored,
             ranks: &mut self.ranks,
             idle: &mut self.idle[index],

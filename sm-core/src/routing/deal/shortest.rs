@@ -1,8 +1,9 @@
 //! Dealing along shortest ways, by hops or by operators' weights of them (`hop_weights_file`).
 
+use super::super::mend::mend_by_hops;
 use super::super::sssp::Distances;
 use super::super::{HopMatrix, Lanes, Previous, Routing, RoutingError, Steering, Topology};
-use super::{Before, Candidate, Dealt, Ways, deal};
+use super::{Candidate, Dealt, Ways, deal};
 
 /// Routes all destinations along shortest ways, as far as `ways` take them.
 pub(in crate::routing) fn deal_shortest(
@@ -10,24 +11,25 @@ pub(in crate::routing) fn deal_shortest(
     topology: &Topology,
     steering: &Steering,
     previous: Option<&Previous<'_>>,
-    ways: &impl Ways,
+    ways: &(impl Ways + Sync),
 ) -> Result<Routing, RoutingError> {
     if !steering.hop_weights.is_empty() {
-        return deal_cheapest(engine, topology, steering, previous, ways);
+        return deal_cheapest(engine, topology, steering, ways);
     }
     let hops = HopMatrix::compute_for(engine, topology)?;
-    let before = previous.map(|previous| Before { previous, hops: previous.hops });
-    let Dealt { lfts, unreachable } = deal(topology, steering, &hops, before, |_| Hops(ways));
+    let mended =
+        previous.and_then(|previous| mend_by_hops(topology, &hops, previous, |_| Hops(ways)));
+    let anew = || deal(topology, steering, &hops, |_| Hops(ways));
+    let Dealt { lfts, unreachable } = mended.unwrap_or_else(anew);
     Ok(Routing { engine, lfts, hops, lanes: Lanes::Free, unreachable })
 }
 
-/// The same by weights. What falls along a route is then the most hops of any of the cheapest ways,
+/// The same by weights, which keep nothing of routes before. What falls along a route is then the most hops of any of the cheapest ways,
 /// which may differ from switch A to B and back.
 fn deal_cheapest(
     engine: &'static str,
     topology: &Topology,
     steering: &Steering,
-    previous: Option<&Previous<'_>>,
     ways: &impl Ways,
 ) -> Result<Routing, RoutingError> {
     let distances = || Distances::new(engine, topology, steering);
@@ -37,20 +39,13 @@ fn deal_cheapest(
     });
     let mut hops = all.finish();
     hops.transpose();
-    let hops_then = previous.map(|previous| {
-        let mut hops = previous.hops.clone();
-        hops.transpose();
-        hops
-    });
-    let before = previous.zip(hops_then.as_ref());
-    let before = before.map(|(previous, hops)| Before { previous, hops });
     let mut distances = distances()?;
     let cheapest = |home| Cheapest {
         ways,
         costs: distances.to(home).costs().to_vec(),
         weights: &steering.hop_weights,
     };
-    let Dealt { lfts, unreachable } = deal(topology, steering, &hops, before, cheapest);
+    let Dealt { lfts, unreachable } = deal(topology, steering, &hops, cheapest);
     hops.transpose();
     Ok(Routing { engine, lfts, hops, lanes: Lanes::Free, unreachable })
 }

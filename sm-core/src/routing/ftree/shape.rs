@@ -10,77 +10,77 @@ use super::super::{Destination, Steering, Topology};
 /// Ranks that a tree may have, as in OpenSM.
 const RANKS: std::ops::RangeInclusive<u16> = 2..=8;
 
-/// A fabric that is a tree.
-pub(super) struct Shape {
-    pub(super) order: Order,
-    /// Base LIDs of compute nodes, if these are not all hosts.
-    compute_nodes: Option<BTreeSet<Lid>>,
+/// Hosts that compute.
+pub(super) struct ComputeNodes {
+    /// Their base LIDs, if these are not all hosts.
+    lids: Option<BTreeSet<Lid>>,
 }
 
-impl Shape {
-    /// Finds the ranks, or says why there are none.
-    ///
-    /// Without roots, ranks count hops from compute nodes, and links must lead from one rank to
-    /// the next. OpenSM asks that the switches of a rank be alike, too, and so gives trees with a
-    /// cut link to another engine. With roots, ranks count hops from them, and links within a rank
-    /// are ordered by switches' ids.
-    pub(super) fn find(topology: &Topology, steering: &Steering) -> Result<Self, String> {
-        let compute_nodes: Option<BTreeSet<Lid>> =
-            steering.compute_nodes.as_ref().map(|lids| lids.iter().copied().collect());
-        let hosts = topology.destinations().iter().filter(|destination| destination.is_host());
-        let count = hosts.clone().count();
-        if topology.switch_count() < 2 || count < 2 {
-            let switches = topology.switch_count();
-            return Err(format!(
-                "a tree has at least 2 switches and 2 hosts, not {switches} and {count}"
-            ));
-        }
-        let is_compute = |destination: &&Destination| {
-            compute_nodes.as_ref().is_none_or(|lids| lids.contains(&destination.base_lid))
-        };
-        let mut leaves: Vec<u16> = hosts.filter(is_compute).map(|to| to.home).collect();
-        leaves.sort_unstable();
-        leaves.dedup();
-        let Some(&first) = leaves.first() else {
-            return Err("no compute node of cn_guid_file is here".to_owned());
-        };
-        let order = if steering.roots.is_empty() {
-            let order = Order::above(topology, steering, &leaves);
-            refuse_siblings(topology, &order)?;
-            order
-        } else {
-            Order::below(topology, steering, &steering.roots)
-        };
-        let rank = |switch: u16| order.ranks[usize::from(switch)];
-        if let Some(&other) = leaves.iter().find(|&&leaf| rank(leaf) != rank(first)) {
-            return Err(format!(
-                "switches {first} and {other} have compute nodes, at ranks {} and {}; all must be \
-                 at one",
-                rank(first),
-                rank(other)
-            ));
-        }
-        let ranks = rank(first) + 1;
-        if !RANKS.contains(&ranks) {
-            return Err(format!(
-                "a tree has {} to {} ranks of switches, and this one {ranks}",
-                RANKS.start(),
-                RANKS.end()
-            ));
-        }
-        Ok(Self { order, compute_nodes })
+impl ComputeNodes {
+    pub(super) fn new(steering: &Steering) -> Self {
+        let lids = steering.compute_nodes.as_ref();
+        Self { lids: lids.map(|lids| lids.iter().copied().collect()) }
     }
 
     /// Whether a destination is a host that computes.
-    pub(super) fn is_compute(&self, destination: &Destination) -> bool {
-        let lids = self.compute_nodes.as_ref();
+    pub(super) fn has(&self, destination: &Destination) -> bool {
+        let lids = self.lids.as_ref();
         destination.is_host() && lids.is_none_or(|lids| lids.contains(&destination.base_lid))
     }
 
-    /// Whether there are hosts that do not.
-    pub(super) fn has_others(&self) -> bool {
-        self.compute_nodes.is_some()
+    /// Whether there are no other hosts.
+    pub(super) fn are_all(&self) -> bool {
+        self.lids.is_none()
     }
+}
+
+/// Finds the ranks, or says why there are none.
+///
+/// Without roots, ranks count hops from compute nodes, and links must lead from one rank to
+/// the next. OpenSM asks that the switches of a rank be alike, too, and so gives trees with a
+/// cut link to another engine. With roots, ranks count hops from them, and links within a rank
+/// are ordered by switches' ids.
+pub(super) fn find_order(topology: &Topology, steering: &Steering) -> Result<Order, String> {
+    let compute_nodes = ComputeNodes::new(steering);
+    let hosts = topology.destinations().iter().filter(|destination| destination.is_host());
+    let count = hosts.clone().count();
+    if topology.switch_count() < 2 || count < 2 {
+        let switches = topology.switch_count();
+        return Err(format!(
+            "a tree has at least 2 switches and 2 hosts, not {switches} and {count}"
+        ));
+    }
+    let mut leaves: Vec<u16> = hosts.filter(|to| compute_nodes.has(to)).map(|to| to.home).collect();
+    leaves.sort_unstable();
+    leaves.dedup();
+    let Some(&first) = leaves.first() else {
+        return Err("no compute node of cn_guid_file is here".to_owned());
+    };
+    let order = if steering.roots.is_empty() {
+        let order = Order::above(topology, steering, &leaves);
+        refuse_siblings(topology, &order)?;
+        order
+    } else {
+        Order::below(topology, steering, &steering.roots)
+    };
+    let rank = |switch: u16| order.ranks[usize::from(switch)];
+    if let Some(&other) = leaves.iter().find(|&&leaf| rank(leaf) != rank(first)) {
+        return Err(format!(
+            "switches {first} and {other} have compute nodes, at ranks {} and {}; all must be \
+             at one",
+            rank(first),
+            rank(other)
+        ));
+    }
+    let ranks = rank(first) + 1;
+    if !RANKS.contains(&ranks) {
+        return Err(format!(
+            "a tree has {} to {} ranks of switches, and this one {ranks}",
+            RANKS.start(),
+            RANKS.end()
+        ));
+    }
+    Ok(order)
 }
 
 fn refuse_siblings(topology: &Topology, order: &Order) -> Result<(), String> {

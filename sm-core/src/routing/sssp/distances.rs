@@ -3,7 +3,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::super::{HopMatrix, RoutingError, Steering, Topology};
+use super::super::deal::{Dealt, Shortest};
+use super::super::mend::mend_by_hops;
+use super::super::{HopMatrix, Previous, RoutingError, Steering, Topology};
 
 /// Distances to one home switch after the other.
 pub(in super::super) struct Distances<'a> {
@@ -46,6 +48,13 @@ impl<'a> Distances<'a> {
         let hops = HopMatrix::unreachable(topology.switch_count());
         let weighted = Some(Weighted::new(topology, weights));
         Ok(Self { topology, hops, weighted })
+    }
+
+    /// Keeps routes from before as far as possible; `None` if everything is to be routed anew, as
+    /// with weights, by which any change may move the shortest ways of all.
+    pub(in super::super) fn mend(&self, previous: Option<&Previous<'_>>) -> Option<Dealt> {
+        let previous = previous.filter(|_| self.weighted.is_none())?;
+        mend_by_hops(self.topology, &self.hops, previous, |_| Shortest)
     }
 
     /// Turns to a home switch.

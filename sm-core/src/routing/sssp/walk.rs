@@ -144,6 +144,16 @@ impl<'a> Walk<'a> {
         self.load();
     }
 
+    /// Takes the routes of a LID of the home from tables.
+    pub(in super::super) fn follow(&mut self, lfts: &[Vec<u8>], lid: Lid) {
+        for &switch in &self.sources {
+            let port = lfts[usize::from(switch)][lid.index()];
+            let Some(link) = self.topology.link_at(switch, port) else { continue };
+            let peer = self.topology.link(link).peer;
+            self.steps[usize::from(switch)] = Candidate { link: link as u32, peer, port };
+        }
+    }
+
     /// Routes several LIDs of the home by the same ways. As these are not spread over links one by
     /// one, each switch's hosts count before the next switch chooses. `tolerance` is as in
     /// [`Walk::route`].

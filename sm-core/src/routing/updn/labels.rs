@@ -73,6 +73,11 @@ impl Labels {
         Self { switches: topology.switch_count(), hops, phases, downward, is_connected: false }
     }
 
+    /// The phases of all pairs, by home and switch.
+    pub(in crate::routing) fn all_phases(&self) -> &[u8] {
+        &self.phases
+    }
+
     /// The phases of all switches on ways to a home.
     #[inline]
     pub(in crate::routing) fn phases(&self, home: u16) -> &[u8] {

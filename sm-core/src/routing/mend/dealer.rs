@@ -1,0 +1,142 @@
+//! Routes what has no route, LID by LID.
+
+use ib_mad::types::Lid;
+
+use super::super::deal::{Batch, Candidate, Ways};
+use super::super::hops::{First, list_sources};
+use super::super::{HopMatrix, NO_ROUTE, Topology};
+use super::list_candidates;
+use super::survey::Plan;
+
+/// Fills gaps in tables.
+pub(super) struct Dealer<'a> {
+    topology: &'a Topology,
+    /// By link: routes of hosts to hosts' LIDs.
+    loads: Vec<u32>,
+    hosts: Vec<u32>,
+    /// By switch: where it goes on dealing LIDs that no host sends through it.
+    idle: Vec<usize>,
+    /// Switches that reach the home at hand, the nearest first.
+    sources: Vec<u16>,
+    /// By switch: hosts that send the LID at hand through it, or from it.
+    flows: Vec<u32>,
+    /// Switches without a route to the LID at hand, the nearest first.
+    gaps: Vec<u16>,
+    candidates: Vec<Candidate>,
+}
+
+impl<'a> Dealer<'a> {
+    /// `loads` are by link, of LIDs that need no routes.
+    pub(super) fn new(topology: &'a Topology, loads: Vec<u32>) -> Self {
+        let switches = topology.switch_count();
+        Self {
+            topology,
+            loads,
+            hosts: topology.hosts_on(),
+            idle: topology.switches().map(usize::from).collect(),
+            sources: Vec::with_capacity(switches),
+            flows: vec![0; switches],
+            gaps: Vec::new(),
+            candidates: Vec::new(),
+        }
+    }
+
+    /// Routes what is missing of a batch. `hops` are those to its home.
+    pub(super) fn route(
+        &mut self,
+        batch: &Batch,
+        plan: &Plan,
+        hops: &[u8],
+        ways: &impl Ways,
+        lfts: &mut [Vec<u8>],
+    ) {
+        list_sources(&mut self.sources, hops, First::Nearest);
+        let mut lost = plan.lost.clone();
+        lost.sort_unstable_by_key(|&(place, switch)| (place, hops[usize::from(switch)], switch));
+        let mut lost = &lost[..];
+        for (place, &lid) in batch.lids.iter().enumerate() {
+            let end = lost.partition_point(|pair| usize::from(pair.0) <= place);
+            let (of_lid, others) = lost.split_at(end);
+            lost = others;
+            self.gaps.clear();
+            if plan.fresh >> place & 1 == 1 {
+                self.gaps.extend_from_slice(&self.sources);
+            } else {
+                self.gaps.extend(of_lid.iter().map(|&(_, switch)| switch));
+            }
+            if self.gaps.is_empty() {
+                continue;
+            }
+            let is_host = place < batch.host_lids;
+            if is_host {
+                self.choose(batch.home, lid, hops, ways, lfts);
+                self.load(batch.home, lid, lfts);
+            } else {
+                self.flows.fill(0);
+            }
+            self.deal_idle(lid, hops, ways, lfts);
+        }
+    }
+
+    /// Fills gaps by the least loaded ways.
+    fn choose(&mut self, home: u16, lid: Lid, hops: &[u8], ways: &impl Ways, lfts: &mut [Vec<u8>]) {
+        for &switch in &self.gaps {
+            list_candidates(self.topology, hops, ways, switch, &mut self.candidates);
+            let cost = |candidate: &&Candidate| {
+                let squared = u64::from(self.loads[candidate.link as usize]).pow(2);
+                squared.saturating_add(self.cost(candidate.peer, home, lid, lfts))
+            };
+            let chosen = self.candidates.iter().min_by_key(cost);
+            let port = chosen.map_or(NO_ROUTE, |chosen| chosen.port);
+            lfts[usize::from(switch)][lid.index()] = port;
+        }
+    }
+
+    /// What the way costs that a switch's route takes.
+    fn cost(&self, switch: u16, home: u16, lid: Lid, lfts: &[Vec<u8>]) -> u64 {
+        let (mut cost, mut at) = (0u64, switch);
+        for _ in 0..HopMatrix::HOPS_MAX {
+            if at == home {
+                return cost;
+            }
+            let port = lfts[usize::from(at)][lid.index()];
+            let Some(link) = self.topology.link_at(at, port) else { break };
+            cost = cost.saturating_add(u64::from(self.loads[link]).pow(2));
+            at = self.topology.link(link).peer;
+        }
+        u64::MAX
+    }
+
+    /// Adds the routes to a LID to the loads.
+    fn load(&mut self, home: u16, lid: Lid, lfts: &[Vec<u8>]) {
+        self.flows.copy_from_slice(&self.hosts);
+        for &switch in self.sources.iter().rev() {
+            let flow = self.flows[usize::from(switch)];
+            if flow == 0 {
+                continue;
+            }
+            let port = lfts[usize::from(switch)][lid.index()];
+            let Some(number) = self.topology.link_at(switch, port) else { continue };
+            self.loads[number] = self.loads[number].wrapping_add(flow);
+            let peer = self.topology.link(number).peer;
+            if peer != home {
+                self.flows[usize::from(peer)] += flow;
+            }
+        }
+    }
+
+    /// Fills gaps that no host sends through in turn. Hosts may, once a link elsewhere fails.
+    fn deal_idle(&mut self, lid: Lid, hops: &[u8], ways: &impl Ways, lfts: &mut [Vec<u8>]) {
+        for &switch in &self.gaps {
+            let index = usize::from(switch);
+            if self.flows[index] > 0 {
+                continue;
+            }
+            list_candidates(self.topology, hops, ways, switch, &mut self.candidates);
+            let turn = self.idle[index] % self.candidates.len().max(1);
+            self.idle[index] = turn + 1;
+            let chosen = self.candidates.get(turn);
+            lfts[index][lid.index()] = chosen.map_or(NO_ROUTE, |chosen| chosen.port);
+        }
+    }
+}

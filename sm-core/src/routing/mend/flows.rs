@@ -1,0 +1,98 @@
+//! How many routes pass each link.
+
+use super::super::deal::Batch;
+use super::super::hops::{First, list_sources};
+use super::super::{Previous, Topology};
+use super::places;
+
+/// Counts the routes of batches.
+pub(super) struct Flows<'a> {
+    topology: &'a Topology,
+    hosts: &'a [u32],
+    /// By link: routes of hosts to hosts' LIDs.
+    pub(super) loads: Vec<u32>,
+    /// Switches by hops to the home at hand, the farthest first.
+    sources: Vec<u16>,
+    /// By switch and place in the batch: hosts further away that send through the switch.
+    inflow: Vec<u32>,
+    /// By switch: places of LIDs with inflow, as bits.
+    arrived: Vec<u64>,
+    /// By switch: places of LIDs that hosts send through it or from it.
+    passing: Vec<u64>,
+}
+
+impl<'a> Flows<'a> {
+    pub(super) fn new(topology: &'a Topology, hosts: &'a [u32]) -> Self {
+        let switches = topology.switch_count();
+        Self {
+            topology,
+            hosts,
+            loads: vec![0; topology.link_count()],
+            sources: Vec::with_capacity(switches),
+            inflow: vec![0; switches * Batch::LIDS_MAX],
+            arrived: vec![0; switches],
+            passing: vec![0; switches],
+        }
+    }
+
+    /// Turns to a home, to which `hops` lead.
+    pub(super) fn turn_to(&mut self, hops: &[u8]) {
+        list_sources(&mut self.sources, hops, First::Farthest);
+    }
+
+    /// Adds the routes to LIDs of a batch at these places.
+    pub(super) fn add(&mut self, previous: &Previous<'_>, batch: &Batch, of: u64) {
+        self.follow(previous, batch, of, u32::wrapping_add);
+    }
+
+    /// Takes routes away that were added.
+    pub(super) fn remove(&mut self, previous: &Previous<'_>, batch: &Batch, of: u64) {
+        self.follow(previous, batch, of, u32::wrapping_sub);
+    }
+
+    /// Places of LIDs, of those counted last, that have routes of hosts at a switch.
+    pub(super) fn passing(&self, switch: u16) -> u64 {
+        self.passing[usize::from(switch)]
+    }
+
+    fn follow(
+        &mut self,
+        previous: &Previous<'_>,
+        batch: &Batch,
+        of: u64,
+        change: impl Fn(u32, u32) -> u32,
+    ) {
+        self.passing.fill(0);
+        if of == 0 {
+            return;
+        }
+        for &switch in &self.sources {
+            let index = usize::from(switch);
+            let (hosts, arrived) = (self.hosts[index], std::mem::take(&mut self.arrived[index]));
+            let passing = if hosts > 0 { of } else { arrived };
+            self.passing[index] = passing;
+            if passing == 0 {
+                continue;
+            }
+            let lft = previous.lft(switch);
+            for place in places(passing) {
+                let inflow = &mut self.inflow[index * Batch::LIDS_MAX + place];
+                let flow = hosts + std::mem::take(inflow);
+                let Some(&port) = lft.get(batch.lids[place].index()) else { continue };
+                let Some(number) = self.topology.link_at(switch, port) else { continue };
+                let peer = usize::from(self.topology.link(number).peer);
+                self.loads[number] = change(self.loads[number], flow);
+                self.inflow[peer * Batch::LIDS_MAX + place] += flow;
+                self.arrived[peer] |= 1 << place;
+            }
+        }
+        // What arrived at the home.
+        for (arrived, inflow) in
+            self.arrived.iter_mut().zip(self.inflow.chunks_mut(Batch::LIDS_MAX))
+        {
+            if std::mem::take(arrived) != 0 {
+                inflow.fill(0);
+            }
+        }
+    }
+}

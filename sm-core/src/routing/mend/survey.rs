@@ -1,0 +1,307 @@
+//! What of the routing before may stay.
+
+use ib_mad::types::Lid;
+use rayon::prelude::*;
+
+use super::super::deal::{Batch, Candidate, Ways};
+use super::super::{HopMatrix, NO_ROUTE, Previous, Topology};
+use super::flows::Flows;
+use super::{Labelled, Scope, first_places, list_candidates, places};
+
+/// What is to be done about a batch.
+#[derive(Default)]
+pub(super) struct Plan {
+    /// The number of the batch.
+    pub(super) batch: usize,
+    /// Places of LIDs that have no routes yet, as bits.
+    pub(super) fresh: u64,
+    /// Places of other LIDs, and switches that have to route them anew.
+    pub(super) lost: Vec<(u8, u16)>,
+    /// Switches that do not reach the home any more.
+    cut_off: Vec<u16>,
+}
+
+/// The routing before, and how it relates to the topology now.
+pub(super) struct Survey<'a> {
+    topology: &'a Topology,
+    now: Labelled<'a>,
+    previous: &'a Previous<'a>,
+    then: Labelled<'a>,
+    scope: Scope,
+    /// Whether all switches have the numbers that they had.
+    is_same_numbers: bool,
+    /// Switches whose links are not those from before.
+    changed: Vec<u16>,
+    /// By LID: the switch that delivered it, by its number then; `NOBODY` if none did.
+    homes_then: Vec<u16>,
+    hosts: Vec<u32>,
+}
+
+const NOBODY: u16 = u16::MAX;
+
+impl<'a> Survey<'a> {
+    /// `None` if most LIDs are new, or the routing before is not whole.
+    pub(super) fn new(
+        topology: &'a Topology,
+        now: Labelled<'a>,
+        previous: &'a Previous<'a>,
+        then: Labelled<'a>,
+        scope: Scope,
+    ) -> Option<Self> {
+        let count_then = previous.topology.switch_count();
+        if previous.lfts.len() != count_then || then.hops.switch_count() != count_then {
+            return None;
+        }
+        let last = topology.last_lid().max(previous.topology.last_lid());
+        let mut homes_then = vec![NOBODY; last.index() + 1];
+        for destination in previous.topology.destinations() {
+            destination.lids().for_each(|lid| homes_then[lid.index()] = destination.home);
+        }
+        let is_same_numbers = count_then == topology.switch_count()
+            && topology.switches().all(|switch| previous.switch(switch) == Some(switch));
+        let changed = topology.switches().filter(|&switch| has_changed(topology, previous, switch));
+        let survey = Self {
+            topology,
+            now,
+            previous,
+            then,
+            scope,
+            is_same_numbers,
+            changed: changed.collect(),
+            homes_then,
+            hosts: topology.hosts_on(),
+        };
+        let lids =
+            || topology.destinations().iter().flat_map(|d| d.lids().map(|lid| (lid, d.home)));
+        let known = lids().filter(|&(lid, home)| survey.is_known(lid, home)).count();
+        (known * 2 > lids().count()).then_some(survey)
+    }
+
+    /// Whether a LID was delivered by the same switch.
+    fn is_known(&self, lid: Lid, home: u16) -> bool {
+        let then = self.homes_then[lid.index()];
+        then != NOBODY && self.previous.switch(home) == Some(then)
+    }
+
+    /// Looks at some batches, the first of which has number `first`. Yields those with something to
+    /// do, and by link the routes of LIDs all of whose routes stay.
+    pub(super) fn run<W: Ways>(
+        &self,
+        batches: &[Batch],
+        first: usize,
+        ways: impl Fn(u16) -> W,
+    ) -> (Vec<Plan>, Vec<u32>) {
+        let mut plans = Vec::new();
+        let mut flows = Flows::new(self.topology, &self.hosts);
+        let mut suspects = Suspects::new(self.topology);
+        let (mut gained, mut candidates) = (Vec::new(), Vec::new());
+        for (batch, number) in batches.iter().zip(first..) {
+            let mut plan = Plan { batch: number, ..Plan::default() };
+            let all = first_places(batch.lids.len());
+            let lids = batch.lids.iter().zip(0u32..);
+            let fresh = lids.filter(|&(&lid, _)| !self.is_known(lid, batch.home));
+            plan.fresh = fresh.fold(0, |fresh, (_, place)| fresh | 1 << place);
+            gained.clear();
+            if plan.fresh != all {
+                let ways = ways(batch.home);
+                self.list_suspects(batch.home, &mut suspects);
+                for &switch in &suspects.switches {
+                    let switch_gains = self.look(
+                        batch,
+                        switch,
+                        all & !plan.fresh,
+                        &ways,
+                        &mut candidates,
+                        &mut plan,
+                    );
+                    gained.extend(switch_gains.then_some(switch));
+                }
+            }
+            self.count(batch, &gained, &mut plan, &mut flows);
+            if plan.fresh != 0 || !plan.lost.is_empty() || !plan.cut_off.is_empty() {
+                plans.push(plan);
+            }
+        }
+        (plans, flows.loads)
+    }
+
+    /// Counts routes of LIDs that all stay. A switch that gained ways deals those of them anew that
+    /// hosts send through it.
+    fn count(&self, batch: &Batch, gained: &[u16], plan: &mut Plan, flows: &mut Flows<'_>) {
+        let hosts = first_places(batch.host_lids);
+        let lost = plan.lost.iter().fold(plan.fresh, |lost, &(place, _)| lost | 1 << place);
+        let hops = self.now.hops.row(batch.home);
+        flows.turn_to(hops);
+        flows.add(self.previous, batch, hosts & !lost);
+        if gained.is_empty() {
+            return;
+        }
+        let mut moved = 0;
+        let known = first_places(batch.lids.len()) & !plan.fresh;
+        for &switch in gained {
+            let passing = flows.passing(switch) & hosts & !lost;
+            moved |= passing;
+            // Those that have to move elsewhere may move here, too.
+            let before = plan.lost.len();
+            for place in places(passing | lost & known) {
+                let pair = (place as u8, switch);
+                if !plan.lost[..before].contains(&pair) {
+                    plan.lost.push(pair);
+                }
+            }
+        }
+        flows.remove(self.previous, batch, moved);
+    }
+
+    /// Lists switches whose ways to a home may have changed.
+    fn list_suspects(&self, home: u16, suspects: &mut Suspects) {
+        suspects.clear();
+        let Some(home_then) = self.previous.switch(home).filter(|_| self.scope == Scope::Changed)
+        else {
+            self.topology.switches().for_each(|switch| suspects.add(switch));
+            return;
+        };
+        self.changed.iter().for_each(|&switch| suspects.add(switch));
+        let now = (self.now.hops.row(home), self.now.phases(home));
+        let then = (self.then.hops.row(home_then), self.then.phases(home_then));
+        if self.is_same_numbers && now == then {
+            return;
+        }
+        let label = |(hops, phases): (&[u8], &[u8]), switch: u16| {
+            (hops[usize::from(switch)], phases.get(usize::from(switch)).copied())
+        };
+        for switch in self.topology.switches() {
+            let before = self.previous.switch(switch).map(|before| label(then, before));
+            if before != Some(label(now, switch)) {
+                suspects.add(switch);
+                self.topology.links(switch).iter().for_each(|link| suspects.add(link.peer));
+            }
+        }
+    }
+
+    /// Finds out which routes of the known LIDs of a batch a switch must give up. Yields whether it
+    /// has ways to the home that it did not have.
+    fn look(
+        &self,
+        batch: &Batch,
+        switch: u16,
+        known: u64,
+        ways: &impl Ways,
+        candidates: &mut Vec<Candidate>,
+        plan: &mut Plan,
+    ) -> bool {
+        let hops = self.now.hops.row(batch.home);
+        if switch == batch.home {
+            return false;
+        }
+        if hops[usize::from(switch)] == HopMatrix::UNREACHABLE {
+            plan.cut_off.push(switch);
+            return false;
+        }
+        list_candidates(self.topology, hops, ways, switch, candidates);
+        let mut ports = [false; 256];
+        candidates.iter().for_each(|candidate| ports[usize::from(candidate.port)] = true);
+        let lft = self.previous.lft(switch);
+        for place in places(known) {
+            let port = lft.get(batch.lids[place].index()).copied().unwrap_or(NO_ROUTE);
+            if !ports[usize::from(port)] {
+                plan.lost.push((place as u8, switch));
+            }
+        }
+        let (Some(then), Some(home)) =
+            (self.previous.switch(switch), self.previous.switch(batch.home))
+        else {
+            return true;
+        };
+        let hops = self.then.hops.row(home);
+        let had = |candidate: &Candidate| {
+            let peer = self.previous.switch(candidate.peer);
+            peer.is_some_and(|peer| {
+                is_linked(self.previous.topology, then, candidate.port, peer)
+                    && hops[usize::from(peer)].checked_add(1) == Some(hops[usize::from(then)])
+            })
+        };
+        !candidates.iter().all(had)
+    }
+
+    /// The tables before, brought into the numbers of LIDs and switches now; known LIDs only.
+    pub(super) fn kept(&self, batches: &[Batch]) -> Vec<Vec<u8>> {
+        let len = self.topology.table_len();
+        let mut is_known = vec![false; len.max(self.homes_then.len())];
+        for batch in batches {
+            for &lid in &batch.lids {
+                is_known[lid.index()] = self.is_known(lid, batch.home);
+            }
+        }
+        let of_nobody = |lid: &usize| self.homes_then[*lid] != NOBODY && !is_known[*lid];
+        let gone: Vec<usize> = (0..self.homes_then.len().min(len)).filter(of_nobody).collect();
+        let mut lfts: Vec<Vec<u8>> = (self.topology.switches().into_par_iter())
+            .map(|switch| {
+                let before = self.previous.lft(switch);
+                let mut lft = Vec::with_capacity(len);
+                lft.extend_from_slice(&before[..before.len().min(len)]);
+                lft.resize(len, NO_ROUTE);
+                gone.iter().for_each(|&lid| lft[lid] = NO_ROUTE);
+                lft
+            })
+            .collect();
+        for batch in batches {
+            let lft = &mut lfts[usize::from(batch.home)];
+            batch.lids.iter().zip(&batch.exits).for_each(|(lid, &exit)| lft[lid.index()] = exit);
+        }
+        lfts
+    }
+}
+
+impl Plan {
+    /// Takes away routes that do not stay.
+    pub(super) fn clear(&self, batch: &Batch, lfts: &mut [Vec<u8>]) {
+        for &switch in &self.cut_off {
+            let lft = &mut lfts[usize::from(switch)];
+            batch.lids.iter().for_each(|lid| lft[lid.index()] = NO_ROUTE);
+        }
+        for &(place, switch) in &self.lost {
+            lfts[usize::from(switch)][batch.lids[usize::from(place)].index()] = NO_ROUTE;
+        }
+    }
+}
+
+/// Switches, each once.
+struct Suspects {
+    switches: Vec<u16>,
+    is_in: Vec<bool>,
+}
+
+impl Suspects {
+    fn new(topology: &Topology) -> Self {
+        Self { switches: Vec::new(), is_in: vec![false; topology.switch_count()] }
+    }
+
+    fn add(&mut self, switch: u16) {
+        if !std::mem::replace(&mut self.is_in[usize::from(switch)], true) {
+            self.switches.push(switch);
+        }
+    }
+
+    fn clear(&mut self) {
+        for switch in self.switches.drain(..) {
+            self.is_in[usize::from(switch)] = false;
+        }
+    }
+}
+
+/// Whether a switch is new or has other links than before.
+fn has_changed(topology: &Topology, previous: &Previous<'_>, switch: u16) -> bool {
+    let Some(then) = previous.switch(switch) else { return true };
+    let links = topology.links(switch);
+    let is_same = |link: &super::super::Link| {
+        let peer = previous.switch(link.peer);
+        peer.is_some_and(|peer| is_linked(previous.topology, then, link.port, peer))
+    };
+    links.len() != previous.topology.links(then).len() || !links.iter().all(is_same)
+}
+
+/// Whether a port leads to a switch.
+fn is_linked(topology: &Topology, switch: u16, port: u8, peer: u16) -> bool {
+    topology.link_at(switch, port).is_some_and(|link| topology.link(link).peer == peer)
+}

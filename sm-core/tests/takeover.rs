@@ -1,0 +1,105 @@
+//! Taking a subnet over that another subnet manager has brought up: what is right stays.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Bed, fat_tree};
+use fabric_sim::NodeIndex;
+use sm_core::config::Settings;
+use sm_core::manage::lid::LidTable;
+
+/// The forwarding tables of all switches.
+fn tables(bed: &Bed) -> Vec<(NodeIndex, Vec<u8>)> {
+    let table = |node| (node, bed.fabric.node(node).lft.to_vec());
+    bed.switches().into_iter().map(table).collect()
+}
+
+/// A fabric that `before` brought up and left without a word.
+fn left_by(before: Settings) -> Bed {
+    let mut bed = Bed::with_manager(&fat_tree(3, 8, 100), before);
+    bed.bring_up();
+    // Cut and mended, so that routes are not those that a routing from nothing would give.
+    let spine = *bed.switches().last().unwrap();
+    for up in [false, true] {
+        let now = bed.clock.now();
+        if up {
+            bed.fabric.link_up(now, spine, 1).unwrap();
+        } else {
+            bed.fabric.link_down(now, spine, 1).unwrap();
+        }
+        bed.bring_up();
+    }
+    bed.crash_manager();
+    bed
+}
+
+#[test]
+fn a_manager_that_starts_anew_writes_nothing_that_is_there() {
+    let mut bed = left_by(Settings::default());
+    let before = tables(&bed);
+    let host = bed.hosts()[0];
+    bed.manage(host, Settings::default(), LidTable::default());
+    let report = bed.bring_up();
+    assert_eq!((report.errors, report.first), (0, true));
+    assert_eq!(report.lft_blocks_set, 0, "{report}");
+    assert_eq!(tables(&bed), before);
+    bed.assert_all_reachable();
+}
+
+#[test]
+fn routes_of_another_engine_stay_where_they_are_right() {
+    let mut settings = Settings::default();
+    settings.set("routing_engine", "sssp").unwrap();
+    let mut bed = left_by(settings);
+    let before = tables(&bed);
+    let host = bed.hosts()[0];
+    bed.manage(host, Settings::default(), LidTable::default());
+    let report = bed.bring_up();
+    assert_eq!(bed.sweeper().routing_engine(), "minhop");
+    assert_eq!(report.lft_blocks_set, 0, "{report}");
+    assert_eq!(tables(&bed), before);
+}
+
+#[test]
+fn routes_that_do_not_deliver_are_mended_and_the_others_stay() {
+    let mut bed = left_by(Settings::default());
+    // What a spine forwards to a host that moved meanwhile is wrong; all else is not.
+    let before = tables(&bed);
+    let leaf = bed.switches()[0];
+    let now = bed.clock.now();
+    let uplink = (1..=8)
+        .find(|&port| {
+            let link = bed.fabric.port(leaf, port).unwrap().link;
+            link.is_some_and(|link| bed.switches().contains(&link.node))
+        })
+        .unwrap();
+    bed.fabric.link_down(now, leaf, uplink).unwrap();
+    let host = bed.hosts()[1];
+    bed.manage(host, Settings::default(), LidTable::default());
+    let report = bed.bring_up();
+    assert!(report.lft_blocks_set > 0);
+    bed.assert_all_reachable();
+    let (mut same, mut all) = (0, 0);
+    for ((_, before), (_, now)) in before.iter().zip(tables(&bed)) {
+        same += before.iter().zip(&now).filter(|(before, now)| before == now).count();
+        all += before.len();
+    }
+    assert!(same * 100 > all * 98, "{same} of {all} entries stayed");
+}
+
+#[test]
+fn with_reassign_lfts_routes_are_made_anew() {
+    let mut bed = left_by(Settings::default());
+    let mut settings = Settings::default();
+    settings.set("reassign_lfts", "TRUE").unwrap();
+    let host = bed.hosts()[0];
+    bed.manage(host, settings.clone(), LidTable::default());
+    assert!(bed.bring_up().lft_blocks_set > 0);
+    let anew = tables(&bed);
+    bed.run_for(Duration::from_secs(1));
+    // They are those of a fabric that nobody has touched.
+    let mut untouched = Bed::with_manager(&fat_tree(3, 8, 100), settings);
+    untouched.bring_up();
+    assert_eq!(tables(&untouched), anew);
+}
