@@ -151,7 +151,7 @@ fn traffic(plane: &FabricPlane) -> (usize, bool) {
 
 #[test]
 fn layers_reach_paths_and_switches() {
-    for engine in ["lash", "dfsssp"] {
+    for engine in ["lash", "dfsssp", "nue"] {
         let mut bed = Bed::with_manager(&torus(&[4, 4], 2), with_engine(engine));
         let report = bed.bring_up();
         assert_eq!((report.errors, report.oddities), (0, 0), "{report:?}");

@@ -91,7 +91,7 @@ pub struct Options {
     #[arg(short, long = "reassign_lids")]
     pub reassign_lids: bool,
     /// Routing engines to try, in order, separated by commas: minhop, updn, dnup, ftree, dor, sssp,
-    /// dfsssp, lash, torus-2QoS and file; minhop is the last if none can route the fabric. One whose
+    /// dfsssp, lash, nue, torus-2QoS and file; minhop is the last if none can route the fabric. One whose
     /// routes could deadlock is passed over for one after it whose routes cannot.
     #[arg(short = 'R', long = "routing_engine", value_name = "NAMES")]
     pub routing_engine: Option<String>,

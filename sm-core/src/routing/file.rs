@@ -10,9 +10,11 @@
 //!
 //! Takes time in proportion to switches times LIDs.
 
+mod matrix;
 mod parse;
 mod resolve;
 
+pub use self::matrix::{HopDump, HopEntry, SwitchHops};
 pub use self::parse::{Dump, DumpError, Entry, SwitchTable};
 use super::{
     Destination, Engine, HopMatrix, Lanes, NO_ROUTE, Previous, Routing, RoutingError, Steering,

@@ -43,6 +43,20 @@ impl Layering {
         self.open(layer) && self.layers[usize::from(layer)].add(&self.channels, from, to).is_in()
     }
 
+    /// Whether packets of a layer go on from a link by another.
+    #[inline]
+    pub(super) fn has(&self, layer: u8, from: u32, to: u32) -> bool {
+        let layer = self.layers.get(usize::from(layer));
+        layer.is_some_and(|layer| layer.has(&self.channels, from, to))
+    }
+
+    /// Takes back what was added: packets of a layer do not go on from a link by another.
+    pub(super) fn remove(&mut self, layer: u8, from: u32, to: u32) {
+        if let Some(layer) = self.layers.get_mut(usize::from(layer)) {
+            layer.remove(&self.channels, from, to);
+        }
+    }
+
     /// The first layer from `first` on that takes all of some routes, given by their dependencies;
     /// `None` if that is none.
     pub(super) fn first_fit(&mut self, first: u8, dependencies: &[(u32, u32)]) -> Option<u8> {

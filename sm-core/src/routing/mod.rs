@@ -2,8 +2,8 @@
 //!
 //! A routing engine is a pure function: of the frozen [`Topology`] and of the tables before, so
 //! that routes which need not change stay. Here are the engines ([`minhop`], [`updn`], [`ftree`],
-//! [`dor`], [`sssp`], [`dfsssp`], [`lash`], [`mod@torus`], [`mod@file`]), what they build on
-//! ([`topology`], [`hops`]), what tells whether tables are right ([`verify`]) and good
+//! [`dor`], [`sssp`], [`dfsssp`], [`lash`], [`nue`], [`mod@torus`], [`mod@file`]), what they build
+//! on ([`topology`], [`hops`]), what tells whether tables are right ([`verify`]) and good
 //! ([`balance`]), the order in which tables are written to switches ([`program`]), and trees for
 //! [`multicast`] groups. Everything is indices and port numbers; what is not here: GUIDs, nodes and
 //! the fabric's arenas (`fabric`), LID assignment (`manage`), SMPs (`sweep`).
@@ -21,6 +21,7 @@ mod layering;
 mod mend;
 pub mod minhop;
 pub mod multicast;
+pub mod nue;
 pub mod program;
 mod regions;
 pub mod sssp;
@@ -41,6 +42,7 @@ pub use hops::HopMatrix;
 pub use lanes::{Lanes, Layers};
 pub use lash::Lash;
 pub use minhop::MinHop;
+pub use nue::Nue;
 pub use sssp::Sssp;
 pub use steering::Steering;
 pub use topology::{Destination, Link, Topology, TopologyBuilder, TopologyError};

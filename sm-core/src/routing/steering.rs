@@ -38,6 +38,10 @@ pub struct Steering {
     pub lfts: Vec<Vec<u8>>,
     /// Data VLs that all ports between switches have; 0 counts as 1.
     pub data_lanes: u8,
+    /// The most lanes that `nue` uses (`nue_max_num_vls`); 0: all.
+    pub nue_lanes_max: u8,
+    /// Whether `nue` takes switches for ends of traffic like hosts (`nue_include_switches`).
+    pub nue_includes_switches: bool,
     /// The first lane that `lash` uses (`lash_start_vl`).
     pub lash_start_lane: u8,
     /// Whether `lash` looks for a mesh to order switches by (`do_mesh_analysis`).

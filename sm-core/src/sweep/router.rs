@@ -15,9 +15,9 @@ use crate::manage::steering::{Places, Steered, steer};
 use crate::routing::multicast::Place;
 use crate::routing::verify::{self, CreditLoops, Deliveries};
 use crate::routing::{
-    Destination, Dfsssp, Dor, Engine, FTree, FromFile, HopMatrix, Lanes, Lash, MinHop, Previous,
-    Routing, RoutingError, Sssp, Steering, Topology, TopologyBuilder, TopologyError, Torus2Qos,
-    UpDown,
+    Destination, Dfsssp, Dor, Engine, FTree, FromFile, HopMatrix, Lanes, Lash, MinHop, Nue,
+    Previous, Routing, RoutingError, Sssp, Steering, Topology, TopologyBuilder, TopologyError,
+    Torus2Qos, UpDown,
 };
 
 /// The routing engines, and what they were last given and made.
@@ -361,7 +361,7 @@ fn ports(lfts: &[Arc<Lft>]) -> Vec<&[u8]> {
 
 /// The engine of this name.
 fn engine(name: &str) -> Option<Box<dyn Engine>> {
-    let engines: [Box<dyn Engine>; 10] = [
+    let engines: [Box<dyn Engine>; 11] = [
         Box::new(MinHop),
         Box::new(UpDown::FromRoots),
         Box::new(UpDown::FromHosts),
@@ -370,6 +370,7 @@ fn engine(name: &str) -> Option<Box<dyn Engine>> {
         Box::new(Sssp),
         Box::new(Dfsssp),
         Box::new(Lash),
+        Box::new(Nue),
         Box::new(Torus2Qos),
         Box::new(FromFile),
     ];
@@ -521,7 +522,7 @@ mod tests {
     #[test]
     fn engines_are_tried_in_order_and_those_that_are_not_there_are_told() {
         assert_eq!(names("FTree, updn"), (vec!["ftree", "updn", "minhop"], vec![]));
-        assert_eq!(names("nue,minhop sssp"), (vec!["minhop", "sssp"], vec!["nue"]));
+        assert_eq!(names("other,minhop sssp"), (vec!["minhop", "sssp"], vec!["other"]));
         assert_eq!(names("LASH").0, ["lash", "minhop"]);
         assert_eq!(names(""), (vec!["minhop"], vec![]));
     }

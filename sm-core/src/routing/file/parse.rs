@@ -118,7 +118,7 @@ fn entry(line: &str, number: usize) -> Result<Option<Entry>, DumpError> {
 }
 
 /// Reads `0x` and digits, behind which something else may follow.
-fn guid_at_start(text: &str) -> Option<Guid> {
+pub(super) fn guid_at_start(text: &str) -> Option<Guid> {
     let digits = text.trim_start().strip_prefix("0x")?;
     let end = digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len());
     u64::from_str_radix(&digits[..end], 16).ok().map(Guid)

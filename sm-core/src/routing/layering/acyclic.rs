@@ -70,6 +70,13 @@ impl Acyclic {
         }
     }
 
+    /// Whether a dependency is there.
+    #[inline]
+    pub(super) fn has(&self, channels: &Channels, from: u32, to: u32) -> bool {
+        let (word, bit) = channels.after_bit(from, to);
+        self.after[word] & bit != 0
+    }
+
     /// Whether a dependency closed a cycle when it was tried.
     #[inline]
     pub(super) fn has_refused(&self, channels: &Channels, from: u32, to: u32) -> bool {

@@ -1,0 +1,237 @@
+//! Nue: routes without credit loops on any fabric and with any number of virtual lanes, even one.
+//!
+//! After Domke, Hoefler, Matsuoka: "Routing on the Dependency Graph: A New Approach to
+//! Deadlock-Free High-Performance Routing" (HPDC 2016). Other engines look for routes first and
+//! then for lanes to put them in, of which there may be too few. Here destinations are dealt to the
+//! lanes there are ([`partition`]), and each is routed by ways that only take turns which close no
+//! cycle with those that routes of its lane took before ([`turns`]). What is allowed shrinks from
+//! destination to destination, and ways become longer, but never none: a spanning tree whose turns
+//! are allowed before all others ([`escape`]) joins whatever is left.
+//!
+//! The search goes wave by wave from the home switch outward ([`search`]), so that ways have few
+//! hops; among ways with equal hops the least loaded is taken, as in `sssp`. A turn is only claimed
+//! by the way that is chosen. Where no turn is left into any neighbour of the wave before, one of
+//! them is given another way as short that can be turned into, if that suits all that send to it;
+//! this is the paper's local backtracking. A switch that is still left out is tried again from the
+//! next wave. After the last, the escape paths join those that are left: not the whole destination,
+//! as in OpenSM, but they, the switches on their ways, and who cannot turn into these.
+//!
+//! What must not wait in circles is what goes between switches with hosts, whether to hosts or to
+//! the switches themselves. A switch without hosts gets shortest ways to and from, by turns that
+//! count for nothing, unless `nue_includes_switches` asks for all: a core switch of a tree can reach
+//! another only by going down and up again, and each such turn would cost hosts some of theirs.
+//!
+//! The order of destinations decides which turns are left for the last ones, and none is the best
+//! for all fabrics. The first is from the roots outward. If turns were refused by that, it is done
+//! again in the order of numbers, which suits fabrics numbered by dimension, and the one with the
+//! lower load on the most loaded link is taken.
+//!
+//! Ways of a home's LIDs differ, but all fall by the hops of the first one's. The layer depends on
+//! the home alone; with one lane there are no layers, and any SL will do. The routing before is not
+//! looked at, nor are `hop_weights`, as in OpenSM.
+
+mod escape;
+mod fabric;
+mod further;
+mod lane;
+mod loads;
+mod partition;
+mod search;
+mod tree;
+mod turns;
+
+use self::escape::Forest;
+use self::fabric::Fabric;
+use self::further::Further;
+use self::lane::Lane;
+use self::loads::Loads;
+use self::search::Search;
+use self::turns::Turns;
+use ib_mad::types::Lid;
+
+use super::lanes::Columns;
+use super::tables::Tables;
+use super::{
+    Destination, Engine, HopMatrix, Lanes, Layers, Previous, Routing, RoutingError, Steering,
+    Topology,
+};
+
+/// The engine `nue`. Costs LIDs times links on shortest ways, twice if turns were refused.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Nue;
+
+impl Engine for Nue {
+    fn name(&self) -> &'static str {
+        "nue"
+    }
+
+    fn route(
+        &self,
+        topology: &Topology,
+        steering: &Steering,
+        _: Option<&Previous<'_>>,
+    ) -> Result<Routing, RoutingError> {
+        let distances = HopMatrix::compute_for(self.name(), topology)?;
+        let layers = partition::layers(&distances, homes(topology), lanes(steering));
+        let fabric = Fabric::new(topology, steering);
+        let mut made = attempt(&fabric, &distances, &layers, Order::FromRoots);
+        if made.is_refused {
+            let other = attempt(&fabric, &distances, &layers, Order::ByNumber);
+            if other.loads.most() < made.loads.most() {
+                made = other;
+            }
+        }
+        let Made { tables, mut hops, unreachable, .. } = made;
+        hops.transpose();
+        let lanes = lanes_of(topology, &layers);
+        Ok(Routing { engine: self.name(), lfts: tables.finish(), hops, lanes, unreachable })
+    }
+}
+
+/// The order of homes within a layer.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    /// Those near the roots of the escape paths first.
+    FromRoots,
+    /// By the switches' numbers.
+    ByNumber,
+}
+
+/// What was made so far.
+struct Made {
+    tables: Tables,
+    loads: Loads,
+    /// Row a home.
+    hops: HopMatrix,
+    /// Pairs of a switch and a LID without a route.
+    unreachable: u64,
+    /// Whether a turn was refused.
+    is_refused: bool,
+}
+
+/// Routes everything, homes of a layer in the order told.
+fn attempt(fabric: &Fabric<'_>, distances: &HopMatrix, layers: &[Vec<Home>], order: Order) -> Made {
+    let switches = fabric.switch_count();
+    let mut made = Made {
+        tables: Tables::new(switches, fabric.topology.table_len()),
+        loads: Loads::new(fabric),
+        hops: HopMatrix::unreachable(switches),
+        unreachable: 0,
+        is_refused: false,
+    };
+    layers.iter().for_each(|homes| route_layer(fabric, distances, homes, order, &mut made));
+    made
+}
+
+/// Routes all LIDs of some homes so that they can share a lane.
+fn route_layer(
+    fabric: &Fabric<'_>,
+    distances: &HopMatrix,
+    homes: &[Home],
+    order: Order,
+    made: &mut Made,
+) {
+    let Made { tables, loads, hops, unreachable, is_refused } = made;
+    let mut turns = Turns::new(fabric.topology);
+    let forest = Forest::new(fabric, distances, homes);
+    forest.mark(fabric, homes, &mut turns);
+    let mut lane = Lane { fabric, loads, turns };
+    let mut search = Search::new(fabric);
+    let mut further = Further::new(fabric);
+    for home in in_order(fabric, &forest, homes, order) {
+        search.run(&mut lane, &forest, distances.row(home.switch), home.switch);
+        further.begin(fabric, &search);
+        hops.row_mut(home.switch).copy_from_slice(&search.levels);
+        let missed = fabric.switch_count() - 1 - search.order.len();
+        for ((lid, destination), place) in home.lids().zip(0..) {
+            if place > 0 {
+                further.route(&mut lane, &search);
+            }
+            let choices = &further.tree.choices;
+            if destination.is_host() {
+                lane.loads.add(fabric, &search.order, choices);
+            }
+            let mut column = tables.column(lid);
+            column.enter(home.switch, destination.exit);
+            for &switch in &search.order {
+                let link = fabric.topology.link(choices[usize::from(switch)] as usize);
+                column.enter(switch, link.port);
+            }
+            *unreachable += missed as u64;
+        }
+    }
+    *is_refused |= lane.turns.is_refused;
+}
+
+/// Homes with hosts, then others: what is sent to these is little.
+fn in_order<'a>(
+    fabric: &Fabric<'_>,
+    forest: &Forest,
+    homes: &'a [Home],
+    order: Order,
+) -> Vec<&'a Home> {
+    let mut places: Vec<u16> = fabric.topology.switches().collect();
+    if matches!(order, Order::FromRoots) {
+        let switches = forest.order().iter().zip(0..);
+        switches.for_each(|(&switch, place)| places[usize::from(switch)] = place);
+    }
+    let mut homes: Vec<&Home> = homes.iter().collect();
+    homes.sort_by_key(|home| (!home.has_hosts(), places[usize::from(home.switch)]));
+    homes
+}
+
+/// How many lanes may be used.
+fn lanes(steering: &Steering) -> u8 {
+    let all = steering.data_lanes.max(1);
+    match steering.nue_lanes_max {
+        0 => all,
+        max => all.min(max),
+    }
+}
+
+/// A switch that delivers, and what.
+#[derive(Clone, Debug)]
+struct Home {
+    switch: u16,
+    /// Hosts by port, then the switch itself.
+    destinations: Vec<Destination>,
+}
+
+impl Home {
+    fn lids(&self) -> impl Iterator<Item = (Lid, &Destination)> {
+        self.destinations.iter().flat_map(|to| to.lids().map(move |lid| (lid, to)))
+    }
+
+    fn has_hosts(&self) -> bool {
+        self.destinations.first().is_some_and(Destination::is_host)
+    }
+}
+
+/// All homes by number.
+fn homes(topology: &Topology) -> Vec<Home> {
+    let mut destinations = topology.destinations().to_vec();
+    destinations.sort_unstable_by_key(|to| (to.home, !to.is_host(), to.exit, to.base_lid));
+    let of_home = |to: &[Destination]| Home { switch: to[0].home, destinations: to.to_vec() };
+    destinations.chunk_by(|a, b| a.home == b.home).map(of_home).collect()
+}
+
+/// The layers of routes, if there is more than one.
+fn lanes_of(topology: &Topology, layers: &[Vec<Home>]) -> Lanes {
+    if layers.len() < 2 {
+        return Lanes::Free;
+    }
+    let switches = topology.switch_count();
+    let mut row = vec![0; switches];
+    for (homes, layer) in layers.iter().zip(0u8..) {
+        homes.iter().for_each(|home| row[usize::from(home.switch)] = layer);
+    }
+    let mut all = Layers::new(switches, Columns::HomeSwitch, switches);
+    all.count = layers.len() as u8;
+    for source in topology.switches() {
+        all.row_mut(source).copy_from_slice(&row);
+    }
+    Lanes::Layers(all)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,15 @@
+//! What all routes of a lane share while they are made.
+
+use super::fabric::Fabric;
+use super::loads::Loads;
+use super::turns::Turns;
+
+/// A lane, its routes so far, and those of the lanes before.
+#[derive(Debug)]
+pub(super) struct Lane<'a> {
+    pub(super) fabric: &'a Fabric<'a>,
+    /// What routes of this lane and of others put on links.
+    pub(super) loads: &'a mut Loads,
+    /// The turns of this lane's routes.
+    pub(super) turns: Turns,
+}

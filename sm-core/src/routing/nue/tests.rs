@@ -1,0 +1,314 @@
+//! Laws of Nue: everything is delivered and nothing waits in circles, whatever the fabric and
+//! however few lanes there are. And what that costs.
+
+use proptest::prelude::*;
+
+use super::super::balance::{LinkLoads, Spread};
+use super::super::{MinHop, TopologyBuilder, UpDown, testing, verify};
+use super::fabric::NO_LINK;
+use super::*;
+
+fn steering(data_lanes: u8) -> Steering {
+    Steering { data_lanes, ..Steering::default() }
+}
+
+fn routed(topology: &Topology, steering: &Steering) -> Routing {
+    Nue.route(topology, steering, None).unwrap()
+}
+
+fn spread(topology: &Topology, routing: &Routing) -> Spread {
+    Spread::of(&LinkLoads::count(topology, routing).to_hosts)
+}
+
+fn layer_count(routing: &Routing) -> u8 {
+    match &routing.lanes {
+        Lanes::Layers(layers) => layers.count,
+        _ => 1,
+    }
+}
+
+/// A lane with a cycle, if there is one. All traffic between switches with hosts counts, or all
+/// there can be.
+fn looping_lane(topology: &Topology, steering: &Steering, routing: &Routing) -> Option<u8> {
+    let mut routing = routing.clone();
+    if routing.lanes == Lanes::Free {
+        let switches = topology.switch_count();
+        routing.lanes = Lanes::Layers(Layers::new(switches, Columns::HomeSwitch, switches));
+    }
+    let hosts = topology.hosts_on();
+    let is_end = |switch: u16| hosts[usize::from(switch)] > 0 || steering.nue_includes_switches;
+    testing::looping_layer(topology, &routing, |source, to| is_end(source) && is_end(to.home))
+}
+
+/// Hops of all routes between different switches, with those of the shortest way.
+fn hops(topology: &Topology, routing: &Routing) -> Vec<(u8, u8)> {
+    let least = HopMatrix::compute(topology).unwrap();
+    let mut found = Vec::new();
+    for to in topology.destinations() {
+        for from in topology.switches().filter(|&from| from != to.home) {
+            let (mut switch, mut hops) = (from, 0);
+            while let Some(link) = topology.link_at(switch, routing.port(switch, to.base_lid)) {
+                (switch, hops) = (topology.link(link).peer, hops + 1);
+            }
+            found.push((hops, least.row(from)[usize::from(to.home)]));
+        }
+    }
+    found
+}
+
+/// Whether no route is longer than the shortest.
+fn all_are_shortest(topology: &Topology, routing: &Routing) -> bool {
+    hops(topology, routing).iter().all(|(hops, least)| hops == least)
+}
+
+proptest! {
+    #[test]
+    fn all_is_delivered_and_nothing_waits_in_circles(
+        topology in testing::any_topology(), lanes in 1u8..=8, nue_includes_switches in any::<bool>(),
+    ) {
+        let steering = Steering { nue_includes_switches, ..steering(lanes) };
+        let routing = routed(&topology, &steering);
+        let walk = verify::walk::deliveries(&topology, &routing);
+        prop_assert!(walk.is_sound(), "{:?}", walk.defects);
+        prop_assert_eq!((walk.unreachable, walk.unrouted), (routing.unreachable, 0));
+        prop_assert_eq!(&verify::deliveries(&topology, &routing), &walk);
+        prop_assert_eq!(looping_lane(&topology, &steering, &routing), None);
+        prop_assert!(verify::credit_loops_on_lanes(&topology, &routing).is_free());
+        prop_assert!((1..=lanes).contains(&layer_count(&routing)));
+        prop_assert_eq!(routed(&topology, &steering), routing);
+    }
+
+    /// However many turns others have claimed before: ways are found from all ends, and take turns
+    /// that are allowed.
+    #[test]
+    fn a_way_is_left_whatever_was_claimed(
+        topology in testing::any_topology(), claims in prop::collection::vec(any::<u16>(), 0..600),
+        nue_includes_switches in any::<bool>(),
+    ) {
+        let steering = Steering { nue_includes_switches, ..steering(1) };
+        let fabric = Fabric::new(&topology, &steering);
+        let distances = HopMatrix::compute(&topology).unwrap();
+        let homes = homes(&topology);
+        let forest = Forest::new(&fabric, &distances, &homes);
+        let mut turns = Turns::new(&topology);
+        forest.mark(&fabric, &homes, &mut turns);
+        prop_assert!(!turns.is_refused, "escape paths close a cycle");
+        for pair in claims.chunks_exact(2).filter(|_| topology.link_count() > 0) {
+            let from = u32::from(pair[0]) % topology.link_count() as u32;
+            let nexts = fabric.links(fabric.receiver(from));
+            turns.allow(from, nexts.start + u32::from(pair[1]) % nexts.len() as u32);
+        }
+        turns.keep(|_, _| true);
+        let mut loads = Loads::new(&fabric);
+        let mut lane = Lane { fabric: &fabric, loads: &mut loads, turns };
+        let (mut search, mut further) = (Search::new(&fabric), Further::new(&fabric));
+        for home in &homes {
+            let distances = distances.row(home.switch);
+            search.run(&mut lane, &forest, distances, home.switch);
+            further.begin(&fabric, &search);
+            for _ in 0..3 {
+                check_ways(&mut lane, distances, home.switch, &further.tree.choices)?;
+                lane.loads.add(&fabric, &search.order, &further.tree.choices);
+                further.route(&mut lane, &search);
+                let falls = search.order.iter().all(|&switch| {
+                    let next = fabric.receiver(further.tree.choices[usize::from(switch)]);
+                    search.levels[usize::from(next)] < search.levels[usize::from(switch)]
+                });
+                prop_assert!(falls);
+            }
+        }
+    }
+
+    #[test]
+    fn lanes_get_their_shares(topology in testing::any_topology(), lanes in 1u8..=8) {
+        let distances = HopMatrix::compute(&topology).unwrap();
+        let lids = |home: &Home| home.lids().count();
+        let most = homes(&topology).iter().map(lids).max().unwrap_or(0);
+        let total: usize = homes(&topology).iter().map(lids).sum();
+        let layers = partition::layers(&distances, homes(&topology), lanes);
+        prop_assert_eq!(layers.len(), usize::from(lanes).min(homes(&topology).len()).max(1));
+        let mut switches: Vec<u16> = layers.iter().flatten().map(|home| home.switch).collect();
+        switches.sort_unstable();
+        let all = homes(&topology);
+        prop_assert_eq!(switches, all.iter().map(|home| home.switch).collect::<Vec<_>>());
+        for layer in &layers {
+            let sum: usize = layer.iter().map(lids).sum();
+            // Each of up to three cuts misses by half a home at most.
+            prop_assert!(sum <= total / layers.len() + 2 * most, "{} of {}", sum, total);
+        }
+    }
+}
+
+/// Ways from all ends lead to the home by turns that are in the graph already.
+fn check_ways(
+    lane: &mut Lane<'_>,
+    distances: &[u8],
+    home: u16,
+    choices: &[u32],
+) -> Result<(), TestCaseError> {
+    let fabric = lane.fabric;
+    for from in fabric.topology.switches() {
+        if distances[usize::from(from)] == HopMatrix::UNREACHABLE {
+            continue;
+        }
+        let (mut switch, mut before, mut hops) = (from, NO_LINK, 0);
+        while switch != home {
+            let link = choices[usize::from(switch)];
+            prop_assert!(link != NO_LINK && hops < fabric.switch_count(), "no way from {}", from);
+            let must_not_wait = fabric.is_end(from) && fabric.is_end(home);
+            if before != NO_LINK && must_not_wait {
+                prop_assert!(lane.turns.allow(before, link));
+            }
+            (switch, before, hops) = (fabric.receiver(link), link, hops + 1);
+        }
+    }
+    let mut added = 0;
+    lane.turns.keep(|_, _| {
+        added += 1;
+        true
+    });
+    prop_assert_eq!(added, 0, "turns were taken that nobody had claimed");
+    Ok(())
+}
+
+/// In each direction one turn has to be left out, and who would take it goes the other way round.
+#[test]
+fn a_ring_with_one_lane_has_detours() {
+    let ring = testing::topology(&testing::torus(&[5], 1), 0);
+    let routing = routed(&ring, &steering(1));
+    assert_eq!(routing.lanes, Lanes::Free);
+    let detours = hops(&ring, &routing).into_iter().filter(|(hops, least)| hops > least);
+    // To the host and to the switch.
+    assert_eq!(detours.collect::<Vec<_>>(), [(3, 2); 4]);
+    let two = routed(&ring, &steering(2));
+    assert!(all_are_shortest(&ring, &two) && layer_count(&two) == 2);
+}
+
+#[test]
+fn long_rings_are_delivered_all_the_same() {
+    let ring = testing::topology(&testing::torus(&[250], 1), 0);
+    let routing = routed(&ring, &steering(1));
+    let walk = verify::deliveries(&ring, &routing);
+    assert_eq!((walk.delivered, routing.unreachable), (250 * 500, 0));
+    assert_eq!(looping_lane(&ring, &steering(1), &routing), None);
+}
+
+#[test]
+fn fat_trees_are_balanced_perfectly_with_one_lane() {
+    for (levels, radix, hosts) in [(2, 8, 32), (2, 36, 648), (3, 8, 128), (3, 12, 432)] {
+        let topology = testing::topology(&testing::fat_tree(levels, radix, hosts), 0);
+        let routing = routed(&topology, &steering(1));
+        let spread = spread(&topology, &routing);
+        let leaf = u32::from(radix / 2);
+        assert_eq!(spread.max, hosts as u32 - leaf, "{levels} levels, radix {radix}: {spread}");
+        assert!(all_are_shortest(&topology, &routing));
+    }
+}
+
+/// Ways to and from core switches may have to go down and up again; hosts must not pay for that.
+#[test]
+fn trees_with_holes_are_routed_as_well_as_by_minhop() {
+    let net = testing::fat_tree(3, 12, 432);
+    let topology = testing::topology_without(&net, 0, |number| number % 13 == 0);
+    let routing = routed(&topology, &steering(1));
+    let minhop = MinHop.route(&topology, &Steering::default(), None).unwrap();
+    assert!(all_are_shortest(&topology, &routing));
+    assert!(spread(&topology, &routing).max <= spread(&topology, &minhop).max);
+}
+
+/// Shorter and more even than what else does with one lane.
+#[test]
+fn tori_are_routed_better_than_by_updn() {
+    let topology = testing::topology(&testing::torus(&[6, 6, 6], 1), 0);
+    let nue = routed(&topology, &steering(1));
+    let rooted = Steering { roots: vec![0], ..Steering::default() };
+    let updn = UpDown::FromRoots.route(&topology, &rooted, None).unwrap();
+    let sum = |routing| hops(&topology, routing).iter().map(|&(hops, _)| u32::from(hops)).sum();
+    let (nue_hops, updn_hops): (u32, u32) = (sum(&nue), sum(&updn));
+    assert!(nue_hops < updn_hops, "{nue_hops} < {updn_hops}");
+    let (nue, updn) = (spread(&topology, &nue), spread(&topology, &updn));
+    assert!(nue.max < updn.max, "{nue}; updn: {updn}");
+}
+
+#[test]
+fn more_lanes_make_ways_shorter_and_more_even() {
+    let topology = testing::topology(&testing::torus(&[6, 6, 6], 1), 0);
+    let cost = |lanes| {
+        let routing = routed(&topology, &steering(lanes));
+        let sum: u32 = hops(&topology, &routing).iter().map(|&(hops, _)| u32::from(hops)).sum();
+        (sum, spread(&topology, &routing).max)
+    };
+    let (one, two, eight) = (cost(1), cost(2), cost(8));
+    assert!(one.0 > two.0 && two.0 > eight.0, "{one:?} {two:?} {eight:?}");
+    assert!(one.1 > two.1 && two.1 > eight.1, "{one:?} {two:?} {eight:?}");
+}
+
+/// Cubes numbered by dimension are routed by dimension, if homes come by number.
+#[test]
+fn cubes_are_routed_perfectly_with_one_lane() {
+    use fabric_sim::generate::{Hypercube, Shape};
+    let cube = Hypercube { dimensions: 6, hosts_per_switch: 1, radix: None };
+    let topology = testing::topology(&testing::net(Shape::Hypercube(cube)), 0);
+    let routing = routed(&topology, &steering(1));
+    assert_eq!(spread(&topology, &routing).max, 32);
+    assert!(all_are_shortest(&topology, &routing));
+}
+
+#[test]
+fn no_more_lanes_are_used_than_asked_for() {
+    let topology = testing::topology(&testing::torus(&[4, 4], 2), 0);
+    for (data_lanes, nue_lanes_max, used) in [(8, 0, 8), (8, 3, 3), (2, 3, 2), (8, 1, 1), (0, 0, 1)]
+    {
+        let steering = Steering { nue_lanes_max, ..steering(data_lanes) };
+        assert_eq!(layer_count(&routed(&topology, &steering)), used);
+    }
+}
+
+#[test]
+fn a_hosts_lids_take_different_ways() {
+    let topology = testing::topology(&testing::fat_tree(2, 16, 64), 2);
+    let routing = routed(&topology, &steering(1));
+    for destination in topology.destinations().iter().filter(|d| d.is_host()) {
+        for (switch, hosts) in topology.switches().zip(topology.hosts_on()) {
+            if hosts == 0 || switch == destination.home {
+                continue;
+            }
+            let mut ports: Vec<u8> =
+                destination.lids().map(|lid| routing.port(switch, lid)).collect();
+            ports.sort_unstable();
+            ports.dedup();
+            assert!(ports.len() >= 2, "{destination:?} from {switch}: {ports:?}");
+        }
+    }
+}
+
+#[test]
+fn cables_between_the_same_switches_are_used_evenly() {
+    let mut builder = TopologyBuilder::new();
+    for _ in 0..2 {
+        builder.add_switch(254).unwrap();
+    }
+    for port in 1..=200 {
+        builder.add_link((0, port), (1, port)).unwrap();
+    }
+    for (home, host) in (0..2u16).flat_map(|home| (0..50u16).map(move |host| (home, host))) {
+        let base_lid = Lid(4 + home * 200 + host * 4);
+        let exit = 201 + host as u8;
+        builder.add_destination(Destination { base_lid, lid_count: 4, home, exit }).unwrap();
+    }
+    let topology = builder.build().unwrap();
+    let spread = spread(&topology, &routed(&topology, &steering(1)));
+    assert_eq!((spread.links, spread.max), (400, 50));
+}
+
+/// Without hosts nothing is sent that could wait in circles, unless switches count.
+#[test]
+fn switches_alone_are_cared_for_if_asked_to() {
+    let net = testing::torus(&[4, 4], 0);
+    let topology = testing::topology(&net, 0);
+    let plain = routed(&topology, &steering(1));
+    assert!(all_are_shortest(&topology, &plain));
+    let steering = Steering { nue_includes_switches: true, ..steering(1) };
+    assert!(looping_lane(&topology, &steering, &plain).is_some());
+    assert_eq!(looping_lane(&topology, &steering, &routed(&topology, &steering)), None);
+}
