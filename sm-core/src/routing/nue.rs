@@ -151,11 +151,11 @@ fn route_layer(
             if destination.is_host() {
                 lane.loads.add(fabric, &search.order, choices);
             }
-            let mut column = tables.column(lid);
-            column.enter(home.switch, destination.exit);
+            tables.begin(&[lid]);
+            tables.enter(home.switch, destination.exit);
             for &switch in &search.order {
                 let link = fabric.topology.link(choices[usize::from(switch)] as usize);
-                column.enter(switch, link.port);
+                tables.enter(switch, link.port);
             }
             *unreachable += missed as u64;
         }
