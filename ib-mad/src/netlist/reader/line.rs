@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use ib_mad::types::Guid;
+use crate::types::Guid;
 
 use super::super::{
     DESCRIPTION_LEN_MAX, LinkRate, LinkSpeed, NODE_ID_LEN_MAX, NodeKind, PORTS_MAX, Problem,

@@ -13,7 +13,7 @@ mod writer;
 pub use error::{LinkError, NetError, PortName, Problem};
 pub use rate::{LinkRate, LinkSpeed, LinkWidth};
 
-use ib_mad::types::Guid;
+use crate::types::Guid;
 
 /// The most nodes a net may have: more than there are unicast LIDs.
 pub const NODES_MAX: usize = 1 << 16;

@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use ib_mad::types::Guid;
+use crate::types::Guid;
 
 use self::line::{NodeLine, PortLine};
 use self::links::Claim;
