@@ -2,7 +2,7 @@
 //!
 //! A routing engine is a pure function: of the frozen [`Topology`] and of the tables before, so
 //! that routes which need not change stay. Here are the engines ([`minhop`], [`updn`], [`ftree`],
-//! [`dor`], [`sssp`], [`dfsssp`], [`lash`], [`mod@torus`], [`mod@file`]), what they build on
+//! [`dor`], [`sssp`], [`dfsssp`], [`lash`], [`mod@torus`], [`mod@file`]; all of them: [`catalog`]), what they build on
 //! ([`topology`], [`hops`]), what tells whether tables are right ([`verify`]) and good
 //! ([`balance`]), the order in which tables are written to switches ([`program`]), and trees for
 //! [`multicast`] groups. Everything
@@ -10,6 +10,7 @@
 //! LID assignment (`manage`), SMPs (`sweep`).
 
 pub mod balance;
+pub mod catalog;
 mod deal;
 pub mod dfsssp;
 pub mod dor;

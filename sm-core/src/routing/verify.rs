@@ -7,6 +7,7 @@
 //! wait for each other's buffers, [`credit_loops_on_lanes`] does so lane by lane. What to do about findings is the caller's to decide.
 
 mod cycle;
+mod hop_lanes;
 pub mod walk;
 
 pub use cycle::{CreditLoops, Traffic, credit_loops, credit_loops_on_lanes};

@@ -19,8 +19,8 @@ use crate::routing::multicast::Place;
 use crate::routing::program::{Change, Program, Write};
 use crate::routing::verify::{self, CreditLoops, Deliveries};
 use crate::routing::{
-    Destination, Dor, Engine, FTree, HopMatrix, MinHop, Previous, Routing, RoutingError, Sssp,
-    Steering, Topology, TopologyBuilder, TopologyError, UpDown,
+    Destination, Engine, HopMatrix, MinHop, Previous, Routing, RoutingError, Steering, Topology,
+    TopologyBuilder, TopologyError, catalog,
 };
 use crate::smp::{Kind, Request};
 
@@ -213,15 +213,8 @@ fn why_unusable(routing: &Result<Verified, RoutingError>) -> String {
 /// The engine of this name. Engines that keep routes apart by SL are not here yet: answers to
 /// PathRecord queries do not tell their SLs.
 fn engine(name: &str) -> Option<Box<dyn Engine>> {
-    let engines: [Box<dyn Engine>; 6] = [
-        Box::new(MinHop),
-        Box::new(UpDown::FromRoots),
-        Box::new(UpDown::FromHosts),
-        Box::new(FTree),
-        Box::new(Dor),
-        Box::new(Sssp),
-    ];
-    engines.into_iter().find(|engine| engine.name().eq_ignore_ascii_case(name))
+    let here = ["minhop", "updn", "dnup", "ftree", "dor", "sssp"];
+    catalog::find(name).filter(|engine| here.contains(&engine.name()))
 }
 
 /// The engines of a list, with the default behind them if it is not among them, and the names of
