@@ -106,15 +106,15 @@ The table has a line an engine:
   routes    all: every host reaches every LID of every other; otherwise what is wrong
   hops      links between switches on a route between hosts: on average, and on the longest
   busiest   routes on the link with the most, and how many times the average of used links that is
-  VLs       data VLs that routes take
-  deadlock  none: no packets can wait for each other in circles; yes: a circle is told below
+  VLs       data VLs that routes take, and the fewest with which the engine still routes
+  deadlock  none: no packets can wait for each other in circles; YES: they can, as is told below
   route     CPU time of routing;  proof: of proving that routes arrive and cannot deadlock
 
 With --failures, of each failure by itself:
   refused   failures after which the engine cannot route; another one of routing_engine would
   lost      routes between hosts that links still join, but the tables do not
   changed   entries of forwarding tables that differ afterwards: on average, and at most
-  VLs       the most data VLs that routes then take
+  VLs       the most data VLs that routes then take (do 4 suffice? --vls 4 and see what is refused)
   deadlock  failures after which packets can wait in circles
 
 Exit status: 0 if some engine routes the fabric, 1 if none does or the file is wrong, 2 for a wrong

@@ -46,6 +46,7 @@ struct TablesFigures {
     mean_link_routes: f64,
     links_used: usize,
     vls: u8,
+    vls_needed: u8,
     deadlock_free: bool,
     /// Links by switch and port, each waiting for the next and the last for the first.
     cycle: Vec<Hop>,
@@ -127,6 +128,7 @@ fn tables(site: &Site, made: &Made) -> TablesFigures {
         mean_link_routes: spread.mean,
         links_used: spread.links,
         vls: made.lanes,
+        vls_needed: made.lanes_needed,
         deadlock_free: loops.is_free(),
         cycle: loops.example.iter().map(hop).collect(),
         cycle_vl: loops.lane,

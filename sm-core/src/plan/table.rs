@@ -10,23 +10,33 @@ use super::{Plan, Tried};
 use crate::routing::verify::CreditLoops;
 
 /// Hops of a cycle that are told; longer ones are cut short.
-const CYCLE_HOPS_MAX: usize = 12;
+const CYCLE_HOPS_MAX: usize = 8;
 
 /// All that is to be shown.
 pub fn render(plan: &Plan<'_>) -> String {
     let mut text = heading(plan);
-    let header =
-        ["engine", "routes", "hops mean/max", "busiest link", "VLs", "deadlock", "route", "proof"];
+    let header = [
+        "engine",
+        "routes",
+        "hops mean/max",
+        "busiest link",
+        "VLs/needed",
+        "deadlock",
+        "route",
+        "proof",
+    ];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     rows.extend(plan.trials.iter().map(|tried| row(&tried.trial)));
     text.push('\n');
     text += &aligned(&rows);
-    let notes: Vec<String> =
-        plan.trials.iter().flat_map(|tried| notes(&plan.site, &tried.trial)).collect();
-    if !notes.is_empty() {
-        text.push('\n');
-        notes.iter().for_each(|note| text += &format!("{note}\n"));
-    }
+    let notes = [
+        ("Refused:", plan.trials.iter().filter_map(|tried| refusal(&tried.trial)).collect()),
+        ("Deadlocks, as links by the ports that send, each waiting for the next:", {
+            plan.trials.iter().filter_map(|tried| deadlock(&plan.site, &tried.trial)).collect()
+        }),
+        ("Also:", plan.trials.iter().flat_map(|tried| notes(&plan.site, &tried.trial)).collect()),
+    ];
+    notes.iter().for_each(|(title, rows)| listed(&mut text, title, rows));
     let kinds = plan.trials.iter().map(|tried| tried.failures.len()).max().unwrap_or(0);
     for kind in 0..kinds {
         text.push('\n');
@@ -65,7 +75,7 @@ fn row(trial: &Trial) -> Vec<String> {
             .map(str::to_owned)
             .to_vec();
     };
-    let Made { deliveries, loops, survey, spread, lanes, .. } = made;
+    let Made { deliveries, loops, survey, spread, lanes, lanes_needed, .. } = made;
     let routes = if !deliveries.is_sound() {
         "WRONG".to_owned()
     } else if survey.lost > 0 {
@@ -80,50 +90,60 @@ fn row(trial: &Trial) -> Vec<String> {
         routes,
         format!("{:.2} / {}", survey.mean(), survey.hops_max),
         format!("{} ({:.2}x)", grouped(spread.max.into()), spread.ratio()),
-        lanes.to_string(),
+        format!("{lanes} / {lanes_needed}"),
         if loops.is_free() { "none" } else { "YES" }.to_owned(),
         seconds(trial.route_time),
         seconds(made.proof_time),
     ]
 }
 
-/// What a row has no room for.
-fn notes(site: &Site, trial: &Trial) -> Vec<String> {
-    let engine = trial.engine;
-    let made = match &trial.outcome {
-        Ok(made) => made,
-        Err(reason) => return vec![format!("{engine} {reason}")],
-    };
+/// What stands below a table: an engine, and something about it.
+type Notes = Vec<(&'static str, String)>;
+
+/// Adds notes under a title, if there are any.
+fn listed(text: &mut String, title: &str, notes: &Notes) {
+    let Some(width) = notes.iter().map(|(engine, _)| engine.len()).max() else { return };
+    let _ = writeln!(text, "\n{title}");
+    for (engine, note) in notes {
+        let _ = writeln!(text, "  {engine:<width$}  {note}");
+    }
+}
+
+fn refusal(trial: &Trial) -> Option<(&'static str, String)> {
+    trial.outcome.as_ref().err().map(|reason| (trial.engine, reason.clone()))
+}
+
+fn deadlock(site: &Site, trial: &Trial) -> Option<(&'static str, String)> {
+    let made = trial.outcome.as_ref().ok().filter(|made| !made.loops.is_free())?;
+    Some((trial.engine, cycle(site, &made.loops)))
+}
+
+/// What else a row has no room for.
+fn notes(site: &Site, trial: &Trial) -> Notes {
+    let Ok(Made { deliveries, survey, .. }) = &trial.outcome else { return Vec::new() };
     let mut notes = Vec::new();
-    if let Some(defect) = made.deliveries.defects.first() {
-        let count = grouped(made.deliveries.defective);
-        let defect = site.with_names(&defect.to_string());
-        notes.push(format!("{engine} is wrong in {count} entries, for one {defect}"));
+    if let Some(defect) = deliveries.defects.first() {
+        let (count, defect) = (grouped(deliveries.defective), site.with_names(&defect.to_string()));
+        notes.push((trial.engine, format!("wrong in {count} entries, for one {defect}")));
     }
-    if made.survey.parted > 0 {
-        let count = grouped(made.survey.parted);
-        notes.push(format!("{engine}: no links join {count} pairs of a host and a LID"));
-    }
-    if !made.loops.is_free() {
-        notes.push(format!("{engine} can deadlock: {}", cycle(site, &made.loops)));
+    if survey.parted > 0 {
+        let count = grouped(survey.parted);
+        notes.push((trial.engine, format!("no links join {count} pairs of a host and a LID")));
     }
     notes
 }
 
-/// A cycle by names, each hop waiting for the next and the last for the first.
-pub(super) fn cycle(site: &Site, loops: &CreditLoops) -> String {
+/// A cycle by names.
+fn cycle(site: &Site, loops: &CreditLoops) -> String {
     let name = |&(switch, port): &(u16, u8)| site.port_name(switch, port);
     let hops: Vec<_> = loops.example.iter().take(CYCLE_HOPS_MAX).map(name).collect();
     let more = match loops.example.len().saturating_sub(CYCLE_HOPS_MAX) {
-        0 => " > again".to_owned(),
-        more => format!(" > {more} more > again"),
+        0 => String::new(),
+        more => format!(" > {more} more"),
     };
     let lane = loops.lane.map_or_else(String::new, |lane| format!(" on VL {lane}"));
-    format!(
-        "packets wait in a circle of {} links{lane}: {}{more}",
-        loops.example.len(),
-        hops.join(" > ")
-    )
+    let count = loops.example.len();
+    format!("{count} links{lane}: {}{more} > the first", hops.join(" > "))
 }
 
 fn after_failures(plan: &Plan<'_>, kind: usize) -> String {
@@ -136,20 +156,20 @@ fn after_failures(plan: &Plan<'_>, kind: usize) -> String {
     } else {
         format!("If one {what} fails ({tried} of {total} tried, at equal distances)\n\n")
     };
-    let header = ["engine", "refused", "lost", "changed mean/max", "VLs", "deadlock", "route"];
+    let header = ["engine", "refused", "lost", "changed mean/max", "VLs", "deadlock", "route mean"];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     rows.extend(all().map(|(engine, tally)| failure_row(engine, tally)));
     text += &aligned(&rows);
-    let notes: Vec<String> =
-        all().flat_map(|(engine, tally)| failure_notes(&plan.site, engine, tally)).collect();
     let parted = all().map(|(_, tally)| tally.parted).max().unwrap_or(0);
-    if !notes.is_empty() || parted > 0 {
-        text.push('\n');
-    }
     if parted > 0 {
-        let _ = writeln!(text, "some failures part the fabric: {} pairs in all", grouped(parted));
+        let count = grouped(parted);
+        let _ = writeln!(
+            text,
+            "\nSome failures part the fabric: {count} pairs of a host and a LID in all."
+        );
     }
-    notes.iter().for_each(|note| text += &format!("{note}\n"));
+    let notes = all().flat_map(|(tried, tally)| failure_notes(&plan.site, tried, tally)).collect();
+    listed(&mut text, "For one:", &notes);
     text
 }
 
@@ -167,19 +187,19 @@ fn failure_row(engine: &Tried, tally: &Tally) -> Vec<String> {
     ]
 }
 
-fn failure_notes(site: &Site, engine: &Tried, tally: &Tally) -> Vec<String> {
+fn failure_notes(site: &Site, engine: &Tried, tally: &Tally) -> Notes {
     let name = engine.trial.engine;
     let was_free = engine.trial.outcome.as_ref().is_ok_and(|made| made.loops.is_free());
     let mut notes = Vec::new();
     if let Some((failure, reason)) = &tally.refusal {
-        notes.push(format!("{name}, without {}: {reason}", site.describe(*failure)));
+        notes.push((name, format!("refuses without {}: {reason}", site.describe(*failure))));
     }
     if let Some((failure, lost)) = &tally.worst {
-        let at = site.describe(*failure);
-        notes.push(format!("{name} loses {} routes without {at}", grouped(*lost)));
+        let (count, at) = (grouped(*lost), site.describe(*failure));
+        notes.push((name, format!("loses {count} routes without {at}")));
     }
     if let Some(failure) = tally.loops.filter(|_| was_free) {
-        notes.push(format!("{name} can deadlock without {}", site.describe(failure)));
+        notes.push((name, format!("can deadlock without {}", site.describe(failure))));
     }
     notes
 }

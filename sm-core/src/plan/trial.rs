@@ -38,6 +38,8 @@ pub struct Made {
     pub spread: Spread,
     /// Data VLs that routes take.
     pub lanes: u8,
+    /// The fewest data VLs with which the engine routes the site.
+    pub lanes_needed: u8,
 }
 
 impl Trial {
@@ -45,7 +47,11 @@ impl Trial {
     pub fn run(engine: &dyn Engine, site: &Site, steering: &Steering) -> Self {
         let (routed, route_time) = timed(|| engine.route(&site.topology, steering, None));
         let outcome = match routed {
-            Ok(routing) => Ok(Made::of(site, routing)),
+            Ok(routing) => {
+                let mut made = Made::of(site, routing);
+                made.lanes_needed = fewest_lanes(engine, site, steering, made.lanes);
+                Ok(made)
+            }
             Err(reason) => Err(in_words(site, &reason, engine)),
         };
         Self { engine: engine.name(), route_time, outcome }
@@ -65,6 +71,7 @@ impl Made {
             survey: Survey::of(topology, &routing),
             spread: Spread::of(&LinkLoads::count(topology, &routing).to_hosts),
             lanes: lanes_of(&routing, &loops),
+            lanes_needed: 1,
             loops,
             routing,
         }
@@ -77,6 +84,21 @@ impl Made {
     }
 }
 
+/// The fewest data VLs with which an engine routes a site that it routes with `enough`. Engines take
+/// what there is, to spread routes. More never make an engine refuse.
+fn fewest_lanes(engine: &dyn Engine, site: &Site, steering: &Steering, enough: u8) -> u8 {
+    let (mut least, mut enough) = (1, enough);
+    while least < enough {
+        let data_lanes = least.midpoint(enough);
+        let fewer = Steering { data_lanes, ..steering.clone() };
+        match engine.route(&site.topology, &fewer, None) {
+            Ok(_) => enough = data_lanes,
+            Err(_) => least = data_lanes + 1,
+        }
+    }
+    enough
+}
+
 /// Data VLs that routes take.
 pub(super) fn lanes_of(routing: &Routing, loops: &CreditLoops) -> u8 {
     match &routing.lanes {
@@ -86,9 +108,11 @@ pub(super) fn lanes_of(routing: &Routing, loops: &CreditLoops) -> u8 {
     }
 }
 
-/// Why an engine refuses: without its own name, which stands before it anyway, and with those of
-/// switches.
+/// Why an engine refuses: without what stands in every such answer, and with switches by name.
 pub(super) fn in_words(site: &Site, reason: &RoutingError, engine: &dyn Engine) -> String {
-    let reason = reason.to_string();
+    let reason = match reason {
+        RoutingError::Unsuitable { reason, .. } => reason.clone(),
+        other => other.to_string(),
+    };
     site.with_names(reason.strip_prefix(engine.name()).unwrap_or(&reason).trim_start())
 }
