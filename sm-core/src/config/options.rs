@@ -135,7 +135,8 @@ pub struct Options {
     /// Start the log file anew instead of appending to it.
     #[arg(short = 'e', long = "erase_log_file")]
     pub erase_log_file: bool,
-    /// Log bits in hexadecimal: 1 errors, 2 information, 4 verbose, 8 and more debugging.
+    /// Log bits in hexadecimal: 1 errors, 2 information, 4 verbose, 8, 10 and 20 debugging; 40 has
+    /// routing dumped to files with each sweep (opensm.fdbs and others).
     #[arg(short = 'D', long = "log_flags", value_name = "FLAGS")]
     pub log_flags: Option<String>,
     /// Log everything, as with -D 0xFF.

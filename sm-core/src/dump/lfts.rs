@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use ib_mad::netlist::NodeKind;
+use ib_mad::wire::attribute::NodeType;
 
 use super::Tables;
 
@@ -24,7 +24,7 @@ pub fn lfts(tables: &Tables<'_>, switch: u16) -> String {
         }
         let _ = write!(text, "0x{:04x} {port:03} # ", lid.0);
         let end = tables.destination_at(lid).and_then(|number| tables.roster.ends.get(number));
-        let _ = match end {
+        let _ = match end.filter(|end| end.guid.0 != 0) {
             Some(end) => {
                 let (kind, guid, name) = (kind(end.kind), end.guid.0, &end.name);
                 writeln!(text, "{kind} portguid {guid:#018x}: '{name}'")
@@ -36,10 +36,10 @@ pub fn lfts(tables: &Tables<'_>, switch: u16) -> String {
     text
 }
 
-fn kind(kind: NodeKind) -> &'static str {
+fn kind(kind: NodeType) -> &'static str {
     match kind {
-        NodeKind::Switch => "Switch",
-        NodeKind::Ca => "Channel Adapter",
-        NodeKind::Router => "Router",
+        NodeType::Switch => "Switch",
+        NodeType::Ca => "Channel Adapter",
+        NodeType::Router => "Router",
     }
 }

@@ -15,15 +15,19 @@
 mod fdbs;
 mod lfts;
 mod lid_matrix;
+mod mcfdbs;
+mod subnet_lst;
 #[cfg(test)]
 mod tests;
 
 pub use fdbs::fdbs;
 pub use lfts::lfts;
 pub use lid_matrix::lid_matrix;
+pub use mcfdbs::mcfdbs;
+pub use subnet_lst::{subnet_lst, subnet_lst_order};
 
-use ib_mad::netlist::NodeKind;
 use ib_mad::types::{Guid, Lid};
+use ib_mad::wire::attribute::NodeType;
 
 use crate::routing::{Destination, HopMatrix, NO_ROUTE, Topology};
 
@@ -39,10 +43,10 @@ pub struct SwitchName {
 /// What the node of an end port is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndName {
-    /// The port's GUID.
+    /// The port's GUID; 0 if it is not here any more.
     pub guid: Guid,
     /// What the node is.
-    pub kind: NodeKind,
+    pub kind: NodeType,
     /// NodeDescription.
     pub name: String,
 }

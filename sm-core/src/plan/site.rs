@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 use ib_mad::netlist::{Net, NodeKind, PortRef};
 use ib_mad::types::{Guid, Lid};
+use ib_mad::wire::attribute::{NodeType, data_vls};
 
 use crate::dump::{EndName, Roster, SwitchName};
 use crate::manage::lid::{LidTable, OutOfLids, Request};
@@ -110,7 +111,8 @@ impl Site {
                 exit: at.port,
             })?;
             let name = node.description.clone();
-            named.push((range.first, EndName { guid: request.guid, kind: node.kind, name }));
+            let kind = node_type(node.kind);
+            named.push((range.first, EndName { guid: request.guid, kind, name }));
         }
         // As the topology has its destinations.
         named.sort_by_key(|(lid, _)| *lid);
@@ -180,9 +182,12 @@ fn end_ports(net: &Net, lmc: Option<u8>) -> Result<Vec<EndPort<'_>>, SiteError> 
     Ok(ends)
 }
 
-/// Data VLs of a VLCap code; `None` if it tells nothing.
-fn data_vls(code: u8) -> Option<u8> {
-    [1, 2, 4, 8, 15].get(usize::from(code.checked_sub(1)?)).copied()
+fn node_type(kind: NodeKind) -> NodeType {
+    match kind {
+        NodeKind::Ca => NodeType::Ca,
+        NodeKind::Switch => NodeType::Switch,
+        NodeKind::Router => NodeType::Router,
+    }
 }
 
 /// What may fail.

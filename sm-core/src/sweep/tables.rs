@@ -69,7 +69,7 @@ impl Made {
     }
 
     /// Its tables.
-    fn lfts(&self, fabric: &Fabric) -> Vec<Arc<Lft>> {
+    pub(super) fn lfts(&self, fabric: &Fabric) -> Vec<Arc<Lft>> {
         let switches = self.switches.iter();
         switches.map(|&index| fabric.switch(index).lft.desired().clone()).collect()
     }

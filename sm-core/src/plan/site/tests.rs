@@ -70,7 +70,7 @@ fn all_that_ibnetdiscover_tells_is_taken() {
     ];
     assert_eq!(site.topology.destinations(), there);
     let ends: Vec<_> = site.roster.ends.iter().map(|end| (end.guid.0, end.kind)).collect();
-    let (switch, ca, router) = (NodeKind::Switch, NodeKind::Ca, NodeKind::Router);
+    let (switch, ca, router) = (NodeType::Switch, NodeType::Ca, NodeType::Router);
     assert_eq!(ends, [(0x200, switch), (0x301, switch), (0x4001, ca), (0x5001, router)]);
     assert_eq!(site.roster.ends[2].name, "host #4 [1] (x) lid 77");
     assert_eq!((site.hosts(), site.moved), (2, 0));
