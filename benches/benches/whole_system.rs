@@ -20,7 +20,7 @@ use benches::figures::Runs;
 use benches::sandbox::{PATIENCE, Program, Sandbox, binary, can_interoperate, free_address};
 use clap::Parser;
 use fabric_sim::generate::{Common, FatTree, Shape, generate};
-use fabric_sim::netlist::{Net, NodeKind};
+use ib_mad::netlist::{Net, NodeKind};
 use ib_mad::transport::udp::{Udp, UdpOptions};
 use ib_mad::transport::{Interest, Packet, Transport, wait};
 use ib_mad::types::{Guid, Lid, PortNum};

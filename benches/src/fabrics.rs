@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use fabric_sim::generate::{Common, FatTree, Shape, generate};
-use fabric_sim::netlist::{Net, NodeKind, PortRef};
 use fabric_sim::{Delivery, Endpoint, Fabric, NodeIndex, Options, VirtualClock};
+use ib_mad::netlist::{Net, NodeKind, PortRef};
 use ib_mad::transport::Packet;
 use ib_mad::types::Guid;
 use ib_mad::wire::attribute::{NodeInfo, PortInfo};

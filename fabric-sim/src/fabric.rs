@@ -27,9 +27,9 @@ use crate::agent::{self, Verdict, mkey, performance};
 use crate::counters::{Counters, DropReason};
 use crate::fault::Faults;
 use crate::forward::{Arrival, Lane, Lids, Target, Traveller};
-use crate::netlist::Net;
 use crate::subnet::{Effect, PortIndex, Subnet};
 use crate::virtual_time::Agenda;
+use ib_mad::netlist::Net;
 
 /// Status of a packet that comes back to its sender: ETIMEDOUT, as from a kernel.
 pub const UNDELIVERED: u32 = 110;

@@ -1,6 +1,6 @@
 //! A simulated InfiniBand subnet that real tools can attach to.
 //!
-//! - [`netlist`]: what a subnet is made of, as net files say; [`generate`]: nets by rule and seed.
+//! - [`generate`]: nets ([`ib_mad::netlist`]) by rule and seed.
 //! - [`Fabric`]: the subnet at work, in process and in virtual time. Its nodes' agents answer SMPs
 //!   as the specification has it, and packets travel by the tables that a manager programmed, so
 //!   that wrong routing shows as lost packets.
@@ -8,7 +8,6 @@
 
 pub mod cli;
 pub mod generate;
-pub mod netlist;
 pub mod serve;
 
 mod agent;

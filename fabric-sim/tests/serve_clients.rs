@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fabric_sim::netlist::Net;
 use fabric_sim::serve::Server;
 use fabric_sim::{Fabric, Options};
+use ib_mad::netlist::Net;
 use ib_mad::transport::ibsim::protocol::{
     CONTROL_DATA_LEN, CONTROL_LEN, ConnectData, Control, ControlKind, socket_name,
 };

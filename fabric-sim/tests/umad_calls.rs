@@ -6,9 +6,9 @@ use std::mem::MaybeUninit;
 use std::ptr::null;
 use std::time::{Duration, Instant};
 
-use fabric_sim::netlist::Net;
 use fabric_sim::serve::Server;
 use fabric_sim::{Fabric, Options};
+use ib_mad::netlist::Net;
 use ib_mad::types::PortNum;
 use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::mad::{AttributeId, MadHeader, Method, MgmtClass};

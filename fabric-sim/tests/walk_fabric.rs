@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Instant;
 
 use fabric_sim::generate::{Common, FatTree, Grid, RandomGraph, Shape, generate};
-use fabric_sim::netlist::{LinkRate, Net, Node, NodeKind, PortRef};
 use fabric_sim::{Endpoint, Fabric, Options, VirtualClock};
+use ib_mad::netlist::{LinkRate, Net, Node, NodeKind, PortRef};
 use ib_mad::transport::Packet;
 use ib_mad::types::{Guid, Lid, PortNum, Qpn};
 use ib_mad::wire::attribute::{NodeInfo, NodeType, PortInfo, PortPhysState, PortState, SwitchInfo};

@@ -1,6 +1,6 @@
 //! Net files: whatever can be read must be written so that it reads the same.
 
-use fabric_sim::netlist::Net;
+use ib_mad::netlist::Net;
 
 use crate::golden;
 

@@ -5,8 +5,8 @@ mod common;
 use std::time::Duration;
 
 use common::{Bed, fat_tree};
-use fabric_sim::netlist::{LinkRate, Net, Node, NodeKind, PortRef};
 use fabric_sim::{NodeIndex, Refusal};
+use ib_mad::netlist::{LinkRate, Net, Node, NodeKind, PortRef};
 use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::PortState;
 use ib_mad::wire::mad::{AttributeId, Method, Status};

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{Bed, fat_tree};
 use fabric_sim::generate::{Common, Grid, Shape, generate};
-use fabric_sim::netlist::Net;
+use ib_mad::netlist::Net;
 use ib_mad::types::{Guid, Lid, PortNum};
 use ib_mad::wire::attribute::PortInfo;
 use sa_proto::snapshot::{FabricPlane, Node, find};

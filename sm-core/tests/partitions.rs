@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use common::{Bed, fat_tree};
 use fabric_sim::NodeIndex;
-use fabric_sim::netlist::Net;
 use flate2::read::GzDecoder;
+use ib_mad::netlist::Net;
 use ib_mad::types::{Gid, Guid, PKey, PortNum};
 use ib_mad::wire::attribute::{NodeType, PKeyTable};
 use ib_mad::wire::mad::{AttributeId, Method};

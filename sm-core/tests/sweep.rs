@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::{Bed, fat_tree};
 use fabric_sim::Probability;
-use fabric_sim::netlist::{LinkRate, Net, Node, NodeKind, PortRef};
+use ib_mad::netlist::{LinkRate, Net, Node, NodeKind, PortRef};
 use ib_mad::types::{Guid, PKey, PortNum};
 use ib_mad::wire::attribute::{PortInfo, PortState, SmState};
 use sm_core::config::Settings;

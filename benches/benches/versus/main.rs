@@ -29,7 +29,7 @@ use benches::published;
 use benches::sandbox::{PATIENCE, Program, Sandbox, binary, can_interoperate};
 use clap::Parser;
 use fabric_sim::generate::{Common, FatTree, Shape, generate};
-use fabric_sim::netlist::{Net, NodeKind};
+use ib_mad::netlist::{Net, NodeKind};
 use umad_feed::order::Order;
 
 use crate::books::{Host, Kind, SERVICES, policy};

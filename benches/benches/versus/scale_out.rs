@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use benches::published;
 use benches::sandbox::{Program, Sandbox, free_address};
-use fabric_sim::netlist::{Net, NodeKind};
+use ib_mad::netlist::{Net, NodeKind};
 use ib_mad::transport::ibsim::{Ibsim, IbsimOptions, Role};
 use ib_mad::transport::udp::{Udp, UdpOptions};
 use ib_mad::transport::{Interest, Packet, Transport, wait};
@@ -178,7 +178,7 @@ fn ask_at_door(
     length: Duration,
 ) -> (u64, Duration) {
     let nodes = net.nodes().iter().filter(|node| node.kind == NodeKind::Ca);
-    let client = |node: &fabric_sim::netlist::Node| {
+    let client = |node: &ib_mad::netlist::Node| {
         let socket = sandbox.socket().to_owned();
         let (node, role) = (Some(node.id.clone()), Role::Client);
         Ibsim::connect(&IbsimOptions { socket, node, role, ..IbsimOptions::default() })

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use benches::fabrics::{Managed, snapshot};
-use fabric_sim::netlist::{LinkRate, Net, Node, NodeKind, PortRef};
+use ib_mad::netlist::{LinkRate, Net, Node, NodeKind, PortRef};
 use ib_mad::types::Guid;
 use sa_proto::snapshot::cache;
 use sm_core::config::Settings;

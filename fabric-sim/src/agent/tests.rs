@@ -12,8 +12,8 @@ use ib_mad::wire::smp::{DATA, Request, Smp};
 use proptest::prelude::*;
 
 use super::*;
-use crate::netlist::Net;
 use crate::subnet::{Effect, NodeIndex};
+use ib_mad::netlist::Net;
 
 const NET: &str = "\
 Switch 20 \"S1\"

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use crate::generate::{
     Common, Dragonfly, FatTree, GenerateError, Grid, Hypercube, RandomGraph, Shape, generate,
 };
-use crate::netlist::{LinkRate, LinkSpeed, Net, NodeKind};
+use ib_mad::netlist::{LinkRate, LinkSpeed, Net, NodeKind};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use tracing_subscriber::EnvFilter;
 
-use crate::netlist::{Net, NetError, NodeKind};
 use crate::serve::console::{Command, HELP};
 use crate::serve::{ServeError, Server, console_name, ignore_hangups, raise_descriptor_limit};
 use crate::{Fabric, Options, Probability};
+use ib_mad::netlist::{Net, NetError, NodeKind};
 
 /// Simulate a subnet from a net file and serve it to InfiniBand tools
 ///

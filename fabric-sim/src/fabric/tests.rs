@@ -15,9 +15,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fault::Probability;
-use crate::netlist::Net;
 use crate::subnet::NodeIndex;
 use crate::virtual_time::VirtualClock;
+use ib_mad::netlist::Net;
 
 const NET: &str = "\
 Switch 20 \"S1\"

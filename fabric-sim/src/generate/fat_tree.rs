@@ -8,7 +8,7 @@
 
 use super::GenerateError;
 use super::plan::{Plan, names, within};
-use crate::netlist::PORTS_MAX;
+use ib_mad::netlist::PORTS_MAX;
 
 /// Parameters of a fat tree.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! hosts are plugged into. [`generate`] takes cables and hosts away if asked to, gives everything
 //! GUIDs and names, and yields a [`Net`]. Equal parameters and seeds give equal nets, on every
 //! machine and in every version that does not say otherwise in the changelog. What is not here:
-//! the net file's format (`netlist`) and the command line (`cli::generate`).
+//! the net file's format (`ib_mad::netlist`) and the command line (`cli::generate`).
 
 mod dragonfly;
 mod fat_tree;
@@ -19,7 +19,7 @@ pub use fat_tree::FatTree;
 pub use grid::{Grid, Hypercube};
 pub use random::RandomGraph;
 
-use crate::netlist::{LinkRate, Net, PORTS_MAX};
+use ib_mad::netlist::{LinkRate, Net, PORTS_MAX};
 use rng::Rng;
 
 /// Unicast LIDs of a subnet; every host port and every switch needs one.
@@ -51,7 +51,7 @@ pub struct Common {
 
 impl Default for Common {
     fn default() -> Self {
-        let rate = LinkRate { speed: crate::netlist::LinkSpeed::Hdr, ..LinkRate::default() };
+        let rate = LinkRate { speed: ib_mad::netlist::LinkSpeed::Hdr, ..LinkRate::default() };
         Self { seed: 0, missing_links: 0.0, missing_hosts: 0.0, rate }
     }
 }

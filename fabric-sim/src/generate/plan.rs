@@ -3,7 +3,7 @@
 use super::guid::Guids;
 use super::rng::Rng;
 use super::{GenerateError, UNICAST_LIDS};
-use crate::netlist::{LinkRate, LinkSpeed, Net, Node, NodeKind, PORTS_MAX, PortRef};
+use ib_mad::netlist::{LinkRate, LinkSpeed, Net, Node, NodeKind, PORTS_MAX, PortRef};
 
 /// A switch port: index of the switch and port number.
 pub(super) type SwitchPort = (usize, u8);

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::netlist::{NodeKind, PortRef};
+use ib_mad::netlist::{NodeKind, PortRef};
 
 fn fat_tree(levels: u8, radix: u8, hosts: usize) -> FatTree {
     FatTree { levels, radix, hosts, oversubscription: (1, 1) }

@@ -13,7 +13,7 @@ use ib_mad::wire::attribute::{
 
 use super::tables::{GUID_CAP, PKEY_CAP, VL_ARB_CAP, VL_CAP};
 use super::{Node, NodeIndex, Port, PortIndex, Subnet, Switch, Traffic};
-use crate::netlist::{LinkRate, LinkSpeed, LinkWidth, Net, NodeKind};
+use ib_mad::netlist::{LinkRate, LinkSpeed, LinkWidth, Net, NodeKind};
 
 /// Length of a PortInfo.
 pub(super) const PORT_INFO_LEN: usize = 64;
@@ -214,7 +214,7 @@ impl Subnet {
         }
         subnet.tables.resize_with(places, || None);
         for (a, b) in net.links() {
-            let index = |end: crate::netlist::PortRef| {
+            let index = |end: ib_mad::netlist::PortRef| {
                 PortIndex(subnet[NodeIndex(end.node)].first_port + u32::from(end.port))
             };
             let (a, b) = (index(a), index(b));
@@ -229,7 +229,7 @@ impl Subnet {
         subnet
     }
 
-    fn add_node(&mut self, node: &crate::netlist::Node) {
+    fn add_node(&mut self, node: &ib_mad::netlist::Node) {
         let index = NodeIndex(self.nodes.len() as u32);
         let is_switch = node.kind == NodeKind::Switch;
         let mut switch = u32::MAX;

@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 use sa_proto::trust::TlsFiles;
 
 pub use file::{ConfigError, Parsed};
-pub use options::{OptionError, Options, TransportKind};
+pub use options::{Command, OptionError, Options, TransportKind};
 pub use partitions::PartitionConfig;
 pub use qos_tables::{PortQos, QosTables, SlToVl, VL_ARB_ENTRIES, VlArb};
 pub use reach::Reach;

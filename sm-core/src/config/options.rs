@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Parser, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 use ib_mad::types::Guid;
 
 use super::reach::Reach;
@@ -25,8 +25,11 @@ pub enum TransportKind {
 /// and opensm.conf can be used as it is.
 #[derive(Debug, Parser)]
 #[command(name = "ibsm", version, disable_version_flag = true)]
-#[command(max_term_width = 100, after_help = EXAMPLES)]
+#[command(max_term_width = 100, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
 pub struct Options {
+    /// What to do instead of managing a subnet.
+    #[command(subcommand)]
+    pub command: Option<Command>,
     /// How to reach the fabric.
     #[arg(long, value_enum, default_value = "ibsim")]
     pub transport: TransportKind,
@@ -132,7 +135,8 @@ pub struct Options {
     /// Start the log file anew instead of appending to it.
     #[arg(short = 'e', long = "erase_log_file")]
     pub erase_log_file: bool,
-    /// Log bits in hexadecimal: 1 errors, 2 information, 4 verbose, 8 and more debugging.
+    /// Log bits in hexadecimal: 1 errors, 2 information, 4 verbose, 8, 10 and 20 debugging; 40 has
+    /// routing dumped to files with each sweep (opensm.fdbs and others).
     #[arg(short = 'D', long = "log_flags", value_name = "FLAGS")]
     pub log_flags: Option<String>,
     /// Log everything, as with -D 0xFF.
@@ -153,6 +157,14 @@ pub struct Options {
     pub create_config: Option<PathBuf>,
 }
 
+/// What needs no subnet.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Compare routing engines on a fabric that a file describes, such as ibnetdiscover's output:
+    /// lengths of routes, balance, deadlocks, VLs, CPU time, and what fails with a link or a switch.
+    Plan(crate::plan::Options),
+}
+
 /// Why an option of the command line is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("option {option}: {source}")]
@@ -169,6 +181,7 @@ Examples:
   ibsm --transport ibsim --state-dir ./state -o     bring it up once and look at it with ibnetdiscover
   ibsm --publish 127.0.0.1:7471 --state-dir ./state keep it up, for responders: ibsa --sm http://127.0.0.1:7471
   ibsm -c ibsm.conf                                 all settings, explained, as a file for -F
+  ibnetdiscover | ibsm plan -                       what each routing engine would make of this fabric
 
 Signals: HUP starts a heavy sweep; TERM and INT end the program cleanly.
 Environment: OSM_CACHE_DIR, OSM_TMP_DIR as for opensm; SIM_HOST, IBSIM_SOCKNAME as for ibsim's clients;

@@ -513,9 +513,10 @@ settings! {
     sa_db_file: Option<String> = None;
     /// Whether opensm-sa.dump is written when what clients registered has changed.
     sa_db_dump: bool = false;
-    /// Directory of opensm-sa.dump; (null) is the state directory.
+    /// Directory of dump files, opensm-sa.dump among them; (null) is the state directory.
     dump_files_dir: Option<String> = None;
-    /// Log bits: 1 errors, 2 information, 4 verbose, 8 and more debugging.
+    /// Log bits: 1 errors, 2 information, 4 verbose, 8, 0x10 and 0x20 debugging, 0x40 dump files of
+    /// routing.
     log_flags: u8 = 3;
     /// Log file, beside standard output; (null) is none.
     log_file: Option<String> = None;

@@ -2,13 +2,15 @@
 //!
 //! A routing engine is a pure function: of the frozen [`Topology`] and of the tables before, so
 //! that routes which need not change stay. Here are the engines ([`minhop`], [`updn`], [`ftree`],
-//! [`dor`], [`sssp`], [`dfsssp`], [`lash`], [`nue`], [`mod@torus`], [`mod@file`]), what they build
-//! on ([`topology`], [`hops`]), what tells whether tables are right ([`verify`]) and good
+//! [`dor`], [`sssp`], [`dfsssp`], [`lash`], [`nue`], [`mod@torus`], [`mod@file`]; all of them:
+//! [`catalog`]), what they build on ([`topology`], [`hops`]), what tells whether tables are right
+//! ([`verify`]) and good
 //! ([`balance`]), the order in which tables are written to switches ([`program`]), and trees for
 //! [`multicast`] groups. Everything is indices and port numbers; what is not here: GUIDs, nodes and
 //! the fabric's arenas (`fabric`), LID assignment (`manage`), SMPs (`sweep`).
 
 pub mod balance;
+pub mod catalog;
 mod deal;
 pub mod dfsssp;
 pub mod dor;

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use fabric_sim::generate::{
     Common, Dragonfly, FatTree, Grid, Hypercube, RandomGraph, Shape, generate,
 };
-use fabric_sim::netlist::{Net, NodeKind};
+use ib_mad::netlist::{Net, NodeKind};
 use ib_mad::types::Lid;
 use proptest::prelude::*;
 

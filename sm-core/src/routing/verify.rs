@@ -8,6 +8,7 @@
 //! findings is the caller's to decide.
 
 mod cycle;
+mod hop_lanes;
 pub mod walk;
 
 pub use cycle::{CreditLoops, Traffic, credit_loops, credit_loops_on_lanes};

@@ -51,7 +51,7 @@ pub(super) fn reaches_stderr() -> bool {
 /// Sets logging up for the process. A second call has no effect.
 pub(super) fn init(settings: &Settings) -> Result<(), LogError> {
     let level = match settings.log_flags {
-        flags if flags & 0x78 != 0 => LevelFilter::TRACE,
+        flags if flags & 0x38 != 0 => LevelFilter::TRACE,
         flags if flags & 0x04 != 0 => LevelFilter::DEBUG,
         flags if flags & 0x02 != 0 => LevelFilter::INFO,
         flags if flags & 0x01 != 0 => LevelFilter::WARN,

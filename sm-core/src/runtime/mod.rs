@@ -3,6 +3,7 @@
 
 mod attachment;
 mod door;
+mod dump_files;
 mod farewell;
 mod log;
 mod metrics;

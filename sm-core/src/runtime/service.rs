@@ -15,6 +15,7 @@ use tracing::{debug, error, info, warn};
 
 use super::attachment::Attachment;
 use super::door::Door;
+use super::dump_files::{DumpFiles, Wanted};
 use super::farewell::{Farewell, in_vain};
 use super::metrics::Metrics;
 use super::policy::RefusedFiles;
@@ -67,6 +68,8 @@ pub(super) struct Service {
     router: Worker<Box<RoutingJob>, RoutingOutcome>,
     checker: Worker<LoopCheck, LoopFinding>,
     planter: Worker<MulticastJob, MulticastOutcome>,
+    /// Where dump files are asked for.
+    dumps: Option<DumpFiles>,
     /// When multicast tables that were written are published, if any were.
     republish_due: Option<Instant>,
     metrics: Metrics,
@@ -123,6 +126,7 @@ impl Service {
         policy: SitePolicy,
     ) -> std::io::Result<Self> {
         let now = Instant::now();
+        let dumps = DumpFiles::start(&config.settings, &config.state_dir)?;
         metrics.show_light_sweeps(Arc::clone(sweeper.light_sweeps()));
         Ok(Self {
             config,
@@ -137,6 +141,7 @@ impl Service {
             router: Worker::start("routing", |job: Box<RoutingJob>| job.run())?,
             checker: Worker::start("loops", LoopCheck::run)?,
             planter: Worker::start("multicast", MulticastJob::run)?,
+            dumps,
             republish_due: None,
             metrics,
             policy,
@@ -169,6 +174,11 @@ impl Service {
                 break result;
             }
         };
+        if result.is_ok()
+            && let Some(dumps) = self.dumps
+        {
+            dumps.finish(&self.sweeper)?;
+        }
         // Dropping the transport clears IsSM and detaches.
         drop(self.fabric);
         self.state.forget_client();
@@ -190,6 +200,9 @@ impl Service {
         let blocked = self.send(now)?;
         self.door.flush()?;
         self.take_events();
+        if let Some(dumps) = &mut self.dumps {
+            dumps.exchange(&self.sweeper)?;
+        }
         self.follow_mastership(now);
         self.republish(now);
         self.take_signals();
@@ -341,6 +354,7 @@ impl Service {
             Interest::read(self.registry.as_fd()),
         ];
         let fabric = self.fabric.descriptor();
+        interests.extend(self.dumps.as_ref().map(|dumps| Interest::read(dumps.as_fd())));
         interests.extend(fabric.map(|fabric| Interest::read_or_write(fabric, blocked)));
         let door = self.door.descriptor();
         interests.extend(door.map(|door| Interest::read_or_write(door, self.door.is_blocked())));
@@ -451,12 +465,21 @@ impl Service {
 
     /// Publishes multicast tables, some time after the first of them was written.
     fn republish(&mut self, now: Instant) {
-        if self.republish_due.take_if(|due| now >= *due).is_some()
-            && self.publisher.session().is_some()
+        if self.republish_due.take_if(|due| now >= *due).is_none() {
+            return;
+        }
+        self.want_dumps(Wanted::Multicast);
+        if self.publisher.session().is_some()
             && let Err(failure) =
                 self.publisher.publish_multicast(&self.sweeper.fabric().multicast_tables())
         {
             error!("the snapshot is not published: {}", super::with_causes(&failure));
+        }
+    }
+
+    fn want_dumps(&mut self, what: Wanted) {
+        if let Some(dumps) = &mut self.dumps {
+            dumps.want(what);
         }
     }
 
@@ -467,6 +490,9 @@ impl Service {
             error!("the snapshot is not published: {}", super::with_causes(&failure));
         }
         let is_news = report.full || report.changed() || self.sweeps.failed_in_a_row > 0;
+        if report.errors == 0 && report.up && is_news {
+            self.want_dumps(Wanted::All);
+        }
         match report.errors {
             0 if report.up && is_news => info!("SUBNET UP: {report}"),
             0 => debug!("nothing changed: {report}"),

@@ -27,6 +27,7 @@
 mod configure;
 mod contradiction;
 mod discover;
+mod dump;
 mod election;
 mod encode;
 mod guid_info;
@@ -64,6 +65,7 @@ use crate::mastership::{Demand, Mastership, RemoteSm};
 use crate::smp::{Counters, Exchange, Kind, Passed, Request, Timing};
 use crate::trap;
 use contradiction::Contradictions;
+pub use dump::{DumpFileKind, DumpJob};
 use guid_info::AliasGuids;
 use multicast::Multicast;
 pub use multicast::{MulticastJob, MulticastOutcome};

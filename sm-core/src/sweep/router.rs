@@ -15,9 +15,8 @@ use crate::manage::steering::{Places, Steered, steer};
 use crate::routing::multicast::Place;
 use crate::routing::verify::{self, CreditLoops, Deliveries};
 use crate::routing::{
-    Destination, Dfsssp, Dor, Engine, FTree, FromFile, HopMatrix, Lanes, Lash, MinHop, Nue,
-    Previous, Routing, RoutingError, Sssp, Steering, Topology, TopologyBuilder, TopologyError,
-    Torus2Qos, UpDown,
+    Destination, Engine, HopMatrix, Lanes, MinHop, Previous, Routing, RoutingError, Steering,
+    Topology, TopologyBuilder, TopologyError, catalog,
 };
 
 /// The routing engines, and what they were last given and made.
@@ -320,13 +319,9 @@ impl RoutingJob {
         let routing = engine.route(&self.topology, &self.asked.steering, previous.as_ref())?;
         let is_shortest =
             routing.engine == MinHop.name() && self.asked.steering.hop_weights.is_empty();
-        // A torus is proved by its engine. Where there is no choice of engines, and no promise, loops
-        // are looked for when the tables are in force.
-        let looks = match routing.lanes {
-            Lanes::Free => self.engines.len() > 1,
-            Lanes::Layers(_) => true,
-            Lanes::Torus(_) => false,
-        };
+        // Where there is no choice of engines, and no promise, loops are looked for when the tables
+        // are in force.
+        let looks = self.engines.len() > 1 || !matches!(routing.lanes, Lanes::Free);
         Ok(Verified {
             deliveries: verify::deliveries(&self.topology, &routing),
             distances: if is_shortest { None } else { HopMatrix::compute(&self.topology) },
@@ -359,31 +354,13 @@ fn ports(lfts: &[Arc<Lft>]) -> Vec<&[u8]> {
     lfts.iter().map(|lft| lft.ports.as_slice()).collect()
 }
 
-/// The engine of this name.
-fn engine(name: &str) -> Option<Box<dyn Engine>> {
-    let engines: [Box<dyn Engine>; 11] = [
-        Box::new(MinHop),
-        Box::new(UpDown::FromRoots),
-        Box::new(UpDown::FromHosts),
-        Box::new(FTree),
-        Box::new(Dor),
-        Box::new(Sssp),
-        Box::new(Dfsssp),
-        Box::new(Lash),
-        Box::new(Nue),
-        Box::new(Torus2Qos),
-        Box::new(FromFile),
-    ];
-    engines.into_iter().find(|engine| engine.name().eq_ignore_ascii_case(name))
-}
-
 /// The engines of a list, with the default behind them if it is not among them, and the names of
 /// those that there are not.
 fn engines(names: &str) -> (Vec<Box<dyn Engine>>, Vec<&str>) {
     let (mut there, mut missing) = (Vec::new(), Vec::new());
     let names = names.split(|c: char| c == ',' || c.is_whitespace());
     for name in names.filter(|name| !name.is_empty()) {
-        match engine(name) {
+        match catalog::find(name) {
             Some(engine) => there.push(engine),
             None => missing.push(name),
         }

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use fabric_sim::generate::{Common, FatTree, Shape, generate};
-use fabric_sim::netlist::Net;
 use fabric_sim::{Delivery, Endpoint, Fabric, NodeIndex, Options, VirtualClock};
+use ib_mad::netlist::Net;
 use ib_mad::transport::Packet;
 use ib_mad::types::Lid;
 use ib_mad::wire::attribute::{NodeType, PortState};

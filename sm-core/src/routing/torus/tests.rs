@@ -270,3 +270,39 @@ proptest! {
         }
     }
 }
+
+/// What looks for credit loops without knowing how the torus is routed has the packets change lanes
+/// as switches do: it finds none, and it does where tables are not those that lanes were made for.
+#[test]
+fn the_verifier_follows_lanes_from_hop_to_hop() {
+    for fabric in [Fabric::new([5, 4, 3], [true; 3]), Fabric::new([6, 5, 1], [true, true, false])] {
+        let topology = &fabric.topology;
+        let mut routing = routed(&fabric).unwrap();
+        let found = verify::credit_loops_on_lanes(topology, &routing);
+        assert!(found.is_free() && found.example.is_empty(), "{fabric:?}: {found}");
+        assert_eq!(found.lanes, 2, "{fabric:?}");
+        let rings = verify::credit_loops(topology, &routing.tables());
+        assert!(!rings.is_free(), "{fabric:?}: on one lane rings close");
+
+        routing.lfts = MinHop.route(topology, &Steering::default(), None).unwrap().lfts;
+        let found = verify::credit_loops_on_lanes(topology, &routing);
+        assert!(!found.is_free() && found.lane.is_some(), "{fabric:?}: {found}");
+        for (hop, next) in found.example.iter().zip(found.example.iter().cycle().skip(1)) {
+            let link = topology.link_at(hop.0, hop.1).unwrap();
+            assert_eq!(topology.link(link).peer, next.0, "{found}");
+        }
+        // As when each route is followed by itself, to its end.
+        assert_eq!(loops::looping(topology, &routing) > 0, !found.is_free());
+    }
+}
+
+/// Around a missing switch and broken links lanes are changed against the order of axes, too.
+#[test]
+fn the_verifier_agrees_with_the_engine_where_something_is_missing() {
+    let fabric = Fabric::new([5, 5, 4], [true; 3]).without_switch(37).without_link([1, 2, 1], 0);
+    let routing = routed(&fabric).unwrap();
+    let found = verify::credit_loops_on_lanes(&fabric.topology, &routing);
+    assert!(found.is_free(), "{found}");
+    // Either side of datelines, and turns.
+    assert_eq!(found.lanes, 3);
+}

@@ -12,6 +12,7 @@ use ib_mad::types::Lid;
 
 use super::super::lanes::{Columns, Lanes, Layers};
 use super::super::{NO_ROUTE, Routing, Topology};
+use super::hop_lanes;
 
 /// Whose packets dependencies were counted of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +37,11 @@ pub struct CreditLoops {
     pub looping: usize,
     /// A cycle, as switches and the ports they send by, if there is any.
     pub example: Vec<(u16, u8)>,
-    /// The virtual lane of that cycle; `None` if all traffic was taken to use one.
+    /// The virtual lane of that cycle, or of its first hop; `None` if all traffic was taken to use
+    /// one.
     pub lane: Option<u8>,
+    /// How many lanes routes were found on.
+    pub lanes: u8,
 }
 
 impl CreditLoops {
@@ -64,11 +68,13 @@ impl fmt::Display for CreditLoops {
     }
 }
 
-/// Looks for cycles in a routing with its lanes: of hosts' traffic, if routes keep to layers, and
-/// else as [`credit_loops`] does. Takes time in proportion to switches times LIDs, times layers.
+/// Looks for cycles in a routing with its lanes: of hosts' traffic, if routes keep to lanes, and
+/// else as [`credit_loops`] does. Takes time in proportion to switches times LIDs, times lanes.
 pub fn credit_loops_on_lanes(topology: &Topology, routing: &Routing) -> CreditLoops {
-    let Lanes::Layers(layers) = &routing.lanes else {
-        return credit_loops(topology, &routing.tables());
+    let layers = match &routing.lanes {
+        Lanes::Free => return credit_loops(topology, &routing.tables()),
+        Lanes::Torus(lanes) => return hop_lanes::credit_loops(topology, &routing.tables(), lanes),
+        Lanes::Layers(layers) => layers,
     };
     let by_lane = Dependencies::of_layers(topology, &routing.tables(), layers);
     let mut found = Dependencies::none(topology).find_loops(topology, Traffic::Hosts);
@@ -79,6 +85,7 @@ pub fn credit_loops_on_lanes(topology: &Topology, routing: &Routing) -> CreditLo
             (found.example, found.lane) = (loops.example, Some(lane));
         }
         found.looping += loops.looping;
+        found.lanes = lane + 1;
     }
     found
 }
@@ -96,7 +103,7 @@ pub fn credit_loops(topology: &Topology, lfts: &[&[u8]]) -> CreditLoops {
 }
 
 /// The egress port of a switch for a LID.
-fn port(lfts: &[&[u8]], switch: u16, lid: Lid) -> u8 {
+pub(super) fn port(lfts: &[&[u8]], switch: u16, lid: Lid) -> u8 {
     let lft = lfts.get(usize::from(switch));
     lft.and_then(|lft| lft.get(lid.index())).copied().unwrap_or(NO_ROUTE)
 }
@@ -258,7 +265,7 @@ impl Dependencies {
             }
         }
         let example = if looping == 0 { Vec::new() } else { self.example(topology, &waiting) };
-        CreditLoops { traffic, links, dependencies, looping, example, lane: None }
+        CreditLoops { traffic, links, dependencies, looping, example, lane: None, lanes: 1 }
     }
 
     /// A cycle among links that something still waits on. Each of them is waited on by another of

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use ib_mad::types::Guid;
+use crate::types::Guid;
 
 use super::super::error::PortName;
 use super::super::{LinkError, LinkRate, NetError, NodeKind, PortRef, Problem};

@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use ib_mad::types::Guid;
+use crate::types::Guid;
 
 use self::line::{NodeLine, PortLine};
 use self::links::Claim;
@@ -323,6 +323,7 @@ impl Reader {
         if let Some(rate) = parsed.rate {
             port.rate = rate;
         }
+        port.vl_cap = parsed.vl_cap;
         if kind != NodeKind::Switch {
             port.guid = parsed.guid.unwrap_or(port.guid);
             (port.lid, port.lmc) = (parsed.lid, parsed.lmc);

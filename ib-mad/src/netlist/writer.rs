@@ -104,7 +104,11 @@ fn write_port(
     if node.kind != NodeKind::Switch {
         write!(f, "lid {} lmc {} ", port.lid, port.lmc)?;
     }
-    writeln!(f, "\"{}\" lid {peer_lid} {}", Printable(&peer_node.description), port.rate)
+    write!(f, "\"{}\" lid {peer_lid} {}", Printable(&peer_node.description), port.rate)?;
+    match port.vl_cap {
+        0 => writeln!(f),
+        code => writeln!(f, " v={code}"),
+    }
 }
 
 /// Text without control characters, which would end its line.

@@ -2,11 +2,14 @@
 
 use std::ops::RangeInclusive;
 
-use ib_mad::types::Guid;
+use crate::types::Guid;
 
 use super::super::{
     DESCRIPTION_LEN_MAX, LinkRate, LinkSpeed, NODE_ID_LEN_MAX, NodeKind, PORTS_MAX, Problem,
 };
+
+/// PortInfo:VLCap of 15 data VLs, the most there are.
+const VL_CAP_MAX: u8 = 5;
 
 /// A node's line: `Switch 36 "S-0002c90200000001" # "leaf001" enhanced port 0 lid 3 lmc 0`.
 pub(super) struct NodeLine<'a> {
@@ -31,6 +34,7 @@ pub(super) struct PortLine<'a> {
     pub(super) rate: Option<LinkRate>,
     pub(super) lid: u16,
     pub(super) lmc: u8,
+    pub(super) vl_cap: u8,
 }
 
 /// The kind of node a line begins with, the keyword for errors, and what follows.
@@ -113,7 +117,8 @@ impl<'a> PortLine<'a> {
             Some(rate) => Some(rate),
             None => annotated_rate(tail)?,
         };
-        Ok(Self { is_alias, number, guid, peer, peer_port, peer_guid, rate, lid, lmc })
+        let vl_cap = annotated_vl_cap(tail)?;
+        Ok(Self { is_alias, number, guid, peer, peer_port, peer_guid, rate, lid, lmc, vl_cap })
     }
 }
 
@@ -158,6 +163,16 @@ fn annotated_rate(tail: &str) -> Result<Option<LinkRate>, Problem> {
         && words.next().is_some_and(|lid| lid.bytes().all(|byte| byte.is_ascii_digit()));
     let Some(text) = words.next().filter(|_| is_annotation) else { return Ok(None) };
     text.parse().map(Some).map_err(|_| Problem::Rate { text: text.to_owned() })
+}
+
+/// The code in `lid 3 4xHDR s=4 w=2 v=4`, as `ibnetdiscover -f` writes it; 0 without one.
+fn annotated_vl_cap(tail: &str) -> Result<u8, Problem> {
+    let Some(text) = tail.split_whitespace().find_map(|word| word.strip_prefix("v=")) else {
+        return Ok(0);
+    };
+    let code = text.parse().ok().filter(|&code: &u8| code <= VL_CAP_MAX);
+    let max = VL_CAP_MAX.into();
+    code.ok_or_else(|| Problem::Hint { what: "VLCap", text: text.to_owned(), max })
 }
 
 /// The numbers after the words `lid` and `lmc`; 0 for what is not there.

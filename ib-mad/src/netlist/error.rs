@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use ib_mad::types::Guid;
+use crate::types::Guid;
 
 use super::{DESCRIPTION_LEN_MAX, NODE_ID_LEN_MAX, NODES_MAX, PORTS_MAX, PortRef};
 

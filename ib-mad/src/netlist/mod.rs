@@ -13,7 +13,7 @@ mod writer;
 pub use error::{LinkError, NetError, PortName, Problem};
 pub use rate::{LinkRate, LinkSpeed, LinkWidth};
 
-use ib_mad::types::Guid;
+use crate::types::Guid;
 
 /// The most nodes a net may have: more than there are unicast LIDs.
 pub const NODES_MAX: usize = 1 << 16;
@@ -90,6 +90,9 @@ pub struct Port {
     pub lid: u16,
     /// The LMC that came with `lid`.
     pub lmc: u8,
+    /// PortInfo:VLCap as `ibnetdiscover -f` tells it for ports with a cable: 1 to 5 for 1, 2, 4, 8
+    /// and 15 data VLs; 0 if it was not told.
+    pub vl_cap: u8,
 }
 
 impl Net {
@@ -213,7 +216,7 @@ impl Node {
         let port = |number: u8| {
             let offset = if kind == NodeKind::Switch { 0 } else { u64::from(number) };
             let guid = Guid(guid.0.wrapping_add(offset));
-            Port { guid, peer: None, rate, lid: 0, lmc: 0 }
+            Port { guid, peer: None, rate, lid: 0, lmc: 0, vl_cap: 0 }
         };
         let id = format!("{}-{:016x}", kind.letter(), guid.0);
         Self {

@@ -1,0 +1,116 @@
+//! What is in force, as text in the formats of OpenSM's dump files.
+//!
+//! | file | what | here |
+//! |---|---|---|
+//! | `opensm.fdbs` | forwarding tables with hops | [`fdbs`] |
+//! | `opensm-lfts.dump` | the same with names, for `lfts_file` | [`lfts`] |
+//! | `opensm-lid-matrix.dump` | hops by port | [`lid_matrix`] |
+//! | `opensm.mcfdbs` | multicast tables | [`mcfdbs`] |
+//! | `opensm-subnet.lst` | links with both ends | [`subnet_lst`] |
+//!
+//! Each is rendered switch by switch (or node by node), since the tables of a large fabric are
+//! some hundred megabytes of text, in the order of OpenSM's on little-endian machines, so that
+//! dumps of both can be compared line by line. Nothing here opens a file.
+
+mod fdbs;
+mod lfts;
+mod lid_matrix;
+mod mcfdbs;
+mod subnet_lst;
+#[cfg(test)]
+mod tests;
+
+pub use fdbs::fdbs;
+pub use lfts::lfts;
+pub use lid_matrix::lid_matrix;
+pub use mcfdbs::mcfdbs;
+pub use subnet_lst::{subnet_lst, subnet_lst_order};
+
+use ib_mad::types::{Guid, Lid};
+use ib_mad::wire::attribute::NodeType;
+
+use crate::routing::{Destination, HopMatrix, NO_ROUTE, Topology};
+
+/// What a switch is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwitchName {
+    /// Its node GUID.
+    pub guid: Guid,
+    /// NodeDescription.
+    pub name: String,
+}
+
+/// What the node of an end port is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndName {
+    /// The port's GUID; 0 if it is not here any more.
+    pub guid: Guid,
+    /// What the node is.
+    pub kind: NodeType,
+    /// NodeDescription.
+    pub name: String,
+}
+
+/// Who is who in a topology.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Roster {
+    /// By number of the switch.
+    pub switches: Vec<SwitchName>,
+    /// By number of the destination.
+    pub ends: Vec<EndName>,
+}
+
+/// Tables in force, for their dumps.
+#[derive(Clone, Copy, Debug)]
+pub struct Tables<'a> {
+    /// What was routed.
+    pub topology: &'a Topology,
+    /// Its names.
+    pub roster: &'a Roster,
+    /// By switch: the egress port by LID.
+    pub lfts: &'a [&'a [u8]],
+    /// Hops of the shortest ways; those of up to [`HopMatrix::SWITCHES_MAX`] switches are told.
+    pub hops: Option<&'a HopMatrix>,
+}
+
+impl Tables<'_> {
+    /// The switches in the order of the files: by node GUID read from its last byte.
+    pub fn order(&self) -> Vec<u16> {
+        let mut order: Vec<u16> = self.topology.switches().collect();
+        order.sort_by_key(|&switch| self.switch(switch).map_or(0, |name| name.guid.0.swap_bytes()));
+        order
+    }
+
+    fn switch(&self, number: u16) -> Option<&SwitchName> {
+        self.roster.switches.get(usize::from(number))
+    }
+
+    /// Which number the destination with this LID has.
+    fn destination_at(&self, lid: Lid) -> Option<usize> {
+        let all = self.topology.destinations();
+        let after = all.partition_point(|to| to.base_lid <= lid);
+        let found = after.checked_sub(1)?;
+        (lid.0 - all[found].base_lid.0 < all[found].lid_count).then_some(found)
+    }
+
+    /// The destination with this LID.
+    fn destination(&self, lid: Lid) -> Option<&Destination> {
+        self.topology.destinations().get(self.destination_at(lid)?)
+    }
+
+    /// LIDs of forwarding tables but 0.
+    fn lids(&self) -> impl Iterator<Item = Lid> + use<> {
+        (1..=self.topology.last_lid().0).map(Lid)
+    }
+
+    fn port(&self, switch: u16, lid: Lid) -> u8 {
+        let lft = self.lfts.get(usize::from(switch));
+        lft.and_then(|lft| lft.get(lid.index())).copied().unwrap_or(NO_ROUTE)
+    }
+
+    /// Hops of the shortest way between two switches.
+    fn distance(&self, from: u16, to: u16) -> Option<u32> {
+        let hops = self.hops?.row(from)[usize::from(to)];
+        (hops != HopMatrix::UNREACHABLE).then_some(hops.into())
+    }
+}

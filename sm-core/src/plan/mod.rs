@@ -1,0 +1,180 @@
+//! `ibsm plan`: what each routing engine would make of a fabric that a file describes.
+//!
+//! A file becomes a [`site`]; engines have a [`trial`] on it one by one, and after each of the
+//! [`failures`] that are asked for. What comes of it is shown as a [`table`], as [`json`], and as
+//! dumps in OpenSM's formats ([`crate::dump`]). No fabric is touched, and nothing of a running
+//! subnet manager is looked at. Files are read and written here and in [`output`], nowhere else.
+
+pub mod args;
+mod clock;
+pub mod failures;
+pub mod json;
+mod output;
+mod progress;
+pub mod site;
+pub mod survey;
+pub mod table;
+pub mod trial;
+
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use ib_mad::netlist::{Net, NetError};
+
+use args::Failing;
+pub use args::Options;
+use failures::{Choice, Steer, Tally};
+use progress::Progress;
+use site::{Site, SiteError};
+use trial::Trial;
+
+use crate::routing::{Steering, TopologyError};
+
+/// Data VLs if nobody tells: what switches of the last fifteen years have at least.
+const DATA_LANES: u8 = 8;
+
+/// Why nothing can be compared.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The file, which is named with the line.
+    #[error(transparent)]
+    Net(#[from] NetError),
+    /// What the file describes.
+    #[error("{}: {source}", .net.display())]
+    Site {
+        /// The file.
+        net: PathBuf,
+        /// What is wrong.
+        source: SiteError,
+    },
+    /// What is left of it after a failure.
+    #[error(transparent)]
+    Rest(#[from] TopologyError),
+    /// A file or directory.
+    #[error("{}: {source}", .path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Threads.
+    #[error("--threads: {0}")]
+    Threads(#[from] rayon::ThreadPoolBuildError),
+}
+
+impl PlanError {
+    fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, source }
+    }
+}
+
+/// A comparison.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    /// The file.
+    pub net: &'a Path,
+    /// What it describes.
+    pub site: Site,
+    /// Data VLs that engines were told of.
+    pub data_lanes: u8,
+    /// What engines made of it, in the order in which they were named.
+    pub trials: Vec<Tried>,
+}
+
+/// What one engine made of the site, whole and with parts missing.
+#[derive(Debug)]
+pub struct Tried {
+    /// Of the whole. Its tables are not kept.
+    pub trial: Trial,
+    /// By kind of failure.
+    pub failures: Vec<Tally>,
+}
+
+/// Compares, and shows what came of it.
+pub fn main(options: &Options) -> ExitCode {
+    match run(options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(failure) => {
+            let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("ibsm plan: {failure}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether some engine routes the fabric.
+fn run(options: &Options) -> Result<bool, PlanError> {
+    let net = read(&options.net)?;
+    let site = Site::new(&net, options.lmc)
+        .map_err(|source| PlanError::Site { net: options.net.clone(), source })?;
+    drop(net);
+    let threads = rayon::ThreadPoolBuilder::new().num_threads(options.threads.get()).build()?;
+    let data_lanes = options.vls.or(site.data_lanes).unwrap_or(DATA_LANES);
+    let steer = |site: &Site| steering(site, data_lanes);
+    let plan = threads.install(|| compare(options, site, data_lanes, &steer))?;
+    output::show(&plan, options.json.as_deref())?;
+    Ok(plan.trials.iter().any(|tried| tried.trial.outcome.is_ok()))
+}
+
+fn read(path: &Path) -> Result<Net, PlanError> {
+    if path != Path::new("-") {
+        return Ok(Net::read(path)?);
+    }
+    let mut bytes = Vec::new();
+    let name = "standard input";
+    io::stdin().lock().read_to_end(&mut bytes).map_err(PlanError::io(Path::new(name)))?;
+    // Descriptions may hold any bytes.
+    Ok(Net::parse(name, &String::from_utf8_lossy(&bytes))?)
+}
+
+/// Has each engine route the site, as `steer` asks, and what is left of it after failures.
+pub fn compare<'a>(
+    options: &'a Options,
+    site: Site,
+    data_lanes: u8,
+    steer: Steer<'_>,
+) -> Result<Plan<'a>, PlanError> {
+    let max = options.failures_max.get();
+    let choices: Vec<Choice> = [(Failing::Links, false), (Failing::Switches, true)]
+        .into_iter()
+        .filter(|(kind, _)| options.failures == *kind || options.failures == Failing::All)
+        .map(|(_, of_switches)| Choice::of(&site, of_switches, max))
+        .collect();
+    let mut progress = Progress::new();
+    let mut trials = Vec::new();
+    for engine in options.engines.engines() {
+        progress.tell(|| format!("{} routes", engine.name()));
+        let mut trial = Trial::run(&*engine, &site, &steer(&site));
+        let mut failures = Vec::new();
+        if let Ok(made) = &trial.outcome {
+            if let Some(directory) = &options.dump {
+                progress.tell(|| format!("writing tables of {}", engine.name()));
+                output::dump(&site, made, &directory.join(engine.name()))?;
+            }
+            for choice in &choices {
+                let whole = (&site, made);
+                failures.push(failures::tally(&*engine, whole, choice, steer, &mut progress)?);
+            }
+        }
+        if let Ok(made) = &mut trial.outcome {
+            // Tables of all engines at once would be gigabytes.
+            made.routing.lfts = Vec::new();
+        }
+        trials.push(Tried { trial, failures });
+    }
+    progress.clear();
+    Ok(Plan { net: &options.net, site, data_lanes, trials })
+}
+
+/// What engines are asked for, in the numbers of a site.
+fn steering(site: &Site, data_lanes: u8) -> Steering {
+    let switch_ids = site.roster.switches.iter().map(|switch| switch.guid.0).collect();
+    Steering { switch_ids, data_lanes, ..Steering::default() }
+}
+
+#[cfg(test)]
+mod tests;

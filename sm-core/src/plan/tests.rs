@@ -1,0 +1,245 @@
+//! Tests of whole comparisons, and of what they count.
+
+use fabric_sim::generate::{Common, FatTree, Grid, Shape, generate};
+
+use super::survey::Survey;
+use super::*;
+use crate::routing::{Engine, MinHop, NO_ROUTE, Previous, Routing, RoutingError, Topology};
+
+fn ring(switches: u16, hosts_per_switch: u8) -> Site {
+    let dims = vec![switches];
+    site(&Shape::Grid(Grid { dims, wraps: true, hosts_per_switch, radix: None }))
+}
+
+fn fat_tree() -> Site {
+    let oversubscription = (1, 1);
+    site(&Shape::FatTree(FatTree { levels: 2, radix: 8, hosts: 32, oversubscription }))
+}
+
+fn site(shape: &Shape) -> Site {
+    Site::new(&generate(shape, &Common::default()).unwrap(), None).unwrap()
+}
+
+fn options(arguments: &[&str]) -> Options {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+    let arguments = [&["plan", "a.net"], arguments].concat();
+    <Line as clap::Parser>::try_parse_from(arguments)
+        .unwrap_or_else(|error| panic!("{error}"))
+        .options
+}
+
+fn plan(options: &Options, site: Site) -> Plan<'_> {
+    compare(options, site, 8, &|site| steering(site, 8)).unwrap()
+}
+
+/// The words of the row of an engine, in the first table that has one.
+fn words<'a>(text: &'a str, engine: &str) -> Vec<&'a str> {
+    let row = text.lines().find(|line| line.split_whitespace().next() == Some(engine));
+    row.unwrap_or_else(|| panic!("no row of {engine} in\n{text}")).split_whitespace().collect()
+}
+
+/// On a ring of six the others are 1, 1, 2, 2 and 3 links away: 9 for each of 6 switches, with two
+/// hosts at either end 216 for 12 x 11 routes.
+#[test]
+fn a_ring_is_told_with_its_deadlock() {
+    let options = options(&["--engines", "MinHop,lash,torus-2QoS,ftree"]);
+    let plan = plan(&options, ring(6, 2));
+    let text = table::render(&plan);
+    assert!(
+        text.starts_with(
+            "a.net: 6 switches, 6 links between them, 12 hosts, 18 LIDs, 8 data VLs\n"
+        )
+    );
+    let minhop = words(&text, "minhop");
+    assert_eq!(
+        minhop[..8],
+        ["minhop", "all", "1.64", "/", "3", minhop[5], minhop[6], "1"],
+        "{text}"
+    );
+    assert_eq!(minhop[8..11], ["/", "1", "YES"]);
+    assert_eq!(words(&text, "lash")[7..11], ["2", "/", "2", "none"], "{text}");
+    assert_eq!(words(&text, "torus-2QoS")[1], "refused");
+    assert!(text.contains("\nRefused:\n  torus-2QoS  there is no torus-2QoS.conf"), "{text}");
+    // A cycle by names, each hop leading to the next.
+    let cycle = text.lines().find(|line| line.starts_with("  minhop  ")).unwrap();
+    let loops = &plan.trials[0].trial.outcome.as_ref().unwrap().loops;
+    assert!(cycle.starts_with("  minhop  6 links: "), "{cycle}");
+    for (switch, port) in &loops.example {
+        let name = &plan.site.roster.switches[usize::from(*switch)].name;
+        assert!(cycle.contains(&format!("'{name}' port {port} > ")), "{cycle}");
+    }
+}
+
+#[test]
+fn the_document_tells_what_the_table_does() {
+    let options = options(&["--engines", "minhop,ftree", "--failures", "links"]);
+    let plan = plan(&options, ring(6, 2));
+    let document: serde_json::Value = serde_json::from_str(&json::render(&plan)).unwrap();
+    assert_eq!(document["format"], 1);
+    assert_eq!((&document["switches"], &document["links"]), (&6.into(), &6.into()));
+    let [minhop, ftree] = &document["engines"].as_array().unwrap()[..] else { panic!() };
+    assert_eq!(
+        (&minhop["engine"], &minhop["refused"]),
+        (&"minhop".into(), &serde_json::Value::Null)
+    );
+    let tables = &minhop["tables"];
+    assert_eq!(tables["routes"], 12 * 11);
+    assert_eq!((&tables["hops_max"], &tables["deadlock_free"]), (&3.into(), &false.into()));
+    assert_eq!(tables["cycle"].as_array().unwrap().len(), 6);
+    assert!(tables["cycle"][0]["guid"].as_str().unwrap().starts_with("0x"));
+    // Without a link the ring is a line.
+    let failures = &minhop["failures"][0];
+    assert_eq!((&failures["of"], &failures["tried"]), (&"links".into(), &6.into()));
+    assert_eq!((&failures["deadlocking"], &failures["pairs_parted"]), (&0.into(), &0.into()));
+    assert!(ftree["refused"].as_str().unwrap().contains("of the same rank"));
+    assert!(ftree["tables"].is_null() && ftree["failures"].as_array().unwrap().is_empty());
+}
+
+/// Any failed link of a two-level tree is gone round; a failed leaf takes its hosts along, and
+/// a line's link parts it.
+#[test]
+fn failures_are_counted_by_what_they_do() {
+    let options = options(&["--engines", "minhop,ftree", "--failures", "all"]);
+    let tree = plan(&options, fat_tree());
+    for tried in &tree.trials {
+        let [links, switches] = &tried.failures[..] else { panic!("two kinds") };
+        assert_eq!((links.tried, links.total, links.refused), (32, 32, 0));
+        assert_eq!((links.lost, links.parted, links.looping), (0, 0, 0));
+        assert!(links.changed > 0 && links.changed_max <= 8 * 44, "{links:?}");
+        assert_eq!((switches.tried, switches.refused), (12, 0));
+        assert_eq!((switches.lost, switches.parted), (0, 0));
+    }
+
+    let net = ib_mad::netlist::Net::parse(
+        "net",
+        "Switch 4 \"s\"\n[1] \"t\"[1]\n[2] \"a\"[1]\n[3] \"b\"[1]\n\nSwitch 4 \"t\"\n[2] \"c\"[1]\n\n\
+         Ca 1 \"a\"\n\nCa 1 \"b\"\n\nCa 1 \"c\"\n",
+    );
+    let line = plan(&options, Site::new(&net.unwrap(), None).unwrap());
+    let [links, _] = &line.trials[0].failures[..] else { panic!("two kinds") };
+    // a and b reach c no more, nor it them.
+    assert_eq!((links.tried, links.parted, links.lost), (1, 4, 0));
+    let text = table::render(&line);
+    assert!(text.contains("Some failures part the fabric: 4 pairs of"), "{text}");
+}
+
+#[test]
+fn only_so_many_failures_are_tried_from_one_end_to_the_other() {
+    let options = options(&["--engines", "minhop", "--failures", "links", "--failures-max", "5"]);
+    let plan = plan(&options, fat_tree());
+    let tally = &plan.trials[0].failures[0];
+    assert_eq!((tally.tried, tally.total), (5, 32));
+    assert!(table::render(&plan).contains("(5 of 32 tried, at equal distances)"));
+    let all = plan.site.failures(false);
+    let tried = failures::Choice::of(&plan.site, false, 5).tried;
+    assert_eq!(tried, [0, 6, 12, 19, 25].map(|index| all[index]));
+}
+
+/// Routes minimum hops, with a mistake that depends on what it is asked for.
+#[derive(Debug)]
+struct Faulty;
+
+impl Engine for Faulty {
+    fn name(&self) -> &'static str {
+        "faulty"
+    }
+
+    fn route(
+        &self,
+        topology: &Topology,
+        steering: &Steering,
+        previous: Option<&Previous<'_>>,
+    ) -> Result<Routing, RoutingError> {
+        let mut routing = MinHop.route(topology, steering, None)?;
+        if previous.is_some() {
+            let host = topology.destinations().iter().find(|to| to.is_host()).unwrap();
+            let far = topology.switches().find(|&switch| switch != host.home).unwrap();
+            routing.lfts[usize::from(far)][host.base_lid.index()] = NO_ROUTE;
+        }
+        Ok(routing)
+    }
+}
+
+#[test]
+fn tables_that_are_wrong_after_a_failure_count_as_refused() {
+    let site = ring(6, 1);
+    let steer = |site: &Site| steering(site, 8);
+    let trial = Trial::run(&Faulty, &site, &steer(&site));
+    let made = trial.outcome.unwrap();
+    assert!(made.deliveries.is_sound());
+    let choice = Choice::of(&site, false, 10);
+    let tally =
+        failures::tally(&Faulty, (&site, &made), &choice, &steer, &mut Progress::new()).unwrap();
+    assert_eq!((tally.tried, tally.refused), (6, 6));
+    let (_, reason) = tally.refusal.unwrap();
+    assert!(reason.contains("wrong entries, first switch '"), "{reason}");
+}
+
+#[test]
+fn routes_that_go_nowhere_are_lost_and_not_parted() {
+    let site = ring(6, 3);
+    let mut routing = MinHop.route(&site.topology, &Steering::default(), None).unwrap();
+    let before = Survey::of(&site.topology, &routing);
+    assert_eq!((before.routes, before.lost, before.parted), (18 * 17, 0, 0));
+    // The home switch delivers nothing: all 17 others lose the LID, and those on the same switch.
+    let host = *site.topology.destinations().iter().find(|to| to.is_host()).unwrap();
+    routing.lfts[usize::from(host.home)][host.base_lid.index()] = NO_ROUTE;
+    let after = Survey::of(&site.topology, &routing);
+    assert_eq!((after.routes, after.lost, after.parted), (18 * 17 - 17, 17, 0));
+}
+
+/// Of a line of three switches with a host each: two pairs of neighbours, one link apart, and the
+/// ends, two links apart, both ways.
+#[test]
+fn hops_are_links_between_switches() {
+    let net = generate(
+        &Shape::Grid(Grid { dims: vec![3], wraps: false, hosts_per_switch: 1, radix: None }),
+        &Common::default(),
+    );
+    let site = Site::new(&net.unwrap(), None).unwrap();
+    let routing = MinHop.route(&site.topology, &Steering::default(), None).unwrap();
+    let survey = Survey::of(&site.topology, &routing);
+    assert_eq!((survey.routes, survey.hops, survey.hops_max), (6, 8, 2));
+    assert!((survey.mean() - 8.0 / 6.0).abs() < 1e-9);
+}
+
+#[test]
+fn engines_are_named_once_and_unknown_ones_with_all_there_are() {
+    let names = |text: &str| -> Vec<_> {
+        let options = options(&["--engines", text]);
+        options.engines.engines().iter().map(|engine| engine.name()).collect()
+    };
+    assert_eq!(names("SSSP, minhop sssp"), ["sssp", "minhop"]);
+    assert_eq!(names("lash,all")[..2], ["lash", "minhop"]);
+    assert_eq!(names("all").len(), crate::routing::catalog::all().len());
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+    for (value, told) in [("bogus", "no engine is called 'bogus'; minhop, "), (",", "name engines")]
+    {
+        let line = ["plan", "net", "--engines", value];
+        let error = <Line as clap::Parser>::try_parse_from(line).unwrap_err().to_string();
+        assert!(error.contains(told), "{error}");
+    }
+}
+
+#[test]
+fn tables_are_dumped_under_the_names_that_opensm_gives_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("dump");
+    let options = options(&["--engines", "minhop,dor", "--dump", path.to_str().unwrap()]);
+    plan(&options, fat_tree());
+    for engine in ["minhop", "dor"] {
+        let read = |name: &str| std::fs::read_to_string(path.join(engine).join(name)).unwrap();
+        let routes = read("opensm.fdbs");
+        assert_eq!(routes.matches("dump_ucast_routes: Switch 0x").count(), 12);
+        assert!(!routes.contains("UNREACHABLE") && !routes.contains("possible"), "{routes}");
+        assert_eq!(read("opensm-lfts.dump").matches("44 lids dumped").count(), 12);
+    }
+}

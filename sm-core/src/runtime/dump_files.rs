@@ -1,0 +1,144 @@
+//! OpenSM's dump files: what was configured, written by a thread after each heavy sweep.
+//!
+//! There is one thread. What changes while it writes is written when it is done, as it is then.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use ib_mad::transport::{Interest, wait};
+use tracing::{debug, error, warn};
+
+use super::worker::Worker;
+use crate::config::Settings;
+use crate::sweep::{DumpJob, Sweeper};
+
+/// The bit of `log_flags` that asks for dump files, as with OpenSM (ROUTING).
+const ROUTING: u8 = 0x40;
+
+/// A file that could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", path.display())]
+struct DumpFailure {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// Who writes, and what is to be written next.
+pub(super) struct DumpFiles {
+    writer: Worker<DumpJob, Result<(), DumpFailure>>,
+    wanted: Option<Wanted>,
+}
+
+/// What is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Wanted {
+    /// Multicast tables.
+    Multicast,
+    /// Everything.
+    All,
+}
+
+impl DumpFiles {
+    /// A writer, if the settings ask for files: to `dump_files_dir`, or the state directory.
+    pub(super) fn start(settings: &Settings, state_dir: &Path) -> io::Result<Option<Self>> {
+        if settings.log_flags & ROUTING == 0 {
+            return Ok(None);
+        }
+        let directory = settings.dump_files_dir.as_ref().map_or(state_dir, Path::new).to_owned();
+        let writer = Worker::start("dump files", move |job: DumpJob| write(&job, &directory))?;
+        Ok(Some(Self { writer, wanted: None }))
+    }
+
+    /// Has files written as soon as those before are.
+    pub(super) fn want(&mut self, what: Wanted) {
+        self.wanted = self.wanted.max(Some(what));
+    }
+
+    /// Hands over what is wanted, and tells what went wrong. Fails if the thread is gone.
+    pub(super) fn exchange(&mut self, sweeper: &Sweeper) -> io::Result<()> {
+        match self.writer.poll()? {
+            Some(Ok(Ok(()))) => debug!("dump files are written"),
+            Some(Ok(Err(failure))) => warn!("{failure}; the dump files there are not the latest"),
+            Some(Err(panic)) => error!("dump files are not written: {panic}"),
+            None => {}
+        }
+        if self.writer.is_idle()
+            && let Some(wanted) = self.wanted.take()
+        {
+            self.writer.submit(sweeper.dump_job(wanted == Wanted::Multicast))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all that is wanted is written.
+    pub(super) fn finish(mut self, sweeper: &Sweeper) -> io::Result<()> {
+        loop {
+            self.exchange(sweeper)?;
+            if self.writer.is_idle() {
+                return Ok(());
+            }
+            wait(&mut [Interest::read(self.writer.as_fd())], None)?;
+        }
+    }
+}
+
+impl AsFd for DumpFiles {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.writer.as_fd()
+    }
+}
+
+fn write(job: &DumpJob, directory: &Path) -> Result<(), DumpFailure> {
+    for &file in job.files() {
+        let path = directory.join(file.name());
+        // Whoever reads it has the old one or the new one, and never a part.
+        let draft = directory.join(format!("{}.new", file.name()));
+        let replace = || {
+            let mut out = BufWriter::new(File::create(&draft)?);
+            job.render(file, |part| out.write_all(part.as_bytes()))?;
+            out.flush()?;
+            fs::rename(&draft, &path)
+        };
+        replace().map_err(|source| DumpFailure { path: path.clone(), source })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manage::lid::LidTable;
+
+    fn sweeper() -> Sweeper {
+        Sweeper::new(Settings::default(), LidTable::default(), 0)
+    }
+
+    #[test]
+    fn files_are_written_if_the_log_flag_asks_for_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let start = |log_flags| {
+            let settings = Settings { log_flags, ..Settings::default() };
+            DumpFiles::start(&settings, directory.path()).unwrap()
+        };
+        assert!(start(0x3F).is_none() && start(0x83).is_none());
+        let mut files = start(0x43).unwrap();
+        files.want(Wanted::All);
+        files.want(Wanted::Multicast);
+        assert_eq!(files.wanted, Some(Wanted::All), "what is more is not forgotten for less");
+        // Nothing is routed: there are multicast tables only, none of them with an entry.
+        fs::write(directory.path().join("opensm.mcfdbs"), "of the last run").unwrap();
+        files.finish(&sweeper()).unwrap();
+        let names: Vec<_> = fs::read_dir(directory.path()).unwrap().collect();
+        assert_eq!(names.len(), 1, "{names:?}");
+        assert_eq!(fs::read_to_string(directory.path().join("opensm.mcfdbs")).unwrap(), "");
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_told_by_its_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let failure = write(&sweeper().dump_job(true), &directory.path().join("none")).unwrap_err();
+        assert!(failure.to_string().contains("none/opensm.mcfdbs: No such file"), "{failure}");
+    }
+}
