@@ -105,7 +105,7 @@ step_layers() {
     local file impure=0 io='(Tcp(Stream|Listener)|(Udp|Unix)[A-Z]\w+)\b|std::(fs|thread|process)\b|tokio|async fn|\.await\b|(Instant|SystemTime)::now\(\)'
     for file in ib-mad/src/@(types|wire|rmpp|transaction|dissect){.rs,/**/*.rs} \
         fabric-sim/preload/src/@(stack|umad){.rs,/**/*.rs} \
-        sm-core/src/@(fabric|front_door|manage|mastership|notice|observe|registry|routing|smp|sweep|trap){.rs,/**/*.rs}; do
+        sm-core/src/@(dump|fabric|front_door|manage|mastership|notice|observe|registry|routing|smp|sweep|trap){.rs,/**/*.rs}; do
         [[ $file != *test*.rs && -f $file ]] || continue
         # Tests stand at the foot of a file and may do what they like.
         if sed '/^#\[cfg(test)\]$/,$d; s|//.*||' "$file" | grep -nE "$io" | sed "s|^|$file:|"; then

@@ -3,7 +3,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use mimalloc::MiMalloc;
 use sm_core::config::{Command, Options};
 
@@ -11,7 +10,7 @@ use sm_core::config::{Command, Options};
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    let mut options = Options::parse();
+    let mut options = Options::of_process();
     match options.command.take() {
         Some(Command::Plan(plan)) => sm_core::plan::main(&plan),
         None => sm_core::runtime::main(options),

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use ib_mad::types::Guid;
 
 use super::reach::Reach;
@@ -188,6 +188,13 @@ Environment: OSM_CACHE_DIR, OSM_TMP_DIR as for opensm; SIM_HOST, IBSIM_SOCKNAME 
 RUST_LOG overrides the log level by module.";
 
 impl Options {
+    /// Reads the command line of this process, which ends here if it is wrong or asks for help.
+    pub fn of_process() -> Self {
+        // Certificates are for all commands of ibsmctl, and for none here.
+        let command = Self::command().mut_args(|option| option.global(false));
+        Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+    }
+
     /// Puts what the command line sets over `settings`.
     pub fn apply(&self, settings: &mut Settings) -> Result<(), OptionError> {
         let texts = [

@@ -100,7 +100,8 @@ Examples:
                                                           what either does when a link fails
   ibsm plan fabric.net --vls 4 --engines lash,dfsssp      do 4 data VLs suffice?
   ibsm plan fabric.net --dump tables                      tables/minhop/opensm.fdbs and so on
-  ibfabric generate fat-tree --hosts 1024 | ibsm plan -   a fabric that is yet to be bought
+  ibfabric generate fat-tree --levels 3 --radix 36 --hosts 648 -o - | ibsm plan -
+                                                          a fabric that is yet to be bought
 
 The table has a line an engine:
   routes    all: every host reaches every LID of every other; otherwise what is wrong

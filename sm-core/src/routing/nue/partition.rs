@@ -6,7 +6,7 @@
 //! cut in two, again and again, between two homes that are far from each other: each half has its
 //! share of LIDs, and those nearer to the one than to the other. On a torus 8x8x8, the most loaded
 //! link has 1,651 routes with two lanes and 1,390 with four; with homes dealt in turn it had 2,216
-//! and 2,038. Layers depend on switches and links alone as long as these have as many LIDs.
+//! and 2,038.
 
 use std::cmp::Reverse;
 

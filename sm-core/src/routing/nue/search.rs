@@ -70,20 +70,15 @@ impl Search {
         self.order.extend(self.waves[1..].iter().flatten());
     }
 
-    /// Finds ways for ends that have none, at any cost.
+    /// Gives ends that no wave reached the escape paths.
     fn join_all(&mut self, lane: &mut Lane<'_>, forest: &Forest, distances: &[u8]) {
         let fabric = lane.fabric;
-        let is_left = |tree: &Tree, switch: u16| {
+        let is_left = |&switch: &u16| {
             fabric.is_end(switch)
-                && !tree.has_way(switch)
+                && !self.tree.has_way(switch)
                 && distances[usize::from(switch)] != HopMatrix::UNREACHABLE
         };
-        let switches = || fabric.topology.switches();
-        if switches().any(|switch| is_left(&self.tree, switch)) {
-            self.is_useful.fill(true);
-            self.spread(lane);
-        }
-        let left: Vec<u16> = switches().filter(|&switch| is_left(&self.tree, switch)).collect();
+        let left: Vec<u16> = fabric.topology.switches().filter(is_left).collect();
         if !left.is_empty() {
             let escape = forest.choices(fabric, self.tree.home);
             self.tree.fall_back(lane, &escape, left.into_iter());
@@ -214,9 +209,12 @@ impl Search {
     }
 
     /// Gives the rest ways to the nearest switch that has one, whatever turns these take: nothing
-    /// is sent by them that must not wait in circles.
+    /// is sent by them that must not wait in circles. Ends whose ways would be too long get none.
     fn add_loose(&mut self, lane: &Lane<'_>) {
-        self.is_useful.fill(true);
+        let ends = lane.fabric.is_end(self.tree.home);
+        for (switch, is_useful) in (0..).zip(&mut self.is_useful) {
+            *is_useful = !(ends && lane.fabric.is_end(switch));
+        }
         let mut level = 0;
         while usize::from(level) < self.waves.len() && level < HopMatrix::HOPS_MAX {
             self.gather(lane.fabric, level);

@@ -193,16 +193,38 @@ fn long_rings_are_delivered_all_the_same() {
     assert_eq!(looping_lane(&ring, &steering(1), &routing), None);
 }
 
+/// Hops are told up to 253; what would need more has no route rather than one that loops.
+#[test]
+fn ways_that_are_too_long_are_left_out() {
+    let ring = testing::topology(&testing::torus(&[300], 1), 0);
+    let routing = routed(&ring, &steering(1));
+    let walk = verify::walk::deliveries(&ring, &routing);
+    assert_eq!(walk.delivered + routing.unreachable, 300 * 600);
+    assert_eq!(walk.defective + walk.unrouted, routing.unreachable);
+    assert!(walk.defects.iter().all(|defect| defect.kind == verify::DefectKind::Missing));
+    assert!((1..300 * 50).contains(&routing.unreachable), "{}", routing.unreachable);
+    assert_eq!(looping_lane(&ring, &steering(1), &routing), None);
+}
+
 #[test]
 fn fat_trees_are_balanced_perfectly_with_one_lane() {
     for (levels, radix, hosts) in [(2, 8, 32), (2, 36, 648), (3, 8, 128), (3, 12, 432)] {
         let topology = testing::topology(&testing::fat_tree(levels, radix, hosts), 0);
         let routing = routed(&topology, &steering(1));
-        let spread = spread(&topology, &routing);
-        let leaf = u32::from(radix / 2);
-        assert_eq!(spread.max, hosts as u32 - leaf, "{levels} levels, radix {radix}: {spread}");
+        let perfect = hosts as u32 - u32::from(radix / 2);
+        assert_eq!(spread(&topology, &routing).max, perfect, "{levels} levels, radix {radix}");
         assert!(all_are_shortest(&topology, &routing));
     }
+}
+
+/// Core switches come last, so that ways between them take no turns from hosts.
+#[test]
+fn two_levels_stay_perfect_if_switches_count() {
+    let topology = testing::topology(&testing::fat_tree(2, 8, 32), 0);
+    let steering = Steering { nue_includes_switches: true, ..steering(1) };
+    let routing = routed(&topology, &steering);
+    assert_eq!(spread(&topology, &routing).max, 28);
+    assert_eq!(looping_lane(&topology, &steering, &routing), None);
 }
 
 /// Ways to and from core switches may have to go down and up again; hosts must not pay for that.
@@ -299,6 +321,67 @@ fn cables_between_the_same_switches_are_used_evenly() {
     let topology = builder.build().unwrap();
     let spread = spread(&topology, &routed(&topology, &steering(1)));
     assert_eq!((spread.links, spread.max), (400, 50));
+}
+
+#[test]
+fn homes_near_each_other_share_a_lane() {
+    let mut builder = TopologyBuilder::new();
+    for _ in 0..16 {
+        builder.add_switch(2).unwrap();
+    }
+    // Switches in a row, numbered with gaps.
+    let number = |place: u16| place * 5 % 16;
+    for place in 1..16 {
+        builder.add_link((number(place - 1), 2), (number(place), 1)).unwrap();
+    }
+    for home in 0..16 {
+        let base_lid = Lid(home + 1);
+        builder.add_destination(Destination { base_lid, lid_count: 1, home, exit: 0 }).unwrap();
+    }
+    let topology = builder.build().unwrap();
+    let distances = HopMatrix::compute(&topology).unwrap();
+    let mut layers: Vec<Vec<u16>> = partition::layers(&distances, homes(&topology), 4)
+        .iter()
+        .map(|homes| homes.iter().map(|home| home.switch).collect())
+        .collect();
+    layers.iter_mut().for_each(|homes| homes.sort_unstable());
+    layers.sort_unstable();
+    let stretch = |first: u16| {
+        let mut homes: Vec<u16> = (first..first + 4).map(number).collect();
+        homes.sort_unstable();
+        homes
+    };
+    let mut expected: Vec<Vec<u16>> = [0, 4, 8, 12].map(stretch).into();
+    expected.sort_unstable();
+    assert_eq!(layers, expected);
+}
+
+#[test]
+fn turns_that_are_refused_together_leave_nothing_behind() {
+    let ring = testing::topology(&testing::torus(&[3], 1), 0);
+    let link = |switch: u16| ring.link_at(switch, 1).unwrap() as u32;
+    let turn = |switch: u16| (link(switch % 3), link((switch + 1) % 3));
+    let mut turns = Turns::new(&ring);
+    assert!(turns.allow(turn(0).0, turn(0).1));
+    assert!(!turns.allow_all([turn(1), turn(2)]) && turns.is_refused);
+    let mut kept = Vec::new();
+    turns.keep(|from, to| {
+        kept.push((from, to));
+        true
+    });
+    assert_eq!(kept, [turn(0)]);
+    // The first of them is new again.
+    assert!(turns.allow(turn(1).0, turn(1).1));
+    turns.keep(|from, to| {
+        kept.push((from, to));
+        true
+    });
+    assert_eq!(kept, [turn(0), turn(1)]);
+    // What is taken back does not close the ring.
+    let mut others = Turns::new(&ring);
+    assert!(others.allow_all([turn(0), turn(1)]));
+    others.keep(|from, to| (from, to) != turn(1));
+    assert!(others.allow(turn(2).0, turn(2).1));
 }
 
 /// Without hosts nothing is sent that could wait in circles, unless switches count.
