@@ -5,7 +5,7 @@
 //! paper and OpenSM cut the fabric with METIS for that, and else deal LIDs out at random. Here it is
 //! cut in two, again and again, between two homes that are far from each other: each half has its
 //! share of LIDs, and those nearer to the one than to the other. On a torus 8x8x8, the most loaded
-//! link has 1,651 routes with two lanes and 1,390 with four; with homes dealt in turn it had 2,216
+//! link has 1,651 routes with two lanes and 1,395 with four; with homes dealt in turn it had 2,216
 //! and 2,038.
 
 use std::cmp::Reverse;

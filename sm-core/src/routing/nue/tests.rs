@@ -276,6 +276,17 @@ fn cubes_are_routed_perfectly_with_one_lane() {
     assert!(all_are_shortest(&topology, &routing));
 }
 
+/// Here it is better to begin at the roots.
+#[test]
+fn meshes_are_routed_evenly_with_one_lane() {
+    use fabric_sim::generate::{Grid, Shape};
+    let grid = Grid { dims: vec![8, 8], wraps: false, hosts_per_switch: 2, radix: None };
+    let topology = testing::topology(&testing::net(Shape::Grid(grid)), 0);
+    let routing = routed(&topology, &steering(1));
+    let spread = spread(&topology, &routing);
+    assert!(spread.ratio() < 2.0 && all_are_shortest(&topology, &routing), "{spread}");
+}
+
 #[test]
 fn no_more_lanes_are_used_than_asked_for() {
     let topology = testing::topology(&testing::torus(&[4, 4], 2), 0);
