@@ -13,6 +13,9 @@ pub(in crate::routing) struct Candidate {
 
 /// What an engine asks of a route to the home at hand besides that it comes closer.
 pub(in crate::routing) trait Ways {
+    /// Whether [`Self::narrow`] ever takes any away.
+    const NARROWS: bool = false;
+
     /// Whether a switch may send by a link of this number to the peer behind it, which is closer.
     #[inline]
     fn allow(&self, _switch: u16, _link: u32, _peer: u16) -> bool {
@@ -36,7 +39,9 @@ pub(in crate::routing) struct Candidates {
     all: Vec<Candidate>,
     /// By place in the sources: where its candidates begin, and behind them where they end.
     bounds: Vec<(u32, u32)>,
-    /// By switch: the least load of a way to the home, summed over its links.
+    /// By place in `all`: the load of the way to the home, summed over its links.
+    loads: Vec<u64>,
+    /// By switch: the least load of a way to the home.
     ahead: Vec<u64>,
 }
 
@@ -44,17 +49,18 @@ impl Candidates {
     /// Finds those of all `sources`, which are ordered by hops, the farthest first. `loads` are by
     /// link.
     #[inline(never)] // Inlined into its caller, its loops run out of registers.
-    pub(in crate::routing) fn find(
+    pub(in crate::routing) fn find<W: Ways>(
         &mut self,
         topology: &Topology,
         home: u16,
         hops: &[u8],
         sources: &[u16],
         loads: &[u32],
-        ways: &impl Ways,
+        ways: &W,
     ) {
-        let Self { all, bounds, ahead } = self;
+        let Self { all, bounds, loads: sums, ahead } = self;
         all.clear();
+        sums.clear();
         bounds.resize(sources.len(), (0, 0));
         ahead.resize(hops.len(), 0);
         let ahead = &mut ahead[..];
@@ -68,11 +74,19 @@ impl Candidates {
             let numbers = range.start as u32..range.end as u32;
             for ((link, number), &load) in links.iter().zip(numbers).zip(&loads[range]) {
                 if hops[usize::from(link.peer)] == closer && ways.allow(switch, number, link.peer) {
-                    least = least.min(ahead[usize::from(link.peer)] + u64::from(load));
+                    let sum = ahead[usize::from(link.peer)] + u64::from(load);
+                    least = least.min(sum);
+                    sums.push(sum);
                     all.push(Candidate { link: number, peer: link.peer, port: link.port });
                 }
             }
-            ways.narrow(switch, all, first);
+            if W::NARROWS {
+                ways.narrow(switch, all, first);
+                sums.truncate(first);
+                sums.extend(all[first..].iter().map(|candidate| {
+                    ahead[usize::from(candidate.peer)] + u64::from(loads[candidate.link as usize])
+                }));
+            }
             ahead[usize::from(switch)] = least;
             *bounds = (first as u32, all.len() as u32);
         }
@@ -84,8 +98,9 @@ impl Candidates {
         &self.all[first as usize..end as usize]
     }
 
-    /// The least load of a way from a switch to the home.
-    pub(in crate::routing) fn ahead(&self, switch: u16) -> u64 {
-        self.ahead[usize::from(switch)]
+    /// The loads of the ways that begin with them.
+    pub(in crate::routing) fn loads_of(&self, place: usize) -> &[u64] {
+        let (first, end) = self.bounds[place];
+        &self.loads[first as usize..end as usize]
     }
 }
