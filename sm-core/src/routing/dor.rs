@@ -41,6 +41,8 @@ struct FirstDimension<'a> {
 }
 
 impl Ways for FirstDimension<'_> {
+    const NARROWS: bool = true;
+
     #[inline]
     fn narrow(&self, _: u16, candidates: &mut Vec<Candidate>, first: usize) {
         let place = |candidate: &&Candidate| {

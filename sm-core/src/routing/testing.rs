@@ -252,3 +252,33 @@ pub(crate) fn looping_layer(
     };
     graphs.iter().position(loops).map(|layer| layer as u8)
 }
+
+/// What is left of a topology, and by switch which of the whole it is.
+pub(crate) fn part(
+    whole: &Topology,
+    has_switch: impl Fn(u16) -> bool,
+    has_link: impl Fn(usize) -> bool,
+    has_host: impl Fn(&Destination) -> bool,
+) -> (Topology, Vec<u16>) {
+    let mut builder = TopologyBuilder::new();
+    let origins: Vec<u16> = whole.switches().filter(|&switch| has_switch(switch)).collect();
+    let number = |switch: u16| origins.binary_search(&switch).ok().map(|number| number as u16);
+    for &switch in &origins {
+        builder.add_switch(whole.port_count(switch)).unwrap();
+    }
+    for switch in whole.switches() {
+        for (link, index) in whole.links(switch).iter().zip(whole.link_range(switch)) {
+            let ends = number(switch).zip(number(link.peer)).filter(|_| switch < link.peer);
+            if let Some((a, b)) = ends.filter(|_| has_link(index)) {
+                builder.add_link((a, link.port), (b, link.peer_port)).unwrap();
+            }
+        }
+    }
+    for &destination in whole.destinations() {
+        let Some(home) = number(destination.home) else { continue };
+        if !destination.is_host() || has_host(&destination) {
+            builder.add_destination(Destination { home, ..destination }).unwrap();
+        }
+    }
+    (builder.build().unwrap(), origins)
+}

@@ -13,6 +13,9 @@ pub(in crate::routing) struct Candidate {
 
 /// What an engine asks of a route to the home at hand besides that it comes closer.
 pub(in crate::routing) trait Ways {
+    /// Whether [`Self::narrow`] ever takes any away.
+    const NARROWS: bool = false;
+
     /// Whether a peer that has `there` hops left is closer than a switch that has one more than
     /// `closer`, by a link of this number.
     #[inline]
@@ -43,7 +46,9 @@ pub(in crate::routing) struct Candidates {
     all: Vec<Candidate>,
     /// By place in the sources: where its candidates begin, and behind them where they end.
     bounds: Vec<(u32, u32)>,
-    /// By switch: the least load of a way to the home, summed over its links.
+    /// By place in `all`: the load of the way to the home, summed over its links.
+    loads: Vec<u64>,
+    /// By switch: the least load of a way to the home.
     ahead: Vec<u64>,
 }
 
@@ -52,7 +57,7 @@ impl Candidates {
     /// link, as are the `places` that ports have in the order in which they are preferred; without
     /// any, that is their own.
     #[inline(never)] // Inlined into its caller, its loops run out of registers.
-    pub(in crate::routing) fn find(
+    pub(in crate::routing) fn find<W: Ways>(
         &mut self,
         topology: &Topology,
         home: u16,
@@ -60,10 +65,11 @@ impl Candidates {
         sources: &[u16],
         loads: &[u32],
         places: &[u16],
-        ways: &impl Ways,
+        ways: &W,
     ) {
-        let Self { all, bounds, ahead } = self;
+        let Self { all, bounds, loads: sums, ahead } = self;
         all.clear();
+        sums.clear();
         bounds.resize(sources.len(), (0, 0));
         ahead.resize(hops.len(), 0);
         let ahead = &mut ahead[..];
@@ -80,13 +86,23 @@ impl Candidates {
                 if ways.is_closer(closer, there, switch, number, link.peer)
                     && ways.allow(switch, number, link.peer)
                 {
-                    least = least.min(ahead[usize::from(link.peer)] + u64::from(load));
+                    let sum = ahead[usize::from(link.peer)] + u64::from(load);
+                    least = least.min(sum);
+                    sums.push(sum);
                     all.push(Candidate { link: number, peer: link.peer, port: link.port });
                 }
             }
-            ways.narrow(switch, all, first);
+            if W::NARROWS {
+                ways.narrow(switch, all, first);
+            }
             if !places.is_empty() {
                 all[first..].sort_unstable_by_key(|candidate| places[candidate.link as usize]);
+            }
+            if W::NARROWS || !places.is_empty() {
+                sums.truncate(first);
+                sums.extend(all[first..].iter().map(|candidate| {
+                    ahead[usize::from(candidate.peer)] + u64::from(loads[candidate.link as usize])
+                }));
             }
             ahead[usize::from(switch)] = least;
             *bounds = (first as u32, all.len() as u32);
@@ -99,8 +115,9 @@ impl Candidates {
         &self.all[first as usize..end as usize]
     }
 
-    /// The least load of a way from a switch to the home.
-    pub(in crate::routing) fn ahead(&self, switch: u16) -> u64 {
-        self.ahead[usize::from(switch)]
+    /// The loads of the ways that begin with them.
+    pub(in crate::routing) fn loads_of(&self, place: usize) -> &[u64] {
+        let (first, end) = self.bounds[place];
+        &self.loads[first as usize..end as usize]
     }
 }

@@ -1,11 +1,9 @@
 //! How one switch deals the LIDs of a batch to its ports.
 
-use std::ops::Range;
-
 use super::candidates::Candidate;
 use super::order::Batch;
 
-/// A switch's part of a batch. Slices of LIDs are by place in the batch.
+/// A switch's part of the hosts' LIDs of a batch. Slices of LIDs are by place in the batch.
 pub(super) struct Hand<'a> {
     /// Hosts that send to each LID through the switch.
     pub(super) flows: &'a [u32],
@@ -31,60 +29,44 @@ fn is_ignored(ignored: &[bool], candidate: Candidate) -> bool {
 const ONE_DEALT: u64 = 1 << 48;
 
 impl Hand<'_> {
-    /// Gives all LIDs to the only candidate, and yields how many routes that count these are to the
-    /// first `hosts` LIDs and to the others.
-    pub(super) fn give_all(&mut self, only: Candidate, hosts: usize) -> (u32, u32) {
+    /// Gives all LIDs to the only candidate, and yields how many routes that count these are.
+    pub(super) fn give_all(&mut self, only: Candidate) -> u32 {
         let inflow = &mut self.inflow[usize::from(only.peer) * Batch::LIDS_MAX..];
         self.entries.fill(only.port);
         inflow.iter_mut().zip(self.flows).for_each(|(inflow, &flow)| *inflow += flow);
-        if is_ignored(self.ignored, only) {
-            return (0, 0);
-        }
-        (self.flows[..hosts].iter().sum(), self.flows[hosts..].iter().sum())
+        if is_ignored(self.ignored, only) { 0 } else { self.flows.iter().sum() }
     }
 
-    /// Deals the LIDs at `places`. Candidates of equal rank get theirs in turn from `start` on;
-    /// `loads` are by link, and `ahead` tells that of the way from a candidate's peer.
-    pub(super) fn run(
-        &mut self,
-        places: Range<usize>,
-        start: usize,
-        loads: &mut [u32],
-        ahead: impl Fn(u16) -> u64,
-    ) {
+    /// Deals all LIDs. `loads` are by link, and `ranks` those of the ways that candidates begin.
+    pub(super) fn run(&mut self, ranks: &[u64], loads: &mut [u32]) {
         self.ranks.clear();
-        self.ranks.extend(
-            self.candidates
-                .iter()
-                .map(|candidate| u64::from(loads[candidate.link as usize]) + ahead(candidate.peer)),
-        );
+        self.ranks.extend_from_slice(ranks);
         let mut left = 0u64;
-        for place in places {
+        for place in 0..self.flows.len() {
             if self.flows[place] == 0 {
                 self.assign_idle(place);
             } else {
                 left |= 1 << place;
             }
         }
-        let start = start % self.candidates.len();
         if left.count_ones() > 1 && self.ignored.is_empty() {
-            self.deal_in_rounds(left, start, loads);
+            self.deal_in_rounds(left, loads);
             return;
         }
         while left != 0 {
-            self.assign(left.trailing_zeros() as usize, self.least(start), loads);
+            self.assign(left.trailing_zeros() as usize, self.least(), loads);
             left &= left - 1;
         }
     }
 
     /// Deals as choosing the least rank for each LID would: in rounds in which everyone gets one,
     /// the least loaded first.
-    fn deal_in_rounds(&mut self, mut left: u64, start: usize, loads: &mut [u32]) {
+    fn deal_in_rounds(&mut self, mut left: u64, loads: &mut [u32]) {
         let count = self.candidates.len();
         let mut order = [0u8; 256];
         let order = &mut order[..count];
         while left != 0 {
-            order.iter_mut().zip((start..count).chain(0..start)).for_each(|(slot, index)| {
+            order.iter_mut().zip(0..count).for_each(|(slot, index)| {
                 *slot = index as u8;
             });
             let rank = |&index: &u8| self.ranks[usize::from(index)];
@@ -101,12 +83,10 @@ impl Hand<'_> {
         }
     }
 
-    /// The candidate of the least rank, the first of several from `start` on.
-    fn least(&self, start: usize) -> usize {
-        let least = self.ranks.iter().copied().fold(u64::MAX, u64::min);
-        let (before, from) = self.ranks.split_at(start);
-        let place = |ranks: &[u64]| ranks.iter().position(|&rank| rank == least);
-        place(from).map_or_else(|| place(before).unwrap_or(0), |place| start + place)
+    /// The first candidate of the least rank.
+    fn least(&self) -> usize {
+        let ranks = self.ranks.iter().zip(0..);
+        ranks.min().map_or(0, |(_, index)| index)
     }
 
     /// Deals a LID that no host sends through this switch now. Hosts may, once a link elsewhere

@@ -9,8 +9,8 @@
 //! loaded first. Home switches are taken in breadth-first order, which keeps those of a pod
 //! together: what a switch deals evenly up then also comes down evenly.
 //!
-//! LIDs of switches, which carry management traffic, are dealt apart so that they do not disturb
-//! the balance of hosts' LIDs, and begin at a different port on each switch.
+//! LIDs of switches, which carry management traffic, go to ports in turn, so that they do not
+//! disturb the balance of hosts' LIDs; each switch begins with another port.
 //!
 //! Operators may say otherwise: which LIDs go first, which ports are preferred among equals, and
 //! whose routes are not counted, so that they never seem loaded, as with OpenSM.
@@ -82,9 +82,7 @@ struct Dealer<'a> {
     tables: Tables,
     unreachable: u64,
     /// By link: how many routes of hosts pass it, to hosts' LIDs.
-    host_loads: Vec<u32>,
-    /// The same to switches' LIDs.
-    switch_loads: Vec<u32>,
+    loads: Vec<u32>,
     /// Hosts on each switch.
     hosts: Vec<u32>,
     /// By switch and place in the batch: hosts further away that send through the switch.
@@ -108,8 +106,7 @@ impl<'a> Dealer<'a> {
             ignored: &steering.ignored_links,
             tables: Tables::new(switches, topology.table_len()),
             unreachable: 0,
-            host_loads: vec![0; topology.link_count()],
-            switch_loads: vec![0; topology.link_count()],
+            loads: vec![0; topology.link_count()],
             hosts: topology.hosts_on(),
             inflow: vec![0; switches * Batch::LIDS_MAX],
             idle: vec![0; switches],
@@ -120,17 +117,21 @@ impl<'a> Dealer<'a> {
     }
 
     /// Routes a batch from all switches. `hops` are those to its home.
-    fn route(&mut self, batch: &Batch, hops: &[u8], ways: &impl Ways) {
+    fn route<W: Ways>(&mut self, batch: &Batch, hops: &[u8], ways: &W) {
         self.tables.begin(&batch.lids);
         list_sources(&mut self.sources, hops, First::Farthest);
-        let Self { topology, candidates, sources, host_loads, places, .. } = self;
-        candidates.find(topology, batch.home, hops, sources, host_loads, places, ways);
-        for place in 0..self.sources.len() {
-            self.deal(place, batch);
+        if batch.host_lids == 0 && !W::NARROWS && self.places.is_empty() {
+            self.pass_round(batch, hops, ways);
+        } else {
+            let Self { topology, candidates, sources, loads, places, .. } = self;
+            candidates.find(topology, batch.home, hops, sources, loads, places, ways);
+            for place in 0..self.sources.len() {
+                self.deal(place, batch);
+            }
         }
         let home = usize::from(batch.home);
         self.tables.entries(home).copy_from_slice(&batch.exits);
-        self.inflow[home * Batch::LIDS_MAX..][..batch.lids.len()].fill(0);
+        self.inflow[home * Batch::LIDS_MAX..][..batch.host_lids].fill(0);
         let reached = self.sources.len() + 1;
         self.unreachable += ((hops.len() - reached) * batch.lids.len()) as u64;
     }
@@ -139,34 +140,58 @@ impl<'a> Dealer<'a> {
     fn deal(&mut self, place: usize, batch: &Batch) {
         let (switch, candidates) = (self.sources[place], self.candidates.of(place));
         let index = usize::from(switch);
+        let (entries, own) = self.tables.entries(index).split_at_mut(batch.host_lids);
+        for (entry, turn) in own.iter_mut().zip(first_turn(switch, batch.home)..) {
+            *entry = candidates[turn % candidates.len()].port;
+        }
+        if entries.is_empty() {
+            return;
+        }
         let mut flows = [0; Batch::LIDS_MAX];
-        let flows = &mut flows[..batch.lids.len()];
+        let flows = &mut flows[..entries.len()];
         let arrived = &mut self.inflow[index * Batch::LIDS_MAX..][..flows.len()];
         for (flow, arrived) in flows.iter_mut().zip(arrived) {
             *flow = self.hosts[index] + std::mem::take(arrived);
         }
-        let mut deal = Hand {
+        let mut hand = Hand {
             flows,
             candidates,
             ignored: self.ignored,
             ranks: &mut self.ranks,
             idle: &mut self.idle[index],
-            entries: self.tables.entries(index),
+            entries,
             inflow: &mut self.inflow,
         };
         if let &[only] = candidates {
-            let (hosts, switches) = deal.give_all(only, batch.host_lids);
-            self.host_loads[only.link as usize] += hosts;
-            self.switch_loads[only.link as usize] += switches;
-            return;
-        }
-        if batch.host_lids > 0 {
-            let ahead = |peer| self.candidates.ahead(peer);
-            deal.run(0..batch.host_lids, 0, &mut self.host_loads, ahead);
-        }
-        if batch.host_lids < batch.lids.len() {
-            let places = batch.host_lids..batch.lids.len();
-            deal.run(places, index, &mut self.switch_loads, |_| 0);
+            self.loads[only.link as usize] += hand.give_all(only);
+        } else {
+            hand.run(self.candidates.loads_of(place), &mut self.loads);
         }
     }
+
+    /// Deals the LIDs of a home without hosts.
+    fn pass_round(&mut self, batch: &Batch, hops: &[u8], ways: &impl Ways) {
+        let mut ports = [0; 256];
+        for &switch in &self.sources {
+            let closer = hops[usize::from(switch)] - 1;
+            let mut count = 0;
+            let links = self.topology.links(switch).iter().zip(self.topology.link_range(switch));
+            for (link, number) in links {
+                ports[count] = link.port;
+                let (there, number) = (hops[usize::from(link.peer)], number as u32);
+                let may = ways.is_closer(closer, there, switch, number, link.peer)
+                    && ways.allow(switch, number, link.peer);
+                count += usize::from(may);
+            }
+            let entries = self.tables.entries(usize::from(switch)).iter_mut();
+            for (entry, turn) in entries.zip(first_turn(switch, batch.home)..) {
+                *entry = ports[turn % count];
+            }
+        }
+    }
+}
+
+/// Where a switch begins to deal LIDs of another.
+fn first_turn(switch: u16, home: u16) -> usize {
+    usize::from(switch) + usize::from(home)
 }

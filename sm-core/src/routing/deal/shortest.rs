@@ -54,6 +54,8 @@ fn deal_cheapest(
 struct Hops<'a, W>(&'a W);
 
 impl<W: Ways> Ways for Hops<'_, W> {
+    const NARROWS: bool = W::NARROWS;
+
     #[inline]
     fn allow(&self, switch: u16, link: u32, peer: u16) -> bool {
         self.0.allow(switch, link, peer)
@@ -75,6 +77,8 @@ struct Cheapest<'a, W> {
 }
 
 impl<W: Ways> Ways for Cheapest<'_, W> {
+    const NARROWS: bool = W::NARROWS;
+
     fn is_closer(&self, closer: u8, there: u8, switch: u16, link: u32, peer: u16) -> bool {
         let cost = |switch: u16| self.costs[usize::from(switch)];
         let weight = u32::from(self.weights[link as usize].max(1));

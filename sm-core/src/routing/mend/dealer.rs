@@ -41,6 +41,11 @@ impl<'a> Dealer<'a> {
         }
     }
 
+    /// The loads of links.
+    pub(super) fn finish(self) -> Vec<u32> {
+        self.loads
+    }
+
     /// Routes what is missing of a batch. `hops` are those to its home.
     pub(super) fn route(
         &mut self,
@@ -67,20 +72,38 @@ impl<'a> Dealer<'a> {
             if self.gaps.is_empty() {
                 continue;
             }
-            let is_host = place < batch.host_lids;
-            if is_host {
-                self.choose(batch.home, lid, hops, ways, lfts);
+            self.flows.fill(0);
+            if place < batch.host_lids {
                 self.load(batch.home, lid, lfts);
-            } else {
-                self.flows.fill(0);
+                self.choose(batch.home, lid, hops, ways, lfts);
             }
             self.deal_idle(lid, hops, ways, lfts);
         }
     }
 
-    /// Fills gaps by the least loaded ways.
+    /// Adds the routes to a LID to the loads, up to where there is a gap.
+    fn load(&mut self, home: u16, lid: Lid, lfts: &[Vec<u8>]) {
+        self.flows.copy_from_slice(&self.hosts);
+        for &switch in self.sources.iter().rev() {
+            let flow = self.flows[usize::from(switch)];
+            if flow == 0 {
+                continue;
+            }
+            let port = lfts[usize::from(switch)][lid.index()];
+            let Some(number) = self.topology.link_at(switch, port) else { continue };
+            self.loads[number] = self.loads[number].wrapping_add(flow);
+            let peer = self.topology.link(number).peer;
+            if peer != home {
+                self.flows[usize::from(peer)] += flow;
+            }
+        }
+    }
+
+    /// Fills gaps by the least loaded ways. What comes to a gap loads its way before the next is
+    /// filled, so that switches keep out of each other's way.
     fn choose(&mut self, home: u16, lid: Lid, hops: &[u8], ways: &impl Ways, lfts: &mut [Vec<u8>]) {
-        for &switch in &self.gaps {
+        for place in 0..self.gaps.len() {
+            let switch = self.gaps[place];
             list_candidates(self.topology, hops, ways, switch, &mut self.candidates);
             let cost = |candidate: &&Candidate| {
                 let squared = u64::from(self.loads[candidate.link as usize]).pow(2);
@@ -89,6 +112,25 @@ impl<'a> Dealer<'a> {
             let chosen = self.candidates.iter().min_by_key(cost);
             let port = chosen.map_or(NO_ROUTE, |chosen| chosen.port);
             lfts[usize::from(switch)][lid.index()] = port;
+            let flow = self.flows[usize::from(switch)];
+            if flow > 0 {
+                self.load_way(switch, flow, home, lid, lfts);
+            }
+        }
+    }
+
+    /// Adds what comes to a switch to the loads of all links on its way.
+    fn load_way(&mut self, switch: u16, flow: u32, home: u16, lid: Lid, lfts: &[Vec<u8>]) {
+        let mut at = switch;
+        for _ in 0..HopMatrix::HOPS_MAX {
+            let port = lfts[usize::from(at)][lid.index()];
+            let Some(number) = self.topology.link_at(at, port) else { return };
+            self.loads[number] = self.loads[number].wrapping_add(flow);
+            at = self.topology.link(number).peer;
+            if at == home {
+                return;
+            }
+            self.flows[usize::from(at)] += flow;
         }
     }
 
@@ -105,24 +147,6 @@ impl<'a> Dealer<'a> {
             at = self.topology.link(link).peer;
         }
         u64::MAX
-    }
-
-    /// Adds the routes to a LID to the loads.
-    fn load(&mut self, home: u16, lid: Lid, lfts: &[Vec<u8>]) {
-        self.flows.copy_from_slice(&self.hosts);
-        for &switch in self.sources.iter().rev() {
-            let flow = self.flows[usize::from(switch)];
-            if flow == 0 {
-                continue;
-            }
-            let port = lfts[usize::from(switch)][lid.index()];
-            let Some(number) = self.topology.link_at(switch, port) else { continue };
-            self.loads[number] = self.loads[number].wrapping_add(flow);
-            let peer = self.topology.link(number).peer;
-            if peer != home {
-                self.flows[usize::from(peer)] += flow;
-            }
-        }
     }
 
     /// Fills gaps that no host sends through in turn. Hosts may, once a link elsewhere fails.

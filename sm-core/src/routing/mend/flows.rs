@@ -1,14 +1,36 @@
 //! How many routes pass each link.
 
+use std::num::NonZeroU32;
+
 use super::super::deal::Batch;
 use super::super::hops::{First, list_sources};
 use super::super::{Previous, Topology};
 use super::places;
 
+/// Port numbers that there are, 255 as well.
+const PORTS: usize = 256;
+
+/// A link's number, not 0, which is one more than the topology's, and the switch behind it.
+#[derive(Clone, Copy)]
+struct Next {
+    number: NonZeroU32,
+    peer: u16,
+}
+
+fn next_of(topology: &Topology, switch: u16) -> [Option<Next>; PORTS] {
+    let mut next = [None; PORTS];
+    for (link, number) in topology.links(switch).iter().zip(topology.link_range(switch)) {
+        let number = NonZeroU32::new(number as u32 + 1);
+        next[usize::from(link.port)] = number.map(|number| Next { number, peer: link.peer });
+    }
+    next
+}
+
 /// Counts the routes of batches.
 pub(super) struct Flows<'a> {
-    topology: &'a Topology,
     hosts: &'a [u32],
+    /// By switch and port: the number of the link there, if any, and the switch behind it.
+    next: Vec<[Option<Next>; PORTS]>,
     /// By link: routes of hosts to hosts' LIDs.
     pub(super) loads: Vec<u32>,
     /// Switches by hops to the home at hand, the farthest first.
@@ -25,8 +47,8 @@ impl<'a> Flows<'a> {
     pub(super) fn new(topology: &'a Topology, hosts: &'a [u32]) -> Self {
         let switches = topology.switch_count();
         Self {
-            topology,
             hosts,
+            next: topology.switches().map(|switch| next_of(topology, switch)).collect(),
             loads: vec![0; topology.link_count()],
             sources: Vec::with_capacity(switches),
             inflow: vec![0; switches * Batch::LIDS_MAX],
@@ -74,14 +96,15 @@ impl<'a> Flows<'a> {
             if passing == 0 {
                 continue;
             }
-            let lft = previous.lft(switch);
+            let (lft, next) = (previous.lft(switch), &self.next[index]);
             for place in places(passing) {
                 let inflow = &mut self.inflow[index * Batch::LIDS_MAX + place];
                 let flow = hosts + std::mem::take(inflow);
                 let Some(&port) = lft.get(batch.lids[place].index()) else { continue };
-                let Some(number) = self.topology.link_at(switch, port) else { continue };
-                let peer = usize::from(self.topology.link(number).peer);
-                self.loads[number] = change(self.loads[number], flow);
+                let Some(Next { number, peer }) = next[usize::from(port)] else { continue };
+                let load = &mut self.loads[number.get() as usize - 1];
+                *load = change(*load, flow);
+                let peer = usize::from(peer);
                 self.inflow[peer * Batch::LIDS_MAX + place] += flow;
                 self.arrived[peer] |= 1 << place;
             }

@@ -7,7 +7,8 @@
 //! switch by the least loaded way, where a link weighs its load squared as in `sssp` ([`dealer`]).
 //!
 //! A switch that may choose among more ports than before deals those LIDs anew that hosts send
-//! through it, so that a link which comes back is used.
+//! through it, so that a link which comes back is used, and then some routes make room for others
+//! ([`relief`]).
 //!
 //! This holds for all engines whose routes fall by one hop at each step and may take any of the
 //! ports that [`Ways`] allows. The tables before must have been made by the same engine, with the
@@ -18,11 +19,13 @@
 
 mod dealer;
 mod flows;
+mod relief;
 mod survey;
 
 use rayon::prelude::*;
 
 use self::dealer::Dealer;
+use self::relief::{Effort, Relief};
 use self::survey::{Plan, Survey};
 use super::deal::{Batch, Candidate, Dealt, Ways, batches};
 use super::{HopMatrix, Previous, Topology};
@@ -86,6 +89,15 @@ pub(super) fn mend<W: Ways>(
         let batch = &batches[plan.batch];
         plan.clear(batch, &mut lfts);
         dealer.route(batch, plan, now.hops.row(batch.home), &ways(batch.home), &mut lfts);
+    }
+    if plans.iter().any(|plan| plan.fresh != 0 || !plan.lost.is_empty()) {
+        let is_more = survey.has_new_links || plans.iter().any(|plan| plan.fresh != 0);
+        let effort = if is_more { Effort::MORE_WAYS } else { Effort::FEWER_WAYS };
+        // What need not move for its own sake makes room for others only if there is more of it.
+        let of_plan = |plan: &Plan| plan.lost_lids(&batches[plan.batch]);
+        let movable = (!is_more).then(|| plans.iter().flat_map(of_plan).collect());
+        let relief = Relief::new(topology, now.hops, &ways, dealer.finish(), &batches);
+        relief.run(&mut lfts, movable, effort);
     }
     let unreachable = batches.iter().map(|batch| {
         let row = now.hops.row(batch.home).iter();

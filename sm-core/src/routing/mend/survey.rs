@@ -4,7 +4,7 @@ use ib_mad::types::Lid;
 use rayon::prelude::*;
 
 use super::super::deal::{Batch, Candidate, Ways};
-use super::super::{HopMatrix, NO_ROUTE, Previous, Topology};
+use super::super::{HopMatrix, Link, NO_ROUTE, Previous, Topology};
 use super::flows::Flows;
 use super::{Labelled, Scope, first_places, list_candidates, places};
 
@@ -32,6 +32,8 @@ pub(super) struct Survey<'a> {
     is_same_numbers: bool,
     /// Switches whose links are not those from before.
     changed: Vec<u16>,
+    /// Whether there are links that were not there.
+    pub(super) has_new_links: bool,
     /// By LID: the switch that delivered it, by its number then; `NOBODY` if none did.
     homes_then: Vec<u16>,
     hosts: Vec<u32>,
@@ -60,6 +62,11 @@ impl<'a> Survey<'a> {
         let is_same_numbers = count_then == topology.switch_count()
             && topology.switches().all(|switch| previous.switch(switch) == Some(switch));
         let changed = topology.switches().filter(|&switch| has_changed(topology, previous, switch));
+        let changed: Vec<u16> = changed.collect();
+        let mut links = changed
+            .iter()
+            .flat_map(|&switch| topology.links(switch).iter().map(move |link| (switch, link)));
+        let has_new_links = links.any(|(switch, link)| !was_linked(previous, switch, link));
         let survey = Self {
             topology,
             now,
@@ -67,7 +74,8 @@ impl<'a> Survey<'a> {
             then,
             scope,
             is_same_numbers,
-            changed: changed.collect(),
+            changed,
+            has_new_links,
             homes_then,
             hosts: topology.hosts_on(),
         };
@@ -215,11 +223,10 @@ impl<'a> Survey<'a> {
         };
         let hops = self.then.hops.row(home);
         let had = |candidate: &Candidate| {
-            let peer = self.previous.switch(candidate.peer);
-            peer.is_some_and(|peer| {
-                is_linked(self.previous.topology, then, candidate.port, peer)
-                    && hops[usize::from(peer)].checked_add(1) == Some(hops[usize::from(then)])
-            })
+            let link = self.topology.link(candidate.link as usize);
+            let Some(peer) = self.previous.switch(link.peer) else { return false };
+            was_linked(self.previous, switch, &link)
+                && hops[usize::from(peer)].checked_add(1) == Some(hops[usize::from(then)])
         };
         !candidates.iter().all(had)
     }
@@ -254,6 +261,12 @@ impl<'a> Survey<'a> {
 }
 
 impl Plan {
+    /// LIDs that are not new, and switches that have to route them anew.
+    pub(super) fn lost_lids(&self, batch: &Batch) -> Vec<(Lid, u16)> {
+        let lost = self.lost.iter();
+        lost.map(|&(place, switch)| (batch.lids[usize::from(place)], switch)).collect()
+    }
+
     /// Takes away routes that do not stay.
     pub(super) fn clear(&self, batch: &Batch, lfts: &mut [Vec<u8>]) {
         for &switch in &self.cut_off {
@@ -294,14 +307,15 @@ impl Suspects {
 fn has_changed(topology: &Topology, previous: &Previous<'_>, switch: u16) -> bool {
     let Some(then) = previous.switch(switch) else { return true };
     let links = topology.links(switch);
-    let is_same = |link: &super::super::Link| {
-        let peer = previous.switch(link.peer);
-        peer.is_some_and(|peer| is_linked(previous.topology, then, link.port, peer))
-    };
-    links.len() != previous.topology.links(then).len() || !links.iter().all(is_same)
+    links.len() != previous.topology.links(then).len()
+        || !links.iter().all(|link| was_linked(previous, switch, link))
 }
 
-/// Whether a port leads to a switch.
-fn is_linked(topology: &Topology, switch: u16, port: u8, peer: u16) -> bool {
-    topology.link_at(switch, port).is_some_and(|link| topology.link(link).peer == peer)
+/// Whether a port of a switch led to the same switch as now.
+fn was_linked(previous: &Previous<'_>, switch: u16, now: &Link) -> bool {
+    let ends = previous.switch(switch).zip(previous.switch(now.peer));
+    ends.is_some_and(|(switch, peer)| {
+        let link = previous.topology.link_at(switch, now.port);
+        link.is_some_and(|link| previous.topology.link(link).peer == peer)
+    })
 }

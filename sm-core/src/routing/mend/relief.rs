@@ -1,0 +1,235 @@
+//! Moves routes away from the most loaded links.
+//!
+//! When a link comes back, filling it is not enough: routes that gave way while it was gone lie
+//! where they are in others' way now. From the link with the most routes one is moved to where it
+//! makes none as loaded, again and again. The largest load falls or fewer links have it with each
+//! step, so this ends; what it may cost is limited, too ([`Effort`]).
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use ib_mad::types::Lid;
+
+use super::super::deal::{Batch, Candidate, Ways};
+use super::super::hops::{First, list_sources};
+use super::super::{HopMatrix, Topology};
+use super::list_candidates;
+
+/// What may be done at most.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Effort {
+    /// Switches that are asked for another way.
+    switches: usize,
+    /// Links that are given up as there is no better way, before all others are.
+    in_vain: usize,
+}
+
+impl Effort {
+    /// After links or LIDs came.
+    pub(super) const MORE_WAYS: Self = Self { switches: 200_000, in_vain: 16 };
+    /// After such went: routes are to be there soon.
+    pub(super) const FEWER_WAYS: Self = Self { switches: 1_500, in_vain: 2 };
+}
+
+/// What following one LID costs, in switches that are asked for another way.
+const TRACE_COST: usize = 10;
+
+/// What is needed to move routes.
+pub(super) struct Relief<'a, F> {
+    topology: &'a Topology,
+    /// Row a home.
+    hops: &'a HopMatrix,
+    ways: F,
+    /// By link.
+    loads: Vec<u32>,
+    hosts: Vec<u32>,
+    /// Hosts' LIDs and the switches that deliver them.
+    lids: Vec<(Lid, u16)>,
+    /// Switches that reach the home at hand, the nearest first.
+    sources: Vec<u16>,
+    /// By switch: hosts that send the LID at hand through it, or from it.
+    flows: Vec<u32>,
+    /// By switch: whether the LID at hand passes the link at hand from there.
+    passes: Vec<bool>,
+    candidates: Vec<Candidate>,
+    /// LIDs and switches whose routes may be moved, sorted; `None`: all.
+    movable: Option<Vec<(Lid, u16)>>,
+    /// Links by their loads or what these were before they fell; what was given up is not here.
+    heap: BinaryHeap<(u32, Reverse<usize>)>,
+    /// Switches that may still be asked for another way.
+    left: usize,
+}
+
+impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
+    /// `loads` are by link, of hosts' routes to hosts' LIDs.
+    pub(super) fn new(
+        topology: &'a Topology,
+        hops: &'a HopMatrix,
+        ways: F,
+        loads: Vec<u32>,
+        batches: &[Batch],
+    ) -> Self {
+        let of_hosts = batches
+            .iter()
+            .flat_map(|batch| batch.lids[..batch.host_lids].iter().map(|&lid| (lid, batch.home)));
+        Self {
+            topology,
+            hops,
+            ways,
+            loads,
+            hosts: topology.hosts_on(),
+            lids: of_hosts.collect(),
+            sources: Vec::new(),
+            flows: vec![0; topology.switch_count()],
+            passes: vec![false; topology.switch_count()],
+            candidates: Vec::new(),
+            movable: None,
+            heap: BinaryHeap::new(),
+            left: 0,
+        }
+    }
+
+    /// Moves routes until that is of no use any more.
+    /// Those of certain LIDs at certain switches only, if these are told.
+    pub(super) fn run(
+        mut self,
+        lfts: &mut [Vec<u8>],
+        movable: Option<Vec<(Lid, u16)>>,
+        effort: Effort,
+    ) {
+        self.movable = movable;
+        self.movable.iter_mut().for_each(|pairs| pairs.sort_unstable());
+        self.left = effort.switches;
+        let senders = self
+            .topology
+            .switches()
+            .flat_map(|switch| self.topology.link_range(switch).map(move |_| switch));
+        let senders: Vec<u16> = senders.collect();
+        let loads = self.loads.iter().zip(0..).filter(|&(&load, _)| load > 0);
+        self.heap = loads.map(|(&load, link)| (load, Reverse(link))).collect();
+        let mut in_vain = 0;
+        while self.left > 0 && in_vain < effort.in_vain {
+            let Some((load, Reverse(link))) = self.heap.pop() else { return };
+            let now = self.loads[link];
+            if now < load {
+                self.heap.push((now, Reverse(link)));
+            } else if now == load {
+                if self.relieve(senders[link], link, lfts) {
+                    self.heap.push((self.loads[link], Reverse(link)));
+                } else {
+                    in_vain += 1;
+                }
+            }
+        }
+    }
+
+    /// Moves a route away from a link, if one can be.
+    fn relieve(&mut self, sender: u16, link: usize, lfts: &mut [Vec<u8>]) -> bool {
+        let port = self.topology.link(link).port;
+        for place in 0..self.lids.len() {
+            let (lid, home) = self.lids[place];
+            if self.left > 0
+                && lfts[usize::from(sender)][lid.index()] == port
+                && self.trace(sender, link, lid, home, lfts)
+                && self.move_one(link, lid, home, lfts)
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Finds out who sends a LID how often, and by which switches it comes to a link. Yields
+    /// whether it does at all.
+    fn trace(&mut self, sender: u16, link: usize, lid: Lid, home: u16, lfts: &[Vec<u8>]) -> bool {
+        self.left = self.left.saturating_sub(TRACE_COST);
+        list_sources(&mut self.sources, self.hops.row(home), First::Nearest);
+        self.flows.copy_from_slice(&self.hosts);
+        let next = |switch: u16| {
+            let port = lfts[usize::from(switch)][lid.index()];
+            self.topology.link_at(switch, port)
+        };
+        for &switch in self.sources.iter().rev() {
+            let flow = self.flows[usize::from(switch)];
+            if flow > 0
+                && let Some(number) = next(switch)
+            {
+                self.flows[usize::from(self.topology.link(number).peer)] += flow;
+            }
+        }
+        if self.flows[usize::from(sender)] == 0 {
+            return false;
+        }
+        self.passes.fill(false);
+        for &switch in self.sources.iter().filter(|&&switch| self.flows[usize::from(switch)] > 0) {
+            self.passes[usize::from(switch)] = next(switch).is_some_and(|number| {
+                number == link || self.passes[usize::from(self.topology.link(number).peer)]
+            });
+        }
+        true
+    }
+
+    /// Has one of the switches by which a LID comes to a link send elsewhere, the nearest to the
+    /// link that has a way on which no link gets as many routes.
+    fn move_one(&mut self, link: usize, lid: Lid, home: u16, lfts: &mut [Vec<u8>]) -> bool {
+        let ways = (self.ways)(home);
+        let limit = self.loads[link];
+        for place in 0..self.sources.len() {
+            let switch = self.sources[place];
+            let movable = self.movable.as_ref();
+            if !self.passes[usize::from(switch)]
+                || movable.is_some_and(|pairs| pairs.binary_search(&(lid, switch)).is_err())
+            {
+                continue;
+            }
+            let Some(left) = self.left.checked_sub(1) else { return false };
+            self.left = left;
+            let flow = self.flows[usize::from(switch)];
+            let hops = self.hops.row(home);
+            list_candidates(self.topology, hops, &ways, switch, &mut self.candidates);
+            let Some(old) = self.way(switch, None, lid, home, lfts) else { continue };
+            let fits = |candidate: &&Candidate| self.loads[candidate.link as usize] + flow < limit;
+            let ways = self.candidates.iter().filter(fits).filter_map(|candidate| {
+                let way = self.way(switch, Some(candidate), lid, home, lfts)?;
+                let fuller = way.iter().filter(|link| !old.contains(link));
+                let most = fuller.map(|&link| self.loads[link] + flow).max()?;
+                (most < limit && !way.contains(&link)).then_some((most, candidate.port, way))
+            });
+            let Some((_, port, new)) = ways.min_by_key(|(most, port, _)| (*most, *port)) else {
+                continue;
+            };
+            old.iter().for_each(|&link| self.loads[link] -= flow);
+            for &link in &new {
+                self.loads[link] += flow;
+                if !old.contains(&link) {
+                    self.heap.push((self.loads[link], Reverse(link)));
+                }
+            }
+            lfts[usize::from(switch)][lid.index()] = port;
+            return true;
+        }
+        false
+    }
+
+    /// The links on the way from a switch to a home, the first of them another if told so.
+    fn way(
+        &self,
+        switch: u16,
+        first: Option<&Candidate>,
+        lid: Lid,
+        home: u16,
+        lfts: &[Vec<u8>],
+    ) -> Option<Vec<usize>> {
+        let mut way: Vec<usize> = first.iter().map(|first| first.link as usize).collect();
+        let mut at = first.map_or(switch, |first| first.peer);
+        while at != home {
+            let number = self.topology.link_at(at, lfts[usize::from(at)][lid.index()])?;
+            way.push(number);
+            at = self.topology.link(number).peer;
+            if way.len() > usize::from(HopMatrix::HOPS_MAX) {
+                return None;
+            }
+        }
+        Some(way)
+    }
+}
