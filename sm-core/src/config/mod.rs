@@ -10,7 +10,9 @@
 //!
 //! No defaults hide elsewhere: what a run uses is all in [`Config`].
 
+mod congestion;
 pub mod file;
+mod keys;
 pub mod opafm;
 mod options;
 pub mod partitions;
@@ -23,6 +25,7 @@ pub mod routing_files;
 mod settings;
 mod site;
 mod trust;
+mod value;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -35,10 +38,11 @@ pub use partitions::PartitionConfig;
 pub use qos_tables::{PortQos, QosTables, SlToVl, VL_ARB_ENTRIES, VlArb};
 pub use reach::Reach;
 pub use routing_files::RoutingFiles;
-pub(crate) use settings::parse_number;
-pub use settings::{EngineNames, MAX_WIRE_SMPS_LIMIT, PartEnforce, Settings, ValueError};
+pub use settings::{Effect, Key, MAX_WIRE_SMPS_LIMIT, Settings};
 pub use site::{PolicyError, Reading, Remarks, SitePolicy};
 pub use trust::{ExposureError, TlsOptions};
+pub(crate) use value::parse_number;
+pub use value::{EngineNames, PartEnforce, ValueError};
 
 /// OpenSM's configuration file; read if it exists and `-F` names no other.
 pub const DEFAULT_CONFIG_FILE: &str = "/etc/opensm/opensm.conf";
@@ -86,9 +90,10 @@ impl Config {
                 (error, _) => error,
             })?;
             settings = parsed.settings;
-            warnings.extend(parsed.warning);
+            warnings.extend(parsed.remarks);
         }
         options.apply(&mut settings)?;
+        warnings.extend(file::idle_keys(&settings));
         let tls = options.tls.files()?;
         let (publish, front_door) = (options.publish, options.front_door);
         warnings.extend(trust::check(publish, front_door, tls.is_some(), options.insecure)?);

@@ -7,8 +7,9 @@ use clap::{Parser, ValueEnum};
 use ib_mad::types::Guid;
 
 use super::reach::Reach;
-use super::settings::{Settings, ValueError, parse_number};
+use super::settings::Settings;
 use super::trust::TlsOptions;
+use super::value::{ValueError, parse_number};
 
 /// How the fabric is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
