@@ -2,12 +2,11 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use mimalloc::MiMalloc;
 
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    sm_core::runtime::main(sm_core::config::Options::parse())
+    sm_core::runtime::main(sm_core::config::Options::from_arguments(std::env::args_os()))
 }

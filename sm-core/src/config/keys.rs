@@ -70,10 +70,8 @@ settings! {
         local_phy_errors_threshold: u8 = 8, sweep, 0..=15;
         /// Threshold of overrun errors.
         overrun_errors_threshold: u8 = 8, sweep, 0..=15;
-        /// Whether switches that can are told the last MLID in use.
-        use_mfttop: bool = true, start,
-            idle("all blocks of multicast tables that ever were in use are written, with which \
-                the top makes no difference");
+        /// Whether the top of multicast tables is lifted where another subnet manager left it lower.
+        use_mfttop: bool = true, sweep;
     }
     section "PARTITIONING OPTIONS" {
         /// File of partitions; (null) is /etc/opensm/partitions.conf.
@@ -152,11 +150,11 @@ settings! {
         /// Whether ports are dealt so that tables of switches do not align.
         port_shifting: bool = false, start,
             idle("dealing counts the routes that pass, so that tables do not align; see \
-                decision 33");
+                decision 6");
         /// Seed by which ports are chosen at random among equals; 0 takes turns.
         scatter_ports: u32 = 0, start,
             idle("dealing counts the routes that pass, which is what chance should come close \
-                to; see decision 33");
+                to; see decision 6");
         /// Whether ports of guid_routing_order_file are not scattered.
         guid_routing_order_no_scatter: bool = false, start,
             idle("nothing is scattered; see scatter_ports");
@@ -202,7 +200,7 @@ settings! {
         /// Milliseconds after which SA requests in a queue are dropped.
         max_msg_fifo_timeout: u32 = 10_000, start,
             idle("responders drop what waited too long for its client, by ages of their own \
-                (docs/decisions/0027)");
+                (decision 27)");
         /// Whether one thread handles SA queries.
         single_thread: bool = false, start,
             idle("responders are processes of their own, with as many workers as they are given");
@@ -227,9 +225,11 @@ settings! {
         /// Whether the components of a join must agree with the group.
         mcgroup_join_validation: bool = true, sweep;
         /// Whether rates above 300 Gb/s are told as 300 Gb/s; max_rate_enum 18 is the same.
-        use_original_extended_sa_rates_only: bool = false, sweep;
+        use_original_extended_sa_rates_only: bool = false, start,
+            idle("responders tell rates as ports have them; they do not cap them so far");
         /// The greatest rate that is told, as its code in PathRecords; 63 is no limit.
-        max_rate_enum: u8 = 63, sweep;
+        max_rate_enum: u8 = 63, start,
+            idle("responders tell rates as ports have them; they do not cap them so far");
         /// Whether SL-to-VL maps are written for all ports of a switch at once.
         use_optimized_slvl: bool = false, start,
             idle("maps are written port by port, and only those that differ");

@@ -197,6 +197,11 @@ impl Settings {
         names.split(EngineNames::is_separator).any(|each| each.eq_ignore_ascii_case(name))
     }
 
+    /// The log file, if it is not standard output, where the log goes in any case.
+    pub fn log_path(&self) -> Option<&str> {
+        self.log_file.as_deref().filter(|name| !["stdout", "-"].contains(name))
+    }
+
     /// SMPs on the wire at once, with 0 taken as the limit.
     pub fn window(&self) -> usize {
         match self.max_wire_smps {

@@ -192,3 +192,31 @@ fn opensm_reads_our_template_to_the_same() {
 fn is_other_sl(value: &str, key: &str) -> bool {
     key.starts_with("cc_ca_cong_setting_") && value.ends_with(" 0")
 }
+
+/// What an operator reads before coming from OpenSM.
+const GUIDE: &str = include_str!("../../../../docs/migrate-from-opensm.md");
+
+#[test]
+fn the_guide_lists_exactly_the_keys_without_effect() {
+    let mut rows: Vec<(String, Vec<String>)> = Vec::new();
+    for key in Settings::KEYS {
+        let reason = match key.effect {
+            Effect::Acts => continue,
+            Effect::Idle(why) => format!("no effect: {why}"),
+            Effect::Refused(why) => format!("refused: {why}"),
+        };
+        let name = format!("`{}`", key.name);
+        match rows.iter_mut().find(|(same, _)| *same == reason) {
+            Some((_, names)) => names.push(name),
+            None => rows.push((reason, vec![name])),
+        }
+    }
+    let row = |(why, names): &(String, Vec<String>)| format!("| {} | {why} |", names.join(", "));
+    let wanted: Vec<String> = rows.iter().map(row).collect();
+    let table = GUIDE.lines().skip_while(|line| !line.starts_with("| key | set to")).skip(2);
+    let found: Vec<&str> = table.take_while(|line| line.starts_with('|')).collect();
+    assert_eq!(found, wanted, "write\n{}", wanted.join("\n"));
+    for (old, _) in RENAMED.iter().chain(GONE) {
+        assert!(GUIDE.contains(&format!("`{old}`")), "{old}");
+    }
+}
