@@ -152,7 +152,9 @@ fn traffic(plane: &FabricPlane) -> (usize, bool) {
 #[test]
 fn layers_reach_paths_and_switches() {
     for engine in ["lash", "dfsssp", "nue"] {
-        let mut bed = Bed::with_manager(&torus(&[4, 4], 2), with_engine(engine));
+        let mut settings = with_engine(engine);
+        settings.set("nue_max_num_vls", "4").unwrap();
+        let mut bed = Bed::with_manager(&torus(&[4, 4], 2), settings);
         let report = bed.bring_up();
         assert_eq!((report.errors, report.oddities), (0, 0), "{report:?}");
         assert_eq!(bed.sweeper().routing_engine(), engine);

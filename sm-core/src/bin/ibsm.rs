@@ -10,7 +10,7 @@ use sm_core::config::{Command, Options};
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() -> ExitCode {
-    let mut options = Options::of_process();
+    let mut options = Options::from_arguments(std::env::args_os());
     match options.command.take() {
         Some(Command::Plan(plan)) => sm_core::plan::main(&plan),
         None => sm_core::runtime::main(options),

@@ -1,18 +1,20 @@
 //! `opensm.conf`: lines of a key and its value, `#` begins a comment.
 //!
-//! Keys that OpenSM knows and we have no use for yet are accepted and listed in one warning, so
-//! that an existing file works; a key that nobody knows is an error with the nearest valid name.
+//! Whatever a file says to OpenSM it says here. A key that nobody knows is passed over, as OpenSM
+//! does, and told; one that looks like a slip of another is an error with that one's name.
 
-use std::fmt::Write as _;
 use std::fs::{OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::settings::{Settings, ValueError};
+use super::settings::{Effect, Settings};
+use super::value::ValueError;
 
 /// Longest configuration file read, bytes. OpenSM's template has 30 kB.
 const FILE_LEN_MAX: u64 = 4 << 20;
+/// Remarks kept on a file.
+const REMARKS_MAX: usize = 50;
 
 /// Why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -92,8 +94,8 @@ fn did_you_mean(nearest: Option<&str>) -> String {
 pub struct Parsed {
     /// Defaults, with what the file sets.
     pub settings: Settings,
-    /// One line that lists the keys without effect, if there are any.
-    pub warning: Option<String>,
+    /// What is odd about it, in lines for the log.
+    pub remarks: Vec<String>,
 }
 
 /// Reads the configuration file at `path`.
@@ -109,7 +111,7 @@ pub fn read(path: &Path) -> Result<Parsed, ConfigError> {
 /// so it is for its owner's eyes only.
 pub fn write_template(path: &Path, settings: &Settings) -> Result<(), ConfigError> {
     let text = format!(
-        "# ibsm configuration. The keys are OpenSM's; an opensm.conf can be used as it is.\n\n{}",
+        "# ibsm configuration. The keys are OpenSM's; an opensm.conf can be used as it is.\n{}",
         settings.render()
     );
     let write = || {
@@ -127,60 +129,74 @@ pub fn write_template(path: &Path, settings: &Settings) -> Result<(), ConfigErro
 /// Parses the text of a configuration file; `path` is for messages.
 pub fn parse(path: &Path, text: &str) -> Result<Parsed, ConfigError> {
     let mut settings = Settings::default();
-    let mut without_effect: Vec<&'static str> = Vec::new();
-    for (index, line) in text.lines().enumerate() {
-        let line_number = index + 1;
-        let content = line.split('#').next().unwrap_or_default().trim();
-        let Some(key) = content.split_whitespace().next() else { continue };
-        let value = unquote(content[key.len()..].trim());
-        if let Some(known) = OPENSM_KEYS.iter().find(|known| **known == key) {
-            if !without_effect.contains(known) {
-                without_effect.push(known);
+    let mut remarks = Vec::new();
+    for (line, content) in (1..).zip(text.lines()) {
+        let content = content.split('#').next().unwrap_or_default().trim();
+        let Some(word) = content.split_whitespace().next() else { continue };
+        let value = unquote(content[word.len()..].trim());
+        let mut remark = |what: String| {
+            if remarks.len() < REMARKS_MAX {
+                remarks.push(format!("{}:{line}: {what}", path.display()));
             }
+        };
+        if let Some((_, why)) = GONE.iter().find(|(gone, _)| *gone == word) {
+            remark(format!("{word} is a key no more: {why}"));
             continue;
         }
-        if value.is_empty() && Settings::KEYS.contains(&key) {
-            let (path, key) = (path.to_owned(), key.to_owned());
-            return Err(ConfigError::NoValue { path, line: line_number, key });
+        let renamed = RENAMED.iter().find(|(old, _)| *old == word);
+        let key = renamed.map_or(word, |&(_, new)| new);
+        if let Some((old, new)) = renamed {
+            remark(format!("{old} is called {new} now"));
         }
         match settings.set(key, value) {
-            Ok(true) => {}
-            Ok(false) => {
-                return Err(ConfigError::UnknownKey {
-                    path: path.to_owned(),
-                    line: line_number,
-                    key: key.to_owned(),
-                    nearest: nearest_key(key),
-                });
+            Ok(true) => {
+                if let Some(reading) = Settings::reading(key, value) {
+                    remark(format!("{key} '{value}' {reading}"));
+                }
+            }
+            Ok(false) => match nearest_key(key) {
+                None => remark(format!("'{key}' is no key of OpenSM or ours, and passed over")),
+                nearest => {
+                    let (path, key) = (path.to_owned(), key.to_owned());
+                    return Err(ConfigError::UnknownKey { path, line, key, nearest });
+                }
+            },
+            Err(_) if value.is_empty() => {
+                let (path, key) = (path.to_owned(), key.to_owned());
+                return Err(ConfigError::NoValue { path, line, key });
             }
             Err(source) => {
-                return Err(ConfigError::Value {
-                    path: path.to_owned(),
-                    line: line_number,
-                    source,
-                });
+                return Err(ConfigError::Value { path: path.to_owned(), line, source });
             }
         }
     }
-    Ok(Parsed { settings, warning: warning(path, &without_effect) })
+    Ok(Parsed { settings, remarks })
 }
 
-fn warning(path: &Path, keys: &[&str]) -> Option<String> {
-    let (first, rest) = keys.split_first()?;
-    let mut text = format!("{}: keys without effect so far: {first}", path.display());
-    for key in rest {
-        let _ = write!(text, ", {key}");
+/// What to tell about keys that are set and change nothing: a line for each reason.
+pub(super) fn idle_keys(settings: &Settings) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for key in settings.idle_keys() {
+        let (Effect::Idle(why) | Effect::Refused(why)) = key.effect else { continue };
+        match reasons.iter_mut().find(|(reason, _)| *reason == why) {
+            Some((_, keys)) => keys.push(key.name),
+            None => reasons.push((why, vec![key.name])),
+        }
     }
-    Some(text)
+    let line =
+        |(why, keys): (&str, Vec<&str>)| format!("without effect: {}: {why}", keys.join(", "));
+    reasons.into_iter().map(line).collect()
 }
 
 fn unquote(value: &str) -> &str {
-    value.strip_prefix('"').and_then(|v| v.strip_suffix('"')).unwrap_or(value)
+    let within = |quote| value.strip_prefix(quote)?.strip_suffix(quote);
+    within('"').or_else(|| within('\'')).unwrap_or(value)
 }
 
 /// The valid key nearest to `key` by edits, if at most a third of it differs.
 fn nearest_key(key: &str) -> Option<&'static str> {
-    nearest_of(key, Settings::KEYS.iter().chain(OPENSM_KEYS).copied())
+    let renamed = RENAMED.iter().map(|(old, _)| *old);
+    nearest_of(key, Settings::KEYS.iter().map(|key| key.name).chain(renamed))
 }
 
 /// Which of `candidates` is nearest to `word` by edits, if at most a third of it differs.
@@ -216,148 +232,21 @@ fn edit_distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// Keys of OpenSM 3.3.24 that have no effect here so far.
-const OPENSM_KEYS: &[&str] = &[
-    "avoid_throttled_links",
-    "babbling_port_policy",
-    "cc_ca_cong_setting_ccti_increase",
-    "cc_ca_cong_setting_ccti_min",
-    "cc_ca_cong_setting_ccti_timer",
-    "cc_ca_cong_setting_control_map",
-    "cc_ca_cong_setting_port_control",
-    "cc_ca_cong_setting_trigger_threshold",
-    "cc_cct",
-    "cc_key",
-    "cc_max_outstanding_mads",
-    "cc_sw_cong_setting_control_map",
-    "cc_sw_cong_setting_credit_mask",
-    "cc_sw_cong_setting_credit_starvation_return_delay",
-    "cc_sw_cong_setting_credit_starvation_threshold",
-    "cc_sw_cong_setting_marking_rate",
-    "cc_sw_cong_setting_packet_size",
-    "cc_sw_cong_setting_threshold",
-    "cc_sw_cong_setting_victim_mask",
-    "congestion_control",
-    "console",
-    "console_port",
-    "daemon",
-    "dimn_ports_file",
-    "disable_multicast",
-    "drop_event_subscriptions",
-    "enable_quirks",
-    "event_db_dump_file",
-    "event_plugin_name",
-    "event_plugin_options",
-    "fdr10",
-    "force_link_speed",
-    "force_link_speed_ext",
-    "force_link_width",
-    "force_log_flush",
-    "guid_routing_order_no_scatter",
-    "honor_guid2lid_file",
-    "lid_matrix_dump_file",
-    "log_max_size",
-    "log_prefix",
-    "long_transaction_timeout",
-    "m_key_lookup",
-    "max_msg_fifo_timeout",
-    "max_rate_enum",
-    "max_smps_timeout",
-    "max_wire_smps2",
-    "node_name_map_name",
-    "nue_include_switches",
-    "nue_max_num_vls",
-    "per_module_logging_file",
-    "perfmgr",
-    "perfmgr_ignore_cas",
-    "perfmgr_log_errors",
-    "perfmgr_max_outstanding_queries",
-    "perfmgr_query_cpi",
-    "perfmgr_redir",
-    "perfmgr_rm_nodes",
-    "perfmgr_sweep_time_s",
-    "perfmgr_xmit_wait_log",
-    "perfmgr_xmit_wait_threshold",
-    "port_profile_switch_nodes",
-    "port_shifting",
-    "quasi_ftree_indexing",
-    "scatter_ports",
-    "single_thread",
-    "sm_inactive",
-    "suppress_sl2vl_mad_status_errors",
-    "use_mfttop",
-    "use_optimized_slvl",
-    "use_original_extended_sa_rates_only",
-    "use_ucast_cache",
+/// Keys of old OpenSMs, and what they are called now.
+const RENAMED: &[(&str, &str)] = &[
+    ("consolodate_ipv6_snm_req", "consolidate_ipv6_snm_req"),
+    ("dimn_ports_file", "port_search_ordering_file"),
+    ("event_db_plugin", "event_plugin_name"),
+    ("no_multicast_option", "disable_multicast"),
+    ("ucast_dump_file", "lfts_file"),
+    ("updn_guid_file", "root_guid_file"),
+];
+
+/// Keys of old OpenSMs that are no more, and why nothing is lost.
+const GONE: &[(&str, &str)] = &[
+    ("no_qos", "QoS is off unless 'qos TRUE' turns it on"),
+    ("per_module_logging", "log levels by module are told in the environment, by RUST_LOG"),
 ];
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse_text(text: &str) -> Result<Parsed, ConfigError> {
-        parse(Path::new("sm.conf"), text)
-    }
-
-    #[test]
-    fn a_template_reads_back_to_the_settings_it_was_written_from() {
-        let settings = Settings {
-            lmc: 2,
-            subnet_prefix: 0xfec0_0000_0000_0001,
-            log_file: Some("/var/log/my sm.log".to_owned()),
-            sweep_on_trap: false,
-            ..Settings::default()
-        };
-        let parsed = parse_text(&settings.render()).unwrap();
-        assert_eq!((parsed.settings, parsed.warning), (settings, None));
-    }
-
-    #[test]
-    fn a_template_is_for_its_owner_only() {
-        let directory = tempfile::tempdir().unwrap();
-        let (new, old) = (directory.path().join("new"), directory.path().join("old"));
-        std::fs::write(&old, "what anybody could read").unwrap();
-        std::fs::set_permissions(&old, Permissions::from_mode(0o644)).unwrap();
-        for path in [&new, &old] {
-            write_template(path, &Settings::default()).unwrap();
-            assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
-            assert_eq!(read(path).unwrap().settings, Settings::default());
-        }
-    }
-
-    #[test]
-    fn keys_of_opensm_without_effect_are_listed_once() {
-        let parsed = parse_text("lmc 1 # two LIDs\n\ncc_key 1\nconsole off\ncc_key 2\n").unwrap();
-        assert_eq!(parsed.settings.lmc, 1);
-        assert_eq!(
-            parsed.warning.as_deref(),
-            Some("sm.conf: keys without effect so far: cc_key, console")
-        );
-    }
-
-    #[test]
-    fn an_unknown_key_is_an_error_with_its_place_and_the_nearest_name() {
-        let error = parse_text("# head\nsweep_intervall 3\n").unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "sm.conf:2: unknown key 'sweep_intervall'; did you mean 'sweep_interval'?"
-        );
-        let error = parse_text("frobnicate 3\n").unwrap_err();
-        assert_eq!(error.to_string(), "sm.conf:1: unknown key 'frobnicate'");
-    }
-
-    #[test]
-    fn a_refused_value_is_an_error_with_its_place() {
-        let error = parse_text("sm_priority 16\n").unwrap_err();
-        assert_eq!(error.to_string(), "sm.conf:1: sm_priority must be 0 to 15, not 16");
-        let error = parse_text("lmc\n").unwrap_err();
-        assert_eq!(error.to_string(), "sm.conf:1: lmc has no value");
-    }
-
-    #[test]
-    fn no_key_is_both_in_force_and_without_effect() {
-        for key in OPENSM_KEYS {
-            assert!(!Settings::KEYS.contains(key), "{key}");
-        }
-    }
-}
+mod tests;

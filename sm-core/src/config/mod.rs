@@ -10,8 +10,12 @@
 //!
 //! No defaults hide elsewhere: what a run uses is all in [`Config`].
 
+mod arguments;
+mod congestion;
 pub mod file;
+mod keys;
 pub mod opafm;
+mod opensm_options;
 mod options;
 pub mod partitions;
 pub mod prefix_routes;
@@ -23,6 +27,7 @@ pub mod routing_files;
 mod settings;
 mod site;
 mod trust;
+mod value;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -30,15 +35,17 @@ use std::path::{Path, PathBuf};
 use sa_proto::trust::TlsFiles;
 
 pub use file::{ConfigError, Parsed};
+pub use opensm_options::OpenSmOptions;
 pub use options::{Command, OptionError, Options, TransportKind};
 pub use partitions::PartitionConfig;
 pub use qos_tables::{PortQos, QosTables, SlToVl, VL_ARB_ENTRIES, VlArb};
 pub use reach::Reach;
 pub use routing_files::RoutingFiles;
-pub(crate) use settings::parse_number;
-pub use settings::{EngineNames, MAX_WIRE_SMPS_LIMIT, PartEnforce, Settings, ValueError};
+pub use settings::{Effect, Key, MAX_WIRE_SMPS_LIMIT, Settings};
 pub use site::{PolicyError, Reading, Remarks, SitePolicy};
 pub use trust::{ExposureError, TlsOptions};
+pub(crate) use value::parse_number;
+pub use value::{EngineNames, PartEnforce, ValueError};
 
 /// OpenSM's configuration file; read if it exists and `-F` names no other.
 pub const DEFAULT_CONFIG_FILE: &str = "/etc/opensm/opensm.conf";
@@ -70,25 +77,15 @@ pub struct Config {
     pub socket: Option<String>,
     /// Whether to stop once the subnet is up.
     pub once: bool,
+    /// The command line, which goes over the file whenever that is read.
+    options: Options,
 }
 
 impl Config {
     /// Joins the command line with the configuration file it names, the command line winning.
     /// The second value holds warnings to be logged once logging is set up.
     pub fn load(options: Options) -> Result<(Self, Vec<String>), ConfigError> {
-        let mut warnings = Vec::new();
-        let mut settings = Settings::default();
-        let named = options.config.as_deref();
-        let path = named.unwrap_or(Path::new(DEFAULT_CONFIG_FILE));
-        if named.is_some() || path.exists() {
-            let parsed = file::read(path).map_err(|error| match (error, named) {
-                (ConfigError::Io { path, source }, Some(_)) => ConfigError::Named { path, source },
-                (error, _) => error,
-            })?;
-            settings = parsed.settings;
-            warnings.extend(parsed.warning);
-        }
-        options.apply(&mut settings)?;
+        let (settings, mut warnings) = settings_of(&options)?;
         let tls = options.tls.files()?;
         let (publish, front_door) = (options.publish, options.front_door);
         warnings.extend(trust::check(publish, front_door, tls.is_some(), options.insecure)?);
@@ -99,17 +96,42 @@ impl Config {
                 publish,
                 tls,
                 front_door,
-                reach: options.reach,
+                reach: options.reach.clone(),
                 http: options.http,
                 insecure: options.insecure,
-                state_dir: options.state_dir,
-                node: options.node,
-                socket: options.socket,
+                state_dir: options.state_dir.clone(),
+                node: options.node.clone(),
+                socket: options.socket.clone(),
                 once: options.once,
+                options,
             },
             warnings,
         ))
     }
+
+    /// Reads the settings again, as [`load`](Self::load) did.
+    pub fn reread(&self) -> Result<(Settings, Vec<String>), ConfigError> {
+        settings_of(&self.options)
+    }
+}
+
+/// What the configuration file and the command line set, and what is odd about that.
+fn settings_of(options: &Options) -> Result<(Settings, Vec<String>), ConfigError> {
+    let mut remarks = Vec::new();
+    let mut settings = Settings::default();
+    let named = options.config.as_deref();
+    let path = named.unwrap_or(Path::new(DEFAULT_CONFIG_FILE));
+    if named.is_some() || path.exists() {
+        let parsed = file::read(path).map_err(|error| match (error, named) {
+            (ConfigError::Io { path, source }, Some(_)) => ConfigError::Named { path, source },
+            (error, _) => error,
+        })?;
+        settings = parsed.settings;
+        remarks.extend(parsed.remarks);
+    }
+    options.apply(&mut settings)?;
+    remarks.extend(file::idle_keys(&settings));
+    Ok((settings, remarks))
 }
 
 #[cfg(test)]
@@ -122,5 +144,21 @@ mod tests {
         let options = Options::parse_from(["ibsm", "-F", "/nofile"]);
         let error = Config::load(options).unwrap_err();
         assert!(error.to_string().starts_with("-F/--config: /nofile: No such file"), "{error}");
+    }
+
+    #[test]
+    fn a_file_is_read_again_beneath_the_command_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sm.conf");
+        std::fs::write(&path, "subnet_timeout 19\nsweep_interval 5\n").unwrap();
+        let options = Options::parse_from(["ibsm", "-s", "7", "-F", &path.to_string_lossy()]);
+        let (config, _) = Config::load(options).unwrap();
+        let told = |settings: &Settings| (settings.subnet_timeout, settings.sweep_interval);
+        assert_eq!(told(&config.settings), (19, 7));
+        std::fs::write(&path, "subnet_timeout 20\nconsole local\n").unwrap();
+        let (settings, remarks) = config.reread().unwrap();
+        assert_eq!((told(&settings), remarks.len()), ((20, 7), 1), "{remarks:?}");
+        std::fs::write(&path, "subnet_timeout 77\n").unwrap();
+        assert!(config.reread().unwrap_err().to_string().contains("sm.conf:1: subnet_timeout"));
     }
 }

@@ -3,12 +3,14 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 use ib_mad::types::Guid;
 
+use super::opensm_options::{OpenSmOptions, hexadecimal};
 use super::reach::Reach;
-use super::settings::{Settings, ValueError, parse_number};
+use super::settings::Settings;
 use super::trust::TlsOptions;
+use super::value::ValueError;
 
 /// How the fabric is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -23,9 +25,10 @@ pub enum TransportKind {
 /// takes the links to Active, and publishes all of that to the responders (ibsa) that answer
 /// subnet administration queries. It stands in for opensm: options of the same name mean the same,
 /// and opensm.conf can be used as it is.
-#[derive(Debug, Parser)]
+#[derive(Clone, Debug, Parser)]
 #[command(name = "ibsm", version, disable_version_flag = true)]
 #[command(max_term_width = 100, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+#[command(infer_long_args = true, args_override_self = true)]
 pub struct Options {
     /// What to do instead of managing a subnet.
     #[command(subcommand)]
@@ -127,7 +130,7 @@ pub struct Options {
     pub vfabrics: Option<String>,
     /// Begin with what clients had registered by FILE, an opensm-sa.dump, if nothing was registered
     /// here yet.
-    #[arg(short = 'S', long = "sa_db_file", value_name = "FILE")]
+    #[arg(short = 'S', long = "sadb_file", visible_alias = "sa_db_file", value_name = "FILE")]
     pub sa_db_file: Option<String>,
     /// Log file, beside standard output; under OSM_TMP_DIR if that is set and FILE is relative.
     #[arg(short = 'f', long = "log_file", value_name = "FILE")]
@@ -135,13 +138,16 @@ pub struct Options {
     /// Start the log file anew instead of appending to it.
     #[arg(short = 'e', long = "erase_log_file")]
     pub erase_log_file: bool,
-    /// Log bits in hexadecimal: 1 errors, 2 information, 4 verbose, 8, 10 and 20 debugging; 40 has
-    /// routing dumped to files with each sweep (opensm.fdbs and others).
-    #[arg(short = 'D', long = "log_flags", value_name = "FLAGS")]
+    /// Log bits, such as 0x83: 1 errors, 2 information, 4 verbose, 8, 0x10 and 0x20 debugging; 0x40
+    /// has routing dumped to files with each sweep (opensm.fdbs and others).
+    #[arg(short = 'D', long = "D", visible_alias = "log_flags", value_name = "FLAGS")]
     pub log_flags: Option<String>,
     /// Log everything, as with -D 0xFF.
-    #[arg(short = 'V')]
+    #[arg(short = 'V', long = "V")]
     pub verbose_max: bool,
+    /// Options that are keys of OpenSM's file.
+    #[command(flatten)]
+    pub opensm: OpenSmOptions,
     /// Print the version.
     #[arg(long, action = clap::ArgAction::Version)]
     version: Option<bool>,
@@ -158,7 +164,7 @@ pub struct Options {
 }
 
 /// What needs no subnet.
-#[derive(Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Compare routing engines on a fabric that a file describes, such as ibnetdiscover's output:
     /// lengths of routes, balance, deadlocks, VLs, CPU time, and what fails with a link or a switch.
@@ -183,20 +189,14 @@ Examples:
   ibsm -c ibsm.conf                                 all settings, explained, as a file for -F
   ibnetdiscover | ibsm plan -                       what each routing engine would make of this fabric
 
-Signals: HUP starts a heavy sweep; TERM and INT end the program cleanly.
+Signals: HUP reads the settings again and starts a heavy sweep; TERM and INT end the program cleanly.
 Environment: OSM_CACHE_DIR, OSM_TMP_DIR as for opensm; SIM_HOST, IBSIM_SOCKNAME as for ibsim's clients;
 RUST_LOG overrides the log level by module.";
 
 impl Options {
-    /// Reads the command line of this process, which ends here if it is wrong or asks for help.
-    pub fn of_process() -> Self {
-        // Certificates are for all commands of ibsmctl, and for none here.
-        let command = Self::command().mut_args(|option| option.global(false));
-        Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
-    }
-
     /// Puts what the command line sets over `settings`.
     pub fn apply(&self, settings: &mut Settings) -> Result<(), OptionError> {
+        let prefix = self.subnet_prefix.as_deref().map(hexadecimal);
         let texts = [
             ("-l/--lmc", "lmc", &self.lmc),
             ("-s/--sweep", "sweep_interval", &self.sweep),
@@ -205,29 +205,21 @@ impl Options {
             ("-n/--maxsmps", "max_wire_smps", &self.maxsmps),
             ("-p/--priority", "sm_priority", &self.priority),
             ("-R/--routing_engine", "routing_engine", &self.routing_engine),
-            ("--subnet_prefix", "subnet_prefix", &self.subnet_prefix),
-            ("-S/--sa_db_file", "sa_db_file", &self.sa_db_file),
+            ("--subnet_prefix", "subnet_prefix", &prefix),
+            ("-S/--sadb_file", "sa_db_file", &self.sa_db_file),
             ("-P/--Pconfig", "partition_config_file", &self.pconfig),
             ("-Z/--part_enforce", "part_enforce", &self.part_enforce),
             ("--prefix_routes_file", "prefix_routes_file", &self.prefix_routes_file),
             ("-Y/--qos_policy_file", "qos_policy_file", &self.qos_policy_file),
             ("--vfabrics", "vfabric_config_file", &self.vfabrics),
+            ("-D/--D", "log_flags", &self.log_flags),
         ];
         for (option, key, text) in texts {
             if let Some(text) = text {
                 settings.set(key, text).map_err(|source| OptionError { option, source })?;
             }
         }
-        if let Some(flags) = &self.log_flags {
-            // The flags are hexadecimal to every reader of OpenSM's manual, with 0x or without.
-            let hex = if parse_number(flags).is_some() && flags.starts_with("0x") {
-                flags.clone()
-            } else {
-                format!("0x{flags}")
-            };
-            let option = "-D/--log_flags";
-            settings.set("log_flags", &hex).map_err(|source| OptionError { option, source })?;
-        }
+        self.opensm.apply(settings)?;
         if let Some(guid) = self.guid {
             settings.guid = guid;
         }

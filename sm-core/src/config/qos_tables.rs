@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::settings::{Settings, Value};
+use super::settings::Settings;
+use super::value::Value;
 
 /// Entries of a VL arbitration table of two blocks.
 pub const VL_ARB_ENTRIES: usize = 64;

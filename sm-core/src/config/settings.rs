@@ -1,10 +1,12 @@
-//! The keys of `opensm.conf` that have an effect here: type, default, range and meaning of each.
+//! Settings, and what there is to know of each key.
 
-use std::ops::RangeInclusive;
+use std::fmt::Write;
 
-use super::qos_tables::{SlToVl, VlArb};
+pub use super::keys::Settings;
+use super::value::{EngineNames, PartEnforce};
 
-use ib_mad::types::{Guid, SUBNET_PREFIX_DEFAULT};
+/// Where keys are that OpenSM does not have.
+const OWN_SECTION: &str = "IBSM OPTIONS";
 
 /// Most SMPs ever on the wire at once; `max_wire_smps 0`, OpenSM's "no limit", means this.
 pub const MAX_WIRE_SMPS_LIMIT: u32 = 4096;
@@ -19,516 +21,171 @@ pub(super) const DEFAULT_PREFIX_ROUTES_FILE: &str = "/etc/opensm/prefix-routes.c
 /// Where OpenSM and we look for a torus if no other file is named.
 pub(super) const DEFAULT_TORUS_CONFIG: &str = "/etc/opensm/torus-2QoS.conf";
 
-/// What switches check the P_Keys of at the links of end ports (10.9.3.1.3).
+/// Whether a key does something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PartEnforce {
-    /// Packets in both directions.
-    Both,
-    /// Packets into the switch.
-    In,
-    /// Packets out of the switch.
-    Out,
-    /// Nothing.
-    Off,
+pub enum Effect {
+    /// It does what it says.
+    Acts,
+    /// It is taken, and changes nothing, for this reason.
+    Idle(&'static str),
+    /// Only its default is taken, for this reason.
+    Refused(&'static str),
 }
 
-impl PartEnforce {
-    /// Whether packets into the switch are checked.
-    pub fn inbound(self) -> bool {
-        matches!(self, Self::Both | Self::In)
-    }
-
-    /// Whether packets out of the switch are checked.
-    pub fn outbound(self) -> bool {
-        matches!(self, Self::Both | Self::Out)
-    }
+/// What there is to know of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// The part of the file that it is in.
+    pub section: &'static str,
+    /// What it means, line by line.
+    pub doc: &'static [&'static str],
+    /// Whether it does something.
+    pub effect: Effect,
+    /// Whether a SIGHUP has it read again; other keys count from the start on.
+    pub is_live: bool,
 }
 
-/// Why a value was refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ValueError {
-    /// Not of the key's type.
-    #[error("{key} takes {expected}, not '{got}'")]
-    Malformed {
-        /// The key.
-        key: &'static str,
-        /// What it takes, in words.
-        expected: &'static str,
-        /// What stood there.
-        got: String,
-    },
-    /// A number out of range.
-    #[error("{key} must be {first} to {last}, not {got}")]
-    OutOfRange {
-        /// The key.
-        key: &'static str,
-        /// Least allowed value.
-        first: u64,
-        /// Greatest allowed value.
-        last: u64,
-        /// What stood there.
-        got: u64,
-    },
-}
-
-/// A type that a setting may have.
-pub(super) trait Value: Sized {
-    const EXPECTED: &'static str;
-    fn parse(text: &str) -> Option<Self>;
-    fn render(&self) -> String;
-    /// The value as a number to compare with the key's range.
-    fn number(&self) -> Option<u64>;
-}
-
-/// Reads a number as C's `strtoul` with base 0 does: `0x` hexadecimal, leading 0 octal.
-pub(crate) fn parse_number(text: &str) -> Option<u64> {
-    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
-    match hex {
-        Some(digits) => u64::from_str_radix(digits, 16).ok(),
-        None if text.len() > 1 && text.starts_with('0') => u64::from_str_radix(&text[1..], 8).ok(),
-        None => text.parse().ok(),
-    }
-}
-
-macro_rules! integer_value {
-    ($($type:ty),*) => {$(
-        impl Value for $type {
-            const EXPECTED: &'static str = "a number";
-            fn parse(text: &str) -> Option<Self> {
-                parse_number(text)?.try_into().ok()
-            }
-            fn render(&self) -> String {
-                self.to_string()
-            }
-            fn number(&self) -> Option<u64> {
-                Some(u64::from(*self))
-            }
-        }
-    )*};
-}
-integer_value!(u8, u16, u32);
-
-/// A number that may be -1 for "not set".
-impl Value for i16 {
-    const EXPECTED: &'static str = "a number from -1 to 255";
-    fn parse(text: &str) -> Option<Self> {
-        text.parse().ok().filter(|number| (-1..=255).contains(number))
-    }
-    fn render(&self) -> String {
-        self.to_string()
-    }
-    fn number(&self) -> Option<u64> {
-        None
-    }
-}
-
-/// 64 bits that are an identifier or a key, written in hexadecimal.
-impl Value for u64 {
-    const EXPECTED: &'static str = "a 64-bit number such as 0xfe80000000000000";
-    fn parse(text: &str) -> Option<Self> {
-        parse_number(text)
-    }
-    fn render(&self) -> String {
-        format!("{self:#018x}")
-    }
-    fn number(&self) -> Option<u64> {
-        None
-    }
-}
-
-impl Value for Guid {
-    const EXPECTED: &'static str = "a GUID such as 0x0002c90300000001";
-    fn parse(text: &str) -> Option<Self> {
-        text.parse().ok()
-    }
-    fn render(&self) -> String {
-        self.to_string()
-    }
-    fn number(&self) -> Option<u64> {
-        None
-    }
-}
-
-impl Value for bool {
-    const EXPECTED: &'static str = "TRUE or FALSE";
-    fn parse(text: &str) -> Option<Self> {
-        if text.eq_ignore_ascii_case("true") {
-            Some(true)
-        } else if text.eq_ignore_ascii_case("false") {
-            Some(false)
-        } else {
-            None
-        }
-    }
-    fn render(&self) -> String {
-        if *self { "TRUE" } else { "FALSE" }.to_owned()
-    }
-    fn number(&self) -> Option<u64> {
-        None
-    }
-}
-
-/// Text; OpenSM writes `(null)` for none.
-impl Value for Option<String> {
-    const EXPECTED: &'static str = "text";
-    fn parse(text: &str) -> Option<Self> {
-        Some((text != "(null)").then(|| text.to_owned()))
-    }
-    fn render(&self) -> String {
-        self.clone().unwrap_or_else(|| "(null)".to_owned())
-    }
-    fn number(&self) -> Option<u64> {
-        None
-    }
-}
-
-/// Names of routing engines, separated by commas, all of which OpenSM has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EngineNames(String);
-
-impl EngineNames {
-    /// What may stand between two names.
-    pub fn is_separator(c: char) -> bool {
-        c == ',' || c.is_whitespace()
-    }
-}
-
-impl std::ops::Deref for EngineNames {
-    type Target = str;
-    fn deref(&self) -> &str {
-        &self.0
-    }
-}
-
-/// Routing engines of OpenSM 3.3.24 and later.
-const ENGINES: [&str; 11] = [
-    "minhop",
-    "updn",
-    "dnup",
-    "file",
-    "ftree",
-    "lash",
-    "dor",
-    "torus-2QoS",
-    "nue",
-    "dfsssp",
-    "sssp",
-];
-
-/// None is the default, as `none` and `null` are.
-impl Value for Option<EngineNames> {
-    const EXPECTED: &'static str = "names among minhop, updn, dnup, file, ftree, lash, dor, \
-                                    torus-2QoS, nue, dfsssp and sssp, separated by commas";
-    fn parse(text: &str) -> Option<Self> {
-        if ["none", "null", "(null)"].iter().any(|none| text.eq_ignore_ascii_case(none)) {
-            return Some(None);
-        }
-        let is_known = |name: &str| {
-            name.is_empty() || ENGINES.iter().any(|engine| engine.eq_ignore_ascii_case(name))
-        };
-        let names = text.split(EngineNames::is_separator);
-        names.into_iter().all(is_known).then(|| Some(EngineNames(text.to_owned())))
-    }
-    fn render(&self) -> String {
-        self.as_deref().unwrap_or("(null)").to_owned()
-    }
-    fn number(&self) -> Option<u64> {
-        None
-    }
-}
-
-impl Value for PartEnforce {
-    const EXPECTED: &'static str = "both, in, out or off";
-    fn parse(text: &str) -> Option<Self> {
-        match text {
-            "both" => Some(Self::Both),
-            "in" => Some(Self::In),
-            "out" => Some(Self::Out),
-            "off" => Some(Self::Off),
-            _ => None,
-        }
-    }
-    fn render(&self) -> String {
-        match self {
-            Self::Both => "both",
-            Self::In => "in",
-            Self::Out => "out",
-            Self::Off => "off",
-        }
-        .to_owned()
-    }
-    fn number(&self) -> Option<u64> {
-        None
-    }
-}
-
-fn parse<V: Value>(
-    key: &'static str,
-    text: &str,
-    range: Option<RangeInclusive<u64>>,
-) -> Result<V, ValueError> {
-    let malformed = || ValueError::Malformed { key, expected: V::EXPECTED, got: text.to_owned() };
-    let out_of_range = |range: &RangeInclusive<u64>, got| ValueError::OutOfRange {
-        key,
-        first: *range.start(),
-        last: *range.end(),
-        got,
-    };
-    let Some(value) = V::parse(text) else {
-        // A number too large for the type is out of range rather than malformed.
-        return Err(match (&range, parse_number(text)) {
-            (Some(range), Some(got)) if !range.contains(&got) => out_of_range(range, got),
-            _ => malformed(),
-        });
-    };
-    match (&range, value.number()) {
-        (Some(range), Some(got)) if !range.contains(&got) => Err(out_of_range(range, got)),
-        _ => Ok(value),
-    }
-}
-
+/// Makes [`Settings`] of the table of keys.
 macro_rules! settings {
     ($(
-        $(#[doc = $doc:literal])+
-        $key:ident: $type:ty = $default:expr $(, $range:expr)?;
+        section $section:literal {$(
+            $(#[doc = $doc:literal])+
+            $key:ident: $type:ty = $default:expr, $when:ident
+            $(, $first:literal..=$last:expr)? $(, $effect:ident($reason:literal))?;
+        )*}
     )*) => {
         /// Checked settings of the subnet manager, named as in `opensm.conf`.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct Settings {
-            $( $(#[doc = $doc])+ pub $key: $type, )*
+            $($( $(#[doc = $doc])+ pub $key: $type, )*)*
         }
 
         impl Default for Settings {
             fn default() -> Self {
-                Self { $( $key: $default, )* }
+                Self { $($( $key: $default, )*)* }
             }
         }
 
         impl Settings {
-            /// The keys, in the order of the template.
-            pub const KEYS: &'static [&'static str] = &[$( stringify!($key), )*];
+            /// All keys, in the order of the template.
+            pub const KEYS: &'static [$crate::config::Key] = &[$($( $crate::config::Key {
+                name: stringify!($key),
+                section: $section,
+                doc: &[$( $doc ),+],
+                effect: settings!(@effect $($effect($reason))?),
+                is_live: settings!(@when $when),
+            }, )*)*];
 
-            /// Sets `key` from text. `Ok(false)` if the key is none of ours.
-            pub fn set(&mut self, key: &str, text: &str) -> Result<bool, ValueError> {
+            /// Sets `key` from text. `Ok(false)` if there is no such key.
+            pub fn set(
+                &mut self,
+                key: &str,
+                text: &str,
+            ) -> Result<bool, $crate::config::ValueError> {
+                use $crate::config::value::{Value, parse};
                 match key {
-                    $( stringify!($key) => {
-                        let range: Option<RangeInclusive<u64>> = None $( .or(Some($range)) )?;
-                        self.$key = parse(stringify!($key), text, range)?;
-                    } )*
+                    $($( stringify!($key) => {
+                        let range: Option<std::ops::RangeInclusive<u64>> =
+                            None $( .or(Some($first..=$last)) )?;
+                        let value = parse::<$type>(stringify!($key), text, range)?;
+                        $( settings!(@check $effect, $reason, $key, value, $default); )?
+                        Value::take(&mut self.$key, value);
+                    } )*)*
                     _ => return Ok(false),
                 }
                 Ok(true)
             }
 
-            /// The settings as a file that reads back to the same.
-            pub fn render(&self) -> String {
-                let mut text = String::new();
-                $(
-                    $( text.push('#'); text.push_str($doc); text.push('\n'); )+
-                    text.push_str(concat!(stringify!($key), " "));
-                    text.push_str(&self.$key.render());
-                    text.push_str("\n\n");
-                )*
-                text
+            /// How a text is read that is hardly what was meant, if it is taken.
+            pub(super) fn reading(key: &str, text: &str) -> Option<&'static str> {
+                use $crate::config::value::Value;
+                match key {
+                    $($( stringify!($key) => <$type as Value>::reading(text), )*)*
+                    _ => None,
+                }
+            }
+
+            /// What lines of the file would say of a key.
+            pub(super) fn lines(&self, key: &str) -> Vec<String> {
+                use $crate::config::value::Value;
+                match key {
+                    $($( stringify!($key) => self.$key.render_lines(), )*)*
+                    _ => Vec::new(),
+                }
+            }
+
+            /// Takes the keys of `new` that count while the program runs. Yields those that differ,
+            /// but would count from the start on only.
+            pub fn follow(&mut self, new: &Self) -> Vec<&'static str> {
+                let mut waiting = Vec::new();
+                $($( if self.$key != new.$key {
+                    if settings!(@when $when) {
+                        self.$key = new.$key.clone();
+                    } else {
+                        waiting.push(stringify!($key));
+                    }
+                } )*)*
+                waiting
             }
         }
     };
+    (@effect) => { $crate::config::Effect::Acts };
+    (@effect idle($reason:literal)) => { $crate::config::Effect::Idle($reason) };
+    (@effect refused($reason:literal)) => { $crate::config::Effect::Refused($reason) };
+    (@when start) => { false };
+    (@when sweep) => { true };
+    (@check idle, $reason:literal, $key:ident, $value:ident, $default:expr) => {};
+    (@check refused, $reason:literal, $key:ident, $value:ident, $default:expr) => {
+        if $value != $default {
+            let (key, reason) = (stringify!($key), $reason);
+            return Err($crate::config::ValueError::Refused { key, reason });
+        }
+    };
 }
-
-settings! {
-    /// GUID of the port to run on; 0 takes the transport's port.
-    guid: Guid = Guid(0);
-    /// M_Key written to all ports; 0 leaves them unprotected.
-    m_key: u64 = 0;
-    /// Lease period of the M_Key, seconds; 0 never expires.
-    m_key_lease_period: u16 = 0;
-    /// Protection level of the M_Key, 0 to 3.
-    m_key_protection_level: u8 = 0, 0..=3;
-    /// SM_Key that other subnet managers must show.
-    sm_key: u64 = 1;
-    /// SM_Key that makes a subnet administration request trusted.
-    sa_key: u64 = 1;
-    /// Whether trusted requests see records of ports that share no partition with the requester.
-    sa_trusted_see_all: bool = false;
-    /// Subnet prefix, the upper half of every GID.
-    subnet_prefix: u64 = SUBNET_PREFIX_DEFAULT;
-    /// LID mask control: 2^lmc LIDs a port.
-    lmc: u8 = 0, 0..=7;
-    /// Whether enhanced switch ports 0 get 2^lmc LIDs too.
-    lmc_esp0: bool = false;
-    /// Service level of traffic to the SM and SA.
-    sm_sl: u8 = 0, 0..=15;
-    /// Lifetime of a packet in a switch, code n: 4.096 us * 2^n; 20 or more is for ever.
-    packet_life_time: u8 = 0x12, 0..=31;
-    /// Packets dropped in a row by a switch-to-switch port before its VL stalls, code.
-    vl_stall_count: u8 = 7, 0..=7;
-    /// The same for switch ports towards channel adapters and routers.
-    leaf_vl_stall_count: u8 = 7, 0..=7;
-    /// Lifetime at the head of a queue of a switch-to-switch port, code n: 4.096 us * 2^n.
-    head_of_queue_lifetime: u8 = 0x12, 0..=31;
-    /// The same for switch ports towards channel adapters and routers.
-    leaf_head_of_queue_lifetime: u8 = 0x10, 0..=31;
-    /// Most operational VLs, code: 1 VL0, 2 VL0-1, 3 VL0-3, 4 VL0-7, 5 VL0-14.
-    max_op_vls: u8 = 5, 1..=5;
-    /// Subnet timeout in PortInfo, and lifetime of paths, code n: 4.096 us * 2^n.
-    subnet_timeout: u8 = 18, 0..=31;
-    /// Threshold of local physical errors.
-    local_phy_errors_threshold: u8 = 8, 0..=15;
-    /// Threshold of overrun errors.
-    overrun_errors_threshold: u8 = 8, 0..=15;
-    /// Seconds between light sweeps; 0 sweeps on traps only.
-    sweep_interval: u32 = 10;
-    /// Whether to give all ports new LIDs at start.
-    reassign_lids: bool = false;
-    /// Whether the routes that another SM left are made anew at start, not kept where they are right.
-    reassign_lfts: bool = false;
-    /// Whether every sweep is a heavy one.
-    force_heavy_sweep: bool = false;
-    /// Whether traps about changes start a sweep.
-    sweep_on_trap: bool = true;
-    /// Routing engines to try, in order, separated by commas; (null) is minhop.
-    routing_engine: Option<EngineNames> = None;
-    /// File of root switches' GUIDs (updn, ftree); (null) leaves it to the engine to find them.
-    root_guid_file: Option<String> = None;
-    /// File of compute nodes' port GUIDs (ftree, sssp, dfsssp); (null) is all hosts.
-    cn_guid_file: Option<String> = None;
-    /// File of I/O nodes' port GUIDs (ftree, sssp, dfsssp).
-    io_guid_file: Option<String> = None;
-    /// How often ftree's routes to I/O nodes may go the wrong way.
-    max_reverse_hops: u16 = 0;
-    /// Whether updn and ftree route between root switches.
-    connect_roots: bool = false;
-    /// File of numbers that order switches in place of their GUIDs (updn, dnup, ftree).
-    ids_guid_file: Option<String> = None;
-    /// File of port GUIDs to be routed first, in this order (minhop, updn, dnup, dor).
-    guid_routing_order_file: Option<String> = None;
-    /// File of switch GUIDs, ports and weights, as many hops as a port counts for.
-    hop_weights_file: Option<String> = None;
-    /// File of switch GUIDs and their ports in the order in which they are preferred.
-    port_search_ordering_file: Option<String> = None;
-    /// File of switch GUIDs and ports that balancing does not count.
-    port_prof_ignore_file: Option<String> = None;
-    /// File of forwarding tables for the routing engine file.
-    lfts_file: Option<String> = None;
-    /// File of the torus for the routing engine torus-2QoS.
-    torus_config: Option<String> = Some(DEFAULT_TORUS_CONFIG.to_owned());
-    /// Whether lash looks for a mesh to order switches by.
-    do_mesh_analysis: bool = false;
-    /// First VL of lash.
-    lash_start_vl: u8 = 0, 0..=15;
-    /// Priority among subnet managers, 0 to 15.
-    sm_priority: u8 = 0, 0..=15;
-    /// Whether to act as master though another SM is master; for debugging.
-    ignore_other_sm: bool = false;
-    /// Milliseconds between polls of the master while in standby.
-    sminfo_polling_timeout: u32 = 10_000, 1..=u32::MAX as u64;
-    /// Polls that may go unanswered before a standby SM takes over.
-    polling_retry_number: u32 = 4, 1..=u32::MAX as u64;
-    /// File of partitions; (null) is /etc/opensm/partitions.conf.
-    partition_config_file: Option<String> = Some(DEFAULT_PARTITION_FILE.to_owned());
-    /// Whether QoS is on: the QoS policy and the SLs of partitions count.
-    qos: bool = false;
-    /// File of the QoS policy, read again with every heavy sweep while QoS is on.
-    qos_policy_file: Option<String> = Some(DEFAULT_QOS_POLICY_FILE.to_owned());
-    /// File of virtual fabrics, an opafm.xml, read again with every heavy sweep; (null) is none.
-    vfabric_config_file: Option<String> = None;
-    /// VLs of ports while QoS is on; 0 leaves them to max_op_vls.
-    qos_max_vls: u8 = 0, 0..=15;
-    /// Limit of the high priority VL arbitration table; -1 is 0, or the common value.
-    qos_high_limit: i16 = -1;
-    /// VL arbitration table of high priority: VL:weight, separated by commas.
-    qos_vlarb_high: Option<VlArb> = None;
-    /// VL arbitration table of low priority: VL:weight, separated by commas.
-    qos_vlarb_low: Option<VlArb> = None;
-    /// VL by SL, 16 numbers separated by commas; 15 drops packets.
-    qos_sl2vl: Option<SlToVl> = None;
-    /// The same for channel adapters. VLs of ports while QoS is on; 0 leaves them to max_op_vls.
-    qos_ca_max_vls: u8 = 0, 0..=15;
-    /// The same for channel adapters. Limit of the high priority VL arbitration table; -1 is 0, or the common value.
-    qos_ca_high_limit: i16 = -1;
-    /// The same for channel adapters. VL arbitration table of high priority: VL:weight, separated by commas.
-    qos_ca_vlarb_high: Option<VlArb> = None;
-    /// The same for channel adapters. VL arbitration table of low priority: VL:weight, separated by commas.
-    qos_ca_vlarb_low: Option<VlArb> = None;
-    /// The same for channel adapters. VL by SL, 16 numbers separated by commas; 15 drops packets.
-    qos_ca_sl2vl: Option<SlToVl> = None;
-    /// The same for switch ports 0. VLs of ports while QoS is on; 0 leaves them to max_op_vls.
-    qos_sw0_max_vls: u8 = 0, 0..=15;
-    /// The same for switch ports 0. Limit of the high priority VL arbitration table; -1 is 0, or the common value.
-    qos_sw0_high_limit: i16 = -1;
-    /// The same for switch ports 0. VL arbitration table of high priority: VL:weight, separated by commas.
-    qos_sw0_vlarb_high: Option<VlArb> = None;
-    /// The same for switch ports 0. VL arbitration table of low priority: VL:weight, separated by commas.
-    qos_sw0_vlarb_low: Option<VlArb> = None;
-    /// The same for switch ports 0. VL by SL, 16 numbers separated by commas; 15 drops packets.
-    qos_sw0_sl2vl: Option<SlToVl> = None;
-    /// The same for external switch ports. VLs of ports while QoS is on; 0 leaves them to max_op_vls.
-    qos_swe_max_vls: u8 = 0, 0..=15;
-    /// The same for external switch ports. Limit of the high priority VL arbitration table; -1 is 0, or the common value.
-    qos_swe_high_limit: i16 = -1;
-    /// The same for external switch ports. VL arbitration table of high priority: VL:weight, separated by commas.
-    qos_swe_vlarb_high: Option<VlArb> = None;
-    /// The same for external switch ports. VL arbitration table of low priority: VL:weight, separated by commas.
-    qos_swe_vlarb_low: Option<VlArb> = None;
-    /// The same for external switch ports. VL by SL, 16 numbers separated by commas; 15 drops packets.
-    qos_swe_sl2vl: Option<SlToVl> = None;
-    /// The same for routers. VLs of ports while QoS is on; 0 leaves them to max_op_vls.
-    qos_rtr_max_vls: u8 = 0, 0..=15;
-    /// The same for routers. Limit of the high priority VL arbitration table; -1 is 0, or the common value.
-    qos_rtr_high_limit: i16 = -1;
-    /// The same for routers. VL arbitration table of high priority: VL:weight, separated by commas.
-    qos_rtr_vlarb_high: Option<VlArb> = None;
-    /// The same for routers. VL arbitration table of low priority: VL:weight, separated by commas.
-    qos_rtr_vlarb_low: Option<VlArb> = None;
-    /// The same for routers. VL by SL, 16 numbers separated by commas; 15 drops packets.
-    qos_rtr_sl2vl: Option<SlToVl> = None;
-    /// Whether switches check no P_Keys at all; the same as part_enforce off.
-    no_partition_enforcement: bool = false;
-    /// What switches check the P_Keys of at the links of end ports: both, in, out or off.
-    part_enforce: PartEnforce = PartEnforce::Both;
-    /// Whether a port may have a partition's P_Key as full and as limited member at once.
-    allow_both_pkeys: bool = false;
-    /// Whether P_Keys keep their places in the tables of ports when others come and go.
-    keep_pkey_indexes: bool = true;
-    /// File of ways to other subnets; (null) is /etc/opensm/prefix-routes.conf.
-    prefix_routes_file: Option<String> = Some(DEFAULT_PREFIX_ROUTES_FILE.to_owned());
-    /// SMPs on the wire at once, up to 4096; 0 means 4096. OpenSM's default is 4; switches answer
-    /// in hardware, so that more in flight is what makes a large fabric come up in seconds.
-    max_wire_smps: u32 = 64;
-    /// Milliseconds to wait for the answer to an SMP.
-    transaction_timeout: u32 = 200, 1..=3_600_000;
-    /// Times an unanswered SMP is sent again.
-    transaction_retries: u32 = 3, 0..=100;
-    /// Whether files in the state directory are forced to disk.
-    fsync_high_avail_files: bool = true;
-    /// Whether IPv6 solicited-node groups that differ in their last 24 bits only share an MLID.
-    consolidate_ipv6_snm_req: bool = false;
-    /// Whether the components of a join must agree with the group.
-    mcgroup_join_validation: bool = true;
-    /// Whether MGIDs asked for are checked, those of IPoIB against their broadcast group.
-    ipoib_mcgroup_creation_validation: bool = true;
-    /// Byte of the alias GUIDs that the SA chooses, by which a site tells its subnets apart.
-    sm_assigned_guid: u8 = 0;
-    /// What the registry begins with if there is none yet: an opensm-sa.dump; (null) is nothing.
-    sa_db_file: Option<String> = None;
-    /// Whether opensm-sa.dump is written when what clients registered has changed.
-    sa_db_dump: bool = false;
-    /// Directory of dump files, opensm-sa.dump among them; (null) is the state directory.
-    dump_files_dir: Option<String> = None;
-    /// Log bits: 1 errors, 2 information, 4 verbose, 8, 0x10 and 0x20 debugging, 0x40 dump files of
-    /// routing.
-    log_flags: u8 = 3;
-    /// Log file, beside standard output; (null) is none.
-    log_file: Option<String> = None;
-    /// Whether the log file is appended to, rather than started anew.
-    accum_log_file: bool = true;
-    /// Whether clients are not asked to register again when the SM starts.
-    no_clients_rereg: bool = false;
-    /// Whether what cannot be repaired ends the program, rather than being logged.
-    exit_on_fatal: bool = true;
-}
+pub(super) use settings;
 
 impl Settings {
+    /// What there is to know of a key.
+    pub fn key(name: &str) -> Option<&'static Key> {
+        Self::KEYS.iter().find(|key| key.name == name)
+    }
+
+    /// Keys that are set to something other than their default, and change nothing by that.
+    pub fn idle_keys(&self) -> impl Iterator<Item = &'static Key> + '_ {
+        let default = Self::default();
+        Self::KEYS.iter().filter(move |key| {
+            key.effect != Effect::Acts && self.lines(key.name) != default.lines(key.name)
+        })
+    }
+
+    /// The settings as a file that reads back to the same, with OpenSM, too. Keys of ours alone are
+    /// comments unless they are set.
+    pub fn render(&self) -> String {
+        let default = Self::default();
+        let (mut text, mut section) = (String::new(), "");
+        for key in Self::KEYS {
+            if key.section != section {
+                section = key.section;
+                let _ = write!(text, "#\n# {section}\n#\n");
+            }
+            key.doc.iter().for_each(|line| text.extend(["#", line, "\n"]));
+            match key.effect {
+                Effect::Acts => {}
+                Effect::Idle(why) => text.extend(["# No effect: ", why, ".\n"]),
+                Effect::Refused(why) => text.extend(["# Only as it is: ", why, ".\n"]),
+            }
+            let lines = self.lines(key.name);
+            let is_comment = section == OWN_SECTION && lines == default.lines(key.name);
+            for line in lines {
+                let _ = writeln!(text, "{}{} {line}", if is_comment { "#" } else { "" }, key.name);
+            }
+            text.push('\n');
+        }
+        text
+    }
+
     /// What switches are to check, by either key.
     pub fn enforcement(&self) -> PartEnforce {
         if self.no_partition_enforcement { PartEnforce::Off } else { self.part_enforce }
@@ -538,6 +195,11 @@ impl Settings {
     pub fn tries_engine(&self, name: &str) -> bool {
         let names = self.routing_engine.as_deref().unwrap_or("");
         names.split(EngineNames::is_separator).any(|each| each.eq_ignore_ascii_case(name))
+    }
+
+    /// The log file, if it is not standard output, where the log goes in any case.
+    pub fn log_path(&self) -> Option<&str> {
+        self.log_file.as_deref().filter(|name| !["stdout", "-"].contains(name))
     }
 
     /// SMPs on the wire at once, with 0 taken as the limit.
@@ -571,8 +233,8 @@ mod tests {
         assert_eq!(error.to_string(), "lmc must be 0 to 7, not 8");
         let error = settings.set("lmc", "300").unwrap_err();
         assert_eq!(error.to_string(), "lmc must be 0 to 7, not 300");
-        let error = settings.set("reassign_lids", "yes").unwrap_err();
-        assert_eq!(error.to_string(), "reassign_lids takes TRUE or FALSE, not 'yes'");
+        let error = settings.set("lmc", "two").unwrap_err();
+        assert_eq!(error.to_string(), "lmc takes a number, not 'two'");
         assert_eq!(settings, Settings::default(), "a refused value changes nothing");
     }
 }

@@ -2,7 +2,10 @@
 //! link from Initialize over Armed to Active (IBTA vol 1, 7.2.7, 14.2.5.6).
 
 use ib_mad::types::{Lid, Mtu, Sl};
-use ib_mad::wire::attribute::{CapabilityMask, NodeType, PortInfo, PortPhysState, PortState};
+use ib_mad::wire::attribute::{
+    CapabilityMask, LinkSpeeds, LinkSpeedsExt, LinkWidths, NodeType, PortInfo, PortPhysState,
+    PortState,
+};
 
 use super::pkey::PKeyPlan;
 use crate::config::Settings;
@@ -173,7 +176,8 @@ fn set_link(fabric: &Fabric, port: PortIndex, subnet: Subnet<'_>, bytes: &mut Po
     let settings = subnet.settings;
     let current = fabric.port(port);
     let own = current.port_info();
-    let peer = current.peer().map(|peer| (fabric.port(peer), fabric.node_of(peer)));
+    let peer_port = current.peer();
+    let peer = peer_port.map(|peer| (fabric.port(peer), fabric.node_of(peer)));
     let peer_info = peer.map(|(port, _)| port.port_info());
 
     let least =
@@ -193,6 +197,15 @@ fn set_link(fabric: &Fabric, port: PortIndex, subnet: Subnet<'_>, bytes: &mut Po
     if let Some(checks) = subnet.pkeys.checks(fabric, port) {
         info.set_partition_enforcement_inbound(checks.inbound)
             .set_partition_enforcement_outbound(checks.outbound);
+    }
+    set_enabled(settings, &mut info);
+    let both_extended = peer_port.is_some_and(|peer| {
+        [port, peer].into_iter().all(|end| {
+            capability_mask(fabric, end).contains(CapabilityMask::IS_EXTENDED_SPEEDS_SUPPORTED)
+        })
+    });
+    if both_extended {
+        set_extended_speeds(settings, &mut info);
     }
     let Some((_, peer_node)) = peer else { return };
     let leaf = peer_node.switch.is_none();
@@ -217,6 +230,40 @@ pub fn operational_vls(fabric: &Fabric, port: PortIndex, settings: &Settings) ->
     let vl_cap = |port: PortIndex| fabric.port(port).port_info().vl_cap();
     let peer = fabric.port(port).peer().map(vl_cap).filter(|&code| code != 0);
     peer.map_or(vl_cap(port), |peer| peer.min(vl_cap(port))).clamp(1, settings.max_op_vls)
+}
+
+/// Sets the widths and speeds that a link may have (`force_link_width`, `force_link_speed`). What a
+/// port does not support it would refuse, so that is left out.
+fn set_enabled(settings: &Settings, info: &mut PortInfo<&mut PortInfoBytes>) {
+    let wanted = |forced: u8, all: u8, supported: u8| match forced {
+        0 => None,
+        forced if forced == all => Some(supported).filter(|&bits| bits != 0),
+        forced => Some(forced & supported).filter(|&bits| bits != 0),
+    };
+    let all = LinkWidths::SET_TO_SUPPORTED.0;
+    if let Some(widths) = wanted(settings.force_link_width, all, info.link_width_supported().0) {
+        info.set_link_width_enabled(LinkWidths(widths));
+    }
+    let all = LinkSpeeds::SET_TO_SUPPORTED.0;
+    if let Some(speeds) = wanted(settings.force_link_speed, all, info.link_speed_supported().0) {
+        info.set_link_speed_enabled(LinkSpeeds(speeds));
+    }
+}
+
+/// The same for extended speeds (`force_link_speed_ext`), of a link both ends of which have them.
+fn set_extended_speeds(settings: &Settings, info: &mut PortInfo<&mut PortInfoBytes>) {
+    /// No extended speed.
+    const OFF: u8 = 30;
+    let supported = info.link_speed_ext_supported().0;
+    let wanted = match settings.force_link_speed_ext {
+        0 => return,
+        OFF => OFF,
+        forced if forced == LinkSpeedsExt::SET_TO_SUPPORTED.0 => supported,
+        forced => forced & supported,
+    };
+    if wanted != 0 {
+        info.set_link_speed_ext_enabled(LinkSpeedsExt(wanted));
+    }
 }
 
 /// The bytes of a Set() that changes nothing: as reported, with states "no change".
@@ -350,5 +397,58 @@ mod tests {
             .set_capability_mask(CapabilityMask::IS_CLIENT_REREGISTRATION_SUPPORTED);
         let info = addressed(&fabric, host, subnet, addressing).unwrap();
         assert!(const_view(&info).client_reregister());
+    }
+
+    fn enabled(info: &PortInfo<PortInfoBytes>) -> (u8, u8, u8) {
+        let (width, speed) = (info.link_width_enabled().0, info.link_speed_enabled().0);
+        (width, speed, info.link_speed_ext_enabled().0)
+    }
+
+    /// Keys of force_link_width, force_link_speed and force_link_speed_ext, and what they come to
+    /// for a port that supports 1x and 4x, up to 5 Gb/s and 14 and 25 Gb/s, of which it has less on.
+    #[test]
+    fn widths_and_speeds_are_as_forced_within_what_is_supported() {
+        let (mut fabric, leaf, host) = pair(PortState::Initialize);
+        for port in [leaf, host] {
+            view(&mut fabric.port_mut(port).info)
+                .set_link_width_supported(LinkWidths(3))
+                .set_link_width_enabled(LinkWidths(1))
+                .set_link_speed_supported(LinkSpeeds(3))
+                .set_link_speed_enabled(LinkSpeeds(1))
+                .set_link_speed_ext_supported(LinkSpeedsExt(3))
+                .set_link_speed_ext_enabled(LinkSpeedsExt(1));
+        }
+        let set = |fabric: &Fabric, port, [width, speed, speed_ext]: [u8; 3]| {
+            let settings = Settings {
+                force_link_width: width,
+                force_link_speed: speed,
+                force_link_speed_ext: speed_ext,
+                ..Settings::default()
+            };
+            let pkeys = PKeyPlan::default();
+            let subnet = Subnet { settings: &settings, pkeys: &pkeys };
+            enabled(&PortInfo::new(armed(fabric, port, subnet, None, true).unwrap()).unwrap())
+        };
+        let cases = [
+            ([255, 15, 31], (3, 3, 1)),
+            ([0, 0, 0], (1, 1, 1)),
+            ([2, 5, 30], (2, 1, 1)),
+            ([16, 4, 8], (1, 1, 1)),
+        ];
+        for (forced, expected) in cases {
+            assert_eq!(set(&fabric, leaf, forced), expected, "{forced:?}");
+        }
+        // A switch's capabilities are those of its port 0.
+        let switch = fabric.port(leaf).node;
+        let port0 = fabric.ports_of(switch).next().unwrap();
+        for port in [port0, host] {
+            view(&mut fabric.port_mut(port).info)
+                .set_capability_mask(CapabilityMask::IS_EXTENDED_SPEEDS_SUPPORTED);
+        }
+        for (forced, expected) in [(31, 3), (0, 1), (30, 30), (2, 2), (8, 1)] {
+            for port in [leaf, host] {
+                assert_eq!(set(&fabric, port, [0, 0, forced]), (1, 1, expected), "{forced}");
+            }
+        }
     }
 }

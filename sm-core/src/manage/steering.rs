@@ -4,6 +4,7 @@
 //! is switched off now, too.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use ib_mad::types::{Guid, Lid};
 
@@ -74,7 +75,7 @@ impl<'a> Places<'a> {
 
 /// What files and settings say to the engines of a topology.
 pub fn steer(files: &RoutingFiles, settings: &Settings, places: &Places<'_>) -> Steered {
-    let mut remarks = Vec::new();
+    let mut remarks = unused(files, settings);
     let switches = places.topology.switch_count();
     // The switch that a host is on will do for a root, as OpenSM's manual has it.
     let root = |guid| {
@@ -122,6 +123,8 @@ pub fn steer(files: &RoutingFiles, settings: &Settings, places: &Places<'_>) -> 
             ignored_links: if ignored_links.contains(&true) { ignored_links } else { Vec::new() },
             lfts: lfts(files, places, &mut remarks),
             lash_start_lane: settings.lash_start_vl,
+            nue_lanes_max: settings.nue_max_num_vls,
+            nue_includes_switches: settings.nue_include_switches,
             analyses_mesh: settings.do_mesh_analysis,
             switch_guids: places.switch_guids.clone(),
             torus: files.torus.as_ref().map(|file| file.content.clone()),
@@ -130,6 +133,28 @@ pub fn steer(files: &RoutingFiles, settings: &Settings, places: &Places<'_>) -> 
         remarks,
     }
     .checked(switches)
+}
+
+/// Tells of files that are for engines none of which is to be tried.
+fn unused(files: &RoutingFiles, settings: &Settings) -> Vec<String> {
+    let trees: &[&str] = &["ftree", "sssp", "dfsssp"];
+    let path = |file: &Option<Arc<RoutingFile<Vec<GuidLine>>>>| Some(file.as_ref()?.path.clone());
+    let files = [
+        (path(&files.roots), &["updn", "ftree"][..]),
+        (path(&files.compute_nodes), trees),
+        (path(&files.io_nodes), trees),
+        (files.ids.as_ref().map(|file| file.path.clone()), &["updn", "dnup", "ftree"]),
+        (files.lfts.as_ref().map(|file| file.path.clone()), &["file"]),
+    ];
+    let mut remarks = Vec::new();
+    for (path, engines) in files {
+        let Some(path) = path else { continue };
+        if !engines.iter().any(|engine| settings.tries_engine(engine)) {
+            let (path, engines) = (path.display(), engines.join(", "));
+            remarks.push(format!("{path}: no effect: routing_engine has none of {engines}"));
+        }
+    }
+    remarks
 }
 
 impl Steered {

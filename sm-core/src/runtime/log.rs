@@ -60,7 +60,7 @@ pub(super) fn init(settings: &Settings) -> Result<(), LogError> {
     // Libraries beneath us speak up only when something is wrong, unless RUST_LOG says otherwise.
     let own = format!("warn,sm_core={level},ibsm={level}");
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(own));
-    let file = settings.log_file.as_ref().map(|name| open(name, settings.accum_log_file));
+    let file = settings.log_path().map(|name| open(name, settings.accum_log_file));
     let file = file.transpose()?.map(|file| {
         tracing_subscriber::fmt::layer()
             .with_target(false)

@@ -25,7 +25,7 @@ use super::signals::{Signal, Signals};
 use super::state::StateDir;
 use super::worker::Worker;
 use super::{BATCH, ONCE_ATTEMPTS, RunError};
-use crate::config::{Config, SitePolicy};
+use crate::config::{Config, Settings, SitePolicy};
 use crate::fabric::SubnetParameters;
 use crate::manage::PolicyRows;
 use crate::manage::policy::{self, InForce};
@@ -74,6 +74,8 @@ pub(super) struct Service {
     republish_due: Option<Instant>,
     metrics: Metrics,
     policy: SitePolicy,
+    /// Settings that were read again and are not in force yet.
+    new_settings: Option<Settings>,
     refused_files: RefusedFiles,
     /// What was last told of how the policy fits the fabric.
     policy_remarks: Vec<String>,
@@ -145,6 +147,7 @@ impl Service {
             republish_due: None,
             metrics,
             policy,
+            new_settings: None,
             refused_files: RefusedFiles::default(),
             policy_remarks: Vec::new(),
             seats: Seats::default(),
@@ -367,6 +370,7 @@ impl Service {
             match signal {
                 Signal::HeavySweep => {
                     info!("HUP: heavy sweep");
+                    self.reread_settings();
                     self.sweeper.request_heavy_sweep(Instant::now());
                 }
                 Signal::Terminate => {
@@ -406,8 +410,33 @@ impl Service {
         }
     }
 
+    /// Reads the configuration file again; what it says counts from the next heavy sweep on.
+    fn reread_settings(&mut self) {
+        match self.config.reread() {
+            Ok((settings, remarks)) => {
+                remarks.iter().for_each(|remark| warn!("{remark}"));
+                self.new_settings = Some(settings);
+            }
+            Err(failure) => {
+                let reason = super::with_causes(&failure);
+                error!("{reason}; until that is mended, the settings in force stay");
+            }
+        }
+    }
+
+    /// Puts settings in force that were read again.
+    fn follow_settings(&mut self) {
+        let Some(settings) = self.new_settings.take() else { return };
+        let waiting = self.sweeper.follow_settings(&settings);
+        if !waiting.is_empty() {
+            warn!("these settings count from the next start on: {}", waiting.join(", "));
+        }
+        self.config.settings = self.sweeper.settings().clone();
+    }
+
     /// Reads the site's policy files again, for the sweep that has just begun.
     fn reload_policy(&mut self) {
+        self.follow_settings();
         let (policy, reading) = self.policy.reload(&self.config.settings);
         reading.remarks.iter().for_each(|remark| warn!("{remark}"));
         reading.taken.iter().for_each(|taken| info!("read {taken}"));

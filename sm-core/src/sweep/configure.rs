@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use ib_mad::types::Lid;
-use ib_mad::wire::attribute::{PortInfo, PortState};
+use ib_mad::wire::attribute::{CapabilityMask, PortInfo, PortState, SwitchInfo};
 use tracing::{debug, info, warn};
 
 use super::schedule::Cause;
@@ -220,17 +220,34 @@ impl Sweeper {
         let current = switch.switch_info();
         let lifetime = ib_mad::types::Lifetime::from_low_bits(self.settings.packet_life_time);
         let clear = self.first_as_master && current.port_state_change();
-        let right = current.linear_fdb_top() == self.top && current.life_time_value() == lifetime;
+        let multicast_top = self.wanted_multicast_top(port, &current);
+        let right = current.linear_fdb_top() == self.top
+            && current.life_time_value() == lifetime
+            && current.multicast_fdb_top() == multicast_top;
         if right && !clear {
             return None;
         }
         let mut bytes = switch.info;
-        ib_mad::wire::attribute::SwitchInfo::new(&mut bytes[..])
+        SwitchInfo::new(&mut bytes[..])
             .ok()?
             .set_linear_fdb_top(self.top)
             .set_life_time_value(lifetime)
+            .set_multicast_fdb_top(multicast_top)
             .set_port_state_change(clear);
         Some(bytes)
+    }
+
+    /// The last MLID that a switch should forward. It stays as it is where nobody ever set it; OpenSM
+    /// leaves it at the last block that it used, and groups beyond would hear nothing.
+    fn wanted_multicast_top(&self, port: PortIndex, current: &SwitchInfo<&[u8; 20]>) -> Lid {
+        let mask = self.fabric.port(port).port_info().capability_mask();
+        let is_meant = mask.contains(CapabilityMask::IS_MULTICAST_FDB_TOP_SUPPORTED);
+        let top = current.multicast_fdb_top();
+        let capacity = current.multicast_fdb_cap();
+        if !self.settings.use_mfttop || !is_meant || top == Lid::NONE || capacity == 0 {
+            return top;
+        }
+        Lid(Lid::MULTICAST_FIRST.0.saturating_add(capacity - 1))
     }
 
     pub(super) fn switch_info_set(&mut self, port: PortIndex, data: &[u8; 64]) {

@@ -410,7 +410,10 @@ impl Sweeper {
             return self.error(format_args!("{name} of the SM's own node: {status}"));
         }
         let place = self.place(request.port());
-        if request.kind.is_set() {
+        let is_map = request.kind == Kind::SetSlToVl;
+        if is_map && self.settings.suppress_sl2vl_mad_status_errors {
+            debug!("{name} of {place} is refused: {status}");
+        } else if request.kind.is_set() {
             self.fault(request.port(), format_args!("{name} of {place} is refused: {status}"));
         } else {
             let text = format_args!("{name} of {place} is refused: {status}");

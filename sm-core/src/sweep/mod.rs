@@ -338,6 +338,16 @@ impl Sweeper {
         &self.settings
     }
 
+    /// Takes other settings in place of those in force, as far as they count while the program runs.
+    /// Yields the keys that differ and would count from the start on. Best while nothing is being
+    /// set, as on [`Event::Discovering`].
+    pub fn follow_settings(&mut self, new: &Settings) -> Vec<&'static str> {
+        let waiting = self.settings.follow(new);
+        self.qos_tables = QosTables::of(&self.settings);
+        self.schedule.set_intervals(&self.settings);
+        waiting
+    }
+
     /// What is being done.
     pub fn phase(&self) -> Phase {
         self.phase

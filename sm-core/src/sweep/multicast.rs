@@ -122,6 +122,9 @@ impl Sweeper {
     /// to [`handle_multicast`](Self::handle_multicast). Takes time that goes with the groups that
     /// changed; with all of them if the fabric was routed anew.
     pub fn poll_multicast(&mut self, now: Instant) -> Option<MulticastJob> {
+        if self.settings.disable_multicast {
+            return None;
+        }
         let held = self.multicast.replant.is_some_and(|due| now < due);
         let idle = self.phase == Phase::Idle && self.up && self.multicast.at_work.is_none();
         let made = self.router.made().filter(|_| idle && !held)?;

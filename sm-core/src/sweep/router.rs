@@ -354,18 +354,25 @@ fn ports(lfts: &[Arc<Lft>]) -> Vec<&[u8]> {
     lfts.iter().map(|lft| lft.ports.as_slice()).collect()
 }
 
-/// The engines of a list, with the default behind them if it is not among them, and the names of
-/// those that there are not.
+/// The engines of a list, with the default behind them if it is not among them and nobody says
+/// `no_fallback`, and the names of those that there are not.
 fn engines(names: &str) -> (Vec<Box<dyn Engine>>, Vec<&str>) {
     let (mut there, mut missing) = (Vec::new(), Vec::new());
     let names = names.split(|c: char| c == ',' || c.is_whitespace());
+    let mut falls_back = true;
     for name in names.filter(|name| !name.is_empty()) {
+        if name.eq_ignore_ascii_case("no_fallback") {
+            falls_back = false;
+            continue;
+        }
         match catalog::find(name) {
             Some(engine) => there.push(engine),
             None => missing.push(name),
         }
     }
-    if there.iter().all(|engine| engine.name() != MinHop.name()) {
+    // Without any engine nothing would be routed at all.
+    let is_wanted = falls_back || there.is_empty();
+    if is_wanted && there.iter().all(|engine| engine.name() != MinHop.name()) {
         there.push(Box::new(MinHop));
     }
     (there, missing)
@@ -502,5 +509,7 @@ mod tests {
         assert_eq!(names("other,minhop sssp"), (vec!["minhop", "sssp"], vec!["other"]));
         assert_eq!(names("LASH").0, ["lash", "minhop"]);
         assert_eq!(names(""), (vec!["minhop"], vec![]));
+        assert_eq!(names("updn,no_fallback"), (vec!["updn"], vec![]));
+        assert_eq!(names("other,No_Fallback"), (vec!["minhop"], vec!["other"]));
     }
 }

@@ -132,15 +132,23 @@ impl HoldDown {
 
 impl Schedule {
     pub(super) fn new(settings: &Settings) -> Self {
-        Self {
-            interval: (settings.sweep_interval > 0)
-                .then(|| Duration::from_secs(u64::from(settings.sweep_interval))),
-            poll_interval: Duration::from_millis(u64::from(settings.sminfo_polling_timeout)),
+        let mut schedule = Self {
+            interval: None,
+            poll_interval: Duration::ZERO,
             due: [None; Cause::ALL.len()],
             issuers: HashMap::new(),
             storm: HoldDown::default(),
             overflow_ready: None,
-        }
+        };
+        schedule.set_intervals(settings);
+        schedule
+    }
+
+    /// Takes the intervals of other settings, from the next time on.
+    pub(super) fn set_intervals(&mut self, settings: &Settings) {
+        self.interval = (settings.sweep_interval > 0)
+            .then(|| Duration::from_secs(u64::from(settings.sweep_interval)));
+        self.poll_interval = Duration::from_millis(u64::from(settings.sminfo_polling_timeout));
     }
 
     /// Asks for a sweep as soon as none is under way.

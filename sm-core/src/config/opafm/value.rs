@@ -3,7 +3,7 @@
 use ib_mad::types::{Gid, Guid, Mtu, PKey, Rate, Sl};
 use sa_proto::snapshot::IdMatch;
 
-use super::super::settings::parse_number;
+use super::super::value::parse_number;
 use super::Reason;
 use super::xml::{Element, Fault};
 

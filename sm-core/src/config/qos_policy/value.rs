@@ -1,7 +1,7 @@
 //! Values: numbers, lists of ranges, names.
 
 use super::super::ranges::Ranges;
-use super::super::settings::parse_number;
+use super::super::value::parse_number;
 use super::{PortName, Reason};
 
 /// Most ranges in one list.

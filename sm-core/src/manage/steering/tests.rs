@@ -37,6 +37,7 @@ fn steered(named: &[(&str, &str)]) -> Steered {
         partition_config_file: Some(partitions.to_string_lossy().into_owned()),
         ..Settings::default()
     };
+    settings.set("routing_engine", "updn,ftree,file").unwrap();
     for (key, text) in named {
         let path = directory.path().join(key);
         std::fs::write(&path, text).unwrap();
@@ -152,4 +153,28 @@ fn plain_settings_are_handed_on() {
     let steering = steer(&RoutingFiles::default(), &settings, &places).steering;
     assert!(steering.connect_roots && steering.analyses_mesh);
     assert_eq!((steering.max_reverse_hops, steering.lash_start_lane), (255, 2));
+}
+
+#[test]
+fn a_file_for_engines_that_are_not_tried_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, "").unwrap();
+        Some(path.to_string_lossy().into_owned())
+    };
+    let mut settings = Settings {
+        partition_config_file: file("partitions"),
+        root_guid_file: file("roots"),
+        hop_weights_file: file("weights"),
+        ..Settings::default()
+    };
+    let topology = topology();
+    let places = Places::new(&topology, [], []);
+    let (policy, _) = SitePolicy::load(&settings).unwrap();
+    let remarks = steer(&policy.routing, &settings, &places).remarks;
+    assert_eq!(remarks.len(), 1);
+    assert!(remarks[0].ends_with("roots: no effect: routing_engine has none of updn, ftree"));
+    settings.set("routing_engine", "dor,UPDN").unwrap();
+    assert!(steer(&policy.routing, &settings, &places).remarks.is_empty());
 }

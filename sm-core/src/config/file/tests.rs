@@ -1,0 +1,222 @@
+//! The configuration file: what is read, refused and written.
+
+use super::*;
+
+fn parse_text(text: &str) -> Result<Parsed, ConfigError> {
+    parse(Path::new("sm.conf"), text)
+}
+
+#[test]
+fn a_template_reads_back_to_the_settings_it_was_written_from() {
+    let settings = Settings {
+        lmc: 2,
+        subnet_prefix: 0xfec0_0000_0000_0001,
+        log_file: Some("/var/log/my sm.log".to_owned()),
+        sweep_on_trap: false,
+        ..Settings::default()
+    };
+    let parsed = parse_text(&settings.render()).unwrap();
+    assert_eq!((parsed.settings, parsed.remarks), (settings, vec![]));
+}
+
+#[test]
+fn a_template_is_for_its_owner_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let (new, old) = (directory.path().join("new"), directory.path().join("old"));
+    std::fs::write(&old, "what anybody could read").unwrap();
+    std::fs::set_permissions(&old, Permissions::from_mode(0o644)).unwrap();
+    for path in [&new, &old] {
+        write_template(path, &Settings::default()).unwrap();
+        assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(read(path).unwrap().settings, Settings::default());
+    }
+}
+
+#[test]
+fn keys_that_are_set_and_change_nothing_are_told_with_the_reason() {
+    let text = "lmc 1 # two LIDs\n\ncc_key 1\nsingle_thread TRUE\nconsole off\ncc_cct 0:1\n";
+    let settings = parse_text(text).unwrap().settings;
+    assert_eq!(settings.lmc, 1);
+    assert_eq!(
+        idle_keys(&settings),
+        [
+            "without effect: single_thread: responders are processes of their own, with as \
+             many workers as they are given",
+            "without effect: cc_key, cc_cct: congestion control is not set up here: switches \
+             and adapters keep what they have",
+        ]
+    );
+    assert_eq!(idle_keys(&Settings::default()), Vec::<String>::new());
+}
+
+#[test]
+fn a_key_whose_effect_would_be_missed_is_refused() {
+    let error = parse_text("lmc 1\nevent_plugin_name osmeventplugin\n").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "sm.conf:2: event_plugin_name can only have its default: plugins of OpenSM cannot be \
+         loaded; unset it, and read events from ibsm's page or by gRPC instead"
+    );
+    assert!(parse_text("event_plugin_name (null)\nlid_matrix_dump_file (null)\n").is_ok());
+}
+
+#[test]
+fn old_keys_and_values_are_read_as_opensm_reads_them() {
+    let text = "dimn_ports_file '/etc/ports'\nno_qos FALSE\nqos yes\nconnect_roots TRUE\n\
+                scatter_ports 0x10\nqos_high_limit 0xa\nlog_prefix\nsmartsm_mode 3\n\
+                guid 42\nno_multicast_option TRUE\n";
+    let Parsed { settings, remarks } = parse_text(text).unwrap();
+    assert_eq!(settings.port_search_ordering_file.as_deref(), Some("/etc/ports"));
+    assert_eq!((settings.qos, settings.connect_roots), (false, true));
+    assert_eq!((settings.scatter_ports, settings.qos_high_limit), (16, 10));
+    assert_eq!((settings.log_prefix, settings.guid.0), (None, 42));
+    assert!(settings.disable_multicast);
+    assert_eq!(
+        remarks,
+        [
+            "sm.conf:1: dimn_ports_file is called port_search_ordering_file now",
+            "sm.conf:2: no_qos is a key no more: QoS is off unless 'qos TRUE' turns it on",
+            "sm.conf:3: qos 'yes' is read as FALSE, as OpenSM does; write TRUE or FALSE",
+            "sm.conf:8: 'smartsm_mode' is no key of OpenSM or ours, and passed over",
+            "sm.conf:10: no_multicast_option is called disable_multicast now",
+        ]
+    );
+}
+
+#[test]
+fn every_key_renders_to_what_reads_back_and_has_a_meaning() {
+    let mut settings = Settings::default();
+    for key in Settings::KEYS {
+        assert!(!key.doc.is_empty() && !key.section.is_empty(), "{}", key.name);
+        for line in settings.clone().lines(key.name) {
+            assert_eq!(settings.set(key.name, &line), Ok(true), "{}", key.name);
+        }
+    }
+    assert_eq!(settings, Settings::default());
+}
+
+/// The keys of OpenSM 3.3.23 with their defaults, as `opensm -c` lists them.
+const OPENSM_TEMPLATE: &str = include_str!("../opensm-3.3.23.conf");
+
+#[test]
+fn opensms_template_is_read_without_a_remark_and_every_key_of_it_is_known() {
+    let Parsed { settings, remarks } = parse_text(OPENSM_TEMPLATE).unwrap();
+    assert_eq!(remarks, Vec::<String>::new());
+    let lines = OPENSM_TEMPLATE.lines().filter(|line| !line.starts_with('#'));
+    let theirs: Vec<&str> = lines.filter_map(|line| line.split_whitespace().next()).collect();
+    let ours: Vec<&str> = Settings::KEYS.iter().map(|key| key.name).collect();
+    let known: Vec<&str> = ours.iter().copied().filter(|key| theirs.contains(key)).collect();
+    assert_eq!(known, theirs, "all, in their order");
+    // Defaults that differ, and are known to.
+    let default = Settings::default();
+    let differ: Vec<&str> =
+        ours.into_iter().filter(|key| settings.lines(key) != default.lines(key)).collect();
+    assert_eq!(differ, ["max_wire_smps", "log_file", "dump_files_dir"]);
+    assert_eq!(idle_keys(&settings), Vec::<String>::new());
+}
+
+#[test]
+fn an_unknown_key_is_an_error_with_its_place_and_the_nearest_name() {
+    let error = parse_text("# head\nsweep_intervall 3\n").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "sm.conf:2: unknown key 'sweep_intervall'; did you mean 'sweep_interval'?"
+    );
+}
+
+#[test]
+fn a_refused_value_is_an_error_with_its_place() {
+    let error = parse_text("sm_priority 16\n").unwrap_err();
+    assert_eq!(error.to_string(), "sm.conf:1: sm_priority must be 0 to 15, not 16");
+    let error = parse_text("lmc\n").unwrap_err();
+    assert_eq!(error.to_string(), "sm.conf:1: lmc has no value");
+}
+
+/// Values by key of a file that `opensm -c` wrote, numbers made alike.
+fn values(text: &str) -> Vec<(String, String)> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    let pairs = lines.filter_map(|line| line.split_once(char::is_whitespace));
+    let plain = |value: &str| {
+        let number = crate::config::parse_number(value);
+        number.map_or_else(|| value.to_owned(), |number| number.to_string())
+    };
+    pairs.map(|(key, value)| (key.to_owned(), plain(value.trim()))).collect()
+}
+
+#[test]
+fn opensm_reads_our_template_to_the_same() {
+    let mut settings = parse_text(OPENSM_TEMPLATE).unwrap().settings;
+    for (key, value) in [
+        ("lmc", "2"),
+        ("routing_engine", "ftree,updn"),
+        ("root_guid_file", "/etc/roots"),
+        ("qos", "TRUE"),
+        ("qos_ca_vlarb_high", "0:64,1:4"),
+        ("qos_swe_high_limit", "255"),
+        ("part_enforce", "in"),
+        ("packet_life_time", "0x13"),
+        ("cc_ca_cong_setting_ccti_timer", "3 20"),
+        ("cc_sw_cong_setting_victim_mask", "0x102"),
+        ("cc_cct", "1:2,3:4"),
+        ("m_key", "0x1234"),
+        ("max_wire_smps", "64"),
+    ] {
+        assert_eq!(settings.set(key, value), Ok(true), "{key}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (ours, theirs) = (directory.path().join("ours"), directory.path().join("theirs"));
+    write_template(&ours, &settings).unwrap();
+    let mut command = std::process::Command::new("opensm");
+    command.arg("-F").arg(&ours).arg("-c").arg(&theirs);
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) => return eprintln!("skipped: opensm is not installed: {error}"),
+    };
+    let told = String::from_utf8_lossy(&output.stdout);
+    // 3.3.23 does not know the key of 3.3.24; it must know all others, and take their values.
+    for line in told.lines().filter(|line| line.contains("Unrecognized") || line.contains("-E-")) {
+        assert!(line.contains("max_rate_enum"), "{line}");
+    }
+    let text = std::fs::read_to_string(&theirs).unwrap();
+    let (ours, theirs) = (values(&settings.render()), values(&text));
+    assert!(theirs.len() > 140, "{told}");
+    let theirs: Vec<_> = theirs.into_iter().filter(|pair| !is_other_sl(&pair.1, &pair.0)).collect();
+    for pair in &theirs {
+        assert!(ours.contains(pair), "{pair:?}");
+    }
+    let Parsed { settings: back, remarks } = parse_text(&text).unwrap();
+    assert_eq!((back, remarks), (settings, vec![]));
+}
+
+/// OpenSM writes four keys for an SL of which one is set.
+fn is_other_sl(value: &str, key: &str) -> bool {
+    key.starts_with("cc_ca_cong_setting_") && value.ends_with(" 0")
+}
+
+/// What an operator reads before coming from OpenSM.
+const GUIDE: &str = include_str!("../../../../docs/migrate-from-opensm.md");
+
+#[test]
+fn the_guide_lists_exactly_the_keys_without_effect() {
+    let mut rows: Vec<(String, Vec<String>)> = Vec::new();
+    for key in Settings::KEYS {
+        let reason = match key.effect {
+            Effect::Acts => continue,
+            Effect::Idle(why) => format!("no effect: {why}"),
+            Effect::Refused(why) => format!("refused: {why}"),
+        };
+        let name = format!("`{}`", key.name);
+        match rows.iter_mut().find(|(same, _)| *same == reason) {
+            Some((_, names)) => names.push(name),
+            None => rows.push((reason, vec![name])),
+        }
+    }
+    let row = |(why, names): &(String, Vec<String>)| format!("| {} | {why} |", names.join(", "));
+    let wanted: Vec<String> = rows.iter().map(row).collect();
+    let table = GUIDE.lines().skip_while(|line| !line.starts_with("| key | set to")).skip(2);
+    let found: Vec<&str> = table.take_while(|line| line.starts_with('|')).collect();
+    assert_eq!(found, wanted, "write\n{}", wanted.join("\n"));
+    for (old, _) in RENAMED.iter().chain(GONE) {
+        assert!(GUIDE.contains(&format!("`{old}`")), "{old}");
+    }
+}

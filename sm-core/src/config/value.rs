@@ -1,0 +1,297 @@
+//! Types of settings: how `opensm.conf` writes them, read as OpenSM reads them.
+
+use std::ops::RangeInclusive;
+
+use ib_mad::types::Guid;
+
+/// What switches check the P_Keys of at the links of end ports (10.9.3.1.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartEnforce {
+    /// Packets in both directions.
+    Both,
+    /// Packets into the switch.
+    In,
+    /// Packets out of the switch.
+    Out,
+    /// Nothing.
+    Off,
+}
+
+impl PartEnforce {
+    /// Whether packets into the switch are checked.
+    pub fn inbound(self) -> bool {
+        matches!(self, Self::Both | Self::In)
+    }
+
+    /// Whether packets out of the switch are checked.
+    pub fn outbound(self) -> bool {
+        matches!(self, Self::Both | Self::Out)
+    }
+}
+
+/// Why a value was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ValueError {
+    /// Not of the key's type.
+    #[error("{key} takes {expected}, not '{got}'")]
+    Malformed {
+        /// The key.
+        key: &'static str,
+        /// What it takes, in words.
+        expected: &'static str,
+        /// What stood there.
+        got: String,
+    },
+    /// A value that has an effect with OpenSM and none here, which must not go unnoticed.
+    #[error("{key} can only have its default: {reason}")]
+    Refused {
+        /// The key.
+        key: &'static str,
+        /// Why.
+        reason: &'static str,
+    },
+    /// A number out of range.
+    #[error("{key} must be {first} to {last}, not {got}")]
+    OutOfRange {
+        /// The key.
+        key: &'static str,
+        /// Least allowed value.
+        first: u64,
+        /// Greatest allowed value.
+        last: u64,
+        /// What stood there.
+        got: u64,
+    },
+}
+
+/// A type that a setting may have.
+pub(super) trait Value: Sized {
+    const EXPECTED: &'static str;
+    fn parse(text: &str) -> Option<Self>;
+    fn render(&self) -> String;
+    /// The value as a number to compare with the key's range.
+    fn number(&self) -> Option<u64>;
+    /// How a text that is taken is read, if that is hardly what was meant.
+    fn reading(_text: &str) -> Option<&'static str> {
+        None
+    }
+    /// Takes what another line of the same key says.
+    fn take(&mut self, by: Self) {
+        *self = by;
+    }
+    /// What the lines of the key say.
+    fn render_lines(&self) -> Vec<String> {
+        vec![self.render()]
+    }
+}
+
+/// Reads a number as C's `strtoul` with base 0 does: `0x` hexadecimal, leading 0 octal.
+pub(crate) fn parse_number(text: &str) -> Option<u64> {
+    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+    match hex {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None if text.len() > 1 && text.starts_with('0') => u64::from_str_radix(&text[1..], 8).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+macro_rules! integer_value {
+    ($($type:ty),*) => {$(
+        impl Value for $type {
+            const EXPECTED: &'static str = "a number";
+            fn parse(text: &str) -> Option<Self> {
+                parse_number(text)?.try_into().ok()
+            }
+            fn render(&self) -> String {
+                self.to_string()
+            }
+            fn number(&self) -> Option<u64> {
+                Some(u64::from(*self))
+            }
+        }
+    )*};
+}
+integer_value!(u8, u16, u32);
+
+/// A number that may be -1 for "not set".
+impl Value for i16 {
+    const EXPECTED: &'static str = "a number from -1 to 255";
+    fn parse(text: &str) -> Option<Self> {
+        let number = match text.strip_prefix('-') {
+            Some(text) => -i16::try_from(parse_number(text)?).ok()?,
+            None => i16::try_from(parse_number(text)?).ok()?,
+        };
+        Some(number).filter(|number| (-1..=255).contains(number))
+    }
+    fn render(&self) -> String {
+        self.to_string()
+    }
+    fn number(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// 64 bits that are an identifier or a key, written in hexadecimal.
+impl Value for u64 {
+    const EXPECTED: &'static str = "a 64-bit number such as 0xfe80000000000000";
+    fn parse(text: &str) -> Option<Self> {
+        parse_number(text)
+    }
+    fn render(&self) -> String {
+        format!("{self:#018x}")
+    }
+    fn number(&self) -> Option<u64> {
+        None
+    }
+}
+
+impl Value for Guid {
+    const EXPECTED: &'static str = "a GUID such as 0x0002c90300000001";
+    fn parse(text: &str) -> Option<Self> {
+        parse_number(text).map(Self).or_else(|| text.parse().ok())
+    }
+    fn render(&self) -> String {
+        self.to_string()
+    }
+    fn number(&self) -> Option<u64> {
+        None
+    }
+}
+
+impl Value for bool {
+    const EXPECTED: &'static str = "TRUE or FALSE";
+    /// As with OpenSM, all but TRUE is FALSE.
+    fn parse(text: &str) -> Option<Self> {
+        Some(text == "TRUE")
+    }
+    fn reading(text: &str) -> Option<&'static str> {
+        (!["TRUE", "FALSE"].contains(&text))
+            .then_some("is read as FALSE, as OpenSM does; write TRUE or FALSE")
+    }
+    fn render(&self) -> String {
+        if *self { "TRUE" } else { "FALSE" }.to_owned()
+    }
+    fn number(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Text; OpenSM writes `(null)` for none. Nothing at all is none, too.
+impl Value for Option<String> {
+    const EXPECTED: &'static str = "text";
+    fn parse(text: &str) -> Option<Self> {
+        Some((!text.is_empty() && text != "(null)").then(|| text.to_owned()))
+    }
+    fn render(&self) -> String {
+        self.clone().unwrap_or_else(|| "(null)".to_owned())
+    }
+    fn number(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Names of routing engines, separated by commas, all of which OpenSM has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineNames(String);
+
+impl EngineNames {
+    /// What may stand between two names.
+    pub fn is_separator(c: char) -> bool {
+        c == ',' || c.is_whitespace()
+    }
+}
+
+impl std::ops::Deref for EngineNames {
+    type Target = str;
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Routing engines of OpenSM 3.3.24 and later, and its word for no other behind them.
+const ENGINES: [&str; 12] = [
+    "minhop",
+    "updn",
+    "dnup",
+    "file",
+    "ftree",
+    "lash",
+    "dor",
+    "torus-2QoS",
+    "nue",
+    "dfsssp",
+    "sssp",
+    "no_fallback",
+];
+
+/// None is the default, as `none` and `null` are.
+impl Value for Option<EngineNames> {
+    const EXPECTED: &'static str = "names among minhop, updn, dnup, file, ftree, lash, dor, \
+                                    torus-2QoS, nue, dfsssp, sssp and no_fallback, separated by commas";
+    fn parse(text: &str) -> Option<Self> {
+        if ["none", "null", "(null)"].iter().any(|none| text.eq_ignore_ascii_case(none)) {
+            return Some(None);
+        }
+        let is_known = |name: &str| {
+            name.is_empty() || ENGINES.iter().any(|engine| engine.eq_ignore_ascii_case(name))
+        };
+        let names = text.split(EngineNames::is_separator);
+        names.into_iter().all(is_known).then(|| Some(EngineNames(text.to_owned())))
+    }
+    fn render(&self) -> String {
+        self.as_deref().unwrap_or("(null)").to_owned()
+    }
+    fn number(&self) -> Option<u64> {
+        None
+    }
+}
+
+impl Value for PartEnforce {
+    const EXPECTED: &'static str = "both, in, out or off";
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "both" => Some(Self::Both),
+            "in" => Some(Self::In),
+            "out" => Some(Self::Out),
+            "off" => Some(Self::Off),
+            _ => None,
+        }
+    }
+    fn render(&self) -> String {
+        match self {
+            Self::Both => "both",
+            Self::In => "in",
+            Self::Out => "out",
+            Self::Off => "off",
+        }
+        .to_owned()
+    }
+    fn number(&self) -> Option<u64> {
+        None
+    }
+}
+
+pub(super) fn parse<V: Value>(
+    key: &'static str,
+    text: &str,
+    range: Option<RangeInclusive<u64>>,
+) -> Result<V, ValueError> {
+    let malformed = || ValueError::Malformed { key, expected: V::EXPECTED, got: text.to_owned() };
+    let out_of_range = |range: &RangeInclusive<u64>, got| ValueError::OutOfRange {
+        key,
+        first: *range.start(),
+        last: *range.end(),
+        got,
+    };
+    let Some(value) = V::parse(text) else {
+        // A number too large for the type is out of range rather than malformed.
+        return Err(match (&range, parse_number(text)) {
+            (Some(range), Some(got)) if !range.contains(&got) => out_of_range(range, got),
+            _ => malformed(),
+        });
+    };
+    match (&range, value.number()) {
+        (Some(range), Some(got)) if !range.contains(&got) => Err(out_of_range(range, got)),
+        _ => Ok(value),
+    }
+}
