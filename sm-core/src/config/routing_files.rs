@@ -89,11 +89,11 @@ impl RoutingFiles {
         let is_optional = |error: &PolicyError| {
             error.is_absence() && error.path() == Path::new(DEFAULT_TORUS_CONFIG)
         };
-        let broken = errors.into_iter().map(|error| match error {
+        let mut broken = errors.into_iter().map(|error| match error {
             PolicyError::Routing(error) => *error,
             error => error,
         });
-        match broken.filter(|error| !is_optional(error)).next() {
+        match broken.find(|error| !is_optional(error)) {
             Some(error) => Err(error),
             None => Ok((files, remarks.into_lines())),
         }
