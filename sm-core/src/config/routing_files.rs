@@ -13,6 +13,7 @@ use ib_mad::types::Guid;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::Settings;
+use super::settings::DEFAULT_TORUS_CONFIG;
 use super::site::{PolicyError, Remarks, read_file};
 use crate::routing::file::Dump;
 use crate::routing::torus;
@@ -79,6 +80,25 @@ pub struct RoutingFiles {
 type Malformed = (usize, String);
 
 impl RoutingFiles {
+    /// Reads all files that the settings name, and what is odd about them, in lines for people. An
+    /// error if one cannot be used; there need be none in the usual place of `torus_config`.
+    pub fn load(settings: &Settings) -> Result<(Self, Vec<String>), PolicyError> {
+        let (mut files, mut remarks) = (Self::default(), Remarks::default());
+        let mut errors = Vec::new();
+        files.read(settings, &mut remarks, &mut errors);
+        let is_optional = |error: &PolicyError| {
+            error.is_absence() && error.path() == Path::new(DEFAULT_TORUS_CONFIG)
+        };
+        let mut broken = errors.into_iter().map(|error| match error {
+            PolicyError::Routing(error) => *error,
+            error => error,
+        });
+        match broken.find(|error| !is_optional(error)) {
+            Some(error) => Err(error),
+            None => Ok((files, remarks.into_lines())),
+        }
+    }
+
     /// Reads again what changed. What is broken or gone is told, and keeps what held before.
     pub(super) fn read(
         &mut self,

@@ -21,6 +21,13 @@ pub struct Options {
     /// tells, as ibnetdiscover -f has it; else 8].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u8).range(1..=15))]
     pub vls: Option<u8>,
+    /// Steer engines by FILE, an opensm.conf, and by the files that it names (root_guid_file,
+    /// torus_config, lfts_file and so on). None is read unless it is named here.
+    #[arg(short = 'F', long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Steer engines by a setting of opensm.conf, over those of -F; may be given several times.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = setting)]
+    pub set: Vec<(String, String)>,
     /// 2^LMC LIDs a host port [default: what the file tells, else 0].
     #[arg(long, value_name = "LMC", value_parser = clap::value_parser!(u8).range(0..=7))]
     pub lmc: Option<u8>,
@@ -62,10 +69,20 @@ pub enum Failing {
 pub struct EngineNames(Vec<&'static str>);
 
 impl EngineNames {
+    /// The names.
+    pub fn names(&self) -> &[&'static str] {
+        &self.0
+    }
+
     /// The engines.
     pub fn engines(&self) -> Vec<Box<dyn Engine>> {
         self.0.iter().filter_map(|name| catalog::find(name)).collect()
     }
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("write KEY=VALUE, as root_guid_file=roots")?;
+    Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
 fn engines(text: &str) -> Result<EngineNames, String> {
@@ -99,6 +116,9 @@ Examples:
   ibsm plan fabric.net --engines ftree,updn --failures links
                                                           what either does when a link fails
   ibsm plan fabric.net --vls 4 --engines lash,dfsssp      do 4 data VLs suffice?
+  ibsm plan fabric.net --engines updn --set root_guid_file=roots
+  ibsm plan fabric.net --engines torus-2QoS --set torus_config=/etc/opensm/torus-2QoS.conf
+  ibsm plan fabric.net --set lfts_file=opensm.fdbs        file: what another manager has in force
   ibsm plan fabric.net --dump tables                      tables/minhop/opensm.fdbs and so on
   ibfabric generate fat-tree --levels 3 --radix 36 --hosts 648 -o - | ibsm plan -
                                                           a fabric that is yet to be bought

@@ -20,6 +20,7 @@ struct Document<'a> {
     lids: usize,
     data_vls: u8,
     lids_moved: usize,
+    remarks: &'a [String],
     engines: Vec<Engine<'a>>,
 }
 
@@ -93,6 +94,7 @@ pub fn render(plan: &Plan<'_>) -> String {
         lids: topology.destinations().iter().map(|to| usize::from(to.lid_count)).sum(),
         data_vls: plan.data_lanes,
         lids_moved: plan.site.moved,
+        remarks: &plan.remarks,
         engines: plan.trials.iter().map(|tried| engine(&plan.site, tried)).collect(),
     };
     let text = serde_json::to_string_pretty(&document);

@@ -1,7 +1,7 @@
 //! `ibsm plan`: what each routing engine would make of a fabric that a file describes.
 //!
 //! A file becomes a [`site`]; engines have a [`trial`] on it one by one, and after each of the
-//! [`failures`] that are asked for. What comes of it is shown as a [`table`], as [`json`], and as
+//! [`failures`] that are asked for, steered by [`wishes`]. What comes of it is shown as a [`table`], as [`json`], and as
 //! dumps in OpenSM's formats ([`crate::dump`]). No fabric is touched, and nothing of a running
 //! subnet manager is looked at. Files are read and written here and in [`output`], nowhere else.
 
@@ -15,6 +15,7 @@ pub mod site;
 pub mod survey;
 pub mod table;
 pub mod trial;
+pub mod wishes;
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -28,8 +29,9 @@ use failures::{Choice, Steer, Tally};
 use progress::Progress;
 use site::{Site, SiteError};
 use trial::Trial;
+use wishes::{WishError, Wishes};
 
-use crate::routing::{Steering, TopologyError};
+use crate::routing::TopologyError;
 
 /// Data VLs if nobody tells: what switches of the last fifteen years have at least.
 const DATA_LANES: u8 = 8;
@@ -49,6 +51,9 @@ pub enum PlanError {
         /// What is wrong.
         source: SiteError,
     },
+    /// What steers engines.
+    #[error(transparent)]
+    Wishes(#[from] WishError),
     /// What is left of it after a failure.
     #[error(transparent)]
     Rest(#[from] TopologyError),
@@ -81,6 +86,8 @@ pub struct Plan<'a> {
     pub site: Site,
     /// Data VLs that engines were told of.
     pub data_lanes: u8,
+    /// What of operators' files is odd or without effect.
+    pub remarks: Vec<String>,
     /// What engines made of it, in the order in which they were named.
     pub trials: Vec<Tried>,
 }
@@ -114,8 +121,12 @@ fn run(options: &Options) -> Result<bool, PlanError> {
     drop(net);
     let threads = rayon::ThreadPoolBuilder::new().num_threads(options.threads.get()).build()?;
     let data_lanes = options.vls.or(site.data_lanes).unwrap_or(DATA_LANES);
-    let steer = |site: &Site| steering(site, data_lanes);
-    let plan = threads.install(|| compare(options, site, data_lanes, &steer))?;
+    let wishes = Wishes::load(options.config.as_ref(), &options.set, options.engines.names())?;
+    let mut remarks = wishes.remarks.clone();
+    remarks.extend(wishes.steer(&site, data_lanes).remarks);
+    let steer = |site: &Site| wishes.steer(site, data_lanes).steering;
+    let mut plan = threads.install(|| compare(options, site, data_lanes, &steer))?;
+    plan.remarks = remarks;
     output::show(&plan, options.json.as_deref())?;
     Ok(plan.trials.iter().any(|tried| tried.trial.outcome.is_ok()))
 }
@@ -167,13 +178,7 @@ pub fn compare<'a>(
         trials.push(Tried { trial, failures });
     }
     progress.clear();
-    Ok(Plan { net: &options.net, site, data_lanes, trials })
-}
-
-/// What engines are asked for, in the numbers of a site.
-fn steering(site: &Site, data_lanes: u8) -> Steering {
-    let switch_ids = site.roster.switches.iter().map(|switch| switch.guid.0).collect();
-    Steering { switch_ids, data_lanes, ..Steering::default() }
+    Ok(Plan { net: &options.net, site, data_lanes, remarks: Vec::new(), trials })
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ const CYCLE_HOPS_MAX: usize = 8;
 /// All that is to be shown.
 pub fn render(plan: &Plan<'_>) -> String {
     let mut text = heading(plan);
+    plan.remarks.iter().for_each(|remark| text += &format!("{remark}\n"));
     let header = [
         "engine",
         "routes",

@@ -4,7 +4,9 @@ use fabric_sim::generate::{Common, FatTree, Grid, Shape, generate};
 
 use super::survey::Survey;
 use super::*;
-use crate::routing::{Engine, MinHop, NO_ROUTE, Previous, Routing, RoutingError, Topology};
+use crate::routing::{
+    Engine, MinHop, NO_ROUTE, Previous, Routing, RoutingError, Steering, Topology,
+};
 
 fn ring(switches: u16, hosts_per_switch: u8) -> Site {
     let dims = vec![switches];
@@ -32,8 +34,12 @@ fn options(arguments: &[&str]) -> Options {
         .options
 }
 
+fn steering(site: &Site) -> Steering {
+    Wishes::default().steer(site, 8).steering
+}
+
 fn plan(options: &Options, site: Site) -> Plan<'_> {
-    compare(options, site, 8, &|site| steering(site, 8)).unwrap()
+    compare(options, site, 8, &|site| steering(site)).unwrap()
 }
 
 /// The words of the row of an engine, in the first table that has one.
@@ -167,7 +173,7 @@ impl Engine for Faulty {
 #[test]
 fn tables_that_are_wrong_after_a_failure_count_as_refused() {
     let site = ring(6, 1);
-    let steer = |site: &Site| steering(site, 8);
+    let steer = |site: &Site| steering(site);
     let trial = Trial::run(&Faulty, &site, &steer(&site));
     let made = trial.outcome.unwrap();
     assert!(made.deliveries.is_sound());
@@ -242,4 +248,47 @@ fn tables_are_dumped_under_the_names_that_opensm_gives_them() {
         assert!(!routes.contains("UNREACHABLE") && !routes.contains("possible"), "{routes}");
         assert_eq!(read("opensm-lfts.dump").matches("44 lids dumped").count(), 12);
     }
+}
+
+/// Files name GUIDs, and those of them that are left still steer after a failure.
+#[test]
+fn engines_are_steered_by_files_also_after_failures() {
+    let directory = tempfile::tempdir().unwrap();
+    let (roots, conf) = (directory.path().join("roots"), directory.path().join("ibsm.conf"));
+    let site = ring(6, 2);
+    let guid = |switch: usize| site.roster.switches[switch].guid;
+    std::fs::write(&roots, format!("{}\n{}\n0x99\n", guid(4), guid(5))).unwrap();
+    std::fs::write(&conf, format!("root_guid_file {}\n", roots.display())).unwrap();
+    let wishes = Wishes::load(Some(&conf), &[], &["updn"]).unwrap();
+    let steered = wishes.steer(&site, 3);
+    assert_eq!((steered.steering.roots, steered.steering.data_lanes), (vec![4, 5], 3));
+    assert!(steered.remarks[0].contains("roots:3: 0x0000000000000099"), "{:?}", steered.remarks);
+    let (rest, _) = site.without(site::Failure::Switch(1)).unwrap();
+    assert_eq!(wishes.steer(&rest, 3).steering.roots, [3, 4]);
+
+    // updn, which finds no roots on a ring by itself, routes with these.
+    let options = options(&["--engines", "updn"]);
+    let steer = |site: &Site| wishes.steer(site, 8).steering;
+    let steered = compare(&options, site.clone(), 8, &steer).unwrap();
+    assert!(steered.trials[0].trial.outcome.is_ok());
+    assert!(plan(&options, site).trials[0].trial.outcome.is_err());
+}
+
+#[test]
+fn settings_and_files_that_cannot_be_used_are_told() {
+    let refusal = |text: &str| {
+        let options = options(&["--set", text]);
+        Wishes::load(None, &options.set, &["torus-2QoS"]).unwrap_err().to_string()
+    };
+    assert_eq!(
+        refusal("root_guids=x"),
+        "--set: there is no setting 'root_guids'; ibsm -c FILE writes all there are"
+    );
+    assert!(refusal("lmc=9").contains("lmc must be 0 to 7, not 9"));
+    assert!(refusal("torus_config=/nofile").contains("/nofile"));
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("roots");
+    std::fs::write(&path, "0x1\nnonsense\n").unwrap();
+    let told = refusal(&format!("root_guid_file={}", path.display()));
+    assert!(told.contains("roots:2: "), "{told}");
 }
