@@ -90,8 +90,6 @@ pub(super) fn port_places(topology: &Topology, steering: &Steering) -> Vec<u16> 
 
 struct Dealer<'a> {
     topology: &'a Topology,
-    /// Places of ports by link, if operators have an order.
-    places: Vec<u16>,
     /// By link: whether its routes are not counted; may be empty.
     ignored: &'a [bool],
     stay: Option<Stay<'a>>,
@@ -120,7 +118,6 @@ impl<'a> Dealer<'a> {
         let switches = topology.switch_count();
         Self {
             topology,
-            places: port_places(topology, steering),
             ignored: &steering.ignored_links,
             stay: before.map(|before| Stay::new(topology, before.previous, before.hops)),
             tables: Tables::new(switches, topology.table_len()),
@@ -131,7 +128,7 @@ impl<'a> Dealer<'a> {
             inflow: vec![0; switches * Batch::LIDS_MAX],
             idle: vec![0; switches],
             sources: Vec::with_capacity(switches),
-            candidates: Candidates::default(),
+            candidates: Candidates::in_order(port_places(topology, steering)),
             ranks: Vec::new(),
         }
     }
@@ -143,8 +140,8 @@ impl<'a> Dealer<'a> {
             stay.begin(batch.home, hops);
         }
         sort_sources(&mut self.sources, hops);
-        let Self { topology, candidates, sources, host_loads, places, .. } = self;
-        candidates.find(topology, batch.home, hops, sources, host_loads, places, ways);
+        let Self { topology, candidates, sources, host_loads, .. } = self;
+        candidates.find(topology, batch.home, hops, sources, host_loads, ways);
         for place in 0..self.sources.len() {
             self.deal(place, batch);
         }
@@ -172,7 +169,7 @@ impl<'a> Dealer<'a> {
             flows,
             before,
             candidates,
-            by_port: self.places.is_empty(),
+            by_port: self.candidates.are_by_port(),
             ignored: self.ignored,
             ranks: &mut self.ranks,
             idle: &mut self.idle[index],

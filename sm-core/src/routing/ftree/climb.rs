@@ -149,7 +149,7 @@ impl<'a> Climber<'a> {
         let Self { topology, labels, tables, up, hosts, sources, candidates, .. } = self;
         let hops = labels.hops.row(batch.home);
         sort_sources(sources, hops);
-        candidates.find(topology, batch.home, hops, sources, up, &[], &labels.ways(batch.home));
+        candidates.find(topology, batch.home, hops, sources, up, &labels.ways(batch.home));
         for (place, &switch) in sources.iter().enumerate() {
             let candidates = candidates.of(place);
             let has_hosts = hosts[usize::from(switch)] > 0;
