@@ -78,6 +78,8 @@ pub struct RoutingFiles {
 
 /// A file's line, and what is wrong with it.
 type Malformed = (usize, String);
+/// What reads the text of a file, and counts what it says.
+type Parse<T> = fn(&Path, &str, &mut Remarks) -> Result<(T, usize), Malformed>;
 
 impl RoutingFiles {
     /// Reads all files that the settings name, and what is odd about them, in lines for people. An
@@ -173,7 +175,7 @@ impl Reader<'_> {
         held: &mut Held<T>,
         path: &Option<String>,
         named_by: &'static str,
-        parse: fn(&Path, &str, &mut Remarks) -> Result<(T, usize), Malformed>,
+        parse: Parse<T>,
     ) {
         let Some(path) = path.as_deref().map(Path::new) else {
             *held = None;

@@ -192,12 +192,12 @@ impl<'a, T> Tally<'a, T> {
         if let Some(GuidLine { line, guid, .. }) = self.first {
             let (path, all, count) =
                 (self.file.path.display(), self.file.content.len(), self.count);
-            remarks.push(format!("{path}:{line}: {guid} {what}; so have {count} of {all} lines"));
+            remarks.push(format!("{path}:{line}: {guid} {what} ({count} of {all} lines)"));
         }
     }
 }
 
-const NOT_HERE: &str = "is not in the fabric as what is asked for here";
+const NOT_HERE: &str = "is not here, or is nothing of the kind";
 const NO_PORT: &str = "has no such port";
 
 /// What the GUIDs of a file stand for.

@@ -2,8 +2,6 @@
 
 use super::*;
 
-type Parse<T> = fn(&Path, &str, &mut Remarks) -> Result<(T, usize), Malformed>;
-
 /// What `text` says, the remarks on it, or the line and reason of its refusal.
 fn read<T>(parse: Parse<T>, text: &str) -> Result<(T, Vec<String>), Malformed> {
     let mut remarks = Remarks::default();

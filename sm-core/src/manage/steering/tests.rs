@@ -73,10 +73,8 @@ fn roots_are_switches_or_those_that_hosts_are_on() {
     assert_eq!(steering.roots, [3]);
     assert_eq!(
         remarks,
-        [
-            "root_guid_file:3: 0x00000000000000b0 is not in the fabric as what is asked for here; so \
-          have 2 of 3 lines"
-        ]
+        ["root_guid_file:3: 0x00000000000000b0 is not here, or is nothing of the kind (2 of \
+             3 lines)"]
     );
 }
 
@@ -112,7 +110,7 @@ fn weights_and_ignored_ports_are_of_links_between_switches() {
 
     let Steered { steering, remarks } = steered(&[("hop_weights_file", "0xa0 3 1\n0xa2 3 2\n")]);
     assert!(steering.hop_weights.is_empty(), "all weigh 1");
-    let expected = "hop_weights_file:2: 0x00000000000000a2 has no such port; so have 1 of 2 lines";
+    let expected = "hop_weights_file:2: 0x00000000000000a2 has no such port (1 of 2 lines)";
     assert_eq!(remarks, [expected]);
 }
 

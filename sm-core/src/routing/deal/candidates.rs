@@ -50,12 +50,24 @@ pub(in crate::routing) struct Candidates {
     loads: Vec<u64>,
     /// By switch: the least load of a way to the home.
     ahead: Vec<u64>,
+    /// By link: the place of its port in the order in which its switch prefers them; empty: that of
+    /// their numbers.
+    places: Vec<u16>,
 }
 
 impl Candidates {
+    /// None yet, for ports that are preferred by `places`.
+    pub(in crate::routing) fn in_order(places: Vec<u16>) -> Self {
+        Self { places, ..Self::default() }
+    }
+
+    /// Whether candidates of a source ascend by port.
+    pub(in crate::routing) fn are_by_port(&self) -> bool {
+        self.places.is_empty()
+    }
+
     /// Finds those of all `sources`, which are ordered by hops, the farthest first. `loads` are by
-    /// link, as are the `places` that ports have in the order in which they are preferred; without
-    /// any, that is their own.
+    /// link.
     #[inline(never)] // Inlined into its caller, its loops run out of registers.
     pub(in crate::routing) fn find<W: Ways>(
         &mut self,
@@ -64,10 +76,9 @@ impl Candidates {
         hops: &[u8],
         sources: &[u16],
         loads: &[u32],
-        places: &[u16],
         ways: &W,
     ) {
-        let Self { all, bounds, loads: sums, ahead } = self;
+        let Self { all, bounds, loads: sums, ahead, places } = self;
         all.clear();
         sums.clear();
         bounds.resize(sources.len(), (0, 0));

@@ -75,8 +75,6 @@ pub(super) fn port_places(topology: &Topology, steering: &Steering) -> Vec<u16> 
 
 struct Dealer<'a> {
     topology: &'a Topology,
-    /// Places of ports by link, if operators have an order.
-    places: Vec<u16>,
     /// By link: whether its routes are not counted; may be empty.
     ignored: &'a [bool],
     tables: Tables,
@@ -102,7 +100,6 @@ impl<'a> Dealer<'a> {
         let switches = topology.switch_count();
         Self {
             topology,
-            places: port_places(topology, steering),
             ignored: &steering.ignored_links,
             tables: Tables::new(switches, topology.table_len()),
             unreachable: 0,
@@ -111,7 +108,7 @@ impl<'a> Dealer<'a> {
             inflow: vec![0; switches * Batch::LIDS_MAX],
             idle: vec![0; switches],
             sources: Vec::with_capacity(switches),
-            candidates: Candidates::default(),
+            candidates: Candidates::in_order(port_places(topology, steering)),
             ranks: Vec::new(),
         }
     }
@@ -120,11 +117,11 @@ impl<'a> Dealer<'a> {
     fn route<W: Ways>(&mut self, batch: &Batch, hops: &[u8], ways: &W) {
         self.tables.begin(&batch.lids);
         list_sources(&mut self.sources, hops, First::Farthest);
-        if batch.host_lids == 0 && !W::NARROWS && self.places.is_empty() {
+        if batch.host_lids == 0 && !W::NARROWS && self.candidates.are_by_port() {
             self.pass_round(batch, hops, ways);
         } else {
-            let Self { topology, candidates, sources, loads, places, .. } = self;
-            candidates.find(topology, batch.home, hops, sources, loads, places, ways);
+            let Self { topology, candidates, sources, loads, .. } = self;
+            candidates.find(topology, batch.home, hops, sources, loads, ways);
             for place in 0..self.sources.len() {
                 self.deal(place, batch);
             }
