@@ -87,6 +87,13 @@ pub struct Options {
     /// Priority among subnet managers, 0 to 15.
     #[arg(short, long)]
     pub priority: Option<String>,
+    /// Start not active: do nothing until another subnet manager commands to stand by.
+    #[arg(short = 'I', long = "inactive")]
+    pub inactive: bool,
+    /// When taking over from another subnet manager, keep to guid2lid rather than to the LIDs that
+    /// ports have from it.
+    #[arg(short = 'x', long = "honor_guid2lid")]
+    pub honor_guid2lid: bool,
     /// Give all ports new LIDs.
     #[arg(short, long = "reassign_lids")]
     pub reassign_lids: bool,
@@ -212,6 +219,8 @@ impl Options {
             settings.guid = guid;
         }
         settings.reassign_lids |= self.reassign_lids;
+        settings.sm_inactive |= self.inactive;
+        settings.honor_guid2lid_file |= self.honor_guid2lid;
         settings.no_partition_enforcement |= self.no_part_enforce;
         settings.allow_both_pkeys |= self.allow_both_pkeys;
         settings.qos |= self.qos;

@@ -378,6 +378,11 @@ settings! {
     routing_engine: Option<EngineNames> = None;
     /// Priority among subnet managers, 0 to 15.
     sm_priority: u8 = 0, 0..=15;
+    /// Whether to start not active, and wait for another SM's command to stand by.
+    sm_inactive: bool = false;
+    /// Whether LIDs of guid2lid count, when taking over, before those that ports hold from the
+    /// other SM.
+    honor_guid2lid_file: bool = false;
     /// Whether to act as master though another SM is master; for debugging.
     ignore_other_sm: bool = false;
     /// Milliseconds between polls of the master while in standby.

@@ -50,6 +50,10 @@ pub enum Kind {
     Arm,
     /// PortInfo with the step to Active.
     Activate,
+    /// SMInfo that hands the subnet over to the subnet manager behind the port.
+    HandOver,
+    /// SMInfo that tells the subnet manager behind the port that we took over from it.
+    Acknowledge,
 }
 
 impl Kind {
@@ -77,6 +81,8 @@ impl Kind {
         Self::SetGuidInfo,
         Self::Arm,
         Self::Activate,
+        Self::HandOver,
+        Self::Acknowledge,
     ];
 
     /// The attribute that it asks for or sets, as a metric label.
@@ -114,7 +120,9 @@ impl Kind {
             | Self::SetVlArbitration
             | Self::SetGuidInfo
             | Self::Arm
-            | Self::Activate => true,
+            | Self::Activate
+            | Self::HandOver
+            | Self::Acknowledge => true,
         }
     }
 
@@ -137,6 +145,7 @@ impl Kind {
             Self::SetGuidInfo => "Set(GUIDInfo)",
             Self::SetSlToVl => "Set(SLtoVLMappingTable)",
             Self::SetVlArbitration => "Set(VLArbitrationTable)",
+            Self::HandOver | Self::Acknowledge => "Set(SMInfo)",
         }
     }
 }

@@ -53,6 +53,8 @@ impl Sweeper {
             (Some(*port) != home, request.guid.0.swap_bytes())
         });
         let requests: Vec<lid::Request> = ports.iter().map(|(_, request)| *request).collect();
+        let inherits = self.handover.take_inherits_lids() && !self.settings.honor_guid2lid_file;
+        let adopted = inherits && !reassign && self.lids.adopt(&requests);
         let (changed, short) = self.lids.assign(&requests);
         for shortage in short {
             let port = ports.iter().find(|(_, request)| request.guid == shortage.guid);
@@ -61,7 +63,7 @@ impl Sweeper {
                 None => self.error(format_args!("{shortage}")),
             }
         }
-        if changed {
+        if changed || adopted {
             self.emit(Event::LidsChanged);
         }
     }

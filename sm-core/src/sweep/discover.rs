@@ -402,7 +402,7 @@ impl Sweeper {
         if request.kind == Kind::SetAddress && self.phase == Phase::Idle {
             return self.client_lost(request.port());
         }
-        if request.kind == Kind::SetGuidInfo {
+        if matches!(request.kind, Kind::SetGuidInfo | Kind::HandOver | Kind::Acknowledge) {
             let place = self.place(request.port());
             return warn!("{name} of {place} is refused: {status}");
         }
@@ -432,7 +432,7 @@ impl Sweeper {
             // What follows from it is decided when the stage ends.
             return debug!("{name}: no answer from {}", self.place(request.port()));
         }
-        if request.kind == Kind::SetGuidInfo {
+        if matches!(request.kind, Kind::SetGuidInfo | Kind::HandOver | Kind::Acknowledge) {
             return debug!("{name}: no answer from {}", self.place(request.port()));
         }
         if request.kind.is_set() || request.kind == Kind::OwnNodeInfo {
@@ -519,7 +519,9 @@ impl Sweeper {
             | Kind::Cut
             | Kind::Mend
             | Kind::Arm
-            | Kind::Activate => {}
+            | Kind::Activate
+            | Kind::HandOver
+            | Kind::Acknowledge => {}
         }
     }
 

@@ -7,7 +7,7 @@
 //! what differs.
 //!
 //! - `discover`: the walk; `contradiction`: links that cannot both be true, duplicate GUIDs;
-//!   `light`: looking for changes; `election`: other subnet managers.
+//!   `light`: looking for changes; `election`: other subnet managers; `handover`: from and to them.
 //! - `qos`: tables of ports; `guid_info`: alias GUIDs, written between sweeps.
 //! - `take_over`: the LID of a responder's port goes to another.
 //! - `shard`: whom end ports ask, written between sweeps.
@@ -30,6 +30,7 @@ mod discover;
 mod election;
 mod encode;
 mod guid_info;
+mod handover;
 mod light;
 mod multicast;
 mod partitions;
@@ -62,6 +63,7 @@ use crate::smp::{Counters, Exchange, Kind, Passed, Request, Timing};
 use crate::trap;
 use contradiction::Contradictions;
 use guid_info::AliasGuids;
+use handover::Handover;
 use multicast::Multicast;
 pub use multicast::{MulticastJob, MulticastOutcome};
 use partitions::Partitioning;
@@ -155,6 +157,7 @@ pub struct Sweeper {
     master: Option<(PortIndex, Guid)>,
     /// Polls in a row that the master left unanswered.
     polls_missed: u32,
+    handover: Handover,
     /// Ports with a link behind which the last discovery found nobody.
     unanswered: Vec<PortIndex>,
     /// Ports of which the last sweep could not find out or set everything.
@@ -270,6 +273,9 @@ impl Sweeper {
             mastership: {
                 let mut own = Mastership::new(settings.sm_priority, settings.sm_key);
                 own.set_m_key(settings.m_key);
+                if settings.sm_inactive {
+                    own.set_state(SmState::NotActive);
+                }
                 own
             },
             schedule: Schedule::new(&settings),
@@ -287,6 +293,7 @@ impl Sweeper {
             others: Vec::new(),
             master: None,
             polls_missed: 0,
+            handover: Handover::default(),
             unanswered: Vec::new(),
             faults: Vec::new(),
             partitions: Partitioning::default(),
@@ -422,6 +429,9 @@ impl Sweeper {
             // What the routes known so far cannot reach may be reached another way.
             self.fabric.trace_routes(|_, _| true);
         }
+        if self.write_nudge(packet) {
+            return true;
+        }
         while let Some(transmit) = self.exchange.poll_transmit(now) {
             if self.encode(transmit.request, transmit.tid, packet) {
                 self.mastership.act();
@@ -528,6 +538,8 @@ impl Sweeper {
             Kind::SetSlToVl => self.sl_to_vl_set(request, data),
             Kind::SetGuidInfo => self.guid_info_set(request, data),
             Kind::SetVlArbitration => self.vl_arbitration_set(request, data),
+            Kind::HandOver => self.handover_answered(now, request.port()),
+            Kind::Acknowledge => {}
         }
     }
 
@@ -541,11 +553,8 @@ impl Sweeper {
         match (method, attribute) {
             (Method::GET | Method::SET, AttributeId::SM_INFO) => {
                 match self.mastership.answer(&mut packet.mad) {
-                    Demand::TakeOver => {
-                        info!("the master hands the subnet over to us");
-                        self.become_master();
-                        self.schedule.request(now, Cause::TakeOver);
-                    }
+                    Demand::TakeOver(from) => self.handed_to_us(now, from),
+                    Demand::StepDown(from) => self.handover_acknowledged(now, from),
                     Demand::Discover => {
                         self.mastership.set_state(SmState::Discovering);
                         self.schedule.request(now, Cause::Asked);
@@ -677,6 +686,7 @@ impl Sweeper {
             Phase::Arm | Phase::PortTables => self.begin_activating(now),
             Phase::Activate => self.end_sweep(now),
             Phase::Poll => self.end_poll(now),
+            Phase::HandOver => self.end_handover(now),
         }
     }
 
