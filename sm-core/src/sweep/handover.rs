@@ -64,6 +64,7 @@ impl Sweeper {
         let place = self.fabric.describe(port);
         info!("handing over to the subnet manager at {place}, priority {}", sm.priority);
         self.handover.offered = Some(sm);
+        self.mastership.set_yielding(true);
         self.enter(now, Phase::HandOver);
         self.exchange.push(Request::new(Kind::HandOver, port));
     }
@@ -90,6 +91,7 @@ impl Sweeper {
 
     /// The handover was not acknowledged, or we would stand by now: somebody has to rule.
     pub(super) fn end_handover(&mut self, now: Instant) {
+        self.mastership.set_yielding(false);
         warn!("the handover is not acknowledged; ruling on, and trying again with the next sweep");
         self.rule(now);
     }
