@@ -15,7 +15,7 @@ use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::Smp;
 use sm_core::config::Settings;
 use sm_core::manage::lid::LidTable;
-use sm_core::sweep::Phase;
+use sm_core::sweep::{Phase, RegistryCopy};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -156,7 +156,8 @@ fn two_halves() -> Net {
         for i in 1..=3_u8 {
             let id = format!("host{half}{i}");
             let host = net.add_node(node(&id, NodeKind::Ca, guid + 0x10 * u64::from(i), 1));
-            net.connect(PortRef { node: host, port: 1 }, PortRef { node: switch, port: i }).unwrap();
+            net.connect(PortRef { node: host, port: 1 }, PortRef { node: switch, port: i })
+                .unwrap();
         }
     }
     net.connect(PortRef { node: 0, port: 8 }, PortRef { node: 4, port: 8 }).unwrap();
@@ -201,6 +202,57 @@ fn a_master_that_keeps_its_half_is_ruled_over_in_the_end() {
     assert_eq!(bed.reports().len(), before, "it waits for the handover");
     bed.run_until(MINUTE, "a sweep", |bed| bed.reports().len() > before);
     assert_eq!(states(&bed), [SmState::Master, SmState::Master]);
+}
+
+/// As when an operator changes sm_priority and has the settings read again.
+#[test]
+fn a_new_priority_moves_the_subnet_with_the_next_heavy_sweep() {
+    let mut bed = ruled();
+    join(&mut bed, 14, of_priority(2));
+    bed.run_until(MINUTE, "standby", |bed| bed.managers[1].standing_by.is_some());
+    for (at, priority, master) in [(1, 9, 1), (1, 1, 0), (0, 0, 1)] {
+        let now = bed.clock.now();
+        bed.managers[at].sweeper.set_priority(priority);
+        bed.managers[at].sweeper.request_heavy_sweep(now);
+        await_master(&mut bed, master);
+        assert!(bed.clock.now() - now < Duration::from_secs(1), "priority {priority} at {at}");
+    }
+}
+
+/// With a registry that was in step there is nothing to register again, however we came to rule.
+#[test]
+fn a_new_master_asks_clients_to_register_again_unless_it_knows_what_they_registered() {
+    let kinds = [(0, false), (0, true), (1, false), (1, true), (2, false), (2, true)];
+    for (kind, hands_over) in kinds {
+        let mut bed = Bed::new(&fat_tree(2, 8, 20));
+        let (first, second) = (bed.hosts()[3], bed.hosts()[14]);
+        bed.manage(first, of_priority(3), LidTable::default());
+        bed.bring_up();
+        let priority = if hands_over { 1 } else { 2 };
+        bed.manage(second, of_priority(priority), LidTable::default());
+        bed.run_until(MINUTE, "standby", |bed| bed.managers[1].standing_by.is_some());
+        let ended = bed.clock.now();
+        // The stream of the last ended long before the master handed over, or was last heard of.
+        let copies = [RegistryCopy::None, RegistryCopy::Current, RegistryCopy::Ended(ended)];
+        bed.managers[1].sweeper.set_registry_copy(copies[kind]);
+        bed.run_for(Duration::from_secs(18));
+        let in_step = kind == 1;
+        let before = bed.fabric.counters().reregistrations;
+        if hands_over {
+            let now = bed.clock.now();
+            bed.managers[1].sweeper.set_priority(9);
+            bed.managers[1].sweeper.request_heavy_sweep(now);
+            await_master(&mut bed, 1);
+        } else {
+            bed.managers.swap(0, 1);
+            bed.crash_manager();
+            bed.run_until(MINUTE * 2, "take-over", |bed| bed.sweeper().is_up());
+        }
+        let asked = bed.fabric.counters().reregistrations - before;
+        let expected = if in_step { 0 } else { bed.end_ports().len() as u64 };
+        assert_eq!(asked, expected, "kind {kind}, hands over: {hands_over}");
+        bed.assert_all_reachable();
+    }
 }
 
 #[test]

@@ -4,8 +4,10 @@
 mod ibsim;
 
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use ibsim::{Bed, example, signal};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Base LIDs as `ibnetdiscover` shows them: of switches, and of other ports.
 fn lids(topology: &str) -> (Vec<u16>, Vec<u16>) {
@@ -124,6 +126,40 @@ fn a_second_manager_stands_by() {
         child.wait().unwrap();
     }
     assert!(info.contains("priority 15 state 3 SMINFO_MASTER"), "{info}");
+}
+
+/// The log is rotated as logrotate does it: moved away, then USR1.
+#[test]
+fn in_the_background_it_is_found_by_its_pidfile_and_its_log_is_rotated() {
+    let Some(bed) = Bed::new(&example("net.2sw2path4hca")) else { return };
+    let file = |name: &str| bed.dir.path().join(name);
+    let (log, pidfile) = (file("ibsm.log"), file("ibsm.pid"));
+    // What a killed one left behind; whose number it is now does not matter.
+    std::fs::write(&pidfile, "1\n").unwrap();
+    let ibsm = |node: &str| {
+        let mut ibsm = bed.ibsm(node);
+        ibsm.args(["-B", "--log_prefix", "rail1 ", "--pidfile"]).arg(&pidfile).arg("-f").arg(&log);
+        ibsm
+    };
+    assert!(ibsm("Hca1").status().unwrap().success(), "who starts it is not kept waiting");
+    bed.await_line(&log, "SUBNET UP");
+    assert!(std::fs::read_to_string(&log).unwrap().lines().all(|line| line.starts_with("rail1 ")));
+    let pid = std::fs::read_to_string(&pidfile).unwrap();
+    let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    let second = bed.ibsm("Hca3").arg("--pidfile").arg(&pidfile).output().unwrap();
+    let told = String::from_utf8_lossy(&second.stderr);
+    assert!(told.contains(&format!("process {} runs with it", pid.as_raw_nonzero())), "{told}");
+
+    std::fs::rename(&log, file("ibsm.log.1")).unwrap();
+    kill_process(pid, Signal::USR1).unwrap();
+    bed.await_line(&log, "USR1: the log file is opened again");
+    kill_process(pid, Signal::TERM).unwrap();
+    bed.await_line(&log, "terminated");
+    let end = Instant::now() + Duration::from_secs(20);
+    while pidfile.exists() {
+        assert!(Instant::now() < end, "its pidfile goes with it");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]

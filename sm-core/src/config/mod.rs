@@ -25,10 +25,11 @@ mod trust;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use sa_proto::trust::TlsFiles;
+use sa_proto::trust::{ClientTrust, TlsFiles};
 
 pub use file::{ConfigError, Parsed};
 pub use options::{OptionError, Options, TransportKind};
+pub(crate) use options::{STDOUT, SYSLOG};
 pub use partitions::PartitionConfig;
 pub use qos_tables::{PortQos, QosTables, SlToVl, VL_ARB_ENTRIES, VlArb};
 pub use reach::Reach;
@@ -49,6 +50,8 @@ pub struct Config {
     pub transport: TransportKind,
     /// Where responders fetch snapshots.
     pub publish: SocketAddr,
+    /// Feeds of other subnet managers that are followed while standing by.
+    pub follow: Vec<String>,
     /// Our certificates, if connections there have TLS.
     pub tls: Option<TlsFiles>,
     /// Where the front door's envelopes come and go.
@@ -67,6 +70,8 @@ pub struct Config {
     pub socket: Option<String>,
     /// Whether to stop once the subnet is up.
     pub once: bool,
+    /// Where our process id is written, if anywhere.
+    pub pidfile: Option<PathBuf>,
 }
 
 impl Config {
@@ -87,6 +92,10 @@ impl Config {
         }
         options.apply(&mut settings)?;
         let tls = options.tls.files()?;
+        let client = ClientTrust::new(tls.clone(), options.insecure);
+        for url in &options.follow {
+            client.endpoint(url)?;
+        }
         let (publish, front_door) = (options.publish, options.front_door);
         warnings.extend(trust::check(publish, front_door, tls.is_some(), options.insecure)?);
         Ok((
@@ -94,6 +103,7 @@ impl Config {
                 settings,
                 transport: options.transport,
                 publish,
+                follow: options.follow,
                 tls,
                 front_door,
                 reach: options.reach,
@@ -103,6 +113,7 @@ impl Config {
                 node: options.node,
                 socket: options.socket,
                 once: options.once,
+                pidfile: options.pidfile,
             },
             warnings,
         ))

@@ -334,6 +334,8 @@ settings! {
     m_key_lease_period: u16 = 0;
     /// Protection level of the M_Key, 0 to 3.
     m_key_protection_level: u8 = 0, 0..=3;
+    /// Whether M_Keys of ports behind a link are looked up in guid2mkey by who was there before.
+    m_key_lookup: bool = true;
     /// SM_Key that other subnet managers must show.
     sm_key: u64 = 1;
     /// SM_Key that makes a subnet administration request trusted.
@@ -484,6 +486,14 @@ settings! {
     log_flags: u8 = 3;
     /// Log file, beside standard output; (null) is none.
     log_file: Option<String> = None;
+    /// Megabytes at which the log file is emptied and begun anew; 0 is no limit.
+    log_max_size: u32 = 0;
+    /// What lines of the log file and of the system's log begin with; (null) is nothing.
+    log_prefix: Option<String> = None;
+    /// File of log flags by module, a module and its flags a line; (null) is none.
+    per_module_logging_file: Option<String> = Some("/etc/opensm/per-module-logging.conf".to_owned());
+    /// Whether to run in the background.
+    daemon: bool = false;
     /// Whether the log file is appended to, rather than started anew.
     accum_log_file: bool = true;
     /// Whether clients are not asked to register again when the SM starts.

@@ -57,8 +57,6 @@ pub struct Mastership {
     sm_key: u64,
     m_key: u64,
     state: SmState,
-    /// Whether we offered the subnet to another, and do not know yet if it took it.
-    yielding: bool,
     act_count: u32,
     tenure: u32,
 }
@@ -72,7 +70,6 @@ impl Mastership {
             sm_key,
             m_key: 0,
             state: SmState::Discovering,
-            yielding: false,
             act_count: 0,
             tenure: 0,
         }
@@ -89,13 +86,6 @@ impl Mastership {
             self.tenure += 1;
         }
         self.state = state;
-        self.yielding = false;
-    }
-
-    /// Offers the subnet to another, or takes that back. Meanwhile we show ourselves in Standby:
-    /// who takes a subnet over looks around at once, and OpenSM would wait for a master it found.
-    pub fn set_yielding(&mut self, yielding: bool) {
-        self.yielding = yielding;
     }
 
     /// How many times we became master: numbers our present time as master, from 1.
@@ -134,7 +124,9 @@ impl Mastership {
             let settled = active().filter(|sm| sm.state != SmState::Discovering);
             return match settled.filter(|sm| self.is_below(sm)).max_by_key(order) {
                 Some(sm) => Decision::HandOver(*sm),
-                None => masters().max_by_key(order).map_or(Decision::Rule, |sm| Decision::Await(*sm)),
+                None => {
+                    masters().max_by_key(order).map_or(Decision::Rule, |sm| Decision::Await(*sm))
+                }
             };
         }
         let higher = masters().max_by_key(order);
@@ -227,7 +219,7 @@ impl Mastership {
             sm_key: if may_see_key || knows_sm_key { self.sm_key } else { 0 },
             act_count: self.act_count,
             priority: self.priority,
-            sm_state: if self.yielding { SmState::Standby } else { self.state },
+            sm_state: self.state,
         };
         let data = &mut mad[smp::DATA];
         data.fill(0);
@@ -346,20 +338,6 @@ mod tests {
         assert_eq!(shown(&mut own, 0), 1);
         own.set_m_key(77);
         assert_eq!((shown(&mut own, 0), shown(&mut own, 77)), (0, 1));
-    }
-
-    /// OpenSM asked before it had the answer to our own question, saw a master, and waited 40 s.
-    #[test]
-    fn who_offers_the_subnet_shows_itself_in_standby() {
-        let mut own = own(3, SmState::Master);
-        let mut shown = |yielding| {
-            own.set_yielding(yielding);
-            let mut mad = set_request(SmControl::Acknowledge, 9);
-            own.answer(&mut mad);
-            SmInfo::new(&mad[smp::DATA]).unwrap().sm_state()
-        };
-        let (standby, master) = (SmState::Standby.code(), SmState::Master.code());
-        assert_eq!((shown(true), shown(false)), (standby, master));
     }
 
     #[test]

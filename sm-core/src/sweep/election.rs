@@ -34,12 +34,12 @@ impl Sweeper {
         }
     }
 
-    pub(super) fn sm_info(&mut self, port: PortIndex, data: &[u8; 64]) {
+    pub(super) fn sm_info(&mut self, now: Instant, port: PortIndex, data: &[u8; 64]) {
         let Ok(info) = SmInfo::new(data) else { return };
         let Some(state) = SmState::from_code(info.sm_state()) else { return };
         let sm = RemoteSm { guid: info.guid(), priority: info.priority(), state };
         if self.phase == Phase::Poll {
-            return self.master_answered(port, sm);
+            return self.master_answered(now, port, sm);
         }
         self.others.retain(|(at, _)| *at != port);
         self.others.push((port, sm));
@@ -99,7 +99,14 @@ impl Sweeper {
     /// that nothing is known any more of what switches hold.
     pub(super) fn become_master(&mut self) {
         self.mastership.set_state(SmState::Master);
+        let replaces_another = self.handover.follows_another;
         self.handover.begin_tenure();
+        self.spares_clients = replaces_another && self.registry_copy.is_in_step(self.master_seen);
+        if self.spares_clients {
+            info!("what clients registered with the master before us is known: they are not asked");
+        } else if replaces_another && !self.settings.no_clients_rereg {
+            info!("asking all clients to register again");
+        }
         self.first_as_master = true;
         self.forget_routing();
         self.aliases.forget_all();
@@ -139,6 +146,7 @@ impl Sweeper {
         self.first_as_master = true;
         self.up = false;
         self.master = Some((port, sm.guid));
+        self.master_seen = Some(now);
         self.polls_missed = 0;
         self.rest();
         self.schedule.rearm_poll(now);
@@ -159,8 +167,9 @@ impl Sweeper {
         self.exchange.push(Request::new(Kind::SmInfo, port));
     }
 
-    fn master_answered(&mut self, port: PortIndex, sm: RemoteSm) {
+    fn master_answered(&mut self, now: Instant, port: PortIndex, sm: RemoteSm) {
         if sm.state == SmState::Master {
+            self.master_seen = Some(now);
             self.polls_missed = 0;
             if self.mastership.outranks(&sm) {
                 self.nudge(port);

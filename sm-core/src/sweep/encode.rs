@@ -25,7 +25,7 @@ impl Sweeper {
             attribute_id,
             attribute_modifier,
             tid,
-            m_key: self.settings.m_key,
+            m_key: self.m_key_for(request),
         };
         if header.write_directed(&mut packet.mad, route.ports()).is_err() {
             return false;

@@ -23,6 +23,33 @@ use crate::fabric::PortIndex;
 use crate::mastership::RemoteSm;
 use crate::smp::{Kind, Request};
 
+/// How long before a master hands over its feed may have ended, its last words being in it.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// What we hold of what clients registered with another subnet manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegistryCopy {
+    /// Nothing, or not all that came in.
+    None,
+    /// All there was a moment ago.
+    Current,
+    /// All there was at that time, when the feed that it came by ended.
+    Ended(Instant),
+}
+
+impl RegistryCopy {
+    /// Whether nothing was registered beyond it with the master that was heard of last at `heard`:
+    /// one that died ends its feed, and one that lives on while its feed is broken goes on taking
+    /// registrations.
+    pub fn is_in_step(self, heard: Option<Instant>) -> bool {
+        match self {
+            Self::None => false,
+            Self::Current => true,
+            Self::Ended(ended) => heard.is_some_and(|heard| heard <= ended + FAREWELL),
+        }
+    }
+}
+
 /// What is known of handovers, from us and to us.
 #[derive(Debug, Default)]
 pub(super) struct Handover {
@@ -64,7 +91,6 @@ impl Sweeper {
         let place = self.fabric.describe(port);
         info!("handing over to the subnet manager at {place}, priority {}", sm.priority);
         self.handover.offered = Some(sm);
-        self.mastership.set_yielding(true);
         self.enter(now, Phase::HandOver);
         self.exchange.push(Request::new(Kind::HandOver, port));
     }
@@ -91,7 +117,6 @@ impl Sweeper {
 
     /// The handover was not acknowledged, or we would stand by now: somebody has to rule.
     pub(super) fn end_handover(&mut self, now: Instant) {
-        self.mastership.set_yielding(false);
         warn!("the handover is not acknowledged; ruling on, and trying again with the next sweep");
         self.rule(now);
     }
@@ -128,6 +153,7 @@ impl Sweeper {
         }
         self.handover.settle();
         self.handover.follows_another = true;
+        self.master_seen = Some(now);
         // What is ours now is another fabric than the one that was up, if one was.
         self.up = false;
         self.become_master();

@@ -8,6 +8,7 @@
 //!
 //! - `discover`: the walk; `contradiction`: links that cannot both be true, duplicate GUIDs;
 //!   `light`: looking for changes; `election`: other subnet managers; `handover`: from and to them.
+//! - `keys`: which M_Key is shown to whom.
 //! - `qos`: tables of ports; `guid_info`: alias GUIDs, written between sweeps.
 //! - `take_over`: the LID of a responder's port goes to another.
 //! - `shard`: whom end ports ask, written between sweeps.
@@ -31,6 +32,7 @@ mod election;
 mod encode;
 mod guid_info;
 mod handover;
+mod keys;
 mod light;
 mod multicast;
 mod partitions;
@@ -64,6 +66,8 @@ use crate::trap;
 use contradiction::Contradictions;
 use guid_info::AliasGuids;
 use handover::Handover;
+pub use handover::RegistryCopy;
+use keys::MKeys;
 use multicast::Multicast;
 pub use multicast::{MulticastJob, MulticastOutcome};
 use partitions::Partitioning;
@@ -158,6 +162,12 @@ pub struct Sweeper {
     /// Polls in a row that the master left unanswered.
     polls_missed: u32,
     handover: Handover,
+    /// What we hold of what clients registered with the master that we stand by for.
+    registry_copy: RegistryCopy,
+    /// Whether clients keep what they registered in our present time as master.
+    spares_clients: bool,
+    /// When the master we stand by for last answered a poll.
+    master_seen: Option<Instant>,
     /// Ports with a link behind which the last discovery found nobody.
     unanswered: Vec<PortIndex>,
     /// Ports of which the last sweep could not find out or set everything.
@@ -185,6 +195,7 @@ pub struct Sweeper {
     secluded: bool,
     /// Sweeps in a row that were given up.
     fruitless: u32,
+    m_keys: MKeys,
     /// Whether it was said what an M_Key of another subnet manager looks like.
     m_key_hinted: bool,
     /// Keeps a storm of traps from filling the log.
@@ -245,6 +256,8 @@ struct Sweep {
     tops_are_due: bool,
     /// Switches that did not take a block: what comes after it in the plan stays undone.
     unprogrammed: HashSet<NodeIndex>,
+    /// Ports that refused a step, and whether it was that to Armed: they were asked where they are.
+    read_again: HashSet<(PortIndex, bool)>,
     /// Whether there are no forwarding tables for the fabric as it is.
     unroutable: bool,
     /// Ports of which something could not be found out or set.
@@ -294,6 +307,9 @@ impl Sweeper {
             master: None,
             polls_missed: 0,
             handover: Handover::default(),
+            registry_copy: RegistryCopy::None,
+            spares_clients: false,
+            master_seen: None,
             unanswered: Vec::new(),
             faults: Vec::new(),
             partitions: Partitioning::default(),
@@ -304,6 +320,7 @@ impl Sweeper {
             cut_off: false,
             secluded: false,
             fruitless: 0,
+            m_keys: MKeys::default(),
             m_key_hinted: false,
             trap_lines: Limit::default(),
             multicast: Multicast::default(),
@@ -397,6 +414,19 @@ impl Sweeper {
     /// Requests that wait or are on the wire.
     pub fn outstanding(&self) -> usize {
         self.exchange.outstanding()
+    }
+
+    /// States what we hold of what clients registered with the master that we stand by for. If that
+    /// is all when we take over, no client is asked to register again.
+    pub fn set_registry_copy(&mut self, copy: RegistryCopy) {
+        self.registry_copy = copy;
+    }
+
+    /// Changes our priority among subnet managers, 0 to 15. The next heavy sweep decides what follows
+    /// from it.
+    pub fn set_priority(&mut self, priority: u8) {
+        self.settings.sm_priority = priority;
+        self.mastership.set_priority(priority);
     }
 
     /// Asks for a heavy sweep as soon as none is under way.
@@ -500,7 +530,7 @@ impl Sweeper {
             let asked = self.exchange.peek(tid).map(|request| self.header_of(request).1);
             // What answers something else is a stray, whatever its number.
             if asked.is_none_or(|asked| asked == attribute)
-                && let Some(request) = self.exchange.handle_answer(tid)
+                && let Some(request) = self.exchange.handle_answer(now, tid)
             {
                 self.handle_answer(now, request, &packet.mad);
             }
@@ -528,7 +558,7 @@ impl Sweeper {
             Kind::PortChange => self.port_change(now, request.port(), data),
             Kind::PortInfo => self.port_info(now, request, data),
             Kind::PKeys | Kind::SetPKeys => self.pkeys(request, data),
-            Kind::SmInfo => self.sm_info(request.port(), data),
+            Kind::SmInfo => self.sm_info(now, request.port(), data),
             Kind::SetAddress | Kind::Cut | Kind::Mend | Kind::Arm | Kind::Activate => {
                 self.port_info_set(request, data);
             }
@@ -618,7 +648,7 @@ impl Sweeper {
     /// Ends phases that have nothing left to do, and begins what is due.
     fn advance(&mut self, now: Instant) {
         loop {
-            while let Some(request) = self.exchange.poll_given_up() {
+            while let Some(request) = self.exchange.poll_given_up(now) {
                 self.handle_silence(now, request);
             }
             if !self.exchange.is_idle() || self.phase == Phase::Route {
