@@ -195,7 +195,10 @@ async fn stream(
     let channel =
         endpoint(following, url)?.connect().await.map_err(|error| trust::reason(&error))?;
     let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
-    let reply = |message| outbound.try_send(FromResponder { message: Some(message) });
+    let reply = |message| {
+        let sent = outbound.try_send(FromResponder { message: Some(message) });
+        sent.map_err(|_| "it does not take our replies".to_owned())
+    };
     let hello = proto::Hello {
         schema: SCHEMA,
         responder_id: following.id,
@@ -203,7 +206,7 @@ async fn stream(
         software: concat!("ibsm ", env!("CARGO_PKG_VERSION")).into(),
         ..proto::Hello::default()
     };
-    reply(Reply::Hello(hello)).map_err(|error| error.to_string())?;
+    reply(Reply::Hello(hello))?;
     let call = SnapshotFeedClient::new(channel).subscribe(ReceiverStream::new(messages)).await;
     let mut inbound = call.map_err(|status| trust::reason_of_status(&status))?.into_inner();
     let mut held = Arc::new(Snapshot::empty());
@@ -247,7 +250,7 @@ async fn stream(
                 Reply::Resync(proto::Resync { reason: Reason::Malformed.into() })
             }
         };
-        reply(answer).map_err(|error| error.to_string())?;
+        reply(answer)?;
     }
     Ok(())
 }
