@@ -1,130 +1,13 @@
 //! `ibsm` against stock `ibsim`, looked at with stock tools from another node: what a user does.
 //! Skipped, with a line that says so, where the programs are missing.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+mod ibsim;
+
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-const EXAMPLES: &str = "/usr/share/doc/ibsim-utils/net-examples";
-const PROGRAMS: [&str; 6] =
-    ["ibsim", "ibsim-run", "ibnetdiscover", "iblinkinfo", "ibroute", "ibtracert"];
-
-/// A simulator and what runs against it; all end with it.
-struct Bed {
-    socket: String,
-    dir: tempfile::TempDir,
-    children: Vec<Child>,
-    /// Managers started so far; each has a log of its own.
-    managers: usize,
-}
-
-impl Drop for Bed {
-    fn drop(&mut self) {
-        for child in &mut self.children {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-impl Bed {
-    /// A simulator of `net`, or `None` if the programs are not there.
-    fn new(net: &Path) -> Option<Self> {
-        let missing = PROGRAMS.iter().find(|name| find(name).is_none());
-        if let Some(name) = missing {
-            eprintln!("skipped: {name} is not installed (ibsim-utils, infiniband-diags)");
-            return None;
-        }
-        if !net.exists() {
-            eprintln!("skipped: {} is not there", net.display());
-            return None;
-        }
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let mut bed = Self {
-            socket: format!("sm-core-{}-{number}", std::process::id()),
-            dir: tempfile::tempdir().unwrap(),
-            children: Vec::new(),
-            managers: 0,
-        };
-        let log = File::create(bed.dir.path().join("ibsim.log")).unwrap();
-        let mut ibsim = bed.command("ibsim");
-        ibsim.args(["-s", "-n"]).arg(net).stdout(log.try_clone().unwrap()).stderr(log);
-        bed.children.push(ibsim.spawn().unwrap());
-        bed.await_socket();
-        Some(bed)
-    }
-
-    fn await_socket(&self) {
-        let name = format!("@{}:ctl", self.socket);
-        let end = Instant::now() + Duration::from_secs(20);
-        while !std::fs::read_to_string("/proc/net/unix").unwrap().contains(&name) {
-            assert!(Instant::now() < end, "ibsim did not start");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn command(&self, program: &str) -> Command {
-        let mut command = Command::new(find(program).unwrap_or_else(|| program.into()));
-        // libumad2sim leaves a directory of files behind where it runs.
-        command.current_dir(self.dir.path());
-        command.env("IBSIM_SOCKNAME", &self.socket).stdin(Stdio::null());
-        command
-    }
-
-    /// `ibsm` on `node`, with a state directory of that name.
-    fn ibsm(&self, node: &str) -> Command {
-        let mut command = self.command(env!("CARGO_BIN_EXE_ibsm"));
-        let state = self.dir.path().join(format!("state-{node}"));
-        command.args(["--transport", "ibsim", "--publish", "127.0.0.1:0", "--node", node]);
-        command.arg("--state-dir").arg(state).env_remove("RUST_LOG").env_remove("OSM_TMP_DIR");
-        command
-    }
-
-    /// Starts `ibsm` on `node` and waits until the subnet is up. Yields its process.
-    fn manage(&mut self, node: &str, arguments: &[&str]) -> Child {
-        self.managers += 1;
-        let log = self.dir.path().join(format!("ibsm-{}.log", self.managers));
-        let mut ibsm = self.ibsm(node);
-        ibsm.args(arguments).arg("-f").arg(&log).stdout(Stdio::null());
-        let child = ibsm.spawn().unwrap();
-        self.await_line(&log, "SUBNET UP");
-        child
-    }
-
-    fn await_line(&self, log: &Path, text: &str) {
-        let end = Instant::now() + Duration::from_secs(60);
-        loop {
-            let log = std::fs::read_to_string(log).unwrap_or_default();
-            if log.contains(text) {
-                return;
-            }
-            assert!(Instant::now() < end, "no '{text}' in:\n{log}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// What a stock tool prints, run on `node`.
-    fn tool(&self, node: &str, words: &[&str]) -> String {
-        let mut command = self.command("ibsim-run");
-        let program = find(words[0]).unwrap();
-        let output = command.arg(program).args(&words[1..]).env("SIM_HOST", node).output().unwrap();
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-}
-
-/// A program on the usual paths; the tools live in /usr/sbin, which not everyone searches.
-fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let places = path.split(':').chain(["/usr/sbin", "/usr/bin", "/sbin"]);
-    places.map(|place| Path::new(place).join(program)).find(|path| path.is_file())
-}
-
-fn example(name: &str) -> PathBuf {
-    Path::new(EXAMPLES).join(name)
-}
+use ibsim::{Bed, example, signal};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Base LIDs as `ibnetdiscover` shows them: of switches, and of other ports.
 fn lids(topology: &str) -> (Vec<u16>, Vec<u16>) {
@@ -226,10 +109,10 @@ fn a_manager_comes_back_after_it_was_killed() {
 #[test]
 fn a_second_manager_stands_by() {
     let Some(mut bed) = Bed::new(&example("net.2sw2path4hca")) else { return };
-    let mut first = bed.manage("Hca1", &[]);
+    let mut first = bed.manage("Hca1", &["-p", "15"]);
     let log = bed.dir.path().join("second.log");
     let mut second = bed.ibsm("Hca3");
-    second.args(["-p", "15", "-f"]).arg(&log).stdout(Stdio::null());
+    second.args(["-p", "9", "-f"]).arg(&log).stdout(Stdio::null());
     let mut second = second.spawn().unwrap();
     bed.await_line(&log, "standing by");
     let info = bed.tool("Hca2", &["sminfo"]);
@@ -242,7 +125,41 @@ fn a_second_manager_stands_by() {
         signal(child, libc::SIGTERM);
         child.wait().unwrap();
     }
-    assert!(info.contains("priority 0 state 3 SMINFO_MASTER"), "{info}");
+    assert!(info.contains("priority 15 state 3 SMINFO_MASTER"), "{info}");
+}
+
+/// The log is rotated as logrotate does it: moved away, then USR1.
+#[test]
+fn in_the_background_it_is_found_by_its_pidfile_and_its_log_is_rotated() {
+    let Some(bed) = Bed::new(&example("net.2sw2path4hca")) else { return };
+    let file = |name: &str| bed.dir.path().join(name);
+    let (log, pidfile) = (file("ibsm.log"), file("ibsm.pid"));
+    // What a killed one left behind; whose number it is now does not matter.
+    std::fs::write(&pidfile, "1\n").unwrap();
+    let ibsm = |node: &str| {
+        let mut ibsm = bed.ibsm(node);
+        ibsm.args(["-B", "--log_prefix", "rail1 ", "--pidfile"]).arg(&pidfile).arg("-f").arg(&log);
+        ibsm
+    };
+    assert!(ibsm("Hca1").status().unwrap().success(), "who starts it is not kept waiting");
+    bed.await_line(&log, "SUBNET UP");
+    assert!(std::fs::read_to_string(&log).unwrap().lines().all(|line| line.starts_with("rail1 ")));
+    let pid = std::fs::read_to_string(&pidfile).unwrap();
+    let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    let second = bed.ibsm("Hca3").arg("--pidfile").arg(&pidfile).output().unwrap();
+    let told = String::from_utf8_lossy(&second.stderr);
+    assert!(told.contains(&format!("process {} runs with it", pid.as_raw_nonzero())), "{told}");
+
+    std::fs::rename(&log, file("ibsm.log.1")).unwrap();
+    kill_process(pid, Signal::USR1).unwrap();
+    bed.await_line(&log, "USR1: the log file is opened again");
+    kill_process(pid, Signal::TERM).unwrap();
+    bed.await_line(&log, "terminated");
+    let end = Instant::now() + Duration::from_secs(20);
+    while pidfile.exists() {
+        assert!(Instant::now() < end, "its pidfile goes with it");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]
@@ -291,9 +208,4 @@ fn the_template_written_by_c_is_taken_by_f() {
     let second = dir.path().join("second.conf");
     assert!(run("-F", &["-c", second.to_str().unwrap()]).status.success());
     assert_eq!(std::fs::read_to_string(&second).unwrap(), text);
-}
-
-fn signal(child: &Child, signal: i32) {
-    // SAFETY: kill takes any process id; this one is a child of ours that was not waited for.
-    unsafe { libc::kill(child.id() as libc::pid_t, signal) };
 }

@@ -396,9 +396,9 @@ fn a_second_manager_stands_by_and_takes_over_when_the_first_is_gone() {
     let net = fat_tree(2, 8, 20);
     let mut bed = Bed::new(&net);
     let (first, second) = (bed.hosts()[3], bed.hosts()[14]);
-    bed.manage(second, Settings::default(), LidTable::default());
+    bed.manage(second, Settings { sm_priority: 15, ..Settings::default() }, LidTable::default());
     bed.bring_up();
-    bed.manage(first, Settings { sm_priority: 15, ..Settings::default() }, LidTable::default());
+    bed.manage(first, Settings::default(), LidTable::default());
     bed.run_until(MINUTE, "standby", |bed| bed.managers[1].standing_by.is_some());
     assert_eq!(bed.managers[1].sweeper.sm_state(), SmState::Standby);
     bed.run_for(Duration::from_secs(30));

@@ -123,6 +123,8 @@ fn a_master_that_returns_writes_every_table_again() {
     let now = bed.clock.now();
     bed.managers[0].sweeper.request_heavy_sweep(now);
     bed.run_until(MINUTE, "standby", |bed| bed.managers[0].standing_by.is_some());
+    // What was handed over is swept before it is spoilt.
+    bed.run_for(Duration::from_secs(1));
     let spine = *bed.switches().last().unwrap();
     let lid = bed.fabric.port(spine, 0).unwrap().lid;
     let from = bed.managers[1].endpoint;

@@ -25,8 +25,7 @@ settings! {
         /// Protection level of the M_Key, 0 to 3.
         m_key_protection_level: u8 = 0, start, 0..=3;
         /// Whether the M_Keys of unknown ports are looked up in guid2mkey.
-        m_key_lookup: bool = true, start,
-            idle("ports are asked with m_key alone so far");
+        m_key_lookup: bool = true, start;
         /// SM_Key that other subnet managers must show.
         sm_key: u64 = 1, start;
         /// SM_Key that makes a subnet administration request trusted.
@@ -92,8 +91,6 @@ settings! {
         sweep_interval: u32 = 10, sweep;
         /// Whether to give all ports new LIDs at start.
         reassign_lids: bool = false, start;
-        /// Whether the routes that another SM left are made anew at start, not kept where they are right.
-        reassign_lfts: bool = false, start;
         /// Whether every sweep is a heavy one.
         force_heavy_sweep: bool = false, sweep;
         /// Whether traps about changes start a sweep.
@@ -168,7 +165,7 @@ settings! {
     }
     section "HANDOVER - MULTIPLE SMs OPTIONS" {
         /// Priority among subnet managers, 0 to 15.
-        sm_priority: u8 = 0, start, 0..=15;
+        sm_priority: u8 = 0, sweep, 0..=15;
         /// Whether to act as master though another SM is master; for debugging.
         ignore_other_sm: bool = false, sweep;
         /// Milliseconds between polls of the master while in standby.
@@ -176,8 +173,7 @@ settings! {
         /// Polls that may go unanswered before a standby SM takes over.
         polling_retry_number: u32 = 4, sweep, 1..=u32::MAX as u64;
         /// Whether guid2lid is read again when the SM comes out of standby.
-        honor_guid2lid_file: bool = false, start,
-            idle("guid2lid is read at the start so far");
+        honor_guid2lid_file: bool = false, start;
     }
     section "TIMING AND THREADING OPTIONS" {
         /// SMPs on the wire at once, up to 4096; 0 means 4096. OpenSM's default is 4; switches
@@ -207,12 +203,9 @@ settings! {
     }
     section "MISC OPTIONS" {
         /// Whether to run in the background.
-        daemon: bool = false, start,
-            idle("ibsm stays in the foreground so far; a service manager puts it into the \
-                background");
+        daemon: bool = false, start;
         /// Whether to start in the state Not-Active.
-        sm_inactive: bool = false, start,
-            idle("ibsm starts active so far");
+        sm_inactive: bool = false, start;
         /// Whether ports that send the same trap for ever are disabled.
         babbling_port_policy: bool = false, start,
             idle("such traps are repressed and counted, and the port is left as it is");
@@ -306,13 +299,11 @@ settings! {
         /// Log file, beside standard output; (null) is none.
         log_file: Option<String> = None, start;
         /// Megabytes at which the log file begins anew; 0 is no limit.
-        log_max_size: u32 = 0, start,
-            idle("the log file is not limited so far");
+        log_max_size: u32 = 0, start;
         /// Whether the log file is appended to, rather than started anew.
         accum_log_file: bool = true, start;
         /// File of log flags by module.
-        per_module_logging_file: Option<String> = Some("/etc/opensm/per-module-logging.conf".to_owned()), start,
-            idle("log levels by module are told in the environment, by RUST_LOG");
+        per_module_logging_file: Option<String> = Some("/etc/opensm/per-module-logging.conf".to_owned()), start;
         /// Directory of dump files, opensm-sa.dump among them; (null) is the state directory.
         dump_files_dir: Option<String> = None, start;
         /// Whether options of high risk and for particular hardware are used.
@@ -493,10 +484,11 @@ settings! {
         /// Whether IPv6 solicited-node groups that differ in their last 24 bits only share an MLID.
         consolidate_ipv6_snm_req: bool = false, sweep;
         /// What lines of the system's log begin with.
-        log_prefix: Option<String> = None, start,
-            idle("there is no line in the system's log so far");
+        log_prefix: Option<String> = None, start;
     }
     section "IBSM OPTIONS" {
+        /// Whether the routes that another SM left are made anew at start, not kept where they are right.
+        reassign_lfts: bool = false, start;
         /// Whether trusted requests see records of ports that share no partition with the
         /// requester.
         sa_trusted_see_all: bool = false, sweep;

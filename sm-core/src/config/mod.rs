@@ -32,11 +32,12 @@ mod value;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use sa_proto::trust::TlsFiles;
+use sa_proto::trust::{ClientTrust, TlsFiles};
 
 pub use file::{ConfigError, Parsed};
 pub use opensm_options::OpenSmOptions;
 pub use options::{Command, OptionError, Options, TransportKind};
+pub(crate) use options::SYSLOG;
 pub use partitions::PartitionConfig;
 pub use qos_tables::{PortQos, QosTables, SlToVl, VL_ARB_ENTRIES, VlArb};
 pub use reach::Reach;
@@ -59,6 +60,8 @@ pub struct Config {
     pub transport: TransportKind,
     /// Where responders fetch snapshots.
     pub publish: SocketAddr,
+    /// Feeds of other subnet managers that are followed while standing by.
+    pub follow: Vec<String>,
     /// Our certificates, if connections there have TLS.
     pub tls: Option<TlsFiles>,
     /// Where the front door's envelopes come and go.
@@ -77,6 +80,8 @@ pub struct Config {
     pub socket: Option<String>,
     /// Whether to stop once the subnet is up.
     pub once: bool,
+    /// Where our process id is written, if anywhere.
+    pub pidfile: Option<PathBuf>,
     /// The command line, which goes over the file whenever that is read.
     options: Options,
 }
@@ -87,6 +92,10 @@ impl Config {
     pub fn load(options: Options) -> Result<(Self, Vec<String>), ConfigError> {
         let (settings, mut warnings) = settings_of(&options)?;
         let tls = options.tls.files()?;
+        let client = ClientTrust::new(tls.clone(), options.insecure);
+        for url in &options.follow {
+            client.endpoint(url)?;
+        }
         let (publish, front_door) = (options.publish, options.front_door);
         warnings.extend(trust::check(publish, front_door, tls.is_some(), options.insecure)?);
         Ok((
@@ -94,6 +103,7 @@ impl Config {
                 settings,
                 transport: options.transport,
                 publish,
+                follow: options.follow.clone(),
                 tls,
                 front_door,
                 reach: options.reach.clone(),
@@ -103,6 +113,7 @@ impl Config {
                 node: options.node.clone(),
                 socket: options.socket.clone(),
                 once: options.once,
+                pidfile: options.pidfile.clone(),
                 options,
             },
             warnings,

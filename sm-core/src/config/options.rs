@@ -39,6 +39,11 @@ pub struct Options {
     /// Address at which responders fetch snapshots (gRPC).
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7471")]
     pub publish: SocketAddr,
+    /// Feed of another subnet manager, such as https://sm1:7471; may be given several times. While we
+    /// stand by, what clients register there is kept here, so that they need not register again
+    /// when we take over.
+    #[arg(long, value_name = "URL")]
+    pub follow: Vec<String>,
     /// Address from which the SA's queries are passed to responders (UDP).
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub front_door: SocketAddr,
@@ -93,6 +98,13 @@ pub struct Options {
     /// Priority among subnet managers, 0 to 15.
     #[arg(short, long)]
     pub priority: Option<String>,
+    /// Start not active: do nothing until another subnet manager commands to stand by.
+    #[arg(short = 'I', long = "inactive")]
+    pub inactive: bool,
+    /// When taking over from another subnet manager, keep to guid2lid rather than to the LIDs that
+    /// ports have from it.
+    #[arg(short = 'x', long = "honor_guid2lid")]
+    pub honor_guid2lid: bool,
     /// Give all ports new LIDs.
     #[arg(short, long = "reassign_lids")]
     pub reassign_lids: bool,
@@ -132,7 +144,21 @@ pub struct Options {
     /// here yet.
     #[arg(short = 'S', long = "sadb_file", visible_alias = "sa_db_file", value_name = "FILE")]
     pub sa_db_file: Option<String>,
+    /// Run in the background; the log goes to the file of -f only.
+    #[arg(short = 'B', long = "daemon")]
+    pub daemon: bool,
+    /// File to write our process id to. It is locked: a second instance with the same file ends, one
+    /// that a dead process left is taken over.
+    #[arg(long, value_name = "FILE")]
+    pub pidfile: Option<PathBuf>,
+    /// Megabytes at which the log file is emptied and begun anew; 0 is no limit.
+    #[arg(short = 'L', long = "log_limit", value_name = "MB")]
+    pub log_limit: Option<String>,
+    /// What lines of the log file and of the system's log begin with.
+    #[arg(long = "log_prefix", value_name = "TEXT")]
+    pub log_prefix: Option<String>,
     /// Log file, beside standard output; under OSM_TMP_DIR if that is set and FILE is relative.
+    /// `stdout` is standard output alone, `syslog` the system's log.
     #[arg(short = 'f', long = "log_file", value_name = "FILE")]
     pub log_file: Option<PathBuf>,
     /// Start the log file anew instead of appending to it.
@@ -171,6 +197,11 @@ pub enum Command {
     Plan(crate::plan::Options),
 }
 
+/// Log "file" that is standard output alone.
+const STDOUT: &str = "stdout";
+/// Log "file" that is the system's log.
+pub(crate) const SYSLOG: &str = "syslog";
+
 /// Why an option of the command line is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("option {option}: {source}")]
@@ -189,7 +220,8 @@ Examples:
   ibsm -c ibsm.conf                                 all settings, explained, as a file for -F
   ibnetdiscover | ibsm plan -                       what each routing engine would make of this fabric
 
-Signals: HUP reads the settings again and starts a heavy sweep; TERM and INT end the program cleanly.
+Signals: HUP reads the settings again and starts a heavy sweep, USR1 opens the log file again; TERM and INT
+end the program cleanly.
 Environment: OSM_CACHE_DIR, OSM_TMP_DIR as for opensm; SIM_HOST, IBSIM_SOCKNAME as for ibsim's clients;
 RUST_LOG overrides the log level by module.";
 
@@ -213,6 +245,8 @@ impl Options {
             ("-Y/--qos_policy_file", "qos_policy_file", &self.qos_policy_file),
             ("--vfabrics", "vfabric_config_file", &self.vfabrics),
             ("-D/--D", "log_flags", &self.log_flags),
+            ("-L/--log_limit", "log_max_size", &self.log_limit),
+            ("--log_prefix", "log_prefix", &self.log_prefix),
         ];
         for (option, key, text) in texts {
             if let Some(text) = text {
@@ -224,6 +258,9 @@ impl Options {
             settings.guid = guid;
         }
         settings.reassign_lids |= self.reassign_lids;
+        settings.sm_inactive |= self.inactive;
+        settings.daemon |= self.daemon;
+        settings.honor_guid2lid_file |= self.honor_guid2lid;
         settings.no_partition_enforcement |= self.no_part_enforce;
         settings.allow_both_pkeys |= self.allow_both_pkeys;
         settings.qos |= self.qos;
@@ -235,9 +272,10 @@ impl Options {
             settings.log_flags = u8::MAX;
         }
         if let Some(file) = &self.log_file {
+            let is_place = [STDOUT, SYSLOG].iter().any(|place| file.as_os_str() == *place);
             let directory = std::env::var_os("OSM_TMP_DIR").map(PathBuf::from);
             let file = match directory {
-                Some(directory) if file.is_relative() => directory.join(file),
+                Some(directory) if file.is_relative() && !is_place => directory.join(file),
                 _ => file.clone(),
             };
             settings.log_file = Some(file.to_string_lossy().into_owned());

@@ -112,6 +112,24 @@ impl LidTable {
         free.map(|free| self.by_guid.insert(guid, free)).is_some()
     }
 
+    /// Takes over what another subnet manager gave out: ports have the LIDs that they hold, whatever
+    /// stands here, and absent ports lose those that are held by others. [`assign`](Self::assign)
+    /// settles the rest. Returns whether the table changed.
+    pub fn adopt(&mut self, ports: &[Request]) -> bool {
+        let before = self.clone();
+        let mut held = Used::default();
+        let mut present: BTreeMap<Guid, LidRange> = BTreeMap::new();
+        for port in ports {
+            let range = held_range(port).filter(|range| held.take(*range));
+            if let Some(range) = range {
+                present.insert(port.guid, range);
+            }
+        }
+        self.by_guid.retain(|guid, range| !present.contains_key(guid) && held.is_free(*range));
+        self.by_guid.append(&mut present);
+        *self != before
+    }
+
     /// Gives LIDs to all of `ports`, which are served in that order where several want the same.
     /// Ports that are not among them keep theirs unless there are too few. Returns whether the
     /// table changed. Ports that get none are listed; the others have theirs nevertheless.
@@ -336,6 +354,19 @@ mod tests {
         let mut table = LidTable::default();
         table.assign(&[request(1, 7, 1), request(2, 7, 1), request(3, 0, 1)]);
         assert_eq!((first(&table, 1), first(&table, 2), first(&table, 3)), (7, 1, 2));
+    }
+
+    /// LIDs of before would be taken from ports that work with those of another master.
+    #[test]
+    fn what_another_gave_out_goes_before_what_was_known() {
+        let (mut table, _) = LidTable::parse("0x1 1 1\n0x2 2 2\n0x3 3 3\n0x4 4 4\n0x5 9 9");
+        let ports = [request(1, 2, 1), request(2, 4, 1), request(3, 0, 1), request(6, 2, 1)];
+        assert!(table.adopt(&ports));
+        assert!(!table.clone().adopt(&ports));
+        table.assign(&ports);
+        assert_eq!((first(&table, 1), first(&table, 2), first(&table, 3)), (2, 4, 3));
+        assert_eq!(table.get(Guid(4)), None, "its LID belongs to another");
+        assert_eq!((first(&table, 5), first(&table, 6)), (9, 1), "absent, and held twice");
     }
 
     #[test]

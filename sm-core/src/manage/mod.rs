@@ -4,6 +4,7 @@
 pub mod end_port;
 pub mod lid;
 pub mod link;
+pub mod mkey;
 pub mod partition;
 pub mod pkey;
 pub mod policy;

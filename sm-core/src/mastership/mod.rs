@@ -1,5 +1,6 @@
 //! Which subnet manager rules (IBTA vol 1, 14.4.1): our own state, how we answer SMInfo, and what
-//! follows from the SMInfo of others. Deciding only; polling the master is `sweep`'s business.
+//! follows from the SMInfo of others. Deciding only; polling the master and handing over to another
+//! is `sweep`'s business.
 
 use ib_mad::types::Guid;
 use ib_mad::wire::MAD_LEN;
@@ -25,13 +26,19 @@ pub enum Decision {
     Rule,
     /// That one is master, or will be.
     StandBy(RemoteSm),
+    /// The subnet is ours, and that one comes before us: it is to have it.
+    HandOver(RemoteSm),
+    /// That one is master too and comes after us: it is to hand over what it rules.
+    Await(RemoteSm),
 }
 
 /// A change that another SM demanded by Set(SMInfo).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// Take the subnet over.
-    TakeOver,
+    /// Take over what the subnet manager at the port with this GUID ruled.
+    TakeOver(Guid),
+    /// The subnet manager at the port with this GUID rules what we handed over.
+    StepDown(Guid),
     /// Look for a master again.
     Discover,
     /// Rest.
@@ -91,6 +98,16 @@ impl Mastership {
         self.guid = guid;
     }
 
+    /// States our priority, 0 to 15, from now on.
+    pub fn set_priority(&mut self, priority: u8) {
+        self.priority = priority;
+    }
+
+    /// How many things were done so far.
+    pub fn act_count(&self) -> u32 {
+        self.act_count
+    }
+
     /// Counts one thing done: a sign of life for those who poll us.
     pub fn act(&mut self) {
         self.act_count = self.act_count.wrapping_add(1);
@@ -99,20 +116,38 @@ impl Mastership {
     /// What the others, if any, make of us. A master found while we are not master stays master,
     /// whatever its priority: it hands over when it finds us higher (14.4.1).
     pub fn decide(&self, others: &[RemoteSm]) -> Decision {
-        let active = others.iter().filter(|sm| sm.state != SmState::NotActive);
-        let highest = active.max_by_key(|sm| {
-            (sm.state == SmState::Master, sm.priority, std::cmp::Reverse(sm.guid))
-        });
-        match highest {
-            Some(sm) if sm.state == SmState::Master && self.state != SmState::Master => {
-                Decision::StandBy(*sm)
-            }
-            Some(sm) if sm.state == SmState::Master && self.is_below(sm) => Decision::StandBy(*sm),
-            Some(sm) if self.state != SmState::Master && self.is_below(sm) => {
-                Decision::StandBy(*sm)
-            }
-            _ => Decision::Rule,
+        let active = || others.iter().filter(|sm| sm.state != SmState::NotActive);
+        let order = |sm: &&RemoteSm| (sm.priority, std::cmp::Reverse(sm.guid));
+        let masters = || active().filter(|sm| sm.state == SmState::Master);
+        if self.state == SmState::Master {
+            // Who still discovers finds us by itself, and stands by then.
+            let settled = active().filter(|sm| sm.state != SmState::Discovering);
+            return match settled.filter(|sm| self.is_below(sm)).max_by_key(order) {
+                Some(sm) => Decision::HandOver(*sm),
+                None => {
+                    masters().max_by_key(order).map_or(Decision::Rule, |sm| Decision::Await(*sm))
+                }
+            };
         }
+        let higher = masters().max_by_key(order);
+        let higher = higher.or_else(|| active().filter(|sm| self.is_below(sm)).max_by_key(order));
+        higher.map_or(Decision::Rule, |sm| Decision::StandBy(*sm))
+    }
+
+    /// Whether `other` comes after us: as a master it has to hand over to us.
+    pub fn outranks(&self, other: &RemoteSm) -> bool {
+        !self.is_below(other)
+    }
+
+    /// SMInfo as a Set() of ours shows it, with the state that goes with what it asks for.
+    pub fn shown(&self, state: SmState) -> [u8; 21] {
+        let mut bytes = self.record();
+        SmInfo::new(&mut bytes[..])
+            .expect("21 bytes are an SMInfo")
+            .set_sm_key(self.sm_key)
+            .set_act_count(self.act_count)
+            .set_sm_state(state);
+        bytes
     }
 
     /// Whether `other` comes before us: by priority, then by lower GUID.
@@ -144,17 +179,21 @@ impl Mastership {
         let Ok(view) = Smp::new(&mad[..]) else { return Demand::None };
         let may_see_key = self.m_key == 0 || view.m_key() == self.m_key;
         let (method, modifier) = (view.method(), view.attribute_modifier());
-        let asker =
-            SmInfo::new(view.data_bytes()).ok().map(|info| (info.sm_key(), info.sm_state()));
+        let asker = SmInfo::new(view.data_bytes()).ok().map(|info| (info.sm_key(), info.guid()));
         let mut status = Status::OK;
         let mut demand = Demand::None;
         if method == Method::SET {
             // Only a subnet manager that shows our SM_Key may tell us what to do, and what it may
             // tell depends on our state; see the state machine of 14.4.1.
             let trusted = asker.is_some_and(|(key, _)| key == self.sm_key);
+            let from = asker.map_or(Guid(0), |(_, guid)| guid);
             match SmControl::from_modifier(modifier).filter(|_| trusted) {
-                Some(SmControl::Handover) if self.state == SmState::Standby => {
-                    demand = Demand::TakeOver;
+                // To a master another one hands over its part of a subnet that was two.
+                Some(SmControl::Handover) if self.state != SmState::NotActive => {
+                    demand = Demand::TakeOver(from);
+                }
+                Some(SmControl::Acknowledge) if self.state == SmState::Master => {
+                    demand = Demand::StepDown(from);
                 }
                 Some(SmControl::Discover) if self.state == SmState::Standby => {
                     demand = Demand::Discover;
@@ -226,12 +265,43 @@ mod tests {
     }
 
     #[test]
-    fn a_master_yields_to_a_higher_master_only() {
+    fn a_master_hands_over_to_whoever_comes_before_it_and_no_other() {
         let master = own(3, SmState::Master);
-        assert_eq!(master.decide(&[sm(9, 15, SmState::Standby)]), Decision::Rule);
-        assert_eq!(master.decide(&[sm(9, 2, SmState::Master)]), Decision::Rule);
-        let higher = sm(20, 4, SmState::Master);
-        assert_eq!(master.decide(&[higher]), Decision::StandBy(higher));
+        for state in [SmState::Standby, SmState::Master] {
+            let (higher, highest) = (sm(20, 4, state), sm(21, 5, state));
+            assert_eq!(master.decide(&[highest, higher]), Decision::HandOver(highest));
+            let equal = sm(9, 3, state);
+            assert_eq!(master.decide(&[equal]), Decision::HandOver(equal), "its GUID is lower");
+        }
+        for idle in [SmState::Discovering, SmState::NotActive] {
+            assert_eq!(master.decide(&[sm(9, 15, idle)]), Decision::Rule, "{idle}");
+        }
+        assert_eq!(master.decide(&[sm(11, 3, SmState::Standby)]), Decision::Rule);
+        let lower = sm(9, 2, SmState::Master);
+        assert_eq!(master.decide(&[lower]), Decision::Await(lower));
+    }
+
+    #[test]
+    fn an_acknowledgement_concerns_a_master_and_a_handover_all_but_the_disabled() {
+        let answered = |state, control| {
+            let mut own = own(3, state);
+            let mut mad = set_request(control, 1);
+            SmInfo::new(&mut mad[smp::DATA]).unwrap().set_guid(Guid(9));
+            (own.answer(&mut mad), Smp::new(&mad[..]).unwrap().status())
+        };
+        let (ok, refused) = (Status::OK, Status::INVALID_FIELD);
+        let (standby, master) = (SmState::Standby, SmState::Master);
+        for state in [standby, master, SmState::Discovering] {
+            let taken = (Demand::TakeOver(Guid(9)), ok);
+            assert_eq!(answered(state, SmControl::Handover), taken, "{state}");
+        }
+        let idle = SmState::NotActive;
+        assert_eq!(answered(idle, SmControl::Handover), (Demand::None, refused));
+        let stepped_down = (Demand::StepDown(Guid(9)), ok);
+        assert_eq!(answered(master, SmControl::Acknowledge), stepped_down);
+        assert_eq!(answered(standby, SmControl::Acknowledge), (Demand::None, ok));
+        assert_eq!(answered(master, SmControl::Disable), (Demand::None, refused));
+        assert_eq!(answered(master, SmControl::Discover), (Demand::None, refused));
     }
 
     fn set_request(control: SmControl, sm_key: u64) -> [u8; MAD_LEN] {
@@ -277,7 +347,7 @@ mod tests {
         assert_eq!(standby.answer(&mut mad), Demand::None);
         assert_eq!(Smp::new(&mad[..]).unwrap().status(), Status::INVALID_FIELD);
         let mut mad = set_request(SmControl::Handover, 1);
-        assert_eq!(standby.answer(&mut mad), Demand::TakeOver);
+        assert_eq!(standby.answer(&mut mad), Demand::TakeOver(Guid(0)));
         let answer = Smp::new(&mad[..]).unwrap();
         assert_eq!((answer.method(), answer.status()), (Method::GET_RESP, Status::OK));
         let info = SmInfo::new(answer.data_bytes()).unwrap();

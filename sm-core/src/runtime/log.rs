@@ -1,19 +1,22 @@
-//! Where the log goes: standard output and, if asked for, a file.
+//! Where the log goes: standard output and, if asked for, a file or the system's log.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
-use std::sync::Mutex;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tracing::level_filters::LevelFilter;
+use tracing::{Level, Metadata, warn};
 use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
-use crate::config::Settings;
+use crate::config::{SYSLOG, Settings, parse_number};
 
 /// The log file cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -48,25 +51,53 @@ pub(super) fn reaches_stderr() -> bool {
     }
 }
 
-/// Sets logging up for the process. A second call has no effect.
-pub(super) fn init(settings: &Settings) -> Result<(), LogError> {
-    let level = match settings.log_flags {
-        flags if flags & 0x38 != 0 => LevelFilter::TRACE,
-        flags if flags & 0x04 != 0 => LevelFilter::DEBUG,
-        flags if flags & 0x02 != 0 => LevelFilter::INFO,
-        flags if flags & 0x01 != 0 => LevelFilter::WARN,
-        _ => LevelFilter::OFF,
-    };
+/// The log as it can still be changed while the program runs.
+pub(super) struct Log {
+    file: Option<Arc<LogFile>>,
+}
+
+impl Log {
+    /// Opens the log file anew by its name: whoever rotates logs has moved the old one away.
+    pub(super) fn reopen(&self) -> Result<(), LogError> {
+        self.file.as_ref().map_or(Ok(()), |file| file.reopen())
+    }
+}
+
+/// Sets logging up for the process. A second call has no effect on where the log goes.
+pub(super) fn init(settings: &Settings) -> Result<Log, LogError> {
     // Libraries beneath us speak up only when something is wrong, unless RUST_LOG says otherwise.
-    let own = format!("warn,sm_core={level},ibsm={level}");
+    let level = level_of(settings.log_flags);
+    let mut own = format!("warn,sm_core={level},ibsm={level}");
+    let (modules, odd) =
+        settings.per_module_logging_file.as_deref().map_or_else(Default::default, modules);
+    modules.iter().for_each(|(module, level)| own += &format!(",sm_core::{module}={level}"));
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(own));
-    let file = settings.log_path().map(|name| open(name, settings.accum_log_file));
-    let file = file.transpose()?.map(|file| {
+    let prefix = settings.log_prefix.clone().unwrap_or_default();
+    let name = settings.log_path();
+    let file = match name.filter(|name| *name != SYSLOG) {
+        Some(name) => {
+            let limit = u64::from(settings.log_max_size) << 20;
+            let file = LogFile::open(name.as_ref(), settings.accum_log_file, limit, &prefix)?;
+            Some(Arc::new(file))
+        }
+        None => None,
+    };
+    let to_file = file.clone().map(|file| {
         tracing_subscriber::fmt::layer()
             .with_target(false)
             .with_ansi(false)
             .log_internal_errors(false)
-            .with_writer(Mutex::new(file))
+            .with_writer(move || LogWriter(file.clone()))
+    });
+    let syslog = name.filter(|name| *name == SYSLOG).map(|_| Syslog::open(&prefix)).transpose()?;
+    let to_syslog = syslog.map(|syslog| {
+        tracing_subscriber::fmt::layer()
+            .with_target(false)
+            .with_ansi(false)
+            .without_time()
+            .with_level(false)
+            .log_internal_errors(false)
+            .with_writer(syslog)
     });
     let tells_fatal = tells_fatal();
     let terminal = std::io::IsTerminal::is_terminal(&io::stdout());
@@ -76,16 +107,237 @@ pub(super) fn init(settings: &Settings) -> Result<(), LogError> {
         .with_ansi(terminal)
         .log_internal_errors(false)
         .with_filter(filter_fn(move |metadata| tells_fatal || metadata.target() != FATAL));
-    let _ = tracing_subscriber::registry().with(filter).with(stdout).with(file).try_init();
-    Ok(())
+    let layers = tracing_subscriber::registry().with(filter).with(stdout);
+    let _ = layers.with(to_file).with(to_syslog).try_init();
+    odd.iter().for_each(|line| warn!("{line}"));
+    Ok(Log { file })
 }
 
-fn open(name: &str, append: bool) -> Result<File, LogError> {
-    OpenOptions::new()
-        .create(true)
-        .write(true)
-        .append(append)
-        .truncate(!append)
-        .open(name)
-        .map_err(|source| LogError { path: name.into(), source })
+/// The level that OpenSM's log bits come to.
+fn level_of(flags: u8) -> LevelFilter {
+    match flags {
+        flags if flags & 0x38 != 0 => LevelFilter::TRACE,
+        flags if flags & 0x04 != 0 => LevelFilter::DEBUG,
+        flags if flags & 0x02 != 0 => LevelFilter::INFO,
+        flags if flags & 0x01 != 0 => LevelFilter::WARN,
+        _ => LevelFilter::OFF,
+    }
+}
+
+/// Levels of modules by the file of this name, and what is odd about it. It is OpenSM's: a module
+/// and its log bits a line, with a blank or `=` between them. OpenSM's modules, files whose names
+/// end in `.c`, mean nothing here. A file that is not there says nothing.
+fn modules(name: &str) -> (Vec<(String, LevelFilter)>, Vec<String>) {
+    match std::fs::read_to_string(name) {
+        Ok(text) => parse_modules(name, &text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Default::default(),
+        Err(error) => (Vec::new(), vec![format!("{name}: {error}")]),
+    }
+}
+
+fn parse_modules(name: &str, text: &str) -> (Vec<(String, LevelFilter)>, Vec<String>) {
+    let (mut levels, mut odd) = (Vec::new(), Vec::new());
+    for (line, content) in (1..).zip(text.lines()) {
+        let content = content.split('#').next().unwrap_or_default();
+        let mut words = content.split(|c: char| c.is_whitespace() || c == '=');
+        let mut words = words.by_ref().filter(|word| !word.is_empty());
+        let Some(module) = words.next() else { continue };
+        let flags = words.next().and_then(parse_number).and_then(|flags| u8::try_from(flags).ok());
+        let is_name = |c: char| c.is_ascii_lowercase() || c == '_' || c == ':';
+        match flags {
+            Some(flags) if module.chars().all(is_name) => {
+                levels.push((module.to_owned(), level_of(flags)));
+            }
+            _ if odd.len() >= ODD_LINES_MAX => {}
+            Some(_) => odd.push(format!(
+                "{name}:{line}: '{module}' is no module of ibsm's, as sweep or registry is; passed over"
+            )),
+            None => odd.push(format!(
+                "{name}:{line}: log bits are to follow '{module}', such as 0x07; passed over"
+            )),
+        }
+        if levels.len() == MODULES_MAX {
+            break;
+        }
+    }
+    (levels, odd)
+}
+
+/// Modules that may have a level of their own.
+const MODULES_MAX: usize = 100;
+/// Odd lines of the file of modules that are told.
+const ODD_LINES_MAX: usize = 10;
+
+/// A file that the log goes to.
+pub(super) struct LogFile {
+    path: PathBuf,
+    prefix: String,
+    /// Bytes at which it is emptied; 0 is no limit.
+    limit: u64,
+    open: Mutex<Open>,
+}
+
+struct Open {
+    file: File,
+    len: u64,
+}
+
+impl LogFile {
+    fn open(path: &Path, append: bool, limit: u64, prefix: &str) -> Result<Self, LogError> {
+        let open = Mutex::new(open(path, append)?);
+        Ok(Self { path: path.to_owned(), prefix: prefix.to_owned(), limit, open })
+    }
+
+    fn reopen(&self) -> Result<(), LogError> {
+        let opened = open(&self.path, true)?;
+        *self.lock() = opened;
+        Ok(())
+    }
+
+    /// The log goes on, whatever panicked while it wrote.
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_line(&self, line: &[u8]) -> io::Result<()> {
+        let mut open = self.lock();
+        let len = (self.prefix.len() + line.len()) as u64;
+        if self.limit > 0 && open.len + len > self.limit {
+            open.file.set_len(0)?;
+            open.len = 0;
+        }
+        open.len += len;
+        if self.prefix.is_empty() {
+            return open.file.write_all(line);
+        }
+        open.file.write_all(&[self.prefix.as_bytes(), line].concat())
+    }
+}
+
+/// What a line is written by; the subscriber writes each in one go.
+struct LogWriter(Arc<LogFile>);
+
+impl Write for LogWriter {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.write_line(line)?;
+        Ok(line.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The system's log, by its datagram socket (RFC 3164, without a time stamp: the daemon adds it).
+struct Syslog {
+    socket: UnixDatagram,
+    tag: String,
+}
+
+/// Where the system's log listens.
+const SYSLOG_SOCKET: &str = "/dev/log";
+/// Facility "daemon" of the system's log.
+const DAEMON: u8 = 3 << 3;
+
+impl Syslog {
+    fn open(prefix: &str) -> Result<Self, LogError> {
+        let failed = |source| LogError { path: SYSLOG_SOCKET.into(), source };
+        let socket = UnixDatagram::unbound().map_err(failed)?;
+        socket.connect(SYSLOG_SOCKET).map_err(failed)?;
+        // A log daemon that hangs must not stop the subnet manager; what does not fit is lost.
+        socket.set_nonblocking(true).map_err(failed)?;
+        Ok(Self { socket, tag: format!("ibsm[{}]: {prefix}", std::process::id()) })
+    }
+}
+
+impl<'a> MakeWriter<'a> for Syslog {
+    type Writer = SyslogLine<'a>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        SyslogLine { syslog: self, severity: 6 }
+    }
+
+    fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> Self::Writer {
+        let severity = match *metadata.level() {
+            Level::ERROR => 3,
+            Level::WARN => 4,
+            Level::INFO => 6,
+            _ => 7,
+        };
+        SyslogLine { syslog: self, severity }
+    }
+}
+
+struct SyslogLine<'a> {
+    syslog: &'a Syslog,
+    severity: u8,
+}
+
+impl Write for SyslogLine<'_> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let head = format!("<{}>{}", DAEMON | self.severity, self.syslog.tag);
+        let text = line.strip_suffix(b"\n").unwrap_or(line);
+        let _ = self.syslog.socket.send(&[head.as_bytes(), text].concat());
+        Ok(line.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn open(path: &Path, append: bool) -> Result<Open, LogError> {
+    let open = || -> io::Result<Open> {
+        // Lines go to the end, wherever that is: others may cut the file short while we run.
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let metadata = file.metadata()?;
+        if metadata.is_file() && !append {
+            file.set_len(0)?;
+        }
+        let len = if append { metadata.len() } else { 0 };
+        Ok(Open { file, len })
+    };
+    open().map_err(|source| LogError { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(path: &Path) -> String {
+        std::fs::read_to_string(path).unwrap()
+    }
+
+    #[test]
+    fn a_log_file_is_begun_anew_at_its_limit_and_each_line_has_its_prefix() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        std::fs::write(&path, "old\n").unwrap();
+        let log = LogFile::open(&path, true, 20, "rail1 ").unwrap();
+        log.write_line(b"one\n").unwrap();
+        assert_eq!(read(&path), "old\nrail1 one\n");
+        log.write_line(b"two\n").unwrap();
+        assert_eq!(read(&path), "rail1 two\n");
+    }
+
+    #[test]
+    fn a_log_file_that_was_moved_away_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, moved) = (dir.path().join("log"), dir.path().join("log.1"));
+        let log = LogFile::open(&path, false, 0, "").unwrap();
+        log.write_line(b"one\n").unwrap();
+        std::fs::rename(&path, &moved).unwrap();
+        log.write_line(b"two\n").unwrap();
+        log.reopen().unwrap();
+        log.write_line(b"three\n").unwrap();
+        assert_eq!((read(&moved).as_str(), read(&path).as_str()), ("one\ntwo\n", "three\n"));
+    }
+
+    #[test]
+    fn modules_have_the_levels_of_their_log_bits() {
+        let text = "# all\nsweep 0x07\nregistry=0x1\n\nosm_sm.c 0xff\nweb\n";
+        let (levels, odd) = parse_modules("m.conf", text);
+        let (sweep, registry) = ("sweep".to_owned(), "registry".to_owned());
+        assert_eq!(levels, [(sweep, LevelFilter::DEBUG), (registry, LevelFilter::WARN)]);
+        assert!(odd[0].starts_with("m.conf:5: 'osm_sm.c' is no module"), "{odd:?}");
+        assert!(odd[1].starts_with("m.conf:6: log bits are to follow 'web'"), "{odd:?}");
+    }
 }

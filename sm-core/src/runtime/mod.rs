@@ -2,11 +2,14 @@
 //! for the fabric, the front door, signals and deadlines, and lets the state machines decide.
 
 mod attachment;
+mod background;
 mod door;
 mod dump_files;
 mod farewell;
+mod follow;
 mod log;
 mod metrics;
+mod pidfile;
 mod policy;
 mod registry;
 mod ring;
@@ -21,6 +24,7 @@ use std::sync::Arc;
 
 use ib_mad::transport::ibsim::IbsimError;
 use sa_proto::snapshot::HistoryLimits;
+use sa_proto::trust::ClientTrust;
 use tracing::{error, info, warn};
 
 use crate::config::{Config, ConfigError, Options, PolicyError, SitePolicy, file};
@@ -29,10 +33,13 @@ use crate::sweep::Sweeper;
 use crate::web::{self, Web};
 use attachment::Attachment;
 use door::Door;
+use follow::Following;
 pub use log::LogError;
+use pidfile::Pidfile;
+pub use pidfile::PidfileError;
 pub use registry::StoreError;
 use registry::{DumpFile, Entrance};
-use service::Service;
+use service::{Caches, Service};
 use signals::Signals;
 use state::StateDir;
 pub use state::StateError;
@@ -55,6 +62,9 @@ pub enum RunError {
     /// The log.
     #[error(transparent)]
     Log(#[from] LogError),
+    /// The file of our process id.
+    #[error(transparent)]
+    Pidfile(#[from] PidfileError),
     /// The state directory.
     #[error(transparent)]
     State(#[from] StateError),
@@ -154,7 +164,12 @@ fn run(options: Options) -> Result<(), RunError> {
     if let Some(path) = template {
         return Ok(file::write_template(&path, &config.settings)?);
     }
-    log::init(&config.settings)?;
+    if config.settings.daemon && background::enter()? {
+        return Ok(());
+    }
+    // Before anything that two could not share is touched.
+    let _pidfile = config.pidfile.as_deref().map(Pidfile::take).transpose()?;
+    let log = log::init(&config.settings)?;
     for warning in warnings {
         warn!("{warning}");
     }
@@ -177,6 +192,18 @@ fn run(options: Options) -> Result<(), RunError> {
     let publisher = Arc::new(publisher);
     let dump = DumpFile::of(&config.settings, &config.state_dir);
     let registry = entrance.start(config.state_dir.clone(), publisher.clone(), dump)?;
+    let followed = Arc::new(follow::Progress::default());
+    if !config.follow.is_empty() {
+        let following = Following {
+            urls: config.follow.clone(),
+            trust: ClientTrust::new(config.tls.clone(), config.insecure),
+            id: state.identity()?,
+            name: format!("standby of {}", config.state_dir.display()),
+        };
+        let urls = following.urls.join(", ");
+        registry.follow(following, &followed)?;
+        info!("standing by with what clients register at {urls}");
+    }
     let mut door = Door::open(config.front_door, publisher.responders()).map_err(|source| {
         RunError::Listen { address: config.front_door, option: "--front-door", source }
     })?;
@@ -210,8 +237,12 @@ fn run(options: Options) -> Result<(), RunError> {
     let seed = clock.map_or(0, |elapsed| elapsed.subsec_nanos()) ^ std::process::id();
     let mut sweeper = Sweeper::new(config.settings.clone(), lids, seed);
     sweeper.set_sharding(config.reach.sharding());
+    let (m_keys, neighbours) = state.m_keys()?;
+    let caches = Caches { m_keys: m_keys.clone(), neighbours: neighbours.clone() };
+    sweeper.set_m_keys(m_keys, neighbours);
     Service::new(
-        config, signals, state, fabric, sweeper, publisher, registry, door, metrics, policy,
+        config, log, signals, state, fabric, sweeper, publisher, registry, door, metrics, policy,
+        caches, followed,
     )?
     .run()
 }

@@ -17,17 +17,20 @@ use super::attachment::Attachment;
 use super::door::Door;
 use super::dump_files::{DumpFiles, Wanted};
 use super::farewell::{Farewell, in_vain};
+use super::follow::Progress;
+use super::log::Log;
 use super::metrics::Metrics;
 use super::policy::RefusedFiles;
 use super::registry::Office;
 use super::ring::Ring;
 use super::signals::{Signal, Signals};
-use super::state::StateDir;
+use super::state::{StateDir, StateError};
 use super::worker::Worker;
 use super::{BATCH, ONCE_ATTEMPTS, RunError};
 use crate::config::{Config, Settings, SitePolicy};
 use crate::fabric::SubnetParameters;
 use crate::manage::PolicyRows;
+use crate::manage::mkey::{MKeyTable, Neighbours};
 use crate::manage::policy::{self, InForce};
 use crate::manage::shard::Seats;
 use crate::observe::moment::FaultPort;
@@ -56,6 +59,7 @@ const POLICY_REMARKS_MAX: usize = 20;
 
 pub(super) struct Service {
     config: Config,
+    log: Log,
     signals: Signals,
     state: StateDir,
     fabric: Attachment,
@@ -98,7 +102,17 @@ pub(super) struct Service {
     /// The routing under way: its sweep, LIDs and switches, and when it began.
     routing: (u32, (usize, usize), Instant),
     sweeps: Sweeps,
+    caches: Caches,
+    /// How far we are with the registry of the master that we stand by for.
+    followed: Arc<Progress>,
     done: Option<Result<(), RunError>>,
+}
+
+/// What was last written of M_Keys and links.
+#[derive(Debug)]
+pub(super) struct Caches {
+    pub(super) m_keys: MKeyTable,
+    pub(super) neighbours: Neighbours,
 }
 
 /// Totals of sweeps.
@@ -117,6 +131,7 @@ impl Service {
     #[allow(clippy::too_many_arguments, reason = "each is a part that setting up has made")]
     pub(super) fn new(
         config: Config,
+        log: Log,
         signals: Signals,
         state: StateDir,
         fabric: Attachment,
@@ -126,12 +141,15 @@ impl Service {
         door: Door,
         metrics: Metrics,
         policy: SitePolicy,
+        caches: Caches,
+        followed: Arc<Progress>,
     ) -> std::io::Result<Self> {
         let now = Instant::now();
         let dumps = DumpFiles::start(&config.settings, &config.state_dir)?;
         metrics.show_light_sweeps(Arc::clone(sweeper.light_sweeps()));
         Ok(Self {
             config,
+            log,
             signals,
             state,
             fabric,
@@ -161,6 +179,8 @@ impl Service {
             farewell: None,
             routing: (0, (0, 0), now),
             sweeps: Sweeps::default(),
+            caches,
+            followed,
             done: None,
         })
     }
@@ -193,6 +213,7 @@ impl Service {
         busy |= self.receive_answers()?;
         let now = Instant::now();
         self.maintain(now);
+        self.sweeper.set_registry_copy(self.followed.followed().copy());
         if self.fabric.is_attached() {
             self.sweeper.handle_timeout(now);
         }
@@ -373,6 +394,10 @@ impl Service {
                     self.reread_settings();
                     self.sweeper.request_heavy_sweep(Instant::now());
                 }
+                Signal::ReopenLog => match self.log.reopen() {
+                    Ok(()) => info!("USR1: the log file is opened again"),
+                    Err(failure) => error!("USR1: {failure}; writing to the old one"),
+                },
                 Signal::Terminate => {
                     info!("terminated");
                     self.done = Some(Ok(()));
@@ -402,7 +427,11 @@ impl Service {
                 Event::TakenOver { what, done } => self.taken_over(what, done),
                 Event::PortsChanged(changed) => told.extend(self.events_of_ports(&changed)),
                 Event::Trap(trap) => told.extend(self.event_of_trap(&trap)),
-                Event::Fatal(reason) => self.done = Some(Err(RunError::Fatal(reason))),
+                Event::Fatal(reason) if self.config.settings.exit_on_fatal => {
+                    self.done = Some(Err(RunError::Fatal(reason)));
+                }
+                // The sweep that found it goes on failing, and is tried again.
+                Event::Fatal(reason) => error!("{reason}"),
             }
         }
         if !told.is_empty() {
@@ -512,7 +541,28 @@ impl Service {
         }
     }
 
+    /// Keeps M_Keys and links where the next start, or OpenSM, finds them.
+    fn keep_caches(&mut self) {
+        let told = |kept: Result<(), StateError>| {
+            if let Err(failure) = kept {
+                error!("ports with an M_Key may be out of reach after a restart: {failure}");
+            }
+        };
+        if *self.sweeper.m_keys() != self.caches.m_keys {
+            self.caches.m_keys.clone_from(self.sweeper.m_keys());
+            told(self.state.keep_m_keys(&self.caches.m_keys));
+        }
+        let neighbours = self.sweeper.neighbours();
+        if *neighbours != self.caches.neighbours {
+            self.caches.neighbours.clone_from(neighbours);
+            told(self.state.keep_neighbours(&self.caches.neighbours));
+        }
+    }
+
     fn configured(&mut self, report: Report) {
+        if report.full || report.changed() {
+            self.keep_caches();
+        }
         // The port's own LID may be new: the transport tells path bits by it.
         self.fabric.refresh(Instant::now());
         if let Err(failure) = self.publish(report.full) {

@@ -8,6 +8,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 pub(super) enum Signal {
     /// HUP: sweep everything.
     HeavySweep,
+    /// USR1: open the log file again.
+    ReopenLog,
     /// TERM or INT: end.
     Terminate,
 }
@@ -18,7 +20,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Takes HUP, TERM and INT from here on. Call before any thread is started: those inherit
+    /// Takes HUP, USR1, TERM and INT from here on. Call before any thread is started: those inherit
     /// that they leave these signals alone.
     pub(super) fn take() -> io::Result<Self> {
         // SAFETY: the set is initialised by sigemptyset before it is used, and lives through the
@@ -26,7 +28,7 @@ impl Signals {
         unsafe {
             let mut set = std::mem::zeroed::<libc::sigset_t>();
             libc::sigemptyset(&mut set);
-            for signal in [libc::SIGHUP, libc::SIGTERM, libc::SIGINT] {
+            for signal in [libc::SIGHUP, libc::SIGUSR1, libc::SIGTERM, libc::SIGINT] {
                 libc::sigaddset(&mut set, signal);
             }
             if libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) != 0 {
@@ -53,6 +55,7 @@ impl Signals {
         // The signal's number is the structure's first field.
         match i32::from_ne_bytes([info[0], info[1], info[2], info[3]]) {
             libc::SIGHUP => Some(Signal::HeavySweep),
+            libc::SIGUSR1 => Some(Signal::ReopenLog),
             _ => Some(Signal::Terminate),
         }
     }

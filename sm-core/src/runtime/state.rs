@@ -1,18 +1,23 @@
 //! The state directory: what must outlive the process.
 //!
-//! - `guid2lid`: LIDs by port GUID, in OpenSM's format, so that either can follow the other.
+//! - `guid2lid`: LIDs by port GUID, `guid2mkey`: M_Keys, and `neighbors`: who is behind which port,
+//!   all in OpenSM's format, so that either can follow the other.
+//! - `lock`: locked as long as a process runs with the directory.
 //! - `ibsm-client`: what the simulator knows us by, to be thrown out after a `kill -9`.
 //!
 //! The epoch of snapshots lies there too; `publish` keeps it.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use ib_mad::transport::ibsim::ClientId;
 use tracing::warn;
 
 use crate::manage::lid::LidTable;
+use crate::manage::mkey::{MKeyTable, Neighbours};
 
 /// Longest file read, bytes: 49,151 ports at 35 bytes are 1.7 MB.
 const FILE_LEN_MAX: u64 = 16 << 20;
@@ -30,6 +35,8 @@ pub struct StateError {
 pub(super) struct StateDir {
     path: PathBuf,
     sync: bool,
+    /// Locked as long as we run.
+    _lock: File,
 }
 
 impl StateDir {
@@ -41,7 +48,14 @@ impl StateDir {
         if is_new {
             warn!("{}", anew(path));
         }
-        Ok(Self { path: path.to_owned(), sync })
+        let lock = File::create(path.join("lock")).map_err(failed)?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => failed(io::Error::other(
+                "another ibsm runs with it; two on one host need a directory each",
+            )),
+            TryLockError::Error(source) => failed(source),
+        })?;
+        Ok(Self { path: path.to_owned(), sync, _lock: lock })
     }
 
     /// The LIDs given out before. Lines that cannot be are left out with a warning.
@@ -60,6 +74,42 @@ impl StateDir {
     /// Keeps the LIDs.
     pub(super) fn keep_lids(&self, lids: &LidTable) -> Result<(), StateError> {
         self.write("guid2lid", &lids.render())
+    }
+
+    /// M_Keys of ports and links between them, as they were known before.
+    pub(super) fn m_keys(&self) -> Result<(MKeyTable, Neighbours), StateError> {
+        let warn = |name: &str, left_out: usize| {
+            if left_out > 0 {
+                warn!("{}: {left_out} line(s) say nothing, left out", self.file(name).display());
+            }
+        };
+        let (keys, left_out) = MKeyTable::parse(&self.read("guid2mkey")?.unwrap_or_default());
+        warn("guid2mkey", left_out);
+        let (neighbours, left_out) =
+            Neighbours::parse(&self.read("neighbors")?.unwrap_or_default());
+        warn("neighbors", left_out);
+        Ok((keys, neighbours))
+    }
+
+    /// What we are known by at the feeds that we follow, the same over restarts; not 0.
+    pub(super) fn identity(&self) -> Result<u64, StateError> {
+        let known = self.read("identity")?;
+        if let Some(id) = known.and_then(|text| text.trim().parse().ok()).filter(|&id| id != 0) {
+            return Ok(id);
+        }
+        let id = RandomState::new().hash_one(std::process::id()) | 1;
+        self.write("identity", &format!("{id}\n"))?;
+        Ok(id)
+    }
+
+    /// Keeps M_Keys, for the owner's eyes only.
+    pub(super) fn keep_m_keys(&self, keys: &MKeyTable) -> Result<(), StateError> {
+        self.write("guid2mkey", &keys.render())
+    }
+
+    /// Keeps which port is behind which.
+    pub(super) fn keep_neighbours(&self, neighbours: &Neighbours) -> Result<(), StateError> {
+        self.write("neighbors", &neighbours.render())
     }
 
     /// What an earlier run was known by at the simulator.
@@ -101,7 +151,11 @@ impl StateDir {
         let path = self.file(name);
         let draft = self.file(&format!("{name}.new"));
         let write = || {
-            let mut file = File::create(&draft)?;
+            // A draft that a crash left may be open to others.
+            let _ = fs::remove_file(&draft);
+            let mode = if name == "guid2mkey" { 0o600 } else { 0o644 };
+            let mut options = OpenOptions::new();
+            let mut file = options.write(true).create_new(true).mode(mode).open(&draft)?;
             file.write_all(text.as_bytes())?;
             if self.sync {
                 file.sync_all()?;
@@ -124,6 +178,8 @@ fn anew(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -135,6 +191,16 @@ mod tests {
     }
 
     #[test]
+    fn a_second_instance_in_the_same_directory_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = StateDir::open(dir.path(), true).unwrap();
+        let refusal = StateDir::open(dir.path(), true).unwrap_err().to_string();
+        assert!(refusal.contains("another ibsm runs with it"), "{refusal}");
+        drop(first);
+        assert!(StateDir::open(dir.path(), true).is_ok());
+    }
+
+    #[test]
     fn lids_and_client_survive() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::open(dir.path(), true).unwrap();
@@ -142,6 +208,13 @@ mod tests {
         let (lids, _) = LidTable::parse("0x1 0x0004 0x0007");
         state.keep_lids(&lids).unwrap();
         assert_eq!(state.lids().unwrap(), lids);
+        let (keys, _) = MKeyTable::parse("0x1 0x00000000000000aa");
+        let (neighbours, _) = Neighbours::parse("0x1:1 0x2:3");
+        state.keep_m_keys(&keys).unwrap();
+        state.keep_neighbours(&neighbours).unwrap();
+        assert_eq!(state.m_keys().unwrap(), (keys, neighbours));
+        let mode = fs::metadata(dir.path().join("guid2mkey")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
         assert_eq!(state.stale_client(), None);
         state.keep_client("3:77".parse().unwrap()).unwrap();
         assert_eq!(state.stale_client(), Some(ClientId { slot: 3, number: 77 }));

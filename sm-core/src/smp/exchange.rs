@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ib_mad::transaction::Transactions;
 
+use super::loss::Loss;
 use super::request::{Kind, Request};
 
 /// How long to wait for an answer, how often to ask again, and how many may be asked at once.
@@ -53,8 +54,19 @@ pub struct Exchange {
     /// Requests that wait. A sweep puts in what it has to ask at once; its limit is the fabric's
     /// size: 255 ports of 65,536 nodes at most, by a handful of attributes.
     queue: VecDeque<Request>,
-    window: Transactions<Request>,
+    window: Transactions<Sent>,
+    loss: Loss,
     passed: [Passed; Kind::ALL.len()],
+}
+
+/// A request in the window.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    request: Request,
+    /// Times it was sent.
+    attempts: u16,
+    /// When it was sent first.
+    since: Option<Instant>,
 }
 
 impl Exchange {
@@ -65,6 +77,7 @@ impl Exchange {
             window: Transactions::new(timing.window, seed),
             timing,
             queue: VecDeque::new(),
+            loss: Loss::default(),
             passed: Default::default(),
         }
     }
@@ -98,28 +111,32 @@ impl Exchange {
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
         if self.window.room() > 0
             && let Some(request) = self.queue.pop_front()
-            && let Err(request) =
-                self.window.start(request, self.timing.timeout, self.timing.retries)
         {
-            self.queue.push_front(request);
+            let sent = Sent { request, attempts: 0, since: None };
+            let timeout = self.loss.timeout(self.timing.timeout);
+            if self.window.start(sent, timeout, self.timing.retries).is_err() {
+                self.queue.push_front(request);
+            }
         }
-        let repeated_before = self.window.counters().retried;
-        let (tid, request) = self.window.poll_transmit(now)?;
-        let request = *request;
+        let (tid, sent) = self.window.poll_transmit(now)?;
+        sent.attempts = sent.attempts.saturating_add(1);
+        sent.since.get_or_insert(now);
+        let (request, is_repeat) = (sent.request, sent.attempts > 1);
         let passed = &mut self.passed[request.kind as usize];
         passed.sent += 1;
-        passed.repeated += self.window.counters().retried - repeated_before;
+        passed.repeated += u64::from(is_repeat);
         Some(Transmit { request, tid: u64::from(tid) })
     }
 
     /// The request on the wire with this number.
     pub fn peek(&self, tid: u64) -> Option<Request> {
-        self.window.get(tid).copied()
+        self.window.get(tid).map(|sent| sent.request)
     }
 
     /// Takes an answer: the request it answers, which is done with. `None` if there is none.
-    pub fn handle_answer(&mut self, tid: u64) -> Option<Request> {
-        let request = self.window.handle_response(tid)?;
+    pub fn handle_answer(&mut self, now: Instant, tid: u64) -> Option<Request> {
+        let Sent { request, attempts, since } = self.window.handle_response(tid)?;
+        self.loss.note(attempts, now.saturating_duration_since(since.unwrap_or(now)));
         self.passed[request.kind as usize].answered += 1;
         Some(request)
     }
@@ -145,11 +162,20 @@ impl Exchange {
         self.window.handle_timeout(now);
     }
 
-    /// A request that was given up; each is yielded once.
-    pub fn poll_given_up(&mut self) -> Option<Request> {
-        let (_, request) = self.window.poll_expired()?;
-        self.passed[request.kind as usize].given_up += 1;
-        Some(request)
+    /// A request that was given up; each is yielded once. Where much is lost it is sent more often
+    /// before.
+    pub fn poll_given_up(&mut self, now: Instant) -> Option<Request> {
+        let patience = self.timing.timeout.saturating_mul(self.timing.retries.saturating_add(1));
+        loop {
+            let (_, sent) = self.window.poll_expired()?;
+            let since = sent.since.unwrap_or(now);
+            let goes_on = self.loss.is_worth_another(now, sent.attempts, since, patience)
+                && self.window.start(sent, self.loss.timeout(self.timing.timeout), 0).is_ok();
+            if !goes_on {
+                self.passed[sent.request.kind as usize].given_up += 1;
+                return Some(sent.request);
+            }
+        }
     }
 }
 
@@ -173,7 +199,7 @@ mod tests {
         exchange.poll_transmit(now).unwrap();
         assert_eq!(exchange.poll_transmit(now), None);
         assert_eq!(exchange.outstanding(), 3);
-        assert_eq!(exchange.handle_answer(first.tid), Some(request(0)));
+        assert_eq!(exchange.handle_answer(now, first.tid), Some(request(0)));
         assert_eq!(exchange.poll_transmit(now).map(|t| t.request), Some(request(2)));
     }
 
@@ -188,10 +214,10 @@ mod tests {
         exchange.handle_timeout(now + timeout);
         assert_eq!(exchange.poll_transmit(now + timeout), Some(first));
         exchange.handle_timeout(now + timeout * 2);
-        assert_eq!(exchange.poll_given_up(), Some(request(0)));
+        assert_eq!(exchange.poll_given_up(now + timeout * 2), Some(request(0)));
         let next = exchange.poll_transmit(now + timeout * 2).unwrap();
         assert_eq!(next.request, request(1));
-        assert_eq!(exchange.handle_answer(next.tid), Some(request(1)));
+        assert_eq!(exchange.handle_answer(now + timeout * 2, next.tid), Some(request(1)));
         assert!(exchange.is_idle());
         let passed = Passed { sent: 3, repeated: 1, answered: 1, given_up: 1 };
         assert_eq!(exchange.passed(Kind::PortInfo), passed);

@@ -2,6 +2,7 @@
 //! each becomes a MAD.
 
 mod exchange;
+mod loss;
 mod request;
 
 pub use exchange::{Counters, Exchange, Passed, Timing, Transmit};

@@ -52,6 +52,10 @@ pub enum Kind {
     Arm,
     /// PortInfo with the step to Active.
     Activate,
+    /// SMInfo that hands the subnet over to the subnet manager behind the port.
+    HandOver,
+    /// SMInfo that tells the subnet manager behind the port that we took over from it.
+    Acknowledge,
 }
 
 impl Kind {
@@ -80,6 +84,8 @@ impl Kind {
         Self::SetGuidInfo,
         Self::Arm,
         Self::Activate,
+        Self::HandOver,
+        Self::Acknowledge,
     ];
 
     /// The attribute that it asks for or sets, as a metric label.
@@ -118,7 +124,9 @@ impl Kind {
             | Self::SetVlArbitration
             | Self::SetGuidInfo
             | Self::Arm
-            | Self::Activate => true,
+            | Self::Activate
+            | Self::HandOver
+            | Self::Acknowledge => true,
         }
     }
 
@@ -142,6 +150,7 @@ impl Kind {
             Self::SetGuidInfo => "Set(GUIDInfo)",
             Self::SetSlToVl => "Set(SLtoVLMappingTable)",
             Self::SetVlArbitration => "Set(VLArbitrationTable)",
+            Self::HandOver | Self::Acknowledge => "Set(SMInfo)",
         }
     }
 }

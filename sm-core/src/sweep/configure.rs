@@ -53,6 +53,8 @@ impl Sweeper {
             (Some(*port) != home, request.guid.0.swap_bytes())
         });
         let requests: Vec<lid::Request> = ports.iter().map(|(_, request)| *request).collect();
+        let inherits = self.handover.take_inherits_lids() && !self.settings.honor_guid2lid_file;
+        let adopted = inherits && !reassign && self.lids.adopt(&requests);
         let (changed, short) = self.lids.assign(&requests);
         for shortage in short {
             let port = ports.iter().find(|(_, request)| request.guid == shortage.guid);
@@ -61,7 +63,7 @@ impl Sweeper {
                 None => self.error(format_args!("{shortage}")),
             }
         }
-        if changed {
+        if changed || adopted {
             self.emit(Event::LidsChanged);
         }
     }
@@ -84,6 +86,11 @@ impl Sweeper {
         let sa = self.sa_of(port);
         // Not every driver tells its clients that the SA is another, but all tell of this.
         let moved = self.fabric.port(port).port_info().master_sm_lid() != sa.0;
+        let (told, moved) = match self.spares_clients {
+            // In the first sweep all move to us, with all that they registered.
+            true => (true, moved && !self.first_as_master),
+            false => (told, moved),
+        };
         Some(link::Addressing {
             base_lid: range.first,
             lmc: link::lmc_of(&self.fabric, port, &self.settings),
@@ -126,6 +133,7 @@ impl Sweeper {
         // An echo of the request, and the port that this SMP came by: neither is the port's own.
         info.set_client_reregister(false).set_local_port_num(local_port_num);
         let after = entry.state();
+        self.learn_m_key(port);
         let beyond = |state| matches!(state, Some(PortState::Armed | PortState::Active));
         if beyond(before) && !beyond(after) {
             self.link_was_reset(request, port);
@@ -278,6 +286,12 @@ impl Sweeper {
     /// A port without a link was read again after PortStateChange was cleared.
     pub(super) fn port_read_again(&mut self, now: Instant, port: PortIndex, data: &[u8; 64]) {
         let Ok(info) = PortInfo::new(&data[..]) else { return };
+        let is_step = |arms| self.sweep.read_again.contains(&(port, arms));
+        if matches!(self.phase, Phase::Arm | Phase::Activate) && (is_step(true) || is_step(false)) {
+            // If it is not where it should be, the end of the sweep tells.
+            self.fabric.port_mut(port).info = *data;
+            return;
+        }
         if info.port_state() != self.fabric.port(port).port_info().port_state() {
             debug!("{} changed while we looked", self.fabric.describe(port));
             self.schedule.request(now, Cause::Asked);

@@ -321,6 +321,8 @@ impl Sweeper {
         entry.info = *data;
         let checks_changed = checks(entry.port_info()) != checked;
         entry.known = true;
+        self.learn_m_key(port);
+        let entry = self.fabric.port_mut(port);
         let state = entry.state();
         if state == Some(PortState::Initialize) {
             // The link was trained anew, perhaps as the node was reset.
@@ -402,7 +404,7 @@ impl Sweeper {
         if request.kind == Kind::SetAddress && self.phase == Phase::Idle {
             return self.client_lost(request.port());
         }
-        if request.kind == Kind::SetGuidInfo {
+        if matches!(request.kind, Kind::SetGuidInfo | Kind::HandOver | Kind::Acknowledge) {
             let place = self.place(request.port());
             return warn!("{name} of {place} is refused: {status}");
         }
@@ -410,6 +412,14 @@ impl Sweeper {
             return self.error(format_args!("{name} of the SM's own node: {status}"));
         }
         let place = self.place(request.port());
+        let steps = matches!(request.kind, Kind::Arm | Kind::Activate);
+        if steps && self.sweep.read_again.insert((request.port(), request.kind == Kind::Arm)) {
+            // A step that was taken cannot be taken twice: if its answer was lost, a repeat is
+            // refused. What the port says of itself decides.
+            debug!("{name} of {place} is refused: {status}");
+            self.exchange.push(Request::new(Kind::PortInfo, request.port()));
+            return;
+        }
         let is_map = request.kind == Kind::SetSlToVl;
         if is_map && self.settings.suppress_sl2vl_mad_status_errors {
             debug!("{name} of {place} is refused: {status}");
@@ -435,8 +445,14 @@ impl Sweeper {
             // What follows from it is decided when the stage ends.
             return debug!("{name}: no answer from {}", self.place(request.port()));
         }
-        if request.kind == Kind::SetGuidInfo {
+        if matches!(request.kind, Kind::SetGuidInfo | Kind::HandOver | Kind::Acknowledge) {
             return debug!("{name}: no answer from {}", self.place(request.port()));
+        }
+        if request.kind.is_set()
+            && let Some(why) = self.doubt_m_key(request.port())
+        {
+            self.fault(request.port(), format_args!("{name}: no answer: {why}"));
+            return self.settle_without_answer(request);
         }
         if request.kind.is_set() || request.kind == Kind::OwnNodeInfo {
             self.hint_at_m_key(request);
@@ -482,7 +498,8 @@ impl Sweeper {
         };
         warn!(
             "no answer from {place}: if an M_Key was set by another subnet manager, give it as \
-             m_key in the configuration (-F)"
+             m_key in the configuration (-F), or copy that one's guid2mkey and neighbors into the \
+             state directory"
         );
     }
 
@@ -526,7 +543,9 @@ impl Sweeper {
             | Kind::Cut
             | Kind::Mend
             | Kind::Arm
-            | Kind::Activate => {}
+            | Kind::Activate
+            | Kind::HandOver
+            | Kind::Acknowledge => {}
         }
     }
 

@@ -34,12 +34,12 @@ impl Sweeper {
         }
     }
 
-    pub(super) fn sm_info(&mut self, port: PortIndex, data: &[u8; 64]) {
+    pub(super) fn sm_info(&mut self, now: Instant, port: PortIndex, data: &[u8; 64]) {
         let Ok(info) = SmInfo::new(data) else { return };
         let Some(state) = SmState::from_code(info.sm_state()) else { return };
         let sm = RemoteSm { guid: info.guid(), priority: info.priority(), state };
         if self.phase == Phase::Poll {
-            return self.master_answered(sm);
+            return self.master_answered(now, port, sm);
         }
         self.others.retain(|(at, _)| *at != port);
         self.others.push((port, sm));
@@ -76,30 +76,37 @@ impl Sweeper {
         let others: Vec<RemoteSm> = self.others.iter().map(|(_, sm)| *sm).collect();
         match self.mastership.decide(&others) {
             Decision::Rule => {
-                if self.mastership.state() != SmState::Master {
-                    info!("master: no other subnet manager comes before us");
-                    self.become_master();
-                }
-                for (port, sm) in &self.others {
-                    if sm.state == SmState::Master {
-                        warn!(
-                            "another master at {}, priority {}; it should yield to us",
-                            self.fabric.describe(*port),
-                            sm.priority
-                        );
-                    }
-                }
-                self.sweep.report.first = self.first_as_master;
-                self.begin_addresses(now);
+                self.handover.settle();
+                self.rule(now);
             }
             Decision::StandBy(sm) => self.stand_by(now, sm),
+            Decision::HandOver(sm) => self.hand_over(now, sm),
+            Decision::Await(sm) => self.await_handover(now, sm),
         }
+    }
+
+    /// Goes on with the sweep, as master.
+    pub(super) fn rule(&mut self, now: Instant) {
+        if self.mastership.state() != SmState::Master {
+            info!("master: no other subnet manager comes before us");
+            self.become_master();
+        }
+        self.sweep.report.first = self.first_as_master;
+        self.begin_addresses(now);
     }
 
     /// The subnet is ours from now on. Whoever had it before may have written tables of its own, so
     /// that nothing is known any more of what switches hold.
     pub(super) fn become_master(&mut self) {
         self.mastership.set_state(SmState::Master);
+        let replaces_another = self.handover.follows_another;
+        self.handover.begin_tenure();
+        self.spares_clients = replaces_another && self.registry_copy.is_in_step(self.master_seen);
+        if self.spares_clients {
+            info!("what clients registered with the master before us is known: they are not asked");
+        } else if replaces_another && !self.settings.no_clients_rereg {
+            info!("asking all clients to register again");
+        }
         self.first_as_master = true;
         self.forget_routing();
         self.aliases.forget_all();
@@ -122,9 +129,13 @@ impl Sweeper {
         self.schedule.clear();
     }
 
+    /// Where the last election found a subnet manager.
+    pub(super) fn place_of_sm(&self, sm: RemoteSm) -> Option<PortIndex> {
+        self.others.iter().find(|(_, other)| *other == sm).map(|(port, _)| *port)
+    }
+
     pub(super) fn stand_by(&mut self, now: Instant, sm: RemoteSm) {
-        let place = self.others.iter().find(|(_, other)| *other == sm).map(|(port, _)| *port);
-        let Some(port) = place else { return self.give_up(now) };
+        let Some(port) = self.place_of_sm(sm) else { return self.give_up(now) };
         info!(
             "standing by: the subnet manager at {} is {} with priority {}; polling it",
             self.fabric.describe(port),
@@ -135,9 +146,15 @@ impl Sweeper {
         self.first_as_master = true;
         self.up = false;
         self.master = Some((port, sm.guid));
+        self.master_seen = Some(now);
         self.polls_missed = 0;
         self.rest();
         self.schedule.rearm_poll(now);
+        self.handover.settle();
+        self.handover.follows_another = true;
+        if sm.state == SmState::Master && self.mastership.outranks(&sm) {
+            self.nudge(port);
+        }
         self.emit(Event::StandingBy(sm));
     }
 
@@ -150,9 +167,13 @@ impl Sweeper {
         self.exchange.push(Request::new(Kind::SmInfo, port));
     }
 
-    fn master_answered(&mut self, sm: RemoteSm) {
+    fn master_answered(&mut self, now: Instant, port: PortIndex, sm: RemoteSm) {
         if sm.state == SmState::Master {
+            self.master_seen = Some(now);
             self.polls_missed = 0;
+            if self.mastership.outranks(&sm) {
+                self.nudge(port);
+            }
         } else {
             info!("the master has become {}", sm.state);
             self.master = None;

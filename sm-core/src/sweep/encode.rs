@@ -3,7 +3,8 @@
 use ib_mad::transport::{Address, Packet};
 use ib_mad::types::{Lid, Qpn};
 use ib_mad::wire::attribute::{
-    PKeyTable, SwitchInfo, multicast_forwarding_modifier, pkey_table_modifier, sl_to_vl_modifier,
+    PKeyTable, SmControl, SmState, SwitchInfo, multicast_forwarding_modifier, pkey_table_modifier,
+    sl_to_vl_modifier,
 };
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::{self, Smp};
@@ -24,7 +25,7 @@ impl Sweeper {
             attribute_id,
             attribute_modifier,
             tid,
-            m_key: self.settings.m_key,
+            m_key: self.m_key_for(request),
         };
         if header.write_directed(&mut packet.mad, route.ports()).is_err() {
             return false;
@@ -63,6 +64,8 @@ impl Sweeper {
             Kind::SetPKeys => (M::SET, Id::PKEY_TABLE, self.pkey_modifier(request)),
             Kind::SmInfo => (M::GET, Id::SM_INFO, 0),
             Kind::Forwarding => (M::GET, Id::LINEAR_FORWARDING_TABLE, u32::from(request.block)),
+            Kind::HandOver => (M::SET, Id::SM_INFO, SmControl::Handover as u32),
+            Kind::Acknowledge => (M::SET, Id::SM_INFO, SmControl::Acknowledge as u32),
             Kind::SetForwarding => (M::SET, Id::LINEAR_FORWARDING_TABLE, u32::from(request.block)),
             Kind::SetGuidInfo => (M::SET, Id::GUID_INFO, u32::from(request.block)),
             Kind::SetSlToVl => {
@@ -133,6 +136,11 @@ impl Sweeper {
                 let key = block_key(request);
                 data.copy_from_slice(switch.mft.block(key));
                 return switch.mft.is_stale(key).then_some(());
+            }
+            Kind::HandOver => data[..21].copy_from_slice(&self.mastership.shown(SmState::Master)),
+            // Who acknowledges is in Standby still, and checked for that.
+            Kind::Acknowledge => {
+                data[..21].copy_from_slice(&self.mastership.shown(SmState::Standby));
             }
             Kind::OwnNodeInfo
             | Kind::Probe

@@ -102,8 +102,10 @@ impl Sweeper {
         changed.dedup();
         silent.sort_unstable();
         let others: Vec<RemoteSm> = self.others.iter().map(|(_, sm)| *sm).collect();
-        if let Decision::StandBy(sm) = self.mastership.decide(&others) {
-            return self.stand_by(now, sm);
+        if self.mastership.decide(&others) != Decision::Rule {
+            // Who rules is settled by an election, before anything is configured.
+            self.begin_discovery(now, Some(changed), silent);
+            return;
         }
         if changed.is_empty() && silent.is_empty() {
             self.quiet_sweeps += 1;

@@ -7,7 +7,8 @@
 //! what differs.
 //!
 //! - `discover`: the walk; `contradiction`: links that cannot both be true, duplicate GUIDs;
-//!   `light`: looking for changes; `election`: other subnet managers.
+//!   `light`: looking for changes; `election`: other subnet managers; `handover`: from and to them.
+//! - `keys`: which M_Key is shown to whom.
 //! - `qos`: tables of ports; `guid_info`: alias GUIDs, written between sweeps.
 //! - `take_over`: the LID of a responder's port goes to another.
 //! - `shard`: whom end ports ask, written between sweeps.
@@ -31,7 +32,9 @@ mod dump;
 mod election;
 mod encode;
 mod guid_info;
+mod handover;
 mod inherit;
+mod keys;
 mod lanes;
 mod light;
 mod multicast;
@@ -67,6 +70,9 @@ use crate::trap;
 use contradiction::Contradictions;
 pub use dump::{DumpFileKind, DumpJob};
 use guid_info::AliasGuids;
+use handover::Handover;
+pub use handover::RegistryCopy;
+use keys::MKeys;
 use multicast::Multicast;
 pub use multicast::{MulticastJob, MulticastOutcome};
 use partitions::Partitioning;
@@ -160,6 +166,13 @@ pub struct Sweeper {
     master: Option<(PortIndex, Guid)>,
     /// Polls in a row that the master left unanswered.
     polls_missed: u32,
+    handover: Handover,
+    /// What we hold of what clients registered with the master that we stand by for.
+    registry_copy: RegistryCopy,
+    /// Whether clients keep what they registered in our present time as master.
+    spares_clients: bool,
+    /// When the master we stand by for last answered a poll.
+    master_seen: Option<Instant>,
     /// Ports with a link behind which the last discovery found nobody.
     unanswered: Vec<PortIndex>,
     /// Ports of which the last sweep could not find out or set everything.
@@ -189,6 +202,7 @@ pub struct Sweeper {
     secluded: bool,
     /// Sweeps in a row that were given up.
     fruitless: u32,
+    m_keys: MKeys,
     /// Whether it was said what an M_Key of another subnet manager looks like.
     m_key_hinted: bool,
     /// Keeps a storm of traps from filling the log.
@@ -249,6 +263,8 @@ struct Sweep {
     tops_are_due: bool,
     /// Switches that did not take a block: what comes after it in the plan stays undone.
     unprogrammed: HashSet<NodeIndex>,
+    /// Ports that refused a step, and whether it was that to Armed: they were asked where they are.
+    read_again: HashSet<(PortIndex, bool)>,
     /// Whether there are no forwarding tables for the fabric as it is.
     unroutable: bool,
     /// Ports of which something could not be found out or set.
@@ -277,6 +293,9 @@ impl Sweeper {
             mastership: {
                 let mut own = Mastership::new(settings.sm_priority, settings.sm_key);
                 own.set_m_key(settings.m_key);
+                if settings.sm_inactive {
+                    own.set_state(SmState::NotActive);
+                }
                 own
             },
             schedule: Schedule::new(&settings),
@@ -294,6 +313,10 @@ impl Sweeper {
             others: Vec::new(),
             master: None,
             polls_missed: 0,
+            handover: Handover::default(),
+            registry_copy: RegistryCopy::None,
+            spares_clients: false,
+            master_seen: None,
             unanswered: Vec::new(),
             faults: Vec::new(),
             partitions: Partitioning::default(),
@@ -305,6 +328,7 @@ impl Sweeper {
             cut_off: false,
             secluded: false,
             fruitless: 0,
+            m_keys: MKeys::default(),
             m_key_hinted: false,
             trap_lines: Limit::default(),
             multicast: Multicast::default(),
@@ -343,6 +367,7 @@ impl Sweeper {
     /// set, as on [`Event::Discovering`].
     pub fn follow_settings(&mut self, new: &Settings) -> Vec<&'static str> {
         let waiting = self.settings.follow(new);
+        self.mastership.set_priority(self.settings.sm_priority);
         self.qos_tables = QosTables::of(&self.settings);
         self.schedule.set_intervals(&self.settings);
         waiting
@@ -410,6 +435,19 @@ impl Sweeper {
         self.exchange.outstanding()
     }
 
+    /// States what we hold of what clients registered with the master that we stand by for. If that
+    /// is all when we take over, no client is asked to register again.
+    pub fn set_registry_copy(&mut self, copy: RegistryCopy) {
+        self.registry_copy = copy;
+    }
+
+    /// Changes our priority among subnet managers, 0 to 15. The next heavy sweep decides what follows
+    /// from it.
+    pub fn set_priority(&mut self, priority: u8) {
+        self.settings.sm_priority = priority;
+        self.mastership.set_priority(priority);
+    }
+
     /// Asks for a heavy sweep as soon as none is under way.
     pub fn request_heavy_sweep(&mut self, now: Instant) {
         self.schedule.request(now, Cause::Asked);
@@ -439,6 +477,9 @@ impl Sweeper {
         if std::mem::take(&mut self.sweep.routes_changed) && !self.sweep.full {
             // What the routes known so far cannot reach may be reached another way.
             self.fabric.trace_routes(|_, _| true);
+        }
+        if self.write_nudge(packet) {
+            return true;
         }
         while let Some(transmit) = self.exchange.poll_transmit(now) {
             if self.encode(transmit.request, transmit.tid, packet) {
@@ -508,7 +549,7 @@ impl Sweeper {
             let asked = self.exchange.peek(tid).map(|request| self.header_of(request).1);
             // What answers something else is a stray, whatever its number.
             if asked.is_none_or(|asked| asked == attribute)
-                && let Some(request) = self.exchange.handle_answer(tid)
+                && let Some(request) = self.exchange.handle_answer(now, tid)
             {
                 self.handle_answer(now, request, &packet.mad);
             }
@@ -536,7 +577,7 @@ impl Sweeper {
             Kind::PortChange => self.port_change(now, request.port(), data),
             Kind::PortInfo => self.port_info(now, request, data),
             Kind::PKeys | Kind::SetPKeys => self.pkeys(request, data),
-            Kind::SmInfo => self.sm_info(request.port(), data),
+            Kind::SmInfo => self.sm_info(now, request.port(), data),
             Kind::SetAddress | Kind::Cut | Kind::Mend | Kind::Arm | Kind::Activate => {
                 self.port_info_set(request, data);
             }
@@ -547,6 +588,8 @@ impl Sweeper {
             Kind::SetSlToVl => self.sl_to_vl_set(request, data),
             Kind::SetGuidInfo => self.guid_info_set(request, data),
             Kind::SetVlArbitration => self.vl_arbitration_set(request, data),
+            Kind::HandOver => self.handover_answered(now, request.port()),
+            Kind::Acknowledge => {}
         }
     }
 
@@ -560,11 +603,8 @@ impl Sweeper {
         match (method, attribute) {
             (Method::GET | Method::SET, AttributeId::SM_INFO) => {
                 match self.mastership.answer(&mut packet.mad) {
-                    Demand::TakeOver => {
-                        info!("the master hands the subnet over to us");
-                        self.become_master();
-                        self.schedule.request(now, Cause::TakeOver);
-                    }
+                    Demand::TakeOver(from) => self.handed_to_us(now, from),
+                    Demand::StepDown(from) => self.handover_acknowledged(now, from),
                     Demand::Discover => {
                         self.mastership.set_state(SmState::Discovering);
                         self.schedule.request(now, Cause::Asked);
@@ -628,7 +668,7 @@ impl Sweeper {
     /// Ends phases that have nothing left to do, and begins what is due.
     fn advance(&mut self, now: Instant) {
         loop {
-            while let Some(request) = self.exchange.poll_given_up() {
+            while let Some(request) = self.exchange.poll_given_up(now) {
                 self.handle_silence(now, request);
             }
             if !self.exchange.is_idle() || self.phase == Phase::Route {
@@ -697,6 +737,7 @@ impl Sweeper {
             Phase::Arm | Phase::PortTables => self.begin_activating(now),
             Phase::Activate => self.end_sweep(now),
             Phase::Poll => self.end_poll(now),
+            Phase::HandOver => self.end_handover(now),
         }
     }
 

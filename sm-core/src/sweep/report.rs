@@ -35,6 +35,8 @@ pub enum Phase {
     TakeOver,
     /// Asking the master, in standby, whether it lives.
     Poll,
+    /// Handing the subnet over to a subnet manager that comes before us.
+    HandOver,
 }
 
 impl Phase {
@@ -54,6 +56,7 @@ impl Phase {
             Self::Activate => "activate",
             Self::TakeOver => "take_over",
             Self::Poll => "poll",
+            Self::HandOver => "hand_over",
         }
     }
 }

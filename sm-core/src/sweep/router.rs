@@ -316,7 +316,20 @@ impl RoutingJob {
             }),
             (None, None) => None,
         };
-        let routing = engine.route(&self.topology, &self.asked.steering, previous.as_ref())?;
+        let made = self.made_by(engine, previous.as_ref())?;
+        if previous.is_some() && !made.is_usable() {
+            // What was there before may be at fault: another SM made it, or a switch told it wrongly.
+            return self.made_by(engine, None);
+        }
+        Ok(made)
+    }
+
+    fn made_by(
+        &self,
+        engine: &dyn Engine,
+        previous: Option<&Previous<'_>>,
+    ) -> Result<Verified, RoutingError> {
+        let routing = engine.route(&self.topology, &self.asked.steering, previous)?;
         let is_shortest =
             routing.engine == MinHop.name() && self.asked.steering.hop_weights.is_empty();
         // Where there is no choice of engines, and no promise, loops are looked for when the tables

@@ -61,7 +61,8 @@ fn steering(named: &[(&str, &str)]) -> Steering {
 fn without_files_engines_know_switches_guids_and_no_more() {
     let guids: Vec<Guid> = (0xa0..0xa4).map(Guid).collect();
     let switch_ids = guids.iter().map(|guid| guid.0).collect();
-    let expected = Steering { switch_guids: guids, switch_ids, ..Steering::default() };
+    let expected =
+        Steering { switch_guids: guids, switch_ids, nue_lanes_max: 1, ..Steering::default() };
     assert_eq!(steering(&[]), expected);
 }
 

@@ -157,6 +157,36 @@ impl Keeper {
         }
     }
 
+    /// Replaces what is stored by what another master has, while we are none. Whether that is on
+    /// disk now. Sequence numbers do not go back, whoever gave them out.
+    pub(super) fn follow(&mut self, now_s: u64, plane: &RegistryPlane) -> bool {
+        if self.publisher.session().is_some() {
+            return false;
+        }
+        if self.store.is_none() && now_s >= self.reopen_due_s {
+            self.reopen(now_s);
+        }
+        let before = self.registry.plane();
+        let mut plane = plane.clone();
+        plane.sequence = plane.sequence.max(before.sequence);
+        let rows = RegistryChanges::between(&before, &plane);
+        let Some(store) = &mut self.store else { return false };
+        if rows.is_empty() && plane.sequence == before.sequence && !self.fresh {
+            return true;
+        }
+        let changes = Changes { rows, ..Changes::default() };
+        if let Err(failure) = store.commit(&changes) {
+            self.counters.failures.add(1);
+            let reason = crate::runtime::with_causes(&failure);
+            error!("what another master's clients registered is not stored: {reason}");
+            self.reopen(now_s);
+            return false;
+        }
+        self.counters.commits.add(1);
+        self.adopt(Stored { plane, ..Stored::default() });
+        true
+    }
+
     fn adopt(&mut self, stored: Stored) {
         self.fresh = stored.fresh;
         // Changes do not tell of these rows.

@@ -44,6 +44,7 @@ pub(super) use dump::DumpFile;
 use keeper::{Keeper, Verdict, Work};
 pub use store::StoreError;
 
+use super::follow::{self, Following, Progress};
 use super::metrics::Metric;
 
 /// Writes that wait for the thread; more are dropped, and asked again.
@@ -90,6 +91,8 @@ struct Job {
 /// What waits for the thread.
 #[derive(Default)]
 struct Inbox {
+    /// What another master's clients registered, if we follow one.
+    followed: Option<Arc<Progress>>,
     writes: VecDeque<Job>,
     ports: Option<Arc<Ports>>,
     predefined: Option<Arc<[PredefinedGroup]>>,
@@ -107,6 +110,7 @@ impl Inbox {
             || self.predefined.is_some()
             || !self.events.is_empty()
             || self.session
+            || self.followed.as_ref().is_some_and(|followed| followed.has_news())
             || self.stop
     }
 }
@@ -243,6 +247,7 @@ impl Entrance {
             responders_due: Instant::now(),
             members_due: Instant::now(),
             damper: Damper::default(),
+            followed: None,
             issuer: Issuer::default(),
             // Above those of the process before, which did not tell a million a second.
             number: now_s() << 20,
@@ -289,6 +294,18 @@ impl Office {
             .wait_timeout_while(published, patience, |epoch| *epoch < session.epoch)
             .unwrap_or_else(PoisonError::into_inner);
         !waited.1.timed_out()
+    }
+
+    /// Keeps what clients register with other masters while we are none; `progress` tells how far
+    /// that is.
+    pub(super) fn follow(&self, following: Following, progress: &Arc<Progress>) -> io::Result<()> {
+        self.shared.inbox().followed = Some(progress.clone());
+        let shared = self.shared.clone();
+        follow::start(following, progress.clone(), move || {
+            // Under the lock, lest the thread look just before and sleep right after.
+            drop(shared.inbox());
+            shared.arrived.notify_one();
+        })
     }
 
     /// Takes writes from now on, or takes none.
@@ -417,6 +434,7 @@ struct Thread {
     /// When the loop may be told next who belongs to which MLID.
     members_due: Instant,
     damper: Damper,
+    followed: Option<Arc<Progress>>,
     issuer: Issuer,
     /// Number of the last notice.
     number: u64,
@@ -493,6 +511,7 @@ impl Thread {
         let (ports, predefined) = (inbox.ports.take(), inbox.predefined.take());
         let events = std::mem::take(&mut inbox.events);
         inbox.session = false;
+        self.followed.clone_from(&inbox.followed);
         if let Some(issuer) = inbox.issuer.take() {
             self.issuer = issuer;
         }
@@ -522,6 +541,16 @@ impl Thread {
         }
     }
 
+    /// Keeps what came in of another master's registry.
+    fn follow(&mut self, now_s: u64) {
+        let Some(followed) = &self.followed else { return };
+        if let Some(news) = followed.take()
+            && self.keeper.follow(now_s, &news.plane)
+        {
+            followed.stored(news.version);
+        }
+    }
+
     /// Does the work, and answers.
     fn turn(&mut self, jobs: Vec<Job>, mut work: Work) {
         let (mut jobs, refused): (Vec<_>, Vec<_>) =
@@ -531,6 +560,7 @@ impl Thread {
         self.answer(refused, verdicts);
         work.writes = jobs.iter_mut().map(|job| job.request.take()).collect();
         let now_s = now_s();
+        self.follow(now_s);
         let keeper = &mut self.keeper;
         let done = catch_unwind(AssertUnwindSafe(|| keeper.turn(now_s, work)));
         let verdicts = done.unwrap_or_else(|_| {

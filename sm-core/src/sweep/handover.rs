@@ -1,0 +1,212 @@
+//! Handing the subnet over to a subnet manager that comes before us, and taking over what another
+//! hands to us (IBTA vol 1, 14.4.1).
+//!
+//! The master hands over when an election finds it lower, with Set(SMInfo). It rules on until that
+//! is answered, or acknowledged by a Set(SMInfo) of the other's: OpenSM does the former only. Who
+//! stands by for a master that comes after it asks to be looked at, by trap 144 with SMPriority.
+
+use std::time::{Duration, Instant};
+
+use ib_mad::transport::{Address, Packet};
+use ib_mad::types::{Guid, Qpn};
+use ib_mad::wire::attribute::{
+    CapabilityMask, LocalChanges, LocalChangesDetails, NodeType, NoticeType, ProducerType,
+    SmNotice, SmState, TrapNumber,
+};
+use ib_mad::wire::mad::{AttributeId, Method};
+use ib_mad::wire::smp;
+use tracing::{info, warn};
+
+use super::schedule::Cause;
+use super::{Phase, Sweeper};
+use crate::fabric::PortIndex;
+use crate::mastership::RemoteSm;
+use crate::smp::{Kind, Request};
+
+/// How long before a master hands over its feed may have ended, its last words being in it.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// What we hold of what clients registered with another subnet manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegistryCopy {
+    /// Nothing, or not all that came in.
+    None,
+    /// All there was a moment ago.
+    Current,
+    /// All there was at that time, when the feed that it came by ended.
+    Ended(Instant),
+}
+
+impl RegistryCopy {
+    /// Whether nothing was registered beyond it with the master that was heard of last at `heard`:
+    /// one that died ends its feed, and one that lives on while its feed is broken goes on taking
+    /// registrations.
+    pub fn is_in_step(self, heard: Option<Instant>) -> bool {
+        match self {
+            Self::None => false,
+            Self::Current => true,
+            Self::Ended(ended) => heard.is_some_and(|heard| heard <= ended + FAREWELL),
+        }
+    }
+}
+
+/// What is known of handovers, from us and to us.
+#[derive(Debug, Default)]
+pub(super) struct Handover {
+    /// To whom the last election found that we have to hand over.
+    offered: Option<RemoteSm>,
+    /// Since when a master that comes after us has been found, and not handed over.
+    awaited_since: Option<Instant>,
+    /// Whether another subnet manager ruled since we did.
+    pub(super) follows_another: bool,
+    /// Whether LIDs are to be taken over as the master before us gave them out.
+    inherits_lids: bool,
+    /// The master that is to be asked to look at us.
+    nudged: Option<PortIndex>,
+}
+
+impl Handover {
+    /// Nobody is to hand over to anybody.
+    pub(super) fn settle(&mut self) {
+        self.offered = None;
+        self.awaited_since = None;
+        self.nudged = None;
+    }
+
+    /// We are master from now on.
+    pub(super) fn begin_tenure(&mut self) {
+        self.inherits_lids |= std::mem::take(&mut self.follows_another);
+    }
+
+    /// Whether LIDs that ports hold go before ours, this once.
+    pub(super) fn take_inherits_lids(&mut self) -> bool {
+        std::mem::take(&mut self.inherits_lids)
+    }
+}
+
+impl Sweeper {
+    /// Asks a subnet manager that comes before us to take over.
+    pub(super) fn hand_over(&mut self, now: Instant, sm: RemoteSm) {
+        let Some(port) = self.place_of_sm(sm) else { return self.rule(now) };
+        let place = self.fabric.describe(port);
+        info!("handing over to the subnet manager at {place}, priority {}", sm.priority);
+        self.handover.offered = Some(sm);
+        self.enter(now, Phase::HandOver);
+        self.exchange.push(Request::new(Kind::HandOver, port));
+    }
+
+    pub(super) fn handover_answered(&mut self, now: Instant, port: PortIndex) {
+        if let Some(sm) = self.handover.offered.filter(|sm| self.place_of_sm(*sm) == Some(port)) {
+            self.step_down(now, sm);
+        }
+    }
+
+    /// Another subnet manager says that it took over, however late.
+    pub(super) fn handover_acknowledged(&mut self, now: Instant, from: Guid) {
+        match self.handover.offered.filter(|sm| sm.guid == from) {
+            Some(sm) => self.step_down(now, sm),
+            None => warn!("the port {from} acknowledges a handover that we never offered it"),
+        }
+    }
+
+    fn step_down(&mut self, now: Instant, sm: RemoteSm) {
+        let rules = RemoteSm { state: SmState::Master, ..sm };
+        self.others.iter_mut().filter(|(_, known)| *known == sm).for_each(|entry| entry.1 = rules);
+        self.stand_by(now, rules);
+    }
+
+    /// The handover was not acknowledged, or we would stand by now: somebody has to rule.
+    pub(super) fn end_handover(&mut self, now: Instant) {
+        warn!("the handover is not acknowledged; ruling on, and trying again with the next sweep");
+        self.rule(now);
+    }
+
+    /// Waits for a master that comes after us to hand over what it rules, before anything there is
+    /// configured: two that write at once would undo each other's work.
+    pub(super) fn await_handover(&mut self, now: Instant, sm: RemoteSm) {
+        let Some(port) = self.place_of_sm(sm) else { return self.rule(now) };
+        let place = self.fabric.describe(port);
+        let interval = Duration::from_millis(u64::from(self.settings.sminfo_polling_timeout));
+        let patience = interval.saturating_mul(self.settings.polling_retry_number);
+        let is_new = self.handover.awaited_since.is_none();
+        let since = *self.handover.awaited_since.get_or_insert(now);
+        if is_new {
+            info!("another master at {place}, priority {}: it is to hand over to us", sm.priority);
+        } else if now >= since + patience {
+            warn!("the master at {place}, priority {}, does not hand over; ruling", sm.priority);
+            return self.rule(now);
+        }
+        self.nudge(port);
+        self.phase = Phase::Idle;
+        self.schedule.request(now + interval, Cause::Asked);
+    }
+
+    /// A subnet manager hands over what it ruled: all, or its part of what was two subnets.
+    pub(super) fn handed_to_us(&mut self, now: Instant, from: Guid) {
+        let port = self.fabric.end_ports().find(|&port| self.fabric.port(port).guid == from);
+        match port {
+            Some(port) => {
+                info!("the master at {} hands the subnet over to us", self.fabric.describe(port));
+                self.exchange.push(Request::new(Kind::Acknowledge, port));
+            }
+            None => info!("the master at port {from} hands the subnet over to us"),
+        }
+        self.handover.settle();
+        self.handover.follows_another = true;
+        self.master_seen = Some(now);
+        // What is ours now is another fabric than the one that was up, if one was.
+        self.up = false;
+        self.become_master();
+        self.schedule.request(now, Cause::TakeOver);
+    }
+
+    /// Asks the master at `port` to look at us, since we come before it.
+    pub(super) fn nudge(&mut self, port: PortIndex) {
+        self.handover.nudged = Some(port);
+    }
+
+    /// Writes the trap that asks a master to look at us, if one is to be sent. It is not repeated:
+    /// each poll of that master sends another.
+    pub(super) fn write_nudge(&mut self, packet: &mut Packet) -> bool {
+        let Some((home, master)) = self.fabric.home().zip(self.handover.nudged.take()) else {
+            return false;
+        };
+        let port = self.fabric.port(home);
+        let (lid, to) = (port.base_lid(), self.fabric.port(master).base_lid());
+        if !lid.is_unicast() || !to.is_unicast() {
+            return false;
+        }
+        let producer = match self.fabric.node_of(home).kind {
+            NodeType::Ca => ProducerType::CA,
+            NodeType::Switch => ProducerType::SWITCH,
+            NodeType::Router => ProducerType::ROUTER,
+        };
+        let mut details = [0; 54];
+        LocalChangesDetails::new(&mut details)
+            .expect("54 bytes are DataDetails")
+            .set_lid(lid)
+            .set_other_local_changes(true)
+            .set_capability_mask(port.port_info().capability_mask() | CapabilityMask::IS_SM)
+            .set_changes(LocalChanges::SM_PRIORITY);
+        smp::Request {
+            method: Method::TRAP,
+            attribute_id: AttributeId::NOTICE,
+            attribute_modifier: 0,
+            tid: u64::from(self.mastership.act_count()),
+            m_key: 0,
+        }
+        .write_lid_routed(&mut packet.mad);
+        SmNotice::new(&mut packet.mad[smp::DATA])
+            .expect("an SMP carries 64 bytes")
+            .set_is_generic(true)
+            .set_notice_type(NoticeType::INFORMATIONAL)
+            .set_producer_type(producer)
+            .set_trap_number(TrapNumber::LOCAL_CHANGES)
+            .set_issuer_lid(lid)
+            .set_data_details(details);
+        packet.address =
+            Address { lid: to, qpn: Qpn::SMI, local_qpn: Qpn::SMI, ..Address::default() };
+        self.mastership.act();
+        true
+    }
+}

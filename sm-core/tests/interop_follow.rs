@@ -1,0 +1,87 @@
+//! Two `ibsm` on stock `ibsim`: the one that stands by keeps what clients registered with the other.
+//! Skipped, with a line that says so, where the programs are missing.
+
+mod ibsim;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ibsim::{Bed, example};
+
+/// A group of which the port of Hca4 is a member, in OpenSM's words.
+const DUMP: &str = "MC Group 0xc001 : mgid=0xff12401bffff0000:0x00000000deadbeef \
+    port_gid=0x0000000000000000:0x0000000000000000 qkey=0x00000b1b mlid=0xc001 mtu=0x84 \
+    tclass=0x00 pkey=0xffff rate=0x83 pkt_life=0x92 sl_flow_hop=0x00000000 scope_state=0x20 \
+    proxy_join=0x0\n\nmcm_port: port_gid=0xfe80000000000000:0x000000000010000a scope_state=0x21 \
+    proxy_join=0x0\n\n";
+const MGID: &str = "ff12:401b:ffff::dead:beef";
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Where the feed of the ibsm with this log is.
+fn feed_of(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap();
+    let (_, rest) = text.split_once("responders at ").unwrap();
+    format!("http://{}", rest.split_whitespace().next().unwrap())
+}
+
+/// What is registered with the manager whose feed this is.
+fn groups(feed: &str) -> String {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_ibsmctl")).args(["--sm", feed, "mcast"]).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn await_group(feed: &str) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !groups(feed).contains(MGID) {
+        assert!(Instant::now() < end, "no {MGID} in: {}", groups(feed));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_standby_that_follows_takes_over_with_what_was_registered() {
+    let Some(mut bed) = Bed::new(&example("net.2sw2path4hca")) else { return };
+    let file = |name: &str| bed.dir.path().join(name);
+    let (dump, config, log) = (file("opensm-sa.dump"), file("ibsm.conf"), file("standby.log"));
+    std::fs::write(&dump, DUMP).unwrap();
+    std::fs::write(&config, "sminfo_polling_timeout 200\npolling_retry_number 2\n").unwrap();
+    let master = Running(bed.manage("Hca1", &["-p", "9", "-S", dump.to_str().unwrap()]));
+    let feed = feed_of(&bed.dir.path().join("ibsm-1.log"));
+    await_group(&feed);
+
+    let standby = |node: &str, log: &Path, arguments: &[&str]| {
+        let mut ibsm = bed.ibsm(node);
+        ibsm.args(["-p", "3", "-F"]).arg(&config).arg("-f").arg(log).stdout(Stdio::null());
+        Running(ibsm.args(arguments).spawn().unwrap())
+    };
+    let following = standby("Hca3", &log, &["--follow", &feed]);
+    bed.await_line(&log, "standing by: the subnet manager at");
+    bed.await_line(&log, "session ");
+    std::thread::sleep(Duration::from_millis(300));
+    drop(master);
+    bed.await_line(&log, "SUBNET UP");
+    let text = std::fs::read_to_string(&log).unwrap();
+    assert!(text.contains("what clients registered with the master before us is known"), "{text}");
+    await_group(&feed_of(&log));
+
+    // Who does not follow has to ask.
+    let other = bed.dir.path().join("other.log");
+    let alone = standby("Hca2", &other, &[]);
+    bed.await_line(&other, "standing by: the subnet manager at");
+    drop(following);
+    bed.await_line(&other, "SUBNET UP");
+    let text = std::fs::read_to_string(&other).unwrap();
+    assert!(text.contains("asking all clients to register again"), "{text}");
+    assert!(!groups(&feed_of(&other)).contains(MGID));
+    drop(alone);
+}
