@@ -36,8 +36,8 @@ use sa_proto::trust::{ClientTrust, TlsFiles};
 
 pub use file::{ConfigError, Parsed};
 pub use opensm_options::OpenSmOptions;
-pub use options::{Command, OptionError, Options, TransportKind};
 pub(crate) use options::SYSLOG;
+pub use options::{Command, OptionError, Options, TransportKind};
 pub use partitions::PartitionConfig;
 pub use qos_tables::{PortQos, QosTables, SlToVl, VL_ARB_ENTRIES, VlArb};
 pub use reach::Reach;

@@ -237,15 +237,21 @@ pub fn operational_vls(fabric: &Fabric, port: PortIndex, settings: &Settings) ->
 fn set_enabled(settings: &Settings, info: &mut PortInfo<&mut PortInfoBytes>) {
     let wanted = |forced: u8, all: u8, supported: u8| match forced {
         0 => None,
-        forced if forced == all => Some(supported).filter(|&bits| bits != 0),
+        forced if forced == all => Some(all),
         forced => Some(forced & supported).filter(|&bits| bits != 0),
     };
     let all = LinkWidths::SET_TO_SUPPORTED.0;
-    if let Some(widths) = wanted(settings.force_link_width, all, info.link_width_supported().0) {
+    let (supported, enabled) = (info.link_width_supported(), info.link_width_enabled());
+    if let Some(widths) = wanted(settings.force_link_width, all, supported.0)
+        && (widths != all || enabled != supported)
+    {
         info.set_link_width_enabled(LinkWidths(widths));
     }
     let all = LinkSpeeds::SET_TO_SUPPORTED.0;
-    if let Some(speeds) = wanted(settings.force_link_speed, all, info.link_speed_supported().0) {
+    let (supported, enabled) = (info.link_speed_supported(), info.link_speed_enabled());
+    if let Some(speeds) = wanted(settings.force_link_speed, all, supported.0)
+        && (speeds != all || enabled != supported)
+    {
         info.set_link_speed_enabled(LinkSpeeds(speeds));
     }
 }
@@ -254,12 +260,14 @@ fn set_enabled(settings: &Settings, info: &mut PortInfo<&mut PortInfoBytes>) {
 fn set_extended_speeds(settings: &Settings, info: &mut PortInfo<&mut PortInfoBytes>) {
     /// No extended speed.
     const OFF: u8 = 30;
-    let supported = info.link_speed_ext_supported().0;
+    let all = LinkSpeedsExt::SET_TO_SUPPORTED;
+    let (supported, enabled) = (info.link_speed_ext_supported(), info.link_speed_ext_enabled());
     let wanted = match settings.force_link_speed_ext {
         0 => return,
         OFF => OFF,
-        forced if forced == LinkSpeedsExt::SET_TO_SUPPORTED.0 => supported,
-        forced => forced & supported,
+        forced if forced == all.0 && enabled == supported => return,
+        forced if forced == all.0 => forced,
+        forced => forced & supported.0,
     };
     if wanted != 0 {
         info.set_link_speed_ext_enabled(LinkSpeedsExt(wanted));
@@ -276,9 +284,21 @@ fn as_set(current: &PortInfoBytes) -> PortInfoBytes {
     bytes
 }
 
-/// Whether a Set() of `wanted` would change anything but states.
+/// Whether a Set() of `wanted` would change anything but states. "Whatever is supported" is for the
+/// port to carry out, and not every one shows that it did: it goes with what has other reasons.
 fn differs(current: &PortInfoBytes, wanted: &PortInfoBytes) -> bool {
-    as_set(current) != *wanted
+    let (now, mut wanted) = (const_view(current), *wanted);
+    let mut then = view(&mut wanted);
+    if then.link_width_enabled() == LinkWidths::SET_TO_SUPPORTED {
+        then.set_link_width_enabled(now.link_width_enabled());
+    }
+    if then.link_speed_enabled() == LinkSpeeds::SET_TO_SUPPORTED {
+        then.set_link_speed_enabled(now.link_speed_enabled());
+    }
+    if then.link_speed_ext_enabled() == LinkSpeedsExt::SET_TO_SUPPORTED {
+        then.set_link_speed_ext_enabled(now.link_speed_ext_enabled());
+    }
+    as_set(current) != wanted
 }
 
 /// MTU and VLs may only change in Initialize: takes a port that is beyond it through Down, from
@@ -430,7 +450,7 @@ mod tests {
             enabled(&PortInfo::new(armed(fabric, port, subnet, None, true).unwrap()).unwrap())
         };
         let cases = [
-            ([255, 15, 31], (3, 3, 1)),
+            ([255, 15, 31], (255, 15, 1)),
             ([0, 0, 0], (1, 1, 1)),
             ([2, 5, 30], (2, 1, 1)),
             ([16, 4, 8], (1, 1, 1)),
@@ -445,10 +465,28 @@ mod tests {
             view(&mut fabric.port_mut(port).info)
                 .set_capability_mask(CapabilityMask::IS_EXTENDED_SPEEDS_SUPPORTED);
         }
-        for (forced, expected) in [(31, 3), (0, 1), (30, 30), (2, 2), (8, 1)] {
+        for (forced, expected) in [(31, 31), (0, 1), (30, 30), (2, 2), (8, 1)] {
             for port in [leaf, host] {
                 assert_eq!(set(&fabric, port, [0, 0, forced]), (1, 1, expected), "{forced}");
             }
         }
+    }
+
+    /// Some simulators, and old firmware, do not show that they did; asked again for ever.
+    #[test]
+    fn what_is_supported_is_asked_for_only_beside_something_else() {
+        let (mut fabric, leaf, _) = pair(PortState::Active);
+        let settings = Settings::default();
+        let pkeys = PKeyPlan::default();
+        let subnet = || Subnet { settings: &settings, pkeys: &pkeys };
+        let info = armed(&fabric, leaf, subnet(), None, true).unwrap();
+        fabric.port_mut(leaf).info = info;
+        view(&mut fabric.port_mut(leaf).info)
+            .set_link_width_supported(LinkWidths(3))
+            .set_link_width_enabled(LinkWidths(1))
+            .set_port_state(PortState::Active);
+        assert!(armed(&fabric, leaf, subnet(), None, false).is_none());
+        let info = armed(&fabric, leaf, subnet(), None, true).unwrap();
+        assert_eq!(const_view(&info).link_width_enabled(), LinkWidths::SET_TO_SUPPORTED);
     }
 }

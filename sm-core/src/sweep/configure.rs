@@ -113,7 +113,7 @@ impl Sweeper {
     /// sets it anyway, as the values it read may be another's idea.
     pub(super) fn wanted_arming(&self, port: PortIndex) -> Option<link::PortInfoBytes> {
         let external = self.fabric.node_of(port).switch.is_some();
-        let anyway = external && self.first_as_master;
+        let anyway = external && self.first_as_master || self.links_forced_anew;
         link::armed(&self.fabric, port, self.subnet(), self.wanted_addressing(port), anyway)
     }
 
@@ -374,6 +374,7 @@ impl Sweeper {
         self.tell_new_nodes();
         self.compare_service(self.first_as_master);
         self.first_as_master &= !routed;
+        self.links_forced_anew &= !routed;
         self.up = routed;
         self.fruitless = 0;
         self.plan_retry(now, report.errors);

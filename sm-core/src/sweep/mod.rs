@@ -184,6 +184,8 @@ pub struct Sweeper {
     loops_unknown: bool,
     /// Whether switches hold tables of another SM's, of which routes are to be kept.
     inherits: bool,
+    /// Whether all ports are to be told which widths and speeds they may have: that has changed.
+    links_forced_anew: bool,
     /// Whether the last routing looked at was free of credit loops.
     loop_free: bool,
     multicast: Multicast,
@@ -324,6 +326,7 @@ impl Sweeper {
             routing_job: None,
             loops_unknown: false,
             inherits: false,
+            links_forced_anew: false,
             loop_free: true,
             cut_off: false,
             secluded: false,
@@ -366,7 +369,14 @@ impl Sweeper {
     /// Yields the keys that differ and would count from the start on. Best while nothing is being
     /// set, as on [`Event::Discovering`].
     pub fn follow_settings(&mut self, new: &Settings) -> Vec<&'static str> {
+        let forced = |settings: &Settings| {
+            let Settings { force_link_width, force_link_speed, force_link_speed_ext, .. } =
+                settings;
+            (*force_link_width, *force_link_speed, *force_link_speed_ext)
+        };
+        let before = forced(&self.settings);
         let waiting = self.settings.follow(new);
+        self.links_forced_anew |= forced(&self.settings) != before;
         self.mastership.set_priority(self.settings.sm_priority);
         self.qos_tables = QosTables::of(&self.settings);
         self.schedule.set_intervals(&self.settings);
