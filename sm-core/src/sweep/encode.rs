@@ -126,7 +126,7 @@ impl Sweeper {
             }
             Kind::SetGuidInfo => data.copy_from_slice(&self.wanted_guids(request)?),
             Kind::SetSlToVl => {
-                data[..8].copy_from_slice(&self.wanted_map(port, request.block as u8)?)
+                data[..8].copy_from_slice(&self.wanted_map(port, request.block as u8)?);
             }
             Kind::SetVlArbitration => {
                 data.copy_from_slice(&self.wanted_block(port, request.block.into())?);
