@@ -38,6 +38,7 @@ mod keys;
 mod lanes;
 mod light;
 mod multicast;
+mod packets;
 mod partitions;
 mod qos;
 mod report;
@@ -52,21 +53,18 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ib_mad::transport::{Address, Packet};
-use ib_mad::types::{Guid, Lid, Qpn, Sl};
-use ib_mad::wire::attribute::{SmState, TrapNumber};
-use ib_mad::wire::mad::{AttributeId, Method, MgmtClass};
-use ib_mad::wire::smp::{self, Smp};
+use ib_mad::transport::Packet;
+use ib_mad::types::{Guid, Lid};
+use ib_mad::wire::attribute::SmState;
 use sa_proto::metrics::Histogram;
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use crate::config::{QosTables, Settings};
 use crate::fabric::{Fabric, NodeIndex, PortIndex};
 use crate::manage::lid::LidTable;
 use crate::manage::shard::TakeOver;
-use crate::mastership::{Demand, Mastership, RemoteSm};
+use crate::mastership::{Mastership, RemoteSm};
 use crate::smp::{Counters, Exchange, Kind, Passed, Request, Timing};
-use crate::trap;
 use contradiction::Contradictions;
 pub use dump::{DumpFileKind, DumpJob};
 use guid_info::AliasGuids;
@@ -536,143 +534,6 @@ impl Sweeper {
         self.retry_multicast(now);
         self.retry_guid_blocks(now);
         self.advance(now);
-    }
-
-    /// Takes an SMP that arrived: an answer to one of ours, or one of ours that could not be
-    /// delivered. `true` if it is a request and its answer now stands in `packet`, to be sent.
-    pub fn handle_packet(&mut self, now: Instant, packet: &mut Packet) -> bool {
-        let Ok(smp) = Smp::new(&packet.mad) else { return false };
-        let (tid, method) = (smp.tid(), smp.method());
-        if packet.address.undelivered != 0 {
-            // Who could not be reached just now may be at once, and repetitions must not be spent in
-            // that moment: the attempt has failed when its time is up, as if nothing had come.
-            debug!("an SMP came back undelivered");
-            return false;
-        } else if method.is_response() {
-            if smp.status().is_busy() {
-                // Nothing was done, and asking at once would not help: the attempt has failed when
-                // its time is up.
-                debug!("an agent is busy");
-                return false;
-            }
-            let attribute = smp.attribute_id();
-            let asked = self.exchange.peek(tid).map(|request| self.header_of(request).1);
-            // What answers something else is a stray, whatever its number.
-            if asked.is_none_or(|asked| asked == attribute)
-                && let Some(request) = self.exchange.handle_answer(now, tid)
-            {
-                self.handle_answer(now, request, &packet.mad);
-            }
-        } else {
-            return self.handle_request(now, packet);
-        }
-        self.advance(now);
-        false
-    }
-
-    fn handle_answer(&mut self, now: Instant, request: Request, mad: &[u8; 256]) {
-        let Ok(smp) = Smp::new(&mad[..]) else { return };
-        let status = smp.status();
-        if status.0 != 0 {
-            return self.handle_refusal(now, request, status);
-        }
-        let data: &[u8; 64] = smp.data_bytes().try_into().expect("an SMP carries 64 bytes");
-        match request.kind {
-            Kind::OwnNodeInfo => self.own_node_info(data),
-            Kind::Probe => self.probe_answered(request.port(), data),
-            Kind::ProbeAgain => self.probed_again(request, Some(data)),
-            Kind::NodeDescription => self.node_description(request.port(), data),
-            Kind::SwitchInfo => self.switch_info(request.port(), data),
-            Kind::ClearPortChange => self.port_change_cleared(request.port(), data),
-            Kind::PortChange => self.port_change(now, request.port(), data),
-            Kind::PortInfo => self.port_info(now, request, data),
-            Kind::PKeys | Kind::SetPKeys => self.pkeys(request, data),
-            Kind::SmInfo => self.sm_info(now, request.port(), data),
-            Kind::SetAddress | Kind::Cut | Kind::Mend | Kind::Arm | Kind::Activate => {
-                self.port_info_set(request, data);
-            }
-            Kind::SetSwitchInfo => self.switch_info_set(request.port(), data),
-            Kind::Forwarding => self.forwarding(request, data),
-            Kind::SetForwarding => self.forwarding_set(request, data),
-            Kind::SetMulticast => self.multicast_set(request, data),
-            Kind::SetSlToVl => self.sl_to_vl_set(request, data),
-            Kind::SetGuidInfo => self.guid_info_set(request, data),
-            Kind::SetVlArbitration => self.vl_arbitration_set(request, data),
-            Kind::HandOver => self.handover_answered(now, request.port()),
-            Kind::Acknowledge => {}
-        }
-    }
-
-    /// A request of another node's: SMInfo and traps; all else is for the agent of our port.
-    fn handle_request(&mut self, now: Instant, packet: &mut Packet) -> bool {
-        let Ok(smp) = Smp::new(&packet.mad) else { return false };
-        let (class, method, attribute) = (smp.mgmt_class(), smp.method(), smp.attribute_id());
-        if !matches!(class, MgmtClass::SUBN_LID_ROUTED | MgmtClass::SUBN_DIRECTED_ROUTE) {
-            return false;
-        }
-        match (method, attribute) {
-            (Method::GET | Method::SET, AttributeId::SM_INFO) => {
-                match self.mastership.answer(&mut packet.mad) {
-                    Demand::TakeOver(from) => self.handed_to_us(now, from),
-                    Demand::StepDown(from) => self.handover_acknowledged(now, from),
-                    Demand::Discover => {
-                        self.mastership.set_state(SmState::Discovering);
-                        self.schedule.request(now, Cause::Asked);
-                    }
-                    Demand::Disable => {
-                        warn!("another subnet manager disabled us");
-                        self.mastership.set_state(SmState::NotActive);
-                        self.rest();
-                    }
-                    Demand::StandBy => {
-                        info!("another subnet manager has us stand by again");
-                        self.schedule.request(now, Cause::Poll);
-                    }
-                    Demand::None => {}
-                }
-                true
-            }
-            (Method::TRAP, AttributeId::NOTICE) => self.handle_trap(now, packet),
-            _ => false,
-        }
-    }
-
-    /// Takes a trap that reached a responder's port from `lid` on service level `sl`. The packet
-    /// that stops its repetition, to be sent; `None` if it was none, or we are not the master.
-    pub fn handle_relayed_trap(
-        &mut self,
-        now: Instant,
-        mad: &[u8; 256],
-        lid: Lid,
-        sl: Sl,
-    ) -> Option<Packet> {
-        let address = Address { lid, sl, qpn: Qpn::SMI, local_qpn: Qpn::SMI, ..Address::default() };
-        let mut packet = Packet { mad: *mad, address };
-        let is_for_us = self.handle_trap(now, &mut packet);
-        self.advance(now);
-        is_for_us.then_some(packet)
-    }
-
-    fn handle_trap(&mut self, now: Instant, packet: &mut Packet) -> bool {
-        let Some(trap) = trap::read(&packet.mad) else { return false };
-        if self.mastership.state() != SmState::Master {
-            return false;
-        }
-        let name = trap.number.and_then(TrapNumber::name).unwrap_or("of the vendor");
-        let notice = *packet.mad[smp::DATA].first_chunk().expect("an SMP carries 64 bytes");
-        self.emit_trap(TrapNotice { lid: packet.address.lid, notice });
-        match trap.meaning {
-            trap::Meaning::Changed if self.settings.sweep_on_trap => {
-                debug!("trap '{name}' from LID {}", trap.issuer);
-                self.schedule.request_for_trap(now, trap.issuer);
-            }
-            _ if self.trap_lines.admits(now) => {
-                warn!("trap '{name}' from LID {}", trap.issuer);
-            }
-            _ => debug!("trap '{name}' from LID {}", trap.issuer),
-        }
-        trap::repress(&mut packet.mad, self.settings.m_key);
-        true
     }
 
     /// Ends phases that have nothing left to do, and begins what is due.
