@@ -7,6 +7,21 @@ pub mod metrics;
 pub mod snapshot;
 pub mod trust;
 
+/// An error with those that led to it, in words.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let words = inner.to_string();
+        // Messages that embed their cause have said it.
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = inner.source();
+    }
+    text
+}
+
 /// Messages and services as defined in `proto/`, generated.
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated code")]
 pub mod proto {

@@ -122,7 +122,7 @@ pub enum StartError {
     #[error(transparent)]
     CacheDir(#[from] CacheDirError),
     /// The fabric cannot be attached to.
-    #[error("{}", of_ibsim(.0, socket_variable().as_deref()))]
+    #[error("{}", .0.with_origin(socket_variable().as_deref()))]
     Ibsim(#[from] IbsimError),
     /// The port of this host cannot be used.
     #[error("{0}")]
@@ -149,41 +149,14 @@ pub fn main(options: Options) -> ExitCode {
     match run(options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{}", with_causes(&error));
+            tracing::error!("{}", sa_proto::with_causes(&error));
             ExitCode::FAILURE
         }
     }
 }
 
-/// Why there is no fabric; where nobody answers, where the name of the sockets comes from.
-fn of_ibsim(error: &IbsimError, variable: Option<&str>) -> String {
-    let IbsimError::NoServer { socket } = error else { return error.to_string() };
-    let origin = match variable.filter(|name| !name.is_empty()) {
-        None if socket == "sim" => "the default, since IBSIM_SOCKNAME is not set".to_owned(),
-        None => "that of --socket; IBSIM_SOCKNAME is not set".to_owned(),
-        Some(name) if name == socket => "from IBSIM_SOCKNAME".to_owned(),
-        Some(name) => format!("that of --socket, though IBSIM_SOCKNAME is '{name}'"),
-    };
-    format!("{error}. The name is {origin}; it has to be the server's")
-}
-
 fn socket_variable() -> Option<String> {
     std::env::var("IBSIM_SOCKNAME").ok()
-}
-
-/// An error with those that led to it.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let words = inner.to_string();
-        // Messages that embed their cause have said it.
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
-        }
-        cause = inner.source();
-    }
-    text
 }
 
 /// Runs the program until a signal ends it.
@@ -730,22 +703,11 @@ impl Crew {
 mod tests {
     use super::*;
 
-    #[test]
-    fn where_the_name_of_a_dead_socket_comes_from_is_told() {
-        let at = |socket: &str, variable| {
-            of_ibsim(&IbsimError::NoServer { socket: socket.to_owned() }, variable)
-        };
-        assert!(at("sim", None).contains("the default, since IBSIM_SOCKNAME is not set"));
-        assert!(at("a", Some("a")).contains("The name is from IBSIM_SOCKNAME"));
-        assert!(at("a", Some("b")).contains("though IBSIM_SOCKNAME is 'b'"));
-        assert!(at("a", None).starts_with("no ibsim answers at socket 'a'"));
-    }
-
     /// What the system said was left out.
     #[test]
     fn a_fatal_error_is_told_with_its_cause() {
         let error = CacheDirError::Io { path: "/x".into(), error: io::Error::other("full") };
-        let text = with_causes(&StartError::from(error));
+        let text = sa_proto::with_causes(&StartError::from(error));
         assert!(text.contains("cannot use /x") && text.ends_with(": full"), "{text}");
     }
 }

@@ -69,7 +69,7 @@ pub enum RunError {
     #[error(transparent)]
     State(#[from] StateError),
     /// The fabric.
-    #[error("{}", of_ibsim(.0, socket_variable().as_deref()))]
+    #[error("{}", .0.with_origin(socket_variable().as_deref()))]
     Transport(#[from] IbsimError),
     /// What clients registered.
     #[error(transparent)]
@@ -115,7 +115,7 @@ pub fn main(options: Options) -> ExitCode {
     match run(options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            let reason = with_causes(&failure);
+            let reason = sa_proto::with_causes(&failure);
             error!(target: log::FATAL, "{reason}");
             // Whoever sees the log on standard output, if errors are logged at all, has read it
             // there; scripts look at this one.
@@ -126,32 +126,6 @@ pub fn main(options: Options) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn with_causes(failure: &dyn std::error::Error) -> String {
-    let mut text = failure.to_string();
-    let mut cause = failure.source();
-    while let Some(inner) = cause {
-        let inner_text = inner.to_string();
-        // Messages that embed their cause already have said it.
-        if !text.contains(&inner_text) {
-            text = format!("{text}: {inner_text}");
-        }
-        cause = inner.source();
-    }
-    text
-}
-
-/// Why there is no fabric; where nobody answers, where the name of the sockets comes from.
-fn of_ibsim(error: &IbsimError, variable: Option<&str>) -> String {
-    let IbsimError::NoServer { socket } = error else { return error.to_string() };
-    let origin = match variable.filter(|name| !name.is_empty()) {
-        None if socket == "sim" => "the default, since IBSIM_SOCKNAME is not set".to_owned(),
-        None => "that of --socket; IBSIM_SOCKNAME is not set".to_owned(),
-        Some(name) if name == socket => "from IBSIM_SOCKNAME".to_owned(),
-        Some(name) => format!("that of --socket, though IBSIM_SOCKNAME is '{name}'"),
-    };
-    format!("{error}. The name is {origin}; it has to be the server's")
 }
 
 fn socket_variable() -> Option<String> {
@@ -245,20 +219,4 @@ fn run(options: Options) -> Result<(), RunError> {
         caches, followed,
     )?
     .run()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn where_the_name_of_a_dead_socket_comes_from_is_told() {
-        let at = |socket: &str, variable| {
-            of_ibsim(&IbsimError::NoServer { socket: socket.to_owned() }, variable)
-        };
-        assert!(at("sim", None).contains("the default, since IBSIM_SOCKNAME is not set"));
-        assert!(at("a", Some("a")).contains("The name is from IBSIM_SOCKNAME"));
-        assert!(at("a", Some("b")).contains("though IBSIM_SOCKNAME is 'b'"));
-        assert!(at("a", None).starts_with("no ibsim answers at socket 'a'"));
-    }
 }

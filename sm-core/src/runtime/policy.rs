@@ -28,7 +28,7 @@ struct Refused {
 impl RefusedFiles {
     /// Whether an error is one that is known already, and so was told.
     pub(super) fn knows(&self, error: &PolicyError) -> bool {
-        let reason = super::with_causes(error);
+        let reason = sa_proto::with_causes(error);
         self.files.iter().any(|file| file.path == error.path() && file.reason == reason)
     }
 
@@ -43,7 +43,7 @@ impl RefusedFiles {
             .map(|error| Refused {
                 path: error.path().to_owned(),
                 since: since(error.path()).map_or_else(now, |old| old.since.clone()),
-                reason: super::with_causes(error),
+                reason: sa_proto::with_causes(error),
                 instead: policy.instead_of(error),
             })
             .collect();

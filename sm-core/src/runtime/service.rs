@@ -447,7 +447,7 @@ impl Service {
                 self.new_settings = Some(settings);
             }
             Err(failure) => {
-                let reason = super::with_causes(&failure);
+                let reason = sa_proto::with_causes(&failure);
                 error!("{reason}; until that is mended, the settings in force stay");
             }
         }
@@ -473,7 +473,7 @@ impl Service {
         for failure in reading.errors.iter().filter(|failure| !self.refused_files.knows(failure)) {
             error!(
                 "{}; until that is mended, {}",
-                super::with_causes(failure),
+                sa_proto::with_causes(failure),
                 policy.instead_of(failure)
             );
         }
@@ -507,7 +507,7 @@ impl Service {
         match self.publisher.challenge() {
             Some(Challenge::Epoch) if now >= self.renewal_due => {
                 if let Err(failure) = self.publisher.renew() {
-                    error!("responders do not follow us: {}", super::with_causes(&failure));
+                    error!("responders do not follow us: {}", sa_proto::with_causes(&failure));
                     self.renewal_due = now + RENEWAL_INTERVAL;
                 }
             }
@@ -531,7 +531,7 @@ impl Service {
             && let Err(failure) =
                 self.publisher.publish_multicast(&self.sweeper.fabric().multicast_tables())
         {
-            error!("the snapshot is not published: {}", super::with_causes(&failure));
+            error!("the snapshot is not published: {}", sa_proto::with_causes(&failure));
         }
     }
 
@@ -566,7 +566,7 @@ impl Service {
         // The port's own LID may be new: the transport tells path bits by it.
         self.fabric.refresh(Instant::now());
         if let Err(failure) = self.publish(report.full) {
-            error!("the snapshot is not published: {}", super::with_causes(&failure));
+            error!("the snapshot is not published: {}", sa_proto::with_causes(&failure));
         }
         let is_news = report.full || report.changed() || self.sweeps.failed_in_a_row > 0;
         if report.errors == 0 && report.up && is_news {

@@ -184,6 +184,21 @@ pub enum IbsimError {
     Io(#[from] io::Error),
 }
 
+impl IbsimError {
+    /// The error; where nobody answers, with where the name of the sockets comes from. `variable` is
+    /// what IBSIM_SOCKNAME holds.
+    pub fn with_origin(&self, variable: Option<&str>) -> String {
+        let Self::NoServer { socket } = self else { return self.to_string() };
+        let origin = match variable.filter(|name| !name.is_empty()) {
+            None if socket == "sim" => "the default, since IBSIM_SOCKNAME is not set".to_owned(),
+            None => "that of --socket; IBSIM_SOCKNAME is not set".to_owned(),
+            Some(name) if name == socket => "from IBSIM_SOCKNAME".to_owned(),
+            Some(name) => format!("that of --socket, though IBSIM_SOCKNAME is '{name}'"),
+        };
+        format!("{self}. The name is {origin}; it has to be the server's")
+    }
+}
+
 /// What has passed through a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IbsimCounters {

@@ -285,3 +285,14 @@ fn client_ids_are_kept_as_text() {
     assert_eq!(format!("{id}\n").parse(), Ok(id));
     assert!("3".parse::<ClientId>().is_err());
 }
+
+#[test]
+fn where_the_name_of_a_dead_socket_comes_from_is_told() {
+    let at = |socket: &str, variable| {
+        IbsimError::NoServer { socket: socket.to_owned() }.with_origin(variable)
+    };
+    assert!(at("sim", None).contains("the default, since IBSIM_SOCKNAME is not set"));
+    assert!(at("a", Some("a")).contains("The name is from IBSIM_SOCKNAME"));
+    assert!(at("a", Some("b")).contains("though IBSIM_SOCKNAME is 'b'"));
+    assert!(at("a", None).starts_with("no ibsim answers at socket 'a'"));
+}

@@ -147,10 +147,7 @@ impl Keeper {
                 Ok(()) => return self.adopt(Stored { plane, ..Stored::default() }),
                 Err(failure) => {
                     self.counters.failures.add(1);
-                    error!(
-                        "what was read is not stored: {}",
-                        crate::runtime::with_causes(&failure)
-                    );
+                    error!("what was read is not stored: {}", sa_proto::with_causes(&failure));
                     self.reopen(now_s);
                 }
             }
@@ -177,7 +174,7 @@ impl Keeper {
         let changes = Changes { rows, ..Changes::default() };
         if let Err(failure) = store.commit(&changes) {
             self.counters.failures.add(1);
-            let reason = crate::runtime::with_causes(&failure);
+            let reason = sa_proto::with_causes(&failure);
             error!("what another master's clients registered is not stored: {reason}");
             self.reopen(now_s);
             return false;
@@ -224,7 +221,7 @@ impl Keeper {
                     self.counters.failures.add(1);
                     error!(
                         "writes are not durable and are tried once more: {}",
-                        crate::runtime::with_causes(&failure)
+                        sa_proto::with_causes(&failure)
                     );
                     nothing_stored &= self.reopen(now_s) == Some(false);
                 }
@@ -369,7 +366,7 @@ impl Keeper {
             }
             Err(failure) => {
                 self.reopen_due_s = now_s + REOPEN_INTERVAL_S;
-                error!("writes are refused: {}", crate::runtime::with_causes(&failure));
+                error!("writes are refused: {}", sa_proto::with_causes(&failure));
                 None
             }
         }
