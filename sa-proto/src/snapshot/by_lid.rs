@@ -17,6 +17,55 @@ pub(super) trait ByLid: Row<Key = Guid> {
     fn of(switch: Guid, entries: Vec<u8>) -> Self;
 }
 
+/// Makes a type a row by LID: its fields, its table, and what entries hold that were never told.
+macro_rules! by_lid_row {
+    ($row:ident { $switch:ident, $entries:ident }, $table:ident, $fill:expr) => {
+        impl $crate::snapshot::row::Row for $row {
+            type Key = ib_mad::types::Guid;
+            type Patch = $crate::snapshot::by_lid::BlockPatch;
+            const TABLE: $crate::snapshot::row::Table = $crate::snapshot::row::Table::$table;
+            fn key(&self) -> ib_mad::types::Guid {
+                self.$switch
+            }
+            fn put_sharing(
+                &self,
+                blocks: &mut $crate::snapshot::blocks::BlockWriter,
+                out: &mut Vec<u8>,
+            ) {
+                $crate::snapshot::by_lid::put_sharing(self, blocks, out);
+            }
+            fn take_sharing(
+                blocks: &mut $crate::snapshot::blocks::BlockReader,
+                input: &mut $crate::snapshot::encoding::Reader<'_>,
+            ) -> Result<Self, $crate::snapshot::encoding::Malformed> {
+                $crate::snapshot::by_lid::take_sharing(blocks, input)
+            }
+        }
+
+        impl $crate::snapshot::by_lid::ByLid for $row {
+            const FILL: u8 = $fill;
+            fn entries(&self) -> &[u8] {
+                &self.$entries
+            }
+            fn of($switch: ib_mad::types::Guid, $entries: Vec<u8>) -> Self {
+                Self { $switch, $entries }
+            }
+        }
+
+        impl $crate::snapshot::encoding::Canonical for $row {
+            fn put(&self, out: &mut Vec<u8>) {
+                $crate::snapshot::by_lid::put(self, out);
+            }
+            fn take(
+                input: &mut $crate::snapshot::encoding::Reader<'_>,
+            ) -> Result<Self, $crate::snapshot::encoding::Malformed> {
+                $crate::snapshot::by_lid::take(input)
+            }
+        }
+    };
+}
+pub(super) use by_lid_row;
+
 fn blocks<R: ByLid>(row: &R) -> &[[u8; Lft::BLOCK_LEN]] {
     row.entries().as_chunks().0
 }

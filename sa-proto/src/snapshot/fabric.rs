@@ -6,10 +6,9 @@ use std::sync::Arc;
 
 use ib_mad::types::{Guid, Lid, Lifetime, PKey, PortNum};
 
-use super::blocks::{BlockReader, BlockWriter};
-use super::by_lid::{self, BlockPatch, ByLid};
+use super::by_lid::by_lid_row;
 use super::device::{Mft, PortTables, SubnetManager};
-use super::encoding::{Canonical, Malformed, Reader, canonical};
+use super::encoding::canonical;
 use super::policy::{Partition, PortGroup, PrefixRoute, QosLevel, QosRule, VirtualFabric};
 use super::row::{NoPatch, Row, Table, same};
 
@@ -194,59 +193,8 @@ impl Row for Node {
     }
 }
 
-impl Row for Lft {
-    type Key = Guid;
-    type Patch = BlockPatch;
-    const TABLE: Table = Table::Lfts;
-    fn key(&self) -> Guid {
-        self.switch
-    }
-
-    fn put_sharing(&self, blocks: &mut BlockWriter, out: &mut Vec<u8>) {
-        by_lid::put_sharing(self, blocks, out);
-    }
-    fn take_sharing(blocks: &mut BlockReader, input: &mut Reader<'_>) -> Result<Self, Malformed> {
-        by_lid::take_sharing(blocks, input)
-    }
-}
-
-impl ByLid for Lft {
-    const FILL: u8 = Self::NO_ROUTE;
-
-    fn entries(&self) -> &[u8] {
-        &self.ports
-    }
-    fn of(switch: Guid, ports: Vec<u8>) -> Self {
-        Self { switch, ports }
-    }
-}
-
-impl Row for PathSls {
-    type Key = Guid;
-    type Patch = BlockPatch;
-    const TABLE: Table = Table::PathSls;
-    fn key(&self) -> Guid {
-        self.switch
-    }
-
-    fn put_sharing(&self, blocks: &mut BlockWriter, out: &mut Vec<u8>) {
-        by_lid::put_sharing(self, blocks, out);
-    }
-    fn take_sharing(blocks: &mut BlockReader, input: &mut Reader<'_>) -> Result<Self, Malformed> {
-        by_lid::take_sharing(blocks, input)
-    }
-}
-
-impl ByLid for PathSls {
-    const FILL: u8 = 0;
-
-    fn entries(&self) -> &[u8] {
-        &self.sls
-    }
-    fn of(switch: Guid, sls: Vec<u8>) -> Self {
-        Self { switch, sls }
-    }
-}
+by_lid_row!(Lft { switch, ports }, Lfts, Lft::NO_ROUTE);
+by_lid_row!(PathSls { switch, sls }, PathSls, 0);
 
 canonical!(Subnet {
     prefix,
@@ -264,24 +212,6 @@ canonical!(Subnet {
 });
 canonical!(Node { guid, info, description, switch_info, ports });
 canonical!(Port { num, guid, info, pkeys, peer });
-
-impl Canonical for Lft {
-    fn put(&self, out: &mut Vec<u8>) {
-        by_lid::put(self, out);
-    }
-    fn take(input: &mut Reader<'_>) -> Result<Self, Malformed> {
-        by_lid::take(input)
-    }
-}
-
-impl Canonical for PathSls {
-    fn put(&self, out: &mut Vec<u8>) {
-        by_lid::put(self, out);
-    }
-    fn take(input: &mut Reader<'_>) -> Result<Self, Malformed> {
-        by_lid::take(input)
-    }
-}
 
 impl fmt::Debug for Subnet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -94,7 +94,7 @@ pub fn steer(files: &RoutingFiles, settings: &Settings, places: &Places<'_>) -> 
     let computing: HashSet<Lid> = compute_nodes.iter().flatten().copied().collect();
     io_nodes.retain(|lid| !computing.contains(lid));
     let mut switch_ids: Vec<u64> = places.switch_guids.iter().map(|guid| guid.0).collect();
-    for (line, switch) in each_switch(files.ids.as_deref(), places, &mut remarks) {
+    for (line, switch) in each(files.ids.as_deref(), &mut remarks, |guid| places.switch(guid)) {
         switch_ids[usize::from(switch)] = line.told;
     }
     let mut hop_weights = vec![1; places.topology.link_count()];
@@ -200,18 +200,18 @@ impl<'a, T> Tally<'a, T> {
 const NOT_HERE: &str = "is not here, or is nothing of the kind";
 const NO_PORT: &str = "has no such port";
 
-/// What the GUIDs of a file stand for.
-fn found<T>(
-    file: Option<&RoutingFile<Vec<GuidLine>>>,
+/// Lines of a file, each with what its GUID stands for.
+fn each<'a, T, W>(
+    file: Option<&'a RoutingFile<Vec<GuidLine<T>>>>,
     remarks: &mut Vec<String>,
-    find: impl Fn(Guid) -> Option<T>,
-) -> Vec<T> {
+    find: impl Fn(Guid) -> Option<W>,
+) -> Vec<(&'a GuidLine<T>, W)> {
     let Some(file) = file else { return Vec::new() };
     let mut unknown = Tally::new(file);
     let mut all = Vec::new();
     for line in &file.content {
         match find(line.guid) {
-            Some(what) => all.push(what),
+            Some(what) => all.push((line, what)),
             None => unknown.add(line),
         }
     }
@@ -219,23 +219,13 @@ fn found<T>(
     all
 }
 
-/// Lines of a file about switches, with the numbers of these.
-fn each_switch<'a, T>(
-    file: Option<&'a RoutingFile<Vec<GuidLine<T>>>>,
-    places: &Places<'_>,
+/// What the GUIDs of a file stand for.
+fn found<W>(
+    file: Option<&RoutingFile<Vec<GuidLine>>>,
     remarks: &mut Vec<String>,
-) -> Vec<(&'a GuidLine<T>, u16)> {
-    let Some(file) = file else { return Vec::new() };
-    let mut unknown = Tally::new(file);
-    let mut all = Vec::new();
-    for line in &file.content {
-        match places.switch(line.guid) {
-            Some(switch) => all.push((line, switch)),
-            None => unknown.add(line),
-        }
-    }
-    unknown.tell(NOT_HERE, remarks);
-    all
+    find: impl Fn(Guid) -> Option<W>,
+) -> Vec<W> {
+    each(file, remarks, find).into_iter().map(|(_, what)| what).collect()
 }
 
 /// Links that lines of a file about switches' ports are about. A port that leads to a host is none:
@@ -249,7 +239,7 @@ fn links<'a, T>(
     let Some(file) = file else { return Vec::new() };
     let mut without = Tally::new(file);
     let mut all = Vec::new();
-    for (line, switch) in each_switch(Some(file), places, remarks) {
+    for (line, switch) in each(Some(file), remarks, |guid| places.switch(guid)) {
         let port = port(&line.told);
         if port > places.topology.port_count(switch) {
             without.add(line);
@@ -271,7 +261,7 @@ fn port_orders(
     let Some(file) = files.port_orders.as_deref() else { return Vec::new() };
     let mut without = Tally::new(file);
     let mut orders = vec![Vec::new(); places.topology.switch_count()];
-    for (line, switch) in each_switch(Some(file), places, remarks) {
+    for (line, switch) in each(Some(file), remarks, |guid| places.switch(guid)) {
         let ports = places.topology.port_count(switch);
         let order = &mut orders[usize::from(switch)];
         if line.told.iter().any(|&port| port > ports) {

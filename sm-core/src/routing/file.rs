@@ -14,8 +14,8 @@ mod matrix;
 mod parse;
 mod resolve;
 
-pub use self::matrix::{HopDump, HopEntry, SwitchHops};
-pub use self::parse::{Dump, DumpError, Entry, SwitchTable};
+pub use self::matrix::{HopDump, HopEntry};
+pub use self::parse::{Dump, DumpError, Entry, Section};
 use super::{
     Destination, Engine, HopMatrix, Lanes, NO_ROUTE, Previous, Routing, RoutingError, Steering,
     Topology, verify,

@@ -163,6 +163,25 @@ pub(crate) fn check_200_cables(engine: &dyn Engine) {
     assert_eq!((spread.links, spread.max), (400, 50));
 }
 
+/// On a tree with choices, each LID of a host takes another way from switches with hosts.
+pub(crate) fn check_ways_of_lids(engine: &dyn Engine) {
+    let topology = topology(&fat_tree(2, 16, 64), 2);
+    let steering = Steering { data_lanes: 1, ..Steering::default() };
+    let routing = engine.route(&topology, &steering, None).unwrap();
+    for destination in topology.destinations().iter().filter(|d| d.is_host()) {
+        for (switch, hosts) in topology.switches().zip(topology.hosts_on()) {
+            if hosts == 0 || switch == destination.home {
+                continue;
+            }
+            let mut ports: Vec<u8> =
+                destination.lids().map(|lid| routing.port(switch, lid)).collect();
+            ports.sort_unstable();
+            ports.dedup();
+            assert!(ports.len() >= 2, "{destination:?} from {switch}: {ports:?}");
+        }
+    }
+}
+
 /// A small net of any shape.
 pub(crate) fn any_net() -> impl Strategy<Value = Net> {
     let tree = (2u8..=3, 4u8..10, 2usize..60).prop_map(|(levels, radix, hosts)| {

@@ -117,6 +117,13 @@ impl Topology {
         &self.destinations
     }
 
+    /// What has a LID.
+    pub fn owner(&self, lid: Lid) -> Option<&Destination> {
+        let behind = self.destinations.partition_point(|to| to.base_lid <= lid);
+        let to = self.destinations.get(behind.checked_sub(1)?)?;
+        to.lids().any(|own| own == lid).then_some(to)
+    }
+
     /// The last LID of any destination, which LinearFDBTop has to be; 0 without destinations.
     pub fn last_lid(&self) -> Lid {
         self.last_lid

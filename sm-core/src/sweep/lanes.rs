@@ -53,8 +53,8 @@ impl Sweeper {
     pub(super) fn engine_sl(&self, from: PortIndex, lid: Lid, chosen: Sl) -> Sl {
         let sl = || {
             let made = self.router.made()?;
-            let (source, base) = (self.fabric.port(from).base_lid(), made.base_of(lid)?);
-            let (source, home) = (made.place_of(source)?.switch, made.place_of(base)?.switch);
+            let source = made.place_of(self.fabric.port(from).base_lid())?.switch;
+            let home = made.place_of(lid)?.switch;
             let by_engine = made.lanes().engine_sls();
             let sl = made.lanes().sl(source, home, lid);
             let sl = chosen.get() & !by_engine | sl & by_engine;

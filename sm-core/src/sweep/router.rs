@@ -97,20 +97,10 @@ impl Made {
         &self.path_sls
     }
 
-    /// The first LID of the port that has `lid`.
-    pub(super) fn base_of(&self, lid: Lid) -> Option<Lid> {
-        let destinations = self.topology.destinations();
-        let after = destinations.partition_point(|to| to.base_lid <= lid);
-        let to = &destinations[after.checked_sub(1)?];
-        to.lids().any(|own| own == lid).then_some(to.base_lid)
-    }
-
-    /// Where the port is that has `lid` as its first.
+    /// Where the port is that has `lid`.
     pub(super) fn place_of(&self, lid: Lid) -> Option<Place> {
-        let destinations = self.topology.destinations();
-        let at = destinations.binary_search_by_key(&lid, |to| to.base_lid).ok()?;
-        let Destination { home, exit, .. } = destinations[at];
-        Some(Place { switch: home, exit })
+        let to = self.topology.owner(lid)?;
+        Some(Place { switch: to.home, exit: to.exit })
     }
 
     /// Its tables.
@@ -148,11 +138,10 @@ struct Before {
 #[derive(Debug)]
 pub struct RoutingOutcome {
     pub(super) sweep: u32,
-    pub(super) topology: Topology,
+    /// Which switch has which number.
     pub(super) switches: Vec<SwitchIndex>,
-    pub(super) asked: Asked,
     /// `None` if no engine could route the fabric.
-    pub(super) routing: Option<Verified>,
+    pub(super) chosen: Option<Chosen>,
     /// Why engines that are wanted before it are not used.
     pub(super) passed_over: Vec<PassedOver>,
 }
@@ -168,16 +157,25 @@ pub(super) enum PassedOver {
     Loops(&'static str, CreditLoops),
 }
 
+/// The routing that is to come into force.
+#[derive(Debug)]
+pub(super) struct Chosen {
+    pub(super) made: Made,
+    /// Its tables, by switch.
+    pub(super) lfts: Vec<Vec<u8>>,
+    /// What was found about its credit loops, if that was looked at.
+    pub(super) loops: Option<CreditLoops>,
+    /// Pairs of switch and LID that no path joins.
+    pub(super) unreachable: u64,
+}
+
 /// A routing, and what is to be thought of it.
 #[derive(Debug)]
-pub(super) struct Verified {
-    pub(super) routing: Routing,
-    pub(super) deliveries: Deliveries,
-    /// Hops of the shortest ways, where those of the routing are others.
-    distances: Option<HopMatrix>,
+struct Verified {
+    routing: Routing,
+    deliveries: Deliveries,
     /// What was found about credit loops, if that was looked at.
-    pub(super) loops: Option<CreditLoops>,
-    path_sls: Vec<Arc<PathSls>>,
+    loops: Option<CreditLoops>,
 }
 
 impl Verified {
@@ -189,21 +187,6 @@ impl Verified {
 
     fn has_loops(&self) -> bool {
         self.loops.as_ref().is_some_and(|loops| !loops.is_free())
-    }
-
-    /// The routing as it is kept in force, its tables, and what is known of its credit loops.
-    pub(super) fn into_made(
-        self,
-        topology: Topology,
-        asked: Asked,
-        switches: Vec<SwitchIndex>,
-    ) -> (Made, Vec<Vec<u8>>, Option<CreditLoops>) {
-        let Self { routing, distances, loops, path_sls, .. } = self;
-        let Routing { engine, lfts, hops, lanes, .. } = routing;
-        let numbers = switches.iter().copied().zip(0..).collect();
-        let made =
-            Made { engine, topology, hops, distances, switches, numbers, lanes, path_sls, asked };
-        (made, lfts, loops)
     }
 
     fn why_not(self) -> PassedOver {
@@ -281,7 +264,7 @@ impl RoutingJob {
                 Err(reason) => passed_over.push(PassedOver::Refused(reason)),
             }
         }
-        let routing = match (chosen, second_best) {
+        let verified = match (chosen, second_best) {
             (Some(made), Some((at, loops))) => {
                 passed_over.insert(at, loops.why_not());
                 Some(made)
@@ -292,8 +275,23 @@ impl RoutingJob {
             }
             (chosen, None) => chosen,
         };
-        let Self { sweep, topology, switches, asked, .. } = self;
-        RoutingOutcome { sweep, topology, switches, asked, routing, passed_over }
+        let (sweep, switches) = (self.sweep, self.switches.clone());
+        let chosen = verified.map(|verified| self.chosen(verified));
+        RoutingOutcome { sweep, switches, chosen, passed_over }
+    }
+
+    /// What is kept of the routing that is taken.
+    fn chosen(self, verified: Verified) -> Chosen {
+        let Verified { routing, deliveries, loops } = verified;
+        let path_sls = self.path_sls(&routing.lanes);
+        let Routing { engine, lfts, hops, lanes, .. } = routing;
+        let Self { topology, switches, asked, .. } = self;
+        let is_shortest = engine == MinHop.name() && asked.steering.hop_weights.is_empty();
+        let distances = if is_shortest { None } else { HopMatrix::compute(&topology) };
+        let numbers = switches.iter().copied().zip(0..).collect();
+        let made =
+            Made { engine, topology, hops, distances, switches, numbers, lanes, path_sls, asked };
+        Chosen { made, lfts, loops, unreachable: deliveries.unreachable }
     }
 
     fn attempt(&self, engine: &dyn Engine) -> Result<Verified, RoutingError> {
@@ -330,16 +328,12 @@ impl RoutingJob {
         previous: Option<&Previous<'_>>,
     ) -> Result<Verified, RoutingError> {
         let routing = engine.route(&self.topology, &self.asked.steering, previous)?;
-        let is_shortest =
-            routing.engine == MinHop.name() && self.asked.steering.hop_weights.is_empty();
         // Where there is no choice of engines, and no promise, loops are looked for when the tables
         // are in force.
         let looks = self.engines.len() > 1 || !matches!(routing.lanes, Lanes::Free);
         Ok(Verified {
             deliveries: verify::deliveries(&self.topology, &routing),
-            distances: if is_shortest { None } else { HopMatrix::compute(&self.topology) },
             loops: looks.then(|| verify::credit_loops_on_lanes(&self.topology, &routing)),
-            path_sls: self.path_sls(&routing.lanes),
             routing,
         })
     }

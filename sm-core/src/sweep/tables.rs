@@ -11,9 +11,7 @@ use std::time::Instant;
 use ib_mad::types::Lid;
 use tracing::warn;
 
-use super::router::{
-    Asked, LoopCheck, LoopFinding, PassedOver, RoutingJob, RoutingOutcome, Verified,
-};
+use super::router::{Chosen, LoopCheck, LoopFinding, PassedOver, RoutingJob, RoutingOutcome};
 use super::{Phase, Sweeper, lanes};
 use crate::config::RoutingFiles;
 use crate::fabric::SwitchIndex;
@@ -65,17 +63,17 @@ impl Sweeper {
             // It belongs to a sweep that was broken off.
             return;
         }
-        let RoutingOutcome { topology, switches, asked, routing, passed_over, .. } = outcome;
+        let RoutingOutcome { switches, chosen, passed_over, .. } = outcome;
         for reason in passed_over {
             self.pass_over(&switches, reason);
         }
-        match routing {
-            Some(verified) => {
-                if verified.deliveries.unreachable > 0 {
-                    let pairs = verified.deliveries.unreachable;
+        match chosen {
+            Some(chosen) => {
+                if chosen.unreachable > 0 {
+                    let pairs = chosen.unreachable;
                     self.complain(format_args!("no path joins {pairs} pairs of switch and LID"));
                 }
-                self.adopt(topology, switches, asked, verified);
+                self.adopt(chosen);
             }
             None => {
                 self.error(format_args!(
@@ -182,19 +180,14 @@ impl Sweeper {
     }
 
     /// Makes a routing the desired one, and plans how to write it.
-    fn adopt(
-        &mut self,
-        topology: Topology,
-        switches: Vec<SwitchIndex>,
-        asked: Asked,
-        verified: Verified,
-    ) {
+    fn adopt(&mut self, chosen: Chosen) {
+        let Chosen { made, lfts, loops, .. } = chosen;
+        let topology = made.topology();
         self.top = topology.last_lid();
         self.sweep.report.last_lid = self.top.0;
-        let routing = &verified.routing;
-        self.routing_engine = routing.engine.to_owned();
+        self.routing_engine = made.engine().to_owned();
         let program = {
-            let tables = switches.iter().zip(&routing.lfts).zip(topology.switches());
+            let tables = made.switches().iter().zip(&lfts).zip(topology.switches());
             let changes = tables.map(|((&index, new), number)| {
                 let switch = self.fabric.switch(index);
                 Change {
@@ -205,9 +198,8 @@ impl Sweeper {
                     new_top: self.top,
                 }
             });
-            Program::plan(&topology, changes)
+            Program::plan(topology, changes)
         };
-        let (made, lfts, loops) = verified.into_made(topology, asked, switches);
         for (&index, lft) in made.switches().iter().zip(lfts) {
             self.fabric.switch_mut(index).lft.set_desired(lft);
         }

@@ -34,6 +34,25 @@ pub(in crate::routing) trait Ways {
     fn narrow(&self, _switch: u16, _candidates: &mut Vec<Candidate>, _first: usize) {}
 }
 
+impl<W: Ways> Ways for &W {
+    const NARROWS: bool = W::NARROWS;
+
+    #[inline]
+    fn is_closer(&self, closer: u8, there: u8, switch: u16, link: u32, peer: u16) -> bool {
+        (**self).is_closer(closer, there, switch, link, peer)
+    }
+
+    #[inline]
+    fn allow(&self, switch: u16, link: u32, peer: u16) -> bool {
+        (**self).allow(switch, link, peer)
+    }
+
+    #[inline]
+    fn narrow(&self, switch: u16, candidates: &mut Vec<Candidate>, first: usize) {
+        (**self).narrow(switch, candidates, first);
+    }
+}
+
 /// All shortest ways will do.
 pub(in crate::routing) struct Shortest;
 

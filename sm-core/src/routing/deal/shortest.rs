@@ -17,9 +17,8 @@ pub(in crate::routing) fn deal_shortest(
         return deal_cheapest(engine, topology, steering, ways);
     }
     let hops = HopMatrix::compute_for(engine, topology)?;
-    let mended =
-        previous.and_then(|previous| mend_by_hops(topology, &hops, previous, |_| Hops(ways)));
-    let anew = || deal(topology, steering, &hops, |_| Hops(ways));
+    let mended = previous.and_then(|previous| mend_by_hops(topology, &hops, previous, |_| ways));
+    let anew = || deal(topology, steering, &hops, |_| ways);
     let Dealt { lfts, unreachable } = mended.unwrap_or_else(anew);
     Ok(Routing { engine, lfts, hops, lanes: Lanes::Free, unreachable })
 }
@@ -48,23 +47,6 @@ fn deal_cheapest(
     let Dealt { lfts, unreachable } = deal(topology, steering, &hops, cheapest);
     hops.transpose();
     Ok(Routing { engine, lfts, hops, lanes: Lanes::Free, unreachable })
-}
-
-/// Whatever leads one hop closer.
-struct Hops<'a, W>(&'a W);
-
-impl<W: Ways> Ways for Hops<'_, W> {
-    const NARROWS: bool = W::NARROWS;
-
-    #[inline]
-    fn allow(&self, switch: u16, link: u32, peer: u16) -> bool {
-        self.0.allow(switch, link, peer)
-    }
-
-    #[inline]
-    fn narrow(&self, switch: u16, candidates: &mut Vec<Candidate>, first: usize) {
-        self.0.narrow(switch, candidates, first);
-    }
 }
 
 /// Whatever is on a cheapest way.

@@ -17,22 +17,13 @@ use ib_mad::types::{Guid, Lid};
 
 use super::super::{Destination, HopMatrix, Topology};
 use super::DumpError;
-use super::parse::guid_at_start;
+use super::parse::{Section, guid_at_start, lid, sections};
 
 /// Hops of a dump.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HopDump {
     /// Each switch once, in the order of the text.
-    pub switches: Vec<SwitchHops>,
-}
-
-/// Hops from one switch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SwitchHops {
-    /// The switch's node GUID.
-    pub guid: Guid,
-    /// In the order of the text.
-    pub entries: Vec<HopEntry>,
+    pub switches: Vec<Section<HopEntry>>,
 }
 
 /// Hops to one LID.
@@ -55,25 +46,7 @@ const ENTRY_WANTED: &str = "hops to a LID are two hexadecimal digits for each po
 impl HopDump {
     /// Reads a dump. A switch that comes twice has the later hops.
     pub fn parse(text: &str) -> Result<Self, DumpError> {
-        let mut dump = Self::default();
-        for (line, number) in text.lines().map(str::trim).zip(1..) {
-            if let Some(begins) = line.strip_prefix("Switch") {
-                let guid = begins.split_once(" guid ").and_then(|(_, guid)| guid_at_start(guid));
-                let guid = guid.ok_or_else(|| {
-                    DumpError::new(number, format!("no GUID in `{line}`"), SWITCH_WANTED)
-                })?;
-                dump.switches.retain(|switch| switch.guid != guid);
-                dump.switches.push(SwitchHops { guid, entries: Vec::new() });
-            } else if line.starts_with("0x") {
-                let entry = entry(line, number)?;
-                let Some(switch) = dump.switches.last_mut() else {
-                    let wrong = format!("`{line}` belongs to no switch");
-                    return Err(DumpError::new(number, wrong, SWITCH_WANTED));
-                };
-                switch.entries.extend(entry);
-            }
-        }
-        Ok(dump)
+        Ok(Self { switches: sections(text, SWITCH_WANTED, begins, entry)? })
     }
 
     /// The hops between a topology's switches: row a switch, column that which they lead to.
@@ -104,7 +77,7 @@ impl HopDump {
             let Some(number) = number else { continue };
             for entry in &from.entries {
                 let now = entry.port_guid.and_then(&place);
-                let now = now.or_else(|| owner(topology, entry.lid));
+                let now = now.or_else(|| topology.owner(entry.lid));
                 let Some(to) = now.filter(|to| !to.is_host()) else { continue };
                 if to.home != number {
                     matrix.row_mut(number)[usize::from(to.home)] = entry.hops;
@@ -131,6 +104,13 @@ impl HopDump {
     }
 }
 
+/// What a switch's GUID is at the start of, if a line begins a switch.
+#[expect(clippy::unnecessary_wraps, reason = "as with tables")]
+fn begins(line: &str, _: usize) -> Result<Option<&str>, DumpError> {
+    let rest = line.strip_prefix("Switch");
+    Ok(rest.map(|rest| rest.split_once(" guid ").map_or("", |(_, guid)| guid)))
+}
+
 /// Reads hops to a LID; `None` if the line says that no way leads there.
 fn entry(line: &str, number: usize) -> Result<Option<HopEntry>, DumpError> {
     let wrong = |what: &str, word: &str| {
@@ -139,8 +119,7 @@ fn entry(line: &str, number: usize) -> Result<Option<HopEntry>, DumpError> {
     let (told, comment) = line.split_once('#').unwrap_or((line, ""));
     let end = told.find(|c: char| c == ':' || c.is_whitespace()).unwrap_or(told.len());
     let (word, rest) = told.split_at(end);
-    let value = u16::from_str_radix(word.trim_start_matches("0x"), 16).ok().map(Lid);
-    let lid = value.filter(|lid| lid.is_unicast()).ok_or_else(|| wrong("unicast LID", word))?;
+    let lid = lid(word, wrong)?;
     let mut least = None;
     for word in rest.trim_start_matches([':', ' ', '\t']).split_whitespace() {
         let hops = u8::from_str_radix(word, 16).ok();
@@ -153,14 +132,6 @@ fn entry(line: &str, number: usize) -> Result<Option<HopEntry>, DumpError> {
     let port_guid = comment.split_once("portguid ").and_then(|(_, guid)| guid_at_start(guid));
     let port_guid = port_guid.filter(|guid| guid.0 != 0);
     Ok((hops != u8::MAX).then_some(HopEntry { line: number, lid, hops, port_guid }))
-}
-
-/// What has a LID.
-fn owner(topology: &Topology, lid: Lid) -> Option<&Destination> {
-    let destinations = topology.destinations();
-    let behind = destinations.partition_point(|to| to.base_lid <= lid);
-    let to = destinations.get(behind.checked_sub(1)?)?;
-    to.lids().any(|of| of == lid).then_some(to)
 }
 
 #[cfg(test)]

@@ -17,16 +17,16 @@ use ib_mad::types::{Guid, Lid};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dump {
     /// Each switch once, in the order of the text.
-    pub switches: Vec<SwitchTable>,
+    pub switches: Vec<Section<Entry>>,
 }
 
-/// The table of one switch.
+/// What a dump tells of one switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SwitchTable {
+pub struct Section<E> {
     /// The switch's node GUID.
     pub guid: Guid,
     /// In the order of the text.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<E>,
 }
 
 /// One route.
@@ -67,34 +67,54 @@ const ENTRY_WANTED: &str = "a route is a LID and a port, as `0x001A 003 :` or `0
 impl Dump {
     /// Reads a dump. A switch that comes twice has the later table.
     pub fn parse(text: &str) -> Result<Self, DumpError> {
-        let mut dump = Self::default();
-        for (line, number) in text.lines().map(str::trim).zip(1..) {
-            if line.starts_with("Multicast mlids") {
-                let wrong = "this is a dump of multicast tables";
-                return Err(DumpError::new(number, wrong, SWITCH_WANTED));
-            }
-            let begins = if line.starts_with("Unicast lids") {
-                Some(line.split_once(" guid ").map_or("", |(_, guid)| guid))
-            } else {
-                line.strip_prefix("dump_ucast_routes: Switch ")
-            };
-            if let Some(guid) = begins {
-                let guid = guid_at_start(guid).ok_or_else(|| {
-                    DumpError::new(number, format!("no GUID in `{line}`"), SWITCH_WANTED)
-                })?;
-                dump.switches.retain(|switch| switch.guid != guid);
-                dump.switches.push(SwitchTable { guid, entries: Vec::new() });
-            } else if line.starts_with("0x") {
-                let entry = entry(line, number)?;
-                let Some(switch) = dump.switches.last_mut() else {
-                    let wrong = format!("`{line}` belongs to no switch");
-                    return Err(DumpError::new(number, wrong, SWITCH_WANTED));
-                };
-                switch.entries.extend(entry);
-            }
-        }
-        Ok(dump)
+        Ok(Self { switches: sections(text, SWITCH_WANTED, begins, entry)? })
     }
+}
+
+/// What a switch's GUID is at the start of, if a line begins a table.
+fn begins(line: &str, number: usize) -> Result<Option<&str>, DumpError> {
+    if line.starts_with("Multicast mlids") {
+        let wrong = "this is a dump of multicast tables";
+        return Err(DumpError::new(number, wrong, SWITCH_WANTED));
+    }
+    if line.starts_with("Unicast lids") {
+        return Ok(Some(line.split_once(" guid ").map_or("", |(_, guid)| guid)));
+    }
+    Ok(line.strip_prefix("dump_ucast_routes: Switch "))
+}
+
+/// Reads what a text tells of switches: of one that comes twice, what comes later. `begins` yields
+/// what a switch's GUID is at the start of, if a line begins one, and `entry` what a line with a LID
+/// tells, if anything; `wanted` is how a switch begins.
+pub(super) fn sections<E>(
+    text: &str,
+    wanted: &str,
+    begins: fn(&str, usize) -> Result<Option<&str>, DumpError>,
+    entry: impl Fn(&str, usize) -> Result<Option<E>, DumpError>,
+) -> Result<Vec<Section<E>>, DumpError> {
+    let mut switches: Vec<Section<E>> = Vec::new();
+    for (line, number) in text.lines().map(str::trim).zip(1..) {
+        if let Some(guid) = begins(line, number)? {
+            let guid = guid_at_start(guid)
+                .ok_or_else(|| DumpError::new(number, format!("no GUID in `{line}`"), wanted))?;
+            switches.retain(|switch| switch.guid != guid);
+            switches.push(Section { guid, entries: Vec::new() });
+        } else if line.starts_with("0x") {
+            let entry = entry(line, number)?;
+            let Some(switch) = switches.last_mut() else {
+                let wrong = format!("`{line}` belongs to no switch");
+                return Err(DumpError::new(number, wrong, wanted));
+            };
+            switch.entries.extend(entry);
+        }
+    }
+    Ok(switches)
+}
+
+/// The LID that a line begins with, and the word; an error says what `wrong` makes of it.
+pub(super) fn lid(word: &str, wrong: impl Fn(&str, &str) -> DumpError) -> Result<Lid, DumpError> {
+    let value = u16::from_str_radix(word.trim_start_matches("0x"), 16).ok().map(Lid);
+    value.filter(|lid| lid.is_unicast()).ok_or_else(|| wrong("unicast LID", word))
 }
 
 /// Reads a route; `None` if the line says that there is none.
@@ -103,8 +123,7 @@ fn entry(line: &str, number: usize) -> Result<Option<Entry>, DumpError> {
         DumpError::new(number, format!("`{word}` is no {what}"), ENTRY_WANTED)
     };
     let (word, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-    let value = u16::from_str_radix(word.trim_start_matches("0x"), 16).ok().map(Lid);
-    let lid = value.filter(|lid| lid.is_unicast()).ok_or_else(|| wrong("unicast LID", word))?;
+    let lid = lid(word, wrong)?;
     let rest = rest.trim_start().trim_start_matches(':').trim_start();
     let word = rest.split(|c: char| c.is_whitespace() || c == ':').next().unwrap_or("");
     if word == "UNREACHABLE" {

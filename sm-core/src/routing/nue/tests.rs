@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 
-use super::super::balance::{LinkLoads, Spread};
+use super::super::testing::spread;
 use super::super::{MinHop, TopologyBuilder, UpDown, testing, verify};
 use super::fabric::NO_LINK;
 use super::*;
@@ -14,10 +14,6 @@ fn steering(data_lanes: u8) -> Steering {
 
 fn routed(topology: &Topology, steering: &Steering) -> Routing {
     Nue.route(topology, steering, None).unwrap()
-}
-
-fn spread(topology: &Topology, routing: &Routing) -> Spread {
-    Spread::of(&LinkLoads::count(topology, routing).to_hosts)
 }
 
 fn layer_count(routing: &Routing) -> u8 {
@@ -299,39 +295,12 @@ fn no_more_lanes_are_used_than_asked_for() {
 
 #[test]
 fn a_hosts_lids_take_different_ways() {
-    let topology = testing::topology(&testing::fat_tree(2, 16, 64), 2);
-    let routing = routed(&topology, &steering(1));
-    for destination in topology.destinations().iter().filter(|d| d.is_host()) {
-        for (switch, hosts) in topology.switches().zip(topology.hosts_on()) {
-            if hosts == 0 || switch == destination.home {
-                continue;
-            }
-            let mut ports: Vec<u8> =
-                destination.lids().map(|lid| routing.port(switch, lid)).collect();
-            ports.sort_unstable();
-            ports.dedup();
-            assert!(ports.len() >= 2, "{destination:?} from {switch}: {ports:?}");
-        }
-    }
+    testing::check_ways_of_lids(&Nue);
 }
 
 #[test]
 fn cables_between_the_same_switches_are_used_evenly() {
-    let mut builder = TopologyBuilder::new();
-    for _ in 0..2 {
-        builder.add_switch(254).unwrap();
-    }
-    for port in 1..=200 {
-        builder.add_link((0, port), (1, port)).unwrap();
-    }
-    for (home, host) in (0..2u16).flat_map(|home| (0..50u16).map(move |host| (home, host))) {
-        let base_lid = Lid(4 + home * 200 + host * 4);
-        let exit = 201 + host as u8;
-        builder.add_destination(Destination { base_lid, lid_count: 4, home, exit }).unwrap();
-    }
-    let topology = builder.build().unwrap();
-    let spread = spread(&topology, &routed(&topology, &steering(1)));
-    assert_eq!((spread.links, spread.max), (400, 50));
+    testing::check_200_cables(&Nue);
 }
 
 #[test]

@@ -82,20 +82,7 @@ fn tori_are_balanced_better_than_by_minhop() {
 
 #[test]
 fn a_hosts_lids_take_different_ways() {
-    let topology = testing::topology(&testing::fat_tree(2, 16, 64), 2);
-    let routing = routed(&topology, &Steering::default());
-    for destination in topology.destinations().iter().filter(|d| d.is_host()) {
-        for (switch, hosts) in topology.switches().zip(topology.hosts_on()) {
-            if hosts == 0 || switch == destination.home {
-                continue;
-            }
-            let mut ports: Vec<u8> =
-                destination.lids().map(|lid| routing.port(switch, lid)).collect();
-            ports.sort_unstable();
-            ports.dedup();
-            assert!(ports.len() >= 2, "{destination:?} from {switch}: {ports:?}");
-        }
-    }
+    testing::check_ways_of_lids(&Sssp);
 }
 
 #[test]
