@@ -116,9 +116,8 @@ settings! {
         /// Whether routes are kept when a switch goes and comes back.
         use_ucast_cache: bool = false, start,
             idle("routes that can stay are always kept from one routing to the next");
-        /// File of hops from which to route.
-        lid_matrix_dump_file: Option<String> = None, start,
-            refused("hops are not read from a file so far; unset it and let them be computed");
+        /// File of hops by which the routing engine file routes if it has no tables.
+        lid_matrix_dump_file: Option<String> = None, start;
         /// File of forwarding tables for the routing engine file.
         lfts_file: Option<String> = None, start;
         /// File of root switches' GUIDs (updn, ftree); (null) leaves it to the engine to find them.
@@ -239,11 +238,11 @@ settings! {
             idle("error counters are not read here; run a monitor beside ibsm, as perfquery \
                 and ibqueryerrors do");
         /// Seconds between its sweeps.
-        perfmgr_sweep_time_s: u16 = 180, start,
+        perfmgr_sweep_time_s: u16 = 180, start, 1..=65535,
             idle("error counters are not read here; run a monitor beside ibsm, as perfquery \
                 and ibqueryerrors do");
         /// Its queries on the wire at once.
-        perfmgr_max_outstanding_queries: u32 = 500, start,
+        perfmgr_max_outstanding_queries: u32 = 500, start, 1..=u32::MAX as u64,
             idle("error counters are not read here; run a monitor beside ibsm, as perfquery \
                 and ibqueryerrors do");
         /// Whether it leaves channel adapters out.
@@ -456,19 +455,19 @@ settings! {
     }
     section "CA Congestion Setting Entries" {
         /// Timer of an SL: the SL, then the value; may be there once for each SL.
-        cc_ca_cong_setting_ccti_timer: BySl = BySl::NONE, start,
+        cc_ca_cong_setting_ccti_timer: BySl<65535> = BySl::NONE, start,
             idle("congestion control is not set up here: switches and adapters keep what they \
                 have");
         /// The same of steps on a mark.
-        cc_ca_cong_setting_ccti_increase: BySl = BySl::NONE, start,
+        cc_ca_cong_setting_ccti_increase: BySl<255> = BySl::NONE, start,
             idle("congestion control is not set up here: switches and adapters keep what they \
                 have");
         /// The same of the level that is told.
-        cc_ca_cong_setting_trigger_threshold: BySl = BySl::NONE, start,
+        cc_ca_cong_setting_trigger_threshold: BySl<255> = BySl::NONE, start,
             idle("congestion control is not set up here: switches and adapters keep what they \
                 have");
         /// The same of the least level.
-        cc_ca_cong_setting_ccti_min: BySl = BySl::NONE, start,
+        cc_ca_cong_setting_ccti_min: BySl<255> = BySl::NONE, start,
             idle("congestion control is not set up here: switches and adapters keep what they \
                 have");
     }
