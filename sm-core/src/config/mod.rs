@@ -14,6 +14,7 @@ mod arguments;
 mod congestion;
 pub mod file;
 mod keys;
+pub mod node_names;
 pub mod opafm;
 mod opensm_options;
 mod options;
@@ -36,6 +37,7 @@ use std::path::{Path, PathBuf};
 use sa_proto::trust::{ClientTrust, TlsFiles};
 
 pub use file::{ConfigError, Parsed};
+pub use node_names::NodeNames;
 pub use opensm_options::OpenSmOptions;
 pub(crate) use options::SYSLOG;
 pub use options::{Command, OptionError, Options, TransportKind};
