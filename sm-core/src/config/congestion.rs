@@ -81,7 +81,7 @@ impl Value for Option<Cct> {
     const EXPECTED: &'static str =
         "up to 128 pairs shift:multiplier, separated by commas, such as 0:0,1:20";
     fn parse(text: &str) -> Option<Self> {
-        if text == "(null)" {
+        if ["", "(null)"].contains(&text) {
             return Some(None);
         }
         let entries: Option<Vec<_>> = text.split(',').map(CctEntry::parse).collect();
@@ -90,7 +90,7 @@ impl Value for Option<Cct> {
     fn salvage(text: &str) -> Option<Self> {
         let entries = text.split(',').filter(|entry| !entry.is_empty()).take(CCT_MAX);
         let entries: Option<Vec<_>> = entries.map(CctEntry::salvage).collect();
-        entries.map(|entries| Some(Cct(entries)))
+        entries.map(|entries| (!entries.is_empty()).then_some(Cct(entries)))
     }
     fn render(&self) -> String {
         let Some(Cct(entries)) = self else { return "(null)".to_owned() };

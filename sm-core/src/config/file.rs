@@ -11,7 +11,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::settings::{Effect, Settings};
-use super::value::ValueError;
+use super::value::{ValueError, unquote};
 
 /// Longest configuration file read, bytes. OpenSM's template has 30 kB.
 const FILE_LEN_MAX: u64 = 4 << 20;
@@ -63,7 +63,7 @@ pub enum ConfigError {
         source: ValueError,
     },
     /// The file has mistakes, and none were to be there.
-    #[error("{}; --strict takes no such file", mistakes.join("\n"))]
+    #[error("{}\n--strict takes no settings with mistakes", mistakes.join("\n"))]
     Mistakes {
         /// Each with its place and what would be used without `--strict`.
         mistakes: Vec<String>,
@@ -254,11 +254,6 @@ pub(super) fn idle_keys(settings: &Settings) -> Vec<String> {
     let line =
         |(why, keys): (&str, Vec<&str>)| format!("without effect: {}: {why}", keys.join(", "));
     reasons.into_iter().map(line).collect()
-}
-
-fn unquote(value: &str) -> &str {
-    let within = |quote| value.strip_prefix(quote)?.strip_suffix(quote);
-    within('"').or_else(|| within('\'')).unwrap_or(value)
 }
 
 /// The valid key nearest to `key` by edits, if at most a third of it differs.

@@ -205,12 +205,23 @@ impl Value for Option<String> {
     fn parse(text: &str) -> Option<Self> {
         Some((!text.is_empty() && text != "(null)").then(|| text.to_owned()))
     }
+    /// In quotes where it would be read back as another text without.
     fn render(&self) -> String {
-        self.clone().unwrap_or_else(|| "(null)".to_owned())
+        match self {
+            Some(text) if unquote(text.trim()) != text => format!("\"{text}\""),
+            Some(text) => text.clone(),
+            None => "(null)".to_owned(),
+        }
     }
     fn number(&self) -> Option<u64> {
         None
     }
+}
+
+/// A text without the quotes around it, if there are any.
+pub(super) fn unquote(text: &str) -> &str {
+    let within = |quote| text.strip_prefix(quote)?.strip_suffix(quote);
+    within('"').or_else(|| within('\'')).unwrap_or(text)
 }
 
 /// Names of routing engines, separated by commas, all of which OpenSM has.
@@ -258,6 +269,7 @@ impl Value for Option<EngineNames> {
         let is_known = |name: &str| {
             name.is_empty() || ENGINES.iter().any(|engine| engine.eq_ignore_ascii_case(name))
         };
+        let text = text.trim_matches(EngineNames::is_separator);
         let names = text.split(EngineNames::is_separator);
         names.into_iter().all(is_known).then(|| Some(EngineNames(text.to_owned())))
     }

@@ -12,6 +12,8 @@ fn a_template_reads_back_to_the_settings_it_was_written_from() {
         lmc: 2,
         subnet_prefix: 0xfec0_0000_0000_0001,
         log_file: Some("/var/log/my sm.log".to_owned()),
+        log_prefix: Some(" rail 1 ".to_owned()),
+        dump_files_dir: Some("'tmp'".to_owned()),
         sweep_on_trap: false,
         ..Settings::default()
     };
