@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ib_mad::types::{Guid, Lid, PKey, PortNum};
 use ib_mad::wire::attribute::NodeType;
-use sm_core::config::{Remarks, opafm, partitions, prefix_routes, qos_policy};
+use sm_core::config::{Remarks, file, opafm, partitions, prefix_routes, qos_policy};
 use sm_core::manage::end_port::EndPort;
 use sm_core::manage::qos::{self, PartitionMembers};
 use sm_core::manage::rules::RuleSet;
@@ -20,7 +20,7 @@ pub fn run(input: &[u8]) {
     // A file that ends in a newline has a line after it where something is missing.
     let has_line = |line: usize| assert!(line <= text.lines().count() + 1, "line {line}");
     let mut remarks = Remarks::default();
-    match kind % 5 {
+    match kind % 6 {
         0 => match partitions::parse(path, text, &mut remarks) {
             Ok(config) => assert!(config.partition(PKey::DEFAULT_LIMITED).is_some()),
             Err((line, _)) => has_line(line),
@@ -50,12 +50,21 @@ pub fn run(input: &[u8]) {
             }
             Err(error) => has_line(error.line),
         },
-        3 => match prefix_routes::parse(path, text, &mut remarks) {
-            Ok(routes) => assert!(routes.len() <= text.lines().count()),
-            Err((line, _)) => has_line(line),
-        },
-        _ => read_dump(bytes),
+        3 => {
+            let routes = prefix_routes::parse(path, text, &mut remarks);
+            assert!(routes.len() <= text.lines().count());
+        }
+        4 => read_dump(bytes),
+        _ => read_settings(path, text),
     }
+}
+
+/// What is read must be written so that it reads the same, without a mistake.
+fn read_settings(path: &Path, text: &str) {
+    let Ok(parsed) = file::parse(path, text) else { return };
+    let again = file::parse(path, &parsed.settings.render()).expect("what was written is read");
+    assert_eq!(parsed.settings, again.settings);
+    assert_eq!(again.mistakes, [""; 0]);
 }
 
 /// What is read must be written so that it reads the same, and make a registry.
@@ -131,7 +140,11 @@ pub fn seeds() -> Vec<Vec<u8>> {
         Service Record: id=0x1 gid=0xfe80000000000000:0x1 pkey=0xffff lease=0xFFFFFFFF \
         key=0x0:0x0 name='a' data8=0x0:0x0 data16=0x0:0x0 data32=0x0:0x0 data64=0x0:0x0 \
         modified_time=0x1 lease_period=0xFFFFFFFF\n";
-    let files = [&[partitions][..], &[qos, ulps], &[fabrics], &[routes], &[dump]];
+    let settings = "lmc 0x2 # two bits\nqos TRUE\nqos_sl2vl 0,1,2, 3;4\nqos_ca_vlarb_high 0:4,15:1\n\
+        routing_engine ftree, updn bogus\nlog_prefix \" a 'b' \"\nsm_priority 16\npart_enforce x\n\
+        cc_ca_cong_setting_ccti_timer 3 20\ncc_cct 1:2,3:4x\ncc_sw_cong_setting_victim_mask 0x1f\n\
+        qos_high_limit 9 x\nm_key -1\nsweep_intervall 3\r\ndimn_ports_file /a\n";
+    let files = [&[partitions][..], &[qos, ulps], &[fabrics], &[routes], &[dump], &[settings]];
     let with_kind = files.iter().zip(0u8..).flat_map(|(texts, kind)| {
         texts.iter().map(move |text| [&[kind], text.as_bytes()].concat())
     });

@@ -205,6 +205,20 @@ fn the_slowest_link_and_the_smallest_mtu_count_wherever_they_are() {
 }
 
 #[test]
+fn rates_beyond_the_greatest_that_is_told_are_told_as_slower_ones() {
+    let rate = |max_rate| {
+        let mut plane = TWO.plane(|_| {});
+        plane.subnet.max_rate = max_rate;
+        let path = Sa::of(&plane).path(1, 4).unwrap();
+        Rate::from_code(path.rate()).unwrap()
+    };
+    let real = rate(0);
+    assert_eq!((rate(63), rate(real.code())), (real, real));
+    let slower = rate(real.code() - 1);
+    assert!(slower.rank() < real.rank() && slower.code() < real.code(), "{slower:?}");
+}
+
+#[test]
 fn ports_of_foreign_partitions_do_not_exist() {
     let key = |port: &Port| if is_host(port, 1) || is_host(port, 2) { 0x8001 } else { 0x8002 };
     let mut sa = Sa::of(&TWO.plane(|port| port.pkeys = [PKey(key(port))].into()));

@@ -72,6 +72,27 @@ fn a_running_manager_says_that_it_is_master_and_ends_cleanly() {
 }
 
 #[test]
+fn what_cannot_be_repaired_ends_the_program_unless_it_is_to_stay() {
+    let Some(bed) = Bed::new(&example("net.2sw2path4hca")) else { return };
+    let ended = bed.ibsm("Hca1").args(["-g", "0x1234"]).output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success() && told.contains("port 0x0000000000001234 (-g)"), "{told}");
+
+    let log = bed.dir.path().join("stays.log");
+    let mut ibsm = bed.ibsm("Hca1");
+    ibsm.args(["-g", "0x1234", "-y", "-s", "1", "-f"]).arg(&log).stdout(Stdio::null());
+    let mut child = ibsm.spawn().unwrap();
+    // It finds the same again, and so went on after it found it.
+    let end = Instant::now() + Duration::from_secs(60);
+    while std::fs::read_to_string(&log).unwrap_or_default().matches("is not here").count() < 2 {
+        assert!(child.try_wait().unwrap().is_none() && Instant::now() < end);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    signal(&child, libc::SIGTERM);
+    child.wait().unwrap();
+}
+
+#[test]
 fn hup_sweeps_and_lids_survive_a_restart() {
     let Some(mut bed) = Bed::new(&example("net.2sw2path4hca2port")) else { return };
     let mut ibsm = bed.manage("Hca1", &[]);
@@ -185,8 +206,12 @@ fn what_cannot_work_is_said_with_what_to_do() {
     assert!(text.contains("lmc must be 0 to 7, not 9"), "{text}");
     let config = dir.path().join("sm.conf");
     std::fs::write(&config, "lmc 1\nsweep_intervall 3\n").unwrap();
-    let text = run(&["-F", config.to_str().unwrap()]);
-    assert!(text.contains("sm.conf:2: unknown key") && text.contains("sweep_interval"), "{text}");
+    let text = run(&["-F", config.to_str().unwrap(), "--strict"]);
+    assert!(
+        text.contains("sm.conf:2: 'sweep_intervall' is no key")
+            && text.contains("did you mean 'sweep_interval'"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -204,6 +229,9 @@ fn the_template_written_by_c_is_taken_by_f() {
     assert!(run("-c", &["-l", "3"]).status.success());
     let text = std::fs::read_to_string(&template).unwrap();
     assert!(text.contains("\nlmc 3\n"), "{text}");
+    let told = String::from_utf8(run("-c", &["--perfmgr"]).stderr).unwrap();
+    assert!(told.contains("without effect: perfmgr"), "what is odd about it is told: {told}");
+    assert!(run("-c", &["-l", "3"]).status.success());
     // Written once more from what it was read to.
     let second = dir.path().join("second.conf");
     assert!(run("-F", &["-c", second.to_str().unwrap()]).status.success());

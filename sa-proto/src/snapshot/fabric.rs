@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use ib_mad::types::{Guid, Lid, Lifetime, PKey, PortNum};
+use ib_mad::types::{Guid, Lid, Lifetime, PKey, PortNum, Rate};
 
 use super::by_lid::by_lid_row;
 use super::device::{Mft, PortTables, SubnetManager};
@@ -106,8 +106,20 @@ pub struct Subnet {
     /// Bits of a path's SL that the routing engine decides, by [`PathSls`]; policy decides the
     /// others. 0 for engines that leave SLs alone.
     pub engine_sls: u8,
+    /// The greatest code of a rate that requesters are told (`max_rate_enum`); 0 is no limit.
+    pub max_rate: u8,
     /// Ways to other subnets; the first that fits is taken.
     pub prefix_routes: Vec<PrefixRoute>,
+}
+
+impl Subnet {
+    /// The fastest rate up to `rate` whose code requesters are told. Codes are in no order of speed:
+    /// where 300 Gb/s (18) is the limit, 28 Gb/s (19) is told as 25.
+    pub fn told_rate(&self, rate: Rate) -> Rate {
+        let is_told = |rate: &Rate| self.max_rate == 0 || rate.code() <= self.max_rate;
+        let slower = Rate::BY_VALUE[..usize::from(rate.rank())].iter().rev();
+        slower.copied().find(is_told).unwrap_or(Rate::Gbps2_5)
+    }
 }
 
 /// A channel adapter, switch or router.
@@ -208,6 +220,7 @@ canonical!(Subnet {
     allow_both_pkeys,
     trusted_see_all,
     engine_sls,
+    max_rate,
     prefix_routes
 });
 canonical!(Node { guid, info, description, switch_info, ports });
@@ -226,6 +239,7 @@ impl fmt::Debug for Subnet {
             .field("allow_both_pkeys", &self.allow_both_pkeys)
             .field("trusted_see_all", &self.trusted_see_all)
             .field("engine_sls", &self.engine_sls)
+            .field("max_rate", &self.max_rate)
             .field("prefix_routes", &self.prefix_routes)
             .finish_non_exhaustive()
     }
@@ -234,6 +248,20 @@ impl fmt::Debug for Subnet {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rates_beyond_the_greatest_code_are_told_as_slower_ones() {
+        let told = |max_rate, rate| Subnet { max_rate, ..Subnet::default() }.told_rate(rate);
+        for rate in Rate::BY_VALUE {
+            assert_eq!((told(0, rate), told(63, rate)), (rate, rate));
+            assert!(told(18, rate).code() <= 18 && told(18, rate).rank() <= rate.rank());
+        }
+        assert_eq!(told(18, Rate::Gbps1200), Rate::Gbps300);
+        assert_eq!(told(18, Rate::Gbps28), Rate::Gbps25);
+        assert_eq!(told(7, Rate::Gbps100), Rate::Gbps40);
+        assert_eq!(told(21, Rate::Gbps800), Rate::Gbps400);
+        assert_eq!(told(2, Rate::Gbps10), Rate::Gbps2_5);
+    }
 
     #[test]
     fn secrets_do_not_show_in_debug_output() {

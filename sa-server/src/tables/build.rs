@@ -10,7 +10,7 @@ use ib_mad::wire::attribute::{CapabilityMask, NodeInfo, NodeType, PortInfo, Swit
 use ib_mad::wire::record::{
     LinkRecord, LinkRecordRepr, NodeRecord, NodeRecordRepr, PortInfoRecord, PortInfoRecordRepr,
 };
-use sa_proto::snapshot::{AliasGuid, FabricPlane, Node, Port, RegistryPlane, find};
+use sa_proto::snapshot::{AliasGuid, FabricPlane, Node, Port, RegistryPlane, Subnet, find};
 
 use super::end_port::{EndPort, EndPorts};
 use super::guid_index::GuidIndex;
@@ -126,6 +126,7 @@ pub(super) fn lid_range(base: Lid, lmc: u8) -> RangeInclusive<u16> {
 /// A node with what its ports share.
 struct Scanned<'a> {
     node: &'a Arc<Node>,
+    subnet: &'a Subnet,
     kind: Option<NodeType>,
     is_switch: bool,
     /// Row of the path classes, for switches.
@@ -169,7 +170,7 @@ impl<'a> Scanned<'a> {
     }
 
     fn limit(&self, port: &Port) -> Limit {
-        Limit::of_port(&info(port), self.capabilities(port))
+        Limit::of_port(&info(port), self.capabilities(port)).told(self.subnet)
     }
 
     /// Base LID and LMC. A base switch port 0 has one LID, whatever its LMC field holds.
@@ -215,7 +216,8 @@ impl<'a> Fabric<'a> {
     /// Numbers the switches: those that hosts are attached to come first, since most queries ask
     /// for rows of theirs.
     fn scan(plane: &'a FabricPlane) -> Self {
-        let mut nodes: Vec<Scanned<'_>> = plane.nodes.iter().map(|node| scan_node(node)).collect();
+        let mut nodes: Vec<Scanned<'_>> =
+            plane.nodes.iter().map(|node| scan_node(node, &plane.subnet)).collect();
         nodes.sort_by_key(|scanned| scanned.node.guid);
         nodes.dedup_by_key(|scanned| scanned.node.guid);
         let by_guid = nodes.iter().map(|scanned| scanned.node.guid).zip(0..).collect();
@@ -435,10 +437,11 @@ impl<'a> Fabric<'a> {
     }
 }
 
-fn scan_node(node: &Arc<Node>) -> Scanned<'_> {
+fn scan_node<'a>(node: &'a Arc<Node>, subnet: &'a Subnet) -> Scanned<'a> {
     let info = NodeInfo::new(&node.info[..]).expect("40 bytes");
     let kind = NodeType::from_code(info.node_type());
-    Scanned { node, kind, is_switch: kind == Some(NodeType::Switch), row: EndPort::DETACHED }
+    let is_switch = kind == Some(NodeType::Switch);
+    Scanned { node, subnet, kind, is_switch, row: EndPort::DETACHED }
 }
 
 fn node_record(scanned: &Scanned<'_>, port: &Port) -> [u8; NodeRecord::LEN] {

@@ -2,6 +2,7 @@
 
 use ib_mad::types::{Mtu, Rate};
 use ib_mad::wire::attribute::{CapabilityMask, CapabilityMask2, PortInfo};
+use sa_proto::snapshot::Subnet;
 
 /// An MTU and a rate that a path may not exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +38,13 @@ impl Limit {
         let mtu = Mtu::from_code(info.mtu_cap()).map_or(0, Mtu::code);
         let rate = info.active_rate(capability_mask).unwrap_or(Rate::Gbps2_5);
         Self { mtu, rate: rate.rank() }
+    }
+
+    /// The same with a rate that requesters are told of (`max_rate_enum`).
+    #[must_use]
+    pub(crate) fn told(self, subnet: &Subnet) -> Self {
+        let rate = usize::from(self.rate).checked_sub(1).and_then(|at| Rate::BY_VALUE.get(at));
+        Self { rate: rate.map_or(self.rate, |rate| subnet.told_rate(*rate).rank()), ..self }
     }
 }
 

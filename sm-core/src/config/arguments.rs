@@ -141,11 +141,6 @@ mod tests {
             options.apply(&mut Settings::default()).unwrap_err().to_string()
         };
         assert_eq!(
-            refusal(&["-M", "matrix"]),
-            "option -M/--lid_matrix_file: lid_matrix_dump_file can only have its default: hops \
-             are not read from a file so far; unset it and let them be computed"
-        );
-        assert_eq!(
             refusal(&["-d", "10"]),
             "option -d/--debug: debug takes 0, 1, 2 or 3; others are about the inside of OpenSM, \
              not '10'"

@@ -1,6 +1,6 @@
 //! Values of congestion control, which are read and written as OpenSM does, and used by nobody.
 
-use super::value::{Value, parse_number};
+use super::value::{Value, leading_number, parse_number};
 
 /// A bit for each of 256 ports, those of the highest port first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +56,12 @@ impl Value for CctEntry {
             multiplier: parse_number(multiplier.trim())?.try_into().ok()?,
         })
     }
+    /// The numbers that stand first on both sides of the colon, cut to what fits.
+    fn salvage(text: &str) -> Option<Self> {
+        let (shift, multiplier) = text.split_once(':')?;
+        let number = |text| leading_number(text).0.unwrap_or(u64::MAX);
+        Some(Self { shift: number(shift) as u8, multiplier: number(multiplier) as u16 })
+    }
     fn render(&self) -> String {
         format!("{}:{}", self.shift, self.multiplier)
     }
@@ -75,11 +81,16 @@ impl Value for Option<Cct> {
     const EXPECTED: &'static str =
         "up to 128 pairs shift:multiplier, separated by commas, such as 0:0,1:20";
     fn parse(text: &str) -> Option<Self> {
-        if text == "(null)" {
+        if ["", "(null)"].contains(&text) {
             return Some(None);
         }
         let entries: Option<Vec<_>> = text.split(',').map(CctEntry::parse).collect();
         entries.filter(|entries| entries.len() <= CCT_MAX).map(|entries| Some(Cct(entries)))
+    }
+    fn salvage(text: &str) -> Option<Self> {
+        let entries = text.split(',').filter(|entry| !entry.is_empty()).take(CCT_MAX);
+        let entries: Option<Vec<_>> = entries.map(CctEntry::salvage).collect();
+        entries.map(|entries| (!entries.is_empty()).then_some(Cct(entries)))
     }
     fn render(&self) -> String {
         let Some(Cct(entries)) = self else { return "(null)".to_owned() };
@@ -90,21 +101,21 @@ impl Value for Option<Cct> {
     }
 }
 
-/// A number for each SL; its key is there once for each.
+/// A number up to `MAX` for each SL; its key is there once for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BySl([Option<u16>; 16]);
+pub struct BySl<const MAX: u16>([Option<u16>; 16]);
 
-impl BySl {
+impl<const MAX: u16> BySl<MAX> {
     /// Nothing for any SL.
     pub const NONE: Self = Self([None; 16]);
 }
 
-impl Value for BySl {
+impl<const MAX: u16> Value for BySl<MAX> {
     const EXPECTED: &'static str = "an SL (0 to 15) and a number, such as 3 20";
     fn parse(text: &str) -> Option<Self> {
         let (sl, number) = text.split_once(char::is_whitespace)?;
         let sl = usize::try_from(parse_number(sl)?).ok()?;
-        let number: u16 = parse_number(number.trim())?.try_into().ok()?;
+        let number = parse_number(number.trim())?.try_into().ok().filter(|n| *n <= MAX)?;
         let mut all = Self::NONE;
         // What is 0 is not set up.
         *all.0.get_mut(sl)? = (number > 0).then_some(number);
@@ -140,11 +151,13 @@ mod tests {
 
     #[test]
     fn lines_of_several_sls_add_up() {
-        let mut all = BySl::parse("3 0x14").unwrap();
-        all.take(BySl::parse("1\t2").unwrap());
+        type Bytes = BySl<255>;
+        let mut all = Bytes::parse("3 0x14").unwrap();
+        all.take(Bytes::parse("1\t2").unwrap());
         assert_eq!(all.render_lines(), ["1 2", "3 20"]);
-        assert_eq!((BySl::parse("16 1"), BySl::parse("3")), (None, None));
-        assert_eq!(BySl::NONE.render_lines(), ["0 0"]);
+        assert_eq!((Bytes::parse("16 1"), Bytes::parse("3")), (None, None));
+        assert_eq!(Bytes::parse("3 256"), None);
+        assert_eq!(Bytes::NONE.render_lines(), ["0 0"]);
     }
 
     #[test]
@@ -152,5 +165,8 @@ mod tests {
         let table = <Option<Cct>>::parse("0:0,1:0x10").unwrap();
         assert_eq!(table.render(), "0:0,1:16");
         assert_eq!(<Option<Cct>>::parse("1,2"), None);
+        assert_eq!(CctEntry::salvage("2:3x"), Some(CctEntry { shift: 2, multiplier: 3 }));
+        assert_eq!((CctEntry::parse("2:3x"), CctEntry::salvage("2")), (None, None));
+        assert_eq!(<Option<Cct>>::salvage("0:1,2:3 x,").unwrap().render(), "0:1,2:3");
     }
 }

@@ -1,7 +1,9 @@
 //! `opensm.conf`: lines of a key and its value, `#` begins a comment.
 //!
-//! Whatever a file says to OpenSM it says here. A key that nobody knows is passed over, as OpenSM
-//! does, and told; one that looks like a slip of another is an error with that one's name.
+//! Whatever a file says to OpenSM it says here: keys that nobody knows are passed over, and a value
+//! that cannot be gives way to what OpenSM has instead. Each is told as a mistake, with its place and
+//! what is used. Values by which a subnet would be left unprotected or be another one are errors
+//! ([decision 36](../../../docs/decisions/0036-mistakes-in-opensm-conf.md)).
 
 use std::fs::{OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -9,12 +11,14 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::settings::{Effect, Settings};
-use super::value::ValueError;
+use super::value::{ValueError, unquote};
 
 /// Longest configuration file read, bytes. OpenSM's template has 30 kB.
 const FILE_LEN_MAX: u64 = 4 << 20;
-/// Remarks kept on a file.
+/// Remarks kept on a file, and as many mistakes.
 const REMARKS_MAX: usize = 50;
+/// Longest line that OpenSM reads as one, bytes.
+const LINE_MAX: usize = 1022;
 
 /// Why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -58,27 +62,11 @@ pub enum ConfigError {
         /// Why.
         source: ValueError,
     },
-    /// A key has no value.
-    #[error("{}:{line}: {key} has no value", path.display())]
-    NoValue {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// The key.
-        key: String,
-    },
-    /// A key nobody knows.
-    #[error("{}:{line}: unknown key '{key}'{}", path.display(), did_you_mean(*nearest))]
-    UnknownKey {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// The key.
-        key: String,
-        /// The valid key nearest to it, if one is near.
-        nearest: Option<&'static str>,
+    /// The file has mistakes, and none were to be there.
+    #[error("{}\n--strict takes no settings with mistakes", mistakes.join("\n"))]
+    Mistakes {
+        /// Each with its place and what would be used without `--strict`.
+        mistakes: Vec<String>,
     },
     /// An option of the command line is refused.
     #[error(transparent)]
@@ -96,6 +84,10 @@ pub struct Parsed {
     pub settings: Settings,
     /// What is odd about it, in lines for the log.
     pub remarks: Vec<String>,
+    /// What is wrong with it and was passed over or replaced, in lines for the log.
+    pub mistakes: Vec<String>,
+    /// Keys whose values could not be read, and which the file does not set elsewhere.
+    pub unread: Vec<&'static str>,
 }
 
 /// Reads the configuration file at `path`.
@@ -128,49 +120,125 @@ pub fn write_template(path: &Path, settings: &Settings) -> Result<(), ConfigErro
 
 /// Parses the text of a configuration file; `path` is for messages.
 pub fn parse(path: &Path, text: &str) -> Result<Parsed, ConfigError> {
-    let mut settings = Settings::default();
-    let mut remarks = Vec::new();
-    for (line, content) in (1..).zip(text.lines()) {
-        let content = content.split('#').next().unwrap_or_default().trim();
-        let Some(word) = content.split_whitespace().next() else { continue };
-        let value = unquote(content[word.len()..].trim());
-        let mut remark = |what: String| {
-            if remarks.len() < REMARKS_MAX {
-                remarks.push(format!("{}:{line}: {what}", path.display()));
-            }
-        };
-        if let Some((_, why)) = GONE.iter().find(|(gone, _)| *gone == word) {
-            remark(format!("{word} is a key no more: {why}"));
-            continue;
+    let mut reader = Reader {
+        path,
+        line: 0,
+        settings: Settings::default(),
+        remarks: Vec::new(),
+        mistakes: Vec::new(),
+        set: Vec::new(),
+        unread: Vec::new(),
+    };
+    for (line, content) in (1..).zip(text.split('\n')) {
+        reader.line = line;
+        if content.len() > LINE_MAX {
+            reader.remark(format!("OpenSM cuts lines at {LINE_MAX} bytes; this one is read whole"));
         }
-        let renamed = RENAMED.iter().find(|(old, _)| *old == word);
-        let key = renamed.map_or(word, |&(_, new)| new);
-        if let Some((old, new)) = renamed {
-            remark(format!("{old} is called {new} now"));
-        }
-        match settings.set(key, value) {
-            Ok(true) => {
-                if let Some(reading) = Settings::reading(key, value) {
-                    remark(format!("{key} '{value}' {reading}"));
-                }
-            }
-            Ok(false) => match nearest_key(key) {
-                None => remark(format!("'{key}' is no key of OpenSM or ours, and passed over")),
-                nearest => {
-                    let (path, key) = (path.to_owned(), key.to_owned());
-                    return Err(ConfigError::UnknownKey { path, line, key, nearest });
-                }
-            },
-            Err(_) if value.is_empty() => {
-                let (path, key) = (path.to_owned(), key.to_owned());
-                return Err(ConfigError::NoValue { path, line, key });
-            }
-            Err(source) => {
-                return Err(ConfigError::Value { path: path.to_owned(), line, source });
-            }
+        let content = content.split('#').next().unwrap_or_default();
+        let content = content.trim_start_matches([' ', '\t']);
+        let end = content.find([' ', '\t']).unwrap_or(content.len());
+        let (word, value) = content.split_at(end);
+        match word.trim_end() {
+            "" => {}
+            key if key != word => reader.mistake(format!("{key} has no value, and is passed over")),
+            key => reader.take(key, unquote(value.trim()))?,
         }
     }
-    Ok(Parsed { settings, remarks })
+    Ok(Parsed {
+        settings: reader.settings,
+        remarks: reader.remarks,
+        mistakes: reader.mistakes,
+        unread: reader.unread.into_iter().filter(|key| !reader.set.contains(key)).collect(),
+    })
+}
+
+/// What was read of a file so far.
+struct Reader<'a> {
+    path: &'a Path,
+    line: usize,
+    settings: Settings,
+    remarks: Vec<String>,
+    mistakes: Vec<String>,
+    set: Vec<&'static str>,
+    unread: Vec<&'static str>,
+}
+
+impl Reader<'_> {
+    /// Takes a line.
+    fn take(&mut self, word: &str, value: &str) -> Result<(), ConfigError> {
+        if let Some((_, why)) = GONE.iter().find(|(gone, _)| *gone == word) {
+            self.remark(format!("{word} is a key no more: {why}"));
+            return Ok(());
+        }
+        let renamed = RENAMED.iter().find(|(old, _)| *old == word);
+        let name = renamed.map_or(word, |&(_, new)| new);
+        if let Some((old, new)) = renamed {
+            self.remark(format!("{old} is called {new} now"));
+        }
+        let Some(key) = Settings::key(name) else {
+            let hint = did_you_mean(nearest_key(name));
+            self.mistake(format!("'{name}' is no key of OpenSM or ours, and passed over{hint}"));
+            return Ok(());
+        };
+        match self.settings.set(name, value) {
+            Ok(_) => {
+                self.set.push(key.name);
+                if let Some(reading) = Settings::reading(name, value) {
+                    self.remark(format!("{name} '{value}' {reading}"));
+                }
+            }
+            Err(source) if is_fatal(&source) => {
+                return Err(ConfigError::Value {
+                    path: self.path.to_owned(),
+                    line: self.line,
+                    source,
+                });
+            }
+            Err(error) => self.mend(key.name, value, &error),
+        }
+        Ok(())
+    }
+
+    /// Takes what OpenSM has in place of a value that was refused.
+    fn mend(&mut self, key: &'static str, value: &str, error: &ValueError) {
+        let is_number = matches!(error, ValueError::OutOfRange { .. });
+        let replaced = REPLACED.iter().find(|(replaced, _)| is_number && *replaced == key);
+        let is_mended = match replaced {
+            Some((_, instead)) => self.settings.set(key, instead).is_ok(),
+            None => self.settings.mend(key, value),
+        };
+        if is_mended {
+            self.set.push(key);
+            self.mistake(format!("{error}; {} is used", self.settings.lines(key).join(", ")));
+        } else {
+            self.unread.push(key);
+            self.mistake(format!("{error}; the line is passed over"));
+        }
+    }
+
+    fn remark(&mut self, what: String) {
+        add(&mut self.remarks, self.path, self.line, &what);
+    }
+
+    fn mistake(&mut self, what: String) {
+        add(&mut self.mistakes, self.path, self.line, &what);
+    }
+}
+
+fn add(lines: &mut Vec<String>, path: &Path, line: usize, what: &str) {
+    if lines.len() < REMARKS_MAX {
+        lines.push(format!("{}:{line}: {what}", path.display()));
+    }
+}
+
+/// Whether a start is better than no start: not if the effect of a key would be missed in silence,
+/// nor if keys of the subnet or what it is would be others than were meant.
+fn is_fatal(error: &ValueError) -> bool {
+    match error {
+        ValueError::Refused { .. } => true,
+        ValueError::Malformed { key, .. } => GUARDED.contains(key),
+        ValueError::OutOfRange { .. } => false,
+    }
 }
 
 /// What to tell about keys that are set and change nothing: a line for each reason.
@@ -186,11 +254,6 @@ pub(super) fn idle_keys(settings: &Settings) -> Vec<String> {
     let line =
         |(why, keys): (&str, Vec<&str>)| format!("without effect: {}: {why}", keys.join(", "));
     reasons.into_iter().map(line).collect()
-}
-
-fn unquote(value: &str) -> &str {
-    let within = |quote| value.strip_prefix(quote)?.strip_suffix(quote);
-    within('"').or_else(|| within('\'')).unwrap_or(value)
 }
 
 /// The valid key nearest to `key` by edits, if at most a third of it differs.
@@ -231,6 +294,24 @@ fn edit_distance(a: &str, b: &str) -> usize {
     }
     row[b.len()]
 }
+
+/// Keys whose values must be read: by their defaults the subnet would be open, or another one.
+const GUARDED: [&str; 7] = [
+    "guid",
+    "m_key",
+    "m_key_lease_period",
+    "m_key_protection_level",
+    "sm_key",
+    "sa_key",
+    "subnet_prefix",
+];
+
+/// What OpenSM has, or we, in place of numbers out of range, where that is not the default.
+const REPLACED: &[(&str, &str)] = &[
+    ("m_key_protection_level", "2"),
+    ("transaction_retries", "100"),
+    ("transaction_timeout", "3600000"),
+];
 
 /// Keys of old OpenSMs, and what they are called now.
 const RENAMED: &[(&str, &str)] = &[

@@ -116,9 +116,8 @@ settings! {
         /// Whether routes are kept when a switch goes and comes back.
         use_ucast_cache: bool = false, start,
             idle("routes that can stay are always kept from one routing to the next");
-        /// File of hops from which to route.
-        lid_matrix_dump_file: Option<String> = None, start,
-            refused("hops are not read from a file so far; unset it and let them be computed");
+        /// File of hops by which the routing engine file routes if it has no tables.
+        lid_matrix_dump_file: Option<String> = None, start;
         /// File of forwarding tables for the routing engine file.
         lfts_file: Option<String> = None, start;
         /// File of root switches' GUIDs (updn, ftree); (null) leaves it to the engine to find them.
@@ -206,9 +205,9 @@ settings! {
         daemon: bool = false, start;
         /// Whether to start in the state Not-Active.
         sm_inactive: bool = false, start;
-        /// Whether ports that send the same trap for ever are disabled.
-        babbling_port_policy: bool = false, start,
-            idle("such traps are repressed and counted, and the port is left as it is");
+        /// Whether links of ports that report the same error for ever (traps 129 to 131) are switched
+        /// off.
+        babbling_port_policy: bool = false, sweep;
         /// Whether subscriptions and services go with the port that made them, and when the SM
         /// comes out of standby.
         drop_event_subscriptions: bool = false, start,
@@ -218,11 +217,9 @@ settings! {
         /// Whether the components of a join must agree with the group.
         mcgroup_join_validation: bool = true, sweep;
         /// Whether rates above 300 Gb/s are told as 300 Gb/s; max_rate_enum 18 is the same.
-        use_original_extended_sa_rates_only: bool = false, start,
-            idle("responders tell rates as ports have them; they do not cap them so far");
-        /// The greatest rate that is told, as its code in PathRecords; 63 is no limit.
-        max_rate_enum: u8 = 63, start,
-            idle("responders tell rates as ports have them; they do not cap them so far");
+        use_original_extended_sa_rates_only: bool = false, sweep;
+        /// The greatest code of a rate that paths are told to have; 63 is no limit.
+        max_rate_enum: u8 = 63, sweep;
         /// Whether SL-to-VL maps are written for all ports of a switch at once.
         use_optimized_slvl: bool = false, start,
             idle("maps are written port by port, and only those that differ");
@@ -239,11 +236,11 @@ settings! {
             idle("error counters are not read here; run a monitor beside ibsm, as perfquery \
                 and ibqueryerrors do");
         /// Seconds between its sweeps.
-        perfmgr_sweep_time_s: u16 = 180, start,
+        perfmgr_sweep_time_s: u16 = 180, start, 1..=65535,
             idle("error counters are not read here; run a monitor beside ibsm, as perfquery \
                 and ibqueryerrors do");
         /// Its queries on the wire at once.
-        perfmgr_max_outstanding_queries: u32 = 500, start,
+        perfmgr_max_outstanding_queries: u32 = 500, start, 1..=u32::MAX as u64,
             idle("error counters are not read here; run a monitor beside ibsm, as perfquery \
                 and ibqueryerrors do");
         /// Whether it leaves channel adapters out.
@@ -285,9 +282,9 @@ settings! {
         /// What plugins are told.
         event_plugin_options: Option<String> = None, start,
             idle("there are no plugins");
-        /// File of names by node GUID, which stand in logs for NodeDescriptions.
-        node_name_map_name: Option<String> = None, start,
-            idle("logs name nodes by their NodeDescription");
+        /// File of names by node GUID, which stand in logs and dumps for NodeDescriptions; (null) is
+        /// /etc/opensm/ib-node-name-map, if it is there.
+        node_name_map_name: Option<String> = None, start;
     }
     section "DEBUG FEATURES" {
         /// Log bits: 1 errors, 2 information, 4 verbose, 8, 0x10 and 0x20 debugging, 0x40 dump files
@@ -308,7 +305,8 @@ settings! {
         dump_files_dir: Option<String> = None, start;
         /// Whether options of high risk and for particular hardware are used.
         enable_quirks: bool = false, start,
-            idle("there are none");
+            idle("OpenSM has one, which tells InfiniHost adapters of 2003 an MTU of 1,024 bytes, for \
+                speed; set it in their drivers");
         /// Whether clients are not asked to register again when the SM starts.
         no_clients_rereg: bool = false, sweep;
         /// Whether multicast groups get no trees.
@@ -456,19 +454,19 @@ settings! {
     }
     section "CA Congestion Setting Entries" {
         /// Timer of an SL: the SL, then the value; may be there once for each SL.
-        cc_ca_cong_setting_ccti_timer: BySl = BySl::NONE, start,
+        cc_ca_cong_setting_ccti_timer: BySl<65535> = BySl::NONE, start,
             idle("congestion control is not set up here: switches and adapters keep what they \
                 have");
         /// The same of steps on a mark.
-        cc_ca_cong_setting_ccti_increase: BySl = BySl::NONE, start,
+        cc_ca_cong_setting_ccti_increase: BySl<255> = BySl::NONE, start,
             idle("congestion control is not set up here: switches and adapters keep what they \
                 have");
         /// The same of the level that is told.
-        cc_ca_cong_setting_trigger_threshold: BySl = BySl::NONE, start,
+        cc_ca_cong_setting_trigger_threshold: BySl<255> = BySl::NONE, start,
             idle("congestion control is not set up here: switches and adapters keep what they \
                 have");
         /// The same of the least level.
-        cc_ca_cong_setting_ccti_min: BySl = BySl::NONE, start,
+        cc_ca_cong_setting_ccti_min: BySl<255> = BySl::NONE, start,
             idle("congestion control is not set up here: switches and adapters keep what they \
                 have");
     }

@@ -14,6 +14,7 @@ mod arguments;
 mod congestion;
 pub mod file;
 mod keys;
+pub mod node_names;
 pub mod opafm;
 mod opensm_options;
 mod options;
@@ -28,6 +29,7 @@ mod settings;
 mod site;
 mod trust;
 mod value;
+mod verify;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -35,6 +37,7 @@ use std::path::{Path, PathBuf};
 use sa_proto::trust::{ClientTrust, TlsFiles};
 
 pub use file::{ConfigError, Parsed};
+pub use node_names::NodeNames;
 pub use opensm_options::OpenSmOptions;
 pub(crate) use options::SYSLOG;
 pub use options::{Command, OptionError, Options, TransportKind};
@@ -90,7 +93,7 @@ impl Config {
     /// Joins the command line with the configuration file it names, the command line winning.
     /// The second value holds warnings to be logged once logging is set up.
     pub fn load(options: Options) -> Result<(Self, Vec<String>), ConfigError> {
-        let (settings, mut warnings) = settings_of(&options)?;
+        let (settings, mut warnings) = settings_of(&options, None)?;
         let tls = options.tls.files()?;
         let client = ClientTrust::new(tls.clone(), options.insecure);
         for url in &options.follow {
@@ -121,14 +124,19 @@ impl Config {
     }
 
     /// Reads the settings again, as [`load`](Self::load) did.
+    /// A key whose value cannot be read keeps what it has in [`settings`](Self::settings).
     pub fn reread(&self) -> Result<(Settings, Vec<String>), ConfigError> {
-        settings_of(&self.options)
+        settings_of(&self.options, Some(&self.settings))
     }
 }
 
-/// What the configuration file and the command line set, and what is odd about that.
-fn settings_of(options: &Options) -> Result<(Settings, Vec<String>), ConfigError> {
-    let mut remarks = Vec::new();
+/// What the configuration file and the command line set, and what is odd about that. What cannot be
+/// read keeps its value in `before`.
+fn settings_of(
+    options: &Options,
+    before: Option<&Settings>,
+) -> Result<(Settings, Vec<String>), ConfigError> {
+    let (mut remarks, mut mistakes) = (Vec::new(), Vec::new());
     let mut settings = Settings::default();
     let named = options.config.as_deref();
     let path = named.unwrap_or(Path::new(DEFAULT_CONFIG_FILE));
@@ -139,8 +147,16 @@ fn settings_of(options: &Options) -> Result<(Settings, Vec<String>), ConfigError
         })?;
         settings = parsed.settings;
         remarks.extend(parsed.remarks);
+        mistakes.extend(parsed.mistakes);
+        let before = before.unwrap_or(&settings).clone();
+        parsed.unread.iter().for_each(|key| settings.copy(key, &before));
     }
     options.apply(&mut settings)?;
+    mistakes.extend(verify::verify(&mut settings));
+    if options.strict && !mistakes.is_empty() {
+        return Err(ConfigError::Mistakes { mistakes });
+    }
+    remarks.extend(mistakes);
     remarks.extend(file::idle_keys(&settings));
     Ok((settings, remarks))
 }
@@ -169,7 +185,32 @@ mod tests {
         std::fs::write(&path, "subnet_timeout 20\nconsole local\n").unwrap();
         let (settings, remarks) = config.reread().unwrap();
         assert_eq!((told(&settings), remarks.len()), ((20, 7), 1), "{remarks:?}");
-        std::fs::write(&path, "subnet_timeout 77\n").unwrap();
-        assert!(config.reread().unwrap_err().to_string().contains("sm.conf:1: subnet_timeout"));
+    }
+
+    #[test]
+    fn mistakes_are_told_and_passed_over_unless_the_command_line_forbids_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sm.conf");
+        let file = path.to_string_lossy();
+        std::fs::write(&path, "lmc 1\nsubnet_timeout 20\n").unwrap();
+        let load = |more: &[&str]| {
+            let arguments = [&["ibsm", "-F", &file], more].concat();
+            Config::load(Options::parse_from(arguments))
+        };
+        assert!(load(&["--strict"]).is_ok());
+        let (config, remarks) = load(&[]).unwrap();
+        assert_eq!(remarks, Vec::<String>::new());
+
+        std::fs::write(&path, "lmc 8\nsubnet_timeout ten\nforce_link_speed 9\n").unwrap();
+        let (broken, told) = load(&[]).unwrap();
+        assert_eq!((broken.settings.lmc, broken.settings.subnet_timeout), (0, 18));
+        assert!(told[0].ends_with("sm.conf:1: lmc must be 0 to 7, not 8; 0 is used"), "{told:?}");
+        assert!(told[2].starts_with("force_link_speed 9 is none of"), "{told:?}");
+        let error = load(&["--strict"]).unwrap_err().to_string();
+        assert!(told.iter().all(|line| error.contains(line)), "{error}");
+
+        // While it runs, what cannot be read stays as it is.
+        let (settings, _) = config.reread().unwrap();
+        assert_eq!((settings.lmc, settings.subnet_timeout), (0, 20));
     }
 }

@@ -48,7 +48,7 @@ pub struct OpenSmOptions {
     /// File of forwarding tables for the routing engine file.
     #[arg(short = 'U', long = "lfts_file", value_name = "FILE", help_heading = ROUTING)]
     lfts_file: Option<String>,
-    /// File of hops from which to route.
+    /// File of hops by which the routing engine file routes if it has no tables.
     #[arg(short = 'M', long = "lid_matrix_file", value_name = "FILE", help_heading = ROUTING)]
     lid_matrix_file: Option<String>,
     /// File of the torus for torus-2QoS [default: /etc/opensm/torus-2QoS.conf].

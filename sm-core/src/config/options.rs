@@ -184,6 +184,10 @@ pub struct Options {
     /// exists].
     #[arg(short = 'F', long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Do not start if the file of settings has a mistake that OpenSM would pass over: unknown keys,
+    /// and values that cannot be.
+    #[arg(long)]
+    pub strict: bool,
     /// Write the settings in force to FILE as a template, and stop.
     #[arg(short = 'c', long = "create-config", value_name = "FILE")]
     pub create_config: Option<PathBuf>,

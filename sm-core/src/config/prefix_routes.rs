@@ -10,63 +10,57 @@ use sa_proto::snapshot::PrefixRoute;
 
 use super::site::Remarks;
 
-/// Why a file of prefix routes cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PrefixRouteSyntax {
-    /// A prefix that is none.
+/// Why a line is passed over.
+#[derive(Debug, thiserror::Error)]
+enum Fault<'a> {
     #[error(
         "'{0}' is no prefix; write up to 16 hexadecimal digits, such as 0xfec0000000000001, or *"
     )]
-    Prefix(String),
-    /// A line of one word.
+    Prefix(&'a str),
     #[error("prefix {0} has no router; write the GUID of its port behind it, or *")]
-    NoRouter(String),
-    /// A GUID that is none.
+    NoRouter(&'a str),
     #[error(
         "'{0}' is no port GUID; write up to 16 hexadecimal digits, such as 0x0002c90300000001, or *"
     )]
-    Router(String),
+    Router(&'a str),
 }
 
-/// Reads the text of such a file; `path` is for remarks. An error comes with its line, from 1.
-pub fn parse(
-    path: &Path,
-    text: &str,
-    remarks: &mut Remarks,
-) -> Result<Vec<PrefixRoute>, (usize, PrefixRouteSyntax)> {
+/// Reads the text of such a file; `path` is for remarks. Lines that make no sense are passed over, as
+/// OpenSM does, and remarked on.
+pub fn parse(path: &Path, text: &str, remarks: &mut Remarks) -> Vec<PrefixRoute> {
     let mut routes = Vec::new();
     let mut all_follow_in_vain = None;
-    for (index, line) in text.lines().enumerate() {
-        let line_number = index + 1;
-        let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
+    for (line, content) in (1..).zip(text.lines()) {
+        let mut words = content.split('#').next().unwrap_or_default().split_whitespace();
         let Some(prefix) = words.next() else { continue };
-        let fail = |reason| (line_number, reason);
-        let route = PrefixRoute {
-            prefix: id(prefix).map_err(|()| fail(PrefixRouteSyntax::Prefix(prefix.to_owned())))?,
-            router: {
-                let router = words.next();
-                let router =
-                    router.ok_or_else(|| fail(PrefixRouteSyntax::NoRouter(prefix.to_owned())))?;
-                let guid = id(router);
-                guid.map_err(|()| fail(PrefixRouteSyntax::Router(router.to_owned())))?.map(Guid)
-            },
+        let route = match route(prefix, words.next()) {
+            Ok(route) => route,
+            Err(fault) => {
+                remarks.add(path, Some(line), &format!("passed over: {fault}"));
+                continue;
+            }
         };
         if let Some(extra) = words.next() {
-            remarks.add(
-                path,
-                Some(line_number),
-                &format!("'{extra}' and what follows is passed over"),
-            );
+            let text = format!("'{extra}' and what follows is passed over");
+            remarks.add(path, Some(line), &text);
         }
         if let Some(first) = all_follow_in_vain {
             let text = format!("never used: line {first} is for all prefixes and routers");
-            remarks.add(path, Some(line_number), &text);
+            remarks.add(path, Some(line), &text);
         } else if route == (PrefixRoute { prefix: None, router: None }) {
-            all_follow_in_vain = Some(line_number);
+            all_follow_in_vain = Some(line);
         }
         routes.push(route);
     }
-    Ok(routes)
+    routes
+}
+
+fn route<'a>(prefix: &'a str, router: Option<&'a str>) -> Result<PrefixRoute, Fault<'a>> {
+    let router = router.ok_or(Fault::NoRouter(prefix));
+    Ok(PrefixRoute {
+        prefix: id(prefix).map_err(|()| Fault::Prefix(prefix))?,
+        router: router.and_then(|guid| id(guid).map_err(|()| Fault::Router(guid)))?.map(Guid),
+    })
 }
 
 /// A number that means something, or `None` for any: `*`, and 0 as in OpenSM.
@@ -86,11 +80,10 @@ fn id(word: &str) -> Result<Option<u64>, ()> {
 mod tests {
     use super::*;
 
-    fn routes(text: &str) -> Result<(Vec<PrefixRoute>, Vec<String>), String> {
+    fn routes(text: &str) -> (Vec<PrefixRoute>, Vec<String>) {
         let mut remarks = Remarks::default();
-        parse(Path::new("routes"), text, &mut remarks)
-            .map(|routes| (routes, remarks.into_lines()))
-            .map_err(|(line, reason)| format!("{line}: {reason}"))
+        let routes = parse(Path::new("routes"), text, &mut remarks);
+        (routes, remarks.into_lines())
     }
 
     #[test]
@@ -102,11 +95,11 @@ mod tests {
             route(Some(0xfec0_0000_0000_0002), None),
             route(None, Some(0x2c9)),
         ];
-        assert_eq!(routes(text), Ok((expected, vec![])));
+        assert_eq!(routes(text), (expected, vec![]));
     }
 
     #[test]
-    fn a_line_that_makes_no_sense_is_an_error_with_its_number() {
+    fn a_line_that_makes_no_sense_is_passed_over_and_told() {
         for (text, reason) in [
             (
                 "fec0::1 *",
@@ -125,13 +118,18 @@ mod tests {
                 "1: '12345678123456781' is no prefix; write up to 16 hexadecimal digits, such as 0xfec0000000000001, or *",
             ),
         ] {
-            assert_eq!(routes(text), Err(reason.to_owned()));
+            let (line, reason) = reason.split_once(": ").unwrap();
+            let (found, remarks) = routes(&format!("{text}\n0x1 0x2\n"));
+            assert_eq!(
+                (found.len(), remarks),
+                (1, vec![format!("routes:{line}: passed over: {reason}")])
+            );
         }
     }
 
     #[test]
     fn what_is_never_used_is_remarked_on() {
-        let (routes, remarks) = routes("* * x\n0x1 0x2\n").unwrap();
+        let (routes, remarks) = routes("* * x\n0x1 0x2\n");
         assert_eq!(routes.len(), 2);
         assert_eq!(
             remarks,

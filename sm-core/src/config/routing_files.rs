@@ -1,5 +1,5 @@
 //! Files that steer routing: which switches are roots, which hosts compute, how dear links are
-//! (OpenSM manual, "ROUTING", `-a`, `-u`, `-G`, `-m`, `-X`, `-w`, `-O`, `-i`, `-U`, `--torus_config`).
+//! (OpenSM manual, "ROUTING", `-a`, `-u`, `-G`, `-m`, `-X`, `-w`, `-O`, `-i`, `-U`, `-M`, `--torus_config`).
 //!
 //! Here they are read; what they mean for a fabric, `manage::steering` decides. A file that is broken
 //! or not there keeps nothing from coming up: routing goes on without it, as with OpenSM.
@@ -15,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::Settings;
 use super::settings::DEFAULT_TORUS_CONFIG;
 use super::site::{PolicyError, Remarks, read_file};
-use crate::routing::file::Dump;
+use crate::routing::file::{Dump, HopDump};
 use crate::routing::torus;
 
 /// A file that was read.
@@ -72,6 +72,8 @@ pub struct RoutingFiles {
     pub ignored_ports: Held<Vec<GuidLine<u8>>>,
     /// Forwarding tables (`lfts_file`).
     pub lfts: Held<Dump>,
+    /// Hops between switches (`lid_matrix_dump_file`).
+    pub hops: Held<HopDump>,
     /// The torus that is to be found (`torus_config`).
     pub torus: Held<Arc<torus::Config>>,
 }
@@ -123,6 +125,8 @@ impl RoutingFiles {
         let file = &settings.port_prof_ignore_file;
         reader.take(&mut self.ignored_ports, file, names::IGNORED_PORTS, parse::ignored_ports);
         reader.take(&mut self.lfts, &settings.lfts_file, names::LFTS, parse::lfts);
+        let file = &settings.lid_matrix_dump_file;
+        reader.take(&mut self.hops, file, names::HOPS, parse::hops);
         // Its usual place counts for nobody who routes otherwise.
         let torus =
             if settings.tries_engine("torus-2QoS") { &settings.torus_config } else { &None };
@@ -143,6 +147,7 @@ impl RoutingFiles {
             || is(&self.port_orders, path)
             || is(&self.ignored_ports, path)
             || is(&self.lfts, path)
+            || is(&self.hops, path)
             || is(&self.torus, path)
     }
 }
@@ -161,6 +166,7 @@ mod names {
     pub(super) const IGNORED_PORTS: &str =
         "ignored ports (-i/--ignore_guids, port_prof_ignore_file)";
     pub(super) const LFTS: &str = "forwarding tables (-U/--lfts_file, lfts_file)";
+    pub(super) const HOPS: &str = "hops (-M/--lid_matrix_file, lid_matrix_dump_file)";
     pub(super) const TORUS: &str = "torus (--torus_config, torus_config)";
 }
 

@@ -98,6 +98,24 @@ macro_rules! settings {
                 Ok(true)
             }
 
+            /// Takes what OpenSM would for a text that [`set`](Self::set) refused, if anything.
+            pub(super) fn mend(&mut self, key: &str, text: &str) -> bool {
+                match key {
+                    $($( stringify!($key) => {
+                        $crate::config::value::mend(&mut self.$key, text, $default)
+                    } )*)*
+                    _ => false,
+                }
+            }
+
+            /// Gives `key` the value that it has in `from`.
+            pub(super) fn copy(&mut self, key: &str, from: &Self) {
+                match key {
+                    $($( stringify!($key) => self.$key = from.$key.clone(), )*)*
+                    _ => {}
+                }
+            }
+
             /// How a text is read that is hardly what was meant, if it is taken.
             pub(super) fn reading(key: &str, text: &str) -> Option<&'static str> {
                 use $crate::config::value::Value;

@@ -13,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::Settings;
 use super::opafm::{self, OpaFm, OpaFmError};
 use super::partitions::{self, PartitionConfig, PartitionSyntax};
-use super::prefix_routes::{self, PrefixRouteSyntax};
+use super::prefix_routes;
 use super::qos_policy::{self, QosPolicy, QosPolicyError};
 use super::routing_files::RoutingFiles;
 use super::settings::{
@@ -67,16 +67,6 @@ pub enum PolicyError {
         /// What is wrong.
         reason: PartitionSyntax,
     },
-    /// A file of prefix routes is malformed.
-    #[error("{}:{line}: {reason}", path.display())]
-    PrefixRoutes {
-        /// The file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// What is wrong.
-        reason: PrefixRouteSyntax,
-    },
     /// A QoS policy is malformed.
     #[error(transparent)]
     Qos(#[from] QosPolicyError),
@@ -106,7 +96,6 @@ impl PolicyError {
             | Self::Gone { path }
             | Self::TooLong { path }
             | Self::Partitions { path, .. }
-            | Self::PrefixRoutes { path, .. }
             | Self::RoutingFile { path, .. } => path,
             Self::Qos(error) => &error.path,
             Self::VirtualFabrics(error) => &error.path,
@@ -311,11 +300,6 @@ impl SitePolicy {
         let seen = Seen::Present(xxh3_64(text.as_bytes()));
         if seen != self.prefix_routes_file {
             let parsed = prefix_routes::parse(path, &text, remarks);
-            let parsed = parsed.map_err(|(line, reason)| PolicyError::PrefixRoutes {
-                path: path.to_owned(),
-                line,
-                reason,
-            })?;
             remarks.take(path, &format!("prefix routes: {}", parsed.len()));
             self.prefix_routes = parsed.into();
             self.prefix_routes_file = seen;

@@ -71,6 +71,10 @@ pub(super) trait Value: Sized {
     fn render(&self) -> String;
     /// The value as a number to compare with the key's range.
     fn number(&self) -> Option<u64>;
+    /// What OpenSM makes of a text that is not taken, if it makes something of it.
+    fn salvage(_text: &str) -> Option<Self> {
+        None
+    }
     /// How a text that is taken is read, if that is hardly what was meant.
     fn reading(_text: &str) -> Option<&'static str> {
         None
@@ -85,14 +89,31 @@ pub(super) trait Value: Sized {
     }
 }
 
-/// Reads a number as C's `strtoul` with base 0 does: `0x` hexadecimal, leading 0 octal.
+/// Reads a number as C's `strtoul` with base 0 does: a sign, `0x` hexadecimal, leading 0 octal. A
+/// negative one is its two's complement. `None` if that is not all of the text, or too much.
 pub(crate) fn parse_number(text: &str) -> Option<u64> {
-    let hex = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
-    match hex {
-        Some(digits) => u64::from_str_radix(digits, 16).ok(),
-        None if text.len() > 1 && text.starts_with('0') => u64::from_str_radix(&text[1..], 8).ok(),
-        None => text.parse().ok(),
+    let (number, rest) = leading_number(text);
+    number.filter(|_| rest.is_empty() && !text.is_empty())
+}
+
+/// The number that `text` begins with, by the same rules, and what follows it. The number is 0 if
+/// there are no digits, `None` if it is beyond 64 bits.
+pub(super) fn leading_number(text: &str) -> (Option<u64>, &str) {
+    let start = text.trim_start();
+    let digits = start.strip_prefix(['-', '+']).unwrap_or(start);
+    let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
+    let (base, digits) = match hex.filter(|hex| hex.starts_with(|c: char| c.is_ascii_hexdigit())) {
+        Some(hex) => (16, hex),
+        None if digits.starts_with('0') => (8, digits),
+        None => (10, digits),
+    };
+    let end = digits.find(|c: char| !c.is_digit(base)).unwrap_or(digits.len());
+    if end == 0 {
+        return (Some(0), text);
     }
+    let number = u64::from_str_radix(&digits[..end], base).ok();
+    let is_negative = start.starts_with('-');
+    (number.map(|n| if is_negative { n.wrapping_neg() } else { n }), &digits[end..])
 }
 
 macro_rules! integer_value {
@@ -117,11 +138,13 @@ integer_value!(u8, u16, u32);
 impl Value for i16 {
     const EXPECTED: &'static str = "a number from -1 to 255";
     fn parse(text: &str) -> Option<Self> {
-        let number = match text.strip_prefix('-') {
-            Some(text) => -i16::try_from(parse_number(text)?).ok()?,
-            None => i16::try_from(parse_number(text)?).ok()?,
-        };
+        let number = i16::try_from(parse_number(text)?.cast_signed()).ok()?;
         Some(number).filter(|number| (-1..=255).contains(number))
+    }
+    /// Whatever number stands first; none if that is no limit.
+    fn salvage(text: &str) -> Option<Self> {
+        let number = leading_number(text).0.and_then(|n| u8::try_from(n).ok());
+        Some(number.map_or(-1, i16::from))
     }
     fn render(&self) -> String {
         self.to_string()
@@ -182,12 +205,23 @@ impl Value for Option<String> {
     fn parse(text: &str) -> Option<Self> {
         Some((!text.is_empty() && text != "(null)").then(|| text.to_owned()))
     }
+    /// In quotes where it would be read back as another text without.
     fn render(&self) -> String {
-        self.clone().unwrap_or_else(|| "(null)".to_owned())
+        match self {
+            Some(text) if unquote(text.trim()) != text => format!("\"{text}\""),
+            Some(text) => text.clone(),
+            None => "(null)".to_owned(),
+        }
     }
     fn number(&self) -> Option<u64> {
         None
     }
+}
+
+/// A text without the quotes around it, if there are any.
+pub(super) fn unquote(text: &str) -> &str {
+    let within = |quote| text.strip_prefix(quote)?.strip_suffix(quote);
+    within('"').or_else(|| within('\'')).unwrap_or(text)
 }
 
 /// Names of routing engines, separated by commas, all of which OpenSM has.
@@ -229,14 +263,21 @@ impl Value for Option<EngineNames> {
     const EXPECTED: &'static str = "names among minhop, updn, dnup, file, ftree, lash, dor, \
                                     torus-2QoS, nue, dfsssp, sssp and no_fallback, separated by commas";
     fn parse(text: &str) -> Option<Self> {
-        if ["none", "null", "(null)"].iter().any(|none| text.eq_ignore_ascii_case(none)) {
+        if ["", "none", "null", "(null)"].iter().any(|none| text.eq_ignore_ascii_case(none)) {
             return Some(None);
         }
         let is_known = |name: &str| {
             name.is_empty() || ENGINES.iter().any(|engine| engine.eq_ignore_ascii_case(name))
         };
+        let text = text.trim_matches(EngineNames::is_separator);
         let names = text.split(EngineNames::is_separator);
         names.into_iter().all(is_known).then(|| Some(EngineNames(text.to_owned())))
+    }
+    /// Those that are engines, which may be none.
+    fn salvage(text: &str) -> Option<Self> {
+        let is_known = |name: &&str| <Option<EngineNames>>::parse(name).flatten().is_some();
+        let names: Vec<_> = text.split(EngineNames::is_separator).filter(is_known).collect();
+        Some((!names.is_empty()).then(|| EngineNames(names.join(","))))
     }
     fn render(&self) -> String {
         self.as_deref().unwrap_or("(null)").to_owned()
@@ -256,6 +297,9 @@ impl Value for PartEnforce {
             "off" => Some(Self::Off),
             _ => None,
         }
+    }
+    fn salvage(_text: &str) -> Option<Self> {
+        Some(Self::Both)
     }
     fn render(&self) -> String {
         match self {
@@ -285,7 +329,8 @@ pub(super) fn parse<V: Value>(
     };
     let Some(value) = V::parse(text) else {
         // A number too large for the type is out of range rather than malformed.
-        return Err(match (&range, parse_number(text)) {
+        let number = parse_number(text).filter(|_| !text.starts_with('-'));
+        return Err(match (&range, number) {
             (Some(range), Some(got)) if !range.contains(&got) => out_of_range(range, got),
             _ => malformed(),
         });
@@ -293,5 +338,50 @@ pub(super) fn parse<V: Value>(
     match (&range, value.number()) {
         (Some(range), Some(got)) if !range.contains(&got) => Err(out_of_range(range, got)),
         _ => Ok(value),
+    }
+}
+
+/// Puts into `field` what OpenSM has for a text that was refused: what it makes of it, or the default
+/// for a number that it reads and finds out of range. `false` if it leaves what was there before.
+pub(super) fn mend<V: Value>(field: &mut V, text: &str, default: V) -> bool {
+    let instead = V::salvage(text).or_else(|| V::parse(text).map(|_| default));
+    let is_mended = instead.is_some();
+    instead.into_iter().for_each(|value| *field = value);
+    is_mended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_as_strtoul_reads_them() {
+        for (text, number) in [
+            ("0x1F", Some(31)),
+            ("010", Some(8)),
+            ("+5", Some(5)),
+            ("-1", Some(u64::MAX)),
+            ("0", Some(0)),
+            ("", None),
+            ("0x", None),
+            ("08", None),
+            ("5 6", None),
+            ("0x+5", None),
+            ("18446744073709551616", None),
+        ] {
+            assert_eq!(parse_number(text), number, "{text}");
+        }
+        assert_eq!(leading_number("12, 3"), (Some(12), ", 3"));
+        assert_eq!(leading_number("x"), (Some(0), "x"));
+    }
+
+    #[test]
+    fn what_opensm_makes_of_other_texts_is_made_of_them_here() {
+        assert_eq!(i16::salvage("10x"), Some(10));
+        assert_eq!((i16::salvage("300"), i16::salvage("-7")), (Some(-1), Some(-1)));
+        assert_eq!(PartEnforce::salvage("inbound"), Some(PartEnforce::Both));
+        let engines = |text| <Option<EngineNames>>::salvage(text).unwrap();
+        assert_eq!(engines("ftre, updn").as_deref(), Some("updn"));
+        assert_eq!(engines("bogus"), None);
     }
 }

@@ -3,9 +3,7 @@
 
 use std::fmt::Write as _;
 
-use ib_mad::wire::attribute::NodeType;
-
-use super::Tables;
+use super::{Tables, kind};
 
 /// One switch's part.
 pub fn lfts(tables: &Tables<'_>, switch: u16) -> String {
@@ -34,12 +32,4 @@ pub fn lfts(tables: &Tables<'_>, switch: u16) -> String {
     }
     let _ = writeln!(text, "{last} lids dumped");
     text
-}
-
-fn kind(kind: NodeType) -> &'static str {
-    match kind {
-        NodeType::Switch => "Switch",
-        NodeType::Ca => "Channel Adapter",
-        NodeType::Router => "Router",
-    }
 }

@@ -7,6 +7,9 @@
 //! | `opensm-lid-matrix.dump` | hops by port | [`lid_matrix`] |
 //! | `opensm.mcfdbs` | multicast tables | [`mcfdbs`] |
 //! | `opensm-subnet.lst` | links with both ends | [`subnet_lst`] |
+//! | `opensm-sl2vl.dump` | virtual lanes by service level | [`sl2vl`] |
+//! | `opensm-updn-roots.dump` | the roots of `updn` | [`updn_roots`] |
+//! | `opensm-ftree-ca-order.dump` | hosts as `ftree` deals them | [`ftree_ca_order`] |
 //!
 //! Each is rendered switch by switch (or node by node), since the tables of a large fabric are
 //! some hundred megabytes of text, in the order of OpenSM's on little-endian machines, so that
@@ -16,6 +19,8 @@ mod fdbs;
 mod lfts;
 mod lid_matrix;
 mod mcfdbs;
+mod orders;
+mod sl2vl;
 mod subnet_lst;
 #[cfg(test)]
 mod tests;
@@ -24,6 +29,8 @@ pub use fdbs::fdbs;
 pub use lfts::lfts;
 pub use lid_matrix::lid_matrix;
 pub use mcfdbs::mcfdbs;
+pub use orders::{ftree_ca_order, updn_roots};
+pub use sl2vl::{PortMaps, sl2vl};
 pub use subnet_lst::{subnet_lst, subnet_lst_order};
 
 use ib_mad::types::{Guid, Lid};
@@ -112,5 +119,13 @@ impl Tables<'_> {
     fn distance(&self, from: u16, to: u16) -> Option<u32> {
         let hops = self.hops?.row(from)[usize::from(to)];
         (hops != HopMatrix::UNREACHABLE).then_some(hops.into())
+    }
+}
+
+fn kind(kind: NodeType) -> &'static str {
+    match kind {
+        NodeType::Switch => "Switch",
+        NodeType::Ca => "Channel Adapter",
+        NodeType::Router => "Router",
     }
 }

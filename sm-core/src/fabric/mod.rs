@@ -47,6 +47,8 @@ pub struct Node {
     pub info: [u8; 40],
     /// NodeDescription as it is on the wire.
     pub description: [u8; 64],
+    /// What operators call it, if they do.
+    label: Option<Arc<str>>,
     /// Physical ports; port numbers run from 0 (switches) or 1 to this.
     pub port_count: u8,
     /// Set if it is a switch.
@@ -78,8 +80,11 @@ impl Node {
         self.hops
     }
 
-    /// NodeDescription as text, for messages.
+    /// What operators call it, or else its NodeDescription as text; for messages and dumps.
     pub fn name(&self) -> String {
+        if let Some(label) = &self.label {
+            return label.to_string();
+        }
         let end = self.description.iter().position(|&b| b == 0).unwrap_or(64);
         let text = String::from_utf8_lossy(&self.description[..end]);
         text.chars().map(|c| if c.is_control() { '.' } else { c }).collect()
@@ -174,9 +179,21 @@ pub struct Fabric {
     pkey_tables: PKeyTables,
     /// Nodes that are present.
     present_count: usize,
+    /// What operators call nodes, by GUID.
+    names: Arc<HashMap<Guid, Arc<str>>>,
 }
 
 impl Fabric {
+    /// A fabric of which nothing is known but what operators call its nodes.
+    pub fn with_names(names: Arc<HashMap<Guid, Arc<str>>>) -> Self {
+        Self { names, ..Self::default() }
+    }
+
+    /// What operators call nodes, by GUID.
+    pub fn names(&self) -> &Arc<HashMap<Guid, Arc<str>>> {
+        &self.names
+    }
+
     /// The port that the SM runs on, once found.
     pub fn home(&self) -> Option<PortIndex> {
         self.home
@@ -453,6 +470,7 @@ impl Fabric {
             kind,
             info: bytes,
             description: [0; 64],
+            label: self.names.get(&guid).cloned(),
             port_count: info.num_ports(),
             switch,
             present: true,
@@ -549,8 +567,9 @@ impl Fabric {
 
     /// The same fabric without slots of absent nodes. All indices change.
     pub fn compacted(mut self) -> Self {
-        let mut next =
-            Self { pkey_tables: std::mem::take(&mut self.pkey_tables), ..Self::default() };
+        let names = std::mem::take(&mut self.names);
+        let pkey_tables = std::mem::take(&mut self.pkey_tables);
+        let mut next = Self { names, pkey_tables, ..Self::default() };
         let mut moved: Vec<Option<PortIndex>> = vec![None; self.ports.len()];
         let kept: Vec<NodeIndex> = self.nodes().map(|(index, _)| index).collect();
         for &old in &kept {

@@ -74,6 +74,7 @@ impl Fabric {
                 allow_both_pkeys: policy.allow_both_pkeys,
                 trusted_see_all: policy.trusted_see_all,
                 engine_sls: parameters.engine_sls,
+                max_rate: policy.max_rate,
                 prefix_routes: policy.prefix_routes.clone(),
             },
             nodes,

@@ -15,10 +15,15 @@ pub struct HeldQos {
 }
 
 impl HeldQos {
+    /// How packets from `in_port` are mapped, if that is known.
+    pub fn map(&self, in_port: u8) -> Option<[u8; 8]> {
+        let at = self.sl_to_vl.binary_search_by_key(&in_port, |&(num, _)| num).ok()?;
+        Some(self.sl_to_vl[at].1)
+    }
+
     /// Whether packets from `in_port` are mapped like this.
     pub fn maps(&self, in_port: u8, map: &[u8; 8]) -> bool {
-        let at = self.sl_to_vl.binary_search_by_key(&in_port, |&(num, _)| num);
-        at.is_ok_and(|at| self.sl_to_vl[at].1 == *map)
+        self.map(in_port).as_ref() == Some(map)
     }
 
     /// The port maps packets from `in_port` like this now.

@@ -11,6 +11,8 @@ pub struct PolicyRows {
     pub allow_both_pkeys: bool,
     /// Whether trusted requesters see what shares no partition with them.
     pub trusted_see_all: bool,
+    /// The greatest code of a rate that is told.
+    pub max_rate: u8,
     /// Ways to other subnets, the first that fits is taken.
     pub prefix_routes: Vec<PrefixRoute>,
     /// Partitions.

@@ -12,7 +12,7 @@ use super::lid::LidTable;
 use crate::config::Settings;
 use crate::config::routing_files::{GuidLine, RoutingFile, RoutingFiles};
 use crate::fabric::{Fabric, SwitchIndex};
-use crate::routing::{Destination, Steering, Topology};
+use crate::routing::{Destination, HopMatrix, Steering, Topology};
 
 /// Which GUIDs a topology's switches and destinations have.
 #[derive(Clone, Debug)]
@@ -122,6 +122,7 @@ pub fn steer(files: &RoutingFiles, settings: &Settings, places: &Places<'_>) -> 
             port_orders: port_orders(files, places, &mut remarks),
             ignored_links: if ignored_links.contains(&true) { ignored_links } else { Vec::new() },
             lfts: lfts(files, places, &mut remarks),
+            hops: hops(files, places, &mut remarks),
             lash_start_lane: settings.lash_start_vl,
             nue_lanes_max: settings.nue_max_num_vls,
             nue_includes_switches: settings.nue_include_switches,
@@ -145,6 +146,7 @@ fn unused(files: &RoutingFiles, settings: &Settings) -> Vec<String> {
         (path(&files.io_nodes), trees),
         (files.ids.as_ref().map(|file| file.path.clone()), &["updn", "dnup", "ftree"]),
         (files.lfts.as_ref().map(|file| file.path.clone()), &["file"]),
+        (files.hops.as_ref().map(|file| file.path.clone()), &["file"]),
     ];
     let mut remarks = Vec::new();
     for (path, engines) in files {
@@ -290,6 +292,25 @@ fn lfts(files: &RoutingFiles, places: &Places<'_>, remarks: &mut Vec<String>) ->
         remarks.push(format!("{path}:{}: {}; {}", error.line, error.wrong, error.right));
         Vec::new()
     })
+}
+
+/// The hops of a file, if all of the ways that it tells of can be gone.
+fn hops(
+    files: &RoutingFiles,
+    places: &Places<'_>,
+    remarks: &mut Vec<String>,
+) -> Option<Arc<HopMatrix>> {
+    let file = files.hops.as_deref()?;
+    let switch = |guid| places.switch(guid);
+    let resolved = file.content.resolve(places.topology, switch, |port| places.destination(port));
+    match resolved {
+        Ok(hops) => Some(Arc::new(hops)),
+        Err(error) => {
+            let path = file.path.display();
+            remarks.push(format!("{path}:{}: {}; {}", error.line, error.wrong, error.right));
+            None
+        }
+    }
 }
 
 fn hosts_but(topology: &Topology, others: &[Lid]) -> Vec<Lid> {

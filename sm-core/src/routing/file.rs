@@ -8,6 +8,9 @@
 //! LIDs of a switch: where two of them take the same links in opposite ways, they are declined, too.
 //! What was routed before does not matter.
 //!
+//! Where there are no tables, but hops ([`HopDump`], `lid_matrix_dump_file`), LIDs are dealt to the
+//! ports that lead closer by these, as `minhop` does by its own.
+//!
 //! Takes time in proportion to switches times LIDs.
 
 mod matrix;
@@ -16,6 +19,7 @@ mod resolve;
 
 pub use self::matrix::{HopDump, HopEntry};
 pub use self::parse::{Dump, DumpError, Entry, Section};
+use super::deal::{Dealt, Shortest, deal};
 use super::{
     Destination, Engine, HopMatrix, Lanes, NO_ROUTE, Previous, Routing, RoutingError, Steering,
     Topology, verify,
@@ -39,7 +43,10 @@ impl Engine for FromFile {
         HopMatrix::check_size(self.name(), topology)?;
         let unsuitable = |reason| RoutingError::Unsuitable { engine: self.name(), reason };
         if steering.lfts.iter().all(Vec::is_empty) {
-            return Err(unsuitable("no table of any switch is given".to_owned()));
+            let Some(hops) = &steering.hops else {
+                return Err(unsuitable("neither tables nor hops are given".to_owned()));
+            };
+            return Ok(by_hops(self.name(), topology, steering, hops));
         }
         let (lfts, unreachable) = tables(topology, &steering.lfts);
         let hops = potential(topology, &lfts).map_err(unsuitable)?;
@@ -51,6 +58,20 @@ impl Engine for FromFile {
             None => Ok(routing),
         }
     }
+}
+
+/// Routes along ways on which `hops`, which begin at rows, fall by one at each step.
+fn by_hops(
+    engine: &'static str,
+    topology: &Topology,
+    steering: &Steering,
+    hops: &HopMatrix,
+) -> Routing {
+    // Those of files need not be the same both ways.
+    let mut by_home = hops.clone();
+    by_home.transpose();
+    let Dealt { lfts, unreachable } = deal(topology, steering, &by_home, |_| Shortest);
+    Routing { engine, lfts, hops: hops.clone(), lanes: Lanes::Free, unreachable }
 }
 
 /// What is told of LIDs that are here, and the last steps; and how many routes are missing.

@@ -22,6 +22,8 @@ mod branches;
 mod climb;
 mod shape;
 
+use ib_mad::types::Lid;
+
 use self::climb::Climber;
 use self::shape::{ComputeNodes, find_order};
 use super::deal::{Batch, Dealt, batches_of};
@@ -72,6 +74,18 @@ impl Engine for FTree {
             mended.unwrap_or_else(|| grow(topology, labels, &hops, &nodes));
         Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable })
     }
+}
+
+/// Base LIDs of compute nodes in the order in which they are dealt, by their switches. Traffic of
+/// nodes that send in step to those so many places on in this order is kept apart.
+pub fn compute_order(topology: &Topology, steering: &Steering) -> Vec<Vec<Lid>> {
+    let nodes = ComputeNodes::new(steering);
+    let is_base = |lid: &&Lid| topology.owner(**lid).is_some_and(|to| to.base_lid == **lid);
+    let batches = batches_of(topology, |to| nodes.has(to));
+    let leaves = batches.chunk_by(|a, b| a.home == b.home);
+    leaves
+        .map(|leaf| leaf.iter().flat_map(|batch| &batch.lids).filter(is_base).copied().collect())
+        .collect()
 }
 
 /// Routes everything anew.

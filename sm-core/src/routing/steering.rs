@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ib_mad::types::{Guid, Lid};
 
-use super::torus;
+use super::{HopMatrix, torus};
 
 /// Choices that steer engines; each looks at those that concern it. The default is what OpenSM does
 /// without options.
@@ -36,6 +36,9 @@ pub struct Steering {
     /// By switch: tables that `file` is to use, egress port by LID (`lfts_file`,
     /// [`Dump::resolve`](super::file::Dump::resolve)); empty: none is told.
     pub lfts: Vec<Vec<u8>>,
+    /// Hops that `file` is to route by where it has no tables (`lid_matrix_dump_file`,
+    /// [`HopDump::resolve`](super::file::HopDump::resolve)).
+    pub hops: Option<Arc<HopMatrix>>,
     /// Data VLs that all ports between switches have; 0 counts as 1.
     pub data_lanes: u8,
     /// The most lanes that `nue` uses (`nue_max_num_vls`); 0: all.

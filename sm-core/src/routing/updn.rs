@@ -109,6 +109,14 @@ impl UpDown {
     }
 }
 
+/// The switches that the engine takes for roots; none if it cannot route the fabric.
+pub fn roots_of(topology: &Topology, steering: &Steering) -> Vec<u16> {
+    let order = UpDown::FromRoots.order(topology, steering).ok();
+    let is_root =
+        |switch: &u16| order.as_ref().is_some_and(|order| order.ranks[usize::from(*switch)] == 0);
+    topology.switches().filter(is_root).collect()
+}
+
 fn switches_with_hosts(topology: &Topology) -> Vec<u16> {
     let hosts = topology.hosts_on();
     topology.switches().filter(|&switch| hosts[usize::from(switch)] > 0).collect()

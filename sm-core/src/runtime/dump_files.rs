@@ -12,7 +12,7 @@ use tracing::{debug, error, warn};
 
 use super::worker::Worker;
 use crate::config::Settings;
-use crate::sweep::{DumpJob, Sweeper};
+use crate::sweep::{DumpJob, DumpScope, Sweeper};
 
 /// The bit of `log_flags` that asks for dump files, as with OpenSM (ROUTING).
 const ROUTING: u8 = 0x40;
@@ -28,32 +28,32 @@ struct DumpFailure {
 /// Who writes, and what is to be written next.
 pub(super) struct DumpFiles {
     writer: Worker<DumpJob, Result<(), DumpFailure>>,
-    wanted: Option<Wanted>,
-}
-
-/// What is to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Wanted {
-    /// Multicast tables.
-    Multicast,
-    /// Everything.
-    All,
+    /// The most that settings ask for.
+    scope: DumpScope,
+    wanted: Option<DumpScope>,
 }
 
 impl DumpFiles {
-    /// A writer, if the settings ask for files: to `dump_files_dir`, or the state directory.
-    pub(super) fn start(settings: &Settings, state_dir: &Path) -> io::Result<Option<Self>> {
-        if settings.log_flags & ROUTING == 0 {
-            return Ok(None);
-        }
+    /// A writer to `dump_files_dir`, or the state directory: of the files that OpenSM always writes
+    /// and, if the settings ask for them, of all.
+    pub(super) fn start(settings: &Settings, state_dir: &Path) -> io::Result<Self> {
+        let asks = settings.log_flags & ROUTING != 0;
+        let scope = if asks { DumpScope::Routing } else { DumpScope::Links };
         let directory = settings.dump_files_dir.as_ref().map_or(state_dir, Path::new).to_owned();
         let writer = Worker::start("dump files", move |job: DumpJob| write(&job, &directory))?;
-        Ok(Some(Self { writer, wanted: None }))
+        Ok(Self { writer, scope, wanted: None })
     }
 
-    /// Has files written as soon as those before are.
-    pub(super) fn want(&mut self, what: Wanted) {
-        self.wanted = self.wanted.max(Some(what));
+    /// Has the files of a sweep written as soon as those before are.
+    pub(super) fn want_all(&mut self) {
+        self.wanted = self.wanted.max(Some(self.scope));
+    }
+
+    /// The same of those of multicast alone, if settings ask for them.
+    pub(super) fn want_multicast(&mut self) {
+        if self.scope == DumpScope::Routing {
+            self.wanted = self.wanted.max(Some(DumpScope::Multicast));
+        }
     }
 
     /// Hands over what is wanted, and tells what went wrong. Fails if the thread is gone.
@@ -67,7 +67,7 @@ impl DumpFiles {
         if self.writer.is_idle()
             && let Some(wanted) = self.wanted.take()
         {
-            self.writer.submit(sweeper.dump_job(wanted == Wanted::Multicast))?;
+            self.writer.submit(sweeper.dump_job(wanted))?;
         }
         Ok(())
     }
@@ -122,11 +122,21 @@ mod tests {
             let settings = Settings { log_flags, ..Settings::default() };
             DumpFiles::start(&settings, directory.path()).unwrap()
         };
-        assert!(start(0x3F).is_none() && start(0x83).is_none());
-        let mut files = start(0x43).unwrap();
-        files.want(Wanted::All);
-        files.want(Wanted::Multicast);
-        assert_eq!(files.wanted, Some(Wanted::All), "what is more is not forgotten for less");
+        for flags in [0x3F, 0x83] {
+            let mut files = start(flags);
+            files.want_multicast();
+            assert_eq!(files.wanted, None);
+            files.want_all();
+            assert_eq!(files.wanted, Some(DumpScope::Links));
+        }
+        let mut files = start(0x43);
+        files.want_all();
+        files.want_multicast();
+        assert_eq!(
+            files.wanted,
+            Some(DumpScope::Routing),
+            "what is more is not forgotten for less"
+        );
         // Nothing is routed: there are multicast tables only, none of them with an entry.
         fs::write(directory.path().join("opensm.mcfdbs"), "of the last run").unwrap();
         files.finish(&sweeper()).unwrap();
@@ -138,7 +148,9 @@ mod tests {
     #[test]
     fn a_directory_that_is_not_there_is_told_by_its_name() {
         let directory = tempfile::tempdir().unwrap();
-        let failure = write(&sweeper().dump_job(true), &directory.path().join("none")).unwrap_err();
+        let failure =
+            write(&sweeper().dump_job(DumpScope::Multicast), &directory.path().join("none"))
+                .unwrap_err();
         assert!(failure.to_string().contains("none/opensm.mcfdbs: No such file"), "{failure}");
     }
 }

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tracing::level_filters::LevelFilter;
-use tracing::{Level, Metadata, warn};
+use tracing::{Level, Metadata, Subscriber, warn};
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
@@ -89,16 +90,9 @@ pub(super) fn init(settings: &Settings) -> Result<Log, LogError> {
             .log_internal_errors(false)
             .with_writer(move || LogWriter(file.clone()))
     });
-    let syslog = name.filter(|name| *name == SYSLOG).map(|_| Syslog::open(&prefix)).transpose()?;
-    let to_syslog = syslog.map(|syslog| {
-        tracing_subscriber::fmt::layer()
-            .with_target(false)
-            .with_ansi(false)
-            .without_time()
-            .with_level(false)
-            .log_internal_errors(false)
-            .with_writer(syslog)
-    });
+    let is_syslog = name == Some(SYSLOG);
+    let syslog = is_syslog.then(|| Syslog::open(SYSLOG_SOCKET.as_ref(), &prefix)).transpose()?;
+    let to_syslog = syslog.map(Syslog::into_layer);
     let tells_fatal = tells_fatal();
     let terminal = std::io::IsTerminal::is_terminal(&io::stdout());
     // Whoever read standard output may have gone; that must not end the subnet manager.
@@ -239,13 +233,27 @@ const SYSLOG_SOCKET: &str = "/dev/log";
 const DAEMON: u8 = 3 << 3;
 
 impl Syslog {
-    fn open(prefix: &str) -> Result<Self, LogError> {
-        let failed = |source| LogError { path: SYSLOG_SOCKET.into(), source };
+    fn open(path: &Path, prefix: &str) -> Result<Self, LogError> {
+        let failed = |source| LogError { path: path.to_owned(), source };
         let socket = UnixDatagram::unbound().map_err(failed)?;
-        socket.connect(SYSLOG_SOCKET).map_err(failed)?;
+        socket.connect(path).map_err(failed)?;
         // A log daemon that hangs must not stop the subnet manager; what does not fit is lost.
         socket.set_nonblocking(true).map_err(failed)?;
         Ok(Self { socket, tag: format!("ibsm[{}]: {prefix}", std::process::id()) })
+    }
+
+    /// What hands lines over: the daemon adds the time, and the severity tells the level.
+    fn into_layer<S>(self) -> impl Layer<S>
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        tracing_subscriber::fmt::layer()
+            .with_target(false)
+            .with_ansi(false)
+            .without_time()
+            .with_level(false)
+            .log_internal_errors(false)
+            .with_writer(self)
     }
 }
 
@@ -329,6 +337,34 @@ mod tests {
         log.reopen().unwrap();
         log.write_line(b"three\n").unwrap();
         assert_eq!((read(&moved).as_str(), read(&path).as_str()), ("one\ntwo\n", "three\n"));
+    }
+
+    #[test]
+    fn the_systems_log_gets_each_line_with_its_severity() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let daemon = UnixDatagram::bind(&path).unwrap();
+        daemon.set_nonblocking(true).unwrap();
+        let syslog = Syslog::open(&path, "rail1 ").unwrap();
+        let subscriber = tracing_subscriber::registry().with(syslog.into_layer());
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::error!("no port");
+            warn!(lid = 3, "trap");
+            tracing::info!("SUBNET UP");
+            tracing::debug!("quiet");
+        });
+        let tag = format!("ibsm[{}]: rail1 ", std::process::id());
+        let line = || {
+            let mut bytes = [0; 256];
+            let len = daemon.recv(&mut bytes).unwrap();
+            String::from_utf8_lossy(&bytes[..len]).replace(&tag, "")
+        };
+        assert_eq!(line(), "<27>no port");
+        assert_eq!(line(), "<28>trap lid=3");
+        assert_eq!((line(), line()), ("<30>SUBNET UP".to_owned(), "<31>quiet".to_owned()));
+
+        let error = Syslog::open(&dir.path().join("none"), "").err().unwrap().to_string();
+        assert!(error.contains("none: No such file") && error.contains("-f"), "{error}");
     }
 
     #[test]

@@ -27,7 +27,7 @@ use sa_proto::snapshot::HistoryLimits;
 use sa_proto::trust::ClientTrust;
 use tracing::{error, info, warn};
 
-use crate::config::{Config, ConfigError, Options, PolicyError, SitePolicy, file};
+use crate::config::{Config, ConfigError, Options, PolicyError, SitePolicy, file, node_names};
 use crate::publish::{PublishConfig, PublishError, Publisher};
 use crate::sweep::Sweeper;
 use crate::web::{self, Web};
@@ -136,6 +136,9 @@ fn run(options: Options) -> Result<(), RunError> {
     let template = options.create_config.clone();
     let (config, warnings) = Config::load(options)?;
     if let Some(path) = template {
+        for warning in warnings {
+            let _ = writeln!(io::stderr(), "ibsm: {warning}");
+        }
         return Ok(file::write_template(&path, &config.settings)?);
     }
     if config.settings.daemon && background::enter()? {
@@ -210,6 +213,9 @@ fn run(options: Options) -> Result<(), RunError> {
     let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let seed = clock.map_or(0, |elapsed| elapsed.subsec_nanos()) ^ std::process::id();
     let mut sweeper = Sweeper::new(config.settings.clone(), lids, seed);
+    let (names, problem) = node_names::load(config.settings.node_name_map_name.as_deref());
+    problem.iter().for_each(|problem| warn!("{problem}"));
+    sweeper.set_node_names(names);
     sweeper.set_sharding(config.reach.sharding());
     let (m_keys, neighbours) = state.m_keys()?;
     let caches = Caches { m_keys: m_keys.clone(), neighbours: neighbours.clone() };

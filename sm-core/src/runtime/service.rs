@@ -15,7 +15,7 @@ use tracing::{debug, error, info, warn};
 
 use super::attachment::Attachment;
 use super::door::Door;
-use super::dump_files::{DumpFiles, Wanted};
+use super::dump_files::DumpFiles;
 use super::farewell::{Farewell, in_vain};
 use super::follow::Progress;
 use super::log::Log;
@@ -75,8 +75,7 @@ pub(super) struct Service {
     router: Worker<Box<RoutingJob>, RoutingOutcome>,
     checker: Worker<LoopCheck, LoopFinding>,
     planter: Worker<MulticastJob, MulticastOutcome>,
-    /// Where dump files are asked for.
-    dumps: Option<DumpFiles>,
+    dumps: DumpFiles,
     /// When multicast tables that were written are published, if any were.
     republish_due: Option<Instant>,
     /// When credit loops are looked for, and caches written, after the last sweep.
@@ -206,10 +205,8 @@ impl Service {
         if self.aftermath_due.is_some() {
             self.keep_caches();
         }
-        if result.is_ok()
-            && let Some(dumps) = self.dumps
-        {
-            dumps.finish(&self.sweeper)?;
+        if result.is_ok() {
+            self.dumps.finish(&self.sweeper)?;
         }
         // Dropping the transport clears IsSM and detaches.
         drop(self.fabric);
@@ -233,9 +230,7 @@ impl Service {
         let blocked = self.send(now)?;
         self.door.flush()?;
         self.take_events();
-        if let Some(dumps) = &mut self.dumps {
-            dumps.exchange(&self.sweeper)?;
-        }
+        self.dumps.exchange(&self.sweeper)?;
         self.follow_mastership(now);
         self.republish(now);
         self.see_to_aftermath(now)?;
@@ -400,7 +395,7 @@ impl Service {
             Interest::read(self.registry.as_fd()),
         ];
         let fabric = self.fabric.descriptor();
-        interests.extend(self.dumps.as_ref().map(|dumps| Interest::read(dumps.as_fd())));
+        interests.push(Interest::read(self.dumps.as_fd()));
         interests.extend(fabric.map(|fabric| Interest::read_or_write(fabric, blocked)));
         let door = self.door.descriptor();
         interests.extend(door.map(|door| Interest::read_or_write(door, self.door.is_blocked())));
@@ -548,18 +543,12 @@ impl Service {
         if self.republish_due.take_if(|due| now >= *due).is_none() {
             return;
         }
-        self.want_dumps(Wanted::Multicast);
+        self.dumps.want_multicast();
         if self.publisher.session().is_some()
             && let Err(failure) =
                 self.publisher.publish_multicast(&self.sweeper.fabric().multicast_tables())
         {
             error!("the snapshot is not published: {}", sa_proto::with_causes(&failure));
-        }
-    }
-
-    fn want_dumps(&mut self, what: Wanted) {
-        if let Some(dumps) = &mut self.dumps {
-            dumps.want(what);
         }
     }
 
@@ -594,7 +583,7 @@ impl Service {
         }
         let is_news = report.full || report.changed() || self.sweeps.failed_in_a_row > 0;
         if report.errors == 0 && report.up && is_news {
-            self.want_dumps(Wanted::All);
+            self.dumps.want_all();
         }
         match report.errors {
             0 if report.up && is_news => info!("SUBNET UP: {report}"),

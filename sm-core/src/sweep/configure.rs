@@ -380,6 +380,7 @@ impl Sweeper {
         self.plan_retry(now, report.errors);
         self.schedule.rearm(now);
         self.emit(Event::Configured(Box::new(report)));
+        self.silence_babblers(now);
         self.write_multicast(now);
         self.write_guid_blocks(now);
     }

@@ -8,17 +8,20 @@ use sa_proto::snapshot::{Lft, Mft};
 
 use super::Sweeper;
 use super::router::Made;
-use crate::dump::{self, EndName, Roster, SwitchName, Tables};
-use crate::fabric::Fabric;
+use crate::dump::{self, EndName, PortMaps, Roster, SwitchName, Tables};
+use crate::fabric::{Fabric, PortIndex};
 use crate::manage::lid::LidTable;
 
 /// What was configured, cut loose from the fabric, to be written as dump files.
 #[derive(Debug)]
 pub struct DumpJob {
-    /// Unicast routing in force; `None` where only multicast tables changed, and where nothing was
-    /// routed.
+    files: Vec<DumpFileKind>,
+    /// Unicast routing in force, if files are made of it.
     unicast: Option<Unicast>,
     mfts: Vec<Arc<Mft>>,
+    /// `opensm-subnet.lst`, in parts.
+    links: Vec<String>,
+    maps: Vec<PortMaps>,
 }
 
 #[derive(Debug)]
@@ -26,8 +29,17 @@ struct Unicast {
     made: Arc<Made>,
     lfts: Vec<Arc<Lft>>,
     roster: Roster,
-    /// `opensm-subnet.lst`, in parts.
-    links: Vec<String>,
+}
+
+/// Which files are to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DumpScope {
+    /// Multicast tables.
+    Multicast,
+    /// What OpenSM writes without being asked: links, and where `ftree` routes the order of hosts.
+    Links,
+    /// All that there are.
+    Routing,
 }
 
 /// What files there are, by the names that OpenSM gives them.
@@ -41,6 +53,12 @@ pub enum DumpFileKind {
     Fdbs,
     /// `opensm.mcfdbs`.
     Mcfdbs,
+    /// `opensm-sl2vl.dump`.
+    SlToVl,
+    /// `opensm-updn-roots.dump`.
+    UpdnRoots,
+    /// `opensm-ftree-ca-order.dump`.
+    FtreeCaOrder,
     /// `opensm-subnet.lst`.
     Subnet,
 }
@@ -53,6 +71,9 @@ impl DumpFileKind {
             Self::Lfts => "opensm-lfts.dump",
             Self::Fdbs => "opensm.fdbs",
             Self::Mcfdbs => "opensm.mcfdbs",
+            Self::SlToVl => "opensm-sl2vl.dump",
+            Self::UpdnRoots => "opensm-updn-roots.dump",
+            Self::FtreeCaOrder => "opensm-ftree-ca-order.dump",
             Self::Subnet => "opensm-subnet.lst",
         }
     }
@@ -60,12 +81,8 @@ impl DumpFileKind {
 
 impl DumpJob {
     /// The files that are to be written.
-    pub fn files(&self) -> &'static [DumpFileKind] {
-        use DumpFileKind::{Fdbs, Lfts, LidMatrix, Mcfdbs, Subnet};
-        match self.unicast {
-            Some(_) => &[LidMatrix, Lfts, Fdbs, Mcfdbs, Subnet],
-            None => &[Mcfdbs],
-        }
+    pub fn files(&self) -> &[DumpFileKind] {
+        &self.files
     }
 
     /// Hands the parts of a file to `sink` in order, until it fails.
@@ -74,42 +91,103 @@ impl DumpJob {
         file: DumpFileKind,
         mut sink: impl FnMut(&str) -> Result<(), E>,
     ) -> Result<(), E> {
-        if file == DumpFileKind::Mcfdbs {
-            let mut order: Vec<&Arc<Mft>> = self.mfts.iter().collect();
-            order.sort_by_key(|mft| mft.switch.0.swap_bytes());
-            return order.into_iter().try_for_each(|mft| sink(&dump::mcfdbs(mft)));
+        match file {
+            DumpFileKind::Mcfdbs => {
+                let mut order: Vec<&Arc<Mft>> = self.mfts.iter().collect();
+                order.sort_by_key(|mft| mft.switch.0.swap_bytes());
+                return order.into_iter().try_for_each(|mft| sink(&dump::mcfdbs(mft)));
+            }
+            DumpFileKind::Subnet => return self.links.iter().try_for_each(|part| sink(part)),
+            DumpFileKind::SlToVl => {
+                return self.maps.iter().try_for_each(|port| sink(&dump::sl2vl(port)));
+            }
+            _ => {}
         }
-        let Some(Unicast { made, lfts, roster, links }) = &self.unicast else { return Ok(()) };
+        let Some(Unicast { made, lfts, roster }) = &self.unicast else { return Ok(()) };
         let lfts: Vec<&[u8]> = lfts.iter().map(|lft| lft.ports.as_slice()).collect();
         let (topology, hops) = (made.topology(), Some(made.distances()));
         let tables = Tables { topology, roster, lfts: &lfts, hops };
         let render = match file {
-            DumpFileKind::Subnet => return links.iter().try_for_each(|part| sink(part)),
+            DumpFileKind::UpdnRoots => return sink(&dump::updn_roots(&tables, made.steering())),
+            DumpFileKind::FtreeCaOrder => {
+                return sink(&dump::ftree_ca_order(&tables, made.steering()));
+            }
             DumpFileKind::LidMatrix => dump::lid_matrix,
             DumpFileKind::Lfts => dump::lfts,
-            DumpFileKind::Fdbs | DumpFileKind::Mcfdbs => dump::fdbs,
+            _ => dump::fdbs,
         };
         tables.order().into_iter().try_for_each(|switch| sink(&render(&tables, switch)))
     }
 }
 
 impl Sweeper {
-    /// What dump files are to tell: of all that is configured, or of multicast alone. Costs time in
-    /// proportion to links, and a little memory for each.
-    pub fn dump_job(&self, multicast_only: bool) -> DumpJob {
-        let made = self.router.made().filter(|_| !multicast_only);
+    /// What dump files are to tell. Costs time in proportion to links, and a little memory for
+    /// each; for SL-to-VL tables, some nine bytes for each pair of a switch's ports.
+    pub fn dump_job(&self, scope: DumpScope) -> DumpJob {
+        use DumpFileKind::{
+            Fdbs, FtreeCaOrder, Lfts, LidMatrix, Mcfdbs, SlToVl, Subnet, UpdnRoots,
+        };
+        let made = self.router.made().filter(|_| scope != DumpScope::Multicast);
+        let engine = made.map(|made| made.engine());
+        let (routed, all) = (made.is_some(), scope == DumpScope::Routing);
+        let wanted = [
+            (LidMatrix, routed && all),
+            (Lfts, routed && all),
+            (Fdbs, routed && all),
+            (Mcfdbs, scope != DumpScope::Links),
+            (SlToVl, routed && all && self.needs_port_tables()),
+            (UpdnRoots, all && engine == Some("updn")),
+            (FtreeCaOrder, engine == Some("ftree")),
+            (Subnet, routed),
+        ];
+        let wanted = wanted.into_iter().filter(|(_, is_wanted)| *is_wanted);
+        let files: Vec<DumpFileKind> = wanted.map(|(file, _)| file).collect();
         let fabric = &self.fabric;
-        let unicast = made.map(|made| Unicast {
+        let is_unicast = |file: &DumpFileKind| !matches!(file, Mcfdbs | SlToVl | Subnet);
+        let unicast = made.filter(|_| files.iter().any(is_unicast)).map(|made| Unicast {
             made: Arc::clone(made),
             lfts: made.lfts(fabric),
             roster: roster(made, fabric, &self.lids),
-            links: {
-                let order = dump::subnet_lst_order(fabric).into_iter();
-                order.map(|node| dump::subnet_lst(fabric, node)).collect()
-            },
         });
-        DumpJob { unicast, mfts: fabric.multicast_tables() }
+        let links = || {
+            let order = dump::subnet_lst_order(fabric).into_iter();
+            order.map(|node| dump::subnet_lst(fabric, node)).collect()
+        };
+        DumpJob {
+            unicast,
+            mfts: if files.contains(&Mcfdbs) { fabric.multicast_tables() } else { Vec::new() },
+            links: if files.contains(&Subnet) { links() } else { Vec::new() },
+            maps: if files.contains(&SlToVl) { maps(fabric) } else { Vec::new() },
+            files,
+        }
     }
+}
+
+/// What ports are known to map SLs to, by end port in the order of the file: by GUID read from its
+/// last byte. Ports of switches without a link have no part.
+fn maps(fabric: &Fabric) -> Vec<PortMaps> {
+    let of = |index: PortIndex| {
+        let (node, port) = (fabric.node_of(index), fabric.port(index));
+        let in_ports = if node.switch.is_some() { 0..=node.port_count } else { 0..=0 };
+        let held = |index: PortIndex| -> Vec<[u8; 8]> {
+            let held = fabric.port(index).qos.as_deref();
+            let map = |in_port| held.and_then(|held| held.map(in_port)).unwrap_or_default();
+            in_ports.clone().map(map).collect()
+        };
+        let maps = match node.switch {
+            Some(_) => {
+                let ports = fabric.ports_of(port.node);
+                let linked = ports.filter(|&out| fabric.port(out).peer().is_some());
+                linked.map(|out| (fabric.port(out).num.0, held(out))).collect()
+            }
+            None => vec![(0, held(index))],
+        };
+        let (kind, guid, lid, name) = (node.kind, port.guid, port.base_lid(), node.name());
+        PortMaps { kind, guid, lid, name, maps }
+    };
+    let mut all: Vec<PortMaps> = fabric.end_ports().map(of).collect();
+    all.sort_by_key(|port| port.guid.0.swap_bytes());
+    all
 }
 
 /// The names of what was routed.

@@ -25,6 +25,7 @@
 //! [`handle_timeout`]: Sweeper::handle_timeout
 //! [`poll_timeout`]: Sweeper::poll_timeout
 
+mod babble;
 mod configure;
 mod contradiction;
 mod discover;
@@ -59,14 +60,15 @@ use ib_mad::wire::attribute::SmState;
 use sa_proto::metrics::Histogram;
 use tracing::{debug, warn};
 
-use crate::config::{QosTables, Settings};
+use crate::config::{NodeNames, QosTables, Settings};
 use crate::fabric::{Fabric, NodeIndex, PortIndex};
 use crate::manage::lid::LidTable;
 use crate::manage::shard::TakeOver;
 use crate::mastership::{Mastership, RemoteSm};
 use crate::smp::{Counters, Exchange, Kind, Passed, Request, Timing};
+use babble::Babblers;
 use contradiction::Contradictions;
-pub use dump::{DumpFileKind, DumpJob};
+pub use dump::{DumpFileKind, DumpJob, DumpScope};
 use guid_info::AliasGuids;
 use handover::Handover;
 pub use handover::RegistryCopy;
@@ -207,6 +209,7 @@ pub struct Sweeper {
     m_key_hinted: bool,
     /// Keeps a storm of traps from filling the log.
     trap_lines: Limit,
+    babblers: Babblers,
     events: VecDeque<Event>,
     /// Traps among them.
     traps_waiting: usize,
@@ -332,6 +335,7 @@ impl Sweeper {
             m_keys: MKeys::default(),
             m_key_hinted: false,
             trap_lines: Limit::default(),
+            babblers: Babblers::default(),
             multicast: Multicast::default(),
             qos_tables: QosTables::of(&settings),
             aliases: AliasGuids::default(),
@@ -379,6 +383,11 @@ impl Sweeper {
         self.qos_tables = QosTables::of(&self.settings);
         self.schedule.set_intervals(&self.settings);
         waiting
+    }
+
+    /// What operators call nodes. Before the first sweep; nodes already found keep their names.
+    pub fn set_node_names(&mut self, names: NodeNames) {
+        self.fabric = Fabric::with_names(Arc::new(names));
     }
 
     /// What is being done.
@@ -466,7 +475,7 @@ impl Sweeper {
     /// the LIDs given out are still known, and that we are to rest, if we are.
     pub fn begin_anew(&mut self, now: Instant) {
         self.rest();
-        self.fabric = Fabric::default();
+        self.fabric = Fabric::with_names(Arc::clone(self.fabric.names()));
         self.forget_routing();
         self.partitions.forget();
         self.others.clear();

@@ -139,6 +139,7 @@ impl Sweeper {
         let name = trap.number.and_then(TrapNumber::name).unwrap_or("of the vendor");
         let notice = *packet.mad[smp::DATA].first_chunk().expect("an SMP carries 64 bytes");
         self.emit_trap(TrapNotice { lid: packet.address.lid, notice });
+        self.hear_babbler(now, &trap, &packet.mad);
         match trap.meaning {
             trap::Meaning::Changed if self.settings.sweep_on_trap => {
                 debug!("trap '{name}' from LID {}", trap.issuer);

@@ -72,6 +72,11 @@ impl Made {
         self.engine
     }
 
+    /// What operators asked of the engine.
+    pub(super) fn steering(&self) -> &Steering {
+        &self.asked.steering
+    }
+
     /// The switches, by number.
     pub(super) fn switches(&self) -> &[SwitchIndex] {
         &self.switches

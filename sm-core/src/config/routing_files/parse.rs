@@ -11,7 +11,7 @@ use ib_mad::types::Guid;
 
 use super::super::site::Remarks;
 use super::{GuidLine, Malformed, PortWeight};
-use crate::routing::file::Dump;
+use crate::routing::file::{Dump, HopDump};
 use crate::routing::torus;
 
 type Parsed<T> = Result<(T, usize), Malformed>;
@@ -87,6 +87,14 @@ pub(super) fn ignored_ports(
 /// Tables by switch.
 pub(super) fn lfts(_: &Path, text: &str, _: &mut Remarks) -> Parsed<Dump> {
     let dump = Dump::parse(text)
+        .map_err(|error| (error.line, format!("{}; {}", error.wrong, error.right)))?;
+    let count = dump.switches.len();
+    Ok((dump, count))
+}
+
+/// Hops by switch.
+pub(super) fn hops(_: &Path, text: &str, _: &mut Remarks) -> Parsed<HopDump> {
+    let dump = HopDump::parse(text)
         .map_err(|error| (error.line, format!("{}; {}", error.wrong, error.right)))?;
     let count = dump.switches.len();
     Ok((dump, count))

@@ -64,6 +64,17 @@ fn errors_name_the_line_and_what_would_be_right() {
     }
 }
 
+proptest! {
+    #[test]
+    fn by_hops_that_we_count_it_routes_as_minhop_does(topology in testing::any_topology()) {
+        let hops = HopMatrix::compute(&topology).map(std::sync::Arc::new);
+        let steering = Steering { hops, ..Steering::default() };
+        let ours = FromFile.route(&topology, &steering, None).unwrap();
+        let minhop = MinHop.route(&topology, &Steering::default(), None).unwrap();
+        prop_assert_eq!((ours.lfts, ours.hops), (minhop.lfts, minhop.hops));
+    }
+}
+
 /// The GUID that tests give to a switch, and to a port by its first LID.
 fn switch_guid(switch: u16) -> Guid {
     Guid(0x1000 + u64::from(switch))
@@ -201,5 +212,5 @@ fn tables_that_lose_packets_are_declined() {
     assert!(reason_after(1, 99).unwrap_err().contains("where no switch is"));
     assert!(reason_after(1, NO_ROUTE).unwrap_err().contains("no route"));
     let nothing = FromFile.route(&topology, &Steering::default(), None).unwrap_err();
-    assert!(nothing.to_string().contains("no table"), "{nothing}");
+    assert!(nothing.to_string().contains("neither tables"), "{nothing}");
 }

@@ -1,0 +1,35 @@
+//! What engines found of a tree: `opensm-updn-roots.dump`, which `root_guid_file` reads, and
+//! `opensm-ftree-ca-order.dump`, by which jobs can be placed.
+
+use std::fmt::Write as _;
+
+use super::Tables;
+use crate::routing::{Steering, ftree, updn};
+
+/// GUIDs of the switches that `updn` takes for roots.
+pub fn updn_roots(tables: &Tables<'_>, steering: &Steering) -> String {
+    let roots = updn::roots_of(tables.topology, steering);
+    let mut text = String::new();
+    for switch in tables.order().into_iter().filter(|switch| roots.contains(switch)) {
+        let _ = writeln!(text, "{:#x}", tables.switch(switch).map_or(0, |name| name.guid.0));
+    }
+    text
+}
+
+/// Compute nodes in the order in which `ftree` deals them, leaf by leaf; in place of nodes that a
+/// leaf has fewer than others there are dummies.
+pub fn ftree_ca_order(tables: &Tables<'_>, steering: &Steering) -> String {
+    let leaves = ftree::compute_order(tables.topology, steering);
+    let most = leaves.iter().map(Vec::len).max().unwrap_or(0);
+    let mut text = String::new();
+    for leaf in &leaves {
+        for lid in leaf {
+            let number = tables.destination_at(*lid);
+            let end = number.and_then(|number| tables.roster.ends.get(number));
+            let name = end.map_or("", |end| end.name.as_str());
+            let _ = writeln!(text, "0x{:04x}\t{name}", lid.0);
+        }
+        (leaf.len()..most).for_each(|_| text.push_str("0xFFFF\tDUMMY\n"));
+    }
+    text
+}
