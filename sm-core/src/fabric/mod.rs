@@ -399,6 +399,13 @@ impl Fabric {
 
     /// Makes an absent node present again; one that is present only takes the new NodeInfo.
     fn revive(&mut self, index: NodeIndex, info: [u8; 40]) {
+        let port_guid = NodeInfo::new(&info).map(|info| info.port_guid());
+        if self.node(index).switch.is_some()
+            && let Ok(guid) = port_guid
+        {
+            // A switch whose port GUID was another, or was told wrongly, keeps no trace of that.
+            self.ports_of(index).for_each(|port| self.port_mut(port).guid = guid);
+        }
         let node = &mut self.nodes[index.get()];
         node.info = info;
         if !node.present {

@@ -199,9 +199,7 @@ impl Bed {
             while let Some(check) = manager.sweeper.poll_loop_check() {
                 manager.sweeper.handle_loops(&check.run());
             }
-            while manager.sends_left != Some(0)
-                && manager.sweeper.poll_transmit(now, &mut packet)
-            {
+            while manager.sends_left != Some(0) && manager.sweeper.poll_transmit(now, &mut packet) {
                 manager.sends_left = manager.sends_left.map(|left| left - 1);
                 if let Some(lie) = &mut self.lie
                     && let Some(node) = directed_to(&self.fabric, manager.node, &packet)
@@ -435,9 +433,8 @@ impl Bed {
             let port = self.fabric.port(node, egress);
             let port = port.ok_or_else(|| format!("{}: LID {lid} by port {egress}", view.name))?;
             let link = port.link.filter(|link| port.state == PortState::Active && !link.cut);
-            let link = link.ok_or_else(|| {
-                format!("{} port {egress}, LID {lid}: {}", view.name, port.state)
-            })?;
+            let link = link
+                .ok_or_else(|| format!("{} port {egress}, LID {lid}: {}", view.name, port.state))?;
             if (link.node, link.port) == owner {
                 return Ok(());
             }

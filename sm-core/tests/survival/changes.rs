@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fabric_sim::{NodeIndex, Probability};
 
-use super::{LIMIT, host_lids, large, manage, of_priority, run_for_smps, small};
+use super::{LIMIT, each, host_lids, large, manage, of_priority, run_for_smps, small};
 use crate::common::Bed;
 
 /// What happens, and is over after a while.
@@ -122,25 +122,25 @@ fn smps(mut bed: Bed) -> u64 {
 fn change_at_each(step: usize, loss: f64, scene: impl Fn() -> Bed, keeps_lids: bool) {
     let all = smps(scene());
     let moments = (0..=all).step_by(step).enumerate();
-    for (turn, after) in moments {
-        for (number, what) in CHANGES.into_iter().enumerate() {
-            // Over before it is seen, while it is dealt with, or after.
-            let time = [20, 700, 40_000, 3_000_000][(turn + number) % 4];
-            let mut bed = scene();
-            let before = host_lids(&bed);
-            bed.fabric.set_loss(None, Probability::new(loss).unwrap()).unwrap();
-            run_for_smps(&mut bed, 0, after);
-            bed.managers[0].sends_left = None;
-            change(&mut bed, what, Duration::from_micros(time));
-            let told = format!("{what:?} for {time} us after {after} of {all} SMPs");
-            bed.run_for(Duration::from_secs(1));
-            bed.fabric.set_loss(None, Probability::NEVER).unwrap();
-            bed.settle_for_good(LIMIT, &told);
-            if keeps_lids {
-                assert_eq!(host_lids(&bed), before, "{told}");
-            }
+    let numbered = || CHANGES.into_iter().enumerate();
+    let cases = moments.flat_map(|moment| numbered().map(move |change| (moment, change)));
+    each(cases, |((turn, after), (number, what))| {
+        // Over before it is seen, while it is dealt with, or after.
+        let time = [20, 700, 40_000, 3_000_000][(turn + number) % 4];
+        let mut bed = scene();
+        let before = host_lids(&bed);
+        bed.fabric.set_loss(None, Probability::new(loss).unwrap()).unwrap();
+        run_for_smps(&mut bed, 0, after);
+        bed.managers[0].sends_left = None;
+        change(&mut bed, what, Duration::from_micros(time));
+        let told = format!("{what:?} for {time} us after {after} of {all} SMPs");
+        bed.run_for(Duration::from_secs(1));
+        bed.fabric.set_loss(None, Probability::NEVER).unwrap();
+        bed.settle_for_good(LIMIT, &told);
+        if keeps_lids {
+            assert_eq!(host_lids(&bed), before, "{told}");
         }
-    }
+    });
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{LIMIT, host_lids, large, manage, of_priority, run_for_smps, small};
+use super::{LIMIT, each, host_lids, large, manage, of_priority, run_for_smps, small};
 use crate::common::Bed;
 
 /// How many SMPs the manager `at` sends until all is well.
@@ -36,7 +36,7 @@ fn after_resets(bed: Bed) -> Bed {
 fn kill_at_each(step: usize, scene: impl Fn() -> Bed, keeps_lids: bool) {
     let all = smps_until_settled(&mut scene(), 0);
     assert!(all > 60, "only {all} SMPs");
-    for smps in (0..=all).step_by(step) {
+    each((0..=all).step_by(step), |smps| {
         let mut bed = scene();
         let before = host_lids(&bed);
         run_for_smps(&mut bed, 0, smps);
@@ -46,7 +46,7 @@ fn kill_at_each(step: usize, scene: impl Fn() -> Bed, keeps_lids: bool) {
         if keeps_lids {
             assert_eq!(host_lids(&bed), before, "{what}");
         }
-    }
+    });
 }
 
 #[test]

@@ -4,13 +4,13 @@
 use std::time::Duration;
 
 use fabric_sim::{NodeIndex, Refusal};
+use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::{NodeInfo, PortInfo, PortState, SwitchInfo};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::smp::{DATA, Smp};
-use ib_mad::types::{Guid, Lid};
 use sm_core::sweep::Phase;
 
-use super::{LIMIT, MINUTE, manage, of_priority, small};
+use super::{LIMIT, MINUTE, each, manage, of_priority, small};
 use crate::common::{Bed, Lie};
 
 /// What it does to the attribute of its answers, or of what it is asked.
@@ -37,7 +37,11 @@ fn is_answer(method: Method) -> bool {
     method == Method::GET_RESP
 }
 
-fn node_info(name: &str, is_told: bool, change: impl Fn(&mut NodeInfo<&mut [u8]>) + 'static) -> Case {
+fn node_info(
+    name: &str,
+    is_told: bool,
+    change: impl Fn(&mut NodeInfo<&mut [u8]>) + 'static,
+) -> Case {
     case(name, AttributeId::NODE_INFO, is_told, move |method, data| {
         if is_answer(method) {
             change(&mut NodeInfo::new(&mut data[..]).unwrap());
@@ -57,7 +61,11 @@ fn switch_info(
     })
 }
 
-fn port_info(name: &str, is_told: bool, change: impl Fn(&mut PortInfo<&mut [u8]>) + 'static) -> Case {
+fn port_info(
+    name: &str,
+    is_told: bool,
+    change: impl Fn(&mut PortInfo<&mut [u8]>) + 'static,
+) -> Case {
     case(name, AttributeId::PORT_INFO, is_told, move |method, data| {
         if is_answer(method) {
             change(&mut PortInfo::new(&mut data[..]).unwrap());
@@ -96,7 +104,7 @@ fn cases(other: Guid) -> Vec<Case> {
         switch_info("always a change", false, |info| _ = info.set_port_state_change(true)),
         port_info("LID 0xFFFF", true, |info| _ = info.set_base_lid(Lid(0xFFFF))),
         port_info("a multicast LID", true, |info| _ = info.set_base_lid(Lid(0xC123))),
-        port_info("the LID of others", true, |info| _ = info.set_base_lid(Lid(1))),
+        port_info("the LID of others", false, |info| _ = info.set_base_lid(Lid(1))),
         port_info("always Initialize", true, |info| _ = info.set_port_state(PortState::Initialize)),
         port_info("always Armed", true, |info| _ = info.set_port_state(PortState::Armed)),
         port_info("always Down", false, |info| _ = info.set_port_state(PortState::Down)),
@@ -121,14 +129,21 @@ fn cases(other: Guid) -> Vec<Case> {
         }),
     ];
     for attribute in ATTRIBUTES {
-        cases.push(case(format!("{attribute} at random"), attribute, false, move |method, data| {
-            if is_answer(method) {
-                for byte in data {
-                    random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                    *byte = (random >> 56) as u8;
+        cases.push(case(
+            format!("{attribute} at random"),
+            attribute,
+            false,
+            move |method, data| {
+                if is_answer(method) {
+                    for byte in data {
+                        random = random
+                            .wrapping_mul(6364136223846793005)
+                            .wrapping_add(1442695040888963407);
+                        *byte = (random >> 56) as u8;
+                    }
                 }
-            }
-        }));
+            },
+        ));
         for byte in [0, 255] {
             let name = format!("{attribute} all {byte}");
             cases.push(case(name, attribute, false, move |method, data| {
@@ -174,13 +189,14 @@ fn liars(bed: &Bed) -> [NodeIndex; 3] {
     [host, leaf, bed.switches().into_iter().find(is_spine).unwrap()]
 }
 
-/// End ports that have nothing to do with the liar.
+/// Ports of hosts that are not the liar, nor behind it.
 fn others(bed: &Bed, liar: NodeIndex) -> Vec<(NodeIndex, u8, Lid, u8)> {
-    let has_to_do = |node: NodeIndex| {
+    let hosts = bed.hosts();
+    let is_other = |node: NodeIndex| {
         let link = bed.fabric.port(node, 1).and_then(|port| port.link);
-        node == liar || bed.hosts().contains(&node) && link.is_some_and(|link| link.node == liar)
+        node != liar && hosts.contains(&node) && link.is_some_and(|link| link.node != liar)
     };
-    bed.end_ports().into_iter().filter(|&(node, ..)| !has_to_do(node)).collect()
+    bed.end_ports().into_iter().filter(|&(node, ..)| is_other(node)).collect()
 }
 
 /// Runs for some minutes with the fault there from the beginning, or later; then without it.
@@ -203,7 +219,9 @@ fn suffer(name: &str, which: usize, later: bool, begin: impl FnOnce(&mut Bed, No
     let sent = bed.sweeper().counters().transmitted;
     bed.run_for(MINUTE * 2);
     let sent = bed.sweeper().counters().transmitted - sent;
-    assert!(sent < 60_000, "{what}: {sent} SMPs");
+    // What is wrong in ever new ways is looked at again each second, which costs this fabric up to
+    // 500 SMPs.
+    assert!(sent < 150_000, "{what}: {sent} SMPs");
     bed.run_until(MINUTE, &what, |bed| bed.sweeper().phase() == Phase::Idle);
     let reports = &bed.reports()[ended..];
     assert!(!reports.is_empty(), "{what}: no sweep ends");
@@ -228,7 +246,7 @@ fn suffer(name: &str, which: usize, later: bool, begin: impl FnOnce(&mut Bed, No
 
 fn suffer_each(which: usize) {
     let count = cases(Guid(1)).len();
-    for (at, later) in (0..count).flat_map(|at| [(at, false), (at, true)]) {
+    each((0..count).flat_map(|at| [(at, false), (at, true)]), |(at, later)| {
         let (mut name, mut is_told) = (String::new(), false);
         let other = {
             let bed = small();
@@ -239,7 +257,7 @@ fn suffer_each(which: usize) {
         is_told |= case.is_told;
         let told = suffer(&name, which, later, |bed, liar| bed.lie = Some(lie_of(liar, case)));
         assert!(!is_told || which == 0 || told > 0, "nobody was told: {name}, later: {later}");
-    }
+    });
 }
 
 #[test]
@@ -260,23 +278,17 @@ fn a_spine_lies() {
 #[test]
 fn an_attribute_is_refused_or_never_answered() {
     let statuses = [None, Some(Status::INVALID_FIELD), Some(Status::BUSY)];
-    for attribute in ATTRIBUTES {
-        for (method, status) in
-            [Method::GET, Method::SET].into_iter().flat_map(|m| statuses.map(|s| (m, s)))
-        {
-            for (which, later) in (0..3).flat_map(|which| [(which, false), (which, true)]) {
-                let name = format!("{} of {attribute} gets {status:?}", method.0);
-                suffer(&name, which, later, |bed, liar| {
-                    let rule = Refusal {
-                        method: Some(method),
-                        attribute,
-                        port: None,
-                        status,
-                        times: u32::MAX,
-                    };
-                    bed.fabric.refuse(liar, rule).unwrap();
-                });
-            }
-        }
-    }
+    let rules = || [Method::GET, Method::SET].into_iter().flat_map(|m| statuses.map(|s| (m, s)));
+    let places = || (0..3).flat_map(|which| [(which, false), (which, true)]);
+    let cases = ATTRIBUTES.into_iter().flat_map(|attribute| {
+        rules().flat_map(move |rule| places().map(move |place| (attribute, rule, place)))
+    });
+    each(cases, |(attribute, (method, status), (which, later))| {
+        let name = format!("{method:?} of {attribute} gets {status:?}");
+        suffer(&name, which, later, |bed, liar| {
+            let method = Some(method);
+            let rule = Refusal { method, attribute, port: None, status, times: u32::MAX };
+            bed.fabric.refuse(liar, rule).unwrap();
+        });
+    });
 }

@@ -12,6 +12,7 @@ mod deaths;
 mod lies;
 mod meetings;
 
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use common::{Bed, fat_tree};
@@ -22,6 +23,18 @@ use sm_core::manage::lid::LidTable;
 /// A standby notices after 40 s that its master is gone, and a last retry may be a minute away.
 const LIMIT: Duration = Duration::from_secs(180);
 const MINUTE: Duration = Duration::from_secs(60);
+
+/// Goes through all cases, and then fails if any failed.
+fn each<T>(cases: impl IntoIterator<Item = T>, run: impl Fn(T)) {
+    let (mut all, mut failures) = (0, Vec::new());
+    for case in cases {
+        all += 1;
+        if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| run(case))) {
+            failures.push(panic.downcast_ref::<String>().cloned().unwrap_or_default());
+        }
+    }
+    assert!(failures.is_empty(), "{} of {all} cases: {failures:#?}", failures.len());
+}
 
 fn of_priority(sm_priority: u8) -> Settings {
     Settings { sm_priority, ..Settings::default() }

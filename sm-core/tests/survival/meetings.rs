@@ -68,7 +68,8 @@ fn a_master_that_slept_through_its_succession() {
                 bed.settle(LIMIT, "up");
                 bed.run_for(Duration::from_secs(1));
                 let before = host_lids(&bed);
-                let is_master = |at: &usize| bed.managers[*at].sweeper.sm_state() == SmState::Master;
+                let is_master =
+                    |at: &usize| bed.managers[*at].sweeper.sm_state() == SmState::Master;
                 let at = (0..2).find(is_master).unwrap();
                 bed.managers[at].stopped = true;
                 bed.run_for(Duration::from_secs(asleep));
