@@ -21,6 +21,7 @@ impl Sweeper {
         self.enter(now, Phase::Addresses);
         self.assign_lids();
         self.admit_clients();
+        self.stagger_clients(now);
         self.set_pkeys();
         if self.first_as_master {
             self.clear_port_changes();
@@ -125,7 +126,9 @@ impl Sweeper {
             base_lid: range.first,
             lmc: link::lmc_of(&self.fabric, port, &self.settings),
             sa,
-            reregister: (!told || moved) && !self.settings.no_clients_rereg,
+            reregister: (!told || moved)
+                && !self.settings.no_clients_rereg
+                && !self.reregistration.holds_back(port),
         })
     }
 
@@ -169,7 +172,9 @@ impl Sweeper {
             self.link_was_reset(request, port);
         }
         if request.kind == Kind::SetAddress {
-            self.fabric.port_mut(port).told_in = self.mastership.tenure();
+            if !self.reregistration.holds_back(port) {
+                self.fabric.port_mut(port).told_in = self.mastership.tenure();
+            }
             self.client_told();
             let wanted = self.lids.get(self.fabric.port(port).guid).map(|range| range.first);
             let got = self.fabric.port(port).base_lid();

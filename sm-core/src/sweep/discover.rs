@@ -87,6 +87,8 @@ impl Sweeper {
                     self.partitions.forget();
                     self.others.clear();
                     self.master = None;
+                    // Whoever waits is asked by this sweep.
+                    self.reregistration.clear();
                 }
                 self.schedule.begin_all(now);
                 self.emit(Event::Discovering);
@@ -439,7 +441,7 @@ impl Sweeper {
             return warn!("{name} of {place} is refused: {status}");
         }
         if request.kind == Kind::SetAddress && self.phase == Phase::Idle {
-            return self.client_lost(request.port());
+            return self.client_lost(now, request.port());
         }
         if matches!(request.kind, Kind::SetGuidInfo | Kind::HandOver | Kind::Acknowledge) {
             let place = self.place(request.port());
@@ -476,7 +478,7 @@ impl Sweeper {
             return self.multicast_lost(now, request, "no answer");
         }
         if request.kind == Kind::SetAddress && self.phase == Phase::Idle {
-            return self.client_lost(request.port());
+            return self.client_lost(now, request.port());
         }
         if self.phase == Phase::TakeOver {
             // What follows from it is decided when the stage ends.
@@ -547,7 +549,8 @@ impl Sweeper {
             | Kind::Probe
             | Kind::NodeDescription
             | Kind::PKeys
-            | Kind::Forwarding => {}
+            | Kind::Forwarding
+            | Kind::Multicast => {}
             Kind::ProbeAgain => self.probed_again(request, None),
             Kind::SwitchInfo => {
                 if self.phase == Phase::Discover {
