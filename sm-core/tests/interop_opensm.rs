@@ -69,6 +69,77 @@ fn await_master(bed: &Bed, text: &str) -> String {
     }
 }
 
+/// A group of which the ports of Hca2, Hca3 and Hca4 are members, in OpenSM's words.
+const GROUP: &str = "MC Group 0xc005 : mgid=0xff12401bffff0000:0x00000000deadbeef \
+    port_gid=0x0000000000000000:0x0000000000000000 qkey=0x00000b1b mlid=0xc005 mtu=0x84 \
+    tclass=0x00 pkey=0xffff rate=0x83 pkt_life=0x92 sl_flow_hop=0x00000000 scope_state=0x20 \
+    proxy_join=0x0\n\n";
+
+fn dump() -> String {
+    let member = |guid: u32| {
+        format!(
+            "mcm_port: port_gid=0xfe80000000000000:0x{guid:016x} scope_state=0x21 proxy_join=0x0\n\n"
+        )
+    };
+    GROUP.to_owned() + &[0x10_0004, 0x10_0007, 0x10_000a].map(member).concat()
+}
+
+/// What both switches forward, of unicast and multicast LIDs, and which port has which LID. The range
+/// that `ibroute` says it looks at is not part of it.
+fn tables(bed: &Bed) -> Vec<String> {
+    let lids = lids(bed);
+    let mut lines: Vec<String> = lids.iter().cloned().collect();
+    for line in lids.iter().filter(|line| line.starts_with("Switch")) {
+        let (_, rest) = line.split_once(" lid ").unwrap();
+        let lid = rest.split_whitespace().next().unwrap();
+        for words in [vec!["ibroute", lid], vec!["ibroute", "-M", lid]] {
+            let shown = bed.tool("Hca3", &words);
+            lines.extend(shown.lines().filter(|line| line.starts_with("0x")).map(str::to_owned));
+        }
+    }
+    assert_eq!(lines.iter().filter(|line| line.starts_with("0xc005")).count(), 2, "{lines:#?}");
+    lines
+}
+
+/// A live opensm hands over to us and gets the subnet back: nothing that switches hold changes, and
+/// each group keeps its MLID.
+#[test]
+fn opensm_hands_over_to_us_and_gets_it_back_as_it_was() {
+    if find("opensm").is_none() || find("ibroute").is_none() {
+        return eprintln!("skipped: opensm or ibroute is not installed");
+    }
+    let Some(bed) = Bed::on_ibfabric(&example("net.2sw2path4hca")) else { return };
+    let file = |name: &str| bed.dir.path().join(name);
+    let (sa_dump, config, log) = (file("sa.dump"), file("ibsm.conf"), file("ibsm.log"));
+    std::fs::write(&sa_dump, dump()).unwrap();
+    let dump = sa_dump.to_str().unwrap();
+    let first = opensm(&bed, "Hca1", &["-p", "3", "-S", dump]);
+    await_master(&bed, "priority 3 ");
+    let theirs = dir_of(&bed, "Hca1").join("opensm.log");
+    bed.await_line(&theirs, "SUBNET UP");
+    let before = tables(&bed);
+
+    std::fs::write(&config, "sm_priority 9\nsminfo_polling_timeout 500\n").unwrap();
+    let mut ibsm = bed.ibsm("Hca2");
+    ibsm.args(["-S", dump, "-F"]).arg(&config).arg("-f").arg(&log).stdout(Stdio::null());
+    let ibsm = Running(ibsm.spawn().unwrap());
+    bed.await_line(&log, "hands the subnet over to us");
+    bed.await_line(&log, "SUBNET UP");
+    await_master(&bed, "priority 9 ");
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(tables(&bed), before, "we took over");
+
+    std::fs::write(&config, "sm_priority 1\nsminfo_polling_timeout 500\n").unwrap();
+    signal(&ibsm.0, libc::SIGHUP);
+    bed.await_line(&log, "handing over to the subnet manager at");
+    await_master(&bed, "priority 3 ");
+    bed.await_line(&theirs, "Entering MASTER state");
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(tables(&bed), before, "opensm has it back");
+    ibsm.end();
+    first.end();
+}
+
 /// Which port has which LID, as a stock tool shows it.
 fn lids(bed: &Bed) -> BTreeSet<String> {
     let topology = bed.tool("Hca3", &["ibnetdiscover"]);

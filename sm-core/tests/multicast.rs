@@ -13,7 +13,9 @@ use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::sa::{ComponentMask, SaMad};
 use sm_core::config::Settings;
 use sm_core::fabric::SubnetParameters;
+use sm_core::manage::lid::LidTable;
 use sm_core::routing::multicast::Membership;
+use sm_core::smp::Kind;
 
 const MLID: Lid = Lid(0xC007);
 
@@ -222,4 +224,100 @@ fn trees_that_failed_are_planted_again_after_a_while() {
         assert!(sweeper.poll_multicast(at).is_none());
         assert!(sweeper.poll_multicast(at + Duration::from_millis(900)).is_none());
     }
+}
+
+/// A fabric with groups whose master is gone: its trees are not those that planting from nothing
+/// would give, and one of them is of a group that nobody knows any more.
+fn left_with_groups() -> Bed {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let spine = *bed.switches().last().unwrap();
+    let now = bed.clock.now();
+    bed.fabric.node_down(now, spine).unwrap();
+    bed.bring_up();
+    join(&mut bed, &[(MLID, &[1, 2]), (STALE, &[1, 3, 9])]);
+    join(&mut bed, &[(MLID, &[1, 2, 7, 12, 19]), (FAR, &[1, 4, 11]), (STALE, &[1, 3, 9])]);
+    bed.crash_manager();
+    bed
+}
+
+const STALE: Lid = Lid(0xC009);
+/// In the second block of tables.
+const FAR: Lid = Lid(0xC021);
+
+fn members(bed: &Bed, groups: &[(Lid, &[usize])]) -> Membership {
+    let guids = |members: &[usize]| {
+        let mut guids: Vec<Guid> =
+            members.iter().map(|&host| port_guid(bed, bed.hosts()[host])).collect();
+        guids.sort_unstable();
+        guids.into()
+    };
+    groups.iter().map(|(mlid, hosts)| (*mlid, guids(hosts))).collect()
+}
+
+/// As after -S, or with a registry that followed the master's. Tables were taken for empty: blocks
+/// were written again, and what nobody knew any more stayed in them.
+#[test]
+fn trees_of_the_master_before_stay_and_what_nobody_claims_is_cleared() {
+    let mut bed = left_with_groups();
+    let host = bed.hosts()[0];
+    bed.manage(host, Settings::default(), LidTable::default());
+    let known = members(&bed, &[(MLID, &[1, 2, 7, 12, 19]), (FAR, &[1, 4, 11])]);
+    bed.managers[0].sweeper.put_members(known);
+    bed.bring_up();
+    let listeners = listeners(&mut bed);
+    let sender = listeners[0].1;
+    bed.run_for(Duration::from_secs(10));
+    assert_eq!(bed.sweeper().passed(Kind::SetMulticast).sent, 0, "nothing had to be written");
+    assert_eq!(bed.sweeper().multicast_trees(), 2);
+    assert_eq!(heard(&mut bed, &listeners, sender, MLID), [2, 7, 12, 19]);
+    assert_eq!(heard(&mut bed, &listeners, sender, FAR), [4, 11]);
+    assert_eq!(heard(&mut bed, &listeners, sender, STALE), [3, 9], "it may be claimed yet");
+    bed.run_for(Duration::from_secs(60));
+    assert!(heard(&mut bed, &listeners, sender, STALE).is_empty());
+    assert_eq!(heard(&mut bed, &listeners, sender, MLID), [2, 7, 12, 19]);
+    // Members that come and go move it on as any tree.
+    let known = members(&bed, &[(MLID, &[1, 7]), (FAR, &[])]);
+    bed.managers[0].sweeper.put_members(known);
+    bed.run_for(Duration::from_secs(1));
+    assert_eq!(heard(&mut bed, &listeners, sender, MLID), [7]);
+    assert!(heard(&mut bed, &listeners, sender, FAR).is_empty());
+}
+
+/// Without a registry: who registers again gets an MLID that is in use, with other members.
+#[test]
+fn a_group_takes_the_place_of_what_the_master_before_had_there() {
+    let mut bed = left_with_groups();
+    let host = bed.hosts()[0];
+    bed.manage(host, Settings::default(), LidTable::default());
+    bed.bring_up();
+    let listeners = listeners(&mut bed);
+    let sender = listeners[0].1;
+    bed.run_for(Duration::from_secs(5));
+    assert_eq!(heard(&mut bed, &listeners, sender, MLID), [2, 7, 12, 19], "until it is replaced");
+    let known = members(&bed, &[(MLID, &[1, 5, 19])]);
+    bed.managers[0].sweeper.put_members(known);
+    bed.run_for(Duration::from_secs(1));
+    assert_eq!(heard(&mut bed, &listeners, sender, MLID), [5, 19]);
+    bed.run_for(Duration::from_secs(61));
+    assert!(heard(&mut bed, &listeners, sender, FAR).is_empty());
+    assert_eq!(heard(&mut bed, &listeners, sender, MLID), [5, 19]);
+}
+
+/// A tree that does not reach all members, since a switch was reset meanwhile, is planted anew.
+#[test]
+fn a_tree_that_was_left_broken_is_not_kept() {
+    let mut bed = left_with_groups();
+    let leaf = bed.fabric.port(bed.hosts()[12], 1).unwrap().link.unwrap().node;
+    let now = bed.clock.now();
+    bed.fabric.reboot(now, leaf).unwrap();
+    let host = bed.hosts()[0];
+    bed.manage(host, Settings::default(), LidTable::default());
+    let known = members(&bed, &[(MLID, &[1, 2, 7, 12, 19])]);
+    bed.managers[0].sweeper.put_members(known);
+    bed.bring_up();
+    let listeners = listeners(&mut bed);
+    let sender = listeners[0].1;
+    bed.run_for(Duration::from_secs(2));
+    assert_eq!(heard(&mut bed, &listeners, sender, MLID), [2, 7, 12, 19]);
 }

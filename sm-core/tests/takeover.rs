@@ -5,7 +5,8 @@ mod common;
 use std::time::Duration;
 
 use common::{Bed, fat_tree};
-use fabric_sim::NodeIndex;
+use fabric_sim::{NodeIndex, Refusal};
+use ib_mad::wire::mad::{AttributeId, Method};
 use sm_core::config::Settings;
 use sm_core::manage::lid::LidTable;
 
@@ -102,4 +103,69 @@ fn with_reassign_lfts_routes_are_made_anew() {
     let mut untouched = Bed::with_manager(&fat_tree(3, 8, 100), settings);
     untouched.bring_up();
     assert_eq!(tables(&untouched), anew);
+}
+
+/// A bed whose master of before is gone, and the new one has asked the first clients to register
+/// again; how many there are in all, and the counter of before.
+fn asked_first(rate: u32, mute: bool) -> (Bed, u64, u64) {
+    let mut bed = left_by(Settings::default());
+    let before = bed.fabric.counters().reregistrations;
+    let all = bed.end_ports().len() as u64;
+    if mute {
+        let rule = Refusal {
+            method: Some(Method::SET),
+            attribute: AttributeId::PORT_INFO,
+            port: None,
+            status: None,
+            times: u32::MAX,
+        };
+        let host = *bed.hosts().last().unwrap();
+        bed.fabric.refuse(host, rule).unwrap();
+    }
+    let host = bed.hosts()[0];
+    let settings = Settings { client_rereg_rate: rate, ..Settings::default() };
+    bed.manage(host, settings, LidTable::default());
+    bed.bring_up();
+    (bed, all, before)
+}
+
+/// All were asked by the first sweep, and all at once sent the SA what they had to register.
+#[test]
+fn clients_are_asked_to_register_again_a_few_at_a_time_and_once() {
+    let (mut bed, all, before) = asked_first(20, false);
+    let told = |bed: &Bed| bed.fabric.counters().reregistrations - before;
+    // The manager's own port is among those that are asked at once.
+    assert!((20..=21).contains(&told(&bed)), "{} of {all}", told(&bed));
+    assert_eq!(bed.sweeper().clients_to_ask() as u64, all - told(&bed));
+    let first = told(&bed);
+    bed.run_for(Duration::from_secs(2));
+    assert!((first + 18..=first + 44).contains(&told(&bed)), "{} after 2 s", told(&bed));
+    // A sweep in between neither forgets those that wait nor asks them all.
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    bed.bring_up();
+    assert!(told(&bed) < first + 50, "{} after another sweep", told(&bed));
+    bed.run_for(Duration::from_secs(20));
+    assert_eq!((told(&bed), bed.sweeper().clients_to_ask()), (all, 0));
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    bed.run_for(Duration::from_secs(20));
+    assert_eq!(told(&bed), all, "nobody is asked twice");
+}
+
+#[test]
+fn all_are_asked_at_once_if_the_site_wants_it() {
+    let (bed, all, before) = asked_first(0, false);
+    assert_eq!(bed.fabric.counters().reregistrations - before, all);
+}
+
+#[test]
+fn a_client_that_does_not_answer_is_asked_again_and_keeps_nobody_waiting() {
+    let (mut bed, all, before) = asked_first(20, true);
+    bed.run_for(Duration::from_secs(20));
+    assert_eq!(bed.fabric.counters().reregistrations - before, all - 1);
+    bed.fabric.refuse_nothing();
+    bed.run_for(Duration::from_secs(90));
+    assert_eq!(bed.fabric.counters().reregistrations - before, all);
+    assert_eq!(bed.sweeper().clients_to_ask(), 0);
 }

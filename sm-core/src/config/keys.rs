@@ -487,6 +487,8 @@ settings! {
     section "IBSM OPTIONS" {
         /// Whether the routes that another SM left are made anew at start, not kept where they are right.
         reassign_lfts: bool = false, start;
+        /// Ports a second that a new master asks to register again; 0 is all at once.
+        client_rereg_rate: u32 = 1000, sweep;
         /// Whether trusted requests see records of ports that share no partition with the
         /// requester.
         sa_trusted_see_all: bool = false, sweep;

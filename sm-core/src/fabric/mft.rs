@@ -71,6 +71,38 @@ impl MulticastTable {
         }
     }
 
+    /// What the switch was asked for, as it answered: a block of the table that another SM gave it.
+    /// Nothing else is wanted of it so far.
+    pub fn learn(&mut self, key: BlockKey, masks: &[u8; 64]) {
+        self.acknowledge(key, masks);
+        if *masks != EMPTY {
+            self.desired.insert(key, *masks);
+        }
+    }
+
+    /// What is wanted to be forwarded, by MLID: those that are forwarded anywhere.
+    pub fn masks(&self) -> BTreeMap<Lid, PortMask> {
+        let mut masks: BTreeMap<Lid, PortMask> = BTreeMap::new();
+        for (&(block, position), entries) in &self.desired {
+            for (entry, bits) in entries.as_chunks::<2>().0.iter().enumerate() {
+                let bits = u16::from_be_bytes(*bits);
+                if bits == 0 {
+                    continue;
+                }
+                let number = usize::from(block) * MFT_BLOCK_LEN + entry;
+                let mask = masks.entry(Lid(Lid::MULTICAST_FIRST.0 + number as u16)).or_default();
+                let first = position * MFT_POSITION_PORTS as u8;
+                (0..16).filter(|bit| bits >> bit & 1 == 1).for_each(|bit| mask.insert(first + bit));
+            }
+        }
+        masks
+    }
+
+    /// Whether the switch is known to forward anything by a block.
+    pub fn holds(&self, block: u16) -> bool {
+        self.acknowledged.range((block, 0)..=(block, u8::MAX)).next().is_some()
+    }
+
     /// Nothing is to be forwarded; what the switch holds is still known.
     pub fn clear(&mut self) {
         self.desired.clear();

@@ -488,6 +488,16 @@ impl Fabric {
 
     /// Makes an absent node present again; one that is present only takes the new NodeInfo.
     fn revive(&mut self, index: NodeIndex, info: [u8; 40]) {
+        if self.node(index).present && self.node(index).info == info {
+            return;
+        }
+        let port_guid = NodeInfo::new(&info).map(|info| info.port_guid());
+        if self.node(index).switch.is_some()
+            && let Ok(guid) = port_guid
+        {
+            // A switch whose port GUID was another, or was told wrongly, keeps no trace of that.
+            self.ports_of(index).for_each(|port| self.port_mut(port).guid = guid);
+        }
         let node = self.node_mut(index);
         node.info = info;
         if !std::mem::replace(&mut node.present, true) {

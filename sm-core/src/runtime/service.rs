@@ -728,6 +728,19 @@ impl Service {
         }
     }
 
+    /// What an operator should know beyond the state.
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.refused_files.warnings();
+        let (waiting, rate) =
+            (self.sweeper.clients_to_ask(), self.config.settings.client_rereg_rate);
+        if waiting > 0 {
+            warnings.push(format!(
+                "{waiting} clients are still to be asked to register again, {rate} a second"
+            ));
+        }
+        warnings
+    }
+
     fn tell_status(&mut self, now: Instant) {
         self.door.complain(now);
         if now < self.status_due {
@@ -744,7 +757,7 @@ impl Service {
         self.publisher.set_status(SmStatus {
             state: self.sweeper.sm_state().to_string(),
             subnet_up: self.sweeper.is_up(),
-            warnings: self.refused_files.warnings(),
+            warnings: self.warnings(),
             phase: self.sweeper.phase().to_string(),
             quiet_sweeps: self.sweeps.quiet.0,
             quiet_sweep_ms: self.sweeps.quiet.1,

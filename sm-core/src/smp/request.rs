@@ -26,6 +26,8 @@ pub enum Kind {
     SmInfo,
     /// A block of the switch's linear forwarding table.
     Forwarding,
+    /// A block and position of the switch's multicast forwarding table.
+    Multicast,
     /// SwitchInfo with PortStateChange cleared.
     ClearPortChange,
     /// A block of the port's P_Key table.
@@ -71,6 +73,7 @@ impl Kind {
         Self::PKeys,
         Self::SmInfo,
         Self::Forwarding,
+        Self::Multicast,
         Self::ClearPortChange,
         Self::SetPKeys,
         Self::SetAddress,
@@ -111,7 +114,8 @@ impl Kind {
             | Self::PortInfo
             | Self::PKeys
             | Self::SmInfo
-            | Self::Forwarding => false,
+            | Self::Forwarding
+            | Self::Multicast => false,
             Self::ClearPortChange
             | Self::SetPKeys
             | Self::SetAddress
@@ -146,6 +150,7 @@ impl Kind {
             }
             Self::Forwarding => "Get(LinearForwardingTable)",
             Self::SetForwarding => "Set(LinearForwardingTable)",
+            Self::Multicast => "Get(MulticastForwardingTable)",
             Self::SetMulticast => "Set(MulticastForwardingTable)",
             Self::SetGuidInfo => "Set(GUIDInfo)",
             Self::SetSlToVl => "Set(SLtoVLMappingTable)",

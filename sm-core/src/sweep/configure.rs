@@ -9,7 +9,7 @@ use tracing::{debug, info, warn};
 
 use super::schedule::Cause;
 use super::{Event, LINES_MAX, Phase, Sweeper};
-use crate::fabric::PortIndex;
+use crate::fabric::{NodeIndex, PortIndex};
 use crate::manage::{lid, link};
 use crate::smp::{Kind, Request};
 
@@ -21,12 +21,43 @@ impl Sweeper {
         self.enter(now, Phase::Addresses);
         self.assign_lids();
         self.admit_clients();
+        self.stagger_clients(now);
         self.set_pkeys();
+        if self.first_as_master {
+            self.clear_port_changes();
+        }
         let ports: Vec<PortIndex> = self.fabric.end_ports().collect();
         for port in ports {
             if self.wanted_address(port).is_some() {
                 self.exchange.push(Request::new(Kind::SetAddress, port));
                 self.sweep.report.port_infos_set += 1;
+            }
+        }
+    }
+
+    /// Clears PortStateChange of all switches, before anything is set that a reset would undo: what
+    /// changes from now on shows in the next light sweep.
+    fn clear_port_changes(&mut self) {
+        let switches: Vec<_> = self
+            .fabric
+            .switches()
+            .filter(|(_, switch)| switch.switch_info().port_state_change())
+            .map(|(_, switch)| switch.node)
+            .collect();
+        for node in switches {
+            if let Some(port) = self.fabric.ports_of(node).next() {
+                self.exchange.push(Request::new(Kind::ClearPortChange, port));
+            }
+        }
+    }
+
+    /// What changed between our reading a switch's ports and the clearing of PortStateChange would go
+    /// unnoticed: those that get no Set() are read again, and port 0, whose LID tells of a reset.
+    pub(super) fn read_unset_ports(&mut self, node: NodeIndex) {
+        for port in self.fabric.ports_of(node) {
+            let entry = self.fabric.port(port);
+            if entry.num.0 == 0 || entry.peer().is_none() {
+                self.exchange.push(Request::new(Kind::PortInfo, port));
             }
         }
     }
@@ -95,7 +126,9 @@ impl Sweeper {
             base_lid: range.first,
             lmc: link::lmc_of(&self.fabric, port, &self.settings),
             sa,
-            reregister: (!told || moved) && !self.settings.no_clients_rereg,
+            reregister: (!told || moved)
+                && !self.settings.no_clients_rereg
+                && !self.reregistration.holds_back(port),
         })
     }
 
@@ -139,7 +172,9 @@ impl Sweeper {
             self.link_was_reset(request, port);
         }
         if request.kind == Kind::SetAddress {
-            self.fabric.port_mut(port).told_in = self.mastership.tenure();
+            if !self.reregistration.holds_back(port) {
+                self.fabric.port_mut(port).told_in = self.mastership.tenure();
+            }
             self.client_told();
             let wanted = self.lids.get(self.fabric.port(port).guid).map(|range| range.first);
             let got = self.fabric.port(port).base_lid();
@@ -221,18 +256,16 @@ impl Sweeper {
         }
     }
 
-    /// SwitchInfo to set so that the switch forwards what it should, if it does not. The first
-    /// sweep of a master also clears PortStateChange.
+    /// SwitchInfo to set so that the switch forwards what it should, if it does not.
     pub(super) fn wanted_switch_info(&self, port: PortIndex) -> Option<[u8; 20]> {
         let switch = self.fabric.switch(self.fabric.node_of(port).switch?);
         let current = switch.switch_info();
         let lifetime = ib_mad::types::Lifetime::from_low_bits(self.settings.packet_life_time);
-        let clear = self.first_as_master && current.port_state_change();
         let multicast_top = self.wanted_multicast_top(port, &current);
         let right = current.linear_fdb_top() == self.top
             && current.life_time_value() == lifetime
             && current.multicast_fdb_top() == multicast_top;
-        if right && !clear {
+        if right {
             return None;
         }
         let mut bytes = switch.info;
@@ -241,7 +274,7 @@ impl Sweeper {
             .set_linear_fdb_top(self.top)
             .set_life_time_value(lifetime)
             .set_multicast_fdb_top(multicast_top)
-            .set_port_state_change(clear);
+            .set_port_state_change(false);
         Some(bytes)
     }
 
@@ -258,13 +291,17 @@ impl Sweeper {
         Lid(Lid::MULTICAST_FIRST.0.saturating_add(capacity - 1))
     }
 
-    pub(super) fn switch_info_set(&mut self, port: PortIndex, data: &[u8; 64]) {
+    pub(super) fn switch_info_set(&mut self, now: Instant, port: PortIndex, data: &[u8; 64]) {
         let node = self.fabric.port(port).node;
         let Some(index) = self.fabric.node(node).switch else { return };
         let switch = self.fabric.switch_mut(index);
-        let had_change = switch.switch_info().port_state_change();
         switch.info.copy_from_slice(&data[..20]);
         let got = switch.switch_info().linear_fdb_top();
+        if self.first_as_master && switch.switch_info().port_state_change() {
+            // Something happened while we were at work. Later sweeps leave that to the next light
+            // one: a switch that always says so must not keep us busy.
+            self.schedule.request(now, Cause::Timer);
+        }
         if got != self.top {
             let (place, top) = (self.place(port), self.top);
             self.fault(
@@ -272,18 +309,9 @@ impl Sweeper {
                 format_args!("{place} has LinearFDBTop {got} though it was set to {top}"),
             );
         }
-        if had_change && self.first_as_master {
-            // What changed between our reading the ports and this clearing would go unnoticed:
-            // ports that get no Set() are read again.
-            for port in self.fabric.ports_of(node) {
-                if self.fabric.port(port).num.0 != 0 && self.fabric.port(port).peer().is_none() {
-                    self.exchange.push(Request::new(Kind::PortInfo, port));
-                }
-            }
-        }
     }
 
-    /// A port without a link was read again after PortStateChange was cleared.
+    /// A port without a link, or a switch's port 0, was read again after PortStateChange was cleared.
     pub(super) fn port_read_again(&mut self, now: Instant, port: PortIndex, data: &[u8; 64]) {
         let Ok(info) = PortInfo::new(&data[..]) else { return };
         let is_step = |arms| self.sweep.read_again.contains(&(port, arms));
@@ -292,8 +320,15 @@ impl Sweeper {
             self.fabric.port_mut(port).info = *data;
             return;
         }
-        if info.port_state() != self.fabric.port(port).port_info().port_state() {
+        let entry = self.fabric.port(port);
+        let state_changed = info.port_state() != entry.port_info().port_state();
+        let lost_its_lid = info.base_lid() == Lid::NONE && entry.base_lid() != Lid::NONE;
+        if state_changed || lost_its_lid {
             debug!("{} changed while we looked", self.fabric.describe(port));
+            if lost_its_lid {
+                let node = entry.node;
+                self.note_reset(node);
+            }
             self.schedule.request(now, Cause::Asked);
         }
     }

@@ -128,12 +128,34 @@ impl Sweeper {
             (false, false, newer) => {
                 // The cable moved: the newer claim takes its place.
                 self.settle(index);
+                self.tell_of_third(entry.older, newer, answerer.as_ref());
                 self.fabric.unlink(entry.older.from);
                 if let Newer::Link(newer) = newer {
                     self.exchange.push(Request::new(Kind::Probe, newer.from));
                 }
             }
-            (true, false, _) => self.settle(index),
+            (true, false, newer) => {
+                self.settle(index);
+                self.tell_of_third(entry.older, newer, answerer.as_ref());
+            }
+        }
+    }
+
+    /// Tells of a node that called itself by a third GUID when it was asked again. Where a cable was
+    /// moved, one of those that are known answers, or nobody.
+    fn tell_of_third(&mut self, older: Claim, newer: Newer, answerer: Option<&Answerer>) {
+        let Some(answerer) = answerer else { return };
+        let newer = match newer {
+            Newer::Link(newer) => [newer.from, newer.to],
+            Newer::Down(port) => [port; 2],
+        };
+        let known = [older.from, older.to, newer[0], newer[1]];
+        if known.iter().all(|&port| self.fabric.node_of(port).guid != answerer.guid) {
+            let place = self.place(newer[0]);
+            self.complain(format_args!(
+                "a node at {place} calls itself by ever other GUIDs, {} among them",
+                answerer.guid
+            ));
         }
     }
 

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::time::Instant;
 
-use ib_mad::types::{Guid, PortNum};
+use ib_mad::types::{Guid, Lid, PortNum};
 use ib_mad::wire::attribute::{NodeInfo, NodeType, PortInfo, PortState, SmState, SwitchInfo};
 use ib_mad::wire::mad::Status;
 use tracing::{debug, error, info, warn};
@@ -87,6 +87,8 @@ impl Sweeper {
                     self.partitions.forget();
                     self.others.clear();
                     self.master = None;
+                    // Whoever waits is asked by this sweep.
+                    self.reregistration.clear();
                 }
                 self.schedule.begin_all(now);
                 self.emit(Event::Discovering);
@@ -275,7 +277,15 @@ impl Sweeper {
     pub(super) fn port_change_cleared(&mut self, port: PortIndex, data: &[u8; 64]) {
         let node = self.fabric.port(port).node;
         self.take_switch_info(node, data);
-        self.read_ports(node);
+        self.go_on_after_clearing(node);
+    }
+
+    fn go_on_after_clearing(&mut self, node: NodeIndex) {
+        if self.phase == Phase::Discover {
+            self.read_ports(node);
+        } else {
+            self.read_unset_ports(node);
+        }
     }
 
     /// Stores SwitchInfo; returns whether ports changed since that was last cleared. A switch
@@ -288,11 +298,35 @@ impl Sweeper {
         let info = SwitchInfo::new(&switch.info).expect("20 bytes are a SwitchInfo");
         let (top, changed) = (info.linear_fdb_top(), info.port_state_change());
         if before != top {
-            self.fabric.lft_mut(index).forget();
-            self.fabric.mft_mut(index).forget();
-            self.sweep.reset.insert(node);
+            self.note_reset(node);
         }
         changed
+    }
+
+    /// A switch was reset: nothing is known any more of what it holds.
+    pub(super) fn note_reset(&mut self, node: NodeIndex) {
+        let Some(index) = self.fabric.node(node).switch else { return };
+        self.fabric.lft_mut(index).forget();
+        self.fabric.mft_mut(index).forget();
+        self.sweep.reset.insert(node);
+    }
+
+    /// A switch's port 0 was read that had LID `before`. With another one it has been reset, whatever
+    /// its top is: that may have been set since, by us who did not know.
+    fn look_for_reset(&mut self, port0: PortIndex, before: Lid) {
+        let entry = self.fabric.port(port0);
+        let node = entry.node;
+        if before == Lid::NONE || entry.base_lid() == before || self.sweep.reset.contains(&node) {
+            return;
+        }
+        debug!("{} has lost its LID: it was reset", self.fabric.describe(port0));
+        self.note_reset(node);
+        // Those of ports that were read before this one.
+        for port in self.fabric.ports_of(node).skip(1) {
+            if self.fabric.port(port).peer().is_some() {
+                self.read_checked_pkeys(node, port, true);
+            }
+        }
     }
 
     fn read_ports(&mut self, node: NodeIndex) {
@@ -317,6 +351,7 @@ impl Sweeper {
             (info.partition_enforcement_inbound(), info.partition_enforcement_outbound())
         };
         let checked = checks(self.fabric.port(port).port_info());
+        let lid_before = self.fabric.port(port).base_lid();
         self.fabric.set_port_info(port, data);
         let checks_changed = checks(self.fabric.port(port).port_info()) != checked;
         self.learn_m_key(port);
@@ -331,6 +366,9 @@ impl Sweeper {
         let node = self.fabric.port(port).node;
         let is_switch = self.fabric.node(node).switch.is_some();
         let external = is_switch && self.fabric.port(port).num.0 != 0;
+        if is_switch && !external {
+            self.look_for_reset(port, lid_before);
+        }
         if !is_switch && Some(port) == self.fabric.home() {
             if state == Some(PortState::Down) && self.expects_others() {
                 self.exchange.cancel_all();
@@ -400,7 +438,7 @@ impl Sweeper {
             return warn!("{name} of {place} is refused: {status}");
         }
         if request.kind == Kind::SetAddress && self.phase == Phase::Idle {
-            return self.client_lost(request.port());
+            return self.client_lost(now, request.port());
         }
         if matches!(request.kind, Kind::SetGuidInfo | Kind::HandOver | Kind::Acknowledge) {
             let place = self.place(request.port());
@@ -437,7 +475,7 @@ impl Sweeper {
             return self.multicast_lost(now, request, "no answer");
         }
         if request.kind == Kind::SetAddress && self.phase == Phase::Idle {
-            return self.client_lost(request.port());
+            return self.client_lost(now, request.port());
         }
         if self.phase == Phase::TakeOver {
             // What follows from it is decided when the stage ends.
@@ -508,7 +546,8 @@ impl Sweeper {
             | Kind::Probe
             | Kind::NodeDescription
             | Kind::PKeys
-            | Kind::Forwarding => {}
+            | Kind::Forwarding
+            | Kind::Multicast => {}
             Kind::ProbeAgain => self.probed_again(request, None),
             Kind::SwitchInfo => {
                 if self.phase == Phase::Discover {
@@ -522,7 +561,7 @@ impl Sweeper {
             }
             Kind::ClearPortChange => {
                 let node = self.fabric.port(request.port()).node;
-                self.read_ports(node);
+                self.go_on_after_clearing(node);
             }
             Kind::PortChange => {
                 self.sweep.silent.insert(self.fabric.port(request.port()).node);

@@ -108,6 +108,7 @@ impl Sweeper {
             info!("asking all clients to register again");
         }
         self.first_as_master = true;
+        self.reregistration.clear();
         self.forget_routing();
         self.aliases.forget_all();
         let nodes: Vec<_> = self.fabric.nodes().map(|(index, _)| index).collect();
@@ -126,6 +127,8 @@ impl Sweeper {
         self.under_way = None;
         self.sweep = Sweep::default();
         self.phase = Phase::Idle;
+        self.reregistration.clear();
+        self.multicast.forget_inherited();
         self.schedule.clear();
     }
 

@@ -77,10 +77,11 @@ impl Sweeper {
                 let modifier = block << 16 | u32::from(self.table_port(request));
                 (M::SET, Id::VL_ARBITRATION_TABLE, modifier)
             }
-            Kind::SetMulticast => {
+            Kind::Multicast | Kind::SetMulticast => {
                 let (block, position) = block_key(request);
                 let modifier = multicast_forwarding_modifier(block, position);
-                (M::SET, Id::MULTICAST_FORWARDING_TABLE, modifier)
+                let method = if request.kind.is_set() { M::SET } else { M::GET };
+                (method, Id::MULTICAST_FORWARDING_TABLE, modifier)
             }
         }
     }
@@ -151,7 +152,8 @@ impl Sweeper {
             | Kind::PortInfo
             | Kind::PKeys
             | Kind::SmInfo
-            | Kind::Forwarding => {}
+            | Kind::Forwarding
+            | Kind::Multicast => {}
         }
         Some(())
     }

@@ -12,6 +12,7 @@
 //! - `qos`: tables of ports; `guid_info`: alias GUIDs, written between sweeps.
 //! - `take_over`: the LID of a responder's port goes to another.
 //! - `shard`: whom end ports ask, written between sweeps.
+//! - `reregister`: clients that a new master asks to register again, a few at a time.
 //! - `multicast`: trees, written between sweeps; `service`: which end ports came and went.
 //! - `configure`: LIDs, P_Keys, forwarding tables, links; `tables`: their routing, which the caller
 //!   runs ([`RoutingJob`]); `encode`: requests as MADs.
@@ -43,6 +44,7 @@ mod packets;
 mod partitions;
 mod qos;
 mod report;
+mod reregister;
 mod router;
 mod schedule;
 mod service;
@@ -77,6 +79,7 @@ use multicast::Multicast;
 pub use multicast::{MulticastJob, MulticastOutcome};
 use partitions::Partitioning;
 pub use report::{Phase, Report};
+use reregister::Reregistration;
 use router::Router;
 pub use router::{LoopCheck, LoopFinding, RoutingJob, RoutingOutcome};
 pub use schedule::Cause;
@@ -171,6 +174,7 @@ pub struct Sweeper {
     registry_copy: RegistryCopy,
     /// Whether clients keep what they registered in our present time as master.
     spares_clients: bool,
+    reregistration: Reregistration,
     /// When the master we stand by for last answered a poll.
     master_seen: Option<Instant>,
     /// Ports with a link behind which the last discovery found nobody.
@@ -262,6 +266,8 @@ struct Sweep {
     reset: HashSet<NodeIndex>,
     /// Blocks of forwarding tables to be written, step by step.
     table_steps: VecDeque<Vec<Request>>,
+    /// The block of multicast tables that is being read, in the first sweep as master.
+    multicast_block: u16,
     /// Whether the tops of tables follow.
     tops_are_due: bool,
     /// Switches that did not take a block: what comes after it in the plan stays undone.
@@ -319,6 +325,7 @@ impl Sweeper {
             handover: Handover::default(),
             registry_copy: RegistryCopy::None,
             spares_clients: false,
+            reregistration: Reregistration::default(),
             master_seen: None,
             unanswered: Vec::new(),
             faults: Vec::new(),
@@ -530,7 +537,8 @@ impl Sweeper {
         let grace = self.sweep.grace_ends.filter(|_| self.phase == Phase::Light);
         let multicast = self.multicast_due().filter(|_| idle);
         let aliases = self.guid_blocks_due().filter(|_| idle);
-        [self.exchange.poll_timeout(), scheduled, grace, multicast, aliases]
+        let clients = self.clients_due().filter(|_| idle);
+        [self.exchange.poll_timeout(), scheduled, grace, multicast, aliases, clients]
             .into_iter()
             .flatten()
             .min()
@@ -543,6 +551,7 @@ impl Sweeper {
         self.retry_multicast(now);
         self.retry_guid_blocks(now);
         self.advance(now);
+        self.ask_clients(now);
     }
 
     /// Ends phases that have nothing left to do, and begins what is due.
@@ -608,7 +617,7 @@ impl Sweeper {
             Phase::Discover => self.end_discovery(now),
             Phase::Elect => self.end_election(now),
             Phase::Addresses => self.begin_inheriting(now),
-            Phase::Inherit => self.begin_routing(now),
+            Phase::Inherit => self.inherit_more(now),
             // Links must not carry what no table leads anywhere.
             Phase::Route if self.sweep.unroutable => self.end_sweep(now),
             Phase::Route => self.begin_tables(now),

@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::MFT_BLOCK_LEN;
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use super::router::Made;
 use super::{Event, LINES_MAX, Phase, Sweeper};
 use crate::fabric::SwitchIndex;
+use crate::routing::Topology;
 use crate::routing::multicast::{Membership, Place, Planter, PortMask, Tree, check};
 use crate::smp::{Kind, Request};
 
@@ -26,6 +27,11 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 const RETRY_DOUBLINGS: u32 = 6;
 /// Bits of a request's block number that are the block of the table; those above are the position.
 const BLOCK_BITS: u32 = 12;
+/// Blocks that hold all MLIDs.
+pub(super) const BLOCKS_MAX: u16 = 512;
+/// How long trees that another subnet manager planted stay though we know of no members: clients are
+/// registering again. It begins when all of them were asked.
+const INHERITED_STAY: Duration = Duration::from_secs(60);
 
 /// The groups of the subnet, and what is done for them.
 #[derive(Debug, Default)]
@@ -33,6 +39,10 @@ pub(super) struct Multicast {
     membership: Membership,
     /// MLIDs whose trees may no longer be what their members ask for.
     dirty: BTreeSet<Lid>,
+    /// Trees that another subnet manager left, of MLIDs for which none of ours stands yet.
+    inherited: BTreeMap<Lid, Vec<(SwitchIndex, PortMask)>>,
+    /// When those that are still among them are cleared.
+    inherited_until: Option<Instant>,
     /// What trees stand, and for whom they were planted.
     planted: BTreeMap<Lid, (Arc<[Guid]>, Arc<Tree>)>,
     /// The routing that they were planted on.
@@ -50,6 +60,23 @@ pub(super) struct Multicast {
     news: bool,
 }
 
+impl Multicast {
+    /// Nothing is known of trees that another subnet manager planted.
+    pub(super) fn forget_inherited(&mut self) {
+        self.inherited.clear();
+        self.inherited_until = None;
+    }
+
+    /// Whether a group needs a block of tables beyond this one.
+    pub(super) fn needs_beyond(&self, block: u16) -> bool {
+        let last = self.membership.last_key_value().map(|(mlid, _)| mlid.0);
+        last.is_some_and(|last| {
+            usize::from(last.saturating_sub(Lid::MULTICAST_FIRST.0)) / MFT_BLOCK_LEN
+                > usize::from(block)
+        })
+    }
+}
+
 /// Trees to be planted.
 #[derive(Debug)]
 pub struct MulticastJob {
@@ -63,6 +90,8 @@ struct Group {
     members: Arc<[Guid]>,
     places: Vec<Place>,
     root_before: Option<u16>,
+    /// The tree that another subnet manager planted: kept if it is right.
+    inherited: Option<Tree>,
 }
 
 /// What came of a [`MulticastJob`].
@@ -92,7 +121,12 @@ impl MulticastJob {
         let mut outcome =
             MulticastOutcome { made: self.made.clone(), trees: Vec::new(), defects: Vec::new() };
         for group in self.groups {
-            let tree = planter.tree(group.mlid, &group.places, group.root_before);
+            let stands = |tree: &Tree| {
+                is_one_piece(topology, tree) && check(topology, tree, &group.places).is_ok()
+            };
+            let tree = group.inherited.filter(stands);
+            let tree =
+                tree.unwrap_or_else(|| planter.tree(group.mlid, &group.places, group.root_before));
             match check(topology, &tree, &group.places) {
                 Ok(()) => outcome.trees.push((group.mlid, group.members, Arc::new(tree))),
                 Err(defect) => {
@@ -163,7 +197,47 @@ impl Sweeper {
         let places = members.iter().filter_map(|&guid| self.place_of(made, guid)).collect();
         // A root is a number in the routing that it was found on.
         let root_before = planted.and_then(|(_, tree)| tree.root).filter(|_| !moved);
-        Some(Group { mlid, members, places, root_before })
+        let inherited = self.multicast.inherited.get(&mlid).filter(|_| planted.is_none());
+        let inherited = inherited.and_then(|masks| inherited_tree(made, masks));
+        Some(Group { mlid, members, places, root_before, inherited })
+    }
+
+    /// Takes note of the trees that were found in switches, which stay for now.
+    pub(super) fn keep_inherited_trees(&mut self, now: Instant) {
+        let mut inherited: BTreeMap<Lid, Vec<(SwitchIndex, PortMask)>> = BTreeMap::new();
+        for (index, switch) in self.fabric.switches() {
+            for (mlid, mask) in switch.mft.masks() {
+                inherited.entry(mlid).or_default().push((index, mask));
+            }
+        }
+        self.multicast.inherited_until = (!inherited.is_empty()).then_some(now + INHERITED_STAY);
+        self.multicast.inherited = inherited;
+    }
+
+    /// Clears what nobody has claimed of the trees that another subnet manager left, if it is time.
+    fn clear_inherited_trees(&mut self, now: Instant) {
+        if self.phase != Phase::Idle || self.multicast.inherited_until.is_none_or(|due| now < due) {
+            return;
+        }
+        if self.clients_to_ask() > 0 {
+            self.multicast.inherited_until = Some(now + INHERITED_STAY);
+            return;
+        }
+        self.multicast.inherited_until = None;
+        let stale: Vec<Lid> = self.multicast.inherited.keys().copied().collect();
+        stale.iter().for_each(|&mlid| self.clear_inherited_tree(mlid));
+        if !stale.is_empty() {
+            info!("{} MLIDs of the master before us have no members: cleared", stale.len());
+            self.write_multicast(now);
+        }
+    }
+
+    /// A tree of ours takes the place of one that another subnet manager left.
+    fn clear_inherited_tree(&mut self, mlid: Lid) {
+        for (index, _) in self.multicast.inherited.remove(&mlid).unwrap_or_default() {
+            let ports = self.fabric.node(self.fabric.switch(index).node).port_count;
+            self.fabric.switch_mut(index).mft.set(mlid, PortMask::default(), ports);
+        }
     }
 
     /// Takes the outcome of the [`MulticastJob`] yielded last, and writes what it changes.
@@ -197,6 +271,7 @@ impl Sweeper {
             if let Some((_, before)) = self.multicast.planted.remove(&mlid) {
                 self.clear_masks(&outcome.made, mlid, &before);
             }
+            self.clear_inherited_tree(mlid);
             for &(number, mask) in &tree.masks {
                 self.set_mask(&outcome.made, mlid, number, mask);
             }
@@ -255,6 +330,10 @@ impl Sweeper {
     /// Sends blocks that switches are not known to hold as they should, unless a sweep is under way
     /// or requests are on the wire: then it is done when these are.
     pub(super) fn write_multicast(&mut self, now: Instant) {
+        if self.multicast.made.is_none() && !self.multicast.membership.is_empty() {
+            // Trees are about to be planted; until then none of what stands is taken away.
+            return;
+        }
         if self.phase != Phase::Idle || !self.exchange.is_idle() {
             self.multicast.retry = Some(now + RETRY_DELAY);
             return;
@@ -271,7 +350,7 @@ impl Sweeper {
                     short.insert(port);
                     continue;
                 }
-                let number = block | u16::from(position) << BLOCK_BITS;
+                let number = block_number((block, position));
                 self.exchange.push(Request::block(Kind::SetMulticast, port, number));
             }
         }
@@ -312,6 +391,7 @@ impl Sweeper {
     pub(super) fn retry_multicast(&mut self, now: Instant) {
         // What is due again is handed out when the caller next asks for it.
         self.multicast.replant.take_if(|due| now >= *due);
+        self.clear_inherited_trees(now);
         if self.phase == Phase::Idle && self.multicast.retry.is_some_and(|due| now >= due) {
             self.multicast.attempts += 1;
             self.write_multicast(now);
@@ -320,7 +400,7 @@ impl Sweeper {
 
     pub(super) fn multicast_due(&self) -> Option<Instant> {
         let replant = self.multicast.replant.filter(|_| self.multicast.at_work.is_none());
-        [self.multicast.retry, replant].into_iter().flatten().min()
+        [self.multicast.retry, replant, self.multicast.inherited_until].into_iter().flatten().min()
     }
 
     /// Forgets the routing and the trees upon it: nothing is known any more of what was made of
@@ -329,6 +409,7 @@ impl Sweeper {
         self.router.forget();
         self.multicast.planted.clear();
         self.multicast.made = None;
+        self.multicast.forget_inherited();
         let switches: Vec<SwitchIndex> = self.fabric.switches().map(|(index, _)| index).collect();
         for index in switches {
             self.fabric.mft_mut(index).clear();
@@ -343,6 +424,27 @@ impl Sweeper {
     pub fn multicast_trees(&self) -> usize {
         self.multicast.planted.len()
     }
+}
+
+/// What was found in switches, as a tree; `None` if some of them are not routed.
+fn inherited_tree(made: &Made, masks: &[(SwitchIndex, PortMask)]) -> Option<Tree> {
+    let number = |&(index, mask): &(SwitchIndex, PortMask)| Some((made.number(index)?, mask));
+    let mut masks: Vec<(u16, PortMask)> = masks.iter().map(number).collect::<Option<_>>()?;
+    masks.sort_unstable_by_key(|(number, _)| *number);
+    Some(Tree { root: None, masks, unreached: Vec::new() })
+}
+
+/// Whether a tree's switches hang together: as many links as it takes, each from both ends.
+fn is_one_piece(topology: &Topology, tree: &Tree) -> bool {
+    let ends = tree.masks.iter().map(|(switch, mask)| {
+        mask.ports().filter(|&port| topology.link_at(*switch, port).is_some()).count()
+    });
+    ends.sum::<usize>() == 2 * tree.masks.len().saturating_sub(1)
+}
+
+/// The number that stands for a block and position in a request.
+pub(super) fn block_number((block, position): (u16, u8)) -> u16 {
+    block | u16::from(position) << BLOCK_BITS
 }
 
 /// Block and position that a request is about.

@@ -69,8 +69,9 @@ impl Sweeper {
             Kind::SetAddress | Kind::Cut | Kind::Mend | Kind::Arm | Kind::Activate => {
                 self.port_info_set(request, data);
             }
-            Kind::SetSwitchInfo => self.switch_info_set(request.port(), data),
+            Kind::SetSwitchInfo => self.switch_info_set(now, request.port(), data),
             Kind::Forwarding => self.forwarding(request, data),
+            Kind::Multicast => self.multicast_read(request, data),
             Kind::SetForwarding => self.forwarding_set(request, data),
             Kind::SetMulticast => self.multicast_set(request, data),
             Kind::SetSlToVl => self.sl_to_vl_set(request, data),

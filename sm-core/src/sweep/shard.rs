@@ -163,12 +163,13 @@ impl Sweeper {
 
     /// A port was told between sweeps.
     pub(super) fn client_told(&mut self) {
-        self.shards.news |= self.phase == Phase::Idle;
+        self.shards.news |= self.phase == Phase::Idle && self.shards.sharding.is_some();
     }
 
     /// A port could not be told: it is tried again with the next step.
-    pub(super) fn client_lost(&mut self, port: PortIndex) {
+    pub(super) fn client_lost(&mut self, now: Instant, port: PortIndex) {
         debug!("{} was not told whom to ask", self.fabric.describe(port));
+        self.client_not_asked(now, port);
         self.shards.spread.forget(self.fabric.port(port).guid);
     }
 

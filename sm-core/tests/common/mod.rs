@@ -9,7 +9,8 @@ use fabric_sim::{Delivery, Endpoint, Fabric, NodeIndex, Options, VirtualClock};
 use ib_mad::netlist::Net;
 use ib_mad::transport::Packet;
 use ib_mad::types::Lid;
-use ib_mad::wire::attribute::{NodeType, PortState};
+use ib_mad::wire::attribute::{NodeType, PortState, SmState};
+use ib_mad::wire::smp::Smp;
 use sm_core::config::Settings;
 use sm_core::manage::lid::LidTable;
 use sm_core::manage::shard::TakeOver;
@@ -28,10 +29,18 @@ pub(crate) struct Manager {
     pub(crate) traps: Vec<TrapNotice>,
     /// Takeovers that ended, and whether they did well.
     pub(crate) taken_over: Vec<(TakeOver, bool)>,
+    /// How many more SMPs it gets out, if not all.
+    pub(crate) sends_left: Option<u64>,
+    /// Whether its process is stopped: it neither hears nor says anything, and time passes it by.
+    pub(crate) stopped: bool,
+    node: NodeIndex,
 }
 
 /// Something done to a packet.
 pub(crate) type Tamper = Box<dyn FnMut(&mut Packet)>;
+
+/// Something done to a packet that a node answers, or is asked if it is on its way there.
+pub(crate) type Lie = Box<dyn FnMut(NodeIndex, &mut Packet)>;
 
 /// A fabric, its managers, and the time.
 pub(crate) struct Bed {
@@ -40,6 +49,8 @@ pub(crate) struct Bed {
     pub(crate) managers: Vec<Manager>,
     /// Changes packets on their way to the managers.
     pub(crate) tamper: Option<Tamper>,
+    /// Changes requests and answers of directed routes, by the node that they are for or from.
+    pub(crate) lie: Option<Lie>,
     /// How many routings to come fail.
     pub(crate) failing_routings: u32,
     deliveries: Vec<Delivery>,
@@ -67,6 +78,7 @@ impl Bed {
             clock: VirtualClock::new(),
             managers: Vec::new(),
             tamper: None,
+            lie: None,
             failing_routings: 0,
             deliveries: Vec::new(),
         }
@@ -96,12 +108,20 @@ impl Bed {
             changes: Vec::new(),
             traps: Vec::new(),
             taken_over: Vec::new(),
+            sends_left: None,
+            stopped: false,
+            node,
         });
     }
 
     /// Takes the last manager off the fabric without a word, as a crash would.
     pub(crate) fn crash_manager(&mut self) -> Manager {
-        let manager = self.managers.pop().unwrap();
+        self.crash(self.managers.len() - 1)
+    }
+
+    /// The same with the manager `at`.
+    pub(crate) fn crash(&mut self, at: usize) -> Manager {
+        let manager = self.managers.remove(at);
         self.fabric.detach(self.clock.now(), manager.endpoint);
         manager
     }
@@ -162,7 +182,7 @@ impl Bed {
     fn step(&mut self) {
         let now = self.clock.now();
         let mut packet = Packet::default();
-        for manager in &mut self.managers {
+        for manager in self.managers.iter_mut().filter(|manager| !manager.stopped) {
             manager.sweeper.handle_timeout(now);
             while let Some(job) = manager.sweeper.poll_routing() {
                 let sweep = job.sweep();
@@ -179,7 +199,13 @@ impl Bed {
             while let Some(check) = manager.sweeper.poll_loop_check() {
                 manager.sweeper.handle_loops(&check.run());
             }
-            while manager.sweeper.poll_transmit(now, &mut packet) {
+            while manager.sends_left != Some(0) && manager.sweeper.poll_transmit(now, &mut packet) {
+                manager.sends_left = manager.sends_left.map(|left| left - 1);
+                if let Some(lie) = &mut self.lie
+                    && let Some(node) = directed_to(&self.fabric, manager.node, &packet)
+                {
+                    lie(node, &mut packet);
+                }
                 self.fabric.send(now, manager.endpoint, &packet);
             }
         }
@@ -193,6 +219,14 @@ impl Bed {
             };
             if let Some(tamper) = &mut self.tamper {
                 tamper(&mut delivery.packet);
+            }
+            if manager.stopped {
+                continue;
+            }
+            if let Some(lie) = &mut self.lie
+                && let Some(node) = directed_to(&self.fabric, manager.node, &delivery.packet)
+            {
+                lie(node, &mut delivery.packet);
             }
             if manager.sweeper.handle_packet(now, &mut delivery.packet) {
                 self.fabric.send(now, manager.endpoint, &delivery.packet);
@@ -215,6 +249,7 @@ impl Bed {
             let due = self
                 .managers
                 .iter_mut()
+                .filter(|manager| !manager.stopped)
                 .filter_map(|manager| manager.sweeper.poll_timeout())
                 .chain(self.fabric.poll_timeout(now))
                 .min();
@@ -283,34 +318,142 @@ impl Bed {
         }
     }
 
+    /// What is wrong with the fabric, though one manager should have it right: linked ports that are
+    /// not Active, end ports that know another master, LIDs of two ports, pairs that no packet joins.
+    pub(crate) fn what_is_wrong(&self) -> Option<String> {
+        let state = |manager: &Manager| manager.sweeper.sm_state();
+        let masters: Vec<&Manager> =
+            self.managers.iter().filter(|manager| state(manager) == SmState::Master).collect();
+        let [master] = masters[..] else { return Some(format!("{} masters", masters.len())) };
+        let sweeper = &master.sweeper;
+        if !sweeper.is_up() || sweeper.phase() != Phase::Idle {
+            return Some(format!("the master is in phase {}", sweeper.phase()));
+        }
+        let errors = master.reports.last().map_or(0, |report| report.errors);
+        if errors > 0 {
+            return Some(format!("{errors} errors"));
+        }
+        let sm_lid = self.fabric.local_lid(master.endpoint);
+        let mut owners = std::collections::HashSet::new();
+        for (node, num, lid, _) in self.end_ports() {
+            let (name, port) = (self.fabric.node(node).name, self.fabric.port(node, num).unwrap());
+            if !lid.is_unicast() || !owners.insert(lid) {
+                return Some(format!("{name} port {num} has LID {lid}"));
+            }
+            if Some(port.master_sm_lid) != sm_lid {
+                return Some(format!("{name} port {num} obeys LID {}", port.master_sm_lid));
+            }
+        }
+        for node in self.fabric.nodes().filter(|&node| self.fabric.node(node).up) {
+            let view = self.fabric.node(node);
+            for num in 1..=view.num_ports {
+                let port = self.fabric.port(node, num).unwrap();
+                let is_linked =
+                    port.link.is_some_and(|link| !link.cut && self.fabric.node(link.node).up);
+                if is_linked && port.state != PortState::Active {
+                    return Some(format!("{} port {num} is {}", view.name, port.state));
+                }
+            }
+        }
+        let routes = self.fabric.check_routes();
+        (!routes.is_whole()).then(|| format!("{routes:?}"))
+    }
+
+    /// Runs until one manager has the fabric right; fails if that takes longer than `limit`. Yields
+    /// how long it took.
+    pub(crate) fn settle(&mut self, limit: Duration, what: &str) -> Duration {
+        let begun = self.clock.now();
+        // Looked at when a sweep has ended, or somebody became master: nothing else mends anything.
+        let mut seen = None;
+        loop {
+            let marks: Vec<_> = self
+                .managers
+                .iter()
+                .map(|manager| {
+                    let sweeper = &manager.sweeper;
+                    (manager.reports.len(), sweeper.sm_state(), sweeper.phase() == Phase::Idle)
+                })
+                .collect();
+            let over = self.clock.now() > begun + limit;
+            if over || seen.as_ref() != Some(&marks) {
+                let wrong = self.what_is_wrong();
+                if wrong.is_none() {
+                    return self.clock.now() - begun;
+                }
+                assert!(!over, "{what}: after {limit:?}: {}", wrong.unwrap_or_default());
+                seen = Some(marks);
+            }
+            self.step();
+        }
+    }
+
+    /// As [`settle`](Self::settle), and it stays so for a minute.
+    pub(crate) fn settle_for_good(&mut self, limit: Duration, what: &str) -> Duration {
+        let took = self.settle(limit, what);
+        self.run_for(Duration::from_secs(61));
+        self.settle(Duration::from_secs(2), what);
+        took
+    }
+
+    /// The nodes of `ends` that a packet does not reach from another of them.
+    pub(crate) fn cut_off_among(&self, ends: &[(NodeIndex, u8, Lid, u8)]) -> Vec<String> {
+        let pairs = ends.iter().flat_map(|from| ends.iter().map(move |to| (from, to)));
+        pairs
+            .filter_map(|(&(node, num, ..), &(to, to_num, lid, _))| {
+                self.follow((node, num), lid, (to, to_num)).err()
+            })
+            .collect()
+    }
+
     fn assert_reachable(&self, source: (NodeIndex, u8), lid: Lid, owner: (NodeIndex, u8)) {
+        self.follow(source, lid, owner).unwrap_or_else(|reason| panic!("{reason}"));
+    }
+
+    /// Follows the tables from one end port to a LID of another.
+    fn follow(
+        &self,
+        source: (NodeIndex, u8),
+        lid: Lid,
+        owner: (NodeIndex, u8),
+    ) -> Result<(), String> {
         let (mut node, mut egress) = source;
         if source == owner {
-            return;
+            return Ok(());
         }
         for _ in 0..64 {
             let view = self.fabric.node(node);
             if view.node_type == NodeType::Switch {
-                if node == owner.0 {
-                    assert_eq!(view.lft[lid.index()], 0, "{} to its own LID {lid}", view.name);
-                    return;
-                }
                 egress = view.lft.get(lid.index()).copied().unwrap_or(255);
+                if node == owner.0 {
+                    let right = egress == 0;
+                    let wrong = || format!("{} to its own LID {lid} by {egress}", view.name);
+                    return right.then_some(()).ok_or_else(wrong);
+                }
             }
             let port = self.fabric.port(node, egress);
-            let port = port.unwrap_or_else(|| panic!("{}: LID {lid} by port {egress}", view.name));
-            assert_eq!(port.state, PortState::Active, "{} port {egress}, LID {lid}", view.name);
-            let link = port.link.filter(|link| !link.cut).expect("an active port has a link");
+            let port = port.ok_or_else(|| format!("{}: LID {lid} by port {egress}", view.name))?;
+            let link = port.link.filter(|link| port.state == PortState::Active && !link.cut);
+            let link = link
+                .ok_or_else(|| format!("{} port {egress}, LID {lid}: {}", view.name, port.state))?;
             if (link.node, link.port) == owner {
-                return;
+                return Ok(());
             }
-            assert!(
-                self.fabric.node(link.node).node_type == NodeType::Switch,
-                "LID {lid} went to the wrong host {}",
-                self.fabric.node(link.node).name
-            );
+            if self.fabric.node(link.node).node_type != NodeType::Switch {
+                let name = self.fabric.node(link.node).name;
+                return Err(format!("LID {lid} went to the wrong host {name}"));
+            }
             node = link.node;
         }
-        panic!("LID {lid} goes round in circles");
+        Err(format!("LID {lid} goes round in circles"))
     }
+}
+
+/// The node that a directed route leads to, which begins at `from`.
+fn directed_to(fabric: &Fabric, from: NodeIndex, packet: &Packet) -> Option<NodeIndex> {
+    let smp = Smp::new(&packet.mad).ok()?;
+    let mut node = from;
+    for &egress in smp.path()? {
+        node = fabric.port(node, egress)?.link?.node;
+    }
+    Some(node)
 }

@@ -8,6 +8,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use fabric_sim::serve::Server;
+use fabric_sim::{Fabric, Options};
+use ib_mad::netlist::Net;
+
 const EXAMPLES: &str = "/usr/share/doc/ibsim-utils/net-examples";
 const PROGRAMS: [&str; 6] =
     ["ibsim", "ibsim-run", "ibnetdiscover", "iblinkinfo", "ibroute", "ibtracert"];
@@ -33,6 +37,28 @@ impl Drop for Bed {
 impl Bed {
     /// A simulator of `net`, or `None` if the programs are not there.
     pub(crate) fn new(net: &Path) -> Option<Self> {
+        let mut bed = Self::without_simulator(net)?;
+        let log = File::create(bed.dir.path().join("ibsim.log")).unwrap();
+        let mut ibsim = bed.command("ibsim");
+        ibsim.args(["-s", "-n"]).arg(net).stdout(log.try_clone().unwrap()).stderr(log);
+        bed.children.push(ibsim.spawn().unwrap());
+        bed.await_socket();
+        Some(bed)
+    }
+
+    /// The same with a simulator of ours, which routes traps and what stops them as fabrics do. It
+    /// serves until the process ends.
+    pub(crate) fn on_ibfabric(net: &Path) -> Option<Self> {
+        let bed = Self::without_simulator(net)?;
+        let net = Net::read(net).unwrap();
+        let fabric = Fabric::new(&net, Options::default());
+        let mut server = Server::bind(fabric, &bed.socket).unwrap();
+        std::thread::spawn(move || server.run());
+        bed.await_socket();
+        Some(bed)
+    }
+
+    fn without_simulator(net: &Path) -> Option<Self> {
         let missing = PROGRAMS.iter().find(|name| find(name).is_none());
         if let Some(name) = missing {
             eprintln!("skipped: {name} is not installed (ibsim-utils, infiniband-diags)");
@@ -44,18 +70,12 @@ impl Bed {
         }
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let mut bed = Self {
+        Some(Self {
             socket: format!("sm-core-{}-{number}", std::process::id()),
             dir: tempfile::tempdir().unwrap(),
             children: Vec::new(),
             managers: 0,
-        };
-        let log = File::create(bed.dir.path().join("ibsim.log")).unwrap();
-        let mut ibsim = bed.command("ibsim");
-        ibsim.args(["-s", "-n"]).arg(net).stdout(log.try_clone().unwrap()).stderr(log);
-        bed.children.push(ibsim.spawn().unwrap());
-        bed.await_socket();
-        Some(bed)
+        })
     }
 
     pub(crate) fn await_socket(&self) {

@@ -65,6 +65,11 @@ impl Service {
                 last.unchecked_ports as f64,
             ),
             gauge("sharded_ports", "Ports told to ask a responder", self.sweeper.sharded() as f64),
+            gauge(
+                "clients_to_reregister",
+                "Ports that a new master has yet to ask to register again",
+                self.sweeper.clients_to_ask() as f64,
+            ),
             counter("policy_errors", "Policy files refused", self.refused_files.total()),
             gauge(
                 "policy_stale",

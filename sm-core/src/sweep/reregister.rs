@@ -1,0 +1,131 @@
+//! Clients that are to register again with a new master, a few at a time: each sends a dozen requests
+//! when it is asked, and ten thousand of them would drown the SA at the moment it begins.
+//!
+//! As many as one second's share are asked by the very Set(PortInfo) that names the new master, the
+//! others between sweeps, [`STEPS`] times a second. Ports whose link is not up yet are asked at once:
+//! what they run has registered nothing.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use ib_mad::wire::attribute::{CapabilityMask, PortState};
+use tracing::{debug, info, warn};
+
+use super::{Phase, Sweeper};
+use crate::fabric::PortIndex;
+use crate::smp::{Kind, Request};
+
+/// Steps a second.
+const STEPS: u32 = 10;
+const STEP: Duration = Duration::from_millis(1000 / STEPS as u64);
+/// How long after the last step who did not take the request is asked again.
+const AGAIN: Duration = Duration::from_secs(10);
+/// How often.
+const ROUNDS_MAX: u32 = 5;
+
+/// Who is still to be asked.
+#[derive(Debug, Default)]
+pub(super) struct Reregistration {
+    waiting: BTreeSet<PortIndex>,
+    /// Who was asked, and did not answer.
+    lost: BTreeSet<PortIndex>,
+    due: Option<Instant>,
+    rounds: u32,
+}
+
+impl Reregistration {
+    /// Nobody is to be asked.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Whether the port's turn has not come.
+    pub(super) fn holds_back(&self, port: PortIndex) -> bool {
+        self.waiting.contains(&port)
+    }
+}
+
+impl Sweeper {
+    /// Clients that are to be asked to register again and have not been.
+    pub fn clients_to_ask(&self) -> usize {
+        self.reregistration.waiting.len() + self.reregistration.lost.len()
+    }
+
+    /// Decides who waits, before the first ports are told of us as their new master.
+    pub(super) fn stagger_clients(&mut self, now: Instant) {
+        if !self.first_as_master {
+            return;
+        }
+        let tenure = self.mastership.tenure();
+        let is_asked_later = |port: &PortIndex| {
+            let entry = self.fabric.port(*port);
+            let mask = entry.port_info().capability_mask();
+            mask.contains(CapabilityMask::IS_CLIENT_REREGISTRATION_SUPPORTED)
+                && entry.state() == Some(PortState::Active)
+                && entry.told_in != tenure
+                && Some(*port) != self.fabric.home()
+        };
+        let rate = self.settings.client_rereg_rate as usize;
+        let spared = self.spares_clients || self.settings.no_clients_rereg;
+        if spared || rate == 0 {
+            return self.reregistration.clear();
+        }
+        let mut ports: Vec<PortIndex> = self.fabric.end_ports().filter(is_asked_later).collect();
+        ports.sort_unstable();
+        let count = ports.len();
+        let waiting = ports.into_iter().skip(rate).collect();
+        self.reregistration = Reregistration { waiting, ..Reregistration::default() };
+        if count > rate {
+            info!("{count} clients are asked to register again, {rate} a second");
+            self.reregistration.due = Some(now + Duration::from_secs(1));
+        }
+    }
+
+    /// Asks the next ones, if it is time and no sweep is under way.
+    pub(super) fn ask_clients(&mut self, now: Instant) {
+        let idle = self.phase == Phase::Idle && self.exchange.is_idle();
+        if !idle || self.reregistration.due.is_none_or(|due| now < due) {
+            return;
+        }
+        let rate = self.settings.client_rereg_rate;
+        let share = if rate == 0 { usize::MAX } else { rate.div_ceil(STEPS) as usize };
+        let turn: Vec<PortIndex> =
+            self.reregistration.waiting.iter().copied().take(share).collect();
+        for port in turn {
+            self.reregistration.waiting.remove(&port);
+            if self.fabric.is_end_port(port) && self.wanted_address(port).is_some() {
+                self.exchange.push(Request::new(Kind::SetAddress, port));
+            }
+        }
+        let asking = &mut self.reregistration;
+        asking.due = Some(now + STEP);
+        if asking.waiting.is_empty() {
+            let lost = std::mem::take(&mut asking.lost);
+            asking.rounds += 1;
+            asking.due = None;
+            if lost.is_empty() {
+                info!("all clients were asked to register again");
+            } else if asking.rounds > ROUNDS_MAX {
+                warn!("{} clients could not be asked to register again", lost.len());
+            } else {
+                asking.waiting = lost;
+                asking.due = Some(now + AGAIN);
+            }
+        }
+    }
+
+    /// A port that was asked between sweeps did not answer.
+    pub(super) fn client_not_asked(&mut self, now: Instant, port: PortIndex) {
+        if self.fabric.port(port).told_in == self.mastership.tenure() {
+            return;
+        }
+        debug!("{} was not asked to register again", self.fabric.describe(port));
+        let asking = &mut self.reregistration;
+        asking.lost.insert(port);
+        asking.due.get_or_insert(now + AGAIN);
+    }
+
+    pub(super) fn clients_due(&self) -> Option<Instant> {
+        self.reregistration.due
+    }
+}
