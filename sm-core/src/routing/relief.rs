@@ -35,7 +35,7 @@ impl Effort {
     /// After links or LIDs went, where that alone leaves links more crowded than need be: as much as
     /// a fabric of this size can wait for.
     pub(super) fn beyond(topology: &Topology) -> Self {
-        let switches = 2_000_000 / topology.switch_count().max(1);
+        let switches = 30_000_000 / topology.switch_count().max(1);
         Self { switches: switches.min(Self::ANEW.switches), in_vain: 4 }
     }
 }
@@ -280,10 +280,11 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
             let on = |port: u8| {
                 lft[first..][..usize::from(count)].iter().filter(|&&other| other == port).count()
             };
-            let now = if count > 1 { on(lft[lid.index()]) } else { 1 };
+            // As many ports as before are to have some of them.
+            let is_shared = count > 1 && on(lft[lid.index()]) > 1;
             let fits = |candidate: &&Candidate| {
                 self.loads[candidate.link as usize] + flow < limit
-                    && (count == 1 || on(candidate.port) < now)
+                    && (count == 1 || is_shared || on(candidate.port) == 0)
             };
             let ways = self.candidates.iter().filter(fits).filter_map(|candidate| {
                 let way = self.way(switch, Some(candidate), lid, home, lfts)?;

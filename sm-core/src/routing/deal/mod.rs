@@ -74,7 +74,10 @@ impl Draft {
         ways: impl Fn(u16) -> W,
     ) -> Dealt {
         let Self { mut dealt, loads } = self;
-        relieve_all(topology, steering, hops, ways, loads, &mut dealt.lfts);
+        // Ways that are narrowed lead to one switch, and its cables have been dealt to in turn.
+        if !W::NARROWS {
+            relieve_all(topology, steering, hops, ways, loads, &mut dealt.lfts);
+        }
         dealt
     }
 
