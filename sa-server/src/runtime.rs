@@ -381,15 +381,16 @@ impl Builder {
             None => RegistryIndex::new(&registry),
         };
         let step = last.as_ref().map_or(Step::All, |(last, ..)| Step::between(last, snapshot));
-        let tables = match (step, last) {
-            (Step::Registry, Some((_, tables, _))) => tables,
-            (Step::Multicast, Some((_, tables, _))) => {
-                Arc::new(tables.with_multicast(snapshot.fabric()))
-            }
+        let tables = match (step, last.map(|(_, tables, _)| tables)) {
+            (Step::Registry, Some(tables)) => tables,
+            (Step::Multicast, Some(tables)) => Arc::new(tables.with_multicast(snapshot.fabric())),
             // In the pool all of it yields to the workers.
-            _ => self.builders.finish_within(BUILD_PATIENCE, || {
+            (_, before) => self.builders.finish_within(BUILD_PATIENCE, || {
                 rayon::scope(|_| {
-                    let mut tables = Tables::build(snapshot.fabric(), &registry);
+                    let mut tables = match before {
+                        Some(before) => before.rebuild(snapshot.fabric(), &registry),
+                        None => Tables::build(snapshot.fabric(), &registry),
+                    };
                     tables.qos.count_by(&self.metrics.levels);
                     Arc::new(tables)
                 })

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Bed, fat_tree};
@@ -9,6 +10,7 @@ use fabric_sim::Probability;
 use ib_mad::netlist::{LinkRate, Net, Node, NodeKind, PortRef};
 use ib_mad::types::{Guid, PKey, PortNum};
 use ib_mad::wire::attribute::{PortInfo, PortState, SmState};
+use sa_proto::snapshot::{self, FabricPlane};
 use sm_core::config::Settings;
 use sm_core::fabric::SubnetParameters;
 use sm_core::manage::lid::LidTable;
@@ -139,11 +141,8 @@ fn a_new_description_is_read_when_its_node_tells() {
     assert!(bed.reports().last().unwrap().smps < 20, "only that node is read");
 }
 
-#[test]
-fn the_published_plane_says_what_the_fabric_is() {
-    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
-    bed.bring_up();
-    let plane = bed.sweeper().fabric().plane(&SubnetParameters {
+fn plane(bed: &Bed) -> FabricPlane {
+    bed.sweeper().fabric().plane(&SubnetParameters {
         prefix: 0xfe80_0000_0000_0000,
         lifetime: 18,
         sa_key: 1,
@@ -152,7 +151,38 @@ fn the_published_plane_says_what_the_fabric_is() {
         path_sls: Vec::new(),
         managers: Vec::new(),
         policy: Default::default(),
+    })
+}
+
+/// Rows are made anew where something happened, and nowhere else: a change costs what it changes.
+#[test]
+fn nodes_that_nothing_happened_to_are_published_as_they_were() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    bed.run_for(MINUTE);
+    let before = plane(&bed);
+    let spine = *bed.switches().last().unwrap();
+    let now = bed.clock.now();
+    bed.fabric.link_down(now, spine, 1).unwrap();
+    let report = bed.bring_up();
+    assert!(!report.full);
+    let after = plane(&bed);
+    let rows = before.nodes.iter().zip(&after.nodes);
+    let (kept, made): (Vec<_>, Vec<_>) = rows.partition(|(old, new)| Arc::ptr_eq(old, new));
+    assert!(made.len() < 10, "{} of {} rows are new", made.len(), before.nodes.len());
+    assert!(kept.iter().all(|(old, _)| old.guid != bed.fabric.node(spine).guid));
+    let unlinked = made.iter().filter(|(old, new)| {
+        let links = |node: &snapshot::Node| node.ports.iter().filter(|p| p.peer.is_some()).count();
+        links(new) + 1 == links(old)
     });
+    assert_eq!(unlinked.count(), 2, "both ends");
+}
+
+#[test]
+fn the_published_plane_says_what_the_fabric_is() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let plane = plane(&bed);
     assert_eq!(Some(plane.subnet.sm_lid), bed.fabric.local_lid(bed.managers[0].endpoint));
     let known: Vec<_> = bed.fabric.nodes().collect();
     assert_eq!((plane.nodes.len(), plane.lfts.len()), (known.len(), bed.switches().len()));

@@ -53,12 +53,15 @@ enum ShapeArgs {
 
 #[derive(Debug, Args)]
 struct CommonArgs {
-    /// Decides GUIDs, missing links and hosts, and random graphs
+    /// Decides GUIDs, missing links, switches and hosts, and random graphs
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Take this share of the links between switches away, keeping switches connected
     #[arg(long, value_name = "PCT", default_value_t = 0.0)]
     missing_links: f64,
+    /// Take this share of the switches away, with their hosts, keeping the others connected
+    #[arg(long, value_name = "PCT", default_value_t = 0.0)]
+    missing_switches: f64,
     /// Take this share of the hosts away
     #[arg(long, value_name = "PCT", default_value_t = 0.0)]
     missing_hosts: f64,
@@ -174,6 +177,7 @@ pub fn run(args: &GenerateArgs) -> Result<(), GenerateCommandError> {
     let common = Common {
         seed: common_args.seed,
         missing_links: common_args.missing_links,
+        missing_switches: common_args.missing_switches,
         missing_hosts: common_args.missing_hosts,
         rate: LinkRate { speed: common_args.speed, ..LinkRate::default() },
     };

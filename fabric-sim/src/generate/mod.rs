@@ -39,10 +39,12 @@ pub enum Shape {
 /// What all shapes have in common.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Common {
-    /// Decides GUIDs, which cables and hosts are missing, and how a random graph looks.
+    /// Decides GUIDs, which cables, switches and hosts are missing, and how a random graph looks.
     pub seed: u64,
     /// Per cent of the cables between switches that are taken away; the rest still connects all.
     pub missing_links: f64,
+    /// Per cent of the switches that are taken away with their hosts; the rest stays connected.
+    pub missing_switches: f64,
     /// Per cent of the hosts that are taken away.
     pub missing_hosts: f64,
     /// Rate of all links.
@@ -52,7 +54,7 @@ pub struct Common {
 impl Default for Common {
     fn default() -> Self {
         let rate = LinkRate { speed: ib_mad::netlist::LinkSpeed::Hdr, ..LinkRate::default() };
-        Self { seed: 0, missing_links: 0.0, missing_hosts: 0.0, rate }
+        Self { seed: 0, missing_links: 0.0, missing_switches: 0.0, missing_hosts: 0.0, rate }
     }
 }
 
@@ -102,6 +104,11 @@ pub enum GenerateError {
         switches: usize,
         max: f64,
     },
+    #[error(
+        "--missing-switches {percent} would take {missing} of {switches} switches away, but only {max} \
+         can go if the others are to stay connected"
+    )]
+    MissingSwitches { percent: f64, missing: usize, switches: usize, max: usize },
     #[error("{what} must be 0 to 100 per cent, not {value}")]
     Percent { what: &'static str, value: f64 },
 }
@@ -118,6 +125,7 @@ pub fn generate(shape: &Shape, common: &Common) -> Result<Net, GenerateError> {
     };
     plan.check_size()?;
     plan.remove_links(common.missing_links, &mut rng)?;
+    plan.remove_switches(common.missing_switches, &mut rng)?;
     plan.remove_hosts(common.missing_hosts, &mut rng)?;
     Ok(plan.build(common.rate, &mut rng))
 }

@@ -79,6 +79,66 @@ impl Plan {
         Ok(())
     }
 
+    /// Removes `percent` of the switches with their hosts, chosen so that the others stay connected:
+    /// one after the other in random order, but for those that would part the rest.
+    pub(super) fn remove_switches(
+        &mut self,
+        percent: f64,
+        rng: &mut Rng,
+    ) -> Result<(), GenerateError> {
+        let missing = share("--missing-switches", percent, self.switches.len())?;
+        if missing == 0 {
+            return Ok(());
+        }
+        let switches = self.switches.len();
+        let mut order: Vec<usize> = (0..switches).collect();
+        rng.shuffle(&mut order);
+        let mut is_here = vec![true; switches];
+        let mut removed = 0;
+        for switch in order {
+            if removed == missing {
+                break;
+            }
+            is_here[switch] = false;
+            if removed + 1 < switches && self.are_connected(&is_here) {
+                removed += 1;
+            } else {
+                is_here[switch] = true;
+            }
+        }
+        if removed < missing {
+            return Err(GenerateError::MissingSwitches {
+                percent,
+                missing,
+                switches,
+                max: removed,
+            });
+        }
+        let numbers = is_here.iter().scan(0, |next, &is_here| {
+            let number = *next;
+            *next += usize::from(is_here);
+            Some(number)
+        });
+        let numbers: Vec<usize> = numbers.collect();
+        let renumber =
+            |(switch, port): SwitchPort| is_here[switch].then(|| (numbers[switch], port));
+        let links = self.links.iter().filter_map(|&(a, b)| renumber(a).zip(renumber(b)));
+        self.links = links.collect();
+        let hosts = self.hosts.iter().filter_map(|&(host, at)| Some((host, renumber(at)?)));
+        self.hosts = hosts.collect();
+        let mut left = is_here.iter();
+        self.switches.retain(|_| left.next().copied().unwrap_or(false));
+        Ok(())
+    }
+
+    /// Whether links join all of some switches without leading over others.
+    fn are_connected(&self, is_here: &[bool]) -> bool {
+        let mut parts = Parts::new(is_here.len());
+        let links = self.links.iter().filter(|((a, _), (b, _))| is_here[*a] && is_here[*b]);
+        let joined = links.filter(|((a, _), (b, _))| parts.join(*a, *b)).count();
+        joined + 1 == is_here.iter().filter(|&&is_here| is_here).count()
+    }
+
     /// Removes `percent` of the hosts; the others keep their places and numbers.
     pub(super) fn remove_hosts(
         &mut self,

@@ -170,6 +170,24 @@ fn links_that_switches_need_are_not_taken_away() {
     assert!(error.to_string().ends_with("ask for at most 53.1"), "{error}");
 }
 
+#[test]
+fn switches_that_others_need_are_not_taken_away() {
+    let row =
+        |dims: Vec<u16>, wraps| Shape::Grid(Grid { dims, wraps, hosts_per_switch: 2, radix: None });
+    let missing = |missing_switches| Common { missing_switches, ..Common::default() };
+    let net = generate(&row(vec![4, 4], true), &missing(25.0)).unwrap();
+    assert_eq!((net.count(NodeKind::Switch), net.count(NodeKind::Ca)), (12, 24));
+    assert!(net.switches_connected());
+    // Of a row only an end can go, and then the next.
+    for seed in 0..20 {
+        let net = generate(&row(vec![8], false), &Common { seed, ..missing(12.5) }).unwrap();
+        assert!(net.switches_connected());
+        assert_eq!(net.count(NodeKind::Switch), 7);
+    }
+    let error = generate(&row(vec![4], false), &missing(100.0)).unwrap_err();
+    assert!(matches!(error, GenerateError::MissingSwitches { missing: 4, .. }), "{error}");
+}
+
 fn shape() -> impl Strategy<Value = (Shape, u8)> {
     let tree = (2u8..=3, 4u8..20, 2usize..300, 1u8..4).prop_map(|(levels, radix, hosts, down)| {
         let tree = FatTree { oversubscription: (down, 1), ..fat_tree(levels, radix, hosts) };
@@ -201,9 +219,11 @@ proptest! {
         (shape, radix) in shape(),
         seed in any::<u64>(),
         missing_links in prop::sample::select(&[0.0, 5.0, 30.0][..]),
+        missing_switches in prop::sample::select(&[0.0, 10.0, 100.0][..]),
         missing_hosts in prop::sample::select(&[0.0, 10.0, 100.0][..]),
     ) {
-        let common = Common { seed, missing_links, missing_hosts, ..Common::default() };
+        let common =
+            Common { seed, missing_links, missing_switches, missing_hosts, ..Common::default() };
         match generate(&shape, &common) {
             Ok(net) => {
                 check(&net, radix)?;
@@ -218,7 +238,8 @@ proptest! {
             Err(
                 GenerateError::TooManyHosts { .. }
                 | GenerateError::GlobalLinks { .. }
-                | GenerateError::MissingLinks { .. },
+                | GenerateError::MissingLinks { .. }
+                | GenerateError::MissingSwitches { .. },
             ) => {}
             Err(error) => return Err(TestCaseError::fail(error.to_string())),
         }

@@ -9,7 +9,7 @@ use super::by_lid::ByLid;
 use super::digest::Digest;
 use super::fabric::{FabricPlane, Lft, Node, Port};
 use super::registry::RegistryPlane;
-use super::row::{Row, Table, all_tables, find, sort};
+use super::row::{Row, Table, all_tables, sort};
 use super::version::{Session, Version};
 
 /// Why planes cannot become a snapshot.
@@ -76,9 +76,10 @@ impl FabricPlane {
                 }
             }
         }
-        for node in &self.nodes {
-            check_node(&self.nodes, node)?;
-        }
+        // GUIDs side by side: a search that followed every row it compares would take most of this.
+        let guids: Vec<Guid> = self.nodes.iter().map(|node| node.guid).collect();
+        let find = |guid: Guid| Some(&*self.nodes[guids.binary_search(&guid).ok()?]);
+        self.nodes.iter().try_for_each(|node| check_node(find, node))?;
         self.lfts.iter().try_for_each(|row| check_length(&**row))?;
         self.path_sls.iter().try_for_each(|row| check_length(&**row))?;
         Ok(self)
@@ -115,13 +116,13 @@ fn check_length<R: ByLid>(row: &R) -> Result<(), BuildError> {
     Ok(())
 }
 
-fn check_node(nodes: &[Arc<Node>], node: &Node) -> Result<(), BuildError> {
+fn check_node<'a>(find: impl Fn(Guid) -> Option<&'a Node>, node: &Node) -> Result<(), BuildError> {
     if let Some(pair) = node.ports.windows(2).find(|pair| pair[0].num >= pair[1].num) {
         return Err(BuildError::PortOrder { node: node.guid, port: pair[1].num });
     }
     for port in &node.ports {
         let Some((peer, peer_port)) = port.peer else { continue };
-        let back = find(nodes, peer).and_then(|peer| peer.port(peer_port)).and_then(|far| far.peer);
+        let back = find(peer).and_then(|peer| peer.port(peer_port)).and_then(|far| far.peer);
         if back != Some((node.guid, port.num)) {
             let (node, port) = (node.guid, port.num);
             return Err(BuildError::OneSidedLink { node, port, peer, peer_port });

@@ -120,6 +120,20 @@ impl<R: Row> TableDelta<R> {
         Ok(new)
     }
 
+    /// The rows of `new`, which these changes lead to from `old`: those that stay are `old`'s.
+    pub(super) fn share(&self, old: &Vec<Arc<R>>, new: &Vec<Arc<R>>) -> Vec<Arc<R>> {
+        let mut changed = self.by_key().map(|(key, _)| key).peekable();
+        let rows = join(keyed(old), keyed(new)).filter_map(|(key, side)| match side {
+            Side::Left(_) => None,
+            Side::Right(row) => Some(row),
+            Side::Both(old, new) => {
+                while changed.next_if(|&changed| changed < key).is_some() {}
+                Some(if changed.peek() == Some(&key) { new } else { old })
+            }
+        });
+        rows.cloned().collect()
+    }
+
     /// What `self` and then `later` do.
     pub(super) fn merge(&self, later: &Self) -> Result<Self, DeltaError> {
         let changes = join(self.by_key(), later.by_key()).map(|(key, side)| {

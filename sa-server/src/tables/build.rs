@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use ib_mad::types::{Guid, Lid, PKey, PortNum};
 use ib_mad::wire::attribute::{CapabilityMask, NodeInfo, NodeType, PortInfo, SwitchInfo};
 use ib_mad::wire::record::{
@@ -18,14 +19,18 @@ use super::partition::{PKeySet, PartitionsBuilder};
 use super::path::Paths;
 use super::record::{LinkOwners, NO_NODE, NodeRows, Owner, RecordTables, Records};
 use super::sl::Sls;
-use super::walk::{Hop, Topology, columns};
-use super::{EndClass, Tables};
+use super::walk::{Before, Hop, Switches, Topology, columns};
+use super::{EndClass, Tables, Walked};
 use crate::qos_match::{GroupSets, QosMatcher};
 
-/// The tables of one snapshot.
-pub(super) fn build(plane: &FabricPlane, registry: &RegistryPlane) -> Tables {
+/// The tables of one snapshot. What the same can be taken for as in those of another is.
+pub(super) fn build(
+    plane: &FabricPlane,
+    registry: &RegistryPlane,
+    before: Option<&Tables>,
+) -> Tables {
     let fabric = Fabric::scan(plane);
-    let topology = fabric.topology(plane);
+    let topology = topology(plane, fabric.switches());
     let mut partitions = PartitionsBuilder::new(plane.subnet.allow_both_pkeys);
     let mut intern = |scanned: &Scanned<'_>, port: &Port| partitions.intern(scanned.keys(port));
     let mut records = fabric.records(plane, &mut intern);
@@ -36,7 +41,10 @@ pub(super) fn build(plane: &FabricPlane, registry: &RegistryPlane) -> Tables {
     let mut lids: Vec<Lid> = ranges.flatten().map(Lid).collect();
     lids.sort_unstable();
     lids.dedup();
-    let (paths, column) = Paths::build(fabric.host_rows, &columns(&topology, &lids));
+    let before = before.map(|before| (topology_of(before), &*before.walked.columns));
+    let before = before.as_ref().map(|(topology, columns)| Before { topology, columns });
+    let columns = columns(&topology, &lids, before);
+    let (paths, column) = Paths::build(fabric.host_rows, &columns);
     let column_of = |lid: Lid| column.get(lid.index()).copied().unwrap_or(EndPort::DETACHED);
     for port in &mut ports {
         port.column = column_of(port.lid);
@@ -59,11 +67,27 @@ pub(super) fn build(plane: &FabricPlane, registry: &RegistryPlane) -> Tables {
         end_classes,
         partitions,
         paths,
+        walked: Walked { switches: topology.switches, columns: Arc::new(columns) },
         records,
         alias_guids: alias_guids(registry),
         direct: fabric.direct_links(),
         contradictions,
     }
+}
+
+/// Where packets go by a plane's tables.
+fn topology(plane: &FabricPlane, switches: impl Into<Arc<Switches>>) -> Topology<'_> {
+    let switches = switches.into();
+    let entries = |guid: &Guid| find(&plane.lfts, *guid).map_or(&[][..], |lft| &lft.ports[..]);
+    let lfts = switches.guids.iter().map(entries).collect();
+    let entries = |guid: &Guid| find(&plane.path_sls, *guid).map_or(&[][..], |row| &row.sls[..]);
+    let sls = switches.guids.iter().map(entries).filter(|_| !plane.path_sls.is_empty()).collect();
+    Topology { switches, lfts, sls }
+}
+
+/// Where packets went by the plane of tables.
+fn topology_of(tables: &Tables) -> Topology<'_> {
+    topology(&tables.plane, tables.walked.switches.clone())
 }
 
 /// A record for every alias GUID: its port's, under another GUID.
@@ -111,6 +135,11 @@ struct Scanned<'a> {
 
 impl<'a> Scanned<'a> {
     fn port(&self, num: PortNum) -> Option<&'a Port> {
+        // Of a switch all ports are there, as a rule.
+        let place = self.node.ports.get(usize::from(num.0)).filter(|port| port.num == num);
+        if place.is_some() {
+            return place;
+        }
         let at = self.node.ports.binary_search_by_key(&num, |port| port.num).ok()?;
         Some(&self.node.ports[at])
     }
@@ -175,6 +204,8 @@ fn info(port: &Port) -> PortInfo<&[u8]> {
 /// All nodes, ascending by GUID.
 struct Fabric<'a> {
     nodes: Vec<Scanned<'a>>,
+    /// Where each is among them.
+    by_guid: HashMap<Guid, u32, RandomState>,
     /// Nodes that are switches, by row.
     switches: Vec<usize>,
     /// How many of them, the first, have hosts.
@@ -189,7 +220,8 @@ impl<'a> Fabric<'a> {
             plane.nodes.iter().map(|node| scan_node(node, &plane.subnet)).collect();
         nodes.sort_by_key(|scanned| scanned.node.guid);
         nodes.dedup_by_key(|scanned| scanned.node.guid);
-        let mut fabric = Self { nodes, switches: Vec::new(), host_rows: 0 };
+        let by_guid = nodes.iter().map(|scanned| scanned.node.guid).zip(0..).collect();
+        let mut fabric = Self { nodes, by_guid, switches: Vec::new(), host_rows: 0 };
         let has_hosts = |fabric: &Self, at: usize| {
             let mut peers = fabric.nodes[at].node.ports.iter().filter_map(|port| port.peer);
             peers.any(|(guid, _)| fabric.node(guid).is_some_and(|peer| !peer.is_switch))
@@ -208,8 +240,8 @@ impl<'a> Fabric<'a> {
     }
 
     fn node(&self, guid: Guid) -> Option<&Scanned<'a>> {
-        let at = self.nodes.binary_search_by_key(&guid, |scanned| scanned.node.guid).ok()?;
-        Some(&self.nodes[at])
+        let at = *self.by_guid.get(&guid)?;
+        Some(&self.nodes[at as usize])
     }
 
     /// The other end of a port's link.
@@ -219,26 +251,18 @@ impl<'a> Fabric<'a> {
         Some((peer, peer.port(num)?))
     }
 
-    fn topology(&self, plane: &'a FabricPlane) -> Topology<'a> {
-        let lfts: HashMap<Guid, &[u8]> =
-            plane.lfts.iter().map(|lft| (lft.switch, &lft.ports[..])).collect();
-        let sls: HashMap<Guid, &[u8]> =
-            plane.path_sls.iter().map(|row| (row.switch, &row.sls[..])).collect();
-        let mut topology = Topology { starts: vec![0], ..Topology::default() };
+    fn switches(&self) -> Switches {
+        let mut switches = Switches::new();
+        let mut hops = Vec::new();
         for &at in &self.switches {
             let scanned = &self.nodes[at];
-            let start = topology.hops.len();
             for port in &scanned.node.ports {
-                topology.hops.resize(start + usize::from(port.num.0), Hop::Nothing);
-                topology.hops.push(self.hop(scanned, port));
+                hops.resize(port.num.0.into(), Hop::Nothing);
+                hops.push(self.hop(scanned, port));
             }
-            topology.starts.push(topology.hops.len() as u32);
-            topology.lfts.push(lfts.get(&scanned.node.guid).copied().unwrap_or(&[]));
-            if !sls.is_empty() {
-                topology.sls.push(sls.get(&scanned.node.guid).copied().unwrap_or(&[]));
-            }
+            switches.push(scanned.node.guid, hops.drain(..));
         }
-        topology
+        switches
     }
 
     fn hop(&self, scanned: &Scanned<'_>, port: &Port) -> Hop {
@@ -304,9 +328,18 @@ impl<'a> Fabric<'a> {
         plane: &FabricPlane,
         keys: &mut impl FnMut(&Scanned<'_>, &Port) -> PKeySet,
     ) -> RecordTables {
-        let mut nodes = Records::new(NodeRecord::LEN);
-        let mut ports = Records::new(PortInfoRecord::LEN);
-        let mut links = Records::new(LinkRecord::LEN);
+        let count = |of: fn(&Scanned<'_>) -> usize| self.nodes.iter().map(of).sum();
+        let end_ports = |scanned: &Scanned<'_>| match scanned.is_switch {
+            true => 1,
+            false => scanned.node.ports.len(),
+        };
+        let linked = |scanned: &Scanned<'_>| {
+            scanned.node.ports.iter().filter(|port| port.peer.is_some()).count()
+        };
+        let mut nodes = Records::new(NodeRecord::LEN, count(end_ports));
+        let mut ports =
+            Records::new(PortInfoRecord::LEN, count(|scanned| scanned.node.ports.len()));
+        let mut links = Records::new(LinkRecord::LEN, count(linked));
         let mut by_node = Vec::with_capacity(self.nodes.len());
         let mut owner = |scanned: &Scanned<'_>, port: &Port| Owner {
             pkeys: keys(scanned, port),

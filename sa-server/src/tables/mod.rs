@@ -16,17 +16,21 @@ mod sl;
 mod trace;
 mod walk;
 
+use std::sync::Arc;
+
 use ib_mad::types::{Guid, Lid};
 use sa_proto::snapshot::{FabricPlane, RegistryPlane, Subnet};
 
 pub use end_port::{EndPort, EndPorts};
 pub use limit::{Limit, RateSupport};
 pub use partition::{PKeySet, Partitions};
+use path::Columns;
 pub use path::{PathClass, Paths};
 pub(crate) use record::text;
 pub use record::{LinkOwners, NodeRows, Owner, RecordTables, Records};
 use sl::Sls;
 pub use trace::{Arrival, Step};
+use walk::Switches;
 
 use crate::qos_match::{GroupSet, QosMatcher};
 
@@ -62,6 +66,8 @@ pub struct Tables {
     pub qos: QosMatcher,
     /// The plane that these tables were built of: its rows are shared with the snapshot.
     pub(crate) plane: FabricPlane,
+    /// What paths were made from.
+    walked: Walked,
     sls: Sls,
     /// GUIDs of routers' ports, in the order of [`EndPorts::all`].
     routers: Vec<Guid>,
@@ -73,10 +79,24 @@ pub struct Tables {
     contradictions: usize,
 }
 
+/// What the walk of the routes of a plane was made over, and what came of it.
+#[derive(Clone, Debug)]
+struct Walked {
+    switches: Arc<Switches>,
+    columns: Arc<Columns>,
+}
+
 impl Tables {
     /// Builds the tables; uses all threads of rayon's current pool.
     pub fn build(fabric: &FabricPlane, registry: &RegistryPlane) -> Self {
-        build::build(fabric, registry)
+        build::build(fabric, registry, None)
+    }
+
+    /// The same, where these are the tables of a plane that may be much like it: then most of the
+    /// work is to see what differs.
+    #[must_use]
+    pub fn rebuild(&self, fabric: &FabricPlane, registry: &RegistryPlane) -> Self {
+        build::build(fabric, registry, Some(self))
     }
 
     /// The tables of `fabric`, which differs at most in how switches forward multicast from that

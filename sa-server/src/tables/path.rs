@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::sync::Arc;
 
 use ib_mad::types::{Lid, Rate};
 
@@ -116,29 +117,39 @@ impl Matrix {
     }
 }
 
-/// Hashed by the piece, so that a column costs no call a row.
+/// Hashed by the pair, so that a column costs half a step a row.
 impl Hash for Packed {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u32(self.0);
     }
 
     fn hash_slice<H: Hasher>(column: &[Self], state: &mut H) {
-        for part in column.chunks(64) {
-            let mut bytes = [0; 256];
-            for (to, view) in bytes.chunks_exact_mut(4).zip(part) {
-                to.copy_from_slice(&view.0.to_ne_bytes());
-            }
-            state.write(&bytes[..part.len() * 4]);
+        let (pairs, rest) = column.as_chunks();
+        for &[a, b] in pairs {
+            state.write_u64(u64::from(a.0) << 32 | u64::from(b.0));
         }
+        rest.iter().for_each(|view| view.hash(state));
     }
 }
 
 /// Columns as the [`walk`](super::walk) found them.
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Columns {
-    /// Distinct columns, each with an entry a row.
-    pub(super) distinct: Vec<Box<[Packed]>>,
-    /// Which of them each LID has; entries of LIDs that were not asked for mean nothing.
+    /// Distinct columns, each with an entry a row, numbered in the order of the first LIDs that have
+    /// them.
+    pub(super) distinct: Vec<Arc<[Packed]>>,
+    /// Which of them each LID has; [`NONE`](Self::NONE) for LIDs that were not asked for.
     pub(super) by_lid: Vec<u16>,
+}
+
+impl Columns {
+    /// No column: there are fewer unicast LIDs.
+    pub(super) const NONE: u16 = u16::MAX;
+
+    /// The column of a LID, if it was asked for.
+    pub(super) fn of(&self, lid: Lid) -> Option<&Arc<[Packed]>> {
+        self.distinct.get(usize::from(*self.by_lid.get(lid.index())?))
+    }
 }
 
 impl Paths {
@@ -254,7 +265,7 @@ struct Numbers {
 
 impl Numbers {
     /// Numbers what `columns` hold after `simplify`; `None` if a byte cannot.
-    fn of(columns: &[Box<[Packed]>], simplify: impl Fn(Packed) -> Packed) -> Option<Self> {
+    fn of(columns: &[Arc<[Packed]>], simplify: impl Fn(Packed) -> Packed) -> Option<Self> {
         let mut met = vec![false; Packed::COUNT];
         for view in columns.iter().flat_map(|column| column.iter()) {
             met[view.0 as usize] = true;
@@ -286,10 +297,14 @@ impl Hasher for Fold {
         for chunk in bytes.chunks(8) {
             let mut word = [0; 8];
             word[..chunk.len()].copy_from_slice(chunk);
-            let word = u64::from_ne_bytes(word) ^ self.0;
-            let product = u128::from(word ^ 0x9E37_79B9_7F4A_7C15) * 0xD6E8_FEB8_6659_FD93;
-            self.0 = product as u64 ^ (product >> 64) as u64;
+            self.write_u64(u64::from_ne_bytes(word));
         }
+    }
+
+    #[inline]
+    fn write_u64(&mut self, word: u64) {
+        let product = u128::from(word ^ self.0 ^ 0x9E37_79B9_7F4A_7C15) * 0xD6E8_FEB8_6659_FD93;
+        self.0 = product as u64 ^ (product >> 64) as u64;
     }
 
     fn finish(&self) -> u64 {
@@ -314,16 +329,16 @@ mod tests {
     }
 
     /// Columns of LIDs 0, 1, 2, ….
-    fn columns(distinct: Vec<Box<[Packed]>>) -> Columns {
+    fn columns(distinct: Vec<Arc<[Packed]>>) -> Columns {
         let by_lid = (0..distinct.len() as u16).collect();
         Columns { distinct, by_lid }
     }
 
     #[test]
     fn rows_and_columns_are_not_mixed_up_however_the_rows_are_divided() {
-        let distinct: Vec<Box<[Packed]>> = vec![
-            Box::new([view(4, 9, 1), view(5, 9, 3)]),
-            Box::new([view(4, 8, 2), view(5, 8, 5)]),
+        let distinct: Vec<Arc<[Packed]>> = vec![
+            Arc::new([view(4, 9, 1), view(5, 9, 3)]),
+            Arc::new([view(4, 8, 2), view(5, 8, 5)]),
         ];
         let all = columns(distinct.clone());
         for host_rows in 0..=2 {
@@ -342,7 +357,7 @@ mod tests {
     #[test]
     fn what_only_other_switches_see_does_not_split_the_columns_of_hosts() {
         let (near, far) = (view(4, 9, 1), view(4, 9, 3));
-        let all = columns(vec![Box::new([far, near]), Box::new([far, far])]);
+        let all = columns(vec![Arc::new([far, near]), Arc::new([far, far])]);
         let (paths, column) = Paths::build(1, &all);
         assert_eq!((paths.host_size(), paths.other_size()), ((1, 1), (1, 2)));
         assert_eq!(column, [0, 0]);
@@ -352,7 +367,7 @@ mod tests {
 
     #[test]
     fn a_pair_without_a_path_makes_its_matrix_incomplete() {
-        let all = columns(vec![Box::new([view(4, 9, 1), Packed::UNREACHABLE])]);
+        let all = columns(vec![Arc::new([view(4, 9, 1), Packed::UNREACHABLE])]);
         let (paths, column) = Paths::build(1, &all);
         assert!(paths.is_complete(0) && !paths.is_complete(1));
         assert!(!paths.class(1, column[0], Lid(0)).is_reachable());
@@ -362,7 +377,7 @@ mod tests {
     /// A chain of 300 switches has more kinds of path than a class number can tell apart.
     #[test]
     fn hops_are_given_up_before_limits_are() {
-        let column: Box<[Packed]> =
+        let column: Arc<[Packed]> =
             (0..=255).map(|hops| view(4, 9, hops)).chain([view(3, 2, 7)]).collect();
         let (paths, _) = Paths::build(column.len(), &columns(vec![column]));
         assert_eq!(paths.class(200, 0, Lid(0)).limit, Limit { mtu: 4, rate: 9 });
@@ -381,7 +396,7 @@ mod tests {
         let column = kinds().map(|(sl, mtu, rate)| {
             Packed::new(PathClass { limit: Limit { mtu, rate }, hops: 3, sl })
         });
-        let column: Box<[Packed]> = column.collect();
+        let column: Arc<[Packed]> = column.collect();
         let (paths, _) = Paths::build(column.len(), &columns(vec![column]));
         for (row, (sl, mtu, rate)) in (0..).zip(kinds()) {
             let class = paths.class(row, 0, Lid(0));

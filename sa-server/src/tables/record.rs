@@ -33,8 +33,11 @@ pub struct Records<O = Owner> {
 }
 
 impl<O> Records<O> {
-    pub(super) fn new(record_len: usize) -> Self {
-        Self { stride: stride(record_len), bytes: Vec::new(), owners: Vec::new() }
+    /// None yet; there is room for `count`.
+    pub(super) fn new(record_len: usize, count: usize) -> Self {
+        let stride = stride(record_len);
+        let bytes = Vec::with_capacity(count * stride);
+        Self { stride, bytes, owners: Vec::with_capacity(count) }
     }
 
     pub(super) fn push(&mut self, record: &[u8], owner: O) {
@@ -272,7 +275,7 @@ mod tests {
 
     #[test]
     fn records_keep_their_stride_and_ranges_their_bounds() {
-        let mut records: Records<u8> = Records::new(6);
+        let mut records: Records<u8> = Records::new(6, 0);
         records.push(&[1; 6], 10);
         records.push(&[2; 6], 20);
         let all: Vec<_> = records.range(0..9).collect();

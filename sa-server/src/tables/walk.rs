@@ -5,10 +5,15 @@
 //! switch until one is met whose view is known already. Routes that end nowhere, at the wrong port
 //! or in a loop make no path. Blocks are independent and run in parallel; columns that are equal
 //! are kept once, whatever the order of threads.
+//!
+//! A destination's column follows from its entries in the tables, and from what is behind the ports
+//! that these name. So after a change only those destinations are walked again of which either
+//! differs; the outcome is the same to the last number.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use ib_mad::types::Lid;
+use ib_mad::types::{Guid, Lid};
 use rayon::prelude::*;
 use sa_proto::snapshot::Lft;
 
@@ -26,17 +31,48 @@ pub(super) enum Hop {
     EndPort(Lid, u8),
 }
 
-/// The switches of a fabric, one a row.
-#[derive(Default)]
-pub(super) struct Topology<'a> {
+/// The switches of a fabric, one a row, and what is behind their ports.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Switches {
+    /// What they are called.
+    pub(super) guids: Vec<Guid>,
     /// Where a row's ports begin in `hops`, and the end of the last.
     pub(super) starts: Vec<u32>,
     /// Ports of all switches, port 0 first.
     pub(super) hops: Vec<Hop>,
+}
+
+/// Where packets go.
+#[derive(Default)]
+pub(super) struct Topology<'a> {
+    pub(super) switches: Arc<Switches>,
     /// Forwarding tables, a row each.
     pub(super) lfts: Vec<&'a [u8]>,
     /// SLs of paths by LID, a row each; empty if the routing engine leaves them alone.
     pub(super) sls: Vec<&'a [u8]>,
+}
+
+impl Switches {
+    /// Begins with none.
+    pub(super) fn new() -> Self {
+        Self { starts: vec![0], ..Self::default() }
+    }
+
+    /// Adds one with these ports, port 0 first.
+    pub(super) fn push(&mut self, guid: Guid, ports: impl IntoIterator<Item = Hop>) {
+        self.guids.push(guid);
+        self.hops.extend(ports);
+        self.starts.push(self.hops.len() as u32);
+    }
+
+    fn ports(&self, row: usize) -> &[Hop] {
+        &self.hops[self.starts[row] as usize..self.starts[row + 1] as usize]
+    }
+
+    #[inline]
+    fn hop(&self, row: usize, port: u8) -> Hop {
+        self.ports(row).get(usize::from(port)).copied().unwrap_or(Hop::Nothing)
+    }
 }
 
 impl Topology<'_> {
@@ -44,48 +80,99 @@ impl Topology<'_> {
         self.lfts.len()
     }
 
-    #[inline]
-    fn hop(&self, row: usize, port: u8) -> Hop {
-        let ports = &self.hops[self.starts[row] as usize..self.starts[row + 1] as usize];
-        ports.get(usize::from(port)).copied().unwrap_or(Hop::Nothing)
+    /// LIDs whose columns may be others than in `before`, by number; `None` if switches have other
+    /// rows.
+    fn stale(&self, before: &Self) -> Option<Vec<bool>> {
+        let (ours, theirs) = (&self.switches, &before.switches);
+        if ours.guids != theirs.guids {
+            return None;
+        }
+        let mut stale = vec![false; usize::from(Lid::UNICAST_LAST.0) + 1];
+        for row in 0..self.rows() {
+            differences(self.lfts[row], before.lfts[row], Lft::NO_ROUTE, &mut stale);
+            let sls = |topology: &Self| topology.sls.get(row).copied().unwrap_or(&[]);
+            differences(sls(self), sls(before), 0, &mut stale);
+            let ports = ours.ports(row).len().max(theirs.ports(row).len());
+            let moved =
+                (0..ports as u8).filter(|&port| ours.hop(row, port) != theirs.hop(row, port));
+            let moved: Vec<u8> = moved.collect();
+            if !moved.is_empty() {
+                let entries = self.lfts[row].iter().zip(&mut stale);
+                entries.for_each(|(port, stale)| *stale |= moved.contains(port));
+            }
+        }
+        Some(stale)
     }
 }
 
-/// Walks the trees of all `lids`, which ascend. Beyond 65,535 distinct columns, more than there
-/// are unicast LIDs, there can be none.
-pub(super) fn columns(topology: &Topology<'_>, lids: &[Lid]) -> Columns {
+/// Marks entries of tables by LID that are not the same; beyond its end a table holds `fill`.
+fn differences(now: &[u8], then: &[u8], fill: u8, differ: &mut [bool]) {
+    if std::ptr::eq(now, then) {
+        return;
+    }
+    let both = now.len().min(then.len());
+    let blocks = now[..both].chunks(Lft::BLOCK_LEN).zip(then.chunks(Lft::BLOCK_LEN));
+    for ((now, then), differ) in blocks.zip(differ.chunks_mut(Lft::BLOCK_LEN)) {
+        if now != &then[..now.len()] {
+            let entries = now.iter().zip(then).zip(differ);
+            entries.for_each(|((now, then), differ)| *differ |= now != then);
+        }
+    }
+    for longer in [now, then] {
+        let rest = longer.iter().zip(&mut *differ).skip(both);
+        rest.for_each(|(&entry, differ)| *differ |= entry != fill);
+    }
+}
+
+/// What came of a walk before.
+#[derive(Clone, Copy)]
+pub(super) struct Before<'a> {
+    pub(super) topology: &'a Topology<'a>,
+    pub(super) columns: &'a Columns,
+}
+
+/// Walks the trees of all `lids`, which ascend, as far as they may be others than `before`. Beyond
+/// 65,535 distinct columns, more than there are unicast LIDs, there can be none.
+pub(super) fn columns(
+    topology: &Topology<'_>,
+    lids: &[Lid],
+    before: Option<Before<'_>>,
+) -> Columns {
+    let stale = before.and_then(|before| Some((before, topology.stale(before.topology)?)));
+    let kept = |lid: Lid| {
+        let (before, stale) = stale.as_ref()?;
+        if *stale.get(lid.index())? { None } else { before.columns.of(lid) }
+    };
+    let anew: Vec<Lid> = lids.iter().copied().filter(|&lid| kept(lid).is_none()).collect();
     let blocks: Vec<&[Lid]> =
-        lids.chunk_by(|a, b| a.index() / Lft::BLOCK_LEN == b.index() / Lft::BLOCK_LEN).collect();
+        anew.chunk_by(|a, b| a.index() / Lft::BLOCK_LEN == b.index() / Lft::BLOCK_LEN).collect();
     let walked: Vec<_> = blocks.par_iter().map(|block| walk_block(topology, block)).collect();
+    let mut walked = walked.iter().flat_map(|block: &BlockColumns| {
+        block.of_lid.iter().map(|&local| &block.distinct[usize::from(local)])
+    });
 
     let mut columns = Columns {
         distinct: Vec::new(),
-        by_lid: vec![0; lids.last().map_or(0, |lid| lid.index() + 1)],
+        by_lid: vec![Columns::NONE; lids.last().map_or(0, |lid| lid.index() + 1)],
     };
-    let mut known: HashMap<Box<[Packed]>, u16, BuildFold> = HashMap::default();
-    for (block, found) in blocks.into_iter().zip(walked) {
-        let numbers: Vec<u16> = found
-            .distinct
-            .into_iter()
-            .map(|column| {
-                if let Some(&number) = known.get(&column) {
-                    return number;
-                }
-                let number = columns.distinct.len() as u16;
+    // Most LIDs share their column with one before, which is the same memory then.
+    let mut met: HashMap<*const Packed, u16, BuildFold> = HashMap::default();
+    let mut known: HashMap<Arc<[Packed]>, u16, BuildFold> = HashMap::default();
+    for &lid in lids {
+        let column = kept(lid).unwrap_or_else(|| walked.next().expect("all others were walked"));
+        let number = *met.entry(column.as_ptr()).or_insert_with(|| {
+            *known.entry(column.clone()).or_insert_with(|| {
                 columns.distinct.push(column.clone());
-                known.insert(column, number);
-                number
+                (columns.distinct.len() - 1) as u16
             })
-            .collect();
-        for (&lid, local) in block.iter().zip(found.of_lid) {
-            columns.by_lid[lid.index()] = numbers[usize::from(local)];
-        }
+        });
+        columns.by_lid[lid.index()] = number;
     }
     columns
 }
 
 struct BlockColumns {
-    distinct: Vec<Box<[Packed]>>,
+    distinct: Vec<Arc<[Packed]>>,
     of_lid: Vec<u16>,
 }
 
@@ -96,7 +183,7 @@ fn walk_block(topology: &Topology<'_>, lids: &[Lid]) -> BlockColumns {
     let egress = columns_of(&topology.lfts, Lft::NO_ROUTE, first, lids);
     let sls = columns_of(&topology.sls, 0, first, lids);
 
-    let mut distinct: Vec<Box<[Packed]>> = Vec::new();
+    let mut distinct: Vec<Arc<[Packed]>> = Vec::new();
     let mut of_lid = Vec::with_capacity(lids.len());
     let mut walk = Walk { views: vec![View::Unknown; rows], trail: Vec::new() };
     let mut column = Vec::with_capacity(rows);
@@ -161,7 +248,7 @@ impl Walk {
                 View::OnTrail => break PathClass::UNREACHABLE,
                 View::Unknown => {}
             }
-            match topology.hop(row, egress[row]) {
+            match topology.switches.hop(row, egress[row]) {
                 Hop::Switch(next, limit) => {
                     self.views[row] = View::OnTrail;
                     self.trail.push((row, limit));
@@ -200,6 +287,10 @@ fn arrival(end: Hop, dlid: Lid) -> PathClass {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
     use super::*;
 
     const FAST: Limit = Limit { mtu: 5, rate: 18 };
@@ -216,15 +307,18 @@ mod tests {
         ]
     }
 
+    fn topology<'a>(ports: &[Vec<Hop>], lfts: &'a [Vec<u8>]) -> Topology<'a> {
+        let mut switches = Switches::new();
+        let rows = ports.iter().zip(1..);
+        rows.for_each(|(ports, guid)| switches.push(Guid(guid), ports.iter().copied()));
+        let lfts = lfts.iter().map(Vec::as_slice).collect();
+        Topology { switches: Arc::new(switches), lfts, sls: Vec::new() }
+    }
+
     fn walk(ports: &[Vec<Hop>], lfts: &[Vec<u8>], lids: &[u16]) -> Vec<Vec<PathClass>> {
-        let mut topology = Topology { starts: vec![0], ..Topology::default() };
-        for (ports, lft) in ports.iter().zip(lfts) {
-            topology.hops.extend(ports);
-            topology.starts.push(topology.hops.len() as u32);
-            topology.lfts.push(lft);
-        }
+        let topology = topology(ports, lfts);
         let lids: Vec<Lid> = lids.iter().map(|&lid| Lid(lid)).collect();
-        let columns = columns(&topology, &lids);
+        let columns = columns(&topology, &lids, None);
         lids.iter()
             .map(|lid| {
                 let column = &columns.distinct[usize::from(columns.by_lid[lid.index()])];
@@ -276,14 +370,9 @@ mod tests {
             lfts[1][lid] = 3;
             lfts[2][lid] = 3;
         }
-        let mut topology = Topology { starts: vec![0], ..Topology::default() };
-        for (ports, lft) in ports.iter().zip(&lfts) {
-            topology.hops.extend(ports);
-            topology.starts.push(topology.hops.len() as u32);
-            topology.lfts.push(lft);
-        }
+        let topology = topology(&ports, &lfts);
         let lids = [1, 4, 5, 6, 7, 90].map(Lid);
-        let columns = columns(&topology, &lids);
+        let columns = columns(&topology, &lids, None);
         assert_eq!(columns.distinct.len(), 2, "all of switch 0's LIDs, and the one without routes");
         assert_eq!(columns.by_lid[1], columns.by_lid[7]);
         assert_ne!(columns.by_lid[1], columns.by_lid[90]);
@@ -295,5 +384,66 @@ mod tests {
         (lfts[0][11], lfts[1][11]) = (0, 3);
         let views = walk(&chain(), &lfts, &[11]);
         assert_eq!(views[0][..2], [class(Limit::ANY, 1), class(FAST, 2)]);
+    }
+
+    /// Some switches with up to 5 ports, and tables of up to 140 LIDs; anything may be wrong.
+    fn any_fabric() -> impl Strategy<Value = (Vec<Vec<Hop>>, Vec<Vec<u8>>)> {
+        let limit = prop_oneof![Just(FAST), Just(SLOW)];
+        let hop = prop_oneof![
+            1 => Just(Hop::Nothing),
+            3 => (0u16..5, limit).prop_map(|(row, limit)| Hop::Switch(row, limit)),
+            2 => (1u16..140, 0u8..2).prop_map(|(lid, lmc)| Hop::EndPort(Lid(lid), lmc)),
+        ];
+        let ports = prop::collection::vec(prop::collection::vec(hop, 1..6), 5);
+        let lfts = prop::collection::vec(prop::collection::vec(0u8..7, 0..140), 5);
+        (ports, lfts)
+    }
+
+    proptest! {
+        #[test]
+        fn walking_what_changed_is_walking_all(
+            (ports, lfts) in any_fabric(),
+            (other_ports, other_lfts) in any_fabric(),
+            rows in prop::collection::vec(any::<bool>(), 5),
+            entries in prop::collection::vec((0usize..5, 0usize..140, 0u8..7), 0..6),
+            lids in prop::collection::btree_set(1u16..140, 1..60),
+            later in prop::collection::btree_set(1u16..140, 1..60),
+            moved in prop::option::of((0usize..5, 0usize..5)),
+        ) {
+            let (mut now_ports, mut now_lfts) = (ports.clone(), lfts.clone());
+            for (row, entry, port) in entries {
+                if let Some(entry) = now_lfts[row].get_mut(entry) {
+                    *entry = port;
+                }
+            }
+            for (row, _) in rows.iter().enumerate().filter(|(_, other)| **other).take(1) {
+                now_lfts[row].clone_from(&other_lfts[row]);
+            }
+            if let Some((row, port)) = moved
+                && let Some(hop) = now_ports[row].get_mut(port)
+            {
+                *hop = other_ports[row][0];
+            }
+            let ascending = |lids: BTreeSet<u16>| lids.into_iter().map(Lid).collect();
+            let (lids, later): (Vec<Lid>, Vec<Lid>) = (ascending(lids), ascending(later));
+            let (before, now) = (topology(&ports, &lfts), topology(&now_ports, &now_lfts));
+            let walked = columns(&before, &lids, None);
+            let before = Before { topology: &before, columns: &walked };
+            prop_assert_eq!(columns(&now, &later, Some(before)), columns(&now, &later, None));
+        }
+    }
+
+    #[test]
+    fn only_what_changed_is_walked_again() {
+        let lfts = [vec![255, 1, 2, 2], vec![255, 3, 1, 2], vec![255, 3, 3, 1]];
+        let before = topology(&chain(), &lfts);
+        let mut cut = chain();
+        cut[1][2] = Hop::Nothing;
+        let now = topology(&cut, &lfts);
+        let stale = now.stale(&before).unwrap();
+        let stale: Vec<usize> = (0..stale.len()).filter(|&lid| stale[lid]).collect();
+        assert_eq!(stale, [3], "LIDs that the second switch sends over the link");
+        let renamed = Topology { switches: Arc::default(), ..topology(&cut, &lfts) };
+        assert!(renamed.stale(&before).is_none());
     }
 }

@@ -49,9 +49,10 @@ impl ForwardingTable {
     /// What the table should be from now on. `ports` is in whole blocks.
     pub fn set_desired(&mut self, ports: Vec<u8>) {
         debug_assert!(ports.len().is_multiple_of(Lft::BLOCK_LEN));
+        let differ = ports != self.desired.ports;
         for block in 0..ports.len().min(self.desired.ports.len()) / Lft::BLOCK_LEN {
             let range = block * Lft::BLOCK_LEN..(block + 1) * Lft::BLOCK_LEN;
-            if ports[range.clone()] != self.desired.ports[range] {
+            if differ && ports[range.clone()] != self.desired.ports[range] {
                 self.mark(block);
             }
         }
@@ -59,7 +60,7 @@ impl ForwardingTable {
         for block in self.desired.ports.len() / Lft::BLOCK_LEN..BLOCKS_MAX {
             self.mark(block);
         }
-        if ports != self.desired.ports {
+        if differ {
             let switch = self.desired.switch;
             self.desired = Arc::new(Lft { switch, ports });
         }

@@ -14,10 +14,12 @@ mod port_qos;
 mod route;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use foldhash::fast::RandomState;
 use ib_mad::types::{Guid, Lid, PKey, PortNum};
 use ib_mad::wire::attribute::{NodeInfo, NodeType, PortInfo, PortState, SwitchInfo};
+use sa_proto::snapshot;
 
 pub use index::{NodeIndex, PortIndex, SwitchIndex};
 pub use lft::ForwardingTable;
@@ -62,6 +64,9 @@ pub struct Node {
     /// Links between the SM's node and it.
     hops: u8,
     first_port: PortIndex,
+    /// What was last published of it; none once something of it, or of a port next to it, may have
+    /// changed.
+    row: OnceLock<Arc<snapshot::Node>>,
 }
 
 impl Node {
@@ -128,6 +133,8 @@ pub struct Port {
     /// Number of the last discovery that saw its link.
     pub(crate) link_seen: u32,
     peer: Option<PortIndex>,
+    /// Whether its port GUID is its own, or another port's; `None` until that is settled.
+    owns_guid: Option<bool>,
 }
 
 impl Port {
@@ -169,8 +176,6 @@ pub struct Fabric {
     by_guid: HashMap<Guid, NodeIndex>,
     /// The port that the SM runs on.
     home: Option<PortIndex>,
-    /// Which port has which port GUID, of ports that carry LIDs.
-    end_ports: HashMap<Guid, PortIndex>,
     pkey_tables: PKeyTables,
     /// Nodes that are present.
     present_count: usize,
@@ -211,7 +216,9 @@ impl Fabric {
     /// The node of that index, to change.
     #[inline]
     pub fn node_mut(&mut self, index: NodeIndex) -> &mut Node {
-        &mut self.nodes[index.get()]
+        let node = &mut self.nodes[index.get()];
+        node.row = OnceLock::new();
+        node
     }
 
     /// The switch of that index.
@@ -223,7 +230,21 @@ impl Fabric {
     /// The switch of that index, to change.
     #[inline]
     pub fn switch_mut(&mut self, index: SwitchIndex) -> &mut Switch {
-        &mut self.switches[index.get()]
+        let switch = &mut self.switches[index.get()];
+        self.nodes[switch.node.get()].row = OnceLock::new();
+        switch
+    }
+
+    /// The linear forwarding table of a switch, to change.
+    #[inline]
+    pub fn lft_mut(&mut self, index: SwitchIndex) -> &mut ForwardingTable {
+        &mut self.switches[index.get()].lft
+    }
+
+    /// The multicast forwarding table of a switch, to change.
+    #[inline]
+    pub fn mft_mut(&mut self, index: SwitchIndex) -> &mut MulticastTable {
+        &mut self.switches[index.get()].mft
     }
 
     /// The port of that index.
@@ -235,7 +256,45 @@ impl Fabric {
     /// The port of that index, to change.
     #[inline]
     pub fn port_mut(&mut self, index: PortIndex) -> &mut Port {
+        self.touch(index);
         &mut self.ports[index.get()]
+    }
+
+    /// Takes what a port says of itself: its PortInfo.
+    pub fn set_port_info(&mut self, index: PortIndex, info: &[u8; 64]) {
+        let port = &self.ports[index.get()];
+        if !port.known || port.info != *info {
+            let port = self.port_mut(index);
+            port.info = *info;
+            port.known = true;
+        }
+    }
+
+    /// Takes what a switch says of itself: SwitchInfo, with which `data` begins.
+    pub fn set_switch_info(&mut self, index: SwitchIndex, data: &[u8; 64]) {
+        let info = &data[..self.switch(index).info.len()];
+        if self.switch(index).info != *info {
+            self.switch_mut(index).info.copy_from_slice(info);
+        }
+    }
+
+    /// Discovery `number` saw the link of a port.
+    pub(crate) fn link_seen(&mut self, index: PortIndex, number: u32) {
+        self.ports[index.get()].link_seen = number;
+    }
+
+    /// Discovery `number` found a node.
+    pub(crate) fn node_seen(&mut self, index: NodeIndex, number: u32) {
+        self.nodes[index.get()].seen = number;
+    }
+
+    /// What is to be said of a port's node, and of the one at the other end, may change.
+    fn touch(&mut self, index: PortIndex) {
+        let port = &self.ports[index.get()];
+        self.nodes[port.node.get()].row = OnceLock::new();
+        if let Some(peer) = port.peer {
+            self.nodes[self.ports[peer.get()].node.get()].row = OnceLock::new();
+        }
     }
 
     /// The node a port belongs to.
@@ -296,14 +355,12 @@ impl Fabric {
 
     /// Whether a port carries LIDs and can be reached.
     pub fn is_end_port(&self, index: PortIndex) -> bool {
-        let guid = self.port(index).guid;
-        self.could_be_end_port(index) && self.end_ports.get(&guid) == Some(&index)
+        self.port(index).owns_guid == Some(true) && self.could_be_end_port(index)
     }
 
     /// Whether a port would carry LIDs if another did not have its port GUID.
     fn is_duplicate(&self, index: PortIndex) -> bool {
-        let owner = self.end_ports.get(&self.port(index).guid);
-        self.could_be_end_port(index) && owner.is_some_and(|owner| *owner != index)
+        self.port(index).owns_guid == Some(false) && self.could_be_end_port(index)
     }
 
     /// Whether the link of a port is left out because the port, not a switch's, has another's GUID.
@@ -314,25 +371,37 @@ impl Fabric {
     /// Settles which port has which port GUID: of several the SM's own, then the one that had it
     /// before, then the first. Yields each port that does not get it, after the one that does.
     pub fn settle_end_ports(&mut self) -> Vec<(PortIndex, PortIndex)> {
-        let before = std::mem::take(&mut self.end_ports);
-        let candidates = self.nodes().flat_map(|(index, _)| self.ports_of(index));
-        let candidates: Vec<PortIndex> =
-            candidates.filter(|&port| self.could_be_end_port(port)).collect();
+        let ports = self.nodes().flat_map(|(index, _)| self.ports_of(index));
+        let (candidates, others): (Vec<PortIndex>, Vec<PortIndex>) =
+            ports.partition(|&port| self.could_be_end_port(port));
         let rank = |port: PortIndex| {
-            let had_it = before.get(&self.port(port).guid) == Some(&port);
+            let had_it = self.port(port).owns_guid == Some(true);
             (self.home != Some(port), !had_it, port)
         };
-        let mut owners = HashMap::with_capacity(candidates.len());
+        let mut owners: HashMap<Guid, PortIndex, RandomState> =
+            HashMap::with_capacity_and_hasher(candidates.len(), RandomState::default());
         for &port in &candidates {
             let owner = owners.entry(self.port(port).guid).or_insert(port);
             if rank(port) < rank(*owner) {
                 *owner = port;
             }
         }
-        self.end_ports = owners;
-        let owned =
-            candidates.into_iter().map(|port| (self.end_ports[&self.port(port).guid], port));
-        owned.filter(|(owner, port)| owner != port).collect()
+        others.into_iter().for_each(|port| self.settle(port, None));
+        let mut without = Vec::new();
+        for port in candidates {
+            let owner = owners[&self.port(port).guid];
+            self.settle(port, Some(owner == port));
+            if owner != port {
+                without.push((owner, port));
+            }
+        }
+        without
+    }
+
+    fn settle(&mut self, port: PortIndex, owns_guid: Option<bool>) {
+        if self.port(port).owns_guid != owns_guid {
+            self.port_mut(port).owns_guid = owns_guid;
+        }
     }
 
     fn could_be_end_port(&self, index: PortIndex) -> bool {
@@ -394,6 +463,7 @@ impl Fabric {
             told_in: 0,
             link_seen: 0,
             peer: None,
+            owns_guid: None,
         }));
         self.nodes.push(Node {
             guid,
@@ -409,6 +479,7 @@ impl Fabric {
             upstream: None,
             hops: 0,
             first_port,
+            row: OnceLock::new(),
         });
         self.by_guid.insert(guid, index);
         self.present_count += 1;
@@ -417,10 +488,9 @@ impl Fabric {
 
     /// Makes an absent node present again; one that is present only takes the new NodeInfo.
     fn revive(&mut self, index: NodeIndex, info: [u8; 40]) {
-        let node = &mut self.nodes[index.get()];
+        let node = self.node_mut(index);
         node.info = info;
-        if !node.present {
-            node.present = true;
+        if !std::mem::replace(&mut node.present, true) {
             node.is_new = true;
             self.present_count += 1;
         }
@@ -438,6 +508,7 @@ impl Fabric {
             port.known = false;
             port.told_in = 0;
             port.info = [0; 64];
+            port.owns_guid = None;
         }
         let node = self.node_mut(index);
         node.present = false;
@@ -471,13 +542,13 @@ impl Fabric {
     /// Records one block of 32 entries of a port's P_Key table.
     pub fn set_pkey_block(&mut self, port: PortIndex, block: u16, keys: &[PKey; 32]) {
         let old = &self.ports[port.get()].pkeys;
-        self.ports[port.get()].pkeys = self.pkey_tables.with_block(old, block, keys);
+        self.port_mut(port).pkeys = self.pkey_tables.with_block(old, block, keys);
     }
 
     /// States which node is before `node` on the directed route to it.
     pub(crate) fn set_upstream(&mut self, node: NodeIndex, egress: PortIndex) {
         let hops = self.node_of(egress).hops.saturating_add(1);
-        let node = self.node_mut(node);
+        let node = &mut self.nodes[node.get()];
         node.upstream = Some(egress);
         node.hops = hops;
     }
@@ -544,13 +615,9 @@ impl Fabric {
             target.told_in = port.told_in;
             target.link_seen = port.link_seen;
             target.peer = move_port(port.peer);
+            target.owns_guid = port.owns_guid;
         }
         next.home = move_port(self.home);
-        next.end_ports = self
-            .end_ports
-            .iter()
-            .filter_map(|(guid, port)| Some((*guid, move_port(Some(*port))?)))
-            .collect();
         next
     }
 }

@@ -52,8 +52,10 @@ fn shared<R: Clone>(rows: &[R]) -> Vec<Arc<R>> {
 impl Fabric {
     /// The fabric plane of a snapshot of this fabric.
     pub fn plane(&self, parameters: &SubnetParameters) -> FabricPlane {
-        let mut nodes: Vec<_> =
-            self.nodes().map(|(index, node)| Arc::new(self.row(index, node))).collect();
+        let row = |(index, node): (NodeIndex, &Node)| {
+            node.row.get_or_init(|| Arc::new(self.row(index, node))).clone()
+        };
+        let mut nodes: Vec<_> = self.nodes().map(row).collect();
         nodes.sort_unstable_by_key(|node| node.guid);
         let mut lfts: Vec<Arc<Lft>> =
             self.switches().map(|(_, switch)| switch.lft.published()).collect();

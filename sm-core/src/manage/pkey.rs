@@ -4,7 +4,7 @@
 //! Queue pairs name P_Keys by their place in the table. So a key that stands somewhere stays there,
 //! and only what is new is given a place. What is not here: who is a member of what (`partition`).
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ib_mad::types::PKey;
@@ -17,9 +17,9 @@ use crate::fabric::{Fabric, PortIndex};
 /// The tables of all ports as they should be.
 #[derive(Clone, Debug, Default)]
 pub struct PKeyPlan {
-    tables: BTreeMap<PortIndex, Arc<[PKey]>>,
+    tables: ByPort<Arc<[PKey]>>,
     /// What switches are to check at their external ports, where there is something to be said.
-    checks: BTreeMap<PortIndex, Checks>,
+    checks: ByPort<Checks>,
     /// End ports whose tables are too small, and how many keys found no place.
     pub short: Vec<(PortIndex, usize)>,
     /// Switch ports that cannot hold all keys of the port at the other end, and so check nothing.
@@ -76,7 +76,7 @@ impl PKeyPlan {
                     outbound: wanted.outbound() && info.outbound_enforcement_cap(),
                 };
                 if wanted.inbound() || wanted.outbound() {
-                    let Some(table) = self.tables.get(&peer) else { continue };
+                    let Some(table) = self.tables.get(peer) else { continue };
                     let mut keys = checked(table);
                     if keys.len() > capacity {
                         keys.truncate(capacity);
@@ -92,13 +92,13 @@ impl PKeyPlan {
 
     /// The table that a port should have, up to its last key; `None` if it is nobody's business.
     pub fn table(&self, port: PortIndex) -> Option<&[PKey]> {
-        self.tables.get(&port).map(|table| &**table)
+        self.tables.get(port).map(|table| &**table)
     }
 
     /// What a switch is to check at a port. Nothing new as long as the port does not hold the table
     /// that packets would be checked against.
     pub fn checks(&self, fabric: &Fabric, port: PortIndex) -> Option<Checks> {
-        let checks = self.checks.get(&port).copied()?;
+        let checks = self.checks.get(port).copied()?;
         let is_ready = checks == Checks::default()
             || self.table(port).is_some_and(|table| is_same(&fabric.port(port).pkeys, table));
         is_ready.then_some(checks)
@@ -106,7 +106,7 @@ impl PKeyPlan {
 
     /// Ports that should have a table, and how many of its blocks concern us.
     pub fn ports<'a>(&'a self, fabric: &'a Fabric) -> impl Iterator<Item = (PortIndex, u16)> + 'a {
-        self.tables.keys().map(move |&port| (port, blocks(capacity(fabric, port))))
+        self.tables.ports().map(move |port| (port, blocks(capacity(fabric, port))))
     }
 
     /// The content of a block that should be set, if it is not right.
@@ -116,8 +116,43 @@ impl PKeyPlan {
         port: PortIndex,
         number: u16,
     ) -> Option<[PKey; PKEYS_PER_BLOCK]> {
-        let wanted = block(self.table(port)?, number);
-        (block(&fabric.port(port).pkeys, number) != wanted).then_some(wanted)
+        let (table, current) = (self.table(port)?, &*fabric.port(port).pkeys);
+        if table == current {
+            return None;
+        }
+        let wanted = block(table, number);
+        (block(current, number) != wanted).then_some(wanted)
+    }
+}
+
+/// Something by port, for most of them.
+#[derive(Clone, Debug)]
+struct ByPort<T> {
+    by_index: Vec<Option<T>>,
+}
+
+impl<T> Default for ByPort<T> {
+    fn default() -> Self {
+        Self { by_index: Vec::new() }
+    }
+}
+
+impl<T> ByPort<T> {
+    fn get(&self, port: PortIndex) -> Option<&T> {
+        self.by_index.get(port.get())?.as_ref()
+    }
+
+    fn insert(&mut self, port: PortIndex, value: T) {
+        if self.by_index.len() <= port.get() {
+            self.by_index.resize_with(port.get() + 1, || None);
+        }
+        self.by_index[port.get()] = Some(value);
+    }
+
+    /// Ports that have something, ascending.
+    fn ports(&self) -> impl Iterator<Item = PortIndex> {
+        let all = (0..).zip(&self.by_index);
+        all.filter_map(|(bits, value)| value.is_some().then(|| PortIndex::from_bits(bits)))
     }
 }
 
@@ -229,10 +264,8 @@ fn block(table: &[PKey], number: u16) -> [PKey; PKEYS_PER_BLOCK] {
 }
 
 fn is_same(a: &[PKey], b: &[PKey]) -> bool {
-    (0..a.len().max(b.len())).all(|i| {
-        let at = |table: &[PKey]| table.get(i).copied().unwrap_or_default();
-        at(a) == at(b)
-    })
+    let at = |table: &[PKey], i: usize| table.get(i).copied().unwrap_or_default();
+    a == b || (0..a.len().max(b.len())).all(|i| at(a, i) == at(b, i))
 }
 
 /// Blocks of a table of `capacity` entries.

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use ib_mad::types::Lid;
 use rayon::prelude::*;
 
-use super::{Routing, Topology};
+use super::{NO_ROUTE, Routing, Topology};
 
 /// Routes that pass a link, counted for one host as the source and one LID as the destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,15 @@ impl LinkLoads {
     /// Follows all routes from switches with hosts. Routes that end nowhere count up to where
     /// they end, those that go round in circles up to the first switch they meet again.
     pub fn count(topology: &Topology, routing: &Routing) -> Self {
+        Self::of_tables(topology, &routing.lfts)
+    }
+
+    /// The same of tables by switch.
+    pub fn of_tables(topology: &Topology, lfts: &[Vec<u8>]) -> Self {
+        let port = |switch: u16, lid: Lid| {
+            let lft = lfts.get(usize::from(switch));
+            lft.and_then(|lft| lft.get(lid.index())).copied().unwrap_or(NO_ROUTE)
+        };
         let none = || Self {
             to_hosts: vec![0; topology.link_count()],
             to_all: vec![0; topology.link_count()],
@@ -45,7 +55,7 @@ impl LinkLoads {
                         tree.load(
                             topology,
                             &hosts,
-                            |s| routing.port(s, lid),
+                            |s| port(s, lid),
                             |link, flow| {
                                 loads.to_all[link] += flow;
                                 if destination.is_host() {

@@ -3,13 +3,13 @@
 //!
 //! After Domke, Hoefler, Nagel: "Deadlock-Free Oblivious Routing for Arbitrary Topologies" (IPDPS
 //! 2011). There all routes begin in one layer, and those on cycles are moved to the next. Here each
-//! route goes into the first layer that can take it as soon as its LID is routed, which finds out
-//! early when lanes will not do.
+//! route goes into the first layer that can take it, LID by LID.
 //!
 //! Routes that are as balanced as `sssp` makes them need many lanes on tori. If there are not
-//! enough, everything is routed again with more tolerance for ways that are not the least loaded:
-//! then low ports are preferred, and as ports are usually numbered by dimension, routes turn
-//! from one dimension into another in fewer ways.
+//! enough, routes are put into layers as soon as their LID is routed, which finds out early when
+//! lanes will not do, and everything is routed again with more tolerance for ways that are not the
+//! least loaded: then low ports are preferred, and as ports are usually numbered by dimension,
+//! routes turn from one dimension into another in fewer ways.
 //!
 //! Packets between two ports of which at least one is a host's are taken care of; switches send
 //! each other none on data lanes.
@@ -23,7 +23,7 @@ mod share;
 
 use self::placement::Placement;
 use super::deal::Dealt;
-use super::sssp::{Distances, TOLERANCES, Walk, groups};
+use super::sssp::{self, Distances, TOLERANCES, Walk, groups};
 use super::tables::Tables;
 use super::{Engine, Lanes, Previous, Routing, RoutingError, Steering, Topology};
 
@@ -45,10 +45,17 @@ impl Engine for Dfsssp {
     ) -> Result<Routing, RoutingError> {
         let mut distances = Distances::new(self.name(), topology, steering)?;
         let lanes = steering.data_lanes.max(1);
-        if let Some(Dealt { lfts, unreachable }) = distances.mend(previous)
-            && let Some(lanes) = layers(topology, steering, &mut distances, &lfts)
-        {
-            let hops = distances.finish();
+        let mended = distances.mend(previous);
+        let is_mended = mended.is_some();
+        let walk = |distances: &mut Distances<'_>| sssp::walk(topology, steering, distances);
+        let mut dealt = distances.settle(previous, mended, walk);
+        let mut layered = layers(topology, steering, &mut distances, &dealt.lfts);
+        if is_mended && layered.is_none() {
+            dealt = walk(&mut distances);
+            layered = layers(topology, steering, &mut distances, &dealt.lfts);
+        }
+        if let Some(lanes) = layered {
+            let (Dealt { lfts, unreachable }, hops) = (dealt, distances.finish());
             return Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable });
         }
         for tolerance in TOLERANCES {
@@ -62,7 +69,7 @@ impl Engine for Dfsssp {
     }
 }
 
-/// Routes everything; `None` if there are too few lanes.
+/// Routes everything, putting routes into layers on the way; `None` if there are too few lanes.
 fn attempt(
     topology: &Topology,
     steering: &Steering,
@@ -74,7 +81,7 @@ fn attempt(
     let mut placement = Placement::new(topology, steering.data_lanes);
     let mut unreachable = 0;
     for group in groups(topology, steering) {
-        walk.begin(&distances.to(group.home));
+        walk.begin(&distances.to(group.home), &group);
         unreachable += walk.unreached() * group.lids.len() as u64;
         for (&lid, &exit) in group.lids.iter().zip(&group.exits) {
             walk.route(tolerance);
@@ -86,7 +93,7 @@ fn attempt(
 }
 
 /// Layers for routes that there are already; `None` if there are too few lanes.
-fn layers(
+pub(super) fn layers(
     topology: &Topology,
     steering: &Steering,
     distances: &mut Distances<'_>,
@@ -95,7 +102,7 @@ fn layers(
     let mut walk = Walk::new(topology);
     let mut placement = Placement::new(topology, steering.data_lanes);
     for group in groups(topology, steering) {
-        walk.begin(&distances.to(group.home));
+        walk.turn_to(&distances.to(group.home));
         for (&lid, &exit) in group.lids.iter().zip(&group.exits) {
             walk.follow(lfts, lid);
             placement.place(&walk, lid, exit != 0)?;

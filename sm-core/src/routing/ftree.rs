@@ -9,6 +9,9 @@
 //! nodes come first, so that other hosts do not disturb them; leaves with fewer of them than others
 //! leave the places of those missing free.
 //!
+//! In trees with missing links routes are then moved away from the most loaded ones, as there shifts
+//! get in each other's way in any case.
+//!
 //! Differs from OpenSM: trees need not be regular ([`shape`]), more than one LID a port is
 //! allowed, and hosts that cannot reach each other make the engine decline, while OpenSM leaves
 //! such routes out.
@@ -22,11 +25,16 @@ mod branches;
 mod climb;
 mod shape;
 
+use std::collections::HashMap;
+
 use ib_mad::types::Lid;
 
 use self::climb::Climber;
 use self::shape::{ComputeNodes, find_order};
+use super::balance::LinkLoads;
 use super::deal::{Batch, Dealt, batches_of};
+use super::mend::settle;
+use super::relief::relieve_all;
 use super::updn::{self, Labels, Ranked};
 use super::{Engine, HopMatrix, Lanes, Previous, Routing, RoutingError, Steering, Topology};
 
@@ -70,8 +78,17 @@ impl Engine for FTree {
         hops.transpose();
         let mended = previous.and_then(|previous| now.mend(topology, previous, then.as_ref()));
         let nodes = ComputeNodes::new(steering);
+        let ways = |home| labels.ways(home);
+        let anew = || {
+            let mut dealt = grow(topology, labels, &hops, &nodes);
+            if !is_regular(topology, &now.order.ranks) {
+                let loads = LinkLoads::of_tables(topology, &dealt.lfts).to_hosts;
+                relieve_all(topology, steering, &labels.hops, ways, loads, &mut dealt.lfts);
+            }
+            dealt
+        };
         let Dealt { lfts, unreachable } =
-            mended.unwrap_or_else(|| grow(topology, labels, &hops, &nodes));
+            settle(topology, previous, &labels.hops, ways, mended, anew);
         Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable })
     }
 }
@@ -106,6 +123,16 @@ fn grow(topology: &Topology, labels: &Labels, hops: &HopMatrix, nodes: &ComputeN
     }
     let Climber { tables, unreachable, .. } = climber;
     Dealt { lfts: tables.finish(), unreachable }
+}
+
+/// Whether switches of a rank have as many links each. In other trees shifts get in each other's way
+/// in any case.
+fn is_regular(topology: &Topology, ranks: &[u16]) -> bool {
+    let mut counts = HashMap::new();
+    topology.switches().all(|switch| {
+        let links = topology.links(switch).len();
+        *counts.entry(ranks[usize::from(switch)]).or_insert(links) == links
+    })
 }
 
 /// Hosts' LIDs in batches.

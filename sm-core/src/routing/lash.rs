@@ -43,16 +43,49 @@ impl Engine for Lash {
             return Err(RoutingError::Unsuitable { engine: self.name(), reason });
         };
         let mut distances = Distances::new(self.name(), topology, steering)?;
-        let tolerances = if steering.analyses_mesh { &[f64::INFINITY][..] } else { &TOLERANCES };
-        for &tolerance in tolerances {
-            let trees = Trees::new(topology, &mut distances, tolerance);
-            let Some(layers) = pairs::layers(topology, &trees, start, lanes) else { continue };
-            let (lfts, unreachable) = tables(topology, steering, &trees);
-            let (hops, lanes) = (distances.finish(), Lanes::Layers(layers));
+        let route = |trees: &Trees| {
+            let layers = pairs::layers(topology, trees, start, lanes)?;
+            Some((tables(topology, steering, trees), Lanes::Layers(layers)))
+        };
+        let choices = choices(topology, steering, &mut distances);
+        let mut routed = choices.iter().find_map(route);
+        for &tolerance in TOLERANCES.iter().filter(|_| !steering.analyses_mesh) {
+            routed = routed.or_else(|| route(&Trees::new(topology, &mut distances, tolerance).0));
+        }
+        if let Some(((lfts, unreachable), lanes)) = routed {
+            let hops = distances.finish();
             return Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable });
         }
         Err(RoutingError::TooFewLanes { engine: self.name(), lanes })
     }
+}
+
+/// Paths to try first, those with the least loaded cables before others: by load and by ports, and both
+/// with paths moved away from crowded links. By ports alone where a mesh is said to be cabled by them.
+fn choices(topology: &Topology, steering: &Steering, distances: &mut Distances<'_>) -> Vec<Trees> {
+    let by_ports = Trees::new(topology, distances, f64::INFINITY);
+    if steering.analyses_mesh {
+        return vec![by_ports.0];
+    }
+    let drawn = [Trees::new(topology, distances, 0.0), by_ports];
+    let mut choices = Vec::new();
+    // Of several cables to one switch, moving paths does not tell how much each has.
+    if let Some(hops) = distances.hops().filter(|_| !has_parallel_cables(topology)) {
+        let relieved =
+            drawn.iter().map(|(trees, loads)| trees.relieved(topology, hops, loads.clone()));
+        choices.extend(relieved);
+    }
+    choices.extend(drawn);
+    choices.sort_by_key(|(_, loads)| Trees::most(topology, loads));
+    choices.into_iter().map(|(trees, _)| trees).collect()
+}
+
+fn has_parallel_cables(topology: &Topology) -> bool {
+    topology.switches().any(|switch| {
+        let mut peers: Vec<u16> = topology.links(switch).iter().map(|link| link.peer).collect();
+        peers.sort_unstable();
+        peers.windows(2).any(|pair| pair[0] == pair[1])
+    })
 }
 
 /// The tables of all switches, and how many pairs of a switch and a LID have no route.

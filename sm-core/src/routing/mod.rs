@@ -26,6 +26,7 @@ pub mod multicast;
 pub mod nue;
 pub mod program;
 mod regions;
+mod relief;
 pub mod sssp;
 pub mod steering;
 mod tables;

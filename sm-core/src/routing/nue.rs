@@ -49,7 +49,10 @@ use self::search::Search;
 use self::turns::Turns;
 use ib_mad::types::Lid;
 
+use super::deal::Dealt;
+use super::dfsssp;
 use super::lanes::Columns;
+use super::sssp::{self, Distances};
 use super::tables::Tables;
 use super::{
     Destination, Engine, HopMatrix, Lanes, Layers, Previous, Routing, RoutingError, Steering,
@@ -71,6 +74,9 @@ impl Engine for Nue {
         steering: &Steering,
         _: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
+        if let Some(routing) = shortest(self.name(), topology, steering) {
+            return Ok(routing);
+        }
         let distances = HopMatrix::compute_for(self.name(), topology)?;
         let layers = partition::layers(&distances, homes(topology), lanes(steering));
         let fabric = Fabric::new(topology, steering);
@@ -86,6 +92,18 @@ impl Engine for Nue {
         let lanes = lanes_of(topology, &layers);
         Ok(Routing { engine: self.name(), lfts: tables.finish(), hops, lanes, unreachable })
     }
+}
+
+/// Routes as of `dfsssp`, if these do with the lanes: there are none shorter, or better spread.
+fn shortest(engine: &'static str, topology: &Topology, steering: &Steering) -> Option<Routing> {
+    if steering.nue_includes_switches {
+        return None;
+    }
+    let plain = Steering { data_lanes: lanes(steering), ..Steering::default() };
+    let mut distances = Distances::new(engine, topology, &plain).ok()?;
+    let Dealt { lfts, unreachable } = sssp::walk(topology, &plain, &mut distances);
+    let lanes = dfsssp::layers(topology, &plain, &mut distances, &lfts)?;
+    Some(Routing { engine, lfts, hops: distances.finish(), lanes, unreachable })
 }
 
 /// The order of homes within a layer.

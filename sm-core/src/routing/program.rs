@@ -78,7 +78,9 @@ impl Program {
             let works = |port: u8| {
                 works.get(usize::from(change.switch)).is_some_and(|ports| ports[usize::from(port)])
             };
-            for (block, new) in change.new.chunks(BLOCK_LEN).enumerate() {
+            let unchanged = change.old == change.new;
+            let chunks = change.new.chunks(BLOCK_LEN).enumerate().filter(|_| !unchanged);
+            for (block, new) in chunks {
                 let old = change.old.get(block * BLOCK_LEN..(block + 1) * BLOCK_LEN);
                 if let Some(kind) = compare(old, new, works) {
                     blocks[kind as usize].push((block as u16, change.switch));
@@ -125,6 +127,9 @@ enum Kind {
 /// What writing `new` over `old` does; `None` if they are equal. What is unknown is repaired.
 fn compare(old: Option<&[u8]>, new: &[u8], works: impl Fn(u8) -> bool) -> Option<Kind> {
     let Some(old) = old else { return Some(Kind::Repair) };
+    if old == new {
+        return None;
+    }
     let differing = old.iter().zip(new).filter(|(old, new)| old != new);
     let kinds = differing.map(|(&old, &new)| match (works(old), new) {
         (_, NO_ROUTE) => Kind::Remove,

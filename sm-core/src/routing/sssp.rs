@@ -44,26 +44,32 @@ impl Engine for Sssp {
         let mut distances = Distances::new(self.name(), topology, steering)?;
         let mended = distances.mend(previous);
         let Dealt { lfts, unreachable } =
-            mended.unwrap_or_else(|| walk(topology, steering, &mut distances));
+            distances.settle(previous, mended, |distances| walk(topology, steering, distances));
         let (hops, lanes) = (distances.finish(), Lanes::Free);
         Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable })
     }
 }
 
-/// Routes everything anew.
-fn walk(topology: &Topology, steering: &Steering, distances: &mut Distances<'_>) -> Dealt {
+/// Routes everything anew, whatever waits for what.
+pub(super) fn walk(
+    topology: &Topology,
+    steering: &Steering,
+    distances: &mut Distances<'_>,
+) -> Dealt {
     let mut walk = Walk::new(topology);
     let mut tables = Tables::new(topology.switch_count(), topology.table_len());
     let mut unreachable = 0;
     for group in groups(topology, steering) {
-        walk.begin(&distances.to(group.home));
+        walk.begin(&distances.to(group.home), &group);
         unreachable += walk.unreached() * group.lids.len() as u64;
         for (&lid, &exit) in group.lids.iter().zip(&group.exits) {
             walk.route(0.0);
             walk.enter(&mut tables, lid, exit);
         }
     }
-    Dealt { lfts: tables.finish(), unreachable }
+    let mut lfts = tables.finish();
+    distances.relieve(steering, walk.loads_of_hosts(), &mut lfts);
+    Dealt { lfts, unreachable }
 }
 
 #[cfg(test)]

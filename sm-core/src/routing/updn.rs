@@ -25,6 +25,7 @@ pub(super) use self::keep::Ranked;
 pub(super) use self::labels::{Labels, phase};
 pub(super) use self::order::Order;
 use super::deal::{Dealt, deal};
+use super::mend::settle;
 use super::{Engine, HopMatrix, Lanes, Previous, Routing, RoutingError, Steering, Topology};
 
 /// The engines `updn` and `dnup`.
@@ -69,8 +70,13 @@ impl Engine for UpDown {
         }
         let mended = previous.and_then(|previous| now.mend(topology, previous, then.as_ref()));
         let labels = now.labels;
-        let Dealt { lfts, unreachable } = mended
-            .unwrap_or_else(|| deal(topology, steering, &labels.hops, |home| labels.ways(home)));
+        let ways = |home| labels.ways(home);
+        let anew = || {
+            let draft = deal(topology, steering, &labels.hops, ways);
+            draft.relieve(topology, steering, &labels.hops, ways)
+        };
+        let Dealt { lfts, unreachable } =
+            settle(topology, previous, &labels.hops, ways, mended, anew);
         let mut hops = labels.hops;
         hops.transpose();
         Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable })

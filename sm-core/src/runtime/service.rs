@@ -54,6 +54,9 @@ const REPUBLISH_DELAY: Duration = Duration::from_secs(1);
 /// How often metrics and status are brought up to date.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How long what nobody waits for is put off after a sweep, for responders to be served first.
+const AFTERMATH_DELAY: Duration = Duration::from_secs(1);
+
 /// Remarks on how the policy fits the fabric that are logged at a time.
 const POLICY_REMARKS_MAX: usize = 20;
 
@@ -75,6 +78,8 @@ pub(super) struct Service {
     dumps: DumpFiles,
     /// When multicast tables that were written are published, if any were.
     republish_due: Option<Instant>,
+    /// When credit loops are looked for, and caches written, after the last sweep.
+    aftermath_due: Option<Instant>,
     metrics: Metrics,
     policy: SitePolicy,
     /// Settings that were read again and are not in force yet.
@@ -162,6 +167,7 @@ impl Service {
             planter: Worker::start("multicast", MulticastJob::run)?,
             dumps,
             republish_due: None,
+            aftermath_due: None,
             metrics,
             policy,
             new_settings: None,
@@ -196,6 +202,9 @@ impl Service {
                 break result;
             }
         };
+        if self.aftermath_due.is_some() {
+            self.keep_caches();
+        }
         if result.is_ok() {
             self.dumps.finish(&self.sweeper)?;
         }
@@ -224,6 +233,7 @@ impl Service {
         self.dumps.exchange(&self.sweeper)?;
         self.follow_mastership(now);
         self.republish(now);
+        self.see_to_aftermath(now)?;
         self.take_signals();
         self.tell_progress(now);
         self.take_leave(now);
@@ -314,6 +324,17 @@ impl Service {
         if let Some(job) = self.sweeper.poll_multicast(now) {
             self.planter.submit(job)?;
         }
+        Ok(any)
+    }
+
+    /// Does what was put off for responders to be served first.
+    fn see_to_aftermath(&mut self, now: Instant) -> Result<(), RunError> {
+        if self.aftermath_due.is_some_and(|due| now < due) {
+            return Ok(());
+        }
+        if self.aftermath_due.take().is_some() {
+            self.keep_caches();
+        }
         // Sweeps do not wait for a look for loops: should they outrun it, its jobs queue up, each
         // as large as the routing it is about. So there is one at a time.
         if self.checker.is_idle()
@@ -321,7 +342,7 @@ impl Service {
         {
             self.checker.submit(check)?;
         }
-        Ok(any)
+        Ok(())
     }
 
     /// Sends what is to be sent; whether the transport takes no more for now.
@@ -361,6 +382,7 @@ impl Service {
             sweep_due,
             farewell,
             self.republish_due,
+            self.aftermath_due,
             Some(self.status_due),
             Some(self.fabric.due()),
         ];
@@ -550,7 +572,9 @@ impl Service {
 
     fn configured(&mut self, report: Report) {
         if report.full || report.changed() {
-            self.keep_caches();
+            // A run that ends with this sweep leaves nothing undone.
+            let delay = if self.config.once { Duration::ZERO } else { AFTERMATH_DELAY };
+            self.aftermath_due.get_or_insert_with(|| Instant::now() + delay);
         }
         // The port's own LID may be new: the transport tells path bits by it.
         self.fabric.refresh(Instant::now());

@@ -300,7 +300,7 @@ impl Sweeper {
 
     pub(super) fn forwarding_set(&mut self, request: Request, data: &[u8; 64]) {
         let Some(index) = self.fabric.node_of(request.port()).switch else { return };
-        let lft = &mut self.fabric.switch_mut(index).lft;
+        let lft = self.fabric.lft_mut(index);
         if lft.block(request.block).is_some_and(|block| block == data) {
             lft.acknowledge(request.block);
         } else {

@@ -203,11 +203,11 @@ impl Sweeper {
         let confirmed_before = self.is_confirmed(ingress);
         self.fabric.link(egress, ingress);
         for port in [egress, ingress] {
-            self.fabric.port_mut(port).link_seen = self.number;
+            self.fabric.link_seen(port, self.number);
         }
         let node = self.fabric.port(ingress).node;
         let is_switch = self.fabric.node(node).switch.is_some();
-        if !is_switch {
+        if !is_switch && self.fabric.port(ingress).guid != by.port_guid {
             self.fabric.port_mut(ingress).guid = by.port_guid;
         }
         let at_home = self.fabric.home().is_some_and(|home| self.fabric.port(home).node == node);
@@ -239,7 +239,7 @@ impl Sweeper {
 
     /// Asks a node for all that it says of itself. `port` is one by which it is reached.
     fn visit(&mut self, node: NodeIndex, port: PortIndex) {
-        self.fabric.node_mut(node).seen = self.number;
+        self.fabric.node_seen(node, self.number);
         self.exchange.push(Request::new(Kind::NodeDescription, port));
         if self.fabric.node(node).switch.is_some() {
             self.exchange.push(Request::new(Kind::SwitchInfo, port));
@@ -282,14 +282,14 @@ impl Sweeper {
     /// whose top is not what we set has been reset: its tables are unknown.
     pub(super) fn take_switch_info(&mut self, node: NodeIndex, data: &[u8; 64]) -> bool {
         let Some(index) = self.fabric.node(node).switch else { return false };
-        let switch = self.fabric.switch_mut(index);
-        let before = switch.switch_info().linear_fdb_top();
-        switch.info.copy_from_slice(&data[..20]);
+        let before = self.fabric.switch(index).switch_info().linear_fdb_top();
+        self.fabric.set_switch_info(index, data);
+        let switch = self.fabric.switch(index);
         let info = SwitchInfo::new(&switch.info).expect("20 bytes are a SwitchInfo");
         let (top, changed) = (info.linear_fdb_top(), info.port_state_change());
         if before != top {
-            switch.lft.forget();
-            switch.mft.forget();
+            self.fabric.lft_mut(index).forget();
+            self.fabric.mft_mut(index).forget();
             self.sweep.reset.insert(node);
         }
         changed
@@ -317,20 +317,18 @@ impl Sweeper {
             (info.partition_enforcement_inbound(), info.partition_enforcement_outbound())
         };
         let checked = checks(self.fabric.port(port).port_info());
-        let entry = self.fabric.port_mut(port);
-        entry.info = *data;
-        let checks_changed = checks(entry.port_info()) != checked;
-        entry.known = true;
+        self.fabric.set_port_info(port, data);
+        let checks_changed = checks(self.fabric.port(port).port_info()) != checked;
         self.learn_m_key(port);
-        let entry = self.fabric.port_mut(port);
-        let state = entry.state();
+        let state = self.fabric.port(port).state();
         if state == Some(PortState::Initialize) {
+            let entry = self.fabric.port_mut(port);
             // The link was trained anew, perhaps as the node was reset.
             entry.qos = None;
             let guid = entry.guid;
             self.aliases.forget(guid);
         }
-        let node = entry.node;
+        let node = self.fabric.port(port).node;
         let is_switch = self.fabric.node(node).switch.is_some();
         let external = is_switch && self.fabric.port(port).num.0 != 0;
         if !is_switch && Some(port) == self.fabric.home() {
@@ -351,8 +349,8 @@ impl Sweeper {
                 let stayed = was == Some(PortState::Active) && state == was;
                 match self.fabric.port(port).peer() {
                     Some(peer) if stayed && !self.sweep.full => {
-                        self.fabric.port_mut(port).link_seen = self.number;
-                        self.fabric.port_mut(peer).link_seen = self.number;
+                        self.fabric.link_seen(port, self.number);
+                        self.fabric.link_seen(peer, self.number);
                     }
                     _ => self.exchange.push(Request::new(Kind::Probe, port)),
                 }
@@ -554,8 +552,8 @@ impl Sweeper {
     fn port_is_unread(&mut self, port: PortIndex) {
         self.fabric.port_mut(port).known = false;
         if let Some(peer) = self.fabric.port(port).peer().filter(|_| !self.sweep.full) {
-            self.fabric.port_mut(port).link_seen = self.number;
-            self.fabric.port_mut(peer).link_seen = self.number;
+            self.fabric.link_seen(port, self.number);
+            self.fabric.link_seen(peer, self.number);
         }
     }
 

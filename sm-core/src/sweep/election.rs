@@ -114,8 +114,8 @@ impl Sweeper {
         nodes.into_iter().for_each(|node| self.forget_port_tables(node));
         let switches: Vec<_> = self.fabric.switches().map(|(index, _)| index).collect();
         for index in switches {
-            self.fabric.switch_mut(index).lft.forget();
-            self.fabric.switch_mut(index).mft.forget();
+            self.fabric.lft_mut(index).forget();
+            self.fabric.mft_mut(index).forget();
         }
     }
 

@@ -32,7 +32,7 @@ impl Sweeper {
     /// A block of a switch's table was read.
     pub(super) fn forwarding(&mut self, request: Request, data: &[u8; 64]) {
         if let Some(index) = self.fabric.node_of(request.port()).switch {
-            self.fabric.switch_mut(index).lft.learn(request.block, data);
+            self.fabric.lft_mut(index).learn(request.block, data);
         }
     }
 }

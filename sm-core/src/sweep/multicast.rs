@@ -249,7 +249,7 @@ impl Sweeper {
         let Some(index) = made.switch(number) else { return };
         let node = self.fabric.switch(index).node;
         let ports = self.fabric.node(node).port_count;
-        self.fabric.switch_mut(index).mft.set(mlid, mask, ports);
+        self.fabric.mft_mut(index).set(mlid, mask, ports);
     }
 
     /// Sends blocks that switches are not known to hold as they should, unless a sweep is under way
@@ -282,7 +282,7 @@ impl Sweeper {
 
     pub(super) fn multicast_set(&mut self, request: Request, data: &[u8; 64]) {
         let Some(index) = self.fabric.node_of(request.port()).switch else { return };
-        self.fabric.switch_mut(index).mft.acknowledge(block_key(request), data);
+        self.fabric.mft_mut(index).acknowledge(block_key(request), data);
         self.multicast.attempts = 0;
         self.multicast.news = true;
     }
@@ -331,7 +331,7 @@ impl Sweeper {
         self.multicast.made = None;
         let switches: Vec<SwitchIndex> = self.fabric.switches().map(|(index, _)| index).collect();
         for index in switches {
-            self.fabric.switch_mut(index).mft.clear();
+            self.fabric.mft_mut(index).clear();
         }
     }
 

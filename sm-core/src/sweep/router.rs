@@ -464,11 +464,13 @@ fn topology(
 ) -> Result<(Topology, Vec<SwitchIndex>), TopologyError> {
     let mut builder = TopologyBuilder::new();
     let mut switches = Vec::new();
-    let mut numbers = HashMap::new();
+    let mut numbers = Vec::new();
     for (index, switch) in fabric.switches() {
-        numbers.insert(index, builder.add_switch(fabric.node(switch.node).port_count)?);
+        numbers.resize(index.get(), None);
+        numbers.push(Some(builder.add_switch(fabric.node(switch.node).port_count)?));
         switches.push(index);
     }
+    let number = |switch: SwitchIndex| numbers.get(switch.get()).copied().flatten();
     for &index in &switches {
         for port in fabric.ports_of(fabric.switch(index).node) {
             let Some(peer) = fabric.port(port).peer() else { continue };
@@ -476,9 +478,9 @@ fn topology(
                 continue;
             }
             let Some(far) = fabric.node_of(peer).switch else { continue };
-            let near_end = (numbers[&index], fabric.port(port).num.0);
-            if let Some(&far) = numbers.get(&far) {
-                builder.add_link(near_end, (far, fabric.port(peer).num.0))?;
+            if let (Some(near), Some(far)) = (number(index), number(far)) {
+                let num = |port| fabric.port(port).num.0;
+                builder.add_link((near, num(port)), (far, num(peer)))?;
             }
         }
     }
@@ -494,7 +496,7 @@ fn topology(
         };
         // Without a switch there is nothing to route: two adapters back to back.
         let Some((switch, exit)) = place else { continue };
-        let Some(&home) = numbers.get(&switch) else { continue };
+        let Some(home) = number(switch) else { continue };
         builder.add_destination(Destination {
             base_lid: range.first,
             lid_count: range.last.0 - range.first.0 + 1,

@@ -201,7 +201,7 @@ impl Sweeper {
             Program::plan(topology, changes)
         };
         for (&index, lft) in made.switches().iter().zip(lfts) {
-            self.fabric.switch_mut(index).lft.set_desired(lft);
+            self.fabric.lft_mut(index).set_desired(lft);
         }
         let steps = [&program.repair, &program.shift, &program.remove];
         self.sweep.table_steps = steps

@@ -189,15 +189,15 @@ impl Sweeper {
         }
         let switches: Vec<SwitchIndex> = self.fabric.switches().map(|(index, _)| index).collect();
         for index in switches {
-            let switch = self.fabric.switch_mut(index);
-            let mut ports = switch.lft.desired().ports.to_vec();
+            let lft = self.fabric.lft_mut(index);
+            let mut ports = lft.desired().ports.to_vec();
             let (to, from) = (usize::from(lids.first.0), usize::from(spare.first.0));
             let count = usize::from(lids.last.0 - lids.first.0) + 1;
             if ports.len() < to.max(from) + count {
                 continue;
             }
             ports.copy_within(from..from + count, to);
-            switch.lft.set_desired(ports);
+            lft.set_desired(ports);
             let switch = self.fabric.switch(index);
             let Some(port) = self.fabric.ports_of(switch.node).next() else { continue };
             let blocks: Vec<u16> = switch.lft.stale_blocks().collect();

@@ -151,3 +151,24 @@ impl Candidates {
         &self.loads[first as usize..end as usize]
     }
 }
+
+/// Lists the links by which a switch may send to a home that `hops` lead to, by ascending port.
+pub(in crate::routing) fn list_candidates(
+    topology: &Topology,
+    hops: &[u8],
+    ways: &impl Ways,
+    switch: u16,
+    candidates: &mut Vec<Candidate>,
+) {
+    candidates.clear();
+    let here = hops[usize::from(switch)];
+    for (link, number) in topology.links(switch).iter().zip(topology.link_range(switch)) {
+        let number = number as u32;
+        if hops[usize::from(link.peer)].checked_add(1) == Some(here)
+            && ways.allow(switch, number, link.peer)
+        {
+            candidates.push(Candidate { link: number, peer: link.peer, port: link.port });
+        }
+    }
+    ways.narrow(switch, candidates, 0);
+}

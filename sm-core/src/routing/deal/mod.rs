@@ -24,13 +24,21 @@ mod hand;
 mod order;
 mod shortest;
 
-pub(super) use self::candidates::{Candidate, Candidates, Shortest, Ways};
+pub(super) use self::candidates::{Candidate, Candidates, Shortest, Ways, list_candidates};
 use self::hand::Hand;
 pub(super) use self::order::{Batch, batches, batches_of};
 pub(super) use self::shortest::deal_shortest;
 use super::hops::{First, list_sources};
+use super::relief::relieve_all;
 use super::tables::Tables;
 use super::{HopMatrix, Steering, Topology};
+
+/// Tables as they were dealt, and what that makes of links.
+pub(super) struct Draft {
+    dealt: Dealt,
+    /// By link: how many routes of hosts pass it, to hosts' LIDs.
+    loads: Vec<u32>,
+}
 
 /// Tables, and how many of their entries are missing.
 pub(super) struct Dealt {
@@ -46,12 +54,34 @@ pub(super) fn deal<W: Ways>(
     steering: &Steering,
     hops: &HopMatrix,
     mut ways: impl FnMut(u16) -> W,
-) -> Dealt {
+) -> Draft {
     let mut dealer = Dealer::new(topology, steering);
     for batch in batches(topology, &steering.routing_order) {
         dealer.route(&batch, hops.row(batch.home), &ways(batch.home));
     }
-    Dealt { lfts: dealer.tables.finish(), unreachable: dealer.unreachable }
+    let Dealer { tables, unreachable, loads, .. } = dealer;
+    Draft { dealt: Dealt { lfts: tables.finish(), unreachable }, loads }
+}
+
+impl Draft {
+    /// With routes moved away from the most loaded links ([`relief`](super::relief)). Arguments are
+    /// those of [`deal`], for ways by hops alone.
+    pub(super) fn relieve<W: Ways>(
+        self,
+        topology: &Topology,
+        steering: &Steering,
+        hops: &HopMatrix,
+        ways: impl Fn(u16) -> W,
+    ) -> Dealt {
+        let Self { mut dealt, loads } = self;
+        relieve_all(topology, steering, hops, ways, loads, &mut dealt.lfts);
+        dealt
+    }
+
+    /// As they are.
+    pub(super) fn keep(self) -> Dealt {
+        self.dealt
+    }
 }
 
 /// By link: the place of its port in its switch's order (`port_search_ordering_file`). Ports that the

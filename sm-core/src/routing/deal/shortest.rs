@@ -1,6 +1,6 @@
 //! Dealing along shortest ways, by hops or by operators' weights of them (`hop_weights_file`).
 
-use super::super::mend::mend_by_hops;
+use super::super::mend::{mend_by_hops, settle};
 use super::super::sssp::Distances;
 use super::super::{HopMatrix, Lanes, Previous, Routing, RoutingError, Steering, Topology};
 use super::{Candidate, Dealt, Ways, deal};
@@ -18,8 +18,11 @@ pub(in crate::routing) fn deal_shortest(
     }
     let hops = HopMatrix::compute_for(engine, topology)?;
     let mended = previous.and_then(|previous| mend_by_hops(topology, &hops, previous, |_| ways));
-    let anew = || deal(topology, steering, &hops, |_| ways);
-    let Dealt { lfts, unreachable } = mended.unwrap_or_else(anew);
+    let anew = || {
+        let draft = deal(topology, steering, &hops, |_| ways);
+        draft.relieve(topology, steering, &hops, |_| ways)
+    };
+    let Dealt { lfts, unreachable } = settle(topology, previous, &hops, |_| ways, mended, anew);
     Ok(Routing { engine, lfts, hops, lanes: Lanes::Free, unreachable })
 }
 
@@ -44,7 +47,7 @@ fn deal_cheapest(
         costs: distances.to(home).costs().to_vec(),
         weights: &steering.hop_weights,
     };
-    let Dealt { lfts, unreachable } = deal(topology, steering, &hops, cheapest);
+    let Dealt { lfts, unreachable } = deal(topology, steering, &hops, cheapest).keep();
     hops.transpose();
     Ok(Routing { engine, lfts, hops, lanes: Lanes::Free, unreachable })
 }

@@ -2,10 +2,9 @@
 
 use ib_mad::types::Lid;
 
-use super::super::deal::{Batch, Candidate, Ways};
+use super::super::deal::{Batch, Candidate, Ways, list_candidates};
 use super::super::hops::{First, list_sources};
 use super::super::{HopMatrix, NO_ROUTE, Topology};
-use super::list_candidates;
 use super::survey::Plan;
 
 /// Fills gaps in tables.

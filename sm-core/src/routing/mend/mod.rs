@@ -8,26 +8,29 @@
 //!
 //! A switch that may choose among more ports than before deals those LIDs anew that hosts send
 //! through it, so that a link which comes back is used, and then some routes make room for others
-//! ([`relief`]).
+//! ([`relief`](super::relief)).
 //!
 //! This holds for all engines whose routes fall by one hop at each step and may take any of the
 //! ports that [`Ways`] allows. The tables before must have been made by the same engine, with the
 //! same options: pairs that are not looked at are taken as they are, and what is wrong with
 //! them, [`verify`](super::verify) finds.
 //!
+//! Where that leaves the worst link with more than 2 % more routes than routing anew would, more is
+//! moved, or all is routed anew ([`settle`]).
+//!
 //! Takes time in proportion to switches squared, to routes that hosts use, and to what changes.
 
 mod dealer;
 mod flows;
-mod relief;
 mod survey;
 
 use rayon::prelude::*;
 
 use self::dealer::Dealer;
-use self::relief::{Effort, Relief};
 use self::survey::{Plan, Survey};
-use super::deal::{Batch, Candidate, Dealt, Ways, batches};
+use super::balance::LinkLoads;
+use super::deal::{Batch, Dealt, Ways, batches};
+use super::relief::{Effort, Relief, streams_to_hosts};
 use super::{HopMatrix, Previous, Topology};
 
 /// Hops to homes, and what else decides which ways may be taken.
@@ -96,8 +99,14 @@ pub(super) fn mend<W: Ways>(
         // What need not move for its own sake makes room for others only if there is more of it.
         let of_plan = |plan: &Plan| plan.lost_lids(&batches[plan.batch]);
         let movable = (!is_more).then(|| plans.iter().flat_map(of_plan).collect());
-        let relief = Relief::new(topology, now.hops, &ways, dealer.finish(), &batches);
-        relief.run(&mut lfts, movable, effort);
+        let relieve = |loads, movable, effort, lfts: &mut [Vec<u8>]| {
+            let streams = streams_to_hosts(topology);
+            Relief::new(topology, now.hops, &ways, loads, streams).run(lfts, movable, effort)
+        };
+        let loads = relieve(dealer.finish(), movable, effort, &mut lfts);
+        if !is_more && !is_quick(topology) {
+            relieve(loads, None, Effort::beyond(topology), &mut lfts);
+        }
     }
     let unreachable = batches.iter().map(|batch| {
         let row = now.hops.row(batch.home).iter();
@@ -120,25 +129,42 @@ pub(super) fn mend_by_hops<W: Ways>(
     }
 }
 
-/// Lists the links by which a switch may send to a home that `hops` lead to, by ascending port.
-fn list_candidates(
+/// How many more routes than by routing anew the worst link may have.
+const WORSE_MAX: f64 = 1.02;
+
+/// What was mended, if it is as well balanced as routing `anew` would be, as far as routes can be
+/// moved to that end; else what is routed anew. Large fabrics are not routed twice: there moving
+/// routes has to be enough ([`Effort::beyond`]). `hops` have a row a home.
+pub(super) fn settle<W: Ways>(
     topology: &Topology,
-    hops: &[u8],
-    ways: &impl Ways,
-    switch: u16,
-    candidates: &mut Vec<Candidate>,
-) {
-    candidates.clear();
-    let here = hops[usize::from(switch)];
-    for (link, number) in topology.links(switch).iter().zip(topology.link_range(switch)) {
-        let number = number as u32;
-        if hops[usize::from(link.peer)].checked_add(1) == Some(here)
-            && ways.allow(switch, number, link.peer)
-        {
-            candidates.push(Candidate { link: number, peer: link.peer, port: link.port });
-        }
+    previous: Option<&Previous<'_>>,
+    hops: &HopMatrix,
+    ways: impl Fn(u16) -> W,
+    mended: Option<Dealt>,
+    anew: impl FnOnce() -> Dealt,
+) -> Dealt {
+    let Some(mut mended) = mended else { return anew() };
+    let has_changed =
+        previous.is_some_and(|previous| previous.hops.is_some() && previous.topology != topology);
+    if !has_changed || !is_quick(topology) {
+        return mended;
     }
-    ways.narrow(switch, candidates, 0);
+    let anew = anew();
+    let loads = |dealt: &Dealt| LinkLoads::of_tables(topology, &dealt.lfts).to_hosts;
+    let most = |loads: &[u32]| f64::from(loads.iter().copied().max().unwrap_or(0));
+    let enough = most(&loads(&anew)) * WORSE_MAX;
+    let of_mended = loads(&mended);
+    if most(&of_mended) <= enough {
+        return mended;
+    }
+    let relief = Relief::new(topology, hops, ways, of_mended, streams_to_hosts(topology));
+    let of_mended = relief.run(&mut mended.lfts, None, Effort::ANEW);
+    if most(&of_mended) <= enough { mended } else { anew }
+}
+
+/// Whether routing a fabric anew takes a few milliseconds.
+fn is_quick(topology: &Topology) -> bool {
+    topology.switch_count() * topology.table_len() <= 1_000_000
 }
 
 /// The places whose bits are set.

@@ -3,10 +3,10 @@
 use ib_mad::types::Lid;
 use rayon::prelude::*;
 
-use super::super::deal::{Batch, Candidate, Ways};
+use super::super::deal::{Batch, Candidate, Ways, list_candidates};
 use super::super::{HopMatrix, Link, NO_ROUTE, Previous, Topology};
 use super::flows::Flows;
-use super::{Labelled, Scope, first_places, list_candidates, places};
+use super::{Labelled, Scope, first_places, places};
 
 /// What is to be done about a batch.
 #[derive(Default)]

@@ -4,7 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::super::deal::{Dealt, Shortest};
-use super::super::mend::mend_by_hops;
+use super::super::mend::{mend_by_hops, settle};
+use super::super::relief::relieve_all;
 use super::super::{HopMatrix, Previous, RoutingError, Steering, Topology};
 
 /// Distances to one home switch after the other.
@@ -57,6 +58,38 @@ impl<'a> Distances<'a> {
         mend_by_hops(self.topology, &self.hops, previous, |_| Shortest)
     }
 
+    /// What was mended or what is routed `anew`, as [`settle`] has it.
+    pub(in super::super) fn settle(
+        &mut self,
+        previous: Option<&Previous<'_>>,
+        mended: Option<Dealt>,
+        anew: impl FnOnce(&mut Self) -> Dealt,
+    ) -> Dealt {
+        if self.weighted.is_some() {
+            return mended.unwrap_or_else(|| anew(self));
+        }
+        let hops = self.hops.clone();
+        settle(self.topology, previous, &hops, |_| Shortest, mended, || anew(self))
+    }
+
+    /// Moves routes away from the most loaded links, without weights. `loads` are those of hosts'
+    /// routes to hosts' LIDs.
+    pub(in super::super) fn relieve(
+        &self,
+        steering: &Steering,
+        loads: Vec<u32>,
+        lfts: &mut [Vec<u8>],
+    ) {
+        if self.weighted.is_none() {
+            relieve_all(self.topology, steering, &self.hops, |_| Shortest, loads, lfts);
+        }
+    }
+
+    /// Hops between all pairs; `None` with weights.
+    pub(in super::super) fn hops(&self) -> Option<&HopMatrix> {
+        self.weighted.is_none().then_some(&self.hops)
+    }
+
     /// Turns to a home switch.
     pub(in super::super) fn to(&mut self, home: u16) -> ToHome<'_> {
         let Some(weighted) = &mut self.weighted else {
@@ -77,6 +110,11 @@ impl<'a> Distances<'a> {
 }
 
 impl ToHome<'_> {
+    /// By switch: the most hops that a shortest way has.
+    pub(in super::super) fn levels(&self) -> &[u8] {
+        self.levels
+    }
+
     /// By switch: the sum of weights on a shortest way; empty without weights.
     pub(in super::super) fn costs(&self) -> &[u32] {
         self.costs.map_or(&[], |(costs, _)| costs)

@@ -11,6 +11,7 @@ use super::super::hops::{First, list_sources};
 use super::super::tables::Tables;
 use super::super::{Link, Topology};
 use super::distances::ToHome;
+use super::order::Group;
 
 /// How much dearer than the cheapest a way may be that takes a lower port, in links of the mean
 /// load: what engines try one after the other when lanes are short.
@@ -31,6 +32,8 @@ pub(in super::super) struct Walk<'a> {
     downwards: Vec<u32>,
     /// By link: routes that pass.
     loads: Vec<u32>,
+    /// The same when there were none but those to hosts' LIDs; `None` as long as that is so.
+    loads_of_hosts: Option<Vec<u32>>,
     total: u64,
     /// Hosts on each switch.
     hosts: Vec<u32>,
@@ -56,6 +59,7 @@ impl<'a> Walk<'a> {
             upwards: (0..topology.link_count() as u32).collect(),
             downwards: (0..topology.link_count() as u32).collect(),
             loads: vec![0; topology.link_count()],
+            loads_of_hosts: None,
             total: 0,
             flows: hosts.clone(),
             hosts,
@@ -71,8 +75,16 @@ impl<'a> Walk<'a> {
         Self { upwards, downwards, ..Self::new(topology) }
     }
 
-    /// Turns to the LIDs of a home switch.
-    pub(in super::super) fn begin(&mut self, distances: &ToHome<'_>) {
+    /// Turns to a group of LIDs of a home switch.
+    pub(in super::super) fn begin(&mut self, distances: &ToHome<'_>, group: &Group) {
+        if group.exits.contains(&0) && self.loads_of_hosts.is_none() {
+            self.loads_of_hosts = Some(self.loads.clone());
+        }
+        self.turn_to(distances);
+    }
+
+    /// Turns to a home switch.
+    pub(in super::super) fn turn_to(&mut self, distances: &ToHome<'_>) {
         self.home = distances.home;
         list_sources(&mut self.sources, distances.levels, First::Nearest);
         self.candidates.clear();
@@ -87,6 +99,11 @@ impl<'a> Walk<'a> {
             }
             self.ends.push(self.candidates.len() as u32);
         }
+    }
+
+    /// By link: routes of hosts that pass, to hosts' LIDs. These must have been routed first.
+    pub(in super::super) fn loads_of_hosts(self) -> Vec<u32> {
+        self.loads_of_hosts.unwrap_or(self.loads)
     }
 
     /// The home switch.
@@ -113,8 +130,7 @@ impl<'a> Walk<'a> {
     /// Routes one more LID of the home by the cheapest ways, or by preferred links whose ways cost
     /// at most `tolerance` links of the mean load more.
     pub(in super::super) fn route(&mut self, tolerance: f64) {
-        let mean = self.total as f64 / self.loads.len().max(1) as f64;
-        let tolerance = (mean * mean * tolerance) as u64;
+        let tolerance = self.dearer_by(tolerance);
         self.ahead[usize::from(self.home)] = 0;
         let mut first = 0;
         for (&switch, &end) in self.sources.iter().zip(&self.ends) {
@@ -144,6 +160,12 @@ impl<'a> Walk<'a> {
         self.load();
     }
 
+    /// How much more than the cheapest a way may cost, by links of the mean load.
+    fn dearer_by(&self, tolerance: f64) -> u64 {
+        let mean = self.total as f64 / self.loads.len().max(1) as f64;
+        if tolerance.is_infinite() { u64::MAX } else { (mean * mean * tolerance) as u64 }
+    }
+
     /// Takes the routes of a LID of the home from tables.
     pub(in super::super) fn follow(&mut self, lfts: &[Vec<u8>], lid: Lid) {
         for &switch in &self.sources {
@@ -158,8 +180,7 @@ impl<'a> Walk<'a> {
     /// one, each switch's hosts count before the next switch chooses. `tolerance` is as in
     /// [`Walk::route`].
     pub(in super::super) fn route_together(&mut self, lids: u32, tolerance: f64) {
-        let mean = self.total as f64 / self.loads.len().max(1) as f64;
-        let tolerance = (mean * mean * tolerance) as u64;
+        let tolerance = self.dearer_by(tolerance);
         let mut first = 0;
         for place in 0..self.sources.len() {
             let (switch, end) = (usize::from(self.sources[place]), self.ends[place] as usize);

@@ -1,19 +1,19 @@
 //! Moves routes away from the most loaded links.
 //!
-//! When a link comes back, filling it is not enough: routes that gave way while it was gone lie
-//! where they are in others' way now. From the link with the most routes one is moved to where it
-//! makes none as loaded, again and again. The largest load falls or fewer links have it with each
-//! step, so this ends; what it may cost is limited, too ([`Effort`]).
+//! Engines choose ways one by one and so at last have little choice left; and when a link comes
+//! back, filling it is not enough: routes that gave way while it was gone lie where they are in
+//! others' way now. From the link with the most routes one is moved to where it makes none as
+//! loaded, again and again. The largest load falls or fewer links have it with each step, so this
+//! ends; what it may cost is limited, too ([`Effort`]).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use ib_mad::types::Lid;
 
-use super::super::deal::{Batch, Candidate, Ways};
-use super::super::hops::{First, list_sources};
-use super::super::{HopMatrix, Topology};
-use super::list_candidates;
+use super::deal::{Candidate, Ways, list_candidates};
+use super::hops::{First, list_sources};
+use super::{Destination, HopMatrix, Steering, Topology};
 
 /// What may be done at most.
 #[derive(Clone, Copy, Debug)]
@@ -29,10 +29,63 @@ impl Effort {
     pub(super) const MORE_WAYS: Self = Self { switches: 200_000, in_vain: 16 };
     /// After such went: routes are to be there soon.
     pub(super) const FEWER_WAYS: Self = Self { switches: 1_500, in_vain: 2 };
+    /// After everything was routed anew.
+    pub(super) const ANEW: Self = Self { switches: 60_000, in_vain: 4 };
+
+    /// After links or LIDs went, where that alone leaves links more crowded than need be: as much as
+    /// a fabric of this size can wait for.
+    pub(super) fn beyond(topology: &Topology) -> Self {
+        let switches = 2_000_000 / topology.switch_count().max(1);
+        Self { switches: switches.min(Self::ANEW.switches), in_vain: 4 }
+    }
+}
+
+/// What all hosts send to one LID, or to several that take the same ways.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stream {
+    /// Its column in the tables.
+    pub(super) lid: Lid,
+    /// The switch that delivers.
+    pub(super) home: u16,
+    /// How many LIDs it stands for.
+    pub(super) weight: u32,
+    /// The first and the number of the LIDs that the same host has: these are to take different
+    /// ways.
+    pub(super) siblings: (Lid, u16),
+}
+
+/// One for each of hosts' LIDs.
+pub(super) fn streams_to_hosts(topology: &Topology) -> Vec<Stream> {
+    let hosts = topology.destinations().iter().filter(|destination| destination.is_host());
+    let stream = |lid, to: &Destination| Stream {
+        lid,
+        home: to.home,
+        weight: 1,
+        siblings: (to.base_lid, to.lid_count),
+    };
+    hosts.flat_map(|to| to.lids().map(move |lid| stream(lid, to))).collect()
+}
+
+/// Improves tables that were made anew, but for what operators' choices decide. `hops` have a row a
+/// home, `loads` are by link, of hosts' routes to hosts' LIDs.
+pub(super) fn relieve_all<W: Ways>(
+    topology: &Topology,
+    steering: &Steering,
+    hops: &HopMatrix,
+    ways: impl Fn(u16) -> W,
+    loads: Vec<u32>,
+    lfts: &mut [Vec<u8>],
+) {
+    if steering.port_orders.is_empty() && steering.ignored_links.is_empty() {
+        let streams = streams_to_hosts(topology);
+        Relief::new(topology, hops, ways, loads, streams).run(lfts, None, Effort::ANEW);
+    }
 }
 
 /// What following one LID costs, in switches that are asked for another way.
-const TRACE_COST: usize = 10;
+fn trace_cost(topology: &Topology) -> usize {
+    1 + topology.switch_count() / 64
+}
 
 /// What is needed to move routes.
 pub(super) struct Relief<'a, F> {
@@ -43,8 +96,9 @@ pub(super) struct Relief<'a, F> {
     /// By link.
     loads: Vec<u32>,
     hosts: Vec<u32>,
-    /// Hosts' LIDs and the switches that deliver them.
-    lids: Vec<(Lid, u16)>,
+    streams: Vec<Stream>,
+    /// By link: the place of the stream to begin with.
+    next: Vec<u32>,
     /// Switches that reach the home at hand, the nearest first.
     sources: Vec<u16>,
     /// By switch: hosts that send the LID at hand through it, or from it.
@@ -67,18 +121,16 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
         hops: &'a HopMatrix,
         ways: F,
         loads: Vec<u32>,
-        batches: &[Batch],
+        streams: Vec<Stream>,
     ) -> Self {
-        let of_hosts = batches
-            .iter()
-            .flat_map(|batch| batch.lids[..batch.host_lids].iter().map(|&lid| (lid, batch.home)));
         Self {
             topology,
             hops,
             ways,
             loads,
             hosts: topology.hosts_on(),
-            lids: of_hosts.collect(),
+            streams,
+            next: vec![0; topology.link_count()],
             sources: Vec::new(),
             flows: vec![0; topology.switch_count()],
             passes: vec![false; topology.switch_count()],
@@ -89,14 +141,14 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
         }
     }
 
-    /// Moves routes until that is of no use any more.
-    /// Those of certain LIDs at certain switches only, if these are told.
+    /// Moves routes until that is of no use any more, those of certain LIDs at certain switches only
+    /// if these are told. Yields the loads then, by link.
     pub(super) fn run(
         mut self,
         lfts: &mut [Vec<u8>],
         movable: Option<Vec<(Lid, u16)>>,
         effort: Effort,
-    ) {
+    ) -> Vec<u32> {
         self.movable = movable;
         self.movable.iter_mut().for_each(|pairs| pairs.sort_unstable());
         self.left = effort.switches;
@@ -107,13 +159,17 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
         let senders: Vec<u16> = senders.collect();
         let loads = self.loads.iter().zip(0..).filter(|&(&load, _)| load > 0);
         self.heap = loads.map(|(&load, link)| (load, Reverse(link))).collect();
+        let floor = self.floor();
         let mut in_vain = 0;
         while self.left > 0 && in_vain < effort.in_vain {
-            let Some((load, Reverse(link))) = self.heap.pop() else { return };
+            let Some((load, Reverse(link))) = self.heap.pop() else { break };
             let now = self.loads[link];
             if now < load {
                 self.heap.push((now, Reverse(link)));
             } else if now == load {
+                if now <= floor {
+                    break;
+                }
                 if self.relieve(senders[link], link, lfts) {
                     self.heap.push((self.loads[link], Reverse(link)));
                 } else {
@@ -121,18 +177,45 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
                 }
             }
         }
+        self.loads
+    }
+
+    /// What the worst link has at least: routes of a switch's hosts to others' LIDs have its links to
+    /// pass, and so have those back.
+    fn floor(&self) -> u32 {
+        let mut lids_on = vec![0u64; self.hosts.len()];
+        for stream in &self.streams {
+            lids_on[usize::from(stream.home)] += u64::from(stream.weight);
+        }
+        let all_lids: u64 = lids_on.iter().sum();
+        let hosts: u64 = self.hosts.iter().copied().map(u64::from).sum();
+        let is_whole = |switch: u16| !self.hops.row(switch).contains(&HopMatrix::UNREACHABLE);
+        let of_switch = |switch: u16| {
+            let (own, lids) =
+                (u64::from(self.hosts[usize::from(switch)]), lids_on[usize::from(switch)]);
+            let out = own * (all_lids - lids);
+            let back = (hosts - own) * lids;
+            let links = self.topology.links(switch).len().max(1) as u64;
+            out.max(back).div_ceil(links)
+        };
+        let switches = self.topology.switches();
+        let floor = switches.filter(|&switch| is_whole(switch)).map(of_switch).max();
+        floor.unwrap_or(0).try_into().unwrap_or(u32::MAX)
     }
 
     /// Moves a route away from a link, if one can be.
     fn relieve(&mut self, sender: u16, link: usize, lfts: &mut [Vec<u8>]) -> bool {
         let port = self.topology.link(link).port;
-        for place in 0..self.lids.len() {
-            let (lid, home) = self.lids[place];
+        // Those before were in vain, and mostly still are.
+        let (first, count) = (self.next[link] as usize, self.streams.len());
+        for place in (first..count).chain(0..first) {
+            let stream = self.streams[place];
             if self.left > 0
-                && lfts[usize::from(sender)][lid.index()] == port
-                && self.trace(sender, link, lid, home, lfts)
-                && self.move_one(link, lid, home, lfts)
+                && lfts[usize::from(sender)][stream.lid.index()] == port
+                && self.trace(sender, link, stream, lfts)
+                && self.move_one(link, stream, lfts)
             {
+                self.next[link] = place as u32;
                 return true;
             }
         }
@@ -141,10 +224,12 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
 
     /// Finds out who sends a LID how often, and by which switches it comes to a link. Yields
     /// whether it does at all.
-    fn trace(&mut self, sender: u16, link: usize, lid: Lid, home: u16, lfts: &[Vec<u8>]) -> bool {
-        self.left = self.left.saturating_sub(TRACE_COST);
+    fn trace(&mut self, sender: u16, link: usize, stream: Stream, lfts: &[Vec<u8>]) -> bool {
+        let Stream { lid, home, weight, .. } = stream;
+        self.left = self.left.saturating_sub(trace_cost(self.topology));
         list_sources(&mut self.sources, self.hops.row(home), First::Nearest);
-        self.flows.copy_from_slice(&self.hosts);
+        let flows = self.flows.iter_mut().zip(&self.hosts);
+        flows.for_each(|(flow, &hosts)| *flow = hosts * weight);
         let next = |switch: u16| {
             let port = lfts[usize::from(switch)][lid.index()];
             self.topology.link_at(switch, port)
@@ -171,7 +256,8 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
 
     /// Has one of the switches by which a LID comes to a link send elsewhere, the nearest to the
     /// link that has a way on which no link gets as many routes.
-    fn move_one(&mut self, link: usize, lid: Lid, home: u16, lfts: &mut [Vec<u8>]) -> bool {
+    fn move_one(&mut self, link: usize, stream: Stream, lfts: &mut [Vec<u8>]) -> bool {
+        let Stream { lid, home, .. } = stream;
         let ways = (self.ways)(home);
         let limit = self.loads[link];
         for place in 0..self.sources.len() {
@@ -188,7 +274,17 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
             let hops = self.hops.row(home);
             list_candidates(self.topology, hops, &ways, switch, &mut self.candidates);
             let Some(old) = self.way(switch, None, lid, home, lfts) else { continue };
-            let fits = |candidate: &&Candidate| self.loads[candidate.link as usize] + flow < limit;
+            let lft = &lfts[usize::from(switch)];
+            let (first, count) = stream.siblings;
+            let first = first.index();
+            let on = |port: u8| {
+                lft[first..][..usize::from(count)].iter().filter(|&&other| other == port).count()
+            };
+            let now = if count > 1 { on(lft[lid.index()]) } else { 1 };
+            let fits = |candidate: &&Candidate| {
+                self.loads[candidate.link as usize] + flow < limit
+                    && (count == 1 || on(candidate.port) < now)
+            };
             let ways = self.candidates.iter().filter(fits).filter_map(|candidate| {
                 let way = self.way(switch, Some(candidate), lid, home, lfts)?;
                 let fuller = way.iter().filter(|link| !old.contains(link));
