@@ -70,7 +70,8 @@ fn by_hops(
     // Those of files need not be the same both ways.
     let mut by_home = hops.clone();
     by_home.transpose();
-    let Dealt { lfts, unreachable } = deal(topology, steering, &by_home, |_| Shortest);
+    let draft = deal(topology, steering, &by_home, |_| Shortest);
+    let Dealt { lfts, unreachable } = draft.relieve(topology, steering, &by_home, |_| Shortest);
     Routing { engine, lfts, hops: hops.clone(), lanes: Lanes::Free, unreachable }
 }
 
