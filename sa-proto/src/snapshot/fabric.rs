@@ -112,14 +112,12 @@ pub struct Subnet {
     pub prefix_routes: Vec<PrefixRoute>,
 }
 
-impl Subnet {
-    /// The fastest rate up to `rate` whose code requesters are told. Codes are in no order of speed:
-    /// where 300 Gb/s (18) is the limit, 28 Gb/s (19) is told as 25.
-    pub fn told_rate(&self, rate: Rate) -> Rate {
-        let is_told = |rate: &Rate| self.max_rate == 0 || rate.code() <= self.max_rate;
-        let slower = Rate::BY_VALUE[..usize::from(rate.rank())].iter().rev();
-        slower.copied().find(is_told).unwrap_or(Rate::Gbps2_5)
-    }
+/// The fastest rate up to `rate` whose code is `max_rate` at most; 0 is no limit. Codes are in no order
+/// of speed: where 300 Gb/s (18) is the limit, 28 Gb/s (19) is told as 25.
+pub fn told_rate(max_rate: u8, rate: Rate) -> Rate {
+    let is_told = |rate: &Rate| max_rate == 0 || rate.code() <= max_rate;
+    let slower = Rate::BY_VALUE[..usize::from(rate.rank())].iter().rev();
+    slower.copied().find(is_told).unwrap_or(Rate::Gbps2_5)
 }
 
 /// A channel adapter, switch or router.
@@ -251,7 +249,7 @@ mod tests {
 
     #[test]
     fn rates_beyond_the_greatest_code_are_told_as_slower_ones() {
-        let told = |max_rate, rate| Subnet { max_rate, ..Subnet::default() }.told_rate(rate);
+        let told = told_rate;
         for rate in Rate::BY_VALUE {
             assert_eq!((told(0, rate), told(63, rate)), (rate, rate));
             assert!(told(18, rate).code() <= 18 && told(18, rate).rank() <= rate.rank());

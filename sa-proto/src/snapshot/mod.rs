@@ -40,7 +40,7 @@ pub use by_lid::BlockPatch;
 pub use delta::{Delta, DeltaError};
 pub use device::{Mft, MftBlock, PortTables, SubnetManager};
 pub use digest::{BUCKETS, BucketSet, Checksum, Digest, PlaneBuckets};
-pub use fabric::{FabricPlane, Lft, Node, PathSls, Port, Subnet};
+pub use fabric::{FabricPlane, Lft, Node, PathSls, Port, Subnet, told_rate};
 pub use history::{Held, History, HistoryLimits, Plan};
 pub use policy::{
     IdMatch, Partition, PortGroup, PrefixRoute, QosLevel, QosRule, RuleOrigin, VirtualFabric,

@@ -2,7 +2,7 @@
 
 use ib_mad::types::{Mtu, Rate};
 use ib_mad::wire::attribute::{CapabilityMask, CapabilityMask2, PortInfo};
-use sa_proto::snapshot::Subnet;
+use sa_proto::snapshot::{Subnet, told_rate};
 
 /// An MTU and a rate that a path may not exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,7 +44,10 @@ impl Limit {
     #[must_use]
     pub(crate) fn told(self, subnet: &Subnet) -> Self {
         let rate = usize::from(self.rate).checked_sub(1).and_then(|at| Rate::BY_VALUE.get(at));
-        Self { rate: rate.map_or(self.rate, |rate| subnet.told_rate(*rate).rank()), ..self }
+        Self {
+            rate: rate.map_or(self.rate, |rate| told_rate(subnet.max_rate, *rate).rank()),
+            ..self
+        }
     }
 }
 

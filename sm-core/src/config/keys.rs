@@ -218,7 +218,7 @@ settings! {
         mcgroup_join_validation: bool = true, sweep;
         /// Whether rates above 300 Gb/s are told as 300 Gb/s; max_rate_enum 18 is the same.
         use_original_extended_sa_rates_only: bool = false, sweep;
-        /// The greatest code of a rate that paths are told to have; 63 is no limit.
+        /// The greatest code of a rate that paths and new groups are told to have; 63 is no limit.
         max_rate_enum: u8 = 63, sweep;
         /// Whether SL-to-VL maps are written for all ports of a switch at once.
         use_optimized_slvl: bool = false, start,

@@ -31,6 +31,8 @@ pub struct Settings {
     /// Whether a port may have a P_Key as full and as limited member at once
     /// (`allow_both_pkeys`).
     pub allow_both_pkeys: bool,
+    /// The greatest code of a rate that new groups have (`max_rate_enum`); 0 is no limit.
+    pub max_rate: u8,
     /// Byte of the alias GUIDs that the registry chooses, by which sites tell their subnets apart
     /// (`sm_assigned_guid`).
     pub sm_assigned_guid: u8,
@@ -59,6 +61,7 @@ impl Default for Settings {
             mcgroup_join_validation: true,
             ipoib_mcgroup_creation_validation: true,
             allow_both_pkeys: false,
+            max_rate: 0,
             sm_assigned_guid: 0,
             retry_window_s: 10,
             records_max: 1 << 20,

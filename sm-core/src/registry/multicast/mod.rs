@@ -15,11 +15,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 
 use foldhash::fast::RandomState;
-use ib_mad::types::{Gid, Guid, Lid, SUBNET_PREFIX_DEFAULT};
+use ib_mad::types::{Gid, Guid, Lid, Rate, SUBNET_PREFIX_DEFAULT};
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::record::mc_member::component;
 use ib_mad::wire::record::{JoinState, Selector};
-use sa_proto::snapshot::{MulticastGroup, MulticastMember, MulticastMemberRid};
+use sa_proto::snapshot::{MulticastGroup, MulticastMember, MulticastMemberRid, told_rate};
 
 use super::mlid::{Class, Mlids, solicited_node};
 use super::quota::{NOBODY, Tally};
@@ -250,6 +250,9 @@ fn describe(
         }
     }
     let mut record = asked.realize(port, fabric).ok_or(invalid)?;
+    if let Some(rate) = Rate::from_code(view(&record).rate()) {
+        edit(&mut record).set_rate(told_rate(ports.settings.max_rate, rate));
+    }
     edit(&mut record).set_mgid(mgid);
     Ok(record)
 }

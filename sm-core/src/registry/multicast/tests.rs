@@ -6,7 +6,7 @@ mod properties;
 
 use std::sync::Arc;
 
-use ib_mad::types::{Mtu, PKey, Rate, Sl};
+use ib_mad::types::{Mtu, PKey, Sl};
 use ib_mad::wire::attribute::NodeType;
 use ib_mad::wire::record::McMemberRecord;
 use ib_mad::wire::sa::{ComponentMask, attribute};

@@ -103,6 +103,7 @@ fn registry_settings(settings: &Settings) -> registry::Settings {
         mcgroup_join_validation: settings.mcgroup_join_validation,
         ipoib_mcgroup_creation_validation: settings.ipoib_mcgroup_creation_validation,
         allow_both_pkeys: settings.allow_both_pkeys,
+        max_rate: settings.max_rate_enum,
         sm_assigned_guid: settings.sm_assigned_guid,
         ..registry::Settings::default()
     }
@@ -119,6 +120,7 @@ mod tests {
             mcgroup_join_validation: false,
             ipoib_mcgroup_creation_validation: false,
             allow_both_pkeys: true,
+            max_rate_enum: 18,
             sm_assigned_guid: 0xA5,
             ..Settings::default()
         };
@@ -127,6 +129,7 @@ mod tests {
             mcgroup_join_validation: false,
             ipoib_mcgroup_creation_validation: false,
             allow_both_pkeys: true,
+            max_rate: 18,
             sm_assigned_guid: 0xA5,
             ..registry::Settings::default()
         };

@@ -170,3 +170,16 @@ fn a_stored_group_that_nothing_keeps_is_taken_out() {
     assert!(restored.plane().groups.is_empty());
     assert_eq!(restored.take_changes().rows.sequence, plane.sequence + 1);
 }
+
+#[test]
+fn new_groups_have_a_rate_that_is_told() {
+    let mut ports = ports();
+    let rate = |ports: &Ports| {
+        let mut registry = Registry::default();
+        view(&record(&registry.write(NOW_S, ports, &join(2, 1, FULL)))).rate()
+    };
+    let real = rate(&ports);
+    ports.settings.max_rate = real - 1;
+    let told = rate(&ports);
+    assert!(told < real && Rate::from_code(told) < Rate::from_code(real), "{told}, {real}");
+}
