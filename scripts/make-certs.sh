@@ -8,7 +8,8 @@
 # so that another run adds what is missing: remove sm.pem to have one with other names.
 #
 # Whoever has DIR/ca.key can make certificates of any role. For more than a test bed, use the CA that
-# you have: an SM's certificate is for servers (serverAuth) and has its names; a responder's and an
+# you have: an SM's certificate is for servers (serverAuth) and has its names, and if it follows
+# another one (--follow) also what a responder's has; a responder's and an
 # operator's are for clients (clientAuth) and have urn:ibsm:role:responder or urn:ibsm:role:admin as
 # URI in the subject alternative name.
 set -euo pipefail
@@ -51,7 +52,8 @@ for name in "$@"; do
     *) names+=,IP:$name ;;
     esac
 done
-issue sm serverAuth "$names"
+# A manager is a client as well where it follows another one (ibsm --follow).
+issue sm serverAuth,clientAuth "$names,URI:urn:ibsm:role:responder"
 issue responder clientAuth URI:urn:ibsm:role:responder
 issue admin clientAuth URI:urn:ibsm:role:admin
 

@@ -3,11 +3,11 @@
 
 mod ibsim;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ibsim::{Bed, example};
+use ibsim::{Bed, example, find};
 
 /// A group of which the port of Hca4 is a member, in OpenSM's words.
 const DUMP: &str = "MC Group 0xc001 : mgid=0xff12401bffff0000:0x00000000deadbeef \
@@ -26,43 +26,94 @@ impl Drop for Running {
     }
 }
 
+/// Certificates of a test bed, by role.
+struct Certificates(PathBuf);
+
+impl Certificates {
+    /// Makes them as an operator would; `None` if that cannot be.
+    fn make(dir: &Path) -> Option<Self> {
+        if find("openssl").is_none() {
+            eprintln!("skipped: openssl is not installed");
+            return None;
+        }
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/make-certs.sh");
+        let made = Command::new("bash").arg(script).arg(dir).stdout(Stdio::null()).status();
+        assert!(made.unwrap().success());
+        Some(Self(dir.to_owned()))
+    }
+
+    fn options(&self, role: &str) -> Vec<String> {
+        let file = |name: &str| self.0.join(name).to_str().unwrap().to_owned();
+        let (cert, key) = (file(&format!("{role}.pem")), file(&format!("{role}.key")));
+        vec![
+            "--tls-ca".to_owned(),
+            file("ca.pem"),
+            "--tls-cert".to_owned(),
+            cert,
+            "--tls-key".to_owned(),
+            key,
+        ]
+    }
+}
+
+/// Options of whoever is `role`, if there are certificates.
+fn options(tls: Option<&Certificates>, role: &str) -> Vec<String> {
+    tls.map(|tls| tls.options(role)).unwrap_or_default()
+}
+
 /// Where the feed of the ibsm with this log is.
-fn feed_of(log: &Path) -> String {
+fn feed_of(log: &Path, tls: Option<&Certificates>) -> String {
     let text = std::fs::read_to_string(log).unwrap();
     let (_, rest) = text.split_once("responders at ").unwrap();
-    format!("http://{}", rest.split_whitespace().next().unwrap())
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    format!("{scheme}://{}", rest.split_whitespace().next().unwrap())
 }
 
 /// What is registered with the manager whose feed this is.
-fn groups(feed: &str) -> String {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_ibsmctl")).args(["--sm", feed, "mcast"]).output().unwrap();
-    String::from_utf8_lossy(&output.stdout).into_owned()
+fn groups(feed: &str, tls: Option<&Certificates>) -> String {
+    let mut ibsmctl = Command::new(env!("CARGO_BIN_EXE_ibsmctl"));
+    let output = ibsmctl.args(options(tls, "admin")).args(["--sm", feed, "mcast"]).output();
+    String::from_utf8_lossy(&output.unwrap().stdout).into_owned()
 }
 
-fn await_group(feed: &str) {
+fn await_group(feed: &str, tls: Option<&Certificates>) {
     let end = Instant::now() + Duration::from_secs(30);
-    while !groups(feed).contains(MGID) {
-        assert!(Instant::now() < end, "no {MGID} in: {}", groups(feed));
+    while !groups(feed, tls).contains(MGID) {
+        assert!(Instant::now() < end, "no {MGID} in: {}", groups(feed, tls));
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
 #[test]
 fn a_standby_that_follows_takes_over_with_what_was_registered() {
-    let Some(mut bed) = Bed::new(&example("net.2sw2path4hca")) else { return };
+    let Some(bed) = Bed::new(&example("net.2sw2path4hca")) else { return };
+    succeed(bed, None);
+}
+
+/// The certificate of a manager was good for a server only, so that no manager could follow another.
+#[test]
+fn with_certificates_it_does_so_too() {
+    let Some(bed) = Bed::new(&example("net.2sw2path4hca")) else { return };
+    let Some(tls) = Certificates::make(&bed.dir.path().join("tls")) else { return };
+    succeed(bed, Some(&tls));
+}
+
+fn succeed(mut bed: Bed, tls: Option<&Certificates>) {
     let file = |name: &str| bed.dir.path().join(name);
     let (dump, config, log) = (file("opensm-sa.dump"), file("ibsm.conf"), file("standby.log"));
     std::fs::write(&dump, DUMP).unwrap();
     std::fs::write(&config, "sminfo_polling_timeout 200\npolling_retry_number 2\n").unwrap();
-    let master = Running(bed.manage("Hca1", &["-p", "9", "-S", dump.to_str().unwrap()]));
-    let feed = feed_of(&bed.dir.path().join("ibsm-1.log"));
-    await_group(&feed);
+    let mut arguments = options(tls, "sm");
+    arguments.extend(["-p", "9", "-S", dump.to_str().unwrap()].map(str::to_owned));
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let master = Running(bed.manage("Hca1", &arguments));
+    let feed = feed_of(&bed.dir.path().join("ibsm-1.log"), tls);
+    await_group(&feed, tls);
 
     let standby = |node: &str, log: &Path, arguments: &[&str]| {
         let mut ibsm = bed.ibsm(node);
         ibsm.args(["-p", "3", "-F"]).arg(&config).arg("-f").arg(log).stdout(Stdio::null());
-        Running(ibsm.args(arguments).spawn().unwrap())
+        Running(ibsm.args(options(tls, "sm")).args(arguments).spawn().unwrap())
     };
     let following = standby("Hca3", &log, &["--follow", &feed]);
     bed.await_line(&log, "standing by: the subnet manager at");
@@ -72,7 +123,7 @@ fn a_standby_that_follows_takes_over_with_what_was_registered() {
     bed.await_line(&log, "SUBNET UP");
     let text = std::fs::read_to_string(&log).unwrap();
     assert!(text.contains("what clients registered with the master before us is known"), "{text}");
-    await_group(&feed_of(&log));
+    await_group(&feed_of(&log, tls), tls);
 
     // Who does not follow has to ask.
     let other = bed.dir.path().join("other.log");
@@ -82,6 +133,6 @@ fn a_standby_that_follows_takes_over_with_what_was_registered() {
     bed.await_line(&other, "SUBNET UP");
     let text = std::fs::read_to_string(&other).unwrap();
     assert!(text.contains("asking all clients to register again"), "{text}");
-    assert!(!groups(&feed_of(&other)).contains(MGID));
+    assert!(!groups(&feed_of(&other, tls), tls).contains(MGID));
     drop(alone);
 }

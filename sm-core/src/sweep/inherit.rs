@@ -88,7 +88,7 @@ impl Sweeper {
     /// A block of a switch's multicast table was read.
     pub(super) fn multicast_read(&mut self, request: Request, data: &[u8; 64]) {
         if let Some(index) = self.fabric.node_of(request.port()).switch {
-            self.fabric.switch_mut(index).mft.learn(block_key(request), data);
+            self.fabric.mft_mut(index).learn(block_key(request), data);
         }
     }
 }

@@ -236,7 +236,7 @@ impl Sweeper {
     fn clear_inherited_tree(&mut self, mlid: Lid) {
         for (index, _) in self.multicast.inherited.remove(&mlid).unwrap_or_default() {
             let ports = self.fabric.node(self.fabric.switch(index).node).port_count;
-            self.fabric.switch_mut(index).mft.set(mlid, PortMask::default(), ports);
+            self.fabric.mft_mut(index).set(mlid, PortMask::default(), ports);
         }
     }
 
