@@ -151,8 +151,8 @@ impl<T> ByPort<T> {
 
     /// Ports that have something, ascending.
     fn ports(&self) -> impl Iterator<Item = PortIndex> {
-        let all = (0..).zip(&self.by_index);
-        all.filter_map(|(bits, value)| value.is_some().then(|| PortIndex::from_bits(bits)))
+        let all = (0..).zip(&self.by_index).filter(|(_, value)| value.is_some());
+        all.map(|(bits, _)| PortIndex::from_bits(bits))
     }
 }
 

@@ -6,7 +6,7 @@ use sm_core::routing::balance::{LinkLoads, Spread};
 use sm_core::routing::{Lanes, Routing, Steering, catalog, verify};
 
 /// Figures of routes from each host to each LID of the others.
-pub struct Judgement {
+pub(crate) struct Judgement {
     /// Links between switches that a route passes.
     pub mean_hops: f64,
     /// Those that the longest passes.
@@ -25,7 +25,7 @@ pub struct Judgement {
 }
 
 impl Judgement {
-    pub fn of(site: &Site, routing: &Routing, lanes: u8) -> Self {
+    pub(crate) fn of(site: &Site, routing: &Routing, lanes: u8) -> Self {
         let survey = Survey::of(&site.topology, routing);
         let spread = Spread::of(&LinkLoads::count(&site.topology, routing).to_hosts);
         Self {
@@ -42,14 +42,14 @@ impl Judgement {
 }
 
 /// Our tables.
-pub fn route(engine: &str, site: &Site, steering: &Steering) -> Result<Routing, String> {
+pub(crate) fn route(engine: &str, site: &Site, steering: &Steering) -> Result<Routing, String> {
     let engine = catalog::find(engine).ok_or("there is no such engine")?;
     let routed = engine.route(&site.topology, steering, None);
     routed.map_err(|reason| site.with_names(&reason.to_string()))
 }
 
 /// The fewest lanes with which our engine routes what it routes with as many as there are.
-pub fn lanes_needed(engine: &str, site: &Site, steering: &Steering) -> u8 {
+pub(crate) fn lanes_needed(engine: &str, site: &Site, steering: &Steering) -> u8 {
     let (mut least, mut enough) = (1, steering.data_lanes);
     while least < enough {
         let data_lanes = least.midpoint(enough);

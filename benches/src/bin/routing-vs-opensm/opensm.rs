@@ -14,7 +14,7 @@ use sm_core::routing::{HopMatrix, Lanes, Routing};
 use crate::hex;
 
 /// What is wanted of it.
-pub struct Order<'a> {
+pub(crate) struct Order<'a> {
     pub net: &'a Path,
     pub engine: &'a str,
     pub vls: u8,
@@ -32,7 +32,7 @@ pub struct Order<'a> {
 }
 
 /// Its tables in the numbers of a site.
-pub struct Stock {
+pub(crate) struct Stock {
     pub routing: Routing,
     /// Virtual lanes that it needs by its own account; 0 if it does not tell.
     pub lanes: u8,
@@ -43,7 +43,7 @@ const LIMITS: [&str; 8] = ["-S", "8192", "-N", "24576", "-P", "262144", "-L", "4
 
 /// Has it route a fabric; or tells why it did not. What it said before is taken from the order's
 /// directory, and kept there.
-pub fn route(order: &Order<'_>, site: &Site) -> Result<Stock, String> {
+pub(crate) fn route(order: &Order<'_>, site: &Site) -> Result<Stock, String> {
     let name = order.net.file_stem().unwrap_or_default().to_string_lossy();
     let Order { engine, vls, lmc, .. } = order;
     let kept = order.kept.map(|kept| kept.join(format!("{name}.{engine}.vls{vls}.lmc{lmc}")));

@@ -9,7 +9,7 @@ use ib_mad::types::Guid;
 use crate::hex;
 
 /// The configuration, with seeds from which all neighbours are there; `None` if this is no grid.
-pub fn config(net: &Net) -> Option<String> {
+pub(crate) fn config(net: &Net) -> Option<String> {
     let mut places = HashMap::new();
     for node in net.nodes().iter().filter(|node| node.kind == NodeKind::Switch) {
         places.insert(place(&node.description)?, node.guid);
@@ -29,7 +29,7 @@ pub fn config(net: &Net) -> Option<String> {
     let mut sorted: Vec<_> = places.iter().collect();
     sorted.sort_unstable_by_key(|(place, _)| **place);
     for (&place, &guid) in sorted {
-        let Some(links) = seed(&places, sizes, &wraps, place, guid) else { continue };
+        let Some(links) = seed(&places, sizes, wraps, place, guid) else { continue };
         if seeds > 0 {
             text.push_str("next_seed\n");
         }
