@@ -51,6 +51,7 @@ mod service;
 mod shard;
 mod tables;
 mod take_over;
+mod unanswered;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;

@@ -1,0 +1,143 @@
+use super::*;
+
+fn node_info(kind: NodeType, guid: u64, ports: u8) -> [u8; 40] {
+    let mut bytes = [0; 40];
+    NodeInfo::new(&mut bytes[..])
+        .unwrap()
+        .set_node_type(kind)
+        .set_num_ports(ports)
+        .set_node_guid(Guid(guid))
+        .set_port_guid(Guid(guid));
+    bytes
+}
+
+fn add(fabric: &mut Fabric, kind: NodeType, guid: u64, ports: u8) -> NodeIndex {
+    let bytes = node_info(kind, guid, ports);
+    fabric.add(&NodeInfo::new(&bytes[..]).unwrap(), kind).unwrap()
+}
+
+/// A host, a line of `switches` switches by ports 1 and 2, and a host at the end.
+fn line(switches: u64) -> Fabric {
+    let mut fabric = Fabric::default();
+    let first = add(&mut fabric, NodeType::Ca, 1, 1);
+    let mut end = fabric.port_of(first, PortNum(1)).unwrap();
+    fabric.set_home(end);
+    for guid in 0..switches {
+        let switch = add(&mut fabric, NodeType::Switch, 100 + guid, 4);
+        fabric.link(end, fabric.port_of(switch, PortNum(1)).unwrap());
+        end = fabric.port_of(switch, PortNum(2)).unwrap();
+    }
+    let last = add(&mut fabric, NodeType::Ca, 2, 1);
+    fabric.link(end, fabric.port_of(last, PortNum(1)).unwrap());
+    let index = fabric.nodes().map(|(index, _)| index).collect::<Vec<_>>();
+    for port in index.into_iter().flat_map(|node| fabric.ports_of(node)).collect::<Vec<_>>() {
+        fabric.port_mut(port).known = true;
+    }
+    fabric
+}
+
+fn route(fabric: &Fabric, guid: u64) -> Option<String> {
+    let node = fabric.find(Guid(guid)).unwrap();
+    let first = PortNum(u8::from(fabric.node(node).switch.is_none()));
+    Some(fabric.route_to(fabric.port_of(node, first).unwrap())?.to_string())
+}
+
+#[test]
+fn directed_routes_follow_the_links() {
+    let mut fabric = line(3);
+    assert!(fabric.trace_routes(|_, _| true).is_empty());
+    assert_eq!(route(&fabric, 1).as_deref(), Some("0"));
+    assert_eq!(route(&fabric, 102).as_deref(), Some("0,1,2,2"));
+    assert_eq!(route(&fabric, 2).as_deref(), Some("0,1,2,2,2"));
+    assert_eq!(fabric.node(fabric.find(Guid(2)).unwrap()).hops(), 4);
+}
+
+#[test]
+fn what_is_behind_a_cut_link_has_no_route() {
+    let mut fabric = line(3);
+    let middle = fabric.find(Guid(101)).unwrap();
+    fabric.unlink(fabric.port_of(middle, PortNum(2)).unwrap());
+    let unreached: Vec<Guid> =
+        fabric.trace_routes(|_, _| true).iter().map(|&n| fabric.node(n).guid).collect();
+    assert_eq!(unreached, [Guid(102), Guid(2)]);
+    assert_eq!(route(&fabric, 102), None);
+}
+
+#[test]
+fn routes_longer_than_directed_ones_may_be_end_in_nothing() {
+    let mut fabric = line(70);
+    let unreached = fabric.trace_routes(|_, _| true);
+    assert_eq!(unreached.len(), 71 - 63);
+    assert_eq!(route(&fabric, 2), None);
+}
+
+#[test]
+fn a_node_that_returns_keeps_its_indices_and_forgets_its_past() {
+    let mut fabric = line(1);
+    let switch = fabric.find(Guid(100)).unwrap();
+    let index = fabric.node(switch).switch.unwrap();
+    fabric.switch_mut(index).lft.set_desired(vec![1; 64]);
+    fabric.switch_mut(index).lft.acknowledge(0);
+    fabric.remove(switch);
+    fabric.settle_end_ports();
+    assert_eq!((fabric.counts(), fabric.end_ports().count()), ((2, 0), 1));
+    assert_eq!(add(&mut fabric, NodeType::Switch, 100, 4), switch);
+    assert!(fabric.switch(index).lft.is_stale(0));
+    assert!(fabric.ports_of(switch).all(|port| fabric.port(port).peer().is_none()));
+    // In another shape it is another node.
+    assert_ne!(add(&mut fabric, NodeType::Switch, 100, 8), switch);
+    assert_eq!(fabric.counts(), (2, 1));
+}
+
+#[test]
+fn a_port_guid_belongs_to_one_port_and_stays_there() {
+    let mut fabric = line(2);
+    let [home, last, first_switch] = [(1, 1), (2, 1), (100, 0)]
+        .map(|(guid, num)| fabric.port_of(fabric.find(Guid(guid)).unwrap(), PortNum(num)).unwrap());
+    fabric.port_mut(first_switch).guid = Guid(7);
+    fabric.port_mut(last).guid = Guid(8);
+    assert!(fabric.settle_end_ports().is_empty());
+    // The host's port takes on the switch's GUID: the switch had it before.
+    fabric.port_mut(last).guid = Guid(7);
+    assert_eq!(fabric.settle_end_ports(), [(first_switch, last)]);
+    assert!(fabric.is_end_port(first_switch) && !fabric.is_end_port(last));
+    assert!(fabric.is_left_out(last) && !fabric.is_left_out(first_switch));
+    // The SM's own port comes before all.
+    fabric.port_mut(home).guid = Guid(7);
+    assert_eq!(fabric.settle_end_ports(), [(home, first_switch), (home, last)]);
+    fabric.port_mut(home).guid = Guid(1);
+    fabric.port_mut(first_switch).guid = Guid(100);
+    assert!(fabric.settle_end_ports().is_empty() && fabric.is_end_port(last));
+}
+
+#[test]
+fn compaction_drops_the_absent_and_changes_nothing_else() {
+    let mut fabric = line(3);
+    for guid in 1000..3000 {
+        let node = add(&mut fabric, NodeType::Ca, guid, 2);
+        fabric.remove(node);
+    }
+    fabric.trace_routes(|_, _| true);
+    let index = fabric.node(fabric.find(Guid(101)).unwrap()).switch.unwrap();
+    fabric.switch_mut(index).lft.set_desired(vec![1; 64]);
+    fabric.switch_mut(index).lft.acknowledge(0);
+    assert!(fabric.wants_compaction());
+    let before: Vec<_> = [1, 2, 100, 101, 102].map(|guid| route(&fabric, guid)).into();
+    let parameters = SubnetParameters {
+        prefix: 0,
+        lifetime: 0,
+        sa_key: 0,
+        routing_engine: String::new(),
+        engine_sls: 0,
+        path_sls: Vec::new(),
+        managers: Vec::new(),
+        policy: Default::default(),
+    };
+    let plane = fabric.plane(&parameters);
+    let fabric = fabric.compacted();
+    assert_eq!(before, [1, 2, 100, 101, 102].map(|guid| route(&fabric, guid)));
+    assert_eq!(fabric.plane(&parameters), plane);
+    assert!(!fabric.wants_compaction() && fabric.find(Guid(1000)).is_none());
+    let index = fabric.node(fabric.find(Guid(101)).unwrap()).switch.unwrap();
+    assert!(!fabric.switch(index).lft.is_stale(0));
+}
