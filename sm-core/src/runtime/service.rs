@@ -220,6 +220,7 @@ impl Service {
         let now = Instant::now();
         self.maintain(now);
         self.sweeper.set_registry_copy(self.followed.followed().copy());
+        self.sweeper.set_imported_registry(now, self.registry.imported());
         if self.fabric.is_attached() {
             self.sweeper.handle_timeout(now);
         }

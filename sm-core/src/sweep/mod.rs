@@ -74,7 +74,7 @@ use contradiction::Contradictions;
 pub use dump::{DumpFileKind, DumpJob, DumpScope};
 use guid_info::AliasGuids;
 use handover::Handover;
-pub use handover::RegistryCopy;
+pub use handover::{ImportedRegistry, RegistryCopy};
 use keys::MKeys;
 use multicast::Multicast;
 pub use multicast::{MulticastJob, MulticastOutcome};
@@ -177,6 +177,8 @@ pub struct Sweeper {
     spares_clients: bool,
     reregistration: Reregistration,
     /// When the master we stand by for last answered a poll.
+    /// What is known of the SA database that we begin with.
+    imported: ImportedRegistry,
     master_seen: Option<Instant>,
     /// Ports with a link behind which the last discovery found nobody.
     unanswered: Vec<PortIndex>,
@@ -334,6 +336,7 @@ impl Sweeper {
             router: Router::new(settings.routing_engine.as_deref()),
             routing_job: None,
             loops_unknown: false,
+            imported: ImportedRegistry::None,
             inherits: false,
             links_forced_anew: false,
             loop_free: true,
