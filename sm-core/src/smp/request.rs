@@ -170,6 +170,12 @@ pub struct Request {
     port: u32,
 }
 
+/// Bit of the block number of a [`Kind::SetSlToVl`], which else is the input port: meant for all input
+/// ports of the output port.
+pub const ALL_IN_PORTS: u16 = 1 << 8;
+/// The same for all output ports of the switch.
+pub const ALL_OUT_PORTS: u16 = 1 << 9;
+
 const _: () = assert!(size_of::<Request>() == 8);
 
 impl Request {
@@ -195,6 +201,11 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whether it sets tables of many ports of a switch, which takes it longer.
+    pub fn is_for_all_ports(self) -> bool {
+        self.kind == Kind::SetSlToVl && self.block & (ALL_IN_PORTS | ALL_OUT_PORTS) != 0
+    }
 
     #[test]
     fn kinds_stand_at_their_index_and_say_what_they_ask() {

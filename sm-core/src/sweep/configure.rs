@@ -373,13 +373,7 @@ impl Sweeper {
         self.fabric
             .nodes()
             .flat_map(|(index, _)| self.fabric.ports_of(index))
-            .filter(|&port| {
-                let entry = self.fabric.port(port);
-                let peer = entry.peer().filter(|&peer| self.fabric.port(peer).known);
-                // Nobody can be reached who has no LID.
-                let left_out = |port| self.fabric.is_left_out(port);
-                entry.known && !left_out(port) && peer.is_some_and(|peer| !left_out(peer))
-            })
+            .filter(|&port| self.is_linked(port))
             .collect()
     }
 
@@ -387,6 +381,14 @@ impl Sweeper {
         let linked = self.linked_ports();
         let is_idle = |port: &PortIndex| self.fabric.port(*port).state() != Some(PortState::Active);
         let routed = !self.sweep.unroutable;
+    pub(super) fn is_linked(&self, port: PortIndex) -> bool {
+        let entry = self.fabric.port(port);
+        let peer = entry.peer().filter(|&peer| self.fabric.port(peer).known);
+        // Nobody can be reached who has no LID.
+        let left_out = |port| self.fabric.is_left_out(port);
+        entry.known && !left_out(port) && peer.is_some_and(|peer| !left_out(peer))
+    }
+
         let idle: Vec<PortIndex> =
             linked.iter().copied().filter(is_idle).filter(|_| routed).collect();
         for &port in &idle {

@@ -49,11 +49,12 @@ mod router;
 mod schedule;
 mod service;
 mod shard;
+mod sl_maps;
 mod tables;
 mod take_over;
 mod unanswered;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -173,12 +174,14 @@ pub struct Sweeper {
     handover: Handover,
     /// What we hold of what clients registered with the master that we stand by for.
     registry_copy: RegistryCopy,
+    /// What is known of the SA database that we begin with.
+    imported: ImportedRegistry,
+    /// Switches that get their SL-to-VL maps singly, whatever they say of themselves.
+    plain_maps: BTreeSet<NodeIndex>,
     /// Whether clients keep what they registered in our present time as master.
     spares_clients: bool,
     reregistration: Reregistration,
     /// When the master we stand by for last answered a poll.
-    /// What is known of the SA database that we begin with.
-    imported: ImportedRegistry,
     master_seen: Option<Instant>,
     /// Ports with a link behind which the last discovery found nobody.
     unanswered: Vec<PortIndex>,
@@ -299,6 +302,7 @@ impl Sweeper {
         let timing = Timing {
             window: settings.window(),
             timeout: Duration::from_millis(u64::from(settings.transaction_timeout)),
+            long_timeout: Duration::from_millis(u64::from(settings.long_timeout())),
             retries: settings.transaction_retries,
         };
         Self {
@@ -327,6 +331,8 @@ impl Sweeper {
             polls_missed: 0,
             handover: Handover::default(),
             registry_copy: RegistryCopy::None,
+            imported: ImportedRegistry::None,
+            plain_maps: BTreeSet::new(),
             spares_clients: false,
             reregistration: Reregistration::default(),
             master_seen: None,
@@ -336,7 +342,6 @@ impl Sweeper {
             router: Router::new(settings.routing_engine.as_deref()),
             routing_job: None,
             loops_unknown: false,
-            imported: ImportedRegistry::None,
             inherits: false,
             links_forced_anew: false,
             loop_free: true,

@@ -74,7 +74,9 @@ impl Sweeper {
             Kind::Multicast => self.multicast_read(request, data),
             Kind::SetForwarding => self.forwarding_set(request, data),
             Kind::SetMulticast => self.multicast_set(request, data),
-            Kind::SetSlToVl => self.sl_to_vl_set(request, data),
+            Kind::SetSlToVl => {
+                self.map_set(request, *data.first_chunk().expect("8 bytes of 64"));
+            }
             Kind::SetGuidInfo => self.guid_info_set(request, data),
             Kind::SetVlArbitration => self.vl_arbitration_set(request, data),
             Kind::HandOver => self.handover_answered(now, request.port()),

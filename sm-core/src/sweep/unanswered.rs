@@ -43,6 +43,9 @@ impl Sweeper {
         if is_map && self.settings.suppress_sl2vl_mad_status_errors {
             debug!("{name} of {place} is refused: {status}");
         } else if request.kind.is_set() {
+        if is_map && self.map_refused(request, status) {
+            return;
+        }
             self.fault(request.port(), format_args!("{name} of {place} is refused: {status}"));
         } else {
             let text = format_args!("{name} of {place} is refused: {status}");
