@@ -59,10 +59,9 @@ settings! {
         /// LinkWidthEnabled of switches' external ports, bits as in PortInfo; 0 leaves it alone,
         /// 255 is all that is supported.
         force_link_width: u8 = 255, sweep, 0..=255;
-        /// FDR10 of ports that have it: 0 leaves it alone, 1 turns it on, 2 off.
-        fdr10: u8 = 1, start, 0..=2,
-            idle("FDR10 is set by an attribute of one vendor's that is not spoken here: ports \
-                keep what their firmware has");
+        /// FDR10 of ports of Mellanox's that have it: 0 leaves it alone, 1 turns it on, 2 off, from the
+        /// next time on that their links are trained.
+        fdr10: u8 = 1, sweep, 0..=2;
         /// Subnet timeout in PortInfo, and lifetime of paths, code n: 4.096 us * 2^n.
         subnet_timeout: u8 = 18, sweep, 0..=31;
         /// Threshold of local physical errors.

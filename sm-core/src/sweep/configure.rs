@@ -351,7 +351,9 @@ impl Sweeper {
 
     pub(super) fn begin_arming(&mut self, now: Instant) {
         self.enter(now, Phase::Arm);
-        for port in self.linked_ports() {
+        let linked = self.linked_ports();
+        self.set_fdr10(&linked);
+        for port in linked {
             if self.wanted_arming(port).is_some() {
                 self.exchange.push(Request::new(Kind::Arm, port));
                 self.sweep.report.port_infos_set += 1;

@@ -59,6 +59,8 @@ impl Sweeper {
             Kind::SetAddress | Kind::Cut | Kind::Mend | Kind::Arm | Kind::Activate => {
                 (M::SET, Id::PORT_INFO, link::modifier(&self.fabric, request.port()))
             }
+            Kind::MlnxExtPortInfo => (M::GET, Id::MLNX_EXT_PORT_INFO, self.port_number(request)),
+            Kind::SetMlnxExtPortInfo => (M::SET, Id::MLNX_EXT_PORT_INFO, self.port_number(request)),
             Kind::PKeys => (M::GET, Id::PKEY_TABLE, self.pkey_modifier(request)),
             Kind::SetPKeys => (M::SET, Id::PKEY_TABLE, self.pkey_modifier(request)),
             Kind::SmInfo => (M::GET, Id::SM_INFO, 0),
@@ -88,6 +90,10 @@ impl Sweeper {
         if is_switch { self.fabric.port(request.port()).num.0 } else { 0 }
     }
 
+    fn port_number(&self, request: Request) -> u32 {
+        self.fabric.port(request.port()).num.0.into()
+    }
+
     fn pkey_modifier(&self, request: Request) -> u32 {
         let is_switch = self.fabric.node_of(request.port()).switch.is_some();
         let num = if is_switch { self.fabric.port(request.port()).num.0 } else { 0 };
@@ -109,6 +115,7 @@ impl Sweeper {
                 data[..20].copy_from_slice(&switch.info);
                 SwitchInfo::new(data).ok()?.set_port_state_change(true);
             }
+            Kind::SetMlnxExtPortInfo => data.copy_from_slice(&self.wanted_fdr10(port)?),
             Kind::SetPKeys => {
                 let mut table = PKeyTable::new(data).ok()?;
                 let keys =
@@ -144,6 +151,7 @@ impl Sweeper {
             | Kind::SwitchInfo
             | Kind::PortChange
             | Kind::PortInfo
+            | Kind::MlnxExtPortInfo
             | Kind::PKeys
             | Kind::SmInfo
             | Kind::Forwarding

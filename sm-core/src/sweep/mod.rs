@@ -33,6 +33,7 @@ mod discover;
 mod dump;
 mod election;
 mod encode;
+mod fdr10;
 mod guid_info;
 mod handover;
 mod inherit;

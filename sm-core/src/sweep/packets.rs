@@ -64,6 +64,7 @@ impl Sweeper {
             Kind::ClearPortChange => self.port_change_cleared(request.port(), data),
             Kind::PortChange => self.port_change(now, request.port(), data),
             Kind::PortInfo => self.port_info(now, request, data),
+            Kind::MlnxExtPortInfo | Kind::SetMlnxExtPortInfo => self.fdr10_known(request, data),
             Kind::PKeys | Kind::SetPKeys => self.pkeys(request, data),
             Kind::SmInfo => self.sm_info(now, request.port(), data),
             Kind::SetAddress | Kind::Cut | Kind::Mend | Kind::Arm | Kind::Activate => {
