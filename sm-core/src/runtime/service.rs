@@ -739,6 +739,12 @@ impl Service {
                 "{waiting} clients are still to be asked to register again, {rate} a second"
             ));
         }
+        let avoided = self.sweeper.avoided_switches();
+        if avoided > 0 {
+            warnings.push(format!(
+                "{avoided} switches do not take their forwarding tables, and routes avoid them"
+            ));
+        }
         warnings
     }
 

@@ -210,6 +210,7 @@ impl Sweeper {
     pub(super) fn begin_tables(&mut self, now: Instant) {
         self.enter(now, Phase::Tables);
         self.sweep.tops_are_due = true;
+        self.test_shunned();
         self.write_tables();
     }
 
@@ -338,6 +339,7 @@ impl Sweeper {
         let lft = self.fabric.lft_mut(index);
         if lft.block(request.block).is_some_and(|block| block == data) {
             lft.acknowledge(request.block);
+            self.sweep.programmed.insert(self.fabric.port(request.port()).node);
         } else {
             let place = self.place(request.port());
             let block = request.block;
@@ -379,10 +381,6 @@ impl Sweeper {
             .collect()
     }
 
-    pub(super) fn end_sweep(&mut self, now: Instant) {
-        let linked = self.linked_ports();
-        let is_idle = |port: &PortIndex| self.fabric.port(*port).state() != Some(PortState::Active);
-        let routed = !self.sweep.unroutable;
     pub(super) fn is_linked(&self, port: PortIndex) -> bool {
         let entry = self.fabric.port(port);
         let peer = entry.peer().filter(|&peer| self.fabric.port(peer).known);
@@ -391,6 +389,10 @@ impl Sweeper {
         entry.known && !left_out(port) && peer.is_some_and(|peer| !left_out(peer))
     }
 
+    pub(super) fn end_sweep(&mut self, now: Instant) {
+        let linked = self.linked_ports();
+        let is_idle = |port: &PortIndex| self.fabric.port(*port).state() != Some(PortState::Active);
+        let routed = !self.sweep.unroutable;
         let idle: Vec<PortIndex> =
             linked.iter().copied().filter(is_idle).filter(|_| routed).collect();
         for &port in &idle {
@@ -399,6 +401,7 @@ impl Sweeper {
             let place = self.place(port);
             self.fault(port, format_args!("{place} is {state}, not Active"));
         }
+        self.judge_switches(now);
         self.phase = Phase::Idle;
         let (hosts, switches) = self.fabric.counts();
         let sent = self.counters().transmitted;

@@ -50,6 +50,7 @@ mod router;
 mod schedule;
 mod service;
 mod shard;
+mod shunned;
 mod sl_maps;
 mod tables;
 mod take_over;
@@ -91,6 +92,7 @@ use service::InService;
 pub use service::PortsChanged;
 pub use shard::Sharding;
 use shard::Shards;
+use shunned::Shunned;
 pub use take_over::Start;
 use take_over::Underway;
 
@@ -179,6 +181,8 @@ pub struct Sweeper {
     imported: ImportedRegistry,
     /// Switches that get their SL-to-VL maps singly, whatever they say of themselves.
     plain_maps: BTreeSet<NodeIndex>,
+    /// Switches that do not take their forwarding tables.
+    shunned: Shunned,
     /// Whether clients keep what they registered in our present time as master.
     spares_clients: bool,
     reregistration: Reregistration,
@@ -275,10 +279,14 @@ struct Sweep {
     table_steps: VecDeque<Vec<Request>>,
     /// The block of multicast tables that is being read, in the first sweep as master.
     multicast_block: u16,
+    /// Blocks in a row before it that no switch forwards anything by.
+    multicast_gap: u16,
     /// Whether the tops of tables follow.
     tops_are_due: bool,
     /// Switches that did not take a block: what comes after it in the plan stays undone.
     unprogrammed: HashSet<NodeIndex>,
+    /// Switches that took one.
+    programmed: HashSet<NodeIndex>,
     /// Ports that refused a step, and whether it was that to Armed: they were asked where they are.
     read_again: HashSet<(PortIndex, bool)>,
     /// Whether there are no forwarding tables for the fabric as it is.
@@ -334,6 +342,7 @@ impl Sweeper {
             registry_copy: RegistryCopy::None,
             imported: ImportedRegistry::None,
             plain_maps: BTreeSet::new(),
+            shunned: Shunned::default(),
             spares_clients: false,
             reregistration: Reregistration::default(),
             master_seen: None,
