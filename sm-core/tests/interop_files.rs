@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use ib_mad::types::{Guid, PortNum};
 use ibsim::{Bed, find};
-use sm_core::config::{Remarks, partitions, qos_policy};
+use sm_core::config::{Remarks, partitions, prefix_routes, qos_policy};
+use sm_core::manage::lid::LidTable;
 use sm_core::manage::mkey::{MKeyTable, Neighbours};
 use sm_core::routing::torus;
 
@@ -85,6 +86,13 @@ const TORUS: &[(&str, Made)] = &[
     ("torus 3 0 3\n", RefusedByUs),
 ];
 
+/// Lines of prefix routes, and the numbers of those that OpenSM and we pass over.
+const PREFIXES: &[(&str, &[usize])] = &[
+    ("0xfec0000000000001 0x2c9\nFEC0000000000002 * # any\n\n* 2C9# all\n", &[]),
+    ("fec0::1 *\n* any\n0x1\n0x1 0x2 0x3\n", &[1, 2, 3]),
+    ("  # c\n\t0x1\t0X2\n*x 0x2\n0x1z 0x2\n0x1 2z", &[3, 4, 5]),
+];
+
 /// What OpenSM says of files that it gives up.
 const GIVEN_UP: [&str; 3] = ["Partition configuration in error", "QoS policy file (", "ERR 4E13"];
 
@@ -101,9 +109,13 @@ fn opensm_takes_and_gives_up_the_files_that_we_do() {
         let files = ["partitions", "qos", "torus"].map(|name| dir.join(name));
         files.iter().zip(texts).for_each(|(file, text)| std::fs::write(file, text).unwrap());
         let [partitions, qos, torus] = files.each_ref().map(|file| file.display());
+        let (prefixes, passed_over) = PREFIXES[round % PREFIXES.len()];
+        let routes = dir.join("routes");
+        std::fs::write(&routes, prefixes).unwrap();
         let config = format!(
-            "qos TRUE\npartition_config_file {partitions}\nqos_policy_file {qos}\n\
-             torus_config {torus}\nrouting_engine torus-2QoS\n"
+            "qos TRUE\nprefix_routes_file {routes}\npartition_config_file {partitions}\nqos_policy_file {qos}\n\
+             torus_config {torus}\nrouting_engine torus-2QoS\n",
+            routes = routes.display()
         );
         let log = opensm(&bed, &dir, &config);
         let ours = [
@@ -111,6 +123,19 @@ fn opensm_takes_and_gives_up_the_files_that_we_do() {
             qos_policy::parse(&files[1], texts[1]).is_err(),
             torus::Config::parse(texts[2]).is_err(),
         ];
+        let number = |line: &str| -> Option<usize> {
+            line.split_once(&format!("{}:", routes.display()))?.1.split_once(':')?.0.parse().ok()
+        };
+        let is_bad = |line: &&str| line.contains("illegal") || line.contains("missing GUID");
+        let theirs: BTreeSet<usize> = log.lines().filter(is_bad).filter_map(number).collect();
+        let mut remarks = Remarks::default();
+        prefix_routes::parse(&routes, prefixes, &mut remarks);
+        let remarks = remarks.into_lines();
+        let is_bad = |line: &&String| line.contains("passed over: ");
+        let ours_too: BTreeSet<usize> =
+            remarks.iter().filter(is_bad).filter_map(|line| number(line)).collect();
+        let passed_over: BTreeSet<usize> = passed_over.iter().copied().collect();
+        assert_eq!((&theirs, &ours_too), (&passed_over, &passed_over), "{prefixes:?}");
         for kind in 0..3 {
             let is = |line: &str| {
                 line.contains(GIVEN_UP[kind]) && (kind != 1 || !line.contains("Loading"))
@@ -207,6 +232,53 @@ fn odd_neighbors_lead_where_they_lead_opensm() {
         assert_eq!(opened.contains(host), *by_opensm, "OpenSM, {line:?}");
         let led = ours.get(far(host)) == Some((*host, PortNum(1)));
         assert_eq!(led, *by_us, "we, {line:?}");
+    }
+}
+
+/// Lines of `guid2lid` about a host, `G`, that is to get the LID `L`; whether it does from OpenSM, and
+/// by our reading.
+const LIDS: &[(&str, bool, bool)] = &[
+    ("G L L\n\n", true, true),
+    ("G\tL\tL trailing\n\n", true, true),
+    ("G D D\n\n", true, true),
+    ("G O O\n\n", true, true),
+    ("G L L\r\n\n", true, true),
+    ("G L L\n\nG 0x0020 0x0020\n\n", true, true),
+    ("G 0x0020 0x0020\n\nG L L\n\n", false, false),
+    ("G L\n\n", false, false),
+    ("G L 0x0001\n\n", false, false),
+    ("G 0xc001 0xc001\n\n", false, false),
+    ("U L L\n\n", false, true),
+    ("# a comment\nG L L\n\n", false, true),
+    ("G L L", true, true),
+];
+
+#[test]
+fn odd_lines_of_guid2lid_give_the_lids_that_opensm_gives() {
+    let Some((bed, hosts)) = bed(LIDS.len()) else { return };
+    let dir = bed.dir.path().join("opensm");
+    std::fs::create_dir_all(&dir).unwrap();
+    let wanted = |host: usize| 0x100 + host as u16;
+    let mut text = String::new();
+    for (at, (host, (line, ..))) in hosts.iter().zip(LIDS).enumerate() {
+        let lid = wanted(at);
+        let line = line.replace('L', &format!("{lid:#06x}")).replace('U', &upper(*host));
+        let line = line.replace('D', &lid.to_string()).replace('O', &format!("0{lid:o}"));
+        text += &line.replace('G', &host.to_string());
+    }
+    std::fs::write(dir.join("guid2lid"), &text).unwrap();
+    opensm(&bed, &dir, "");
+    let ours = LidTable::parse(&text).0;
+    // It writes down what it gave, beside lines that it made nothing of.
+    let written = std::fs::read_to_string(dir.join("guid2lid")).unwrap();
+    let is_its_own = |line: &&str| !line.contains(|c: char| c.is_ascii_uppercase());
+    let given: Vec<&str> = written.lines().filter(is_its_own).collect();
+    let given = LidTable::parse(&given.join("\n")).0;
+    for (at, (host, (line, by_opensm, by_us))) in hosts.iter().zip(LIDS).enumerate() {
+        let has =
+            |table: &LidTable| table.get(*host).is_some_and(|lids| lids.first.0 == wanted(at));
+        assert_eq!(has(&given), *by_opensm, "OpenSM, {line:?}");
+        assert_eq!(has(&ours), *by_us, "we, {line:?}");
     }
 }
 

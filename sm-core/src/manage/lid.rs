@@ -11,6 +11,8 @@ use std::fmt::Write as _;
 
 use ib_mad::types::{Guid, Lid};
 
+use crate::config::leading_number;
+
 /// LIDs of one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LidRange {
@@ -214,13 +216,12 @@ impl LidTable {
             let mut words = content.split_whitespace();
             let Some(guid) = words.next() else { continue };
             let mut reject = |reason| rejected.push(Rejected { line: index + 1, reason });
+            // As C reads numbers: what follows one is passed over.
             let lid = |word: Option<&str>| -> Option<Lid> {
                 let word = word?;
-                let value = match word.strip_prefix("0x") {
-                    Some(digits) => u16::from_str_radix(digits, 16),
-                    None => word.parse(),
-                };
-                value.ok().map(Lid)
+                let (number, rest) = leading_number(word);
+                let number = number.filter(|_| rest.len() < word.len())?;
+                u16::try_from(number).ok().map(Lid)
             };
             let (Ok(guid), Some(first), Some(last)) =
                 (guid.parse::<Guid>(), lid(words.next()), lid(words.next()))
