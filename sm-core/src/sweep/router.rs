@@ -430,13 +430,12 @@ impl Router {
         &mut self,
         sweep: u32,
         settings: &Settings,
-        fabric: &Fabric,
-        lids: &LidTable,
-        shunned: &Shunned,
+        routed: Routed<'_>,
         inherits: bool,
         data_lanes: impl FnOnce(&Topology, &[SwitchIndex]) -> u8,
     ) -> Result<RoutingJob, TopologyError> {
-        let (topology, switches) = topology(fabric, lids, shunned)?;
+        let (topology, switches) = topology(routed)?;
+        let Routed { fabric, lids, .. } = routed;
         let places = Places::of_fabric(&topology, fabric, &switches, lids);
         let mut asked = self.asked(settings, &places);
         asked.steering.data_lanes = data_lanes(&topology, &switches);
@@ -459,12 +458,18 @@ impl Router {
     }
 }
 
+/// What is to be routed.
+#[derive(Clone, Copy)]
+pub(super) struct Routed<'a> {
+    pub(super) fabric: &'a Fabric,
+    pub(super) lids: &'a LidTable,
+    /// Switches that are left out.
+    pub(super) shunned: &'a Shunned,
+}
+
 /// The fabric as engines see it, without switches that are avoided, and which switch has which number.
-fn topology(
-    fabric: &Fabric,
-    lids: &LidTable,
-    shunned: &Shunned,
-) -> Result<(Topology, Vec<SwitchIndex>), TopologyError> {
+fn topology(routed: Routed<'_>) -> Result<(Topology, Vec<SwitchIndex>), TopologyError> {
+    let Routed { fabric, lids, shunned } = routed;
     let mut builder = TopologyBuilder::new();
     let mut switches = Vec::new();
     let mut numbers = Vec::new();

@@ -11,7 +11,9 @@ use std::time::Instant;
 use ib_mad::types::Lid;
 use tracing::warn;
 
-use super::router::{Chosen, LoopCheck, LoopFinding, PassedOver, RoutingJob, RoutingOutcome};
+use super::router::{
+    Chosen, LoopCheck, LoopFinding, PassedOver, Routed, RoutingJob, RoutingOutcome,
+};
 use super::{Phase, Sweeper, lanes};
 use crate::config::RoutingFiles;
 use crate::fabric::SwitchIndex;
@@ -31,7 +33,8 @@ impl Sweeper {
         let lanes = |topology: &Topology, switches: &[SwitchIndex]| {
             lanes::data_lanes(fabric, settings, qos_tables, topology, switches)
         };
-        match router.job(*number, settings, fabric, lids, shunned, *inherits, lanes) {
+        let routed = Routed { fabric, lids, shunned };
+        match router.job(*number, settings, routed, *inherits, lanes) {
             Ok(job) if job.is_done() => {
                 // Switches that came back, or did not take all they were sent, are still served.
                 self.sweep.report.last_lid = self.top.0;
