@@ -22,7 +22,6 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ib_mad::transport::ibsim::IbsimError;
 use sa_proto::snapshot::HistoryLimits;
 use sa_proto::trust::ClientTrust;
 use tracing::{error, info, warn};
@@ -31,6 +30,7 @@ use crate::config::{Config, ConfigError, Options, PolicyError, SitePolicy, file,
 use crate::publish::{PublishConfig, PublishError, Publisher};
 use crate::sweep::Sweeper;
 use crate::web::{self, Web};
+pub use attachment::AttachError;
 use attachment::Attachment;
 use door::Door;
 use follow::Following;
@@ -69,8 +69,8 @@ pub enum RunError {
     #[error(transparent)]
     State(#[from] StateError),
     /// The fabric.
-    #[error("{}", .0.with_origin(socket_variable().as_deref()))]
-    Transport(#[from] IbsimError),
+    #[error(transparent)]
+    Attach(#[from] AttachError),
     /// What clients registered.
     #[error(transparent)]
     Registry(#[from] StoreError),
@@ -126,10 +126,6 @@ pub fn main(options: Options) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn socket_variable() -> Option<String> {
-    std::env::var("IBSIM_SOCKNAME").ok()
 }
 
 fn run(options: Options) -> Result<(), RunError> {
@@ -203,9 +199,9 @@ fn run(options: Options) -> Result<(), RunError> {
     let fabric = Attachment::open(&config, &state)?;
     let lids = state.lids()?;
     info!(
-        "ibsm {} on node {}; {} known LIDs; responders at {}",
+        "ibsm {} at {}; {} known LIDs; responders at {}",
         env!("CARGO_PKG_VERSION"),
-        fabric.node(),
+        fabric.place(),
         lids.len(),
         publisher.address()
     );

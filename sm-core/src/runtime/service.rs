@@ -230,7 +230,9 @@ impl Service {
         let blocked = self.send(now)?;
         self.door.flush()?;
         self.take_events();
-        self.dumps.exchange(&self.sweeper)?;
+        if self.aftermath_due.is_none() {
+            self.dumps.exchange(&self.sweeper)?;
+        }
         self.follow_mastership(now);
         self.republish(now);
         self.see_to_aftermath(now)?;
@@ -245,8 +247,10 @@ impl Service {
 
     /// Attaches to the fabric again if it broke off, and then takes nothing for granted.
     fn maintain(&mut self, now: Instant) {
-        if let Some(client) = self.fabric.maintain(now) {
-            if let Err(failure) = self.state.keep_client(client) {
+        if self.fabric.maintain(now) {
+            if let Some(client) = self.fabric.client_id()
+                && let Err(failure) = self.state.keep_client(client)
+            {
                 warn!("the simulator will keep what we are known by if we are killed: {failure}");
             }
             self.outgoing.clear();
