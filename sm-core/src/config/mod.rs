@@ -49,8 +49,8 @@ pub use routing_files::RoutingFiles;
 pub use settings::{Effect, Key, MAX_WIRE_SMPS_LIMIT, Settings};
 pub use site::{PolicyError, Reading, Remarks, SitePolicy};
 pub use trust::{ExposureError, TlsOptions};
-pub(crate) use value::parse_number;
 pub use value::{EngineNames, PartEnforce, ValueError};
+pub(crate) use value::{leading_number, parse_number};
 
 /// OpenSM's configuration file; read if it exists and `-F` names no other.
 pub const DEFAULT_CONFIG_FILE: &str = "/etc/opensm/opensm.conf";
@@ -128,6 +128,11 @@ impl Config {
             },
             warnings,
         ))
+    }
+
+    /// Whether mistakes in files end the start (`--strict`).
+    pub fn is_strict(&self) -> bool {
+        self.options.strict
     }
 
     /// Reads the settings again, as [`load`](Self::load) did.

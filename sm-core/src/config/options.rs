@@ -193,8 +193,8 @@ pub struct Options {
     /// exists].
     #[arg(short = 'F', long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Do not start if the file of settings has a mistake that OpenSM would pass over: unknown keys,
-    /// and values that cannot be.
+    /// Do not start if the file of settings has a mistake that OpenSM would pass over (unknown keys,
+    /// values that cannot be), or if a policy file is refused.
     #[arg(long)]
     pub strict: bool,
     /// Write the settings in force to FILE as a template, and stop.

@@ -26,7 +26,9 @@ use sa_proto::snapshot::HistoryLimits;
 use sa_proto::trust::ClientTrust;
 use tracing::{error, info, warn};
 
-use crate::config::{Config, ConfigError, Options, PolicyError, SitePolicy, file, node_names};
+use crate::config::{
+    Config, ConfigError, Options, PolicyError, Reading, SitePolicy, file, node_names,
+};
 use crate::publish::{PublishConfig, PublishError, Publisher};
 use crate::sweep::Sweeper;
 use crate::web::{self, Web};
@@ -59,6 +61,12 @@ pub enum RunError {
     /// A policy file.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// Policy files that are refused, where `--strict` wants none.
+    #[error("{}\n--strict takes no policy files that are refused", lines.join("\n"))]
+    RefusedFiles {
+        /// Each with its place and the reason.
+        lines: Vec<String>,
+    },
     /// The log.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -128,12 +136,25 @@ pub fn main(options: Options) -> ExitCode {
     }
 }
 
+/// What the policy files say. What of them is refused the first sweep tells, unless none may be.
+fn policy_files(config: &Config) -> Result<(SitePolicy, Reading), RunError> {
+    let (policy, reading) = SitePolicy::load(&config.settings)?;
+    if config.is_strict() && !reading.errors.is_empty() {
+        let lines = reading.errors.iter().map(|error| sa_proto::with_causes(error)).collect();
+        return Err(RunError::RefusedFiles { lines });
+    }
+    Ok((policy, reading))
+}
+
 fn run(options: Options) -> Result<(), RunError> {
     let template = options.create_config.clone();
     let (config, warnings) = Config::load(options)?;
     if let Some(path) = template {
         for warning in warnings {
             let _ = writeln!(io::stderr(), "ibsm: {warning}");
+        }
+        if config.is_strict() {
+            policy_files(&config)?;
         }
         return Ok(file::write_template(&path, &config.settings)?);
     }
@@ -146,10 +167,10 @@ fn run(options: Options) -> Result<(), RunError> {
     for warning in warnings {
         warn!("{warning}");
     }
-    let (policy, reading) = SitePolicy::load(&config.settings)?;
+    let (policy, reading) = policy_files(&config)?;
     reading.remarks.iter().for_each(|remark| warn!("{remark}"));
     reading.taken.iter().for_each(|taken| info!("read {taken}"));
-    if reading.taken.is_empty() {
+    if reading.taken.is_empty() && reading.errors.is_empty() {
         info!("no policy files: all ports are full members of the default partition");
     }
     let signals = Signals::take()?;

@@ -220,6 +220,7 @@ impl Service {
         let now = Instant::now();
         self.maintain(now);
         self.sweeper.set_registry_copy(self.followed.followed().copy());
+        self.sweeper.set_imported_registry(now, self.registry.imported());
         if self.fabric.is_attached() {
             self.sweeper.handle_timeout(now);
         }
@@ -740,6 +741,12 @@ impl Service {
         if waiting > 0 {
             warnings.push(format!(
                 "{waiting} clients are still to be asked to register again, {rate} a second"
+            ));
+        }
+        let avoided = self.sweeper.avoided_switches();
+        if avoided > 0 {
+            warnings.push(format!(
+                "{avoided} switches do not take their forwarding tables, and routes avoid them"
             ));
         }
         warnings

@@ -428,6 +428,6 @@ impl<D: Device> Transport for Umad<D> {
     }
 
     fn malformed(&self) -> Malformed {
-        Malformed { length: self.counters.malformed, envelope: 0 }
+        Malformed { length: self.counters.malformed, ..Malformed::default() }
     }
 }
