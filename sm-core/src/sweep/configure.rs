@@ -117,11 +117,8 @@ impl Sweeper {
         let sa = self.sa_of(port);
         // Not every driver tells its clients that the SA is another, but all tell of this.
         let moved = self.fabric.port(port).port_info().master_sm_lid() != sa.0;
-        let (told, moved) = match self.spares_clients {
-            // In the first sweep all move to us, with all that they registered.
-            true => (true, moved && !self.first_as_master),
-            false => (told, moved),
-        };
+        // In the first sweep all move to us: who is told then is spared for what is known of them.
+        let moved = moved && !self.first_as_master;
         Some(link::Addressing {
             base_lid: range.first,
             lmc: link::lmc_of(&self.fabric, port, &self.settings),
@@ -416,6 +413,7 @@ impl Sweeper {
         self.tell_new_nodes();
         self.compare_service(self.first_as_master);
         self.first_as_master &= !routed;
+        self.spares_clients &= !routed;
         self.links_forced_anew &= !routed;
         self.up = routed;
         self.fruitless = 0;

@@ -183,7 +183,7 @@ pub struct Sweeper {
     plain_maps: BTreeSet<NodeIndex>,
     /// Switches that do not take their forwarding tables.
     shunned: Shunned,
-    /// Whether clients keep what they registered in our present time as master.
+    /// Whether clients keep what they registered with the master before us; until our first sweep ends.
     spares_clients: bool,
     reregistration: Reregistration,
     /// When the master we stand by for last answered a poll.
