@@ -134,7 +134,8 @@ impl Sweeper {
 
     fn subnet(&self) -> link::Subnet<'_> {
         let pkeys = self.partitions.plan();
-        link::Subnet { settings: &self.settings, pkeys }
+        let qos = self.settings.qos.then_some(&self.qos_tables);
+        link::Subnet { settings: &self.settings, pkeys, qos }
     }
 
     /// PortInfo to set so that an end port is addressed as it should be, if it is not.
