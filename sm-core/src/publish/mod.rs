@@ -519,6 +519,8 @@ counters! {
     bytes => "feed_sent_bytes",
     /// Updates acknowledged
     acks => "feed_acks",
+    /// Updates that a responder took and could make no tables of
+    unusable => "feed_updates_unusable",
     /// Requests to send everything
     resyncs => "feed_resyncs",
     /// Updates refused, since the responder holds a higher session

@@ -244,7 +244,21 @@ impl Subscription {
                 }
                 true
             }
-            Event::Acked(version) => {
+            Event::Acked(version, Some(serving)) => {
+                if !same_fabric(version, self.acked) {
+                    tracing::error!(
+                        responder = %self.name, %version, %serving,
+                        "responder cannot make tables of what was published; it answers from \
+                         what it had"
+                    );
+                }
+                self.acked = version;
+                self.shared.accepted.fetch_max(version.session.epoch, Relaxed);
+                self.shared.counters.unusable.fetch_add(1, Relaxed);
+                let serving = Some(serving).filter(|serving| *serving != Version::NONE);
+                responders.update(self.connection, |entry| entry.serving = serving)
+            }
+            Event::Acked(version, None) => {
                 if !same_fabric(version, self.acked) && !self.is_client {
                     tracing::info!(responder = %self.name, %version, "responder serves");
                 }
