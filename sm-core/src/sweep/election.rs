@@ -73,6 +73,7 @@ impl Sweeper {
     }
 
     pub(super) fn end_election(&mut self, now: Instant) {
+        self.handover.taken_from = None;
         let others: Vec<RemoteSm> = self.others.iter().map(|(_, sm)| *sm).collect();
         match self.mastership.decide(&others) {
             Decision::Rule => {
