@@ -57,6 +57,8 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// How long what nobody waits for is put off after a sweep, for responders to be served first.
 const AFTERMATH_DELAY: Duration = Duration::from_secs(1);
 
+/// Subnet managers with another SM_Key that the status lists.
+const LISTED_MAX: usize = 8;
 /// Remarks on how the policy fits the fabric that are logged at a time.
 const POLICY_REMARKS_MAX: usize = 20;
 
@@ -731,6 +733,9 @@ impl Service {
     /// What an operator should know beyond the state.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = self.refused_files.warnings();
+        warnings.extend(self.sweeper.strangers().take(LISTED_MAX).map(|place| {
+            format!("the subnet manager at {place} shows another SM_Key, and is left out")
+        }));
         let (waiting, rate) =
             (self.sweeper.clients_to_ask(), self.config.settings.client_rereg_rate);
         if waiting > 0 {

@@ -166,6 +166,10 @@ pub struct Sweeper {
     failed_sweeps: u32,
     /// The other subnet managers that the last discovery found, and where.
     others: Vec<(PortIndex, RemoteSm)>,
+    /// Subnet managers that show another SM_Key: the GUIDs of their ports, and where they are.
+    strangers: Vec<(Guid, String)>,
+    /// Times that one did.
+    strange_answers: u64,
     /// The master we stand by for.
     master: Option<(PortIndex, Guid)>,
     /// Polls in a row that the master left unanswered.
@@ -321,6 +325,8 @@ impl Sweeper {
             up: false,
             failed_sweeps: 0,
             others: Vec::new(),
+            strangers: Vec::new(),
+            strange_answers: 0,
             master: None,
             polls_missed: 0,
             handover: Handover::default(),

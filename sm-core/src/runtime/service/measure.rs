@@ -64,6 +64,16 @@ impl Service {
                 "Switch ports that check no P_Keys, since they have no room for all",
                 last.unchecked_ports as f64,
             ),
+            gauge(
+                "foreign_sms",
+                "Subnet managers that show another SM_Key, and are left out of the election",
+                self.sweeper.strangers().count() as f64,
+            ),
+            counter(
+                "foreign_sm_answers",
+                "Answers of subnet managers that showed another SM_Key",
+                self.sweeper.strange_answers(),
+            ),
             gauge("sharded_ports", "Ports told to ask a responder", self.sweeper.sharded() as f64),
             gauge(
                 "clients_to_reregister",
