@@ -177,6 +177,8 @@ impl Sweeper {
         self.exchange.cancel_all();
         self.routing_job = None;
         self.under_way = None;
+        // What it tells of is about to be changed, or somebody else's.
+        self.events.retain(|event| !matches!(event, Event::Configured(_)));
         self.sweep = Sweep::default();
         self.phase = Phase::Idle;
         self.reregistration.clear();

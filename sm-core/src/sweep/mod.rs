@@ -573,6 +573,10 @@ impl Sweeper {
             if self.phase == Phase::Idle {
                 self.tell_multicast();
                 self.tell_shards();
+                // What it found is published as the fabric stands, and so before another changes it.
+                if self.events.iter().any(|event| matches!(event, Event::Configured(_))) {
+                    return;
+                }
                 match self.schedule.take_due(now) {
                     Some(cause) => self.begin(now, cause),
                     None => return,
