@@ -436,6 +436,11 @@ impl Service {
                         error!("LIDs will not survive a restart: {failure}");
                     }
                 }
+                Event::CutPortsChanged => {
+                    if let Err(failure) = self.state.keep_cut_ports(self.sweeper.cut_ports()) {
+                        error!("a port may stay switched off after a restart: {failure}");
+                    }
+                }
                 Event::Configured(report) => self.configured(*report),
                 // What follows, follows from our state; see `follow_mastership`.
                 Event::StandingBy(_) => {}

@@ -23,6 +23,7 @@ impl Sweeper {
         self.admit_clients();
         self.stagger_clients(now);
         self.set_pkeys();
+        self.mend_cut_ports();
         if self.first_as_master {
             self.clear_port_changes();
         }
@@ -171,6 +172,9 @@ impl Sweeper {
         let beyond = |state| matches!(state, Some(PortState::Armed | PortState::Active));
         if beyond(before) && !beyond(after) {
             self.link_was_reset(request, port);
+        }
+        if request.kind == Kind::Mend {
+            self.port_mended(port);
         }
         if request.kind == Kind::SetAddress {
             if !self.reregistration.holds_back(port) {

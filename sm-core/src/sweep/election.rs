@@ -176,7 +176,7 @@ impl Sweeper {
     pub(super) fn rest(&mut self) {
         self.exchange.cancel_all();
         self.routing_job = None;
-        self.under_way = None;
+        self.abandon_take_over();
         // What it tells of is about to be changed, or somebody else's.
         self.events.retain(|event| !matches!(event, Event::Configured(_)));
         self.sweep = Sweep::default();

@@ -89,8 +89,8 @@ use service::InService;
 pub use service::PortsChanged;
 pub use shard::Sharding;
 use shard::Shards;
-pub use take_over::Start;
 use take_over::Underway;
+pub use take_over::{CutPorts, Start};
 
 /// Lines logged of one sort in one sweep; what is beyond is only counted.
 const LINES_MAX: usize = 10;
@@ -115,6 +115,8 @@ pub enum Event {
     /// Multicast forwarding tables of switches, or whom end ports ask, are others now: publish them
     /// before long.
     MulticastWritten,
+    /// Other ports are switched off for a takeover than before: keep [`Sweeper::cut_ports`].
+    CutPortsChanged,
     /// A [`take_over`](Sweeper::take_over) has ended.
     TakenOver {
         /// Which.
@@ -202,6 +204,7 @@ pub struct Sweeper {
     aliases: AliasGuids,
     shards: Shards,
     under_way: Option<Underway>,
+    cut_ports: CutPorts,
     service: InService,
     routing_engine: String,
     light_sweeps: Arc<Histogram>,
@@ -355,6 +358,7 @@ impl Sweeper {
             aliases: AliasGuids::default(),
             shards: Shards::default(),
             under_way: None,
+            cut_ports: CutPorts::new(),
             service: InService::default(),
             routing_engine: String::new(),
             light_sweeps: Arc::new(Histogram::from_millisecond()),
