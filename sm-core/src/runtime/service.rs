@@ -2,6 +2,7 @@
 
 mod measure;
 mod office;
+mod outgoing;
 mod reach;
 
 use std::os::fd::AsFd;
@@ -40,6 +41,7 @@ use crate::sweep::{
     Event, LoopCheck, LoopFinding, MulticastJob, MulticastOutcome, Phase, Report, RoutingJob,
     RoutingOutcome, Sweeper,
 };
+use outgoing::Outgoing;
 
 /// Batches received before it is the senders' turn again.
 const BATCHES_IN_A_ROW: usize = 8;
@@ -96,7 +98,7 @@ pub(super) struct Service {
     /// When a session that could not be begun is tried again.
     renewal_due: Instant,
     /// Packets written and not yet taken by the transport.
-    outgoing: Vec<Packet>,
+    outgoing: Outgoing,
     /// Answers to other nodes' requests, which go ahead of our own requests.
     answers: Ring,
     incoming: Box<[Packet]>,
@@ -178,7 +180,7 @@ impl Service {
             seats: Seats::default(),
             challenged: false,
             renewal_due: now,
-            outgoing: Vec::with_capacity(BATCH),
+            outgoing: Outgoing::default(),
             answers: Ring::new(ANSWERS_MAX),
             incoming: vec![Packet::default(); BATCH].into_boxed_slice(),
             progress_due: now + PROGRESS_INTERVAL,
@@ -357,19 +359,12 @@ impl Service {
             self.answers.consume(sent);
         }
         loop {
-            while self.outgoing.len() < BATCH {
-                let mut packet = Packet::default();
-                if !self.sweeper.poll_transmit(now, &mut packet) {
-                    break;
-                }
-                self.outgoing.push(packet);
-            }
-            if self.outgoing.is_empty() {
+            let packets = self.outgoing.fill(&mut self.sweeper, now);
+            if packets.is_empty() {
                 return Ok(false);
             }
-            let sent = self.fabric.send(now, &self.outgoing);
-            self.outgoing.drain(..sent);
-            if !self.outgoing.is_empty() {
+            let sent = self.fabric.send(now, packets);
+            if self.outgoing.consume(sent) > 0 {
                 return Ok(true);
             }
         }

@@ -465,6 +465,13 @@ impl Sweeper {
         &self.light_sweeps
     }
 
+    /// Changes whenever all that was begun is given up. Packets of
+    /// [`poll_transmit`](Self::poll_transmit) that have not left by then must not: they are orders of
+    /// a master, which may be another by now.
+    pub fn generation(&self) -> u64 {
+        self.exchange.generation()
+    }
+
     /// Requests that wait or are on the wire.
     pub fn outstanding(&self) -> usize {
         self.exchange.outstanding()
