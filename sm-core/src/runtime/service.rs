@@ -1,5 +1,6 @@
 //! The loop: one thread that owns the fabric's transport and the front door's socket.
 
+mod files;
 mod measure;
 mod office;
 mod outgoing;
@@ -25,7 +26,7 @@ use super::policy::RefusedFiles;
 use super::registry::Office;
 use super::ring::Ring;
 use super::signals::{Signal, Signals};
-use super::state::{StateDir, StateError};
+use super::state::StateDir;
 use super::worker::Worker;
 use super::{BATCH, ONCE_ATTEMPTS, RunError};
 use crate::config::{Config, Settings, SitePolicy};
@@ -41,6 +42,7 @@ use crate::sweep::{
     Event, LoopCheck, LoopFinding, MulticastJob, MulticastOutcome, Phase, Report, RoutingJob,
     RoutingOutcome, Sweeper,
 };
+use files::{Files, Followed};
 use outgoing::Outgoing;
 
 /// Batches received before it is the senders' turn again.
@@ -111,12 +113,14 @@ pub(super) struct Service {
     routing: (u32, (usize, usize), Instant),
     sweeps: Sweeps,
     caches: Caches,
+    /// Which files of the state directory are behind.
+    files: Files,
     /// How far we are with the registry of the master that we stand by for.
     followed: Arc<Progress>,
     done: Option<Result<(), RunError>>,
 }
 
-/// What was last written of M_Keys and links.
+/// What the state directory says of M_Keys and links.
 #[derive(Debug)]
 pub(super) struct Caches {
     pub(super) m_keys: MKeyTable,
@@ -189,6 +193,7 @@ impl Service {
             routing: (0, (0, 0), now),
             sweeps: Sweeps::default(),
             caches,
+            files: Files::default(),
             followed,
             done: None,
         })
@@ -209,6 +214,7 @@ impl Service {
         if self.aftermath_due.is_some() {
             self.keep_caches();
         }
+        self.keep_files(Instant::now(), true);
         if result.is_ok() {
             self.dumps.finish(&self.sweeper)?;
         }
@@ -238,6 +244,7 @@ impl Service {
         self.follow_mastership(now);
         self.republish(now);
         self.see_to_aftermath(now)?;
+        self.keep_files(now, false);
         self.take_signals();
         self.tell_progress(now);
         self.take_leave(now);
@@ -380,6 +387,7 @@ impl Service {
             farewell,
             self.republish_due,
             self.aftermath_due,
+            self.files.iter().filter_map(Followed::poll_timeout).min(),
             Some(self.status_due),
             Some(self.fabric.due()),
         ];
@@ -426,16 +434,8 @@ impl Service {
         while let Some(event) = self.sweeper.poll_event() {
             match event {
                 Event::Discovering => self.reload_policy(),
-                Event::LidsChanged => {
-                    if let Err(failure) = self.state.keep_lids(self.sweeper.lids()) {
-                        error!("LIDs will not survive a restart: {failure}");
-                    }
-                }
-                Event::CutPortsChanged => {
-                    if let Err(failure) = self.state.keep_cut_ports(self.sweeper.cut_ports()) {
-                        error!("a port may stay switched off after a restart: {failure}");
-                    }
-                }
+                Event::LidsChanged => self.files.lids.touch(),
+                Event::CutPortsChanged => self.files.cut_ports.touch(),
                 Event::Configured(report) => self.configured(*report),
                 // What follows, follows from our state; see `follow_mastership`.
                 Event::StandingBy(_) => {}
@@ -554,21 +554,37 @@ impl Service {
         }
     }
 
-    /// Keeps M_Keys and links where the next start, or OpenSM, finds them.
+    /// Has M_Keys and links kept where the next start, or OpenSM, finds them.
     fn keep_caches(&mut self) {
-        let told = |kept: Result<(), StateError>| {
-            if let Err(failure) = kept {
-                error!("ports with an M_Key may be out of reach after a restart: {failure}");
-            }
-        };
         if *self.sweeper.m_keys() != self.caches.m_keys {
-            self.caches.m_keys.clone_from(self.sweeper.m_keys());
-            told(self.state.keep_m_keys(&self.caches.m_keys));
+            self.files.m_keys.touch();
         }
-        let neighbours = self.sweeper.neighbours();
-        if *neighbours != self.caches.neighbours {
-            self.caches.neighbours.clone_from(neighbours);
-            told(self.state.keep_neighbours(&self.caches.neighbours));
+        if *self.sweeper.neighbours() != self.caches.neighbours {
+            self.files.neighbours.touch();
+        }
+    }
+
+    /// Writes those files of the state directory that are behind, and `all` of them even if they
+    /// could not be written a moment ago.
+    fn keep_files(&mut self, now: Instant, all: bool) {
+        let is_due = |file: &Followed| file.is_due(now) || all && file.is_behind();
+        let (files, state, sweeper) = (&mut self.files, &self.state, &mut self.sweeper);
+        if is_due(&files.lids) {
+            files.lids.note(now, state.keep_lids(sweeper.lids()));
+        }
+        if is_due(&files.cut_ports) {
+            files.cut_ports.note(now, state.keep_cut_ports(sweeper.cut_ports()));
+        }
+        let m_keys = sweeper.m_keys();
+        if is_due(&files.m_keys) && files.m_keys.note(now, state.keep_m_keys(m_keys)) {
+            self.caches.m_keys.clone_from(m_keys);
+        }
+        if is_due(&files.neighbours) {
+            // To know them takes a walk of the fabric.
+            let neighbours = sweeper.neighbours();
+            if files.neighbours.note(now, state.keep_neighbours(neighbours)) {
+                self.caches.neighbours.clone_from(neighbours);
+            }
         }
     }
 
@@ -733,6 +749,7 @@ impl Service {
     /// What an operator should know beyond the state.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = self.refused_files.warnings();
+        warnings.extend(self.files.iter().filter_map(Followed::warning));
         warnings.extend(self.sweeper.strangers().take(LISTED_MAX).map(|place| {
             format!("the subnet manager at {place} shows another SM_Key, and is left out")
         }));

@@ -80,6 +80,11 @@ impl Service {
                 "Ports that a new master has yet to ask to register again",
                 self.sweeper.clients_to_ask() as f64,
             ),
+            gauge(
+                "state_files_behind",
+                "Files of the state directory that could not be written; they are tried again",
+                self.files.iter().filter(|file| file.warning().is_some()).count() as f64,
+            ),
             counter("policy_errors", "Policy files refused", self.refused_files.total()),
             gauge(
                 "policy_stale",
