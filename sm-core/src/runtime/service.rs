@@ -5,6 +5,7 @@ mod measure;
 mod office;
 mod outgoing;
 mod reach;
+mod session;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -36,7 +37,7 @@ use crate::manage::mkey::{MKeyTable, Neighbours};
 use crate::manage::policy::{self, InForce};
 use crate::manage::shard::Seats;
 use crate::observe::moment::FaultPort;
-use crate::publish::{Challenge, PublishError, Publisher, SmStatus};
+use crate::publish::{Challenge, Publisher, SmStatus};
 use crate::registry::Ports;
 use crate::sweep::{
     Event, LoopCheck, LoopFinding, MulticastJob, MulticastOutcome, Phase, Report, RoutingJob,
@@ -44,6 +45,7 @@ use crate::sweep::{
 };
 use files::{Files, Followed};
 use outgoing::Outgoing;
+use session::Tenure;
 
 /// Batches received before it is the senders' turn again.
 const BATCHES_IN_A_ROW: usize = 8;
@@ -51,8 +53,6 @@ const BATCHES_IN_A_ROW: usize = 8;
 const ANSWERS_MAX: usize = 4096;
 /// How often a long phase says how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
-/// How long to wait after a session could not be begun, for want of a writable state directory.
-const RENEWAL_INTERVAL: Duration = Duration::from_secs(10);
 /// How long multicast tables wait for others to be published with them.
 const REPUBLISH_DELAY: Duration = Duration::from_secs(1);
 /// How often metrics and status are brought up to date.
@@ -97,8 +97,8 @@ pub(super) struct Service {
     seats: Seats,
     /// Whether a sweep was asked for, to find out if another SM rules.
     challenged: bool,
-    /// When a session that could not be begun is tried again.
-    renewal_due: Instant,
+    /// Our session, as far as it has come.
+    tenure: Tenure,
     /// Packets written and not yet taken by the transport.
     outgoing: Outgoing,
     /// Answers to other nodes' requests, which go ahead of our own requests.
@@ -183,7 +183,7 @@ impl Service {
             policy_remarks: Vec::new(),
             seats: Seats::default(),
             challenged: false,
-            renewal_due: now,
+            tenure: Tenure::default(),
             outgoing: Outgoing::default(),
             answers: Ring::new(ANSWERS_MAX),
             incoming: vec![Packet::default(); BATCH].into_boxed_slice(),
@@ -387,6 +387,7 @@ impl Service {
             farewell,
             self.republish_due,
             self.aftermath_due,
+            self.tenure.poll_timeout(),
             self.files.iter().filter_map(Followed::poll_timeout).min(),
             Some(self.status_due),
             Some(self.fabric.due()),
@@ -519,17 +520,21 @@ impl Service {
     fn follow_mastership(&mut self, now: Instant) {
         if self.sweeper.sm_state() != SmState::Master {
             self.publisher.end_session();
+            self.tenure.end();
         }
-        let is_on = self.publisher.session().is_some();
+        self.begin_session(now);
+        if self.publish_plane(now) {
+            // What was written to multicast tables while it waited is not part of it.
+            self.republish_due.get_or_insert(now + REPUBLISH_DELAY);
+        }
+        let is_on = self.publisher.session().is_some() && !self.tenure.is_waiting();
         self.door.set_open(is_on);
         self.registry.set_open(is_on);
         match self.publisher.challenge() {
-            Some(Challenge::Epoch) if now >= self.renewal_due => {
-                if let Err(failure) = self.publisher.renew() {
-                    error!("responders do not follow us: {}", sa_proto::with_causes(&failure));
-                    self.renewal_due = now + RENEWAL_INTERVAL;
-                }
-            }
+            Some(Challenge::Epoch) if self.tenure.may_try(now) => match self.publisher.renew() {
+                Ok(()) => self.tenure.succeeded(),
+                Err(failure) => self.tenure.failed(now, sa_proto::with_causes(&failure)),
+            },
             Some(Challenge::Rival) if !self.challenged => {
                 warn!("responders follow another subnet manager; looking for it");
                 self.challenged = true;
@@ -596,9 +601,7 @@ impl Service {
         }
         // The port's own LID may be new: the transport tells path bits by it.
         self.fabric.refresh(Instant::now());
-        if let Err(failure) = self.publish(report.full) {
-            error!("the snapshot is not published: {}", sa_proto::with_causes(&failure));
-        }
+        self.publish(Instant::now(), report.full);
         let is_news = report.full || report.changed() || self.sweeps.failed_in_a_row > 0;
         if report.errors == 0 && report.up && is_news {
             self.dumps.want_all();
@@ -649,19 +652,18 @@ impl Service {
         self.sweeper.faults().iter().map(port).collect()
     }
 
-    /// Publishes what a sweep found. Only a full one asks the other subnet managers who is the
-    /// master, and so decides if we take responders back from one of them.
-    fn publish(&mut self, full: bool) -> Result<(), PublishError> {
+    /// Publishes what a sweep found, or has it wait for a session. Only a full one asks the other
+    /// subnet managers who is the master, and so decides if we take responders back from one of them.
+    fn publish(&mut self, now: Instant, full: bool) {
         let policy = self.policy_rows();
-        let fabric = self.sweeper.fabric();
         let begins = match self.publisher.session() {
             None => self.sweeper.sm_state() == SmState::Master,
             Some(_) => full && self.publisher.challenge() == Some(Challenge::Rival),
         };
-        let mut begun = None;
-        if begins && let Some(home) = fabric.home() {
-            begun = Some(self.publisher.begin_session(fabric.port(home).guid)?);
+        if begins {
+            self.tenure.want();
         }
+        self.begin_session(now);
         let settings = self.sweeper.settings();
         let parameters = SubnetParameters {
             prefix: settings.subnet_prefix,
@@ -674,12 +676,29 @@ impl Service {
             policy,
         };
         self.tell_registry(&parameters);
-        if let Some(session) = begun {
-            self.await_registry(session);
+        self.tenure.offer(self.sweeper.fabric().plane(&parameters));
+        self.publish_plane(now);
+    }
+
+    /// Begins a session if one is wanted, and it is time.
+    fn begin_session(&mut self, now: Instant) {
+        let fabric = self.sweeper.fabric();
+        let Some(home) = fabric.home().filter(|_| self.tenure.is_due(now)) else { return };
+        let begun = self.publisher.begin_session(fabric.port(home).guid);
+        if begun.is_ok() {
+            self.registry.session_begun();
         }
-        let plane = self.sweeper.fabric().plane(&parameters);
-        self.publisher.publish(plane)?;
-        Ok(())
+        self.tenure.begun(now, begun.map_err(|failure| sa_proto::with_causes(&failure)));
+    }
+
+    /// Publishes what waits, unless it is to wait on; whether anything was.
+    fn publish_plane(&mut self, now: Instant) -> bool {
+        self.tenure.settle(now, || self.registry.published());
+        let Some(plane) = self.tenure.poll() else { return false };
+        if let Err(failure) = self.publisher.publish(plane) {
+            error!("the snapshot is not published: {}", sa_proto::with_causes(&failure));
+        }
+        true
     }
 
     /// What policy files come to on the fabric as it is. What is odd about it is told once.
@@ -749,6 +768,7 @@ impl Service {
     /// What an operator should know beyond the state.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = self.refused_files.warnings();
+        warnings.extend(self.tenure.warning());
         warnings.extend(self.files.iter().filter_map(Followed::warning));
         warnings.extend(self.sweeper.strangers().take(LISTED_MAX).map(|place| {
             format!("the subnet manager at {place} shows another SM_Key, and is left out")

@@ -81,6 +81,17 @@ impl Service {
                 self.sweeper.clients_to_ask() as f64,
             ),
             gauge(
+                "session_refused",
+                "1 while no session can begin, since its epoch cannot be kept in the state directory: \
+                 responders are told nothing",
+                is(self.tenure.is_refused()),
+            ),
+            counter(
+                "session_failures",
+                "Attempts to begin a session that failed",
+                self.tenure.failures(),
+            ),
+            gauge(
                 "state_files_behind",
                 "Files of the state directory that could not be written; they are tried again",
                 self.files.iter().filter(|file| file.warning().is_some()).count() as f64,
