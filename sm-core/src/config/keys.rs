@@ -324,8 +324,9 @@ settings! {
         qos_policy_file: Option<String> = Some(DEFAULT_QOS_POLICY_FILE.to_owned()), start;
         /// Whether SL-to-VL maps that a port refuses are no errors.
         suppress_sl2vl_mad_status_errors: bool = false, sweep;
-        /// VLs of ports while QoS is on; 0 leaves them to max_op_vls.
-        qos_max_vls: u8 = 0, sweep, 0..=15;
+        /// VLs of ports while QoS is on.
+        qos_max_vls: u8 = 0, start, 0..=15,
+            idle("OpenSM reads it and does nothing by it either: max_op_vls limits VLs");
         /// Limit of the high priority VL arbitration table; -1 is 0, or the common value.
         qos_high_limit: i16 = -1, sweep;
         /// VL arbitration table of high priority: VL:weight, separated by commas.
@@ -334,9 +335,9 @@ settings! {
         qos_vlarb_low: Option<VlArb> = None, sweep;
         /// VL by SL, 16 numbers separated by commas; 15 drops packets.
         qos_sl2vl: Option<SlToVl> = None, sweep;
-        /// The same for channel adapters. VLs of ports while QoS is on; 0 leaves them to
-        /// max_op_vls.
-        qos_ca_max_vls: u8 = 0, sweep, 0..=15;
+        /// The same for channel adapters. VLs of ports while QoS is on.
+        qos_ca_max_vls: u8 = 0, start, 0..=15,
+            idle("OpenSM reads it and does nothing by it either: max_op_vls limits VLs");
         /// The same for channel adapters. Limit of the high priority VL arbitration table; -1 is 0,
         /// or the common value.
         qos_ca_high_limit: i16 = -1, sweep;
@@ -349,8 +350,9 @@ settings! {
         /// The same for channel adapters. VL by SL, 16 numbers separated by commas; 15 drops
         /// packets.
         qos_ca_sl2vl: Option<SlToVl> = None, sweep;
-        /// The same for switch ports 0. VLs of ports while QoS is on; 0 leaves them to max_op_vls.
-        qos_sw0_max_vls: u8 = 0, sweep, 0..=15;
+        /// The same for switch ports 0. VLs of ports while QoS is on.
+        qos_sw0_max_vls: u8 = 0, start, 0..=15,
+            idle("OpenSM reads it and does nothing by it either: max_op_vls limits VLs");
         /// The same for switch ports 0. Limit of the high priority VL arbitration table; -1 is 0,
         /// or the common value.
         qos_sw0_high_limit: i16 = -1, sweep;
@@ -362,9 +364,9 @@ settings! {
         qos_sw0_vlarb_low: Option<VlArb> = None, sweep;
         /// The same for switch ports 0. VL by SL, 16 numbers separated by commas; 15 drops packets.
         qos_sw0_sl2vl: Option<SlToVl> = None, sweep;
-        /// The same for external switch ports. VLs of ports while QoS is on; 0 leaves them to
-        /// max_op_vls.
-        qos_swe_max_vls: u8 = 0, sweep, 0..=15;
+        /// The same for external switch ports. VLs of ports while QoS is on.
+        qos_swe_max_vls: u8 = 0, start, 0..=15,
+            idle("OpenSM reads it and does nothing by it either: max_op_vls limits VLs");
         /// The same for external switch ports. Limit of the high priority VL arbitration table; -1
         /// is 0, or the common value.
         qos_swe_high_limit: i16 = -1, sweep;
@@ -377,8 +379,9 @@ settings! {
         /// The same for external switch ports. VL by SL, 16 numbers separated by commas; 15 drops
         /// packets.
         qos_swe_sl2vl: Option<SlToVl> = None, sweep;
-        /// The same for routers. VLs of ports while QoS is on; 0 leaves them to max_op_vls.
-        qos_rtr_max_vls: u8 = 0, sweep, 0..=15;
+        /// The same for routers. VLs of ports while QoS is on.
+        qos_rtr_max_vls: u8 = 0, start, 0..=15,
+            idle("OpenSM reads it and does nothing by it either: max_op_vls limits VLs");
         /// The same for routers. Limit of the high priority VL arbitration table; -1 is 0, or the
         /// common value.
         qos_rtr_high_limit: i16 = -1, sweep;

@@ -519,10 +519,14 @@ counters! {
     bytes => "feed_sent_bytes",
     /// Updates acknowledged
     acks => "feed_acks",
+    /// Updates that a responder took and could make no tables of
+    unusable => "feed_updates_unusable",
     /// Requests to send everything
     resyncs => "feed_resyncs",
     /// Updates refused, since the responder holds a higher session
     refusals => "feed_updates_refused",
+    /// Responders that told of a session whose epoch no SM can have taken, and were turned away
+    implausible => "feed_epochs_implausible",
     /// Responders whose feed was ended by us
     given_up => "feed_responders_given_up",
     /// Connections whose TLS handshake failed
@@ -547,10 +551,15 @@ impl Shared {
         *self.highest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the session that a responder holds.
-    fn note_held(&self, session: Session) {
+    /// Notes the session that a responder holds; `false` if no SM can have begun it.
+    fn note_held(&self, session: Session) -> bool {
+        if !session::is_plausible(session.epoch, SystemTime::now()) {
+            self.counters.implausible.fetch_add(1, Relaxed);
+            return false;
+        }
         let mut highest = self.highest.lock().unwrap_or_else(PoisonError::into_inner);
         *highest = session.max(*highest);
+        true
     }
 
     fn status(&self) -> admin::Status {
@@ -679,6 +688,50 @@ mod tests {
         assert_eq!(publisher.publish_multicast(&mfts).unwrap(), second, "nothing is new");
         let snapshot = publisher.reader().current().clone();
         assert_eq!((snapshot.version(), &snapshot.fabric().mfts), (second, &mfts));
+    }
+
+    /// Whoever could connect made us take the last epoch there is, and keep it.
+    #[test]
+    fn a_responder_that_tells_of_an_impossible_epoch_is_turned_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let publisher = Publisher::start(PublishConfig {
+            tls: None,
+            listen: "127.0.0.1:0".parse().unwrap(),
+            state_dir: directory.path().to_owned(),
+            history: HistoryLimits::default(),
+        })
+        .unwrap();
+        let ours = publisher.begin_session(Guid(1)).unwrap();
+        let session = Session { epoch: u64::MAX - 1, sm_guid: Guid(2) };
+        let (fabric, registry) = (FabricPlane::default(), RegistryPlane::default());
+        let held = Snapshot::build(session, 1, fabric, registry).unwrap();
+        let hello = proto::Hello {
+            schema: sa_proto::snapshot::SCHEMA,
+            responder_id: 7,
+            held: Some(proto::Held {
+                version: Some(held.version().into()),
+                checksum: Some(held.checksum().into()),
+                bucket_sums: held.digest().to_bytes().into(),
+            }),
+            ..Default::default()
+        };
+        let hello = proto::from_responder::Message::Hello(hello);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let refusal = runtime.block_on(async {
+            let url = format!("http://{}", publisher.address());
+            let mut client =
+                proto::snapshot_feed_client::SnapshotFeedClient::connect(url).await.unwrap();
+            let said = tokio_stream::once(proto::FromResponder { message: Some(hello) });
+            let said = said.chain(tokio_stream::pending());
+            let mut feed = client.subscribe(said).await.unwrap().into_inner();
+            feed.message().await.unwrap_err()
+        });
+        assert!(refusal.message().contains("epoch"), "{refusal}");
+        assert_eq!(publisher.challenge(), None);
+        assert_eq!(publisher.begin_session(Guid(1)).unwrap().epoch, ours.epoch + 1);
+        let counted =
+            |(name, _, count): &(_, _, u64)| *name == "feed_epochs_implausible" && *count == 1;
+        assert!(publisher.counters().iter().any(counted));
     }
 
     #[test]

@@ -237,6 +237,7 @@ fn run(options: Options) -> Result<(), RunError> {
     let (m_keys, neighbours) = state.m_keys()?;
     let caches = Caches { m_keys: m_keys.clone(), neighbours: neighbours.clone() };
     sweeper.set_m_keys(m_keys, neighbours);
+    sweeper.set_cut_ports(state.cut_ports()?);
     Service::new(
         config, log, signals, state, fabric, sweeper, publisher, registry, door, metrics, policy,
         caches, followed,

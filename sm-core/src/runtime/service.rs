@@ -1,8 +1,11 @@
 //! The loop: one thread that owns the fabric's transport and the front door's socket.
 
+mod files;
 mod measure;
 mod office;
+mod outgoing;
 mod reach;
+mod session;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -24,7 +27,7 @@ use super::policy::RefusedFiles;
 use super::registry::Office;
 use super::ring::Ring;
 use super::signals::{Signal, Signals};
-use super::state::{StateDir, StateError};
+use super::state::StateDir;
 use super::worker::Worker;
 use super::{BATCH, ONCE_ATTEMPTS, RunError};
 use crate::config::{Config, Settings, SitePolicy};
@@ -34,12 +37,15 @@ use crate::manage::mkey::{MKeyTable, Neighbours};
 use crate::manage::policy::{self, InForce};
 use crate::manage::shard::Seats;
 use crate::observe::moment::FaultPort;
-use crate::publish::{Challenge, PublishError, Publisher, SmStatus};
+use crate::publish::{Challenge, Publisher, SmStatus};
 use crate::registry::Ports;
 use crate::sweep::{
     Event, LoopCheck, LoopFinding, MulticastJob, MulticastOutcome, Phase, Report, RoutingJob,
     RoutingOutcome, Sweeper,
 };
+use files::{Files, Followed};
+use outgoing::Outgoing;
+use session::Tenure;
 
 /// Batches received before it is the senders' turn again.
 const BATCHES_IN_A_ROW: usize = 8;
@@ -47,8 +53,6 @@ const BATCHES_IN_A_ROW: usize = 8;
 const ANSWERS_MAX: usize = 4096;
 /// How often a long phase says how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
-/// How long to wait after a session could not be begun, for want of a writable state directory.
-const RENEWAL_INTERVAL: Duration = Duration::from_secs(10);
 /// How long multicast tables wait for others to be published with them.
 const REPUBLISH_DELAY: Duration = Duration::from_secs(1);
 /// How often metrics and status are brought up to date.
@@ -57,6 +61,8 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// How long what nobody waits for is put off after a sweep, for responders to be served first.
 const AFTERMATH_DELAY: Duration = Duration::from_secs(1);
 
+/// Subnet managers with another SM_Key that the status lists.
+const LISTED_MAX: usize = 8;
 /// Remarks on how the policy fits the fabric that are logged at a time.
 const POLICY_REMARKS_MAX: usize = 20;
 
@@ -91,10 +97,10 @@ pub(super) struct Service {
     seats: Seats,
     /// Whether a sweep was asked for, to find out if another SM rules.
     challenged: bool,
-    /// When a session that could not be begun is tried again.
-    renewal_due: Instant,
+    /// Our session, as far as it has come.
+    tenure: Tenure,
     /// Packets written and not yet taken by the transport.
-    outgoing: Vec<Packet>,
+    outgoing: Outgoing,
     /// Answers to other nodes' requests, which go ahead of our own requests.
     answers: Ring,
     incoming: Box<[Packet]>,
@@ -107,12 +113,14 @@ pub(super) struct Service {
     routing: (u32, (usize, usize), Instant),
     sweeps: Sweeps,
     caches: Caches,
+    /// Which files of the state directory are behind.
+    files: Files,
     /// How far we are with the registry of the master that we stand by for.
     followed: Arc<Progress>,
     done: Option<Result<(), RunError>>,
 }
 
-/// What was last written of M_Keys and links.
+/// What the state directory says of M_Keys and links.
 #[derive(Debug)]
 pub(super) struct Caches {
     pub(super) m_keys: MKeyTable,
@@ -175,8 +183,8 @@ impl Service {
             policy_remarks: Vec::new(),
             seats: Seats::default(),
             challenged: false,
-            renewal_due: now,
-            outgoing: Vec::with_capacity(BATCH),
+            tenure: Tenure::default(),
+            outgoing: Outgoing::default(),
             answers: Ring::new(ANSWERS_MAX),
             incoming: vec![Packet::default(); BATCH].into_boxed_slice(),
             progress_due: now + PROGRESS_INTERVAL,
@@ -185,6 +193,7 @@ impl Service {
             routing: (0, (0, 0), now),
             sweeps: Sweeps::default(),
             caches,
+            files: Files::default(),
             followed,
             done: None,
         })
@@ -205,6 +214,7 @@ impl Service {
         if self.aftermath_due.is_some() {
             self.keep_caches();
         }
+        self.keep_files(Instant::now(), true);
         if result.is_ok() {
             self.dumps.finish(&self.sweeper)?;
         }
@@ -237,6 +247,7 @@ impl Service {
         self.follow_mastership(now);
         self.republish(now);
         self.see_to_aftermath(now)?;
+        self.keep_files(now, false);
         self.take_signals();
         self.tell_progress(now);
         self.take_leave(now);
@@ -360,19 +371,12 @@ impl Service {
             self.answers.consume(sent);
         }
         loop {
-            while self.outgoing.len() < BATCH {
-                let mut packet = Packet::default();
-                if !self.sweeper.poll_transmit(now, &mut packet) {
-                    break;
-                }
-                self.outgoing.push(packet);
-            }
-            if self.outgoing.is_empty() {
+            let packets = self.outgoing.fill(&mut self.sweeper, now);
+            if packets.is_empty() {
                 return Ok(false);
             }
-            let sent = self.fabric.send(now, &self.outgoing);
-            self.outgoing.drain(..sent);
-            if !self.outgoing.is_empty() {
+            let sent = self.fabric.send(now, packets);
+            if self.outgoing.consume(sent) > 0 {
                 return Ok(true);
             }
         }
@@ -388,6 +392,8 @@ impl Service {
             farewell,
             self.republish_due,
             self.aftermath_due,
+            self.tenure.poll_timeout(),
+            self.files.iter().filter_map(Followed::poll_timeout).min(),
             Some(self.status_due),
             Some(self.fabric.due()),
         ];
@@ -434,11 +440,8 @@ impl Service {
         while let Some(event) = self.sweeper.poll_event() {
             match event {
                 Event::Discovering => self.reload_policy(),
-                Event::LidsChanged => {
-                    if let Err(failure) = self.state.keep_lids(self.sweeper.lids()) {
-                        error!("LIDs will not survive a restart: {failure}");
-                    }
-                }
+                Event::LidsChanged => self.files.lids.touch(),
+                Event::CutPortsChanged => self.files.cut_ports.touch(),
                 Event::Configured(report) => self.configured(*report),
                 // What follows, follows from our state; see `follow_mastership`.
                 Event::StandingBy(_) => {}
@@ -522,17 +525,21 @@ impl Service {
     fn follow_mastership(&mut self, now: Instant) {
         if self.sweeper.sm_state() != SmState::Master {
             self.publisher.end_session();
+            self.tenure.end();
         }
-        let is_on = self.publisher.session().is_some();
+        self.begin_session(now);
+        if self.publish_plane(now) {
+            // What was written to multicast tables while it waited is not part of it.
+            self.republish_due.get_or_insert(now + REPUBLISH_DELAY);
+        }
+        let is_on = self.publisher.session().is_some() && !self.tenure.is_waiting();
         self.door.set_open(is_on);
         self.registry.set_open(is_on);
         match self.publisher.challenge() {
-            Some(Challenge::Epoch) if now >= self.renewal_due => {
-                if let Err(failure) = self.publisher.renew() {
-                    error!("responders do not follow us: {}", sa_proto::with_causes(&failure));
-                    self.renewal_due = now + RENEWAL_INTERVAL;
-                }
-            }
+            Some(Challenge::Epoch) if self.tenure.may_try(now) => match self.publisher.renew() {
+                Ok(()) => self.tenure.succeeded(),
+                Err(failure) => self.tenure.failed(now, sa_proto::with_causes(&failure)),
+            },
             Some(Challenge::Rival) if !self.challenged => {
                 warn!("responders follow another subnet manager; looking for it");
                 self.challenged = true;
@@ -557,21 +564,37 @@ impl Service {
         }
     }
 
-    /// Keeps M_Keys and links where the next start, or OpenSM, finds them.
+    /// Has M_Keys and links kept where the next start, or OpenSM, finds them.
     fn keep_caches(&mut self) {
-        let told = |kept: Result<(), StateError>| {
-            if let Err(failure) = kept {
-                error!("ports with an M_Key may be out of reach after a restart: {failure}");
-            }
-        };
         if *self.sweeper.m_keys() != self.caches.m_keys {
-            self.caches.m_keys.clone_from(self.sweeper.m_keys());
-            told(self.state.keep_m_keys(&self.caches.m_keys));
+            self.files.m_keys.touch();
         }
-        let neighbours = self.sweeper.neighbours();
-        if *neighbours != self.caches.neighbours {
-            self.caches.neighbours.clone_from(neighbours);
-            told(self.state.keep_neighbours(&self.caches.neighbours));
+        if *self.sweeper.neighbours() != self.caches.neighbours {
+            self.files.neighbours.touch();
+        }
+    }
+
+    /// Writes those files of the state directory that are behind, and `all` of them even if they
+    /// could not be written a moment ago.
+    fn keep_files(&mut self, now: Instant, all: bool) {
+        let is_due = |file: &Followed| file.is_due(now) || all && file.is_behind();
+        let (files, state, sweeper) = (&mut self.files, &self.state, &mut self.sweeper);
+        if is_due(&files.lids) {
+            files.lids.note(now, state.keep_lids(sweeper.lids()));
+        }
+        if is_due(&files.cut_ports) {
+            files.cut_ports.note(now, state.keep_cut_ports(sweeper.cut_ports()));
+        }
+        let m_keys = sweeper.m_keys();
+        if is_due(&files.m_keys) && files.m_keys.note(now, state.keep_m_keys(m_keys)) {
+            self.caches.m_keys.clone_from(m_keys);
+        }
+        if is_due(&files.neighbours) {
+            // To know them takes a walk of the fabric.
+            let neighbours = sweeper.neighbours();
+            if files.neighbours.note(now, state.keep_neighbours(neighbours)) {
+                self.caches.neighbours.clone_from(neighbours);
+            }
         }
     }
 
@@ -583,9 +606,7 @@ impl Service {
         }
         // The port's own LID may be new: the transport tells path bits by it.
         self.fabric.refresh(Instant::now());
-        if let Err(failure) = self.publish(report.full) {
-            error!("the snapshot is not published: {}", sa_proto::with_causes(&failure));
-        }
+        self.publish(Instant::now(), report.full);
         let is_news = report.full || report.changed() || self.sweeps.failed_in_a_row > 0;
         if report.errors == 0 && report.up && is_news {
             self.dumps.want_all();
@@ -636,19 +657,18 @@ impl Service {
         self.sweeper.faults().iter().map(port).collect()
     }
 
-    /// Publishes what a sweep found. Only a full one asks the other subnet managers who is the
-    /// master, and so decides if we take responders back from one of them.
-    fn publish(&mut self, full: bool) -> Result<(), PublishError> {
+    /// Publishes what a sweep found, or has it wait for a session. Only a full one asks the other
+    /// subnet managers who is the master, and so decides if we take responders back from one of them.
+    fn publish(&mut self, now: Instant, full: bool) {
         let policy = self.policy_rows();
-        let fabric = self.sweeper.fabric();
         let begins = match self.publisher.session() {
             None => self.sweeper.sm_state() == SmState::Master,
             Some(_) => full && self.publisher.challenge() == Some(Challenge::Rival),
         };
-        let mut begun = None;
-        if begins && let Some(home) = fabric.home() {
-            begun = Some(self.publisher.begin_session(fabric.port(home).guid)?);
+        if begins {
+            self.tenure.want();
         }
+        self.begin_session(now);
         let settings = self.sweeper.settings();
         let parameters = SubnetParameters {
             prefix: settings.subnet_prefix,
@@ -661,12 +681,29 @@ impl Service {
             policy,
         };
         self.tell_registry(&parameters);
-        if let Some(session) = begun {
-            self.await_registry(session);
+        self.tenure.offer(self.sweeper.fabric().plane(&parameters));
+        self.publish_plane(now);
+    }
+
+    /// Begins a session if one is wanted, and it is time.
+    fn begin_session(&mut self, now: Instant) {
+        let fabric = self.sweeper.fabric();
+        let Some(home) = fabric.home().filter(|_| self.tenure.is_due(now)) else { return };
+        let begun = self.publisher.begin_session(fabric.port(home).guid);
+        if begun.is_ok() {
+            self.registry.session_begun();
         }
-        let plane = self.sweeper.fabric().plane(&parameters);
-        self.publisher.publish(plane)?;
-        Ok(())
+        self.tenure.begun(now, begun.map_err(|failure| sa_proto::with_causes(&failure)));
+    }
+
+    /// Publishes what waits, unless it is to wait on; whether anything was.
+    fn publish_plane(&mut self, now: Instant) -> bool {
+        self.tenure.settle(now, || self.registry.published());
+        let Some(plane) = self.tenure.poll() else { return false };
+        if let Err(failure) = self.publisher.publish(plane) {
+            error!("the snapshot is not published: {}", sa_proto::with_causes(&failure));
+        }
+        true
     }
 
     /// What policy files come to on the fabric as it is. What is odd about it is told once.
@@ -736,6 +773,11 @@ impl Service {
     /// What an operator should know beyond the state.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = self.refused_files.warnings();
+        warnings.extend(self.tenure.warning());
+        warnings.extend(self.files.iter().filter_map(Followed::warning));
+        warnings.extend(self.sweeper.strangers().take(LISTED_MAX).map(|place| {
+            format!("the subnet manager at {place} shows another SM_Key, and is left out")
+        }));
         let (waiting, rate) =
             (self.sweeper.clients_to_ask(), self.config.settings.client_rereg_rate);
         if waiting > 0 {

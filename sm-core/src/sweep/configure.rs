@@ -23,6 +23,7 @@ impl Sweeper {
         self.admit_clients();
         self.stagger_clients(now);
         self.set_pkeys();
+        self.mend_cut_ports();
         if self.first_as_master {
             self.clear_port_changes();
         }
@@ -131,7 +132,8 @@ impl Sweeper {
 
     fn subnet(&self) -> link::Subnet<'_> {
         let pkeys = self.partitions.plan();
-        link::Subnet { settings: &self.settings, pkeys }
+        let qos = self.settings.qos.then_some(&self.qos_tables);
+        link::Subnet { settings: &self.settings, pkeys, qos }
     }
 
     /// PortInfo to set so that an end port is addressed as it should be, if it is not.
@@ -167,6 +169,9 @@ impl Sweeper {
         let beyond = |state| matches!(state, Some(PortState::Armed | PortState::Active));
         if beyond(before) && !beyond(after) {
             self.link_was_reset(request, port);
+        }
+        if request.kind == Kind::Mend {
+            self.port_mended(port);
         }
         if request.kind == Kind::SetAddress {
             if !self.reregistration.holds_back(port) {

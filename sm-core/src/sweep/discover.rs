@@ -307,6 +307,8 @@ impl Sweeper {
         let Some(index) = self.fabric.node(node).switch else { return };
         self.fabric.lft_mut(index).forget();
         self.fabric.mft_mut(index).forget();
+        // Those of port 0 too, which comes up by itself and is never seen in Initialize.
+        self.forget_port_tables(node);
         self.sweep.reset.insert(node);
     }
 

@@ -93,8 +93,8 @@ pub use service::PortsChanged;
 pub use shard::Sharding;
 use shard::Shards;
 use shunned::Shunned;
-pub use take_over::Start;
 use take_over::Underway;
+pub use take_over::{CutPorts, Start};
 
 /// Lines logged of one sort in one sweep; what is beyond is only counted.
 const LINES_MAX: usize = 10;
@@ -119,6 +119,8 @@ pub enum Event {
     /// Multicast forwarding tables of switches, or whom end ports ask, are others now: publish them
     /// before long.
     MulticastWritten,
+    /// Other ports are switched off for a takeover than before: keep [`Sweeper::cut_ports`].
+    CutPortsChanged,
     /// A [`take_over`](Sweeper::take_over) has ended.
     TakenOver {
         /// Which.
@@ -170,6 +172,10 @@ pub struct Sweeper {
     failed_sweeps: u32,
     /// The other subnet managers that the last discovery found, and where.
     others: Vec<(PortIndex, RemoteSm)>,
+    /// Subnet managers that show another SM_Key: the GUIDs of their ports, and where they are.
+    strangers: Vec<(Guid, String)>,
+    /// Times that one did.
+    strange_answers: u64,
     /// The master we stand by for.
     master: Option<(PortIndex, Guid)>,
     /// Polls in a row that the master left unanswered.
@@ -208,6 +214,7 @@ pub struct Sweeper {
     aliases: AliasGuids,
     shards: Shards,
     under_way: Option<Underway>,
+    cut_ports: CutPorts,
     service: InService,
     routing_engine: String,
     light_sweeps: Arc<Histogram>,
@@ -336,6 +343,8 @@ impl Sweeper {
             up: false,
             failed_sweeps: 0,
             others: Vec::new(),
+            strangers: Vec::new(),
+            strange_answers: 0,
             master: None,
             polls_missed: 0,
             handover: Handover::default(),
@@ -367,6 +376,7 @@ impl Sweeper {
             aliases: AliasGuids::default(),
             shards: Shards::default(),
             under_way: None,
+            cut_ports: CutPorts::new(),
             service: InService::default(),
             routing_engine: String::new(),
             light_sweeps: Arc::new(Histogram::from_millisecond()),
@@ -471,6 +481,13 @@ impl Sweeper {
     /// How long light sweeps took so far.
     pub fn light_sweeps(&self) -> &Arc<Histogram> {
         &self.light_sweeps
+    }
+
+    /// Changes whenever all that was begun is given up. Packets of
+    /// [`poll_transmit`](Self::poll_transmit) that have not left by then must not: they are orders of
+    /// a master, which may be another by now.
+    pub fn generation(&self) -> u64 {
+        self.exchange.generation()
     }
 
     /// Requests that wait or are on the wire.
@@ -585,6 +602,10 @@ impl Sweeper {
             if self.phase == Phase::Idle {
                 self.tell_multicast();
                 self.tell_shards();
+                // What it found is published as the fabric stands, and so before another changes it.
+                if self.events.iter().any(|event| matches!(event, Event::Configured(_))) {
+                    return;
+                }
                 match self.schedule.take_due(now) {
                     Some(cause) => self.begin(now, cause),
                     None => return,

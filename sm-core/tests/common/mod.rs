@@ -240,7 +240,10 @@ impl Bed {
                     Event::PortsChanged(changed) => manager.changes.push(changed),
                     Event::Trap(trap) => manager.traps.push(trap),
                     Event::TakenOver { what, done } => manager.taken_over.push((what, done)),
-                    Event::Discovering | Event::LidsChanged | Event::MulticastWritten => {}
+                    Event::Discovering
+                    | Event::LidsChanged
+                    | Event::CutPortsChanged
+                    | Event::MulticastWritten => {}
                     Event::Fatal(reason) => panic!("{reason}"),
                 }
             }
