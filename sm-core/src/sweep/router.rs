@@ -47,6 +47,8 @@ pub(super) struct Made {
     engine: &'static str,
     topology: Topology,
     hops: HopMatrix,
+    /// By link: routes of hosts, if the engine has counted them.
+    loads: Vec<u32>,
     /// Hops of the shortest ways, where the engine's are others.
     distances: Option<HopMatrix>,
     /// Which switch has which number.
@@ -290,13 +292,23 @@ impl RoutingJob {
     fn chosen(self, verified: Verified) -> Chosen {
         let Verified { routing, deliveries, loops } = verified;
         let path_sls = self.path_sls(&routing.lanes);
-        let Routing { engine, lfts, hops, lanes, .. } = routing;
+        let Routing { engine, lfts, hops, lanes, loads, .. } = routing;
         let Self { topology, switches, asked, .. } = self;
         let is_shortest = engine == MinHop.name() && asked.steering.hop_weights.is_empty();
         let distances = if is_shortest { None } else { HopMatrix::compute(&topology) };
         let numbers = switches.iter().copied().zip(0..).collect();
-        let made =
-            Made { engine, topology, hops, distances, switches, numbers, lanes, path_sls, asked };
+        let made = Made {
+            engine,
+            topology,
+            hops,
+            loads,
+            distances,
+            switches,
+            numbers,
+            lanes,
+            path_sls,
+            asked,
+        };
         Chosen { made, lfts, loops, unreachable: deliveries.unreachable }
     }
 
@@ -311,12 +323,14 @@ impl RoutingJob {
                 hops: Some(&before.made.hops),
                 lfts: ports(&before.lfts),
                 switches: before.switches.clone(),
+                loads: &before.made.loads,
             }),
             (None, Some(lfts)) => Some(Previous {
                 topology: &self.topology,
                 hops: None,
                 lfts: ports(lfts),
                 switches: self.topology.switches().map(Some).collect(),
+                loads: &[],
             }),
             (None, None) => None,
         };

@@ -33,18 +33,18 @@ use super::relief::relieve_all;
 use super::tables::Tables;
 use super::{HopMatrix, Link, Steering, Topology};
 
-/// Tables as they were dealt, and what that makes of links.
+/// Tables as they were dealt.
 pub(super) struct Draft {
     dealt: Dealt,
-    /// By link: how many routes of hosts pass it, to hosts' LIDs.
-    loads: Vec<u32>,
 }
 
-/// Tables, and how many of their entries are missing.
+/// Tables, how many of their entries are missing, and what they make of links.
 pub(super) struct Dealt {
     pub(super) lfts: Vec<Vec<u8>>,
     /// Pairs of a switch and a LID without a route between them.
     pub(super) unreachable: u64,
+    /// By link: how many routes of hosts pass it, to hosts' LIDs; empty if that was not counted.
+    pub(super) loads: Vec<u32>,
 }
 
 /// Routes all destinations by `hops`, whose rows are home switches. `ways` are those to a home.
@@ -59,8 +59,12 @@ pub(super) fn deal<W: Ways>(
     for batch in batches(topology, &steering.routing_order) {
         dealer.route(&batch, hops.row(batch.home), &ways(batch.home));
     }
-    let Dealer { tables, unreachable, loads, .. } = dealer;
-    Draft { dealt: Dealt { lfts: tables.finish(), unreachable }, loads }
+    let Dealer { tables, unreachable, mut loads, has_parallel, .. } = dealer;
+    if W::NARROWS && !has_parallel || !steering.ignored_links.is_empty() {
+        // Not all were counted.
+        loads.clear();
+    }
+    Draft { dealt: Dealt { lfts: tables.finish(), unreachable, loads } }
 }
 
 impl Draft {
@@ -73,10 +77,11 @@ impl Draft {
         hops: &HopMatrix,
         ways: impl Fn(u16) -> W,
     ) -> Dealt {
-        let Self { mut dealt, loads } = self;
+        let Self { mut dealt } = self;
         // Ways that are narrowed lead to one switch, and its cables have been dealt to in turn.
-        if !W::NARROWS {
-            relieve_all(topology, steering, hops, ways, loads, &mut dealt.lfts);
+        if !W::NARROWS && !dealt.loads.is_empty() {
+            let loads = std::mem::take(&mut dealt.loads);
+            dealt.loads = relieve_all(topology, steering, hops, ways, loads, &mut dealt.lfts);
         }
         dealt
     }
