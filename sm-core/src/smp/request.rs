@@ -3,12 +3,12 @@
 use crate::fabric::PortIndex;
 
 /// Kind of a request. Those from [`ClearPortChange`](Self::ClearPortChange) on change the fabric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
     /// NodeInfo of the SM's own node.
     OwnNodeInfo,
-    /// NodeInfo of whatever is behind the port.
+    /// NodeInfo of whatever is behind the port; `block` numbers the routes by which it is asked.
     Probe,
     /// The same once more, to settle a contradiction; `block` numbers it.
     ProbeAgain,
@@ -20,6 +20,9 @@ pub enum Kind {
     PortChange,
     /// PortInfo of the port.
     PortInfo,
+    /// PortInfo of a port towards a node that is silent; `block` tells by which routes nobody
+    /// answered behind it, counted from 1.
+    LinkState,
     /// A block of the port's P_Key table.
     PKeys,
     /// SMInfo of the subnet manager behind the port.
@@ -70,6 +73,7 @@ impl Kind {
         Self::SwitchInfo,
         Self::PortChange,
         Self::PortInfo,
+        Self::LinkState,
         Self::PKeys,
         Self::SmInfo,
         Self::Forwarding,
@@ -112,6 +116,7 @@ impl Kind {
             | Self::SwitchInfo
             | Self::PortChange
             | Self::PortInfo
+            | Self::LinkState
             | Self::PKeys
             | Self::SmInfo
             | Self::Forwarding
@@ -140,7 +145,7 @@ impl Kind {
             Self::OwnNodeInfo | Self::Probe | Self::ProbeAgain => "Get(NodeInfo)",
             Self::NodeDescription => "Get(NodeDescription)",
             Self::SwitchInfo | Self::PortChange => "Get(SwitchInfo)",
-            Self::PortInfo => "Get(PortInfo)",
+            Self::PortInfo | Self::LinkState => "Get(PortInfo)",
             Self::PKeys => "Get(P_KeyTable)",
             Self::SmInfo => "Get(SMInfo)",
             Self::ClearPortChange | Self::SetSwitchInfo => "Set(SwitchInfo)",
@@ -161,7 +166,7 @@ impl Kind {
 }
 
 /// A request: what, of which port, which block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// What is asked.
     pub kind: Kind,

@@ -7,6 +7,7 @@
 //! what differs.
 //!
 //! - `discover`: the walk; `contradiction`: links that cannot both be true, duplicate GUIDs;
+//!   `doubt`: who is silent may only be out of reach;
 //!   `light`: looking for changes; `election`: other subnet managers; `handover`: from and to them.
 //! - `keys`: which M_Key is shown to whom.
 //! - `qos`: tables of ports; `guid_info`: alias GUIDs, written between sweeps.
@@ -30,6 +31,7 @@ mod babble;
 mod configure;
 mod contradiction;
 mod discover;
+mod doubt;
 mod dump;
 mod election;
 mod encode;
@@ -61,7 +63,7 @@ use ib_mad::transport::Packet;
 use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::SmState;
 use sa_proto::metrics::Histogram;
-use tracing::{debug, warn};
+use tracing::{debug, trace, warn};
 
 use crate::config::{NodeNames, QosTables, Settings};
 use crate::fabric::{Fabric, NodeIndex, PortIndex};
@@ -71,6 +73,7 @@ use crate::mastership::{Mastership, RemoteSm};
 use crate::smp::{Counters, Exchange, Kind, Passed, Request, Timing};
 use babble::Babblers;
 use contradiction::Contradictions;
+use doubt::Doubts;
 pub use dump::{DumpFileKind, DumpJob, DumpScope};
 use guid_info::AliasGuids;
 use handover::Handover;
@@ -253,6 +256,7 @@ struct Sweep {
     /// Nodes that left a question about a port without answer.
     quiet: HashSet<NodeIndex>,
     contradictions: Contradictions,
+    doubts: Doubts,
     /// Ports with a link that is left out: it leads back to themselves, or to a duplicate.
     left_out: HashSet<PortIndex>,
     /// Nodes to be asked last, when routes avoid what turned out to be down.
@@ -501,18 +505,21 @@ impl Sweeper {
     pub fn poll_transmit(&mut self, now: Instant, packet: &mut Packet) -> bool {
         if std::mem::take(&mut self.sweep.routes_changed) && !self.sweep.full {
             // What the routes known so far cannot reach may be reached another way.
-            self.fabric.trace_routes(|_, _| true);
+            self.find_other_routes();
         }
         if self.write_nudge(packet) {
             return true;
         }
         while let Some(transmit) = self.exchange.poll_transmit(now) {
-            if self.encode(transmit.request, transmit.tid, packet) {
+            let is_in_vain = self.is_in_vain(transmit.request);
+            if !is_in_vain && self.encode(transmit.request, transmit.tid, packet) {
+                self.trace_smp("->", transmit.request);
                 self.mastership.act();
                 return true;
             }
             // The fabric changed since it was queued: nothing is left to be said.
             self.exchange.cancel(transmit.tid);
+            self.doubts(transmit.request);
             self.advance(now);
         }
         false
@@ -606,6 +613,9 @@ impl Sweeper {
             self.end_take_over_stage(now);
             return;
         }
+        if self.phase == Phase::Discover && self.discovers_more(now) {
+            return;
+        }
         if let Some(began) = self.sweep.phase_began.take() {
             if self.phase == Phase::Light {
                 self.light_sweeps.record(now - began, 1);
@@ -684,6 +694,14 @@ impl Sweeper {
     fn is_first_about(&mut self, port: PortIndex) -> bool {
         let node = self.fabric.port(port).node;
         self.sweep.told.insert(node)
+    }
+
+    /// Tells of an SMP, where all is to be told.
+    fn trace_smp(&self, way: &str, request: Request) {
+        if tracing::enabled!(tracing::Level::TRACE) && request.kind != Kind::OwnNodeInfo {
+            let (name, block) = (request.kind.name(), request.block);
+            trace!("{way} {name} block {block} of {}", self.place(request.port()));
+        }
     }
 
     fn emit(&mut self, event: Event) {
