@@ -160,6 +160,15 @@ pub struct SmStatus {
     pub quiet_sweep_ms: Option<u64>,
 }
 
+/// What operators ask the SM to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Orders {
+    /// A heavy sweep.
+    pub sweep: bool,
+    /// All routes made anew.
+    pub reroute: bool,
+}
+
 impl Publisher {
     /// Listens for responders. They get nothing before a session has begun and a fabric plane was
     /// published in it.
@@ -195,6 +204,7 @@ impl Publisher {
             connections: AtomicU64::new(0),
             counters: Counters::default(),
             sm: ArcSwap::default(),
+            orders: Mutex::default(),
             announcements: Mutex::default(),
             observer: Mutex::new(Observer::new(Instant::now())),
             moments: watch::Sender::default(),
@@ -429,6 +439,11 @@ impl Publisher {
         self.shared.sm.store(Arc::new(status));
     }
 
+    /// What operators asked for since this was called last.
+    pub fn take_orders(&self) -> Orders {
+        std::mem::take(&mut *self.shared.orders())
+    }
+
     /// What is going on, for whoever watches.
     pub fn observatory(&self) -> Observatory {
         Observatory::new(self.shared.clone())
@@ -484,6 +499,8 @@ struct Shared {
     connections: AtomicU64,
     counters: Counters,
     sm: ArcSwap<SmStatus>,
+    /// What operators asked for and the SM has not taken yet.
+    orders: Mutex<Orders>,
     /// When versions were announced. Locked for moments, as the others are.
     announcements: Mutex<Announcements>,
     observer: Mutex<Observer>,
@@ -532,6 +549,10 @@ counters! {
 impl Shared {
     fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn orders(&self) -> MutexGuard<'_, Orders> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn announcements(&self) -> MutexGuard<'_, Announcements> {

@@ -218,7 +218,10 @@ fn run(options: Options) -> Result<(), RunError> {
     sweeper.set_node_names(names);
     sweeper.set_sharding(config.reach.sharding());
     let (m_keys, neighbours) = state.m_keys()?;
-    let caches = Caches { m_keys: m_keys.clone(), neighbours: neighbours.clone() };
+    let origin = state.origin()?;
+    let caches =
+        Caches { m_keys: m_keys.clone(), neighbours: neighbours.clone(), origin: origin.clone() };
+    sweeper.set_origin(origin);
     sweeper.set_m_keys(m_keys, neighbours);
     Service::new(
         config, log, signals, state, fabric, sweeper, publisher, registry, door, metrics, policy,

@@ -34,11 +34,11 @@ use crate::manage::mkey::{MKeyTable, Neighbours};
 use crate::manage::policy::{self, InForce};
 use crate::manage::shard::Seats;
 use crate::observe::moment::FaultPort;
-use crate::publish::{Challenge, PublishError, Publisher, SmStatus};
+use crate::publish::{Challenge, Orders, PublishError, Publisher, SmStatus};
 use crate::registry::Ports;
 use crate::sweep::{
-    Event, LoopCheck, LoopFinding, MulticastJob, MulticastOutcome, Phase, Report, RoutingJob,
-    RoutingOutcome, Sweeper,
+    BalanceCheck, BalanceFinding, Event, LoopCheck, LoopFinding, MulticastJob, MulticastOutcome,
+    Origin, Phase, RegistryCopy, Report, RoutingJob, RoutingOutcome, Sweeper,
 };
 
 /// Batches received before it is the senders' turn again.
@@ -75,6 +75,7 @@ pub(super) struct Service {
     router: Worker<Box<RoutingJob>, RoutingOutcome>,
     checker: Worker<LoopCheck, LoopFinding>,
     planter: Worker<MulticastJob, MulticastOutcome>,
+    balancer: Worker<BalanceCheck, BalanceFinding>,
     dumps: DumpFiles,
     /// When multicast tables that were written are published, if any were.
     republish_due: Option<Instant>,
@@ -117,6 +118,8 @@ pub(super) struct Service {
 pub(super) struct Caches {
     pub(super) m_keys: MKeyTable,
     pub(super) neighbours: Neighbours,
+    /// Who made the routes in force.
+    pub(super) origin: Option<Origin>,
 }
 
 /// Totals of sweeps.
@@ -165,6 +168,7 @@ impl Service {
             router: Worker::start("routing", |job: Box<RoutingJob>| job.run())?,
             checker: Worker::start("loops", LoopCheck::run)?,
             planter: Worker::start("multicast", MulticastJob::run)?,
+            balancer: Worker::start("balance", BalanceCheck::run)?,
             dumps,
             republish_due: None,
             aftermath_due: None,
@@ -235,6 +239,7 @@ impl Service {
         self.republish(now);
         self.see_to_aftermath(now)?;
         self.take_signals();
+        self.take_orders(now);
         self.tell_progress(now);
         self.take_leave(now);
         if self.done.is_none() && (blocked || !busy) {
@@ -321,6 +326,11 @@ impl Service {
             }
             None => {}
         }
+        match self.balancer.poll()? {
+            Some(Ok(finding)) => self.sweeper.handle_balance(now, &finding),
+            Some(Err(panic)) => error!("nobody knows how good the routes found are: {panic}"),
+            None => {}
+        }
         if let Some(job) = self.sweeper.poll_multicast(now) {
             self.planter.submit(job)?;
         }
@@ -341,6 +351,11 @@ impl Service {
             && let Some(check) = self.sweeper.poll_loop_check()
         {
             self.checker.submit(check)?;
+        }
+        if self.balancer.is_idle()
+            && let Some(check) = self.sweeper.poll_balance_check()
+        {
+            self.balancer.submit(check)?;
         }
         Ok(())
     }
@@ -392,6 +407,7 @@ impl Service {
             Interest::read(self.router.as_fd()),
             Interest::read(self.checker.as_fd()),
             Interest::read(self.planter.as_fd()),
+            Interest::read(self.balancer.as_fd()),
             Interest::read(self.registry.as_fd()),
         ];
         let fabric = self.fabric.descriptor();
@@ -435,8 +451,8 @@ impl Service {
                     }
                 }
                 Event::Configured(report) => self.configured(*report),
-                // What follows, follows from our state; see `follow_mastership`.
-                Event::StandingBy(_) => {}
+                // What else follows, follows from our state; see `follow_mastership`.
+                Event::StandingBy(_) => self.keep_origin(None),
                 Event::MulticastWritten => {
                     let due = Instant::now() + REPUBLISH_DELAY;
                     self.republish_due.get_or_insert(due);
@@ -552,6 +568,31 @@ impl Service {
         }
     }
 
+    /// Keeps who made the routes in force.
+    fn keep_origin(&mut self, origin: Option<Origin>) {
+        if origin == self.caches.origin {
+            return;
+        }
+        match self.state.keep_origin(origin.as_ref()) {
+            Ok(()) => self.caches.origin = origin,
+            Err(failure) => {
+                error!("the next start will not know whose routes it finds: {failure}");
+            }
+        }
+    }
+
+    /// Does what operators asked for by `ibsmctl`.
+    fn take_orders(&mut self, now: Instant) {
+        let Orders { sweep, reroute } = self.publisher.take_orders();
+        if reroute {
+            info!("reroute: all routes are made anew");
+            self.sweeper.reroute(now);
+        } else if sweep {
+            info!("sweep: heavy sweep");
+            self.sweeper.request_heavy_sweep(now);
+        }
+    }
+
     /// Keeps M_Keys and links where the next start, or OpenSM, finds them.
     fn keep_caches(&mut self) {
         let told = |kept: Result<(), StateError>| {
@@ -575,6 +616,9 @@ impl Service {
             // A run that ends with this sweep leaves nothing undone.
             let delay = if self.config.once { Duration::ZERO } else { AFTERMATH_DELAY };
             self.aftermath_due.get_or_insert_with(|| Instant::now() + delay);
+        }
+        if report.up {
+            self.keep_origin(self.sweeper.origin());
         }
         // The port's own LID may be new: the transport tells path bits by it.
         self.fabric.refresh(Instant::now());

@@ -2,6 +2,7 @@
 //!
 //! - `guid2lid`: LIDs by port GUID, `guid2mkey`: M_Keys, and `neighbors`: who is behind which port,
 //!   all in OpenSM's format, so that either can follow the other.
+//! - `routing`: which engine made the forwarding tables that switches hold.
 //! - `lock`: locked as long as a process runs with the directory.
 //! - `ibsm-client`: what the simulator knows us by, to be thrown out after a `kill -9`.
 //!
@@ -18,6 +19,7 @@ use tracing::warn;
 
 use crate::manage::lid::LidTable;
 use crate::manage::mkey::{MKeyTable, Neighbours};
+use crate::sweep::Origin;
 
 /// Longest file read, bytes: 49,151 ports at 35 bytes are 1.7 MB.
 const FILE_LEN_MAX: u64 = 16 << 20;
@@ -110,6 +112,24 @@ impl StateDir {
     /// Keeps which port is behind which.
     pub(super) fn keep_neighbours(&self, neighbours: &Neighbours) -> Result<(), StateError> {
         self.write("neighbors", &neighbours.render())
+    }
+
+    /// Which engine made the tables that switches hold, as the last run left it.
+    pub(super) fn origin(&self) -> Result<Option<Origin>, StateError> {
+        Ok(self.read("routing")?.as_deref().and_then(Origin::parse))
+    }
+
+    /// Keeps which engine made the tables; none if another subnet manager may change them.
+    pub(super) fn keep_origin(&self, origin: Option<&Origin>) -> Result<(), StateError> {
+        let Some(origin) = origin else {
+            return match fs::remove_file(self.file("routing")) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    Err(StateError { path: self.file("routing"), source })
+                }
+                _ => Ok(()),
+            };
+        };
+        self.write("routing", &origin.render())
     }
 
     /// What an earlier run was known by at the simulator.

@@ -153,6 +153,9 @@ impl Sweeper {
         self.polls_missed = 0;
         self.rest();
         self.schedule.rearm_poll(now);
+        // Who rules meanwhile routes as it likes.
+        self.router.left_by = None;
+        self.router.anew_from = None;
         self.handover.settle();
         self.handover.follows_another = true;
         if sm.state == SmState::Master && self.mastership.outranks(&sm) {

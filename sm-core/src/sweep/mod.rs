@@ -17,6 +17,7 @@
 //! - `multicast`: trees, written between sweeps; `service`: which end ports came and went.
 //! - `configure`: LIDs, P_Keys, forwarding tables, links; `tables`: their routing, which the caller
 //!   runs ([`RoutingJob`]); `encode`: requests as MADs.
+//! - `origin`: who made the tables that switches hold, and when they are made anew.
 //! - `partitions`: P_Key tables, by the policy in force.
 //! - `schedule`: when to sweep next, and why. `report`: what a sweep did.
 //!
@@ -42,6 +43,7 @@ mod keys;
 mod lanes;
 mod light;
 mod multicast;
+mod origin;
 mod packets;
 mod partitions;
 mod qos;
@@ -81,6 +83,7 @@ pub use handover::RegistryCopy;
 use keys::MKeys;
 use multicast::Multicast;
 pub use multicast::{MulticastJob, MulticastOutcome};
+pub use origin::{BalanceCheck, BalanceFinding, CORRECTION_DELAY, Origin};
 use partitions::Partitioning;
 pub use report::{Phase, Report};
 use reregister::Reregistration;
@@ -192,6 +195,8 @@ pub struct Sweeper {
     loops_unknown: bool,
     /// Whether switches hold tables of another SM's, of which routes are to be kept.
     inherits: bool,
+    /// Whether nobody has looked how good inherited routes in force are.
+    balance_unknown: bool,
     /// Whether all ports are to be told which widths and speeds they may have: that has changed.
     links_forced_anew: bool,
     /// Whether the last routing looked at was free of credit loops.
@@ -203,6 +208,8 @@ pub struct Sweeper {
     under_way: Option<Underway>,
     service: InService,
     routing_engine: String,
+    /// Why engines that are wanted before it are not used, a line each.
+    passed_over: Vec<String>,
     light_sweeps: Arc<Histogram>,
     /// The last LID that the tables lead to.
     top: Lid,
@@ -339,6 +346,7 @@ impl Sweeper {
             routing_job: None,
             loops_unknown: false,
             inherits: false,
+            balance_unknown: false,
             links_forced_anew: false,
             loop_free: true,
             cut_off: false,
@@ -389,7 +397,11 @@ impl Sweeper {
             (*force_link_width, *force_link_speed, *force_link_speed_ext)
         };
         let before = forced(&self.settings);
+        let engines = self.settings.routing_engine.clone();
         let waiting = self.settings.follow(new);
+        if self.settings.routing_engine != engines {
+            self.router.set_engines(self.settings.routing_engine.as_deref());
+        }
         self.links_forced_anew |= forced(&self.settings) != before;
         self.mastership.set_priority(self.settings.sm_priority);
         self.qos_tables = QosTables::of(&self.settings);
@@ -442,6 +454,11 @@ impl Sweeper {
     /// Name of the routing engine that made the tables.
     pub fn routing_engine(&self) -> &str {
         &self.routing_engine
+    }
+
+    /// Why engines that are wanted before that one are not used, a line each.
+    pub fn passed_over(&self) -> &[String] {
+        &self.passed_over
     }
 
     /// SMPs sent, answered and given up so far.
@@ -546,7 +563,8 @@ impl Sweeper {
         let multicast = self.multicast_due().filter(|_| idle);
         let aliases = self.guid_blocks_due().filter(|_| idle);
         let clients = self.clients_due().filter(|_| idle);
-        [self.exchange.poll_timeout(), scheduled, grace, multicast, aliases, clients]
+        let correction = self.correction_due().filter(|_| idle);
+        [self.exchange.poll_timeout(), scheduled, grace, multicast, aliases, clients, correction]
             .into_iter()
             .flatten()
             .min()
@@ -558,6 +576,7 @@ impl Sweeper {
         self.end_grace(now);
         self.retry_multicast(now);
         self.retry_guid_blocks(now);
+        self.correct_routes(now);
         self.advance(now);
         self.ask_clients(now);
     }

@@ -215,7 +215,8 @@ impl Sweeper {
             .filter(|requests: &Vec<Request>| !requests.is_empty())
             .collect::<VecDeque<_>>();
         self.loops_unknown = loops.is_none();
-        self.inherits = false;
+        let keeps = self.settings.keep_found_routes;
+        self.balance_unknown = std::mem::take(&mut self.inherits) && !keeps;
         self.router.adopt(made);
         if let Some(loops) = loops {
             self.note_loops(&loops);
