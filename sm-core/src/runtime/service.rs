@@ -772,6 +772,20 @@ impl Service {
         }
     }
 
+    /// How far we are with the registry of the master that we stand by for; empty unless `--follow`
+    /// is given.
+    fn following(&self) -> String {
+        if self.config.follow.is_empty() {
+            return String::new();
+        }
+        let held = match self.followed.followed().copy() {
+            RegistryCopy::None => "not all of it is held",
+            RegistryCopy::Current => "in step",
+            RegistryCopy::Ended(_) => "in step until its feed ended",
+        };
+        held.to_owned()
+    }
+
     /// What an operator should know beyond the state.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = self.refused_files.warnings();
@@ -802,6 +816,13 @@ impl Service {
             state: self.sweeper.sm_state().to_string(),
             subnet_up: self.sweeper.is_up(),
             warnings: self.warnings(),
+            routing_engine: self.sweeper.routing_engine().to_owned(),
+            engines_passed_over: self.sweeper.passed_over().to_vec(),
+            guid: self.sweeper.fabric().home().map(|home| self.sweeper.fabric().port(home).guid),
+            priority: self.sweeper.settings().sm_priority,
+            peers: self.sweeper.peers(now),
+            following: self.following(),
+            takes_over_after: self.sweeper.patience(),
             phase: self.sweeper.phase().to_string(),
             quiet_sweeps: self.sweeps.quiet.0,
             quiet_sweep_ms: self.sweeps.quiet.1,

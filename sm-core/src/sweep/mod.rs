@@ -46,6 +46,7 @@ mod multicast;
 mod origin;
 mod packets;
 mod partitions;
+mod peer;
 mod qos;
 mod report;
 mod reregister;
@@ -85,6 +86,7 @@ use multicast::Multicast;
 pub use multicast::{MulticastJob, MulticastOutcome};
 pub use origin::{BalanceCheck, BalanceFinding, CORRECTION_DELAY, Origin};
 use partitions::Partitioning;
+pub use peer::Peer;
 pub use report::{Phase, Report};
 use reregister::Reregistration;
 use router::Router;
@@ -363,6 +365,7 @@ impl Sweeper {
             under_way: None,
             service: InService::default(),
             routing_engine: String::new(),
+            passed_over: Vec::new(),
             light_sweeps: Arc::new(Histogram::from_millisecond()),
             top: Lid::NONE,
             events: VecDeque::new(),
