@@ -32,6 +32,8 @@ use crate::publish::{PublishConfig, PublishError, Publisher};
 use crate::sweep::Sweeper;
 use crate::web::{self, Web};
 use attachment::Attachment;
+pub use background::BackgroundError;
+use background::{Role, Starting};
 use door::Door;
 use follow::Following;
 pub use log::LogError;
@@ -59,6 +61,9 @@ pub enum RunError {
     /// A policy file.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// Going into the background.
+    #[error(transparent)]
+    Background(#[from] BackgroundError),
     /// The log.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -112,10 +117,14 @@ pub enum RunError {
 
 /// Runs `ibsm` to its end.
 pub fn main(options: Options) -> ExitCode {
-    match run(options) {
+    let mut starting = None;
+    match run(options, &mut starting) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let reason = sa_proto::with_causes(&failure);
+            if let Some(mut starting) = starting {
+                starting.failed(&reason);
+            }
             error!(target: log::FATAL, "{reason}");
             // Whoever sees the log on standard output, if errors are logged at all, has read it
             // there; scripts look at this one.
@@ -132,7 +141,7 @@ fn socket_variable() -> Option<String> {
     std::env::var("IBSIM_SOCKNAME").ok()
 }
 
-fn run(options: Options) -> Result<(), RunError> {
+fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError> {
     let template = options.create_config.clone();
     let (config, warnings) = Config::load(options)?;
     if let Some(path) = template {
@@ -141,8 +150,11 @@ fn run(options: Options) -> Result<(), RunError> {
         }
         return Ok(file::write_template(&path, &config.settings)?);
     }
-    if config.settings.daemon && background::enter()? {
-        return Ok(());
+    if config.settings.daemon {
+        match background::enter()? {
+            Role::LeftBehind => return Ok(()),
+            Role::Daemon(daemon) => *starting = Some(daemon),
+        }
     }
     // Before anything that two could not share is touched.
     let _pidfile = config.pidfile.as_deref().map(Pidfile::take).transpose()?;
@@ -223,9 +235,12 @@ fn run(options: Options) -> Result<(), RunError> {
         Caches { m_keys: m_keys.clone(), neighbours: neighbours.clone(), origin: origin.clone() };
     sweeper.set_origin(origin);
     sweeper.set_m_keys(m_keys, neighbours);
-    Service::new(
+    let service = Service::new(
         config, log, signals, state, fabric, sweeper, publisher, registry, door, metrics, policy,
         caches, followed,
-    )?
-    .run()
+    )?;
+    if let Some(starting) = starting.take() {
+        starting.succeeded();
+    }
+    service.with_remarks(warnings).run()
 }
