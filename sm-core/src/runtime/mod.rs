@@ -110,6 +110,11 @@ pub enum RunError {
     /// `--once`, and another subnet manager has us rest.
     #[error("another subnet manager disabled us; with -o/--once there is nothing to wait for")]
     Disabled,
+    /// `--once`, and all that is up is the own port.
+    #[error(
+        "nothing is up but this port: it has no LID, or nobody answers behind its link; see above"
+    )]
+    NothingUp,
     /// `--once`, and the subnet did not come up.
     #[error("the subnet did not come up in {ONCE_ATTEMPTS} sweeps; see above")]
     NotUp,

@@ -16,7 +16,7 @@ use tracing::{debug, error, info, warn};
 use super::attachment::Attachment;
 use super::door::Door;
 use super::dump_files::DumpFiles;
-use super::farewell::{Farewell, in_vain};
+use super::farewell::{Farewell, in_vain, nothing_up};
 use super::follow::Progress;
 use super::log::Log;
 use super::metrics::Metrics;
@@ -129,6 +129,8 @@ struct Sweeps {
     partial: u64,
     errors: u64,
     failed_in_a_row: u32,
+    /// Sweeps that found nobody but us.
+    empty: u32,
     last: Report,
     /// Light sweeps that found nothing changed, and when the last of them was noticed.
     quiet: (u64, Option<u64>),
@@ -476,7 +478,13 @@ impl Service {
     fn reread_settings(&mut self) {
         match self.config.reread() {
             Ok((settings, remarks)) => {
-                remarks.iter().for_each(|remark| warn!("{remark}"));
+                let (new, old): (Vec<_>, Vec<_>) =
+                    remarks.iter().partition(|remark| !self.remarks.contains(remark));
+                new.iter().for_each(|remark| warn!("{remark}"));
+                if !old.is_empty() {
+                    info!("{} remarks on the settings are as before", old.len());
+                }
+                self.remarks = remarks;
                 self.new_settings = Some(settings);
             }
             Err(failure) => {
@@ -644,7 +652,20 @@ impl Service {
             self.sweeps.failed_in_a_row += 1;
         }
         if self.config.once {
-            if report.errors == 0 {
+            let fabric = self.sweeper.fabric();
+            let has_lid = |home| fabric.port(home).base_lid().is_unicast();
+            let has_lid = fabric.home().is_some_and(has_lid);
+            let found = report.hosts + report.switches;
+            let in_vain = nothing_up(has_lid, found, report.unanswered).filter(|_| report.up);
+            if let Some(reason) = in_vain {
+                // Who is silent for a moment answers one of the sweeps that follow.
+                self.sweeps.empty += 1;
+                if self.sweeps.empty >= ONCE_ATTEMPTS {
+                    self.done = Some(Err(reason));
+                } else {
+                    self.sweeper.request_heavy_sweep(Instant::now());
+                }
+            } else if report.errors == 0 {
                 self.farewell.get_or_insert_with(|| Farewell::new(Instant::now()));
             } else if self.sweeps.failed_in_a_row >= ONCE_ATTEMPTS && report.up {
                 // What is faulty stays so.
