@@ -86,6 +86,8 @@ pub(super) struct Service {
     /// Settings that were read again and are not in force yet.
     new_settings: Option<Settings>,
     refused_files: RefusedFiles,
+    /// What was last told of the settings.
+    remarks: Vec<String>,
     /// What was last told of how the policy fits the fabric.
     policy_remarks: Vec<String>,
     /// LIDs that clients ask instead of ours.
@@ -178,6 +180,7 @@ impl Service {
             policy,
             new_settings: None,
             refused_files: RefusedFiles::default(),
+            remarks: Vec::new(),
             policy_remarks: Vec::new(),
             seats: Seats::default(),
             challenged: false,
@@ -194,6 +197,11 @@ impl Service {
             followed,
             done: None,
         })
+    }
+
+    /// Takes what was told of the settings at the start.
+    pub(super) fn with_remarks(self, remarks: Vec<String>) -> Self {
+        Self { remarks, ..self }
     }
 
     /// Runs until it is told to end, or cannot go on.
