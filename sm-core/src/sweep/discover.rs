@@ -140,6 +140,7 @@ impl Sweeper {
         };
         let wanted = self.settings.guid;
         if wanted.0 != 0 && wanted != answerer.port_guid {
+            self.sweep.is_fatal = true;
             return self.emit(Event::Fatal(format!(
                 "port {wanted} (-g) is not here; the port here is {}. Leave -g out, or choose the \
                  node with --node",
@@ -498,8 +499,16 @@ impl Sweeper {
             let suspects = std::mem::take(&mut self.sweep.suspects);
             self.visit_all(suspects);
             if !self.exchange.is_idle() {
-                return;
+                return true;
             }
+        }
+        self.resolves_doubts(now)
+    }
+
+    /// All is asked and answered: cuts what was not seen again, and drops what no route reaches.
+    pub(super) fn end_discovery(&mut self, now: Instant) {
+        if self.sweep.cut_off {
+            return self.await_own_link(now);
         }
         if self.is_secluded(&self.sweep.silent) {
             return self.await_neighbour(now);
@@ -534,7 +543,9 @@ impl Sweeper {
         let home = self.fabric.home().filter(|&home| self.fabric.port(home).known);
         let lost = home.is_none_or(|home| silent.contains(&self.fabric.port(home).node));
         if lost {
-            warn!("the SM's own port cannot be read; trying again");
+            if !self.sweep.is_fatal {
+                warn!("the SM's own port cannot be read; trying again");
+            }
             return self.give_up(now);
         }
         self.begin_election(now);

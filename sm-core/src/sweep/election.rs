@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ib_mad::wire::attribute::{CapabilityMask, SmInfo, SmState};
 use sa_proto::snapshot::SubnetManager;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::schedule::Cause;
 use super::{Event, OTHERS_MAX, Peer, Phase, Sweep, Sweeper};
@@ -102,6 +102,7 @@ impl Sweeper {
 
     pub(super) fn end_election(&mut self, now: Instant) {
         let others: Vec<RemoteSm> = self.others.iter().map(|(_, sm)| *sm).collect();
+        debug!("election among us and {others:?}: {:?}", self.mastership.decide(&others));
         match self.mastership.decide(&others) {
             Decision::Rule => {
                 self.handover.settle();

@@ -258,6 +258,8 @@ impl Limit {
 struct Sweep {
     /// Whether it walks the whole fabric.
     full: bool,
+    /// Whether it is known already why it comes to nothing.
+    is_fatal: bool,
     /// Whether our own port is down, so that nothing can be found out.
     cut_off: bool,
     /// Nodes that left a request without answer that they must answer.
@@ -537,7 +539,7 @@ impl Sweeper {
                 self.mastership.act();
                 return true;
             }
-            // The fabric changed since it was queued: nothing is left to be said.
+            // The fabric changed since it was queued: nothing is left to be said, or not this way.
             self.exchange.cancel(transmit.tid);
             self.doubts(transmit.request);
             self.advance(now);

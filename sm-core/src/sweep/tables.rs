@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ib_mad::types::Lid;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::router::{Chosen, LoopCheck, LoopFinding, PassedOver, RoutingJob, RoutingOutcome};
 use super::{Phase, Sweeper, lanes};
@@ -223,6 +223,12 @@ impl Sweeper {
             })
             .filter(|requests: &Vec<Request>| !requests.is_empty())
             .collect::<VecDeque<_>>();
+        debug!(
+            "{} routes {} switches: blocks to be written {:?}",
+            self.routing_engine,
+            made.switches().len(),
+            self.sweep.table_steps.iter().map(Vec::len).collect::<Vec<_>>()
+        );
         self.loops_unknown = loops.is_none();
         let keeps = self.settings.keep_found_routes;
         self.balance_unknown = std::mem::take(&mut self.inherits) && !keeps;
