@@ -315,7 +315,8 @@ settings! {
         exit_on_fatal: bool = true, start;
         /// Console: off, local, loopback or socket.
         console: Option<String> = Some("off".to_owned()), start,
-            idle("there is no console; ibsmctl and the page of --http tell and do what it does");
+            idle("there is no console; `ibsmctl status`, `sweep`, `reroute` and the page of --http \
+                stand in for most of it");
         /// Port of the console.
         console_port: u16 = 10000, start,
             idle("there is no console");

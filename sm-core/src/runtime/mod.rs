@@ -164,7 +164,7 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     // Before anything that two could not share is touched.
     let _pidfile = config.pidfile.as_deref().map(Pidfile::take).transpose()?;
     let log = log::init(&config.settings)?;
-    for warning in warnings {
+    for warning in &warnings {
         warn!("{warning}");
     }
     let (policy, reading) = SitePolicy::load(&config.settings)?;
@@ -185,6 +185,7 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     let publisher = Publisher::start_with(publish, |end| entrance.services(end))?;
     let publisher = Arc::new(publisher);
     let dump = DumpFile::of(&config.settings, &config.state_dir);
+    dump.check();
     let registry = entrance.start(config.state_dir.clone(), publisher.clone(), dump)?;
     let followed = Arc::new(follow::Progress::default());
     if !config.follow.is_empty() {
