@@ -23,6 +23,8 @@ pub enum Kind {
     /// PortInfo of a port towards a node that is silent; `block` tells by which routes nobody
     /// answered behind it, counted from 1.
     LinkState,
+    /// Speeds of the port that PortInfo knows nothing of.
+    MlnxExtPortInfo,
     /// A block of the port's P_Key table.
     PKeys,
     /// SMInfo of the subnet manager behind the port.
@@ -53,6 +55,8 @@ pub enum Kind {
     SetVlArbitration,
     /// A block of the port's GUID table.
     SetGuidInfo,
+    /// Speeds that the port may run at and PortInfo knows nothing of.
+    SetMlnxExtPortInfo,
     /// PortInfo with the settings of the link and the step to Armed.
     Arm,
     /// PortInfo with the step to Active.
@@ -74,6 +78,7 @@ impl Kind {
         Self::PortChange,
         Self::PortInfo,
         Self::LinkState,
+        Self::MlnxExtPortInfo,
         Self::PKeys,
         Self::SmInfo,
         Self::Forwarding,
@@ -89,6 +94,7 @@ impl Kind {
         Self::SetSlToVl,
         Self::SetVlArbitration,
         Self::SetGuidInfo,
+        Self::SetMlnxExtPortInfo,
         Self::Arm,
         Self::Activate,
         Self::HandOver,
@@ -117,6 +123,7 @@ impl Kind {
             | Self::PortChange
             | Self::PortInfo
             | Self::LinkState
+            | Self::MlnxExtPortInfo
             | Self::PKeys
             | Self::SmInfo
             | Self::Forwarding
@@ -130,6 +137,7 @@ impl Kind {
             | Self::SetForwarding
             | Self::SetMulticast
             | Self::SetSlToVl
+            | Self::SetMlnxExtPortInfo
             | Self::SetVlArbitration
             | Self::SetGuidInfo
             | Self::Arm
@@ -146,6 +154,8 @@ impl Kind {
             Self::NodeDescription => "Get(NodeDescription)",
             Self::SwitchInfo | Self::PortChange => "Get(SwitchInfo)",
             Self::PortInfo | Self::LinkState => "Get(PortInfo)",
+            Self::MlnxExtPortInfo => "Get(MlnxExtPortInfo)",
+            Self::SetMlnxExtPortInfo => "Set(MlnxExtPortInfo)",
             Self::PKeys => "Get(P_KeyTable)",
             Self::SmInfo => "Get(SMInfo)",
             Self::ClearPortChange | Self::SetSwitchInfo => "Set(SwitchInfo)",
@@ -164,6 +174,12 @@ impl Kind {
         }
     }
 }
+
+/// Bit of the block number of a [`Kind::SetSlToVl`], which else is the input port: meant for all input
+/// ports of the output port.
+pub const ALL_IN_PORTS: u16 = 1 << 8;
+/// The same for all output ports of the switch.
+pub const ALL_OUT_PORTS: u16 = 1 << 9;
 
 /// A request: what, of which port, which block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -190,6 +206,11 @@ impl Request {
 
     /// NodeInfo of the SM's own node, of which nothing is known yet.
     pub const OWN_NODE_INFO: Self = Self { kind: Kind::OwnNodeInfo, block: 0, port: u32::MAX };
+
+    /// Whether it sets tables of many ports of a switch, which takes it longer.
+    pub fn is_for_all_ports(self) -> bool {
+        self.kind == Kind::SetSlToVl && self.block & (ALL_IN_PORTS | ALL_OUT_PORTS) != 0
+    }
 
     /// The port concerned; meaningless for [`Kind::OwnNodeInfo`].
     pub fn port(self) -> PortIndex {
