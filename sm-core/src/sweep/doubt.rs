@@ -263,7 +263,10 @@ impl Sweeper {
         let mut mute: Vec<PortIndex> = mute.into_iter().collect();
         mute.sort_unstable();
         for port in mute {
-            if let Some(peer) = self.fabric.port(port).peer() {
+            // Nobody behind our own port says nothing of the fabric: that is kept as it was.
+            if Some(port) != self.fabric.home()
+                && let Some(peer) = self.fabric.port(port).peer()
+            {
                 self.cut(port, peer);
             }
         }
