@@ -106,7 +106,7 @@ settings! {
         /// File of switch GUIDs and their ports in the order in which they are preferred.
         port_search_ordering_file: Option<String> = None, start;
         /// Routing engines to try, in order, separated by commas; (null) is minhop.
-        routing_engine: Option<EngineNames> = None, start;
+        routing_engine: Option<EngineNames> = None, sweep;
         /// Whether engines avoid links between switches that run below their width or speed.
         avoid_throttled_links: bool = false, start,
             idle("engines do not see the speeds of links");
@@ -312,7 +312,8 @@ settings! {
         exit_on_fatal: bool = true, start;
         /// Console: off, local, loopback or socket.
         console: Option<String> = Some("off".to_owned()), start,
-            idle("there is no console; ibsmctl and the page of --http tell and do what it does");
+            idle("there is no console; `ibsmctl status`, `sweep`, `reroute` and the page of --http \
+                stand in for most of it");
         /// Port of the console.
         console_port: u16 = 10000, start,
             idle("there is no console");
@@ -487,6 +488,8 @@ settings! {
     section "IBSM OPTIONS" {
         /// Whether the routes that another SM left are made anew at start, not kept where they are right.
         reassign_lfts: bool = false, start;
+        /// Whether routes that another SM left are kept even if the engine would balance them better.
+        keep_found_routes: bool = false, start;
         /// Ports a second that a new master asks to register again; 0 is all at once.
         client_rereg_rate: u32 = 1000, sweep;
         /// Whether trusted requests see records of ports that share no partition with the

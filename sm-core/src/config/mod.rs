@@ -12,6 +12,7 @@
 
 mod arguments;
 mod congestion;
+mod engines;
 pub mod file;
 mod keys;
 pub mod node_names;
@@ -163,7 +164,7 @@ fn settings_of(
         let before = before.unwrap_or(&settings).clone();
         parsed.unread.iter().for_each(|key| settings.copy(key, &before));
     }
-    options.apply(&mut settings)?;
+    mistakes.extend(options.apply(&mut settings)?);
     mistakes.extend(verify::verify(&mut settings));
     if options.strict && !mistakes.is_empty() {
         return Err(ConfigError::Mistakes { mistakes });

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use ib_mad::types::Guid;
 
+use super::engines;
 use super::opensm_options::{OpenSmOptions, hexadecimal};
 use super::reach::Reach;
 use super::settings::Settings;
@@ -247,7 +248,9 @@ impl Options {
     }
 
     /// Puts what the command line sets over `settings`.
-    pub fn apply(&self, settings: &mut Settings) -> Result<(), OptionError> {
+    /// Yields what was passed over, in lines for the log.
+    pub fn apply(&self, settings: &mut Settings) -> Result<Vec<String>, OptionError> {
+        let mut mistakes = Vec::new();
         let prefix = self.subnet_prefix.as_deref().map(hexadecimal);
         let texts = [
             ("-l/--lmc", "lmc", &self.lmc),
@@ -269,8 +272,16 @@ impl Options {
             ("--log_prefix", "log_prefix", &self.log_prefix),
         ];
         for (option, key, text) in texts {
-            if let Some(text) = text {
-                settings.set(key, text).map_err(|source| OptionError { option, source })?;
+            let Some(text) = text else { continue };
+            match settings.set(key, text) {
+                Ok(_) => {}
+                // As in the file, and as OpenSM has it: engines that there are route.
+                Err(source) if key == "routing_engine" => {
+                    settings.mend(key, text);
+                    let used = engines::instead(settings, text);
+                    mistakes.push(format!("option {option}: {source}; {used}"));
+                }
+                Err(source) => return Err(OptionError { option, source }),
             }
         }
         self.opensm.apply(settings)?;
@@ -300,7 +311,7 @@ impl Options {
             };
             settings.log_file = Some(file.to_string_lossy().into_owned());
         }
-        Ok(())
+        Ok(mistakes)
     }
 }
 
@@ -370,10 +381,18 @@ mod tests {
     }
 
     #[test]
-    fn a_routing_engine_that_nobody_has_is_refused() {
-        let refusal = settings_of(&["-R", "updn,bogus"]).unwrap_err().to_string();
-        assert!(refusal.starts_with("option -R/--routing_engine: "), "{refusal}");
-        assert!(refusal.contains("torus-2QoS") && refusal.ends_with("not 'updn,bogus'"));
+    fn a_routing_engine_that_nobody_has_is_passed_over() {
+        let mut settings = Settings::default();
+        let options = Options::parse_from(["ibsm", "-R", "ar_updn,dfsssp"]);
+        let told = options.apply(&mut settings).unwrap();
+        assert_eq!(settings.routing_engine.as_deref(), Some("dfsssp"));
+        assert!(told[0].starts_with("option -R/--routing_engine: "), "{told:?}");
+        assert!(told[0].contains("torus-2QoS") && told[0].contains("not 'ar_updn,dfsssp'"));
+        let rest = "; dfsssp is used (of Mellanox's engines, updn is nearest to ar_updn)";
+        assert!(told[0].ends_with(rest), "{told:?}");
+        let told = Options::parse_from(["ibsm", "-R", "bogus"]).apply(&mut settings).unwrap();
+        assert_eq!(settings.routing_engine, None);
+        assert!(told[0].ends_with("; minhop is used, which avoids no credit loops"), "{told:?}");
         let settings = settings_of(&["-R", "ftree, updn"]).unwrap();
         assert_eq!(settings.routing_engine.as_deref(), Some("ftree, updn"));
         for none in ["none", "null", "(null)"] {

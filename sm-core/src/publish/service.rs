@@ -354,6 +354,22 @@ const ANSWERS_MAX: usize = 2;
 type Answers<M> = ReceiverStream<Result<M, Status>>;
 
 impl AdminService {
+    /// Leaves an order for the SM, which takes it within a second.
+    fn order(
+        &self,
+        give: impl FnOnce(&mut super::Orders),
+    ) -> Result<Response<admin::Ordered>, Status> {
+        let state = self.shared.sm.load().state.clone();
+        if state != "master" {
+            let state = if state.is_empty() { "starting" } else { &state };
+            return Err(Status::failed_precondition(format!(
+                "it is {state}; only the master sweeps and routes"
+            )));
+        }
+        give(&mut self.shared.orders());
+        Ok(Response::new(admin::Ordered {}))
+    }
+
     /// Answers with many messages about the latest snapshot, made on a thread of their own. `make`
     /// hands each to a function that tells whether to go on.
     fn answer<M: Send + 'static>(
@@ -438,6 +454,20 @@ impl admin::admin_server::Admin for AdminService {
         _request: Request<admin::StatusRequest>,
     ) -> Result<Response<admin::Status>, Status> {
         Ok(Response::new(self.shared.status()))
+    }
+
+    async fn sweep(
+        &self,
+        _request: Request<admin::SweepRequest>,
+    ) -> Result<Response<admin::Ordered>, Status> {
+        self.order(|orders| orders.sweep = true)
+    }
+
+    async fn reroute(
+        &self,
+        _request: Request<admin::RerouteRequest>,
+    ) -> Result<Response<admin::Ordered>, Status> {
+        self.order(|orders| orders.reroute = true)
     }
 
     async fn list_virtual_fabrics(

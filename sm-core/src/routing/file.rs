@@ -44,7 +44,9 @@ impl Engine for FromFile {
         let unsuitable = |reason| RoutingError::Unsuitable { engine: self.name(), reason };
         if steering.lfts.iter().all(Vec::is_empty) {
             let Some(hops) = &steering.hops else {
-                return Err(unsuitable("neither tables nor hops are given".to_owned()));
+                return Err(unsuitable("neither tables (lfts_file) nor hops (lid_matrix_dump_file) can be used: none are given, \
+                     or they were refused before this"
+                    .to_owned()));
             };
             return Ok(by_hops(self.name(), topology, steering, hops));
         }

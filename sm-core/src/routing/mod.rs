@@ -36,6 +36,7 @@ pub mod topology;
 pub mod torus;
 pub mod updn;
 pub mod verify;
+pub mod words;
 
 pub use dfsssp::Dfsssp;
 pub use dor::Dor;

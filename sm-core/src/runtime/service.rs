@@ -19,7 +19,7 @@ use tracing::{debug, error, info, warn};
 use super::attachment::Attachment;
 use super::door::Door;
 use super::dump_files::DumpFiles;
-use super::farewell::{Farewell, in_vain};
+use super::farewell::{Farewell, in_vain, nothing_up};
 use super::follow::Progress;
 use super::log::Log;
 use super::metrics::Metrics;
@@ -37,11 +37,11 @@ use crate::manage::mkey::{MKeyTable, Neighbours};
 use crate::manage::policy::{self, InForce};
 use crate::manage::shard::Seats;
 use crate::observe::moment::FaultPort;
-use crate::publish::{Challenge, Publisher, SmStatus};
+use crate::publish::{Challenge, Orders, Publisher, SmStatus};
 use crate::registry::Ports;
 use crate::sweep::{
-    Event, LoopCheck, LoopFinding, MulticastJob, MulticastOutcome, Phase, Report, RoutingJob,
-    RoutingOutcome, Sweeper,
+    BalanceCheck, BalanceFinding, Event, LoopCheck, LoopFinding, MulticastJob, MulticastOutcome,
+    Origin, Phase, RegistryCopy, Report, RoutingJob, RoutingOutcome, Sweeper,
 };
 use files::{Files, Followed};
 use outgoing::Outgoing;
@@ -81,6 +81,7 @@ pub(super) struct Service {
     router: Worker<Box<RoutingJob>, RoutingOutcome>,
     checker: Worker<LoopCheck, LoopFinding>,
     planter: Worker<MulticastJob, MulticastOutcome>,
+    balancer: Worker<BalanceCheck, BalanceFinding>,
     dumps: DumpFiles,
     /// When multicast tables that were written are published, if any were.
     republish_due: Option<Instant>,
@@ -91,6 +92,8 @@ pub(super) struct Service {
     /// Settings that were read again and are not in force yet.
     new_settings: Option<Settings>,
     refused_files: RefusedFiles,
+    /// What was last told of the settings.
+    remarks: Vec<String>,
     /// What was last told of how the policy fits the fabric.
     policy_remarks: Vec<String>,
     /// LIDs that clients ask instead of ours.
@@ -125,6 +128,8 @@ pub(super) struct Service {
 pub(super) struct Caches {
     pub(super) m_keys: MKeyTable,
     pub(super) neighbours: Neighbours,
+    /// Who made the routes in force.
+    pub(super) origin: Option<Origin>,
 }
 
 /// Totals of sweeps.
@@ -134,6 +139,8 @@ struct Sweeps {
     partial: u64,
     errors: u64,
     failed_in_a_row: u32,
+    /// Sweeps that found nobody but us.
+    empty: u32,
     last: Report,
     /// Light sweeps that found nothing changed, and when the last of them was noticed.
     quiet: (u64, Option<u64>),
@@ -173,6 +180,7 @@ impl Service {
             router: Worker::start("routing", |job: Box<RoutingJob>| job.run())?,
             checker: Worker::start("loops", LoopCheck::run)?,
             planter: Worker::start("multicast", MulticastJob::run)?,
+            balancer: Worker::start("balance", BalanceCheck::run)?,
             dumps,
             republish_due: None,
             aftermath_due: None,
@@ -180,6 +188,7 @@ impl Service {
             policy,
             new_settings: None,
             refused_files: RefusedFiles::default(),
+            remarks: Vec::new(),
             policy_remarks: Vec::new(),
             seats: Seats::default(),
             challenged: false,
@@ -197,6 +206,11 @@ impl Service {
             followed,
             done: None,
         })
+    }
+
+    /// Takes what was told of the settings at the start.
+    pub(super) fn with_remarks(self, remarks: Vec<String>) -> Self {
+        Self { remarks, ..self }
     }
 
     /// Runs until it is told to end, or cannot go on.
@@ -249,6 +263,7 @@ impl Service {
         self.see_to_aftermath(now)?;
         self.keep_files(now, false);
         self.take_signals();
+        self.take_orders(now);
         self.tell_progress(now);
         self.take_leave(now);
         if self.done.is_none() && (blocked || !busy) {
@@ -337,6 +352,11 @@ impl Service {
             }
             None => {}
         }
+        match self.balancer.poll()? {
+            Some(Ok(finding)) => self.sweeper.handle_balance(now, &finding),
+            Some(Err(panic)) => error!("nobody knows how good the routes found are: {panic}"),
+            None => {}
+        }
         if let Some(job) = self.sweeper.poll_multicast(now) {
             self.planter.submit(job)?;
         }
@@ -357,6 +377,11 @@ impl Service {
             && let Some(check) = self.sweeper.poll_loop_check()
         {
             self.checker.submit(check)?;
+        }
+        if self.balancer.is_idle()
+            && let Some(check) = self.sweeper.poll_balance_check()
+        {
+            self.balancer.submit(check)?;
         }
         Ok(())
     }
@@ -403,6 +428,7 @@ impl Service {
             Interest::read(self.router.as_fd()),
             Interest::read(self.checker.as_fd()),
             Interest::read(self.planter.as_fd()),
+            Interest::read(self.balancer.as_fd()),
             Interest::read(self.registry.as_fd()),
         ];
         let fabric = self.fabric.descriptor();
@@ -443,8 +469,8 @@ impl Service {
                 Event::LidsChanged => self.files.lids.touch(),
                 Event::CutPortsChanged => self.files.cut_ports.touch(),
                 Event::Configured(report) => self.configured(*report),
-                // What follows, follows from our state; see `follow_mastership`.
-                Event::StandingBy(_) => {}
+                // What else follows, follows from our state; see `follow_mastership`.
+                Event::StandingBy(_) => self.keep_origin(None),
                 Event::MulticastWritten => {
                     let due = Instant::now() + REPUBLISH_DELAY;
                     self.republish_due.get_or_insert(due);
@@ -468,7 +494,13 @@ impl Service {
     fn reread_settings(&mut self) {
         match self.config.reread() {
             Ok((settings, remarks)) => {
-                remarks.iter().for_each(|remark| warn!("{remark}"));
+                let (new, old): (Vec<_>, Vec<_>) =
+                    remarks.iter().partition(|remark| !self.remarks.contains(remark));
+                new.iter().for_each(|remark| warn!("{remark}"));
+                if !old.is_empty() {
+                    info!("{} remarks on the settings are as before", old.len());
+                }
+                self.remarks = remarks;
                 self.new_settings = Some(settings);
             }
             Err(failure) => {
@@ -564,6 +596,31 @@ impl Service {
         }
     }
 
+    /// Keeps who made the routes in force.
+    fn keep_origin(&mut self, origin: Option<Origin>) {
+        if origin == self.caches.origin {
+            return;
+        }
+        match self.state.keep_origin(origin.as_ref()) {
+            Ok(()) => self.caches.origin = origin,
+            Err(failure) => {
+                error!("the next start will not know whose routes it finds: {failure}");
+            }
+        }
+    }
+
+    /// Does what operators asked for by `ibsmctl`.
+    fn take_orders(&mut self, now: Instant) {
+        let Orders { sweep, reroute } = self.publisher.take_orders();
+        if reroute {
+            info!("reroute: all routes are made anew");
+            self.sweeper.reroute(now);
+        } else if sweep {
+            info!("sweep: heavy sweep");
+            self.sweeper.request_heavy_sweep(now);
+        }
+    }
+
     /// Has M_Keys and links kept where the next start, or OpenSM, finds them.
     fn keep_caches(&mut self) {
         if *self.sweeper.m_keys() != self.caches.m_keys {
@@ -604,6 +661,9 @@ impl Service {
             let delay = if self.config.once { Duration::ZERO } else { AFTERMATH_DELAY };
             self.aftermath_due.get_or_insert_with(|| Instant::now() + delay);
         }
+        if report.up {
+            self.keep_origin(self.sweeper.origin());
+        }
         // The port's own LID may be new: the transport tells path bits by it.
         self.fabric.refresh(Instant::now());
         self.publish(Instant::now(), report.full);
@@ -626,7 +686,20 @@ impl Service {
             self.sweeps.failed_in_a_row += 1;
         }
         if self.config.once {
-            if report.errors == 0 {
+            let fabric = self.sweeper.fabric();
+            let has_lid = |home| fabric.port(home).base_lid().is_unicast();
+            let has_lid = fabric.home().is_some_and(has_lid);
+            let found = report.hosts + report.switches;
+            let in_vain = nothing_up(has_lid, found, report.unanswered).filter(|_| report.up);
+            if let Some(reason) = in_vain {
+                // Who is silent for a moment answers one of the sweeps that follow.
+                self.sweeps.empty += 1;
+                if self.sweeps.empty >= ONCE_ATTEMPTS {
+                    self.done = Some(Err(reason));
+                } else {
+                    self.sweeper.request_heavy_sweep(Instant::now());
+                }
+            } else if report.errors == 0 {
                 self.farewell.get_or_insert_with(|| Farewell::new(Instant::now()));
             } else if self.sweeps.failed_in_a_row >= ONCE_ATTEMPTS && report.up {
                 // What is faulty stays so.
@@ -770,6 +843,20 @@ impl Service {
         }
     }
 
+    /// How far we are with the registry of the master that we stand by for; empty unless `--follow`
+    /// is given.
+    fn following(&self) -> String {
+        if self.config.follow.is_empty() {
+            return String::new();
+        }
+        let held = match self.followed.followed().copy() {
+            RegistryCopy::None => "not all of it is held",
+            RegistryCopy::Current => "in step",
+            RegistryCopy::Ended(_) => "in step until its feed ended",
+        };
+        held.to_owned()
+    }
+
     /// What an operator should know beyond the state.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = self.refused_files.warnings();
@@ -811,6 +898,13 @@ impl Service {
             state: self.sweeper.sm_state().to_string(),
             subnet_up: self.sweeper.is_up(),
             warnings: self.warnings(),
+            routing_engine: self.sweeper.routing_engine().to_owned(),
+            engines_passed_over: self.sweeper.passed_over().to_vec(),
+            guid: self.sweeper.fabric().home().map(|home| self.sweeper.fabric().port(home).guid),
+            priority: self.sweeper.settings().sm_priority,
+            peers: self.sweeper.peers(now),
+            following: self.following(),
+            takes_over_after: self.sweeper.patience(),
             phase: self.sweeper.phase().to_string(),
             quiet_sweeps: self.sweeps.quiet.0,
             quiet_sweep_ms: self.sweeps.quiet.1,

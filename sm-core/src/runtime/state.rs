@@ -3,6 +3,7 @@
 //! - `guid2lid`: LIDs by port GUID, `guid2mkey`: M_Keys, and `neighbors`: who is behind which port,
 //!   all in OpenSM's format, so that either can follow the other.
 //! - `cut-ports`: ports of switches that were switched off for a LID to change hands.
+//! - `routing`: which engine made the forwarding tables that switches hold.
 //! - `lock`: locked as long as a process runs with the directory.
 //! - `ibsm-client`: what the simulator knows us by, to be thrown out after a `kill -9`.
 //!
@@ -20,7 +21,7 @@ use tracing::warn;
 
 use crate::manage::lid::LidTable;
 use crate::manage::mkey::{MKeyTable, Neighbours};
-use crate::sweep::CutPorts;
+use crate::sweep::{CutPorts, Origin};
 
 /// Longest file read, bytes: 49,151 ports at 35 bytes are 1.7 MB.
 const FILE_LEN_MAX: u64 = 16 << 20;
@@ -142,6 +143,24 @@ impl StateDir {
     pub(super) fn keep_cut_ports(&self, ports: &CutPorts) -> Result<(), StateError> {
         let line = |(guid, num): &(Guid, PortNum)| format!("{guid} {}\n", num.0);
         self.write(CUT_PORTS, &ports.iter().map(line).collect::<String>())
+    }
+
+    /// Which engine made the tables that switches hold, as the last run left it.
+    pub(super) fn origin(&self) -> Result<Option<Origin>, StateError> {
+        Ok(self.read("routing")?.as_deref().and_then(Origin::parse))
+    }
+
+    /// Keeps which engine made the tables; none if another subnet manager may change them.
+    pub(super) fn keep_origin(&self, origin: Option<&Origin>) -> Result<(), StateError> {
+        let Some(origin) = origin else {
+            return match fs::remove_file(self.file("routing")) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    Err(StateError { path: self.file("routing"), source })
+                }
+                _ => Ok(()),
+            };
+        };
+        self.write("routing", &origin.render())
     }
 
     /// What an earlier run was known by at the simulator.

@@ -413,6 +413,9 @@ impl Sweeper {
         report.links = linked.len() / 2;
         report.unanswered = self.unanswered.len();
         report.smps = sent - report.smps;
+        report.engine.clone_from(&self.routing_engine);
+        let name = |why: &String| why.split([' ', ':']).next().unwrap_or_default().to_owned();
+        report.engines_passed_over = self.passed_over.iter().map(name).collect();
         report.up = routed;
         let report = std::mem::take(report);
         self.tell_new_nodes();

@@ -1,15 +1,16 @@
 //! Other subnet managers: asking who they are, standing by for one, taking over from it.
 
 use std::collections::HashSet;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ib_mad::types::Guid;
 use ib_mad::wire::attribute::{CapabilityMask, SmInfo, SmState};
 use sa_proto::snapshot::SubnetManager;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::schedule::Cause;
-use super::{Event, OTHERS_MAX, Phase, Sweep, Sweeper};
+use super::{Event, OTHERS_MAX, Peer, Phase, Sweep, Sweeper};
+use crate::config::Settings;
 use crate::fabric::PortIndex;
 use crate::mastership::{Decision, RemoteSm};
 use crate::smp::{Kind, Request};
@@ -123,9 +124,37 @@ impl Sweeper {
         self.master.map(|(port, _)| self.fabric.describe(port))
     }
 
+    /// The subnet managers that the last discovery found, and the master that we stand by for: of
+    /// that one also how long ago it answered last.
+    pub fn peers(&self, now: Instant) -> Vec<Peer> {
+        let master = self.master.filter(|_| self.mastership.state() == SmState::Standby);
+        let peer = |(port, sm): &(PortIndex, RemoteSm)| {
+            let entry = self.fabric.port(*port);
+            let is_master = master.is_some_and(|(at, _)| at == *port);
+            let seen = self.master_seen.filter(|_| is_master);
+            Peer {
+                port_guid: entry.guid,
+                place: self.fabric.describe(*port),
+                lid: entry.base_lid(),
+                state: sm.state,
+                priority: sm.priority,
+                answered: seen.map(|seen| now.saturating_duration_since(seen)),
+            }
+        };
+        self.others.iter().map(peer).collect()
+    }
+
+    /// How long a master may leave polls unanswered until we look for another.
+    pub fn patience(&self) -> Duration {
+        let Settings { sminfo_polling_timeout, polling_retry_number, .. } = &self.settings;
+        Duration::from_millis(u64::from(*sminfo_polling_timeout))
+            .saturating_mul(*polling_retry_number)
+    }
+
     pub(super) fn end_election(&mut self, now: Instant) {
         self.handover.taken_from = None;
         let others: Vec<RemoteSm> = self.others.iter().map(|(_, sm)| *sm).collect();
+        debug!("election among us and {others:?}: {:?}", self.mastership.decide(&others));
         match self.mastership.decide(&others) {
             Decision::Rule => {
                 self.handover.settle();
@@ -207,6 +236,9 @@ impl Sweeper {
         self.polls_missed = 0;
         self.rest();
         self.schedule.rearm_poll(now);
+        // Who rules meanwhile routes as it likes.
+        self.router.left_by = None;
+        self.router.anew_from = None;
         self.handover.settle();
         self.handover.follows_another = true;
         if sm.state == SmState::Master && self.mastership.outranks(&sm) {

@@ -7,6 +7,7 @@
 //! what differs.
 //!
 //! - `discover`: the walk; `contradiction`: links that cannot both be true, duplicate GUIDs;
+//!   `doubt`: who is silent may only be out of reach;
 //!   `light`: looking for changes; `election`: other subnet managers; `handover`: from and to them.
 //! - `keys`: which M_Key is shown to whom.
 //! - `qos`: tables of ports; `guid_info`: alias GUIDs, written between sweeps.
@@ -16,6 +17,7 @@
 //! - `multicast`: trees, written between sweeps; `service`: which end ports came and went.
 //! - `configure`: LIDs, P_Keys, forwarding tables, links; `tables`: their routing, which the caller
 //!   runs ([`RoutingJob`]); `encode`: requests as MADs.
+//! - `origin`: who made the tables that switches hold, and when they are made anew.
 //! - `partitions`: P_Key tables, by the policy in force.
 //! - `schedule`: when to sweep next, and why. `report`: what a sweep did.
 //!
@@ -30,6 +32,7 @@ mod babble;
 mod configure;
 mod contradiction;
 mod discover;
+mod doubt;
 mod dump;
 mod election;
 mod encode;
@@ -41,8 +44,10 @@ mod keys;
 mod lanes;
 mod light;
 mod multicast;
+mod origin;
 mod packets;
 mod partitions;
+mod peer;
 mod qos;
 mod report;
 mod reregister;
@@ -64,7 +69,7 @@ use ib_mad::transport::Packet;
 use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::SmState;
 use sa_proto::metrics::Histogram;
-use tracing::{debug, warn};
+use tracing::{debug, trace, warn};
 
 use crate::config::{NodeNames, QosTables, Settings};
 use crate::fabric::{Fabric, NodeIndex, PortIndex};
@@ -74,6 +79,7 @@ use crate::mastership::{Mastership, RemoteSm};
 use crate::smp::{Counters, Exchange, Kind, Passed, Request, Timing};
 use babble::Babblers;
 use contradiction::Contradictions;
+use doubt::Doubts;
 pub use dump::{DumpFileKind, DumpJob, DumpScope};
 use guid_info::AliasGuids;
 use handover::Handover;
@@ -81,7 +87,9 @@ pub use handover::{ImportedRegistry, RegistryCopy};
 use keys::MKeys;
 use multicast::Multicast;
 pub use multicast::{MulticastJob, MulticastOutcome};
+pub use origin::{BalanceCheck, BalanceFinding, CORRECTION_DELAY, Origin};
 use partitions::Partitioning;
+pub use peer::Peer;
 pub use report::{Phase, Report};
 use reregister::Reregistration;
 use router::Router;
@@ -205,6 +213,8 @@ pub struct Sweeper {
     loops_unknown: bool,
     /// Whether switches hold tables of another SM's, of which routes are to be kept.
     inherits: bool,
+    /// Whether nobody has looked how good inherited routes in force are.
+    balance_unknown: bool,
     /// Whether all ports are to be told which widths and speeds they may have: that has changed.
     links_forced_anew: bool,
     /// Whether the last routing looked at was free of credit loops.
@@ -217,6 +227,8 @@ pub struct Sweeper {
     cut_ports: CutPorts,
     service: InService,
     routing_engine: String,
+    /// Why engines that are wanted before it are not used, a line each.
+    passed_over: Vec<String>,
     light_sweeps: Arc<Histogram>,
     /// The last LID that the tables lead to.
     top: Lid,
@@ -263,6 +275,8 @@ impl Limit {
 struct Sweep {
     /// Whether it walks the whole fabric.
     full: bool,
+    /// Whether it is known already why it comes to nothing.
+    is_fatal: bool,
     /// Whether our own port is down, so that nothing can be found out.
     cut_off: bool,
     /// Nodes that left a request without answer that they must answer.
@@ -270,6 +284,7 @@ struct Sweep {
     /// Nodes that left a question about a port without answer.
     quiet: HashSet<NodeIndex>,
     contradictions: Contradictions,
+    doubts: Doubts,
     /// Ports with a link that is left out: it leads back to themselves, or to a duplicate.
     left_out: HashSet<PortIndex>,
     /// Nodes to be asked last, when routes avoid what turned out to be down.
@@ -362,6 +377,7 @@ impl Sweeper {
             routing_job: None,
             loops_unknown: false,
             inherits: false,
+            balance_unknown: false,
             links_forced_anew: false,
             loop_free: true,
             cut_off: false,
@@ -379,6 +395,7 @@ impl Sweeper {
             cut_ports: CutPorts::new(),
             service: InService::default(),
             routing_engine: String::new(),
+            passed_over: Vec::new(),
             light_sweeps: Arc::new(Histogram::from_millisecond()),
             top: Lid::NONE,
             events: VecDeque::new(),
@@ -413,7 +430,11 @@ impl Sweeper {
             (*force_link_width, *force_link_speed, *force_link_speed_ext)
         };
         let before = forced(&self.settings);
+        let engines = self.settings.routing_engine.clone();
         let waiting = self.settings.follow(new);
+        if self.settings.routing_engine != engines {
+            self.router.set_engines(self.settings.routing_engine.as_deref());
+        }
         self.links_forced_anew |= forced(&self.settings) != before;
         self.mastership.set_priority(self.settings.sm_priority);
         self.qos_tables = QosTables::of(&self.settings);
@@ -466,6 +487,11 @@ impl Sweeper {
     /// Name of the routing engine that made the tables.
     pub fn routing_engine(&self) -> &str {
         &self.routing_engine
+    }
+
+    /// Why engines that are wanted before that one are not used, a line each.
+    pub fn passed_over(&self) -> &[String] {
+        &self.passed_over
     }
 
     /// SMPs sent, answered and given up so far.
@@ -536,18 +562,21 @@ impl Sweeper {
     pub fn poll_transmit(&mut self, now: Instant, packet: &mut Packet) -> bool {
         if std::mem::take(&mut self.sweep.routes_changed) && !self.sweep.full {
             // What the routes known so far cannot reach may be reached another way.
-            self.fabric.trace_routes(|_, _| true);
+            self.find_other_routes();
         }
         if self.write_nudge(packet) {
             return true;
         }
         while let Some(transmit) = self.exchange.poll_transmit(now) {
-            if self.encode(transmit.request, transmit.tid, packet) {
+            let is_in_vain = self.is_in_vain(transmit.request);
+            if !is_in_vain && self.encode(transmit.request, transmit.tid, packet) {
+                self.trace_smp("->", transmit.request);
                 self.mastership.act();
                 return true;
             }
-            // The fabric changed since it was queued: nothing is left to be said.
+            // The fabric changed since it was queued: nothing is left to be said, or not this way.
             self.exchange.cancel(transmit.tid);
+            self.doubts(transmit.request);
             self.advance(now);
         }
         false
@@ -574,7 +603,8 @@ impl Sweeper {
         let multicast = self.multicast_due().filter(|_| idle);
         let aliases = self.guid_blocks_due().filter(|_| idle);
         let clients = self.clients_due().filter(|_| idle);
-        [self.exchange.poll_timeout(), scheduled, grace, multicast, aliases, clients]
+        let correction = self.correction_due().filter(|_| idle);
+        [self.exchange.poll_timeout(), scheduled, grace, multicast, aliases, clients, correction]
             .into_iter()
             .flatten()
             .min()
@@ -586,6 +616,7 @@ impl Sweeper {
         self.end_grace(now);
         self.retry_multicast(now);
         self.retry_guid_blocks(now);
+        self.correct_routes(now);
         self.advance(now);
         self.ask_clients(now);
     }
@@ -643,6 +674,9 @@ impl Sweeper {
         }
         if self.phase == Phase::TakeOver {
             self.end_take_over_stage(now);
+            return;
+        }
+        if self.phase == Phase::Discover && self.discovers_more(now) {
             return;
         }
         if let Some(began) = self.sweep.phase_began.take() {
@@ -723,6 +757,14 @@ impl Sweeper {
     fn is_first_about(&mut self, port: PortIndex) -> bool {
         let node = self.fabric.port(port).node;
         self.sweep.told.insert(node)
+    }
+
+    /// Tells of an SMP, where all is to be told.
+    fn trace_smp(&self, way: &str, request: Request) {
+        if tracing::enabled!(tracing::Level::TRACE) && request.kind != Kind::OwnNodeInfo {
+            let (name, block) = (request.kind.name(), request.block);
+            trace!("{way} {name} block {block} of {}", self.place(request.port()));
+        }
     }
 
     fn emit(&mut self, event: Event) {

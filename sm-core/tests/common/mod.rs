@@ -196,6 +196,9 @@ impl Bed {
             if let Some(job) = manager.sweeper.poll_multicast(now) {
                 manager.sweeper.handle_multicast(now, job.run());
             }
+            if let Some(check) = manager.sweeper.poll_balance_check() {
+                manager.sweeper.handle_balance(now, &check.run());
+            }
             while let Some(check) = manager.sweeper.poll_loop_check() {
                 manager.sweeper.handle_loops(&check.run());
             }
