@@ -51,7 +51,7 @@ impl Engine for FromFile {
         let (lfts, unreachable) = tables(topology, &steering.lfts);
         let hops = potential(topology, &lfts).map_err(unsuitable)?;
         let (engine, lanes) = (self.name(), Lanes::Free);
-        let routing = Routing { engine, lfts, hops, lanes, unreachable };
+        let routing = Routing { engine, lfts, hops, lanes, unreachable, loads: Vec::new() };
         let found = verify::deliveries(topology, &routing);
         match found.defects.first() {
             Some(defect) => Err(unsuitable(format!("{} defects, first {defect}", found.defective))),
@@ -71,8 +71,9 @@ fn by_hops(
     let mut by_home = hops.clone();
     by_home.transpose();
     let draft = deal(topology, steering, &by_home, |_| Shortest);
-    let Dealt { lfts, unreachable } = draft.relieve(topology, steering, &by_home, |_| Shortest);
-    Routing { engine, lfts, hops: hops.clone(), lanes: Lanes::Free, unreachable }
+    let Dealt { lfts, unreachable, loads } =
+        draft.relieve(topology, steering, &by_home, |_| Shortest);
+    Routing { engine, lfts, hops: hops.clone(), lanes: Lanes::Free, unreachable, loads }
 }
 
 /// What is told of LIDs that are here, and the last steps; and how many routes are missing.

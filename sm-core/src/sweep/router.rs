@@ -8,6 +8,7 @@ use ib_mad::types::{Guid, Lid};
 use sa_proto::snapshot::{self, Lft, PathSls};
 use tracing::warn;
 
+use super::shunned::Shunned;
 use crate::config::{RoutingFiles, Settings};
 use crate::fabric::{Fabric, SwitchIndex};
 use crate::manage::lid::LidTable;
@@ -46,6 +47,8 @@ pub(super) struct Made {
     engine: &'static str,
     topology: Topology,
     hops: HopMatrix,
+    /// By link: routes of hosts, if the engine has counted them.
+    loads: Vec<u32>,
     /// Hops of the shortest ways, where the engine's are others.
     distances: Option<HopMatrix>,
     /// Which switch has which number.
@@ -289,13 +292,23 @@ impl RoutingJob {
     fn chosen(self, verified: Verified) -> Chosen {
         let Verified { routing, deliveries, loops } = verified;
         let path_sls = self.path_sls(&routing.lanes);
-        let Routing { engine, lfts, hops, lanes, .. } = routing;
+        let Routing { engine, lfts, hops, lanes, loads, .. } = routing;
         let Self { topology, switches, asked, .. } = self;
         let is_shortest = engine == MinHop.name() && asked.steering.hop_weights.is_empty();
         let distances = if is_shortest { None } else { HopMatrix::compute(&topology) };
         let numbers = switches.iter().copied().zip(0..).collect();
-        let made =
-            Made { engine, topology, hops, distances, switches, numbers, lanes, path_sls, asked };
+        let made = Made {
+            engine,
+            topology,
+            hops,
+            loads,
+            distances,
+            switches,
+            numbers,
+            lanes,
+            path_sls,
+            asked,
+        };
         Chosen { made, lfts, loops, unreachable: deliveries.unreachable }
     }
 
@@ -310,12 +323,14 @@ impl RoutingJob {
                 hops: Some(&before.made.hops),
                 lfts: ports(&before.lfts),
                 switches: before.switches.clone(),
+                loads: &before.made.loads,
             }),
             (None, Some(lfts)) => Some(Previous {
                 topology: &self.topology,
                 hops: None,
                 lfts: ports(lfts),
                 switches: self.topology.switches().map(Some).collect(),
+                loads: &[],
             }),
             (None, None) => None,
         };
@@ -431,10 +446,11 @@ impl Router {
         settings: &Settings,
         fabric: &Fabric,
         lids: &LidTable,
+        shunned: &Shunned,
         inherits: bool,
         data_lanes: impl FnOnce(&Topology, &[SwitchIndex]) -> u8,
     ) -> Result<RoutingJob, TopologyError> {
-        let (topology, switches) = topology(fabric, lids)?;
+        let (topology, switches) = topology(fabric, lids, shunned)?;
         let places = Places::of_fabric(&topology, fabric, &switches, lids);
         let mut asked = self.asked(settings, &places);
         asked.steering.data_lanes = data_lanes(&topology, &switches);
@@ -457,15 +473,19 @@ impl Router {
     }
 }
 
-/// The fabric as engines see it, and which switch has which number.
+/// The fabric as engines see it, without switches that are avoided, and which switch has which number.
 fn topology(
     fabric: &Fabric,
     lids: &LidTable,
+    shunned: &Shunned,
 ) -> Result<(Topology, Vec<SwitchIndex>), TopologyError> {
     let mut builder = TopologyBuilder::new();
     let mut switches = Vec::new();
     let mut numbers = Vec::new();
     for (index, switch) in fabric.switches() {
+        if shunned.contains(fabric.node(switch.node).guid) {
+            continue;
+        }
         numbers.resize(index.get(), None);
         numbers.push(Some(builder.add_switch(fabric.node(switch.node).port_count)?));
         switches.push(index);

@@ -81,6 +81,11 @@ impl Service {
                 self.sweeper.clients_to_ask() as f64,
             ),
             gauge(
+                "switches_avoided",
+                "Switches that routes avoid, since they do not take their forwarding tables",
+                self.sweeper.avoided_switches() as f64,
+            ),
+            gauge(
                 "session_refused",
                 "1 while no session can begin, since its epoch cannot be kept in the state directory: \
                  responders are told nothing",
