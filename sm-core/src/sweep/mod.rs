@@ -791,6 +791,8 @@ impl Sweeper {
 
 #[cfg(test)]
 mod tests {
+    use ib_mad::wire::attribute::{NodeInfo, NodeType};
+
     use super::*;
 
     /// A simulator that was gone left the subnet up for whoever asked.
@@ -818,5 +820,41 @@ mod tests {
         assert_eq!(sweeper.traps_dropped(), 10);
         sweeper.emit_trap(trap);
         assert!(matches!(sweeper.poll_event(), Some(Event::Trap(_))));
+    }
+
+    /// The next sweep could begin in the call that ended the one before, and paths were published
+    /// with the routing forgotten.
+    #[test]
+    fn no_sweep_begins_before_what_the_last_one_found_is_taken() {
+        let mut sweeper = Sweeper::new(Settings::default(), LidTable::default(), 1);
+        let now = Instant::now();
+        sweeper.emit(Event::Configured(Box::default()));
+        sweeper.request_heavy_sweep(now);
+        assert_eq!(sweeper.phase(), Phase::Idle);
+        assert!(matches!(sweeper.poll_event(), Some(Event::Configured(_))));
+        assert!(sweeper.poll_timeout().is_some_and(|due| due <= now));
+        sweeper.handle_timeout(now);
+        assert_eq!(sweeper.phase(), Phase::Discover);
+        // What is given up before it is taken is not to be published.
+        sweeper.emit(Event::Configured(Box::default()));
+        sweeper.begin_anew(now);
+        let events = std::iter::from_fn(|| sweeper.poll_event());
+        assert_eq!(events.filter(|event| matches!(event, Event::Configured(_))).count(), 0);
+    }
+
+    /// Port 0 of a switch is never seen in Initialize: what it held was still taken for known.
+    #[test]
+    fn a_reset_switch_is_not_known_to_hold_tables_at_port_0() {
+        let mut sweeper = Sweeper::new(Settings::default(), LidTable::default(), 1);
+        let mut bytes = [0; 40];
+        let mut info = NodeInfo::new(&mut bytes[..]).unwrap();
+        info.set_node_type(NodeType::Switch).set_num_ports(4);
+        info.set_node_guid(Guid(5)).set_port_guid(Guid(5));
+        let info = NodeInfo::new(&bytes[..]).unwrap();
+        let node = sweeper.fabric.add(&info, NodeType::Switch).unwrap();
+        let port0 = sweeper.fabric.ports_of(node).next().unwrap();
+        sweeper.fabric.port_mut(port0).qos.get_or_insert_default();
+        sweeper.note_reset(node);
+        assert!(sweeper.fabric.port(port0).qos.is_none());
     }
 }
