@@ -10,12 +10,12 @@ use fabric_sim::NodeIndex;
 use ib_mad::netlist::{LinkRate, Net, Node, NodeKind, PortRef};
 use ib_mad::transport::Packet;
 use ib_mad::types::{Guid, Lid};
-use ib_mad::wire::attribute::{SmControl, SmState};
-use ib_mad::wire::mad::{AttributeId, Method};
-use ib_mad::wire::smp::Smp;
+use ib_mad::wire::attribute::{SmControl, SmInfo, SmState};
+use ib_mad::wire::mad::{AttributeId, Method, Status};
+use ib_mad::wire::smp::{self, Smp};
 use sm_core::config::Settings;
 use sm_core::manage::lid::LidTable;
-use sm_core::sweep::{Phase, RegistryCopy};
+use sm_core::sweep::{Cause, Phase, RegistryCopy};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -187,6 +187,101 @@ fn of_two_masters_that_meet_one_rules_both_halves() {
     }
 }
 
+/// Set(SMInfo) with HANDOVER, as the master at the port with this GUID sends it.
+fn handover_from(guid: Guid) -> Packet {
+    let mut packet = Packet::default();
+    let (method, attribute_id) = (Method::SET, AttributeId::SM_INFO);
+    let attribute_modifier = SmControl::Handover as u32;
+    smp::Request { method, attribute_id, attribute_modifier, tid: 99, m_key: 0 }
+        .write_lid_routed(&mut packet.mad);
+    SmInfo::new(&mut packet.mad[smp::DATA])
+        .unwrap()
+        .set_guid(guid)
+        .set_sm_key(Settings::default().sm_key)
+        .set_sm_state(SmState::Master);
+    packet
+}
+
+/// The sweep under way went on to its end with all forgotten that it had planned, and was published;
+/// the one that followed no longer read what the other's switches held.
+#[test]
+fn a_handover_in_the_middle_of_a_sweep_ends_it_and_begins_one_of_all() {
+    let mut smps = 0;
+    loop {
+        let mut bed = ruled();
+        let stranger = bed.fabric.port(bed.hosts()[9], 1).unwrap().guid;
+        let now = bed.clock.now();
+        let before = bed.reports().len();
+        bed.managers[0].sweeper.request_heavy_sweep(now);
+        let begin = bed.sweeper().counters().transmitted;
+        bed.run_until(MINUTE, "the middle of a sweep", |bed| {
+            bed.sweeper().counters().transmitted - begin >= smps || bed.reports().len() > before
+        });
+        if bed.reports().len() > before {
+            break;
+        }
+        let now = bed.clock.now();
+        for _ in 0..2 {
+            // Not heard, it is said again.
+            let mut packet = handover_from(stranger);
+            assert!(bed.managers[0].sweeper.handle_packet(now, &mut packet));
+            assert_eq!(Smp::new(&packet.mad).unwrap().status(), Status::OK);
+            assert_eq!(bed.sweeper().outstanding(), 1, "nothing but the acknowledgement");
+        }
+        let tables: Vec<_> =
+            bed.switches().iter().map(|&n| bed.fabric.node(n).lft.to_vec()).collect();
+        let report = bed.bring_up();
+        assert!(report.first && report.full, "after {smps} SMPs: {report}");
+        assert_eq!(report.cause, Some(Cause::TakeOver));
+        assert_eq!(bed.reports().len(), before + 1, "after {smps} SMPs");
+        let after: Vec<_> =
+            bed.switches().iter().map(|&n| bed.fabric.node(n).lft.to_vec()).collect();
+        assert_eq!(after, tables, "what was right stays");
+        bed.assert_all_reachable();
+        smps += 9;
+    }
+    assert!(smps > 100);
+}
+
+/// Any SM that a host started took the subnet, and was told our SM_Key as it did.
+#[test]
+fn a_subnet_manager_with_another_key_gets_nothing() {
+    let mut bed = ruled();
+    let stranger = Settings { sm_key: 0xBAD, ..of_priority(15) };
+    join(&mut bed, 14, stranger);
+    bed.tamper = Some(Box::new(|packet| {
+        assert!(control_of(packet).is_none_or(|(method, _)| method != Method::SET));
+    }));
+    bed.run_for(MINUTE * 2);
+    // Each rules for itself: neither believes the other.
+    assert_eq!(states(&bed), [SmState::Master, SmState::Master]);
+    assert_eq!(bed.sweeper().strangers().count(), 1);
+    assert!(bed.sweeper().strange_answers() > 0);
+    // With the same key it is one of us.
+    bed.crash(1);
+    bed.tamper = None;
+    bed.run_for(MINUTE);
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    bed.bring_up();
+    assert_eq!(bed.sweeper().strangers().count(), 0);
+    join(&mut bed, 9, of_priority(15));
+    await_master(&mut bed, 1);
+}
+
+/// A key of 0 says that any other will do, as with OpenSM.
+#[test]
+fn without_a_key_any_other_will_do() {
+    let mut bed = Bed::new(&fat_tree(2, 8, 20));
+    let host = bed.hosts()[3];
+    bed.manage(host, Settings { sm_key: 0, ..of_priority(3) }, LidTable::default());
+    bed.bring_up();
+    join(&mut bed, 14, Settings { sm_key: 7, ..of_priority(1) });
+    bed.run_for(MINUTE);
+    assert_eq!(states(&bed)[0], SmState::Master);
+    assert_eq!(bed.sweeper().strangers().count(), 0);
+}
+
 /// A master that cannot be got to hand over does not keep the other from its work for ever.
 #[test]
 fn a_master_that_keeps_its_half_is_ruled_over_in_the_end() {
@@ -253,6 +348,41 @@ fn a_new_master_asks_clients_to_register_again_unless_it_knows_what_they_registe
         assert_eq!(asked, expected, "kind {kind}, hands over: {hands_over}");
         bed.assert_all_reachable();
     }
+}
+
+/// They were spared for as long as the master ruled, and had lost for good what they had registered.
+#[test]
+fn who_was_spared_and_lost_its_uplinks_is_asked_when_it_is_back() {
+    let mut bed = Bed::new(&fat_tree(2, 8, 20));
+    let (first, second) = (bed.hosts()[3], bed.hosts()[14]);
+    bed.manage(first, of_priority(3), LidTable::default());
+    bed.bring_up();
+    bed.manage(second, of_priority(2), LidTable::default());
+    bed.run_until(MINUTE, "standby", |bed| bed.managers[1].standing_by.is_some());
+    bed.managers[1].sweeper.set_registry_copy(RegistryCopy::Current);
+    let before = bed.fabric.counters().reregistrations;
+    bed.managers.swap(0, 1);
+    bed.crash_manager();
+    bed.run_until(MINUTE * 2, "take-over", |bed| bed.sweeper().is_up());
+    bed.run_for(MINUTE);
+    assert_eq!(bed.fabric.counters().reregistrations, before, "all is known of them");
+
+    // The leaf of the first host, and with it four hosts whose own links stay up.
+    let host = bed.hosts()[0];
+    let leaf = bed.fabric.port(host, 1).unwrap().link.unwrap().node;
+    for is_up in [false, true] {
+        for port in 5..=8 {
+            let now = bed.clock.now();
+            match is_up {
+                true => bed.fabric.link_up(now, leaf, port).unwrap(),
+                false => bed.fabric.link_down(now, leaf, port).unwrap(),
+            };
+        }
+        bed.run_for(MINUTE);
+    }
+    bed.assert_all_reachable();
+    // Its four hosts, and its own port 0.
+    assert_eq!(bed.fabric.counters().reregistrations - before, 5);
 }
 
 #[test]

@@ -111,6 +111,31 @@ fn hup_sweeps_and_lids_survive_a_restart() {
     ibsm.wait().unwrap();
 }
 
+/// Neither the epoch nor the LIDs can be kept at first; then they can, and nothing else happens in
+/// the fabric. The master stayed without an SA, and a restart dealt other LIDs.
+#[test]
+fn what_cannot_be_written_is_written_once_it_can_be() {
+    let Some(mut bed) = Bed::new(&example("net.2sw2path4hca")) else { return };
+    let state = bed.dir.path().join("state-Hca1");
+    // A directory where a file is to be keeps even root from writing it.
+    for name in ["epoch", "guid2lid.new"] {
+        std::fs::create_dir_all(state.join(name).join("in-the-way")).unwrap();
+    }
+    let mut ibsm = bed.manage("Hca1", &[]);
+    let log = bed.dir.path().join("ibsm-1.log");
+    bed.await_line(&log, "responders are told nothing: ");
+    bed.await_line(&log, "LIDs given out will not survive a restart: ");
+    assert!(!std::fs::read_to_string(&log).unwrap().contains("session begun"));
+    for name in ["epoch", "guid2lid.new"] {
+        std::fs::remove_dir_all(state.join(name)).unwrap();
+    }
+    bed.await_line(&log, "session begun");
+    bed.await_line(&log, "written at last");
+    assert!(state.join("guid2lid").is_file() && state.join("epoch").is_file());
+    signal(&ibsm, libc::SIGTERM);
+    ibsm.wait().unwrap();
+}
+
 /// The simulator keeps the slot of a client that was killed, and refuses another manager on its
 /// node while it does.
 #[test]

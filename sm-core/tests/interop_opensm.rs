@@ -193,3 +193,20 @@ fn who_stood_by_for_opensm_takes_over_with_its_lids() {
     assert_eq!(lids(&bed), before);
     ibsm.end();
 }
+
+/// Neither believes the other, as between two instances of OpenSM: it leaves us out (ERR 2F18), and we
+/// did what it asked for, whatever key it showed.
+#[test]
+fn an_opensm_with_another_key_is_left_out_as_it_leaves_us_out() {
+    let Some(mut bed) = bed() else { return };
+    let ibsm = Running(bed.manage("Hca1", &["-p", "3"]));
+    let stranger = opensm(&bed, "Hca2", &["-p", "15", "-k", "0xBAD"]);
+    bed.await_line(&dir_of(&bed, "Hca2").join("opensm.log"), "ERR 2F18");
+    signal(&ibsm.0, libc::SIGHUP);
+    let log = bed.dir.path().join("ibsm-1.log");
+    bed.await_line(&log, "does not show our SM_Key: it is left out");
+    let told = std::fs::read_to_string(&log).unwrap();
+    assert!(!told.contains("handing over") && !told.contains("standing by"), "{told}");
+    stranger.end();
+    ibsm.end();
+}

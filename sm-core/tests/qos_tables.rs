@@ -139,3 +139,33 @@ fn a_switch_that_does_not_take_what_it_says_gets_its_maps_singly() {
     let (singly, _) = mapped(false, None);
     assert_eq!((maps(&refused), rows(&refused)), (maps(&singly), rows(&singly)));
 }
+
+/// The limits were read from the settings and written nowhere: ports kept what their firmware has.
+#[test]
+fn with_qos_ports_get_the_high_priority_limit_of_their_kind() {
+    let limits = |qos: bool| {
+        let settings =
+            Settings { qos, qos_high_limit: 3, qos_swe_high_limit: 255, ..Settings::default() };
+        let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
+        assert_eq!(bed.bring_up().errors, 0);
+        // As ports say, not as they were told.
+        let now = bed.clock.now();
+        bed.managers[0].sweeper.request_heavy_sweep(now);
+        assert_eq!(bed.bring_up().port_infos_set, 0, "what is right is not set again");
+        let fabric = bed.sweeper().fabric();
+        let mut limits: Vec<(bool, u8)> = fabric
+            .nodes()
+            .flat_map(|(node, _)| fabric.ports_of(node))
+            .filter(|&port| fabric.port(port).peer().is_some())
+            .map(|port| {
+                let is_switch = fabric.node_of(port).switch.is_some();
+                (is_switch, fabric.port(port).port_info().vl_high_limit())
+            })
+            .collect();
+        limits.sort_unstable();
+        limits.dedup();
+        limits
+    };
+    assert_eq!(limits(true), [(false, 3), (true, 255)]);
+    assert_eq!(limits(false), [(false, 0), (true, 0)], "they keep what they have");
+}

@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::{Bed, fat_tree};
 use fabric_sim::{NodeIndex, Refusal};
 use ib_mad::types::{Guid, Lid};
-use ib_mad::wire::attribute::{NodeType, PortState, SmNotice, TrapNumber};
+use ib_mad::wire::attribute::{NodeType, PortInfo, PortPhysState, PortState, SmNotice, TrapNumber};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::smp::{self, Smp};
 use sm_core::config::Settings;
@@ -292,4 +292,87 @@ fn a_port_that_cannot_be_fenced_keeps_its_lid() {
     bed.run_for(SECOND * 20);
     assert_eq!((owners(&bed, taken), lid(&bed, 3)), (vec![old], before));
     bed.assert_all_reachable();
+}
+
+/// A bed in which host 1 answers nothing, and host 3 is to take over from it.
+fn with_silent_responder() -> (Bed, TakeOver) {
+    let mut bed = bed();
+    let both = seats(&bed, &[1, 2]);
+    spread(&mut bed, &both);
+    let old = bed.hosts()[1];
+    for attribute in [AttributeId::PORT_INFO, AttributeId::NODE_INFO] {
+        let refusal =
+            Refusal { method: None, attribute, port: None, status: None, times: u32::MAX };
+        bed.fabric.refuse(old, refusal).unwrap();
+    }
+    let what = TakeOver { old: guid(&bed, 1), spare: guid(&bed, 3) };
+    (bed, what)
+}
+
+fn begin(bed: &mut Bed, what: TakeOver) {
+    let now = bed.clock.now();
+    assert_eq!(bed.managers[0].sweeper.take_over(now, what), Start::Begun);
+}
+
+/// Runs until the host that was cut off is back, and nothing is left to be switched on.
+fn await_return(bed: &mut Bed) {
+    bed.fabric.refuse_nothing();
+    bed.run_until(SECOND * 120, "the old one is back", |bed| {
+        let port = bed.fabric.port(bed.hosts()[1], 1).unwrap();
+        port.state == PortState::Active && bed.sweeper().cut_ports().is_empty()
+    });
+    bed.run_for(SECOND * 5);
+    bed.assert_all_reachable();
+}
+
+/// Only a takeover that went well switched the link on again that it had switched off: after any
+/// other the host was off the fabric until somebody looked for it.
+#[test]
+fn a_port_that_was_cut_off_comes_back_though_the_spare_took_nothing() {
+    let (mut bed, what) = with_silent_responder();
+    let spare = bed.hosts()[3];
+    let (method, attribute) = (Some(Method::SET), AttributeId::PORT_INFO);
+    let refusal = Refusal { method, attribute, port: None, status: None, times: 20 };
+    bed.fabric.refuse(spare, refusal).unwrap();
+    begin(&mut bed, what);
+    bed.run_until(SECOND * 30, "given up", |bed| !bed.managers[0].taken_over.is_empty());
+    assert_eq!(bed.managers[0].taken_over, [(what, false)]);
+    assert_eq!(bed.sweeper().cut_ports().len(), 1);
+    await_return(&mut bed);
+}
+
+/// The same if the switch obeyed and its answers were lost.
+#[test]
+fn a_port_that_was_cut_off_comes_back_though_nobody_heard_that_it_was() {
+    let (mut bed, what) = with_silent_responder();
+    let lossy = Rc::new(Cell::new(true));
+    let is_lossy = Rc::clone(&lossy);
+    bed.tamper = Some(Box::new(move |packet| {
+        let smp = Smp::new(&packet.mad).unwrap();
+        let disabled = smp.attribute_id() == AttributeId::PORT_INFO
+            && PortInfo::new(smp.data_bytes()).unwrap().port_physical_state()
+                == PortPhysState::Disabled.code();
+        if disabled && is_lossy.get() {
+            packet.mad[..4].fill(0);
+        }
+    }));
+    begin(&mut bed, what);
+    bed.run_until(SECOND * 30, "given up", |bed| !bed.managers[0].taken_over.is_empty());
+    assert_eq!(bed.managers[0].taken_over, [(what, false)]);
+    lossy.set(false);
+    await_return(&mut bed);
+}
+
+/// The same if we die while it is off: the next run has its number from the state directory.
+#[test]
+fn a_port_that_was_cut_off_comes_back_after_a_restart() {
+    let (mut bed, what) = with_silent_responder();
+    begin(&mut bed, what);
+    bed.run_until(SECOND * 30, "cut", |bed| !bed.sweeper().cut_ports().is_empty());
+    bed.run_for(Duration::from_millis(1));
+    let before = bed.crash_manager();
+    let host = bed.hosts()[0];
+    bed.manage(host, Settings::default(), before.sweeper.lids().clone());
+    bed.managers[0].sweeper.set_cut_ports(before.sweeper.cut_ports().clone());
+    await_return(&mut bed);
 }

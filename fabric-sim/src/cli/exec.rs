@@ -57,7 +57,8 @@ pub struct ExecArgs {
 pub enum ExecError {
     /// The library is nowhere.
     #[error(
-        "{LIBRARY} is not in {}; build it with 'cargo build --release', or name it with --library",
+        "{LIBRARY} is not in {}; build it with 'cargo build --release', or name it with --library or \
+         IBFABRIC_UMAD_LIBRARY",
         places(searched)
     )]
     NoLibrary {

@@ -153,8 +153,10 @@ fn reason(error: &UpdateError) -> Reason {
     }
 }
 
-pub(super) fn ack(version: Version) -> proto::FromResponder {
-    message(Reply::Ack(proto::Ack { version: Some(version.into()) }))
+/// Tells that `version` is held, and what is answered from if that is something else.
+pub(super) fn ack(version: Version, serving: Version) -> proto::FromResponder {
+    let serving = (serving != version).then(|| serving.into());
+    message(Reply::Ack(proto::Ack { version: Some(version.into()), serving }))
 }
 
 pub(super) fn resync(reason: Reason) -> proto::FromResponder {

@@ -12,6 +12,7 @@ mod machine;
 mod outage;
 mod saver;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -235,6 +236,8 @@ counters! {
     installs => "replica_snapshots_installed",
     /// Updates that could not be used: a full snapshot is asked for
     resyncs => "replica_resyncs",
+    /// Snapshots that no tables could be made of: the one before is answered from
+    unusable => "replica_snapshots_unusable",
     /// Updates of SMs that were replaced: their epoch is lower than what is served
     refused => "replica_updates_refused",
     /// Bytes of rows received from SMs
@@ -288,8 +291,7 @@ pub async fn run_explaining(
         config,
     };
     let held = replica.machine.held().clone();
-    if held.version() != Version::NONE {
-        replica.install(&held).await;
+    if held.version() != Version::NONE && replica.install(&held).await {
         replica.status.serve(held.version(), Source::Cache);
         tracing::info!(version = %held.version(), "serving the cached snapshot; secrets and \
             whatever changed since are missing until an SM is back");
@@ -354,6 +356,12 @@ fn note_saved(status: &ReplicaStatus, written: Result<Version, cache::CacheError
 fn is_small_step(last: &Snapshot, next: &Snapshot) -> bool {
     Arc::ptr_eq(last.fabric(), next.fabric())
         && last.registry().alias_guids.is_same(&next.registry().alias_guids)
+}
+
+/// Hands a snapshot over, and once more if that panics: what was kept from the one before, and may
+/// be to blame, is gone then. Whether it is answered from.
+fn attempt(on_snapshot: &mut OnSnapshot, snapshot: &Arc<Snapshot>) -> bool {
+    (0..2).any(|_| catch_unwind(AssertUnwindSafe(|| on_snapshot(snapshot))).is_ok())
 }
 
 type OnSnapshot = Box<dyn FnMut(&Arc<Snapshot>) + Send>;
@@ -426,8 +434,12 @@ impl Replica {
         let sm = self.config.sms[link].text.clone();
         match self.machine.handle(link, message) {
             Outcome::Nothing => {}
+            Outcome::Install(snapshot) if !self.install(&snapshot).await => {
+                // It is held, as what follows from it may be usable again.
+                self.follow(link);
+                self.send(link, machine::ack(snapshot.version(), self.serving()));
+            }
             Outcome::Install(snapshot) => {
-                self.install(&snapshot).await;
                 let version = snapshot.version();
                 let before = self.status.version();
                 if (before.session, before.fabric_generation)
@@ -438,13 +450,16 @@ impl Replica {
                 self.status.counters.installs.fetch_add(1, Relaxed);
                 self.follow(link);
                 self.status.serve(version, Source::Sm(sm));
-                self.send(link, machine::ack(version));
+                self.send(link, machine::ack(version, version));
                 self.saver.offer(snapshot);
             }
             Outcome::Confirmed(version) => {
                 self.follow(link);
-                self.status.serve(version, Source::Sm(sm));
-                self.send(link, machine::ack(version));
+                let serving = self.serving();
+                if serving == version {
+                    self.status.serve(version, Source::Sm(sm));
+                }
+                self.send(link, machine::ack(version, serving));
             }
             Outcome::Resync(reason, error) => {
                 tracing::warn!(sm, %error, "update not usable; asking for everything");
@@ -476,28 +491,43 @@ impl Replica {
         });
     }
 
-    /// Has the caller answer queries from `snapshot`.
-    async fn install(&mut self, snapshot: &Arc<Snapshot>) {
+    /// Version of the snapshot that is answered from.
+    fn serving(&self) -> Version {
+        self.installed.as_ref().map_or(Version::NONE, |snapshot| snapshot.version())
+    }
+
+    /// Has the caller answer queries from `snapshot`; whether it does. Otherwise it goes on answering
+    /// from the one before: all responders get the same snapshots, and what brings one down would
+    /// bring down all, each time they start.
+    async fn install(&mut self, snapshot: &Arc<Snapshot>) -> bool {
         let mut on_snapshot = self.on_snapshot.take().expect("it is called by one task only");
-        let last = self.installed.replace(snapshot.clone());
-        if last.is_some_and(|last| is_small_step(&last, snapshot)) {
-            on_snapshot(snapshot);
-            self.on_snapshot = Some(on_snapshot);
-            return;
-        }
-        let snapshot = snapshot.clone();
-        let called = tokio::task::spawn_blocking(move || {
-            on_snapshot(&snapshot);
-            on_snapshot
-        });
-        match called.await {
-            Ok(on_snapshot) => self.on_snapshot = Some(on_snapshot),
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
+        let is_small = self.installed.as_ref().is_some_and(|last| is_small_step(last, snapshot));
+        let (on_snapshot, done) = if is_small {
+            let done = attempt(&mut on_snapshot, snapshot);
+            (on_snapshot, done)
+        } else {
+            let snapshot = snapshot.clone();
+            let called = tokio::task::spawn_blocking(move || {
+                let done = attempt(&mut on_snapshot, &snapshot);
+                (on_snapshot, done)
+            });
+            match called.await {
+                Ok(called) => called,
                 // The runtime is going down, and this task with it.
                 Err(_) => std::future::pending().await,
-            },
+            }
+        };
+        self.on_snapshot = Some(on_snapshot);
+        if done {
+            self.installed = Some(snapshot.clone());
+        } else {
+            self.status.counters.unusable.fetch_add(1, Relaxed);
+            tracing::error!(
+                version = %snapshot.version(), serving = %self.serving(),
+                "internal error: no tables can be made of a snapshot; answering from the one before"
+            );
         }
+        done
     }
 
     fn hello(&self, held: Option<proto::Held>) -> proto::Hello {
@@ -539,7 +569,77 @@ impl Replica {
 
 #[cfg(test)]
 mod tests {
+    use sa_proto::snapshot::codec::Encoder;
+    use sa_proto::snapshot::{FabricPlane, RegistryPlane, Session, Subnet};
+
     use super::*;
+
+    fn snapshot(generation: u64) -> Arc<Snapshot> {
+        let session = Session { epoch: 1, sm_guid: Guid(1) };
+        let subnet = Subnet { prefix: generation, ..Subnet::default() };
+        let fabric = FabricPlane { subnet, ..FabricPlane::default() };
+        Arc::new(Snapshot::build(session, generation, fabric, RegistryPlane::default()).unwrap())
+    }
+
+    /// A snapshot that the builder of tables stumbled over ended all responders of the subnet, and
+    /// again each time they started, since each fetched the same.
+    #[tokio::test]
+    async fn a_snapshot_that_no_tables_can_be_made_of_leaves_the_one_before() {
+        let served = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let seen = served.clone();
+        let on_snapshot = move |snapshot: &Arc<Snapshot>| {
+            let generation = snapshot.version().fabric_generation;
+            assert!(generation != 2, "as the test wants it");
+            seen.lock().unwrap().push(generation);
+        };
+        let status = Arc::new(ReplicaStatus::default());
+        let config = ReplicaConfig {
+            sms: vec!["http://127.0.0.1:1".parse().unwrap()],
+            identity: Identity {
+                id: 1,
+                name: "r".to_owned(),
+                front_door: Vec::new(),
+                port: None,
+                port_use: proto::PortUse::default(),
+            },
+            cache_dir: None,
+            cache_interval: Duration::from_secs(60),
+        };
+        let mut replica = Replica {
+            machine: Machine::new(Arc::new(Snapshot::empty()), 1),
+            links: vec![None],
+            channels: vec![None],
+            heard: vec![false],
+            outages: vec![Outage::default()],
+            saver: Saver::new(None, Duration::from_secs(60)),
+            on_snapshot: Some(Box::new(on_snapshot)),
+            installed: None,
+            status: status.clone(),
+            config,
+        };
+        let (outbound, mut said) = mpsc::channel(8);
+        replica.links[0] = Some(outbound);
+        let mut acked = |generation| {
+            let Some(proto::from_responder::Message::Ack(ack)) = said.try_recv().unwrap().message
+            else {
+                panic!("no acknowledgement")
+            };
+            assert_eq!(ack.version.unwrap().fabric_generation, generation);
+            ack.serving.map(|serving| serving.fabric_generation)
+        };
+        // Twice the second one: it is confirmed the second time, and still not answered from.
+        for (generation, serving) in [(1, None), (2, Some(1)), (2, Some(1)), (3, None)] {
+            for message in Encoder::full(snapshot(generation)) {
+                replica.take(0, message).await;
+            }
+            assert_eq!(acked(generation), serving, "generation {generation}");
+            let version = status.version().fabric_generation;
+            assert_eq!(version, serving.unwrap_or(generation), "what is told to be served");
+        }
+        assert_eq!(*served.lock().unwrap(), [1, 3]);
+        let unusable = status.counters().into_iter().find(|c| c.0 == "replica_snapshots_unusable");
+        assert_eq!(unusable.unwrap().2, 1);
+    }
 
     /// The metric went on naming an SM that had died.
     #[test]

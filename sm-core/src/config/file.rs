@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use super::engines;
 use super::settings::{Effect, Settings};
 use super::value::{ValueError, unquote};
 
@@ -176,6 +177,12 @@ impl Reader<'_> {
             self.remark(format!("{old} is called {new} now"));
         }
         let Some(key) = Settings::key(name) else {
+            if MELLANOX.contains(&name) {
+                self.mistake(format!(
+                    "'{name}' is a key of Mellanox's OpenSM without a meaning here, and passed over"
+                ));
+                return Ok(());
+            }
             let hint = did_you_mean(nearest_key(name));
             self.mistake(format!("'{name}' is no key of OpenSM or ours, and passed over{hint}"));
             return Ok(());
@@ -207,7 +214,11 @@ impl Reader<'_> {
             Some((_, instead)) => self.settings.set(key, instead).is_ok(),
             None => self.settings.mend(key, value),
         };
-        if is_mended {
+        if is_mended && key == "routing_engine" {
+            self.set.push(key);
+            let used = engines::instead(&self.settings, value);
+            self.mistake(format!("{error}; {used}"));
+        } else if is_mended {
             self.set.push(key);
             self.mistake(format!("{error}; {} is used", self.settings.lines(key).join(", ")));
         } else {
@@ -312,6 +323,10 @@ const REPLACED: &[(&str, &str)] = &[
     ("transaction_retries", "100"),
     ("transaction_timeout", "3600000"),
 ];
+
+/// Keys of Mellanox's OpenSM that are near to others of ours and mean something else.
+const MELLANOX: &[&str] =
+    &["adv_routing_engine", "pgrp_policy_file", "topo_policy_file", "sadb_dump_file"];
 
 /// Keys of old OpenSMs, and what they are called now.
 const RENAMED: &[(&str, &str)] = &[

@@ -106,7 +106,7 @@ settings! {
         /// File of switch GUIDs and their ports in the order in which they are preferred.
         port_search_ordering_file: Option<String> = None, start;
         /// Routing engines to try, in order, separated by commas; (null) is minhop.
-        routing_engine: Option<EngineNames> = None, start;
+        routing_engine: Option<EngineNames> = None, sweep;
         /// Whether engines avoid links between switches that run below their width or speed.
         avoid_throttled_links: bool = false, start,
             idle("engines do not see the speeds of links");
@@ -312,7 +312,8 @@ settings! {
         exit_on_fatal: bool = true, start;
         /// Console: off, local, loopback or socket.
         console: Option<String> = Some("off".to_owned()), start,
-            idle("there is no console; ibsmctl and the page of --http tell and do what it does");
+            idle("there is no console; `ibsmctl status`, `sweep`, `reroute` and the page of --http \
+                stand in for most of it");
         /// Port of the console.
         console_port: u16 = 10000, start,
             idle("there is no console");
@@ -324,8 +325,9 @@ settings! {
         qos_policy_file: Option<String> = Some(DEFAULT_QOS_POLICY_FILE.to_owned()), start;
         /// Whether SL-to-VL maps that a port refuses are no errors.
         suppress_sl2vl_mad_status_errors: bool = false, sweep;
-        /// VLs of ports while QoS is on; 0 leaves them to max_op_vls.
-        qos_max_vls: u8 = 0, sweep, 0..=15;
+        /// VLs of ports while QoS is on.
+        qos_max_vls: u8 = 0, start, 0..=15,
+            idle("OpenSM reads it and does nothing by it either: max_op_vls limits VLs");
         /// Limit of the high priority VL arbitration table; -1 is 0, or the common value.
         qos_high_limit: i16 = -1, sweep;
         /// VL arbitration table of high priority: VL:weight, separated by commas.
@@ -334,9 +336,9 @@ settings! {
         qos_vlarb_low: Option<VlArb> = None, sweep;
         /// VL by SL, 16 numbers separated by commas; 15 drops packets.
         qos_sl2vl: Option<SlToVl> = None, sweep;
-        /// The same for channel adapters. VLs of ports while QoS is on; 0 leaves them to
-        /// max_op_vls.
-        qos_ca_max_vls: u8 = 0, sweep, 0..=15;
+        /// The same for channel adapters. VLs of ports while QoS is on.
+        qos_ca_max_vls: u8 = 0, start, 0..=15,
+            idle("OpenSM reads it and does nothing by it either: max_op_vls limits VLs");
         /// The same for channel adapters. Limit of the high priority VL arbitration table; -1 is 0,
         /// or the common value.
         qos_ca_high_limit: i16 = -1, sweep;
@@ -349,8 +351,9 @@ settings! {
         /// The same for channel adapters. VL by SL, 16 numbers separated by commas; 15 drops
         /// packets.
         qos_ca_sl2vl: Option<SlToVl> = None, sweep;
-        /// The same for switch ports 0. VLs of ports while QoS is on; 0 leaves them to max_op_vls.
-        qos_sw0_max_vls: u8 = 0, sweep, 0..=15;
+        /// The same for switch ports 0. VLs of ports while QoS is on.
+        qos_sw0_max_vls: u8 = 0, start, 0..=15,
+            idle("OpenSM reads it and does nothing by it either: max_op_vls limits VLs");
         /// The same for switch ports 0. Limit of the high priority VL arbitration table; -1 is 0,
         /// or the common value.
         qos_sw0_high_limit: i16 = -1, sweep;
@@ -362,9 +365,9 @@ settings! {
         qos_sw0_vlarb_low: Option<VlArb> = None, sweep;
         /// The same for switch ports 0. VL by SL, 16 numbers separated by commas; 15 drops packets.
         qos_sw0_sl2vl: Option<SlToVl> = None, sweep;
-        /// The same for external switch ports. VLs of ports while QoS is on; 0 leaves them to
-        /// max_op_vls.
-        qos_swe_max_vls: u8 = 0, sweep, 0..=15;
+        /// The same for external switch ports. VLs of ports while QoS is on.
+        qos_swe_max_vls: u8 = 0, start, 0..=15,
+            idle("OpenSM reads it and does nothing by it either: max_op_vls limits VLs");
         /// The same for external switch ports. Limit of the high priority VL arbitration table; -1
         /// is 0, or the common value.
         qos_swe_high_limit: i16 = -1, sweep;
@@ -377,8 +380,9 @@ settings! {
         /// The same for external switch ports. VL by SL, 16 numbers separated by commas; 15 drops
         /// packets.
         qos_swe_sl2vl: Option<SlToVl> = None, sweep;
-        /// The same for routers. VLs of ports while QoS is on; 0 leaves them to max_op_vls.
-        qos_rtr_max_vls: u8 = 0, sweep, 0..=15;
+        /// The same for routers. VLs of ports while QoS is on.
+        qos_rtr_max_vls: u8 = 0, start, 0..=15,
+            idle("OpenSM reads it and does nothing by it either: max_op_vls limits VLs");
         /// The same for routers. Limit of the high priority VL arbitration table; -1 is 0, or the
         /// common value.
         qos_rtr_high_limit: i16 = -1, sweep;
@@ -484,6 +488,8 @@ settings! {
     section "IBSM OPTIONS" {
         /// Whether the routes that another SM left are made anew at start, not kept where they are right.
         reassign_lfts: bool = false, start;
+        /// Whether routes that another SM left are kept even if the engine would balance them better.
+        keep_found_routes: bool = false, start;
         /// Ports a second that a new master asks to register again; 0 is all at once.
         client_rereg_rate: u32 = 1000, sweep;
         /// Whether trusted requests see records of ports that share no partition with the

@@ -12,6 +12,7 @@
 
 mod arguments;
 mod congestion;
+mod engines;
 pub mod file;
 mod keys;
 pub mod node_names;
@@ -34,6 +35,7 @@ mod verify;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use ib_mad::types::PortNum;
 use sa_proto::trust::{ClientTrust, TlsFiles};
 
 pub use file::{ConfigError, Parsed};
@@ -77,6 +79,10 @@ pub struct Config {
     pub insecure: bool,
     /// What must outlive the process: LIDs, session epoch, transport identity.
     pub state_dir: PathBuf,
+    /// RDMA device or umad file to run on, if not any.
+    pub device: Option<String>,
+    /// Number of the port on that.
+    pub port: Option<PortNum>,
     /// Node of the simulated fabric to run on.
     pub node: Option<String>,
     /// Name of the simulator's sockets.
@@ -104,7 +110,7 @@ impl Config {
         Ok((
             Self {
                 settings,
-                transport: options.transport,
+                transport: options.transport(),
                 publish,
                 follow: options.follow.clone(),
                 tls,
@@ -113,6 +119,8 @@ impl Config {
                 http: options.http,
                 insecure: options.insecure,
                 state_dir: options.state_dir.clone(),
+                device: options.device.clone(),
+                port: options.port.map(PortNum),
                 node: options.node.clone(),
                 socket: options.socket.clone(),
                 once: options.once,
@@ -156,7 +164,7 @@ fn settings_of(
         let before = before.unwrap_or(&settings).clone();
         parsed.unread.iter().for_each(|key| settings.copy(key, &before));
     }
-    options.apply(&mut settings)?;
+    mistakes.extend(options.apply(&mut settings)?);
     mistakes.extend(verify::verify(&mut settings));
     if options.strict && !mistakes.is_empty() {
         return Err(ConfigError::Mistakes { mistakes });

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand, ValueEnum};
 use ib_mad::types::Guid;
 
+use super::engines;
 use super::opensm_options::{OpenSmOptions, hexadecimal};
 use super::reach::Reach;
 use super::settings::Settings;
@@ -15,6 +16,8 @@ use super::value::ValueError;
 /// How the fabric is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TransportKind {
+    /// A port of this host, by the kernel's umad device.
+    Umad,
     /// The ibsim simulator, or ibfabric, by its sockets.
     Ibsim,
 }
@@ -33,9 +36,9 @@ pub struct Options {
     /// What to do instead of managing a subnet.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// How to reach the fabric.
-    #[arg(long, value_enum, default_value = "ibsim")]
-    pub transport: TransportKind,
+    /// How to reach the fabric [default: umad; ibsim if --node or --socket is there]
+    #[arg(long, value_enum)]
+    transport: Option<TransportKind>,
     /// Address at which responders fetch snapshots (gRPC).
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7471")]
     pub publish: SocketAddr,
@@ -66,6 +69,13 @@ pub struct Options {
     /// take over the LIDs that OpenSM gave out, name its directory, /var/cache/opensm.
     #[arg(long, value_name = "DIR", env = "OSM_CACHE_DIR", default_value = "/var/lib/ibsm")]
     pub state_dir: PathBuf,
+    /// umad: RDMA device or umad file whose port to run on, such as mlx5_0 or umad0 [default: that
+    /// of --guid, or else the first port that is up]
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+    /// umad: number of the port on the device.
+    #[arg(long, value_name = "N")]
+    pub port: Option<u8>,
     /// Node of the simulated fabric to run on; the simulator's default node if not given.
     #[arg(long, env = "SIM_HOST")]
     pub node: Option<String>,
@@ -230,8 +240,17 @@ Environment: OSM_CACHE_DIR, OSM_TMP_DIR as for opensm; SIM_HOST, IBSIM_SOCKNAME 
 RUST_LOG overrides the log level by module.";
 
 impl Options {
+    /// How the fabric is reached: what names a simulated one asks for it.
+    pub(crate) fn transport(&self) -> TransportKind {
+        let is_simulated = self.node.is_some() || self.socket.is_some();
+        let implied = if is_simulated { TransportKind::Ibsim } else { TransportKind::Umad };
+        self.transport.unwrap_or(implied)
+    }
+
     /// Puts what the command line sets over `settings`.
-    pub fn apply(&self, settings: &mut Settings) -> Result<(), OptionError> {
+    /// Yields what was passed over, in lines for the log.
+    pub fn apply(&self, settings: &mut Settings) -> Result<Vec<String>, OptionError> {
+        let mut mistakes = Vec::new();
         let prefix = self.subnet_prefix.as_deref().map(hexadecimal);
         let texts = [
             ("-l/--lmc", "lmc", &self.lmc),
@@ -253,8 +272,16 @@ impl Options {
             ("--log_prefix", "log_prefix", &self.log_prefix),
         ];
         for (option, key, text) in texts {
-            if let Some(text) = text {
-                settings.set(key, text).map_err(|source| OptionError { option, source })?;
+            let Some(text) = text else { continue };
+            match settings.set(key, text) {
+                Ok(_) => {}
+                // As in the file, and as OpenSM has it: engines that there are route.
+                Err(source) if key == "routing_engine" => {
+                    settings.mend(key, text);
+                    let used = engines::instead(settings, text);
+                    mistakes.push(format!("option {option}: {source}; {used}"));
+                }
+                Err(source) => return Err(OptionError { option, source }),
             }
         }
         self.opensm.apply(settings)?;
@@ -284,7 +311,7 @@ impl Options {
             };
             settings.log_file = Some(file.to_string_lossy().into_owned());
         }
-        Ok(())
+        Ok(mistakes)
     }
 }
 
@@ -354,10 +381,18 @@ mod tests {
     }
 
     #[test]
-    fn a_routing_engine_that_nobody_has_is_refused() {
-        let refusal = settings_of(&["-R", "updn,bogus"]).unwrap_err().to_string();
-        assert!(refusal.starts_with("option -R/--routing_engine: "), "{refusal}");
-        assert!(refusal.contains("torus-2QoS") && refusal.ends_with("not 'updn,bogus'"));
+    fn a_routing_engine_that_nobody_has_is_passed_over() {
+        let mut settings = Settings::default();
+        let options = Options::parse_from(["ibsm", "-R", "ar_updn,dfsssp"]);
+        let told = options.apply(&mut settings).unwrap();
+        assert_eq!(settings.routing_engine.as_deref(), Some("dfsssp"));
+        assert!(told[0].starts_with("option -R/--routing_engine: "), "{told:?}");
+        assert!(told[0].contains("torus-2QoS") && told[0].contains("not 'ar_updn,dfsssp'"));
+        let rest = "; dfsssp is used (of Mellanox's engines, updn is nearest to ar_updn)";
+        assert!(told[0].ends_with(rest), "{told:?}");
+        let told = Options::parse_from(["ibsm", "-R", "bogus"]).apply(&mut settings).unwrap();
+        assert_eq!(settings.routing_engine, None);
+        assert!(told[0].ends_with("; minhop is used, which avoids no credit loops"), "{told:?}");
         let settings = settings_of(&["-R", "ftree, updn"]).unwrap();
         assert_eq!(settings.routing_engine.as_deref(), Some("ftree, updn"));
         for none in ["none", "null", "(null)"] {

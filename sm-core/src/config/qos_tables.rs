@@ -2,6 +2,9 @@
 
 use std::fmt::Write;
 
+use ib_mad::types::PortNum;
+use ib_mad::wire::attribute::NodeType;
+
 use super::settings::Settings;
 use super::value::{Value, leading_number, parse_number};
 
@@ -178,6 +181,16 @@ macro_rules! port_qos {
 }
 
 impl QosTables {
+    /// The tables of port `num` of a node of that kind.
+    pub fn of_port(&self, kind: NodeType, num: PortNum) -> &PortQos {
+        match (kind, num) {
+            (NodeType::Switch, PortNum(0)) => &self.sw0,
+            (NodeType::Switch, _) => &self.swe,
+            (NodeType::Router, _) => &self.rtr,
+            (NodeType::Ca, _) => &self.ca,
+        }
+    }
+
     /// The tables that settings ask for: those of the kind of port, else the common ones, else
     /// OpenSM's.
     pub fn of(s: &Settings) -> Self {

@@ -135,6 +135,38 @@ impl RoutingFiles {
 }
 
 impl RoutingFiles {
+    /// A hash of all that operators ask of engines, by these files and by settings. Equal for equal
+    /// wishes, from run to run.
+    pub fn digest(&self, settings: &Settings) -> u64 {
+        fn hash<T>(held: &Held<T>) -> u64 {
+            held.as_ref().map_or(0, |file| file.hash)
+        }
+        let files = [
+            hash(&self.roots),
+            hash(&self.compute_nodes),
+            hash(&self.io_nodes),
+            hash(&self.ids),
+            hash(&self.order),
+            hash(&self.hop_weights),
+            hash(&self.port_orders),
+            hash(&self.ignored_ports),
+            hash(&self.lfts),
+            hash(&self.hops),
+            hash(&self.torus),
+        ];
+        let keys = [
+            "connect_roots",
+            "max_reverse_hops",
+            "lash_start_vl",
+            "nue_max_num_vls",
+            "nue_include_switches",
+            "do_mesh_analysis",
+        ];
+        let mut text = format!("{files:x?}");
+        keys.iter().for_each(|key| text += &settings.lines(key).join(" "));
+        xxh3_64(text.as_bytes())
+    }
+
     /// Whether what the file at `path` says, or said before it was refused, is in force.
     pub(super) fn holds(&self, path: &Path) -> bool {
         fn is<T>(held: &Held<T>, path: &Path) -> bool {

@@ -189,6 +189,9 @@ impl Settings {
                 let _ = write!(text, "#\n# {section}\n#\n");
             }
             key.doc.iter().for_each(|line| text.extend(["#", line, "\n"]));
+            if key.is_live {
+                text += "# A HUP reads it again.\n";
+            }
             match key.effect {
                 Effect::Acts => {}
                 Effect::Idle(why) => text.extend(["# No effect: ", why, ".\n"]),

@@ -4,6 +4,7 @@
 pub mod explain;
 pub mod mcast;
 pub mod mgid;
+mod order;
 mod port;
 pub mod service_id;
 pub mod services;
@@ -66,6 +67,11 @@ pub enum Command {
     Services(services::Options),
     /// Subscriptions to events.
     Subscriptions(subscriptions::Options),
+    /// Have the master sweep the whole fabric, as a HUP does, without reading settings again.
+    Sweep,
+    /// Have the master make all routes anew, keeping none of those in force. Tables of many switches
+    /// may change.
+    Reroute,
     /// Compose the Service ID of a protocol and port, or tell what one stands for.
     ServiceId(service_id::Options),
     /// Compose the MGID of an IP multicast group, or tell what one stands for.
@@ -148,6 +154,8 @@ fn run(options: &Options) -> Result<String, CtlError> {
         Command::Mcast(what) => runtime()?.block_on(mcast::run(sm, what)),
         Command::Services(what) => runtime()?.block_on(services::run(sm, what)),
         Command::Subscriptions(what) => runtime()?.block_on(subscriptions::run(sm, what)),
+        Command::Sweep => runtime()?.block_on(order::sweep(sm)),
+        Command::Reroute => runtime()?.block_on(order::reroute(sm)),
         Command::ServiceId(what) => service_id::run(what),
         Command::Mgid(what) => mgid::run(what),
     }

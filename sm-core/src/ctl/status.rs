@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use sa_proto::proto::admin::{Counter, Responder, Status, StatusRequest};
+use sa_proto::proto::admin::{Counter, Peer, Responder, Status, StatusRequest};
 use serde::Serialize;
 
 use super::{CtlError, Sm};
@@ -45,6 +45,13 @@ fn render(status: &Status, counters: bool) -> String {
         duration(status.uptime_s)
     );
     let _ = writeln!(text, "subnet          {subnet}");
+    if !status.routing_engine.is_empty() {
+        let _ = writeln!(text, "routing         {}", status.routing_engine);
+    }
+    for why in &status.engines_passed_over {
+        let _ = writeln!(text, "                passed over: {why}");
+    }
+    render_peers(&mut text, status);
     for warning in &status.warnings {
         let _ = writeln!(text, "warning         {warning}");
     }
@@ -70,6 +77,30 @@ fn render(status: &Status, counters: bool) -> String {
         }
     }
     text
+}
+
+/// The other subnet managers, and when a standby takes over.
+fn render_peers(text: &mut String, status: &Status) {
+    if !status.peers.is_empty() {
+        let _ = writeln!(text, "priority        {}", status.priority);
+    }
+    for peer in &status.peers {
+        let answered = match peer.answered_ms {
+            Some(ms) => format!(
+                ", answered {} ms ago; taken over from after {} ms of silence",
+                ms, status.takes_over_after_ms
+            ),
+            None => String::new(),
+        };
+        let _ = writeln!(
+            text,
+            "other SM        {}, {}, LID {}, priority {}{answered}",
+            peer.sm_state, peer.place, peer.lid, peer.priority
+        );
+    }
+    if !status.following.is_empty() {
+        let _ = writeln!(text, "its registry    {}", status.following);
+    }
 }
 
 fn render_responder(text: &mut String, responder: &Responder, counters: bool) {
@@ -111,9 +142,38 @@ struct StatusJson<'a> {
     switches: u32,
     ports: u32,
     uptime_seconds: u64,
+    routing_engine: &'a str,
+    engines_passed_over: &'a [String],
+    priority: u32,
+    managers: Vec<PeerJson<'a>>,
+    following: &'a str,
+    takes_over_after_ms: u64,
     responders: Vec<ResponderJson<'a>>,
     counters: BTreeMap<&'a str, u64>,
     warnings: &'a [String],
+}
+
+#[derive(Serialize)]
+struct PeerJson<'a> {
+    port_guid: String,
+    place: &'a str,
+    lid: u32,
+    sm_state: &'a str,
+    priority: u32,
+    answered_ms: Option<u64>,
+}
+
+impl<'a> From<&'a Peer> for PeerJson<'a> {
+    fn from(peer: &'a Peer) -> Self {
+        Self {
+            port_guid: format!("{:#018x}", peer.port_guid),
+            place: &peer.place,
+            lid: peer.lid,
+            sm_state: &peer.sm_state,
+            priority: peer.priority,
+            answered_ms: peer.answered_ms,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -163,6 +223,12 @@ fn render_json(status: &Status) -> String {
         switches: status.switches,
         ports: status.ports,
         uptime_seconds: status.uptime_s,
+        routing_engine: &status.routing_engine,
+        engines_passed_over: &status.engines_passed_over,
+        priority: status.priority,
+        managers: status.peers.iter().map(PeerJson::from).collect(),
+        following: &status.following,
+        takes_over_after_ms: status.takes_over_after_ms,
         responders: status.responders.iter().map(ResponderJson::from).collect(),
         counters: by_name(&status.counters),
         warnings: &status.warnings,
@@ -238,6 +304,46 @@ mod tests {
     }
 
     #[test]
+    fn the_engine_in_force_and_why_others_are_not_is_told() {
+        let status = Status {
+            routing_engine: "minhop".into(),
+            engines_passed_over: vec!["ftree cannot route this fabric: no tree".into()],
+            ..Status::default()
+        };
+        let text = render(&status, false);
+        let expected =
+            "routing         minhop\n                passed over: ftree cannot route this";
+        assert!(text.contains(expected), "{text}");
+        assert!(!render(&Status::default(), false).contains("routing"));
+    }
+
+    /// It named neither the master nor itself.
+    #[test]
+    fn a_standby_tells_whom_it_waits_for_and_how_long() {
+        let master = Peer {
+            place: "CA 'node3 HCA-1' 0x0000000000000003 port 1".into(),
+            lid: 7,
+            sm_state: "master".into(),
+            priority: 9,
+            answered_ms: Some(300),
+            ..Peer::default()
+        };
+        let status = Status {
+            sm_state: "standby".into(),
+            priority: 3,
+            peers: vec![master],
+            following: "in step".into(),
+            takes_over_after_ms: 4000,
+            ..Status::default()
+        };
+        let text = render(&status, false);
+        let expected = "priority        3\nother SM        master, CA 'node3 HCA-1' \
+                        0x0000000000000003 port 1, LID 7, priority 9, answered 300 ms ago; taken \
+                        over from after 4000 ms of silence\nits registry    in step\n";
+        assert!(text.contains(expected), "{text}");
+    }
+
+    #[test]
     fn what_needs_an_operator_is_told() {
         let warnings = vec!["partitions.conf:2: bad; refused since noon".to_owned()];
         let text = render(&Status { warnings, ..Status::default() }, false);
@@ -257,8 +363,10 @@ mod tests {
         };
         let json: serde_json::Value = serde_json::from_str(&render_json(&status)).unwrap();
         let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
-        let expected = "counters epoch fabric_generation nodes ports registry_sequence responders \
-                        sm_guid sm_state software subnet_up switches uptime_seconds warnings";
+        let expected = "counters engines_passed_over epoch fabric_generation following managers \
+                        nodes ports priority registry_sequence responders routing_engine sm_guid \
+                        sm_state software subnet_up switches takes_over_after_ms uptime_seconds \
+                        warnings";
         assert_eq!(keys.join(" "), expected);
         assert_eq!(json["sm_guid"], "0x0000000000000010");
         assert_eq!(json["subnet_up"], true);

@@ -60,6 +60,25 @@ impl Fabric {
         self.route_to(egress)?.extended(self.port(egress).num)
     }
 
+    /// The port of the node before it that the route to a switch goes out by; `None` if there is no
+    /// route, or the switch is the SM's own.
+    pub(crate) fn upstream(&self, node: NodeIndex) -> Option<PortIndex> {
+        self.node(node).upstream
+    }
+
+    /// Whether the route that leads out of `egress` passes `node`.
+    pub(crate) fn leads_through(&self, egress: PortIndex, node: NodeIndex) -> bool {
+        let mut at = Some(egress);
+        for _ in 0..=HOPS_MAX {
+            match at {
+                Some(port) if self.port(port).node == node => return true,
+                Some(port) => at = self.upstream_of(port).flatten(),
+                None => return false,
+            }
+        }
+        true
+    }
+
     /// The egress port before the node of `port`; `Some(None)` for the SM's own node, `None` if
     /// there is no route.
     fn upstream_of(&self, port: PortIndex) -> Option<Option<PortIndex>> {

@@ -8,7 +8,7 @@ use ib_mad::wire::attribute::{
 };
 
 use super::pkey::PKeyPlan;
-use crate::config::Settings;
+use crate::config::{QosTables, Settings};
 use crate::fabric::{Fabric, PortIndex};
 
 /// Length of PortInfo.
@@ -21,6 +21,8 @@ pub struct Subnet<'a> {
     pub settings: &'a Settings,
     /// What switches are to check.
     pub pkeys: &'a PKeyPlan,
+    /// The QoS tables, while QoS is on.
+    pub qos: Option<&'a QosTables>,
 }
 
 /// LIDs of an end port.
@@ -194,6 +196,11 @@ fn set_link(fabric: &Fabric, port: PortIndex, subnet: Subnet<'_>, bytes: &mut Po
     }
     info.set_operational_vls(operational_vls(fabric, port, settings))
         .set_link_down_default_state(PortPhysState::Polling);
+    if let Some(qos) = subnet.qos {
+        // With one data VL there is nothing to arbitrate.
+        let limit = qos.of_port(fabric.node(current.node).kind, current.num).high_limit;
+        info.set_vl_high_limit(if own.vl_cap() <= 1 { 0 } else { limit });
+    }
     if let Some(checks) = subnet.pkeys.checks(fabric, port) {
         info.set_partition_enforcement_inbound(checks.inbound)
             .set_partition_enforcement_outbound(checks.outbound);
@@ -362,7 +369,7 @@ mod tests {
         armed(
             fabric,
             port,
-            Subnet { settings: &settings, pkeys: &PKeyPlan::default() },
+            Subnet { settings: &settings, pkeys: &PKeyPlan::default(), qos: None },
             None,
             anyway,
         )
@@ -407,7 +414,7 @@ mod tests {
     fn clients_register_again_only_where_the_port_can_tell_them() {
         let (mut fabric, _, host) = pair(PortState::Active);
         let settings = Settings::default();
-        let subnet = Subnet { settings: &settings, pkeys: &PKeyPlan::default() };
+        let subnet = Subnet { settings: &settings, pkeys: &PKeyPlan::default(), qos: None };
         let sa = (Lid(1), Sl::default());
         let addressing = Addressing { base_lid: Lid(7), lmc: 0, sa, reregister: true };
         let info = addressed(&fabric, host, subnet, addressing).unwrap();
@@ -446,7 +453,7 @@ mod tests {
                 ..Settings::default()
             };
             let pkeys = PKeyPlan::default();
-            let subnet = Subnet { settings: &settings, pkeys: &pkeys };
+            let subnet = Subnet { settings: &settings, pkeys: &pkeys, qos: None };
             enabled(&PortInfo::new(armed(fabric, port, subnet, None, true).unwrap()).unwrap())
         };
         let cases = [
@@ -478,7 +485,7 @@ mod tests {
         let (mut fabric, leaf, _) = pair(PortState::Active);
         let settings = Settings::default();
         let pkeys = PKeyPlan::default();
-        let subnet = || Subnet { settings: &settings, pkeys: &pkeys };
+        let subnet = || Subnet { settings: &settings, pkeys: &pkeys, qos: None };
         let info = armed(&fabric, leaf, subnet(), None, true).unwrap();
         fabric.port_mut(leaf).info = info;
         view(&mut fabric.port_mut(leaf).info)

@@ -37,6 +37,9 @@ pub enum Decision {
 pub enum Demand {
     /// Take over what the subnet manager at the port with this GUID ruled.
     TakeOver(Guid),
+    /// The subnet manager at the port with this GUID gives up what it ruled while we look for a
+    /// master: what was found so far is no longer so.
+    LookAgain(Guid),
     /// The subnet manager at the port with this GUID rules what we handed over.
     StepDown(Guid),
     /// Look for a master again.
@@ -101,6 +104,11 @@ impl Mastership {
     /// States our priority, 0 to 15, from now on.
     pub fn set_priority(&mut self, priority: u8) {
         self.priority = priority;
+    }
+
+    /// The SM_Key that other subnet managers must show.
+    pub fn sm_key(&self) -> u64 {
+        self.sm_key
     }
 
     /// How many things were done so far.
@@ -179,41 +187,27 @@ impl Mastership {
         let Ok(view) = Smp::new(&mad[..]) else { return Demand::None };
         let may_see_key = self.m_key == 0 || view.m_key() == self.m_key;
         let (method, modifier) = (view.method(), view.attribute_modifier());
-        let asker = SmInfo::new(view.data_bytes()).ok().map(|info| (info.sm_key(), info.guid()));
+        let asker = SmInfo::new(view.data_bytes()).ok().map(|info| Asker {
+            sm_key: info.sm_key(),
+            guid: info.guid(),
+            priority: info.priority(),
+            state: SmState::from_code(info.sm_state()),
+        });
         let mut status = Status::OK;
         let mut demand = Demand::None;
         if method == Method::SET {
-            // Only a subnet manager that shows our SM_Key may tell us what to do, and what it may
-            // tell depends on our state; see the state machine of 14.4.1.
-            let trusted = asker.is_some_and(|(key, _)| key == self.sm_key);
-            let from = asker.map_or(Guid(0), |(_, guid)| guid);
-            match SmControl::from_modifier(modifier).filter(|_| trusted) {
-                // To a master another one hands over its part of a subnet that was two.
-                Some(SmControl::Handover) if self.state != SmState::NotActive => {
-                    demand = Demand::TakeOver(from);
-                }
-                Some(SmControl::Acknowledge) if self.state == SmState::Master => {
-                    demand = Demand::StepDown(from);
-                }
-                Some(SmControl::Discover) if self.state == SmState::Standby => {
-                    demand = Demand::Discover;
-                }
-                Some(SmControl::Standby) if self.state == SmState::NotActive => {
-                    self.state = SmState::Standby;
-                    demand = Demand::StandBy;
-                }
-                Some(SmControl::Disable)
-                    if matches!(self.state, SmState::Standby | SmState::Discovering) =>
-                {
-                    demand = Demand::Disable;
-                }
-                Some(SmControl::Acknowledge | SmControl::Standby) => {}
-                Some(_) | None => status = Status::INVALID_FIELD,
+            let control = SmControl::from_modifier(modifier);
+            match asker.zip(control).and_then(|(asker, control)| self.demand(asker, control)) {
+                Some(demanded) => demand = demanded,
+                None => status = Status::INVALID_FIELD,
+            }
+            if demand == Demand::StandBy {
+                self.state = SmState::Standby;
             }
         }
         self.act();
         smp::answer(mad, status);
-        let knows_sm_key = asker.is_some_and(|(key, _)| key == self.sm_key);
+        let knows_sm_key = asker.is_some_and(|asker| asker.sm_key == self.sm_key);
         let repr = SmInfoRepr {
             guid: self.guid,
             sm_key: if may_see_key || knows_sm_key { self.sm_key } else { 0 },
@@ -228,6 +222,43 @@ impl Mastership {
         }
         demand
     }
+
+    /// What another SM may demand with Set(SMInfo), by the state machine of 14.4.1; `None` if it may
+    /// not. It has to show our SM_Key, and be in the state that goes with what it asks for.
+    fn demand(&self, asker: Asker, control: SmControl) -> Option<Demand> {
+        use SmState::{Discovering, Master, NotActive, Standby};
+        let shown = match control {
+            SmControl::Acknowledge => Standby,
+            _ => Master,
+        };
+        if asker.sm_key != self.sm_key || asker.state != Some(shown) {
+            return None;
+        }
+        let from = asker.guid;
+        let other = RemoteSm { guid: from, priority: asker.priority, state: shown };
+        match (control, self.state) {
+            (SmControl::Handover, Standby) => Some(Demand::TakeOver(from)),
+            // To a master only one that comes after it hands over, its part of a subnet that was two.
+            (SmControl::Handover, Master) if self.outranks(&other) => Some(Demand::TakeOver(from)),
+            // Mastership follows from what is found, which is a fabric without that master now.
+            (SmControl::Handover, Discovering) => Some(Demand::LookAgain(from)),
+            (SmControl::Acknowledge, Master) => Some(Demand::StepDown(from)),
+            (SmControl::Discover, Standby) => Some(Demand::Discover),
+            (SmControl::Standby, NotActive) => Some(Demand::StandBy),
+            (SmControl::Disable, Standby | Discovering) => Some(Demand::Disable),
+            (SmControl::Acknowledge | SmControl::Standby, _) => Some(Demand::None),
+            (SmControl::Handover | SmControl::Discover | SmControl::Disable, _) => None,
+        }
+    }
+}
+
+/// Who sends a Set(SMInfo), by what it shows.
+#[derive(Clone, Copy, Debug)]
+struct Asker {
+    sm_key: u64,
+    guid: Guid,
+    priority: u8,
+    state: Option<SmState>,
 }
 
 #[cfg(test)]
@@ -286,15 +317,17 @@ mod tests {
         let answered = |state, control| {
             let mut own = own(3, state);
             let mut mad = set_request(control, 1);
-            SmInfo::new(&mut mad[smp::DATA]).unwrap().set_guid(Guid(9));
+            SmInfo::new(&mut mad[smp::DATA]).unwrap().set_guid(Guid(9)).set_priority(2);
             (own.answer(&mut mad), Smp::new(&mad[..]).unwrap().status())
         };
         let (ok, refused) = (Status::OK, Status::INVALID_FIELD);
         let (standby, master) = (SmState::Standby, SmState::Master);
-        for state in [standby, master, SmState::Discovering] {
+        for state in [standby, master] {
             let taken = (Demand::TakeOver(Guid(9)), ok);
             assert_eq!(answered(state, SmControl::Handover), taken, "{state}");
         }
+        let looks_again = (Demand::LookAgain(Guid(9)), ok);
+        assert_eq!(answered(SmState::Discovering, SmControl::Handover), looks_again);
         let idle = SmState::NotActive;
         assert_eq!(answered(idle, SmControl::Handover), (Demand::None, refused));
         let stepped_down = (Demand::StepDown(Guid(9)), ok);
@@ -302,6 +335,34 @@ mod tests {
         assert_eq!(answered(standby, SmControl::Acknowledge), (Demand::None, ok));
         assert_eq!(answered(master, SmControl::Disable), (Demand::None, refused));
         assert_eq!(answered(master, SmControl::Discover), (Demand::None, refused));
+    }
+
+    /// A master took HANDOVER from whoever knew the SM_Key, and forgot what switches hold.
+    #[test]
+    fn a_demand_needs_the_state_that_goes_with_it_and_a_handover_to_a_master_a_lower_rank() {
+        let answered = |state, control, shown, priority| {
+            let mut mad = set_request(control, 1);
+            let mut info = SmInfo::new(&mut mad[smp::DATA]).unwrap();
+            info.set_guid(Guid(9)).set_priority(priority).set_sm_state(shown);
+            let demand = own(3, state).answer(&mut mad);
+            (demand, Smp::new(&mad[..]).unwrap().status())
+        };
+        let refused = (Demand::None, Status::INVALID_FIELD);
+        let (standby, master) = (SmState::Standby, SmState::Master);
+        for shown in [standby, SmState::Discovering, SmState::NotActive] {
+            for state in [standby, master, SmState::Discovering] {
+                assert_eq!(answered(state, SmControl::Handover, shown, 2), refused, "{shown}");
+            }
+            assert_eq!(answered(standby, SmControl::Disable, shown, 2), refused, "{shown}");
+            assert_eq!(answered(standby, SmControl::Discover, shown, 2), refused, "{shown}");
+        }
+        assert_eq!(answered(master, SmControl::Acknowledge, master, 2), refused);
+        // GUID 9 comes before ours, 10.
+        for priority in [3, 4] {
+            assert_eq!(answered(master, SmControl::Handover, master, priority), refused);
+            let taken = (Demand::TakeOver(Guid(9)), Status::OK);
+            assert_eq!(answered(standby, SmControl::Handover, master, priority), taken);
+        }
     }
 
     fn set_request(control: SmControl, sm_key: u64) -> [u8; MAD_LEN] {
@@ -314,7 +375,11 @@ mod tests {
             m_key: 0,
         }
         .write_lid_routed(&mut mad);
-        SmInfo::new(&mut mad[smp::DATA]).unwrap().set_sm_key(sm_key);
+        let state = match control {
+            SmControl::Acknowledge => SmState::Standby,
+            _ => SmState::Master,
+        };
+        SmInfo::new(&mut mad[smp::DATA]).unwrap().set_sm_key(sm_key).set_sm_state(state);
         mad
     }
 

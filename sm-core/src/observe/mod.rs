@@ -516,6 +516,8 @@ fn sm(seen: &Seen<'_>) -> Sm {
         state: seen.sm.state.clone(),
         phase: seen.sm.phase.clone(),
         subnet_up: seen.sm.subnet_up,
+        routing_engine: seen.sm.routing_engine.clone(),
+        engines_passed_over: seen.sm.engines_passed_over.clone(),
         software: concat!("ibsm ", env!("CARGO_PKG_VERSION")).into(),
         guid: version.session.sm_guid.to_string(),
         uptime_s: seen.uptime.as_secs(),

@@ -39,6 +39,12 @@ pub struct Sm {
     pub phase: String,
     /// Whether it is the master and the subnet is up.
     pub subnet_up: bool,
+    /// The engine whose routes are in force; empty if there are none.
+    #[serde(default)]
+    pub routing_engine: String,
+    /// Why engines that are wanted before it are not used.
+    #[serde(default)]
+    pub engines_passed_over: Vec<String>,
     /// Name and version.
     pub software: String,
     /// GUID of its port.

@@ -11,7 +11,7 @@ use ib_mad::wire::attribute::{NodeType, data_vls};
 
 use crate::dump::{EndName, Roster, SwitchName};
 use crate::manage::lid::{LidTable, OutOfLids, Request};
-use crate::routing::{Destination, Topology, TopologyBuilder, TopologyError};
+use crate::routing::{Destination, Topology, TopologyBuilder, TopologyError, words};
 
 /// A topology, and who is who in it.
 #[derive(Clone, Debug)]
@@ -136,22 +136,7 @@ impl Site {
 impl Site {
     /// An engine's words with switches by their names instead of the topology's numbers.
     pub fn with_names(&self, text: &str) -> String {
-        const WORD: &str = "switch ";
-        let mut named = String::with_capacity(text.len());
-        let mut rest = text;
-        while let Some(at) = rest.find(WORD) {
-            let (before, after) = rest.split_at(at + WORD.len());
-            named += before;
-            let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
-            let number = after[..end].parse::<usize>().ok();
-            let switch = number.and_then(|number| self.roster.switches.get(number));
-            match switch {
-                Some(switch) => named += &format!("'{}'", switch.name),
-                None => named += &after[..end],
-            }
-            rest = &after[end..];
-        }
-        named + rest
+        words::with_names(text, |number| Some(self.roster.switches.get(number)?.name.as_str()))
     }
 }
 

@@ -79,8 +79,7 @@ impl Made {
 
     /// The tables as what was there before, for switches that have other numbers now.
     pub fn before<'a>(&'a self, site: &'a Site, switches: Vec<Option<u16>>) -> Previous<'a> {
-        let (hops, lfts) = (&self.routing.hops, self.routing.tables());
-        Previous { topology: &site.topology, hops: Some(hops), lfts, switches }
+        Previous { switches, ..Previous::same_switches(&site.topology, &self.routing) }
     }
 }
 

@@ -44,8 +44,9 @@ pub(super) enum FeedError {
 pub(super) enum Event {
     /// It introduced itself.
     Hello(Box<proto::Hello>, Option<Version>),
-    /// It answers from this version now.
-    Acked(Version),
+    /// It holds this version now, and answers from it; or from the other, if no tables could be made
+    /// of it.
+    Acked(Version, Option<Version>),
     /// It lost its way, for this reason.
     Resync(proto::resync::Reason),
     /// It refused an update, since it holds this version, of a higher session.
@@ -105,7 +106,8 @@ impl Feed {
                 self.become_idle();
                 self.accepted = version.session;
                 self.resyncs = 0;
-                Ok(Some(Event::Acked(version)))
+                let serving = ack.serving.map(|held| Version::try_from(Some(held))).transpose()?;
+                Ok(Some(Event::Acked(version, serving)))
             }
             // It acknowledges what it had before it asked for everything.
             (Message::Ack(_), _) => Ok(None),
@@ -282,7 +284,7 @@ mod tests {
     }
 
     fn ack(version: Version) -> Message {
-        Message::Ack(proto::Ack { version: Some(version.into()) })
+        Message::Ack(proto::Ack { version: Some(version.into()), serving: None })
     }
 
     fn greeted(sm: &Sm) -> Feed {
@@ -301,7 +303,10 @@ mod tests {
             sm.publish();
             assert!(sm.transmit(&mut feed, &first).is_none(), "not before it acknowledged");
         }
-        assert_eq!(say(&mut feed, ack(first.version())), Ok(Some(Event::Acked(first.version()))));
+        assert_eq!(
+            say(&mut feed, ack(first.version())),
+            Ok(Some(Event::Acked(first.version(), None)))
+        );
         let second = sm.transmit(&mut feed, &first).unwrap();
         assert_eq!(&second, &**sm.history.latest());
         say(&mut feed, ack(second.version())).unwrap();

@@ -42,6 +42,7 @@ use tonic::transport::Server;
 
 use crate::observe::moment::Moment;
 use crate::observe::{Announcements, Observer, Sweeps};
+use crate::sweep::Peer;
 pub use observatory::Observatory;
 pub use responders::{RESPONDERS_MAX, Responder, Responders};
 
@@ -152,12 +153,35 @@ pub struct SmStatus {
     pub counters: Vec<(String, u64)>,
     /// What is wrong now and needs an operator, a line each.
     pub warnings: Vec<String>,
+    /// Name of the engine whose routes are in force; empty if there are none.
+    pub routing_engine: String,
+    /// Why engines that are wanted before it are not used, a line each.
+    pub engines_passed_over: Vec<String>,
+    /// GUID of its port, once found.
+    pub guid: Option<Guid>,
+    /// Its priority among subnet managers.
+    pub priority: u8,
+    /// The other subnet managers that it knows of.
+    pub peers: Vec<Peer>,
+    /// How far it is with the registry of the master that it follows; empty if it follows none.
+    pub following: String,
+    /// How long it leaves a silent master to be master.
+    pub takes_over_after: Duration,
     /// What it is doing in its own subnet: `idle`, or the phase of a sweep.
     pub phase: String,
     /// Light sweeps that found nothing changed.
     pub quiet_sweeps: u64,
     /// When the last of them ended, milliseconds since 1970.
     pub quiet_sweep_ms: Option<u64>,
+}
+
+/// What operators ask the SM to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Orders {
+    /// A heavy sweep.
+    pub sweep: bool,
+    /// All routes made anew.
+    pub reroute: bool,
 }
 
 impl Publisher {
@@ -195,6 +219,7 @@ impl Publisher {
             connections: AtomicU64::new(0),
             counters: Counters::default(),
             sm: ArcSwap::default(),
+            orders: Mutex::default(),
             announcements: Mutex::default(),
             observer: Mutex::new(Observer::new(Instant::now())),
             moments: watch::Sender::default(),
@@ -429,6 +454,11 @@ impl Publisher {
         self.shared.sm.store(Arc::new(status));
     }
 
+    /// What operators asked for since this was called last.
+    pub fn take_orders(&self) -> Orders {
+        std::mem::take(&mut *self.shared.orders())
+    }
+
     /// What is going on, for whoever watches.
     pub fn observatory(&self) -> Observatory {
         Observatory::new(self.shared.clone())
@@ -484,6 +514,8 @@ struct Shared {
     connections: AtomicU64,
     counters: Counters,
     sm: ArcSwap<SmStatus>,
+    /// What operators asked for and the SM has not taken yet.
+    orders: Mutex<Orders>,
     /// When versions were announced. Locked for moments, as the others are.
     announcements: Mutex<Announcements>,
     observer: Mutex<Observer>,
@@ -519,10 +551,14 @@ counters! {
     bytes => "feed_sent_bytes",
     /// Updates acknowledged
     acks => "feed_acks",
+    /// Updates that a responder took and could make no tables of
+    unusable => "feed_updates_unusable",
     /// Requests to send everything
     resyncs => "feed_resyncs",
     /// Updates refused, since the responder holds a higher session
     refusals => "feed_updates_refused",
+    /// Responders that told of a session whose epoch no SM can have taken, and were turned away
+    implausible => "feed_epochs_implausible",
     /// Responders whose feed was ended by us
     given_up => "feed_responders_given_up",
     /// Connections whose TLS handshake failed
@@ -532,6 +568,10 @@ counters! {
 impl Shared {
     fn history(&self) -> MutexGuard<'_, History> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn orders(&self) -> MutexGuard<'_, Orders> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn announcements(&self) -> MutexGuard<'_, Announcements> {
@@ -547,10 +587,15 @@ impl Shared {
         *self.highest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the session that a responder holds.
-    fn note_held(&self, session: Session) {
+    /// Notes the session that a responder holds; `false` if no SM can have begun it.
+    fn note_held(&self, session: Session) -> bool {
+        if !session::is_plausible(session.epoch, SystemTime::now()) {
+            self.counters.implausible.fetch_add(1, Relaxed);
+            return false;
+        }
         let mut highest = self.highest.lock().unwrap_or_else(PoisonError::into_inner);
         *highest = session.max(*highest);
+        true
     }
 
     fn status(&self) -> admin::Status {
@@ -563,7 +608,7 @@ impl Shared {
         admin::Status {
             sm_state: sm.state.clone(),
             software: concat!("ibsm ", env!("CARGO_PKG_VERSION")).into(),
-            sm_guid: version.session.sm_guid.0,
+            sm_guid: sm.guid.unwrap_or(version.session.sm_guid).0,
             epoch: version.session.epoch,
             fabric_generation: version.fabric_generation,
             registry_sequence: version.registry_sequence,
@@ -597,7 +642,24 @@ impl Shared {
             uptime_s: self.started.elapsed().as_secs(),
             subnet_up: sm.subnet_up,
             warnings: sm.warnings.clone(),
+            routing_engine: sm.routing_engine.clone(),
+            engines_passed_over: sm.engines_passed_over.clone(),
+            priority: sm.priority.into(),
+            peers: sm.peers.iter().map(peer).collect(),
+            following: sm.following.clone(),
+            takes_over_after_ms: sm.takes_over_after.as_millis() as u64,
         }
+    }
+}
+
+fn peer(peer: &Peer) -> admin::Peer {
+    admin::Peer {
+        port_guid: peer.port_guid.0,
+        place: peer.place.clone(),
+        lid: peer.lid.0.into(),
+        sm_state: peer.state.to_string(),
+        priority: peer.priority.into(),
+        answered_ms: peer.answered.map(|ago| ago.as_millis() as u64),
     }
 }
 
@@ -679,6 +741,50 @@ mod tests {
         assert_eq!(publisher.publish_multicast(&mfts).unwrap(), second, "nothing is new");
         let snapshot = publisher.reader().current().clone();
         assert_eq!((snapshot.version(), &snapshot.fabric().mfts), (second, &mfts));
+    }
+
+    /// Whoever could connect made us take the last epoch there is, and keep it.
+    #[test]
+    fn a_responder_that_tells_of_an_impossible_epoch_is_turned_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let publisher = Publisher::start(PublishConfig {
+            tls: None,
+            listen: "127.0.0.1:0".parse().unwrap(),
+            state_dir: directory.path().to_owned(),
+            history: HistoryLimits::default(),
+        })
+        .unwrap();
+        let ours = publisher.begin_session(Guid(1)).unwrap();
+        let session = Session { epoch: u64::MAX - 1, sm_guid: Guid(2) };
+        let (fabric, registry) = (FabricPlane::default(), RegistryPlane::default());
+        let held = Snapshot::build(session, 1, fabric, registry).unwrap();
+        let hello = proto::Hello {
+            schema: sa_proto::snapshot::SCHEMA,
+            responder_id: 7,
+            held: Some(proto::Held {
+                version: Some(held.version().into()),
+                checksum: Some(held.checksum().into()),
+                bucket_sums: held.digest().to_bytes().into(),
+            }),
+            ..Default::default()
+        };
+        let hello = proto::from_responder::Message::Hello(hello);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let refusal = runtime.block_on(async {
+            let url = format!("http://{}", publisher.address());
+            let mut client =
+                proto::snapshot_feed_client::SnapshotFeedClient::connect(url).await.unwrap();
+            let said = tokio_stream::once(proto::FromResponder { message: Some(hello) });
+            let said = said.chain(tokio_stream::pending());
+            let mut feed = client.subscribe(said).await.unwrap().into_inner();
+            feed.message().await.unwrap_err()
+        });
+        assert!(refusal.message().contains("epoch"), "{refusal}");
+        assert_eq!(publisher.challenge(), None);
+        assert_eq!(publisher.begin_session(Guid(1)).unwrap().epoch, ours.epoch + 1);
+        let counted =
+            |(name, _, count): &(_, _, u64)| *name == "feed_epochs_implausible" && *count == 1;
+        assert!(publisher.counters().iter().any(counted));
     }
 
     #[test]

@@ -226,8 +226,10 @@ impl Subscription {
                     let message = format!("{} responders already", responders::RESPONDERS_MAX);
                     return Err(End::Given(Status::resource_exhausted(message)));
                 }
-                if let Some(version) = serving {
-                    self.shared.note_held(version.session);
+                if let Some(version) = serving
+                    && !self.shared.note_held(version.session)
+                {
+                    return Err(implausible(version));
                 }
                 let serving = serving.map(|version| version.to_string());
                 let serving = serving.as_deref().unwrap_or("nothing yet");
@@ -242,7 +244,21 @@ impl Subscription {
                 }
                 true
             }
-            Event::Acked(version) => {
+            Event::Acked(version, Some(serving)) => {
+                if !same_fabric(version, self.acked) {
+                    tracing::error!(
+                        responder = %self.name, %version, %serving,
+                        "responder cannot make tables of what was published; it answers from \
+                         what it had"
+                    );
+                }
+                self.acked = version;
+                self.shared.accepted.fetch_max(version.session.epoch, Relaxed);
+                self.shared.counters.unusable.fetch_add(1, Relaxed);
+                let serving = Some(serving).filter(|serving| *serving != Version::NONE);
+                responders.update(self.connection, |entry| entry.serving = serving)
+            }
+            Event::Acked(version, None) => {
                 if !same_fabric(version, self.acked) && !self.is_client {
                     tracing::info!(responder = %self.name, %version, "responder serves");
                 }
@@ -266,7 +282,9 @@ impl Subscription {
                     responder = %self.name, %held,
                     "responder refused an update: it holds a higher session"
                 );
-                self.shared.note_held(held.session);
+                if !self.shared.note_held(held.session) {
+                    return Err(implausible(held));
+                }
                 self.shared.counters.refusals.fetch_add(1, Relaxed);
                 responders.update(self.connection, |entry| entry.serving = Some(held))
             }
@@ -295,6 +313,16 @@ impl Subscription {
         self.shared.counters.bytes.fetch_add(len as u64, Relaxed);
         messages
     }
+}
+
+/// What is told of an epoch that was never taken: to begin a session above it would leave none for
+/// the next.
+fn implausible(held: Version) -> End {
+    End::Given(Status::invalid_argument(format!(
+        "session {} has an epoch far beyond any SM's clock; remove the responder's cache, or find \
+         out who it is",
+        held.session
+    )))
 }
 
 /// Why nothing can be received any more, for people.
@@ -326,6 +354,22 @@ const ANSWERS_MAX: usize = 2;
 type Answers<M> = ReceiverStream<Result<M, Status>>;
 
 impl AdminService {
+    /// Leaves an order for the SM, which takes it within a second.
+    fn order(
+        &self,
+        give: impl FnOnce(&mut super::Orders),
+    ) -> Result<Response<admin::Ordered>, Status> {
+        let state = self.shared.sm.load().state.clone();
+        if state != "master" {
+            let state = if state.is_empty() { "starting" } else { &state };
+            return Err(Status::failed_precondition(format!(
+                "it is {state}; only the master sweeps and routes"
+            )));
+        }
+        give(&mut self.shared.orders());
+        Ok(Response::new(admin::Ordered {}))
+    }
+
     /// Answers with many messages about the latest snapshot, made on a thread of their own. `make`
     /// hands each to a function that tells whether to go on.
     fn answer<M: Send + 'static>(
@@ -410,6 +454,20 @@ impl admin::admin_server::Admin for AdminService {
         _request: Request<admin::StatusRequest>,
     ) -> Result<Response<admin::Status>, Status> {
         Ok(Response::new(self.shared.status()))
+    }
+
+    async fn sweep(
+        &self,
+        _request: Request<admin::SweepRequest>,
+    ) -> Result<Response<admin::Ordered>, Status> {
+        self.order(|orders| orders.sweep = true)
+    }
+
+    async fn reroute(
+        &self,
+        _request: Request<admin::RerouteRequest>,
+    ) -> Result<Response<admin::Ordered>, Status> {
+        self.order(|orders| orders.reroute = true)
     }
 
     async fn list_virtual_fabrics(

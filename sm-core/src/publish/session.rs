@@ -10,8 +10,23 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+/// How far above the seconds since 1970 an epoch may lie. All SMs of a subnet begin near their clocks
+/// and count sessions from there; 2^32 seconds are 136 years, more than clocks are wrong by. What lies
+/// beyond was never taken by an SM: to go above it would use up all epochs there are.
+const AHEAD_MAX: u64 = 1 << 32;
+
 /// The file's name.
 const FILE: &str = "epoch";
+
+/// Whether an epoch that somebody else tells of can have been taken by an SM.
+pub(super) fn is_plausible(epoch: u64, now: SystemTime) -> bool {
+    epoch <= clock(now) + AHEAD_MAX
+}
+
+/// Seconds since 1970.
+fn clock(now: SystemTime) -> u64 {
+    now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
+}
 
 /// Takes the next epoch, above `known`, and makes sure that it is never taken again, even if the
 /// machine fails.
@@ -19,16 +34,20 @@ pub(super) fn next_epoch(state_dir: &Path, known: u64, now: SystemTime) -> io::R
     fs::create_dir_all(state_dir)?;
     let path = state_dir.join(FILE);
     let last = match fs::read_to_string(&path) {
-        Ok(text) => text.trim().parse().unwrap_or_else(|_| {
-            tracing::warn!(path = %path.display(), "epoch file is damaged; the clock is used instead");
-            0
-        }),
+        Ok(text) => {
+            let kept = text.trim().parse().ok().filter(|&epoch| is_plausible(epoch, now));
+            kept.unwrap_or_else(|| {
+                tracing::warn!(
+                    path = %path.display(), "epoch file is damaged; the clock is used instead"
+                );
+                0
+            })
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
         Err(error) => return Err(error),
     };
-    let clock = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
     let used_up = || io::Error::other("there is no epoch above 2^64 - 1, which was taken");
-    let next = clock.max(known.max(last).checked_add(1).ok_or_else(used_up)?);
+    let next = clock(now).max(known.max(last).checked_add(1).ok_or_else(used_up)?);
     let temporary = state_dir.join("epoch.new");
     let mut file = File::create(&temporary)?;
     writeln!(file, "{next}")?;
@@ -69,8 +88,19 @@ mod tests {
     fn after_the_last_epoch_there_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         assert!(next_epoch(directory.path(), u64::MAX, at(10)).is_err());
-        fs::write(directory.path().join(FILE), u64::MAX.to_string()).unwrap();
-        assert!(next_epoch(directory.path(), 0, at(10)).is_err());
+    }
+
+    /// One responder that told of the last epoch but one took all epochs there are, and the file
+    /// that kept it kept the SA from answering ever again.
+    #[test]
+    fn an_epoch_that_no_sm_can_have_taken_counts_for_nothing() {
+        assert!(is_plausible(1000 + AHEAD_MAX, at(1000)));
+        assert!(!is_plausible(1001 + AHEAD_MAX, at(1000)));
+        let directory = tempfile::tempdir().unwrap();
+        for damaged in [u64::MAX, u64::MAX - 1, AHEAD_MAX + 11] {
+            fs::write(directory.path().join(FILE), damaged.to_string()).unwrap();
+            assert_eq!(next_epoch(directory.path(), 0, at(10)).unwrap(), 10, "{damaged}");
+        }
     }
 
     #[test]

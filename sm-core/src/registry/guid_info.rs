@@ -143,6 +143,9 @@ fn set(
         0 => {}
         new => core.room_for(ports, request, new)?,
     }
+    // All is chosen before anything is changed: who is refused finds all as it was.
+    let mut chosen: Vec<(u8, Guid)> = Vec::with_capacity(entries.len());
+    let mut freed: Vec<Guid> = Vec::new();
     for &index in entries {
         let at = (port.guid, index);
         let bytes = guids.as_chunks::<8>().0[usize::from(index) % GUIDS_PER_BLOCK];
@@ -150,13 +153,21 @@ fn set(
         let alias = match Guid(u64::from_be_bytes(bytes)) {
             // The SA is to choose, unless it has already.
             Guid(0) if old.is_some() => continue,
-            Guid(0) => choose(core, ports, at)?,
+            Guid(0) => choose(core, ports, at, &chosen)?,
             alias => alias,
         };
-        if old == Some(alias) || in_use(core, ports, alias) {
+        let named_before = chosen.iter().any(|(_, other)| *other == alias);
+        // What an entry before this one gives up is free.
+        let is_used = !freed.contains(&alias) && in_use(core, ports, alias);
+        if old == Some(alias) || named_before || is_used {
             continue;
         }
-        if let Some(old) = old {
+        chosen.push((index, alias));
+        freed.extend(old);
+    }
+    for (index, alias) in chosen {
+        let at = (port.guid, index);
+        if let Some(&old) = core.guid_info.by_port.get(&at) {
             take_out(core, old);
         }
         core.alias_guids.put(AliasGuid { alias, port_guid: port.guid, index });
@@ -171,7 +182,12 @@ fn in_use(core: &Core, ports: &Ports, guid: Guid) -> bool {
 }
 
 /// A GUID for a place in a port's table: the one it had before, or the next number.
-fn choose(core: &mut Core, ports: &Ports, at: (Guid, u8)) -> Result<Guid, Refusal> {
+fn choose(
+    core: &mut Core,
+    ports: &Ports,
+    at: (Guid, u8),
+    taken: &[(u8, Guid)],
+) -> Result<Guid, Refusal> {
     if let Some(&before) = core.guid_info.chosen.get(&at) {
         return Ok(before);
     }
@@ -180,7 +196,7 @@ fn choose(core: &mut Core, ports: &Ports, at: (Guid, u8)) -> Result<Guid, Refusa
         core.guid_info.last = number;
         let byte = u64::from(ports.settings.sm_assigned_guid);
         let guid = Guid(COMPANY | byte << 32 | u64::from(number));
-        if !in_use(core, ports, guid) {
+        if !in_use(core, ports, guid) && taken.iter().all(|(_, other)| *other != guid) {
             if core.guid_info.chosen.len() < REMEMBERED_MAX {
                 core.guid_info.chosen.insert(at, guid);
             }

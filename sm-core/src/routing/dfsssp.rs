@@ -55,14 +55,15 @@ impl Engine for Dfsssp {
             layered = layers(topology, steering, &mut distances, &dealt.lfts);
         }
         if let Some(lanes) = layered {
-            let (Dealt { lfts, unreachable }, hops) = (dealt, distances.finish());
-            return Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable });
+            let (Dealt { lfts, unreachable, loads }, hops) = (dealt, distances.finish());
+            return Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable, loads });
         }
         for tolerance in TOLERANCES {
             let routed = attempt(topology, steering, &mut distances, tolerance);
             if let Some((lfts, lanes, unreachable)) = routed {
                 let hops = distances.finish();
-                return Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable });
+                let loads = Vec::new();
+                return Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable, loads });
             }
         }
         Err(RoutingError::TooFewLanes { engine: self.name(), lanes })

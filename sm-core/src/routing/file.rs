@@ -44,14 +44,16 @@ impl Engine for FromFile {
         let unsuitable = |reason| RoutingError::Unsuitable { engine: self.name(), reason };
         if steering.lfts.iter().all(Vec::is_empty) {
             let Some(hops) = &steering.hops else {
-                return Err(unsuitable("neither tables nor hops are given".to_owned()));
+                return Err(unsuitable("neither tables (lfts_file) nor hops (lid_matrix_dump_file) can be used: none are given, \
+                     or they were refused before this"
+                    .to_owned()));
             };
             return Ok(by_hops(self.name(), topology, steering, hops));
         }
         let (lfts, unreachable) = tables(topology, &steering.lfts);
         let hops = potential(topology, &lfts).map_err(unsuitable)?;
         let (engine, lanes) = (self.name(), Lanes::Free);
-        let routing = Routing { engine, lfts, hops, lanes, unreachable };
+        let routing = Routing { engine, lfts, hops, lanes, unreachable, loads: Vec::new() };
         let found = verify::deliveries(topology, &routing);
         match found.defects.first() {
             Some(defect) => Err(unsuitable(format!("{} defects, first {defect}", found.defective))),
@@ -71,8 +73,9 @@ fn by_hops(
     let mut by_home = hops.clone();
     by_home.transpose();
     let draft = deal(topology, steering, &by_home, |_| Shortest);
-    let Dealt { lfts, unreachable } = draft.relieve(topology, steering, &by_home, |_| Shortest);
-    Routing { engine, lfts, hops: hops.clone(), lanes: Lanes::Free, unreachable }
+    let Dealt { lfts, unreachable, loads } =
+        draft.relieve(topology, steering, &by_home, |_| Shortest);
+    Routing { engine, lfts, hops: hops.clone(), lanes: Lanes::Free, unreachable, loads }
 }
 
 /// What is told of LIDs that are here, and the last steps; and how many routes are missing.

@@ -83,13 +83,14 @@ impl Engine for FTree {
             let mut dealt = grow(topology, labels, &hops, &nodes);
             if !is_regular(topology, &now.order.ranks) {
                 let loads = LinkLoads::of_tables(topology, &dealt.lfts).to_hosts;
-                relieve_all(topology, steering, &labels.hops, ways, loads, &mut dealt.lfts);
+                let lfts = &mut dealt.lfts;
+                dealt.loads = relieve_all(topology, steering, &labels.hops, ways, loads, lfts);
             }
             dealt
         };
-        let Dealt { lfts, unreachable } =
+        let Dealt { lfts, unreachable, loads } =
             settle(topology, previous, &labels.hops, ways, mended, anew);
-        Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable })
+        Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable, loads })
     }
 }
 
@@ -122,7 +123,7 @@ fn grow(topology: &Topology, labels: &Labels, hops: &HopMatrix, nodes: &ComputeN
         others.iter().for_each(|batch| climber.route(batch));
     }
     let Climber { tables, unreachable, .. } = climber;
-    Dealt { lfts: tables.finish(), unreachable }
+    Dealt { lfts: tables.finish(), unreachable, loads: Vec::new() }
 }
 
 /// Whether switches of a rank have as many links each. In other trees shifts get in each other's way

@@ -54,7 +54,8 @@ impl Engine for Lash {
         }
         if let Some(((lfts, unreachable), lanes)) = routed {
             let hops = distances.finish();
-            return Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable });
+            let loads = Vec::new();
+            return Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable, loads });
         }
         Err(RoutingError::TooFewLanes { engine: self.name(), lanes })
     }

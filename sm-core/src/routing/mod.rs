@@ -36,6 +36,7 @@ pub mod topology;
 pub mod torus;
 pub mod updn;
 pub mod verify;
+pub mod words;
 
 pub use dfsssp::Dfsssp;
 pub use dor::Dor;
@@ -79,7 +80,7 @@ pub trait Engine: fmt::Debug + Send + Sync {
 }
 
 /// Forwarding tables of all switches.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Routing {
     /// Name of the engine that made them.
     pub engine: &'static str,
@@ -93,7 +94,21 @@ pub struct Routing {
     pub lanes: Lanes,
     /// Pairs of a switch and a LID without a route between them.
     pub unreachable: u64,
+    /// By link as the topology numbers them: routes of hosts to hosts' LIDs. Empty if the engine has
+    /// not counted them.
+    pub loads: Vec<u32>,
 }
+
+/// Loads follow from the tables and do not count.
+impl PartialEq for Routing {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { engine, lfts, hops, lanes, unreachable, loads: _ } = self;
+        (engine, lfts, hops, lanes, unreachable)
+            == (&other.engine, &other.lfts, &other.hops, &other.lanes, &other.unreachable)
+    }
+}
+
+impl Eq for Routing {}
 
 impl Routing {
     /// The tables, by switch.
@@ -121,6 +136,8 @@ pub struct Previous<'a> {
     pub lfts: Vec<&'a [u8]>,
     /// For each switch of the topology now, which it was then.
     pub switches: Vec<Option<u16>>,
+    /// The loads of links then ([`Routing::loads`]); empty if they are not known.
+    pub loads: &'a [u32],
 }
 
 impl<'a> Previous<'a> {
@@ -131,6 +148,7 @@ impl<'a> Previous<'a> {
             hops: Some(&routing.hops),
             lfts: routing.lfts.iter().map(Vec::as_slice).collect(),
             switches: topology.switches().map(Some).collect(),
+            loads: &routing.loads,
         }
     }
 

@@ -90,7 +90,14 @@ impl Engine for Nue {
         let Made { tables, mut hops, unreachable, .. } = made;
         hops.transpose();
         let lanes = lanes_of(topology, &layers);
-        Ok(Routing { engine: self.name(), lfts: tables.finish(), hops, lanes, unreachable })
+        Ok(Routing {
+            engine: self.name(),
+            lfts: tables.finish(),
+            hops,
+            lanes,
+            unreachable,
+            loads: Vec::new(),
+        })
     }
 }
 
@@ -101,9 +108,9 @@ fn shortest(engine: &'static str, topology: &Topology, steering: &Steering) -> O
     }
     let plain = Steering { data_lanes: lanes(steering), ..Steering::default() };
     let mut distances = Distances::new(engine, topology, &plain).ok()?;
-    let Dealt { lfts, unreachable } = sssp::walk(topology, &plain, &mut distances);
+    let Dealt { lfts, unreachable, loads } = sssp::walk(topology, &plain, &mut distances);
     let lanes = dfsssp::layers(topology, &plain, &mut distances, &lfts)?;
-    Some(Routing { engine, lfts, hops: distances.finish(), lanes, unreachable })
+    Some(Routing { engine, lfts, hops: distances.finish(), lanes, unreachable, loads })
 }
 
 /// The order of homes within a layer.

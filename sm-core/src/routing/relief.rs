@@ -6,6 +6,8 @@
 //! loaded, again and again. The largest load falls or fewer links have it with each step, so this
 //! ends; what it may cost is limited, too ([`Effort`]).
 
+mod fill;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -15,6 +17,9 @@ use super::deal::{Candidate, Ways, list_candidates};
 use super::hops::{First, list_sources};
 use super::{Destination, HopMatrix, Steering, Topology};
 
+/// What that is where routes are to stay where they are.
+const ENOUGH: f64 = 1.01;
+
 /// What may be done at most.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Effort {
@@ -22,21 +27,27 @@ pub(super) struct Effort {
     switches: usize,
     /// Links that are given up as there is no better way, before all others are.
     in_vain: usize,
+    /// How often what the worst link has at least is good enough.
+    enough: f64,
 }
 
 impl Effort {
-    /// After links or LIDs came.
-    pub(super) const MORE_WAYS: Self = Self { switches: 200_000, in_vain: 16 };
     /// After such went: routes are to be there soon.
-    pub(super) const FEWER_WAYS: Self = Self { switches: 1_500, in_vain: 2 };
+    pub(super) const FEWER_WAYS: Self = Self { switches: 1_500, in_vain: 2, enough: ENOUGH };
     /// After everything was routed anew.
-    pub(super) const ANEW: Self = Self { switches: 60_000, in_vain: 4 };
+    pub(super) const ANEW: Self = Self { switches: 60_000, in_vain: 4, enough: 1.0 };
+
+    /// After links or LIDs came: as much as a fabric of this size can wait for.
+    pub(super) fn more_ways(topology: &Topology) -> Self {
+        let switches = 400_000_000 / topology.switch_count().max(1);
+        Self { switches: switches.min(200_000), in_vain: 8, enough: ENOUGH }
+    }
 
     /// After links or LIDs went, where that alone leaves links more crowded than need be: as much as
     /// a fabric of this size can wait for.
     pub(super) fn beyond(topology: &Topology) -> Self {
         let switches = 30_000_000 / topology.switch_count().max(1);
-        Self { switches: switches.min(Self::ANEW.switches), in_vain: 4 }
+        Self { switches: switches.min(Self::ANEW.switches), in_vain: 4, enough: ENOUGH }
     }
 }
 
@@ -67,7 +78,7 @@ pub(super) fn streams_to_hosts(topology: &Topology) -> Vec<Stream> {
 }
 
 /// Improves tables that were made anew, but for what operators' choices decide. `hops` have a row a
-/// home, `loads` are by link, of hosts' routes to hosts' LIDs.
+/// home, `loads` are by link, of hosts' routes to hosts' LIDs; yields what they are then.
 pub(super) fn relieve_all<W: Ways>(
     topology: &Topology,
     steering: &Steering,
@@ -75,11 +86,12 @@ pub(super) fn relieve_all<W: Ways>(
     ways: impl Fn(u16) -> W,
     loads: Vec<u32>,
     lfts: &mut [Vec<u8>],
-) {
-    if steering.port_orders.is_empty() && steering.ignored_links.is_empty() {
-        let streams = streams_to_hosts(topology);
-        Relief::new(topology, hops, ways, loads, streams).run(lfts, None, Effort::ANEW);
+) -> Vec<u32> {
+    if !steering.port_orders.is_empty() || !steering.ignored_links.is_empty() {
+        return loads;
     }
+    let streams = streams_to_hosts(topology);
+    Relief::new(topology, hops, ways, loads, streams).run(lfts, None, Effort::ANEW, 0)
 }
 
 /// What following one LID costs, in switches that are asked for another way.
@@ -142,12 +154,14 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
     }
 
     /// Moves routes until that is of no use any more, those of certain LIDs at certain switches only
-    /// if these are told. Yields the loads then, by link.
+    /// if these are told, or until no link has more routes than `goal`. Yields the loads then, by
+    /// link.
     pub(super) fn run(
         mut self,
         lfts: &mut [Vec<u8>],
         movable: Option<Vec<(Lid, u16)>>,
         effort: Effort,
+        goal: u32,
     ) -> Vec<u32> {
         self.movable = movable;
         self.movable.iter_mut().for_each(|pairs| pairs.sort_unstable());
@@ -159,7 +173,7 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
         let senders: Vec<u16> = senders.collect();
         let loads = self.loads.iter().zip(0..).filter(|&(&load, _)| load > 0);
         self.heap = loads.map(|(&load, link)| (load, Reverse(link))).collect();
-        let floor = self.floor();
+        let enough = goal.max((f64::from(self.floor()) * effort.enough) as u32);
         let mut in_vain = 0;
         while self.left > 0 && in_vain < effort.in_vain {
             let Some((load, Reverse(link))) = self.heap.pop() else { break };
@@ -167,7 +181,7 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
             if now < load {
                 self.heap.push((now, Reverse(link)));
             } else if now == load {
-                if now <= floor {
+                if now <= enough {
                     break;
                 }
                 if self.relieve(senders[link], link, lfts) {
@@ -178,6 +192,19 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
             }
         }
         self.loads
+    }
+
+    /// Takes routes from one way and adds them to another.
+    fn shift(&mut self, flow: u32, old: &[usize], new: &[usize]) {
+        for &link in old {
+            self.loads[link] = self.loads[link].saturating_sub(flow);
+        }
+        for &link in new {
+            self.loads[link] += flow;
+            if !old.contains(&link) {
+                self.heap.push((self.loads[link], Reverse(link)));
+            }
+        }
     }
 
     /// What the worst link has at least: routes of a switch's hosts to others' LIDs have its links to
@@ -242,10 +269,10 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
                 self.flows[usize::from(self.topology.link(number).peer)] += flow;
             }
         }
+        self.passes.fill(false);
         if self.flows[usize::from(sender)] == 0 {
             return false;
         }
-        self.passes.fill(false);
         for &switch in self.sources.iter().filter(|&&switch| self.flows[usize::from(switch)] > 0) {
             self.passes[usize::from(switch)] = next(switch).is_some_and(|number| {
                 number == link || self.passes[usize::from(self.topology.link(number).peer)]
@@ -295,13 +322,7 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
             let Some((_, port, new)) = ways.min_by_key(|(most, port, _)| (*most, *port)) else {
                 continue;
             };
-            old.iter().for_each(|&link| self.loads[link] -= flow);
-            for &link in &new {
-                self.loads[link] += flow;
-                if !old.contains(&link) {
-                    self.heap.push((self.loads[link], Reverse(link)));
-                }
-            }
+            self.shift(flow, &old, &new);
             lfts[usize::from(switch)][lid.index()] = port;
             return true;
         }

@@ -43,10 +43,10 @@ impl Engine for Sssp {
     ) -> Result<Routing, RoutingError> {
         let mut distances = Distances::new(self.name(), topology, steering)?;
         let mended = distances.mend(previous);
-        let Dealt { lfts, unreachable } =
+        let Dealt { lfts, unreachable, loads } =
             distances.settle(previous, mended, |distances| walk(topology, steering, distances));
         let (hops, lanes) = (distances.finish(), Lanes::Free);
-        Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable })
+        Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable, loads })
     }
 }
 
@@ -68,8 +68,8 @@ pub(super) fn walk(
         }
     }
     let mut lfts = tables.finish();
-    distances.relieve(steering, walk.loads_of_hosts(), &mut lfts);
-    Dealt { lfts, unreachable }
+    let loads = distances.relieve(steering, walk.loads_of_hosts(), &mut lfts);
+    Dealt { lfts, unreachable, loads }
 }
 
 #[cfg(test)]

@@ -98,6 +98,7 @@ impl Torus2Qos {
             hops,
             lanes: Lanes::Torus(Arc::new(lanes)),
             unreachable: 0,
+            loads: Vec::new(),
         })
     }
 }

@@ -75,11 +75,11 @@ impl Engine for UpDown {
             let draft = deal(topology, steering, &labels.hops, ways);
             draft.relieve(topology, steering, &labels.hops, ways)
         };
-        let Dealt { lfts, unreachable } =
+        let Dealt { lfts, unreachable, loads } =
             settle(topology, previous, &labels.hops, ways, mended, anew);
         let mut hops = labels.hops;
         hops.transpose();
-        Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable })
+        Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable, loads })
     }
 }
 

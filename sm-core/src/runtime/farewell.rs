@@ -57,6 +57,13 @@ impl Farewell {
     }
 }
 
+/// Why a run with `--once` whose sweep came through has brought nothing up: its own port got no LID
+/// there, or nobody answers behind its link, so that nobody could use the subnet.
+pub(super) fn nothing_up(has_lid: bool, found: usize, unanswered: usize) -> Option<RunError> {
+    let nobody = found <= 1 && unanswered > 0;
+    (!has_lid || nobody).then_some(RunError::NothingUp)
+}
+
 /// Why a run with `--once` has nothing left to wait for in this state: whoever is not to be master
 /// would stand by until the master goes. `master` is where that one is, if it is known; `fruitless`
 /// how many sweeps in a row could not read the fabric.
@@ -85,6 +92,15 @@ mod tests {
         let text = reason.to_string();
         assert!(text.starts_with("another subnet manager comes before us, at 'node1"), "{text}");
         assert!(matches!(in_vain(SmState::NotActive, None, 0), Some(RunError::Disabled)));
+    }
+
+    /// Behind a switch with a foreign M_Key it said SUBNET UP, with status 0.
+    #[test]
+    fn a_subnet_of_the_own_port_alone_is_not_up_if_there_is_somebody_behind_it() {
+        assert!(matches!(nothing_up(false, 1, 0), Some(RunError::NothingUp)));
+        assert!(matches!(nothing_up(true, 1, 1), Some(RunError::NothingUp)));
+        assert!(nothing_up(true, 2, 1).is_none(), "somebody answers");
+        assert!(nothing_up(true, 1, 0).is_none(), "nobody is there");
     }
 
     /// With its own port down it waited for ever, too.

@@ -243,7 +243,7 @@ async fn stream(
                 }
                 held = Arc::new(next);
                 arrived();
-                Reply::Ack(proto::Ack { version: Some(version.into()) })
+                Reply::Ack(proto::Ack { version: Some(version.into()), serving: None })
             }
             Err(error) => {
                 warn!("following {url}: {error}; asking for everything");

@@ -73,8 +73,8 @@ pub(super) fn init(settings: &Settings) -> Result<Log, LogError> {
         settings.per_module_logging_file.as_deref().map_or_else(Default::default, modules);
     modules.iter().for_each(|(module, level)| own += &format!(",sm_core::{module}={level}"));
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(own));
-    let prefix = settings.log_prefix.clone().unwrap_or_default();
-    let name = settings.log_path();
+    let prefix = line_prefix(settings.log_prefix.as_deref());
+    let name = path_of(settings);
     let file = match name.filter(|name| *name != SYSLOG) {
         Some(name) => {
             let limit = u64::from(settings.log_max_size) << 20;
@@ -105,6 +105,20 @@ pub(super) fn init(settings: &Settings) -> Result<Log, LogError> {
     let _ = layers.with(to_file).with(to_syslog).try_init();
     odd.iter().for_each(|line| warn!("{line}"));
     Ok(Log { file })
+}
+
+/// Where the log goes in the background if nobody says where: its standard output is nowhere.
+const DAEMON_LOG: &str = "/var/log/ibsm.log";
+
+/// Where the log goes besides standard output.
+fn path_of(settings: &Settings) -> Option<&str> {
+    settings.log_path().or_else(|| settings.daemon.then_some(DAEMON_LOG))
+}
+
+/// What lines begin with, set off from what follows; nothing without a prefix.
+fn line_prefix(prefix: Option<&str>) -> String {
+    let prefix = prefix.unwrap_or_default().trim_end();
+    if prefix.is_empty() { String::new() } else { format!("{prefix}: ") }
 }
 
 /// The level that OpenSM's log bits come to.
@@ -324,6 +338,28 @@ mod tests {
         assert_eq!(read(&path), "old\nrail1 one\n");
         log.write_line(b"two\n").unwrap();
         assert_eq!(read(&path), "rail1 two\n");
+    }
+
+    /// In the background a log without a file was nowhere.
+    #[test]
+    fn in_the_background_there_is_always_a_log() {
+        let mut settings = Settings { daemon: true, ..Settings::default() };
+        for nowhere in [None, Some("stdout".to_owned())] {
+            settings.log_file = nowhere;
+            assert_eq!(path_of(&settings), Some("/var/log/ibsm.log"));
+        }
+        settings.log_file = Some("b.log".into());
+        assert_eq!(path_of(&settings), Some("b.log"));
+        settings = Settings { log_file: None, ..Settings::default() };
+        assert_eq!(path_of(&settings), None);
+    }
+
+    /// A prefix that ends in a digit ran into the time.
+    #[test]
+    fn a_prefix_is_set_off_from_the_line() {
+        assert_eq!(line_prefix(Some("rail0")), "rail0: ");
+        assert_eq!(line_prefix(Some("rail0 ")), "rail0: ");
+        assert_eq!((line_prefix(None), line_prefix(Some(""))), (String::new(), String::new()));
     }
 
     #[test]

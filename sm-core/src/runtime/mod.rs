@@ -22,7 +22,6 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ib_mad::transport::ibsim::IbsimError;
 use sa_proto::snapshot::HistoryLimits;
 use sa_proto::trust::ClientTrust;
 use tracing::{error, info, warn};
@@ -33,7 +32,10 @@ use crate::config::{
 use crate::publish::{PublishConfig, PublishError, Publisher};
 use crate::sweep::Sweeper;
 use crate::web::{self, Web};
+pub use attachment::AttachError;
 use attachment::Attachment;
+pub use background::BackgroundError;
+use background::{Role, Starting};
 use door::Door;
 use follow::Following;
 pub use log::LogError;
@@ -61,6 +63,9 @@ pub enum RunError {
     /// A policy file.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// Going into the background.
+    #[error(transparent)]
+    Background(#[from] BackgroundError),
     /// Policy files that are refused, where `--strict` wants none.
     #[error("{}\n--strict takes no policy files that are refused", lines.join("\n"))]
     RefusedFiles {
@@ -77,8 +82,8 @@ pub enum RunError {
     #[error(transparent)]
     State(#[from] StateError),
     /// The fabric.
-    #[error("{}", .0.with_origin(socket_variable().as_deref()))]
-    Transport(#[from] IbsimError),
+    #[error(transparent)]
+    Attach(#[from] AttachError),
     /// What clients registered.
     #[error(transparent)]
     Registry(#[from] StoreError),
@@ -113,6 +118,11 @@ pub enum RunError {
     /// `--once`, and another subnet manager has us rest.
     #[error("another subnet manager disabled us; with -o/--once there is nothing to wait for")]
     Disabled,
+    /// `--once`, and all that is up is the own port.
+    #[error(
+        "nothing is up but this port: it has no LID, or nobody answers behind its link; see above"
+    )]
+    NothingUp,
     /// `--once`, and the subnet did not come up.
     #[error("the subnet did not come up in {ONCE_ATTEMPTS} sweeps; see above")]
     NotUp,
@@ -120,10 +130,14 @@ pub enum RunError {
 
 /// Runs `ibsm` to its end.
 pub fn main(options: Options) -> ExitCode {
-    match run(options) {
+    let mut starting = None;
+    match run(options, &mut starting) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let reason = sa_proto::with_causes(&failure);
+            if let Some(mut starting) = starting {
+                starting.failed(&reason);
+            }
             error!(target: log::FATAL, "{reason}");
             // Whoever sees the log on standard output, if errors are logged at all, has read it
             // there; scripts look at this one.
@@ -136,10 +150,6 @@ pub fn main(options: Options) -> ExitCode {
     }
 }
 
-fn socket_variable() -> Option<String> {
-    std::env::var("IBSIM_SOCKNAME").ok()
-}
-
 /// What the policy files say. What of them is refused the first sweep tells, unless none may be.
 fn policy_files(config: &Config) -> Result<(SitePolicy, Reading), RunError> {
     let (policy, reading) = SitePolicy::load(&config.settings)?;
@@ -150,7 +160,7 @@ fn policy_files(config: &Config) -> Result<(SitePolicy, Reading), RunError> {
     Ok((policy, reading))
 }
 
-fn run(options: Options) -> Result<(), RunError> {
+fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError> {
     let template = options.create_config.clone();
     let (config, warnings) = Config::load(options)?;
     if let Some(path) = template {
@@ -162,13 +172,16 @@ fn run(options: Options) -> Result<(), RunError> {
         }
         return Ok(file::write_template(&path, &config.settings)?);
     }
-    if config.settings.daemon && background::enter()? {
-        return Ok(());
+    if config.settings.daemon {
+        match background::enter()? {
+            Role::LeftBehind => return Ok(()),
+            Role::Daemon(daemon) => *starting = Some(daemon),
+        }
     }
     // Before anything that two could not share is touched.
     let _pidfile = config.pidfile.as_deref().map(Pidfile::take).transpose()?;
     let log = log::init(&config.settings)?;
-    for warning in warnings {
+    for warning in &warnings {
         warn!("{warning}");
     }
     let (policy, reading) = policy_files(&config)?;
@@ -189,6 +202,7 @@ fn run(options: Options) -> Result<(), RunError> {
     let publisher = Publisher::start_with(publish, |end| entrance.services(end))?;
     let publisher = Arc::new(publisher);
     let dump = DumpFile::of(&config.settings, &config.state_dir);
+    dump.check();
     let registry = entrance.start(config.state_dir.clone(), publisher.clone(), dump)?;
     let followed = Arc::new(follow::Progress::default());
     if !config.follow.is_empty() {
@@ -224,9 +238,9 @@ fn run(options: Options) -> Result<(), RunError> {
     let fabric = Attachment::open(&config, &state)?;
     let lids = state.lids()?;
     info!(
-        "ibsm {} on node {}; {} known LIDs; responders at {}",
+        "ibsm {} at {}; {} known LIDs; responders at {}",
         env!("CARGO_PKG_VERSION"),
-        fabric.node(),
+        fabric.place(),
         lids.len(),
         publisher.address()
     );
@@ -239,11 +253,18 @@ fn run(options: Options) -> Result<(), RunError> {
     sweeper.set_node_names(names);
     sweeper.set_sharding(config.reach.sharding());
     let (m_keys, neighbours) = state.m_keys()?;
-    let caches = Caches { m_keys: m_keys.clone(), neighbours: neighbours.clone() };
+    let origin = state.origin()?;
+    let caches =
+        Caches { m_keys: m_keys.clone(), neighbours: neighbours.clone(), origin: origin.clone() };
+    sweeper.set_origin(origin);
     sweeper.set_m_keys(m_keys, neighbours);
-    Service::new(
+    sweeper.set_cut_ports(state.cut_ports()?);
+    let service = Service::new(
         config, log, signals, state, fabric, sweeper, publisher, registry, door, metrics, policy,
         caches, followed,
-    )?
-    .run()
+    )?;
+    if let Some(starting) = starting.take() {
+        starting.succeeded();
+    }
+    service.with_remarks(warnings).run()
 }

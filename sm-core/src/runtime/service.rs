@@ -1,8 +1,11 @@
 //! The loop: one thread that owns the fabric's transport and the front door's socket.
 
+mod files;
 mod measure;
 mod office;
+mod outgoing;
 mod reach;
+mod session;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -16,7 +19,7 @@ use tracing::{debug, error, info, warn};
 use super::attachment::Attachment;
 use super::door::Door;
 use super::dump_files::DumpFiles;
-use super::farewell::{Farewell, in_vain};
+use super::farewell::{Farewell, in_vain, nothing_up};
 use super::follow::Progress;
 use super::log::Log;
 use super::metrics::Metrics;
@@ -24,7 +27,7 @@ use super::policy::RefusedFiles;
 use super::registry::Office;
 use super::ring::Ring;
 use super::signals::{Signal, Signals};
-use super::state::{StateDir, StateError};
+use super::state::StateDir;
 use super::worker::Worker;
 use super::{BATCH, ONCE_ATTEMPTS, RunError};
 use crate::config::{Config, Settings, SitePolicy};
@@ -34,12 +37,15 @@ use crate::manage::mkey::{MKeyTable, Neighbours};
 use crate::manage::policy::{self, InForce};
 use crate::manage::shard::Seats;
 use crate::observe::moment::FaultPort;
-use crate::publish::{Challenge, PublishError, Publisher, SmStatus};
+use crate::publish::{Challenge, Orders, Publisher, SmStatus};
 use crate::registry::Ports;
 use crate::sweep::{
-    Event, LoopCheck, LoopFinding, MulticastJob, MulticastOutcome, Phase, Report, RoutingJob,
-    RoutingOutcome, Sweeper,
+    BalanceCheck, BalanceFinding, Event, LoopCheck, LoopFinding, MulticastJob, MulticastOutcome,
+    Origin, Phase, RegistryCopy, Report, RoutingJob, RoutingOutcome, Sweeper,
 };
+use files::{Files, Followed};
+use outgoing::Outgoing;
+use session::Tenure;
 
 /// Batches received before it is the senders' turn again.
 const BATCHES_IN_A_ROW: usize = 8;
@@ -47,8 +53,6 @@ const BATCHES_IN_A_ROW: usize = 8;
 const ANSWERS_MAX: usize = 4096;
 /// How often a long phase says how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
-/// How long to wait after a session could not be begun, for want of a writable state directory.
-const RENEWAL_INTERVAL: Duration = Duration::from_secs(10);
 /// How long multicast tables wait for others to be published with them.
 const REPUBLISH_DELAY: Duration = Duration::from_secs(1);
 /// How often metrics and status are brought up to date.
@@ -57,6 +61,8 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// How long what nobody waits for is put off after a sweep, for responders to be served first.
 const AFTERMATH_DELAY: Duration = Duration::from_secs(1);
 
+/// Subnet managers with another SM_Key that the status lists.
+const LISTED_MAX: usize = 8;
 /// Remarks on how the policy fits the fabric that are logged at a time.
 const POLICY_REMARKS_MAX: usize = 20;
 
@@ -75,6 +81,7 @@ pub(super) struct Service {
     router: Worker<Box<RoutingJob>, RoutingOutcome>,
     checker: Worker<LoopCheck, LoopFinding>,
     planter: Worker<MulticastJob, MulticastOutcome>,
+    balancer: Worker<BalanceCheck, BalanceFinding>,
     dumps: DumpFiles,
     /// When multicast tables that were written are published, if any were.
     republish_due: Option<Instant>,
@@ -85,16 +92,18 @@ pub(super) struct Service {
     /// Settings that were read again and are not in force yet.
     new_settings: Option<Settings>,
     refused_files: RefusedFiles,
+    /// What was last told of the settings.
+    remarks: Vec<String>,
     /// What was last told of how the policy fits the fabric.
     policy_remarks: Vec<String>,
     /// LIDs that clients ask instead of ours.
     seats: Seats,
     /// Whether a sweep was asked for, to find out if another SM rules.
     challenged: bool,
-    /// When a session that could not be begun is tried again.
-    renewal_due: Instant,
+    /// Our session, as far as it has come.
+    tenure: Tenure,
     /// Packets written and not yet taken by the transport.
-    outgoing: Vec<Packet>,
+    outgoing: Outgoing,
     /// Answers to other nodes' requests, which go ahead of our own requests.
     answers: Ring,
     incoming: Box<[Packet]>,
@@ -107,16 +116,20 @@ pub(super) struct Service {
     routing: (u32, (usize, usize), Instant),
     sweeps: Sweeps,
     caches: Caches,
+    /// Which files of the state directory are behind.
+    files: Files,
     /// How far we are with the registry of the master that we stand by for.
     followed: Arc<Progress>,
     done: Option<Result<(), RunError>>,
 }
 
-/// What was last written of M_Keys and links.
+/// What the state directory says of M_Keys and links.
 #[derive(Debug)]
 pub(super) struct Caches {
     pub(super) m_keys: MKeyTable,
     pub(super) neighbours: Neighbours,
+    /// Who made the routes in force.
+    pub(super) origin: Option<Origin>,
 }
 
 /// Totals of sweeps.
@@ -126,6 +139,8 @@ struct Sweeps {
     partial: u64,
     errors: u64,
     failed_in_a_row: u32,
+    /// Sweeps that found nobody but us.
+    empty: u32,
     last: Report,
     /// Light sweeps that found nothing changed, and when the last of them was noticed.
     quiet: (u64, Option<u64>),
@@ -165,6 +180,7 @@ impl Service {
             router: Worker::start("routing", |job: Box<RoutingJob>| job.run())?,
             checker: Worker::start("loops", LoopCheck::run)?,
             planter: Worker::start("multicast", MulticastJob::run)?,
+            balancer: Worker::start("balance", BalanceCheck::run)?,
             dumps,
             republish_due: None,
             aftermath_due: None,
@@ -172,11 +188,12 @@ impl Service {
             policy,
             new_settings: None,
             refused_files: RefusedFiles::default(),
+            remarks: Vec::new(),
             policy_remarks: Vec::new(),
             seats: Seats::default(),
             challenged: false,
-            renewal_due: now,
-            outgoing: Vec::with_capacity(BATCH),
+            tenure: Tenure::default(),
+            outgoing: Outgoing::default(),
             answers: Ring::new(ANSWERS_MAX),
             incoming: vec![Packet::default(); BATCH].into_boxed_slice(),
             progress_due: now + PROGRESS_INTERVAL,
@@ -185,9 +202,15 @@ impl Service {
             routing: (0, (0, 0), now),
             sweeps: Sweeps::default(),
             caches,
+            files: Files::default(),
             followed,
             done: None,
         })
+    }
+
+    /// Takes what was told of the settings at the start.
+    pub(super) fn with_remarks(self, remarks: Vec<String>) -> Self {
+        Self { remarks, ..self }
     }
 
     /// Runs until it is told to end, or cannot go on.
@@ -205,6 +228,7 @@ impl Service {
         if self.aftermath_due.is_some() {
             self.keep_caches();
         }
+        self.keep_files(Instant::now(), true);
         if result.is_ok() {
             self.dumps.finish(&self.sweeper)?;
         }
@@ -231,11 +255,15 @@ impl Service {
         let blocked = self.send(now)?;
         self.door.flush()?;
         self.take_events();
-        self.dumps.exchange(&self.sweeper)?;
+        if self.aftermath_due.is_none() {
+            self.dumps.exchange(&self.sweeper)?;
+        }
         self.follow_mastership(now);
         self.republish(now);
         self.see_to_aftermath(now)?;
+        self.keep_files(now, false);
         self.take_signals();
+        self.take_orders(now);
         self.tell_progress(now);
         self.take_leave(now);
         if self.done.is_none() && (blocked || !busy) {
@@ -246,8 +274,10 @@ impl Service {
 
     /// Attaches to the fabric again if it broke off, and then takes nothing for granted.
     fn maintain(&mut self, now: Instant) {
-        if let Some(client) = self.fabric.maintain(now) {
-            if let Err(failure) = self.state.keep_client(client) {
+        if self.fabric.maintain(now) {
+            if let Some(client) = self.fabric.client_id()
+                && let Err(failure) = self.state.keep_client(client)
+            {
                 warn!("the simulator will keep what we are known by if we are killed: {failure}");
             }
             self.outgoing.clear();
@@ -322,6 +352,11 @@ impl Service {
             }
             None => {}
         }
+        match self.balancer.poll()? {
+            Some(Ok(finding)) => self.sweeper.handle_balance(now, &finding),
+            Some(Err(panic)) => error!("nobody knows how good the routes found are: {panic}"),
+            None => {}
+        }
         if let Some(job) = self.sweeper.poll_multicast(now) {
             self.planter.submit(job)?;
         }
@@ -343,6 +378,11 @@ impl Service {
         {
             self.checker.submit(check)?;
         }
+        if self.balancer.is_idle()
+            && let Some(check) = self.sweeper.poll_balance_check()
+        {
+            self.balancer.submit(check)?;
+        }
         Ok(())
     }
 
@@ -356,19 +396,12 @@ impl Service {
             self.answers.consume(sent);
         }
         loop {
-            while self.outgoing.len() < BATCH {
-                let mut packet = Packet::default();
-                if !self.sweeper.poll_transmit(now, &mut packet) {
-                    break;
-                }
-                self.outgoing.push(packet);
-            }
-            if self.outgoing.is_empty() {
+            let packets = self.outgoing.fill(&mut self.sweeper, now);
+            if packets.is_empty() {
                 return Ok(false);
             }
-            let sent = self.fabric.send(now, &self.outgoing);
-            self.outgoing.drain(..sent);
-            if !self.outgoing.is_empty() {
+            let sent = self.fabric.send(now, packets);
+            if self.outgoing.consume(sent) > 0 {
                 return Ok(true);
             }
         }
@@ -384,6 +417,8 @@ impl Service {
             farewell,
             self.republish_due,
             self.aftermath_due,
+            self.tenure.poll_timeout(),
+            self.files.iter().filter_map(Followed::poll_timeout).min(),
             Some(self.status_due),
             Some(self.fabric.due()),
         ];
@@ -393,6 +428,7 @@ impl Service {
             Interest::read(self.router.as_fd()),
             Interest::read(self.checker.as_fd()),
             Interest::read(self.planter.as_fd()),
+            Interest::read(self.balancer.as_fd()),
             Interest::read(self.registry.as_fd()),
         ];
         let fabric = self.fabric.descriptor();
@@ -430,14 +466,11 @@ impl Service {
         while let Some(event) = self.sweeper.poll_event() {
             match event {
                 Event::Discovering => self.reload_policy(),
-                Event::LidsChanged => {
-                    if let Err(failure) = self.state.keep_lids(self.sweeper.lids()) {
-                        error!("LIDs will not survive a restart: {failure}");
-                    }
-                }
+                Event::LidsChanged => self.files.lids.touch(),
+                Event::CutPortsChanged => self.files.cut_ports.touch(),
                 Event::Configured(report) => self.configured(*report),
-                // What follows, follows from our state; see `follow_mastership`.
-                Event::StandingBy(_) => {}
+                // What else follows, follows from our state; see `follow_mastership`.
+                Event::StandingBy(_) => self.keep_origin(None),
                 Event::MulticastWritten => {
                     let due = Instant::now() + REPUBLISH_DELAY;
                     self.republish_due.get_or_insert(due);
@@ -461,7 +494,13 @@ impl Service {
     fn reread_settings(&mut self) {
         match self.config.reread() {
             Ok((settings, remarks)) => {
-                remarks.iter().for_each(|remark| warn!("{remark}"));
+                let (new, old): (Vec<_>, Vec<_>) =
+                    remarks.iter().partition(|remark| !self.remarks.contains(remark));
+                new.iter().for_each(|remark| warn!("{remark}"));
+                if !old.is_empty() {
+                    info!("{} remarks on the settings are as before", old.len());
+                }
+                self.remarks = remarks;
                 self.new_settings = Some(settings);
             }
             Err(failure) => {
@@ -518,17 +557,21 @@ impl Service {
     fn follow_mastership(&mut self, now: Instant) {
         if self.sweeper.sm_state() != SmState::Master {
             self.publisher.end_session();
+            self.tenure.end();
         }
-        let is_on = self.publisher.session().is_some();
+        self.begin_session(now);
+        if self.publish_plane(now) {
+            // What was written to multicast tables while it waited is not part of it.
+            self.republish_due.get_or_insert(now + REPUBLISH_DELAY);
+        }
+        let is_on = self.publisher.session().is_some() && !self.tenure.is_waiting();
         self.door.set_open(is_on);
         self.registry.set_open(is_on);
         match self.publisher.challenge() {
-            Some(Challenge::Epoch) if now >= self.renewal_due => {
-                if let Err(failure) = self.publisher.renew() {
-                    error!("responders do not follow us: {}", sa_proto::with_causes(&failure));
-                    self.renewal_due = now + RENEWAL_INTERVAL;
-                }
-            }
+            Some(Challenge::Epoch) if self.tenure.may_try(now) => match self.publisher.renew() {
+                Ok(()) => self.tenure.succeeded(),
+                Err(failure) => self.tenure.failed(now, sa_proto::with_causes(&failure)),
+            },
             Some(Challenge::Rival) if !self.challenged => {
                 warn!("responders follow another subnet manager; looking for it");
                 self.challenged = true;
@@ -553,21 +596,62 @@ impl Service {
         }
     }
 
-    /// Keeps M_Keys and links where the next start, or OpenSM, finds them.
-    fn keep_caches(&mut self) {
-        let told = |kept: Result<(), StateError>| {
-            if let Err(failure) = kept {
-                error!("ports with an M_Key may be out of reach after a restart: {failure}");
-            }
-        };
-        if *self.sweeper.m_keys() != self.caches.m_keys {
-            self.caches.m_keys.clone_from(self.sweeper.m_keys());
-            told(self.state.keep_m_keys(&self.caches.m_keys));
+    /// Keeps who made the routes in force.
+    fn keep_origin(&mut self, origin: Option<Origin>) {
+        if origin == self.caches.origin {
+            return;
         }
-        let neighbours = self.sweeper.neighbours();
-        if *neighbours != self.caches.neighbours {
-            self.caches.neighbours.clone_from(neighbours);
-            told(self.state.keep_neighbours(&self.caches.neighbours));
+        match self.state.keep_origin(origin.as_ref()) {
+            Ok(()) => self.caches.origin = origin,
+            Err(failure) => {
+                error!("the next start will not know whose routes it finds: {failure}");
+            }
+        }
+    }
+
+    /// Does what operators asked for by `ibsmctl`.
+    fn take_orders(&mut self, now: Instant) {
+        let Orders { sweep, reroute } = self.publisher.take_orders();
+        if reroute {
+            info!("reroute: all routes are made anew");
+            self.sweeper.reroute(now);
+        } else if sweep {
+            info!("sweep: heavy sweep");
+            self.sweeper.request_heavy_sweep(now);
+        }
+    }
+
+    /// Has M_Keys and links kept where the next start, or OpenSM, finds them.
+    fn keep_caches(&mut self) {
+        if *self.sweeper.m_keys() != self.caches.m_keys {
+            self.files.m_keys.touch();
+        }
+        if *self.sweeper.neighbours() != self.caches.neighbours {
+            self.files.neighbours.touch();
+        }
+    }
+
+    /// Writes those files of the state directory that are behind, and `all` of them even if they
+    /// could not be written a moment ago.
+    fn keep_files(&mut self, now: Instant, all: bool) {
+        let is_due = |file: &Followed| file.is_due(now) || all && file.is_behind();
+        let (files, state, sweeper) = (&mut self.files, &self.state, &mut self.sweeper);
+        if is_due(&files.lids) {
+            files.lids.note(now, state.keep_lids(sweeper.lids()));
+        }
+        if is_due(&files.cut_ports) {
+            files.cut_ports.note(now, state.keep_cut_ports(sweeper.cut_ports()));
+        }
+        let m_keys = sweeper.m_keys();
+        if is_due(&files.m_keys) && files.m_keys.note(now, state.keep_m_keys(m_keys)) {
+            self.caches.m_keys.clone_from(m_keys);
+        }
+        if is_due(&files.neighbours) {
+            // To know them takes a walk of the fabric.
+            let neighbours = sweeper.neighbours();
+            if files.neighbours.note(now, state.keep_neighbours(neighbours)) {
+                self.caches.neighbours.clone_from(neighbours);
+            }
         }
     }
 
@@ -577,11 +661,12 @@ impl Service {
             let delay = if self.config.once { Duration::ZERO } else { AFTERMATH_DELAY };
             self.aftermath_due.get_or_insert_with(|| Instant::now() + delay);
         }
+        if report.up {
+            self.keep_origin(self.sweeper.origin());
+        }
         // The port's own LID may be new: the transport tells path bits by it.
         self.fabric.refresh(Instant::now());
-        if let Err(failure) = self.publish(report.full) {
-            error!("the snapshot is not published: {}", sa_proto::with_causes(&failure));
-        }
+        self.publish(Instant::now(), report.full);
         let is_news = report.full || report.changed() || self.sweeps.failed_in_a_row > 0;
         if report.errors == 0 && report.up && is_news {
             self.dumps.want_all();
@@ -601,7 +686,20 @@ impl Service {
             self.sweeps.failed_in_a_row += 1;
         }
         if self.config.once {
-            if report.errors == 0 {
+            let fabric = self.sweeper.fabric();
+            let has_lid = |home| fabric.port(home).base_lid().is_unicast();
+            let has_lid = fabric.home().is_some_and(has_lid);
+            let found = report.hosts + report.switches;
+            let in_vain = nothing_up(has_lid, found, report.unanswered).filter(|_| report.up);
+            if let Some(reason) = in_vain {
+                // Who is silent for a moment answers one of the sweeps that follow.
+                self.sweeps.empty += 1;
+                if self.sweeps.empty >= ONCE_ATTEMPTS {
+                    self.done = Some(Err(reason));
+                } else {
+                    self.sweeper.request_heavy_sweep(Instant::now());
+                }
+            } else if report.errors == 0 {
                 self.farewell.get_or_insert_with(|| Farewell::new(Instant::now()));
             } else if self.sweeps.failed_in_a_row >= ONCE_ATTEMPTS && report.up {
                 // What is faulty stays so.
@@ -632,19 +730,18 @@ impl Service {
         self.sweeper.faults().iter().map(port).collect()
     }
 
-    /// Publishes what a sweep found. Only a full one asks the other subnet managers who is the
-    /// master, and so decides if we take responders back from one of them.
-    fn publish(&mut self, full: bool) -> Result<(), PublishError> {
+    /// Publishes what a sweep found, or has it wait for a session. Only a full one asks the other
+    /// subnet managers who is the master, and so decides if we take responders back from one of them.
+    fn publish(&mut self, now: Instant, full: bool) {
         let policy = self.policy_rows();
-        let fabric = self.sweeper.fabric();
         let begins = match self.publisher.session() {
             None => self.sweeper.sm_state() == SmState::Master,
             Some(_) => full && self.publisher.challenge() == Some(Challenge::Rival),
         };
-        let mut begun = None;
-        if begins && let Some(home) = fabric.home() {
-            begun = Some(self.publisher.begin_session(fabric.port(home).guid)?);
+        if begins {
+            self.tenure.want();
         }
+        self.begin_session(now);
         let settings = self.sweeper.settings();
         let parameters = SubnetParameters {
             prefix: settings.subnet_prefix,
@@ -657,12 +754,29 @@ impl Service {
             policy,
         };
         self.tell_registry(&parameters);
-        if let Some(session) = begun {
-            self.await_registry(session);
+        self.tenure.offer(self.sweeper.fabric().plane(&parameters));
+        self.publish_plane(now);
+    }
+
+    /// Begins a session if one is wanted, and it is time.
+    fn begin_session(&mut self, now: Instant) {
+        let fabric = self.sweeper.fabric();
+        let Some(home) = fabric.home().filter(|_| self.tenure.is_due(now)) else { return };
+        let begun = self.publisher.begin_session(fabric.port(home).guid);
+        if begun.is_ok() {
+            self.registry.session_begun();
         }
-        let plane = self.sweeper.fabric().plane(&parameters);
-        self.publisher.publish(plane)?;
-        Ok(())
+        self.tenure.begun(now, begun.map_err(|failure| sa_proto::with_causes(&failure)));
+    }
+
+    /// Publishes what waits, unless it is to wait on; whether anything was.
+    fn publish_plane(&mut self, now: Instant) -> bool {
+        self.tenure.settle(now, || self.registry.published());
+        let Some(plane) = self.tenure.poll() else { return false };
+        if let Err(failure) = self.publisher.publish(plane) {
+            error!("the snapshot is not published: {}", sa_proto::with_causes(&failure));
+        }
+        true
     }
 
     /// What policy files come to on the fabric as it is. What is odd about it is told once.
@@ -729,9 +843,28 @@ impl Service {
         }
     }
 
+    /// How far we are with the registry of the master that we stand by for; empty unless `--follow`
+    /// is given.
+    fn following(&self) -> String {
+        if self.config.follow.is_empty() {
+            return String::new();
+        }
+        let held = match self.followed.followed().copy() {
+            RegistryCopy::None => "not all of it is held",
+            RegistryCopy::Current => "in step",
+            RegistryCopy::Ended(_) => "in step until its feed ended",
+        };
+        held.to_owned()
+    }
+
     /// What an operator should know beyond the state.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = self.refused_files.warnings();
+        warnings.extend(self.tenure.warning());
+        warnings.extend(self.files.iter().filter_map(Followed::warning));
+        warnings.extend(self.sweeper.strangers().take(LISTED_MAX).map(|place| {
+            format!("the subnet manager at {place} shows another SM_Key, and is left out")
+        }));
         let (waiting, rate) =
             (self.sweeper.clients_to_ask(), self.config.settings.client_rereg_rate);
         if waiting > 0 {
@@ -765,6 +898,13 @@ impl Service {
             state: self.sweeper.sm_state().to_string(),
             subnet_up: self.sweeper.is_up(),
             warnings: self.warnings(),
+            routing_engine: self.sweeper.routing_engine().to_owned(),
+            engines_passed_over: self.sweeper.passed_over().to_vec(),
+            guid: self.sweeper.fabric().home().map(|home| self.sweeper.fabric().port(home).guid),
+            priority: self.sweeper.settings().sm_priority,
+            peers: self.sweeper.peers(now),
+            following: self.following(),
+            takes_over_after: self.sweeper.patience(),
             phase: self.sweeper.phase().to_string(),
             quiet_sweeps: self.sweeps.quiet.0,
             quiet_sweep_ms: self.sweeps.quiet.1,

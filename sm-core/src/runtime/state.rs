@@ -2,6 +2,8 @@
 //!
 //! - `guid2lid`: LIDs by port GUID, `guid2mkey`: M_Keys, and `neighbors`: who is behind which port,
 //!   all in OpenSM's format, so that either can follow the other.
+//! - `cut-ports`: ports of switches that were switched off for a LID to change hands.
+//! - `routing`: which engine made the forwarding tables that switches hold.
 //! - `lock`: locked as long as a process runs with the directory.
 //! - `ibsm-client`: what the simulator knows us by, to be thrown out after a `kill -9`.
 //!
@@ -14,13 +16,18 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use ib_mad::transport::ibsim::ClientId;
+use ib_mad::types::{Guid, PortNum};
 use tracing::warn;
 
 use crate::manage::lid::LidTable;
 use crate::manage::mkey::{MKeyTable, Neighbours};
+use crate::sweep::{CutPorts, Origin};
 
 /// Longest file read, bytes: 49,151 ports at 35 bytes are 1.7 MB.
 const FILE_LEN_MAX: u64 = 16 << 20;
+
+/// The file of ports that are switched off for a takeover.
+const CUT_PORTS: &str = "cut-ports";
 
 /// The state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -110,6 +117,50 @@ impl StateDir {
     /// Keeps which port is behind which.
     pub(super) fn keep_neighbours(&self, neighbours: &Neighbours) -> Result<(), StateError> {
         self.write("neighbors", &neighbours.render())
+    }
+
+    /// Ports that an earlier run switched off for a takeover, and has not seen on since. Lines that
+    /// say nothing are left out with a warning.
+    pub(super) fn cut_ports(&self) -> Result<CutPorts, StateError> {
+        let mut ports = CutPorts::new();
+        for (number, line) in self.read(CUT_PORTS)?.unwrap_or_default().lines().enumerate() {
+            let port = line.split_once(' ').and_then(|(guid, num)| {
+                Some((guid.parse().ok()?, PortNum(num.trim().parse().ok()?)))
+            });
+            match port {
+                Some(port) => _ = ports.insert(port),
+                None => warn!(
+                    "{}:{}: '{line}' is no switch's GUID and port number; left out",
+                    self.file(CUT_PORTS).display(),
+                    number + 1
+                ),
+            }
+        }
+        Ok(ports)
+    }
+
+    /// Keeps which ports are switched off for a takeover.
+    pub(super) fn keep_cut_ports(&self, ports: &CutPorts) -> Result<(), StateError> {
+        let line = |(guid, num): &(Guid, PortNum)| format!("{guid} {}\n", num.0);
+        self.write(CUT_PORTS, &ports.iter().map(line).collect::<String>())
+    }
+
+    /// Which engine made the tables that switches hold, as the last run left it.
+    pub(super) fn origin(&self) -> Result<Option<Origin>, StateError> {
+        Ok(self.read("routing")?.as_deref().and_then(Origin::parse))
+    }
+
+    /// Keeps which engine made the tables; none if another subnet manager may change them.
+    pub(super) fn keep_origin(&self, origin: Option<&Origin>) -> Result<(), StateError> {
+        let Some(origin) = origin else {
+            return match fs::remove_file(self.file("routing")) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    Err(StateError { path: self.file("routing"), source })
+                }
+                _ => Ok(()),
+            };
+        };
+        self.write("routing", &origin.render())
     }
 
     /// What an earlier run was known by at the simulator.
@@ -215,6 +266,10 @@ mod tests {
         assert_eq!(state.m_keys().unwrap(), (keys, neighbours));
         let mode = fs::metadata(dir.path().join("guid2mkey")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(state.cut_ports().unwrap(), CutPorts::new());
+        let cut = CutPorts::from([(Guid(0x20), PortNum(3)), (Guid(0x21), PortNum(36))]);
+        state.keep_cut_ports(&cut).unwrap();
+        assert_eq!(state.cut_ports().unwrap(), cut);
         assert_eq!(state.stale_client(), None);
         state.keep_client("3:77".parse().unwrap()).unwrap();
         assert_eq!(state.stale_client(), Some(ClientId { slot: 3, number: 77 }));

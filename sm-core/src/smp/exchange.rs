@@ -57,6 +57,8 @@ pub struct Exchange {
     /// size: 255 ports of 65,536 nodes at most, by a handful of attributes.
     queue: VecDeque<Request>,
     window: Transactions<Sent>,
+    /// Times that all was cancelled.
+    generation: u64,
     loss: Loss,
     passed: [Passed; Kind::ALL.len()],
 }
@@ -79,6 +81,7 @@ impl Exchange {
             window: Transactions::new(timing.window, seed),
             timing,
             queue: VecDeque::new(),
+            generation: 0,
             loss: Loss::default(),
             passed: Default::default(),
         }
@@ -152,8 +155,14 @@ impl Exchange {
 
     /// Drops all requests, those on the wire too.
     pub fn cancel_all(&mut self) {
+        self.generation += 1;
         self.queue.clear();
         self.window.cancel_all().for_each(drop);
+    }
+
+    /// Changes whenever all is cancelled: what was written before, and has not left, is not to.
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.

@@ -3,12 +3,12 @@
 use crate::fabric::PortIndex;
 
 /// Kind of a request. Those from [`ClearPortChange`](Self::ClearPortChange) on change the fabric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
     /// NodeInfo of the SM's own node.
     OwnNodeInfo,
-    /// NodeInfo of whatever is behind the port.
+    /// NodeInfo of whatever is behind the port; `block` numbers the routes by which it is asked.
     Probe,
     /// The same once more, to settle a contradiction; `block` numbers it.
     ProbeAgain,
@@ -20,6 +20,9 @@ pub enum Kind {
     PortChange,
     /// PortInfo of the port.
     PortInfo,
+    /// PortInfo of a port towards a node that is silent; `block` tells by which routes nobody
+    /// answered behind it, counted from 1.
+    LinkState,
     /// Speeds of the port that PortInfo knows nothing of.
     MlnxExtPortInfo,
     /// A block of the port's P_Key table.
@@ -74,6 +77,7 @@ impl Kind {
         Self::SwitchInfo,
         Self::PortChange,
         Self::PortInfo,
+        Self::LinkState,
         Self::MlnxExtPortInfo,
         Self::PKeys,
         Self::SmInfo,
@@ -118,6 +122,7 @@ impl Kind {
             | Self::SwitchInfo
             | Self::PortChange
             | Self::PortInfo
+            | Self::LinkState
             | Self::MlnxExtPortInfo
             | Self::PKeys
             | Self::SmInfo
@@ -148,7 +153,7 @@ impl Kind {
             Self::OwnNodeInfo | Self::Probe | Self::ProbeAgain => "Get(NodeInfo)",
             Self::NodeDescription => "Get(NodeDescription)",
             Self::SwitchInfo | Self::PortChange => "Get(SwitchInfo)",
-            Self::PortInfo => "Get(PortInfo)",
+            Self::PortInfo | Self::LinkState => "Get(PortInfo)",
             Self::MlnxExtPortInfo => "Get(MlnxExtPortInfo)",
             Self::SetMlnxExtPortInfo => "Set(MlnxExtPortInfo)",
             Self::PKeys => "Get(P_KeyTable)",
@@ -177,7 +182,7 @@ pub const ALL_IN_PORTS: u16 = 1 << 8;
 pub const ALL_OUT_PORTS: u16 = 1 << 9;
 
 /// A request: what, of which port, which block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// What is asked.
     pub kind: Kind,

@@ -23,6 +23,7 @@ impl Sweeper {
         self.admit_clients();
         self.stagger_clients(now);
         self.set_pkeys();
+        self.mend_cut_ports();
         if self.first_as_master {
             self.clear_port_changes();
         }
@@ -117,11 +118,8 @@ impl Sweeper {
         let sa = self.sa_of(port);
         // Not every driver tells its clients that the SA is another, but all tell of this.
         let moved = self.fabric.port(port).port_info().master_sm_lid() != sa.0;
-        let (told, moved) = match self.spares_clients {
-            // In the first sweep all move to us, with all that they registered.
-            true => (true, moved && !self.first_as_master),
-            false => (told, moved),
-        };
+        // In the first sweep all move to us: who is told then is spared for what is known of them.
+        let moved = moved && !self.first_as_master;
         Some(link::Addressing {
             base_lid: range.first,
             lmc: link::lmc_of(&self.fabric, port, &self.settings),
@@ -134,7 +132,8 @@ impl Sweeper {
 
     fn subnet(&self) -> link::Subnet<'_> {
         let pkeys = self.partitions.plan();
-        link::Subnet { settings: &self.settings, pkeys }
+        let qos = self.settings.qos.then_some(&self.qos_tables);
+        link::Subnet { settings: &self.settings, pkeys, qos }
     }
 
     /// PortInfo to set so that an end port is addressed as it should be, if it is not.
@@ -170,6 +169,9 @@ impl Sweeper {
         let beyond = |state| matches!(state, Some(PortState::Armed | PortState::Active));
         if beyond(before) && !beyond(after) {
             self.link_was_reset(request, port);
+        }
+        if request.kind == Kind::Mend {
+            self.port_mended(port);
         }
         if request.kind == Kind::SetAddress {
             if !self.reregistration.holds_back(port) {
@@ -411,11 +413,15 @@ impl Sweeper {
         report.links = linked.len() / 2;
         report.unanswered = self.unanswered.len();
         report.smps = sent - report.smps;
+        report.engine.clone_from(&self.routing_engine);
+        let name = |why: &String| why.split([' ', ':']).next().unwrap_or_default().to_owned();
+        report.engines_passed_over = self.passed_over.iter().map(name).collect();
         report.up = routed;
         let report = std::mem::take(report);
         self.tell_new_nodes();
         self.compare_service(self.first_as_master);
         self.first_as_master &= !routed;
+        self.spares_clients &= !routed;
         self.links_forced_anew &= !routed;
         self.up = routed;
         self.fruitless = 0;

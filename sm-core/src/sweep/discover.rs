@@ -140,6 +140,7 @@ impl Sweeper {
         };
         let wanted = self.settings.guid;
         if wanted.0 != 0 && wanted != answerer.port_guid {
+            self.sweep.is_fatal = true;
             return self.emit(Event::Fatal(format!(
                 "port {wanted} (-g) is not here; the port here is {}. Leave -g out, or choose the \
                  node with --node",
@@ -211,9 +212,13 @@ impl Sweeper {
         if !is_switch && self.fabric.port(ingress).guid != by.port_guid {
             self.fabric.port_mut(ingress).guid = by.port_guid;
         }
+        self.is_heard(node, egress, ingress);
         let at_home = self.fabric.home().is_some_and(|home| self.fabric.port(home).node == node);
         if self.fabric.node(node).seen != self.number {
-            if is_switch && !at_home {
+            if self.fabric.node(node).is_new {
+                debug!("found {} {} behind {}", by.kind, by.guid, self.place(egress));
+            }
+            if is_switch && !at_home && !self.fabric.leads_through(egress, node) {
                 self.fabric.set_upstream(node, egress);
             }
             self.visit(node, ingress);
@@ -307,6 +312,8 @@ impl Sweeper {
         let Some(index) = self.fabric.node(node).switch else { return };
         self.fabric.lft_mut(index).forget();
         self.fabric.mft_mut(index).forget();
+        // Those of port 0 too, which comes up by itself and is never seen in Initialize.
+        self.forget_port_tables(node);
         self.sweep.reset.insert(node);
     }
 
@@ -355,13 +362,11 @@ impl Sweeper {
         let checks_changed = checks(self.fabric.port(port).port_info()) != checked;
         self.learn_m_key(port);
         let state = self.fabric.port(port).state();
-        if state == Some(PortState::Initialize) {
-            let entry = self.fabric.port_mut(port);
-            // The link was trained anew, perhaps as the node was reset.
-            entry.qos = None;
-            let guid = entry.guid;
-            self.aliases.forget(guid);
+        if state != was {
+            let name = |state: Option<PortState>| state.map_or("unknown".into(), |s| s.to_string());
+            debug!("{} is {}, was {}", self.fabric.describe(port), name(state), name(was));
         }
+        self.note_training(port);
         let node = self.fabric.port(port).node;
         let is_switch = self.fabric.node(node).switch.is_some();
         let external = is_switch && self.fabric.port(port).num.0 != 0;
@@ -392,7 +397,7 @@ impl Sweeper {
                         self.fabric.link_seen(port, self.number);
                         self.fabric.link_seen(peer, self.number);
                     }
-                    _ => self.exchange.push(Request::new(Kind::Probe, port)),
+                    _ => self.probe(port),
                 }
                 if external {
                     self.read_checked_pkeys(node, port, checks_changed);
@@ -400,6 +405,16 @@ impl Sweeper {
                 self.ask_for_fdr10(port);
             }
             _ => self.link_is_down(request),
+        }
+    }
+
+    /// A port was read. In Initialize its link was trained anew, perhaps as the node was reset.
+    pub(super) fn note_training(&mut self, port: PortIndex) {
+        if self.fabric.port(port).state() == Some(PortState::Initialize) {
+            let entry = self.fabric.port_mut(port);
+            entry.qos = None;
+            let guid = entry.guid;
+            self.aliases.forget(guid);
         }
     }
 
@@ -484,17 +499,22 @@ impl Sweeper {
         self.give_up(now);
     }
 
+    /// Whether there is more to ask, now that all so far is answered or given up.
+    pub(super) fn discovers_more(&mut self, now: Instant) -> bool {
+        if !self.sweep.suspects.is_empty() && !self.sweep.cut_off {
+            let suspects = std::mem::take(&mut self.sweep.suspects);
+            self.visit_all(suspects);
+            if !self.exchange.is_idle() {
+                return true;
+            }
+        }
+        self.resolves_doubts(now)
+    }
+
     /// All is asked and answered: cuts what was not seen again, and drops what no route reaches.
     pub(super) fn end_discovery(&mut self, now: Instant) {
         if self.sweep.cut_off {
             return self.await_own_link(now);
-        }
-        if !self.sweep.suspects.is_empty() {
-            let suspects = std::mem::take(&mut self.sweep.suspects);
-            self.visit_all(suspects);
-            if !self.exchange.is_idle() {
-                return;
-            }
         }
         if self.is_secluded(&self.sweep.silent) {
             return self.await_neighbour(now);
@@ -529,7 +549,9 @@ impl Sweeper {
         let home = self.fabric.home().filter(|&home| self.fabric.port(home).known);
         let lost = home.is_none_or(|home| silent.contains(&self.fabric.port(home).node));
         if lost {
-            warn!("the SM's own port cannot be read; trying again");
+            if !self.sweep.is_fatal {
+                warn!("the SM's own port cannot be read; trying again");
+            }
             return self.give_up(now);
         }
         self.begin_election(now);
@@ -560,7 +582,7 @@ impl Sweeper {
 
     /// Takes in that a link is gone. Links between switches are told: a host that goes is told by
     /// its name, and takes its link along.
-    fn cut(&mut self, port: PortIndex, peer: PortIndex) {
+    pub(super) fn cut(&mut self, port: PortIndex, peer: PortIndex) {
         let is_switch = |port| self.fabric.node_of(port).switch.is_some();
         if is_switch(port) && is_switch(peer) && self.up {
             self.sweep.cut_links += 1;

@@ -1,13 +1,16 @@
 //! Other subnet managers: asking who they are, standing by for one, taking over from it.
 
-use std::time::Instant;
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
+use ib_mad::types::Guid;
 use ib_mad::wire::attribute::{CapabilityMask, SmInfo, SmState};
 use sa_proto::snapshot::SubnetManager;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::schedule::Cause;
-use super::{Event, OTHERS_MAX, Phase, Sweep, Sweeper};
+use super::{Event, OTHERS_MAX, Peer, Phase, Sweep, Sweeper};
+use crate::config::Settings;
 use crate::fabric::PortIndex;
 use crate::mastership::{Decision, RemoteSm};
 use crate::smp::{Kind, Request};
@@ -16,6 +19,7 @@ impl Sweeper {
     pub(super) fn begin_election(&mut self, now: Instant) {
         self.enter(now, Phase::Elect);
         self.others.clear();
+        self.forget_strangers();
         if self.settings.ignore_other_sm {
             return;
         }
@@ -38,11 +42,59 @@ impl Sweeper {
         let Ok(info) = SmInfo::new(data) else { return };
         let Some(state) = SmState::from_code(info.sm_state()) else { return };
         let sm = RemoteSm { guid: info.guid(), priority: info.priority(), state };
+        // Another key is another administration's: such a subnet manager is none to us. With key 0
+        // a site says that any will do.
+        let key = self.mastership.sm_key();
+        if key != 0 && info.sm_key() != key {
+            self.note_stranger(port, sm);
+            return self.sm_is_silent(port);
+        }
+        let at = self.fabric.port(port).guid;
+        self.strangers.retain(|(guid, _)| *guid != at);
         if self.phase == Phase::Poll {
             return self.master_answered(now, port, sm);
         }
         self.others.retain(|(at, _)| *at != port);
         self.others.push((port, sm));
+    }
+
+    /// A subnet manager showed another SM_Key: it is told of once.
+    fn note_stranger(&mut self, port: PortIndex, sm: RemoteSm) {
+        self.strange_answers += 1;
+        // What it says of itself is not to be believed, its GUID neither.
+        let at = self.fabric.port(port).guid;
+        if self.strangers.len() == OTHERS_MAX || self.strangers.iter().any(|(guid, _)| *guid == at)
+        {
+            return;
+        }
+        let place = self.place(port);
+        warn!(
+            "the subnet manager at {place}, {} with priority {}, does not show our SM_Key: it is \
+             left out, and neither handed over to nor stood by for",
+            sm.state, sm.priority
+        );
+        self.strangers.push((at, self.fabric.describe(port)));
+    }
+
+    /// Forgets those that are no longer there.
+    fn forget_strangers(&mut self) {
+        let fabric = &self.fabric;
+        let runs = |port: PortIndex| {
+            let mask = fabric.port(port).port_info().capability_mask();
+            mask.contains(CapabilityMask::IS_SM).then_some(fabric.port(port).guid)
+        };
+        let there: HashSet<Guid> = fabric.end_ports().filter_map(runs).collect();
+        self.strangers.retain(|(guid, _)| there.contains(guid));
+    }
+
+    /// Subnet managers that show another SM_Key than ours, in words.
+    pub fn strangers(&self) -> impl Iterator<Item = &str> {
+        self.strangers.iter().map(|(_, place)| &**place)
+    }
+
+    /// Answers of subnet managers that showed another SM_Key than ours.
+    pub fn strange_answers(&self) -> u64 {
+        self.strange_answers
     }
 
     /// The subnet managers of the subnet, ours among them, as the last discovery found them.
@@ -72,8 +124,37 @@ impl Sweeper {
         self.master.map(|(port, _)| self.fabric.describe(port))
     }
 
+    /// The subnet managers that the last discovery found, and the master that we stand by for: of
+    /// that one also how long ago it answered last.
+    pub fn peers(&self, now: Instant) -> Vec<Peer> {
+        let master = self.master.filter(|_| self.mastership.state() == SmState::Standby);
+        let peer = |(port, sm): &(PortIndex, RemoteSm)| {
+            let entry = self.fabric.port(*port);
+            let is_master = master.is_some_and(|(at, _)| at == *port);
+            let seen = self.master_seen.filter(|_| is_master);
+            Peer {
+                port_guid: entry.guid,
+                place: self.fabric.describe(*port),
+                lid: entry.base_lid(),
+                state: sm.state,
+                priority: sm.priority,
+                answered: seen.map(|seen| now.saturating_duration_since(seen)),
+            }
+        };
+        self.others.iter().map(peer).collect()
+    }
+
+    /// How long a master may leave polls unanswered until we look for another.
+    pub fn patience(&self) -> Duration {
+        let Settings { sminfo_polling_timeout, polling_retry_number, .. } = &self.settings;
+        Duration::from_millis(u64::from(*sminfo_polling_timeout))
+            .saturating_mul(*polling_retry_number)
+    }
+
     pub(super) fn end_election(&mut self, now: Instant) {
+        self.handover.taken_from = None;
         let others: Vec<RemoteSm> = self.others.iter().map(|(_, sm)| *sm).collect();
+        debug!("election among us and {others:?}: {:?}", self.mastership.decide(&others));
         match self.mastership.decide(&others) {
             Decision::Rule => {
                 self.handover.settle();
@@ -124,7 +205,9 @@ impl Sweeper {
     pub(super) fn rest(&mut self) {
         self.exchange.cancel_all();
         self.routing_job = None;
-        self.under_way = None;
+        self.abandon_take_over();
+        // What it tells of is about to be changed, or somebody else's.
+        self.events.retain(|event| !matches!(event, Event::Configured(_)));
         self.sweep = Sweep::default();
         self.phase = Phase::Idle;
         self.reregistration.clear();
@@ -153,6 +236,9 @@ impl Sweeper {
         self.polls_missed = 0;
         self.rest();
         self.schedule.rearm_poll(now);
+        // Who rules meanwhile routes as it likes.
+        self.router.left_by = None;
+        self.router.anew_from = None;
         self.handover.settle();
         self.handover.follows_another = true;
         if sm.state == SmState::Master && self.mastership.outranks(&sm) {

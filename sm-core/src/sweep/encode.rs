@@ -55,7 +55,9 @@ impl Sweeper {
             Kind::NodeDescription => (M::GET, Id::NODE_DESCRIPTION, 0),
             Kind::SwitchInfo | Kind::PortChange => (M::GET, Id::SWITCH_INFO, 0),
             Kind::ClearPortChange | Kind::SetSwitchInfo => (M::SET, Id::SWITCH_INFO, 0),
-            Kind::PortInfo => (M::GET, Id::PORT_INFO, link::modifier(&self.fabric, request.port())),
+            Kind::PortInfo | Kind::LinkState => {
+                (M::GET, Id::PORT_INFO, link::modifier(&self.fabric, request.port()))
+            }
             Kind::SetAddress | Kind::Cut | Kind::Mend | Kind::Arm | Kind::Activate => {
                 (M::SET, Id::PORT_INFO, link::modifier(&self.fabric, request.port()))
             }
@@ -151,6 +153,7 @@ impl Sweeper {
             | Kind::SwitchInfo
             | Kind::PortChange
             | Kind::PortInfo
+            | Kind::LinkState
             | Kind::MlnxExtPortInfo
             | Kind::PKeys
             | Kind::SmInfo

@@ -75,6 +75,8 @@ pub(super) struct Handover {
     pub(super) follows_another: bool,
     /// Whether LIDs are to be taken over as the master before us gave them out.
     inherits_lids: bool,
+    /// Who handed the subnet over to us, until the next election.
+    pub(super) taken_from: Option<Guid>,
     /// The master that is to be asked to look at us.
     nudged: Option<PortIndex>,
 }
@@ -84,6 +86,7 @@ impl Handover {
     pub(super) fn settle(&mut self) {
         self.offered = None;
         self.awaited_since = None;
+        self.taken_from = None;
         self.nudged = None;
     }
 
@@ -155,8 +158,14 @@ impl Sweeper {
         self.schedule.request(now + interval, Cause::Asked);
     }
 
-    /// A subnet manager hands over what it ruled: all, or its part of what was two subnets.
+    /// A subnet manager hands over what it ruled: all, or its part of what was two subnets. Whatever
+    /// was being done was meant for another fabric: it ends here, and a sweep of all begins.
     pub(super) fn handed_to_us(&mut self, now: Instant, from: Guid) {
+        if self.handover.taken_from == Some(from) {
+            // It did not hear our answer, and says it again.
+            return;
+        }
+        self.rest();
         let port = self.fabric.end_ports().find(|&port| self.fabric.port(port).guid == from);
         match port {
             Some(port) => {
@@ -166,12 +175,23 @@ impl Sweeper {
             None => info!("the master at port {from} hands the subnet over to us"),
         }
         self.handover.settle();
+        self.handover.taken_from = Some(from);
         self.handover.follows_another = true;
         self.master_seen = Some(now);
         // What is ours now is another fabric than the one that was up, if one was.
         self.up = false;
         self.become_master();
         self.schedule.request(now, Cause::TakeOver);
+    }
+
+    /// A master gives up what it ruled while we look around: what was heard of it is no longer so.
+    pub(super) fn look_for_master_again(&mut self, now: Instant, from: Guid) {
+        info!("the master at port {from} gives the subnet up; looking again");
+        self.rest();
+        self.handover.settle();
+        self.handover.follows_another = true;
+        self.master_seen = Some(now);
+        self.schedule.request(now, Cause::Asked);
     }
 
     /// Asks the master at `port` to look at us, since we come before it.

@@ -7,6 +7,7 @@
 //! what differs.
 //!
 //! - `discover`: the walk; `contradiction`: links that cannot both be true, duplicate GUIDs;
+//!   `doubt`: who is silent may only be out of reach;
 //!   `light`: looking for changes; `election`: other subnet managers; `handover`: from and to them.
 //! - `keys`: which M_Key is shown to whom.
 //! - `qos`: tables of ports; `guid_info`: alias GUIDs, written between sweeps.
@@ -16,6 +17,7 @@
 //! - `multicast`: trees, written between sweeps; `service`: which end ports came and went.
 //! - `configure`: LIDs, P_Keys, forwarding tables, links; `tables`: their routing, which the caller
 //!   runs ([`RoutingJob`]); `encode`: requests as MADs.
+//! - `origin`: who made the tables that switches hold, and when they are made anew.
 //! - `partitions`: P_Key tables, by the policy in force.
 //! - `schedule`: when to sweep next, and why. `report`: what a sweep did.
 //!
@@ -30,6 +32,7 @@ mod babble;
 mod configure;
 mod contradiction;
 mod discover;
+mod doubt;
 mod dump;
 mod election;
 mod encode;
@@ -41,8 +44,10 @@ mod keys;
 mod lanes;
 mod light;
 mod multicast;
+mod origin;
 mod packets;
 mod partitions;
+mod peer;
 mod qos;
 mod report;
 mod reregister;
@@ -64,7 +69,7 @@ use ib_mad::transport::Packet;
 use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::SmState;
 use sa_proto::metrics::Histogram;
-use tracing::{debug, warn};
+use tracing::{debug, trace, warn};
 
 use crate::config::{NodeNames, QosTables, Settings};
 use crate::fabric::{Fabric, NodeIndex, PortIndex};
@@ -74,6 +79,7 @@ use crate::mastership::{Mastership, RemoteSm};
 use crate::smp::{Counters, Exchange, Kind, Passed, Request, Timing};
 use babble::Babblers;
 use contradiction::Contradictions;
+use doubt::Doubts;
 pub use dump::{DumpFileKind, DumpJob, DumpScope};
 use guid_info::AliasGuids;
 use handover::Handover;
@@ -81,7 +87,9 @@ pub use handover::{ImportedRegistry, RegistryCopy};
 use keys::MKeys;
 use multicast::Multicast;
 pub use multicast::{MulticastJob, MulticastOutcome};
+pub use origin::{BalanceCheck, BalanceFinding, CORRECTION_DELAY, Origin};
 use partitions::Partitioning;
+pub use peer::Peer;
 pub use report::{Phase, Report};
 use reregister::Reregistration;
 use router::Router;
@@ -93,8 +101,8 @@ pub use service::PortsChanged;
 pub use shard::Sharding;
 use shard::Shards;
 use shunned::Shunned;
-pub use take_over::Start;
 use take_over::Underway;
+pub use take_over::{CutPorts, Start};
 
 /// Lines logged of one sort in one sweep; what is beyond is only counted.
 const LINES_MAX: usize = 10;
@@ -119,6 +127,8 @@ pub enum Event {
     /// Multicast forwarding tables of switches, or whom end ports ask, are others now: publish them
     /// before long.
     MulticastWritten,
+    /// Other ports are switched off for a takeover than before: keep [`Sweeper::cut_ports`].
+    CutPortsChanged,
     /// A [`take_over`](Sweeper::take_over) has ended.
     TakenOver {
         /// Which.
@@ -170,6 +180,10 @@ pub struct Sweeper {
     failed_sweeps: u32,
     /// The other subnet managers that the last discovery found, and where.
     others: Vec<(PortIndex, RemoteSm)>,
+    /// Subnet managers that show another SM_Key: the GUIDs of their ports, and where they are.
+    strangers: Vec<(Guid, String)>,
+    /// Times that one did.
+    strange_answers: u64,
     /// The master we stand by for.
     master: Option<(PortIndex, Guid)>,
     /// Polls in a row that the master left unanswered.
@@ -183,7 +197,7 @@ pub struct Sweeper {
     plain_maps: BTreeSet<NodeIndex>,
     /// Switches that do not take their forwarding tables.
     shunned: Shunned,
-    /// Whether clients keep what they registered in our present time as master.
+    /// Whether clients keep what they registered with the master before us; until our first sweep ends.
     spares_clients: bool,
     reregistration: Reregistration,
     /// When the master we stand by for last answered a poll.
@@ -199,6 +213,8 @@ pub struct Sweeper {
     loops_unknown: bool,
     /// Whether switches hold tables of another SM's, of which routes are to be kept.
     inherits: bool,
+    /// Whether nobody has looked how good inherited routes in force are.
+    balance_unknown: bool,
     /// Whether all ports are to be told which widths and speeds they may have: that has changed.
     links_forced_anew: bool,
     /// Whether the last routing looked at was free of credit loops.
@@ -208,8 +224,11 @@ pub struct Sweeper {
     aliases: AliasGuids,
     shards: Shards,
     under_way: Option<Underway>,
+    cut_ports: CutPorts,
     service: InService,
     routing_engine: String,
+    /// Why engines that are wanted before it are not used, a line each.
+    passed_over: Vec<String>,
     light_sweeps: Arc<Histogram>,
     /// The last LID that the tables lead to.
     top: Lid,
@@ -256,6 +275,8 @@ impl Limit {
 struct Sweep {
     /// Whether it walks the whole fabric.
     full: bool,
+    /// Whether it is known already why it comes to nothing.
+    is_fatal: bool,
     /// Whether our own port is down, so that nothing can be found out.
     cut_off: bool,
     /// Nodes that left a request without answer that they must answer.
@@ -263,6 +284,7 @@ struct Sweep {
     /// Nodes that left a question about a port without answer.
     quiet: HashSet<NodeIndex>,
     contradictions: Contradictions,
+    doubts: Doubts,
     /// Ports with a link that is left out: it leads back to themselves, or to a duplicate.
     left_out: HashSet<PortIndex>,
     /// Nodes to be asked last, when routes avoid what turned out to be down.
@@ -336,6 +358,8 @@ impl Sweeper {
             up: false,
             failed_sweeps: 0,
             others: Vec::new(),
+            strangers: Vec::new(),
+            strange_answers: 0,
             master: None,
             polls_missed: 0,
             handover: Handover::default(),
@@ -353,6 +377,7 @@ impl Sweeper {
             routing_job: None,
             loops_unknown: false,
             inherits: false,
+            balance_unknown: false,
             links_forced_anew: false,
             loop_free: true,
             cut_off: false,
@@ -367,8 +392,10 @@ impl Sweeper {
             aliases: AliasGuids::default(),
             shards: Shards::default(),
             under_way: None,
+            cut_ports: CutPorts::new(),
             service: InService::default(),
             routing_engine: String::new(),
+            passed_over: Vec::new(),
             light_sweeps: Arc::new(Histogram::from_millisecond()),
             top: Lid::NONE,
             events: VecDeque::new(),
@@ -403,7 +430,11 @@ impl Sweeper {
             (*force_link_width, *force_link_speed, *force_link_speed_ext)
         };
         let before = forced(&self.settings);
+        let engines = self.settings.routing_engine.clone();
         let waiting = self.settings.follow(new);
+        if self.settings.routing_engine != engines {
+            self.router.set_engines(self.settings.routing_engine.as_deref());
+        }
         self.links_forced_anew |= forced(&self.settings) != before;
         self.mastership.set_priority(self.settings.sm_priority);
         self.qos_tables = QosTables::of(&self.settings);
@@ -458,6 +489,11 @@ impl Sweeper {
         &self.routing_engine
     }
 
+    /// Why engines that are wanted before that one are not used, a line each.
+    pub fn passed_over(&self) -> &[String] {
+        &self.passed_over
+    }
+
     /// SMPs sent, answered and given up so far.
     pub fn counters(&self) -> Counters {
         self.exchange.counters()
@@ -471,6 +507,13 @@ impl Sweeper {
     /// How long light sweeps took so far.
     pub fn light_sweeps(&self) -> &Arc<Histogram> {
         &self.light_sweeps
+    }
+
+    /// Changes whenever all that was begun is given up. Packets of
+    /// [`poll_transmit`](Self::poll_transmit) that have not left by then must not: they are orders of
+    /// a master, which may be another by now.
+    pub fn generation(&self) -> u64 {
+        self.exchange.generation()
     }
 
     /// Requests that wait or are on the wire.
@@ -519,18 +562,21 @@ impl Sweeper {
     pub fn poll_transmit(&mut self, now: Instant, packet: &mut Packet) -> bool {
         if std::mem::take(&mut self.sweep.routes_changed) && !self.sweep.full {
             // What the routes known so far cannot reach may be reached another way.
-            self.fabric.trace_routes(|_, _| true);
+            self.find_other_routes();
         }
         if self.write_nudge(packet) {
             return true;
         }
         while let Some(transmit) = self.exchange.poll_transmit(now) {
-            if self.encode(transmit.request, transmit.tid, packet) {
+            let is_in_vain = self.is_in_vain(transmit.request);
+            if !is_in_vain && self.encode(transmit.request, transmit.tid, packet) {
+                self.trace_smp("->", transmit.request);
                 self.mastership.act();
                 return true;
             }
-            // The fabric changed since it was queued: nothing is left to be said.
+            // The fabric changed since it was queued: nothing is left to be said, or not this way.
             self.exchange.cancel(transmit.tid);
+            self.doubts(transmit.request);
             self.advance(now);
         }
         false
@@ -557,7 +603,8 @@ impl Sweeper {
         let multicast = self.multicast_due().filter(|_| idle);
         let aliases = self.guid_blocks_due().filter(|_| idle);
         let clients = self.clients_due().filter(|_| idle);
-        [self.exchange.poll_timeout(), scheduled, grace, multicast, aliases, clients]
+        let correction = self.correction_due().filter(|_| idle);
+        [self.exchange.poll_timeout(), scheduled, grace, multicast, aliases, clients, correction]
             .into_iter()
             .flatten()
             .min()
@@ -569,6 +616,7 @@ impl Sweeper {
         self.end_grace(now);
         self.retry_multicast(now);
         self.retry_guid_blocks(now);
+        self.correct_routes(now);
         self.advance(now);
         self.ask_clients(now);
     }
@@ -585,6 +633,10 @@ impl Sweeper {
             if self.phase == Phase::Idle {
                 self.tell_multicast();
                 self.tell_shards();
+                // What it found is published as the fabric stands, and so before another changes it.
+                if self.events.iter().any(|event| matches!(event, Event::Configured(_))) {
+                    return;
+                }
                 match self.schedule.take_due(now) {
                     Some(cause) => self.begin(now, cause),
                     None => return,
@@ -622,6 +674,9 @@ impl Sweeper {
         }
         if self.phase == Phase::TakeOver {
             self.end_take_over_stage(now);
+            return;
+        }
+        if self.phase == Phase::Discover && self.discovers_more(now) {
             return;
         }
         if let Some(began) = self.sweep.phase_began.take() {
@@ -704,6 +759,14 @@ impl Sweeper {
         self.sweep.told.insert(node)
     }
 
+    /// Tells of an SMP, where all is to be told.
+    fn trace_smp(&self, way: &str, request: Request) {
+        if tracing::enabled!(tracing::Level::TRACE) && request.kind != Kind::OwnNodeInfo {
+            let (name, block) = (request.kind.name(), request.block);
+            trace!("{way} {name} block {block} of {}", self.place(request.port()));
+        }
+    }
+
     fn emit(&mut self, event: Event) {
         self.events.push_back(event);
     }
@@ -728,6 +791,8 @@ impl Sweeper {
 
 #[cfg(test)]
 mod tests {
+    use ib_mad::wire::attribute::{NodeInfo, NodeType};
+
     use super::*;
 
     /// A simulator that was gone left the subnet up for whoever asked.
@@ -755,5 +820,41 @@ mod tests {
         assert_eq!(sweeper.traps_dropped(), 10);
         sweeper.emit_trap(trap);
         assert!(matches!(sweeper.poll_event(), Some(Event::Trap(_))));
+    }
+
+    /// The next sweep could begin in the call that ended the one before, and paths were published
+    /// with the routing forgotten.
+    #[test]
+    fn no_sweep_begins_before_what_the_last_one_found_is_taken() {
+        let mut sweeper = Sweeper::new(Settings::default(), LidTable::default(), 1);
+        let now = Instant::now();
+        sweeper.emit(Event::Configured(Box::default()));
+        sweeper.request_heavy_sweep(now);
+        assert_eq!(sweeper.phase(), Phase::Idle);
+        assert!(matches!(sweeper.poll_event(), Some(Event::Configured(_))));
+        assert!(sweeper.poll_timeout().is_some_and(|due| due <= now));
+        sweeper.handle_timeout(now);
+        assert_eq!(sweeper.phase(), Phase::Discover);
+        // What is given up before it is taken is not to be published.
+        sweeper.emit(Event::Configured(Box::default()));
+        sweeper.begin_anew(now);
+        let events = std::iter::from_fn(|| sweeper.poll_event());
+        assert_eq!(events.filter(|event| matches!(event, Event::Configured(_))).count(), 0);
+    }
+
+    /// Port 0 of a switch is never seen in Initialize: what it held was still taken for known.
+    #[test]
+    fn a_reset_switch_is_not_known_to_hold_tables_at_port_0() {
+        let mut sweeper = Sweeper::new(Settings::default(), LidTable::default(), 1);
+        let mut bytes = [0; 40];
+        let mut info = NodeInfo::new(&mut bytes[..]).unwrap();
+        info.set_node_type(NodeType::Switch).set_num_ports(4);
+        info.set_node_guid(Guid(5)).set_port_guid(Guid(5));
+        let info = NodeInfo::new(&bytes[..]).unwrap();
+        let node = sweeper.fabric.add(&info, NodeType::Switch).unwrap();
+        let port0 = sweeper.fabric.ports_of(node).next().unwrap();
+        sweeper.fabric.port_mut(port0).qos.get_or_insert_default();
+        sweeper.note_reset(node);
+        assert!(sweeper.fabric.port(port0).qos.is_none());
     }
 }

@@ -51,6 +51,7 @@ impl Sweeper {
     fn handle_answer(&mut self, now: Instant, request: Request, mad: &[u8; 256]) {
         let Ok(smp) = Smp::new(&mad[..]) else { return };
         let status = smp.status();
+        self.trace_smp("<-", request);
         if status.0 != 0 {
             return self.handle_refusal(now, request, status);
         }
@@ -64,6 +65,7 @@ impl Sweeper {
             Kind::ClearPortChange => self.port_change_cleared(request.port(), data),
             Kind::PortChange => self.port_change(now, request.port(), data),
             Kind::PortInfo => self.port_info(now, request, data),
+            Kind::LinkState => self.link_state(request, data),
             Kind::MlnxExtPortInfo | Kind::SetMlnxExtPortInfo => self.fdr10_known(request, data),
             Kind::PKeys | Kind::SetPKeys => self.pkeys(request, data),
             Kind::SmInfo => self.sm_info(now, request.port(), data),
@@ -96,6 +98,7 @@ impl Sweeper {
             (Method::GET | Method::SET, AttributeId::SM_INFO) => {
                 match self.mastership.answer(&mut packet.mad) {
                     Demand::TakeOver(from) => self.handed_to_us(now, from),
+                    Demand::LookAgain(from) => self.look_for_master_again(now, from),
                     Demand::StepDown(from) => self.handover_acknowledged(now, from),
                     Demand::Discover => {
                         self.mastership.set_state(SmState::Discovering);

@@ -3,8 +3,7 @@
 
 use std::time::Instant;
 
-use ib_mad::types::PortNum;
-use ib_mad::wire::attribute::{CapabilityMask, NodeType};
+use ib_mad::wire::attribute::CapabilityMask;
 
 use super::{Phase, Sweeper};
 use crate::config::PortQos;
@@ -80,12 +79,7 @@ impl Sweeper {
     }
 
     fn qos_of(&self, port: PortIndex) -> &PortQos {
-        match (self.fabric.node_of(port).kind, self.fabric.port(port).num) {
-            (NodeType::Switch, PortNum(0)) => &self.qos_tables.sw0,
-            (NodeType::Switch, _) => &self.qos_tables.swe,
-            (NodeType::Router, _) => &self.qos_tables.rtr,
-            (NodeType::Ca, _) => &self.qos_tables.ca,
-        }
+        self.qos_tables.of_port(self.fabric.node_of(port).kind, self.fabric.port(port).num)
     }
 
     pub(super) fn vl_arbitration_set(&mut self, request: Request, data: &[u8; 64]) {

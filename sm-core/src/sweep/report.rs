@@ -82,6 +82,10 @@ pub struct Report {
     pub hosts: usize,
     /// Links between ports.
     pub links: usize,
+    /// Name of the engine whose routes are in force; empty if there are none.
+    pub engine: String,
+    /// Engines that are wanted before it and are not used.
+    pub engines_passed_over: Vec<String>,
     /// The last LID in use.
     pub last_lid: u16,
     /// Nodes found that were not there before.
@@ -144,6 +148,16 @@ impl Report {
         set > 0 || self.appeared > 0 || self.vanished > 0
     }
 
+    fn routed_by(&self) -> String {
+        match (self.engine.as_str(), &self.engines_passed_over[..]) {
+            ("", _) => String::new(),
+            (engine, []) => format!(", routed by {engine}"),
+            (engine, passed) => {
+                format!(", routed by {engine} (passed over: {})", passed.join(", "))
+            }
+        }
+    }
+
     /// Time of one phase.
     pub fn phase(&self, phase: Phase) -> Duration {
         self.phases.iter().filter(|(p, _)| *p == phase).map(|(_, duration)| *duration).sum()
@@ -155,13 +169,14 @@ impl fmt::Display for Report {
         let seconds = |phase| self.phase(phase).as_secs_f64();
         write!(
             f,
-            "{} switches, {} hosts, {} links, LIDs to {}; discovered in {:.2} s, LIDs and P_Keys in \
+            "{} switches, {} hosts, {} links, LIDs to {}{}; discovered in {:.2} s, LIDs and P_Keys in \
              {:.2} s, routed in {:.2} s, {} LFT blocks in {:.2} s, links in {:.2} s; {} SMPs, \
              {:.2} s in all",
             self.switches,
             self.hosts,
             self.links,
             self.last_lid,
+            self.routed_by(),
             seconds(Phase::Light) + seconds(Phase::Discover) + seconds(Phase::Elect),
             seconds(Phase::Addresses),
             seconds(Phase::Route),

@@ -60,6 +60,11 @@ impl Sweeper {
             return;
         }
         let tenure = self.mastership.tenure();
+        if self.spares_clients {
+            // Only those that are here now: who comes back later has been forgotten meanwhile.
+            let ports: Vec<PortIndex> = self.fabric.end_ports().collect();
+            ports.into_iter().for_each(|port| self.fabric.port_mut(port).told_in = tenure);
+        }
         let expects = self.imported == ImportedRegistry::Expected;
         let is_asked_later = |port: &PortIndex| {
             let entry = self.fabric.port(*port);
@@ -72,8 +77,7 @@ impl Sweeper {
                 && Some(*port) != self.fabric.home()
         };
         let rate = self.settings.client_rereg_rate as usize;
-        let spared = self.spares_clients || self.settings.no_clients_rereg;
-        if spared || rate == 0 && !expects {
+        if self.spares_clients || self.settings.no_clients_rereg || rate == 0 && !expects {
             return self.reregistration.clear();
         }
         let mut ports: Vec<PortIndex> = self.fabric.end_ports().filter(is_asked_later).collect();

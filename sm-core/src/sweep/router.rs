@@ -3,11 +3,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use ib_mad::types::{Guid, Lid};
 use sa_proto::snapshot::{self, Lft, PathSls};
 use tracing::warn;
 
+use super::origin::Origin;
 use super::shunned::Shunned;
 use crate::config::{RoutingFiles, Settings};
 use crate::fabric::{Fabric, SwitchIndex};
@@ -30,6 +32,14 @@ pub(super) struct Router {
     pub(super) files: Arc<RoutingFiles>,
     /// What was last found to be without effect in them.
     told: Vec<String>,
+    /// Which engine made the tables that switches hold, if an earlier run left word of that.
+    pub(super) left_by: Option<Origin>,
+    /// Whether engines are others than when the routing in force was made.
+    engines_changed: bool,
+    /// Whether the next routing keeps nothing.
+    pub(super) anew: bool,
+    /// When that is to be so, and a sweep to be made for it.
+    pub(super) anew_from: Option<Instant>,
 }
 
 /// What engines are asked for by operators.
@@ -38,6 +48,8 @@ pub(super) struct Asked {
     steering: Steering,
     /// What that was made from.
     files: Arc<RoutingFiles>,
+    /// Hash of that, and of the settings that say more.
+    wishes: u64,
 }
 
 /// A routing that is in force. Its tables are with the switches.
@@ -47,6 +59,8 @@ pub(super) struct Made {
     engine: &'static str,
     topology: Topology,
     hops: HopMatrix,
+    /// By link: routes of hosts, if the engine has counted them.
+    loads: Vec<u32>,
     /// Hops of the shortest ways, where the engine's are others.
     distances: Option<HopMatrix>,
     /// Which switch has which number.
@@ -71,6 +85,11 @@ impl Made {
     /// Name of the engine.
     pub(super) fn engine(&self) -> &'static str {
         self.engine
+    }
+
+    /// What is to be known of it by the next run.
+    pub(super) fn origin(&self) -> Origin {
+        Origin { engine: self.engine.to_owned(), wishes: self.asked.wishes }
     }
 
     /// What operators asked of the engine.
@@ -130,6 +149,10 @@ pub struct RoutingJob {
     before: Option<Before>,
     /// Tables of another SM's, by switch, if there are no others to begin with.
     inherited: Option<Vec<Arc<Lft>>>,
+    /// Which engine made those, if that is known.
+    left_by: Option<Origin>,
+    /// Whether engines were given anew.
+    engines_changed: bool,
 }
 
 #[derive(Debug)]
@@ -232,11 +255,12 @@ impl LoopCheck {
 impl RoutingJob {
     /// Whether the routing in force was made for the very same topology.
     pub(super) fn is_done(&self) -> bool {
-        self.before.as_ref().is_some_and(|before| {
-            before.made.topology == self.topology
-                && before.made.switches == self.switches
-                && before.made.asked.steering == self.asked.steering
-        })
+        !self.engines_changed
+            && self.before.as_ref().is_some_and(|before| {
+                before.made.topology == self.topology
+                    && before.made.switches == self.switches
+                    && before.made.asked.steering == self.asked.steering
+            })
     }
 
     /// Number of the sweep that it belongs to.
@@ -290,13 +314,23 @@ impl RoutingJob {
     fn chosen(self, verified: Verified) -> Chosen {
         let Verified { routing, deliveries, loops } = verified;
         let path_sls = self.path_sls(&routing.lanes);
-        let Routing { engine, lfts, hops, lanes, .. } = routing;
+        let Routing { engine, lfts, hops, lanes, loads, .. } = routing;
         let Self { topology, switches, asked, .. } = self;
         let is_shortest = engine == MinHop.name() && asked.steering.hop_weights.is_empty();
         let distances = if is_shortest { None } else { HopMatrix::compute(&topology) };
         let numbers = switches.iter().copied().zip(0..).collect();
-        let made =
-            Made { engine, topology, hops, distances, switches, numbers, lanes, path_sls, asked };
+        let made = Made {
+            engine,
+            topology,
+            hops,
+            loads,
+            distances,
+            switches,
+            numbers,
+            lanes,
+            path_sls,
+            asked,
+        };
         Chosen { made, lfts, loops, unreachable: deliveries.unreachable }
     }
 
@@ -311,14 +345,16 @@ impl RoutingJob {
                 hops: Some(&before.made.hops),
                 lfts: ports(&before.lfts),
                 switches: before.switches.clone(),
+                loads: &before.made.loads,
             }),
-            (None, Some(lfts)) => Some(Previous {
+            (None, Some(lfts)) if self.may_inherit(engine) => Some(Previous {
                 topology: &self.topology,
                 hops: None,
                 lfts: ports(lfts),
                 switches: self.topology.switches().map(Some).collect(),
+                loads: &[],
             }),
-            (None, None) => None,
+            (None, _) => None,
         };
         let made = self.made_by(engine, previous.as_ref())?;
         if previous.is_some() && !made.is_usable() {
@@ -326,6 +362,21 @@ impl RoutingJob {
             return self.made_by(engine, None);
         }
         Ok(made)
+    }
+
+    /// Whether what switches hold is, as far as is known, of this engine's making and to the same
+    /// wishes.
+    fn may_inherit(&self, engine: &dyn Engine) -> bool {
+        self.left_by.as_ref().is_none_or(|origin| {
+            origin.engine == engine.name() && origin.wishes == self.asked.wishes
+        })
+    }
+
+    /// Tables of an engine that keep nothing; none if it cannot make any.
+    pub(super) fn anew(&self, engine: &str) -> Option<Vec<Vec<u8>>> {
+        let engine = self.engines.iter().find(|each| each.name() == engine)?;
+        let routing = engine.route(&self.topology, &self.asked.steering, None).ok()?;
+        Some(routing.lfts)
     }
 
     fn made_by(
@@ -391,21 +442,40 @@ fn engines(names: &str) -> (Vec<Box<dyn Engine>>, Vec<&str>) {
     (there, missing)
 }
 
+/// The engines of `routing_engine` that there are, and minhop; those that there are not are told.
+fn available(names: Option<&str>) -> Arc<[Box<dyn Engine>]> {
+    let (engines, missing) = engines(names.unwrap_or_default());
+    if !missing.is_empty() {
+        let there: Vec<_> = engines.iter().map(|engine| engine.name()).collect();
+        warn!(
+            "routing engine {} is not available so far; trying {}",
+            missing.join(", "),
+            there.join(", ")
+        );
+    }
+    engines.into()
+}
+
 impl Router {
     /// The engines named in `routing_engine` that there are, and minhop.
     pub(super) fn new(names: Option<&str>) -> Self {
-        let (engines, missing) = engines(names.unwrap_or_default());
-        if !missing.is_empty() {
-            let there: Vec<_> = engines.iter().map(|engine| engine.name()).collect();
-            warn!(
-                "routing engine {} is not available so far; trying {}",
-                missing.join(", "),
-                there.join(", ")
-            );
+        Self {
+            engines: available(names),
+            made: None,
+            files: Arc::default(),
+            told: Vec::new(),
+            left_by: None,
+            engines_changed: false,
+            anew: false,
+            anew_from: None,
         }
-        Self { engines: engines.into(), made: None, files: Arc::default(), told: Vec::new() }
     }
 
+    /// Takes other engines, from the next routing on.
+    pub(super) fn set_engines(&mut self, names: Option<&str>) {
+        self.engines = available(names);
+        self.engines_changed = true;
+    }
     /// Forgets what was made: the switches' indices changed.
     pub(super) fn forget(&mut self) {
         self.made = None;
@@ -421,7 +491,8 @@ impl Router {
         let Steered { steering, remarks } = steer(&self.files, settings, places);
         remarks.iter().filter(|line| !self.told.contains(line)).for_each(|line| warn!("{line}"));
         self.told = remarks;
-        Asked { steering, files: self.files.clone() }
+        let wishes = self.files.digest(settings);
+        Asked { steering, files: self.files.clone(), wishes }
     }
 
     /// A job for the fabric as it is; `data_lanes` tells how many virtual lanes its links have. With
@@ -439,21 +510,52 @@ impl Router {
         let places = Places::of_fabric(&topology, fabric, &switches, lids);
         let mut asked = self.asked(settings, &places);
         asked.steering.data_lanes = data_lanes(&topology, &switches);
-        let before = self.made.as_ref().map(|made| Before {
+        let before = self.made.as_ref().filter(|_| !self.anew).map(|made| Before {
             made: made.clone(),
             lfts: made.lfts(fabric),
             switches: switches.iter().map(|&index| made.number(index)).collect(),
         });
         let lft = |&index: &SwitchIndex| fabric.switch(index).lft.desired().clone();
-        let inherited = inherits.then(|| switches.iter().map(lft).collect());
+        let inherited = (inherits && !self.anew).then(|| switches.iter().map(lft).collect());
         let guid = |&index: &SwitchIndex| fabric.node(fabric.switch(index).node).guid;
         let guids = switches.iter().map(guid).collect();
         let engines = self.engines.clone();
-        Ok(RoutingJob { sweep, engines, topology, switches, guids, asked, before, inherited })
+        let (left_by, engines_changed) = (self.left_by.clone(), self.engines_changed);
+        Ok(RoutingJob {
+            sweep,
+            engines,
+            topology,
+            switches,
+            guids,
+            asked,
+            before,
+            inherited,
+            left_by,
+            engines_changed,
+        })
+    }
+
+    /// What would make a routing again, from nothing.
+    pub(super) fn job_of(&self, made: &Made, fabric: &Fabric) -> RoutingJob {
+        let guid = |&index: &SwitchIndex| fabric.node(fabric.switch(index).node).guid;
+        RoutingJob {
+            sweep: 0,
+            engines: self.engines.clone(),
+            topology: made.topology.clone(),
+            switches: made.switches.clone(),
+            guids: made.switches.iter().map(guid).collect(),
+            asked: made.asked.clone(),
+            before: None,
+            inherited: None,
+            left_by: None,
+            engines_changed: false,
+        }
     }
 
     /// Takes a routing into force, whose tables are the desired ones of the switches.
     pub(super) fn adopt(&mut self, made: Made) {
+        (self.engines_changed, self.anew, self.anew_from) = (false, false, None);
+        self.left_by = None;
         self.made = Some(Arc::new(made));
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ib_mad::types::Lid;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::router::{
     Chosen, LoopCheck, LoopFinding, PassedOver, Routed, RoutingJob, RoutingOutcome,
@@ -20,6 +20,7 @@ use crate::fabric::SwitchIndex;
 use crate::routing::Topology;
 use crate::routing::program::{Change, Program, Write};
 use crate::routing::verify::CreditLoops;
+use crate::routing::words;
 use crate::smp::{Kind, Request};
 
 /// Hops of a credit loop that are told.
@@ -68,8 +69,10 @@ impl Sweeper {
             return;
         }
         let RoutingOutcome { switches, chosen, passed_over, .. } = outcome;
+        self.passed_over.clear();
         for reason in passed_over {
-            self.pass_over(&switches, reason);
+            let why = self.pass_over(&switches, reason);
+            self.passed_over.push(why);
         }
         match chosen {
             Some(chosen) => {
@@ -152,18 +155,23 @@ impl Sweeper {
         self.fabric.node(self.fabric.switch(index).node).name().to_string()
     }
 
-    /// Tells why an engine is not used.
-    fn pass_over(&mut self, switches: &[SwitchIndex], reason: PassedOver) {
+    /// Tells why an engine is not used, and yields it in words.
+    fn pass_over(&mut self, switches: &[SwitchIndex], reason: PassedOver) -> String {
         match reason {
             PassedOver::Refused(reason) => {
+                let names: Vec<String> =
+                    switches.iter().map(|&index| self.switch_name(index)).collect();
+                let reason = reason.to_string();
+                let reason = words::with_names(&reason, |number| Some(names.get(number)?.as_str()));
                 self.complain(format_args!("a routing engine is passed over: {reason}"));
+                reason
             }
             PassedOver::Loops(engine, loops) => {
                 let (links, cycle) = (loops.looping, self.cycle(switches, &loops));
-                self.complain(format_args!(
-                    "routing engine {engine} is passed over: traffic could deadlock on up to \
-                     {links} links, for one {cycle}"
-                ));
+                let reason =
+                    format!("traffic could deadlock on up to {links} links, for one {cycle}");
+                self.complain(format_args!("routing engine {engine} is passed over: {reason}"));
+                format!("{engine}: {reason}")
             }
             PassedOver::Defective(engine, deliveries) => {
                 // An engine's fault. The tables in force are better than these.
@@ -174,6 +182,7 @@ impl Sweeper {
                     let name = name.map_or(String::new(), |&index| self.switch_name(index));
                     self.error(format_args!("{engine} at '{name}': {defect}"));
                 }
+                format!("{engine}: wrong in {count} entries")
             }
         }
     }
@@ -189,7 +198,7 @@ impl Sweeper {
         let topology = made.topology();
         self.top = topology.last_lid();
         self.sweep.report.last_lid = self.top.0;
-        self.routing_engine = made.engine().to_owned();
+        made.engine().clone_into(&mut self.routing_engine);
         let program = {
             let tables = made.switches().iter().zip(&lfts).zip(topology.switches());
             let changes = tables.map(|((&index, new), number)| {
@@ -218,8 +227,15 @@ impl Sweeper {
             })
             .filter(|requests: &Vec<Request>| !requests.is_empty())
             .collect::<VecDeque<_>>();
+        debug!(
+            "{} routes {} switches: blocks to be written {:?}",
+            self.routing_engine,
+            made.switches().len(),
+            self.sweep.table_steps.iter().map(Vec::len).collect::<Vec<_>>()
+        );
         self.loops_unknown = loops.is_none();
-        self.inherits = false;
+        let keeps = self.settings.keep_found_routes;
+        self.balance_unknown = std::mem::take(&mut self.inherits) && !keeps;
         self.router.adopt(made);
         if let Some(loops) = loops {
             self.note_loops(&loops);

@@ -4,11 +4,13 @@
 //! from having two owners at any instant: first the old port is fenced, by giving it another LID
 //! or, if it does not answer, by switching off its link at the switch; only when that is
 //! acknowledged does the spare get the LID; then every switch forwards the LID to where it already
-//! forwards the spare's, which is one block each. A sweep puts everything else in line.
+//! forwards the spare's, which is one block each. A sweep puts everything else in line, and switches
+//! on again what was switched off: whatever becomes of the rest, and of us, no port stays so.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
-use ib_mad::types::Guid;
+use ib_mad::types::{Guid, PortNum};
 use ib_mad::wire::attribute::{PortPhysState, PortState, SmState};
 use tracing::{debug, info, warn};
 
@@ -37,13 +39,15 @@ enum Stage {
     Leave { old: PortIndex },
     /// The switch's port at the old one's link is switched off.
     Cut { at: PortIndex },
-    /// The spare is given the LIDs; `cut` is to be switched on again.
-    Enter { cut: Option<PortIndex> },
+    /// The spare is given the LIDs.
+    Enter,
     /// Switches are told.
-    Tables { cut: Option<PortIndex> },
-    /// The link is switched on again.
-    Mend,
+    Tables,
 }
+
+/// Ports of switches that we switched off and have not seen on since, by the switch's GUID and their
+/// number.
+pub type CutPorts = BTreeSet<(Guid, PortNum)>;
 
 /// Whether a LID can be taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +88,7 @@ impl Sweeper {
         }
         let stage = match old {
             Some(old) => Stage::Leave { old },
-            None => Stage::Enter { cut: None },
+            None => Stage::Enter,
         };
         self.under_way = Some(Underway { what, lids, spare_lids, spare, stage });
         match old {
@@ -115,28 +119,24 @@ impl Sweeper {
         let next = match stage {
             Stage::Leave { old } if self.fabric.port(old).base_lid() != lids.first => {
                 self.enter_spare(what, lids, spare);
-                Some(Stage::Enter { cut: None })
+                Some(Stage::Enter)
             }
             Stage::Leave { old } => self.cut_off_from(old).map(|at| Stage::Cut { at }),
             Stage::Cut { at } if self.is_cut(at) => {
                 self.enter_spare(what, lids, spare);
-                Some(Stage::Enter { cut: Some(at) })
+                Some(Stage::Enter)
             }
             Stage::Cut { .. } => None,
-            Stage::Enter { cut } if self.fabric.port(spare).base_lid() == lids.first => {
+            Stage::Enter if self.fabric.port(spare).base_lid() == lids.first => {
                 self.lead_to_spare(lids, spare_lids);
-                Some(Stage::Tables { cut })
+                Some(Stage::Tables)
             }
             // Whether the spare has the LIDs or not, nobody else does.
-            Stage::Enter { .. } => {
+            Stage::Enter => {
                 self.end_take_over(now, what, false);
                 return false;
             }
-            Stage::Tables { cut } => cut.map(|at| {
-                self.exchange.push(Request::new(Kind::Mend, at));
-                Stage::Mend
-            }),
-            Stage::Mend => None,
+            Stage::Tables => None,
         };
         match next {
             Some(stage) => {
@@ -144,7 +144,7 @@ impl Sweeper {
                 true
             }
             None => {
-                let done = matches!(stage, Stage::Tables { .. } | Stage::Mend);
+                let done = stage == Stage::Tables;
                 if !done {
                     // Nothing was given to anybody: it still is the old port's.
                     self.lids.set(what.old, lids);
@@ -171,14 +171,78 @@ impl Sweeper {
         let at = self.fabric.port(old).peer()?;
         self.fabric.node_of(at).switch?;
         debug!("{} does not answer; its link is switched off", self.fabric.describe(old));
+        // Kept before it is asked: the answer may be lost.
+        self.cut_ports.insert((self.fabric.node_of(at).guid, self.fabric.port(at).num));
+        self.emit(Event::CutPortsChanged);
         self.exchange.push(Request::new(Kind::Cut, at));
         Some(at)
     }
 
-    fn is_cut(&self, at: PortIndex) -> bool {
-        let info = self.fabric.port(at).port_info();
+    /// A takeover ends that nobody sees to any more. LIDs that were given to nobody yet are the old
+    /// port's again.
+    pub(super) fn abandon_take_over(&mut self) {
+        let Some(Underway { what, lids, stage, .. }) = self.under_way.take() else { return };
+        if matches!(stage, Stage::Leave { .. } | Stage::Cut { .. }) {
+            self.lids.set(what.old, lids);
+        }
+        warn!("port {} does not take over from port {} after all", what.spare, what.old);
+        self.emit(Event::TakenOver { what, done: false });
+    }
+
+    /// Ports that we switched off and have not seen on since, to be kept over restarts.
+    pub fn cut_ports(&self) -> &CutPorts {
+        &self.cut_ports
+    }
+
+    /// States which ports an earlier run switched off.
+    pub fn set_cut_ports(&mut self, ports: CutPorts) {
+        self.cut_ports = ports;
+    }
+
+    /// Switches on again what was switched off for a takeover, however that ended, as the sweep found
+    /// it. Ports that somebody else switched on are forgotten.
+    pub(super) fn mend_cut_ports(&mut self) {
+        let before = self.cut_ports.len();
+        for (guid, num) in self.cut_ports.clone() {
+            let node = self.fabric.find(guid).filter(|&node| self.fabric.node(node).present);
+            let port = node.and_then(|node| self.fabric.port_of(node, num));
+            // Nothing is known of a switch that is away, nor of what was not read just now.
+            let Some(port) = port.filter(|&port| self.sweep.full && self.fabric.port(port).known)
+            else {
+                continue;
+            };
+            if self.is_disabled(port) {
+                info!("{} was switched off by us and is switched on again", self.place(port));
+                self.exchange.push(Request::new(Kind::Mend, port));
+                self.sweep.report.port_infos_set += 1;
+            } else {
+                self.cut_ports.remove(&(guid, num));
+            }
+        }
+        if self.cut_ports.len() != before {
+            self.emit(Event::CutPortsChanged);
+        }
+    }
+
+    /// A port was asked to look for its neighbour again, and this is what it says.
+    pub(super) fn port_mended(&mut self, port: PortIndex) {
+        if self.is_disabled(port) {
+            let place = self.place(port);
+            return self.fault(port, format_args!("{place} stays switched off"));
+        }
+        let guid = self.fabric.node_of(port).guid;
+        if self.cut_ports.remove(&(guid, self.fabric.port(port).num)) {
+            self.emit(Event::CutPortsChanged);
+        }
+    }
+
+    fn is_disabled(&self, port: PortIndex) -> bool {
+        let info = self.fabric.port(port).port_info();
         info.port_physical_state() == PortPhysState::Disabled.code()
-            || self.fabric.port(at).state() == Some(PortState::Down)
+    }
+
+    fn is_cut(&self, at: PortIndex) -> bool {
+        self.is_disabled(at) || self.fabric.port(at).state() == Some(PortState::Down)
     }
 
     /// Has every switch forward `lids` to where it forwards `spare`.

@@ -27,6 +27,9 @@ impl Sweeper {
             let place = self.place(request.port());
             return warn!("{name} of {place} is refused: {status}");
         }
+        if request.kind == Kind::LinkState {
+            return self.link_is_up(request);
+        }
         if request.kind == Kind::OwnNodeInfo {
             return self.error(format_args!("{name} of the SM's own node: {status}"));
         }
@@ -57,8 +60,18 @@ impl Sweeper {
         self.settle_without_answer(request);
     }
 
-    /// A request that was given up.
+    /// A request that was given up. In a discovery it may be made again, when it is known how to.
     pub(super) fn handle_silence(&mut self, now: Instant, request: Request) {
+        if request.kind == Kind::Probe && self.phase == Phase::Discover {
+            return self.probe_unanswered(request);
+        }
+        if !self.doubts(request) {
+            self.handle_lasting_silence(now, request);
+        }
+    }
+
+    /// A request that was given up for good.
+    pub(super) fn handle_lasting_silence(&mut self, now: Instant, request: Request) {
         let name = request.kind.name();
         if request.kind == Kind::SetMulticast {
             return self.multicast_lost(now, request, "no answer");
@@ -93,7 +106,7 @@ impl Sweeper {
                 debug!("{name}: no answer from {}", self.place(request.port()));
             }
             // Told at the end of the discovery, if nobody is found there.
-            Kind::Probe | Kind::ProbeAgain => {}
+            Kind::Probe | Kind::ProbeAgain | Kind::LinkState => {}
             Kind::MlnxExtPortInfo => self.fdr10_unknown(request),
             kind => {
                 if kind == Kind::PortInfo && self.phase == Phase::Discover {
@@ -134,6 +147,7 @@ impl Sweeper {
         match request.kind {
             Kind::OwnNodeInfo
             | Kind::Probe
+            | Kind::LinkState
             | Kind::NodeDescription
             | Kind::MlnxExtPortInfo
             | Kind::PKeys
@@ -152,6 +166,10 @@ impl Sweeper {
             }
             Kind::ClearPortChange => {
                 let node = self.fabric.port(request.port()).node;
+                if self.is_in_vain(request) {
+                    self.sweep.silent.insert(node);
+                    return;
+                }
                 self.go_on_after_clearing(node);
             }
             Kind::PortChange => {

@@ -196,6 +196,9 @@ impl Bed {
             if let Some(job) = manager.sweeper.poll_multicast(now) {
                 manager.sweeper.handle_multicast(now, job.run());
             }
+            if let Some(check) = manager.sweeper.poll_balance_check() {
+                manager.sweeper.handle_balance(now, &check.run());
+            }
             while let Some(check) = manager.sweeper.poll_loop_check() {
                 manager.sweeper.handle_loops(&check.run());
             }
@@ -240,7 +243,10 @@ impl Bed {
                     Event::PortsChanged(changed) => manager.changes.push(changed),
                     Event::Trap(trap) => manager.traps.push(trap),
                     Event::TakenOver { what, done } => manager.taken_over.push((what, done)),
-                    Event::Discovering | Event::LidsChanged | Event::MulticastWritten => {}
+                    Event::Discovering
+                    | Event::LidsChanged
+                    | Event::CutPortsChanged
+                    | Event::MulticastWritten => {}
                     Event::Fatal(reason) => panic!("{reason}"),
                 }
             }

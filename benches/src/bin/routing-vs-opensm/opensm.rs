@@ -78,6 +78,7 @@ pub(crate) fn route(order: &Order<'_>, site: &Site) -> Result<Stock, String> {
     lfts.iter_mut().for_each(|lft| lft.resize(topology.table_len(), u8::MAX));
     Ok(Stock {
         routing: Routing {
+            loads: Vec::new(),
             engine: "opensm",
             lfts,
             hops: HopMatrix::compute(topology).ok_or("too many switches")?,

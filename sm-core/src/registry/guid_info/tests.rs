@@ -86,6 +86,28 @@ fn a_guid_of_0_leaves_the_choice_to_us_and_we_stay_with_it() {
     assert_eq!(block(&mut registry, set(3, &[(3, 0)]))[3], COMPANY | 6);
 }
 
+/// The client was told of a failure, and half of what it asked for was in force.
+#[test]
+fn a_request_that_is_refused_changes_nothing() {
+    let mut registry = Registry::default();
+    write(&mut registry, set(1, &[(1, 0xB1)]));
+    let before = rows(&registry);
+    registry.core.guid_info.last = u32::MAX;
+    let refused = status(&mut registry, set(1, &[(1, 0xB7), (2, 0xB2), (3, 0)]));
+    assert_eq!(refused, Some(Status::SA_NO_RESOURCES));
+    assert_eq!(rows(&registry), before);
+    assert_eq!(block(&mut registry, set(1, &[(2, 0xB2)]))[1..3], [0xB1, 0xB2]);
+}
+
+#[test]
+fn an_entry_may_take_what_one_before_it_gives_up_and_no_guid_twice() {
+    let mut registry = Registry::default();
+    write(&mut registry, set(1, &[(1, 0xB1)]));
+    let got = block(&mut registry, set(1, &[(1, 0xB2), (2, 0xB1), (3, 0xB2)]));
+    assert_eq!(got[1..4], [0xB2, 0xB1, 0]);
+    assert_eq!(rows(&registry), [(0xB1, 0xA1, 2), (0xB2, 0xA1, 1)]);
+}
+
 /// OpenSM lets any port of a common partition do this.
 #[test]
 fn aliases_of_another_port_are_for_the_trusted() {

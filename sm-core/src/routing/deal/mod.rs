@@ -31,20 +31,20 @@ pub(super) use self::shortest::deal_shortest;
 use super::hops::{First, list_sources};
 use super::relief::relieve_all;
 use super::tables::Tables;
-use super::{HopMatrix, Steering, Topology};
+use super::{HopMatrix, Link, Steering, Topology};
 
-/// Tables as they were dealt, and what that makes of links.
+/// Tables as they were dealt.
 pub(super) struct Draft {
     dealt: Dealt,
-    /// By link: how many routes of hosts pass it, to hosts' LIDs.
-    loads: Vec<u32>,
 }
 
-/// Tables, and how many of their entries are missing.
+/// Tables, how many of their entries are missing, and what they make of links.
 pub(super) struct Dealt {
     pub(super) lfts: Vec<Vec<u8>>,
     /// Pairs of a switch and a LID without a route between them.
     pub(super) unreachable: u64,
+    /// By link: how many routes of hosts pass it, to hosts' LIDs; empty if that was not counted.
+    pub(super) loads: Vec<u32>,
 }
 
 /// Routes all destinations by `hops`, whose rows are home switches. `ways` are those to a home.
@@ -59,8 +59,12 @@ pub(super) fn deal<W: Ways>(
     for batch in batches(topology, &steering.routing_order) {
         dealer.route(&batch, hops.row(batch.home), &ways(batch.home));
     }
-    let Dealer { tables, unreachable, loads, .. } = dealer;
-    Draft { dealt: Dealt { lfts: tables.finish(), unreachable }, loads }
+    let Dealer { tables, unreachable, mut loads, has_parallel, .. } = dealer;
+    if W::NARROWS && !has_parallel || !steering.ignored_links.is_empty() {
+        // Not all were counted.
+        loads.clear();
+    }
+    Draft { dealt: Dealt { lfts: tables.finish(), unreachable, loads } }
 }
 
 impl Draft {
@@ -73,10 +77,11 @@ impl Draft {
         hops: &HopMatrix,
         ways: impl Fn(u16) -> W,
     ) -> Dealt {
-        let Self { mut dealt, loads } = self;
+        let Self { mut dealt } = self;
         // Ways that are narrowed lead to one switch, and its cables have been dealt to in turn.
-        if !W::NARROWS {
-            relieve_all(topology, steering, hops, ways, loads, &mut dealt.lfts);
+        if !W::NARROWS && !dealt.loads.is_empty() {
+            let loads = std::mem::take(&mut dealt.loads);
+            dealt.loads = relieve_all(topology, steering, hops, ways, loads, &mut dealt.lfts);
         }
         dealt
     }
@@ -126,6 +131,9 @@ struct Dealer<'a> {
     candidates: Candidates,
     /// Scratch.
     ranks: Vec<u64>,
+    listed: Vec<Candidate>,
+    /// Whether there are two links between the same switches anywhere.
+    has_parallel: bool,
 }
 
 impl<'a> Dealer<'a> {
@@ -143,12 +151,18 @@ impl<'a> Dealer<'a> {
             sources: Vec::with_capacity(switches),
             candidates: Candidates::in_order(port_places(topology, steering)),
             ranks: Vec::new(),
+            listed: Vec::new(),
+            has_parallel: has_parallel(topology),
         }
     }
 
     /// Routes a batch from all switches. `hops` are those to its home.
     fn route<W: Ways>(&mut self, batch: &Batch, hops: &[u8], ways: &W) {
         self.tables.begin(&batch.lids);
+        if W::NARROWS && !self.has_parallel {
+            self.pass_on(batch, hops, ways);
+            return;
+        }
         list_sources(&mut self.sources, hops, First::Farthest);
         if batch.host_lids == 0 && !W::NARROWS && self.candidates.are_by_port() {
             self.pass_round(batch, hops, ways);
@@ -199,6 +213,36 @@ impl<'a> Dealer<'a> {
         }
     }
 
+    /// Gives each switch's LIDs to the only link that is left when ways are narrowed to one switch.
+    /// What it has to carry then decides nothing, so that it is not counted.
+    fn pass_on<W: Ways>(&mut self, batch: &Batch, hops: &[u8], ways: &W) {
+        let Self { topology, tables, unreachable, listed, .. } = self;
+        tables.entries(usize::from(batch.home)).copy_from_slice(&batch.exits);
+        for (switch, &here) in topology.switches().zip(hops) {
+            if here == 0 {
+                continue;
+            }
+            listed.clear();
+            let closer = here - 1;
+            let links = topology.links(switch).iter().zip(topology.link_range(switch));
+            for (&Link { peer, port, .. }, number) in links {
+                let (there, link) = (hops[usize::from(peer)], number as u32);
+                if ways.is_closer(closer, there, switch, link, peer)
+                    && ways.allow(switch, link, peer)
+                {
+                    listed.push(Candidate { link, peer, port });
+                }
+            }
+            ways.narrow(switch, listed, 0);
+            match listed.first() {
+                Some(only) if here != HopMatrix::UNREACHABLE => {
+                    tables.entries(usize::from(switch)).fill(only.port);
+                }
+                _ => *unreachable += batch.lids.len() as u64,
+            }
+        }
+    }
+
     /// Deals the LIDs of a home without hosts.
     fn pass_round(&mut self, batch: &Batch, hops: &[u8], ways: &impl Ways) {
         let mut ports = [0; 256];
@@ -219,6 +263,15 @@ impl<'a> Dealer<'a> {
             }
         }
     }
+}
+
+/// Whether any switch has two links to another.
+fn has_parallel(topology: &Topology) -> bool {
+    let mut last = vec![None; topology.switch_count()];
+    topology.switches().any(|switch| {
+        let mut links = topology.links(switch).iter();
+        links.any(|link| last[usize::from(link.peer)].replace(switch) == Some(switch))
+    })
 }
 
 /// Where a switch begins to deal LIDs of another.

@@ -22,8 +22,9 @@ pub(in crate::routing) fn deal_shortest(
         let draft = deal(topology, steering, &hops, |_| ways);
         draft.relieve(topology, steering, &hops, |_| ways)
     };
-    let Dealt { lfts, unreachable } = settle(topology, previous, &hops, |_| ways, mended, anew);
-    Ok(Routing { engine, lfts, hops, lanes: Lanes::Free, unreachable })
+    let Dealt { lfts, unreachable, loads } =
+        settle(topology, previous, &hops, |_| ways, mended, anew);
+    Ok(Routing { engine, lfts, hops, lanes: Lanes::Free, unreachable, loads })
 }
 
 /// The same by weights, which keep nothing of routes before. What falls along a route is then the most hops of any of the cheapest ways,
@@ -47,9 +48,9 @@ fn deal_cheapest(
         costs: distances.to(home).costs().to_vec(),
         weights: &steering.hop_weights,
     };
-    let Dealt { lfts, unreachable } = deal(topology, steering, &hops, cheapest).keep();
+    let Dealt { lfts, unreachable, loads } = deal(topology, steering, &hops, cheapest).keep();
     hops.transpose();
-    Ok(Routing { engine, lfts, hops, lanes: Lanes::Free, unreachable })
+    Ok(Routing { engine, lfts, hops, lanes: Lanes::Free, unreachable, loads })
 }
 
 /// Whatever is on a cheapest way.

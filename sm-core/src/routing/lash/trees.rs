@@ -116,7 +116,7 @@ impl Trees {
         }
         let ways = FirstCables(topology);
         let relief = Relief::new(topology, hops, |_| &ways, loads, streams(topology));
-        let loads = relief.run(&mut tables, None, Effort::ANEW);
+        let loads = relief.run(&mut tables, None, Effort::ANEW, 0);
         let mut next = self.next.clone();
         for (home, next) in topology.switches().zip(next.chunks_mut(self.switches.max(1))) {
             for (switch, next) in topology.switches().zip(next) {

@@ -39,8 +39,6 @@ pub(super) struct Flows<'a> {
     inflow: Vec<u32>,
     /// By switch: places of LIDs with inflow, as bits.
     arrived: Vec<u64>,
-    /// By switch: places of LIDs that hosts send through it or from it.
-    passing: Vec<u64>,
 }
 
 impl<'a> Flows<'a> {
@@ -53,7 +51,6 @@ impl<'a> Flows<'a> {
             sources: Vec::with_capacity(switches),
             inflow: vec![0; switches * Batch::LIDS_MAX],
             arrived: vec![0; switches],
-            passing: vec![0; switches],
         }
     }
 
@@ -62,29 +59,9 @@ impl<'a> Flows<'a> {
         list_sources(&mut self.sources, hops, First::Farthest);
     }
 
-    /// Adds the routes to LIDs of a batch at these places.
+    /// Adds the routes to LIDs of a batch at these places. Switches have the numbers that they have
+    /// now.
     pub(super) fn add(&mut self, previous: &Previous<'_>, batch: &Batch, of: u64) {
-        self.follow(previous, batch, of, u32::wrapping_add);
-    }
-
-    /// Takes routes away that were added.
-    pub(super) fn remove(&mut self, previous: &Previous<'_>, batch: &Batch, of: u64) {
-        self.follow(previous, batch, of, u32::wrapping_sub);
-    }
-
-    /// Places of LIDs, of those counted last, that have routes of hosts at a switch.
-    pub(super) fn passing(&self, switch: u16) -> u64 {
-        self.passing[usize::from(switch)]
-    }
-
-    fn follow(
-        &mut self,
-        previous: &Previous<'_>,
-        batch: &Batch,
-        of: u64,
-        change: impl Fn(u32, u32) -> u32,
-    ) {
-        self.passing.fill(0);
         if of == 0 {
             return;
         }
@@ -92,7 +69,6 @@ impl<'a> Flows<'a> {
             let index = usize::from(switch);
             let (hosts, arrived) = (self.hosts[index], std::mem::take(&mut self.arrived[index]));
             let passing = if hosts > 0 { of } else { arrived };
-            self.passing[index] = passing;
             if passing == 0 {
                 continue;
             }
@@ -103,7 +79,7 @@ impl<'a> Flows<'a> {
                 let Some(&port) = lft.get(batch.lids[place].index()) else { continue };
                 let Some(Next { number, peer }) = next[usize::from(port)] else { continue };
                 let load = &mut self.loads[number.get() as usize - 1];
-                *load = change(*load, flow);
+                *load = load.wrapping_add(flow);
                 let peer = usize::from(peer);
                 self.inflow[peer * Batch::LIDS_MAX + place] += flow;
                 self.arrived[peer] |= 1 << place;

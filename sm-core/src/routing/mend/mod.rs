@@ -6,9 +6,8 @@
 //! of links is known ([`flows`]). The others are routed one by one where they have to be, each
 //! switch by the least loaded way, where a link weighs its load squared as in `sssp` ([`dealer`]).
 //!
-//! A switch that may choose among more ports than before deals those LIDs anew that hosts send
-//! through it, so that a link which comes back is used, and then some routes make room for others
-//! ([`relief`](super::relief)).
+//! A link that comes back is given what the most loaded links have too much, and no more: all that
+//! may stay does, and then some routes make room for others ([`relief`](super::relief)).
 //!
 //! This holds for all engines whose routes fall by one hop at each step and may take any of the
 //! ports that [`Ways`] allows. The tables before must have been made by the same engine, with the
@@ -24,10 +23,11 @@ mod dealer;
 mod flows;
 mod survey;
 
+use ib_mad::types::Lid;
 use rayon::prelude::*;
 
 use self::dealer::Dealer;
-use self::survey::{Plan, Survey};
+use self::survey::{Counts, Plan, Survey};
 use super::balance::LinkLoads;
 use super::deal::{Batch, Dealt, Ways, batches};
 use super::relief::{Effort, Relief, streams_to_hosts};
@@ -73,19 +73,20 @@ pub(super) fn mend<W: Ways>(
     then: Labelled<'_>,
     ways: impl Fn(u16) -> W + Sync,
     scope: Scope,
-) -> Option<Dealt> {
+) -> Option<Mended> {
     let survey = Survey::new(topology, now, previous, then, scope)?;
     let batches = batches(topology, &[]);
     let portion = batches.len().div_ceil(2 * rayon::current_num_threads()).max(1);
-    let found: Vec<(Vec<Plan>, Vec<u32>)> = (batches.par_chunks(portion).enumerate())
+    let found: Vec<(Vec<Plan>, Counts)> = (batches.par_chunks(portion).enumerate())
         .map(|(number, batches)| survey.run(batches, number * portion, &ways))
         .collect();
-    let mut loads = vec![0u32; topology.link_count()];
-    let mut plans = Vec::new();
-    for (of_portion, its_loads) in found {
+    let (mut counts, mut plans) = (Counts::default(), Vec::new());
+    for (of_portion, its_counts) in found {
         plans.extend(of_portion);
-        loads.iter_mut().zip(its_loads).for_each(|(sum, load)| *sum = sum.wrapping_add(load));
+        counts.add(&its_counts);
     }
+    let mut loads = survey.loads(&counts);
+    loads.resize(topology.link_count(), 0);
     let mut lfts = survey.kept(&batches);
     let mut dealer = Dealer::new(topology, loads);
     for plan in &plans {
@@ -93,26 +94,38 @@ pub(super) fn mend<W: Ways>(
         plan.clear(batch, &mut lfts);
         dealer.route(batch, plan, now.hops.row(batch.home), &ways(batch.home), &mut lfts);
     }
-    if plans.iter().any(|plan| plan.fresh != 0 || !plan.lost.is_empty()) {
-        let is_more = survey.has_new_links || plans.iter().any(|plan| plan.fresh != 0);
-        let effort = if is_more { Effort::MORE_WAYS } else { Effort::FEWER_WAYS };
-        // What need not move for its own sake makes room for others only if there is more of it.
-        let of_plan = |plan: &Plan| plan.lost_lids(&batches[plan.batch]);
-        let movable = (!is_more).then(|| plans.iter().flat_map(of_plan).collect());
-        let relieve = |loads, movable, effort, lfts: &mut [Vec<u8>]| {
-            let streams = streams_to_hosts(topology);
-            Relief::new(topology, now.hops, &ways, loads, streams).run(lfts, movable, effort)
-        };
-        let loads = relieve(dealer.finish(), movable, effort, &mut lfts);
-        if !is_more && !is_quick(topology) {
-            relieve(loads, None, Effort::beyond(topology), &mut lfts);
+    let has_fresh = plans.iter().any(|plan| plan.fresh != 0);
+    let has_lost = plans.iter().any(|plan| !plan.lost.is_empty());
+    let change = match () {
+        () if !survey.new_links.is_empty() || has_fresh => Change::More(survey.new_links),
+        () if has_lost => {
+            let of_plan = |plan: &Plan| plan.lost_lids(&batches[plan.batch]);
+            Change::Fewer(plans.iter().flat_map(of_plan).collect())
         }
-    }
+        () => Change::None,
+    };
     let unreachable = batches.iter().map(|batch| {
         let row = now.hops.row(batch.home).iter();
         (row.filter(|&&hops| hops == HopMatrix::UNREACHABLE).count() * batch.lids.len()) as u64
     });
-    Some(Dealt { lfts, unreachable: unreachable.sum() })
+    let dealt = Dealt { lfts, unreachable: unreachable.sum(), loads: dealer.finish() };
+    Some(Mended { dealt, change })
+}
+
+/// Routes as before where they still may be so, and others where there were none.
+pub(super) struct Mended {
+    dealt: Dealt,
+    change: Change,
+}
+
+/// What became of routes.
+enum Change {
+    /// All stay.
+    None,
+    /// There may be more ways than before, by links that are new, or there are more LIDs.
+    More(Vec<(u16, usize)>),
+    /// Those of these LIDs at these switches had to be moved.
+    Fewer(Vec<(Lid, u16)>),
 }
 
 /// The same where hops say all of which ways there are.
@@ -121,7 +134,7 @@ pub(super) fn mend_by_hops<W: Ways>(
     hops: &HopMatrix,
     previous: &Previous<'_>,
     ways: impl Fn(u16) -> W + Sync,
-) -> Option<Dealt> {
+) -> Option<Mended> {
     let now = Labelled::by_hops(hops);
     match previous.hops {
         Some(hops) => mend(topology, now, previous, Labelled::by_hops(hops), ways, Scope::Changed),
@@ -132,34 +145,53 @@ pub(super) fn mend_by_hops<W: Ways>(
 /// How many more routes than by routing anew the worst link may have.
 const WORSE_MAX: f64 = 1.02;
 
-/// What was mended, if it is as well balanced as routing `anew` would be, as far as routes can be
-/// moved to that end; else what is routed anew. Large fabrics are not routed twice: there moving
-/// routes has to be enough ([`Effort::beyond`]). `hops` have a row a home.
+/// What was mended, with routes moved away from the most loaded links ([`relief`](super::relief)):
+/// until it is as well balanced as what is routed `anew`, which comes in its place if that cannot be
+/// had. Large fabrics are not routed twice: there moving routes has to be enough
+/// ([`Effort::beyond`]). `hops` have a row a home.
 pub(super) fn settle<W: Ways>(
     topology: &Topology,
     previous: Option<&Previous<'_>>,
     hops: &HopMatrix,
     ways: impl Fn(u16) -> W,
-    mended: Option<Dealt>,
+    mended: Option<Mended>,
     anew: impl FnOnce() -> Dealt,
 ) -> Dealt {
-    let Some(mut mended) = mended else { return anew() };
+    let Some(Mended { mut dealt, change }) = mended else { return anew() };
     let has_changed =
         previous.is_some_and(|previous| previous.hops.is_some() && previous.topology != topology);
-    if !has_changed || !is_quick(topology) {
-        return mended;
+    let most = |loads: &[u32]| loads.iter().copied().max().unwrap_or(0);
+    let anew = (has_changed && is_quick(topology)).then(anew).map(|mut anew| {
+        if anew.loads.is_empty() {
+            anew.loads = LinkLoads::of_tables(topology, &anew.lfts).to_hosts;
+        }
+        anew
+    });
+    let goal = anew.as_ref().map_or(0, |anew| (f64::from(most(&anew.loads)) * WORSE_MAX) as u32);
+    let mut relieve = |new_links: &[(u16, usize)], movable, effort| {
+        let (loads, streams) = (std::mem::take(&mut dealt.loads), streams_to_hosts(topology));
+        let mut relief = Relief::new(topology, hops, &ways, loads, streams);
+        relief.fill(new_links, &mut dealt.lfts, effort);
+        dealt.loads = relief.run(&mut dealt.lfts, movable, effort, goal);
+    };
+    match change {
+        Change::None => {}
+        Change::More(new_links) => relieve(&new_links, None, Effort::more_ways(topology)),
+        // What need not move for its own sake makes room for others only if that is not enough.
+        Change::Fewer(movable) => {
+            relieve(&[], Some(movable), Effort::FEWER_WAYS);
+            if anew.is_none() {
+                relieve(&[], None, Effort::beyond(topology));
+            }
+        }
     }
-    let anew = anew();
-    let loads = |dealt: &Dealt| LinkLoads::of_tables(topology, &dealt.lfts).to_hosts;
-    let most = |loads: &[u32]| f64::from(loads.iter().copied().max().unwrap_or(0));
-    let enough = most(&loads(&anew)) * WORSE_MAX;
-    let of_mended = loads(&mended);
-    if most(&of_mended) <= enough {
-        return mended;
+    let Some(anew) = anew else { return dealt };
+    if most(&dealt.loads) > goal {
+        let streams = streams_to_hosts(topology);
+        let relief = Relief::new(topology, hops, &ways, dealt.loads, streams);
+        dealt.loads = relief.run(&mut dealt.lfts, None, Effort::ANEW, goal);
     }
-    let relief = Relief::new(topology, hops, ways, of_mended, streams_to_hosts(topology));
-    let of_mended = relief.run(&mut mended.lfts, None, Effort::ANEW);
-    if most(&of_mended) <= enough { mended } else { anew }
+    if most(&dealt.loads) > goal { anew } else { dealt }
 }
 
 /// Whether routing a fabric anew takes a few milliseconds.

@@ -21,6 +21,26 @@ pub(super) struct Plan {
     cut_off: Vec<u16>,
 }
 
+/// Routes of hosts by link.
+#[derive(Default)]
+pub(super) struct Counts {
+    /// Those that stay, as links are numbered now; only of some if the loads then are known.
+    kept: Vec<u32>,
+    /// Those that count in the loads then and do not stay, as links were numbered; empty if loads
+    /// are not known.
+    taken: Vec<u32>,
+}
+
+impl Counts {
+    /// Adds those of other batches.
+    pub(super) fn add(&mut self, other: &Self) {
+        for (sum, more) in [(&mut self.kept, &other.kept), (&mut self.taken, &other.taken)] {
+            sum.resize(more.len(), 0);
+            sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+        }
+    }
+}
+
 /// The routing before, and how it relates to the topology now.
 pub(super) struct Survey<'a> {
     topology: &'a Topology,
@@ -32,11 +52,14 @@ pub(super) struct Survey<'a> {
     is_same_numbers: bool,
     /// Switches whose links are not those from before.
     changed: Vec<u16>,
-    /// Whether there are links that were not there.
-    pub(super) has_new_links: bool,
+    /// Links that were not there, each behind its switch.
+    pub(super) new_links: Vec<(u16, usize)>,
     /// By LID: the switch that delivered it, by its number then; `NOBODY` if none did.
     homes_then: Vec<u16>,
     hosts: Vec<u32>,
+    /// Whether loads then are known and the same hosts have the same LIDs at the same switches, so
+    /// that only what moves is to be counted.
+    has_loads: bool,
 }
 
 const NOBODY: u16 = u16::MAX;
@@ -63,11 +86,17 @@ impl<'a> Survey<'a> {
             && topology.switches().all(|switch| previous.switch(switch) == Some(switch));
         let changed = topology.switches().filter(|&switch| has_changed(topology, previous, switch));
         let changed: Vec<u16> = changed.collect();
-        let mut links = changed
+        let links = changed
             .iter()
-            .flat_map(|&switch| topology.links(switch).iter().map(move |link| (switch, link)));
-        let has_new_links = links.any(|(switch, link)| !was_linked(previous, switch, link));
+            .flat_map(|&switch| topology.link_range(switch).map(move |link| (switch, link)));
+        let is_new =
+            |&(switch, link): &(u16, usize)| !was_linked(previous, switch, &topology.link(link));
+        let new_links = links.filter(is_new).collect();
+        let has_loads = is_same_numbers
+            && previous.loads.len() == previous.topology.link_count()
+            && previous.topology.destinations() == topology.destinations();
         let survey = Self {
+            has_loads,
             topology,
             now,
             previous,
@@ -75,7 +104,7 @@ impl<'a> Survey<'a> {
             scope,
             is_same_numbers,
             changed,
-            has_new_links,
+            new_links,
             homes_then,
             hosts: topology.hosts_on(),
         };
@@ -92,73 +121,85 @@ impl<'a> Survey<'a> {
     }
 
     /// Looks at some batches, the first of which has number `first`. Yields those with something to
-    /// do, and by link the routes of LIDs all of whose routes stay.
+    /// do, and what to count of the others.
     pub(super) fn run<W: Ways>(
         &self,
         batches: &[Batch],
         first: usize,
         ways: impl Fn(u16) -> W,
-    ) -> (Vec<Plan>, Vec<u32>) {
+    ) -> (Vec<Plan>, Counts) {
         let mut plans = Vec::new();
-        let mut flows = Flows::new(self.topology, &self.hosts);
+        let mut kept = Flows::new(self.topology, &self.hosts);
+        let mut taken = self.has_loads.then(|| Flows::new(self.previous.topology, &self.hosts));
         let mut suspects = Suspects::new(self.topology);
-        let (mut gained, mut candidates) = (Vec::new(), Vec::new());
+        let mut candidates = Vec::new();
         for (batch, number) in batches.iter().zip(first..) {
             let mut plan = Plan { batch: number, ..Plan::default() };
             let all = first_places(batch.lids.len());
             let lids = batch.lids.iter().zip(0u32..);
             let fresh = lids.filter(|&(&lid, _)| !self.is_known(lid, batch.home));
             plan.fresh = fresh.fold(0, |fresh, (_, place)| fresh | 1 << place);
-            gained.clear();
             if plan.fresh != all {
                 let ways = ways(batch.home);
                 self.list_suspects(batch.home, &mut suspects);
                 for &switch in &suspects.switches {
-                    let switch_gains = self.look(
-                        batch,
-                        switch,
-                        all & !plan.fresh,
-                        &ways,
-                        &mut candidates,
-                        &mut plan,
-                    );
-                    gained.extend(switch_gains.then_some(switch));
+                    let known = all & !plan.fresh;
+                    self.look(batch, switch, known, &ways, &mut candidates, &mut plan);
                 }
             }
-            self.count(batch, &gained, &mut plan, &mut flows);
+            self.count(batch, &plan, &mut kept, taken.as_mut());
             if plan.fresh != 0 || !plan.lost.is_empty() || !plan.cut_off.is_empty() {
                 plans.push(plan);
             }
         }
-        (plans, flows.loads)
+        let taken = taken.map_or_else(Vec::new, |taken| taken.loads);
+        (plans, Counts { kept: kept.loads, taken })
     }
 
-    /// Counts routes of LIDs that all stay. A switch that gained ways deals those of them anew that
-    /// hosts send through it.
-    fn count(&self, batch: &Batch, gained: &[u16], plan: &mut Plan, flows: &mut Flows<'_>) {
+    /// Counts routes of LIDs that all stay, or what to take from the loads then for those that do
+    /// not.
+    fn count(
+        &self,
+        batch: &Batch,
+        plan: &Plan,
+        kept: &mut Flows<'_>,
+        taken: Option<&mut Flows<'_>>,
+    ) {
         let hosts = first_places(batch.host_lids);
         let lost = plan.lost.iter().fold(plan.fresh, |lost, &(place, _)| lost | 1 << place);
-        let hops = self.now.hops.row(batch.home);
-        flows.turn_to(hops);
-        flows.add(self.previous, batch, hosts & !lost);
-        if gained.is_empty() {
-            return;
-        }
-        let mut moved = 0;
-        let known = first_places(batch.lids.len()) & !plan.fresh;
-        for &switch in gained {
-            let passing = flows.passing(switch) & hosts & !lost;
-            moved |= passing;
-            // Those that have to move elsewhere may move here, too.
-            let before = plan.lost.len();
-            for place in places(passing | lost & known) {
-                let pair = (place as u8, switch);
-                if !plan.lost[..before].contains(&pair) {
-                    plan.lost.push(pair);
-                }
+        let is_parted = !plan.cut_off.is_empty();
+        if let Some(taken) = taken {
+            let gone = if is_parted { hosts } else { hosts & lost };
+            if gone != 0 {
+                taken.turn_to(self.then.hops.row(batch.home));
+                taken.add(self.previous, batch, gone);
+            }
+            if !is_parted {
+                return;
             }
         }
-        flows.remove(self.previous, batch, moved);
+        kept.turn_to(self.now.hops.row(batch.home));
+        kept.add(self.previous, batch, hosts & !lost);
+    }
+
+    /// The loads of links by routes that stay, by what was counted of all batches.
+    pub(super) fn loads(&self, counts: &Counts) -> Vec<u32> {
+        let mut loads = counts.kept.clone();
+        if !self.has_loads {
+            return loads;
+        }
+        let then = self.previous;
+        for switch in self.topology.switches() {
+            for (link, number) in
+                self.topology.links(switch).iter().zip(self.topology.link_range(switch))
+            {
+                let before = then.topology.link_at(switch, link.port);
+                let before = before.filter(|_| was_linked(then, switch, link));
+                let stays = before.map_or(0, |at| then.loads[at].saturating_sub(counts.taken[at]));
+                loads[number] += stays;
+            }
+        }
+        loads
     }
 
     /// Lists switches whose ways to a home may have changed.
@@ -187,8 +228,7 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Finds out which routes of the known LIDs of a batch a switch must give up. Yields whether it
-    /// has ways to the home that it did not have.
+    /// Finds out which routes of the known LIDs of a batch a switch must give up.
     fn look(
         &self,
         batch: &Batch,
@@ -197,14 +237,14 @@ impl<'a> Survey<'a> {
         ways: &impl Ways,
         candidates: &mut Vec<Candidate>,
         plan: &mut Plan,
-    ) -> bool {
+    ) {
         let hops = self.now.hops.row(batch.home);
         if switch == batch.home {
-            return false;
+            return;
         }
         if hops[usize::from(switch)] == HopMatrix::UNREACHABLE {
             plan.cut_off.push(switch);
-            return false;
+            return;
         }
         list_candidates(self.topology, hops, ways, switch, candidates);
         let mut ports = [false; 256];
@@ -216,19 +256,6 @@ impl<'a> Survey<'a> {
                 plan.lost.push((place as u8, switch));
             }
         }
-        let (Some(then), Some(home)) =
-            (self.previous.switch(switch), self.previous.switch(batch.home))
-        else {
-            return true;
-        };
-        let hops = self.then.hops.row(home);
-        let had = |candidate: &Candidate| {
-            let link = self.topology.link(candidate.link as usize);
-            let Some(peer) = self.previous.switch(link.peer) else { return false };
-            was_linked(self.previous, switch, &link)
-                && hops[usize::from(peer)].checked_add(1) == Some(hops[usize::from(then)])
-        };
-        !candidates.iter().all(had)
     }
 
     /// The tables before, brought into the numbers of LIDs and switches now; known LIDs only.

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::super::deal::{Dealt, Shortest};
-use super::super::mend::{mend_by_hops, settle};
+use super::super::mend::{Mended, mend_by_hops, settle};
 use super::super::relief::relieve_all;
 use super::super::{HopMatrix, Previous, RoutingError, Steering, Topology};
 
@@ -53,7 +53,7 @@ impl<'a> Distances<'a> {
 
     /// Keeps routes from before as far as possible; `None` if everything is to be routed anew, as
     /// with weights, by which any change may move the shortest ways of all.
-    pub(in super::super) fn mend(&self, previous: Option<&Previous<'_>>) -> Option<Dealt> {
+    pub(in super::super) fn mend(&self, previous: Option<&Previous<'_>>) -> Option<Mended> {
         let previous = previous.filter(|_| self.weighted.is_none())?;
         mend_by_hops(self.topology, &self.hops, previous, |_| Shortest)
     }
@@ -62,27 +62,28 @@ impl<'a> Distances<'a> {
     pub(in super::super) fn settle(
         &mut self,
         previous: Option<&Previous<'_>>,
-        mended: Option<Dealt>,
+        mended: Option<Mended>,
         anew: impl FnOnce(&mut Self) -> Dealt,
     ) -> Dealt {
         if self.weighted.is_some() {
-            return mended.unwrap_or_else(|| anew(self));
+            return anew(self);
         }
         let hops = self.hops.clone();
         settle(self.topology, previous, &hops, |_| Shortest, mended, || anew(self))
     }
 
     /// Moves routes away from the most loaded links, without weights. `loads` are those of hosts'
-    /// routes to hosts' LIDs.
+    /// routes to hosts' LIDs; yields what they are then.
     pub(in super::super) fn relieve(
         &self,
         steering: &Steering,
         loads: Vec<u32>,
         lfts: &mut [Vec<u8>],
-    ) {
-        if self.weighted.is_none() {
-            relieve_all(self.topology, steering, &self.hops, |_| Shortest, loads, lfts);
+    ) -> Vec<u32> {
+        if self.weighted.is_some() {
+            return loads;
         }
+        relieve_all(self.topology, steering, &self.hops, |_| Shortest, loads, lfts)
     }
 
     /// Hops between all pairs; `None` with weights.

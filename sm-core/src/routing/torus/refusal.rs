@@ -8,7 +8,9 @@ use super::shape::{AXIS_NAMES, Place};
 /// Why a fabric is not routed. Where several things are wrong, the first that was found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("there is no torus-2QoS.conf, which tells the shape of the torus")]
+    #[error(
+        "there is no torus-2QoS.conf that can be used, to tell the shape of the torus: none is there, or it was refused before this"
+    )]
     NoConfig,
     #[error(
         "of every seed in torus-2QoS.conf a switch is missing, of the first {missing}; add one with 'next_seed'"

@@ -206,7 +206,7 @@ fn without_a_configuration_or_a_seed_nothing_is_routed() {
     let bare = Steering { torus: None, ..fabric.steering() };
     assert_eq!(
         reason(Torus2Qos.route(&fabric.topology, &bare, None)),
-        "torus-2QoS cannot route this fabric: there is no torus-2QoS.conf, which tells the shape of the torus"
+        "torus-2QoS cannot route this fabric: there is no torus-2QoS.conf that can be used, to tell the shape of the torus: none is there, or it was refused before this"
     );
     let mut lost = Fabric::new([3, 3, 3], [true; 3]);
     lost.config.seeds.truncate(1);

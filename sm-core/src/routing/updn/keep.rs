@@ -1,7 +1,6 @@
 //! Keeping routes that go up and then down.
 
-use super::super::deal::Dealt;
-use super::super::mend::{Labelled, Scope, mend};
+use super::super::mend::{Labelled, Mended, Scope, mend};
 use super::super::{Previous, Topology};
 use super::labels::Labels;
 use super::order::Order;
@@ -37,7 +36,7 @@ impl Ranked {
         topology: &Topology,
         previous: &Previous<'_>,
         then: Option<&Self>,
-    ) -> Option<Dealt> {
+    ) -> Option<Mended> {
         let now = Labelled { hops: &self.labels.hops, phases: self.labels.all_phases() };
         let ways = |home| self.labels.ways(home);
         let Some(mut hops_then) = previous.hops.cloned() else {

@@ -55,6 +55,26 @@ impl DumpFile {
         }
     }
 
+    /// Tells at the start if the file that the registry is to begin with cannot be used: a standby
+    /// finds that out when it is too late to mend. Which ports there are plays no part in that.
+    pub(in crate::runtime) fn check(&self) {
+        if let Some(problem) = self.problem() {
+            warn!("{problem}; mend it before this is master, or clients have to register anew");
+        }
+    }
+
+    fn problem(&self) -> Option<String> {
+        let path = self.read_from.as_ref()?;
+        let failure = match read(path) {
+            Err(failure) => failure.to_string(),
+            Ok(text) => {
+                let parsed = with(0, &Ports::default(), |around| dump::read(&text, around));
+                parsed.err()?.to_string()
+            }
+        };
+        Some(format!("-S/sa_db_file: {}: {failure}", path.display()))
+    }
+
     /// Whether there is a file to begin with.
     pub(super) fn is_named(&self) -> bool {
         self.read_from.is_some()
@@ -193,6 +213,25 @@ mod tests {
         let alias = |n| Arc::new(AliasGuid { alias: Guid(n), port_guid: GUIDS[0], index: n as u8 });
         let alias_guids = (1..=aliases).map(alias).collect();
         RegistryPlane { sequence, alias_guids, ..RegistryPlane::default() }
+    }
+
+    /// Only who had become master told that.
+    #[test]
+    fn a_file_that_cannot_be_used_is_told_at_the_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sa.dump");
+        let file = DumpFile { read_from: Some(path.clone()), ..DumpFile::default() };
+        assert!(file.problem().unwrap().contains("No such file"));
+        std::fs::write(&path, "rubbish\n").unwrap();
+        let problem = file.problem().unwrap();
+        assert!(problem.ends_with("sa.dump: line 1: no record that is known"), "{problem}");
+        std::fs::write(
+            &path,
+            dump::write(&plane(1, 2), &Surroundings { now_s: NOW_S, pkeys: &[], port: &|_| None }),
+        )
+        .unwrap();
+        assert_eq!(file.problem(), None);
+        assert_eq!(DumpFile::default().problem(), None);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use ib_mad::transport::Packet;
 use sa_proto::prost::bytes::Bytes;
 use sa_proto::proto::registry as proto;
-use sa_proto::snapshot::{RegistryPlane, Session};
+use sa_proto::snapshot::RegistryPlane;
 use tokio::sync::{broadcast, mpsc, watch};
 use tonic::service::Routes;
 use tracing::error;
@@ -122,9 +122,7 @@ struct Shared {
     /// Something is in the inbox.
     arrived: Condvar,
     /// Epoch of the session in which the registry is published; 0 if in none.
-    published: Mutex<u64>,
-    /// That has changed.
-    settled: Condvar,
+    published: AtomicU64,
     /// Whether writes are taken: a session is on.
     open: watch::Sender<bool>,
     notices: broadcast::Sender<Arc<grpc::Numbered>>,
@@ -144,7 +142,8 @@ struct Shared {
     /// What the registry itself counts.
     decisions: Mutex<registry::Counters>,
     connections: AtomicU64,
-    /// Rings when relayed traps wait, or multicast membership changed.
+    /// Rings when relayed traps wait, multicast membership changed, or the registry was published in
+    /// another session.
     bell: UnixStream,
     /// SM_Key that makes a request trusted.
     sa_key: u64,
@@ -211,8 +210,7 @@ impl Entrance {
         let shared = Shared {
             inbox: Mutex::default(),
             arrived: Condvar::new(),
-            published: Mutex::new(0),
-            settled: Condvar::new(),
+            published: AtomicU64::new(0),
             open: watch::Sender::new(false),
             notices: broadcast::Sender::new(NOTICES_MAX),
             recent: Mutex::default(),
@@ -294,17 +292,16 @@ impl Office {
         self.shared.arrived.notify_one();
     }
 
-    /// Tells that a session has begun, and waits until the registry is published in it.
-    pub(super) fn session_begun(&self, session: Session, patience: Duration) -> bool {
+    /// Tells that a session has begun: the registry is to be published in it.
+    pub(super) fn session_begun(&self) {
         self.shared.inbox().session = true;
         self.shared.arrived.notify_one();
-        let published = self.shared.published.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self
-            .shared
-            .settled
-            .wait_timeout_while(published, patience, |epoch| *epoch < session.epoch)
-            .unwrap_or_else(PoisonError::into_inner);
-        !waited.1.timed_out()
+    }
+
+    /// Epoch of the session in which the registry was published last; 0 if in none. The descriptor
+    /// becomes readable when it changes.
+    pub(super) fn published(&self) -> u64 {
+        self.shared.published.load(Relaxed)
     }
 
     /// Keeps what clients register with other masters while we are none; `progress` tells how far
@@ -421,7 +418,8 @@ impl Office {
 }
 
 impl AsFd for Office {
-    /// Becomes readable when relayed traps wait, or the members of multicast groups changed.
+    /// Becomes readable when relayed traps wait, the members of multicast groups changed, or the
+    /// registry was published in another session.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
@@ -602,12 +600,9 @@ impl Thread {
             vec![Verdict::Silence; jobs.len()]
         });
         let epoch = self.keeper.published().map_or(0, |session| session.epoch);
-        let mut published = self.shared.published.lock().unwrap_or_else(PoisonError::into_inner);
-        if *published != epoch {
-            *published = epoch;
-            self.shared.settled.notify_all();
+        if self.shared.published.swap(epoch, Relaxed) != epoch {
+            self.shared.ring();
         }
-        drop(published);
         self.answer(jobs, verdicts);
     }
 

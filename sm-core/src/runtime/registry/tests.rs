@@ -1,3 +1,4 @@
+use ib_mad::transport::{Interest, wait};
 use ib_mad::types::Guid;
 use sa_proto::snapshot::HistoryLimits;
 
@@ -34,13 +35,26 @@ fn office(directory: &tempfile::TempDir) -> (Office, Arc<Publisher>) {
     (entrance.start(path, publisher.clone(), DumpFile::default()).unwrap(), publisher)
 }
 
+/// The loop waits for it as for all else, and does something else meanwhile.
+fn await_published(office: &Office, epoch: u64) {
+    office.session_begun();
+    let end = Instant::now() + Duration::from_secs(60);
+    while office.published() < epoch {
+        let mut interests = [Interest::read(office.as_fd())];
+        let left = end.saturating_duration_since(Instant::now());
+        assert!(!left.is_zero(), "the registry was not published");
+        wait(&mut interests, Some(left)).unwrap();
+        office.changed_membership();
+    }
+}
+
 #[test]
 fn what_queues_up_is_answered_in_batches_and_a_full_connection_holds_nobody_up() {
     let directory = tempfile::tempdir().unwrap();
     let (office, publisher) = office(&directory);
     let session = publisher.begin_session(Guid(1)).unwrap();
     office.fabric_changed(ports(), Vec::new(), Issuer::default());
-    assert!(office.session_begun(session, Duration::from_secs(60)));
+    await_published(&office, session.epoch);
     let (slow, _slow_inbound) = mpsc::channel(1);
     let (quick, mut inbound) = mpsc::channel(1024);
     let slow_job = |id| Job { connection: 2, ..job(id, &slow) };
@@ -64,7 +78,7 @@ fn writes_of_responders_that_follow_a_later_session_are_dropped() {
     let (office, publisher) = office(&directory);
     let session = publisher.begin_session(Guid(1)).unwrap();
     office.fabric_changed(ports(), Vec::new(), Issuer::default());
-    assert!(office.session_begun(session, Duration::from_secs(60)));
+    await_published(&office, session.epoch);
     let (outbound, mut inbound) = mpsc::channel(16);
     // Not told; of the session before, which the answer leads out of; of ours; of a later one.
     let epochs = [0, session.epoch - 1, session.epoch, session.epoch + 1];

@@ -64,6 +64,16 @@ impl Service {
                 "Switch ports that check no P_Keys, since they have no room for all",
                 last.unchecked_ports as f64,
             ),
+            gauge(
+                "foreign_sms",
+                "Subnet managers that show another SM_Key, and are left out of the election",
+                self.sweeper.strangers().count() as f64,
+            ),
+            counter(
+                "foreign_sm_answers",
+                "Answers of subnet managers that showed another SM_Key",
+                self.sweeper.strange_answers(),
+            ),
             gauge("sharded_ports", "Ports told to ask a responder", self.sweeper.sharded() as f64),
             gauge(
                 "clients_to_reregister",
@@ -74,6 +84,22 @@ impl Service {
                 "switches_avoided",
                 "Switches that routes avoid, since they do not take their forwarding tables",
                 self.sweeper.avoided_switches() as f64,
+            ),
+            gauge(
+                "session_refused",
+                "1 while no session can begin, since its epoch cannot be kept in the state directory: \
+                 responders are told nothing",
+                is(self.tenure.is_refused()),
+            ),
+            counter(
+                "session_failures",
+                "Attempts to begin a session that failed",
+                self.tenure.failures(),
+            ),
+            gauge(
+                "state_files_behind",
+                "Files of the state directory that could not be written; they are tried again",
+                self.files.iter().filter(|file| file.warning().is_some()).count() as f64,
             ),
             counter("policy_errors", "Policy files refused", self.refused_files.total()),
             gauge(

@@ -1,11 +1,10 @@
 //! What the loop and the registry's thread tell each other: the fabric and events one way, who
 //! belongs to which multicast group and relayed traps the other.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ib_mad::types::Lid;
-use sa_proto::snapshot::Session;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::Service;
 use crate::config::Settings;
@@ -14,9 +13,6 @@ use crate::manage::partition;
 use crate::notice::{Event, Issuer};
 use crate::registry::{self, Ports, PredefinedGroup};
 use crate::sweep::{PortsChanged, TrapNotice};
-
-/// How long to wait for the registry before a session goes on without it.
-const REGISTRY_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Service {
     /// Takes what the registry's thread has for us; whether there was anything.
@@ -46,13 +42,6 @@ impl Service {
         let ports = Ports::of(self.sweeper.fabric(), parameters, settings);
         self.ports = Some(ports.clone());
         self.registry.fabric_changed(ports, self.predefined_groups(), self.issuer());
-    }
-
-    /// Waits until what clients registered is part of a session that has just begun.
-    pub(super) fn await_registry(&self, session: Session) {
-        if !self.registry.session_begun(session, REGISTRY_PATIENCE) {
-            warn!("what clients registered is published later than what was found");
-        }
     }
 
     /// Groups that are there without anybody creating them.

@@ -1,0 +1,159 @@
+//! Which engine made the tables that switches hold, and when they are made anew instead of kept.
+//!
+//! A new master keeps what it finds, unless it knows that another engine, or one with other wishes of
+//! operators, made it. Whoever made it: some time after, what is in force is held against what
+//! the engine would make of the fabric from nothing. If the worst link has more than 2 % more
+//! routes than it would have then, all is routed anew, and the log says why.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tracing::{info, warn};
+
+use super::router::{Made, RoutingJob};
+use super::schedule::Cause;
+use super::{Phase, Sweeper};
+use crate::routing::balance::{LinkLoads, Spread};
+use sa_proto::snapshot::Lft;
+
+/// How long the subnet runs by what another subnet manager left before its routes are made anew.
+pub const CORRECTION_DELAY: Duration = Duration::from_secs(60);
+
+/// How many more routes than from nothing the worst link may have.
+const WORSE_MAX: f64 = 1.02;
+
+/// Who made the tables in force, to be known again by the next run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// Name of the engine.
+    pub engine: String,
+    /// Hash of what operators asked of it.
+    pub wishes: u64,
+}
+
+impl Origin {
+    /// Reads what [`render`](Self::render) wrote.
+    pub fn parse(text: &str) -> Option<Self> {
+        let value = |key: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+            line.map(str::trim)
+        };
+        let wishes = u64::from_str_radix(value("wishes")?.strip_prefix("0x")?, 16).ok()?;
+        Some(Self { engine: value("engine")?.to_owned(), wishes })
+    }
+
+    /// As lines of a file.
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        let _ = writeln!(text, "engine {}\nwishes {:#x}", self.engine, self.wishes);
+        text
+    }
+}
+
+/// A look at how good routes are that were kept at a takeover. As long as routing itself.
+#[derive(Debug)]
+pub struct BalanceCheck {
+    pub(super) made: Arc<Made>,
+    pub(super) lfts: Vec<Arc<Lft>>,
+    pub(super) job: RoutingJob,
+}
+
+/// What came of a [`BalanceCheck`].
+#[derive(Debug)]
+pub struct BalanceFinding {
+    made: Arc<Made>,
+    /// Routes to hosts on the link that has most, as it is and from nothing; none if the engine could
+    /// not route from nothing.
+    worst: Option<(u32, u32)>,
+}
+
+impl BalanceCheck {
+    /// Looks. May take seconds.
+    pub fn run(self) -> BalanceFinding {
+        let topology = self.made.topology();
+        let worst =
+            |lfts: &[Vec<u8>]| Spread::of(&LinkLoads::of_tables(topology, lfts).to_hosts).max;
+        let fresh = self.job.anew(self.made.engine());
+        let found: Vec<Vec<u8>> = self.lfts.iter().map(|lft| lft.ports.clone()).collect();
+        let worst = fresh.map(|fresh| (worst(&found), worst(&fresh)));
+        BalanceFinding { made: self.made, worst }
+    }
+}
+
+impl Sweeper {
+    /// States which engine made the tables that switches hold, as an earlier run of ours left it.
+    pub fn set_origin(&mut self, origin: Option<Origin>) {
+        self.router.left_by = origin;
+    }
+
+    /// Which engine made the tables in force, once there are any.
+    pub fn origin(&self) -> Option<Origin> {
+        self.router.made().map(|made| made.origin())
+    }
+
+    /// Has all routes made anew by a heavy sweep, as soon as none is under way.
+    pub fn reroute(&mut self, now: Instant) {
+        self.router.anew = true;
+        self.request_heavy_sweep(now);
+    }
+
+    /// The look at inherited routes that is due, if any. What came of it goes to
+    /// [`handle_balance`](Self::handle_balance).
+    pub fn poll_balance_check(&mut self) -> Option<BalanceCheck> {
+        if self.phase != Phase::Idle || !self.up || !std::mem::take(&mut self.balance_unknown) {
+            return None;
+        }
+        let made = self.router.made().cloned()?;
+        let lfts = made.lfts(&self.fabric);
+        let job = self.router.job_of(&made, &self.fabric);
+        Some(BalanceCheck { made, lfts, job })
+    }
+
+    /// Takes what a [`BalanceCheck`] found.
+    pub fn handle_balance(&mut self, now: Instant, finding: &BalanceFinding) {
+        let is_current = self.router.made().is_some_and(|made| Arc::ptr_eq(made, &finding.made));
+        let Some((found, fresh)) = finding.worst.filter(|_| is_current) else { return };
+        let engine = finding.made.engine();
+        if f64::from(found) <= f64::from(fresh) * WORSE_MAX {
+            info!(
+                "the routes that were found are kept: the worst link has {found} routes to hosts, by \
+                 {engine} from nothing {fresh}"
+            );
+            return;
+        }
+        let seconds = CORRECTION_DELAY.as_secs();
+        warn!(
+            "the routes that were found have {found} routes to hosts on the worst link, {engine} from \
+             nothing {fresh}: in {seconds} s all are made anew (keep_found_routes TRUE keeps them)"
+        );
+        self.router.anew_from = Some(now + CORRECTION_DELAY);
+    }
+
+    /// When inherited routes are to be made anew, if they are.
+    pub(super) fn correction_due(&self) -> Option<Instant> {
+        self.router.anew_from
+    }
+
+    /// Has inherited routes made anew, if that is due.
+    pub(super) fn correct_routes(&mut self, now: Instant) {
+        if self.router.anew_from.take_if(|from| now >= *from).is_some() {
+            self.router.anew = true;
+            self.schedule.request(now, Cause::Asked);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_reads_back_and_what_is_none_is_not_taken_for_one() {
+        let origin = Origin { engine: "torus-2QoS".into(), wishes: u64::MAX };
+        assert_eq!(Origin::parse(&origin.render()), Some(origin));
+        for text in ["", "engine ftree\n", "engine ftree\nwishes 12\n", "wishes 0x1\n"] {
+            assert_eq!(Origin::parse(text), None, "{text:?}");
+        }
+    }
+}
