@@ -342,6 +342,9 @@ impl Service {
         {
             self.checker.submit(check)?;
         }
+        if let Some(job) = self.sweeper.poll_multicast_proof() {
+            self.planter.submit(job)?;
+        }
         Ok(())
     }
 
@@ -731,6 +734,7 @@ impl Service {
     /// What an operator should know beyond the state.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = self.refused_files.warnings();
+        warnings.extend(self.sweeper.multicast_warnings());
         let (waiting, rate) =
             (self.sweeper.clients_to_ask(), self.config.settings.client_rereg_rate);
         if waiting > 0 {

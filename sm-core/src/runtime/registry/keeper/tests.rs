@@ -340,7 +340,7 @@ fn groups_that_come_and_go_are_told_of_with_their_partition() {
     let mgid = Gid(data.data()[..16].try_into().unwrap());
     let pkey = Some(PKey::DEFAULT_FULL);
     assert_eq!(keeper.events(), [(RegistryEvent::GroupCreated(mgid), pkey)]);
-    assert!(keeper.changed_members().values().all(|ports| ports.len() == 1));
+    assert!(keeper.changed_members().values().all(|heard| heard.ports.len() == 1));
     let mask = mc::MGID | mc::PORT_GID | mc::JOIN_STATE;
     let leave = request(1, Method::DELETE, attribute::MC_MEMBER_RECORD, mask, &data.data()[..52]);
     assert_eq!(statuses(&keeper.turn(NOW_S, work([leave]))), [Some(Status::OK)]);
