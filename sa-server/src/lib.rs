@@ -34,6 +34,7 @@ pub mod metrics;
 pub mod options;
 pub mod overload;
 pub mod own_port;
+pub mod peers;
 pub mod placement;
 pub mod pool;
 mod prefetch;

@@ -216,7 +216,8 @@ impl Metrics {
         );
         const MALFORMED: Family = Family::number(
             "malformed_datagrams",
-            "Datagrams that are no packets: of another length, or without an envelope of ours",
+            "Datagrams passed over: of another length, without an envelope of ours, or from an \
+             address that is not believed (--believe)",
         );
 
         let mut requests = REQUESTS.counter(encoder)?;
@@ -229,8 +230,11 @@ impl Metrics {
         }
         let mut malformed = MALFORMED.counter(encoder)?;
         for (worker, stats) in &self.workers {
-            let counts =
-                [("length", &stats.malformed_length), ("envelope", &stats.malformed_envelope)];
+            let counts = [
+                ("length", &stats.malformed_length),
+                ("envelope", &stats.malformed_envelope),
+                ("stranger", &stats.malformed_stranger),
+            ];
             for (wrong, count) in counts {
                 malformed.with(&[("worker", worker), ("wrong", wrong)], count.get())?;
             }

@@ -78,6 +78,11 @@ pub struct Options {
     #[arg(long, value_name = "ADDR", default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))]
     pub listen: SocketAddr,
 
+    /// Address whose envelopes are believed, besides those of this host and of the SM that is followed: of
+    /// a load generator, or of an SM that sends from another address than it tells; can be repeated
+    #[arg(long, value_name = "IP")]
+    pub believe: Vec<std::net::IpAddr>,
+
     /// Address to serve /metrics and /healthz at; not served without it
     #[arg(long, value_name = "ADDR")]
     pub http: Option<SocketAddr>,

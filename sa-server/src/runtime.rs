@@ -35,6 +35,7 @@ use crate::limits::LimitLog;
 use crate::metrics::{Metrics, Serving};
 use crate::options::{Options, TransportKind};
 use crate::own_port::{OwnPort, Way};
+use crate::peers::{Guarded, Peers};
 use crate::placement::{self, Builders};
 use crate::redirect::Redirection;
 use crate::relay;
@@ -217,10 +218,12 @@ pub fn run(options: Options) -> Result<(), StartError> {
         crew.own_port = Some((guid, own_port));
     }
     let front_door = listen(&options)?;
+    let peers = Peers::new(&options.believe);
     let address = front_door[0].local_addr()?;
     // The first worker sends the reports, which go out by the front door.
     for (i, udp) in front_door.into_iter().enumerate() {
         let way = crew.own_port.as_ref().map_or(Way::Back, |(_, port)| Way::By(Arc::clone(port)));
+        let udp = Guarded::new(udp, peers.clone());
         crew.hire(format!("udp-{i}"), udp, way, false, |_| Ok(()), rebind_never)?;
     }
     match fabric {
@@ -265,7 +268,8 @@ pub fn run(options: Options) -> Result<(), StartError> {
         cache_dir,
         cache_interval: CACHE_INTERVAL,
     };
-    let subscribed = subscribe(config, publisher, crew.tables.clone(), &metrics, &crew.exchange);
+    let subscribed =
+        subscribe(config, publisher, crew.tables.clone(), &metrics, &crew.exchange, peers);
     crew.dismiss();
     subscribed
 }
@@ -277,6 +281,7 @@ fn subscribe(
     tables: Reader,
     metrics: &Arc<Metrics>,
     exchange: &Arc<Exchange>,
+    peers: Peers,
 ) -> Result<(), StartError> {
     // It fails where the process has had a pool before, which does as well.
     let builders = Builders::new();
@@ -333,6 +338,7 @@ fn subscribe(
             status.upstream(),
             status.versions(),
             tables,
+            peers,
         ));
         let reporter = Reporter::new(Arc::clone(metrics), Instant::now());
         let shutdown = async {

@@ -283,6 +283,8 @@ pub struct Stats {
     pub malformed_length: Counter,
     /// Datagrams received that began with no envelope of ours.
     pub malformed_envelope: Counter,
+    /// Packets received in envelopes from addresses that are not believed.
+    pub malformed_stranger: Counter,
     /// Paths told, by QoS level.
     pub levels: LevelCounts,
     /// Who asks.
@@ -317,6 +319,7 @@ impl Default for Stats {
             direct_answers: Counter::default(),
             malformed_length: Counter::default(),
             malformed_envelope: Counter::default(),
+            malformed_stranger: Counter::default(),
             levels: LevelCounts::default(),
             requesters: Requesters::default(),
             socket_overflow: Counter::default(),

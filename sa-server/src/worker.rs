@@ -375,6 +375,7 @@ impl<T: Transport> Worker<T> {
             let stats = self.responder.stats();
             stats.malformed_length.add(malformed.length - self.malformed.length);
             stats.malformed_envelope.add(malformed.envelope - self.malformed.envelope);
+            stats.malformed_stranger.add(malformed.stranger - self.malformed.stranger);
             self.malformed = malformed;
         }
     }

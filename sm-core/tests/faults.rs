@@ -12,6 +12,7 @@ use ib_mad::wire::attribute::PortState;
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use sm_core::config::Settings;
 use sm_core::fabric::SubnetParameters;
+use sm_core::smp::Kind;
 use sm_core::sweep::Phase;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -241,4 +242,54 @@ fn a_duplicate_port_guid_leaves_one_port_out_and_the_rest_comes_up() {
         let report = bed.bring_up();
         assert!(!report.changed(), "who had it keeps it: {report:?}");
     }
+}
+
+/// It was routed over for ever, and told as a fault: what it held led packets anywhere.
+#[test]
+fn a_spine_that_refuses_its_tables_is_avoided_until_it_takes_them() {
+    for status in [Some(Status::INVALID_FIELD), None] {
+        let mut bed = bed();
+        let spine = *bed.switches().last().unwrap();
+        let rule = refusal(Method::SET, AttributeId::LINEAR_FORWARDING_TABLE, status);
+        refuse(&mut bed, spine, rule);
+        bed.run_until(MINUTE * 3, "the spine is avoided", |bed| {
+            let idle = bed.sweeper().phase() == Phase::Idle;
+            idle && bed.sweeper().avoided_switches() == 1 && bed.reports().last().unwrap().up
+        });
+        bed.run_for(MINUTE);
+        assert_eq!(bed.sweeper().avoided_switches(), 1, "and stays so");
+        assert!(!bed.sweeper().faults().is_empty(), "it is told");
+        let hosts: Vec<_> =
+            bed.end_ports().into_iter().filter(|end| bed.hosts().contains(&end.0)).collect();
+        for &(source, num, ..) in &hosts {
+            for &(node, to, lid, _) in &hosts {
+                bed.assert_reachable((source, num), lid, (node, to));
+            }
+        }
+        // One block is tried now and then, not all.
+        let before = bed.sweeper().passed(Kind::SetForwarding).answered;
+        let tries = bed.reports().len();
+        bed.run_for(MINUTE * 10);
+        let sent = bed.sweeper().passed(Kind::SetForwarding).answered - before;
+        let sweeps = bed.reports().len() - tries;
+        assert!(sent <= sweeps as u64, "{sent} blocks in {sweeps} sweeps");
+        mend(&mut bed);
+        bed.run_for(MINUTE);
+        assert_eq!(bed.sweeper().avoided_switches(), 0);
+        bed.assert_all_reachable();
+    }
+}
+
+/// Hosts hang on it: to avoid it would cut them off.
+#[test]
+fn a_leaf_that_refuses_its_tables_is_not_avoided() {
+    let mut bed = bed();
+    let leaf = bed.fabric.port(bed.hosts()[5], 1).unwrap().link.unwrap().node;
+    let status = Some(Status::INVALID_FIELD);
+    let rule = refusal(Method::SET, AttributeId::LINEAR_FORWARDING_TABLE, status);
+    refuse(&mut bed, leaf, rule);
+    bed.run_for(MINUTE * 5);
+    assert_eq!(bed.sweeper().avoided_switches(), 0);
+    assert!(bed.sweeper().is_up() && !bed.sweeper().faults().is_empty());
+    mend(&mut bed);
 }

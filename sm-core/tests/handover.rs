@@ -255,6 +255,41 @@ fn a_new_master_asks_clients_to_register_again_unless_it_knows_what_they_registe
     }
 }
 
+/// They were spared for as long as the master ruled, and had lost for good what they had registered.
+#[test]
+fn who_was_spared_and_lost_its_uplinks_is_asked_when_it_is_back() {
+    let mut bed = Bed::new(&fat_tree(2, 8, 20));
+    let (first, second) = (bed.hosts()[3], bed.hosts()[14]);
+    bed.manage(first, of_priority(3), LidTable::default());
+    bed.bring_up();
+    bed.manage(second, of_priority(2), LidTable::default());
+    bed.run_until(MINUTE, "standby", |bed| bed.managers[1].standing_by.is_some());
+    bed.managers[1].sweeper.set_registry_copy(RegistryCopy::Current);
+    let before = bed.fabric.counters().reregistrations;
+    bed.managers.swap(0, 1);
+    bed.crash_manager();
+    bed.run_until(MINUTE * 2, "take-over", |bed| bed.sweeper().is_up());
+    bed.run_for(MINUTE);
+    assert_eq!(bed.fabric.counters().reregistrations, before, "all is known of them");
+
+    // The leaf of the first host, and with it four hosts whose own links stay up.
+    let host = bed.hosts()[0];
+    let leaf = bed.fabric.port(host, 1).unwrap().link.unwrap().node;
+    for is_up in [false, true] {
+        for port in 5..=8 {
+            let now = bed.clock.now();
+            match is_up {
+                true => bed.fabric.link_up(now, leaf, port).unwrap(),
+                false => bed.fabric.link_down(now, leaf, port).unwrap(),
+            };
+        }
+        bed.run_for(MINUTE);
+    }
+    bed.assert_all_reachable();
+    // Its four hosts, and its own port 0.
+    assert_eq!(bed.fabric.counters().reregistrations - before, 5);
+}
+
 #[test]
 fn who_starts_inactive_touches_nothing_until_it_is_told_to_stand_by() {
     let mut bed = Bed::new(&fat_tree(2, 8, 20));

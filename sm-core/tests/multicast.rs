@@ -10,6 +10,7 @@ use ib_mad::transport::Packet;
 use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::sa::{ComponentMask, SaMad};
+use ib_mad::wire::smp::Smp;
 use sm_core::config::Settings;
 use sm_core::fabric::SubnetParameters;
 use sm_core::manage::lid::LidTable;
@@ -365,4 +366,40 @@ fn a_tree_that_was_left_broken_is_not_kept() {
     let sender = listeners[0].1;
     bed.run_for(Duration::from_secs(2));
     assert_eq!(heard(&mut bed, &listeners, sender, MLID), [2, 7, 12, 19]);
+}
+
+/// Blocks were read up to the first that is empty everywhere; what lay behind was never found.
+#[test]
+fn trees_behind_empty_blocks_are_found() {
+    // Four blocks are empty between; or as many as the tops that switches tell leave room for.
+    for (stale, top) in [(Lid(0xC0A5), None), (Lid(0xC2E1), Some([0xC2, 0xFF]))] {
+        let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+        bed.bring_up();
+        join(&mut bed, &[(MLID, &[1, 2]), (stale, &[1, 3, 9])]);
+        bed.crash_manager();
+        if let Some(top) = top {
+            bed.tamper = Some(Box::new(move |packet| {
+                let smp = Smp::new(&packet.mad).unwrap();
+                if smp.method().is_response() && smp.attribute_id() == AttributeId::SWITCH_INFO {
+                    packet.mad[64 + 18..64 + 20].copy_from_slice(&top);
+                }
+            }));
+        }
+        let host = bed.hosts()[0];
+        bed.manage(host, settings_without_tops(), LidTable::default());
+        let known = members(&bed, &[(MLID, &[1, 2])]);
+        bed.managers[0].sweeper.put_members(known);
+        bed.bring_up();
+        let listeners = listeners(&mut bed);
+        let sender = listeners[0].1;
+        assert_eq!(heard(&mut bed, &listeners, sender, stale), [3, 9], "it may be claimed yet");
+        bed.run_for(Duration::from_secs(70));
+        assert!(heard(&mut bed, &listeners, sender, stale).is_empty(), "{stale:?} is cleared");
+        assert_eq!(heard(&mut bed, &listeners, sender, MLID), [2]);
+    }
+}
+
+/// Tops of multicast tables stay as they are.
+fn settings_without_tops() -> Settings {
+    Settings { use_mfttop: false, ..Settings::default() }
 }

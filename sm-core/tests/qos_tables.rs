@@ -2,11 +2,17 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use common::{Bed, fat_tree};
+use fabric_sim::Refusal;
+use ib_mad::wire::attribute::PortInfo;
+use ib_mad::wire::mad::{AttributeId, Method, Status};
+use ib_mad::wire::smp::{DATA, Smp};
 use sm_core::config::Settings;
 use sm_core::fabric::SubnetParameters;
+use sm_core::smp::Kind;
 use sm_core::sweep::Phase;
 
 fn rows(bed: &Bed) -> Vec<std::sync::Arc<sa_proto::snapshot::PortTables>> {
@@ -69,4 +75,67 @@ fn a_switch_that_was_reset_gets_its_tables_again() {
     bed.run_for(Duration::from_secs(20));
     assert_eq!(rows(&bed), before);
     assert!(bed.sweeper().counters().transmitted - sent > 36, "they were set");
+}
+
+/// The maps that ports hold, by what the simulated ports say of themselves.
+fn maps(bed: &Bed) -> Vec<[u8; 8]> {
+    let all = bed.fabric.nodes().flat_map(|node| {
+        let linked = (0..=40)
+            .filter(move |&out| bed.fabric.port(node, out).is_some_and(|port| port.link.is_some()));
+        linked
+            .flat_map(move |out| (0..=40).map_while(move |num| bed.fabric.sl_to_vl(node, num, out)))
+    });
+    all.collect()
+}
+
+/// A fabric with QoS set up, ports of switches having VLs of two kinds.
+fn mapped(use_optimized_slvl: bool, refuse: Option<Refusal>) -> (Bed, u64) {
+    let settings = Settings { qos: true, use_optimized_slvl, ..Settings::default() };
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
+    if let Some(rule) = refuse {
+        for switch in bed.switches() {
+            bed.fabric.refuse(switch, rule).unwrap();
+        }
+    }
+    // Every fourth port of a switch says that it has two VLs only.
+    bed.tamper = Some(Box::new(|packet| {
+        let smp = Smp::new(&packet.mad).unwrap();
+        let port = smp.attribute_modifier() & 0xFF;
+        let is_answer = smp.method().is_response() && smp.attribute_id() == AttributeId::PORT_INFO;
+        if is_answer && port != 0 && port.is_multiple_of(4) {
+            PortInfo::new(&mut packet.mad[DATA]).unwrap().set_vl_cap(2);
+        }
+    }));
+    let report = bed.bring_up();
+    assert_eq!(report.errors, 0, "{report:?}");
+    let sent = bed.sweeper().passed(Kind::SetSlToVl).sent;
+    (bed, sent)
+}
+
+#[test]
+fn a_switch_that_takes_one_map_for_all_its_ports_gets_one() {
+    let (singly, many) = mapped(false, None);
+    let (at_once, few) = mapped(true, None);
+    assert_eq!(maps(&at_once), maps(&singly), "the same tables");
+    assert_eq!(rows(&at_once), rows(&singly), "and the same are published");
+    let kinds: BTreeSet<_> = maps(&at_once).into_iter().collect();
+    assert!(kinds.len() > 1, "ports of two kinds are there");
+    // One for each host, switch and port 0 of one, and one for each port that is otherwise.
+    let (hosts, switches) = (at_once.hosts().len(), at_once.switches().len());
+    let most = (hosts + switches * (2 + 8 / 4)) as u64;
+    assert!(few <= most && few * 8 < many, "{few} requests for maps, {many} singly");
+}
+
+#[test]
+fn a_switch_that_does_not_take_what_it_says_gets_its_maps_singly() {
+    let rule = Refusal {
+        method: Some(Method::SET),
+        attribute: AttributeId::SL_TO_VL_MAPPING_TABLE,
+        port: None,
+        status: Some(Status::UNSUPPORTED_METHOD_ATTRIBUTE),
+        times: 1,
+    };
+    let (refused, _) = mapped(true, Some(rule));
+    let (singly, _) = mapped(false, None);
+    assert_eq!((maps(&refused), rows(&refused)), (maps(&singly), rows(&singly)));
 }

@@ -2,9 +2,14 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+
 use common::{Bed, fat_tree};
+use fabric_sim::Refusal;
+use fabric_sim::generate::{Common, FatTree, Shape, generate};
+use ib_mad::netlist::{LinkRate, LinkSpeed};
 use ib_mad::types::Lid;
-use ib_mad::wire::mad::AttributeId;
+use ib_mad::wire::mad::{AttributeId, Status};
 use ib_mad::wire::smp::Smp;
 use sm_core::config::Settings;
 use sm_core::routing::multicast::Audience;
@@ -124,4 +129,58 @@ fn a_low_top_of_multicast_tables_is_lifted() {
             assert_eq!(switch.switch_info().multicast_fdb_top(), Lid(expected), "{used}");
         }
     }
+}
+
+/// What ports of a fabric may do of FDR10 and do, as far as it differs.
+fn fdr10(bed: &Bed) -> BTreeSet<(bool, bool)> {
+    let ports = bed.fabric.nodes().flat_map(|node| (1..=8).map(move |num| (node, num)));
+    let linked = ports
+        .filter(|&(node, num)| bed.fabric.port(node, num).is_some_and(|port| port.link.is_some()));
+    linked.filter_map(|(node, num)| bed.fabric.fdr10(node, num)).collect()
+}
+
+#[test]
+fn fdr10_is_turned_off_and_on_and_left_alone() {
+    let shape = FatTree { levels: 2, radix: 8, hosts: 20, oversubscription: (1, 1) };
+    let rate = LinkRate { speed: LinkSpeed::Fdr10, ..LinkRate::default() };
+    let common = Common { rate, ..Common::default() };
+    let net = generate(&Shape::FatTree(shape), &common).unwrap();
+    let mut bed = Bed::with_manager(&net, settings(&[("fdr10", "2")]));
+    assert_eq!(bed.bring_up().errors, 0);
+    assert_eq!(fdr10(&bed), [(false, false)].into());
+    let told = bed.sweeper().passed(Kind::SetMlnxExtPortInfo).sent;
+    assert!(told > 0);
+    for (value, expected) in [("0", false), ("1", true)] {
+        let lids = bed.crash_manager().sweeper.lids().clone();
+        bed.manage(bed.hosts()[0], settings(&[("fdr10", value)]), lids);
+        assert_eq!(bed.bring_up().errors, 0);
+        assert_eq!(fdr10(&bed), [(expected, expected)].into(), "{value}");
+    }
+    assert_eq!(bed.sweeper().passed(Kind::SetMlnxExtPortInfo).sent, told, "each port once");
+    // Nobody is asked who has nothing of it, or runs faster.
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    assert_eq!(bed.sweeper().passed(Kind::MlnxExtPortInfo).sent, 0);
+}
+
+/// Older firmware does not know the attribute.
+#[test]
+fn ports_that_tell_nothing_of_fdr10_are_no_fault() {
+    let shape = FatTree { levels: 2, radix: 8, hosts: 20, oversubscription: (1, 1) };
+    let rate = LinkRate { speed: LinkSpeed::Fdr10, ..LinkRate::default() };
+    let common = Common { rate, ..Common::default() };
+    let net = generate(&Shape::FatTree(shape), &common).unwrap();
+    let mut bed = Bed::with_manager(&net, Settings::default());
+    let rule = Refusal {
+        method: None,
+        attribute: AttributeId::MLNX_EXT_PORT_INFO,
+        port: None,
+        status: Some(Status::UNSUPPORTED_METHOD_ATTRIBUTE),
+        times: u32::MAX,
+    };
+    for node in bed.fabric.nodes().collect::<Vec<_>>() {
+        bed.fabric.refuse(node, rule).unwrap();
+    }
+    let report = bed.bring_up();
+    assert_eq!((report.errors, bed.sweeper().faults().len()), (0, 0));
 }

@@ -2,13 +2,17 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Bed, fat_tree};
 use fabric_sim::{NodeIndex, Refusal};
+use ib_mad::types::Guid;
 use ib_mad::wire::mad::{AttributeId, Method};
 use sm_core::config::Settings;
 use sm_core::manage::lid::LidTable;
+use sm_core::sweep::ImportedRegistry;
 
 /// The forwarding tables of all switches.
 fn tables(bed: &Bed) -> Vec<(NodeIndex, Vec<u8>)> {
@@ -168,4 +172,56 @@ fn a_client_that_does_not_answer_is_asked_again_and_keeps_nobody_waiting() {
     bed.run_for(Duration::from_secs(90));
     assert_eq!(bed.fabric.counters().reregistrations - before, all);
     assert_eq!(bed.sweeper().clients_to_ask(), 0);
+}
+
+/// They were all asked whatever `-S` had read, and ten thousand registered anew what was known.
+#[test]
+fn clients_of_whom_an_sa_database_tells_are_not_asked() {
+    let mut bed = left_by(Settings::default());
+    let before = bed.fabric.counters().reregistrations;
+    let host = bed.hosts()[0];
+    // Some have registered something with the manager before.
+    let guid = |&host: &NodeIndex| bed.fabric.port(host, 1).unwrap().guid;
+    let known: BTreeSet<Guid> = bed.hosts()[1..].iter().map(guid).step_by(3).collect();
+    let unknown = (bed.end_ports().len() - known.len()) as u64;
+    bed.manage(host, Settings::default(), LidTable::default());
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.set_imported_registry(now, ImportedRegistry::Expected);
+    bed.bring_up();
+    bed.run_for(Duration::from_secs(5));
+    let told = |bed: &Bed| bed.fabric.counters().reregistrations - before;
+    assert!(told(&bed) <= 1, "all but our own port wait for the database: {}", told(&bed));
+
+    let imported = ImportedRegistry::Read(Arc::new(known));
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.set_imported_registry(now, imported.clone());
+    bed.run_for(Duration::from_secs(20));
+    assert_eq!((told(&bed), bed.sweeper().clients_to_ask()), (unknown, 0));
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.set_imported_registry(now, imported);
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    bed.run_for(Duration::from_secs(20));
+    assert_eq!(told(&bed), unknown, "nor later");
+}
+
+#[test]
+fn an_sa_database_that_cannot_be_used_has_all_clients_asked_once() {
+    let mut bed = left_by(Settings::default());
+    let before = bed.fabric.counters().reregistrations;
+    let (host, all) = (bed.hosts()[0], bed.end_ports().len() as u64);
+    bed.manage(
+        host,
+        Settings { client_rereg_rate: 20, ..Settings::default() },
+        LidTable::default(),
+    );
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.set_imported_registry(now, ImportedRegistry::Expected);
+    bed.bring_up();
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.set_imported_registry(now, ImportedRegistry::None);
+    bed.run_for(Duration::from_secs(1));
+    let told = |bed: &Bed| bed.fabric.counters().reregistrations - before;
+    assert!(told(&bed) < 30, "a few at a time, not {} of {all}", told(&bed));
+    bed.run_for(Duration::from_secs(30));
+    assert_eq!((told(&bed), bed.sweeper().clients_to_ask()), (all, 0));
 }

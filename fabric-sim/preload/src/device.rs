@@ -8,16 +8,17 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use ib_mad::transport::ibsim::{Ibsim, IbsimError, IbsimOptions};
-use ib_mad::transport::{Interest, Packet, Transport, wait};
+use ib_mad::transport::{Interest, Packet, Transport, WAIT_MAX, wait};
 use ib_mad::wire::mad::MgmtClass;
 
 use crate::info::Info;
 use crate::issm::Issm;
+use crate::socket::{self, Read, Socket};
 use crate::stack::{FileId, Registration, Stack};
 use crate::umad::{Errno, Header};
 
@@ -43,6 +44,8 @@ struct Inner {
     stack: Stack,
     /// Open ports by their descriptors: counters that are not 0 while something can be read.
     files: BTreeMap<FileId, OwnedFd>,
+    /// Ports that are open by the kernel's own interface, by our ends of their sockets.
+    sockets: BTreeMap<FileId, Socket>,
     received: Box<[Packet]>,
     /// Packets that the socket did not take.
     unsent: Vec<Packet>,
@@ -91,6 +94,7 @@ impl Device {
                 ibsim: Some(ibsim),
                 stack,
                 files: BTreeMap::new(),
+                sockets: BTreeMap::new(),
                 received: vec![Packet::default(); BATCH].into_boxed_slice(),
                 unsent: Vec::new(),
                 planned: None,
@@ -139,6 +143,33 @@ impl Device {
             }
             Ok(())
         })
+    }
+
+    /// Opens the port as a file that messages are read from and written to: one end of a socket.
+    pub(crate) fn open_socket(&self) -> Result<RawFd, Errno> {
+        let (socket, theirs) = Socket::pair().map_err(|error| errno(&error))?;
+        let opened = self.with(|inner| {
+            inner.stack.open(socket.id());
+            inner.sockets.insert(socket.id(), socket);
+            Ok(theirs.into_raw_fd())
+        });
+        // The device's thread does not wait for it yet.
+        set(&self.wake);
+        opened
+    }
+
+    /// Registers an agent of a program's end of a socket; yields its id.
+    pub(crate) fn register_socket(
+        &self,
+        theirs: RawFd,
+        registration: Registration,
+    ) -> Result<u32, Errno> {
+        let inode = socket::inode(theirs).map_err(|error| errno(&error))?;
+        let found = {
+            let inner = self.lock();
+            inner.sockets.values().find(|socket| socket.is_of(inode)).map(Socket::id)
+        };
+        self.register(found.ok_or(Errno(libc::ENOTTY))?, registration)
     }
 
     /// Registers an agent; yields its id.
@@ -201,7 +232,7 @@ impl Device {
     /// The thread of the device.
     fn run(&self) {
         loop {
-            let (timeout, is_full) = {
+            let (timeout, is_full, sockets) = {
                 let mut inner = self.lock();
                 if inner.ibsim.is_none() || inner.is_lost {
                     return;
@@ -215,13 +246,17 @@ impl Device {
                 inner.step(now);
                 inner.planned = inner.stack.poll_timeout();
                 let timeout = inner.planned.map(|due| due.saturating_duration_since(now));
-                (timeout, !inner.unsent.is_empty())
+                (timeout, !inner.unsent.is_empty(), inner.socket_descriptors())
             };
-            let mut interests = [
+            let mut interests = vec![
                 Interest::read_or_write(self.data.as_fd(), is_full),
                 Interest::read(self.wake.as_fd()),
                 Interest::read(self.issm.descriptor()),
             ];
+            let waited = sockets.iter().take(WAIT_MAX - interests.len());
+            interests.extend(
+                waited.map(|(socket, is_full)| Interest::read_or_write(socket.as_fd(), *is_full)),
+            );
             if wait(&mut interests, timeout).is_err() {
                 return;
             }
@@ -256,8 +291,42 @@ impl Inner {
         self.ask(|ibsim| ibsim.declare_methods(class, methods)).map(|_known| ())
     }
 
+    /// Our ends of the sockets, and whether they are to be waited for to have room.
+    fn socket_descriptors(&self) -> Vec<(OwnedFd, bool)> {
+        let sockets = self.sockets.values();
+        let copies = sockets.filter_map(|socket| Some((socket.descriptor()?, socket.is_full())));
+        copies.collect()
+    }
+
+    /// Takes what programs have written to sockets, and forgets those that they have closed.
+    fn take_written(&mut self, now: Instant) {
+        let mut closed = Vec::new();
+        for (&file, socket) in &mut self.sockets {
+            loop {
+                match socket.read() {
+                    // What is wrong with a message, only a write of the kernel's tells.
+                    Read::Message(header, mad) => {
+                        let _ = self.stack.send(now, file, header, &mad);
+                    }
+                    Read::Nothing => break,
+                    Read::End => {
+                        closed.push(file);
+                        break;
+                    }
+                }
+            }
+        }
+        for file in closed {
+            self.sockets.remove(&file);
+            for class in self.stack.close(file) {
+                let _ = self.declare(class);
+            }
+        }
+    }
+
     /// Takes what has arrived, does what is due, sends what is to be sent and tells the readers.
     fn step(&mut self, now: Instant) {
+        self.take_written(now);
         if let Err(error) = self.receive(now).and_then(|()| {
             self.stack.handle_timeout(now);
             self.flush(now)
@@ -306,6 +375,9 @@ impl Inner {
             if let Some(event) = self.files.get(&file) {
                 if is_readable { set(event) } else { clear(event) }
             }
+        }
+        for (&file, socket) in &mut self.sockets {
+            socket.fill(|buffer| self.stack.receive(file, buffer));
         }
     }
 }

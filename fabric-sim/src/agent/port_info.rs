@@ -283,13 +283,13 @@ pub(super) fn mlnx_ext_port_info(
     Ok(())
 }
 
-fn fdr10_enabled(subnet: &Subnet, port: PortIndex) -> u8 {
+pub(crate) fn fdr10_enabled(subnet: &Subnet, port: PortIndex) -> u8 {
     let set = subnet.tables(port).and_then(|tables| tables.mlnx_speed_enabled);
     set.unwrap_or(u8::from(subnet[port].fdr10))
 }
 
 /// Two ports that would run QDR run FDR10 if both can.
-fn fdr10_active(subnet: &Subnet, port: PortIndex) -> bool {
+pub(crate) fn fdr10_active(subnet: &Subnet, port: PortIndex) -> bool {
     let info = subnet.port_info(port);
     let Some(peer) = subnet.wired_peer(port) else { return false };
     info.port_physical_state() == PortPhysState::LinkUp.code()

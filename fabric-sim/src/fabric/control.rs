@@ -222,6 +222,21 @@ impl Fabric {
         })
     }
 
+    /// Whether a port may run at FDR10, and whether it does; `None` if there is no such port.
+    pub fn fdr10(&self, node: NodeIndex, number: u8) -> Option<(bool, bool)> {
+        let port = self.subnet.port(node, number)?;
+        let may = agent::port_info::fdr10_enabled(&self.subnet, port) != 0;
+        Some((may, agent::port_info::fdr10_active(&self.subnet, port)))
+    }
+
+    /// How an output port maps SLs of what came in by `in_port`, as SLtoVLMappingTable is on the wire;
+    /// `None` if there is no such port.
+    pub fn sl_to_vl(&self, node: NodeIndex, in_port: u8, out_port: u8) -> Option<[u8; 8]> {
+        let port = self.subnet.port(node, out_port)?;
+        (in_port <= self.subnet[node].num_ports)
+            .then(|| crate::subnet::sl_to_vl(self.subnet.tables(port), in_port))
+    }
+
     /// The P_Key table of a port up to its last valid key, `None` if there is no such port.
     pub fn pkeys(&self, node: NodeIndex, number: u8) -> Option<Vec<PKey>> {
         Some(agent::port_tables::all_pkeys(&self.subnet, self.subnet.port(node, number)?))

@@ -174,13 +174,15 @@ pub trait Transport: Send {
     }
 }
 
-/// Datagrams received that were no packets, by what is wrong with them.
+/// Datagrams received that were passed over, by what is wrong with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Malformed {
     /// Longer or shorter than a packet.
     pub length: u64,
     /// As long as one, but what stands before the MAD is not of this protocol and version.
     pub envelope: u64,
+    /// A packet, but from an address whose packets are not taken.
+    pub stranger: u64,
 }
 
 /// The port that a transport is at, at one instant.

@@ -1,6 +1,6 @@
 //! The stream of events from the SM that is followed, and the reports that they lead to.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,10 +15,13 @@ use tonic::Streaming;
 use super::{Counters, Event, ReportConfig, Reports};
 use crate::cell::Reader;
 use crate::forward::Exchange;
+use crate::peers::Peers;
 use crate::replica::{Upstream, passing_identity};
 
 /// How long to wait before a stream that broke is opened again.
 const RETRY_DELAY: Duration = Duration::from_millis(200);
+/// Addresses of an SM's host that its front door may be at.
+const DOORS_MAX: usize = 8;
 
 /// Reports until the program ends. `upstream` tells which SM is followed, `versions` when the
 /// generation in `tables` is another.
@@ -29,6 +32,7 @@ pub(crate) async fn run(
     mut upstream: watch::Receiver<Option<Upstream>>,
     versions: watch::Receiver<Version>,
     tables: Reader,
+    peers: Peers,
 ) {
     // A late answer to a report of the process before must not pass for one to ours.
     let config = ReportConfig { first_tid: passing_identity() as u32, ..ReportConfig::default() };
@@ -42,6 +46,7 @@ pub(crate) async fn run(
         tables,
         heard: (String::new(), 0),
         door: None,
+        peers,
     };
     loop {
         let current = upstream.borrow_and_update().clone();
@@ -70,12 +75,16 @@ struct Reporter {
     heard: (String, u64),
     /// The SM's front door, by which reports leave.
     door: Option<SocketAddr>,
+    /// Whose envelopes are believed: that front door's.
+    peers: Peers,
 }
 
 impl Reporter {
     async fn follow(&mut self, sm: &Upstream) -> Option<Streaming<proto::Notices>> {
         if self.heard.0 != sm.url {
             self.heard = (sm.url.clone(), 0);
+            self.door = None;
+            self.peers.set_doors([]);
         }
         let request = proto::FollowRequest { responder_id: self.responder_id, after: self.heard.1 };
         match EventsClient::new(sm.channel.clone()).follow(request).await {
@@ -115,7 +124,7 @@ impl Reporter {
             };
             tokio::select! {
                 message = message => match message {
-                    Ok(Some(notices)) => self.take(sm, notices),
+                    Ok(Some(notices)) => self.take(sm, notices).await,
                     Ok(None) | Err(_) => stream = None,
                 },
                 () = exchange.report_answered() => {
@@ -138,9 +147,14 @@ impl Reporter {
         }
     }
 
-    fn take(&mut self, sm: Option<&Upstream>, notices: proto::Notices) {
+    async fn take(&mut self, sm: Option<&Upstream>, notices: proto::Notices) {
         if !notices.front_door.is_empty() {
-            self.door = sm.and_then(|sm| door(&notices.front_door, &sm.url));
+            let doors = match sm {
+                Some(sm) => doors(&notices.front_door, &sm.url).await,
+                None => Vec::new(),
+            };
+            self.door = doors.first().copied();
+            self.peers.set_doors(doors);
             if self.door.is_none() {
                 tracing::warn!(
                     address = notices.front_door,
@@ -182,28 +196,34 @@ impl Reporter {
     }
 }
 
-/// The address that a front door is at; an unspecified one is on the SM's own host.
-fn door(told: &str, sm: &str) -> Option<SocketAddr> {
-    let address: SocketAddr = told.parse().ok()?;
+/// The addresses that a front door may be at; an unspecified one is on the SM's own host.
+async fn doors(told: &str, sm: &str) -> Vec<SocketAddr> {
+    let Ok(address) = told.parse::<SocketAddr>() else { return Vec::new() };
     if !address.ip().is_unspecified() {
-        return Some(address);
+        return vec![address];
     }
-    let uri: tonic::transport::Uri = sm.parse().ok()?;
-    let host = uri.host()?.trim_start_matches('[').trim_end_matches(']');
-    let ip: IpAddr = host.parse().ok()?;
-    Some(SocketAddr::new(ip, address.port()))
+    let Ok(uri) = sm.parse::<tonic::transport::Uri>() else { return Vec::new() };
+    let Some(host) = uri.host() else { return Vec::new() };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let found = tokio::net::lookup_host((host, address.port())).await;
+    found.map_or_else(|_| Vec::new(), |found| found.take(DOORS_MAX).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_door_at_no_address_is_at_the_sms() {
-        let at = |told, sm| door(told, sm).map(|address| address.to_string());
-        assert_eq!(at("192.0.2.1:5", "http://198.51.100.2:7"), Some("192.0.2.1:5".into()));
-        assert_eq!(at("0.0.0.0:5", "http://198.51.100.2:7"), Some("198.51.100.2:5".into()));
-        assert_eq!(at("[::]:5", "http://[2001:db8::1]:7"), Some("[2001:db8::1]:5".into()));
-        assert_eq!(at("nonsense", "http://198.51.100.2:7"), None);
+    #[tokio::test]
+    async fn a_door_at_no_address_is_at_the_sms() {
+        for (told, sm, expected) in [
+            ("192.0.2.1:5", "http://198.51.100.2:7", "192.0.2.1:5"),
+            ("0.0.0.0:5", "http://198.51.100.2:7", "198.51.100.2:5"),
+            ("[::]:5", "http://[2001:db8::1]:7", "[2001:db8::1]:5"),
+        ] {
+            assert_eq!(doors(told, sm).await, [expected.parse::<SocketAddr>().unwrap()]);
+        }
+        let local = doors("0.0.0.0:5", "http://localhost:7").await;
+        assert!(!local.is_empty() && local.iter().all(|at| at.ip().is_loopback()), "{local:?}");
+        assert!(doors("nonsense", "http://198.51.100.2:7").await.is_empty());
     }
 }

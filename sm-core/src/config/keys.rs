@@ -59,10 +59,9 @@ settings! {
         /// LinkWidthEnabled of switches' external ports, bits as in PortInfo; 0 leaves it alone,
         /// 255 is all that is supported.
         force_link_width: u8 = 255, sweep, 0..=255;
-        /// FDR10 of ports that have it: 0 leaves it alone, 1 turns it on, 2 off.
-        fdr10: u8 = 1, start, 0..=2,
-            idle("FDR10 is set by an attribute of one vendor's that is not spoken here: ports \
-                keep what their firmware has");
+        /// FDR10 of ports of Mellanox's that have it: 0 leaves it alone, 1 turns it on, 2 off, from the
+        /// next time on that their links are trained.
+        fdr10: u8 = 1, sweep, 0..=2;
         /// Subnet timeout in PortInfo, and lifetime of paths, code n: 4.096 us * 2^n.
         subnet_timeout: u8 = 18, sweep, 0..=31;
         /// Threshold of local physical errors.
@@ -189,9 +188,8 @@ settings! {
         transaction_timeout: u32 = 200, start, 1..=3_600_000;
         /// Times an unanswered SMP is sent again.
         transaction_retries: u32 = 3, start, 0..=100;
-        /// Milliseconds to wait for the answer to an optimized SL-to-VL map.
-        long_transaction_timeout: u32 = 500, start,
-            idle("optimized SL-to-VL maps are not in use");
+        /// Milliseconds to wait for the answer to an SL-to-VL map for all ports of a switch.
+        long_transaction_timeout: u32 = 500, start;
         /// Milliseconds after which SA requests in a queue are dropped.
         max_msg_fifo_timeout: u32 = 10_000, start,
             idle("responders drop what waited too long for its client, by ages of their own \
@@ -220,9 +218,8 @@ settings! {
         use_original_extended_sa_rates_only: bool = false, sweep;
         /// The greatest code of a rate that paths and new groups are told to have; 63 is no limit.
         max_rate_enum: u8 = 63, sweep;
-        /// Whether SL-to-VL maps are written for all ports of a switch at once.
-        use_optimized_slvl: bool = false, start,
-            idle("maps are written port by port, and only those that differ");
+        /// Whether one SL-to-VL map is written for all ports of a switch at once, where it takes that.
+        use_optimized_slvl: bool = false, sweep;
         /// Whether files in the state directory are forced to disk.
         fsync_high_avail_files: bool = true, start;
     }

@@ -34,6 +34,7 @@ mod verify;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use ib_mad::types::PortNum;
 use sa_proto::trust::{ClientTrust, TlsFiles};
 
 pub use file::{ConfigError, Parsed};
@@ -48,8 +49,8 @@ pub use routing_files::RoutingFiles;
 pub use settings::{Effect, Key, MAX_WIRE_SMPS_LIMIT, Settings};
 pub use site::{PolicyError, Reading, Remarks, SitePolicy};
 pub use trust::{ExposureError, TlsOptions};
-pub(crate) use value::parse_number;
 pub use value::{EngineNames, PartEnforce, ValueError};
+pub(crate) use value::{leading_number, parse_number};
 
 /// OpenSM's configuration file; read if it exists and `-F` names no other.
 pub const DEFAULT_CONFIG_FILE: &str = "/etc/opensm/opensm.conf";
@@ -77,6 +78,10 @@ pub struct Config {
     pub insecure: bool,
     /// What must outlive the process: LIDs, session epoch, transport identity.
     pub state_dir: PathBuf,
+    /// RDMA device or umad file to run on, if not any.
+    pub device: Option<String>,
+    /// Number of the port on that.
+    pub port: Option<PortNum>,
     /// Node of the simulated fabric to run on.
     pub node: Option<String>,
     /// Name of the simulator's sockets.
@@ -104,7 +109,7 @@ impl Config {
         Ok((
             Self {
                 settings,
-                transport: options.transport,
+                transport: options.transport(),
                 publish,
                 follow: options.follow.clone(),
                 tls,
@@ -113,6 +118,8 @@ impl Config {
                 http: options.http,
                 insecure: options.insecure,
                 state_dir: options.state_dir.clone(),
+                device: options.device.clone(),
+                port: options.port.map(PortNum),
                 node: options.node.clone(),
                 socket: options.socket.clone(),
                 once: options.once,
@@ -121,6 +128,11 @@ impl Config {
             },
             warnings,
         ))
+    }
+
+    /// Whether mistakes in files end the start (`--strict`).
+    pub fn is_strict(&self) -> bool {
+        self.options.strict
     }
 
     /// Reads the settings again, as [`load`](Self::load) did.

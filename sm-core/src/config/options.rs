@@ -15,6 +15,8 @@ use super::value::ValueError;
 /// How the fabric is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TransportKind {
+    /// A port of this host, by the kernel's umad device.
+    Umad,
     /// The ibsim simulator, or ibfabric, by its sockets.
     Ibsim,
 }
@@ -33,9 +35,9 @@ pub struct Options {
     /// What to do instead of managing a subnet.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// How to reach the fabric.
-    #[arg(long, value_enum, default_value = "ibsim")]
-    pub transport: TransportKind,
+    /// How to reach the fabric [default: umad; ibsim if --node or --socket is there]
+    #[arg(long, value_enum)]
+    transport: Option<TransportKind>,
     /// Address at which responders fetch snapshots (gRPC).
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7471")]
     pub publish: SocketAddr,
@@ -66,6 +68,13 @@ pub struct Options {
     /// take over the LIDs that OpenSM gave out, name its directory, /var/cache/opensm.
     #[arg(long, value_name = "DIR", env = "OSM_CACHE_DIR", default_value = "/var/lib/ibsm")]
     pub state_dir: PathBuf,
+    /// umad: RDMA device or umad file whose port to run on, such as mlx5_0 or umad0 [default: that
+    /// of --guid, or else the first port that is up]
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+    /// umad: number of the port on the device.
+    #[arg(long, value_name = "N")]
+    pub port: Option<u8>,
     /// Node of the simulated fabric to run on; the simulator's default node if not given.
     #[arg(long, env = "SIM_HOST")]
     pub node: Option<String>,
@@ -184,8 +193,8 @@ pub struct Options {
     /// exists].
     #[arg(short = 'F', long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Do not start if the file of settings has a mistake that OpenSM would pass over: unknown keys,
-    /// and values that cannot be.
+    /// Do not start if the file of settings has a mistake that OpenSM would pass over (unknown keys,
+    /// values that cannot be), or if a policy file is refused.
     #[arg(long)]
     pub strict: bool,
     /// Write the settings in force to FILE as a template, and stop.
@@ -230,6 +239,13 @@ Environment: OSM_CACHE_DIR, OSM_TMP_DIR as for opensm; SIM_HOST, IBSIM_SOCKNAME 
 RUST_LOG overrides the log level by module.";
 
 impl Options {
+    /// How the fabric is reached: what names a simulated one asks for it.
+    pub(crate) fn transport(&self) -> TransportKind {
+        let is_simulated = self.node.is_some() || self.socket.is_some();
+        let implied = if is_simulated { TransportKind::Ibsim } else { TransportKind::Umad };
+        self.transport.unwrap_or(implied)
+    }
+
     /// Puts what the command line sets over `settings`.
     pub fn apply(&self, settings: &mut Settings) -> Result<(), OptionError> {
         let prefix = self.subnet_prefix.as_deref().map(hexadecimal);

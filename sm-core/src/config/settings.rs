@@ -220,6 +220,12 @@ impl Settings {
         self.log_file.as_deref().filter(|name| !["stdout", "-"].contains(name))
     }
 
+    /// Milliseconds to wait for the answer to a request for all ports of a switch: an hour at most,
+    /// and no less than for another's.
+    pub fn long_timeout(&self) -> u32 {
+        self.long_transaction_timeout.min(3_600_000).max(self.transaction_timeout)
+    }
+
     /// SMPs on the wire at once, with 0 taken as the limit.
     pub fn window(&self) -> usize {
         match self.max_wire_smps {

@@ -52,10 +52,12 @@ pub enum PolicyError {
         path: PathBuf,
     },
     /// It is too long for what it should be.
-    #[error("{}: longer than {FILE_LEN_MAX} bytes", path.display())]
+    #[error("{named_by}: {}: longer than {FILE_LEN_MAX} bytes", path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
+        /// What it is for, with the option and the key that name it.
+        named_by: &'static str,
     },
     /// A partition file is malformed.
     #[error("{}:{line}: {reason}", path.display())]
@@ -94,12 +96,23 @@ impl PolicyError {
         match self {
             Self::Io { path, .. }
             | Self::Gone { path }
-            | Self::TooLong { path }
+            | Self::TooLong { path, .. }
             | Self::Partitions { path, .. }
             | Self::RoutingFile { path, .. } => path,
             Self::Qos(error) => &error.path,
             Self::VirtualFabrics(error) => &error.path,
             Self::Routing(error) => error.path(),
+        }
+    }
+
+    /// Whether it is about the file that `sort`, one of the names below, stands for.
+    fn is_about(&self, sort: &str) -> bool {
+        match self {
+            Self::Io { named_by, .. } | Self::TooLong { named_by, .. } => *named_by == sort,
+            Self::Partitions { .. } => sort == PARTITIONS,
+            Self::Qos(_) => sort == QOS,
+            Self::VirtualFabrics(_) => sort == VIRTUAL_FABRICS,
+            Self::Gone { .. } | Self::Routing(_) | Self::RoutingFile { .. } => false,
         }
     }
 
@@ -200,29 +213,30 @@ impl Default for SitePolicy {
 }
 
 impl SitePolicy {
-    /// Reads all files for the first time. An error if one is broken, or named and not there: to go on with the default partition would let everybody talk to everybody.
-    /// A broken QoS policy, and files that steer routing, are no more than told of with the rest: see
-    /// [`Self::instead_of`].
+    /// Reads all files for the first time. What is broken, or named and not there, is told of, and what
+    /// OpenSM has without it holds: see [`Self::instead_of`]. An error for virtual fabrics, which OpenSM
+    /// knows nothing of, and whose limits would be missing.
     pub fn load(settings: &Settings) -> Result<(Self, Reading), PolicyError> {
-        let (policy, mut reading) = Self::default().read(settings, true);
-        for error in std::mem::take(&mut reading.errors) {
-            match error {
-                // Nothing opens without it, and a subnet without QoS is better than none.
-                PolicyError::Qos(_) | PolicyError::Routing(_) => {
-                    reading.errors.push(error);
-                }
-                error => return Err(error),
-            }
+        let (policy, mut reading) = Self::default().read(settings);
+        let is_fatal = |error: &PolicyError| error.is_about(VIRTUAL_FABRICS);
+        match reading.errors.iter().position(is_fatal) {
+            Some(fatal) => Err(reading.errors.swap_remove(fatal)),
+            None => Ok((policy, reading)),
         }
-        Ok((policy, reading))
     }
 
     /// What holds in place of a file that is refused, in words.
     pub fn instead_of(&self, error: &PolicyError) -> &'static str {
         match error {
-            PolicyError::Qos(_) if self.qos.is_none() => "QoS has no rules",
             PolicyError::Routing(error) if !self.routing.holds(error.path()) => {
                 "routing goes without it"
+            }
+            error if error.is_about(PARTITIONS) && self.partition_file == Seen::Absent => {
+                "all ports are full members of the default partition, as with OpenSM"
+            }
+            error if error.is_about(QOS) && self.qos.is_none() => "QoS has no rules",
+            error if error.is_about(PREFIX_ROUTES) && self.prefix_routes.is_empty() => {
+                "there are no ways to other subnets"
             }
             _ => "what was read before is in force",
         }
@@ -231,17 +245,17 @@ impl SitePolicy {
     /// Reads again what changed. What is broken is told, and keeps what held before; remarks are
     /// only about files that changed.
     pub fn reload(&self, settings: &Settings) -> (Self, Reading) {
-        self.clone().read(settings, false)
+        self.clone().read(settings)
     }
 
-    fn read(mut self, settings: &Settings, first: bool) -> (Self, Reading) {
+    fn read(mut self, settings: &Settings) -> (Self, Reading) {
         let (mut errors, mut remarks) = (Vec::new(), Remarks::default());
         let path = settings.partition_config_file.as_deref().unwrap_or(DEFAULT_PARTITION_FILE);
         if let Err(error) = self.read_partitions(Path::new(path), &mut remarks) {
             errors.push(error);
         }
         let path = settings.prefix_routes_file.as_deref().unwrap_or(DEFAULT_PREFIX_ROUTES_FILE);
-        if let Err(error) = self.read_prefix_routes(Path::new(path), first, &mut remarks) {
+        if let Err(error) = self.read_prefix_routes(Path::new(path), &mut remarks) {
             errors.push(error);
         }
         if settings.qos {
@@ -285,15 +299,14 @@ impl SitePolicy {
     fn read_prefix_routes(
         &mut self,
         path: &Path,
-        first: bool,
         remarks: &mut Remarks,
     ) -> Result<(), PolicyError> {
-        let may_be_absent = !first || path == Path::new(DEFAULT_PREFIX_ROUTES_FILE);
         let text = match read_file(path, PREFIX_ROUTES) {
-            Err(absent) if absent.is_absence() && may_be_absent => {
+            Err(absent) if absent.is_absence() => {
                 self.prefix_routes = Arc::from([]);
                 self.prefix_routes_file = Seen::Absent;
-                return Ok(());
+                let is_named = path != Path::new(DEFAULT_PREFIX_ROUTES_FILE);
+                return if is_named { Err(absent) } else { Ok(()) };
             }
             text => text?,
         };
@@ -372,7 +385,7 @@ pub(super) fn read_file(path: &Path, named_by: &'static str) -> Result<String, P
     let io = |source| PolicyError::Io { path: path.to_owned(), named_by, source };
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.len() > FILE_LEN_MAX => {
-            return Err(PolicyError::TooLong { path: path.to_owned() });
+            return Err(PolicyError::TooLong { path: path.to_owned(), named_by });
         }
         Ok(_) => {}
         Err(error) => return Err(io(error)),
@@ -421,10 +434,11 @@ mod tests {
             let [error] = &errors[..] else { panic!("{errors:?}") };
             assert!(error.to_string().starts_with(&format!("{}:2: ", path.display())), "{error}");
         }
-        assert!(matches!(
-            SitePolicy::load(&settings),
-            Err(PolicyError::Partitions { line: 2, .. })
-        ));
+        let (open, Reading { errors, .. }) = SitePolicy::load(&settings).unwrap();
+        assert!(matches!(errors[..], [PolicyError::Partitions { line: 2, .. }]), "{errors:?}");
+        assert_eq!(*open.partitions, PartitionConfig::default(), "as OpenSM begins");
+        assert!(open.instead_of(&errors[0]).starts_with("all ports are full members"));
+        assert_eq!(policy.instead_of(&errors[0]), "what was read before is in force");
 
         write("partitions", "B=0x11 : 0xc42, SELF=ful ;\n");
         let (next, Reading { errors, remarks, .. }) = policy.reload(&settings);
@@ -488,22 +502,28 @@ mod tests {
         assert_eq!(errors[0].to_string(), expected);
     }
 
+    /// OpenSM starts without them and says so; it says nothing of partitions.
     #[test]
-    fn a_file_that_is_named_has_to_be_there_at_the_start() {
+    fn a_file_that_is_named_and_not_there_is_told_with_its_option() {
         let directory = tempfile::tempdir().unwrap();
         let all = Settings { qos: true, ..settings(directory.path()) };
         let nowhere = || Some(directory.path().join("nofile").to_string_lossy().into_owned());
-        for (option, named) in [
-            ("-P/", Settings { partition_config_file: nowhere(), ..all.clone() }),
-            ("--prefix", Settings { prefix_routes_file: nowhere(), ..all.clone() }),
-            ("-Y/", Settings { qos_policy_file: nowhere(), ..all.clone() }),
+        let qos = Settings { qos_policy_file: nowhere(), ..all.clone() };
+        for (option, named, instead) in [
+            ("-P/", Settings { partition_config_file: nowhere(), ..qos.clone() }, "all ports"),
+            ("--prefix", Settings { prefix_routes_file: nowhere(), ..qos.clone() }, "there are no"),
+            ("-Y/", qos.clone(), "QoS has no rules"),
         ] {
-            let error = SitePolicy::load(&named).unwrap_err();
+            let (policy, reading) = SitePolicy::load(&named).unwrap();
+            let error = &reading.errors[0];
             assert!(error.path().ends_with("nofile"), "{error}");
             assert!(error.to_string().contains(&format!("({option}")), "{error}");
+            assert!(policy.instead_of(error).starts_with(instead), "{error}");
+            let (_, again) = policy.reload(&named);
+            assert_eq!(again.errors.len(), reading.errors.len(), "it is told as long as it holds");
         }
-        let off = Settings { qos: false, qos_policy_file: nowhere(), ..all };
-        assert!(SitePolicy::load(&off).is_ok(), "without QoS nobody reads it");
+        let off = Settings { qos: false, ..qos };
+        assert!(SitePolicy::load(&off).unwrap().1.errors.is_empty(), "without QoS nobody reads it");
     }
 
     #[test]

@@ -98,7 +98,7 @@ pub(crate) fn parse_number(text: &str) -> Option<u64> {
 
 /// The number that `text` begins with, by the same rules, and what follows it. The number is 0 if
 /// there are no digits, `None` if it is beyond 64 bits.
-pub(super) fn leading_number(text: &str) -> (Option<u64>, &str) {
+pub(crate) fn leading_number(text: &str) -> (Option<u64>, &str) {
     let start = text.trim_start();
     let digits = start.strip_prefix(['-', '+']).unwrap_or(start);
     let hex = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));

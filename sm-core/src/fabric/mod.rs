@@ -18,7 +18,9 @@ use std::sync::{Arc, OnceLock};
 
 use foldhash::fast::RandomState;
 use ib_mad::types::{Guid, Lid, PKey, PortNum};
-use ib_mad::wire::attribute::{NodeInfo, NodeType, PortInfo, PortState, SwitchInfo};
+use ib_mad::wire::attribute::{
+    MlnxLinkSpeeds, NodeInfo, NodeType, PortInfo, PortState, SwitchInfo,
+};
 use sa_proto::snapshot;
 
 pub use index::{NodeIndex, PortIndex, SwitchIndex};
@@ -126,6 +128,8 @@ pub struct Port {
     pub pkeys: Arc<[PKey]>,
     /// The QoS tables that it is known to hold.
     pub qos: Option<Box<HeldQos>>,
+    /// Speeds of its vendor's that it can run at, and may, if it told.
+    pub mlnx_speeds: Option<(MlnxLinkSpeeds, MlnxLinkSpeeds)>,
     /// Whether PortInfo was read since the node was found.
     pub known: bool,
     /// In which time as master its clients were told to register again; 0 if never.
@@ -458,6 +462,7 @@ impl Fabric {
             guid: if switch.is_some() { info.port_guid() } else { Guid(0) },
             info: [0; 64],
             qos: None,
+            mlnx_speeds: None,
             pkeys: no_pkeys.clone(),
             known: false,
             told_in: 0,
@@ -518,6 +523,7 @@ impl Fabric {
             port.known = false;
             port.told_in = 0;
             port.info = [0; 64];
+            port.mlnx_speeds = None;
             port.owns_guid = None;
         }
         let node = self.node_mut(index);
@@ -621,6 +627,7 @@ impl Fabric {
             target.info = port.info;
             target.pkeys = port.pkeys.clone();
             target.qos = port.qos.clone();
+            target.mlnx_speeds = port.mlnx_speeds;
             target.known = port.known;
             target.told_in = port.told_in;
             target.link_seen = port.link_seen;

@@ -5,9 +5,12 @@
 //! `runtime` in OpenSM's format, so that either subnet manager can follow the other.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt::Write as _;
 
 use ib_mad::types::{Guid, PortNum};
+
+use crate::config::leading_number;
 
 /// Lines that are kept of a file: 65,536 ports, or both ends of as many links.
 const LINES_MAX: usize = 1 << 20;
@@ -37,13 +40,17 @@ impl MKeyTable {
         self.by_guid.remove(&guid);
     }
 
-    /// Reads `guid2mkey`, a GUID and an M_Key a line; yields the number of lines left out, too.
+    /// Reads `guid2mkey`, a GUID and an M_Key a line; yields the number of lines left out, too. Of two
+    /// lines about a GUID the first counts, as with OpenSM.
     pub fn parse(text: &str) -> (Self, usize) {
         let mut table = Self::default();
         let left_out = read_lines(text, |key, value| {
             let guid = key.parse::<Guid>().ok().filter(|guid| guid.0 != 0)?;
-            table.by_guid.insert(guid, hexadecimal(value)?);
-            Some(())
+            let m_key = number(value)?;
+            match table.by_guid.entry(guid) {
+                Entry::Occupied(_) => None,
+                Entry::Vacant(entry) => Some(_ = entry.insert(m_key)),
+            }
         });
         (table, left_out)
     }
@@ -81,18 +88,28 @@ impl Neighbours {
         }
     }
 
-    /// Reads `neighbors`, two ends a line; yields the number of lines left out, too.
+    /// Reads `neighbors`, two ends a line; yields the number of lines left out, too. Of two lines about
+    /// an end the first counts, and an end counts if the other names it in turn, as with OpenSM.
     pub fn parse(text: &str) -> (Self, usize) {
         let end = |word: &str| -> Option<End> {
             let (guid, num) = word.split_once(':')?;
-            Some((guid.parse().ok()?, PortNum(num.parse().ok()?)))
+            let guid = guid.parse::<Guid>().ok().filter(|guid| guid.0 != 0)?;
+            let num = u8::try_from(number(num)?).ok().filter(|&num| num != 0)?;
+            Some((guid, PortNum(num)))
         };
-        let mut table = Self::default();
+        let mut by_end = BTreeMap::new();
         let left_out = read_lines(text, |key, value| {
-            table.by_end.insert(end(key)?, end(value)?);
-            Some(())
+            let (key, value) = (end(key)?, end(value)?);
+            match by_end.entry(key) {
+                Entry::Occupied(_) => None,
+                Entry::Vacant(entry) => Some(_ = entry.insert(value)),
+            }
         });
-        (table, left_out)
+        let mut table = Self::default();
+        let points_back = |(a, b): &(&End, &End)| by_end.get(*b) == Some(*a);
+        table.by_end = by_end.iter().filter(points_back).map(|(a, b)| (*a, *b)).collect();
+        let one_sided = by_end.len() - table.by_end.len();
+        (table, left_out + one_sided)
     }
 
     /// The table as `neighbors`.
@@ -120,8 +137,12 @@ fn read_lines(text: &str, mut take: impl FnMut(&str, &str) -> Option<()>) -> usi
     left_out
 }
 
-fn hexadecimal(word: &str) -> Option<u64> {
-    u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()
+/// The number that a word begins with, as C's `strtoull` reads it; `None` if it begins with none.
+fn number(word: &str) -> Option<u64> {
+    match leading_number(word) {
+        (number, rest) if rest.len() < word.len() => number,
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -150,9 +171,24 @@ mod tests {
 
     #[test]
     fn lines_that_say_nothing_are_counted() {
-        let (keys, left_out) = MKeyTable::parse("0x1\n0x2 7\nx 0x1\n# none\n\n0x0 0x1\n0x3 0x4\n");
-        assert_eq!((keys.get(Guid(3)), left_out), (Some(4), 4));
-        assert_eq!(Neighbours::parse("0x1:2 0x3\n0x1:900 0x3:1\n0x1:2 0x3:4").1, 2);
+        let text = "0x1\n0x2 key\nx 0x1\n# none\n\n0x0 0x1\n0x3 0x4\n0x3 0x5\n";
+        let (keys, left_out) = MKeyTable::parse(text);
+        assert_eq!((keys.get(Guid(3)), left_out), (Some(4), 5));
+        let (neighbours, left_out) = Neighbours::parse(
+            "0x1:2 0x3\n0x1:900 0x3:1\n0x1:0 0x3:1\n0x1:2 0x3:4\n0x1:2 0x3:5\n0x3:4 0x1:02\n0x9:1 0x1:2",
+        );
+        assert_eq!(
+            (neighbours.by_end.len(), left_out),
+            (2, 5),
+            "one names an end that is another's"
+        );
+    }
+
+    #[test]
+    fn keys_are_numbers_as_c_reads_them() {
+        let (keys, left_out) = MKeyTable::parse("0x1 010\n0x2 10\r\n0x3 0x10key\n");
+        let all = [1, 2, 3].map(|guid| keys.get(Guid(guid)));
+        assert_eq!((all, left_out), ([Some(8), Some(10), Some(16)], 0));
     }
 
     #[test]

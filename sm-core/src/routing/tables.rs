@@ -1,22 +1,32 @@
 //! Forwarding tables in the making, a few LIDs at a time.
+//!
+//! LIDs are routed in an order that has nothing to do with their numbers. Tables are kept in the
+//! order of routing, so that each byte is written where the last one was, and brought into that of
+//! LIDs at the end, table by table.
 
 use ib_mad::types::Lid;
+use rayon::prelude::*;
 
 use super::NO_ROUTE;
 
-/// LIDs that are gathered before they are entered into the tables: entering each batch at once
-/// would touch a cache line of every table for a few bytes.
+/// LIDs that are gathered before they are added to the tables: adding each batch at once would touch
+/// a page of every table for a few bytes.
 const GATHERED_MAX: usize = 256;
 
 /// The tables of all switches, filled by batches of LIDs, or LID by LID.
 #[derive(Debug)]
 pub(super) struct Tables {
+    /// Length of a table.
+    len: usize,
+    /// By switch: its entries for LIDs that are not gathered any more, in the order of routing.
     lfts: Vec<Vec<u8>>,
-    /// LIDs gathered so far, those of the batch at hand last.
+    /// LIDs in the order of routing, those of the batch at hand last.
     lids: Vec<Lid>,
-    /// Where the batch at hand begins in them.
+    /// Where the batch at hand begins among those gathered.
     first: usize,
-    /// By switch and place in `lids`.
+    /// Where it ends, and how many are gathered.
+    end: usize,
+    /// By switch and place among those gathered.
     gathered: Vec<u8>,
 }
 
@@ -24,9 +34,11 @@ impl Tables {
     /// No switch has a route to any LID.
     pub(super) fn new(switches: usize, len: usize) -> Self {
         Self {
-            lfts: vec![vec![NO_ROUTE; len]; switches],
-            lids: Vec::with_capacity(GATHERED_MAX),
+            len,
+            lfts: (0..switches).map(|_| Vec::with_capacity(len)).collect(),
+            lids: Vec::with_capacity(len),
             first: 0,
+            end: 0,
             gathered: vec![NO_ROUTE; switches * GATHERED_MAX],
         }
     }
@@ -34,17 +46,18 @@ impl Tables {
     /// Begins a batch of at most 256 LIDs, to which no switch has a route yet. Each LID is begun
     /// once.
     pub(super) fn begin(&mut self, lids: &[Lid]) {
-        if self.lids.len() + lids.len() > GATHERED_MAX {
+        if self.end + lids.len() > GATHERED_MAX {
             self.write();
         }
-        self.first = self.lids.len();
+        self.first = self.end;
+        self.end += lids.len();
         self.lids.extend_from_slice(lids);
     }
 
     /// A switch's entries for the batch at hand.
     #[inline]
     pub(super) fn entries(&mut self, switch: usize) -> &mut [u8] {
-        &mut self.gathered[switch * GATHERED_MAX..][self.first..self.lids.len()]
+        &mut self.gathered[switch * GATHERED_MAX..][self.first..self.end]
     }
 
     /// Sets a switch's egress port for the batch at hand, of one LID.
@@ -72,16 +85,27 @@ impl Tables {
     /// By switch: its table.
     pub(super) fn finish(mut self) -> Vec<Vec<u8>> {
         self.write();
-        self.lfts
+        let Self { len, mut lfts, lids, .. } = self;
+        // By LID: its place in the order of routing, where `routed` has an entry; behind these there
+        // is no route.
+        let mut places = vec![lids.len() as u16; len];
+        for (lid, place) in lids.iter().zip(0u16..) {
+            places[lid.index()] = place;
+        }
+        let routed = || Box::new([NO_ROUTE; 1 << 16]);
+        lfts.par_iter_mut().for_each_init(routed, |routed, lft| {
+            routed[..lft.len()].copy_from_slice(lft);
+            lft.clear();
+            lft.extend(places.iter().map(|&place| routed[usize::from(place)]));
+        });
+        lfts
     }
 
     fn write(&mut self) {
         for (lft, gathered) in self.lfts.iter_mut().zip(self.gathered.chunks(GATHERED_MAX)) {
-            for (lid, &port) in self.lids.iter().zip(gathered) {
-                lft[lid.index()] = port;
-            }
+            lft.extend_from_slice(&gathered[..self.end]);
         }
-        self.lids.clear();
         self.gathered.fill(NO_ROUTE);
+        (self.first, self.end) = (0, 0);
     }
 }

@@ -8,8 +8,10 @@
 //! findings is the caller's to decide.
 
 mod channels;
+mod closer;
 mod cycle;
 mod hop_lanes;
+mod onward;
 pub mod walk;
 
 pub use channels::{Channels, Unicast};
@@ -20,6 +22,7 @@ use std::fmt;
 use ib_mad::types::Lid;
 use rayon::prelude::*;
 
+use self::closer::Closer;
 use super::regions::Regions;
 use super::{BLOCK_LEN, HopMatrix, NO_ROUTE, Routing, Topology};
 
@@ -121,24 +124,28 @@ impl Deliveries {
 pub fn deliveries(topology: &Topology, routing: &Routing) -> Deliveries {
     let homes = Homes::new(topology);
     let gaps = Gaps::new(topology, routing);
-    let check = |switch| check_switch(topology, routing, &homes, &gaps, switch);
-    topology.switches().into_par_iter().map(check).reduce(Deliveries::default, Deliveries::join)
+    let check = |closer: &mut Closer, switch| {
+        check_switch(topology, routing, &homes, &gaps, closer, switch)
+    };
+    let found = topology.switches().into_par_iter().map_init(Closer::default, check);
+    found.reduce(Deliveries::default, Deliveries::join)
 }
 
 /// By LID: who delivers, and by which port.
 struct Homes {
     home: Vec<u16>,
     exit: Vec<u8>,
+    /// Stands for the home of a LID that nobody has: the number of switches.
+    nobody: u16,
 }
-
-/// Stands for a LID that nobody has.
-const NO_HOME: u16 = u16::MAX;
 
 impl Homes {
     fn new(topology: &Topology) -> Self {
+        let nobody = topology.switches().end;
         let mut homes = Self {
-            home: vec![NO_HOME; topology.table_len()],
+            home: vec![nobody; topology.table_len()],
             exit: vec![NO_ROUTE; topology.table_len()],
+            nobody,
         };
         for destination in topology.destinations() {
             for lid in destination.lids() {
@@ -155,6 +162,7 @@ fn check_switch(
     routing: &Routing,
     homes: &Homes,
     gaps: &Gaps<'_>,
+    closer: &mut Closer,
     switch: u16,
 ) -> Deliveries {
     let mut found = Deliveries::default();
@@ -166,20 +174,21 @@ fn check_switch(
     for link in topology.links(switch) {
         rows[usize::from(link.port)] = routing.hops.row(link.peer);
     }
+    closer.turn_to(topology, &routing.hops, switch);
     let no_table = vec![NO_ROUTE; homes.home.len()];
     let lft = routing.lfts.get(usize::from(switch)).unwrap_or(&no_table);
     let blocks = homes.home.chunks(BLOCK_LEN).zip(homes.exit.chunks(BLOCK_LEN));
     for ((home, exit), first) in blocks.zip((0u16..).step_by(BLOCK_LEN)) {
         let ports = lft.get(usize::from(first)..usize::from(first) + home.len());
         // Most blocks are of LIDs elsewhere, all of which are right.
-        if ports.is_some_and(|ports| are_all_closer(own, &rows, home, ports)) {
+        if ports.is_some_and(|ports| closer.are_all(home, ports)) {
             found.delivered += home.len() as u64;
             continue;
         }
         let entries = lft.get(usize::from(first)..).unwrap_or_default().iter();
         let entries = entries.chain(std::iter::repeat(&NO_ROUTE)).zip(first..);
         let entries = entries.zip(home.iter().zip(exit));
-        check_block(topology, gaps, switch, own, &rows, entries, &mut found);
+        check_block(topology, gaps, (switch, homes.nobody), own, &rows, entries, &mut found);
     }
     // Tables are as long as the last LID needs; more would be entries for LIDs nobody has.
     for (&port, lid) in lft.iter().zip(0u16..).skip(homes.home.len()) {
@@ -190,30 +199,18 @@ fn check_switch(
     found
 }
 
-/// Whether all ports lead closer to the homes of their LIDs. `rows` are the hops from the switches
-/// behind ports, and `own` those from the switch itself.
-fn are_all_closer(own: &[u8], rows: &[&[u8]; 256], homes: &[u16], ports: &[u8]) -> bool {
-    let is_closer = |(&home, &port): (&u16, &u8)| {
-        let home = usize::from(home);
-        let (next, here) = (rows[usize::from(port)].get(home), own.get(home));
-        next.zip(here).is_some_and(|(&next, &here)| next < here && here != HopMatrix::UNREACHABLE)
-    };
-    // Without a way out, the loop has no branches to be foretold.
-    homes.iter().zip(ports).map(is_closer).fold(true, |all, one| all & one)
-}
-
 /// Looks at entries one by one: ports and LIDs, with their homes and exits.
 fn check_block<'a>(
     topology: &Topology,
     gaps: &Gaps<'_>,
-    switch: u16,
+    (switch, nobody): (u16, u16),
     own: &[u8],
     rows: &[&[u8]; 256],
     entries: impl Iterator<Item = ((&'a u8, u16), (&'a u16, &'a u8))>,
     found: &mut Deliveries,
 ) {
     for ((&port, lid), (&home, &exit)) in entries {
-        let kind = if home == NO_HOME {
+        let kind = if home == nobody {
             if port == NO_ROUTE {
                 continue;
             }

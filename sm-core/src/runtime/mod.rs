@@ -22,15 +22,17 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use ib_mad::transport::ibsim::IbsimError;
 use sa_proto::snapshot::HistoryLimits;
 use sa_proto::trust::ClientTrust;
 use tracing::{error, info, warn};
 
-use crate::config::{Config, ConfigError, Options, PolicyError, SitePolicy, file, node_names};
+use crate::config::{
+    Config, ConfigError, Options, PolicyError, Reading, SitePolicy, file, node_names,
+};
 use crate::publish::{PublishConfig, PublishError, Publisher};
 use crate::sweep::Sweeper;
 use crate::web::{self, Web};
+pub use attachment::AttachError;
 use attachment::Attachment;
 use door::Door;
 use follow::Following;
@@ -59,6 +61,12 @@ pub enum RunError {
     /// A policy file.
     #[error(transparent)]
     Policy(#[from] PolicyError),
+    /// Policy files that are refused, where `--strict` wants none.
+    #[error("{}\n--strict takes no policy files that are refused", lines.join("\n"))]
+    RefusedFiles {
+        /// Each with its place and the reason.
+        lines: Vec<String>,
+    },
     /// The log.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -69,8 +77,8 @@ pub enum RunError {
     #[error(transparent)]
     State(#[from] StateError),
     /// The fabric.
-    #[error("{}", .0.with_origin(socket_variable().as_deref()))]
-    Transport(#[from] IbsimError),
+    #[error(transparent)]
+    Attach(#[from] AttachError),
     /// What clients registered.
     #[error(transparent)]
     Registry(#[from] StoreError),
@@ -128,8 +136,14 @@ pub fn main(options: Options) -> ExitCode {
     }
 }
 
-fn socket_variable() -> Option<String> {
-    std::env::var("IBSIM_SOCKNAME").ok()
+/// What the policy files say. What of them is refused the first sweep tells, unless none may be.
+fn policy_files(config: &Config) -> Result<(SitePolicy, Reading), RunError> {
+    let (policy, reading) = SitePolicy::load(&config.settings)?;
+    if config.is_strict() && !reading.errors.is_empty() {
+        let lines = reading.errors.iter().map(|error| sa_proto::with_causes(error)).collect();
+        return Err(RunError::RefusedFiles { lines });
+    }
+    Ok((policy, reading))
 }
 
 fn run(options: Options) -> Result<(), RunError> {
@@ -138,6 +152,9 @@ fn run(options: Options) -> Result<(), RunError> {
     if let Some(path) = template {
         for warning in warnings {
             let _ = writeln!(io::stderr(), "ibsm: {warning}");
+        }
+        if config.is_strict() {
+            policy_files(&config)?;
         }
         return Ok(file::write_template(&path, &config.settings)?);
     }
@@ -150,10 +167,10 @@ fn run(options: Options) -> Result<(), RunError> {
     for warning in warnings {
         warn!("{warning}");
     }
-    let (policy, reading) = SitePolicy::load(&config.settings)?;
+    let (policy, reading) = policy_files(&config)?;
     reading.remarks.iter().for_each(|remark| warn!("{remark}"));
     reading.taken.iter().for_each(|taken| info!("read {taken}"));
-    if reading.taken.is_empty() {
+    if reading.taken.is_empty() && reading.errors.is_empty() {
         info!("no policy files: all ports are full members of the default partition");
     }
     let signals = Signals::take()?;
@@ -203,9 +220,9 @@ fn run(options: Options) -> Result<(), RunError> {
     let fabric = Attachment::open(&config, &state)?;
     let lids = state.lids()?;
     info!(
-        "ibsm {} on node {}; {} known LIDs; responders at {}",
+        "ibsm {} at {}; {} known LIDs; responders at {}",
         env!("CARGO_PKG_VERSION"),
-        fabric.node(),
+        fabric.place(),
         lids.len(),
         publisher.address()
     );

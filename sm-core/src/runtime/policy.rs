@@ -95,7 +95,10 @@ mod tests {
         assert!(refused.note(&policy, &[gone()]).is_empty());
         assert_eq!(refused.warnings(), warnings, "it keeps its time");
         assert!(refused.knows(&gone()));
-        assert!(!refused.knows(&PolicyError::TooLong { path: "partitions.conf".into() }));
+        assert!(!refused.knows(&PolicyError::TooLong {
+            path: "partitions.conf".into(),
+            named_by: "partitions",
+        }));
         assert_eq!((refused.count(), refused.total()), (1, 2));
 
         assert_eq!(refused.note(&policy, &[]), [PathBuf::from("partitions.conf")]);

@@ -220,6 +220,7 @@ impl Service {
         let now = Instant::now();
         self.maintain(now);
         self.sweeper.set_registry_copy(self.followed.followed().copy());
+        self.sweeper.set_imported_registry(now, self.registry.imported());
         if self.fabric.is_attached() {
             self.sweeper.handle_timeout(now);
         }
@@ -230,7 +231,9 @@ impl Service {
         let blocked = self.send(now)?;
         self.door.flush()?;
         self.take_events();
-        self.dumps.exchange(&self.sweeper)?;
+        if self.aftermath_due.is_none() {
+            self.dumps.exchange(&self.sweeper)?;
+        }
         self.follow_mastership(now);
         self.republish(now);
         self.see_to_aftermath(now)?;
@@ -245,8 +248,10 @@ impl Service {
 
     /// Attaches to the fabric again if it broke off, and then takes nothing for granted.
     fn maintain(&mut self, now: Instant) {
-        if let Some(client) = self.fabric.maintain(now) {
-            if let Err(failure) = self.state.keep_client(client) {
+        if self.fabric.maintain(now) {
+            if let Some(client) = self.fabric.client_id()
+                && let Err(failure) = self.state.keep_client(client)
+            {
                 warn!("the simulator will keep what we are known by if we are killed: {failure}");
             }
             self.outgoing.clear();
@@ -740,6 +745,12 @@ impl Service {
         if waiting > 0 {
             warnings.push(format!(
                 "{waiting} clients are still to be asked to register again, {rate} a second"
+            ));
+        }
+        let avoided = self.sweeper.avoided_switches();
+        if avoided > 0 {
+            warnings.push(format!(
+                "{avoided} switches do not take their forwarding tables, and routes avoid them"
             ));
         }
         warnings

@@ -209,7 +209,7 @@ mod tests {
         state.keep_lids(&lids).unwrap();
         assert_eq!(state.lids().unwrap(), lids);
         let (keys, _) = MKeyTable::parse("0x1 0x00000000000000aa");
-        let (neighbours, _) = Neighbours::parse("0x1:1 0x2:3");
+        let (neighbours, _) = Neighbours::parse("0x1:1 0x2:3\n0x2:3 0x1:1");
         state.keep_m_keys(&keys).unwrap();
         state.keep_neighbours(&neighbours).unwrap();
         assert_eq!(state.m_keys().unwrap(), (keys, neighbours));

@@ -18,6 +18,8 @@ pub struct Timing {
     pub window: usize,
     /// Time to wait for an answer.
     pub timeout: Duration,
+    /// The same where an answer takes longer: a switch sets all its SL-to-VL maps by one request.
+    pub long_timeout: Duration,
     /// Times a request is sent again.
     pub retries: u32,
 }
@@ -113,7 +115,9 @@ impl Exchange {
             && let Some(request) = self.queue.pop_front()
         {
             let sent = Sent { request, attempts: 0, since: None };
-            let timeout = self.loss.timeout(self.timing.timeout);
+            let Timing { timeout, long_timeout, .. } = self.timing;
+            let timeout = if request.is_for_all_ports() { long_timeout } else { timeout };
+            let timeout = self.loss.timeout(timeout);
             if self.window.start(sent, timeout, self.timing.retries).is_err() {
                 self.queue.push_front(request);
             }
@@ -192,7 +196,8 @@ mod tests {
     #[test]
     fn no_more_than_the_window_is_on_the_wire() {
         let now = Instant::now();
-        let timing = Timing { window: 2, timeout: Duration::from_millis(200), retries: 1 };
+        let timeout = Duration::from_millis(200);
+        let timing = Timing { window: 2, timeout, long_timeout: timeout, retries: 1 };
         let mut exchange = Exchange::new(timing, 7);
         (0..3).for_each(|n| exchange.push(request(n)));
         let first = exchange.poll_transmit(now).unwrap();
@@ -208,7 +213,8 @@ mod tests {
     fn a_full_window_repeats_what_it_holds() {
         let now = Instant::now();
         let timeout = Duration::from_millis(200);
-        let mut exchange = Exchange::new(Timing { window: 1, timeout, retries: 1 }, 7);
+        let mut exchange =
+            Exchange::new(Timing { window: 1, timeout, long_timeout: timeout, retries: 1 }, 7);
         (0..2).for_each(|n| exchange.push(request(n)));
         let first = exchange.poll_transmit(now).unwrap();
         exchange.handle_timeout(now + timeout);

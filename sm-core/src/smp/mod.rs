@@ -6,4 +6,4 @@ mod loss;
 mod request;
 
 pub use exchange::{Counters, Exchange, Passed, Timing, Transmit};
-pub use request::{Kind, Request};
+pub use request::{ALL_IN_PORTS, ALL_OUT_PORTS, Kind, Request};

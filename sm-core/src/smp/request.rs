@@ -20,6 +20,8 @@ pub enum Kind {
     PortChange,
     /// PortInfo of the port.
     PortInfo,
+    /// Speeds of the port that PortInfo knows nothing of.
+    MlnxExtPortInfo,
     /// A block of the port's P_Key table.
     PKeys,
     /// SMInfo of the subnet manager behind the port.
@@ -50,6 +52,8 @@ pub enum Kind {
     SetVlArbitration,
     /// A block of the port's GUID table.
     SetGuidInfo,
+    /// Speeds that the port may run at and PortInfo knows nothing of.
+    SetMlnxExtPortInfo,
     /// PortInfo with the settings of the link and the step to Armed.
     Arm,
     /// PortInfo with the step to Active.
@@ -70,6 +74,7 @@ impl Kind {
         Self::SwitchInfo,
         Self::PortChange,
         Self::PortInfo,
+        Self::MlnxExtPortInfo,
         Self::PKeys,
         Self::SmInfo,
         Self::Forwarding,
@@ -85,6 +90,7 @@ impl Kind {
         Self::SetSlToVl,
         Self::SetVlArbitration,
         Self::SetGuidInfo,
+        Self::SetMlnxExtPortInfo,
         Self::Arm,
         Self::Activate,
         Self::HandOver,
@@ -112,6 +118,7 @@ impl Kind {
             | Self::SwitchInfo
             | Self::PortChange
             | Self::PortInfo
+            | Self::MlnxExtPortInfo
             | Self::PKeys
             | Self::SmInfo
             | Self::Forwarding
@@ -125,6 +132,7 @@ impl Kind {
             | Self::SetForwarding
             | Self::SetMulticast
             | Self::SetSlToVl
+            | Self::SetMlnxExtPortInfo
             | Self::SetVlArbitration
             | Self::SetGuidInfo
             | Self::Arm
@@ -141,6 +149,8 @@ impl Kind {
             Self::NodeDescription => "Get(NodeDescription)",
             Self::SwitchInfo | Self::PortChange => "Get(SwitchInfo)",
             Self::PortInfo => "Get(PortInfo)",
+            Self::MlnxExtPortInfo => "Get(MlnxExtPortInfo)",
+            Self::SetMlnxExtPortInfo => "Set(MlnxExtPortInfo)",
             Self::PKeys => "Get(P_KeyTable)",
             Self::SmInfo => "Get(SMInfo)",
             Self::ClearPortChange | Self::SetSwitchInfo => "Set(SwitchInfo)",
@@ -159,6 +169,12 @@ impl Kind {
         }
     }
 }
+
+/// Bit of the block number of a [`Kind::SetSlToVl`], which else is the input port: meant for all input
+/// ports of the output port.
+pub const ALL_IN_PORTS: u16 = 1 << 8;
+/// The same for all output ports of the switch.
+pub const ALL_OUT_PORTS: u16 = 1 << 9;
 
 /// A request: what, of which port, which block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +201,11 @@ impl Request {
 
     /// NodeInfo of the SM's own node, of which nothing is known yet.
     pub const OWN_NODE_INFO: Self = Self { kind: Kind::OwnNodeInfo, block: 0, port: u32::MAX };
+
+    /// Whether it sets tables of many ports of a switch, which takes it longer.
+    pub fn is_for_all_ports(self) -> bool {
+        self.kind == Kind::SetSlToVl && self.block & (ALL_IN_PORTS | ALL_OUT_PORTS) != 0
+    }
 
     /// The port concerned; meaningless for [`Kind::OwnNodeInfo`].
     pub fn port(self) -> PortIndex {

@@ -117,11 +117,8 @@ impl Sweeper {
         let sa = self.sa_of(port);
         // Not every driver tells its clients that the SA is another, but all tell of this.
         let moved = self.fabric.port(port).port_info().master_sm_lid() != sa.0;
-        let (told, moved) = match self.spares_clients {
-            // In the first sweep all move to us, with all that they registered.
-            true => (true, moved && !self.first_as_master),
-            false => (told, moved),
-        };
+        // In the first sweep all move to us: who is told then is spared for what is known of them.
+        let moved = moved && !self.first_as_master;
         Some(link::Addressing {
             base_lid: range.first,
             lmc: link::lmc_of(&self.fabric, port, &self.settings),
@@ -210,6 +207,7 @@ impl Sweeper {
     pub(super) fn begin_tables(&mut self, now: Instant) {
         self.enter(now, Phase::Tables);
         self.sweep.tops_are_due = true;
+        self.test_shunned();
         self.write_tables();
     }
 
@@ -338,6 +336,7 @@ impl Sweeper {
         let lft = self.fabric.lft_mut(index);
         if lft.block(request.block).is_some_and(|block| block == data) {
             lft.acknowledge(request.block);
+            self.sweep.programmed.insert(self.fabric.port(request.port()).node);
         } else {
             let place = self.place(request.port());
             let block = request.block;
@@ -351,7 +350,9 @@ impl Sweeper {
 
     pub(super) fn begin_arming(&mut self, now: Instant) {
         self.enter(now, Phase::Arm);
-        for port in self.linked_ports() {
+        let linked = self.linked_ports();
+        self.set_fdr10(&linked);
+        for port in linked {
             if self.wanted_arming(port).is_some() {
                 self.exchange.push(Request::new(Kind::Arm, port));
                 self.sweep.report.port_infos_set += 1;
@@ -373,14 +374,16 @@ impl Sweeper {
         self.fabric
             .nodes()
             .flat_map(|(index, _)| self.fabric.ports_of(index))
-            .filter(|&port| {
-                let entry = self.fabric.port(port);
-                let peer = entry.peer().filter(|&peer| self.fabric.port(peer).known);
-                // Nobody can be reached who has no LID.
-                let left_out = |port| self.fabric.is_left_out(port);
-                entry.known && !left_out(port) && peer.is_some_and(|peer| !left_out(peer))
-            })
+            .filter(|&port| self.is_linked(port))
             .collect()
+    }
+
+    pub(super) fn is_linked(&self, port: PortIndex) -> bool {
+        let entry = self.fabric.port(port);
+        let peer = entry.peer().filter(|&peer| self.fabric.port(peer).known);
+        // Nobody can be reached who has no LID.
+        let left_out = |port| self.fabric.is_left_out(port);
+        entry.known && !left_out(port) && peer.is_some_and(|peer| !left_out(peer))
     }
 
     pub(super) fn end_sweep(&mut self, now: Instant) {
@@ -395,6 +398,7 @@ impl Sweeper {
             let place = self.place(port);
             self.fault(port, format_args!("{place} is {state}, not Active"));
         }
+        self.judge_switches(now);
         self.phase = Phase::Idle;
         let (hosts, switches) = self.fabric.counts();
         let sent = self.counters().transmitted;
@@ -409,6 +413,7 @@ impl Sweeper {
         self.tell_new_nodes();
         self.compare_service(self.first_as_master);
         self.first_as_master &= !routed;
+        self.spares_clients &= !routed;
         self.links_forced_anew &= !routed;
         self.up = routed;
         self.fruitless = 0;

@@ -379,6 +379,9 @@ impl Sweeper {
             }
         }
         if !external && (is_switch || Some(port) != self.fabric.home()) {
+            if !is_switch {
+                self.ask_for_fdr10(port);
+            }
             return;
         }
         match state {
@@ -394,6 +397,7 @@ impl Sweeper {
                 if external {
                     self.read_checked_pkeys(node, port, checks_changed);
                 }
+                self.ask_for_fdr10(port);
             }
             _ => self.link_is_down(request),
         }

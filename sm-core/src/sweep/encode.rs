@@ -4,7 +4,6 @@ use ib_mad::transport::{Address, Packet};
 use ib_mad::types::{Lid, Qpn};
 use ib_mad::wire::attribute::{
     PKeyTable, SmControl, SmState, SwitchInfo, multicast_forwarding_modifier, pkey_table_modifier,
-    sl_to_vl_modifier,
 };
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::{self, Smp};
@@ -60,6 +59,8 @@ impl Sweeper {
             Kind::SetAddress | Kind::Cut | Kind::Mend | Kind::Arm | Kind::Activate => {
                 (M::SET, Id::PORT_INFO, link::modifier(&self.fabric, request.port()))
             }
+            Kind::MlnxExtPortInfo => (M::GET, Id::MLNX_EXT_PORT_INFO, self.port_number(request)),
+            Kind::SetMlnxExtPortInfo => (M::SET, Id::MLNX_EXT_PORT_INFO, self.port_number(request)),
             Kind::PKeys => (M::GET, Id::PKEY_TABLE, self.pkey_modifier(request)),
             Kind::SetPKeys => (M::SET, Id::PKEY_TABLE, self.pkey_modifier(request)),
             Kind::SmInfo => (M::GET, Id::SM_INFO, 0),
@@ -68,10 +69,7 @@ impl Sweeper {
             Kind::Acknowledge => (M::SET, Id::SM_INFO, SmControl::Acknowledge as u32),
             Kind::SetForwarding => (M::SET, Id::LINEAR_FORWARDING_TABLE, u32::from(request.block)),
             Kind::SetGuidInfo => (M::SET, Id::GUID_INFO, u32::from(request.block)),
-            Kind::SetSlToVl => {
-                let modifier = sl_to_vl_modifier(request.block as u8, self.table_port(request));
-                (M::SET, Id::SL_TO_VL_MAPPING_TABLE, modifier)
-            }
+            Kind::SetSlToVl => (M::SET, Id::SL_TO_VL_MAPPING_TABLE, self.map_modifier(request)),
             Kind::SetVlArbitration => {
                 let block = u32::from(request.block) + 1;
                 let modifier = block << 16 | u32::from(self.table_port(request));
@@ -87,9 +85,13 @@ impl Sweeper {
     }
 
     /// The number by which a port's QoS tables are addressed: 0 on channel adapters and routers.
-    fn table_port(&self, request: Request) -> u8 {
+    pub(super) fn table_port(&self, request: Request) -> u8 {
         let is_switch = self.fabric.node_of(request.port()).switch.is_some();
         if is_switch { self.fabric.port(request.port()).num.0 } else { 0 }
+    }
+
+    fn port_number(&self, request: Request) -> u32 {
+        self.fabric.port(request.port()).num.0.into()
     }
 
     fn pkey_modifier(&self, request: Request) -> u32 {
@@ -113,6 +115,7 @@ impl Sweeper {
                 data[..20].copy_from_slice(&switch.info);
                 SwitchInfo::new(data).ok()?.set_port_state_change(true);
             }
+            Kind::SetMlnxExtPortInfo => data.copy_from_slice(&self.wanted_fdr10(port)?),
             Kind::SetPKeys => {
                 let mut table = PKeyTable::new(data).ok()?;
                 let keys =
@@ -126,9 +129,7 @@ impl Sweeper {
                 data.copy_from_slice(switch.lft.block(request.block)?);
             }
             Kind::SetGuidInfo => data.copy_from_slice(&self.wanted_guids(request)?),
-            Kind::SetSlToVl => {
-                data[..8].copy_from_slice(&self.wanted_map(port, request.block as u8)?);
-            }
+            Kind::SetSlToVl => data[..8].copy_from_slice(&self.requested_map(request)?),
             Kind::SetVlArbitration => {
                 data.copy_from_slice(&self.wanted_block(port, request.block.into())?);
             }
@@ -150,6 +151,7 @@ impl Sweeper {
             | Kind::SwitchInfo
             | Kind::PortChange
             | Kind::PortInfo
+            | Kind::MlnxExtPortInfo
             | Kind::PKeys
             | Kind::SmInfo
             | Kind::Forwarding

@@ -5,6 +5,8 @@
 //! is answered, or acknowledged by a Set(SMInfo) of the other's: OpenSM does the former only. Who
 //! stands by for a master that comes after it asks to be looked at, by trap 144 with SMPriority.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ib_mad::transport::{Address, Packet};
@@ -48,6 +50,18 @@ impl RegistryCopy {
             Self::Ended(ended) => heard.is_some_and(|heard| heard <= ended + FAREWELL),
         }
     }
+}
+
+/// What an SA database of another subnet manager's (`-S`) tells, with which we begin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ImportedRegistry {
+    /// There is none, or it cannot be used.
+    #[default]
+    None,
+    /// It will be read once LIDs are known.
+    Expected,
+    /// It was read; these ports have something registered in it, by their GUIDs.
+    Read(Arc<BTreeSet<Guid>>),
 }
 
 /// What is known of handovers, from us and to us.

@@ -2,17 +2,23 @@
 //! makes its own, so that routes and trees which are still right stay as they are, and nothing is
 //! written that is there already.
 //!
-//! Of multicast tables a block is read of all switches, then the next, up to the first that no switch
-//! forwards anything by and no group of ours needs: MLIDs are given out from the lowest on.
+//! Of multicast tables a block is read of all switches, then the next. A switch that says where its table
+//! ends (SwitchInfo.MulticastFDBTop) is read up to there. The others are read as long as groups of ours
+//! need it, and no more than [`GAP_MAX`] blocks in a row are empty everywhere: MLIDs are given out from
+//! the lowest on, and to read all blocks of all tables would take longer than to plant all trees anew.
 
 use std::time::Instant;
 
-use ib_mad::wire::attribute::{MFT_BLOCK_LEN, MFT_POSITION_PORTS};
+use ib_mad::types::Lid;
+use ib_mad::wire::attribute::{CapabilityMask, MFT_BLOCK_LEN, MFT_POSITION_PORTS};
 
 use super::multicast::block_key;
 use super::{Phase, Sweeper, multicast};
 use crate::fabric::{PortIndex, SwitchIndex};
 use crate::smp::{Kind, Request};
+
+/// Blocks of 32 MLIDs that may be empty in all switches before one that is not.
+const GAP_MAX: u16 = 4;
 
 impl Sweeper {
     /// Begins to read tables, if this is our first sweep as master and they are to be kept. A switch
@@ -37,12 +43,20 @@ impl Sweeper {
 
     /// Goes on to the next block of multicast tables, or to routing.
     pub(super) fn inherit_more(&mut self, now: Instant) {
-        let block = self.sweep.multicast_block;
-        let holds = self.fabric.switches().any(|(_, switch)| switch.mft.holds(block));
-        if holds || self.multicast.needs_beyond(block) {
+        loop {
+            let block = self.sweep.multicast_block;
+            let holds = self.fabric.switches().any(|(_, switch)| switch.mft.holds(block));
+            let needed = holds || self.multicast.needs_beyond(block);
+            self.sweep.multicast_gap = if needed { 0 } else { self.sweep.multicast_gap + 1 };
+            if block + 1 >= multicast::BLOCKS_MAX {
+                break;
+            }
             self.read_multicast_block(block + 1);
             if !self.exchange.is_idle() {
                 return self.enter(now, Phase::Inherit);
+            }
+            if self.sweep.multicast_gap > GAP_MAX && !self.tops_are_beyond(block + 1) {
+                break;
             }
         }
         self.keep_inherited_trees(now);
@@ -59,6 +73,35 @@ impl Sweeper {
             .collect()
     }
 
+    /// Whether a switch says that its multicast table goes beyond a block.
+    fn tops_are_beyond(&self, block: u16) -> bool {
+        let top = |(_, index): (PortIndex, SwitchIndex)| self.multicast_top(index);
+        self.programmed_switches().into_iter().filter_map(top).any(|last| last > Some(block))
+    }
+
+    /// The last block of a switch's multicast table, if the switch says that; `Some(None)` if it has none.
+    fn multicast_top(&self, index: SwitchIndex) -> Option<Option<u16>> {
+        let switch = self.fabric.switch(index);
+        let port = self.fabric.ports_of(switch.node).next()?;
+        let mask = self.fabric.port(port).port_info().capability_mask();
+        if !mask.contains(CapabilityMask::IS_MULTICAST_FDB_TOP_SUPPORTED) {
+            return None;
+        }
+        let info = switch.switch_info();
+        let top = info.multicast_fdb_top();
+        // One that was opened to its full length, as we do, says nothing of what is used.
+        if top.0
+            >= Lid::MULTICAST_FIRST.0.saturating_add(info.multicast_fdb_cap().saturating_sub(1))
+        {
+            return None;
+        }
+        match top.0.checked_sub(Lid::MULTICAST_FIRST.0) {
+            Some(last) => Some(Some(last / MFT_BLOCK_LEN as u16)),
+            // 0xBFFF is none. Another is nothing that a master sets: 0 is what a switch begins with.
+            None => (top.0 == Lid::MULTICAST_FIRST.0 - 1).then_some(None),
+        }
+    }
+
     fn read_multicast_block(&mut self, block: u16) {
         self.sweep.multicast_block = block;
         if self.settings.disable_multicast {
@@ -67,7 +110,11 @@ impl Sweeper {
         for (port, index) in self.programmed_switches() {
             let switch = self.fabric.switch(index);
             let blocks = switch.switch_info().multicast_fdb_cap().div_ceil(MFT_BLOCK_LEN as u16);
-            if block >= blocks.min(multicast::BLOCKS_MAX) {
+            let is_beyond = match self.multicast_top(index) {
+                Some(last) => last < Some(block),
+                None => self.sweep.multicast_gap > GAP_MAX,
+            };
+            if is_beyond || block >= blocks.min(multicast::BLOCKS_MAX) {
                 continue;
             }
             let ports = self.fabric.node(switch.node).port_count;

@@ -33,6 +33,7 @@ mod discover;
 mod dump;
 mod election;
 mod encode;
+mod fdr10;
 mod guid_info;
 mod handover;
 mod inherit;
@@ -49,11 +50,13 @@ mod router;
 mod schedule;
 mod service;
 mod shard;
+mod shunned;
+mod sl_maps;
 mod tables;
 mod take_over;
 mod unanswered;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -74,7 +77,7 @@ use contradiction::Contradictions;
 pub use dump::{DumpFileKind, DumpJob, DumpScope};
 use guid_info::AliasGuids;
 use handover::Handover;
-pub use handover::RegistryCopy;
+pub use handover::{ImportedRegistry, RegistryCopy};
 use keys::MKeys;
 use multicast::Multicast;
 pub use multicast::{MulticastJob, MulticastOutcome};
@@ -89,6 +92,7 @@ use service::InService;
 pub use service::PortsChanged;
 pub use shard::Sharding;
 use shard::Shards;
+use shunned::Shunned;
 pub use take_over::Start;
 use take_over::Underway;
 
@@ -173,7 +177,13 @@ pub struct Sweeper {
     handover: Handover,
     /// What we hold of what clients registered with the master that we stand by for.
     registry_copy: RegistryCopy,
-    /// Whether clients keep what they registered in our present time as master.
+    /// What is known of the SA database that we begin with.
+    imported: ImportedRegistry,
+    /// Switches that get their SL-to-VL maps singly, whatever they say of themselves.
+    plain_maps: BTreeSet<NodeIndex>,
+    /// Switches that do not take their forwarding tables.
+    shunned: Shunned,
+    /// Whether clients keep what they registered with the master before us; until our first sweep ends.
     spares_clients: bool,
     reregistration: Reregistration,
     /// When the master we stand by for last answered a poll.
@@ -269,10 +279,14 @@ struct Sweep {
     table_steps: VecDeque<Vec<Request>>,
     /// The block of multicast tables that is being read, in the first sweep as master.
     multicast_block: u16,
+    /// Blocks in a row before it that no switch forwards anything by.
+    multicast_gap: u16,
     /// Whether the tops of tables follow.
     tops_are_due: bool,
     /// Switches that did not take a block: what comes after it in the plan stays undone.
     unprogrammed: HashSet<NodeIndex>,
+    /// Switches that took one.
+    programmed: HashSet<NodeIndex>,
     /// Ports that refused a step, and whether it was that to Armed: they were asked where they are.
     read_again: HashSet<(PortIndex, bool)>,
     /// Whether there are no forwarding tables for the fabric as it is.
@@ -297,6 +311,7 @@ impl Sweeper {
         let timing = Timing {
             window: settings.window(),
             timeout: Duration::from_millis(u64::from(settings.transaction_timeout)),
+            long_timeout: Duration::from_millis(u64::from(settings.long_timeout())),
             retries: settings.transaction_retries,
         };
         Self {
@@ -325,6 +340,9 @@ impl Sweeper {
             polls_missed: 0,
             handover: Handover::default(),
             registry_copy: RegistryCopy::None,
+            imported: ImportedRegistry::None,
+            plain_maps: BTreeSet::new(),
+            shunned: Shunned::default(),
             spares_clients: false,
             reregistration: Reregistration::default(),
             master_seen: None,

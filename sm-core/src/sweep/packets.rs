@@ -64,6 +64,7 @@ impl Sweeper {
             Kind::ClearPortChange => self.port_change_cleared(request.port(), data),
             Kind::PortChange => self.port_change(now, request.port(), data),
             Kind::PortInfo => self.port_info(now, request, data),
+            Kind::MlnxExtPortInfo | Kind::SetMlnxExtPortInfo => self.fdr10_known(request, data),
             Kind::PKeys | Kind::SetPKeys => self.pkeys(request, data),
             Kind::SmInfo => self.sm_info(now, request.port(), data),
             Kind::SetAddress | Kind::Cut | Kind::Mend | Kind::Arm | Kind::Activate => {
@@ -74,7 +75,9 @@ impl Sweeper {
             Kind::Multicast => self.multicast_read(request, data),
             Kind::SetForwarding => self.forwarding_set(request, data),
             Kind::SetMulticast => self.multicast_set(request, data),
-            Kind::SetSlToVl => self.sl_to_vl_set(request, data),
+            Kind::SetSlToVl => {
+                self.map_set(request, *data.first_chunk().expect("8 bytes of 64"));
+            }
             Kind::SetGuidInfo => self.guid_info_set(request, data),
             Kind::SetVlArbitration => self.vl_arbitration_set(request, data),
             Kind::HandOver => self.handover_answered(now, request.port()),

@@ -16,36 +16,26 @@ impl Sweeper {
     /// Begins to set tables that ports are not known to hold.
     pub(super) fn begin_port_tables(&mut self, now: Instant) {
         self.enter(now, Phase::PortTables);
-        let linked = self.linked_ports();
-        for port in linked {
-            self.push_port_tables(port);
-        }
-        let switches: Vec<PortIndex> = self
+        let mut ports = self.linked_ports();
+        let own = self
             .fabric
             .switches()
             .filter(|(_, switch)| switch.switch_info().enhanced_port0())
-            .filter_map(|(_, switch)| self.fabric.ports_of(switch.node).next())
-            .collect();
-        for port in switches {
-            self.push_port_tables(port);
+            .filter_map(|(_, switch)| self.fabric.ports_of(switch.node).next());
+        ports.extend(own);
+        for &port in &ports {
+            self.push_arbitration(port);
         }
+        self.push_maps(&ports);
     }
 
-    fn push_port_tables(&mut self, port: PortIndex) {
+    fn push_arbitration(&mut self, port: PortIndex) {
         for block in 0..VL_ARB_BLOCKS {
             let wanted = self.wanted_block(port, block);
             if wanted.is_some_and(|entries| {
                 !self.held(port).is_some_and(|h| h.arbitrates(block, &entries))
             }) {
                 self.exchange.push(Request::block(Kind::SetVlArbitration, port, block as u16));
-            }
-        }
-        let node = self.fabric.node_of(port);
-        let in_ports = if node.switch.is_some() { 0..=node.port_count } else { 0..=0 };
-        for in_port in in_ports {
-            let wanted = self.wanted_map(port, in_port);
-            if wanted.is_some_and(|map| !self.held(port).is_some_and(|h| h.maps(in_port, &map))) {
-                self.exchange.push(Request::block(Kind::SetSlToVl, port, in_port.into()));
             }
         }
     }
@@ -86,6 +76,7 @@ impl Sweeper {
         for port in self.fabric.ports_of(node) {
             self.fabric.port_mut(port).qos = None;
         }
+        self.plain_maps.remove(&node);
     }
 
     fn qos_of(&self, port: PortIndex) -> &PortQos {
@@ -95,16 +86,6 @@ impl Sweeper {
             (NodeType::Router, _) => &self.qos_tables.rtr,
             (NodeType::Ca, _) => &self.qos_tables.ca,
         }
-    }
-
-    pub(super) fn sl_to_vl_set(&mut self, request: Request, data: &[u8; 64]) {
-        let map = *data.first_chunk().expect("8 bytes of 64");
-        let port = request.port();
-        if self.wanted_map(port, request.block as u8) != Some(map) {
-            let place = self.place(port);
-            self.fault(port, format_args!("{place} maps SLs otherwise than it was told"));
-        }
-        self.fabric.port_mut(port).qos.get_or_insert_default().set_map(request.block as u8, map);
     }
 
     pub(super) fn vl_arbitration_set(&mut self, request: Request, data: &[u8; 64]) {

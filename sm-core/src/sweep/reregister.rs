@@ -3,7 +3,10 @@
 //!
 //! As many as one second's share are asked by the very Set(PortInfo) that names the new master, the
 //! others between sweeps, [`STEPS`] times a second. Ports whose link is not up yet are asked at once:
-//! what they run has registered nothing.
+//! what they run has registered nothing. So are those that get another LID, which clients have to know.
+//!
+//! Where the SA database of another subnet manager is read at the start (`-S`), all wait until it is;
+//! ports that it tells of are not asked at all.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,7 +14,7 @@ use std::time::{Duration, Instant};
 use ib_mad::wire::attribute::{CapabilityMask, PortState};
 use tracing::{debug, info, warn};
 
-use super::{Phase, Sweeper};
+use super::{ImportedRegistry, Phase, Sweeper};
 use crate::fabric::PortIndex;
 use crate::smp::{Kind, Request};
 
@@ -57,28 +60,66 @@ impl Sweeper {
             return;
         }
         let tenure = self.mastership.tenure();
+        let expects = self.imported == ImportedRegistry::Expected;
         let is_asked_later = |port: &PortIndex| {
             let entry = self.fabric.port(*port);
+            let lid = self.lids.get(entry.guid).map(|range| range.first);
             let mask = entry.port_info().capability_mask();
             mask.contains(CapabilityMask::IS_CLIENT_REREGISTRATION_SUPPORTED)
                 && entry.state() == Some(PortState::Active)
                 && entry.told_in != tenure
+                && lid == Some(entry.base_lid())
                 && Some(*port) != self.fabric.home()
         };
         let rate = self.settings.client_rereg_rate as usize;
-        let spared = self.spares_clients || self.settings.no_clients_rereg;
-        if spared || rate == 0 {
+        if self.spares_clients {
+            // Only those that are here now: who comes back later has been forgotten meanwhile.
+            let ports: Vec<PortIndex> = self.fabric.end_ports().collect();
+            ports.into_iter().for_each(|port| self.fabric.port_mut(port).told_in = tenure);
+        }
+        if self.spares_clients || self.settings.no_clients_rereg || rate == 0 && !expects {
             return self.reregistration.clear();
         }
         let mut ports: Vec<PortIndex> = self.fabric.end_ports().filter(is_asked_later).collect();
         ports.sort_unstable();
         let count = ports.len();
-        let waiting = ports.into_iter().skip(rate).collect();
+        let at_once = if expects { 0 } else { rate };
+        let waiting = ports.into_iter().skip(at_once).collect();
         self.reregistration = Reregistration { waiting, ..Reregistration::default() };
-        if count > rate {
+        if expects {
+            debug!("{count} clients wait for what the SA database tells of them");
+        } else if count > rate {
             info!("{count} clients are asked to register again, {rate} a second");
             self.reregistration.due = Some(now + Duration::from_secs(1));
         }
+    }
+
+    /// States what is known of an SA database that we begin with. To be told before we are master, and
+    /// again when that changes: those that wait for it are spared then, or asked.
+    pub fn set_imported_registry(&mut self, now: Instant, imported: ImportedRegistry) {
+        if self.imported == imported {
+            return;
+        }
+        let before = std::mem::replace(&mut self.imported, imported);
+        if before != ImportedRegistry::Expected || self.reregistration.waiting.is_empty() {
+            return;
+        }
+        let waiting = std::mem::take(&mut self.reregistration.waiting);
+        let all = waiting.len();
+        let is_known = |port: &PortIndex| match &self.imported {
+            ImportedRegistry::Read(known) => known.contains(&self.fabric.port(*port).guid),
+            ImportedRegistry::None | ImportedRegistry::Expected => false,
+        };
+        let (spared, asked): (BTreeSet<_>, BTreeSet<_>) = waiting.into_iter().partition(is_known);
+        info!(
+            "what {} of {all} clients registered is known from the SA database; the others are asked to \
+             register again",
+            spared.len()
+        );
+        let tenure = self.mastership.tenure();
+        spared.into_iter().for_each(|port| self.fabric.port_mut(port).told_in = tenure);
+        self.reregistration.due = (!asked.is_empty()).then_some(now);
+        self.reregistration.waiting = asked;
     }
 
     /// Asks the next ones, if it is time and no sweep is under way.

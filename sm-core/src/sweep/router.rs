@@ -8,6 +8,7 @@ use ib_mad::types::{Guid, Lid};
 use sa_proto::snapshot::{self, Lft, PathSls};
 use tracing::warn;
 
+use super::shunned::Shunned;
 use crate::config::{RoutingFiles, Settings};
 use crate::fabric::{Fabric, SwitchIndex};
 use crate::manage::lid::LidTable;
@@ -448,10 +449,11 @@ impl Router {
         settings: &Settings,
         fabric: &Fabric,
         lids: &LidTable,
+        shunned: &Shunned,
         inherits: bool,
         data_lanes: impl FnOnce(&Topology, &[SwitchIndex]) -> u8,
     ) -> Result<RoutingJob, TopologyError> {
-        let (topology, switches) = topology(fabric, lids)?;
+        let (topology, switches) = topology(fabric, lids, shunned)?;
         let places = Places::of_fabric(&topology, fabric, &switches, lids);
         let mut asked = self.asked(settings, &places);
         asked.steering.data_lanes = data_lanes(&topology, &switches);
@@ -474,15 +476,19 @@ impl Router {
     }
 }
 
-/// The fabric as engines see it, and which switch has which number.
+/// The fabric as engines see it, without switches that are avoided, and which switch has which number.
 fn topology(
     fabric: &Fabric,
     lids: &LidTable,
+    shunned: &Shunned,
 ) -> Result<(Topology, Vec<SwitchIndex>), TopologyError> {
     let mut builder = TopologyBuilder::new();
     let mut switches = Vec::new();
     let mut numbers = Vec::new();
     for (index, switch) in fabric.switches() {
+        if shunned.contains(fabric.node(switch.node).guid) {
+            continue;
+        }
         numbers.resize(index.get(), None);
         numbers.push(Some(builder.add_switch(fabric.node(switch.node).port_count)?));
         switches.push(index);

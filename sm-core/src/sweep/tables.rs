@@ -26,11 +26,12 @@ const CYCLE_HOPS_MAX: usize = 8;
 impl Sweeper {
     pub(super) fn begin_routing(&mut self, now: Instant) {
         self.enter(now, Phase::Route);
-        let Self { router, fabric, settings, qos_tables, lids, number, inherits, .. } = self;
+        let Self { router, fabric, settings, qos_tables, lids, number, inherits, shunned, .. } =
+            self;
         let lanes = |topology: &Topology, switches: &[SwitchIndex]| {
             lanes::data_lanes(fabric, settings, qos_tables, topology, switches)
         };
-        match router.job(*number, settings, fabric, lids, *inherits, lanes) {
+        match router.job(*number, settings, fabric, lids, shunned, *inherits, lanes) {
             Ok(job) if job.is_done() => {
                 // Switches that came back, or did not take all they were sent, are still served.
                 self.sweep.report.last_lid = self.top.0;

@@ -30,6 +30,9 @@ impl Sweeper {
         if request.kind == Kind::OwnNodeInfo {
             return self.error(format_args!("{name} of the SM's own node: {status}"));
         }
+        if request.kind == Kind::MlnxExtPortInfo {
+            return self.fdr10_unknown(request);
+        }
         let place = self.place(request.port());
         let steps = matches!(request.kind, Kind::Arm | Kind::Activate);
         if steps && self.sweep.read_again.insert((request.port(), request.kind == Kind::Arm)) {
@@ -40,6 +43,9 @@ impl Sweeper {
             return;
         }
         let is_map = request.kind == Kind::SetSlToVl;
+        if is_map && self.map_refused(request, status) {
+            return;
+        }
         if is_map && self.settings.suppress_sl2vl_mad_status_errors {
             debug!("{name} of {place} is refused: {status}");
         } else if request.kind.is_set() {
@@ -88,6 +94,7 @@ impl Sweeper {
             }
             // Told at the end of the discovery, if nobody is found there.
             Kind::Probe | Kind::ProbeAgain => {}
+            Kind::MlnxExtPortInfo => self.fdr10_unknown(request),
             kind => {
                 if kind == Kind::PortInfo && self.phase == Phase::Discover {
                     self.sweep.quiet.insert(self.fabric.port(request.port()).node);
@@ -128,6 +135,7 @@ impl Sweeper {
             Kind::OwnNodeInfo
             | Kind::Probe
             | Kind::NodeDescription
+            | Kind::MlnxExtPortInfo
             | Kind::PKeys
             | Kind::Forwarding
             | Kind::Multicast => {}
@@ -157,6 +165,7 @@ impl Sweeper {
             | Kind::SetMulticast
             | Kind::SetSlToVl
             | Kind::SetGuidInfo
+            | Kind::SetMlnxExtPortInfo
             | Kind::SetVlArbitration
             | Kind::SetAddress
             | Kind::SetSwitchInfo

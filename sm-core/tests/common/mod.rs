@@ -408,7 +408,12 @@ impl Bed {
             .collect()
     }
 
-    fn assert_reachable(&self, source: (NodeIndex, u8), lid: Lid, owner: (NodeIndex, u8)) {
+    pub(crate) fn assert_reachable(
+        &self,
+        source: (NodeIndex, u8),
+        lid: Lid,
+        owner: (NodeIndex, u8),
+    ) {
         self.follow(source, lid, owner).unwrap_or_else(|reason| panic!("{reason}"));
     }
 

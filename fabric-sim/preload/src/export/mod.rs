@@ -3,11 +3,13 @@
 //! - `message`: headers of messages, no device needed.
 //! - `port`: opening, registering, sending, receiving.
 //! - `device`: what devices and ports there are.
+//! - `file`: the same without libibumad, by the kernel's own interface.
 //!
 //! A call that takes the device's lock, or may, keeps the calling thread from being cancelled
 //! meanwhile: OpenSM cancels its receiver, which must not take the lock with it.
 
 pub mod device;
+pub mod file;
 pub mod message;
 pub mod port;
 

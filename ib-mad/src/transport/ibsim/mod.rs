@@ -530,7 +530,7 @@ impl Transport for Ibsim {
     }
 
     fn malformed(&self) -> Malformed {
-        Malformed { length: self.counters.malformed, envelope: 0 }
+        Malformed { length: self.counters.malformed, ..Malformed::default() }
     }
 }
 

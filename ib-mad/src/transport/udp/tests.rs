@@ -190,7 +190,7 @@ on_both_engines! {
                 stranger.send_to(&datagram[..len], to).unwrap();
             }
             assert_eq!(receive(&mut receiver, 1, 8).len(), 1);
-            assert_eq!(receiver.malformed(), Malformed { length: 5, envelope: 1 });
+            assert_eq!(receiver.malformed(), Malformed { length: 5, envelope: 1, stranger: 0 });
         }
     }
 

@@ -57,6 +57,25 @@ impl AgentSpec {
         rmpp: Rmpp::Owner,
     };
 
+    /// Class version of subnet management.
+    const SM_VERSION: u8 = 1;
+
+    /// What a subnet manager is asked and told along directed routes: SMInfo and traps. Answers to
+    /// its own requests come to it, too.
+    pub const SM_DIRECTED: Self = Self {
+        qpn: Qpn::SMI,
+        class: MgmtClass::SUBN_DIRECTED_ROUTE,
+        version: Self::SM_VERSION,
+        methods: 1 << Method::GET.0
+            | 1 << Method::SET.0
+            | 1 << Method::TRAP.0
+            | 1 << Method::TRAP_REPRESS.0,
+        rmpp: Rmpp::None,
+    };
+
+    /// The same by LID, as agents send traps.
+    pub const SM_BY_LID: Self = Self { class: MgmtClass::SUBN_LID_ROUTED, ..Self::SM_DIRECTED };
+
     /// A client of subnet administration that is given answers only.
     pub const fn sa_client(rmpp: Rmpp) -> Self {
         Self { methods: 0, rmpp, ..Self::SA_RESPONDER }
@@ -87,6 +106,14 @@ const REGISTER_AGENT2: libc::Ioctl = libc::_IOWR::<RegisterRequest>(MAGIC, 4);
 pub fn open(path: &Path) -> io::Result<OwnedFd> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
+    options.open(path).map(OwnedFd::from)
+}
+
+/// Opens the file that makes its holder's port one with a subnet manager (IsSM of PortInfo). Fails
+/// at once, with `EAGAIN`, while another process holds it.
+pub(super) fn open_issm(path: &Path) -> io::Result<OwnedFd> {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
     options.open(path).map(OwnedFd::from)
 }
 

@@ -91,8 +91,19 @@ pub enum UmadError {
         /// The file's name.
         umad: String,
     },
+    /// Another process is the port's subnet manager.
+    #[error(
+        "{port} has a subnet manager already, another process of this host: stop it (opensm?); \
+         `fuser -v {}` names it", path.display()
+    )]
+    HasSm {
+        /// The port.
+        port: String,
+        /// The file that it holds.
+        path: PathBuf,
+    },
     /// The port does not have the QP.
-    #[error("{port} has no QP{qpn}")]
+    #[error("{port} has no QP{qpn}: it is no InfiniBand port, or its HCA keeps QP0 to itself")]
     NoQp {
         /// The QP.
         qpn: Qpn,
@@ -136,6 +147,32 @@ impl UmadOptions {
     pub fn sa_responder(port: UmadPort) -> Self {
         let agents = vec![AgentSpec::SA_RESPONDER];
         Self { port, agents, answer_timeout: Duration::from_millis(900) }
+    }
+
+    /// Manages the subnet at `port`, and serves its administration there.
+    pub fn subnet_manager(port: UmadPort, answer_timeout: Duration) -> Self {
+        let agents = vec![AgentSpec::SM_DIRECTED, AgentSpec::SM_BY_LID, AgentSpec::SA_RESPONDER];
+        Self { port, agents, answer_timeout }
+    }
+}
+
+/// While it lives, a port's PortInfo says that there is a subnet manager (IsSM).
+#[derive(Debug)]
+pub struct IsSm {
+    _file: OwnedFd,
+}
+
+impl IsSm {
+    /// Sets it. One process at a time can.
+    pub fn set(port: &UmadPort) -> Result<Self, UmadError> {
+        let path = port.issm_path();
+        match abi::open_issm(&path) {
+            Ok(file) => Ok(Self { _file: file }),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(UmadError::HasSm { port: port.to_string(), path })
+            }
+            Err(source) => Err(UmadError::Open { path, source }),
+        }
     }
 }
 
@@ -304,7 +341,11 @@ impl<D: Device> Umad<D> {
         let serves = |spec: &AgentSpec| spec.qpn == address.local_qpn && spec.class == class;
         let unsendable = || io::Error::from_raw_os_error(libc::EADDRNOTAVAIL);
         let agent = self.agents.iter().position(serves).ok_or_else(unsendable)?;
-        let pkey_index = self.tables.pkey_index(address.pkey).ok_or_else(unsendable)?;
+        let pkey_index = match address.local_qpn {
+            // Nobody looks at the P_Key of a subnet management packet.
+            Qpn::SMI => 0,
+            _ => self.tables.pkey_index(address.pkey).ok_or_else(unsendable)?,
+        };
         let gid_index = match &address.grh {
             Some(grh) => self.tables.gid_index(&self.port, grh.local_gid),
             None => 0,
@@ -387,6 +428,6 @@ impl<D: Device> Transport for Umad<D> {
     }
 
     fn malformed(&self) -> Malformed {
-        Malformed { length: self.counters.malformed, envelope: 0 }
+        Malformed { length: self.counters.malformed, ..Malformed::default() }
     }
 }

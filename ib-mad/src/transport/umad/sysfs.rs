@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use super::{ABI_VERSION, UmadError};
 use crate::transport::LocalPort;
-use crate::types::{Gid, Lid, PKey, PortNum, Sl};
+use crate::types::{Gid, Guid, Lid, PKey, PortNum, Sl};
 use crate::wire::attribute::PortState;
 
 /// Where the kernel shows them.
@@ -41,7 +41,7 @@ impl UmadPort {
     }
 
     /// The port `num` of the device, or of the umad file, that is called `name`. Without a name the
-    /// first port that is active; the first of all if none is.
+    /// first port that is active; if none is, the first that has a link, or the first of all.
     pub fn find(name: Option<&str>, num: Option<PortNum>) -> Result<Self, UmadError> {
         Self::find_at(Path::new(SYSFS), name, num)
     }
@@ -84,10 +84,13 @@ impl UmadPort {
             name.is_none_or(|name| port.device == name || port.umad == name)
                 && num.is_none_or(|num| port.num == num)
         };
-        let is_active =
-            |port: &&Self| port.local().is_ok_and(|port| port.state == Some(PortState::Active));
-        let found = ports.iter().filter(fits).find(is_active);
-        match found.or_else(|| ports.iter().find(fits)) {
+        // Those that say nothing come last, and the first of equals before the others.
+        let remoteness = |port: &&Self| match port.local().ok().and_then(|local| local.state) {
+            Some(PortState::Active) => 0,
+            Some(PortState::Initialize | PortState::Armed) => 1,
+            _ => 2,
+        };
+        match ports.iter().filter(fits).min_by_key(remoteness) {
             Some(port) => Ok(port.clone()),
             None => Err(UmadError::UnknownPort {
                 wanted: match (name, num) {
@@ -104,6 +107,30 @@ impl UmadPort {
     /// The file.
     pub fn path(&self) -> PathBuf {
         Path::new(DEVICES).join(&self.umad)
+    }
+
+    /// The file that the port's subnet manager holds open. It has the number of the other.
+    pub fn issm_path(&self) -> PathBuf {
+        let number = self.umad.strip_prefix("umad").unwrap_or(&self.umad);
+        Path::new(DEVICES).join(format!("issm{number}"))
+    }
+
+    /// The port with this GUID.
+    pub fn find_by_guid(guid: Guid) -> Result<Self, UmadError> {
+        let ports = Self::all()?;
+        let found = ports.iter().find(|port| port.local().is_ok_and(|local| local.guid == guid));
+        found.cloned().ok_or_else(|| UmadError::UnknownPort {
+            wanted: format!("port GUID {guid}"),
+            have: ports.iter().map(Self::described).collect(),
+        })
+    }
+
+    /// What it is called, and its GUID.
+    fn described(&self) -> String {
+        match self.local() {
+            Ok(local) => format!("{self} {}", local.guid),
+            Err(_) => self.to_string(),
+        }
     }
 
     /// LIDs, state and GUID. Without LIDs (RoCE) they are 0.

@@ -248,7 +248,7 @@ impl Transport for Verbs {
 
     fn malformed(&self) -> Malformed {
         let VerbsCounters { odd_lengths, odd_headers, .. } = self.counters;
-        Malformed { length: odd_lengths, envelope: odd_headers }
+        Malformed { length: odd_lengths, envelope: odd_headers, ..Malformed::default() }
     }
 }
 

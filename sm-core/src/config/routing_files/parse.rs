@@ -101,9 +101,10 @@ pub(super) fn hops(_: &Path, text: &str, _: &mut Remarks) -> Parsed<HopDump> {
 }
 
 /// A torus, and how many seeds it may be found from.
-pub(super) fn torus(_: &Path, text: &str, _: &mut Remarks) -> Parsed<Arc<torus::Config>> {
-    let config =
-        torus::Config::parse(text).map_err(|error| (error.line, error.reason.to_string()))?;
+pub(super) fn torus(path: &Path, text: &str, remarks: &mut Remarks) -> Parsed<Arc<torus::Config>> {
+    let mut tell = |line, odd: &str| remarks.add(path, Some(line), odd);
+    let config = torus::Config::parse_and_tell(text, &mut tell)
+        .map_err(|error| (error.line, error.reason.to_string()))?;
     let count = config.seeds.len();
     Ok((Arc::new(config), count))
 }

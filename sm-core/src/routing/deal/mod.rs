@@ -31,7 +31,7 @@ pub(super) use self::shortest::deal_shortest;
 use super::hops::{First, list_sources};
 use super::relief::relieve_all;
 use super::tables::Tables;
-use super::{HopMatrix, Steering, Topology};
+use super::{HopMatrix, Link, Steering, Topology};
 
 /// Tables as they were dealt, and what that makes of links.
 pub(super) struct Draft {
@@ -126,6 +126,9 @@ struct Dealer<'a> {
     candidates: Candidates,
     /// Scratch.
     ranks: Vec<u64>,
+    listed: Vec<Candidate>,
+    /// Whether there are two links between the same switches anywhere.
+    has_parallel: bool,
 }
 
 impl<'a> Dealer<'a> {
@@ -143,12 +146,18 @@ impl<'a> Dealer<'a> {
             sources: Vec::with_capacity(switches),
             candidates: Candidates::in_order(port_places(topology, steering)),
             ranks: Vec::new(),
+            listed: Vec::new(),
+            has_parallel: has_parallel(topology),
         }
     }
 
     /// Routes a batch from all switches. `hops` are those to its home.
     fn route<W: Ways>(&mut self, batch: &Batch, hops: &[u8], ways: &W) {
         self.tables.begin(&batch.lids);
+        if W::NARROWS && !self.has_parallel {
+            self.pass_on(batch, hops, ways);
+            return;
+        }
         list_sources(&mut self.sources, hops, First::Farthest);
         if batch.host_lids == 0 && !W::NARROWS && self.candidates.are_by_port() {
             self.pass_round(batch, hops, ways);
@@ -199,6 +208,36 @@ impl<'a> Dealer<'a> {
         }
     }
 
+    /// Gives each switch's LIDs to the only link that is left when ways are narrowed to one switch.
+    /// What it has to carry then decides nothing, so that it is not counted.
+    fn pass_on<W: Ways>(&mut self, batch: &Batch, hops: &[u8], ways: &W) {
+        let Self { topology, tables, unreachable, listed, .. } = self;
+        tables.entries(usize::from(batch.home)).copy_from_slice(&batch.exits);
+        for (switch, &here) in topology.switches().zip(hops) {
+            if here == 0 {
+                continue;
+            }
+            listed.clear();
+            let closer = here - 1;
+            let links = topology.links(switch).iter().zip(topology.link_range(switch));
+            for (&Link { peer, port, .. }, number) in links {
+                let (there, link) = (hops[usize::from(peer)], number as u32);
+                if ways.is_closer(closer, there, switch, link, peer)
+                    && ways.allow(switch, link, peer)
+                {
+                    listed.push(Candidate { link, peer, port });
+                }
+            }
+            ways.narrow(switch, listed, 0);
+            match listed.first() {
+                Some(only) if here != HopMatrix::UNREACHABLE => {
+                    tables.entries(usize::from(switch)).fill(only.port);
+                }
+                _ => *unreachable += batch.lids.len() as u64,
+            }
+        }
+    }
+
     /// Deals the LIDs of a home without hosts.
     fn pass_round(&mut self, batch: &Batch, hops: &[u8], ways: &impl Ways) {
         let mut ports = [0; 256];
@@ -219,6 +258,15 @@ impl<'a> Dealer<'a> {
             }
         }
     }
+}
+
+/// Whether any switch has two links to another.
+fn has_parallel(topology: &Topology) -> bool {
+    let mut last = vec![None; topology.switch_count()];
+    topology.switches().any(|switch| {
+        let mut links = topology.links(switch).iter();
+        links.any(|link| last[usize::from(link.peer)].replace(switch) == Some(switch))
+    })
 }
 
 /// Where a switch begins to deal LIDs of another.

@@ -17,6 +17,7 @@ use ib_mad::types::Guid;
 
 use super::super::HopMatrix;
 use super::shape::{AXES, AXIS_NAMES, Direction, Place, Shape};
+use crate::config::leading_number;
 
 /// The checked contents of a `torus-2QoS.conf`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,8 +82,6 @@ pub enum ConfigErrorKind {
         "{axis} has radix 1, so no link leads along it; take '{axis}p_link' and '{axis}m_link' away"
     )]
     NoAxis { axis: char },
-    #[error("'{0}' is given twice in this seed; begin another one with 'next_seed'")]
-    LinkTwice(String),
     #[error("links of a seed lead from one switch; write {first} first, not {other}")]
     OtherFrom { first: Guid, other: Guid },
     #[error("{guid} is in two places of this seed; each link leads to another switch")]
@@ -91,8 +90,6 @@ pub enum ConfigErrorKind {
     OnePlace { first: Guid, other: Guid },
     #[error("'{value}' is no position of the {axis} dateline; write a number from {min} to {max}")]
     Dateline { value: String, axis: char, min: i16, max: i16 },
-    #[error("'{value}' is no number for '{keyword}'; write one from 0 to {max}")]
-    Number { keyword: String, value: String, max: u32 },
     #[error("no seed; write a link along each axis, such as 'xp_link 0x2000 0x2001'")]
     NoSeed,
     #[error("this seed has no link along {axis}; add '{axis}p_link' or '{axis}m_link'")]
@@ -113,6 +110,14 @@ const KEYWORDS: &str = "torus, mesh, xp_link, xm_link, yp_link, ym_link, zp_link
 impl Config {
     /// Reads the text of the file.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        Self::parse_and_tell(text, &mut |_, _| ())
+    }
+
+    /// The same, telling line by line what is odd and read as OpenSM reads it.
+    pub fn parse_and_tell(
+        text: &str,
+        tell: &mut dyn FnMut(usize, &str),
+    ) -> Result<Self, ConfigError> {
         let mut parser = Parser::default();
         let mut last = 1;
         for (line, number) in text.lines().zip(1..) {
@@ -125,6 +130,7 @@ impl Config {
             parser
                 .take(keyword, &mut words)
                 .map_err(|reason| ConfigError { line: number, reason })?;
+            parser.odd.drain(..).for_each(|odd| tell(number, &odd));
         }
         parser.finish(last)
     }
@@ -153,6 +159,9 @@ impl Seed {
         for (axis, name) in AXIS_NAMES.into_iter().enumerate() {
             let links = [false, true].map(|up| self.to[Direction::new(axis, up).index()]);
             match links {
+                [Some(_), _] | [_, Some(_)] if shape.radix(axis) == 1 => {
+                    return Err(ConfigErrorKind::NoAxis { axis: name });
+                }
                 [None, None] if shape.radix(axis) > 1 => {
                     return Err(ConfigErrorKind::NoLink { axis: name });
                 }
@@ -197,6 +206,8 @@ fn beside(shape: &Shape, place: Place, direction: Direction) -> Option<Place> {
 #[derive(Default)]
 struct Parser {
     line: usize,
+    /// What is odd about that line.
+    odd: Vec<String>,
     shape: Option<Shape>,
     /// Each with the line it begins at.
     seeds: Vec<(usize, UnfinishedSeed)>,
@@ -218,11 +229,13 @@ impl Parser {
     fn take(&mut self, keyword: &str, words: &mut Words<'_>) -> Result<(), ConfigErrorKind> {
         match keyword {
             "torus" | "mesh" if self.shape.is_some() => return Err(ConfigErrorKind::ShapeTwice),
-            "torus" | "mesh" => self.shape = Some(shape(keyword, words)?),
+            "torus" | "mesh" => self.shape = Some(shape(keyword, words, &mut self.odd)?),
             "next_seed" => self.seeds.push((self.line, UnfinishedSeed::default())),
-            "portgroup_max_ports" => self.portgroup_max_ports = Some(count(keyword, words)?),
-            "max_changes" => self.max_changes = Some(count(keyword, words)?),
-            "port_order" => self.port_order = ports(keyword, words)?,
+            "portgroup_max_ports" => {
+                self.portgroup_max_ports = count(keyword, words, &mut self.odd)?
+            }
+            "max_changes" => self.max_changes = count(keyword, words, &mut self.odd)?,
+            "port_order" => self.port_order = ports(words, &mut self.odd),
             _ => self.take_seed(keyword, words)?,
         }
         Ok(())
@@ -243,27 +256,30 @@ impl Parser {
             _ => return Err(unknown()),
         };
         let name = AXIS_NAMES[axis];
-        let shape = self.shape.ok_or_else(|| ConfigErrorKind::ShapeFirst(keyword.to_owned()))?;
         if self.seeds.is_empty() {
             self.seeds.push((self.line, UnfinishedSeed::default()));
         }
         let Some((_, seed)) = self.seeds.last_mut() else { return Ok(()) };
         let Some(direction) = direction else {
-            seed.datelines[axis] = dateline(keyword, name, shape.radix(axis), words)?;
+            // OpenSM takes none whose ring it does not know.
+            let shape =
+                self.shape.ok_or_else(|| ConfigErrorKind::ShapeFirst(keyword.to_owned()))?;
+            seed.datelines[axis] =
+                dateline(keyword, name, shape.radix(axis), words, &mut self.odd)?;
             return Ok(());
         };
-        let (from, to) = (guid(keyword, words)?, guid(keyword, words)?);
-        if shape.radix(axis) == 1 {
-            return Err(ConfigErrorKind::NoAxis { axis: name });
-        }
+        let mut guid = || guid(keyword, words, &mut self.odd);
+        let (from, to) = (guid()?, guid()?);
         let first = *seed.from.get_or_insert(from);
         if first != from {
             return Err(ConfigErrorKind::OtherFrom { first, other: from });
         }
-        match seed.to[direction.index()].replace(to) {
-            Some(_) => Err(ConfigErrorKind::LinkTwice(keyword.to_owned())),
-            None => Ok(()),
+        if seed.to[direction.index()].replace(to).is_some_and(|before| before != to) {
+            self.odd.push(format!(
+                "'{keyword}' is given twice in this seed, and this one counts; was 'next_seed' meant?"
+            ));
         }
+        Ok(())
     }
 
     fn finish(self, last: usize) -> Result<Config, ConfigError> {
@@ -304,18 +320,24 @@ fn word<'a>(
     words.next().filter(|word| !word.starts_with('#')).ok_or_else(lacks)
 }
 
-fn shape(keyword: &str, words: &mut Words<'_>) -> Result<Shape, ConfigErrorKind> {
+fn shape(
+    keyword: &str,
+    words: &mut Words<'_>,
+    odd: &mut Vec<String>,
+) -> Result<Shape, ConfigErrorKind> {
     let (mut radix, mut wraps) = ([1; AXES], [keyword == "torus"; AXES]);
     for axis in 0..AXES {
         let word = word(keyword, "a radix for each of x, y and z; 1 is none", words)?;
-        let digits = word.trim_end_matches(['t', 'T', 'm', 'M']);
-        match &word[digits.len()..] {
-            "t" | "T" => wraps[axis] = true,
-            "m" | "M" => wraps[axis] = false,
-            "" => {}
-            _ => return Err(ConfigErrorKind::Radix(word.to_owned())),
-        }
-        let number = number(digits).and_then(|number| u8::try_from(number).ok());
+        let (number, rest) = leading_number(word);
+        let behind = match rest.chars().next() {
+            Some(letter @ ('t' | 'T' | 'm' | 'M')) => {
+                wraps[axis] = matches!(letter, 't' | 'T');
+                &rest[1..]
+            }
+            _ => rest,
+        };
+        tell_rest(word, behind, odd);
+        let number = number.and_then(|number| u8::try_from(number).ok());
         radix[axis] = number
             .filter(|radix| (1..=Shape::RADIX_MAX).contains(radix))
             .ok_or_else(|| ConfigErrorKind::Radix(word.to_owned()))?;
@@ -327,9 +349,13 @@ fn shape(keyword: &str, words: &mut Words<'_>) -> Result<Shape, ConfigErrorKind>
     Ok(shape)
 }
 
-fn guid(keyword: &str, words: &mut Words<'_>) -> Result<Guid, ConfigErrorKind> {
+fn guid(
+    keyword: &str,
+    words: &mut Words<'_>,
+    odd: &mut Vec<String>,
+) -> Result<Guid, ConfigErrorKind> {
     let word = word(keyword, "the GUIDs of two switches", words)?;
-    number(word).map(Guid).ok_or_else(|| ConfigErrorKind::Guid(word.to_owned()))
+    number(word, odd).map(Guid).ok_or_else(|| ConfigErrorKind::Guid(word.to_owned()))
 }
 
 fn dateline(
@@ -337,48 +363,59 @@ fn dateline(
     axis: char,
     radix: u8,
     words: &mut Words<'_>,
+    odd: &mut Vec<String>,
 ) -> Result<i16, ConfigErrorKind> {
     let word = word(keyword, "a position", words)?;
     let max = i16::from(radix) - 1;
-    let position = word.parse().ok().filter(|position: &i16| position.abs() <= max);
+    // A negative one is its two's complement.
+    let position = number(word, odd).and_then(|number| i16::try_from(number as i64).ok());
+    let position = position.filter(|position| position.abs() <= max);
     let value = || word.to_owned();
     position.ok_or_else(|| ConfigErrorKind::Dateline { value: value(), axis, min: -max, max })
 }
 
-fn count(keyword: &str, words: &mut Words<'_>) -> Result<u32, ConfigErrorKind> {
+fn count(
+    keyword: &str,
+    words: &mut Words<'_>,
+    odd: &mut Vec<String>,
+) -> Result<Option<u32>, ConfigErrorKind> {
     let word = word(keyword, "a number", words)?;
-    number(word).and_then(|number| u32::try_from(number).ok()).ok_or_else(|| {
-        let (keyword, value) = (keyword.to_owned(), word.to_owned());
-        ConfigErrorKind::Number { keyword, value, max: u32::MAX }
-    })
+    let count = number(word, odd).and_then(|number| u32::try_from(number).ok());
+    if count.is_none() {
+        odd.push(format!("'{word}' is no number for '{keyword}'; the default is used"));
+    }
+    Ok(count)
 }
 
 /// Port numbers up to the end of the line, each once.
-fn ports(keyword: &str, words: &mut Words<'_>) -> Result<Vec<u8>, ConfigErrorKind> {
+fn ports(words: &mut Words<'_>, odd: &mut Vec<String>) -> Vec<u8> {
     let mut ports = Vec::new();
     for word in words.take_while(|word| !word.starts_with('#')) {
-        let port = number(word).and_then(|number| u8::try_from(number).ok());
-        let port = port.ok_or_else(|| ConfigErrorKind::Number {
-            keyword: keyword.to_owned(),
-            value: word.to_owned(),
-            max: u8::MAX.into(),
-        })?;
-        if !ports.contains(&port) {
-            ports.push(port);
+        let port = number(word, odd).and_then(|number| u8::try_from(number).ok());
+        match port {
+            Some(port) if !ports.contains(&port) => ports.push(port),
+            Some(port) => odd.push(format!("port {port} is there twice")),
+            None => odd.push(format!("'{word}' is no port, and is passed over")),
         }
     }
-    Ok(ports)
+    ports
 }
 
-/// Decimal, hexadecimal with `0x`, or octal with a leading zero, as C reads numbers.
-fn number(text: &str) -> Option<u64> {
-    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(digits) => (digits, 16),
-        None if text.len() > 1 && text.starts_with('0') => (&text[1..], 8),
-        None => (text, 10),
-    };
-    let all_digits = digits.chars().all(|digit| digit.is_digit(radix));
-    if all_digits { u64::from_str_radix(digits, radix).ok() } else { None }
+/// The number that a word begins with, as C reads numbers; what follows it is told. `None` if it
+/// begins with none.
+fn number(word: &str, odd: &mut Vec<String>) -> Option<u64> {
+    let (number, rest) = leading_number(word);
+    if rest.len() == word.len() {
+        return None;
+    }
+    tell_rest(word, rest, odd);
+    number
+}
+
+fn tell_rest(word: &str, rest: &str, odd: &mut Vec<String>) {
+    if !rest.is_empty() {
+        odd.push(format!("'{word}' ends in '{rest}', which is passed over"));
+    }
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@ use std::collections::HashMap;
 
 use super::super::multicast::{Hops, PortMask};
 use super::super::{Lanes, Topology};
-use super::cycle::{self, CreditLoops, Dependencies, Ports};
+use super::cycle::{self, CreditLoops, Dependencies};
 use super::hop_lanes;
+use super::onward::Ports;
 
 /// Lanes of a QoS level of a torus: the upper level's have the same routes.
 const LEVEL_LANES: usize = 4;

@@ -13,12 +13,16 @@ use ib_mad::types::Lid;
 use super::super::lanes::{Columns, Lanes, Layers};
 use super::super::{NO_ROUTE, Routing, Topology};
 use super::hop_lanes;
+use super::onward::{self, Onward, Ports};
 
 /// Whose packets dependencies were counted of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
     /// From every switch to every LID: free of loops then means free of loops whatever happens.
     All,
+    /// From every switch to hosts' LIDs, which is all traffic between hosts and more: free of loops
+    /// for hosts whatever happens, while routes to switches' own LIDs have some.
+    ToHosts,
     /// Between hosts only. Routes from and to switches' own LIDs turn where no route between hosts
     /// does: that to a core switch of a fat tree may come down and go up again.
     Hosts,
@@ -56,6 +60,7 @@ impl fmt::Display for CreditLoops {
         let Self { traffic, links, dependencies, looping, .. } = self;
         let traffic = match traffic {
             Traffic::All => "all traffic",
+            Traffic::ToHosts => "traffic to hosts",
             Traffic::Hosts => "traffic between hosts",
         };
         if self.is_free() {
@@ -94,19 +99,25 @@ pub(super) fn loops_by_lane(topology: &Topology, by_lane: &[Dependencies]) -> Cr
     found
 }
 
-/// Looks for cycles among the dependencies of all traffic, which is cheap to find out, and if
-/// there are some, among those of traffic that hosts send. `lfts` are the tables by switch, such
-/// as [`Routing::tables`](crate::routing::Routing::tables).
+/// Looks for cycles among the dependencies of all traffic, which is cheap to find out; if there are
+/// some, among those of all traffic to hosts, and at last of that which hosts send. `lfts` are the
+/// tables by switch, such as [`Routing::tables`](crate::routing::Routing::tables).
 pub fn credit_loops(topology: &Topology, lfts: &[&[u8]]) -> CreditLoops {
     dependencies(topology, lfts).1
 }
 
 /// What [`credit_loops`] tells of, with the dependencies of that traffic.
 pub(super) fn dependencies(topology: &Topology, lfts: &[&[u8]]) -> (Dependencies, CreditLoops) {
-    let all = Dependencies::of_all(topology, lfts);
+    let onward = onward::look(topology, lfts);
+    let all = Dependencies { next: onward.iter().map(Onward::of_all).collect() };
     let loops = all.find_loops(topology, Traffic::All);
     if loops.is_free() {
         return (all, loops);
+    }
+    let to_hosts = Dependencies { next: onward.iter().map(|onward| onward.to_hosts).collect() };
+    let loops = to_hosts.find_loops(topology, Traffic::ToHosts);
+    if loops.is_free() {
+        return (to_hosts, loops);
     }
     let of_hosts = Dependencies::of_hosts(topology, lfts);
     let loops = of_hosts.find_loops(topology, Traffic::Hosts);
@@ -118,9 +129,6 @@ pub(super) fn port(lfts: &[&[u8]], switch: u16, lid: Lid) -> u8 {
     let lft = lfts.get(usize::from(switch));
     lft.and_then(|lft| lft.get(lid.index())).copied().unwrap_or(NO_ROUTE)
 }
-
-/// Ports, as a set.
-pub(super) type Ports = [u64; 4];
 
 /// Follows a route up to a switch that was `seen` before: whoever was there has told of the rest of
 /// the way, if not of how we came there.
@@ -156,26 +164,6 @@ pub(super) struct Dependencies {
 }
 
 impl Dependencies {
-    fn of_all(topology: &Topology, lfts: &[&[u8]]) -> Self {
-        let rows = topology.switches().into_par_iter().flat_map_iter(|switch| {
-            let mut rows = vec![Ports::default(); topology.links(switch).len()];
-            // By port: which link that is, and the table of the switch behind it.
-            let mut behind: [Option<(usize, &[u8])>; 256] = [None; 256];
-            for (index, link) in topology.links(switch).iter().enumerate() {
-                let lft = lfts.get(usize::from(link.peer));
-                behind[usize::from(link.port)] = lft.map(|lft| (index, *lft));
-            }
-            let lft = lfts.get(usize::from(switch)).map_or(&[][..], |lft| lft);
-            for (lid, &port) in lft.iter().enumerate() {
-                let Some((index, next)) = behind[usize::from(port)] else { continue };
-                let on = next.get(lid).copied().unwrap_or(NO_ROUTE);
-                rows[index][usize::from(on / 64)] |= 1 << (on % 64);
-            }
-            rows
-        });
-        Self { next: rows.collect() }
-    }
-
     fn of_hosts(topology: &Topology, lfts: &[&[u8]]) -> Self {
         let hosts = topology.hosts_on();
         let none = || vec![Ports::default(); topology.link_count()];

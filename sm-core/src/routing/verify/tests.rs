@@ -103,6 +103,7 @@ fn defects_are_all_counted_but_listed_in_part() {
 fn fat_trees_are_free_of_loops_for_hosts_and_rings_are_not() {
     let tree = testing::topology(&testing::fat_tree(3, 8, 128), 0);
     let loops = credit_loops(&tree, &routed(&tree).tables());
+    assert_eq!(loops.traffic, Traffic::ToHosts);
     assert!(loops.is_free(), "{loops}");
 
     let ring = testing::topology(&testing::torus(&[6], 1), 0);

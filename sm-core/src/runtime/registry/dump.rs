@@ -5,6 +5,7 @@
 //! disk are nothing that clients should wait for. There is one at a time, and what changes
 //! meanwhile is written by the next.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -52,6 +53,11 @@ impl DumpFile {
             write_to: settings.sa_db_dump.then(|| directory.join("opensm-sa.dump")),
             ..Self::default()
         }
+    }
+
+    /// Whether there is a file to begin with.
+    pub(super) fn is_named(&self) -> bool {
+        self.read_from.is_some()
     }
 
     /// What the registry begins with.
@@ -133,6 +139,15 @@ impl DumpFile {
             error!("the thread that writes the dump has panicked");
         }
     }
+}
+
+/// Ports that have something registered.
+pub(super) fn registered_ports(plane: &RegistryPlane) -> BTreeSet<Guid> {
+    let members = plane.members.iter().map(|row| row.rid.port_gid.guid());
+    let services = plane.services.iter().map(|row| row.rid.service_gid.guid());
+    let subscriptions = plane.subscriptions.iter().map(|row| row.rid.subscriber_gid.guid());
+    let aliases = plane.alias_guids.iter().map(|row| row.port_guid);
+    members.chain(services).chain(subscriptions).chain(aliases).collect()
 }
 
 fn with<T>(now_s: u64, ports: &Ports, act: impl FnOnce(&Surroundings<'_>) -> T) -> T {

@@ -139,16 +139,19 @@ impl Keeper {
         self.fresh
     }
 
-    /// Begins with these rows, if they can be stored.
-    pub(super) fn begin_with(&mut self, now_s: u64, mut plane: RegistryPlane) {
+    /// Begins with these rows, if they can be stored; whether it does.
+    pub(super) fn begin_with(&mut self, now_s: u64, mut plane: RegistryPlane) -> bool {
         plane.sequence = plane.sequence.max(1);
         let rows = RegistryChanges::between(&RegistryPlane::default(), &plane);
         let changes = Changes { rows, ..Changes::default() };
         for _ in 0..2 {
             // What is read back may be this: the commit was made after all.
-            let Some(store) = self.store.as_mut().filter(|_| self.fresh) else { return };
+            let Some(store) = self.store.as_mut().filter(|_| self.fresh) else { return false };
             match store.commit(&changes) {
-                Ok(()) => return self.adopt(Stored { plane, ..Stored::default() }),
+                Ok(()) => {
+                    self.adopt(Stored { plane, ..Stored::default() });
+                    return true;
+                }
                 Err(failure) => {
                     self.counters.failures.add(1);
                     error!("what was read is not stored: {}", sa_proto::with_causes(&failure));
@@ -156,6 +159,7 @@ impl Keeper {
                 }
             }
         }
+        false
     }
 
     /// Replaces what is stored by what another master has, while we are none. Whether that is on

@@ -39,6 +39,7 @@ use crate::registry::{
     self, AnswerRecord, GuidBlock, Ports, PredefinedGroup, RegistryEvent, Request,
 };
 use crate::routing::multicast::Membership;
+use crate::sweep::ImportedRegistry;
 use counters::Counters;
 pub(super) use dump::DumpFile;
 use keeper::{Keeper, Verdict, Work};
@@ -135,6 +136,8 @@ struct Shared {
     membership: Mutex<Membership>,
     /// Blocks of GUID tables that changed, until the loop has taken them.
     guid_blocks: Mutex<Vec<GuidBlock>>,
+    /// What the registry began with.
+    imported: Mutex<ImportedRegistry>,
     /// Relayed traps, for the loop.
     traps: Mutex<VecDeque<Packet>>,
     counters: Arc<Counters>,
@@ -158,6 +161,10 @@ impl Shared {
 
     fn guid_blocks(&self) -> MutexGuard<'_, Vec<GuidBlock>> {
         self.guid_blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn imported(&self) -> MutexGuard<'_, ImportedRegistry> {
+        self.imported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn recent(&self) -> MutexGuard<'_, VecDeque<(Instant, Arc<grpc::Numbered>)>> {
@@ -212,6 +219,7 @@ impl Entrance {
             front_door: watch::Sender::default(),
             membership: Mutex::default(),
             guid_blocks: Mutex::default(),
+            imported: Mutex::default(),
             traps: Mutex::default(),
             counters: Arc::default(),
             decisions: Mutex::default(),
@@ -239,6 +247,9 @@ impl Entrance {
         let keeper = Keeper::open(directory, publisher.clone(), counters)?;
         let responders = publisher.responders();
         let shared = self.shared.clone();
+        if dump.is_named() && keeper.is_fresh() {
+            *shared.imported() = ImportedRegistry::Expected;
+        }
         let thread = Thread {
             shared,
             keeper,
@@ -306,6 +317,11 @@ impl Office {
             drop(shared.inbox());
             shared.arrived.notify_one();
         })
+    }
+
+    /// What is known of the SA database that the registry begins with.
+    pub(super) fn imported(&self) -> ImportedRegistry {
+        self.shared.imported().clone()
     }
 
     /// Takes writes from now on, or takes none.
@@ -442,14 +458,30 @@ struct Thread {
 }
 
 impl Thread {
+    /// Begins with the SA database that is named, if nothing was ever stored.
+    fn import(&mut self, ports: &Ports) {
+        let mut imported = ImportedRegistry::None;
+        if self.keeper.is_fresh()
+            && let Some(plane) = self.dump.read(now_s(), ports)
+        {
+            let known = Arc::new(dump::registered_ports(&plane));
+            if self.keeper.begin_with(now_s(), plane) {
+                imported = ImportedRegistry::Read(known);
+            }
+        }
+        let mut told = self.shared.imported();
+        if *told == ImportedRegistry::Expected {
+            *told = imported;
+            drop(told);
+            self.shared.ring();
+        }
+    }
+
     fn run(mut self) {
         loop {
             let (jobs, mut work, events, stop) = self.wait();
-            if let Some(ports) = &work.ports
-                && self.keeper.is_fresh()
-                && let Some(plane) = self.dump.read(now_s(), ports)
-            {
-                self.keeper.begin_with(now_s(), plane);
+            if let Some(ports) = &work.ports {
+                self.import(ports);
             }
             work.responders = self.changed_responders();
             let is_busy = jobs.len() >= BUSY;

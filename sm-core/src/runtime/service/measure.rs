@@ -75,6 +75,11 @@ impl Service {
                 "Ports that a new master has yet to ask to register again",
                 self.sweeper.clients_to_ask() as f64,
             ),
+            gauge(
+                "switches_avoided",
+                "Switches that routes avoid, since they do not take their forwarding tables",
+                self.sweeper.avoided_switches() as f64,
+            ),
             counter("policy_errors", "Policy files refused", self.refused_files.total()),
             gauge(
                 "policy_stale",

@@ -1,17 +1,20 @@
-//! Our place at the simulated fabric: attached to it or, while its server is away, about to be
-//! again. Whoever uses it sees a fabric that delivers nothing meanwhile.
+//! Our place at the fabric: attached to it or, while the simulator's server or the HCA is away,
+//! about to be again. Whoever uses it sees a fabric that delivers nothing meanwhile.
+
+mod port;
 
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use ib_mad::transport::ibsim::{ClientId, Ibsim, IbsimError, IbsimOptions, Role};
-use ib_mad::transport::{Packet, Transport};
-use tracing::{debug, info, warn};
+use ib_mad::transport::Packet;
+use ib_mad::transport::ibsim::{ClientId, IbsimOptions, Role};
+use tracing::{info, warn};
 
-use super::RunError;
+pub use self::port::AttachError;
+use self::port::{Port, Wanted};
 use super::state::StateDir;
-use crate::config::Config;
+use crate::config::{Config, TransportKind};
 
 /// How long to wait before attaching again; doubled for each further attempt.
 const REATTACH_DELAY: Duration = Duration::from_millis(100);
@@ -23,8 +26,8 @@ const UPKEEP_INTERVAL: Duration = Duration::from_secs(2);
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
 pub(super) struct Attachment {
-    options: IbsimOptions,
-    transport: Option<Ibsim>,
+    wanted: Wanted,
+    port: Option<Port>,
     /// When to try it, or to attach again.
     due: Instant,
     delay: Duration,
@@ -36,27 +39,22 @@ pub(super) struct Attachment {
 
 impl Attachment {
     /// Attaches for the first time.
-    pub(super) fn open(config: &Config, state: &StateDir) -> Result<Self, RunError> {
-        let mut options = IbsimOptions {
-            role: Role::Manager { sa: true },
-            stale_client: state.stale_client(),
-            ..IbsimOptions::default()
-        };
-        if let Some(socket) = &config.socket {
-            options.socket.clone_from(socket);
-        }
-        if config.node.is_some() {
-            options.node.clone_from(&config.node);
-        }
-        let transport = attach(&options)?;
-        if let Err(failure) = state.keep_client(transport.client_id()) {
+    pub(super) fn open(config: &Config, state: &StateDir) -> Result<Self, AttachError> {
+        let mut wanted = wanted(config, state);
+        let port = Port::open(&wanted)?;
+        if let Some(client) = port.client_id()
+            && let Err(failure) = state.keep_client(client)
+        {
             warn!("the simulator will keep what we are known by if we are killed: {failure}");
         }
-        Ok(Self {
+        if let Wanted::Ibsim(options) = &mut wanted {
             // An earlier run may have been killed while attached. We let go ourselves, and by the
             // number of a slot that we once had, a server that was restarted may know another.
-            options: IbsimOptions { stale_client: None, timeout: ANSWER_TIME, ..options },
-            transport: Some(transport),
+            (options.stale_client, options.timeout) = (None, ANSWER_TIME);
+        }
+        Ok(Self {
+            wanted,
+            port: Some(port),
             due: Instant::now() + UPKEEP_INTERVAL,
             delay: REATTACH_DELAY,
             trouble: String::new(),
@@ -64,17 +62,17 @@ impl Attachment {
         })
     }
 
-    /// Identifier of the node we are attached to.
-    pub(super) fn node(&self) -> &str {
-        self.transport.as_ref().map_or("", Ibsim::node)
+    /// Where we are attached.
+    pub(super) fn place(&self) -> String {
+        self.port.as_ref().map_or_else(String::new, Port::to_string)
     }
 
     pub(super) fn is_attached(&self) -> bool {
-        self.transport.is_some()
+        self.port.is_some()
     }
 
     pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.transport.as_ref()?.descriptor()
+        self.port.as_ref()?.descriptor()
     }
 
     /// When [`maintain`](Self::maintain) is due.
@@ -84,8 +82,8 @@ impl Attachment {
 
     /// Takes in what has arrived.
     pub(super) fn receive(&mut self, now: Instant, batch: &mut [Packet]) -> usize {
-        let Some(transport) = &mut self.transport else { return 0 };
-        transport.receive(batch).unwrap_or_else(|failure| {
+        let Some(port) = &mut self.port else { return 0 };
+        port.receive(batch).unwrap_or_else(|failure| {
             self.lose(now, &failure);
             0
         })
@@ -93,8 +91,8 @@ impl Attachment {
 
     /// Sends what the fabric takes at once. Without a fabric all of it is taken, lost and counted.
     pub(super) fn send(&mut self, now: Instant, batch: &[Packet]) -> usize {
-        if let Some(transport) = &mut self.transport {
-            match transport.send(batch) {
+        if let Some(port) = &mut self.port {
+            match port.send(batch) {
                 Ok(sent) => return sent,
                 Err(failure) => self.lose(now, &failure),
             }
@@ -111,35 +109,29 @@ impl Attachment {
     /// Learns the port's LIDs anew, by which the transport tells path bits.
     pub(super) fn refresh(&mut self, now: Instant) {
         self.due = now + UPKEEP_INTERVAL;
-        match self.transport.as_mut().map(Ibsim::local_port) {
-            None | Some(Ok(_)) => {}
-            Some(Err(failure @ (IbsimError::NoServer { .. } | IbsimError::Io(_)))) => {
-                self.lose(now, &io::Error::other(failure));
-            }
-            // A server may be slow, or held up by another of its clients.
-            Some(Err(failure)) => debug!("the transport does not tell its port: {failure}"),
+        if let Some(Err(failure)) = self.port.as_mut().map(Port::refresh) {
+            self.lose(now, &io::Error::other(failure));
         }
     }
 
-    /// Does what is due: looks whether the server is still there, or attaches again. The client
-    /// we are from now on, if that has just succeeded.
-    pub(super) fn maintain(&mut self, now: Instant) -> Option<ClientId> {
+    /// Does what is due: looks whether the fabric is still there, or attaches again; whether that
+    /// has just succeeded.
+    pub(super) fn maintain(&mut self, now: Instant) -> bool {
         if now < self.due {
-            return None;
+            return false;
         }
-        if self.transport.is_some() {
+        if self.port.is_some() {
             self.refresh(now);
-            return None;
+            return false;
         }
-        match attach(&self.options) {
-            Ok(transport) => {
-                info!("attached to the fabric again, on node {}", transport.node());
-                let id = transport.client_id();
-                self.transport = Some(transport);
+        match Port::open(&self.wanted) {
+            Ok(port) => {
+                info!("attached to the fabric again, at {port}");
+                self.port = Some(port);
                 self.delay = REATTACH_DELAY;
                 self.trouble.clear();
                 self.due = now + UPKEEP_INTERVAL;
-                Some(id)
+                true
             }
             Err(failure) => {
                 let trouble = failure.to_string();
@@ -149,20 +141,49 @@ impl Attachment {
                 }
                 self.due = Instant::now() + self.delay;
                 self.delay = (self.delay * 2).min(REATTACH_DELAY_MAX);
-                None
+                false
             }
         }
     }
 
+    /// What a simulator knows us by.
+    pub(super) fn client_id(&self) -> Option<ClientId> {
+        self.port.as_ref()?.client_id()
+    }
+
     fn lose(&mut self, now: Instant, failure: &io::Error) {
         warn!("the connection to the fabric broke: {failure}; attaching again once it is back");
-        self.transport = None;
+        self.port = None;
         self.due = now + self.delay;
     }
 }
 
-fn attach(options: &IbsimOptions) -> Result<Ibsim, IbsimError> {
-    let mut transport = Ibsim::connect(options)?;
-    transport.set_is_sm(true)?;
-    Ok(transport)
+fn wanted(config: &Config, state: &StateDir) -> Wanted {
+    match config.transport {
+        TransportKind::Umad => {
+            let settings = &config.settings;
+            let timeout = Duration::from_millis(u64::from(settings.transaction_timeout));
+            Wanted::Umad {
+                guid: settings.guid,
+                device: config.device.clone(),
+                num: config.port,
+                // Over before we ask again.
+                answer_timeout: (timeout * 9 / 10).max(Duration::from_millis(1)),
+            }
+        }
+        TransportKind::Ibsim => {
+            let mut options = IbsimOptions {
+                role: Role::Manager { sa: true },
+                stale_client: state.stale_client(),
+                ..IbsimOptions::default()
+            };
+            if let Some(socket) = &config.socket {
+                options.socket.clone_from(socket);
+            }
+            if config.node.is_some() {
+                options.node.clone_from(&config.node);
+            }
+            Wanted::Ibsim(options)
+        }
+    }
 }

@@ -1,0 +1,100 @@
+//! FDR10, a speed of Mellanox and NVIDIA devices between QDR and FDR, which PortInfo knows nothing of: ports
+//! tell of it, and are told, by an attribute of that vendor's (`fdr10`).
+//!
+//! As with OpenSM the setting counts when a link is trained the next time; nothing is taken down for it.
+//! Only ports whose links run at what PortInfo calls QDR are asked: others run without it, or faster.
+
+use ib_mad::wire::attribute::{
+    LinkSpeeds, LinkSpeedsExt, MlnxExtPortInfo, MlnxLinkSpeeds, PortState,
+};
+use tracing::debug;
+
+use super::Sweeper;
+use crate::fabric::PortIndex;
+use crate::smp::{Kind, Request};
+
+/// StateChangeEnable: LinkSpeedEnabled is meant.
+const SPEED_ENABLED: u8 = 1;
+/// Values of `fdr10`.
+const TURN_ON: u8 = 1;
+const TURN_OFF: u8 = 2;
+
+impl Sweeper {
+    /// Asks a port, whose PortInfo was just read, for its FDR10, if that can matter.
+    pub(super) fn ask_for_fdr10(&mut self, port: PortIndex) {
+        let info = self.fabric.port(port).port_info();
+        let is_qdr = info.link_speed_active() == LinkSpeeds::QDR
+            && info.link_speed_ext_active() == LinkSpeedsExt::NONE;
+        let is_new = self.fabric.port(port).mlnx_speeds.is_none()
+            || self.fabric.port(port).state() == Some(PortState::Initialize);
+        let node = self.fabric.node_of(port).node_info();
+        let speaks = speaks_mlnx_ext_port_info(node.vendor_id(), node.device_id());
+        if self.settings.fdr10 != 0 && is_qdr && is_new && speaks {
+            self.exchange.push(Request::new(Kind::MlnxExtPortInfo, port));
+        }
+    }
+
+    /// A port told of its FDR10, or was told.
+    pub(super) fn fdr10_known(&mut self, request: Request, data: &[u8; 64]) {
+        let info = MlnxExtPortInfo::new(data).expect("64 bytes are a MlnxExtPortInfo");
+        let speeds = (info.link_speed_supported(), info.link_speed_enabled());
+        let port = request.port();
+        self.fabric.port_mut(port).mlnx_speeds = Some(speeds);
+        if request.kind == Kind::SetMlnxExtPortInfo && self.wanted_fdr10(port).is_some() {
+            let place = self.place(port);
+            self.complain_of(port, format_args!("{place} keeps FDR10 as it was"));
+        }
+    }
+
+    /// What a port should be told of FDR10, if it has that and should be told anything.
+    pub(super) fn wanted_fdr10(&self, port: PortIndex) -> Option<[u8; 64]> {
+        let (supported, enabled) = self.fabric.port(port).mlnx_speeds?;
+        let has = |speeds: MlnxLinkSpeeds| speeds.0 & MlnxLinkSpeeds::FDR10.0 != 0;
+        let wanted = match self.settings.fdr10 {
+            TURN_ON => MlnxLinkSpeeds::FDR10,
+            TURN_OFF => MlnxLinkSpeeds::NONE,
+            _ => return None,
+        };
+        if !has(supported) || has(enabled) == has(wanted) {
+            return None;
+        }
+        let mut bytes = [0; 64];
+        MlnxExtPortInfo::new(&mut bytes[..])
+            .expect("64 bytes are a MlnxExtPortInfo")
+            .set_state_change_enable(SPEED_ENABLED)
+            .set_link_speed_supported(supported)
+            .set_link_speed_enabled(wanted);
+        Some(bytes)
+    }
+
+    /// Tells ports whose links are up of FDR10.
+    pub(super) fn set_fdr10(&mut self, linked: &[PortIndex]) {
+        for &port in linked {
+            if self.wanted_fdr10(port).is_some() {
+                self.exchange.push(Request::new(Kind::SetMlnxExtPortInfo, port));
+            }
+        }
+    }
+
+    /// A device did not answer what not all of its firmware knows.
+    pub(super) fn fdr10_unknown(&mut self, request: Request) {
+        debug!("{} tells nothing of FDR10", self.place(request.port()));
+    }
+}
+
+/// Whether a device speaks that attribute, by its IDs: what OpenSM knows of them.
+fn speaks_mlnx_ext_port_info(vendor: u32, device: u16) -> bool {
+    /// Bull, whose devices have numbers of their own.
+    const BULL: u32 = 0x119f;
+    match device {
+        // ConnectX-3 to ConnectX-6, Connect-IB, BlueField.
+        0x1003..=0x101b | 0xa2d2 => true,
+        // SwitchX, Switch-IB, Switch-IB 2, Quantum.
+        0xc738..=0xc73b | 0xc839 | 0xcb20 | 0xcf08 | 0xcf09 | 0xd2f0 => true,
+        _ if vendor != BULL => false,
+        0x1b02 | 0x1b50 | 0x1ba0 | 0x1bd0..=0x1bd5 | 0x1bf0 => true,
+        0x1b33 | 0x1b73 | 0x1b40 | 0x1b41 | 0x1b60 | 0x1b61 => true,
+        0x1b83 | 0x1b93 | 0x1b94 | 0x1bb4 | 0x1bb5 | 0x1bc4..=0x1bc6 => true,
+        _ => false,
+    }
+}
