@@ -18,8 +18,8 @@ use sm_core::config::Settings;
 use sm_core::fabric::SubnetParameters;
 use sm_core::manage::lid::LidTable;
 use sm_core::routing::{Destination, Topology, TopologyBuilder};
-use sm_core::smp::Counters;
-use sm_core::sweep::{Event, Report, Sweeper};
+use sm_core::smp::{Counters, Kind};
+use sm_core::sweep::{Event, MulticastJob, MulticastOutcome, Report, Sweeper};
 
 use crate::cpu::ProcessClock;
 
@@ -226,6 +226,68 @@ impl Managed {
         })
     }
 
+    /// Port GUIDs of all hosts, ascending.
+    pub fn host_ports(&self) -> Vec<Guid> {
+        let fabric = self.sweeper.fabric();
+        let hosts = fabric.end_ports().filter(|&port| fabric.node_of(port).switch.is_none());
+        let mut guids: Vec<Guid> = hosts.map(|port| fabric.port(port).guid).collect();
+        guids.sort_unstable();
+        guids
+    }
+
+    /// The manager, to be told of groups.
+    pub fn sweeper_mut(&mut self) -> &mut Sweeper {
+        &mut self.sweeper
+    }
+
+    /// Trees that are to be planted.
+    pub fn poll_multicast(&mut self) -> Option<MulticastJob> {
+        self.sweeper.poll_multicast(self.clock.now())
+    }
+
+    /// Hands over what came of it.
+    pub fn handle_multicast(&mut self, outcome: MulticastOutcome) {
+        self.sweeper.handle_multicast(self.clock.now(), outcome);
+    }
+
+    /// Lets the two talk until all blocks of multicast tables are written.
+    pub fn write_multicast(&mut self) {
+        let mut packet = Packet::default();
+        loop {
+            let now = self.clock.now();
+            let mut any = false;
+            while self.outgoing.len() < self.window && self.sweeper.poll_transmit(now, &mut packet)
+            {
+                self.outgoing.push(packet.clone());
+            }
+            for packet in self.outgoing.drain(..) {
+                any = true;
+                self.fabric.send(now, self.endpoint, &packet);
+            }
+            self.fabric.poll(now, &mut self.incoming, usize::MAX);
+            for mut delivery in self.incoming.drain(..) {
+                any = true;
+                self.sweeper.handle_packet(now, &mut delivery.packet);
+            }
+            while let Some(event) = self.sweeper.poll_event() {
+                if matches!(event, Event::MulticastWritten) {
+                    return;
+                }
+            }
+            if !any {
+                match self.fabric.poll_timeout(now) {
+                    Some(due) => self.clock.advance_to(due),
+                    None => return,
+                }
+            }
+        }
+    }
+
+    /// Blocks of multicast tables that were sent so far.
+    pub fn multicast_blocks(&self) -> u64 {
+        self.sweeper.passed(Kind::SetMulticast).sent
+    }
+
     /// The manager.
     pub fn sweeper(&self) -> &Sweeper {
         &self.sweeper
@@ -240,6 +302,20 @@ impl Managed {
     pub fn cost(&self) -> Cost {
         self.cost
     }
+}
+
+/// The number of each host's switch among those of [`topology`], by the GUID of the host's port.
+pub fn places(plane: &FabricPlane) -> HashMap<Guid, u16> {
+    let numbers: HashMap<Guid, u16> =
+        plane.lfts.iter().zip(0..).map(|(lft, number)| (lft.switch, number)).collect();
+    let mut places = HashMap::new();
+    for node in plane.nodes.iter().filter(|node| node.switch_info.is_none()) {
+        for port in &node.ports {
+            let home = port.peer.and_then(|(peer, _)| numbers.get(&peer));
+            places.extend(home.map(|&home| (port.guid, home)));
+        }
+    }
+    places
 }
 
 /// The fabric of `plane` as routing engines see it; switches in the order of the plane's tables.

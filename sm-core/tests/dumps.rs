@@ -4,7 +4,6 @@
 mod common;
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use common::Bed;
@@ -12,7 +11,7 @@ use ib_mad::netlist::Net;
 use ib_mad::types::{Guid, Lid};
 use sm_core::config::Settings;
 use sm_core::manage::lid::LidTable;
-use sm_core::routing::multicast::Membership;
+use sm_core::routing::multicast::{Audience, Membership};
 use sm_core::sweep::{DumpFileKind, DumpJob, DumpScope};
 
 const NET: &str = include_str!("../src/dump/golden/tree.net");
@@ -55,10 +54,10 @@ fn dump_files_are_those_of_opensm() {
         let port = ends.end_ports().find(|&port| ends.node_of(port).name() == name);
         ends.port(port.unwrap()).guid
     };
-    let group = |hosts: &[&str]| -> Arc<[Guid]> {
+    let group = |hosts: &[&str]| -> Audience {
         let mut guids: Vec<Guid> = hosts.iter().map(|host| guid_of(host)).collect();
         guids.sort_unstable();
-        guids.into()
+        Audience::new(guids, 0)
     };
     let membership: Membership = [
         (Lid(0xC000), group(&["000", "001", "004", "007"])),

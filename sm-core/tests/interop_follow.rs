@@ -84,10 +84,76 @@ fn await_group(feed: &str, tls: Option<&Certificates>) {
     }
 }
 
+/// Groups of which all four hosts are members, in OpenSM's words.
+fn many(groups: u32) -> String {
+    use std::fmt::Write as _;
+    let mut dump = String::new();
+    for number in 0..groups {
+        let mlid = 0xC001 + number;
+        let _ = writeln!(
+            dump,
+            "MC Group {mlid:#06x} : mgid=0xff12401bffff0000:0x00000000{:08x} \
+             port_gid=0x0000000000000000:0x0000000000000000 qkey=0x00000b1b mlid={mlid:#06x} \
+             mtu=0x84 tclass=0x00 pkey=0xffff rate=0x83 pkt_life=0x92 sl_flow_hop=0x00000000 \
+             scope_state=0x20 proxy_join=0x0\n",
+            0xDEAD_0000 + number
+        );
+        for guid in HOSTS {
+            let _ = writeln!(
+                dump,
+                "mcm_port: port_gid=0xfe80000000000000:{guid:#018x} scope_state=0x21 \
+                 proxy_join=0x0\n"
+            );
+        }
+    }
+    dump
+}
+
+/// Port GUIDs of the hosts of `net.2sw2path4hca`.
+const HOSTS: [u64; 4] = [0x0010_0001, 0x0010_0004, 0x0010_0007, 0x0010_000A];
+
 #[test]
 fn a_standby_that_follows_takes_over_with_what_was_registered() {
     let Some(bed) = Bed::new(&example("net.2sw2path4hca")) else { return };
     succeed(bed, None);
+}
+
+/// Everything is there after a failover that clients take no notice of: none is asked to register
+/// again, and each of thousands of records is as it was.
+#[test]
+fn thousands_of_records_outlive_the_master() {
+    let Some(mut bed) = Bed::new(&example("net.2sw2path4hca")) else { return };
+    let file = |name: &str| bed.dir.path().join(name);
+    let (dump, config, log) = (file("opensm-sa.dump"), file("ibsm.conf"), file("standby.log"));
+    std::fs::write(&dump, many(500)).unwrap();
+    std::fs::write(&config, "sminfo_polling_timeout 200\npolling_retry_number 2\n").unwrap();
+    let master = Running(bed.manage("Hca1", &["-p", "9", "-S", dump.to_str().unwrap()]));
+    let feed = feed_of(&bed.dir.path().join("ibsm-1.log"), None);
+    let is_whole = |text: &str| text.matches("ff12:401b:ffff::dead:").count() == 500;
+    let end = Instant::now() + Duration::from_secs(30);
+    let before = loop {
+        let text = groups(&feed, None);
+        if is_whole(&text) {
+            break text;
+        }
+        assert!(Instant::now() < end, "{text}");
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let memberships = |text: &str| text.matches("fe80::10:a ").count();
+    assert!(memberships(&before) >= 500, "{before}");
+
+    let mut ibsm = bed.ibsm("Hca3");
+    ibsm.args(["-p", "3", "--follow", &feed, "-F"]).arg(&config).arg("-f").arg(&log);
+    let _standby = Running(ibsm.stdout(Stdio::null()).spawn().unwrap());
+    bed.await_line(&log, "standing by: the subnet manager at");
+    bed.await_line(&log, "session ");
+    std::thread::sleep(Duration::from_millis(500));
+    drop(master);
+    bed.await_line(&log, "SUBNET UP");
+    let text = std::fs::read_to_string(&log).unwrap();
+    assert!(text.contains("what clients registered with the master before us is known"), "{text}");
+    assert!(!text.contains("asking all clients to register again"), "{text}");
+    assert_eq!(groups(&feed_of(&log, None), None), before);
 }
 
 /// The certificate of a manager was good for a server only, so that no manager could follow another.

@@ -15,6 +15,7 @@ use ib_mad::wire::attribute::PortInfo;
 use sa_proto::snapshot::{FabricPlane, Node, find};
 use sm_core::config::{Settings, SitePolicy};
 use sm_core::fabric::SubnetParameters;
+use sm_core::routing::multicast::Audience;
 
 /// A link by its sender, and a virtual lane.
 type Channel = (Guid, u8, u8);
@@ -83,6 +84,45 @@ impl<'a> Packets<'a> {
         map[usize::from(sl / 2)] >> (4 * (1 - sl % 2)) & 0xF
     }
 
+    /// Sends a packet of a group, and all copies of it; yields who heard it.
+    fn send_group(&mut self, source: &Node, mlid: Lid, sl: u8) -> Vec<Guid> {
+        let (first, in_port) = source.ports[0].peer.unwrap();
+        let mut copies = vec![(first, in_port.0, None)];
+        let mut heard = Vec::new();
+        while let Some((at, in_port, before)) = copies.pop() {
+            let node = find(&self.plane.nodes, at).unwrap();
+            for out in self.group_ports(at, mlid).into_iter().filter(|&out| out != in_port) {
+                let (peer, peer_port) = node.port(PortNum(out)).unwrap().peer.unwrap();
+                let vl = self.vl(at, (in_port, out), sl);
+                assert_ne!(vl, 15, "dropped on its way");
+                let channel = (at, out, vl);
+                if let Some(before) = before {
+                    self.next.entry(before).or_default().insert(channel);
+                }
+                if find(&self.plane.nodes, peer).unwrap().switch_info.is_none() {
+                    heard.push(peer);
+                } else {
+                    copies.push((peer, peer_port.0, Some(channel)));
+                }
+            }
+            assert!(copies.len() < 1000, "{mlid} goes round in circles");
+        }
+        heard
+    }
+
+    /// The ports by which a switch forwards what is sent to a group.
+    fn group_ports(&self, switch: Guid, mlid: Lid) -> Vec<u8> {
+        let Some(mft) = find(&self.plane.mfts, switch) else { return Vec::new() };
+        let number = usize::from(mlid.0 - 0xC000);
+        let of_block = mft.blocks.iter().filter(|block| usize::from(block.block) == number / 32);
+        let ports = of_block.flat_map(|block| {
+            let mask = &block.masks[number % 32 * 2..][..2];
+            let mask = u16::from_be_bytes([mask[0], mask[1]]);
+            (0..16).filter(move |bit| mask >> bit & 1 == 1).map(|bit| block.position * 16 + bit)
+        });
+        ports.collect()
+    }
+
     fn send(&mut self, source: &Node, lid: Lid, sl: u8) {
         assert_ne!(self.vl(source.guid, (0, 0), sl), 15, "dropped at its source");
         let (mut at, mut in_port) = source.ports[0].peer.unwrap();
@@ -134,6 +174,11 @@ impl<'a> Packets<'a> {
 /// Sends packets between all hosts; yields the lanes between switches that they took, and whether
 /// they can wait for each other in a circle.
 fn traffic(plane: &FabricPlane) -> (usize, bool) {
+    let packets = unicast(plane);
+    (packets.lanes.len(), packets.has_loop())
+}
+
+fn unicast(plane: &FabricPlane) -> Packets<'_> {
     let mut packets = Packets::new(plane);
     let hosts = packets.hosts();
     for &(source, own) in &hosts {
@@ -146,7 +191,90 @@ fn traffic(plane: &FabricPlane) -> (usize, bool) {
             }
         }
     }
-    (packets.lanes.len(), packets.has_loop())
+    packets
+}
+
+/// Makes groups of every `step`-th host from the `first` on, with these SLs, and waits until their
+/// trees are programmed.
+fn join(bed: &mut Bed, groups: &[(Lid, usize, usize, u8)]) {
+    let hosts = bed.hosts();
+    let group = |&(mlid, first, step, sl): &(Lid, usize, usize, u8)| {
+        let members = hosts.iter().skip(first).step_by(step);
+        let mut guids: Vec<Guid> =
+            members.map(|&host| bed.fabric.port(host, 1).unwrap().guid).collect();
+        guids.sort_unstable();
+        (mlid, Audience::new(guids, sl))
+    };
+    let membership = groups.iter().map(group).collect();
+    bed.managers[0].sweeper.put_members(membership);
+    bed.run_for(Duration::from_secs(1));
+}
+
+/// Sends packets between all hosts, and from all members of groups to the others; whether they can
+/// wait for each other in a circle.
+fn loops_with_groups(bed: &Bed, plane: &FabricPlane, groups: &[(Lid, usize, usize, u8)]) -> bool {
+    let mut packets = unicast(plane);
+    let hosts: BTreeMap<Guid, &Node> =
+        packets.hosts().into_iter().map(|(node, _)| (node.guid, node)).collect();
+    for &(mlid, first, step, sl) in groups {
+        let members = bed.hosts().into_iter().skip(first).step_by(step);
+        let members: BTreeSet<Guid> = members.map(|host| bed.fabric.node(host).guid).collect();
+        for &from in &members {
+            let heard = packets.send_group(hosts[&from], mlid, sl);
+            assert_eq!(heard.len(), members.len() - 1, "{mlid}: each hears once");
+            let heard: BTreeSet<Guid> = heard.into_iter().chain([from]).collect();
+            assert_eq!(heard, members, "{mlid}");
+        }
+    }
+    packets.has_loop()
+}
+
+/// Trees were planted by hops alone, whatever unicast waited for.
+#[test]
+fn trees_of_groups_close_no_cycle_with_unicast() {
+    let groups = [
+        (Lid(0xC000), 0, 1, 0),
+        (Lid(0xC001), 0, 2, 1),
+        (Lid(0xC002), 1, 3, 0),
+        (Lid(0xC003), 2, 5, 2),
+        (Lid(0xC004), 0, 7, 0),
+    ];
+    for engine in ["lash", "dfsssp", "nue"] {
+        let mut settings = with_engine(engine);
+        settings.set("nue_max_num_vls", "4").unwrap();
+        let mut bed = Bed::with_manager(&torus(&[4, 4], 2), settings);
+        bed.bring_up();
+        join(&mut bed, &groups);
+        let plane = plane(&bed);
+        // On a torus, unicast may leave a lane no room for any tree of all switches: that is told.
+        let told = bed.sweeper().multicast_warnings();
+        let is_told =
+            |mlid: Lid| told.iter().any(|line| line.contains(&format!("{:#06x}", mlid.0)));
+        let free: Vec<_> = groups.into_iter().filter(|&(mlid, ..)| !is_told(mlid)).collect();
+        assert_eq!(groups.len() - free.len(), told.len(), "{engine}: {told:?}");
+        assert!(!loops_with_groups(&bed, &plane, &free), "{engine}");
+        let is_certain = told.iter().any(|line| line.contains("with unicast"));
+        assert!(!is_certain || loops_with_groups(&bed, &plane, &groups), "{engine}: {told:?}");
+        // Nue uses up its lanes.
+        assert!(told.len() < 2 || engine == "nue", "{engine}: {told:?}");
+    }
+}
+
+/// A switch's ports are given by the names that operators know.
+#[test]
+fn a_tree_that_cannot_but_close_a_cycle_is_used_and_told() {
+    let mut bed = Bed::with_manager(&torus(&[9], 2), with_engine("lash"));
+    bed.bring_up();
+    let groups = [(Lid(0xC000), 0, 1, 0)];
+    join(&mut bed, &groups);
+    let plane = plane(&bed);
+    let has_loop = loops_with_groups(&bed, &plane, &groups);
+    let told = bed.sweeper().multicast_warnings();
+    assert_eq!(has_loop, !told.is_empty(), "{told:?}");
+    assert_eq!(bed.sweeper().multicast_loops(), told.len());
+    for line in &told {
+        assert!(line.contains("MLID 0xc000") && line.contains("' port "), "{line}");
+    }
 }
 
 #[test]
@@ -194,9 +322,25 @@ fn lanes_of_a_torus_reach_paths_and_switches() {
     assert_eq!((report.errors, report.oddities), (0, 0), "{report:?}");
     assert_eq!(bed.sweeper().routing_engine(), "torus-2QoS");
     bed.assert_all_reachable();
+    let groups = [(Lid(0xC000), 0, 1, 0), (Lid(0xC001), 1, 2, 8), (Lid(0xC002), 2, 3, 0)];
+    join(&mut bed, &groups);
     let mut plane = plane(&bed);
     assert_eq!(plane.subnet.engine_sls, 7);
     assert_eq!(traffic(&plane), (4, false), "two lanes for each level");
+    assert!(!loops_with_groups(&bed, &plane, &groups));
+    assert!(bed.sweeper().multicast_warnings().is_empty());
+    // On its own tree, as documented: a trunk along x, and branches along y from it. The switch at
+    // its centre has neighbours both ways on both axes, none of the others has more than one on x
+    // but those of the trunk.
+    let switch_links = |&at: &usize| {
+        let ports = Packets::new(&plane).group_ports(guids[at], Lid(0xC000));
+        let node = find(&plane.nodes, guids[at]).unwrap();
+        let peers = ports.iter().map(|&port| node.port(PortNum(port)).unwrap().peer.unwrap().0);
+        peers.filter(|peer| guids.contains(peer)).count()
+    };
+    let mut by_links = [0; 5];
+    (0..25).for_each(|at| by_links[switch_links(&at)] += 1);
+    assert_eq!(by_links, [0, 10, 10, 2, 3], "{by_links:?}");
     for row in &mut plane.path_sls {
         Arc::make_mut(row).sls.fill(0);
     }

@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Bed, fat_tree};
@@ -15,7 +14,7 @@ use ib_mad::wire::smp::Smp;
 use sm_core::config::Settings;
 use sm_core::fabric::SubnetParameters;
 use sm_core::manage::lid::LidTable;
-use sm_core::routing::multicast::Membership;
+use sm_core::routing::multicast::{Audience, Membership};
 use sm_core::smp::Kind;
 
 const MLID: Lid = Lid(0xC007);
@@ -30,12 +29,12 @@ fn join(bed: &mut Bed, groups: &[(Lid, &[usize])]) {
     let hosts = bed.hosts();
     // Groups of which nothing is said are no more.
     let mut membership: Membership =
-        (0xC000..0xC400).map(|mlid| (Lid(mlid), Arc::default())).collect();
+        (0xC000..0xC400).map(|mlid| (Lid(mlid), Audience::default())).collect();
     for (mlid, members) in groups {
         let mut guids: Vec<Guid> =
             members.iter().map(|&host| port_guid(bed, hosts[host])).collect();
         guids.sort_unstable();
-        membership.insert(*mlid, guids.into());
+        membership.insert(*mlid, Audience::new(guids, 0));
     }
     bed.managers[0].sweeper.put_members(membership);
     bed.run_for(Duration::from_millis(300));
@@ -115,6 +114,52 @@ fn a_tree_is_repaired_when_a_link_or_switch_fails() {
         bed.run_for(Duration::from_secs(3));
         assert_eq!(heard(&mut bed, &listeners, sender, MLID), [5, 9, 13, 17]);
     }
+}
+
+/// All trees were planted anew whenever a link went, each by chance on other branches.
+#[test]
+fn trees_that_a_failure_does_not_touch_stay_as_they_are() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 32), Settings::default());
+    bed.bring_up();
+    let groups: Vec<(Lid, Vec<usize>)> = (0..40)
+        .map(|n| (Lid(0xC000 + n), (0..4).map(|k| usize::from(n * 5 + k * 9) % 32).collect()))
+        .collect();
+    let joined: Vec<(Lid, &[usize])> =
+        groups.iter().map(|(mlid, members)| (*mlid, members.as_slice())).collect();
+    join(&mut bed, &joined);
+    bed.run_for(Duration::from_secs(2));
+    let trees = |bed: &Bed| {
+        let mut trees: std::collections::BTreeMap<Lid, Vec<_>> = Default::default();
+        for (index, switch) in bed.sweeper().fabric().switches() {
+            for (mlid, mask) in switch.mft.masks() {
+                trees.entry(mlid).or_default().push((index, mask));
+            }
+        }
+        trees
+    };
+    let before = trees(&bed);
+    assert_eq!(before.len(), 40);
+    let spine = *bed.switches().last().unwrap();
+    let index = bed.sweeper().fabric().find(bed.fabric.node(spine).guid).unwrap();
+    let index = bed.sweeper().fabric().node(index).switch.unwrap();
+    let uses = |tree: &Vec<(_, sm_core::routing::multicast::PortMask)>| {
+        tree.iter().any(|(at, mask)| *at == index && mask.contains(1))
+    };
+    let touched: Vec<Lid> =
+        before.iter().filter(|(_, tree)| uses(tree)).map(|(mlid, _)| *mlid).collect();
+    assert!(!touched.is_empty() && touched.len() < 30, "{}", touched.len());
+    let now = bed.clock.now();
+    bed.fabric.link_down(now, spine, 1).unwrap();
+    bed.bring_up();
+    bed.run_for(Duration::from_secs(3));
+    let after = trees(&bed);
+    let moved: Vec<Lid> = after
+        .iter()
+        .filter(|(mlid, tree)| before[*mlid] != **tree)
+        .map(|(mlid, _)| *mlid)
+        .collect();
+    assert_eq!(moved, touched);
+    assert!(after.values().all(|tree| !uses(tree)));
 }
 
 #[test]
@@ -212,7 +257,7 @@ fn trees_that_failed_are_planted_again_after_a_while() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
     bed.bring_up();
     let guid = port_guid(&bed, bed.hosts()[3]);
-    let membership: Membership = [(MLID, [guid].into())].into();
+    let membership: Membership = [(MLID, Audience::new([guid], 0))].into();
     let now = bed.clock.now();
     let sweeper = &mut bed.managers[0].sweeper;
     sweeper.put_members(membership);
@@ -251,7 +296,7 @@ fn members(bed: &Bed, groups: &[(Lid, &[usize])]) -> Membership {
         let mut guids: Vec<Guid> =
             members.iter().map(|&host| port_guid(bed, bed.hosts()[host])).collect();
         guids.sort_unstable();
-        guids.into()
+        Audience::new(guids, 0)
     };
     groups.iter().map(|(mlid, hosts)| (*mlid, guids(hosts))).collect()
 }

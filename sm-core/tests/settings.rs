@@ -3,7 +3,6 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use common::{Bed, fat_tree};
 use fabric_sim::Refusal;
@@ -13,6 +12,7 @@ use ib_mad::types::Lid;
 use ib_mad::wire::mad::{AttributeId, Status};
 use ib_mad::wire::smp::Smp;
 use sm_core::config::Settings;
+use sm_core::routing::multicast::Audience;
 use sm_core::smp::Kind;
 
 fn settings(keys: &[(&str, &str)]) -> Settings {
@@ -80,7 +80,7 @@ fn multicast_can_be_disabled() {
     let mut members: Vec<_> =
         hosts[..4].iter().map(|&host| bed.fabric.port(host, 1).unwrap().guid).collect();
     members.sort_unstable();
-    bed.managers[0].sweeper.put_members([(Lid(0xC001), Arc::from(members))].into());
+    bed.managers[0].sweeper.put_members([(Lid(0xC001), Audience::new(members, 0))].into());
     bed.run_for(std::time::Duration::from_secs(1));
     assert_eq!(bed.sweeper().passed(Kind::SetMulticast).sent, 0);
     bed.managers[0].sweeper.follow_settings(&Settings::default());

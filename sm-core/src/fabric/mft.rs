@@ -1,6 +1,6 @@
 //! A switch's multicast forwarding table: what it should hold, and what it is known to hold.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ib_mad::types::{Guid, Lid};
@@ -18,6 +18,8 @@ pub struct MulticastTable {
     desired: BTreeMap<BlockKey, [u8; 64]>,
     /// Blocks as the switch acknowledged them; what is not here is all zero if `known`.
     acknowledged: BTreeMap<BlockKey, [u8; 64]>,
+    /// Those of which one differs from the other.
+    stale: BTreeSet<BlockKey>,
 }
 
 const EMPTY: [u8; 64] = [0; 64];
@@ -35,11 +37,32 @@ impl MulticastTable {
                 None if bits == [0, 0] => continue,
                 None => self.desired.entry(key).or_insert(EMPTY),
             };
-            masks[entry * 2..entry * 2 + 2].copy_from_slice(&bits);
+            let mask = &mut masks[entry * 2..entry * 2 + 2];
+            if *mask == bits {
+                continue;
+            }
+            mask.copy_from_slice(&bits);
             if *masks == EMPTY {
                 self.desired.remove(&key);
             }
+            self.compare(key);
         }
+    }
+
+    /// Notes whether a block is stale.
+    fn compare(&mut self, key: BlockKey) {
+        if self.block(key) == self.acknowledged.get(&key).unwrap_or(&EMPTY) {
+            self.stale.remove(&key);
+        } else {
+            self.stale.insert(key);
+        }
+    }
+
+    fn compare_all(&mut self) {
+        let keys = self.desired.keys().chain(self.acknowledged.keys());
+        let keys: BTreeSet<BlockKey> = keys.copied().collect();
+        self.stale.clear();
+        keys.into_iter().for_each(|key| self.compare(key));
     }
 
     /// What a block should hold.
@@ -49,17 +72,12 @@ impl MulticastTable {
 
     /// Whether a block is not known to hold what it should.
     pub fn is_stale(&self, key: BlockKey) -> bool {
-        self.block(key) != self.acknowledged.get(&key).unwrap_or(&EMPTY)
+        self.stale.contains(&key)
     }
 
     /// The blocks to be sent.
     pub fn stale_blocks(&self) -> Vec<BlockKey> {
-        let mut keys: Vec<_> =
-            self.desired.keys().chain(self.acknowledged.keys()).copied().collect();
-        keys.sort_unstable();
-        keys.dedup();
-        keys.retain(|&key| self.is_stale(key));
-        keys
+        self.stale.iter().copied().collect()
     }
 
     /// The switch holds this block now.
@@ -69,6 +87,7 @@ impl MulticastTable {
         } else {
             self.acknowledged.insert(key, *masks);
         }
+        self.compare(key);
     }
 
     /// What the switch was asked for, as it answered: a block of the table that another SM gave it.
@@ -77,6 +96,7 @@ impl MulticastTable {
         self.acknowledge(key, masks);
         if *masks != EMPTY {
             self.desired.insert(key, *masks);
+            self.compare(key);
         }
     }
 
@@ -106,11 +126,13 @@ impl MulticastTable {
     /// Nothing is to be forwarded; what the switch holds is still known.
     pub fn clear(&mut self) {
         self.desired.clear();
+        self.compare_all();
     }
 
     /// Nothing is known any more of what the switch holds: all that it should hold is sent again.
     pub fn forget(&mut self) {
         self.acknowledged.clear();
+        self.compare_all();
     }
 
     /// The table as the switch is known to hold it; `None` if it is empty.

@@ -24,7 +24,8 @@ pub fn distinct_lanes(qos: &PortQos, operational_vls: u8) -> u8 {
     (0..vls.len()).take_while(is_new).count() as u8
 }
 
-fn folded(vls: &[u8; 16], operational_vls: u8) -> [u8; 16] {
+/// The VL by SL of a port whose OperationalVLs have this code.
+pub fn folded(vls: &[u8; 16], operational_vls: u8) -> [u8; 16] {
     let mask = vl_mask(operational_vls);
     vls.map(|vl| if vl == DROP_VL { DROP_VL } else { vl & mask })
 }

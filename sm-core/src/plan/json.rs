@@ -52,6 +52,13 @@ struct TablesFigures {
     /// Links by switch and port, each waiting for the next and the last for the first.
     cycle: Vec<Hop>,
     cycle_vl: Option<u8>,
+    /// Links from the root of the tree of the group of all hosts to the furthest of them.
+    broadcast_depth: Option<u32>,
+    /// Whether packets of that group, on SL 0, can wait neither for each other nor for unicast in a
+    /// circle; also without hosts.
+    broadcast_deadlock_free: bool,
+    /// Such a circle with unicast, if there is one.
+    broadcast_cycle: Vec<Hop>,
 }
 
 #[derive(Serialize)]
@@ -113,7 +120,8 @@ fn engine<'a>(site: &Site, Tried { trial, failures }: &'a Tried) -> Engine<'a> {
 }
 
 fn tables(site: &Site, made: &Made) -> TablesFigures {
-    let Made { deliveries, loops, survey, spread, .. } = made;
+    let Made { deliveries, loops, survey, spread, broadcast, .. } = made;
+    let fault = broadcast.as_ref().and_then(|tree| tree.fault.as_ref());
     let hop = |&(switch, port): &(u16, u8)| {
         let switch = &site.roster.switches[usize::from(switch)];
         Hop { guid: switch.guid.to_string(), name: switch.name.clone(), port }
@@ -134,6 +142,9 @@ fn tables(site: &Site, made: &Made) -> TablesFigures {
         deadlock_free: loops.is_free(),
         cycle: loops.example.iter().map(hop).collect(),
         cycle_vl: loops.lane,
+        broadcast_depth: broadcast.as_ref().map(|tree| tree.depth),
+        broadcast_deadlock_free: fault.is_none(),
+        broadcast_cycle: fault.into_iter().flat_map(|fault| &fault.cycle).map(hop).collect(),
     }
 }
 

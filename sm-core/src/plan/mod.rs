@@ -6,6 +6,7 @@
 //! subnet manager is looked at. Files are read and written here and in [`output`], nowhere else.
 
 pub mod args;
+pub mod broadcast;
 mod clock;
 pub mod failures;
 pub mod json;

@@ -121,7 +121,9 @@ fn deadlock(site: &Site, trial: &Trial) -> Option<(&'static str, String)> {
 
 /// What else a row has no room for.
 fn notes(site: &Site, trial: &Trial) -> Notes {
-    let Ok(Made { deliveries, survey, .. }) = &trial.outcome else { return Vec::new() };
+    let Ok(Made { deliveries, survey, broadcast, .. }) = &trial.outcome else {
+        return Vec::new();
+    };
     let mut notes = Vec::new();
     if let Some(defect) = deliveries.defects.first() {
         let (count, defect) = (grouped(deliveries.defective), site.with_names(&defect.to_string()));
@@ -131,19 +133,27 @@ fn notes(site: &Site, trial: &Trial) -> Notes {
         let count = grouped(survey.parted);
         notes.push((trial.engine, format!("no links join {count} pairs of a host and a LID")));
     }
+    if let Some(fault) = broadcast.as_ref().and_then(|tree| tree.fault.as_ref()) {
+        let cycle = links(site, &fault.cycle, "");
+        notes.push((trial.engine, format!("no broadcast tree is free of deadlocks: {cycle}")));
+    }
     notes
 }
 
 /// A cycle by names.
 fn cycle(site: &Site, loops: &CreditLoops) -> String {
+    let lane = loops.lane.map_or_else(String::new, |lane| format!(" on VL {lane}"));
+    links(site, &loops.example, &lane)
+}
+
+fn links(site: &Site, cycle: &[(u16, u8)], lane: &str) -> String {
     let name = |&(switch, port): &(u16, u8)| site.port_name(switch, port);
-    let hops: Vec<_> = loops.example.iter().take(CYCLE_HOPS_MAX).map(name).collect();
-    let more = match loops.example.len().saturating_sub(CYCLE_HOPS_MAX) {
+    let hops: Vec<_> = cycle.iter().take(CYCLE_HOPS_MAX).map(name).collect();
+    let more = match cycle.len().saturating_sub(CYCLE_HOPS_MAX) {
         0 => String::new(),
         more => format!(" > {more} more"),
     };
-    let lane = loops.lane.map_or_else(String::new, |lane| format!(" on VL {lane}"));
-    let count = loops.example.len();
+    let count = cycle.len();
     format!("{count} links{lane}: {}{more} > the first", hops.join(" > "))
 }
 

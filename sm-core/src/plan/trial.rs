@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::broadcast::Broadcast;
 use super::clock::timed;
 use super::site::Site;
 use super::survey::Survey;
@@ -32,6 +33,8 @@ pub struct Made {
     pub deliveries: Deliveries,
     /// Whether packets can wait for each other in circles.
     pub loops: CreditLoops,
+    /// The tree of the group of all hosts beside it, if there is one.
+    pub broadcast: Option<Broadcast>,
     /// Lengths of routes.
     pub survey: Survey,
     /// Routes between hosts by link, one a host and LID.
@@ -68,6 +71,7 @@ impl Made {
         Self {
             proof_time,
             deliveries,
+            broadcast: Broadcast::of(topology, &routing),
             survey: Survey::of(topology, &routing),
             spread: Spread::of(&LinkLoads::count(topology, &routing).to_hosts),
             lanes: lanes_of(&routing, &loops),

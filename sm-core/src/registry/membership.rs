@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
-use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use ib_mad::types::{Gid, Guid, Lid};
+use ib_mad::types::{Gid, Guid, Lid, Sl};
 use ib_mad::wire::record::McMemberRecord;
 use sa_proto::snapshot::{MulticastMemberRid, RegistryChanges, RegistryPlane};
 
-/// Port GUIDs by MLID, each list ascending: of all groups that share the MLID, and of members of
-/// every kind, since whoever only sends needs a way to the tree, too.
+use crate::routing::multicast::{Audience, Membership};
+
+/// Port GUIDs and SLs by MLID: of all groups that share the MLID, and of members of every kind, since whoever only sends needs a way to the tree, too.
 #[derive(Debug, Default)]
 pub struct Members {
-    by_mlid: BTreeMap<Lid, Arc<[Guid]>>,
+    by_mlid: Membership,
     /// Groups of each MLID, and the MLID of each group.
     groups: BTreeMap<Lid, BTreeSet<Gid>>,
     mlids: HashMap<Gid, Lid, RandomState>,
@@ -72,7 +72,7 @@ impl Members {
     /// The lists that are others than when this was last asked, now that all changes led to
     /// `plane`; those that are no more are empty. Takes time that goes with the size of the groups
     /// concerned, however often they changed.
-    pub fn take_changes(&mut self, plane: &RegistryPlane) -> BTreeMap<Lid, Arc<[Guid]>> {
+    pub fn take_changes(&mut self, plane: &RegistryPlane) -> Membership {
         let mut dirty = std::mem::take(&mut self.dirty);
         dirty.retain(|&mlid| self.refresh(plane, mlid));
         let list = |mlid| (mlid, self.by_mlid.get(&mlid).cloned().unwrap_or_default());
@@ -82,6 +82,8 @@ impl Members {
     /// Finds out anew who belongs to an MLID; whether that is others than before.
     fn refresh(&mut self, plane: &RegistryPlane, mlid: Lid) -> bool {
         let groups = self.groups.get(&mlid).into_iter().flatten();
+        let sls = groups.clone().filter_map(|mgid| sl(&plane.groups.find(*mgid)?.record));
+        let sls = sls.fold(0, |sls, sl| sls | 1 << sl.get());
         let mut ports: Vec<Guid> = groups.flat_map(|&mgid| ports_of(plane, mgid)).collect();
         // Those of one group that has no aliases are in order.
         if !ports.is_sorted_by(|a, b| a < b) {
@@ -94,10 +96,11 @@ impl Members {
         if ports.is_empty() {
             return self.by_mlid.remove(&mlid).is_some();
         }
-        if self.by_mlid.get(&mlid).is_some_and(|before| **before == *ports) {
+        let before = self.by_mlid.get(&mlid);
+        if before.is_some_and(|before| *before.ports == *ports && before.sls == sls) {
             return false;
         }
-        self.by_mlid.insert(mlid, ports.into());
+        self.by_mlid.insert(mlid, Audience { ports: ports.into(), sls });
         true
     }
 }
@@ -112,12 +115,18 @@ fn ports_of(plane: &RegistryPlane, mgid: Gid) -> impl Iterator<Item = Guid> {
     })
 }
 
+fn sl(record: &[u8; 52]) -> Option<Sl> {
+    McMemberRecord::new(&record[..]).ok().map(|record| record.sl())
+}
+
 fn mlid(record: &[u8; 52]) -> Option<Lid> {
     McMemberRecord::new(&record[..]).ok().map(|record| record.mlid())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use sa_proto::snapshot::{AliasGuid, MulticastGroup, MulticastMember};
 
     use super::*;
@@ -137,7 +146,7 @@ mod tests {
         Arc::new(MulticastMember { rid, join_state: 1, proxy_join: false })
     }
 
-    fn lists(plane: &RegistryPlane) -> BTreeMap<Lid, Arc<[Guid]>> {
+    fn lists(plane: &RegistryPlane) -> Membership {
         Members::of(plane).take_changes(plane)
     }
 
@@ -150,8 +159,32 @@ mod tests {
             alias_guids: vec![Arc::new(alias)].into(),
             ..RegistryPlane::default()
         };
-        let ports: Arc<[Guid]> = [Guid(5), Guid(6), Guid(7)].into();
-        assert_eq!(lists(&plane), BTreeMap::from([(Lid(0xC001), ports)]));
+        let heard = Audience::new([Guid(5), Guid(6), Guid(7)], 0);
+        assert_eq!(lists(&plane), BTreeMap::from([(Lid(0xC001), heard)]));
+    }
+
+    /// Trees were judged as if all groups sent on SL 0.
+    #[test]
+    fn the_sls_of_an_mlid_are_those_of_its_groups() {
+        let with_sl = |mgid, mlid, sl| {
+            let mut group = group(mgid, mlid);
+            let record = &mut Arc::make_mut(&mut group).record;
+            McMemberRecord::new(&mut record[..]).unwrap().set_sl(Sl::from_low_bits(sl));
+            group
+        };
+        let mut plane = RegistryPlane {
+            groups: vec![with_sl(1, 0xC001, 3), with_sl(2, 0xC001, 5)].into(),
+            members: vec![member(1, 7), member(2, 7)].into(),
+            ..RegistryPlane::default()
+        };
+        assert_eq!(lists(&plane)[&Lid(0xC001)].sls, 1 << 3 | 1 << 5);
+        let mut members = Members::of(&plane);
+        members.take_changes(&plane);
+        let mut changes = RegistryChanges::default();
+        changes.groups.insert(gid(2), Some(with_sl(2, 0xC001, 6)));
+        plane.apply(&changes);
+        members.apply(&changes);
+        assert_eq!(members.take_changes(&plane)[&Lid(0xC001)].sls, 1 << 3 | 1 << 6);
     }
 
     #[test]
@@ -171,7 +204,7 @@ mod tests {
             members.apply(&changes);
             let changed = members.take_changes(&plane);
             followed.extend(changed.clone());
-            followed.retain(|_, ports| !ports.is_empty());
+            followed.retain(|_, heard| !heard.is_empty());
             assert_eq!(followed, lists(&plane));
             !changed.is_empty()
         };
@@ -226,7 +259,7 @@ mod tests {
         members.take_changes(&plane(1, 0xC001));
         members.replace(&plane(2, 0xC002));
         let told = members.take_changes(&plane(2, 0xC002));
-        let told: Vec<_> = told.iter().map(|(mlid, ports)| (mlid.0, ports.len())).collect();
+        let told: Vec<_> = told.iter().map(|(mlid, heard)| (mlid.0, heard.ports.len())).collect();
         assert_eq!(told, [(0xC001, 0), (0xC002, 1)]);
     }
 }

@@ -7,12 +7,14 @@
 //! wait for each other's buffers, [`credit_loops_on_lanes`] does so lane by lane. What to do about
 //! findings is the caller's to decide.
 
+mod channels;
 mod closer;
 mod cycle;
 mod hop_lanes;
 mod onward;
 pub mod walk;
 
+pub use channels::{Channels, Unicast};
 pub use cycle::{CreditLoops, Traffic, credit_loops, credit_loops_on_lanes};
 
 use std::fmt;

@@ -383,6 +383,9 @@ impl Service {
         {
             self.balancer.submit(check)?;
         }
+        if let Some(job) = self.sweeper.poll_multicast_proof() {
+            self.planter.submit(job)?;
+        }
         Ok(())
     }
 
@@ -865,6 +868,7 @@ impl Service {
         warnings.extend(self.sweeper.strangers().take(LISTED_MAX).map(|place| {
             format!("the subnet manager at {place} shows another SM_Key, and is left out")
         }));
+        warnings.extend(self.sweeper.multicast_warnings());
         let (waiting, rate) =
             (self.sweeper.clients_to_ask(), self.config.settings.client_rereg_rate);
         if waiting > 0 {

@@ -25,6 +25,31 @@ pub(super) fn data_lanes(
     topology: &Topology,
     switches: &[SwitchIndex],
 ) -> u8 {
+    let lanes = |vls| port_qos::distinct_lanes(&qos.swe, vls).min(LANES_MAX);
+    least_vls(fabric, settings, topology, switches).map_or(LANES_MAX, lanes)
+}
+
+/// The VL by SL of links between switches. Where some have more VLs than others, SLs that share one
+/// anywhere are told to share one.
+pub(super) fn vls(
+    fabric: &Fabric,
+    settings: &Settings,
+    qos: &QosTables,
+    topology: &Topology,
+    switches: &[SwitchIndex],
+) -> [u8; 16] {
+    // VLs fold onto fewer by bits, so that those which are one with more VLs are with fewer, too.
+    let least = least_vls(fabric, settings, topology, switches);
+    least.map_or(qos.swe.sl2vl, |vls| port_qos::folded(&qos.swe.sl2vl, vls))
+}
+
+/// The least code of OperationalVLs that any port between switches has.
+fn least_vls(
+    fabric: &Fabric,
+    settings: &Settings,
+    topology: &Topology,
+    switches: &[SwitchIndex],
+) -> Option<u8> {
     let mut operational = None;
     for (number, &index) in topology.switches().zip(switches) {
         let mut ports = fabric.ports_of(fabric.switch(index).node);
@@ -34,8 +59,7 @@ pub(super) fn data_lanes(
             operational = operational.into_iter().chain(vls).min();
         }
     }
-    let lanes = |vls| port_qos::distinct_lanes(&qos.swe, vls).min(LANES_MAX);
-    operational.map_or(LANES_MAX, lanes)
+    operational
 }
 
 impl Sweeper {

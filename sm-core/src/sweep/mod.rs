@@ -437,7 +437,11 @@ impl Sweeper {
         }
         self.links_forced_anew |= forced(&self.settings) != before;
         self.mastership.set_priority(self.settings.sm_priority);
-        self.qos_tables = QosTables::of(&self.settings);
+        let tables = QosTables::of(&self.settings);
+        if tables != self.qos_tables {
+            self.lanes_changed();
+            self.qos_tables = tables;
+        }
         self.schedule.set_intervals(&self.settings);
         waiting
     }

@@ -5,6 +5,12 @@
 //! wait for it, but for requests on the wire. Only the trees of groups that changed are planted
 //! anew, by a [`MulticastJob`] that the caller runs wherever it likes, and only blocks that differ
 //! are written.
+//!
+//! After the fabric was routed anew, trees that still deliver stay as they are; the others are
+//! planted at once. Whether those that stay close a cycle with what is routed now is looked at
+//! later, with the look for credit loops among unicast.
+
+mod plant;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,11 +21,12 @@ use ib_mad::wire::attribute::MFT_BLOCK_LEN;
 use tracing::{error, info, warn};
 
 use super::router::Made;
-use super::{Event, LINES_MAX, Phase, Sweeper};
+use super::{Event, LINES_MAX, Phase, Sweeper, lanes};
 use crate::fabric::SwitchIndex;
-use crate::routing::Topology;
-use crate::routing::multicast::{Membership, Place, Planter, PortMask, Tree, check};
+use crate::routing::multicast::{Audience, Fault, Membership, Orders, Place, PortMask, Tree};
 use crate::smp::{Kind, Request};
+use plant::{Group, Grown, inherited_tree};
+pub use plant::{MulticastJob, MulticastOutcome};
 
 /// How long to wait before a block that was not taken is sent again; doubled each time.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -44,9 +51,15 @@ pub(super) struct Multicast {
     /// When those that are still among them are cleared.
     inherited_until: Option<Instant>,
     /// What trees stand, and for whom they were planted.
-    planted: BTreeMap<Lid, (Arc<[Guid]>, Arc<Tree>)>,
+    planted: BTreeMap<Lid, (Audience, Arc<Tree>)>,
+    /// Those of them that can deadlock, since no tree was found that cannot, and how.
+    faults: BTreeMap<Lid, String>,
     /// The routing that they were planted on.
     made: Option<Arc<Made>>,
+    /// What they are judged by; `None` if nobody knows yet what the routing makes wait.
+    orders: Option<Arc<Orders>>,
+    /// Whether trees stand that nobody has looked at since the fabric was routed anew.
+    unproved: bool,
     /// The MLIDs of the job that was handed out and has not come back.
     at_work: Option<Vec<Lid>>,
     /// When groups are planted again whose trees failed, and after how many failures in a row.
@@ -74,67 +87,6 @@ impl Multicast {
             usize::from(last.saturating_sub(Lid::MULTICAST_FIRST.0)) / MFT_BLOCK_LEN
                 > usize::from(block)
         })
-    }
-}
-
-/// Trees to be planted.
-#[derive(Debug)]
-pub struct MulticastJob {
-    made: Arc<Made>,
-    groups: Vec<Group>,
-}
-
-#[derive(Debug)]
-struct Group {
-    mlid: Lid,
-    members: Arc<[Guid]>,
-    places: Vec<Place>,
-    root_before: Option<u16>,
-    /// The tree that another subnet manager planted: kept if it is right.
-    inherited: Option<Tree>,
-}
-
-/// What came of a [`MulticastJob`].
-#[derive(Debug)]
-pub struct MulticastOutcome {
-    made: Arc<Made>,
-    trees: Vec<(Lid, Arc<[Guid]>, Arc<Tree>)>,
-    /// Trees that were found wrong and are not used: a fault of ours.
-    defects: Vec<String>,
-}
-
-impl MulticastJob {
-    /// Groups whose trees are planted.
-    pub fn len(&self) -> usize {
-        self.groups.len()
-    }
-
-    /// Whether there is nothing to plant.
-    pub fn is_empty(&self) -> bool {
-        self.groups.is_empty()
-    }
-
-    /// Plants the trees. May take a second.
-    pub fn run(self) -> MulticastOutcome {
-        let (topology, hops) = (self.made.topology(), self.made.distances());
-        let mut planter = Planter::new(topology, hops);
-        let mut outcome =
-            MulticastOutcome { made: self.made.clone(), trees: Vec::new(), defects: Vec::new() };
-        for group in self.groups {
-            let stands = |tree: &Tree| {
-                is_one_piece(topology, tree) && check(topology, tree, &group.places).is_ok()
-            };
-            let tree = group.inherited.filter(stands);
-            let tree =
-                tree.unwrap_or_else(|| planter.tree(group.mlid, &group.places, group.root_before));
-            match check(topology, &tree, &group.places) {
-                Ok(()) => outcome.trees.push((group.mlid, group.members, Arc::new(tree))),
-                Err(defect) => {
-                    outcome.defects.push(format!("MLID {:#06x}: {defect}", group.mlid.0));
-                }
-            }
-        }
-        outcome
     }
 }
 
@@ -176,30 +128,79 @@ impl Sweeper {
         let groups: Vec<Group> =
             dirty.into_iter().filter_map(|mlid| self.group(&made, mlid, moved)).collect();
         if groups.is_empty() {
+            if moved {
+                self.multicast.orders = None;
+            }
             self.multicast.made = Some(made);
             return None;
         }
-        self.multicast.at_work = Some(groups.iter().map(|group| group.mlid).collect());
-        Some(MulticastJob { made, groups })
+        Some(self.job(&made, groups, false))
     }
 
-    /// What is to be planted for an MLID; `None` if what stands is right.
-    fn group(&self, made: &Made, mlid: Lid, moved: bool) -> Option<Group> {
-        let planted = self.multicast.planted.get(&mlid);
-        let members = self.multicast.membership.get(&mlid).cloned().unwrap_or_default();
-        let stands = match planted {
-            Some((then, _)) => *then == members,
-            None => members.is_empty(),
-        };
-        if stands && !moved {
+    /// A look at all trees that stand, which is due some time after the fabric was routed anew: a
+    /// tree that closes a cycle with what is routed now gives way to another.
+    pub fn poll_multicast_proof(&mut self) -> Option<MulticastJob> {
+        let made = self.router.made().filter(|_| self.phase == Phase::Idle && self.up)?.clone();
+        let multicast = &self.multicast;
+        let is_here = multicast.made.as_ref().is_some_and(|here| Arc::ptr_eq(here, &made));
+        if !is_here || !multicast.unproved || multicast.at_work.is_some() {
             return None;
         }
-        let places = members.iter().filter_map(|&guid| self.place_of(made, guid)).collect();
-        // A root is a number in the routing that it was found on.
-        let root_before = planted.and_then(|(_, tree)| tree.root).filter(|_| !moved);
+        let all: Vec<Lid> = multicast.planted.keys().copied().collect();
+        let groups = all.into_iter().filter_map(|mlid| self.group(&made, mlid, true)).collect();
+        Some(self.job(&made, groups, true))
+    }
+
+    fn job(&mut self, made: &Arc<Made>, groups: Vec<Group>, proves: bool) -> MulticastJob {
+        let vls = self.vls_between_switches(made);
+        let multicast = &mut self.multicast;
+        multicast.at_work = Some(groups.iter().map(|group| group.mlid).collect());
+        let before = multicast.made.as_ref();
+        let is_new = before.is_none_or(|before| !Arc::ptr_eq(before, made));
+        MulticastJob {
+            renumbered: before.filter(|before| before.switches() != made.switches()).cloned(),
+            orders: multicast.orders.clone().filter(|_| !is_new),
+            lfts: made.lfts(&self.fabric),
+            made: made.clone(),
+            vls,
+            proves,
+            is_whole: proves || is_new,
+            groups,
+        }
+    }
+
+    /// SLs may have other lanes than before.
+    pub(super) fn lanes_changed(&mut self) {
+        self.multicast.orders = None;
+        self.multicast.unproved = true;
+    }
+
+    /// The VL by SL of links between switches, all the same if nobody told switches about SLs.
+    fn vls_between_switches(&self, made: &Made) -> [u8; 16] {
+        if !self.needs_port_tables() {
+            return [0; 16];
+        }
+        let (topology, switches) = (made.topology(), made.switches());
+        lanes::vls(&self.fabric, &self.settings, &self.qos_tables, topology, switches)
+    }
+
+    /// What is to be planted for an MLID; `None` if what stands is right, unless all are asked for.
+    fn group(&self, made: &Made, mlid: Lid, all: bool) -> Option<Group> {
+        let planted = self.multicast.planted.get(&mlid);
+        let audience = self.multicast.membership.get(&mlid).cloned().unwrap_or_default();
+        let stands = match planted {
+            Some((then, _)) => *then == audience,
+            None => audience.is_empty(),
+        };
+        if stands && !all {
+            return None;
+        }
+        let ports = audience.ports.iter();
+        let places = ports.filter_map(|&guid| self.place_of(made, guid)).collect();
+        let before = planted.map(|(_, tree)| tree.clone());
         let inherited = self.multicast.inherited.get(&mlid).filter(|_| planted.is_none());
         let inherited = inherited.and_then(|masks| inherited_tree(made, masks));
-        Some(Group { mlid, members, places, root_before, inherited })
+        Some(Group { mlid, audience, places, before, inherited })
     }
 
     /// Takes note of the trees that were found in switches, which stay for now.
@@ -252,37 +253,39 @@ impl Sweeper {
             // The fabric was routed anew meanwhile: the same trees are asked for again.
             return;
         }
-        let moved =
-            self.multicast.made.as_ref().is_none_or(|made| !Arc::ptr_eq(made, &outcome.made));
-        if moved {
-            // Numbers of switches are others now; all groups are among the outcome.
-            let planted = std::mem::take(&mut self.multicast.planted);
-            let before = self.multicast.made.take();
-            for (mlid, (_, tree)) in planted {
-                if let Some(made) = &before {
-                    self.clear_masks(made, mlid, &tree);
-                }
-            }
-            self.multicast.made = Some(outcome.made.clone());
+        // Numbers of switches may be others now; then all groups are among the outcome.
+        let before = self.multicast.made.replace(outcome.made.clone());
+        let before = before.unwrap_or_else(|| outcome.made.clone());
+        let moved = !Arc::ptr_eq(&before, &outcome.made);
+        let is_proved = outcome.orders.is_some();
+        if outcome.is_whole {
+            self.multicast.unproved = !is_proved;
+        }
+        if moved || is_proved {
+            self.multicast.orders = outcome.orders;
         }
         let mut unreached = 0;
-        for (mlid, members, tree) in outcome.trees {
-            unreached += tree.unreached.len();
-            if let Some((_, before)) = self.multicast.planted.remove(&mlid) {
-                self.clear_masks(&outcome.made, mlid, &before);
+        let mut news = Vec::new();
+        for grown in outcome.trees {
+            unreached += grown.tree.unreached.len();
+            if is_proved {
+                let line = grown.fault.as_ref().map(|fault| self.fault_line(grown.mlid, fault));
+                let before = self.multicast.faults.remove(&grown.mlid);
+                news.extend(line.clone().filter(|line| before.as_ref() != Some(line)));
+                self.multicast.faults.extend(line.map(|line| (grown.mlid, line)));
             }
-            self.clear_inherited_tree(mlid);
-            for &(number, mask) in &tree.masks {
-                self.set_mask(&outcome.made, mlid, number, mask);
-            }
-            if self.multicast.membership.contains_key(&mlid) {
-                self.multicast.planted.insert(mlid, (members, tree));
-            }
+            self.take_tree(&before, &outcome.made, grown);
+        }
+        for line in news.iter().take(LINES_MAX) {
+            warn!("{line}; it is used, as no other was found");
+        }
+        if let Some(more @ 1..) = news.len().checked_sub(LINES_MAX) {
+            warn!("{more} more multicast trees can deadlock");
         }
         // Trees that were found wrong are planted again.
         for mlid in asked {
             let members = self.multicast.membership.get(&mlid);
-            let planted = self.multicast.planted.get(&mlid).map(|(members, _)| members);
+            let planted = self.multicast.planted.get(&mlid).map(|(audience, _)| audience);
             if members != planted {
                 self.multicast.dirty.insert(mlid);
             }
@@ -314,10 +317,56 @@ impl Sweeper {
         }
     }
 
-    fn clear_masks(&mut self, made: &Made, mlid: Lid, tree: &Tree) {
-        for &(number, _) in &tree.masks {
-            self.set_mask(made, mlid, number, PortMask::default());
+    /// A tree takes the place of the one before, whose switches had the numbers of `before`.
+    fn take_tree(&mut self, before: &Made, made: &Made, grown: Grown) {
+        let Grown { mlid, audience, tree, is_kept, .. } = grown;
+        let planted = self.multicast.planted.remove(&mlid);
+        self.clear_inherited_tree(mlid);
+        if !is_kept {
+            let old = planted.iter().flat_map(|(_, tree)| &tree.masks);
+            for &(number, _) in old.filter(|&&(number, _)| {
+                let now = before.switch(number).and_then(|index| made.number(index));
+                now.is_none_or(|now| tree.mask(now).is_none())
+            }) {
+                self.set_mask(before, mlid, number, PortMask::default());
+            }
+            for &(number, mask) in &tree.masks {
+                self.set_mask(made, mlid, number, mask);
+            }
         }
+        if self.multicast.membership.contains_key(&mlid) {
+            self.multicast.planted.insert(mlid, (audience, tree));
+        } else {
+            self.multicast.faults.remove(&mlid);
+        }
+    }
+
+    fn fault_line(&self, mlid: Lid, fault: &Fault) -> String {
+        let switches = self.multicast.made.as_ref().map_or(&[][..], |made| made.switches());
+        let (mlid, sl) = (mlid.0, fault.sl);
+        if fault.cycle.is_empty() {
+            return format!(
+                "the tree of MLID {mlid:#06x} can deadlock on SL {sl} with those of other groups"
+            );
+        }
+        let cycle = self.hops_in_words(switches, &fault.cycle);
+        format!("the tree of MLID {mlid:#06x} can deadlock with unicast on SL {sl}: {cycle}")
+    }
+
+    /// Which multicast trees can deadlock, in words; the first of them.
+    pub fn multicast_warnings(&self) -> Vec<String> {
+        let faults = self.multicast.faults.values();
+        let mut lines: Vec<_> = faults.take(LINES_MAX).cloned().collect();
+        let more = self.multicast.faults.len().saturating_sub(LINES_MAX);
+        if more > 0 {
+            lines.push(format!("{more} more multicast trees can deadlock"));
+        }
+        lines
+    }
+
+    /// Multicast trees that can deadlock.
+    pub fn multicast_loops(&self) -> usize {
+        self.multicast.faults.len()
     }
 
     fn set_mask(&mut self, made: &Made, mlid: Lid, number: u16, mask: PortMask) {
@@ -408,7 +457,10 @@ impl Sweeper {
     pub(super) fn forget_routing(&mut self) {
         self.router.forget();
         self.multicast.planted.clear();
+        self.multicast.faults.clear();
         self.multicast.made = None;
+        self.multicast.orders = None;
+        self.multicast.unproved = false;
         self.multicast.forget_inherited();
         let switches: Vec<SwitchIndex> = self.fabric.switches().map(|(index, _)| index).collect();
         for index in switches {
@@ -424,22 +476,6 @@ impl Sweeper {
     pub fn multicast_trees(&self) -> usize {
         self.multicast.planted.len()
     }
-}
-
-/// What was found in switches, as a tree; `None` if some of them are not routed.
-fn inherited_tree(made: &Made, masks: &[(SwitchIndex, PortMask)]) -> Option<Tree> {
-    let number = |&(index, mask): &(SwitchIndex, PortMask)| Some((made.number(index)?, mask));
-    let mut masks: Vec<(u16, PortMask)> = masks.iter().map(number).collect::<Option<_>>()?;
-    masks.sort_unstable_by_key(|(number, _)| *number);
-    Some(Tree { root: None, masks, unreached: Vec::new() })
-}
-
-/// Whether a tree's switches hang together: as many links as it takes, each from both ends.
-fn is_one_piece(topology: &Topology, tree: &Tree) -> bool {
-    let ends = tree.masks.iter().map(|(switch, mask)| {
-        mask.ports().filter(|&port| topology.link_at(*switch, port).is_some()).count()
-    });
-    ends.sum::<usize>() == 2 * tree.masks.len().saturating_sub(1)
 }
 
 /// The number that stands for a block and position in a request.

@@ -2,7 +2,7 @@
 //! that it can be done on another thread.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use ib_mad::types::{Guid, Lid};
@@ -16,7 +16,7 @@ use crate::fabric::{Fabric, SwitchIndex};
 use crate::manage::lid::LidTable;
 use crate::manage::steering::{Places, Steered, steer};
 use crate::routing::multicast::Place;
-use crate::routing::verify::{self, CreditLoops, Deliveries};
+use crate::routing::verify::{self, CreditLoops, Deliveries, Unicast};
 use crate::routing::{
     Destination, Engine, HopMatrix, Lanes, MinHop, Previous, Routing, RoutingError, Steering,
     Topology, TopologyBuilder, TopologyError, catalog,
@@ -70,9 +70,17 @@ pub(super) struct Made {
     /// The SLs of its paths, ascending by switch; empty if it leaves them alone.
     path_sls: Vec<Arc<PathSls>>,
     asked: Asked,
+    /// What its packets wait for, once somebody wants to know.
+    unicast: OnceLock<Arc<Unicast>>,
 }
 
 impl Made {
+    /// What its packets wait for; `lfts` are its tables. Takes a tenth of a second and more, once.
+    pub(super) fn unicast(&self, lfts: &[Arc<Lft>]) -> Arc<Unicast> {
+        let find = || Arc::new(Unicast::find(&self.topology, &ports(lfts), &self.lanes));
+        self.unicast.get_or_init(find).clone()
+    }
+
     pub(super) fn topology(&self) -> &Topology {
         &self.topology
     }
@@ -246,8 +254,7 @@ pub struct LoopFinding {
 impl LoopCheck {
     /// Looks. May take seconds.
     pub fn run(self) -> LoopFinding {
-        let lfts: Vec<&[u8]> = self.lfts.iter().map(|lft| lft.ports.as_slice()).collect();
-        let loops = verify::credit_loops(&self.made.topology, &lfts);
+        let loops = self.made.unicast(&self.lfts).loops.clone();
         LoopFinding { made: self.made, loops }
     }
 }
@@ -330,6 +337,7 @@ impl RoutingJob {
             lanes,
             path_sls,
             asked,
+            unicast: OnceLock::new(),
         };
         Chosen { made, lfts, loops, unreachable: deliveries.unreachable }
     }

@@ -140,15 +140,20 @@ impl Sweeper {
 
     /// An example of a credit loop by the names of switches, which `switches` numbers.
     fn cycle(&self, switches: &[SwitchIndex], loops: &CreditLoops) -> String {
+        let lane = loops.lane.map_or(String::new(), |lane| format!(" on VL {lane}"));
+        self.hops_in_words(switches, &loops.example) + &lane
+    }
+
+    /// Hops by the names of switches, which `switches` numbers, and the ports that they send by.
+    pub(super) fn hops_in_words(&self, switches: &[SwitchIndex], hops: &[(u16, u8)]) -> String {
         let name = |&(number, port): &(u16, u8)| {
             let index = *switches.get(usize::from(number))?;
             Some(format!("'{}' port {port}", self.switch_name(index)))
         };
-        let hops: Vec<_> = loops.example.iter().take(CYCLE_HOPS_MAX).filter_map(name).collect();
-        let more = loops.example.len().saturating_sub(CYCLE_HOPS_MAX);
+        let named: Vec<_> = hops.iter().take(CYCLE_HOPS_MAX).filter_map(name).collect();
+        let more = hops.len().saturating_sub(CYCLE_HOPS_MAX);
         let rest = if more > 0 { format!(" > {more} more") } else { String::new() };
-        let lane = loops.lane.map_or(String::new(), |lane| format!(" on VL {lane}"));
-        hops.join(" > ") + &rest + &lane
+        named.join(" > ") + &rest
     }
 
     fn switch_name(&self, index: SwitchIndex) -> String {

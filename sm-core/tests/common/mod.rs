@@ -202,6 +202,9 @@ impl Bed {
             while let Some(check) = manager.sweeper.poll_loop_check() {
                 manager.sweeper.handle_loops(&check.run());
             }
+            if let Some(job) = manager.sweeper.poll_multicast_proof() {
+                manager.sweeper.handle_multicast(now, job.run());
+            }
             while manager.sends_left != Some(0) && manager.sweeper.poll_transmit(now, &mut packet) {
                 manager.sends_left = manager.sends_left.map(|left| left - 1);
                 if let Some(lie) = &mut self.lie

@@ -1,8 +1,6 @@
 //! Proof that a multicast tree delivers, by other code than that which made it.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-use super::{Place, PortMask, Tree};
+use super::{Place, Tree, unique};
 use crate::routing::topology::Topology;
 
 /// What is wrong with a tree.
@@ -40,46 +38,47 @@ pub enum Defect {
 }
 
 /// Checks that every packet of a member reaches each other one exactly once, and nobody else, but
-/// for members that the tree says are not reached.
+/// for members that the tree says are not reached. Takes time that goes with the tree.
 pub fn check(topology: &Topology, tree: &Tree, members: &[Place]) -> Result<(), Defect> {
-    let masks: BTreeMap<u16, PortMask> = tree.masks.iter().copied().collect();
-    let members: BTreeSet<Place> =
-        members.iter().copied().filter(|place| !tree.unreached.contains(place)).collect();
+    let masks = &tree.masks;
+    let at = |switch: u16| masks.binary_search_by_key(&switch, |(switch, _)| *switch).ok();
+    let mut members = unique(members);
+    members.retain(|place| tree.unreached.binary_search(place).is_err());
     let Some(&first) = members.first() else {
-        return match masks.first_key_value() {
+        return match masks.first() {
             None => Ok(()),
-            Some((&switch, mask)) => {
-                Err(Defect::Stray { switch, port: mask.ports().next().unwrap_or(0) })
+            Some((switch, mask)) => {
+                Err(Defect::Stray { switch: *switch, port: mask.ports().next().unwrap_or(0) })
             }
         };
     };
-    let mut heard = BTreeSet::new();
-    let mut came_by: BTreeMap<u16, Option<u8>> = [(first.switch, None)].into();
-    let mut queue = VecDeque::from([first.switch]);
-    while let Some(switch) = queue.pop_front() {
-        let Some(mask) = masks.get(&switch) else { continue };
-        let ingress = came_by[&switch];
+    let mut heard = vec![false; members.len()];
+    // By switch of the tree: whether a packet came, and by which port.
+    let mut came = vec![false; masks.len()];
+    let Some(start) = at(first.switch) else { return Err(Defect::Missed { place: first }) };
+    came[start] = true;
+    let mut waiting: Vec<(usize, Option<u8>)> = vec![(start, None)];
+    while let Some((index, ingress)) = waiting.pop() {
+        let (switch, mask) = masks[index];
         for port in mask.ports().filter(|&port| Some(port) != ingress) {
             let Some(link) = topology.link_at(switch, port).map(|index| topology.link(index))
             else {
-                let place = Place { switch, exit: port };
-                if !members.contains(&place) {
+                let Ok(place) = members.binary_search(&Place { switch, exit: port }) else {
                     return Err(Defect::Stray { switch, port });
-                }
-                heard.insert(place);
+                };
+                heard[place] = true;
                 continue;
             };
-            if !masks.get(&link.peer).is_some_and(|mask| mask.contains(link.peer_port)) {
-                return Err(Defect::OneWay { switch, port });
-            }
-            if came_by.insert(link.peer, Some(link.peer_port)).is_some() {
+            let far = at(link.peer).filter(|&far| masks[far].1.contains(link.peer_port));
+            let Some(far) = far else { return Err(Defect::OneWay { switch, port }) };
+            if std::mem::replace(&mut came[far], true) {
                 return Err(Defect::Loop { switch: link.peer });
             }
-            queue.push_back(link.peer);
+            waiting.push((far, Some(link.peer_port)));
         }
     }
-    match members.difference(&heard).next() {
-        Some(&place) => Err(Defect::Missed { place }),
+    match heard.iter().position(|heard| !heard) {
+        Some(missed) => Err(Defect::Missed { place: members[missed] }),
         None => Ok(()),
     }
 }

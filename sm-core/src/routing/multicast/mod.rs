@@ -5,12 +5,21 @@
 //! tree climbs towards the root, at each switch by the same link for all members, chosen by switch
 //! and MLID among those one hop nearer. So a member that joins adds a branch and moves nobody,
 //! as long as the root stays; and it stays as long as it is no more than [`SLACK`] hops a member
-//! worse than the best.
+//! worse than the best. After a failure what is left of the tree before is built upon.
+//!
+//! A tree's packets wait for buffers as those of unicast do, and with them: such a tree can close a
+//! cycle of channels that all wait for the next. [`order`] tells which trees cannot; a tree that
+//! might gives way to another one ([`choice`]), which [`grow`] makes.
 //!
 //! Cost: per group, switches × distinct switches of members for the root, which groups with members
 //! on the same switches share, and members × hops for the tree.
 
 mod check;
+mod choice;
+mod grow;
+mod mask;
+mod order;
+mod turns;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,39 +30,37 @@ use super::hops::HopMatrix;
 use super::topology::Topology;
 
 pub use check::{Defect, check};
+pub use choice::{Chooser, Fault, Orders, Planted, Wanted};
+pub use mask::PortMask;
+pub use order::Order;
+pub use turns::{Hops, Turn};
 
 /// What a root may be worse than the best, in hops a member, before another takes its place.
 const SLACK: u64 = 1;
 
-/// Who is a member of what: port GUIDs by MLID, each list ascending.
-pub type Membership = BTreeMap<Lid, Arc<[Guid]>>;
+/// Who hears what is sent to an MLID.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Audience {
+    /// Port GUIDs, ascending.
+    pub ports: Arc<[Guid]>,
+    /// SLs on which is sent, a bit each: those of the groups that share the MLID.
+    pub sls: u16,
+}
 
-/// Ports of a switch, a bit each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortMask([u64; 4]);
-
-impl PortMask {
-    /// Adds a port.
-    pub fn insert(&mut self, port: u8) {
-        self.0[usize::from(port) / 64] |= 1 << (port % 64);
+impl Audience {
+    /// Ports, ascending, of a group with this SL.
+    pub fn new(ports: impl Into<Arc<[Guid]>>, sl: u8) -> Self {
+        Self { ports: ports.into(), sls: 1 << (sl & 0xF) }
     }
 
-    /// Whether a port is in the mask.
-    pub fn contains(&self, port: u8) -> bool {
-        self.0[usize::from(port) / 64] >> (port % 64) & 1 == 1
-    }
-
-    /// The ports, ascending.
-    pub fn ports(&self) -> impl Iterator<Item = u8> + '_ {
-        (0..=u8::MAX).filter(|&port| self.contains(port))
-    }
-
-    /// Ports 16 × `position` to 16 × `position` + 15, as a forwarding table has them.
-    pub fn position(&self, position: u8) -> u16 {
-        let bit = usize::from(position) * 16;
-        (self.0[bit / 64] >> (bit % 64)) as u16
+    /// Whether there is nobody.
+    pub fn is_empty(&self) -> bool {
+        self.ports.is_empty()
     }
 }
+
+/// Who is a member of what, by MLID.
+pub type Membership = BTreeMap<Lid, Audience>;
 
 /// A member's place: its switch, and the port of that switch that leads to it, 0 for the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,6 +82,14 @@ pub struct Tree {
     pub unreached: Vec<Place>,
 }
 
+impl Tree {
+    /// The ports of a switch.
+    pub fn mask(&self, switch: u16) -> Option<PortMask> {
+        let at = self.masks.binary_search_by_key(&switch, |(switch, _)| *switch).ok()?;
+        Some(self.masks[at].1)
+    }
+}
+
 /// Trees over one topology.
 #[derive(Debug)]
 pub struct Planter<'a> {
@@ -90,10 +105,13 @@ impl<'a> Planter<'a> {
         Self { topology, hops, sums: HashMap::new() }
     }
 
-    /// The tree of `mlid` that joins `members`; `root_before` stays the root if it is good enough.
-    pub fn tree(&mut self, mlid: Lid, members: &[Place], root_before: Option<u16>) -> Tree {
+    /// The tree of `mlid` that joins `members` by the fewest hops. The root of `before`, if there is
+    /// one, stays if it is good enough, and so do its branches as far as they lead there.
+    pub fn tree(&mut self, mlid: Lid, members: &[Place], before: Option<&Tree>) -> Tree {
         let members = unique(members);
+        let root_before = before.and_then(|before| before.root);
         let Some(root) = self.root(mlid, &members, root_before) else { return Tree::default() };
+        let before = before.filter(|_| root_before == Some(root));
         let mut masks: BTreeMap<u16, PortMask> = BTreeMap::new();
         let mut unreached = Vec::new();
         for place in members {
@@ -104,14 +122,21 @@ impl<'a> Planter<'a> {
             let known = masks.contains_key(&place.switch);
             masks.entry(place.switch).or_default().insert(place.exit);
             if !known {
-                self.climb(mlid, root, place.switch, &mut masks);
+                self.climb(mlid, root, place.switch, before, &mut masks);
             }
         }
         Tree { root: Some(root), masks: masks.into_iter().collect(), unreached }
     }
 
     /// Joins `switch` to the tree: to the root, or to the first switch on the way that is in it.
-    fn climb(&self, mlid: Lid, root: u16, switch: u16, masks: &mut BTreeMap<u16, PortMask>) {
+    fn climb(
+        &self,
+        mlid: Lid,
+        root: u16,
+        switch: u16,
+        before: Option<&Tree>,
+        masks: &mut BTreeMap<u16, PortMask>,
+    ) {
         let distance = self.hops.row(root);
         let mut at = switch;
         while at != root {
@@ -119,12 +144,15 @@ impl<'a> Planter<'a> {
                 distance[usize::from(peer)] != HopMatrix::UNREACHABLE
                     && distance[usize::from(peer)] < distance[usize::from(at)]
             };
-            let links = self.topology.links(at);
-            let count = links.iter().filter(|link| nearer(link.peer)).count();
-            // Switches that a path joins to the root have a neighbour one hop nearer.
-            let Some(choice) = spread(mlid, at).checked_rem(count as u64) else { return };
-            let link = links.iter().filter(|link| nearer(link.peer)).nth(choice as usize);
-            let Some(link) = link else { return };
+            let links = || self.topology.links(at).iter().filter(|link| nearer(link.peer));
+            let mask = before.and_then(|before| before.mask(at));
+            let stood = links().find(|link| mask.is_some_and(|mask| mask.contains(link.port)));
+            let choose = || {
+                // Switches that a path joins to the root have a neighbour one hop nearer.
+                let choice = spread(mlid, at).checked_rem(links().count() as u64)?;
+                links().nth(choice as usize)
+            };
+            let Some(link) = stood.or_else(choose) else { return };
             let known = masks.contains_key(&link.peer);
             masks.entry(at).or_default().insert(link.port);
             masks.entry(link.peer).or_default().insert(link.peer_port);
@@ -147,6 +175,33 @@ impl<'a> Planter<'a> {
             let choice = spread(mlid, 0) % equals().count() as u64;
             equals().nth(choice as usize).map(|(switch, _)| switch)
         })
+    }
+
+    /// Whether ways from a tree's root to members are not longer than a root may have them.
+    fn is_short(&mut self, tree: &Tree, members: &[Place]) -> bool {
+        let (Some(root), Some(sums)) = (tree.root, self.sums(members)) else { return true };
+        let best = sums.iter().copied().min().unwrap_or(0);
+        let mut total = 0u64;
+        let mut waiting = vec![(root, None, 0u64)];
+        while let Some((switch, came_by, far)) = waiting.pop() {
+            let mask = tree.mask(switch).unwrap_or_default();
+            for port in mask.ports().filter(|&port| Some(port) != came_by) {
+                match self.topology.link_at(switch, port).map(|link| self.topology.link(link)) {
+                    Some(link) => waiting.push((link.peer, Some(link.peer_port), far + 1)),
+                    None => total += far,
+                }
+            }
+        }
+        total <= best + SLACK * members.len() as u64
+    }
+
+    /// The switches with the fewest hops to all members, best first.
+    fn best_roots(&mut self, members: &[Place], count: usize) -> Vec<u16> {
+        let Some(sums) = self.sums(members) else { return Vec::new() };
+        let mut roots: Vec<u16> = self.topology.switches().collect();
+        roots.sort_by_key(|&root| (sums[usize::from(root)], root));
+        roots.truncate(count);
+        roots
     }
 
     /// Hops to all members, by switch. One that cannot be reached counts as very far, so that of a

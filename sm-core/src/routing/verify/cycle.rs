@@ -81,7 +81,11 @@ pub fn credit_loops_on_lanes(topology: &Topology, routing: &Routing) -> CreditLo
         Lanes::Torus(lanes) => return hop_lanes::credit_loops(topology, &routing.tables(), lanes),
         Lanes::Layers(layers) => layers,
     };
-    let by_lane = Dependencies::of_layers(topology, &routing.tables(), layers);
+    loops_by_lane(topology, &Dependencies::of_layers(topology, &routing.tables(), layers))
+}
+
+/// Looks for cycles lane by lane.
+pub(super) fn loops_by_lane(topology: &Topology, by_lane: &[Dependencies]) -> CreditLoops {
     let mut found = Dependencies::none(topology).find_loops(topology, Traffic::Hosts);
     for (dependencies, lane) in by_lane.iter().zip(0u8..) {
         let loops = dependencies.find_loops(topology, Traffic::Hosts);
@@ -96,21 +100,28 @@ pub fn credit_loops_on_lanes(topology: &Topology, routing: &Routing) -> CreditLo
 }
 
 /// Looks for cycles among the dependencies of all traffic, which is cheap to find out; if there are
-/// some, among those of all traffic to hosts, and at last of that which hosts send. `lfts` are the tables by switch, such
-/// as [`Routing::tables`](crate::routing::Routing::tables).
+/// some, among those of all traffic to hosts, and at last of that which hosts send. `lfts` are the
+/// tables by switch, such as [`Routing::tables`](crate::routing::Routing::tables).
 pub fn credit_loops(topology: &Topology, lfts: &[&[u8]]) -> CreditLoops {
+    dependencies(topology, lfts).1
+}
+
+/// What [`credit_loops`] tells of, with the dependencies of that traffic.
+pub(super) fn dependencies(topology: &Topology, lfts: &[&[u8]]) -> (Dependencies, CreditLoops) {
     let onward = onward::look(topology, lfts);
     let all = Dependencies { next: onward.iter().map(Onward::of_all).collect() };
     let loops = all.find_loops(topology, Traffic::All);
     if loops.is_free() {
-        return loops;
+        return (all, loops);
     }
     let to_hosts = Dependencies { next: onward.iter().map(|onward| onward.to_hosts).collect() };
     let loops = to_hosts.find_loops(topology, Traffic::ToHosts);
     if loops.is_free() {
-        return loops;
+        return (to_hosts, loops);
     }
-    Dependencies::of_hosts(topology, lfts).find_loops(topology, Traffic::Hosts)
+    let of_hosts = Dependencies::of_hosts(topology, lfts);
+    let loops = of_hosts.find_loops(topology, Traffic::Hosts);
+    (of_hosts, loops)
 }
 
 /// The egress port of a switch for a LID.
@@ -148,8 +159,8 @@ fn join(a: &mut [Ports], b: Vec<Ports>) {
 }
 
 /// By link: the ports by which packets that came over it go on from its far end.
-struct Dependencies {
-    next: Vec<Ports>,
+pub(super) struct Dependencies {
+    pub(super) next: Vec<Ports>,
 }
 
 impl Dependencies {
@@ -181,7 +192,7 @@ impl Dependencies {
     }
 
     /// Those between hosts, by layer.
-    fn of_layers(topology: &Topology, lfts: &[&[u8]], layers: &Layers) -> Vec<Self> {
+    pub(super) fn of_layers(topology: &Topology, lfts: &[&[u8]], layers: &Layers) -> Vec<Self> {
         let hosts = topology.hosts_on();
         let sources: Vec<u16> =
             topology.switches().filter(|&switch| hosts[usize::from(switch)] > 0).collect();

@@ -10,12 +10,17 @@ use super::super::torus::TorusLanes;
 use super::cycle::{CreditLoops, Traffic, port};
 
 /// The most data VLs of a link.
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 
 /// Looks for cycles among routes between hosts at the lower QoS level. The upper one has the same
 /// routes, on the same lanes or on others that wait for each other as these do. Takes time in
 /// proportion to switches times LIDs, times the few SLs that go the same way.
 pub(super) fn credit_loops(topology: &Topology, lfts: &[&[u8]], lanes: &TorusLanes) -> CreditLoops {
+    waits(topology, lfts, lanes).find_loops(topology)
+}
+
+/// What waits for what at the lower QoS level.
+pub(super) fn waits(topology: &Topology, lfts: &[&[u8]], lanes: &TorusLanes) -> Waits {
     let hosts = topology.hosts_on();
     let sources: Vec<u16> =
         topology.switches().filter(|&switch| hosts[usize::from(switch)] > 0).collect();
@@ -46,12 +51,12 @@ pub(super) fn credit_loops(topology: &Topology, lfts: &[&[u8]], lanes: &TorusLan
         }
         waits
     });
-    waits.reduce(none, Waits::join).find_loops(topology)
+    waits.reduce(none, Waits::join)
 }
 
 /// By channel, a link with a lane: the channels that its packets go on to.
-struct Waits {
-    next: Vec<Vec<u32>>,
+pub(super) struct Waits {
+    pub(super) next: Vec<Vec<u32>>,
     /// Lanes that are used, as bits.
     used: u16,
 }
@@ -80,7 +85,7 @@ impl Waits {
     }
 
     /// Takes channels away on which nothing waits until none is left (Kahn's algorithm).
-    fn find_loops(&self, topology: &Topology) -> CreditLoops {
+    pub(super) fn find_loops(&self, topology: &Topology) -> CreditLoops {
         let mut waiting = vec![0u32; self.next.len()];
         self.next.iter().flatten().for_each(|&next| waiting[next as usize] += 1);
         let dependencies = self.next.iter().map(|next| next.len() as u64).sum();

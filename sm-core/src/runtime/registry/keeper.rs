@@ -67,6 +67,9 @@ pub(super) struct Keeper {
     /// When to try to open it again, seconds since 1970.
     reopen_due_s: u64,
     registry: Registry,
+    /// What another master's clients registered, as far as it is on disk: what the registry is made of
+    /// when it is our turn. Until then nobody asks it anything, and rows alone cost what changes.
+    followed: Option<RegistryPlane>,
     /// What registries before this one counted.
     counted: registry::Counters,
     /// All that was told of.
@@ -114,6 +117,7 @@ impl Keeper {
             store: Some(store),
             reopen_due_s: 0,
             registry: Registry::default(),
+            followed: None,
             counted: registry::Counters::default(),
             surroundings: Surroundings::default(),
             untold: Surroundings::default(),
@@ -167,7 +171,7 @@ impl Keeper {
         if self.store.is_none() && now_s >= self.reopen_due_s {
             self.reopen(now_s);
         }
-        let before = self.registry.plane();
+        let before = self.rows();
         let mut plane = plane.clone();
         plane.sequence = plane.sequence.max(before.sequence);
         let rows = RegistryChanges::between(&before, &plane);
@@ -176,7 +180,8 @@ impl Keeper {
             return true;
         }
         let changes = Changes { rows, ..Changes::default() };
-        if let Err(failure) = store.commit(&changes) {
+        let kept = store.commit(&changes);
+        if let Err(failure) = kept {
             self.counters.failures.add(1);
             let reason = sa_proto::with_causes(&failure);
             error!("what another master's clients registered is not stored: {reason}");
@@ -184,11 +189,27 @@ impl Keeper {
             return false;
         }
         self.counters.commits.add(1);
-        self.adopt(Stored { plane, ..Stored::default() });
+        self.fresh = false;
+        self.published = None;
+        self.members.apply(&changes.rows);
+        self.followed = Some(plane);
         true
     }
 
+    /// All rows, whoever gave them.
+    fn rows(&self) -> RegistryPlane {
+        self.followed.clone().unwrap_or_else(|| self.registry.plane())
+    }
+
+    /// Makes the registry what was followed, if anything was: we decide from now on.
+    fn begin_where_the_master_ended(&mut self) {
+        if let Some(plane) = self.followed.take() {
+            self.replace_registry(Registry::restore(&plane, []));
+        }
+    }
+
     fn adopt(&mut self, stored: Stored) {
+        self.followed = None;
         self.fresh = stored.fresh;
         // Changes do not tell of these rows.
         self.published = None;
@@ -248,6 +269,7 @@ impl Keeper {
         ports: &Ports,
         writes: &[Option<Request>],
     ) -> Result<Vec<Verdict>, StoreError> {
+        self.begin_where_the_master_ended();
         let before = self.registry.plane();
         let around = self.untold.clone();
         if let Some(predefined) = &around.predefined {
@@ -359,6 +381,7 @@ impl Keeper {
         // The file must be closed first: it is locked.
         self.store = None;
         self.published = None;
+        self.followed = None;
         self.replace_registry(Registry::default());
         match Store::open(&self.directory) {
             Ok((store, stored)) => {
@@ -412,7 +435,7 @@ impl Keeper {
 
     /// All rows as they are on disk; `None` while the file cannot be used.
     pub(super) fn plane(&self) -> Option<RegistryPlane> {
-        self.store.is_some().then(|| self.registry.plane())
+        self.store.is_some().then(|| self.rows())
     }
 
     /// Whether [`changed_members`](Self::changed_members) may have something to tell.
@@ -427,7 +450,7 @@ impl Keeper {
         if !self.may_have_changed_members() {
             return Membership::default();
         }
-        self.members.take_changes(&self.registry.plane())
+        self.members.take_changes(&self.rows())
     }
 
     /// The fabric as it was told last.

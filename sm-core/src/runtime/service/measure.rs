@@ -46,6 +46,11 @@ impl Service {
                 "1 if traffic can deadlock by the routing in force",
                 is(!self.sweeper.is_loop_free()),
             ),
+            gauge(
+                "multicast_credit_loops",
+                "Multicast trees whose packets can wait for others in a circle",
+                self.sweeper.multicast_loops() as f64,
+            ),
             gauge("switches", "Switches present", switches as f64),
             gauge("hosts", "Channel adapters and routers present", hosts as f64),
             gauge("links", "Links, as of the last sweep", last.links as f64),

@@ -340,7 +340,7 @@ fn groups_that_come_and_go_are_told_of_with_their_partition() {
     let mgid = Gid(data.data()[..16].try_into().unwrap());
     let pkey = Some(PKey::DEFAULT_FULL);
     assert_eq!(keeper.events(), [(RegistryEvent::GroupCreated(mgid), pkey)]);
-    assert!(keeper.changed_members().values().all(|ports| ports.len() == 1));
+    assert!(keeper.changed_members().values().all(|heard| heard.ports.len() == 1));
     let mask = mc::MGID | mc::PORT_GID | mc::JOIN_STATE;
     let leave = request(1, Method::DELETE, attribute::MC_MEMBER_RECORD, mask, &data.data()[..52]);
     assert_eq!(statuses(&keeper.turn(NOW_S, work([leave]))), [Some(Status::OK)]);
@@ -348,4 +348,49 @@ fn groups_that_come_and_go_are_told_of_with_their_partition() {
     let changed = keeper.changed_members();
     assert!(changed.len() == 1 && changed.values().all(|ports| ports.is_empty()));
     assert!(keeper.changed_members().is_empty());
+}
+
+/// What a master held after each of some writes.
+fn planes_of_a_master(writes: u64) -> Vec<RegistryPlane> {
+    let bed = Bed::new();
+    let mut keeper = bed.master();
+    keeper.turn(NOW_S, work([group()]));
+    let planes = (0..writes).map(|id| {
+        keeper.turn(NOW_S, work([forever(id)]));
+        plane(&keeper)
+    });
+    planes.collect()
+}
+
+/// Each batch of the master's rebuilt all that the registry keeps beside its rows.
+#[test]
+fn what_another_master_has_is_kept_row_by_row_until_it_is_our_turn() {
+    let planes = planes_of_a_master(40);
+    let last = planes.last().unwrap().clone();
+    assert_eq!((last.services.len(), last.members.len()), (40, 1));
+    let bed = Bed::new();
+    let mut keeper = bed.open();
+    for plane in &planes {
+        assert!(keeper.follow(NOW_S, plane));
+        assert!(keeper.registry.plane().services.is_empty(), "nothing is made of it yet");
+    }
+    // Rows are the master's own, so that what stays is found to be the same at a glance.
+    assert!(plane(&keeper).services.is_same(&last.services));
+    assert_eq!(keeper.changed_members().len(), 1, "trees are planted by it");
+    drop(keeper);
+
+    // It is on disk, and it is what the registry begins with.
+    let mut keeper = bed.open();
+    assert_eq!(plane(&keeper).services, last.services);
+    let mut fewer = last.clone();
+    let gone = fewer.services.iter().next().unwrap().rid;
+    fewer.services.remove(gone);
+    fewer.sequence += 1;
+    assert!(keeper.follow(NOW_S, &fewer));
+    bed.publisher.begin_session(Guid(1)).unwrap();
+    keeper.turn(NOW_S, Work { ports: Some(Arc::new(ports())), ..Work::default() });
+    assert!(keeper.registry.plane().services.find(gone).is_none());
+    assert_eq!(bed.published().services, fewer.services);
+    assert_eq!(bed.published().members, last.members);
+    assert!(!keeper.follow(NOW_S, &last), "we are the master");
 }

@@ -1,0 +1,185 @@
+//! How long does it take to plant the trees of thousands of groups, and to mend those that a cable
+//! carried?
+//!
+//! A manager brings a subnet up and is told of 5,000 groups: most of a few hosts, some of hundreds,
+//! and one of all. Milliseconds of all cores' CPU time and on the wall: for the job that plants, on
+//! its own thread, and for what the loop itself does with its outcome; blocks of tables that are
+//! written; and how deep trees are, beside those of OpenSM's rule: from the first of the switches
+//! with the fewest hops to all members, by shortest ways.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use benches::cpu::ProcessClock;
+use benches::fabrics::{FAT_TREE_1000, FAT_TREE_10000, Managed, Stated, middle_cable};
+use benches::figures::{is_benchmark_run, is_wanted, tell, tell_load};
+use ib_mad::types::{Guid, Lid};
+use sm_core::routing::multicast::{Audience, Membership, PortMask};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const GROUPS: u16 = 5_000;
+
+fn main() {
+    if !is_benchmark_run() {
+        return;
+    }
+    for fabric in [FAT_TREE_1000, FAT_TREE_10000] {
+        if is_wanted(fabric.name) {
+            measure(fabric);
+        }
+    }
+    tell_load();
+}
+
+fn measure(fabric: Stated) {
+    let name = |what: &str| format!("multicast/{what}/{}", fabric.name);
+    let mut managed = fabric.managed();
+    let hosts = managed.host_ports();
+    let groups = groups(&hosts);
+    let members: usize = groups.values().map(|group| group.ports.len()).sum();
+    tell(&name("members"), members, "in 5,000 groups");
+
+    managed.sweeper_mut().put_members(groups.clone());
+    plant(&name("from_nothing"), &mut managed);
+    depths(&name("depth"), &managed, &groups);
+
+    // One more member of one group.
+    let mlid = Lid(0xC000 + 17);
+    let mut ports = groups[&mlid].ports.to_vec();
+    let newcomer = hosts.iter().find(|host| ports.binary_search(host).is_err());
+    ports.extend(newcomer);
+    ports.sort_unstable();
+    managed.sweeper_mut().put_members([(mlid, Audience::new(ports, 0))].into());
+    plant(&name("join"), &mut managed);
+
+    let before = trees(&managed);
+    managed.cut(middle_cable(&fabric.net()));
+    plant(&name("link_cut"), &mut managed);
+    let after = trees(&managed);
+    let moved = before.iter().filter(|(mlid, tree)| after.get(mlid) != Some(tree)).count();
+    tell(&name("link_cut"), moved, "trees are others");
+    if let Some(job) = managed.sweeper_mut().poll_multicast_proof() {
+        let (wall, mut cpu) = (Instant::now(), ProcessClock::start());
+        let outcome = job.run();
+        let (wall, cpu) = (wall.elapsed(), cpu.lap());
+        tell(&name("looked_at_again"), format!("{wall:.1?}, {cpu:.1?} of CPU"), "");
+        managed.handle_multicast(outcome);
+    }
+    tell(&name("deadlocks"), managed.sweeper().multicast_loops(), "trees");
+}
+
+/// Plants what is to be planted, has it written, and tells what that takes.
+fn plant(name: &str, managed: &mut Managed) {
+    let (wall, mut cpu) = (Instant::now(), ProcessClock::start());
+    let job = managed.poll_multicast().expect("something is to be planted");
+    let asked = (wall.elapsed(), cpu.lap());
+    let groups = job.len();
+    let wall = Instant::now();
+    let outcome = job.run();
+    let planted = (wall.elapsed(), cpu.lap());
+    let wall = Instant::now();
+    managed.handle_multicast(outcome);
+    let taken = (wall.elapsed(), cpu.lap());
+    let sent = managed.multicast_blocks();
+    managed.write_multicast();
+    let blocks = managed.multicast_blocks() - sent;
+    tell(name, format!("{:.1?}, {:.1?} of CPU", planted.0, planted.1), "to plant");
+    let on_loop = (asked.0 + taken.0, asked.1 + taken.1);
+    tell(name, format!("{:.1?}, {:.1?} of CPU", on_loop.0, on_loop.1), "on the loop");
+    tell(name, format!("{groups} groups, {blocks}"), "blocks written");
+}
+
+/// Groups of hosts, always the same: 4 to 19 of them, every 50th 200, and the first all.
+fn groups(hosts: &[Guid]) -> Membership {
+    let mut state = 1u64;
+    let mut next = |max: usize| {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % max
+    };
+    let mut group = |number: u16| {
+        let count = match number {
+            0 => return hosts.to_vec(),
+            number if number % 50 == 0 => 200,
+            _ => 4 + next(16),
+        };
+        let mut ports: Vec<Guid> = (0..count).map(|_| hosts[next(hosts.len())]).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        ports
+    };
+    (0..GROUPS).map(|number| (Lid(0xC000 + number), Audience::new(group(number), 0))).collect()
+}
+
+type Trees = BTreeMap<Lid, Vec<(Guid, PortMask)>>;
+
+/// By MLID: the ports of each switch.
+fn trees(managed: &Managed) -> Trees {
+    let fabric = managed.sweeper().fabric();
+    let mut trees = Trees::new();
+    for (_, switch) in fabric.switches() {
+        let guid = fabric.node(switch.node).guid;
+        for (mlid, mask) in switch.mft.masks() {
+            trees.entry(mlid).or_default().push((guid, mask));
+        }
+    }
+    trees
+}
+
+/// The longest way between two members of each group, in links between switches, beside that of
+/// OpenSM's rule.
+fn depths(name: &str, managed: &Managed, groups: &Membership) {
+    let plane = managed.plane();
+    let topology = benches::fabrics::topology(&plane);
+    let hops = sm_core::routing::HopMatrix::compute(&topology).expect("few enough switches");
+    let places = benches::fabrics::places(&plane);
+    let trees = trees(managed);
+    let numbers: BTreeMap<Guid, u16> =
+        plane.lfts.iter().zip(0..).map(|(lft, number)| (lft.switch, number)).collect();
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for (mlid, audience) in groups {
+        let members: Vec<u16> = audience.ports.iter().map(|port| places[port]).collect();
+        let masks: BTreeMap<u16, PortMask> =
+            trees[mlid].iter().map(|(guid, mask)| (numbers[guid], *mask)).collect();
+        let root = |switch: &u16| -> u64 {
+            members.iter().map(|&home| u64::from(hops.row(home)[usize::from(*switch)])).sum()
+        };
+        let root = topology.switches().min_by_key(root).expect("switches");
+        let far = members.iter().map(|&home| hops.row(root)[usize::from(home)]).max();
+        theirs.push(u32::from(far.unwrap_or(0)));
+        // The centre of our tree: half of the longest way, rounded up.
+        let (end, _) = furthest(&topology, &masks, members[0], &members);
+        let (_, longest) = furthest(&topology, &masks, end, &members);
+        ours.push(longest.div_ceil(2));
+    }
+    for (whose, depths) in [("ours", ours), ("OpenSM's rule", theirs)] {
+        let sum: u32 = depths.iter().sum();
+        let mean = f64::from(sum) / depths.len() as f64;
+        let max = depths.iter().max().copied().unwrap_or(0);
+        tell(name, format!("{mean:.3} on the mean, {max} at most"), whose);
+    }
+}
+
+/// The member's switch furthest from a switch along a tree, and how far that is.
+fn furthest(
+    topology: &sm_core::routing::Topology,
+    masks: &BTreeMap<u16, PortMask>,
+    from: u16,
+    members: &[u16],
+) -> (u16, u32) {
+    let mut best = (from, 0);
+    let mut waiting = vec![(from, None, 0u32)];
+    while let Some((switch, came_by, far)) = waiting.pop() {
+        if far > best.1 && members.contains(&switch) {
+            best = (switch, far);
+        }
+        for port in masks[&switch].ports().filter(|&port| Some(port) != came_by) {
+            if let Some(link) = topology.link_at(switch, port).map(|link| topology.link(link)) {
+                waiting.push((link.peer, Some(link.peer_port), far + 1));
+            }
+        }
+    }
+    best
+}

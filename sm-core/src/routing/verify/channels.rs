@@ -1,0 +1,194 @@
+//! Which channels wait for which, unicast and multicast together.
+//!
+//! A channel is a link, one way, with a virtual lane. Here is what unicast tables make wait for
+//! what, in a form that trees of multicast groups can be joined to, and two things that can be said
+//! of it: whether an order of channels rises at each dependency, which proves that there is no cycle
+//! in one look at each, and which channels lie on cycles.
+
+use std::collections::HashMap;
+
+use super::super::multicast::{Hops, PortMask};
+use super::super::{Lanes, Topology};
+use super::cycle::{self, CreditLoops, Dependencies};
+use super::hop_lanes;
+use super::onward::Ports;
+
+/// Lanes of a QoS level of a torus: the upper level's have the same routes.
+const LEVEL_LANES: usize = 4;
+
+/// Dependencies among the channels of one lane, or of lanes among which packets change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Channels {
+    /// Lanes a link. A channel's number is that of its link, times this, plus its lane.
+    lanes: usize,
+    /// By channel and lane of the next one: ports by which packets go on from the link's far end.
+    after: Vec<Ports>,
+}
+
+/// What unicast waits for.
+#[derive(Clone, Debug)]
+pub struct Unicast {
+    /// What was found about its cycles, as [`credit_loops_on_lanes`](super::credit_loops_on_lanes)
+    /// has it.
+    pub loops: CreditLoops,
+    /// By layer; a single one if the routing has none.
+    pub layers: Vec<Channels>,
+}
+
+impl Unicast {
+    /// Follows what `lfts`, tables by switch, make of packets: of all traffic if that has no cycles,
+    /// and else, or where routes keep to lanes, of what hosts send.
+    pub fn find(topology: &Topology, lfts: &[&[u8]], lanes: &Lanes) -> Self {
+        let of_one_lane = |dependencies: Dependencies| Channels::of_links(dependencies.next);
+        match lanes {
+            Lanes::Free => {
+                let (dependencies, loops) = cycle::dependencies(topology, lfts);
+                Self { loops, layers: vec![of_one_lane(dependencies)] }
+            }
+            Lanes::Layers(layers) => {
+                let by_layer = Dependencies::of_layers(topology, lfts, layers);
+                let loops = cycle::loops_by_lane(topology, &by_layer);
+                Self { loops, layers: by_layer.into_iter().map(of_one_lane).collect() }
+            }
+            Lanes::Torus(torus) => {
+                let waits = hop_lanes::waits(topology, lfts, torus);
+                let mut channels = Channels::none(topology, LEVEL_LANES);
+                for (channel, nexts) in waits.next.iter().enumerate() {
+                    let (link, lane) = (channel / hop_lanes::LANES, channel % hop_lanes::LANES);
+                    for &next in nexts {
+                        let (on, lane_on) =
+                            (next as usize / hop_lanes::LANES, next as usize % hop_lanes::LANES);
+                        let lanes = (lane % LEVEL_LANES, lane_on % LEVEL_LANES);
+                        let port = Channels::sender(topology, on).1;
+                        channels.insert(link * LEVEL_LANES + lanes.0, port, lanes.1);
+                    }
+                }
+                Self { loops: waits.find_loops(topology), layers: vec![channels] }
+            }
+        }
+    }
+}
+
+impl Channels {
+    /// Nothing waits.
+    pub fn none(topology: &Topology, lanes: usize) -> Self {
+        Self { lanes, after: vec![Ports::default(); topology.link_count() * lanes * lanes] }
+    }
+
+    fn of_links(after: Vec<Ports>) -> Self {
+        Self { lanes: 1, after }
+    }
+
+    /// Lanes a link.
+    pub fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.after.len() / self.lanes
+    }
+
+    /// Adds those of another part of the traffic.
+    pub fn join(&mut self, other: &Self) {
+        for (mine, theirs) in self.after.iter_mut().zip(&other.after) {
+            mine.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine |= theirs);
+        }
+    }
+
+    /// Packets of a channel go on by a port of its far end, on a lane.
+    pub fn insert(&mut self, channel: usize, port: u8, lane: usize) {
+        self.after[channel * self.lanes + lane][usize::from(port / 64)] |= 1 << (port % 64);
+    }
+
+    /// Packets of a channel of one lane do not go on by a port any more.
+    pub fn remove(&mut self, channel: usize, port: u8) {
+        self.after[channel * self.lanes][usize::from(port / 64)] &= !(1 << (port % 64));
+    }
+
+    /// Joins what the packets of a tree wait for; `hops` tells their lanes.
+    pub fn join_tree(&mut self, topology: &Topology, masks: &[(u16, PortMask)], hops: &Hops) {
+        hops.turns(topology, masks, |turn| {
+            let (_, port) = Self::sender(topology, turn.to / self.lanes);
+            self.insert(turn.from, port, turn.to % self.lanes);
+            true
+        });
+    }
+
+    /// The channels that packets of a channel go on to.
+    pub fn after<'a>(
+        &'a self,
+        topology: &'a Topology,
+        channel: usize,
+    ) -> impl Iterator<Item = usize> + 'a {
+        let far = topology.link(channel / self.lanes).peer;
+        let rows = &self.after[channel * self.lanes..][..self.lanes];
+        rows.iter().enumerate().flat_map(move |(lane, ports)| {
+            let ports = PortMask::of_words(*ports).ports();
+            let links = ports.filter_map(move |port| topology.link_at(far, port));
+            links.map(move |link| link * self.lanes + lane)
+        })
+    }
+
+    /// The switch that sends over a link, and the port by which.
+    pub fn sender(topology: &Topology, link: usize) -> (u16, u8) {
+        let far = topology.link(link);
+        let back = topology.link_at(far.peer, far.peer_port).map(|back| topology.link(back));
+        (back.map_or(u16::MAX, |back| back.peer), far.port)
+    }
+
+    /// Whether `order`, a number by channel, never falls from a channel to one that waits for it, and
+    /// is the same only for channels that all lie on cycles with each other. Then whatever else does
+    /// not fall in this order brings no other channel into a cycle.
+    pub fn is_order(&self, topology: &Topology, order: &[u32]) -> bool {
+        let never_falls = (0..self.count())
+            .all(|channel| self.after(topology, channel).all(|next| order[channel] <= order[next]));
+        let mut by_number: Vec<usize> = (0..self.count()).collect();
+        by_number.sort_by_key(|&channel| order[channel]);
+        let mut equals = by_number.chunk_by(|&a, &b| order[a] == order[b]);
+        never_falls && equals.all(|equals| equals.len() == 1 || self.is_knot(topology, equals))
+    }
+
+    /// Whether each of some channels leads to each other one by way of them alone.
+    fn is_knot(&self, topology: &Topology, channels: &[usize]) -> bool {
+        let mut of_knot: HashMap<usize, usize> = HashMap::new();
+        for (&channel, number) in channels.iter().zip(0..) {
+            of_knot.insert(channel, number);
+        }
+        let mut ways = [vec![Vec::new(); channels.len()], vec![Vec::new(); channels.len()]];
+        for (&channel, &from) in &of_knot {
+            for to in self.after(topology, channel).filter_map(|next| of_knot.get(&next)) {
+                ways[0][from].push(*to);
+                ways[1][*to].push(from);
+            }
+        }
+        ways.iter().all(|next| {
+            let (mut seen, mut stack) = (vec![false; channels.len()], vec![0]);
+            while let Some(at) = stack.pop() {
+                if !std::mem::replace(&mut seen[at], true) {
+                    stack.extend(&next[at]);
+                }
+            }
+            seen.iter().all(|&seen| seen)
+        })
+    }
+
+    /// By channel: whether it lies on a cycle, or behind one. Channels on which nothing waits are
+    /// taken away until none is left (Kahn's algorithm).
+    pub fn looping(&self, topology: &Topology) -> Vec<bool> {
+        let mut waiting = vec![0u32; self.count()];
+        for channel in 0..self.count() {
+            self.after(topology, channel).for_each(|next| waiting[next] += 1);
+        }
+        let mut ready: Vec<usize> = (0..waiting.len()).filter(|&c| waiting[c] == 0).collect();
+        while let Some(channel) = ready.pop() {
+            for next in self.after(topology, channel) {
+                waiting[next] -= 1;
+                if waiting[next] == 0 {
+                    ready.push(next);
+                }
+            }
+        }
+        waiting.into_iter().map(|waiting| waiting > 0).collect()
+    }
+}
