@@ -232,7 +232,7 @@ impl Parser {
             "torus" | "mesh" => self.shape = Some(shape(keyword, words, &mut self.odd)?),
             "next_seed" => self.seeds.push((self.line, UnfinishedSeed::default())),
             "portgroup_max_ports" => {
-                self.portgroup_max_ports = count(keyword, words, &mut self.odd)?
+                self.portgroup_max_ports = count(keyword, words, &mut self.odd)?;
             }
             "max_changes" => self.max_changes = count(keyword, words, &mut self.odd)?,
             "port_order" => self.port_order = ports(words, &mut self.odd),
