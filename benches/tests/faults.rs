@@ -184,7 +184,7 @@ fn a_manager_whose_epoch_is_below_its_predecessors_is_followed() {
     let (subnet, ibsm) = Subnet::new("epoch");
     terminate(ibsm);
     let epoch = subnet.sandbox.path("state/epoch");
-    fs::write(&epoch, (1u64 << 40).to_string()).expect("the state directory can be written");
+    fs::write(&epoch, (1u64 << 32).to_string()).expect("the state directory can be written");
     let ibsm = subnet.ibsm();
     let _ibsa = subnet.ibsa("ibsa-1", "127.0.0.1:0");
     ibsm.wait_for("responder serves");
@@ -193,7 +193,7 @@ fn a_manager_whose_epoch_is_below_its_predecessors_is_followed() {
     let ibsm = subnet.ibsm();
     ibsm.wait_for("responder serves");
     let kept = fs::read_to_string(&epoch).expect("the epoch is kept");
-    assert_eq!(kept.trim().parse(), Ok((1u64 << 40) + 2), "{}", ibsm.log());
+    assert_eq!(kept.trim().parse(), Ok((1u64 << 32) + 2), "{}", ibsm.log());
 }
 
 /// Nobody tells a client of the simulator that it has ended.

@@ -1,6 +1,7 @@
 //! `ibsm` on a port of a host, as at a real site: the kernel's file for QP0 and QP1, the one that
 //! says IsSM, and sysfs, all stood in for by the library of `ibfabric exec`.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -63,8 +64,12 @@ fn a_subnet_is_managed_from_a_port_of_this_host() {
     ask_until(&sandbox, &["sminfo"], &["SMINFO_MASTER"]);
 
     // A second one finds the first, and takes over what it leaves.
-    let (standby, _) = manager(&sandbox, STANDBY, &["-t", "100"]);
-    standby.wait_for("STANDBY");
+    let settings = sandbox.path("opensm.conf");
+    let polls = "sminfo_polling_timeout 200\npolling_retry_number 2\n";
+    fs::write(&settings, polls).expect("the file is written");
+    let settings = settings.to_str().expect("UTF-8");
+    let (standby, _) = manager(&sandbox, STANDBY, &["-t", "100", "-F", settings]);
+    standby.wait_for("standing by: the subnet manager at CA 'Hca1'");
     ibsm.kill_and_wait();
     assert!(standby.wait_for("SUBNET UP").contains("4 hosts"), "all of it is kept");
     ask_until(&sandbox, &["sminfo"], &["SMINFO_MASTER"]);

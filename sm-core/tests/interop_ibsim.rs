@@ -189,7 +189,7 @@ fn in_the_background_it_is_found_by_its_pidfile_and_its_log_is_rotated() {
     };
     assert!(ibsm("Hca1").status().unwrap().success(), "who starts it is not kept waiting");
     bed.await_line(&log, "SUBNET UP");
-    assert!(std::fs::read_to_string(&log).unwrap().lines().all(|line| line.starts_with("rail1 ")));
+    assert!(std::fs::read_to_string(&log).unwrap().lines().all(|line| line.starts_with("rail1: ")));
     let pid = std::fs::read_to_string(&pidfile).unwrap();
     let pid = Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
     let second = bed.ibsm("Hca3").arg("--pidfile").arg(&pidfile).output().unwrap();

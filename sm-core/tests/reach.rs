@@ -114,7 +114,7 @@ fn strike_at_random(net: &Net, seeds: std::ops::Range<u64>) {
                 bed.managers[0].sweeper.request_heavy_sweep(now);
             }
         }
-        watch(&mut bed, Duration::from_secs(15), &what);
+        watch(&mut bed, Duration::from_secs(60), &what);
         bed.run_until(Duration::from_secs(120), &what, |bed| {
             bed.sweeper().phase() == Phase::Idle && bed.sweeper().is_up()
         });

@@ -46,7 +46,9 @@ fn set(bed: &mut Bed, from: Endpoint, lid: Lid, attribute: (AttributeId, u32), d
 /// Tells the subnet manager with LID `lid` what to be.
 fn command(bed: &mut Bed, from: Endpoint, lid: Lid, control: SmControl) {
     let mut data = [0; 64];
-    SmInfo::new(&mut data).unwrap().set_sm_key(Settings::default().sm_key);
+    // Only a master has anything to command.
+    let mut info = SmInfo::new(&mut data).unwrap();
+    info.set_sm_key(Settings::default().sm_key).set_sm_state(SmState::Master);
     set(bed, from, lid, (AttributeId::SM_INFO, control as u32), data);
 }
 

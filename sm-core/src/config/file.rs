@@ -338,10 +338,17 @@ const RENAMED: &[(&str, &str)] = &[
     ("updn_guid_file", "root_guid_file"),
 ];
 
-/// Keys of old OpenSMs that are no more, and why nothing is lost.
+/// Why Mellanox's manager of adaptive routing is not here.
+const AR: &str = "switches choose no ports by themselves unless their maker's tools have them do so; \
+                  routes are ours, and proved";
+
+/// Keys of old OpenSMs, or of Mellanox's, that are no more, and why nothing is lost.
 const GONE: &[(&str, &str)] = &[
+    ("ar", AR),
+    ("ar_config_file", AR),
+    ("max_port_profile", "routes are dealt by what each link carries already"),
     ("no_qos", "QoS is off unless 'qos TRUE' turns it on"),
-    ("per_module_logging", "log levels by module are told in the environment, by RUST_LOG"),
+    ("per_module_logging", "per_module_logging_file names a file of log levels by module"),
 ];
 
 #[cfg(test)]

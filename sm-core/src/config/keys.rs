@@ -486,6 +486,8 @@ settings! {
         log_prefix: Option<String> = None, start;
     }
     section "IBSM OPTIONS" {
+        /// Whether no engine stands in when none of routing_engine can route, as no_fallback there.
+        no_default_routing: bool = false, sweep;
         /// Whether the routes that another SM left are made anew at start, not kept where they are right.
         reassign_lfts: bool = false, start;
         /// Whether routes that another SM left are kept even if the engine would balance them better.

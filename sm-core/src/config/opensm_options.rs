@@ -54,6 +54,15 @@ pub struct OpenSmOptions {
     /// File of the torus for torus-2QoS [default: /etc/opensm/torus-2QoS.conf].
     #[arg(long = "torus_config", value_name = "FILE", help_heading = ROUTING)]
     torus_config: Option<String>,
+    /// Let no engine stand in when none of -R can route; the same as no_fallback there.
+    #[arg(long = "no_default_routing", help_heading = ROUTING)]
+    no_default_routing: bool,
+    /// Refused: adaptive routing is a matter of switches and their maker's tools.
+    #[arg(long = "ar", hide = true)]
+    adaptive_routing: bool,
+    /// The same.
+    #[arg(long = "ar_config_file", hide = true)]
+    ar_config_file: Option<String>,
     /// Have lash look for a mesh to order switches by.
     #[arg(long = "do_mesh_analysis", help_heading = ROUTING)]
     do_mesh_analysis: bool,
@@ -160,6 +169,7 @@ impl OpenSmOptions {
         }
         settings.connect_roots |= self.connect_roots;
         settings.guid_routing_order_no_scatter |= self.guid_routing_order_no_scatter;
+        settings.no_default_routing |= self.no_default_routing;
         settings.do_mesh_analysis |= self.do_mesh_analysis;
         settings.port_shifting |= self.port_shifting;
         settings.use_ucast_cache |= self.ucast_cache;
@@ -167,6 +177,11 @@ impl OpenSmOptions {
         settings.consolidate_ipv6_snm_req |= self.consolidate_ipv6_snm_req;
         settings.perfmgr |= self.perfmgr;
         settings.congestion_control |= self.congestion_control;
+        if self.adaptive_routing || self.ar_config_file.is_some() {
+            let reason = "adaptive routing is a matter of the switches, and of their maker's tools";
+            let source = ValueError::Refused { key: "ar", reason };
+            return Err(OptionError { option: "--ar", source });
+        }
         self.debug.iter().try_for_each(|number| debug(number, settings))
     }
 }

@@ -165,6 +165,12 @@ macro_rules! settings {
 pub(super) use settings;
 
 impl Settings {
+    /// Names of the routing engines to try, `no_fallback` among them if none may stand in.
+    pub(crate) fn engine_names(&self) -> String {
+        let names = self.routing_engine.as_deref().unwrap_or_default();
+        if self.no_default_routing { format!("{names},no_fallback") } else { names.to_owned() }
+    }
+
     /// What there is to know of a key.
     pub fn key(name: &str) -> Option<&'static Key> {
         Self::KEYS.iter().find(|key| key.name == name)

@@ -373,7 +373,7 @@ impl Sweeper {
             unanswered: Vec::new(),
             faults: Vec::new(),
             partitions: Partitioning::default(),
-            router: Router::new(settings.routing_engine.as_deref()),
+            router: Router::new(&settings.engine_names()),
             routing_job: None,
             loops_unknown: false,
             inherits: false,
@@ -430,10 +430,11 @@ impl Sweeper {
             (*force_link_width, *force_link_speed, *force_link_speed_ext)
         };
         let before = forced(&self.settings);
-        let engines = self.settings.routing_engine.clone();
+        let engines = self.settings.engine_names();
         let waiting = self.settings.follow(new);
-        if self.settings.routing_engine != engines {
-            self.router.set_engines(self.settings.routing_engine.as_deref());
+        let wanted = self.settings.engine_names();
+        if wanted != engines {
+            self.router.set_engines(&wanted);
         }
         self.links_forced_anew |= forced(&self.settings) != before;
         self.mastership.set_priority(self.settings.sm_priority);

@@ -451,8 +451,8 @@ fn engines(names: &str) -> (Vec<Box<dyn Engine>>, Vec<&str>) {
 }
 
 /// The engines of `routing_engine` that there are, and minhop; those that there are not are told.
-fn available(names: Option<&str>) -> Arc<[Box<dyn Engine>]> {
-    let (engines, missing) = engines(names.unwrap_or_default());
+fn available(names: &str) -> Arc<[Box<dyn Engine>]> {
+    let (engines, missing) = engines(names);
     if !missing.is_empty() {
         let there: Vec<_> = engines.iter().map(|engine| engine.name()).collect();
         warn!(
@@ -466,7 +466,7 @@ fn available(names: Option<&str>) -> Arc<[Box<dyn Engine>]> {
 
 impl Router {
     /// The engines named in `routing_engine` that there are, and minhop.
-    pub(super) fn new(names: Option<&str>) -> Self {
+    pub(super) fn new(names: &str) -> Self {
         Self {
             engines: available(names),
             made: None,
@@ -480,7 +480,7 @@ impl Router {
     }
 
     /// Takes other engines, from the next routing on.
-    pub(super) fn set_engines(&mut self, names: Option<&str>) {
+    pub(super) fn set_engines(&mut self, names: &str) {
         self.engines = available(names);
         self.engines_changed = true;
     }
