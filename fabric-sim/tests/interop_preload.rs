@@ -223,7 +223,10 @@ fn tools_see_the_whole_fabric(simulator: Simulator) {
     let nodes = bed.nodes;
     assert!(nodes > 100);
     assert_eq!(bed.count(&["saquery", "-p"]), nodes * nodes);
-    assert_eq!(bed.count(&["saquery", "PIR"]), 104 + (nodes - 104) * 17);
+    // OpenSM answers while its next sweep reads a port anew, and leaves that one out.
+    await_that("a record of each port", || {
+        bed.count(&["saquery", "PIR"]) == 104 + (nodes - 104) * 17
+    });
     assert!(bed.run(&["sminfo"]).contains("SMINFO_MASTER"));
     assert!(bed.run(&["smpquery", "-D", "nodedesc", "0"]).contains(CLIENT));
     assert!(bed.run(&["perfquery"]).contains("PortXmitPkts"));
