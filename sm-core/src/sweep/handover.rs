@@ -186,7 +186,7 @@ impl Sweeper {
 
     /// A master gives up what it ruled while we look around: what was heard of it is no longer so.
     pub(super) fn look_for_master_again(&mut self, now: Instant, from: Guid) {
-        info!("the master at port {from} gives the subnet up; looking again");
+        info!("the master at port {from} hands the subnet over to us; looking again");
         self.rest();
         self.handover.settle();
         self.handover.follows_another = true;
