@@ -14,7 +14,7 @@ use sa_proto::snapshot::{AliasGuid, FabricPlane, Node, Port, RegistryPlane, Subn
 
 use super::end_port::{EndPort, EndPorts};
 use super::guid_index::GuidIndex;
-use super::limit::{Limit, RateSupport};
+use super::limit::{Limit, RateSupport, quirk_mtu};
 use super::partition::{PKeySet, PartitionsBuilder};
 use super::path::Paths;
 use super::record::{LinkOwners, NO_NODE, NodeRows, Owner, RecordTables, Records};
@@ -129,6 +129,8 @@ struct Scanned<'a> {
     subnet: &'a Subnet,
     kind: Option<NodeType>,
     is_switch: bool,
+    /// Code of the MTU that is told of its paths, though more may pass.
+    quirk_mtu: Option<u8>,
     /// Row of the path classes, for switches.
     row: u16,
 }
@@ -301,9 +303,12 @@ impl<'a> Fabric<'a> {
                     _ => EndPort::DETACHED,
                 };
                 let own = scanned.limit(port);
+                let limit = peer.map_or(own, |(peer, port)| own.min(peer.limit(port)));
+                let told = scanned.quirk_mtu.map_or(limit.mtu, |mtu| limit.mtu.min(mtu));
                 let class = EndClass {
                     pkeys: keys(scanned, port),
-                    limit: peer.map_or(own, |(peer, port)| own.min(peer.limit(port))),
+                    limit: Limit { mtu: told, ..limit },
+                    mtu_cap: limit.mtu,
                     lmc,
                     rates: RateSupport::of_port(&info(port)),
                     groups: groups.intern(port.guid, scanned.kind),
@@ -441,7 +446,8 @@ fn scan_node<'a>(node: &'a Arc<Node>, subnet: &'a Subnet) -> Scanned<'a> {
     let info = NodeInfo::new(&node.info[..]).expect("40 bytes");
     let kind = NodeType::from_code(info.node_type());
     let is_switch = kind == Some(NodeType::Switch);
-    Scanned { node, subnet, kind, is_switch, row: EndPort::DETACHED }
+    let quirk_mtu = quirk_mtu(subnet, &info);
+    Scanned { node, subnet, kind, is_switch, quirk_mtu, row: EndPort::DETACHED }
 }
 
 fn node_record(scanned: &Scanned<'_>, port: &Port) -> [u8; NodeRecord::LEN] {

@@ -39,8 +39,11 @@ use crate::qos_match::{GroupSet, QosMatcher};
 pub struct EndClass {
     /// P_Key table.
     pub pkeys: PKeySet,
-    /// What the port and its link allow.
+    /// What paths are told that the port and its link allow.
     pub limit: Limit,
+    /// Code of the MTU that they do allow: more than `limit` has for an adapter with a quirk, and told
+    /// to who asks for more.
+    pub mtu_cap: u8,
     /// LMC: the port has 2^LMC LIDs.
     pub lmc: u8,
     /// Rate codes that it understands.
