@@ -575,6 +575,8 @@ impl Sweeper {
         while let Some(transmit) = self.exchange.poll_transmit(now) {
             let is_in_vain = self.is_in_vain(transmit.request);
             if !is_in_vain && self.encode(transmit.request, transmit.tid, packet) {
+                let timeout_ms = transmit.timeout.as_millis();
+                packet.address.answer_timeout_ms = u32::try_from(timeout_ms).unwrap_or(u32::MAX);
                 self.trace_smp("->", transmit.request);
                 self.mastership.act();
                 return true;
