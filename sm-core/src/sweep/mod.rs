@@ -84,6 +84,7 @@ pub use dump::{DumpFileKind, DumpJob, DumpScope};
 use guid_info::AliasGuids;
 use handover::Handover;
 pub use handover::{ImportedRegistry, RegistryCopy};
+pub use lanes::SlsOfPaths;
 use keys::MKeys;
 use multicast::Multicast;
 pub use multicast::{MulticastJob, MulticastOutcome};
