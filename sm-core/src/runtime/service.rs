@@ -40,8 +40,8 @@ use crate::observe::moment::FaultPort;
 use crate::publish::{Challenge, Orders, Publisher, SmStatus};
 use crate::registry::Ports;
 use crate::sweep::{
-    BalanceCheck, BalanceFinding, Event, LoopCheck, LoopFinding, MulticastJob, MulticastOutcome,
-    Origin, Phase, RegistryCopy, Report, RoutingJob, RoutingOutcome, Sweeper,
+    BalanceCheck, BalanceFinding, Event, Left, LoopCheck, LoopFinding, MulticastJob,
+    MulticastOutcome, Origin, Phase, RegistryCopy, Report, RoutingJob, RoutingOutcome, Sweeper,
 };
 use files::{Files, Followed};
 use outgoing::Outgoing;
@@ -228,6 +228,7 @@ impl Service {
         if self.aftermath_due.is_some() {
             self.keep_caches();
         }
+        self.files.left.touch();
         self.keep_files(Instant::now(), true);
         if result.is_ok() {
             self.dumps.finish(&self.sweeper)?;
@@ -473,7 +474,10 @@ impl Service {
                 Event::CutPortsChanged => self.files.cut_ports.touch(),
                 Event::Configured(report) => self.configured(*report),
                 // What else follows, follows from our state; see `follow_mastership`.
-                Event::StandingBy(_) => self.keep_origin(None),
+                Event::StandingBy(_) => {
+                    self.keep_origin(None);
+                    self.forget_left();
+                }
                 Event::MulticastWritten => {
                     let due = Instant::now() + REPUBLISH_DELAY;
                     self.republish_due.get_or_insert(due);
@@ -612,6 +616,13 @@ impl Service {
         }
     }
 
+    /// Another subnet manager rules: the next run must not take it for ours what it finds.
+    fn forget_left(&self) {
+        if let Err(failure) = self.state.forget_left() {
+            error!("the next start may not ask clients to register again: {failure}");
+        }
+    }
+
     /// Does what operators asked for by `ibsmctl`.
     fn take_orders(&mut self, now: Instant) {
         let Orders { sweep, reroute } = self.publisher.take_orders();
@@ -632,6 +643,7 @@ impl Service {
         if *self.sweeper.neighbours() != self.caches.neighbours {
             self.files.neighbours.touch();
         }
+        self.files.left.touch();
     }
 
     /// Writes those files of the state directory that are behind, and `all` of them even if they
@@ -655,6 +667,10 @@ impl Service {
             if files.neighbours.note(now, state.keep_neighbours(neighbours)) {
                 self.caches.neighbours.clone_from(neighbours);
             }
+        }
+        if is_due(&files.left) && sweeper.is_settled() {
+            let left = Left::of(sweeper.fabric(), self.registry.plane().sequence);
+            files.left.note(now, state.keep_left(&left));
         }
     }
 

@@ -190,6 +190,9 @@ impl Sweeper {
         }
         self.first_as_master = true;
         self.reregistration.clear();
+        if replaces_another {
+            self.reregistration.forget_left();
+        }
         self.forget_routing();
         self.aliases.forget_all();
         let nodes: Vec<_> = self.fabric.nodes().map(|(index, _)| index).collect();

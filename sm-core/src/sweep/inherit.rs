@@ -59,6 +59,7 @@ impl Sweeper {
                 break;
             }
         }
+        self.judge_left(now);
         self.keep_inherited_trees(now);
         self.begin_routing(now);
     }

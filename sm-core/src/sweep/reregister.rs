@@ -7,6 +7,10 @@
 //!
 //! Where the SA database of another subnet manager is read at the start (`-S`), all wait until it is;
 //! ports that it tells of are not asked at all.
+//!
+//! After a plain restart what clients registered is on disk. Active ports that still have our LID as
+//! their master's, and their own, wait until forwarding tables were read: if nobody ruled since
+//! (`left`), they are not asked.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -14,7 +18,7 @@ use std::time::{Duration, Instant};
 use ib_mad::wire::attribute::{CapabilityMask, PortState};
 use tracing::{debug, info, warn};
 
-use super::{ImportedRegistry, Phase, Sweeper};
+use super::{ImportedRegistry, Left, Phase, Sweeper};
 use crate::fabric::PortIndex;
 use crate::smp::{Kind, Request};
 
@@ -30,6 +34,10 @@ const ROUNDS_MAX: u32 = 5;
 #[derive(Debug, Default)]
 pub(super) struct Reregistration {
     waiting: BTreeSet<PortIndex>,
+    /// Who is not asked if the tables of switches are what our last run left.
+    doubtful: BTreeSet<PortIndex>,
+    /// What that was, as long as that is of use.
+    left: Option<Left>,
     /// Who was asked, and did not answer.
     lost: BTreeSet<PortIndex>,
     due: Option<Instant>,
@@ -39,12 +47,17 @@ pub(super) struct Reregistration {
 impl Reregistration {
     /// Nobody is to be asked.
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self { left: self.left.take(), ..Self::default() };
+    }
+
+    /// What our last run left is of no use: another subnet manager ruled.
+    pub(super) fn forget_left(&mut self) {
+        self.left = None;
     }
 
     /// Whether the port's turn has not come.
     pub(super) fn holds_back(&self, port: PortIndex) -> bool {
-        self.waiting.contains(&port)
+        self.waiting.contains(&port) || self.doubtful.contains(&port)
     }
 }
 
@@ -52,6 +65,18 @@ impl Sweeper {
     /// Clients that are to be asked to register again and have not been.
     pub fn clients_to_ask(&self) -> usize {
         self.reregistration.waiting.len() + self.reregistration.lost.len()
+    }
+
+    /// States what our last run left in switches, all that clients had registered with it being known.
+    /// To be told before we are master.
+    pub fn set_left(&mut self, left: Option<Left>) {
+        self.reregistration.left = left;
+    }
+
+    /// Whether the subnet is ours and all clients know: then the next run may take it up where we left
+    /// it, by [`Left::of`].
+    pub fn is_settled(&self) -> bool {
+        self.up && !self.first_as_master && self.clients_to_ask() == 0
     }
 
     /// Decides who waits, before the first ports are told of us as their new master.
@@ -74,21 +99,32 @@ impl Sweeper {
                 && entry.state() == Some(PortState::Active)
                 && entry.told_in != tenure
                 && lid == Some(entry.base_lid())
-                && Some(*port) != self.fabric.home()
         };
-        let rate = self.settings.client_rereg_rate as usize;
-        if self.spares_clients || self.settings.no_clients_rereg || rate == 0 && !expects {
-            return self.reregistration.clear();
+        self.reregistration.clear();
+        if self.spares_clients || self.settings.no_clients_rereg {
+            return;
         }
-        let mut ports: Vec<PortIndex> = self.fabric.end_ports().filter(is_asked_later).collect();
+        let (sm_lid, knows_left) = (self.sm_lid(), self.reregistration.left.is_some());
+        let is_still_ours =
+            |port: &PortIndex| self.fabric.port(*port).port_info().master_sm_lid() == sm_lid;
+        let later = self.fabric.end_ports().filter(is_asked_later);
+        let (doubtful, mut ports): (Vec<_>, Vec<_>) =
+            later.partition(|port| knows_left && is_still_ours(port));
+        ports.retain(|port| Some(*port) != self.fabric.home());
         ports.sort_unstable();
         let count = ports.len();
-        let at_once = if expects { 0 } else { rate };
-        let waiting = ports.into_iter().skip(at_once).collect();
-        self.reregistration = Reregistration { waiting, ..Reregistration::default() };
+        let rate = self.settings.client_rereg_rate as usize;
+        let at_once = match rate {
+            _ if expects => 0,
+            0 => usize::MAX,
+            rate => rate,
+        };
+        let asking = &mut self.reregistration;
+        asking.doubtful = doubtful.into_iter().collect();
+        asking.waiting = ports.into_iter().skip(at_once).collect();
         if expects {
             debug!("{count} clients wait for what the SA database tells of them");
-        } else if count > rate {
+        } else if count > at_once {
             info!("{count} clients are asked to register again, {rate} a second");
             self.reregistration.due = Some(now + Duration::from_secs(1));
         }
@@ -120,6 +156,24 @@ impl Sweeper {
         spared.into_iter().for_each(|port| self.fabric.port_mut(port).told_in = tenure);
         self.reregistration.due = (!asked.is_empty()).then_some(now);
         self.reregistration.waiting = asked;
+    }
+
+    /// Forwarding tables were read: spares those that wait for that, or has them asked.
+    pub(super) fn judge_left(&mut self, now: Instant) {
+        let Some(left) = self.reregistration.left.take() else { return };
+        let doubtful = std::mem::take(&mut self.reregistration.doubtful);
+        let count = doubtful.len();
+        if left.is_in(&self.fabric) {
+            info!("nobody ruled since our last run: {count} clients are not asked to register again");
+            let tenure = self.mastership.tenure();
+            doubtful.into_iter().for_each(|port| self.fabric.port_mut(port).told_in = tenure);
+        } else if count > 0 {
+            info!(
+                "another may have ruled since our last run: {count} clients are asked to register again"
+            );
+            self.reregistration.waiting.extend(doubtful);
+            self.reregistration.due.get_or_insert(now);
+        }
     }
 
     /// Asks the next ones, if it is time and no sweep is under way.

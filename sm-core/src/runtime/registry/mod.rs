@@ -248,6 +248,7 @@ impl Entrance {
         if dump.is_named() && keeper.is_fresh() {
             *shared.imported() = ImportedRegistry::Expected;
         }
+        let stored = if keeper.is_fresh() { None } else { Some(keeper.sequence()) };
         let thread = Thread {
             shared,
             keeper,
@@ -264,7 +265,7 @@ impl Entrance {
         };
         let thread =
             std::thread::Builder::new().name("registry".to_owned()).spawn(move || thread.run())?;
-        Ok(Office { shared: self.shared, wake: self.wake, publisher, thread: Some(thread) })
+        Ok(Office { shared: self.shared, wake: self.wake, publisher, stored, thread: Some(thread) })
     }
 }
 
@@ -273,6 +274,8 @@ pub(super) struct Office {
     shared: Arc<Shared>,
     wake: UnixStream,
     publisher: Arc<Publisher>,
+    /// Sequence number of what was stored before this run; none if nothing was.
+    stored: Option<u64>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -319,6 +322,11 @@ impl Office {
     /// What is known of the SA database that the registry begins with.
     pub(super) fn imported(&self) -> ImportedRegistry {
         self.shared.imported().clone()
+    }
+
+    /// Sequence number of what an earlier run had stored; none if nothing was.
+    pub(super) fn stored(&self) -> Option<u64> {
+        self.stored
     }
 
     /// Takes writes from now on, or takes none.

@@ -103,6 +103,7 @@ pub(super) struct Files {
     pub(super) m_keys: Followed,
     pub(super) neighbours: Followed,
     pub(super) cut_ports: Followed,
+    pub(super) left: Followed,
 }
 
 impl Default for Files {
@@ -115,13 +116,14 @@ impl Default for Files {
             cut_ports: Followed::new(
                 "a port switched off for a takeover may stay so after a restart",
             ),
+            left: Followed::new("all clients are asked to register again after a restart"),
         }
     }
 }
 
 impl Files {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Followed> {
-        [&self.lids, &self.m_keys, &self.neighbours, &self.cut_ports].into_iter()
+        [&self.lids, &self.m_keys, &self.neighbours, &self.cut_ports, &self.left].into_iter()
     }
 }
 
