@@ -12,8 +12,8 @@ use ib_mad::wire::attribute::{PortErrorDetails, SmNotice, TrapNumber};
 use ib_mad::wire::smp;
 use tracing::warn;
 
+use super::Sweeper;
 use super::schedule::Cause;
-use super::{Phase, Sweeper};
 use crate::fabric::PortIndex;
 use crate::smp::{Kind, Request};
 use crate::trap::Trap;
@@ -101,8 +101,7 @@ impl Sweeper {
     /// Switches condemned ports off, unless a sweep is under way or requests are on the wire: then
     /// it is done at the end of the sweep.
     pub(super) fn silence_babblers(&mut self, now: Instant) {
-        let is_free = self.phase == Phase::Idle && self.exchange.is_idle();
-        if self.babblers.condemned.is_empty() || !is_free {
+        if self.babblers.condemned.is_empty() || !self.is_idle() {
             return;
         }
         for (lid, num) in std::mem::take(&mut self.babblers.condemned) {

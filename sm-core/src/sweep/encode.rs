@@ -141,10 +141,10 @@ impl Sweeper {
                 data.copy_from_slice(switch.mft.block(key));
                 return switch.mft.is_stale(key).then_some(());
             }
-            Kind::HandOver => data[..21].copy_from_slice(&self.mastership.shown(SmState::Master)),
+            Kind::HandOver => data[..21].copy_from_slice(&self.election.own.shown(SmState::Master)),
             // Who acknowledges is in Standby still, and checked for that.
             Kind::Acknowledge => {
-                data[..21].copy_from_slice(&self.mastership.shown(SmState::Standby));
+                data[..21].copy_from_slice(&self.election.own.shown(SmState::Standby));
             }
             Kind::OwnNodeInfo
             | Kind::Probe

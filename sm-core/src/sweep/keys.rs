@@ -18,12 +18,14 @@ use crate::smp::{Kind, Request};
 pub(super) struct MKeys {
     pub(super) known: MKeyTable,
     pub(super) neighbours: Neighbours,
+    /// Whether it was said what an M_Key of another subnet manager looks like.
+    pub(super) hinted: bool,
 }
 
 impl Sweeper {
     /// States what is remembered of M_Keys, and of who is behind which port.
     pub fn set_m_keys(&mut self, known: MKeyTable, neighbours: Neighbours) {
-        self.m_keys = MKeys { known, neighbours };
+        (self.m_keys.known, self.m_keys.neighbours) = (known, neighbours);
     }
 
     /// What is known of M_Keys, to be remembered.

@@ -21,7 +21,7 @@ use ib_mad::wire::attribute::MFT_BLOCK_LEN;
 use tracing::{error, info, warn};
 
 use super::router::Made;
-use super::{Event, LINES_MAX, Phase, Sweeper, lanes};
+use super::{Event, LINES_MAX, Sweeper, lanes};
 use crate::fabric::SwitchIndex;
 use crate::routing::multicast::{Audience, Fault, Membership, Orders, Place, PortMask, Tree};
 use crate::smp::{Kind, Request};
@@ -112,7 +112,7 @@ impl Sweeper {
             return None;
         }
         let held = self.multicast.replant.is_some_and(|due| now < due);
-        let idle = self.phase == Phase::Idle && self.up && self.multicast.at_work.is_none();
+        let idle = self.sweep.is_idle() && self.subnet.up && self.multicast.at_work.is_none();
         let made = self.router.made().filter(|_| idle && !held)?;
         let before = self.multicast.made.as_ref();
         let moved = before.is_none_or(|before| !Arc::ptr_eq(before, made));
@@ -140,7 +140,7 @@ impl Sweeper {
     /// A look at all trees that stand, which is due some time after the fabric was routed anew: a
     /// tree that closes a cycle with what is routed now gives way to another.
     pub fn poll_multicast_proof(&mut self) -> Option<MulticastJob> {
-        let made = self.router.made().filter(|_| self.phase == Phase::Idle && self.up)?.clone();
+        let made = self.router.made().filter(|_| self.sweep.is_idle() && self.subnet.up)?.clone();
         let multicast = &self.multicast;
         let is_here = multicast.made.as_ref().is_some_and(|here| Arc::ptr_eq(here, &made));
         if !is_here || !multicast.unproved || multicast.at_work.is_some() {
@@ -217,7 +217,7 @@ impl Sweeper {
 
     /// Clears what nobody has claimed of the trees that another subnet manager left, if it is time.
     fn clear_inherited_trees(&mut self, now: Instant) {
-        if self.phase != Phase::Idle || self.multicast.inherited_until.is_none_or(|due| now < due) {
+        if !self.sweep.is_idle() || self.multicast.inherited_until.is_none_or(|due| now < due) {
             return;
         }
         if self.clients_to_ask() > 0 {
@@ -248,8 +248,7 @@ impl Sweeper {
             error!("a multicast tree is wrong and not used: {defect}");
         }
         self.note_planting(now, !outcome.defects.is_empty());
-        let current = self.router.made().is_some_and(|made| Arc::ptr_eq(made, &outcome.made));
-        if !current {
+        if !self.router.is_in_force(&outcome.made) {
             // The fabric was routed anew meanwhile: the same trees are asked for again.
             return;
         }
@@ -383,7 +382,7 @@ impl Sweeper {
             // Trees are about to be planted; until then none of what stands is taken away.
             return;
         }
-        if self.phase != Phase::Idle || !self.exchange.is_idle() {
+        if !self.is_idle() {
             self.multicast.retry = Some(now + RETRY_DELAY);
             return;
         }
@@ -441,7 +440,7 @@ impl Sweeper {
         // What is due again is handed out when the caller next asks for it.
         self.multicast.replant.take_if(|due| now >= *due);
         self.clear_inherited_trees(now);
-        if self.phase == Phase::Idle && self.multicast.retry.is_some_and(|due| now >= due) {
+        if self.sweep.is_idle() && self.multicast.retry.is_some_and(|due| now >= due) {
             self.multicast.attempts += 1;
             self.write_multicast(now);
         }

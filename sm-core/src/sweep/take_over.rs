@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use ib_mad::types::{Guid, PortNum};
-use ib_mad::wire::attribute::{PortPhysState, PortState, SmState};
+use ib_mad::wire::attribute::{PortPhysState, PortState};
 use tracing::{debug, info, warn};
 
 use super::schedule::Cause;
@@ -63,8 +63,7 @@ pub enum Start {
 impl Sweeper {
     /// Begins to give the LIDs of one port to another.
     pub fn take_over(&mut self, now: Instant, what: TakeOver) -> Start {
-        let is_master = self.mastership.state() == SmState::Master;
-        if self.phase != Phase::Idle || !self.up || !is_master || !self.exchange.is_idle() {
+        if !self.is_idle() || !self.subnet.up || !self.election.is_master() {
             return Start::NotNow;
         }
         let (Some(lids), Some(spare_lids), Some(spare)) =
@@ -83,14 +82,14 @@ impl Sweeper {
         // Who left the fabric has no LIDs any more; what it is given when it comes back is decided
         // then.
         if !self.lids.relocate(what.old, old.is_some()) {
-            self.phase = Phase::Idle;
+            self.sweep.phase = Phase::Idle;
             return Start::Impossible;
         }
         let stage = match old {
             Some(old) => Stage::Leave { old },
             None => Stage::Enter,
         };
-        self.under_way = Some(Underway { what, lids, spare_lids, spare, stage });
+        self.sweep.take_over = Some(Underway { what, lids, spare_lids, spare, stage });
         match old {
             Some(old) => self.exchange.push(Request::new(Kind::SetAddress, old)),
             None => self.enter_spare(what, lids, spare),
@@ -113,7 +112,8 @@ impl Sweeper {
 
     /// All that a stage asked for is answered or given up. `true` if another one has begun.
     pub(super) fn end_take_over_stage(&mut self, now: Instant) -> bool {
-        let Some(Underway { what, lids, spare_lids, spare, stage }) = self.under_way.take() else {
+        let Some(Underway { what, lids, spare_lids, spare, stage }) = self.sweep.take_over.take()
+        else {
             return false;
         };
         let next = match stage {
@@ -140,7 +140,7 @@ impl Sweeper {
         };
         match next {
             Some(stage) => {
-                self.under_way = Some(Underway { what, lids, spare_lids, spare, stage });
+                self.sweep.take_over = Some(Underway { what, lids, spare_lids, spare, stage });
                 true
             }
             None => {
@@ -161,7 +161,7 @@ impl Sweeper {
         } else {
             warn!("port {} could not take over from port {}", what.spare, what.old);
         }
-        self.phase = Phase::Idle;
+        self.sweep.phase = Phase::Idle;
         self.emit(Event::TakenOver { what, done });
         self.schedule.request(now, Cause::Asked);
     }
@@ -181,7 +181,7 @@ impl Sweeper {
     /// A takeover ends that nobody sees to any more. LIDs that were given to nobody yet are the old
     /// port's again.
     pub(super) fn abandon_take_over(&mut self) {
-        let Some(Underway { what, lids, stage, .. }) = self.under_way.take() else { return };
+        let Some(Underway { what, lids, stage, .. }) = self.sweep.take_over.take() else { return };
         if matches!(stage, Stage::Leave { .. } | Stage::Cut { .. }) {
             self.lids.set(what.old, lids);
         }
@@ -247,7 +247,7 @@ impl Sweeper {
 
     /// Has every switch forward `lids` to where it forwards `spare`.
     fn lead_to_spare(&mut self, lids: LidRange, spare: LidRange) {
-        if lids.last > self.top {
+        if lids.last > self.router.top {
             // The tables end before it: routing has to be done anew, which the sweep to come does.
             return;
         }
