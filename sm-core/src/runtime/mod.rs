@@ -5,7 +5,6 @@ mod attachment;
 mod background;
 mod door;
 mod dump_files;
-mod farewell;
 mod follow;
 mod log;
 mod metrics;
@@ -43,7 +42,7 @@ use pidfile::Pidfile;
 pub use pidfile::PidfileError;
 pub use registry::StoreError;
 use registry::{DumpFile, Entrance};
-use service::{Caches, Service};
+use service::{Caches, Parts, Service};
 use signals::Signals;
 use state::StateDir;
 pub use state::StateError;
@@ -259,12 +258,24 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     sweeper.set_origin(origin);
     sweeper.set_m_keys(m_keys, neighbours);
     sweeper.set_cut_ports(state.cut_ports()?);
-    let service = Service::new(
-        config, log, signals, state, fabric, sweeper, publisher, registry, door, metrics, policy,
-        caches, followed,
-    )?;
+    let service = Service::new(Parts {
+        config,
+        log,
+        signals,
+        state,
+        caches,
+        fabric,
+        sweeper,
+        publisher,
+        registry,
+        followed,
+        door,
+        metrics,
+        policy,
+        remarks: warnings,
+    })?;
     if let Some(starting) = starting.take() {
         starting.succeeded();
     }
-    service.with_remarks(warnings).run()
+    service.run()
 }
