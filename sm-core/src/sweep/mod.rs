@@ -345,7 +345,7 @@ impl Sweeper {
             Cause::Timer if standby => {}
             Cause::Timer if !heavy => self.begin_light(now, cause),
             Cause::Trap | Cause::Unanswered if self.subnet.up && !heavy => {
-                self.look_again(now, cause)
+                self.look_again(now, cause);
             }
             _ => self.begin_discovery(now, None, Vec::new()),
         }

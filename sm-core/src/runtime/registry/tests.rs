@@ -1,7 +1,13 @@
+use std::time::{Duration, Instant};
+
 use ib_mad::transport::{Interest, wait};
 use ib_mad::types::Guid;
+use sa_proto::proto::registry as proto;
 use sa_proto::snapshot::HistoryLimits;
+use tokio::sync::mpsc;
 
+use super::shared::{Job, Outbound, WRITES_MAX};
+use super::thread::BATCH_MAX;
 use super::*;
 use crate::publish::PublishConfig;
 use crate::registry::testing::ports;
