@@ -1,9 +1,9 @@
 //! Sequences of requests of every kind against registry and responder in process, as the fuzz
 //! target of that name has them, from dice.
 
-#[path = "../../sa-server/tests/common/mod.rs"]
+#[path = "../../sa-server/tests/it/common/mod.rs"]
 mod common;
-#[path = "../../sa-server/tests/oracle/mod.rs"]
+#[path = "../../sa-server/tests/it/oracle/mod.rs"]
 mod oracle;
 #[path = "../../fuzz/src/sequence.rs"]
 #[allow(dead_code, unreachable_pub, reason = "a target of a crate of its own")]
