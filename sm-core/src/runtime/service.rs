@@ -7,16 +7,16 @@
 //!   `session`: when that may begin.
 //! - `site`: what operators' files say. `files`: what the state directory keeps.
 //! - `status`, `measure`: what operators see. `once`: when a run with `--once` ends.
-//! - `outgoing`: SMPs on their way out. `office`: the registry's thread. `reach`: where clients are led.
+//! - `outgoing`: SMPs on their way out. `registry`: the registry's thread. `reach`: where clients are led.
 
 mod files;
 mod measure;
-mod office;
 mod once;
 mod outcomes;
 mod outgoing;
 mod publication;
 mod reach;
+mod registry;
 mod session;
 mod site;
 mod status;
@@ -35,7 +35,7 @@ use super::dump_files::DumpFiles;
 use super::follow::Progress;
 use super::log::Log;
 use super::metrics::Metrics;
-use super::registry::Office;
+use super::registry::RegistryHandle;
 use super::ring::Ring;
 use super::signals::Signals;
 use super::state::StateDir;
@@ -69,7 +69,7 @@ pub(super) struct Parts {
     pub(super) fabric: Attachment,
     pub(super) sweeper: Sweeper,
     pub(super) publisher: Arc<Publisher>,
-    pub(super) registry: Office,
+    pub(super) registry: RegistryHandle,
     /// How far we are with the registry of the master that we stand by for.
     pub(super) followed: Arc<Progress>,
     pub(super) door: Door,
@@ -92,7 +92,7 @@ pub(super) struct Service {
     answers: Ring,
     incoming: Box<[Packet]>,
     door: Door,
-    registry: Office,
+    registry: RegistryHandle,
     /// Ports by LID as of the last sweep, for traps that name their sender so.
     ports: Option<Ports>,
     followed: Arc<Progress>,
@@ -109,7 +109,7 @@ pub(super) struct Service {
     status_due: Instant,
     progress_due: Instant,
     /// When credit loops are looked for, and caches written, after the last sweep.
-    aftermath_due: Option<Instant>,
+    deferred_due: Option<Instant>,
     /// A run with `--once`.
     once: Option<Once>,
     done: Option<Result<(), RunError>>,
@@ -147,7 +147,7 @@ impl Service {
             sweeps: Sweeps::default(),
             status_due: now,
             progress_due: now + PROGRESS_INTERVAL,
-            aftermath_due: None,
+            deferred_due: None,
             done: None,
         })
     }
@@ -164,7 +164,7 @@ impl Service {
                 break result;
             }
         };
-        if self.aftermath_due.is_some() {
+        if self.deferred_due.is_some() {
             self.files.compare_caches(&mut self.sweeper);
         }
         self.files.write(Instant::now(), &mut self.sweeper, true);
@@ -194,14 +194,14 @@ impl Service {
         let blocked = self.send(now)?;
         self.door.flush()?;
         self.take_events();
-        if self.aftermath_due.is_none() {
+        if self.deferred_due.is_none() {
             self.dumps.exchange(&self.sweeper)?;
         }
         self.follow_mastership(now);
         if self.publication.republish(now, &self.sweeper) {
             self.dumps.want_multicast();
         }
-        self.see_to_aftermath(now)?;
+        self.do_deferred(now)?;
         self.files.write(now, &mut self.sweeper, false);
         self.take_signals();
         self.take_orders(now);
@@ -290,7 +290,7 @@ impl Service {
             sweep_due,
             self.once.as_ref().and_then(Once::poll_timeout),
             self.publication.poll_timeout(),
-            self.aftermath_due,
+            self.deferred_due,
             self.files.poll_timeout(),
             Some(self.status_due),
             Some(self.fabric.due()),

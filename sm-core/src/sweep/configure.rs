@@ -23,7 +23,7 @@ impl Sweeper {
         self.admit_clients();
         self.stagger_clients(now);
         self.set_pkeys();
-        self.mend_cut_ports();
+        self.enable_disabled_ports();
         if self.subnet.first_as_master {
             self.clear_port_changes();
         }
@@ -171,8 +171,8 @@ impl Sweeper {
         if beyond(before) && !beyond(after) {
             self.link_was_reset(request, port);
         }
-        if request.kind == Kind::Mend {
-            self.port_mended(port);
+        if request.kind == Kind::EnablePort {
+            self.port_enabled(port);
         }
         if request.kind == Kind::SetAddress {
             if !self.clients.holds_back(port) {
@@ -213,7 +213,7 @@ impl Sweeper {
     pub(super) fn begin_tables(&mut self, now: Instant) {
         self.enter(now, Phase::Tables);
         self.sweep.tops_are_due = true;
-        self.test_shunned();
+        self.try_avoided_switches();
         self.write_tables();
     }
 
@@ -432,7 +432,7 @@ impl Sweeper {
         self.subnet.end_sweep(now, routed, faults, &mut self.schedule);
         self.schedule.rearm(now);
         self.emit(Event::Configured(Box::new(report)));
-        self.silence_babblers(now);
+        self.disable_babbling_ports(now);
         self.write_multicast(now);
         self.write_guid_blocks(now);
     }

@@ -10,7 +10,7 @@ use tracing::{debug, warn};
 use super::contradiction::Contradictions;
 use super::doubt::Doubts;
 use super::router::RoutingJob;
-use super::take_over::Underway;
+use super::take_over::LidTakeOver;
 use super::{Cause, LINES_MAX, Phase, Report};
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::smp::Request;
@@ -69,7 +69,7 @@ pub(super) struct Sweep {
     /// Ports that refused a step, and whether it was that to Armed: they were asked where they are.
     pub(super) read_again: HashSet<(PortIndex, bool)>,
     /// The takeover of a LID, which is done in place of a sweep.
-    pub(super) take_over: Option<Underway>,
+    pub(super) take_over: Option<LidTakeOver>,
     /// Ports of which something could not be found out or set.
     faults: Vec<PortIndex>,
     /// Nodes that something was logged about.

@@ -29,7 +29,7 @@ impl Sweeper {
         let managers = self.manager_ports();
         let there: HashSet<Guid> =
             managers.iter().map(|&port| self.fabric.port(port).guid).collect();
-        self.election.keep_strangers(|guid| there.contains(&guid));
+        self.election.keep_foreign(|guid| there.contains(&guid));
         if self.settings.ignore_other_sm {
             return;
         }
@@ -51,8 +51,8 @@ impl Sweeper {
     pub(super) fn sm_info(&mut self, now: Instant, port: PortIndex, data: &[u8; 64]) {
         match self.election.read(data) {
             Answer::None => {}
-            Answer::Stranger(sm) => {
-                self.note_stranger(port, sm);
+            Answer::Foreign(sm) => {
+                self.note_foreign_sm(port, sm);
                 self.sm_is_silent(port);
             }
             Answer::Peer(sm) => {
@@ -66,9 +66,9 @@ impl Sweeper {
     }
 
     /// A subnet manager showed another SM_Key: it is told of once.
-    fn note_stranger(&mut self, port: PortIndex, sm: RemoteSm) {
+    fn note_foreign_sm(&mut self, port: PortIndex, sm: RemoteSm) {
         let (fabric, at) = (&self.fabric, self.fabric.port(port).guid);
-        if self.election.put_stranger(at, || fabric.describe(port)) {
+        if self.election.put_foreign(at, || fabric.describe(port)) {
             let place = self.place(port);
             warn!(
                 "the subnet manager at {place}, {} with priority {}, does not show our SM_Key: it is \
@@ -79,13 +79,13 @@ impl Sweeper {
     }
 
     /// Subnet managers that show another SM_Key than ours, in words.
-    pub fn strangers(&self) -> impl Iterator<Item = &str> {
-        self.election.strangers()
+    pub fn foreign_sms(&self) -> impl Iterator<Item = &str> {
+        self.election.foreign_sms()
     }
 
     /// Answers of subnet managers that showed another SM_Key than ours.
-    pub fn strange_answers(&self) -> u64 {
-        self.election.strange_answers()
+    pub fn foreign_answers(&self) -> u64 {
+        self.election.foreign_answers()
     }
 
     /// The subnet managers of the subnet, ours among them, as the last discovery found them.
@@ -217,7 +217,7 @@ impl Sweeper {
         // Who rules meanwhile routes as it likes.
         self.router.forget_origin();
         if sm.state == SmState::Master && self.election.own.outranks(&sm) {
-            self.nudge(port);
+            self.ask_for_handover(port);
         }
         self.emit(Event::StandingBy(sm));
     }
@@ -234,7 +234,7 @@ impl Sweeper {
         if sm.state == SmState::Master {
             self.election.master_lives(now);
             if self.election.own.outranks(&sm) {
-                self.nudge(port);
+                self.ask_for_handover(port);
             }
         } else {
             info!("the master has become {}", sm.state);

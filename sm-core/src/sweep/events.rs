@@ -24,12 +24,13 @@ pub enum Event {
     LidsChanged,
     /// A sweep has ended with the fabric configured: publish it.
     Configured(Box<Report>),
-    /// Multicast forwarding tables of switches, or whom end ports ask, are others now: publish them
-    /// before long.
+    /// Multicast forwarding tables of switches are others now: publish them before long.
     MulticastWritten,
+    /// End ports were told to ask another port of the SA's.
+    ClientsMoved,
     /// Other ports are switched off for a takeover than before: keep
-    /// [`Sweeper::cut_ports`](super::Sweeper::cut_ports).
-    CutPortsChanged,
+    /// [`Sweeper::disabled_ports`](super::Sweeper::disabled_ports).
+    DisabledPortsChanged,
     /// A [`take_over`](super::Sweeper::take_over) has ended.
     TakenOver {
         /// Which.

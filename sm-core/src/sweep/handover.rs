@@ -25,8 +25,8 @@ use crate::fabric::PortIndex;
 use crate::mastership::RemoteSm;
 use crate::smp::{Kind, Request};
 
-/// How long before a master hands over its feed may have ended, its last words being in it.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// How long before a master hands over its feed may have ended: it takes no registrations in between.
+const FEED_END_MARGIN: Duration = Duration::from_secs(2);
 
 /// What we hold of what clients registered with another subnet manager.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl RegistryCopy {
         match self {
             Self::None => false,
             Self::Current => true,
-            Self::Ended(ended) => heard.is_some_and(|heard| heard <= ended + FAREWELL),
+            Self::Ended(ended) => heard.is_some_and(|heard| heard <= ended + FEED_END_MARGIN),
         }
     }
 }
@@ -78,8 +78,8 @@ pub(super) struct Handover {
     inherits_lids: bool,
     /// Who handed the subnet over to us, until the next election.
     pub(super) taken_from: Option<Guid>,
-    /// The master that is to be asked to look at us.
-    nudged: Option<PortIndex>,
+    /// The master that is to be asked to hand over to us.
+    asks_master: Option<PortIndex>,
 }
 
 impl Handover {
@@ -88,7 +88,7 @@ impl Handover {
         self.offered = None;
         self.awaited_since = None;
         self.taken_from = None;
-        self.nudged = None;
+        self.asks_master = None;
     }
 
     /// We are master from now on.
@@ -154,7 +154,7 @@ impl Sweeper {
             warn!("the master at {place}, priority {}, does not hand over; ruling", sm.priority);
             return self.rule(now);
         }
-        self.nudge(port);
+        self.ask_for_handover(port);
         self.sweep.phase = Phase::Idle;
         self.schedule.request(now + interval, Cause::Asked);
     }
@@ -191,15 +191,16 @@ impl Sweeper {
         self.schedule.request(now, Cause::Asked);
     }
 
-    /// Asks the master at `port` to look at us, since we come before it.
-    pub(super) fn nudge(&mut self, port: PortIndex) {
-        self.election.handover.nudged = Some(port);
+    /// Asks the master at `port` by a trap to hand over to us, since we come before it.
+    pub(super) fn ask_for_handover(&mut self, port: PortIndex) {
+        self.election.handover.asks_master = Some(port);
     }
 
-    /// Writes the trap that asks a master to look at us, if one is to be sent. It is not repeated:
+    /// Writes the trap that asks a master to hand over to us, if one is to be sent. It is not repeated:
     /// each poll of that master sends another.
-    pub(super) fn write_nudge(&mut self, packet: &mut Packet) -> bool {
-        let Some((home, master)) = self.fabric.home().zip(self.election.handover.nudged.take())
+    pub(super) fn write_priority_trap(&mut self, packet: &mut Packet) -> bool {
+        let Some((home, master)) =
+            self.fabric.home().zip(self.election.handover.asks_master.take())
         else {
             return false;
         };

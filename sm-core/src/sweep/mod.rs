@@ -21,7 +21,7 @@
 //! - `election`: other subnet managers; `handover`: from and to them. `inherit`, `origin`: the tables
 //!   that another left, and when they are made anew.
 //! - `configure`: LIDs, P_Keys, forwarding tables, links; `tables`: their routing, which the caller
-//!   runs ([`RoutingJob`]); `qos`, `sl_maps`, `fdr10`: other tables of ports; `shunned`: switches that
+//!   runs ([`RoutingJob`]); `qos`, `sl_maps`, `fdr10`: other tables of ports; `avoided`: switches that
 //!   take none. `service`: which end ports came and went.
 //! - Between sweeps: `multicast`, `guid_info`, `shard`, `reregister`; `take_over`: the LID of a
 //!   responder's port goes to another; `babble`: ports that report errors for ever.
@@ -35,6 +35,7 @@
 //! [`handle_timeout`]: Sweeper::handle_timeout
 //! [`poll_timeout`]: Sweeper::poll_timeout
 
+mod avoided;
 mod babble;
 mod configure;
 mod contradiction;
@@ -65,7 +66,6 @@ mod router;
 mod schedule;
 mod service;
 mod shard;
-mod shunned;
 mod sl_maps;
 mod subnet;
 mod tables;
@@ -83,7 +83,8 @@ use crate::config::{NodeNames, QosTables, Settings};
 use crate::fabric::Fabric;
 use crate::manage::lid::LidTable;
 use crate::smp::{Exchange, Timing};
-use babble::Babblers;
+use avoided::AvoidedSwitches;
+use babble::BabblingPorts;
 use current::Sweep;
 pub use dump::{DumpFileKind, DumpJob, DumpScope};
 use election::Election;
@@ -108,9 +109,8 @@ use schedule::Schedule;
 pub use service::PortsChanged;
 pub use shard::Sharding;
 use shard::Shards;
-use shunned::Shunned;
 use subnet::SubnetState;
-pub use take_over::{CutPorts, Start};
+pub use take_over::{DisabledPorts, Start};
 
 /// Lines logged of one sort in one sweep; what is beyond is only counted.
 const LINES_MAX: usize = 10;
@@ -134,14 +134,14 @@ pub struct Sweeper {
     partitions: Partitioning,
     router: Router,
     /// Switches that do not take their forwarding tables.
-    shunned: Shunned,
+    avoided: AvoidedSwitches,
     multicast: Multicast,
     aliases: AliasGuids,
     /// Clients that are to register again.
     clients: Reregistration,
     shards: Shards,
-    cut_ports: CutPorts,
-    babblers: Babblers,
+    disabled_ports: DisabledPorts,
+    babbling: BabblingPorts,
     events: Events,
 }
 
@@ -167,13 +167,13 @@ impl Sweeper {
             m_keys: MKeys::default(),
             partitions: Partitioning::default(),
             router: Router::new(&settings.engine_names()),
-            shunned: Shunned::default(),
+            avoided: AvoidedSwitches::default(),
             multicast: Multicast::default(),
             aliases: AliasGuids::default(),
             clients: Reregistration::default(),
             shards: Shards::default(),
-            cut_ports: CutPorts::new(),
-            babblers: Babblers::default(),
+            disabled_ports: DisabledPorts::new(),
+            babbling: BabblingPorts::default(),
             events: Events::default(),
             settings,
         }
@@ -252,7 +252,7 @@ impl Sweeper {
             // What the routes known so far cannot reach may be reached another way.
             self.find_other_routes();
         }
-        if self.write_nudge(packet) {
+        if self.write_priority_trap(packet) {
             return true;
         }
         while let Some(transmit) = self.exchange.poll_transmit(now) {

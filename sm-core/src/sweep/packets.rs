@@ -69,7 +69,11 @@ impl Sweeper {
             Kind::MlnxExtPortInfo | Kind::SetMlnxExtPortInfo => self.fdr10_known(request, data),
             Kind::PKeys | Kind::SetPKeys => self.pkeys(request, data),
             Kind::SmInfo => self.sm_info(now, request.port(), data),
-            Kind::SetAddress | Kind::Cut | Kind::Mend | Kind::Arm | Kind::Activate => {
+            Kind::SetAddress
+            | Kind::DisablePort
+            | Kind::EnablePort
+            | Kind::Arm
+            | Kind::Activate => {
                 self.port_info_set(request, data);
             }
             Kind::SetSwitchInfo => self.switch_info_set(now, request.port(), data),
@@ -146,7 +150,7 @@ impl Sweeper {
         let name = trap.number.and_then(TrapNumber::name).unwrap_or("of the vendor");
         let notice = *packet.mad[smp::DATA].first_chunk().expect("an SMP carries 64 bytes");
         self.events.push_trap(TrapNotice { lid: packet.address.lid, notice });
-        self.hear_babbler(now, &trap, &packet.mad);
+        self.note_port_error(now, &trap, &packet.mad);
         match trap.meaning {
             trap::Meaning::Changed if self.settings.sweep_on_trap => {
                 debug!("trap '{name}' from LID {}", trap.issuer);

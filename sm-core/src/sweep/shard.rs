@@ -176,7 +176,7 @@ impl Sweeper {
     /// Tells the caller that ports were told, once nothing is on the wire.
     pub(super) fn tell_shards(&mut self) {
         if std::mem::take(&mut self.shards.news) {
-            self.emit(Event::MulticastWritten);
+            self.emit(Event::ClientsMoved);
         }
     }
 }

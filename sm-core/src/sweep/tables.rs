@@ -29,11 +29,11 @@ const CYCLE_HOPS_MAX: usize = 8;
 impl Sweeper {
     pub(super) fn begin_routing(&mut self, now: Instant) {
         self.enter(now, Phase::Route);
-        let Self { router, fabric, settings, qos_tables, lids, subnet, shunned, .. } = self;
+        let Self { router, fabric, settings, qos_tables, lids, subnet, avoided, .. } = self;
         let lanes = |topology: &Topology, switches: &[SwitchIndex]| {
             lanes::data_lanes(fabric, settings, qos_tables, topology, switches)
         };
-        let routed = Routed { fabric, lids, shunned };
+        let routed = Routed { fabric, lids, avoided };
         match router.job(subnet.discovery, settings, routed, lanes) {
             Ok(job) if job.is_done() => {
                 // Switches that came back, or did not take all they were sent, are still served.

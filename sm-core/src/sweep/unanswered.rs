@@ -87,7 +87,7 @@ impl Sweeper {
             return debug!("{name}: no answer from {}", self.place(request.port()));
         }
         if request.kind.is_set()
-            && let Some(why) = self.doubt_m_key(request.port())
+            && let Some(why) = self.suspect_m_key(request.port())
         {
             self.fault(request.port(), format_args!("{name}: no answer: {why}"));
             return self.settle_without_answer(request);
@@ -187,8 +187,8 @@ impl Sweeper {
             | Kind::SetVlArbitration
             | Kind::SetAddress
             | Kind::SetSwitchInfo
-            | Kind::Cut
-            | Kind::Mend
+            | Kind::DisablePort
+            | Kind::EnablePort
             | Kind::Arm
             | Kind::Activate
             | Kind::HandOver

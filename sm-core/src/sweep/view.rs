@@ -49,7 +49,7 @@ impl Sweeper {
     }
 
     /// Sweeps in a row that were given up, since the fabric could not be read.
-    pub fn fruitless_sweeps(&self) -> u32 {
+    pub fn sweeps_given_up(&self) -> u32 {
         self.subnet.given_up()
     }
 

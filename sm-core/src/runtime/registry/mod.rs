@@ -2,15 +2,15 @@
 //!
 //! Work arrives in an inbox ([`shared`]): writes of responders, bounded; what sweeps found and who is
 //! connected, of which only the latest counts. The thread takes all of it at once, so that the writes
-//! of a batch share one transaction ([`keeper`]), and hands outcomes to the connections they came
+//! of a batch share one transaction ([`durable`]), and hands outcomes to the connections they came
 //! from without ever waiting for one. Notices leave by the same thread, through the damper.
 //!
 //! [`thread`]: what it does. [`grpc`]: the services that responders call. [`store`]: the file.
 
 mod counters;
 mod dump;
+mod durable;
 mod grpc;
-mod keeper;
 mod log;
 mod shared;
 mod store;
@@ -36,7 +36,7 @@ use crate::registry::{GuidBlock, Ports, PredefinedGroup};
 use crate::routing::multicast::Membership;
 use crate::sweep::ImportedRegistry;
 pub(super) use dump::DumpFile;
-use keeper::Keeper;
+use durable::DurableRegistry;
 use shared::Shared;
 pub use store::StoreError;
 use thread::Thread;
@@ -48,12 +48,12 @@ use super::metrics::Metric;
 const NOTICES_MAX: usize = 1 << 14;
 
 /// The registry's end of the publisher: made before it, since it serves what this decides.
-pub(super) struct Entrance {
+pub(super) struct RegistrySetup {
     shared: Arc<Shared>,
     wake: UnixStream,
 }
 
-impl Entrance {
+impl RegistrySetup {
     /// `sa_key` makes a request trusted.
     pub(super) fn new(sa_key: u64) -> io::Result<Self> {
         let (wake, bell) = UnixStream::pair()?;
@@ -74,30 +74,30 @@ impl Entrance {
         directory: PathBuf,
         publisher: Arc<Publisher>,
         dump: DumpFile,
-    ) -> Result<Office, super::RunError> {
+    ) -> Result<RegistryHandle, super::RunError> {
         let counters = self.shared.counters.clone();
-        let keeper = Keeper::open(directory, publisher.clone(), counters)?;
+        let durable = DurableRegistry::open(directory, publisher.clone(), counters)?;
         let responders = publisher.responders();
         let shared = self.shared.clone();
-        if dump.is_named() && keeper.is_fresh() {
+        if dump.is_named() && durable.is_fresh() {
             *shared.imported() = ImportedRegistry::Expected;
         }
-        let thread = Thread::new(shared, keeper, responders, dump);
+        let thread = Thread::new(shared, durable, responders, dump);
         let thread =
             std::thread::Builder::new().name("registry".to_owned()).spawn(move || thread.run())?;
-        Ok(Office { shared: self.shared, wake: self.wake, publisher, thread: Some(thread) })
+        Ok(RegistryHandle { shared: self.shared, wake: self.wake, publisher, thread: Some(thread) })
     }
 }
 
 /// The loop's end of the registry. Dropping it ends the thread.
-pub(super) struct Office {
+pub(super) struct RegistryHandle {
     shared: Arc<Shared>,
     wake: UnixStream,
     publisher: Arc<Publisher>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Office {
+impl RegistryHandle {
     /// Hands over what a sweep left: the ports, and the groups of the site's files.
     pub(super) fn fabric_changed(
         &self,
@@ -238,7 +238,7 @@ impl Office {
     }
 }
 
-impl AsFd for Office {
+impl AsFd for RegistryHandle {
     /// Becomes readable when relayed traps wait, the members of multicast groups changed, or the
     /// registry was published in another session.
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -246,7 +246,7 @@ impl AsFd for Office {
     }
 }
 
-impl Drop for Office {
+impl Drop for RegistryHandle {
     fn drop(&mut self) {
         self.shared.open.send_replace(false);
         self.shared.inbox().stop = true;

@@ -11,7 +11,7 @@ use sa_proto::proto::registry as proto;
 use tracing::error;
 
 use super::dump::{self, DumpFile};
-use super::keeper::{Keeper, Verdict, Work};
+use super::durable::{DurableRegistry, Verdict, Work};
 use super::shared::{Job, Outbound, Shared};
 use super::{NOTICES_MAX, grpc};
 use crate::notice::{Damper, Event, Issuer};
@@ -38,12 +38,12 @@ const RESPONDERS_INTERVAL: Duration = Duration::from_millis(200);
 const MEMBERS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Least time from one look at what has run out to the next.
-const BREATH: Duration = Duration::from_millis(20);
+const EXPIRY_INTERVAL_MIN: Duration = Duration::from_millis(20);
 
 /// The thread's own state.
 pub(super) struct Thread {
     shared: Arc<Shared>,
-    keeper: Keeper,
+    durable: DurableRegistry,
     responders: Responders,
     /// Responders that subscriptions were spread over last.
     known: Vec<u64>,
@@ -62,13 +62,13 @@ impl Thread {
     /// A thread that has done nothing yet.
     pub(super) fn new(
         shared: Arc<Shared>,
-        keeper: Keeper,
+        durable: DurableRegistry,
         responders: Responders,
         dump: DumpFile,
     ) -> Self {
         Self {
             shared,
-            keeper,
+            durable,
             responders,
             known: Vec::new(),
             responders_due: Instant::now(),
@@ -85,11 +85,11 @@ impl Thread {
     /// Begins with the SA database that is named, if nothing was ever stored.
     fn import(&mut self, ports: &Ports) {
         let mut imported = ImportedRegistry::None;
-        if self.keeper.is_fresh()
+        if self.durable.is_fresh()
             && let Some(plane) = self.dump.read(now_s(), ports)
         {
             let known = Arc::new(dump::registered_ports(&plane));
-            if self.keeper.begin_with(now_s(), plane) {
+            if self.durable.begin_with(now_s(), plane) {
                 imported = ImportedRegistry::Read(known);
             }
         }
@@ -113,17 +113,17 @@ impl Thread {
             self.count(jobs.len());
             self.turn(jobs, work);
             *self.shared.decisions.lock().unwrap_or_else(PoisonError::into_inner) =
-                self.keeper.registry_counters();
+                self.durable.registry_counters();
             self.tell_members();
-            let blocks = self.keeper.changed_guid_blocks();
+            let blocks = self.durable.changed_guid_blocks();
             if !blocks.is_empty() {
                 self.shared.guid_blocks().extend(blocks);
                 self.shared.ring();
             }
             self.tell(events);
             // What cannot be read back is not to be replaced by nothing.
-            if let Some(plane) = self.keeper.plane() {
-                self.dump.keep(Instant::now(), now_s(), self.keeper.ports(), &plane, stop);
+            if let Some(plane) = self.durable.plane() {
+                self.dump.keep(Instant::now(), now_s(), self.durable.ports(), &plane, stop);
             }
             if stop {
                 self.dump.finish();
@@ -137,11 +137,11 @@ impl Thread {
 
     /// Tells the loop who belongs to which MLID, unless it was told a moment ago.
     fn tell_members(&mut self) {
-        if !self.keeper.may_have_changed_members() || Instant::now() < self.members_due {
+        if !self.durable.may_have_changed_members() || Instant::now() < self.members_due {
             return;
         }
         self.members_due = Instant::now() + MEMBERS_INTERVAL;
-        let members = self.keeper.changed_members();
+        let members = self.durable.changed_members();
         if !members.is_empty() {
             self.shared.membership().extend(members);
             self.shared.ring();
@@ -151,11 +151,10 @@ impl Thread {
     /// Waits until there is something to do, and takes it.
     fn wait(&mut self) -> (Vec<Job>, Work, Vec<Event>, bool) {
         let now = Instant::now();
-        let expiry = self
-            .keeper
-            .due_s()
-            .map(|due_s| now + Duration::from_secs(due_s.saturating_sub(now_s())).max(BREATH));
-        let members = self.keeper.may_have_changed_members().then_some(self.members_due);
+        let expiry = self.durable.due_s().map(|due_s| {
+            now + Duration::from_secs(due_s.saturating_sub(now_s())).max(EXPIRY_INTERVAL_MIN)
+        });
+        let members = self.durable.may_have_changed_members().then_some(self.members_due);
         let due = [expiry, members, self.damper.poll_timeout(), self.dump.due()];
         let due = due.into_iter().flatten().fold(self.responders_due, Instant::min);
         let patience = due.saturating_duration_since(now);
@@ -202,7 +201,7 @@ impl Thread {
     fn follow(&mut self, now_s: u64) {
         let Some(followed) = &self.followed else { return };
         if let Some(news) = followed.take()
-            && self.keeper.follow(now_s, &news.plane)
+            && self.durable.follow(now_s, &news.plane)
         {
             followed.stored(news.version);
         }
@@ -211,22 +210,22 @@ impl Thread {
     /// Does the work, and answers.
     fn turn(&mut self, jobs: Vec<Job>, mut work: Work) {
         let (mut jobs, refused): (Vec<_>, Vec<_>) =
-            jobs.into_iter().partition(|job| !self.keeper.is_superseded_by(job.epoch));
+            jobs.into_iter().partition(|job| !self.durable.is_superseded_by(job.epoch));
         self.shared.counters.superseded_session.add(refused.len());
         let verdicts = vec![Verdict::Dropped; refused.len()];
         self.answer(refused, verdicts);
         work.writes = jobs.iter_mut().map(|job| job.request.take()).collect();
         let now_s = now_s();
         self.follow(now_s);
-        let keeper = &mut self.keeper;
-        let done = catch_unwind(AssertUnwindSafe(|| keeper.turn(now_s, work)));
+        let durable = &mut self.durable;
+        let done = catch_unwind(AssertUnwindSafe(|| durable.turn(now_s, work)));
         let verdicts = done.unwrap_or_else(|_| {
             self.shared.counters.panics.add(1);
             error!("internal error in the registry; it is read back from disk");
-            self.keeper.recover(now_s);
+            self.durable.recover(now_s);
             vec![Verdict::Silence; jobs.len()]
         });
-        let epoch = self.keeper.published().map_or(0, |session| session.epoch);
+        let epoch = self.durable.published().map_or(0, |session| session.epoch);
         if self.shared.published.swap(epoch, Relaxed) != epoch {
             self.shared.ring();
         }
@@ -265,7 +264,7 @@ impl Thread {
     fn tell(&mut self, events: Vec<Event>) {
         let now = Instant::now();
         let before = self.damper.counters();
-        for (event, pkey) in self.keeper.events() {
+        for (event, pkey) in self.durable.events() {
             let event = match event {
                 RegistryEvent::GroupCreated(mgid) => self.issuer.group_created(mgid, pkey),
                 RegistryEvent::GroupDeleted(mgid) => self.issuer.group_deleted(mgid, pkey),

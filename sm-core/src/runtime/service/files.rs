@@ -30,7 +30,7 @@ pub(super) struct StateFiles {
     lids: StateFile,
     m_keys: StateFile,
     neighbours: StateFile,
-    cut_ports: StateFile,
+    disabled_ports: StateFile,
 }
 
 impl StateFiles {
@@ -43,12 +43,12 @@ impl StateFiles {
             lids: StateFile::new("LIDs given out will not survive a restart"),
             m_keys: StateFile::new(unreachable),
             neighbours: StateFile::new(unreachable),
-            cut_ports: StateFile::new(cut),
+            disabled_ports: StateFile::new(cut),
         }
     }
 
     fn all(&self) -> [&StateFile; 4] {
-        [&self.lids, &self.m_keys, &self.neighbours, &self.cut_ports]
+        [&self.lids, &self.m_keys, &self.neighbours, &self.disabled_ports]
     }
 
     /// LIDs were given out anew.
@@ -57,8 +57,8 @@ impl StateFiles {
     }
 
     /// Other ports are switched off for a takeover.
-    pub(super) fn cut_ports_changed(&mut self) {
-        self.cut_ports.touch();
+    pub(super) fn disabled_ports_changed(&mut self) {
+        self.disabled_ports.touch();
     }
 
     /// Looks whether M_Keys and links are as the next start, or OpenSM, would find them.
@@ -79,8 +79,8 @@ impl StateFiles {
         if is_due(&self.lids) {
             self.lids.note(now, directory.keep_lids(sweeper.lids()));
         }
-        if is_due(&self.cut_ports) {
-            self.cut_ports.note(now, directory.keep_cut_ports(sweeper.cut_ports()));
+        if is_due(&self.disabled_ports) {
+            self.disabled_ports.note(now, directory.keep_disabled_ports(sweeper.disabled_ports()));
         }
         let m_keys = sweeper.m_keys();
         if is_due(&self.m_keys) && self.m_keys.note(now, directory.keep_m_keys(m_keys)) {

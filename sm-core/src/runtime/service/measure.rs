@@ -72,12 +72,12 @@ impl Service {
             gauge(
                 "foreign_sms",
                 "Subnet managers that show another SM_Key, and are left out of the election",
-                self.sweeper.strangers().count() as f64,
+                self.sweeper.foreign_sms().count() as f64,
             ),
             counter(
                 "foreign_sm_answers",
                 "Answers of subnet managers that showed another SM_Key",
-                self.sweeper.strange_answers(),
+                self.sweeper.foreign_answers(),
             ),
             gauge("sharded_ports", "Ports told to ask a responder", self.sweeper.sharded() as f64),
             gauge(
@@ -94,12 +94,12 @@ impl Service {
                 "session_refused",
                 "1 while no session can begin, since its epoch cannot be kept in the state directory: \
                  responders are told nothing",
-                is(self.publication.tenure().is_refused()),
+                is(self.publication.session().is_refused()),
             ),
             counter(
                 "session_failures",
                 "Attempts to begin a session that failed",
-                self.publication.tenure().failures(),
+                self.publication.session().failures(),
             ),
             gauge(
                 "state_files_behind",

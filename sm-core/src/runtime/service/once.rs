@@ -140,12 +140,12 @@ fn nothing_up(has_lid: bool, found: usize, unanswered: usize) -> Option<RunError
 }
 
 /// Why a run with `--once` has nothing left to wait for in this state: whoever is not to be master
-/// would stand by until the master goes. `master` is where that one is, if it is known; `fruitless`
+/// would stand by until the master goes. `master` is where that one is, if it is known; `given_up`
 /// how many sweeps in a row could not read the fabric.
-pub(super) fn in_vain(state: SmState, master: Option<String>, fruitless: u32) -> Option<RunError> {
+pub(super) fn in_vain(state: SmState, master: Option<String>, given_up: u32) -> Option<RunError> {
     match state {
         SmState::Discovering | SmState::Master => {
-            (fruitless >= ONCE_ATTEMPTS).then_some(RunError::NotUp)
+            (given_up >= ONCE_ATTEMPTS).then_some(RunError::NotUp)
         }
         SmState::NotActive => Some(RunError::Disabled),
         SmState::Standby => {

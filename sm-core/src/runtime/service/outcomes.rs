@@ -13,7 +13,7 @@ use crate::runtime::signals::Signal;
 use crate::sweep::{Event, Report};
 
 /// How long what nobody waits for is put off after a sweep, for responders to be served first.
-const AFTERMATH_DELAY: Duration = Duration::from_secs(1);
+const DEFERRED_DELAY: Duration = Duration::from_secs(1);
 
 impl Service {
     pub(super) fn take_signals(&mut self) {
@@ -55,11 +55,13 @@ impl Service {
             match event {
                 Event::Discovering => self.site.reload(&mut self.config, &mut self.sweeper),
                 Event::LidsChanged => self.files.lids_changed(),
-                Event::CutPortsChanged => self.files.cut_ports_changed(),
+                Event::DisabledPortsChanged => self.files.disabled_ports_changed(),
                 Event::Configured(report) => self.configured(*report),
                 // What else follows, follows from our state; see `follow_mastership`.
                 Event::StandingBy(_) => self.files.keep_origin(None),
-                Event::MulticastWritten => self.publication.multicast_written(Instant::now()),
+                Event::MulticastWritten | Event::ClientsMoved => {
+                    self.publication.multicast_written(Instant::now());
+                }
                 Event::TakenOver { what, done } => self.taken_over(what, done),
                 Event::PortsChanged(changed) => told.extend(self.events_of_ports(&changed)),
                 Event::Trap(trap) => told.extend(self.event_of_trap(&trap)),
@@ -86,11 +88,11 @@ impl Service {
     }
 
     /// Does what was put off for responders to be served first.
-    pub(super) fn see_to_aftermath(&mut self, now: Instant) -> Result<(), RunError> {
-        if self.aftermath_due.is_some_and(|due| now < due) {
+    pub(super) fn do_deferred(&mut self, now: Instant) -> Result<(), RunError> {
+        if self.deferred_due.is_some_and(|due| now < due) {
             return Ok(());
         }
-        if self.aftermath_due.take().is_some() {
+        if self.deferred_due.take().is_some() {
             self.files.compare_caches(&mut self.sweeper);
         }
         Ok(self.workers.begin_checks(&mut self.sweeper)?)
@@ -101,8 +103,8 @@ impl Service {
         let now = Instant::now();
         if report.full || report.changed() {
             // A run that ends with this sweep leaves nothing undone.
-            let delay = if self.once.is_some() { Duration::ZERO } else { AFTERMATH_DELAY };
-            self.aftermath_due.get_or_insert(now + delay);
+            let delay = if self.once.is_some() { Duration::ZERO } else { DEFERRED_DELAY };
+            self.deferred_due.get_or_insert(now + delay);
         }
         if report.up {
             self.files.keep_origin(self.sweeper.origin());
@@ -169,7 +171,7 @@ impl Service {
     pub(super) fn end_once(&mut self, now: Instant) {
         let Some(once) = &mut self.once else { return };
         if !once.is_up() {
-            let (state, given_up) = (self.sweeper.sm_state(), self.sweeper.fruitless_sweeps());
+            let (state, given_up) = (self.sweeper.sm_state(), self.sweeper.sweeps_given_up());
             if self.done.is_none()
                 && let Some(reason) = in_vain(state, self.sweeper.master(), given_up)
             {

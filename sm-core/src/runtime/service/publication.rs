@@ -8,9 +8,9 @@ use ib_mad::wire::attribute::SmState;
 use sa_proto::snapshot::FabricPlane;
 use tracing::{error, warn};
 
-use super::session::Tenure;
+use super::session::SessionState;
 use crate::publish::{Challenge, Publisher};
-use crate::runtime::registry::Office;
+use crate::runtime::registry::RegistryHandle;
 use crate::sweep::Sweeper;
 
 /// How long multicast tables wait for others to be published with them.
@@ -20,7 +20,7 @@ const REPUBLISH_DELAY: Duration = Duration::from_secs(1);
 pub(super) struct Publication {
     publisher: Arc<Publisher>,
     /// Our session, as far as it has come, and what waits for it.
-    tenure: Tenure,
+    session: SessionState,
     /// When multicast tables that were written are published, if any were.
     republish_due: Option<Instant>,
     /// Whether a sweep was asked for, to find out if another SM rules.
@@ -29,7 +29,7 @@ pub(super) struct Publication {
 
 impl Publication {
     pub(super) fn new(publisher: Arc<Publisher>) -> Self {
-        Self { publisher, tenure: Tenure::default(), republish_due: None, challenged: false }
+        Self { publisher, session: SessionState::default(), republish_due: None, challenged: false }
     }
 
     /// Begins a session if what a sweep found asks for one: a master's without one, or a full one's,
@@ -40,21 +40,21 @@ impl Publication {
         now: Instant,
         full: bool,
         sweeper: &Sweeper,
-        registry: &Office,
+        registry: &RegistryHandle,
     ) {
         let begins = match self.publisher.session() {
             None => sweeper.sm_state() == SmState::Master,
             Some(_) => full && self.publisher.challenge() == Some(Challenge::Rival),
         };
         if begins {
-            self.tenure.want();
+            self.session.want();
         }
         self.begin_session(now, sweeper, registry);
     }
 
     /// Publishes what a sweep found, or has it wait for a session.
-    pub(super) fn publish(&mut self, now: Instant, plane: FabricPlane, registry: &Office) {
-        self.tenure.offer(plane);
+    pub(super) fn publish(&mut self, now: Instant, plane: FabricPlane, registry: &RegistryHandle) {
+        self.session.offer(plane);
         self.publish_plane(now, registry);
     }
 
@@ -64,22 +64,22 @@ impl Publication {
         &mut self,
         now: Instant,
         sweeper: &mut Sweeper,
-        registry: &Office,
+        registry: &RegistryHandle,
     ) -> bool {
         if sweeper.sm_state() != SmState::Master {
             self.publisher.end_session();
-            self.tenure.end();
+            self.session.end();
         }
         self.begin_session(now, sweeper, registry);
         if self.publish_plane(now, registry) {
             // What was written to multicast tables while it waited is not part of it.
             self.multicast_written(now);
         }
-        let is_on = self.publisher.session().is_some() && !self.tenure.is_waiting();
+        let is_on = self.publisher.session().is_some() && !self.session.is_waiting();
         match self.publisher.challenge() {
-            Some(Challenge::Epoch) if self.tenure.may_try(now) => match self.publisher.renew() {
-                Ok(()) => self.tenure.succeeded(),
-                Err(failure) => self.tenure.failed(now, sa_proto::with_causes(&failure)),
+            Some(Challenge::Epoch) if self.session.may_try(now) => match self.publisher.renew() {
+                Ok(()) => self.session.succeeded(),
+                Err(failure) => self.session.failed(now, sa_proto::with_causes(&failure)),
             },
             Some(Challenge::Rival) if !self.challenged => {
                 warn!("responders follow another subnet manager; looking for it");
@@ -113,29 +113,29 @@ impl Publication {
 
     /// When there is something to be done again.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.republish_due.into_iter().chain(self.tenure.poll_timeout()).min()
+        self.republish_due.into_iter().chain(self.session.poll_timeout()).min()
     }
 
     /// How far our session has come.
-    pub(super) fn tenure(&self) -> &Tenure {
-        &self.tenure
+    pub(super) fn session(&self) -> &SessionState {
+        &self.session
     }
 
     /// Begins a session if one is wanted, and it is time.
-    fn begin_session(&mut self, now: Instant, sweeper: &Sweeper, registry: &Office) {
+    fn begin_session(&mut self, now: Instant, sweeper: &Sweeper, registry: &RegistryHandle) {
         let fabric = sweeper.fabric();
-        let Some(home) = fabric.home().filter(|_| self.tenure.is_due(now)) else { return };
+        let Some(home) = fabric.home().filter(|_| self.session.is_due(now)) else { return };
         let begun = self.publisher.begin_session(fabric.port(home).guid);
         if begun.is_ok() {
             registry.session_begun();
         }
-        self.tenure.begun(now, begun.map_err(|failure| sa_proto::with_causes(&failure)));
+        self.session.begun(now, begun.map_err(|failure| sa_proto::with_causes(&failure)));
     }
 
     /// Publishes what waits, unless it is to wait on; whether anything was.
-    fn publish_plane(&mut self, now: Instant, registry: &Office) -> bool {
-        self.tenure.settle(now, || registry.published());
-        let Some(plane) = self.tenure.poll() else { return false };
+    fn publish_plane(&mut self, now: Instant, registry: &RegistryHandle) -> bool {
+        self.session.settle(now, || registry.published());
+        let Some(plane) = self.session.poll() else { return false };
         if let Err(failure) = self.publisher.publish(plane) {
             error!("the snapshot is not published: {}", sa_proto::with_causes(&failure));
         }

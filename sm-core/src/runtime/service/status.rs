@@ -110,9 +110,9 @@ impl Service {
     /// What an operator should know beyond the state.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = self.site.refused().warnings();
-        warnings.extend(self.publication.tenure().warning());
+        warnings.extend(self.publication.session().warning());
         warnings.extend(self.files.warnings());
-        warnings.extend(self.sweeper.strangers().take(LISTED_MAX).map(|place| {
+        warnings.extend(self.sweeper.foreign_sms().take(LISTED_MAX).map(|place| {
             format!("the subnet manager at {place} shows another SM_Key, and is left out")
         }));
         warnings.extend(self.sweeper.multicast_warnings());

@@ -22,9 +22,9 @@ pub(in crate::sweep) struct Election {
     /// The others that the last discovery found, and where.
     others: Vec<(PortIndex, RemoteSm)>,
     /// Those that show another SM_Key: the GUIDs of their ports, and where they are, in words.
-    strangers: Vec<(Guid, String)>,
+    foreign_sms: Vec<(Guid, String)>,
     /// Times that one did.
-    strange_answers: u64,
+    foreign_answers: u64,
     /// The port of the master that we stand by for.
     master: Option<PortIndex>,
     /// When a master other than us was last heard of.
@@ -39,7 +39,7 @@ pub(in crate::sweep) enum Answer {
     /// It says nothing that could be understood.
     None,
     /// It is of another administration: none to us. With its GUID it is not to be believed, either.
-    Stranger(RemoteSm),
+    Foreign(RemoteSm),
     /// It is one of the subnet's.
     Peer(RemoteSm),
 }
@@ -55,8 +55,8 @@ impl Election {
             own,
             handover: Handover::default(),
             others: Vec::new(),
-            strangers: Vec::new(),
-            strange_answers: 0,
+            foreign_sms: Vec::new(),
+            foreign_answers: 0,
             master: None,
             master_seen: None,
             polls_missed: 0,
@@ -102,13 +102,13 @@ impl Election {
         let key = self.own.sm_key();
         match key == 0 || info.sm_key() == key {
             true => Answer::Peer(sm),
-            false => Answer::Stranger(sm),
+            false => Answer::Foreign(sm),
         }
     }
 
-    /// One of the others answered at a port with this GUID: it is no stranger, if it ever was.
+    /// One of the others answered at a port with this GUID: it is not foreign, if it ever was.
     pub(in crate::sweep) fn is_known_at(&mut self, guid: Guid) {
-        self.strangers.retain(|(stranger, _)| *stranger != guid);
+        self.foreign_sms.retain(|(foreign, _)| *foreign != guid);
     }
 
     /// Takes in what one of the others says of itself.
@@ -133,35 +133,35 @@ impl Election {
         self.master = None;
     }
 
-    /// A stranger answered at a port with this GUID, which `place` tells in words. Whether that is
+    /// A foreign one answered at a port with this GUID, which `place` tells in words. Whether that is
     /// news.
-    pub(in crate::sweep) fn put_stranger(
+    pub(in crate::sweep) fn put_foreign(
         &mut self,
         guid: Guid,
         place: impl FnOnce() -> String,
     ) -> bool {
-        self.strange_answers += 1;
-        let is_known = self.strangers.iter().any(|(stranger, _)| *stranger == guid);
-        if is_known || self.strangers.len() == OTHERS_MAX {
+        self.foreign_answers += 1;
+        let is_known = self.foreign_sms.iter().any(|(foreign, _)| *foreign == guid);
+        if is_known || self.foreign_sms.len() == OTHERS_MAX {
             return false;
         }
-        self.strangers.push((guid, place()));
+        self.foreign_sms.push((guid, place()));
         true
     }
 
-    /// Forgets strangers that are no longer there.
-    pub(in crate::sweep) fn keep_strangers(&mut self, is_there: impl Fn(Guid) -> bool) {
-        self.strangers.retain(|(guid, _)| is_there(*guid));
+    /// Forgets foreign ones that are no longer there.
+    pub(in crate::sweep) fn keep_foreign(&mut self, is_there: impl Fn(Guid) -> bool) {
+        self.foreign_sms.retain(|(guid, _)| is_there(*guid));
     }
 
-    /// Where strangers are, in words.
-    pub(in crate::sweep) fn strangers(&self) -> impl Iterator<Item = &str> {
-        self.strangers.iter().map(|(_, place)| &**place)
+    /// Where foreign ones are, in words.
+    pub(in crate::sweep) fn foreign_sms(&self) -> impl Iterator<Item = &str> {
+        self.foreign_sms.iter().map(|(_, place)| &**place)
     }
 
-    /// Times that a stranger answered.
-    pub(in crate::sweep) fn strange_answers(&self) -> u64 {
-        self.strange_answers
+    /// Times that a foreign one answered.
+    pub(in crate::sweep) fn foreign_answers(&self) -> u64 {
+        self.foreign_answers
     }
 
     /// We stand by for the subnet manager at `port`, which is or will be master.
@@ -257,30 +257,30 @@ mod tests {
     }
 
     #[test]
-    fn who_shows_another_key_is_a_stranger_unless_any_will_do() {
+    fn who_shows_another_key_is_foreign_unless_any_will_do() {
         let other = sm(20, 5, SmState::Master);
         let answers = [KEY, 1].map(|key| election().read(&shown(other, key)));
-        assert_eq!(answers, [Answer::Peer(other), Answer::Stranger(other)]);
+        assert_eq!(answers, [Answer::Peer(other), Answer::Foreign(other)]);
         let open = Election::new(&Settings { sm_key: 0, ..Settings::default() });
         assert_eq!(open.read(&shown(other, 1)), Answer::Peer(other));
         assert_eq!(open.read(&[0xFF; 64]), Answer::None);
     }
 
     #[test]
-    fn a_stranger_is_news_once_until_it_shows_our_key_or_goes() {
+    fn a_foreign_one_is_news_once_until_it_shows_our_key_or_goes() {
         let mut election = election();
         let place = || "there".to_owned();
-        assert!(election.put_stranger(Guid(1), place) && !election.put_stranger(Guid(1), place));
+        assert!(election.put_foreign(Guid(1), place) && !election.put_foreign(Guid(1), place));
         election.is_known_at(Guid(1));
-        assert_eq!(election.strangers().count(), 0);
-        assert!(election.put_stranger(Guid(1), place) && election.put_stranger(Guid(2), place));
-        election.keep_strangers(|guid| guid == Guid(2));
-        assert!(election.put_stranger(Guid(1), place) && !election.put_stranger(Guid(2), place));
-        assert_eq!(election.strange_answers(), 6);
+        assert_eq!(election.foreign_sms().count(), 0);
+        assert!(election.put_foreign(Guid(1), place) && election.put_foreign(Guid(2), place));
+        election.keep_foreign(|guid| guid == Guid(2));
+        assert!(election.put_foreign(Guid(1), place) && !election.put_foreign(Guid(2), place));
+        assert_eq!(election.foreign_answers(), 6);
         (3..9999).for_each(|guid| {
-            election.put_stranger(Guid(guid), place);
+            election.put_foreign(Guid(guid), place);
         });
-        assert_eq!(election.strangers().count(), OTHERS_MAX);
+        assert_eq!(election.foreign_sms().count(), OTHERS_MAX);
     }
 
     #[test]

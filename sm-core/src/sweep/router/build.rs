@@ -3,7 +3,7 @@
 use crate::fabric::{Fabric, SwitchIndex};
 use crate::manage::lid::LidTable;
 use crate::routing::{Destination, Topology, TopologyBuilder, TopologyError};
-use crate::sweep::shunned::Shunned;
+use crate::sweep::avoided::AvoidedSwitches;
 
 /// What is to be routed.
 #[derive(Clone, Copy)]
@@ -11,17 +11,17 @@ pub(in crate::sweep) struct Routed<'a> {
     pub(in crate::sweep) fabric: &'a Fabric,
     pub(in crate::sweep) lids: &'a LidTable,
     /// Switches that are left out.
-    pub(in crate::sweep) shunned: &'a Shunned,
+    pub(in crate::sweep) avoided: &'a AvoidedSwitches,
 }
 
 /// The fabric as engines see it, without switches that are avoided, and which switch has which number.
 pub(super) fn topology(routed: Routed<'_>) -> Result<(Topology, Vec<SwitchIndex>), TopologyError> {
-    let Routed { fabric, lids, shunned } = routed;
+    let Routed { fabric, lids, avoided } = routed;
     let mut builder = TopologyBuilder::new();
     let mut switches = Vec::new();
     let mut numbers = Vec::new();
     for (index, switch) in fabric.switches() {
-        if shunned.contains(fabric.node(switch.node).guid) {
+        if avoided.contains(fabric.node(switch.node).guid) {
             continue;
         }
         numbers.resize(index.get(), None);
