@@ -16,6 +16,7 @@ mod interop_files;
 mod interop_follow;
 mod interop_ibsim;
 mod interop_opensm;
+mod interop_steering;
 mod lanes;
 mod loss;
 mod m_keys;
