@@ -147,18 +147,18 @@ impl Sweeper {
         let decision = self.election.decide();
         debug!("election among us and {:?}: {decision:?}", self.election.others());
         match decision {
-            Decision::Rule => {
+            Decision::Master => {
                 self.election.handover.settle();
-                self.rule(now);
+                self.go_on_as_master(now);
             }
             Decision::StandBy(sm) => self.stand_by(now, sm),
             Decision::HandOver(sm) => self.hand_over(now, sm),
-            Decision::Await(sm) => self.await_handover(now, sm),
+            Decision::AwaitHandover(sm) => self.await_handover(now, sm),
         }
     }
 
     /// Goes on with the sweep, as master.
-    pub(super) fn rule(&mut self, now: Instant) {
+    pub(super) fn go_on_as_master(&mut self, now: Instant) {
         if !self.election.is_master() {
             info!("master: no other subnet manager comes before us");
             self.become_master();

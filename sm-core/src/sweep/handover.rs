@@ -105,7 +105,7 @@ impl Handover {
 impl Sweeper {
     /// Asks a subnet manager that comes before us to take over.
     pub(super) fn hand_over(&mut self, now: Instant, sm: RemoteSm) {
-        let Some(port) = self.election.place_of(sm) else { return self.rule(now) };
+        let Some(port) = self.election.place_of(sm) else { return self.go_on_as_master(now) };
         let place = self.fabric.describe(port);
         info!("handing over to the subnet manager at {place}, priority {}", sm.priority);
         self.election.handover.offered = Some(sm);
@@ -136,13 +136,13 @@ impl Sweeper {
     /// The handover was not acknowledged, or we would stand by now: somebody has to rule.
     pub(super) fn end_handover(&mut self, now: Instant) {
         warn!("the handover is not acknowledged; ruling on, and trying again with the next sweep");
-        self.rule(now);
+        self.go_on_as_master(now);
     }
 
     /// Waits for a master that comes after us to hand over what it rules, before anything there is
     /// configured: two that write at once would undo each other's work.
     pub(super) fn await_handover(&mut self, now: Instant, sm: RemoteSm) {
-        let Some(port) = self.election.place_of(sm) else { return self.rule(now) };
+        let Some(port) = self.election.place_of(sm) else { return self.go_on_as_master(now) };
         let place = self.fabric.describe(port);
         let interval = Duration::from_millis(u64::from(self.settings.sminfo_polling_timeout));
         let patience = interval.saturating_mul(self.settings.polling_retry_number);
@@ -152,7 +152,7 @@ impl Sweeper {
             info!("another master at {place}, priority {}: it is to hand over to us", sm.priority);
         } else if now >= since + patience {
             warn!("the master at {place}, priority {}, does not hand over; ruling", sm.priority);
-            return self.rule(now);
+            return self.go_on_as_master(now);
         }
         self.ask_for_handover(port);
         self.sweep.phase = Phase::Idle;

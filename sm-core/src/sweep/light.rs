@@ -100,7 +100,7 @@ impl Sweeper {
         changed.sort_unstable();
         changed.dedup();
         silent.sort_unstable();
-        if self.election.decide() != Decision::Rule {
+        if self.election.decide() != Decision::Master {
             // Who rules is settled by an election, before anything is configured.
             self.begin_discovery(now, Some(changed), silent);
             return;

@@ -20,7 +20,7 @@ use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::MFT_BLOCK_LEN;
 use tracing::{error, info, warn};
 
-use super::router::Made;
+use super::router::ActiveRouting;
 use super::{Event, LINES_MAX, Sweeper, lanes};
 use crate::fabric::SwitchIndex;
 use crate::routing::multicast::{Audience, Fault, Membership, Orders, Place, PortMask, Tree};
@@ -55,7 +55,7 @@ pub(super) struct Multicast {
     /// Those of them that can deadlock, since no tree was found that cannot, and how.
     faults: BTreeMap<Lid, String>,
     /// The routing that they were planted on.
-    made: Option<Arc<Made>>,
+    made: Option<Arc<ActiveRouting>>,
     /// What they are judged by; `None` if nobody knows yet what the routing makes wait.
     orders: Option<Arc<Orders>>,
     /// Whether trees stand that nobody has looked at since the fabric was routed anew.
@@ -151,7 +151,7 @@ impl Sweeper {
         Some(self.job(&made, groups, true))
     }
 
-    fn job(&mut self, made: &Arc<Made>, groups: Vec<Group>, proves: bool) -> MulticastJob {
+    fn job(&mut self, made: &Arc<ActiveRouting>, groups: Vec<Group>, proves: bool) -> MulticastJob {
         let vls = self.vls_between_switches(made);
         let multicast = &mut self.multicast;
         multicast.at_work = Some(groups.iter().map(|group| group.mlid).collect());
@@ -176,7 +176,7 @@ impl Sweeper {
     }
 
     /// The VL by SL of links between switches, all the same if nobody told switches about SLs.
-    fn vls_between_switches(&self, made: &Made) -> [u8; 16] {
+    fn vls_between_switches(&self, made: &ActiveRouting) -> [u8; 16] {
         if !self.needs_port_tables() {
             return [0; 16];
         }
@@ -185,7 +185,7 @@ impl Sweeper {
     }
 
     /// What is to be planted for an MLID; `None` if what stands is right, unless all are asked for.
-    fn group(&self, made: &Made, mlid: Lid, all: bool) -> Option<Group> {
+    fn group(&self, made: &ActiveRouting, mlid: Lid, all: bool) -> Option<Group> {
         let planted = self.multicast.planted.get(&mlid);
         let audience = self.multicast.membership.get(&mlid).cloned().unwrap_or_default();
         let stands = match planted {
@@ -317,7 +317,7 @@ impl Sweeper {
     }
 
     /// A tree takes the place of the one before, whose switches had the numbers of `before`.
-    fn take_tree(&mut self, before: &Made, made: &Made, grown: Grown) {
+    fn take_tree(&mut self, before: &ActiveRouting, made: &ActiveRouting, grown: Grown) {
         let Grown { mlid, audience, tree, is_kept, .. } = grown;
         let planted = self.multicast.planted.remove(&mlid);
         self.clear_inherited_tree(mlid);
@@ -368,7 +368,7 @@ impl Sweeper {
         self.multicast.faults.len()
     }
 
-    fn set_mask(&mut self, made: &Made, mlid: Lid, number: u16, mask: PortMask) {
+    fn set_mask(&mut self, made: &ActiveRouting, mlid: Lid, number: u16, mask: PortMask) {
         let Some(index) = made.switch(number) else { return };
         let node = self.fabric.switch(index).node;
         let ports = self.fabric.node(node).port_count;
@@ -467,7 +467,7 @@ impl Sweeper {
         }
     }
 
-    fn place_of(&self, made: &Made, guid: Guid) -> Option<Place> {
+    fn place_of(&self, made: &ActiveRouting, guid: Guid) -> Option<Place> {
         made.place_of(self.lids.get(guid)?.first)
     }
 

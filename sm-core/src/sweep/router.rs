@@ -2,12 +2,12 @@
 //! force. Deciding only: jobs are run by the caller, and tables are written by the sweep.
 //!
 //! - `job`: what an engine is given and answers; `build`: the fabric as it sees it.
-//! - `made`: a routing in force. `checks`: looks at it that take a while.
+//! - `active`: a routing in force. `checks`: looks at it that take a while.
 
+mod active;
 mod build;
 mod checks;
 mod job;
-mod made;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,6 +21,8 @@ use crate::fabric::{Fabric, SwitchIndex};
 use crate::manage::steering::{Places, Steered, steer};
 use crate::routing::verify::CreditLoops;
 use crate::routing::{Engine, MinHop, Topology, TopologyError, catalog};
+pub(super) use active::ActiveRouting;
+use active::OperatorWishes;
 pub(super) use build::Routed;
 use build::topology;
 pub(super) use checks::is_balanced;
@@ -28,8 +30,6 @@ pub use checks::{BalanceCheck, BalanceFinding, LoopCheck, LoopFinding};
 use job::Before;
 pub(super) use job::{Chosen, PassedOver};
 pub use job::{RoutingJob, RoutingOutcome};
-use made::Asked;
-pub(super) use made::Made;
 
 /// The routing engines, and the routing in force.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(super) struct Router {
     files: Arc<RoutingFiles>,
     /// What was last found to be without effect in them.
     told: Vec<String>,
-    made: Option<Arc<Made>>,
+    made: Option<Arc<ActiveRouting>>,
     /// Name of the engine that made the tables, also once `made` is forgotten.
     engine: &'static str,
     /// Why engines that are wanted before it are not used, a line each.
@@ -115,12 +115,12 @@ impl Router {
     }
 
     /// The routing in force.
-    pub(super) fn made(&self) -> Option<&Arc<Made>> {
+    pub(super) fn made(&self) -> Option<&Arc<ActiveRouting>> {
         self.made.as_ref()
     }
 
     /// Whether this is the routing in force.
-    pub(super) fn is_in_force(&self, made: &Arc<Made>) -> bool {
+    pub(super) fn is_in_force(&self, made: &Arc<ActiveRouting>) -> bool {
         self.made.as_ref().is_some_and(|here| Arc::ptr_eq(here, made))
     }
 
@@ -130,12 +130,12 @@ impl Router {
     }
 
     /// What is asked of engines, and what of it is told to be without effect once it is new.
-    fn asked(&mut self, settings: &Settings, places: &Places<'_>) -> Asked {
+    fn asked(&mut self, settings: &Settings, places: &Places<'_>) -> OperatorWishes {
         let Steered { steering, remarks } = steer(&self.files, settings, places);
         remarks.iter().filter(|line| !self.told.contains(line)).for_each(|line| warn!("{line}"));
         self.told = remarks;
         let wishes = self.files.digest(settings);
-        Asked { steering, files: self.files.clone(), wishes }
+        OperatorWishes { steering, files: self.files.clone(), wishes }
     }
 
     /// A job for the fabric as it is in discovery `sweep`; `data_lanes` tells how many virtual lanes
@@ -174,7 +174,7 @@ impl Router {
     }
 
     /// What would make a routing again, from nothing.
-    fn job_of(&self, made: &Made, fabric: &Fabric) -> RoutingJob {
+    fn job_of(&self, made: &ActiveRouting, fabric: &Fabric) -> RoutingJob {
         RoutingJob {
             sweep: 0,
             engines: self.engines.clone(),
@@ -194,7 +194,7 @@ impl Router {
     /// good they are. Whether loops have appeared.
     pub(super) fn adopt(
         &mut self,
-        made: Made,
+        made: ActiveRouting,
         loops: Option<&CreditLoops>,
         keeps_found: bool,
     ) -> bool {

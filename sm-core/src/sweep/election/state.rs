@@ -303,11 +303,11 @@ mod tests {
         let now = sm(20, 1, SmState::Standby);
         election.put(port(1), now);
         assert_eq!(election.others(), [(port(1), now)]);
-        assert_eq!((election.place_of(now), election.decide()), (Some(port(1)), Decision::Rule));
+        assert_eq!((election.place_of(now), election.decide()), (Some(port(1)), Decision::Master));
         let rules = election.has_taken_over(now);
         assert_eq!(election.decide(), Decision::StandBy(rules));
         election.forget(port(1));
-        assert_eq!(election.decide(), Decision::Rule);
+        assert_eq!(election.decide(), Decision::Master);
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use sa_proto::snapshot::Lft;
 
+use super::active::ActiveRouting;
 use super::job::RoutingJob;
-use super::made::Made;
 use crate::routing::balance::{LinkLoads, Spread};
 use crate::routing::verify::CreditLoops;
 
@@ -17,14 +17,14 @@ const WORSE_MAX: f64 = 1.02;
 /// but a warning.
 #[derive(Debug)]
 pub struct LoopCheck {
-    pub(super) made: Arc<Made>,
+    pub(super) made: Arc<ActiveRouting>,
     pub(super) lfts: Vec<Arc<Lft>>,
 }
 
 /// What came of a [`LoopCheck`].
 #[derive(Debug)]
 pub struct LoopFinding {
-    pub(in crate::sweep) made: Arc<Made>,
+    pub(in crate::sweep) made: Arc<ActiveRouting>,
     pub(in crate::sweep) loops: CreditLoops,
 }
 
@@ -39,7 +39,7 @@ impl LoopCheck {
 /// A look at how good routes are that were kept at a takeover. As long as routing itself.
 #[derive(Debug)]
 pub struct BalanceCheck {
-    pub(super) made: Arc<Made>,
+    pub(super) made: Arc<ActiveRouting>,
     pub(super) lfts: Vec<Arc<Lft>>,
     pub(super) job: RoutingJob,
 }
@@ -47,7 +47,7 @@ pub struct BalanceCheck {
 /// What came of a [`BalanceCheck`].
 #[derive(Debug)]
 pub struct BalanceFinding {
-    pub(in crate::sweep) made: Arc<Made>,
+    pub(in crate::sweep) made: Arc<ActiveRouting>,
     /// Routes to hosts on the link that has most, as it is and from nothing; none if the engine could
     /// not route from nothing.
     pub(in crate::sweep) worst: Option<(u32, u32)>,

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use ib_mad::types::Guid;
 use sa_proto::snapshot::{self, Lft, PathSls};
 
-use super::made::{Asked, Made, ports};
+use super::active::{ActiveRouting, OperatorWishes, ports};
 use crate::fabric::SwitchIndex;
 use crate::routing::verify::{self, CreditLoops, Deliveries};
 use crate::routing::{Engine, HopMatrix, Lanes, MinHop, Previous, Routing, RoutingError, Topology};
@@ -22,7 +22,7 @@ pub struct RoutingJob {
     pub(super) switches: Vec<SwitchIndex>,
     /// Node GUIDs of the switches.
     pub(super) guids: Vec<Guid>,
-    pub(super) asked: Asked,
+    pub(super) asked: OperatorWishes,
     pub(super) before: Option<Before>,
     /// Tables of another SM's, by switch, if there are no others to begin with.
     pub(super) inherited: Option<Vec<Arc<Lft>>>,
@@ -35,7 +35,7 @@ pub struct RoutingJob {
 /// The routing in force when a job was made.
 #[derive(Debug)]
 pub(super) struct Before {
-    pub(super) made: Arc<Made>,
+    pub(super) made: Arc<ActiveRouting>,
     pub(super) lfts: Vec<Arc<Lft>>,
     /// For each switch now, its number then.
     pub(super) switches: Vec<Option<u16>>,
@@ -67,7 +67,7 @@ pub(in crate::sweep) enum PassedOver {
 /// The routing that is to come into force.
 #[derive(Debug)]
 pub(in crate::sweep) struct Chosen {
-    pub(in crate::sweep) made: Made,
+    pub(in crate::sweep) made: ActiveRouting,
     /// Its tables, by switch.
     pub(in crate::sweep) lfts: Vec<Vec<u8>>,
     /// What was found about its credit loops, if that was looked at.
@@ -173,7 +173,7 @@ impl RoutingJob {
         let is_shortest = engine == MinHop.name() && asked.steering.hop_weights.is_empty();
         let distances = if is_shortest { None } else { HopMatrix::compute(&topology) };
         let numbers = switches.iter().copied().zip(0..).collect();
-        let made = Made {
+        let made = ActiveRouting {
             engine,
             topology,
             hops,

@@ -15,7 +15,7 @@ use crate::sweep::origin::Origin;
 
 /// What engines are asked for by operators.
 #[derive(Clone, Debug)]
-pub(in crate::sweep) struct Asked {
+pub(in crate::sweep) struct OperatorWishes {
     pub(super) steering: Steering,
     /// What that was made from.
     pub(super) files: Arc<RoutingFiles>,
@@ -25,7 +25,7 @@ pub(in crate::sweep) struct Asked {
 
 /// A routing that is in force. Its tables are with the switches.
 #[derive(Debug)]
-pub(in crate::sweep) struct Made {
+pub(in crate::sweep) struct ActiveRouting {
     /// Name of the engine.
     pub(super) engine: &'static str,
     pub(super) topology: Topology,
@@ -40,12 +40,12 @@ pub(in crate::sweep) struct Made {
     pub(super) lanes: Lanes,
     /// The SLs of its paths, ascending by switch; empty if it leaves them alone.
     pub(super) path_sls: Vec<Arc<PathSls>>,
-    pub(super) asked: Asked,
+    pub(super) asked: OperatorWishes,
     /// What its packets wait for, once somebody wants to know.
     pub(super) unicast: OnceLock<Arc<Unicast>>,
 }
 
-impl Made {
+impl ActiveRouting {
     /// What its packets wait for; `lfts` are its tables. Takes a tenth of a second and more, once.
     pub(in crate::sweep) fn unicast(&self, lfts: &[Arc<Lft>]) -> Arc<Unicast> {
         let find = || Arc::new(Unicast::find(&self.topology, &ports(lfts), &self.lanes));
