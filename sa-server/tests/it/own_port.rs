@@ -44,13 +44,13 @@ impl Transport for Queue {
 }
 
 /// A responder with a worker at the front door and one at a port.
-struct Crew {
+struct WorkerPool {
     door: Worker<Queue>,
     own: Worker<Queue>,
     port: Arc<OwnPort>,
 }
 
-impl Crew {
+impl WorkerPool {
     fn new() -> Self {
         let publisher = published(&Chain { switches: 2, hosts_each: 2 }.plane(|_| {}));
         let exchange = Exchange::new(2).unwrap();
@@ -87,41 +87,41 @@ fn direct(mut packet: Packet) -> Packet {
 
 #[test]
 fn an_answer_of_one_packet_leaves_by_the_port_to_the_lid_that_asked() {
-    let mut crew = Crew::new();
+    let mut pool = WorkerPool::new();
     let mut asked = direct(path_request(1, 1, 4, 7));
     asked.address.qpn = Qpn(0x77);
-    let (by_door, by_port) = crew.pass(asked.clone());
+    let (by_door, by_port) = pool.pass(asked.clone());
     assert_eq!((by_door.len(), by_port.len()), (0, 1));
     let expected = Address { lid: Lid(1), qpn: Qpn(0x77), ..Address::default() };
     assert_eq!(by_port[0].address, expected);
     assert_eq!(SaMad::new(&by_port[0].mad).header().status(), Status::OK);
-    let stats = crew.door.responder().stats();
+    let stats = pool.door.responder().stats();
     assert_eq!((stats.responses(), stats.direct_answers.get()), (1, 1));
     assert!(stats.balances());
 }
 
 #[test]
 fn the_answer_has_a_grh_if_and_only_if_the_request_had_one() {
-    let mut crew = Crew::new();
+    let mut pool = WorkerPool::new();
     let mut asked = direct(path_request(1, 1, 4, 7));
     let remote_gid = Gid::new(SUBNET_PREFIX_DEFAULT, Chain::host_guid(1));
     let grh = Grh { remote_gid, local_gid: Gid([9; 16]), flow_label: 5, ..Grh::default() };
     asked.address.grh = Some(grh);
-    let (_, by_port) = crew.pass(asked);
+    let (_, by_port) = pool.pass(asked);
     let local_gid = Gid::new(SUBNET_PREFIX_DEFAULT, Chain::host_guid(OWN));
     assert_eq!(by_port[0].address.grh, Some(Grh { local_gid, ..grh }), "from our own GID");
 }
 
 #[test]
 fn what_must_or_can_not_leave_by_the_port_goes_back_by_the_door() {
-    let mut crew = Crew::new();
-    let (by_door, by_port) = crew.pass(path_request(1, 1, 4, 7));
+    let mut pool = WorkerPool::new();
+    let (by_door, by_port) = pool.pass(path_request(1, 1, 4, 7));
     assert_eq!((by_door.len(), by_port.len()), (1, 0), "nobody allowed it");
     let table = request(1, Method::GET_TABLE, attribute::NODE_RECORD, 8, ComponentMask::NONE);
-    let (by_door, by_port) = crew.pass(direct(table));
+    let (by_door, by_port) = pool.pass(direct(table));
     assert_eq!(by_port.len(), 0, "a transfer is the front door's");
     assert!(by_door.iter().all(|packet| packet.address.peer.is_some()) && !by_door.is_empty());
-    crew.port.set_open(false);
-    let (by_door, by_port) = crew.pass(direct(path_request(1, 1, 4, 9)));
+    pool.port.set_open(false);
+    let (by_door, by_port) = pool.pass(direct(path_request(1, 1, 4, 9)));
     assert_eq!((by_door.len(), by_port.len()), (1, 0), "the port is not attached");
 }

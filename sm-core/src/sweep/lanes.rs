@@ -7,7 +7,7 @@ use ib_mad::wire::attribute::data_vls;
 use sa_proto::snapshot::PathSls;
 
 use super::Sweeper;
-use super::router::Made;
+use super::router::ActiveRouting;
 use crate::config::{QosTables, Settings};
 use crate::fabric::{Fabric, PortIndex, SwitchIndex};
 use crate::manage::{link, port_qos};
@@ -65,7 +65,7 @@ fn least_vls(
 
 /// The SLs of paths by the routing in force, cut loose from the fabric.
 #[derive(Clone, Debug, Default)]
-pub struct SlsOfPaths(Option<Arc<Made>>);
+pub struct SlsOfPaths(Option<Arc<ActiveRouting>>);
 
 impl SlsOfPaths {
     /// The SL of the path from the port that has LID `from` to that with `to`, for which policy chose

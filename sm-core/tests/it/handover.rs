@@ -253,8 +253,8 @@ fn a_subnet_manager_with_another_key_gets_nothing() {
     bed.run_for(MINUTE * 2);
     // Each rules for itself: neither believes the other.
     assert_eq!(states(&bed), [SmState::Master, SmState::Master]);
-    assert_eq!(bed.sweeper().strangers().count(), 1);
-    assert!(bed.sweeper().strange_answers() > 0);
+    assert_eq!(bed.sweeper().foreign_sms().count(), 1);
+    assert!(bed.sweeper().foreign_answers() > 0);
     // With the same key it is one of us.
     bed.crash(1);
     bed.tamper = None;
@@ -262,7 +262,7 @@ fn a_subnet_manager_with_another_key_gets_nothing() {
     let now = bed.clock.now();
     bed.managers[0].sweeper.request_heavy_sweep(now);
     bed.bring_up();
-    assert_eq!(bed.sweeper().strangers().count(), 0);
+    assert_eq!(bed.sweeper().foreign_sms().count(), 0);
     join(&mut bed, 9, of_priority(15));
     await_master(&mut bed, 1);
 }
@@ -277,7 +277,7 @@ fn without_a_key_any_other_will_do() {
     join(&mut bed, 14, Settings { sm_key: 7, ..of_priority(1) });
     bed.run_for(MINUTE);
     assert_eq!(states(&bed)[0], SmState::Master);
-    assert_eq!(bed.sweeper().strangers().count(), 0);
+    assert_eq!(bed.sweeper().foreign_sms().count(), 0);
 }
 
 /// A master that cannot be got to hand over does not keep the other from its work for ever.

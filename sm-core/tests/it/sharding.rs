@@ -317,7 +317,7 @@ fn await_return(bed: &mut Bed) {
     bed.fabric.refuse_nothing();
     bed.run_until(SECOND * 120, "the old one is back", |bed| {
         let port = bed.fabric.port(bed.hosts()[1], 1).unwrap();
-        port.state == PortState::Active && bed.sweeper().cut_ports().is_empty()
+        port.state == PortState::Active && bed.sweeper().disabled_ports().is_empty()
     });
     bed.run_for(SECOND * 5);
     bed.assert_all_reachable();
@@ -335,7 +335,7 @@ fn a_port_that_was_cut_off_comes_back_though_the_spare_took_nothing() {
     begin(&mut bed, what);
     bed.run_until(SECOND * 30, "given up", |bed| !bed.managers[0].taken_over.is_empty());
     assert_eq!(bed.managers[0].taken_over, [(what, false)]);
-    assert_eq!(bed.sweeper().cut_ports().len(), 1);
+    assert_eq!(bed.sweeper().disabled_ports().len(), 1);
     await_return(&mut bed);
 }
 
@@ -366,11 +366,11 @@ fn a_port_that_was_cut_off_comes_back_though_nobody_heard_that_it_was() {
 fn a_port_that_was_cut_off_comes_back_after_a_restart() {
     let (mut bed, what) = with_silent_responder();
     begin(&mut bed, what);
-    bed.run_until(SECOND * 30, "cut", |bed| !bed.sweeper().cut_ports().is_empty());
+    bed.run_until(SECOND * 30, "cut", |bed| !bed.sweeper().disabled_ports().is_empty());
     bed.run_for(Duration::from_millis(1));
     let before = bed.crash_manager();
     let host = bed.hosts()[0];
     bed.manage(host, Settings::default(), before.sweeper.lids().clone());
-    bed.managers[0].sweeper.set_cut_ports(before.sweeper.cut_ports().clone());
+    bed.managers[0].sweeper.set_disabled_ports(before.sweeper.disabled_ports().clone());
     await_return(&mut bed);
 }

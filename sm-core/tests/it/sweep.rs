@@ -408,14 +408,14 @@ fn a_fabric_that_nobody_answers_from_is_not_up_and_not_forgotten() {
     let published = bed.reports().len();
     bed.run_until(MINUTE, "not up", |bed| !bed.sweeper().is_up());
     bed.run_for(MINUTE);
-    assert!(!bed.sweeper().is_up() && bed.sweeper().fruitless_sweeps() > 1);
+    assert!(!bed.sweeper().is_up() && bed.sweeper().sweeps_given_up() > 1);
     assert_eq!(bed.sweeper().fabric().counts(), known, "left as it was last seen");
     assert_eq!(bed.reports().len(), published, "and nothing is published");
     for end in [(home, 1), (link.node, link.port)] {
         bed.fabric.set_loss(Some(end), Probability::NEVER).unwrap();
     }
     bed.run_until(MINUTE, "up again", |bed| bed.sweeper().is_up());
-    assert_eq!(bed.sweeper().fruitless_sweeps(), 0);
+    assert_eq!(bed.sweeper().sweeps_given_up(), 0);
     bed.assert_all_reachable();
 }
 

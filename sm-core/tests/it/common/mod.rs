@@ -246,8 +246,9 @@ impl Bed {
                     Event::TakenOver { what, done } => manager.taken_over.push((what, done)),
                     Event::Discovering
                     | Event::LidsChanged
-                    | Event::CutPortsChanged
-                    | Event::MulticastWritten => {}
+                    | Event::DisabledPortsChanged
+                    | Event::MulticastWritten
+                    | Event::ClientsMoved => {}
                     Event::Fatal(reason) => panic!("{reason}"),
                 }
             }

@@ -21,36 +21,36 @@ const REFUSALS_MAX: u8 = 3;
 
 /// Who takes no tables, by node GUID.
 #[derive(Debug, Default)]
-pub(super) struct Shunned {
+pub(super) struct AvoidedSwitches {
     /// Sweeps in a row in which it took none.
     refusals: BTreeMap<Guid, u8>,
     /// Switches that routes avoid.
-    avoided: BTreeSet<Guid>,
+    switches: BTreeSet<Guid>,
 }
 
-impl Shunned {
+impl AvoidedSwitches {
     /// Whether routes avoid a switch.
     pub(super) fn contains(&self, switch: Guid) -> bool {
-        self.avoided.contains(&switch)
+        self.switches.contains(&switch)
     }
 }
 
 impl Sweeper {
     /// Switches that routes avoid, since they do not take their forwarding tables.
     pub fn avoided_switches(&self) -> usize {
-        self.shunned.avoided.len()
+        self.avoided.switches.len()
     }
 
     /// Of what is planned for switches that are avoided one block remains.
-    pub(super) fn test_shunned(&mut self) {
-        if self.shunned.avoided.is_empty() {
+    pub(super) fn try_avoided_switches(&mut self) {
+        if self.avoided.switches.is_empty() {
             return;
         }
         let avoided: HashSet<NodeIndex> = self
             .fabric
             .switches()
             .map(|(_, switch)| switch.node)
-            .filter(|&node| self.shunned.contains(self.fabric.node(node).guid))
+            .filter(|&node| self.avoided.contains(self.fabric.node(node).guid))
             .collect();
         for step in &mut self.sweep.table_steps {
             step.retain(|request| !avoided.contains(&self.fabric.port(request.port()).node));
@@ -73,13 +73,13 @@ impl Sweeper {
             let guid = self.fabric.node(node).guid;
             there.insert(guid);
             if self.sweep.unprogrammed.contains(&node) {
-                let refusals = self.shunned.refusals.entry(guid).or_default();
+                let refusals = self.avoided.refusals.entry(guid).or_default();
                 *refusals = refusals.saturating_add(1);
-                if *refusals < REFUSALS_MAX || self.shunned.contains(guid) {
+                if *refusals < REFUSALS_MAX || self.avoided.contains(guid) {
                     continue;
                 }
-                if can_be_avoided(&self.fabric, node, &self.shunned.avoided) {
-                    self.shunned.avoided.insert(guid);
+                if can_be_avoided(&self.fabric, node, &self.avoided.switches) {
+                    self.avoided.switches.insert(guid);
                     changed = true;
                     let name = self.fabric.node(node).name();
                     warn!(
@@ -87,16 +87,16 @@ impl Sweeper {
                     );
                 }
             } else if self.sweep.programmed.contains(&node) {
-                self.shunned.refusals.remove(&guid);
-                if self.shunned.avoided.remove(&guid) {
+                self.avoided.refusals.remove(&guid);
+                if self.avoided.switches.remove(&guid) {
                     changed = true;
                     let name = self.fabric.node(node).name();
                     info!("'{name}' {guid} takes forwarding tables again: it is routed over");
                 }
             }
         }
-        self.shunned.refusals.retain(|guid, _| there.contains(guid));
-        self.shunned.avoided.retain(|guid| there.contains(guid));
+        self.avoided.refusals.retain(|guid, _| there.contains(guid));
+        self.avoided.switches.retain(|guid| there.contains(guid));
         if changed {
             self.schedule.request(now, Cause::Asked);
         }

@@ -124,10 +124,10 @@ proptest! {
         let hops = HopMatrix::compute(&after).unwrap();
         let [changed, all] = [Scope::Changed, Scope::All].map(|scope| {
             let (now, then) = (Labelled::by_hops(&hops), Labelled::by_hops(&old.hops));
-            mend(&after, now, &previous, then, |_| Shortest, scope)
+            repair(&after, now, &previous, then, |_| Shortest, scope)
         });
-        let tables = |mended: Option<Mended>| {
-            let dealt = mended.map(|mended| mended.dealt);
+        let tables = |repaired: Option<Repaired>| {
+            let dealt = repaired.map(|repaired| repaired.dealt);
             dealt.map(|dealt| (dealt.lfts, dealt.unreachable, dealt.loads))
         };
         prop_assert_eq!(tables(changed), tables(all));
@@ -158,10 +158,10 @@ proptest! {
                 let labels: &Labels = labels;
                 Labelled { hops: &labels.hops, phases: labels.all_phases() }
             };
-            mend(&after, labelled(&now), &previous, labelled(&then), |home| now.ways(home), scope)
+            repair(&after, labelled(&now), &previous, labelled(&then), |home| now.ways(home), scope)
         });
-        let tables = |mended: Option<Mended>| {
-            let dealt = mended.map(|mended| mended.dealt);
+        let tables = |repaired: Option<Repaired>| {
+            let dealt = repaired.map(|repaired| repaired.dealt);
             dealt.map(|dealt| (dealt.lfts, dealt.unreachable, dealt.loads))
         };
         prop_assert_eq!(tables(changed), tables(all));

@@ -66,14 +66,14 @@ pub(super) enum Scope {
 
 /// Routes as before as far as possible; `None` if so little of it is left that all should be
 /// routed anew. `ways` are those to a home now.
-pub(super) fn mend<W: Ways>(
+pub(super) fn repair<W: Ways>(
     topology: &Topology,
     now: Labelled<'_>,
     previous: &Previous<'_>,
     then: Labelled<'_>,
     ways: impl Fn(u16) -> W + Sync,
     scope: Scope,
-) -> Option<Mended> {
+) -> Option<Repaired> {
     let survey = Survey::new(topology, now, previous, then, scope)?;
     let batches = batches(topology, &[]);
     let portion = batches.len().div_ceil(2 * rayon::current_num_threads()).max(1);
@@ -109,11 +109,11 @@ pub(super) fn mend<W: Ways>(
         (row.filter(|&&hops| hops == HopMatrix::UNREACHABLE).count() * batch.lids.len()) as u64
     });
     let dealt = Dealt { lfts, unreachable: unreachable.sum(), loads: dealer.finish() };
-    Some(Mended { dealt, change })
+    Some(Repaired { dealt, change })
 }
 
 /// Routes as before where they still may be so, and others where there were none.
-pub(super) struct Mended {
+pub(super) struct Repaired {
     dealt: Dealt,
     change: Change,
 }
@@ -129,23 +129,25 @@ enum Change {
 }
 
 /// The same where hops say all of which ways there are.
-pub(super) fn mend_by_hops<W: Ways>(
+pub(super) fn repair_by_hops<W: Ways>(
     topology: &Topology,
     hops: &HopMatrix,
     previous: &Previous<'_>,
     ways: impl Fn(u16) -> W + Sync,
-) -> Option<Mended> {
+) -> Option<Repaired> {
     let now = Labelled::by_hops(hops);
     match previous.hops {
-        Some(hops) => mend(topology, now, previous, Labelled::by_hops(hops), ways, Scope::Changed),
-        None => mend(topology, now, previous, now, ways, Scope::All),
+        Some(hops) => {
+            repair(topology, now, previous, Labelled::by_hops(hops), ways, Scope::Changed)
+        }
+        None => repair(topology, now, previous, now, ways, Scope::All),
     }
 }
 
 /// How many more routes than by routing anew the worst link may have.
 const WORSE_MAX: f64 = 1.02;
 
-/// What was mended, with routes moved away from the most loaded links ([`relief`](super::relief)):
+/// What was repaired, with routes moved away from the most loaded links ([`relief`](super::relief)):
 /// until it is as well balanced as what is routed `anew`, which comes in its place if that cannot be
 /// had. Large fabrics are not routed twice: there moving routes has to be enough
 /// ([`Effort::beyond`]). `hops` have a row a home.
@@ -154,10 +156,10 @@ pub(super) fn settle<W: Ways>(
     previous: Option<&Previous<'_>>,
     hops: &HopMatrix,
     ways: impl Fn(u16) -> W,
-    mended: Option<Mended>,
+    repaired: Option<Repaired>,
     anew: impl FnOnce() -> Dealt,
 ) -> Dealt {
-    let Some(Mended { mut dealt, change }) = mended else { return anew() };
+    let Some(Repaired { mut dealt, change }) = repaired else { return anew() };
     let has_changed =
         previous.is_some_and(|previous| previous.hops.is_some() && previous.topology != topology);
     let most = |loads: &[u32]| loads.iter().copied().max().unwrap_or(0);

@@ -58,7 +58,7 @@ pub(super) enum Verdict {
 pub(super) type GroupEvent = (RegistryEvent, Option<PKey>);
 
 /// See the module.
-pub(super) struct Keeper {
+pub(super) struct DurableRegistry {
     directory: PathBuf,
     /// Whether nothing was ever stored.
     fresh: bool,
@@ -103,7 +103,7 @@ struct Surroundings {
     responders: Option<Vec<u64>>,
 }
 
-impl Keeper {
+impl DurableRegistry {
     /// Reads the registry from the file in `directory`.
     pub(super) fn open(
         directory: PathBuf,
