@@ -26,9 +26,9 @@ pub struct Left {
 impl Left {
     /// What is in force in a fabric.
     pub fn of(fabric: &Fabric, registry: u64) -> Self {
-        let known = fabric.switches().filter_map(|(_, switch)| {
-            Some((fabric.node(switch.node).guid, hash_of(switch)?))
-        });
+        let known = fabric
+            .switches()
+            .filter_map(|(_, switch)| Some((fabric.node(switch.node).guid, hash_of(switch)?)));
         Self { registry, tables: known.collect() }
     }
 
@@ -81,10 +81,11 @@ fn hash_of(switch: &Switch) -> Option<u64> {
 
 /// Whether some packets could go two ways: there are as many links between switches as switches.
 fn has_circle(fabric: &Fabric) -> bool {
-    let ends = fabric.switches().flat_map(|(_, switch)| fabric.ports_of(switch.node)).filter(|&port| {
-        let peer = fabric.port(port).peer();
-        peer.is_some_and(|peer| fabric.node_of(peer).switch.is_some())
-    });
+    let ends =
+        fabric.switches().flat_map(|(_, switch)| fabric.ports_of(switch.node)).filter(|&port| {
+            let peer = fabric.port(port).peer();
+            peer.is_some_and(|peer| fabric.node_of(peer).switch.is_some())
+        });
     ends.count() >= 2 * fabric.switches().count().max(1)
 }
 

@@ -192,7 +192,9 @@ impl Sweeper {
         let doubtful = std::mem::take(&mut self.clients.doubtful);
         let count = doubtful.len();
         if left.is_in(&self.fabric) {
-            info!("nobody ruled since our last run: {count} clients are not asked to register again");
+            info!(
+                "nobody ruled since our last run: {count} clients are not asked to register again"
+            );
             let tenure = self.election.tenure();
             doubtful.into_iter().for_each(|port| self.fabric.port_mut(port).told_in = tenure);
         } else if count > 0 {

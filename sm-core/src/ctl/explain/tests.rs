@@ -95,6 +95,7 @@ fn an_mtu_that_is_lowered_for_an_adapter_is_told_with_its_name() {
     let mut told: Explanation = serde_json::from_str(GRANTED).unwrap();
     told.mtu_lowered_for = Some("host-2".to_owned());
     let text = text(&told, &asked(), "ibsa-1");
-    let line = "MTU told  2048 bytes, unless more is asked for: host-2 is an InfiniHost (enable_quirks)";
+    let line =
+        "MTU told  2048 bytes, unless more is asked for: host-2 is an InfiniHost (enable_quirks)";
     assert!(text.lines().any(|other| other == line), "{text}");
 }
