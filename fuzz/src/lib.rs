@@ -45,7 +45,19 @@ pub const TARGETS: &[Target] = &[
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn requests_in_any_order_keep_the_laws(input in vec(any::<u8>(), 0..4000)) {
+            sequence::run(&input);
+        }
+    }
 
     #[test]
     fn every_seed_passes() {
