@@ -90,6 +90,11 @@ impl MulticastTable {
         self.compare(key);
     }
 
+    /// Whether any block may hold anything.
+    pub fn has_unknown(&self) -> bool {
+        !self.unknown.is_empty()
+    }
+
     /// Whether a block is to be sent for no other reason than that it may hold anything: nothing is
     /// wanted of it.
     pub fn is_cleared_blindly(&self, key: BlockKey) -> bool {

@@ -211,7 +211,9 @@ impl Sweeper {
                 inherited.entry(mlid).or_default().push((index, mask));
             }
         }
-        self.multicast.inherited_until = (!inherited.is_empty()).then_some(now + INHERITED_STAY);
+        let has_any = !inherited.is_empty()
+            || self.fabric.switches().any(|(_, switch)| switch.mft.has_unknown());
+        self.multicast.inherited_until = has_any.then_some(now + INHERITED_STAY);
         self.multicast.inherited = inherited;
     }
 
