@@ -27,12 +27,12 @@ pub(super) fn looping(topology: &Topology, routing: &Routing) -> usize {
     left_over(&waits)
 }
 
-/// Pairs of channels of which one waits for the other on routes of the lower level to hosts, from all
-/// switches.
-pub(super) fn dependencies(topology: &Topology, routing: &Routing) -> usize {
+/// Of routes of the lower level to hosts, from all switches: pairs of channels of which one waits for
+/// the other, and channels that lie on cycles or lead to one.
+pub(super) fn lower_level(topology: &Topology, routing: &Routing) -> (usize, usize) {
     let mut waits = vec![Vec::new(); topology.link_count() * LANES];
     unicast(topology, routing, &[0], Destination::is_host, &mut waits);
-    waits.iter().map(Vec::len).sum()
+    (waits.iter().map(Vec::len).sum(), left_over(&waits))
 }
 
 /// What packets of routes to some destinations hold while they wait for what.
