@@ -28,9 +28,6 @@ fuzz_seconds=${FUZZ_SECONDS:-60}
 logs=$(mktemp -d "${TMPDIR:-/tmp}/ibsm-test.XXXXXX")
 trap 'rm -rf "$logs"' EXIT
 
-# How Cargo is told of the fuzz targets: a workspace of their own, built beside ours.
-fuzz=(--manifest-path fuzz/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-$PWD/target}" --no-default-features)
-
 # --- The steps: functions named step_NAME, in the order of `steps`. What they print is shown if
 # they fail; what they pass to `note` is shown always.
 
@@ -74,15 +71,9 @@ install_packages() {
     "${as_root[@]}" update && "${as_root[@]}" install -y --no-install-recommends "$@"
 }
 
-step_format() {
-    cargo fmt --all --check
-    cargo fmt --manifest-path fuzz/Cargo.toml --check
-}
+step_format() { cargo fmt --all --check; }
 
-step_lints() {
-    cargo clippy --workspace --all-targets -- -D warnings
-    cargo clippy "${fuzz[@]}" --all-targets -- -D warnings
-}
+step_lints() { cargo clippy --workspace --all-targets -- -D warnings; }
 
 # Who may know whom; and that what must not do I/O, does none.
 step_layers() {
@@ -132,7 +123,7 @@ dependencies() {
 step_tests() {
     [[ -n $(absent_packages "${interop_needs[@]}") ]] || export IBSM_REQUIRE_INTEROP=1
     local tests=(cargo test --workspace --lib --tests)
-    timeout 2400 "${tests[@]}" --no-run
+    timeout 2400 "${tests[@]}" --examples --no-run
     use_tested_programs
     timeout 2400 "${tests[@]}" -- --show-output
     sed -n 's/^skipped: */skipped: /p' "$logs/tests" | sort | uniq -c >>"$logs/notes"
@@ -223,7 +214,9 @@ step_docs() { RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" car
 # A plain mutation loop over all targets; with FUZZ_WITH=libfuzzer by libFuzzer, which follows what
 # the code does but has everything built again by a nightly toolchain, for some ten minutes.
 step_fuzz() {
-    local mutate=(cargo run --quiet "${fuzz[@]}" --example mutate --)
+    local mutate=(cargo run --quiet -p ibsm-fuzz --example mutate --)
+    # That of the tests' build, if there was one.
+    [[ ! -e $logs/tests ]] || mutate=("${CARGO_TARGET_DIR:-$PWD/target}/debug/examples/mutate")
     "${mutate[@]}" list >"$logs/targets"
     local targets target
     mapfile -t targets <"$logs/targets"
@@ -234,7 +227,7 @@ step_fuzz() {
         note "fuzzed with libFuzzer, ${each} s each: ${targets[*]}"
         for target in "${targets[@]}"; do
             "${mutate[@]}" seed "$target" "fuzz/corpus/$target"
-            timeout $((each + 120)) cargo +nightly fuzz run --sanitizer none "$target" -- \
+            timeout $((each + 120)) cargo +nightly fuzz run --features libfuzzer --sanitizer none "$target" -- \
                 -max_total_time="$each" -timeout=10 -rss_limit_mb=2048 -max_len=8192 -print_final_stats=1
         done
     else
@@ -243,7 +236,6 @@ step_fuzz() {
             timeout $((each + 60)) "${mutate[@]}" run "$target" "$each"
         done
     fi
-    cargo test --quiet "${fuzz[@]}"
 }
 
 libfuzzer_ready() {
@@ -251,7 +243,7 @@ libfuzzer_ready() {
         cargo +nightly --version || { echo "no nightly toolchain"; return 1; }
         cargo fuzz --version || cargo install cargo-fuzz --locked ||
             { echo "cargo-fuzz cannot be installed"; return 1; }
-        cargo +nightly fuzz build --sanitizer none || { echo "the targets do not build with it"; return 1; }
+        cargo +nightly fuzz build --features libfuzzer --sanitizer none || { echo "the targets do not build with it"; return 1; }
     } >"$logs/libfuzzer" 2>&1
 }
 

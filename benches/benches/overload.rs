@@ -5,7 +5,7 @@
 //! deadline of 2 s. Each round first finds the capacity, by a closed loop, and then has callers come
 //! at once, twice and ten times that rate. Told are paths resolved within their deadline a second,
 //! as a share of the peak (the most of any load of the round), and packets sent for each of them.
-//! `sa-server/tests/goodput.rs` proves the same in virtual time, without a kernel in between.
+//! `sa-server/tests/it/goodput.rs` proves the same in virtual time, without a kernel in between.
 //!
 //! `cargo bench -p benches --bench overload -- --json FILE` writes the figures of all rounds, too.
 //! It wants to be root, to limit CPU time by a control group.

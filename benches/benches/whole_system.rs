@@ -110,7 +110,7 @@ fn run_ours(net: &Net) -> Figures {
     let sandbox = Sandbox::new("bench-ours");
     let file = write(net, &sandbox);
     let fabric = sandbox.ibfabric(&file);
-    let (publish, listen) = (free_address().to_string(), free_udp_address());
+    let (publish, listen) = (free_address().to_string(), free_address());
     let state = sandbox.path("state").display().to_string();
     let url = format!("http://{publish}");
     let listening = listen.to_string();
@@ -204,12 +204,6 @@ fn packets(sandbox: &Sandbox) -> f64 {
     let status: Value =
         serde_json::from_str(&sandbox.control(&["status"])).expect("status is JSON");
     status.pointer("/fabric/sent").and_then(Value::as_f64).expect("packets are counted")
-}
-
-/// A free UDP address on loopback; whoever takes it first has it.
-fn free_udp_address() -> SocketAddr {
-    let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    socket.local_addr().expect("a bound socket has an address")
 }
 
 /// What a probe asks.

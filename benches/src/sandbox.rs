@@ -3,11 +3,12 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{LazyLock, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -352,11 +353,18 @@ fn library(name: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("{name} is in none of {places:?}"))
 }
 
-/// A free TCP address on loopback. Somebody else may take it before it is used; tests retry by
-/// running in a sandbox of their own.
+/// An address on loopback whose port nobody has, neither of TCP nor of UDP. It is below those that
+/// the system gives to whoever names none, and is handed out once a process, so that it stays free
+/// until it is used, and while its user restarts.
 pub fn free_address() -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
-    listener.local_addr().expect("a bound socket has an address")
+    const PORTS: Range<u32> = 10_000..32_000;
+    static NEXT: LazyLock<AtomicU32> = LazyLock::new(|| AtomicU32::new(std::process::id() * 61));
+    let addresses = PORTS.map(|_| {
+        let next = NEXT.fetch_add(1, Ordering::Relaxed) % PORTS.len() as u32;
+        SocketAddr::from((Ipv4Addr::LOCALHOST, (PORTS.start + next) as u16))
+    });
+    let is_free = |at: &SocketAddr| TcpListener::bind(at).is_ok() && UdpSocket::bind(at).is_ok();
+    addresses.into_iter().find(is_free).expect("loopback has a free port")
 }
 
 /// Whether an interop test can run here. Prints why not, or panics where the environment says

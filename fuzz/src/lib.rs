@@ -14,12 +14,12 @@ pub mod sequence;
 pub mod write;
 
 // The responder's own tests read the recording in full; the query target begins as they do.
-#[path = "../../sa-server/tests/golden_support/mod.rs"]
+#[path = "../../sa-server/tests/it/golden_support/mod.rs"]
 mod golden_support;
 // And its reference for queries.
-#[path = "../../sa-server/tests/common/mod.rs"]
+#[path = "../../sa-server/tests/it/common/mod.rs"]
 mod common;
-#[path = "../../sa-server/tests/oracle/mod.rs"]
+#[path = "../../sa-server/tests/it/oracle/mod.rs"]
 mod oracle;
 
 /// One target.
@@ -45,7 +45,19 @@ pub const TARGETS: &[Target] = &[
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        #[test]
+        fn requests_in_any_order_keep_the_laws(input in vec(any::<u8>(), 0..4000)) {
+            sequence::run(&input);
+        }
+    }
 
     #[test]
     fn every_seed_passes() {

@@ -204,13 +204,13 @@ impl Responder {
             }
             return;
         }
-        let mut desk = self.desk(now);
+        let mut handler = self.handler(now);
         let mut first = 0;
         for batch in batch.chunks_mut(query::TOGETHER_MAX) {
-            desk.handle_together(batch, |i, sent| outcome(first + i, sent));
+            handler.handle_together(batch, |i, sent| outcome(first + i, sent));
             first += batch.len();
         }
-        drop(desk);
+        drop(handler);
         self.account(now);
     }
 
@@ -229,7 +229,7 @@ impl Responder {
         own_port::readdress(tables, self.own_port?, answer)
     }
 
-    fn desk(&mut self, now: Instant) -> Desk<'_> {
+    fn handler(&mut self, now: Instant) -> BatchHandler<'_> {
         let Self {
             tables,
             redirection,
@@ -244,7 +244,7 @@ impl Responder {
         } = self;
         let generation: Option<&Generation> = tables.current().map(|current| &**current);
         let (forward, looks_again) = (forward.as_mut(), false);
-        Desk {
+        BatchHandler {
             generation,
             redirection,
             pool,
@@ -297,9 +297,9 @@ impl Responder {
                     true
                 }
                 Verdict::LookAgain => {
-                    let mut desk = self.desk(now);
-                    desk.looks_again = true;
-                    desk.handle_request(packet, Data::Here(DATA_LEN)) == Outcome::Send
+                    let mut handler = self.handler(now);
+                    handler.looks_again = true;
+                    handler.handle_request(packet, Data::Here(DATA_LEN)) == Outcome::Send
                 }
                 Verdict::Unheard => {
                     self.stats.drop_request(DropReason::WriteUnheard);
@@ -429,7 +429,7 @@ enum Data<'a> {
 }
 
 /// A responder at work on one batch.
-struct Desk<'a> {
+struct BatchHandler<'a> {
     generation: Option<&'a Generation>,
     redirection: &'a Redirection,
     pool: &'a mut Pool,
@@ -445,7 +445,7 @@ struct Desk<'a> {
     now: Instant,
 }
 
-impl Desk<'_> {
+impl BatchHandler<'_> {
     /// Handles what can be looked at together: what is plain by the short way.
     fn handle_together(&mut self, batch: &mut [Packet], mut outcome: impl FnMut(usize, Outcome)) {
         // What is part of a transfer is never plain.

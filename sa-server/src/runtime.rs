@@ -28,7 +28,7 @@ use crate::cell::{Generation, Publisher, Reader};
 use crate::explain::told;
 use crate::figures::Reporter;
 use crate::forward::{Exchange, Forwarding};
-use crate::handover::Custody;
+use crate::handover::HeldDescriptors;
 use crate::http;
 use crate::index::RegistryIndex;
 use crate::limits::LimitLog;
@@ -167,8 +167,8 @@ pub fn run(options: Options) -> Result<(), StartError> {
         return Err(StartError::Exposed(address));
     }
     // SAFETY: nothing of ours is open yet, so that what the environment names is what was passed on.
-    let custody = unsafe { Custody::of_environment(options.holder.as_deref()) };
-    let keeper = custody.keeper().clone();
+    let descriptors = unsafe { HeldDescriptors::of_environment(options.holder.as_deref()) };
+    let store = descriptors.store().clone();
     keep_off(&options.pin)?;
     if options.echo {
         tracing::warn!("--echo: queries go back as their own answers");
@@ -176,7 +176,7 @@ pub fn run(options: Options) -> Result<(), StartError> {
     let cache_dir = options.cache_dir.as_deref().map(CacheDir::open).transpose()?;
     let id = cache_dir.as_ref().map_or_else(passing_identity, CacheDir::responder_id);
     let publisher = Publisher::new();
-    let mut crew = Crew {
+    let mut pool = WorkerPool {
         stop: Arc::new(AtomicBool::new(false)),
         tables: publisher.reader(),
         redirection: Redirection::to(options.redirect_to.clone()),
@@ -186,7 +186,7 @@ pub fn run(options: Options) -> Result<(), StartError> {
         pin: options.pin.clone(),
         busy_poll: Duration::from_micros(options.busy_poll),
         echo: options.echo,
-        members: Vec::new(),
+        threads: Vec::new(),
         workers: Vec::new(),
     };
     let mut port = None;
@@ -197,7 +197,7 @@ pub fn run(options: Options) -> Result<(), StartError> {
             Some((Fabric::Ibsim(Box::new(ibsim)), guid, Qpn::GSI))
         }
         TransportKind::Umad => {
-            let mut opener = Opener::new(&options, custody);
+            let mut opener = Opener::new(&options, descriptors);
             let opened = opener.open()?;
             let guid = opened.guid;
             Some((Fabric::Umad(Box::new((opened, opener))), guid, Qpn::GSI))
@@ -213,26 +213,26 @@ pub fn run(options: Options) -> Result<(), StartError> {
     if let Some((transport, guid, qpn)) = attached {
         port = Some((guid, qpn));
         fabric = Some(transport);
-        // The worker hired last, after those of the front door.
-        let own_port = OwnPort::new(Arc::clone(&crew.exchange), usize::from(options.workers));
-        crew.own_port = Some((guid, own_port));
+        // The worker started last, after those of the front door.
+        let own_port = OwnPort::new(Arc::clone(&pool.exchange), usize::from(options.workers));
+        pool.own_port = Some((guid, own_port));
     }
     let front_door = listen(&options)?;
     let peers = Peers::new(&options.believe);
     let address = front_door[0].local_addr()?;
     // The first worker sends the reports, which go out by the front door.
     for (i, udp) in front_door.into_iter().enumerate() {
-        let way = crew.own_port.as_ref().map_or(Way::Back, |(_, port)| Way::By(Arc::clone(port)));
+        let way = pool.own_port.as_ref().map_or(Way::Back, |(_, port)| Way::By(Arc::clone(port)));
         let udp = Guarded::new(udp, peers.clone());
-        crew.hire(format!("udp-{i}"), udp, way, false, |_| Ok(()), rebind_never)?;
+        pool.start(format!("udp-{i}"), udp, way, false, |_| Ok(()), rebind_never)?;
     }
     match fabric {
-        Some(Fabric::Ibsim(ibsim)) => crew.hire_at_ibsim(*ibsim, options.clone())?,
-        Some(Fabric::Umad(port)) => crew.hire_at_umad(*port)?,
+        Some(Fabric::Ibsim(ibsim)) => pool.start_ibsim(*ibsim, options.clone())?,
+        Some(Fabric::Umad(port)) => pool.start_umad(*port)?,
         #[cfg(feature = "verbs")]
         Some(Fabric::Verbs(verbs)) => {
-            let (way, give_up) = (crew.own_way(), verbs_port::give_up);
-            crew.hire("verbs".to_owned(), *verbs, way, false, verbs_port::upkeep, give_up)?;
+            let (way, give_up) = (pool.own_way(), verbs_port::give_up);
+            pool.start("verbs".to_owned(), *verbs, way, false, verbs_port::upkeep, give_up)?;
         }
         None => {}
     }
@@ -244,17 +244,17 @@ pub fn run(options: Options) -> Result<(), StartError> {
             tell_of_rings(&mut told, rings.counters());
             Ok(())
         };
-        crew.hire("ring".to_owned(), rings, Way::Back, false, upkeep, rebind_never)?;
+        pool.start("ring".to_owned(), rings, Way::Back, false, upkeep, rebind_never)?;
     }
     let metrics =
-        Arc::new(Metrics { workers: std::mem::take(&mut crew.workers), ..Metrics::default() });
+        Arc::new(Metrics { workers: std::mem::take(&mut pool.workers), ..Metrics::default() });
     if let Some(address) = options.http {
         let at = http::serve(address, Arc::clone(&metrics))
             .map_err(|source| StartError::Http { address, source })?;
         tracing::info!("metrics at http://{at}/metrics");
     }
     tracing::info!(front_door = %address, transport = ?options.transport, "ready for queries");
-    keeper.tell_ready();
+    store.tell_ready();
 
     let config = ReplicaConfig {
         sms,
@@ -269,8 +269,8 @@ pub fn run(options: Options) -> Result<(), StartError> {
         cache_interval: CACHE_INTERVAL,
     };
     let subscribed =
-        subscribe(config, publisher, crew.tables.clone(), &metrics, &crew.exchange, peers);
-    crew.dismiss();
+        subscribe(config, publisher, pool.tables.clone(), &metrics, &pool.exchange, peers);
+    pool.stop_all();
     subscribed
 }
 
@@ -579,7 +579,7 @@ enum Fabric {
 }
 
 /// The workers.
-struct Crew {
+struct WorkerPool {
     stop: Arc<AtomicBool>,
     tables: Reader,
     redirection: Redirection,
@@ -590,16 +590,16 @@ struct Crew {
     pin: Vec<usize>,
     busy_poll: Duration,
     echo: bool,
-    members: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
     workers: Vec<(String, Arc<Stats>)>,
 }
 
-impl Crew {
-    fn hire_at_umad(&mut self, (opened, mut opener): (Opened, Opener)) -> Result<(), StartError> {
+impl WorkerPool {
+    fn start_umad(&mut self, (opened, mut opener): (Opened, Opener)) -> Result<(), StartError> {
         let Opened { umad, is_inherited, .. } = opened;
         let reopen = move || opener.reopen();
         let way = self.own_way();
-        self.hire("umad".to_owned(), umad, way, is_inherited, umad_port::upkeep(), reopen)
+        self.start("umad".to_owned(), umad, way, is_inherited, umad_port::upkeep(), reopen)
     }
 
     /// What the worker at the responder's own port has to do with it.
@@ -607,7 +607,7 @@ impl Crew {
         self.own_port.as_ref().map_or(Way::Back, |(_, port)| Way::Owner(Arc::clone(port)))
     }
 
-    fn hire_at_ibsim(&mut self, ibsim: Ibsim, options: Options) -> Result<(), StartError> {
+    fn start_ibsim(&mut self, ibsim: Ibsim, options: Options) -> Result<(), StartError> {
         let upkeep = |ibsim: &mut Ibsim| ibsim.local_port().map(drop).map_err(io::Error::other);
         let reattach = move || match attach(&options, false) {
             Ok((ibsim, _)) => Some(ibsim),
@@ -616,12 +616,12 @@ impl Crew {
                 None
             }
         };
-        self.hire("ibsim".to_owned(), ibsim, self.own_way(), false, upkeep, reattach)
+        self.start("ibsim".to_owned(), ibsim, self.own_way(), false, upkeep, reattach)
     }
 
     /// Starts a worker that goes on until told to stop. `is_inherited`: another process had the
     /// transport before. `reopen` is tried once a second after the transport has failed.
-    fn hire<T: Transport + 'static>(
+    fn start<T: Transport + 'static>(
         &mut self,
         name: String,
         transport: T,
@@ -644,7 +644,7 @@ impl Crew {
             ..ResponderConfig::default()
         };
         let tables = self.tables.clone();
-        let end = self.exchange.worker(self.members.len());
+        let end = self.exchange.worker(self.threads.len());
         let responder = move || {
             Responder::new(tables.clone(), config.clone(), Arc::clone(&stats))
                 .with_exchange(end.clone())
@@ -652,7 +652,7 @@ impl Crew {
         let stop = Arc::clone(&self.stop);
         let mut begun = self.tables.clone();
         let thread_name = format!("ibsa-{name}");
-        let cpu = self.pin.iter().cycle().nth(self.members.len()).copied();
+        let cpu = self.pin.iter().cycle().nth(self.threads.len()).copied();
         let config = WorkerConfig { busy_poll: self.busy_poll, ..WorkerConfig::default() };
         let work = move || {
             if let Some(cpu) = cpu
@@ -692,16 +692,16 @@ impl Crew {
                 }
             }
         };
-        self.members.push(thread::Builder::new().name(thread_name).spawn(work)?);
+        self.threads.push(thread::Builder::new().name(thread_name).spawn(work)?);
         Ok(())
     }
 
     /// Stops all workers and waits for them.
-    fn dismiss(self) {
+    fn stop_all(self) {
         self.stop.store(true, Relaxed);
-        for member in self.members {
+        for thread in self.threads {
             // A worker that panics while it stops has said so on standard error.
-            let _ = member.join();
+            let _ = thread.join();
         }
     }
 }

@@ -8,13 +8,13 @@ use ib_mad::transport::Transport;
 use ib_mad::transport::umad::{Umad, UmadError, UmadOptions, UmadPort};
 use ib_mad::types::{Guid, PortNum};
 
-use crate::handover::Custody;
+use crate::handover::HeldDescriptors;
 use crate::options::Options;
 
 /// The port that the command line names, and who holds its file.
 pub(crate) struct Opener {
     options: Options,
-    custody: Custody,
+    descriptors: HeldDescriptors,
 }
 
 /// An open port.
@@ -26,8 +26,8 @@ pub(crate) struct Opened {
 }
 
 impl Opener {
-    pub(crate) fn new(options: &Options, custody: Custody) -> Self {
-        Self { options: options.clone(), custody }
+    pub(crate) fn new(options: &Options, descriptors: HeldDescriptors) -> Self {
+        Self { options: options.clone(), descriptors }
     }
 
     /// Takes the file over, or opens it if there is none to be taken over.
@@ -64,7 +64,7 @@ impl Opener {
     }
 
     fn adopt(&mut self, options: &UmadOptions) -> Option<Umad> {
-        let held = self.custody.take(&name(&options.port));
+        let held = self.descriptors.take(&name(&options.port));
         let adopted = held
             .map_err(UmadError::Io)
             .and_then(|file| file.map(|file| Umad::adopt(file, options)).transpose());
@@ -79,7 +79,7 @@ impl Opener {
         let local = port.local()?;
         let verb = if is_inherited { "took over" } else { "opened" };
         tracing::info!(%port, guid = %local.guid, lid = %local.lid, "{verb} QP1");
-        let kept = umad.descriptor().map(|file| self.custody.keep(&name(port), file.as_fd()));
+        let kept = umad.descriptor().map(|file| self.descriptors.keep(&name(port), file.as_fd()));
         if let Some(Err(error)) = kept {
             tracing::warn!(
                 %port, %error,

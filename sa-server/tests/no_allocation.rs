@@ -1,5 +1,6 @@
 //! On the way of a Get() nothing is allocated: not by the responder, not by the worker around it.
 
+#[path = "it/common/mod.rs"]
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -37,7 +37,7 @@ pub(crate) struct Programs {
 impl Programs {
     /// Starts them and waits until queries are answered.
     pub(crate) fn start(sandbox: &Sandbox, policy: Option<&Path>) -> Self {
-        let (publish, to) = (free_address().to_string(), free_udp_address());
+        let (publish, to) = (free_address().to_string(), free_address());
         let url = format!("http://{publish}");
         let state = sandbox.path("state").display().to_string();
         let socket = sandbox.socket();
@@ -152,10 +152,4 @@ pub(crate) fn threads_cpu(pid: u32) -> Vec<(String, Duration)> {
 /// Waits until `program` has said `text` so often; whether it has.
 pub(crate) fn has_said(program: &Program, text: &str, times: usize) -> bool {
     program.log().matches(text).count() >= times
-}
-
-/// A free UDP address on loopback; whoever takes it first has it.
-pub(crate) fn free_udp_address() -> SocketAddr {
-    let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    socket.local_addr().expect("a bound socket has an address")
 }

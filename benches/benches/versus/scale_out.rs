@@ -28,7 +28,7 @@ use umad_feed::book::Book;
 use umad_feed::session::{Next, Session};
 
 use crate::books::{Host, Kind, hosts};
-use crate::programs::{free_udp_address, process_cpu};
+use crate::programs::process_cpu;
 
 const RESPONDERS: [usize; 4] = [1, 2, 4, 8];
 /// Requests open at a responder, and of a client at the front door.
@@ -91,7 +91,7 @@ pub(crate) fn tell(net: &Net, sandbox: &Sandbox, length: Duration) {
 }
 
 fn responder(sandbox: &Sandbox, url: &str, number: usize) -> (Program, SocketAddr) {
-    let (name, to) = (format!("r{number}"), free_udp_address());
+    let (name, to) = (format!("r{number}"), free_address());
     let listen = to.to_string();
     let argv = ["--sm", url, "--name", &name, "--transport", "udp", "--listen", &listen];
     let program = sandbox.ours("ibsa", &name, &argv);

@@ -24,7 +24,7 @@ const LISTEN_FDS_MAX: usize = 64;
 
 /// Who holds duplicates of our descriptors.
 #[derive(Clone, Debug)]
-pub enum Keeper {
+pub enum DescriptorStore {
     /// Nobody: they close with this process.
     Nobody,
     /// systemd, or what speaks like it, at this address.
@@ -35,19 +35,19 @@ pub enum Keeper {
 
 /// What was held for us, and who holds what we have.
 #[derive(Debug)]
-pub struct Custody {
+pub struct HeldDescriptors {
     inherited: Vec<(String, OwnedFd)>,
-    keeper: Keeper,
+    store: DescriptorStore,
 }
 
-impl Custody {
+impl HeldDescriptors {
     /// Nobody holds anything.
     pub fn none() -> Self {
-        Self { inherited: Vec::new(), keeper: Keeper::Nobody }
+        Self { inherited: Vec::new(), store: DescriptorStore::Nobody }
     }
 
-    /// Custody of a holder, if there is one, else of the service manager that the environment tells
-    /// of (`NOTIFY_SOCKET`, `LISTEN_FDS`).
+    /// What a holder has for us, if there is one, else what the service manager has that the
+    /// environment tells of (`NOTIFY_SOCKET`, `LISTEN_FDS`).
     ///
     /// # Safety
     ///
@@ -68,19 +68,18 @@ impl Custody {
             // SAFETY: it is open, and the caller vouches that nobody else uses it.
             Some((name, unsafe { OwnedFd::from_raw_fd(number) }))
         });
-        let keeper = match (holder, std::env::var_os("NOTIFY_SOCKET")) {
-            (Some(holder), _) => Keeper::Holder(holder.to_owned()),
-            (None, Some(address)) => {
-                notify_address(address.as_bytes()).map_or(Keeper::Nobody, Keeper::ServiceManager)
-            }
-            (None, None) => Keeper::Nobody,
+        let store = match (holder, std::env::var_os("NOTIFY_SOCKET")) {
+            (Some(holder), _) => DescriptorStore::Holder(holder.to_owned()),
+            (None, Some(address)) => notify_address(address.as_bytes())
+                .map_or(DescriptorStore::Nobody, DescriptorStore::ServiceManager),
+            (None, None) => DescriptorStore::Nobody,
         };
-        Self { inherited: inherited.collect(), keeper }
+        Self { inherited: inherited.collect(), store }
     }
 
     /// Who holds our descriptors.
-    pub fn keeper(&self) -> &Keeper {
-        &self.keeper
+    pub fn store(&self) -> &DescriptorStore {
+        &self.store
     }
 
     /// The descriptor that was held under `name`, if there is one.
@@ -88,18 +87,18 @@ impl Custody {
         if let Some(at) = self.inherited.iter().position(|(held, _)| held == name) {
             return Ok(Some(self.inherited.swap_remove(at).1));
         }
-        match &self.keeper {
-            Keeper::Holder(socket) => holder::take(socket, name),
-            Keeper::Nobody | Keeper::ServiceManager(_) => Ok(None),
+        match &self.store {
+            DescriptorStore::Holder(socket) => holder::take(socket, name),
+            DescriptorStore::Nobody | DescriptorStore::ServiceManager(_) => Ok(None),
         }
     }
 
     /// Has a duplicate of `descriptor` held under `name`, in place of what was before.
     pub fn keep(&self, name: &str, descriptor: BorrowedFd<'_>) -> io::Result<()> {
-        match &self.keeper {
-            Keeper::Nobody => Ok(()),
-            Keeper::Holder(socket) => holder::keep(socket, name, descriptor),
-            Keeper::ServiceManager(address) => {
+        match &self.store {
+            DescriptorStore::Nobody => Ok(()),
+            DescriptorStore::Holder(socket) => holder::keep(socket, name, descriptor),
+            DescriptorStore::ServiceManager(address) => {
                 // Two may have the same name; the older one is of no use any more.
                 let gone = format!("FDSTOREREMOVE=1\nFDNAME={name}");
                 notify(address, gone.as_bytes(), None)?;
@@ -109,7 +108,7 @@ impl Custody {
     }
 }
 
-impl Keeper {
+impl DescriptorStore {
     /// Tells the service manager that we are ready.
     pub fn tell_ready(&self) {
         if let Self::ServiceManager(address) = self
@@ -175,10 +174,13 @@ mod tests {
         let path = directory.path().join("notify");
         let manager = UnixDatagram::bind(&path).unwrap();
         let address = notify_address(path.as_os_str().as_bytes()).unwrap();
-        let custody = Custody { keeper: Keeper::ServiceManager(address), ..Custody::none() };
+        let descriptors = HeldDescriptors {
+            store: DescriptorStore::ServiceManager(address),
+            ..HeldDescriptors::none()
+        };
         let (file, _other) = UnixDatagram::pair().unwrap();
-        custody.keep("umad-mlx5_0-1", file.as_fd()).unwrap();
-        custody.keeper().tell_ready();
+        descriptors.keep("umad-mlx5_0-1", file.as_fd()).unwrap();
+        descriptors.store().tell_ready();
         let mut buffer = [0; 200];
         let mut next = || {
             let (len, descriptor) = rights::receive(&manager, &mut buffer).unwrap();
@@ -197,9 +199,9 @@ mod tests {
     fn what_was_inherited_is_taken_once() {
         let (file, _other) = UnixDatagram::pair().unwrap();
         let inherited = vec![("a".to_owned(), OwnedFd::from(file))];
-        let mut custody = Custody { inherited, keeper: Keeper::Nobody };
-        assert!(custody.take("b").unwrap().is_none());
-        assert!(custody.take("a").unwrap().is_some());
-        assert!(custody.take("a").unwrap().is_none());
+        let mut descriptors = HeldDescriptors { inherited, store: DescriptorStore::Nobody };
+        assert!(descriptors.take("b").unwrap().is_none());
+        assert!(descriptors.take("a").unwrap().is_some());
+        assert!(descriptors.take("a").unwrap().is_none());
     }
 }

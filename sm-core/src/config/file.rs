@@ -201,24 +201,24 @@ impl Reader<'_> {
                     source,
                 });
             }
-            Err(error) => self.mend(key.name, value, &error),
+            Err(error) => self.set_as_opensm(key.name, value, &error),
         }
         Ok(())
     }
 
     /// Takes what OpenSM has in place of a value that was refused.
-    fn mend(&mut self, key: &'static str, value: &str, error: &ValueError) {
+    fn set_as_opensm(&mut self, key: &'static str, value: &str, error: &ValueError) {
         let is_number = matches!(error, ValueError::OutOfRange { .. });
         let replaced = REPLACED.iter().find(|(replaced, _)| is_number && *replaced == key);
-        let is_mended = match replaced {
+        let is_replaced = match replaced {
             Some((_, instead)) => self.settings.set(key, instead).is_ok(),
-            None => self.settings.mend(key, value),
+            None => self.settings.set_as_opensm(key, value),
         };
-        if is_mended && key == "routing_engine" {
+        if is_replaced && key == "routing_engine" {
             self.set.push(key);
             let used = engines::instead(&self.settings, value);
             self.mistake(format!("{error}; {used}"));
-        } else if is_mended {
+        } else if is_replaced {
             self.set.push(key);
             self.mistake(format!("{error}; {} is used", self.settings.lines(key).join(", ")));
         } else {

@@ -277,7 +277,7 @@ impl Options {
                 Ok(_) => {}
                 // As in the file, and as OpenSM has it: engines that there are route.
                 Err(source) if key == "routing_engine" => {
-                    settings.mend(key, text);
+                    settings.set_as_opensm(key, text);
                     let used = engines::instead(settings, text);
                     mistakes.push(format!("option {option}: {source}; {used}"));
                 }

@@ -99,10 +99,10 @@ macro_rules! settings {
             }
 
             /// Takes what OpenSM would for a text that [`set`](Self::set) refused, if anything.
-            pub(super) fn mend(&mut self, key: &str, text: &str) -> bool {
+            pub(super) fn set_as_opensm(&mut self, key: &str, text: &str) -> bool {
                 match key {
                     $($( stringify!($key) => {
-                        $crate::config::value::mend(&mut self.$key, text, $default)
+                        $crate::config::value::as_opensm(&mut self.$key, text, $default)
                     } )*)*
                     _ => false,
                 }

@@ -343,11 +343,11 @@ pub(super) fn parse<V: Value>(
 
 /// Puts into `field` what OpenSM has for a text that was refused: what it makes of it, or the default
 /// for a number that it reads and finds out of range. `false` if it leaves what was there before.
-pub(super) fn mend<V: Value>(field: &mut V, text: &str, default: V) -> bool {
+pub(super) fn as_opensm<V: Value>(field: &mut V, text: &str, default: V) -> bool {
     let instead = V::salvage(text).or_else(|| V::parse(text).map(|_| default));
-    let is_mended = instead.is_some();
+    let is_replaced = instead.is_some();
     instead.into_iter().for_each(|value| *field = value);
-    is_mended
+    is_replaced
 }
 
 #[cfg(test)]

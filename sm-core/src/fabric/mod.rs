@@ -5,6 +5,9 @@
 //! the forwarding tables that we last decided on. What is not: how it is found out (`sweep`), and
 //! what it should be (`manage`, `routing`).
 
+mod compact;
+mod end_ports;
+mod entries;
 mod index;
 mod lft;
 mod mft;
@@ -16,13 +19,10 @@ mod route;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use foldhash::fast::RandomState;
-use ib_mad::types::{Guid, Lid, PKey, PortNum};
-use ib_mad::wire::attribute::{
-    MlnxLinkSpeeds, NodeInfo, NodeType, PortInfo, PortState, SwitchInfo,
-};
-use sa_proto::snapshot;
+use ib_mad::types::{Guid, PKey, PortNum};
+use ib_mad::wire::attribute::{NodeInfo, NodeType};
 
+pub use entries::{Node, Port, Switch};
 pub use index::{NodeIndex, PortIndex, SwitchIndex};
 pub use lft::ForwardingTable;
 pub use mft::{BlockKey, MulticastTable};
@@ -37,131 +37,6 @@ pub const NODES_MAX: usize = 1 << 16;
 
 /// Most ports of all these nodes: 40 a node on the average.
 pub const PORTS_MAX: usize = 40 * NODES_MAX;
-
-/// A channel adapter, switch or router.
-#[derive(Debug)]
-pub struct Node {
-    /// Node GUID.
-    pub guid: Guid,
-    /// What it is.
-    pub kind: NodeType,
-    /// NodeInfo as it is on the wire, by the first port seen.
-    pub info: [u8; 40],
-    /// NodeDescription as it is on the wire.
-    pub description: [u8; 64],
-    /// What operators call it, if they do.
-    label: Option<Arc<str>>,
-    /// Physical ports; port numbers run from 0 (switches) or 1 to this.
-    pub port_count: u8,
-    /// Set if it is a switch.
-    pub switch: Option<SwitchIndex>,
-    /// Whether it is part of the fabric now, as far as we know.
-    pub present: bool,
-    /// Whether it was first found by the sweep under way, or came back in it.
-    pub is_new: bool,
-    /// Number of the last discovery that found it.
-    pub(crate) seen: u32,
-    /// Port of the node before it on the directed route to it.
-    upstream: Option<PortIndex>,
-    /// Links between the SM's node and it.
-    hops: u8,
-    first_port: PortIndex,
-    /// What was last published of it; none once something of it, or of a port next to it, may have
-    /// changed.
-    row: OnceLock<Arc<snapshot::Node>>,
-}
-
-impl Node {
-    /// NodeInfo.
-    pub fn node_info(&self) -> NodeInfo<&[u8; 40]> {
-        NodeInfo::new(&self.info).expect("40 bytes are a NodeInfo")
-    }
-
-    /// Links between the SM's node and it.
-    pub fn hops(&self) -> u8 {
-        self.hops
-    }
-
-    /// What operators call it, or else its NodeDescription as text; for messages and dumps.
-    pub fn name(&self) -> String {
-        if let Some(label) = &self.label {
-            return label.to_string();
-        }
-        let end = self.description.iter().position(|&b| b == 0).unwrap_or(64);
-        let text = String::from_utf8_lossy(&self.description[..end]);
-        text.chars().map(|c| if c.is_control() { '.' } else { c }).collect()
-    }
-}
-
-/// What only switches have.
-#[derive(Debug)]
-pub struct Switch {
-    /// Its node.
-    pub node: NodeIndex,
-    /// SwitchInfo as it is on the wire.
-    pub info: [u8; 20],
-    /// Its linear forwarding table.
-    pub lft: ForwardingTable,
-    /// Its multicast forwarding table.
-    pub mft: MulticastTable,
-}
-
-impl Switch {
-    /// SwitchInfo.
-    pub fn switch_info(&self) -> SwitchInfo<&[u8; 20]> {
-        SwitchInfo::new(&self.info).expect("20 bytes are a SwitchInfo")
-    }
-}
-
-/// A port of a node.
-#[derive(Debug)]
-pub struct Port {
-    /// Its node.
-    pub node: NodeIndex,
-    /// Its number on the node.
-    pub num: PortNum,
-    /// Port GUID; a switch's external ports have that of its port 0.
-    pub guid: Guid,
-    /// PortInfo as the port last reported it; zeros until then.
-    pub info: [u8; 64],
-    /// Its P_Key table without the invalid keys at the end.
-    pub pkeys: Arc<[PKey]>,
-    /// The QoS tables that it is known to hold.
-    pub qos: Option<Box<HeldQos>>,
-    /// Speeds of its vendor's that it can run at, and may, if it told.
-    pub mlnx_speeds: Option<(MlnxLinkSpeeds, MlnxLinkSpeeds)>,
-    /// Whether PortInfo was read since the node was found.
-    pub known: bool,
-    /// In which time as master its clients were told to register again; 0 if never.
-    pub(crate) told_in: u32,
-    /// Number of the last discovery that saw its link.
-    pub(crate) link_seen: u32,
-    peer: Option<PortIndex>,
-    /// Whether its port GUID is its own, or another port's; `None` until that is settled.
-    owns_guid: Option<bool>,
-}
-
-impl Port {
-    /// PortInfo.
-    pub fn port_info(&self) -> PortInfo<&[u8; 64]> {
-        PortInfo::new(&self.info).expect("64 bytes are a PortInfo")
-    }
-
-    /// Base LID; `Lid::NONE` if it has none or is not an end port.
-    pub fn base_lid(&self) -> Lid {
-        self.port_info().base_lid()
-    }
-
-    /// PortState; `None` while unknown or reserved.
-    pub fn state(&self) -> Option<PortState> {
-        PortState::from_code(self.port_info().port_state())
-    }
-
-    /// The port at the other end of its link.
-    pub fn peer(&self) -> Option<PortIndex> {
-        self.peer
-    }
-}
 
 /// Why a node cannot be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -344,80 +219,6 @@ impl Fabric {
             .map(|(i, switch)| (SwitchIndex(i as u32), switch))
     }
 
-    /// Indices of the ports that carry LIDs: port 0 of switches, linked ports of others; only
-    /// those whose PortInfo is known, and of several with one port GUID only the one that
-    /// [`settle_end_ports`](Self::settle_end_ports) chose.
-    pub fn end_ports(&self) -> impl Iterator<Item = PortIndex> + '_ {
-        self.nodes().flat_map(move |(index, node)| {
-            let last = if node.switch.is_some() { 0 } else { node.port_count };
-            let first = u8::from(node.switch.is_none());
-            (first..=last)
-                .filter_map(move |num| self.port_of(index, PortNum(num)))
-                .filter(|&port| self.is_end_port(port))
-        })
-    }
-
-    /// Whether a port carries LIDs and can be reached.
-    pub fn is_end_port(&self, index: PortIndex) -> bool {
-        self.port(index).owns_guid == Some(true) && self.could_be_end_port(index)
-    }
-
-    /// Whether a port would carry LIDs if another did not have its port GUID.
-    fn is_duplicate(&self, index: PortIndex) -> bool {
-        self.port(index).owns_guid == Some(false) && self.could_be_end_port(index)
-    }
-
-    /// Whether the link of a port is left out because the port, not a switch's, has another's GUID.
-    pub fn is_left_out(&self, index: PortIndex) -> bool {
-        self.node_of(index).switch.is_none() && self.is_duplicate(index)
-    }
-
-    /// Settles which port has which port GUID: of several the SM's own, then the one that had it
-    /// before, then the first. Yields each port that does not get it, after the one that does.
-    pub fn settle_end_ports(&mut self) -> Vec<(PortIndex, PortIndex)> {
-        let ports = self.nodes().flat_map(|(index, _)| self.ports_of(index));
-        let (candidates, others): (Vec<PortIndex>, Vec<PortIndex>) =
-            ports.partition(|&port| self.could_be_end_port(port));
-        let rank = |port: PortIndex| {
-            let had_it = self.port(port).owns_guid == Some(true);
-            (self.home != Some(port), !had_it, port)
-        };
-        let mut owners: HashMap<Guid, PortIndex, RandomState> =
-            HashMap::with_capacity_and_hasher(candidates.len(), RandomState::default());
-        for &port in &candidates {
-            let owner = owners.entry(self.port(port).guid).or_insert(port);
-            if rank(port) < rank(*owner) {
-                *owner = port;
-            }
-        }
-        others.into_iter().for_each(|port| self.settle(port, None));
-        let mut without = Vec::new();
-        for port in candidates {
-            let owner = owners[&self.port(port).guid];
-            self.settle(port, Some(owner == port));
-            if owner != port {
-                without.push((owner, port));
-            }
-        }
-        without
-    }
-
-    fn settle(&mut self, port: PortIndex, owns_guid: Option<bool>) {
-        if self.port(port).owns_guid != owns_guid {
-            self.port_mut(port).owns_guid = owns_guid;
-        }
-    }
-
-    fn could_be_end_port(&self, index: PortIndex) -> bool {
-        let port = self.port(index);
-        let node = self.node(port.node);
-        let of_the_kind = match node.switch {
-            Some(_) => port.num.0 == 0,
-            None => port.peer.is_some() || self.home == Some(index),
-        };
-        node.present && port.known && of_the_kind
-    }
-
     /// Nodes present that are not switches, and switches.
     pub fn counts(&self) -> (usize, usize) {
         let switches = self.switches().count();
@@ -452,7 +253,13 @@ impl Fabric {
             let switch = SwitchIndex(self.switches.len() as u32);
             let lft = ForwardingTable::unknown(guid);
             let mft = MulticastTable::default();
-            self.switches.push(Switch { node: index, info: [0; 20], lft, mft });
+            self.switches.push(Switch {
+                node: index,
+                info: [0; 20],
+                lft,
+                mft,
+                refuses_wildcard_maps: false,
+            });
             switch
         });
         let no_pkeys = self.pkey_tables.empty();
@@ -573,69 +380,6 @@ impl Fabric {
     pub fn describe(&self, port: PortIndex) -> String {
         let (port, node) = (self.port(port), self.node_of(port));
         format!("{} '{}' {} port {}", node.kind, node.name(), node.guid, port.num)
-    }
-
-    /// Whether so many slots belong to nodes that vanished that [`compacted`](Self::compacted)
-    /// is worth its while.
-    pub fn wants_compaction(&self) -> bool {
-        self.nodes.len() - self.present_count > self.present_count + 1024
-    }
-
-    /// The same fabric without slots of absent nodes. All indices change.
-    pub fn compacted(mut self) -> Self {
-        let names = std::mem::take(&mut self.names);
-        let pkey_tables = std::mem::take(&mut self.pkey_tables);
-        let mut next = Self { names, pkey_tables, ..Self::default() };
-        let mut moved: Vec<Option<PortIndex>> = vec![None; self.ports.len()];
-        let kept: Vec<NodeIndex> = self.nodes().map(|(index, _)| index).collect();
-        for &old in &kept {
-            let node = self.node(old);
-            let (bytes, kind) = (node.info, node.kind);
-            let view = NodeInfo::new(&bytes[..]).expect("40 bytes are a NodeInfo");
-            let Ok(index) = next.add(&view, kind) else { continue };
-            let first = next.node(index).first_port.0;
-            for num in 0..=node.port_count {
-                moved[node.first_port.get() + usize::from(num)] =
-                    Some(PortIndex(first + u32::from(num)));
-            }
-        }
-        let move_port = |port: Option<PortIndex>| port.and_then(|port| moved[port.get()]);
-        for old in kept {
-            let Some(index) = next.find(self.node(old).guid) else { continue };
-            let (node, new) = (self.node(old), next.node_mut(index));
-            new.description = node.description;
-            new.is_new = node.is_new;
-            new.seen = node.seen;
-            new.hops = node.hops;
-            new.upstream = move_port(node.upstream);
-            if let (Some(from), Some(to)) = (node.switch, new.switch) {
-                std::mem::swap(
-                    &mut self.switches[from.get()].lft,
-                    &mut next.switches[to.get()].lft,
-                );
-                std::mem::swap(
-                    &mut self.switches[from.get()].mft,
-                    &mut next.switches[to.get()].mft,
-                );
-                next.switches[to.get()].info = self.switches[from.get()].info;
-            }
-        }
-        for (old, new) in moved.iter().enumerate() {
-            let Some(new) = new else { continue };
-            let (port, target) = (&self.ports[old], &mut next.ports[new.get()]);
-            target.guid = port.guid;
-            target.info = port.info;
-            target.pkeys = port.pkeys.clone();
-            target.qos = port.qos.clone();
-            target.mlnx_speeds = port.mlnx_speeds;
-            target.known = port.known;
-            target.told_in = port.told_in;
-            target.link_seen = port.link_seen;
-            target.peer = move_port(port.peer);
-            target.owns_guid = port.owns_guid;
-        }
-        next.home = move_port(self.home);
-        next
     }
 }
 

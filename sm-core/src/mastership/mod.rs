@@ -23,13 +23,13 @@ pub struct RemoteSm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// The subnet is ours.
-    Rule,
+    Master,
     /// That one is master, or will be.
     StandBy(RemoteSm),
     /// The subnet is ours, and that one comes before us: it is to have it.
     HandOver(RemoteSm),
     /// That one is master too and comes after us: it is to hand over what it rules.
-    Await(RemoteSm),
+    AwaitHandover(RemoteSm),
 }
 
 /// A change that another SM demanded by Set(SMInfo).
@@ -132,14 +132,14 @@ impl Mastership {
             let settled = active().filter(|sm| sm.state != SmState::Discovering);
             return match settled.filter(|sm| self.is_below(sm)).max_by_key(order) {
                 Some(sm) => Decision::HandOver(*sm),
-                None => {
-                    masters().max_by_key(order).map_or(Decision::Rule, |sm| Decision::Await(*sm))
-                }
+                None => masters()
+                    .max_by_key(order)
+                    .map_or(Decision::Master, |sm| Decision::AwaitHandover(*sm)),
             };
         }
         let higher = masters().max_by_key(order);
         let higher = higher.or_else(|| active().filter(|sm| self.is_below(sm)).max_by_key(order));
-        higher.map_or(Decision::Rule, |sm| Decision::StandBy(*sm))
+        higher.map_or(Decision::Master, |sm| Decision::StandBy(*sm))
     }
 
     /// Whether `other` comes after us: as a master it has to hand over to us.
@@ -284,7 +284,7 @@ mod tests {
         let higher = sm(5, 15, SmState::Standby);
         let discovering = own(15, SmState::Discovering);
         assert_eq!(discovering.decide(&[higher, master]), Decision::StandBy(master));
-        assert_eq!(discovering.decide(&[sm(20, 0, SmState::NotActive)]), Decision::Rule);
+        assert_eq!(discovering.decide(&[sm(20, 0, SmState::NotActive)]), Decision::Master);
     }
 
     #[test]
@@ -292,7 +292,7 @@ mod tests {
         let discovering = own(3, SmState::Discovering);
         let lower = sm(9, 3, SmState::Standby);
         assert_eq!(discovering.decide(&[lower]), Decision::StandBy(lower));
-        assert_eq!(discovering.decide(&[sm(11, 3, SmState::Standby)]), Decision::Rule);
+        assert_eq!(discovering.decide(&[sm(11, 3, SmState::Standby)]), Decision::Master);
     }
 
     #[test]
@@ -305,11 +305,11 @@ mod tests {
             assert_eq!(master.decide(&[equal]), Decision::HandOver(equal), "its GUID is lower");
         }
         for idle in [SmState::Discovering, SmState::NotActive] {
-            assert_eq!(master.decide(&[sm(9, 15, idle)]), Decision::Rule, "{idle}");
+            assert_eq!(master.decide(&[sm(9, 15, idle)]), Decision::Master, "{idle}");
         }
-        assert_eq!(master.decide(&[sm(11, 3, SmState::Standby)]), Decision::Rule);
+        assert_eq!(master.decide(&[sm(11, 3, SmState::Standby)]), Decision::Master);
         let lower = sm(9, 2, SmState::Master);
-        assert_eq!(master.decide(&[lower]), Decision::Await(lower));
+        assert_eq!(master.decide(&[lower]), Decision::AwaitHandover(lower));
     }
 
     #[test]

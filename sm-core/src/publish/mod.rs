@@ -7,51 +7,45 @@
 
 mod asking;
 mod batches;
+mod error;
 mod feed;
 mod observatory;
 mod registered;
 mod responders;
 mod roles;
+mod server;
 mod service;
 mod session;
+mod shared;
+mod status;
 mod tls;
 mod virtual_fabrics;
 
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use arc_swap::ArcSwap;
 use ib_mad::types::Guid;
-use sa_proto::proto::{admin, snapshot as proto};
 use sa_proto::snapshot::cell::{self, Reader};
 use sa_proto::snapshot::{
-    BuildError, Delta, FabricPlane, History, HistoryLimits, Mft, RegistryChanges, RegistryPlane,
-    Session, Snapshot, Version,
+    Delta, FabricPlane, HistoryLimits, Mft, RegistryChanges, RegistryPlane, Session, Snapshot,
+    Version,
 };
-use sa_proto::trust::{TlsFiles, TrustError};
+use sa_proto::trust::TlsFiles;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
-use tokio_stream::wrappers::TcpListenerStream;
-use tokio_stream::{Stream, StreamExt};
 use tonic::service::Routes;
-use tonic::transport::Server;
 
-use crate::observe::moment::Moment;
-use crate::observe::{Announcements, Observer, Sweeps};
-use crate::sweep::Peer;
+use crate::observe::Sweeps;
+pub use error::PublishError;
 pub use observatory::Observatory;
 pub use responders::{RESPONDERS_MAX, Responder, Responders};
+use server::serve;
+use shared::Shared;
+pub use status::{Orders, SmStatus};
 
-/// How often a silent connection is probed, and how long an answer may take: a dead peer is
-/// noticed after the sum of both.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
-/// Largest message taken from a responder; a greeting has 33 KB.
-const INBOUND_LEN_MAX: usize = 256 * 1024;
 /// Threads that serve responders.
 const THREADS: usize = 2;
 /// How long feeds may take to end in order when the SM shuts down.
@@ -68,47 +62,6 @@ pub struct PublishConfig {
     pub state_dir: PathBuf,
     /// What to remember for responders that lag.
     pub history: HistoryLimits,
-}
-
-/// Why something cannot be published.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PublishError {
-    /// The address cannot be listened on.
-    #[error("cannot listen for responders on {address}; choose another with --publish")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// What the system says.
-        #[source]
-        error: io::Error,
-    },
-    /// The certificates cannot be used.
-    #[error(transparent)]
-    Trust(#[from] TrustError),
-    /// The epoch cannot be kept.
-    #[error("cannot keep the session's epoch in {}; choose another --state-dir", state_dir.display())]
-    State {
-        /// The directory.
-        state_dir: PathBuf,
-        /// What the system says.
-        #[source]
-        error: io::Error,
-    },
-    /// No session has begun: this SM is not the master.
-    #[error("no session: this SM is not the master")]
-    NoSession,
-    /// The planes are not what a snapshot promises.
-    #[error("snapshot refused")]
-    Build(#[from] BuildError),
-    /// The registry went back.
-    #[error("registry sequence {offered} is below {current}, published already")]
-    StaleRegistry {
-        /// The sequence published last.
-        current: u64,
-        /// The one refused.
-        offered: u64,
-    },
 }
 
 /// What responders hold of a session above ours means.
@@ -142,48 +95,6 @@ struct Writer {
     cell: cell::Publisher<Snapshot>,
 }
 
-/// What the SM says of itself in `ibsmctl status`.
-#[derive(Clone, Debug, Default)]
-pub struct SmStatus {
-    /// What it is doing: `discovering`, `master`, `standby`.
-    pub state: String,
-    /// Whether it is the master and the subnet is up.
-    pub subnet_up: bool,
-    /// Totals since it started.
-    pub counters: Vec<(String, u64)>,
-    /// What is wrong now and needs an operator, a line each.
-    pub warnings: Vec<String>,
-    /// Name of the engine whose routes are in force; empty if there are none.
-    pub routing_engine: String,
-    /// Why engines that are wanted before it are not used, a line each.
-    pub engines_passed_over: Vec<String>,
-    /// GUID of its port, once found.
-    pub guid: Option<Guid>,
-    /// Its priority among subnet managers.
-    pub priority: u8,
-    /// The other subnet managers that it knows of.
-    pub peers: Vec<Peer>,
-    /// How far it is with the registry of the master that it follows; empty if it follows none.
-    pub following: String,
-    /// How long it leaves a silent master to be master.
-    pub takes_over_after: Duration,
-    /// What it is doing in its own subnet: `idle`, or the phase of a sweep.
-    pub phase: String,
-    /// Light sweeps that found nothing changed.
-    pub quiet_sweeps: u64,
-    /// When the last of them ended, milliseconds since 1970.
-    pub quiet_sweep_ms: Option<u64>,
-}
-
-/// What operators ask the SM to do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Orders {
-    /// A heavy sweep.
-    pub sweep: bool,
-    /// All routes made anew.
-    pub reroute: bool,
-}
-
 impl Publisher {
     /// Listens for responders. They get nothing before a session has begun and a fabric plane was
     /// published in it.
@@ -209,23 +120,7 @@ impl Publisher {
             .build()
             .map_err(listen)?;
         let cell = cell::Publisher::new(Snapshot::empty());
-        let shared = Arc::new(Shared {
-            history: Mutex::new(History::new(cell.current(), config.history)),
-            announced: watch::Sender::new(Version::NONE),
-            highest: Mutex::new(Version::NONE.session),
-            accepted: AtomicU64::new(0),
-            responders: Responders::default(),
-            inboxes: asking::Inboxes::default(),
-            connections: AtomicU64::new(0),
-            counters: Counters::default(),
-            sm: ArcSwap::default(),
-            orders: Mutex::default(),
-            announcements: Mutex::default(),
-            observer: Mutex::new(Observer::new(Instant::now())),
-            moments: watch::Sender::default(),
-            sweeps: Sweeps::default(),
-            started: Instant::now(),
-        });
+        let shared = Arc::new(Shared::new(cell.current(), config.history, Instant::now()));
         runtime.spawn(observatory::run(Arc::downgrade(&shared)));
         let listener = {
             let _context = runtime.enter();
@@ -496,307 +391,5 @@ fn same_fabric(a: Version, b: Version) -> bool {
     (a.session, a.fabric_generation) == (b.session, b.fabric_generation)
 }
 
-/// What the publisher and the tasks of all connections have in common.
-struct Shared {
-    /// Locked for look-ups and for appending, both short.
-    history: Mutex<History>,
-    /// The version published last in the session that is on; none before the first of a session,
-    /// nor while no session is on.
-    announced: watch::Sender<Version>,
-    /// The highest session that a responder was found to hold.
-    highest: Mutex<Session>,
-    /// The epoch of the last session of ours that a responder has accepted.
-    accepted: AtomicU64,
-    responders: Responders,
-    /// Where responders are asked questions.
-    inboxes: asking::Inboxes,
-    /// Connections ever accepted; numbers them.
-    connections: AtomicU64,
-    counters: Counters,
-    sm: ArcSwap<SmStatus>,
-    /// What operators asked for and the SM has not taken yet.
-    orders: Mutex<Orders>,
-    /// When versions were announced. Locked for moments, as the others are.
-    announcements: Mutex<Announcements>,
-    observer: Mutex<Observer>,
-    /// What the observer found last.
-    moments: watch::Sender<Arc<Moment>>,
-    sweeps: Sweeps,
-    started: Instant,
-}
-
-macro_rules! counters {
-    ($(#[doc = $doc:literal] $name:ident => $label:literal),* $(,)?) => {
-        #[derive(Default)]
-        struct Counters {
-            $(#[doc = $doc] $name: AtomicU64,)*
-        }
-        impl Counters {
-            fn list(&self) -> Vec<(&'static str, &'static str, u64)> {
-                vec![$(($label, $doc.trim_ascii(), self.$name.load(Relaxed))),*]
-            }
-        }
-    };
-}
-counters! {
-    /// Updates begun with everything
-    fulls => "feed_full_updates",
-    /// Updates begun with differing buckets
-    buckets => "feed_bucket_updates",
-    /// Empty updates, for responders that connected with the latest state
-    confirmations => "feed_confirmations",
-    /// Updates begun with a delta
-    deltas => "feed_delta_updates",
-    /// Bytes of all updates
-    bytes => "feed_sent_bytes",
-    /// Updates acknowledged
-    acks => "feed_acks",
-    /// Updates that a responder took and could make no tables of
-    unusable => "feed_updates_unusable",
-    /// Requests to send everything
-    resyncs => "feed_resyncs",
-    /// Updates refused, since the responder holds a higher session
-    refusals => "feed_updates_refused",
-    /// Responders that told of a session whose epoch no SM can have taken, and were turned away
-    implausible => "feed_epochs_implausible",
-    /// Responders whose feed was ended by us
-    given_up => "feed_responders_given_up",
-    /// Connections whose TLS handshake failed
-    turned_away => "tls_connections_turned_away",
-}
-
-impl Shared {
-    fn history(&self) -> MutexGuard<'_, History> {
-        self.history.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn orders(&self) -> MutexGuard<'_, Orders> {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn announcements(&self) -> MutexGuard<'_, Announcements> {
-        self.announcements.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How long ago `version` was announced.
-    fn lag(&self, version: Version, now: Instant) -> Option<Duration> {
-        self.announcements().at(version).map(|at| now.saturating_duration_since(at))
-    }
-
-    fn highest(&self) -> Session {
-        *self.highest.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes the session that a responder holds; `false` if no SM can have begun it.
-    fn note_held(&self, session: Session) -> bool {
-        if !session::is_plausible(session.epoch, SystemTime::now()) {
-            self.counters.implausible.fetch_add(1, Relaxed);
-            return false;
-        }
-        let mut highest = self.highest.lock().unwrap_or_else(PoisonError::into_inner);
-        *highest = session.max(*highest);
-        true
-    }
-
-    fn status(&self) -> admin::Status {
-        let latest = self.history().latest().clone();
-        let (version, fabric) = (latest.version(), latest.fabric());
-        let sm = self.sm.load();
-        let counter = |(name, value): (&str, u64)| admin::Counter { name: name.into(), value };
-        let named = |(name, value): &(String, u64)| counter((name, *value));
-        let responders = self.responders.load();
-        admin::Status {
-            sm_state: sm.state.clone(),
-            software: concat!("ibsm ", env!("CARGO_PKG_VERSION")).into(),
-            sm_guid: sm.guid.unwrap_or(version.session.sm_guid).0,
-            epoch: version.session.epoch,
-            fabric_generation: version.fabric_generation,
-            registry_sequence: version.registry_sequence,
-            nodes: fabric.nodes.len() as u32,
-            switches: fabric.nodes.iter().filter(|node| node.switch_info.is_some()).count() as u32,
-            ports: fabric.nodes.iter().map(|node| node.ports.len() as u32).sum(),
-            responders: responders
-                .iter()
-                .map(|responder| admin::Responder {
-                    id: responder.id,
-                    name: responder.name.to_string(),
-                    software: responder.software.to_string(),
-                    front_door: responder.front_door.iter().map(|a| a.to_string()).collect(),
-                    port_guid: responder.port.map_or(0, |(guid, _)| guid.0),
-                    qpn: responder.port.map_or(0, |(_, qpn)| qpn.0),
-                    current: responder.serving == Some(version),
-                    fabric_generation: responder.serving.map_or(0, |v| v.fabric_generation),
-                    registry_sequence: responder.serving.map_or(0, |v| v.registry_sequence),
-                    connected_s: responder.since.elapsed().as_secs(),
-                    counters: responder.stats.iter().map(named).collect(),
-                })
-                .collect(),
-            counters: sm
-                .counters
-                .iter()
-                .map(named)
-                .chain(
-                    self.counters.list().into_iter().map(|(name, _, value)| counter((name, value))),
-                )
-                .collect(),
-            uptime_s: self.started.elapsed().as_secs(),
-            subnet_up: sm.subnet_up,
-            warnings: sm.warnings.clone(),
-            routing_engine: sm.routing_engine.clone(),
-            engines_passed_over: sm.engines_passed_over.clone(),
-            priority: sm.priority.into(),
-            peers: sm.peers.iter().map(peer).collect(),
-            following: sm.following.clone(),
-            takes_over_after_ms: sm.takes_over_after.as_millis() as u64,
-        }
-    }
-}
-
-fn peer(peer: &Peer) -> admin::Peer {
-    admin::Peer {
-        port_guid: peer.port_guid.0,
-        place: peer.place.clone(),
-        lid: peer.lid.0.into(),
-        sm_state: peer.state.to_string(),
-        priority: peer.priority.into(),
-        answered_ms: peer.answered.map(|ago| ago.as_millis() as u64),
-    }
-}
-
-/// Connections that send at once what they are given. The server's own option does not reach
-/// connections that it has not accepted itself, and then an outcome waits 40 ms for the delayed
-/// acknowledgement of the delta before it.
-fn accept(
-    listener: tokio::net::TcpListener,
-) -> impl Stream<Item = std::io::Result<tokio::net::TcpStream>> {
-    TcpListenerStream::new(listener).map(|accepted| {
-        accepted.inspect(|stream| {
-            let _ = stream.set_nodelay(true);
-        })
-    })
-}
-
-/// Serves all connections until `end` loses its sender, and they have ended.
-async fn serve(
-    listener: tokio::net::TcpListener,
-    identity: Option<tls::Identity>,
-    shared: Arc<Shared>,
-    services: Routes,
-    mut end: watch::Receiver<()>,
-) {
-    let feed = service::FeedService { shared: shared.clone(), end: end.clone() };
-    let feed = proto::snapshot_feed_server::SnapshotFeedServer::new(feed)
-        .max_decoding_message_size(INBOUND_LEN_MAX);
-    let admin = admin::admin_server::AdminServer::new(service::AdminService {
-        shared: shared.clone(),
-        end: end.clone(),
-    });
-    let server = Server::builder()
-        .layer(roles::Roles { checked: identity.is_some() })
-        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
-        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .add_routes(services.add_service(feed).add_service(admin));
-    let end = async move {
-        let _ = end.changed().await;
-    };
-    let served = match identity {
-        Some(identity) => {
-            let accepted = tls::accept(listener, identity, shared);
-            server.serve_with_incoming_shutdown(accepted, end).await
-        }
-        None => server.serve_with_incoming_shutdown(accept(listener), end).await,
-    };
-    if let Err(error) = served {
-        tracing::error!(%error, "the feed is not served any more");
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use sa_proto::snapshot::MftBlock;
-
-    use super::*;
-
-    #[test]
-    fn multicast_tables_are_published_alone_and_not_before_a_fabric_is() {
-        let directory = tempfile::tempdir().unwrap();
-        let publisher = Publisher::start(PublishConfig {
-            tls: None,
-            listen: "127.0.0.1:0".parse().unwrap(),
-            state_dir: directory.path().to_owned(),
-            history: HistoryLimits::default(),
-        })
-        .unwrap();
-        let blocks = vec![MftBlock { block: 0, position: 0, masks: [1; 64] }];
-        let mfts = vec![Arc::new(Mft { switch: Guid(5), blocks })];
-        let refused = publisher.publish_multicast(&mfts);
-        assert!(matches!(refused, Err(PublishError::NoSession)));
-        publisher.begin_session(Guid(1)).unwrap();
-        let early = publisher.publish_multicast(&mfts).unwrap();
-        assert_eq!((early.fabric_generation, publisher.version()), (0, early));
-
-        let first = publisher.publish(FabricPlane::default()).unwrap();
-        let second = publisher.publish_multicast(&mfts).unwrap();
-        assert_eq!(second.fabric_generation, first.fabric_generation + 1);
-        assert_eq!(publisher.publish_multicast(&mfts).unwrap(), second, "nothing is new");
-        let snapshot = publisher.reader().current().clone();
-        assert_eq!((snapshot.version(), &snapshot.fabric().mfts), (second, &mfts));
-    }
-
-    /// Whoever could connect made us take the last epoch there is, and keep it.
-    #[test]
-    fn a_responder_that_tells_of_an_impossible_epoch_is_turned_away() {
-        let directory = tempfile::tempdir().unwrap();
-        let publisher = Publisher::start(PublishConfig {
-            tls: None,
-            listen: "127.0.0.1:0".parse().unwrap(),
-            state_dir: directory.path().to_owned(),
-            history: HistoryLimits::default(),
-        })
-        .unwrap();
-        let ours = publisher.begin_session(Guid(1)).unwrap();
-        let session = Session { epoch: u64::MAX - 1, sm_guid: Guid(2) };
-        let (fabric, registry) = (FabricPlane::default(), RegistryPlane::default());
-        let held = Snapshot::build(session, 1, fabric, registry).unwrap();
-        let hello = proto::Hello {
-            schema: sa_proto::snapshot::SCHEMA,
-            responder_id: 7,
-            held: Some(proto::Held {
-                version: Some(held.version().into()),
-                checksum: Some(held.checksum().into()),
-                bucket_sums: held.digest().to_bytes().into(),
-            }),
-            ..Default::default()
-        };
-        let hello = proto::from_responder::Message::Hello(hello);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let refusal = runtime.block_on(async {
-            let url = format!("http://{}", publisher.address());
-            let mut client =
-                proto::snapshot_feed_client::SnapshotFeedClient::connect(url).await.unwrap();
-            let said = tokio_stream::once(proto::FromResponder { message: Some(hello) });
-            let said = said.chain(tokio_stream::pending());
-            let mut feed = client.subscribe(said).await.unwrap().into_inner();
-            feed.message().await.unwrap_err()
-        });
-        assert!(refusal.message().contains("epoch"), "{refusal}");
-        assert_eq!(publisher.challenge(), None);
-        assert_eq!(publisher.begin_session(Guid(1)).unwrap().epoch, ours.epoch + 1);
-        let counted =
-            |(name, _, count): &(_, _, u64)| *name == "feed_epochs_implausible" && *count == 1;
-        assert!(publisher.counters().iter().any(counted));
-    }
-
-    #[test]
-    fn what_is_sent_to_responders_does_not_wait_for_acknowledgements() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let address = listener.local_addr().unwrap();
-            let mut accepted = std::pin::pin!(accept(listener));
-            let _client = tokio::net::TcpStream::connect(address).await.unwrap();
-            let stream = accepted.next().await.unwrap().unwrap();
-            assert!(stream.nodelay().unwrap());
-        });
-    }
-}
+mod tests;

@@ -14,7 +14,7 @@
 //! Packets between two ports of which at least one is a host's are taken care of; switches send
 //! each other none on data lanes.
 //!
-//! Without weights, what was routed before is kept as far as it can be ([`mend`](super::mend)). All
+//! Without weights, what was routed before is kept as far as it can be ([`repair`](super::repair)). All
 //! routes are then put into layers again, which gives those that stay the lanes they had as long as
 //! nothing before them changes; if they do not fit, everything is routed anew.
 
@@ -45,12 +45,12 @@ impl Engine for Dfsssp {
     ) -> Result<Routing, RoutingError> {
         let mut distances = Distances::new(self.name(), topology, steering)?;
         let lanes = steering.data_lanes.max(1);
-        let mended = distances.mend(previous);
-        let is_mended = mended.is_some();
+        let repaired = distances.repair(previous);
+        let is_repaired = repaired.is_some();
         let walk = |distances: &mut Distances<'_>| sssp::walk(topology, steering, distances);
-        let mut dealt = distances.settle(previous, mended, walk);
+        let mut dealt = distances.settle(previous, repaired, walk);
         let mut layered = layers(topology, steering, &mut distances, &dealt.lfts);
-        if is_mended && layered.is_none() {
+        if is_repaired && layered.is_none() {
             dealt = walk(&mut distances);
             layered = layers(topology, steering, &mut distances, &dealt.lfts);
         }

@@ -7,7 +7,7 @@
 //! virtual lanes. On other fabrics routes are shortest ones still, badly spread.
 //!
 //! Parallel links between two switches are one dimension; LIDs are dealt to them, and routes kept
-//! from before, as `minhop` does ([`deal`](super::deal), [`mend`](super::mend)). The LIDs of a port differ in nothing else:
+//! from before, as `minhop` does ([`deal`](super::deal), [`repair`](super::repair)). The LIDs of a port differ in nothing else:
 //! they take the same switches, as with OpenSM.
 
 use super::deal::{Candidate, Ways, deal_shortest, port_places};

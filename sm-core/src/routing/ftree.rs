@@ -16,7 +16,7 @@
 //! allowed, and hosts that cannot reach each other make the engine decline, while OpenSM leaves
 //! such routes out.
 //!
-//! What was routed before is kept as far as it can be ([`mend`](super::mend)), and what is new takes
+//! What was routed before is kept as far as it can be ([`repair`](super::repair)), and what is new takes
 //! the least loaded ways: shifts keep clear of each other only in trees that are routed anew.
 //!
 //! Takes time in proportion to switches times links, and to switches times LIDs.
@@ -33,8 +33,8 @@ use self::climb::Climber;
 use self::shape::{ComputeNodes, find_order};
 use super::balance::LinkLoads;
 use super::deal::{Batch, Dealt, batches_of};
-use super::mend::settle;
 use super::relief::relieve_all;
+use super::repair::settle;
 use super::updn::{self, Labels, Ranked};
 use super::{Engine, HopMatrix, Lanes, Previous, Routing, RoutingError, Steering, Topology};
 
@@ -76,7 +76,7 @@ impl Engine for FTree {
         }
         let mut hops = labels.hops.clone();
         hops.transpose();
-        let mended = previous.and_then(|previous| now.mend(topology, previous, then.as_ref()));
+        let repaired = previous.and_then(|previous| now.repair(topology, previous, then.as_ref()));
         let nodes = ComputeNodes::new(steering);
         let ways = |home| labels.ways(home);
         let anew = || {
@@ -89,7 +89,7 @@ impl Engine for FTree {
             dealt
         };
         let Dealt { lfts, unreachable, loads } =
-            settle(topology, previous, &labels.hops, ways, mended, anew);
+            settle(topology, previous, &labels.hops, ways, repaired, anew);
         Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable, loads })
     }
 }

@@ -1,6 +1,6 @@
 //! Minimum hop: breadth-first distances, ties spread by the routes that really pass ([`deal`]).
 //! No deadlock avoidance; use `updn` or `dfsssp` where cycles exist. What was routed before is kept
-//! as far as it can be ([`mend`](super::mend)).
+//! as far as it can be ([`repair`](super::repair)).
 //!
 //! [`deal`]: super::deal
 

@@ -12,7 +12,7 @@
 //! switches, which carry little traffic, at last. A host's LIDs follow each other and so take
 //! different ways.
 //!
-//! Without weights, what was routed before is kept as far as it can be ([`mend`](super::mend)), and
+//! Without weights, what was routed before is kept as far as it can be ([`repair`](super::repair)), and
 //! what is new takes the least loaded ways, too.
 
 mod distances;
@@ -42,9 +42,9 @@ impl Engine for Sssp {
         previous: Option<&Previous<'_>>,
     ) -> Result<Routing, RoutingError> {
         let mut distances = Distances::new(self.name(), topology, steering)?;
-        let mended = distances.mend(previous);
+        let repaired = distances.repair(previous);
         let Dealt { lfts, unreachable, loads } =
-            distances.settle(previous, mended, |distances| walk(topology, steering, distances));
+            distances.settle(previous, repaired, |distances| walk(topology, steering, distances));
         let (hops, lanes) = (distances.finish(), Lanes::Free);
         Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable, loads })
     }

@@ -6,7 +6,7 @@
 //! the operator's, or found by their hops to hosts ([`roots`]). `dnup` counts hops from the switches
 //! that have hosts, and up is away from them; it suits fabrics with hosts near the roots. LIDs are
 //! dealt to ports as `minhop` does ([`deal`](super::deal)), and what was routed before is kept like
-//! there ([`mend`](super::mend)).
+//! there ([`repair`](super::repair)).
 //!
 //! Switches without hosts, such as the roots themselves, cannot all reach each other like this; such
 //! pairs are left out, or with `connect_roots` joined by routes that break the rule. OpenSM joins
@@ -25,7 +25,7 @@ pub(super) use self::keep::Ranked;
 pub(super) use self::labels::{Labels, phase};
 pub(super) use self::order::Order;
 use super::deal::{Dealt, deal};
-use super::mend::settle;
+use super::repair::settle;
 use super::{Engine, HopMatrix, Lanes, Previous, Routing, RoutingError, Steering, Topology};
 
 /// The engines `updn` and `dnup`.
@@ -68,7 +68,7 @@ impl Engine for UpDown {
             );
             return Err(RoutingError::Unsuitable { engine: self.name(), reason });
         }
-        let mended = previous.and_then(|previous| now.mend(topology, previous, then.as_ref()));
+        let repaired = previous.and_then(|previous| now.repair(topology, previous, then.as_ref()));
         let labels = now.labels;
         let ways = |home| labels.ways(home);
         let anew = || {
@@ -76,7 +76,7 @@ impl Engine for UpDown {
             draft.relieve(topology, steering, &labels.hops, ways)
         };
         let Dealt { lfts, unreachable, loads } =
-            settle(topology, previous, &labels.hops, ways, mended, anew);
+            settle(topology, previous, &labels.hops, ways, repaired, anew);
         let mut hops = labels.hops;
         hops.transpose();
         Ok(Routing { engine: self.name(), lfts, hops, lanes: Lanes::Free, unreachable, loads })

@@ -5,7 +5,6 @@ mod attachment;
 mod background;
 mod door;
 mod dump_files;
-mod farewell;
 mod follow;
 mod log;
 mod metrics;
@@ -42,8 +41,8 @@ pub use log::LogError;
 use pidfile::Pidfile;
 pub use pidfile::PidfileError;
 pub use registry::StoreError;
-use registry::{DumpFile, Entrance};
-use service::{Caches, Service};
+use registry::{DumpFile, RegistrySetup};
+use service::{Caches, Parts, Service};
 use signals::Signals;
 use state::StateDir;
 pub use state::StateError;
@@ -192,18 +191,18 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     }
     let signals = Signals::take()?;
     let state = StateDir::open(&config.state_dir, config.settings.fsync_high_avail_files)?;
-    let entrance = Entrance::new(config.settings.sa_key)?;
+    let setup = RegistrySetup::new(config.settings.sa_key)?;
     let publish = PublishConfig {
         listen: config.publish,
         tls: config.tls.clone(),
         state_dir: config.state_dir.clone(),
         history: HistoryLimits::default(),
     };
-    let publisher = Publisher::start_with(publish, |end| entrance.services(end))?;
+    let publisher = Publisher::start_with(publish, |end| setup.services(end))?;
     let publisher = Arc::new(publisher);
     let dump = DumpFile::of(&config.settings, &config.state_dir);
     dump.check();
-    let registry = entrance.start(config.state_dir.clone(), publisher.clone(), dump)?;
+    let registry = setup.start(config.state_dir.clone(), publisher.clone(), dump)?;
     let followed = Arc::new(follow::Progress::default());
     if !config.follow.is_empty() {
         let following = Following {
@@ -258,13 +257,25 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
         Caches { m_keys: m_keys.clone(), neighbours: neighbours.clone(), origin: origin.clone() };
     sweeper.set_origin(origin);
     sweeper.set_m_keys(m_keys, neighbours);
-    sweeper.set_cut_ports(state.cut_ports()?);
-    let service = Service::new(
-        config, log, signals, state, fabric, sweeper, publisher, registry, door, metrics, policy,
-        caches, followed,
-    )?;
+    sweeper.set_disabled_ports(state.disabled_ports()?);
+    let service = Service::new(Parts {
+        config,
+        log,
+        signals,
+        state,
+        caches,
+        fabric,
+        sweeper,
+        publisher,
+        registry,
+        followed,
+        door,
+        metrics,
+        policy,
+        remarks: warnings,
+    })?;
     if let Some(starting) = starting.take() {
         starting.succeeded();
     }
-    service.with_remarks(warnings).run()
+    service.run()
 }

@@ -21,13 +21,13 @@ use tracing::warn;
 
 use crate::manage::lid::LidTable;
 use crate::manage::mkey::{MKeyTable, Neighbours};
-use crate::sweep::{CutPorts, Origin};
+use crate::sweep::{DisabledPorts, Origin};
 
 /// Longest file read, bytes: 49,151 ports at 35 bytes are 1.7 MB.
 const FILE_LEN_MAX: u64 = 16 << 20;
 
 /// The file of ports that are switched off for a takeover.
-const CUT_PORTS: &str = "cut-ports";
+const DISABLED_PORTS: &str = "cut-ports";
 
 /// The state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -121,9 +121,9 @@ impl StateDir {
 
     /// Ports that an earlier run switched off for a takeover, and has not seen on since. Lines that
     /// say nothing are left out with a warning.
-    pub(super) fn cut_ports(&self) -> Result<CutPorts, StateError> {
-        let mut ports = CutPorts::new();
-        for (number, line) in self.read(CUT_PORTS)?.unwrap_or_default().lines().enumerate() {
+    pub(super) fn disabled_ports(&self) -> Result<DisabledPorts, StateError> {
+        let mut ports = DisabledPorts::new();
+        for (number, line) in self.read(DISABLED_PORTS)?.unwrap_or_default().lines().enumerate() {
             let port = line.split_once(' ').and_then(|(guid, num)| {
                 Some((guid.parse().ok()?, PortNum(num.trim().parse().ok()?)))
             });
@@ -131,7 +131,7 @@ impl StateDir {
                 Some(port) => _ = ports.insert(port),
                 None => warn!(
                     "{}:{}: '{line}' is no switch's GUID and port number; left out",
-                    self.file(CUT_PORTS).display(),
+                    self.file(DISABLED_PORTS).display(),
                     number + 1
                 ),
             }
@@ -140,9 +140,9 @@ impl StateDir {
     }
 
     /// Keeps which ports are switched off for a takeover.
-    pub(super) fn keep_cut_ports(&self, ports: &CutPorts) -> Result<(), StateError> {
+    pub(super) fn keep_disabled_ports(&self, ports: &DisabledPorts) -> Result<(), StateError> {
         let line = |(guid, num): &(Guid, PortNum)| format!("{guid} {}\n", num.0);
-        self.write(CUT_PORTS, &ports.iter().map(line).collect::<String>())
+        self.write(DISABLED_PORTS, &ports.iter().map(line).collect::<String>())
     }
 
     /// Which engine made the tables that switches hold, as the last run left it.
@@ -266,10 +266,10 @@ mod tests {
         assert_eq!(state.m_keys().unwrap(), (keys, neighbours));
         let mode = fs::metadata(dir.path().join("guid2mkey")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(state.cut_ports().unwrap(), CutPorts::new());
-        let cut = CutPorts::from([(Guid(0x20), PortNum(3)), (Guid(0x21), PortNum(36))]);
-        state.keep_cut_ports(&cut).unwrap();
-        assert_eq!(state.cut_ports().unwrap(), cut);
+        assert_eq!(state.disabled_ports().unwrap(), DisabledPorts::new());
+        let cut = DisabledPorts::from([(Guid(0x20), PortNum(3)), (Guid(0x21), PortNum(36))]);
+        state.keep_disabled_ports(&cut).unwrap();
+        assert_eq!(state.disabled_ports().unwrap(), cut);
         assert_eq!(state.stale_client(), None);
         state.keep_client("3:77".parse().unwrap()).unwrap();
         assert_eq!(state.stale_client(), Some(ClientId { slot: 3, number: 77 }));

@@ -39,10 +39,10 @@ pub enum Kind {
     SetPKeys,
     /// PortInfo with the end port's addresses.
     SetAddress,
-    /// PortInfo that switches a switch's port off.
-    Cut,
-    /// PortInfo that switches it on again.
-    Mend,
+    /// PortInfo that disables a port of a switch.
+    DisablePort,
+    /// PortInfo that enables it again.
+    EnablePort,
     /// SwitchInfo with the top of the forwarding table.
     SetSwitchInfo,
     /// A block of the switch's linear forwarding table.
@@ -86,8 +86,8 @@ impl Kind {
         Self::ClearPortChange,
         Self::SetPKeys,
         Self::SetAddress,
-        Self::Cut,
-        Self::Mend,
+        Self::DisablePort,
+        Self::EnablePort,
         Self::SetSwitchInfo,
         Self::SetForwarding,
         Self::SetMulticast,
@@ -131,8 +131,8 @@ impl Kind {
             Self::ClearPortChange
             | Self::SetPKeys
             | Self::SetAddress
-            | Self::Cut
-            | Self::Mend
+            | Self::DisablePort
+            | Self::EnablePort
             | Self::SetSwitchInfo
             | Self::SetForwarding
             | Self::SetMulticast
@@ -160,9 +160,11 @@ impl Kind {
             Self::SmInfo => "Get(SMInfo)",
             Self::ClearPortChange | Self::SetSwitchInfo => "Set(SwitchInfo)",
             Self::SetPKeys => "Set(P_KeyTable)",
-            Self::SetAddress | Self::Cut | Self::Mend | Self::Arm | Self::Activate => {
-                "Set(PortInfo)"
-            }
+            Self::SetAddress
+            | Self::DisablePort
+            | Self::EnablePort
+            | Self::Arm
+            | Self::Activate => "Set(PortInfo)",
             Self::Forwarding => "Get(LinearForwardingTable)",
             Self::SetForwarding => "Set(LinearForwardingTable)",
             Self::Multicast => "Get(MulticastForwardingTable)",

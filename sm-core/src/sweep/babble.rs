@@ -12,8 +12,8 @@ use ib_mad::wire::attribute::{PortErrorDetails, SmNotice, TrapNumber};
 use ib_mad::wire::smp;
 use tracing::warn;
 
+use super::Sweeper;
 use super::schedule::Cause;
-use super::{Phase, Sweeper};
 use crate::fabric::PortIndex;
 use crate::smp::{Kind, Request};
 use crate::trap::Trap;
@@ -33,10 +33,10 @@ type Report = (Lid, PortNum, TrapNumber);
 
 /// Ports that report errors.
 #[derive(Debug, Default)]
-pub(super) struct Babblers {
+pub(super) struct BabblingPorts {
     rows: HashMap<Report, Row>,
     /// Ports that are to be switched off as soon as nothing else is on the wire.
-    condemned: BTreeSet<(Lid, PortNum)>,
+    to_disable: BTreeSet<(Lid, PortNum)>,
 }
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Row {
     }
 }
 
-impl Babblers {
+impl BabblingPorts {
     /// Counts a report; `true` if it was one too many, and the row begins anew.
     fn is_too_much(&mut self, now: Instant, report: Report) -> bool {
         if self.rows.len() >= PORTS_MAX && !self.rows.contains_key(&report) {
@@ -76,7 +76,7 @@ impl Babblers {
 
 impl Sweeper {
     /// Takes note of a trap about a port's errors.
-    pub(super) fn hear_babbler(&mut self, now: Instant, trap: &Trap, mad: &[u8; 256]) {
+    pub(super) fn note_port_error(&mut self, now: Instant, trap: &Trap, mad: &[u8; 256]) {
         let Some(
             number @ (TrapNumber::LOCAL_LINK_INTEGRITY
             | TrapNumber::EXCESSIVE_BUFFER_OVERRUN
@@ -92,20 +92,19 @@ impl Sweeper {
         let details = notice.data_details();
         let Ok(details) = PortErrorDetails::new(&details[..]) else { return };
         let (lid, port) = (details.lid(), details.port_num());
-        if self.babblers.is_too_much(now, (lid, port, number)) {
-            self.babblers.condemned.insert((lid, port));
-            self.silence_babblers(now);
+        if self.babbling.is_too_much(now, (lid, port, number)) {
+            self.babbling.to_disable.insert((lid, port));
+            self.disable_babbling_ports(now);
         }
     }
 
-    /// Switches condemned ports off, unless a sweep is under way or requests are on the wire: then
+    /// Switches to_disable ports off, unless a sweep is under way or requests are on the wire: then
     /// it is done at the end of the sweep.
-    pub(super) fn silence_babblers(&mut self, now: Instant) {
-        let is_free = self.phase == Phase::Idle && self.exchange.is_idle();
-        if self.babblers.condemned.is_empty() || !is_free {
+    pub(super) fn disable_babbling_ports(&mut self, now: Instant) {
+        if self.babbling.to_disable.is_empty() || !self.is_idle() {
             return;
         }
-        for (lid, num) in std::mem::take(&mut self.babblers.condemned) {
+        for (lid, num) in std::mem::take(&mut self.babbling.to_disable) {
             let Some(port) = self.port_at(lid, num) else { continue };
             let place = self.place(port);
             let Some(at) = self.nearer_end(port) else {
@@ -117,7 +116,7 @@ impl Sweeper {
                 "{place} reports errors for ever: its link is switched off at {end} \
                    (babbling_port_policy); ibportstate switches it on again"
             );
-            self.exchange.push(Request::new(Kind::Cut, at));
+            self.exchange.push(Request::new(Kind::DisablePort, at));
         }
         self.schedule.request(now, Cause::Asked);
     }
@@ -159,10 +158,10 @@ mod tests {
     #[test]
     fn a_row_ends_when_the_port_is_quiet() {
         let start = Instant::now();
-        let mut babblers = Babblers::default();
+        let mut babbling = BabblingPorts::default();
         let mut said = |seconds: u64, traps: u32| {
             let now = start + Duration::from_secs(seconds);
-            (0..traps).any(|_| babblers.is_too_much(now, REPORT))
+            (0..traps).any(|_| babbling.is_too_much(now, REPORT))
         };
         assert!(!said(0, 10) && !said(5, 240), "a pause of 5 s ended the first row");
         assert!(!said(64, 10), "but one of 59 s not the second");
@@ -173,14 +172,14 @@ mod tests {
     #[test]
     fn what_is_remembered_is_bounded() {
         let start = Instant::now();
-        let mut babblers = Babblers::default();
+        let mut babbling = BabblingPorts::default();
         for lid in 1..=2000 {
             let report = (Lid(lid), PortNum(1), TrapNumber::FLOW_CONTROL_UPDATE);
-            assert!(!babblers.is_too_much(start, report));
+            assert!(!babbling.is_too_much(start, report));
         }
-        assert_eq!(babblers.rows.len(), PORTS_MAX);
+        assert_eq!(babbling.rows.len(), PORTS_MAX);
         let later = start + PAUSE;
-        assert!(!babblers.is_too_much(later, (Lid(3000), PortNum(1), REPORT.2)));
-        assert_eq!(babblers.rows.len(), 1, "those that went quiet make room");
+        assert!(!babbling.is_too_much(later, (Lid(3000), PortNum(1), REPORT.2)));
+        assert_eq!(babbling.rows.len(), 1, "those that went quiet make room");
     }
 }

@@ -23,8 +23,8 @@ impl Sweeper {
         self.admit_clients();
         self.stagger_clients(now);
         self.set_pkeys();
-        self.mend_cut_ports();
-        if self.first_as_master {
+        self.enable_disabled_ports();
+        if self.subnet.first_as_master {
             self.clear_port_changes();
         }
         let ports: Vec<PortIndex> = self.fabric.end_ports().collect();
@@ -65,7 +65,7 @@ impl Sweeper {
 
     fn assign_lids(&mut self) {
         let home = self.fabric.home();
-        let reassign = self.first_as_master && self.settings.reassign_lids;
+        let reassign = self.subnet.first_as_master && self.settings.reassign_lids;
         if reassign {
             self.lids.clear();
         }
@@ -85,7 +85,8 @@ impl Sweeper {
             (Some(*port) != home, request.guid.0.swap_bytes())
         });
         let requests: Vec<lid::Request> = ports.iter().map(|(_, request)| *request).collect();
-        let inherits = self.handover.take_inherits_lids() && !self.settings.honor_guid2lid_file;
+        let inherits =
+            self.election.handover.take_inherits_lids() && !self.settings.honor_guid2lid_file;
         let adopted = inherits && !reassign && self.lids.adopt(&requests);
         let (changed, short) = self.lids.assign(&requests);
         for shortage in short {
@@ -114,19 +115,19 @@ impl Sweeper {
             return None;
         }
         let range = self.lids.get(self.fabric.port(port).guid)?;
-        let told = self.fabric.port(port).told_in == self.mastership.tenure();
+        let told = self.fabric.port(port).told_in == self.election.tenure();
         let sa = self.sa_of(port);
         // Not every driver tells its clients that the SA is another, but all tell of this.
         let moved = self.fabric.port(port).port_info().master_sm_lid() != sa.0;
         // In the first sweep all move to us: who is told then is spared for what is known of them.
-        let moved = moved && !self.first_as_master;
+        let moved = moved && !self.subnet.first_as_master;
         Some(link::Addressing {
             base_lid: range.first,
             lmc: link::lmc_of(&self.fabric, port, &self.settings),
             sa,
             reregister: (!told || moved)
                 && !self.settings.no_clients_rereg
-                && !self.reregistration.holds_back(port),
+                && !self.clients.holds_back(port),
         })
     }
 
@@ -145,7 +146,7 @@ impl Sweeper {
     /// sets it anyway, as the values it read may be another's idea.
     pub(super) fn wanted_arming(&self, port: PortIndex) -> Option<link::PortInfoBytes> {
         let external = self.fabric.node_of(port).switch.is_some();
-        let anyway = external && self.first_as_master || self.links_forced_anew;
+        let anyway = external && self.subnet.first_as_master || self.subnet.links_forced_anew;
         link::armed(&self.fabric, port, self.subnet(), self.wanted_addressing(port), anyway)
     }
 
@@ -170,12 +171,12 @@ impl Sweeper {
         if beyond(before) && !beyond(after) {
             self.link_was_reset(request, port);
         }
-        if request.kind == Kind::Mend {
-            self.port_mended(port);
+        if request.kind == Kind::EnablePort {
+            self.port_enabled(port);
         }
         if request.kind == Kind::SetAddress {
-            if !self.reregistration.holds_back(port) {
-                self.fabric.port_mut(port).told_in = self.mastership.tenure();
+            if !self.clients.holds_back(port) {
+                self.fabric.port_mut(port).told_in = self.election.tenure();
             }
             self.client_told();
             let wanted = self.lids.get(self.fabric.port(port).guid).map(|range| range.first);
@@ -212,7 +213,7 @@ impl Sweeper {
     pub(super) fn begin_tables(&mut self, now: Instant) {
         self.enter(now, Phase::Tables);
         self.sweep.tops_are_due = true;
-        self.test_shunned();
+        self.try_avoided_switches();
         self.write_tables();
     }
 
@@ -244,8 +245,8 @@ impl Sweeper {
                 continue;
             }
             let capacity = self.fabric.switch(index).switch_info().linear_fdb_cap();
-            if capacity <= self.top.0 {
-                let (place, top) = (self.place(port), self.top);
+            if capacity <= self.router.top.0 {
+                let (place, top) = (self.place(port), self.router.top);
                 self.fault(port, format_args!(
                     "{place} forwards LIDs up to {} only, and {top} are in use; a lower LMC (-l) \
                      needs fewer",
@@ -265,7 +266,7 @@ impl Sweeper {
         let current = switch.switch_info();
         let lifetime = ib_mad::types::Lifetime::from_low_bits(self.settings.packet_life_time);
         let multicast_top = self.wanted_multicast_top(port, &current);
-        let right = current.linear_fdb_top() == self.top
+        let right = current.linear_fdb_top() == self.router.top
             && current.life_time_value() == lifetime
             && current.multicast_fdb_top() == multicast_top;
         if right {
@@ -274,7 +275,7 @@ impl Sweeper {
         let mut bytes = switch.info;
         SwitchInfo::new(&mut bytes[..])
             .ok()?
-            .set_linear_fdb_top(self.top)
+            .set_linear_fdb_top(self.router.top)
             .set_life_time_value(lifetime)
             .set_multicast_fdb_top(multicast_top)
             .set_port_state_change(false);
@@ -300,13 +301,13 @@ impl Sweeper {
         let switch = self.fabric.switch_mut(index);
         switch.info.copy_from_slice(&data[..20]);
         let got = switch.switch_info().linear_fdb_top();
-        if self.first_as_master && switch.switch_info().port_state_change() {
+        if self.subnet.first_as_master && switch.switch_info().port_state_change() {
             // Something happened while we were at work. Later sweeps leave that to the next light
             // one: a switch that always says so must not keep us busy.
             self.schedule.request(now, Cause::Timer);
         }
-        if got != self.top {
-            let (place, top) = (self.place(port), self.top);
+        if got != self.router.top {
+            let (place, top) = (self.place(port), self.router.top);
             self.fault(
                 port,
                 format_args!("{place} has LinearFDBTop {got} though it was set to {top}"),
@@ -318,7 +319,9 @@ impl Sweeper {
     pub(super) fn port_read_again(&mut self, now: Instant, port: PortIndex, data: &[u8; 64]) {
         let Ok(info) = PortInfo::new(&data[..]) else { return };
         let is_step = |arms| self.sweep.read_again.contains(&(port, arms));
-        if matches!(self.phase, Phase::Arm | Phase::Activate) && (is_step(true) || is_step(false)) {
+        if matches!(self.sweep.phase, Phase::Arm | Phase::Activate)
+            && (is_step(true) || is_step(false))
+        {
             // If it is not where it should be, the end of the sweep tells.
             self.fabric.port_mut(port).info = *data;
             return;
@@ -404,55 +407,38 @@ impl Sweeper {
             self.fault(port, format_args!("{place} is {state}, not Active"));
         }
         self.judge_switches(now);
-        self.phase = Phase::Idle;
+        self.sweep.phase = Phase::Idle;
         let (hosts, switches) = self.fabric.counts();
         let sent = self.counters().transmitted;
         let report = &mut self.sweep.report;
         report.hosts = hosts;
         report.switches = switches;
         report.links = linked.len() / 2;
-        report.unanswered = self.unanswered.len();
+        report.unanswered = self.subnet.unanswered.len();
         report.smps = sent - report.smps;
-        report.engine.clone_from(&self.routing_engine);
+        self.router.engine().clone_into(&mut report.engine);
         let name = |why: &String| why.split([' ', ':']).next().unwrap_or_default().to_owned();
-        report.engines_passed_over = self.passed_over.iter().map(name).collect();
+        report.engines_passed_over = self.router.passed_over.iter().map(name).collect();
         report.up = routed;
         let report = std::mem::take(report);
         self.tell_new_nodes();
-        self.compare_service(self.first_as_master);
-        self.first_as_master &= !routed;
-        self.spares_clients &= !routed;
-        self.links_forced_anew &= !routed;
-        self.up = routed;
-        self.fruitless = 0;
-        self.plan_retry(now, report.errors);
+        self.compare_service(self.subnet.first_as_master);
+        if routed {
+            self.clients.all_are_told();
+        } else {
+            warn!("{} error(s) in this sweep; sweeping again", report.errors);
+        }
+        let faults = self.sweep.take_faults();
+        self.subnet.end_sweep(now, routed, faults, &mut self.schedule);
         self.schedule.rearm(now);
         self.emit(Event::Configured(Box::new(report)));
-        self.silence_babblers(now);
+        self.disable_babbling_ports(now);
         self.write_multicast(now);
         self.write_guid_blocks(now);
     }
 
-    /// Asks for another try of what failed, ever later as long as it is the same that fails.
-    fn plan_retry(&mut self, now: Instant, errors: u64) {
-        let mut faults = std::mem::take(&mut self.sweep.faults);
-        faults.sort_unstable();
-        let same = faults == self.faults;
-        self.faults = faults;
-        if !self.up {
-            self.failed_sweeps += 1;
-            warn!("{errors} error(s) in this sweep; sweeping again");
-            self.schedule.retry(now, Cause::Everything, self.failed_sweeps);
-        } else if self.faults.is_empty() && self.unanswered.is_empty() {
-            self.failed_sweeps = 0;
-        } else {
-            self.failed_sweeps = if same { self.failed_sweeps + 1 } else { 1 };
-            self.schedule.retry(now, Cause::Unanswered, self.failed_sweeps);
-        }
-    }
-
     fn tell_new_nodes(&mut self) {
-        let quiet = self.first_as_master;
+        let quiet = self.subnet.first_as_master;
         let new: Vec<_> = self.fabric.nodes().filter(|(_, n)| n.is_new).map(|(i, _)| i).collect();
         for (i, &node) in new.iter().enumerate() {
             let node = self.fabric.node_mut(node);

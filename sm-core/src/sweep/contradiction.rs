@@ -55,7 +55,7 @@ impl Sweeper {
     pub(super) fn contradicts(&mut self, egress: PortIndex, ingress: PortIndex) -> bool {
         let confirmed = |port: PortIndex| {
             let port = self.fabric.port(port);
-            port.peer().filter(|_| port.link_seen == self.number)
+            port.peer().filter(|_| port.link_seen == self.subnet.discovery)
         };
         let older = match (confirmed(egress), confirmed(ingress)) {
             (Some(peer), _) if peer == ingress => return false,

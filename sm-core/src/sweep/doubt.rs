@@ -89,7 +89,7 @@ impl Sweeper {
     /// Takes in that a request of the discovery got no answer. `false` if that is none of those whose
     /// node may only be out of reach.
     pub(super) fn doubts(&mut self, request: Request) -> bool {
-        if self.phase != Phase::Discover
+        if self.sweep.phase != Phase::Discover
             || !is_of_discovery(request.kind)
             || self.is_at_home(request.port())
         {
@@ -118,7 +118,7 @@ impl Sweeper {
 
     /// Whether a request need not be sent, as its node is known to be out of reach for now.
     pub(super) fn is_in_vain(&self, request: Request) -> bool {
-        self.phase == Phase::Discover
+        self.sweep.phase == Phase::Discover
             && is_of_discovery(request.kind)
             && self.sweep.doubts.is_silent(self.fabric.port(request.port()).node)
     }

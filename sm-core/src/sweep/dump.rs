@@ -7,7 +7,7 @@ use std::sync::Arc;
 use sa_proto::snapshot::{Lft, Mft};
 
 use super::Sweeper;
-use super::router::Made;
+use super::router::ActiveRouting;
 use crate::dump::{self, EndName, PortMaps, Roster, SwitchName, Tables};
 use crate::fabric::{Fabric, PortIndex};
 use crate::manage::lid::LidTable;
@@ -26,7 +26,7 @@ pub struct DumpJob {
 
 #[derive(Debug)]
 struct Unicast {
-    made: Arc<Made>,
+    made: Arc<ActiveRouting>,
     lfts: Vec<Arc<Lft>>,
     roster: Roster,
 }
@@ -191,7 +191,7 @@ fn maps(fabric: &Fabric) -> Vec<PortMaps> {
 }
 
 /// The names of what was routed.
-fn roster(made: &Made, fabric: &Fabric, lids: &LidTable) -> Roster {
+fn roster(made: &ActiveRouting, fabric: &Fabric, lids: &LidTable) -> Roster {
     let name = |number| {
         let node = fabric.node(fabric.switch(made.switch(number)?).node);
         Some(SwitchName { guid: node.guid, name: node.name() })

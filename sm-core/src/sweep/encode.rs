@@ -58,7 +58,11 @@ impl Sweeper {
             Kind::PortInfo | Kind::LinkState => {
                 (M::GET, Id::PORT_INFO, link::modifier(&self.fabric, request.port()))
             }
-            Kind::SetAddress | Kind::Cut | Kind::Mend | Kind::Arm | Kind::Activate => {
+            Kind::SetAddress
+            | Kind::DisablePort
+            | Kind::EnablePort
+            | Kind::Arm
+            | Kind::Activate => {
                 (M::SET, Id::PORT_INFO, link::modifier(&self.fabric, request.port()))
             }
             Kind::MlnxExtPortInfo => (M::GET, Id::MLNX_EXT_PORT_INFO, self.port_number(request)),
@@ -107,8 +111,8 @@ impl Sweeper {
         let port = request.port();
         match request.kind {
             Kind::SetAddress => data.copy_from_slice(&self.wanted_address(port)?),
-            Kind::Cut => data.copy_from_slice(&self.wanted_cut(port, false)),
-            Kind::Mend => data.copy_from_slice(&self.wanted_cut(port, true)),
+            Kind::DisablePort => data.copy_from_slice(&self.wanted_port_switch(port, false)),
+            Kind::EnablePort => data.copy_from_slice(&self.wanted_port_switch(port, true)),
             Kind::Arm => data.copy_from_slice(&self.wanted_arming(port)?),
             Kind::Activate => data.copy_from_slice(&self.wanted_activation(port)?),
             Kind::SetSwitchInfo => data[..20].copy_from_slice(&self.wanted_switch_info(port)?),
@@ -141,10 +145,10 @@ impl Sweeper {
                 data.copy_from_slice(switch.mft.block(key));
                 return switch.mft.is_stale(key).then_some(());
             }
-            Kind::HandOver => data[..21].copy_from_slice(&self.mastership.shown(SmState::Master)),
+            Kind::HandOver => data[..21].copy_from_slice(&self.election.own.shown(SmState::Master)),
             // Who acknowledges is in Standby still, and checked for that.
             Kind::Acknowledge => {
-                data[..21].copy_from_slice(&self.mastership.shown(SmState::Standby));
+                data[..21].copy_from_slice(&self.election.own.shown(SmState::Standby));
             }
             Kind::OwnNodeInfo
             | Kind::Probe

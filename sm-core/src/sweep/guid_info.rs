@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ib_mad::types::Guid;
 use tracing::warn;
 
-use super::{Phase, Sweeper};
+use super::Sweeper;
 use crate::fabric::PortIndex;
 use crate::registry::{GUIDS_PER_BLOCK, GuidBlock};
 use crate::smp::{Kind, Request};
@@ -76,7 +76,7 @@ impl Sweeper {
         }
         let delay = RETRY_DELAY * (1 << self.aliases.attempts.min(RETRY_DOUBLINGS));
         self.aliases.retry = Some(now + delay);
-        if self.phase != Phase::Idle || !self.up || !self.exchange.is_idle() {
+        if !self.subnet.up || !self.is_idle() {
             return;
         }
         let wanted: BTreeSet<Guid> = self.aliases.stale.iter().map(|(guid, _)| *guid).collect();
@@ -98,7 +98,7 @@ impl Sweeper {
     }
 
     pub(super) fn retry_guid_blocks(&mut self, now: Instant) {
-        if self.phase == Phase::Idle && self.aliases.retry.is_some_and(|due| now >= due) {
+        if self.sweep.is_idle() && self.aliases.retry.is_some_and(|due| now >= due) {
             self.aliases.attempts += 1;
             self.write_guid_blocks(now);
         }

@@ -13,7 +13,7 @@ use ib_mad::transport::{Address, Packet};
 use ib_mad::types::{Guid, Qpn};
 use ib_mad::wire::attribute::{
     CapabilityMask, LocalChanges, LocalChangesDetails, NodeType, NoticeType, ProducerType,
-    SmNotice, SmState, TrapNumber,
+    SmNotice, TrapNumber,
 };
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp;
@@ -25,13 +25,14 @@ use crate::fabric::PortIndex;
 use crate::mastership::RemoteSm;
 use crate::smp::{Kind, Request};
 
-/// How long before a master hands over its feed may have ended, its last words being in it.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// How long before a master hands over its feed may have ended: it takes no registrations in between.
+const FEED_END_MARGIN: Duration = Duration::from_secs(2);
 
 /// What we hold of what clients registered with another subnet manager.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RegistryCopy {
     /// Nothing, or not all that came in.
+    #[default]
     None,
     /// All there was a moment ago.
     Current,
@@ -47,7 +48,7 @@ impl RegistryCopy {
         match self {
             Self::None => false,
             Self::Current => true,
-            Self::Ended(ended) => heard.is_some_and(|heard| heard <= ended + FAREWELL),
+            Self::Ended(ended) => heard.is_some_and(|heard| heard <= ended + FEED_END_MARGIN),
         }
     }
 }
@@ -77,8 +78,8 @@ pub(super) struct Handover {
     inherits_lids: bool,
     /// Who handed the subnet over to us, until the next election.
     pub(super) taken_from: Option<Guid>,
-    /// The master that is to be asked to look at us.
-    nudged: Option<PortIndex>,
+    /// The master that is to be asked to hand over to us.
+    asks_master: Option<PortIndex>,
 }
 
 impl Handover {
@@ -87,7 +88,7 @@ impl Handover {
         self.offered = None;
         self.awaited_since = None;
         self.taken_from = None;
-        self.nudged = None;
+        self.asks_master = None;
     }
 
     /// We are master from now on.
@@ -104,64 +105,64 @@ impl Handover {
 impl Sweeper {
     /// Asks a subnet manager that comes before us to take over.
     pub(super) fn hand_over(&mut self, now: Instant, sm: RemoteSm) {
-        let Some(port) = self.place_of_sm(sm) else { return self.rule(now) };
+        let Some(port) = self.election.place_of(sm) else { return self.go_on_as_master(now) };
         let place = self.fabric.describe(port);
         info!("handing over to the subnet manager at {place}, priority {}", sm.priority);
-        self.handover.offered = Some(sm);
+        self.election.handover.offered = Some(sm);
         self.enter(now, Phase::HandOver);
         self.exchange.push(Request::new(Kind::HandOver, port));
     }
 
     pub(super) fn handover_answered(&mut self, now: Instant, port: PortIndex) {
-        if let Some(sm) = self.handover.offered.filter(|sm| self.place_of_sm(*sm) == Some(port)) {
+        let offered = self.election.handover.offered;
+        if let Some(sm) = offered.filter(|sm| self.election.place_of(*sm) == Some(port)) {
             self.step_down(now, sm);
         }
     }
 
     /// Another subnet manager says that it took over, however late.
     pub(super) fn handover_acknowledged(&mut self, now: Instant, from: Guid) {
-        match self.handover.offered.filter(|sm| sm.guid == from) {
+        match self.election.handover.offered.filter(|sm| sm.guid == from) {
             Some(sm) => self.step_down(now, sm),
             None => warn!("the port {from} acknowledges a handover that we never offered it"),
         }
     }
 
     fn step_down(&mut self, now: Instant, sm: RemoteSm) {
-        let rules = RemoteSm { state: SmState::Master, ..sm };
-        self.others.iter_mut().filter(|(_, known)| *known == sm).for_each(|entry| entry.1 = rules);
+        let rules = self.election.has_taken_over(sm);
         self.stand_by(now, rules);
     }
 
     /// The handover was not acknowledged, or we would stand by now: somebody has to rule.
     pub(super) fn end_handover(&mut self, now: Instant) {
         warn!("the handover is not acknowledged; ruling on, and trying again with the next sweep");
-        self.rule(now);
+        self.go_on_as_master(now);
     }
 
     /// Waits for a master that comes after us to hand over what it rules, before anything there is
     /// configured: two that write at once would undo each other's work.
     pub(super) fn await_handover(&mut self, now: Instant, sm: RemoteSm) {
-        let Some(port) = self.place_of_sm(sm) else { return self.rule(now) };
+        let Some(port) = self.election.place_of(sm) else { return self.go_on_as_master(now) };
         let place = self.fabric.describe(port);
         let interval = Duration::from_millis(u64::from(self.settings.sminfo_polling_timeout));
         let patience = interval.saturating_mul(self.settings.polling_retry_number);
-        let is_new = self.handover.awaited_since.is_none();
-        let since = *self.handover.awaited_since.get_or_insert(now);
+        let is_new = self.election.handover.awaited_since.is_none();
+        let since = *self.election.handover.awaited_since.get_or_insert(now);
         if is_new {
             info!("another master at {place}, priority {}: it is to hand over to us", sm.priority);
         } else if now >= since + patience {
             warn!("the master at {place}, priority {}, does not hand over; ruling", sm.priority);
-            return self.rule(now);
+            return self.go_on_as_master(now);
         }
-        self.nudge(port);
-        self.phase = Phase::Idle;
+        self.ask_for_handover(port);
+        self.sweep.phase = Phase::Idle;
         self.schedule.request(now + interval, Cause::Asked);
     }
 
     /// A subnet manager hands over what it ruled: all, or its part of what was two subnets. Whatever
     /// was being done was meant for another fabric: it ends here, and a sweep of all begins.
     pub(super) fn handed_to_us(&mut self, now: Instant, from: Guid) {
-        if self.handover.taken_from == Some(from) {
+        if self.election.handover.taken_from == Some(from) {
             // It did not hear our answer, and says it again.
             return;
         }
@@ -174,12 +175,10 @@ impl Sweeper {
             }
             None => info!("the master at port {from} hands the subnet over to us"),
         }
-        self.handover.settle();
-        self.handover.taken_from = Some(from);
-        self.handover.follows_another = true;
-        self.master_seen = Some(now);
+        self.election.follow_another(now);
+        self.election.handover.taken_from = Some(from);
         // What is ours now is another fabric than the one that was up, if one was.
-        self.up = false;
+        self.subnet.up = false;
         self.become_master();
         self.schedule.request(now, Cause::TakeOver);
     }
@@ -188,21 +187,21 @@ impl Sweeper {
     pub(super) fn look_for_master_again(&mut self, now: Instant, from: Guid) {
         info!("the master at port {from} hands the subnet over to us; looking again");
         self.rest();
-        self.handover.settle();
-        self.handover.follows_another = true;
-        self.master_seen = Some(now);
+        self.election.follow_another(now);
         self.schedule.request(now, Cause::Asked);
     }
 
-    /// Asks the master at `port` to look at us, since we come before it.
-    pub(super) fn nudge(&mut self, port: PortIndex) {
-        self.handover.nudged = Some(port);
+    /// Asks the master at `port` by a trap to hand over to us, since we come before it.
+    pub(super) fn ask_for_handover(&mut self, port: PortIndex) {
+        self.election.handover.asks_master = Some(port);
     }
 
-    /// Writes the trap that asks a master to look at us, if one is to be sent. It is not repeated:
+    /// Writes the trap that asks a master to hand over to us, if one is to be sent. It is not repeated:
     /// each poll of that master sends another.
-    pub(super) fn write_nudge(&mut self, packet: &mut Packet) -> bool {
-        let Some((home, master)) = self.fabric.home().zip(self.handover.nudged.take()) else {
+    pub(super) fn write_priority_trap(&mut self, packet: &mut Packet) -> bool {
+        let Some((home, master)) =
+            self.fabric.home().zip(self.election.handover.asks_master.take())
+        else {
             return false;
         };
         let port = self.fabric.port(home);
@@ -226,7 +225,7 @@ impl Sweeper {
             method: Method::TRAP,
             attribute_id: AttributeId::NOTICE,
             attribute_modifier: 0,
-            tid: u64::from(self.mastership.act_count()),
+            tid: u64::from(self.election.own.act_count()),
             m_key: 0,
         }
         .write_lid_routed(&mut packet.mad);
@@ -240,7 +239,7 @@ impl Sweeper {
             .set_data_details(details);
         packet.address =
             Address { lid: to, qpn: Qpn::SMI, local_qpn: Qpn::SMI, ..Address::default() };
-        self.mastership.act();
+        self.election.own.act();
         true
     }
 }

@@ -24,7 +24,7 @@ impl Sweeper {
     /// Begins to read tables, if this is our first sweep as master and they are to be kept. A switch
     /// that nobody has programmed says so by the top of its table.
     pub(super) fn begin_inheriting(&mut self, now: Instant) {
-        if !self.first_as_master {
+        if !self.subnet.first_as_master {
             return self.begin_routing(now);
         }
         self.enter(now, Phase::Inherit);
@@ -32,7 +32,7 @@ impl Sweeper {
         if !reassigns {
             for (port, index) in self.programmed_switches() {
                 let top = self.fabric.switch(index).switch_info().linear_fdb_top();
-                self.inherits = true;
+                self.router.inherits = true;
                 for block in 0..=top.0 / 64 {
                     self.exchange.push(Request::block(Kind::Forwarding, port, block));
                 }

@@ -18,12 +18,14 @@ use crate::smp::{Kind, Request};
 pub(super) struct MKeys {
     pub(super) known: MKeyTable,
     pub(super) neighbours: Neighbours,
+    /// Whether it was said what an M_Key of another subnet manager looks like.
+    pub(super) hinted: bool,
 }
 
 impl Sweeper {
     /// States what is remembered of M_Keys, and of who is behind which port.
     pub fn set_m_keys(&mut self, known: MKeyTable, neighbours: Neighbours) {
-        self.m_keys = MKeys { known, neighbours };
+        (self.m_keys.known, self.m_keys.neighbours) = (known, neighbours);
     }
 
     /// What is known of M_Keys, to be remembered.
@@ -38,7 +40,7 @@ impl Sweeper {
         let joined: Vec<_> = ports
             .filter_map(|port| Some((port, self.fabric.port(port).peer()?)))
             .map(|(port, peer)| {
-                [port, peer].map(|port| (self.keeper_of(port), self.fabric.port(port).num))
+                [port, peer].map(|port| (self.m_key_holder(port), self.fabric.port(port).num))
             })
             .collect();
         for [a, b] in joined {
@@ -48,11 +50,11 @@ impl Sweeper {
     }
 
     /// GUID of the port that holds the M_Key that `port` is asked with.
-    fn keeper_of(&self, port: PortIndex) -> Guid {
+    fn m_key_holder(&self, port: PortIndex) -> Guid {
         let node = self.fabric.port(port).node;
         let is_switch = self.fabric.node(node).switch.is_some();
-        let keeper = self.fabric.ports_of(node).next().filter(|_| is_switch).unwrap_or(port);
-        match self.fabric.port(keeper).guid {
+        let holder = self.fabric.ports_of(node).next().filter(|_| is_switch).unwrap_or(port);
+        match self.fabric.port(holder).guid {
             Guid(0) => self.fabric.node(node).node_info().port_guid(),
             guid => guid,
         }
@@ -60,18 +62,18 @@ impl Sweeper {
 
     /// The M_Key to show with a request.
     pub(super) fn m_key_for(&self, request: Request) -> u64 {
-        let keeper = match request.kind {
+        let holder = match request.kind {
             Kind::OwnNodeInfo => Some(self.settings.guid),
             Kind::Probe | Kind::ProbeAgain if !self.settings.m_key_lookup => None,
             Kind::Probe | Kind::ProbeAgain => {
                 let port = request.port();
-                let known = self.fabric.port(port).peer().map(|peer| self.keeper_of(peer));
-                let end = (self.keeper_of(port), self.fabric.port(port).num);
+                let known = self.fabric.port(port).peer().map(|peer| self.m_key_holder(peer));
+                let end = (self.m_key_holder(port), self.fabric.port(port).num);
                 known.or_else(|| self.m_keys.neighbours.get(end).map(|(guid, _)| guid))
             }
-            _ => Some(self.keeper_of(request.port())),
+            _ => Some(self.m_key_holder(request.port())),
         };
-        let known = keeper.and_then(|guid| self.m_keys.known.get(guid));
+        let known = holder.and_then(|guid| self.m_keys.known.get(guid));
         known.unwrap_or(self.settings.m_key)
     }
 
@@ -84,14 +86,14 @@ impl Sweeper {
         let info = self.fabric.port(port).port_info();
         let (m_key, is_shown) = (info.m_key(), info.m_key() != 0 || info.m_key_protect_bits() == 0);
         if is_shown {
-            self.m_keys.known.set(self.keeper_of(port), m_key);
+            self.m_keys.known.set(self.m_key_holder(port), m_key);
         }
     }
 
     /// A request that changes something was left without answer: what is known of the M_Key may be
     /// what is wrong. Why it could be, and what to do about it, for the log.
-    pub(super) fn doubt_m_key(&mut self, port: PortIndex) -> Option<String> {
-        let keeper = self.keeper_of(port);
+    pub(super) fn suspect_m_key(&mut self, port: PortIndex) -> Option<String> {
+        let guid = self.m_key_holder(port);
         let node = self.fabric.port(port).node;
         let holder = match self.fabric.node(node).switch {
             Some(_) => self.fabric.ports_of(node).next()?,
@@ -103,18 +105,18 @@ impl Sweeper {
         if m_key != 0 || level == 0 || !self.fabric.port(holder).known {
             return None;
         }
-        if self.m_keys.known.get(keeper).is_some() {
-            debug!("the M_Key remembered of port {keeper} is not its");
-            self.m_keys.known.forget(keeper);
+        if self.m_keys.known.get(guid).is_some() {
+            debug!("the M_Key remembered of port {guid} is not its");
+            self.m_keys.known.forget(guid);
         }
         let place = self.fabric.describe(port);
         Some(match lease {
             0 => format!(
-                "{place}, port GUID {keeper}, has an M_Key at protection level {level} that is not \
+                "{place}, port GUID {guid}, has an M_Key at protection level {level} that is not \
                  known and never expires: put it into guid2mkey, or reset the port"
             ),
             _ => format!(
-                "{place}, port GUID {keeper}, has an M_Key at protection level {level} that is not \
+                "{place}, port GUID {guid}, has an M_Key at protection level {level} that is not \
                  known; it is tried again until its lease of {lease} s has run out"
             ),
         })

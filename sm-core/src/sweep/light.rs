@@ -11,10 +11,10 @@ use ib_mad::wire::attribute::SwitchInfo;
 use tracing::{debug, info};
 
 use super::schedule::Cause;
-use super::{Phase, Sweep, Sweeper};
+use super::{Phase, Sweeper};
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::manage::link;
-use crate::mastership::{Decision, RemoteSm};
+use crate::mastership::Decision;
 use crate::smp::{Kind, Request};
 
 /// How long a light sweep goes on after it saw the first change.
@@ -36,7 +36,7 @@ impl Sweeper {
             }
         }
         if cause == Cause::Unanswered || self.schedule.take(now, Cause::Unanswered) {
-            let ports = self.unanswered.iter().chain(&self.faults);
+            let ports = self.subnet.unanswered.iter().chain(&self.subnet.faults);
             let present = ports.map(|&port| self.fabric.port(port).node);
             nodes.extend(present.filter(|&node| self.fabric.node(node).present));
         }
@@ -50,20 +50,18 @@ impl Sweeper {
     pub(super) fn begin_light(&mut self, now: Instant, cause: Cause) {
         let switches: Vec<NodeIndex> =
             self.fabric.switches().map(|(_, switch)| switch.node).collect();
-        if switches.is_empty() || !self.up {
+        if switches.is_empty() || !self.subnet.up {
             // Without a switch no light sweep would show a change.
             return self.begin_discovery(now, None, Vec::new());
         }
         debug!("light sweep: {cause:?}");
-        self.sweep = Sweep::default();
         self.enter(now, Phase::Light);
         for node in switches {
             if let Some(port) = self.fabric.ports_of(node).next() {
                 self.exchange.push(Request::new(Kind::PortChange, port));
             }
         }
-        let others: Vec<PortIndex> = self.others.iter().map(|(port, _)| *port).collect();
-        for port in others {
+        for &(port, _) in self.election.others() {
             self.exchange.push(Request::new(Kind::SmInfo, port));
         }
     }
@@ -86,7 +84,8 @@ impl Sweeper {
 
     /// Ends a light sweep that saw a change, once the others had their moment.
     pub(super) fn end_grace(&mut self, now: Instant) {
-        if self.phase == Phase::Light && self.sweep.grace_ends.is_some_and(|ends| now >= ends) {
+        if self.sweep.phase == Phase::Light && self.sweep.grace_ends.is_some_and(|ends| now >= ends)
+        {
             // Whoever has not answered yet is looked at in the next light sweep, which is due as
             // soon as this change is dealt with.
             self.exchange.cancel_all();
@@ -101,15 +100,14 @@ impl Sweeper {
         changed.sort_unstable();
         changed.dedup();
         silent.sort_unstable();
-        let others: Vec<RemoteSm> = self.others.iter().map(|(_, sm)| *sm).collect();
-        if self.mastership.decide(&others) != Decision::Rule {
+        if self.election.decide() != Decision::Master {
             // Who rules is settled by an election, before anything is configured.
             self.begin_discovery(now, Some(changed), silent);
             return;
         }
         if changed.is_empty() && silent.is_empty() {
-            self.quiet_sweeps += 1;
-            self.phase = Phase::Idle;
+            self.subnet.quiet_sweeps += 1;
+            self.sweep.phase = Phase::Idle;
             self.schedule.rearm(now);
         } else {
             info!("changes at {} switch(es), {} silent", changed.len(), silent.len());

@@ -20,8 +20,8 @@ use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::MFT_BLOCK_LEN;
 use tracing::{error, info, warn};
 
-use super::router::Made;
-use super::{Event, LINES_MAX, Phase, Sweeper, lanes};
+use super::router::ActiveRouting;
+use super::{Event, LINES_MAX, Sweeper, lanes};
 use crate::fabric::SwitchIndex;
 use crate::routing::multicast::{Audience, Fault, Membership, Orders, Place, PortMask, Tree};
 use crate::smp::{Kind, Request};
@@ -55,7 +55,7 @@ pub(super) struct Multicast {
     /// Those of them that can deadlock, since no tree was found that cannot, and how.
     faults: BTreeMap<Lid, String>,
     /// The routing that they were planted on.
-    made: Option<Arc<Made>>,
+    made: Option<Arc<ActiveRouting>>,
     /// What they are judged by; `None` if nobody knows yet what the routing makes wait.
     orders: Option<Arc<Orders>>,
     /// Whether trees stand that nobody has looked at since the fabric was routed anew.
@@ -112,7 +112,7 @@ impl Sweeper {
             return None;
         }
         let held = self.multicast.replant.is_some_and(|due| now < due);
-        let idle = self.phase == Phase::Idle && self.up && self.multicast.at_work.is_none();
+        let idle = self.sweep.is_idle() && self.subnet.up && self.multicast.at_work.is_none();
         let made = self.router.made().filter(|_| idle && !held)?;
         let before = self.multicast.made.as_ref();
         let moved = before.is_none_or(|before| !Arc::ptr_eq(before, made));
@@ -140,7 +140,7 @@ impl Sweeper {
     /// A look at all trees that stand, which is due some time after the fabric was routed anew: a
     /// tree that closes a cycle with what is routed now gives way to another.
     pub fn poll_multicast_proof(&mut self) -> Option<MulticastJob> {
-        let made = self.router.made().filter(|_| self.phase == Phase::Idle && self.up)?.clone();
+        let made = self.router.made().filter(|_| self.sweep.is_idle() && self.subnet.up)?.clone();
         let multicast = &self.multicast;
         let is_here = multicast.made.as_ref().is_some_and(|here| Arc::ptr_eq(here, &made));
         if !is_here || !multicast.unproved || multicast.at_work.is_some() {
@@ -151,7 +151,7 @@ impl Sweeper {
         Some(self.job(&made, groups, true))
     }
 
-    fn job(&mut self, made: &Arc<Made>, groups: Vec<Group>, proves: bool) -> MulticastJob {
+    fn job(&mut self, made: &Arc<ActiveRouting>, groups: Vec<Group>, proves: bool) -> MulticastJob {
         let vls = self.vls_between_switches(made);
         let multicast = &mut self.multicast;
         multicast.at_work = Some(groups.iter().map(|group| group.mlid).collect());
@@ -176,7 +176,7 @@ impl Sweeper {
     }
 
     /// The VL by SL of links between switches, all the same if nobody told switches about SLs.
-    fn vls_between_switches(&self, made: &Made) -> [u8; 16] {
+    fn vls_between_switches(&self, made: &ActiveRouting) -> [u8; 16] {
         if !self.needs_port_tables() {
             return [0; 16];
         }
@@ -185,7 +185,7 @@ impl Sweeper {
     }
 
     /// What is to be planted for an MLID; `None` if what stands is right, unless all are asked for.
-    fn group(&self, made: &Made, mlid: Lid, all: bool) -> Option<Group> {
+    fn group(&self, made: &ActiveRouting, mlid: Lid, all: bool) -> Option<Group> {
         let planted = self.multicast.planted.get(&mlid);
         let audience = self.multicast.membership.get(&mlid).cloned().unwrap_or_default();
         let stands = match planted {
@@ -217,7 +217,7 @@ impl Sweeper {
 
     /// Clears what nobody has claimed of the trees that another subnet manager left, if it is time.
     fn clear_inherited_trees(&mut self, now: Instant) {
-        if self.phase != Phase::Idle || self.multicast.inherited_until.is_none_or(|due| now < due) {
+        if !self.sweep.is_idle() || self.multicast.inherited_until.is_none_or(|due| now < due) {
             return;
         }
         if self.clients_to_ask() > 0 {
@@ -248,8 +248,7 @@ impl Sweeper {
             error!("a multicast tree is wrong and not used: {defect}");
         }
         self.note_planting(now, !outcome.defects.is_empty());
-        let current = self.router.made().is_some_and(|made| Arc::ptr_eq(made, &outcome.made));
-        if !current {
+        if !self.router.is_in_force(&outcome.made) {
             // The fabric was routed anew meanwhile: the same trees are asked for again.
             return;
         }
@@ -318,7 +317,7 @@ impl Sweeper {
     }
 
     /// A tree takes the place of the one before, whose switches had the numbers of `before`.
-    fn take_tree(&mut self, before: &Made, made: &Made, grown: Grown) {
+    fn take_tree(&mut self, before: &ActiveRouting, made: &ActiveRouting, grown: Grown) {
         let Grown { mlid, audience, tree, is_kept, .. } = grown;
         let planted = self.multicast.planted.remove(&mlid);
         self.clear_inherited_tree(mlid);
@@ -369,7 +368,7 @@ impl Sweeper {
         self.multicast.faults.len()
     }
 
-    fn set_mask(&mut self, made: &Made, mlid: Lid, number: u16, mask: PortMask) {
+    fn set_mask(&mut self, made: &ActiveRouting, mlid: Lid, number: u16, mask: PortMask) {
         let Some(index) = made.switch(number) else { return };
         let node = self.fabric.switch(index).node;
         let ports = self.fabric.node(node).port_count;
@@ -383,7 +382,7 @@ impl Sweeper {
             // Trees are about to be planted; until then none of what stands is taken away.
             return;
         }
-        if self.phase != Phase::Idle || !self.exchange.is_idle() {
+        if !self.is_idle() {
             self.multicast.retry = Some(now + RETRY_DELAY);
             return;
         }
@@ -441,7 +440,7 @@ impl Sweeper {
         // What is due again is handed out when the caller next asks for it.
         self.multicast.replant.take_if(|due| now >= *due);
         self.clear_inherited_trees(now);
-        if self.phase == Phase::Idle && self.multicast.retry.is_some_and(|due| now >= due) {
+        if self.sweep.is_idle() && self.multicast.retry.is_some_and(|due| now >= due) {
             self.multicast.attempts += 1;
             self.write_multicast(now);
         }
@@ -468,7 +467,7 @@ impl Sweeper {
         }
     }
 
-    fn place_of(&self, made: &Made, guid: Guid) -> Option<Place> {
+    fn place_of(&self, made: &ActiveRouting, guid: Guid) -> Option<Place> {
         made.place_of(self.lids.get(guid)?.first)
     }
 

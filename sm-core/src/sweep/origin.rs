@@ -6,22 +6,16 @@
 //! routes than it would have then, all is routed anew, and the log says why.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
-use super::router::{Made, RoutingJob};
+use super::Sweeper;
+use super::router::{BalanceCheck, BalanceFinding, is_balanced};
 use super::schedule::Cause;
-use super::{Phase, Sweeper};
-use crate::routing::balance::{LinkLoads, Spread};
-use sa_proto::snapshot::Lft;
 
 /// How long the subnet runs by what another subnet manager left before its routes are made anew.
 pub const CORRECTION_DELAY: Duration = Duration::from_secs(60);
-
-/// How many more routes than from nothing the worst link may have.
-const WORSE_MAX: f64 = 1.02;
 
 /// Who made the tables in force, to be known again by the next run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,40 +45,10 @@ impl Origin {
     }
 }
 
-/// A look at how good routes are that were kept at a takeover. As long as routing itself.
-#[derive(Debug)]
-pub struct BalanceCheck {
-    pub(super) made: Arc<Made>,
-    pub(super) lfts: Vec<Arc<Lft>>,
-    pub(super) job: RoutingJob,
-}
-
-/// What came of a [`BalanceCheck`].
-#[derive(Debug)]
-pub struct BalanceFinding {
-    made: Arc<Made>,
-    /// Routes to hosts on the link that has most, as it is and from nothing; none if the engine could
-    /// not route from nothing.
-    worst: Option<(u32, u32)>,
-}
-
-impl BalanceCheck {
-    /// Looks. May take seconds.
-    pub fn run(self) -> BalanceFinding {
-        let topology = self.made.topology();
-        let worst =
-            |lfts: &[Vec<u8>]| Spread::of(&LinkLoads::of_tables(topology, lfts).to_hosts).max;
-        let fresh = self.job.anew(self.made.engine());
-        let found: Vec<Vec<u8>> = self.lfts.iter().map(|lft| lft.ports.clone()).collect();
-        let worst = fresh.map(|fresh| (worst(&found), worst(&fresh)));
-        BalanceFinding { made: self.made, worst }
-    }
-}
-
 impl Sweeper {
     /// States which engine made the tables that switches hold, as an earlier run of ours left it.
     pub fn set_origin(&mut self, origin: Option<Origin>) {
-        self.router.left_by = origin;
+        self.router.set_origin(origin);
     }
 
     /// Which engine made the tables in force, once there are any.
@@ -94,28 +58,25 @@ impl Sweeper {
 
     /// Has all routes made anew by a heavy sweep, as soon as none is under way.
     pub fn reroute(&mut self, now: Instant) {
-        self.router.anew = true;
+        self.router.route_anew();
         self.request_heavy_sweep(now);
     }
 
     /// The look at inherited routes that is due, if any. What came of it goes to
     /// [`handle_balance`](Self::handle_balance).
     pub fn poll_balance_check(&mut self) -> Option<BalanceCheck> {
-        if self.phase != Phase::Idle || !self.up || !std::mem::take(&mut self.balance_unknown) {
+        if !self.sweep.is_idle() || !self.subnet.up {
             return None;
         }
-        let made = self.router.made().cloned()?;
-        let lfts = made.lfts(&self.fabric);
-        let job = self.router.job_of(&made, &self.fabric);
-        Some(BalanceCheck { made, lfts, job })
+        self.router.poll_balance_check(&self.fabric)
     }
 
     /// Takes what a [`BalanceCheck`] found.
     pub fn handle_balance(&mut self, now: Instant, finding: &BalanceFinding) {
-        let is_current = self.router.made().is_some_and(|made| Arc::ptr_eq(made, &finding.made));
+        let is_current = self.router.is_in_force(&finding.made);
         let Some((found, fresh)) = finding.worst.filter(|_| is_current) else { return };
         let engine = finding.made.engine();
-        if f64::from(found) <= f64::from(fresh) * WORSE_MAX {
+        if is_balanced(found, fresh) {
             info!(
                 "the routes that were found are kept: the worst link has {found} routes to hosts, by \
                  {engine} from nothing {fresh}"
@@ -127,18 +88,17 @@ impl Sweeper {
             "the routes that were found have {found} routes to hosts on the worst link, {engine} from \
              nothing {fresh}: in {seconds} s all are made anew (keep_found_routes TRUE keeps them)"
         );
-        self.router.anew_from = Some(now + CORRECTION_DELAY);
+        self.router.correct_after(now, CORRECTION_DELAY);
     }
 
     /// When inherited routes are to be made anew, if they are.
     pub(super) fn correction_due(&self) -> Option<Instant> {
-        self.router.anew_from
+        self.router.correction_due()
     }
 
     /// Has inherited routes made anew, if that is due.
     pub(super) fn correct_routes(&mut self, now: Instant) {
-        if self.router.anew_from.take_if(|from| now >= *from).is_some() {
-            self.router.anew = true;
+        if self.router.take_correction(now) {
             self.schedule.request(now, Cause::Asked);
         }
     }

@@ -69,7 +69,11 @@ impl Sweeper {
             Kind::MlnxExtPortInfo | Kind::SetMlnxExtPortInfo => self.fdr10_known(request, data),
             Kind::PKeys | Kind::SetPKeys => self.pkeys(request, data),
             Kind::SmInfo => self.sm_info(now, request.port(), data),
-            Kind::SetAddress | Kind::Cut | Kind::Mend | Kind::Arm | Kind::Activate => {
+            Kind::SetAddress
+            | Kind::DisablePort
+            | Kind::EnablePort
+            | Kind::Arm
+            | Kind::Activate => {
                 self.port_info_set(request, data);
             }
             Kind::SetSwitchInfo => self.switch_info_set(now, request.port(), data),
@@ -96,17 +100,17 @@ impl Sweeper {
         }
         match (method, attribute) {
             (Method::GET | Method::SET, AttributeId::SM_INFO) => {
-                match self.mastership.answer(&mut packet.mad) {
+                match self.election.own.answer(&mut packet.mad) {
                     Demand::TakeOver(from) => self.handed_to_us(now, from),
                     Demand::LookAgain(from) => self.look_for_master_again(now, from),
                     Demand::StepDown(from) => self.handover_acknowledged(now, from),
                     Demand::Discover => {
-                        self.mastership.set_state(SmState::Discovering);
+                        self.election.own.set_state(SmState::Discovering);
                         self.schedule.request(now, Cause::Asked);
                     }
                     Demand::Disable => {
                         warn!("another subnet manager disabled us");
-                        self.mastership.set_state(SmState::NotActive);
+                        self.election.own.set_state(SmState::NotActive);
                         self.rest();
                     }
                     Demand::StandBy => {
@@ -140,19 +144,19 @@ impl Sweeper {
 
     fn handle_trap(&mut self, now: Instant, packet: &mut Packet) -> bool {
         let Some(trap) = trap::read(&packet.mad) else { return false };
-        if self.mastership.state() != SmState::Master {
+        if !self.election.is_master() {
             return false;
         }
         let name = trap.number.and_then(TrapNumber::name).unwrap_or("of the vendor");
         let notice = *packet.mad[smp::DATA].first_chunk().expect("an SMP carries 64 bytes");
-        self.emit_trap(TrapNotice { lid: packet.address.lid, notice });
-        self.hear_babbler(now, &trap, &packet.mad);
+        self.events.push_trap(TrapNotice { lid: packet.address.lid, notice });
+        self.note_port_error(now, &trap, &packet.mad);
         match trap.meaning {
             trap::Meaning::Changed if self.settings.sweep_on_trap => {
                 debug!("trap '{name}' from LID {}", trap.issuer);
                 self.schedule.request_for_trap(now, trap.issuer);
             }
-            _ if self.trap_lines.admits(now) => {
+            _ if self.events.admits_trap_line(now) => {
                 warn!("trap '{name}' from LID {}", trap.issuer);
             }
             _ => debug!("trap '{name}' from LID {}", trap.issuer),

@@ -75,7 +75,9 @@ impl Sweeper {
         for port in self.fabric.ports_of(node) {
             self.fabric.port_mut(port).qos = None;
         }
-        self.plain_maps.remove(&node);
+        if let Some(switch) = self.fabric.node(node).switch {
+            self.fabric.switch_mut(switch).refuses_wildcard_maps = false;
+        }
     }
 
     fn qos_of(&self, port: PortIndex) -> &PortQos {

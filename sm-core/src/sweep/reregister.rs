@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use ib_mad::wire::attribute::{CapabilityMask, PortState};
 use tracing::{debug, info, warn};
 
-use super::{ImportedRegistry, Phase, Sweeper};
+use super::{ImportedRegistry, RegistryCopy, Sweeper};
 use crate::fabric::PortIndex;
 use crate::smp::{Kind, Request};
 
@@ -26,9 +26,16 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// How often.
 const ROUNDS_MAX: u32 = 5;
 
-/// Who is still to be asked.
+/// Who is still to be asked, and what is known of whom.
 #[derive(Debug, Default)]
 pub(super) struct Reregistration {
+    /// What we hold of what clients registered with the master that we stand by for.
+    registry_copy: RegistryCopy,
+    /// What is known of the SA database that we begin with.
+    imported: ImportedRegistry,
+    /// Whether clients keep what they registered with the master before us; until our first sweep
+    /// ends.
+    spared: bool,
     waiting: BTreeSet<PortIndex>,
     /// Who was asked, and did not answer.
     lost: BTreeSet<PortIndex>,
@@ -37,9 +44,27 @@ pub(super) struct Reregistration {
 }
 
 impl Reregistration {
+    /// We are master from now on, perhaps in another's place that was last heard of at `heard`.
+    /// Nobody is to be asked yet. Whether clients are spared, as what they registered is known.
+    pub(super) fn begin_tenure(&mut self, replaces_another: bool, heard: Option<Instant>) -> bool {
+        self.spared = replaces_another && self.registry_copy.is_in_step(heard);
+        self.clear();
+        self.spared
+    }
+
+    /// A sweep of ours has told all ports who is master.
+    pub(super) fn all_are_told(&mut self) {
+        self.spared = false;
+    }
+
     /// Nobody is to be asked.
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
+        self.wait_for(BTreeSet::new(), None);
+    }
+
+    fn wait_for(&mut self, waiting: BTreeSet<PortIndex>, due: Option<Instant>) {
+        (self.waiting, self.due) = (waiting, due);
+        (self.lost, self.rounds) = (BTreeSet::new(), 0);
     }
 
     /// Whether the port's turn has not come.
@@ -51,21 +76,21 @@ impl Reregistration {
 impl Sweeper {
     /// Clients that are to be asked to register again and have not been.
     pub fn clients_to_ask(&self) -> usize {
-        self.reregistration.waiting.len() + self.reregistration.lost.len()
+        self.clients.waiting.len() + self.clients.lost.len()
     }
 
     /// Decides who waits, before the first ports are told of us as their new master.
     pub(super) fn stagger_clients(&mut self, now: Instant) {
-        if !self.first_as_master {
+        if !self.subnet.first_as_master {
             return;
         }
-        let tenure = self.mastership.tenure();
-        if self.spares_clients {
+        let tenure = self.election.tenure();
+        if self.clients.spared {
             // Only those that are here now: who comes back later has been forgotten meanwhile.
             let ports: Vec<PortIndex> = self.fabric.end_ports().collect();
             ports.into_iter().for_each(|port| self.fabric.port_mut(port).told_in = tenure);
         }
-        let expects = self.imported == ImportedRegistry::Expected;
+        let expects = self.clients.imported == ImportedRegistry::Expected;
         let is_asked_later = |port: &PortIndex| {
             let entry = self.fabric.port(*port);
             let lid = self.lids.get(entry.guid).map(|range| range.first);
@@ -77,36 +102,42 @@ impl Sweeper {
                 && Some(*port) != self.fabric.home()
         };
         let rate = self.settings.client_rereg_rate as usize;
-        if self.spares_clients || self.settings.no_clients_rereg || rate == 0 && !expects {
-            return self.reregistration.clear();
+        if self.clients.spared || self.settings.no_clients_rereg || rate == 0 && !expects {
+            return self.clients.clear();
         }
         let mut ports: Vec<PortIndex> = self.fabric.end_ports().filter(is_asked_later).collect();
         ports.sort_unstable();
         let count = ports.len();
         let at_once = if expects { 0 } else { rate };
         let waiting = ports.into_iter().skip(at_once).collect();
-        self.reregistration = Reregistration { waiting, ..Reregistration::default() };
+        self.clients.wait_for(waiting, None);
         if expects {
             debug!("{count} clients wait for what the SA database tells of them");
         } else if count > rate {
             info!("{count} clients are asked to register again, {rate} a second");
-            self.reregistration.due = Some(now + Duration::from_secs(1));
+            self.clients.due = Some(now + Duration::from_secs(1));
         }
+    }
+
+    /// States what we hold of what clients registered with the master that we stand by for. If that
+    /// is all when we take over, no client is asked to register again.
+    pub fn set_registry_copy(&mut self, copy: RegistryCopy) {
+        self.clients.registry_copy = copy;
     }
 
     /// States what is known of an SA database that we begin with. To be told before we are master, and
     /// again when that changes: those that wait for it are spared then, or asked.
     pub fn set_imported_registry(&mut self, now: Instant, imported: ImportedRegistry) {
-        if self.imported == imported {
+        if self.clients.imported == imported {
             return;
         }
-        let before = std::mem::replace(&mut self.imported, imported);
-        if before != ImportedRegistry::Expected || self.reregistration.waiting.is_empty() {
+        let before = std::mem::replace(&mut self.clients.imported, imported);
+        if before != ImportedRegistry::Expected || self.clients.waiting.is_empty() {
             return;
         }
-        let waiting = std::mem::take(&mut self.reregistration.waiting);
+        let waiting = std::mem::take(&mut self.clients.waiting);
         let all = waiting.len();
-        let is_known = |port: &PortIndex| match &self.imported {
+        let is_known = |port: &PortIndex| match &self.clients.imported {
             ImportedRegistry::Read(known) => known.contains(&self.fabric.port(*port).guid),
             ImportedRegistry::None | ImportedRegistry::Expected => false,
         };
@@ -116,29 +147,27 @@ impl Sweeper {
              register again",
             spared.len()
         );
-        let tenure = self.mastership.tenure();
+        let tenure = self.election.tenure();
         spared.into_iter().for_each(|port| self.fabric.port_mut(port).told_in = tenure);
-        self.reregistration.due = (!asked.is_empty()).then_some(now);
-        self.reregistration.waiting = asked;
+        self.clients.due = (!asked.is_empty()).then_some(now);
+        self.clients.waiting = asked;
     }
 
     /// Asks the next ones, if it is time and no sweep is under way.
     pub(super) fn ask_clients(&mut self, now: Instant) {
-        let idle = self.phase == Phase::Idle && self.exchange.is_idle();
-        if !idle || self.reregistration.due.is_none_or(|due| now < due) {
+        if !self.is_idle() || self.clients.due.is_none_or(|due| now < due) {
             return;
         }
         let rate = self.settings.client_rereg_rate;
         let share = if rate == 0 { usize::MAX } else { rate.div_ceil(STEPS) as usize };
-        let turn: Vec<PortIndex> =
-            self.reregistration.waiting.iter().copied().take(share).collect();
+        let turn: Vec<PortIndex> = self.clients.waiting.iter().copied().take(share).collect();
         for port in turn {
-            self.reregistration.waiting.remove(&port);
+            self.clients.waiting.remove(&port);
             if self.fabric.is_end_port(port) && self.wanted_address(port).is_some() {
                 self.exchange.push(Request::new(Kind::SetAddress, port));
             }
         }
-        let asking = &mut self.reregistration;
+        let asking = &mut self.clients;
         asking.due = Some(now + STEP);
         if asking.waiting.is_empty() {
             let lost = std::mem::take(&mut asking.lost);
@@ -157,16 +186,16 @@ impl Sweeper {
 
     /// A port that was asked between sweeps did not answer.
     pub(super) fn client_not_asked(&mut self, now: Instant, port: PortIndex) {
-        if self.fabric.port(port).told_in == self.mastership.tenure() {
+        if self.fabric.port(port).told_in == self.election.tenure() {
             return;
         }
         debug!("{} was not asked to register again", self.fabric.describe(port));
-        let asking = &mut self.reregistration;
+        let asking = &mut self.clients;
         asking.lost.insert(port);
         asking.due.get_or_insert(now + AGAIN);
     }
 
     pub(super) fn clients_due(&self) -> Option<Instant> {
-        self.reregistration.due
+        self.clients.due
     }
 }

@@ -53,7 +53,7 @@ impl Sweeper {
             .filter(serves)
             .map(|port| (self.fabric.port(port).guid, self.fabric.port(port).pkeys.clone()))
             .collect();
-        let changed = self.service.replace(ports);
+        let changed = self.subnet.in_service.replace(ports);
         if !changed.went.is_empty() {
             let there: HashSet<Guid> =
                 self.fabric.end_ports().map(|port| self.fabric.port(port).guid).collect();

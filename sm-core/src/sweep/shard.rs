@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use ib_mad::types::{Guid, Lid, Sl};
-use ib_mad::wire::attribute::{CapabilityMask, CapabilityMask2, NodeType, SmState};
+use ib_mad::wire::attribute::{CapabilityMask, CapabilityMask2, NodeType};
 use tracing::{debug, info};
 
-use super::{Event, Phase, Sweeper};
+use super::{Event, Sweeper};
 use crate::fabric::PortIndex;
 use crate::manage::shard::{Seat, Spread, TakeOver};
 use crate::smp::{Kind, Request};
@@ -50,12 +50,12 @@ impl Sweeper {
     /// not: each time some clients are told anew. How many were.
     pub fn spread_clients(&mut self, now: Instant, seats: &[Seat]) -> usize {
         let Some(sharding) = self.shards.sharding else { return 0 };
-        if self.mastership.state() != SmState::Master {
+        if !self.election.is_master() {
             self.shards.spread.clear();
             self.shards.seats.clear();
             return 0;
         }
-        if self.phase != Phase::Idle || !self.up {
+        if !self.sweep.is_idle() || !self.subnet.up {
             return 0;
         }
         self.shards.seats = seats.to_vec();
@@ -96,7 +96,7 @@ impl Sweeper {
             return;
         }
         let aside = self.set_aside();
-        let tenure = self.mastership.tenure();
+        let tenure = self.election.tenure();
         let fresh: Vec<Guid> = self
             .fabric
             .end_ports()
@@ -163,7 +163,7 @@ impl Sweeper {
 
     /// A port was told between sweeps.
     pub(super) fn client_told(&mut self) {
-        self.shards.news |= self.phase == Phase::Idle && self.shards.sharding.is_some();
+        self.shards.news |= self.sweep.is_idle() && self.shards.sharding.is_some();
     }
 
     /// A port could not be told: it is tried again with the next step.
@@ -176,7 +176,7 @@ impl Sweeper {
     /// Tells the caller that ports were told, once nothing is on the wire.
     pub(super) fn tell_shards(&mut self) {
         if std::mem::take(&mut self.shards.news) {
-            self.emit(Event::MulticastWritten);
+            self.emit(Event::ClientsMoved);
         }
     }
 }

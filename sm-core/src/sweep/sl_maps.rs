@@ -114,7 +114,8 @@ impl Sweeper {
         }
         let port = request.port();
         let node = self.fabric.port(port).node;
-        if self.plain_maps.insert(node) {
+        let Some(switch) = self.fabric.node(node).switch else { return false };
+        if !std::mem::replace(&mut self.fabric.switch_mut(switch).refuses_wildcard_maps, true) {
             let place = self.place(port);
             warn!(
                 "{place} says that it takes SL-to-VL maps for all ports at once, and refuses one: {status}; it gets them singly"
@@ -132,9 +133,9 @@ impl Sweeper {
 
     fn takes_wildcards(&self, node: NodeIndex) -> bool {
         let Some(switch) = self.fabric.node(node).switch else { return false };
-        let says =
-            self.fabric.switch(switch).switch_info().optimized_sl_to_vl_mapping_programming();
-        self.settings.use_optimized_slvl && says & 1 != 0 && !self.plain_maps.contains(&node)
+        let switch = self.fabric.switch(switch);
+        let says = switch.switch_info().optimized_sl_to_vl_mapping_programming();
+        self.settings.use_optimized_slvl && says & 1 != 0 && !switch.refuses_wildcard_maps
     }
 
     /// Whether one map for all ports of a switch is worth a request, and leaves what is right.

@@ -29,20 +29,19 @@ const CYCLE_HOPS_MAX: usize = 8;
 impl Sweeper {
     pub(super) fn begin_routing(&mut self, now: Instant) {
         self.enter(now, Phase::Route);
-        let Self { router, fabric, settings, qos_tables, lids, number, inherits, shunned, .. } =
-            self;
+        let Self { router, fabric, settings, qos_tables, lids, subnet, avoided, .. } = self;
         let lanes = |topology: &Topology, switches: &[SwitchIndex]| {
             lanes::data_lanes(fabric, settings, qos_tables, topology, switches)
         };
-        let routed = Routed { fabric, lids, shunned };
-        match router.job(*number, settings, routed, *inherits, lanes) {
+        let routed = Routed { fabric, lids, avoided };
+        match router.job(subnet.discovery, settings, routed, lanes) {
             Ok(job) if job.is_done() => {
                 // Switches that came back, or did not take all they were sent, are still served.
-                self.sweep.report.last_lid = self.top.0;
+                self.sweep.report.last_lid = self.router.top.0;
                 self.sweep.table_steps = VecDeque::from([self.stale_blocks()]);
                 self.begin_tables(now);
             }
-            Ok(job) => self.routing_job = Some(Box::new(job)),
+            Ok(job) => self.sweep.routing_job = Some(Box::new(job)),
             Err(reason) => {
                 self.error(format_args!("the fabric cannot be routed: {reason}"));
                 self.sweep.unroutable = true;
@@ -53,26 +52,26 @@ impl Sweeper {
 
     /// Sets what operators' files ask of engines, from the next sweep on.
     pub fn set_routing_files(&mut self, files: Arc<RoutingFiles>) {
-        self.router.files = files;
+        self.router.set_files(files);
     }
 
     /// Routing that is to be done, if any; each is yielded once. Its outcome goes to
     /// [`handle_routing`](Self::handle_routing).
     pub fn poll_routing(&mut self) -> Option<Box<RoutingJob>> {
-        self.routing_job.take()
+        self.sweep.routing_job.take()
     }
 
     /// Takes the outcome of the [`RoutingJob`] yielded last.
     pub fn handle_routing(&mut self, now: Instant, outcome: RoutingOutcome) {
-        if self.phase != Phase::Route || outcome.sweep != self.number {
+        if self.sweep.phase != Phase::Route || outcome.sweep != self.subnet.discovery {
             // It belongs to a sweep that was broken off.
             return;
         }
         let RoutingOutcome { switches, chosen, passed_over, .. } = outcome;
-        self.passed_over.clear();
+        self.router.passed_over.clear();
         for reason in passed_over {
             let why = self.pass_over(&switches, reason);
-            self.passed_over.push(why);
+            self.router.passed_over.push(why);
         }
         match chosen {
             Some(chosen) => {
@@ -95,7 +94,7 @@ impl Sweeper {
 
     /// Takes that the [`RoutingJob`] of a sweep came to no outcome.
     pub fn handle_routing_failure(&mut self, now: Instant, sweep: u32, reason: &str) {
-        if self.phase == Phase::Route && sweep == self.number {
+        if self.sweep.phase == Phase::Route && sweep == self.subnet.discovery {
             self.error(format_args!("the fabric cannot be routed: {reason}"));
             self.sweep.unroutable = true;
             self.end_phase(now);
@@ -106,36 +105,29 @@ impl Sweeper {
     /// The look for credit loops that is due, if any. What came of it goes to
     /// [`handle_loops`](Self::handle_loops).
     pub fn poll_loop_check(&mut self) -> Option<LoopCheck> {
-        if self.phase != Phase::Idle || !std::mem::take(&mut self.loops_unknown) {
+        if !self.sweep.is_idle() {
             return None;
         }
-        let made = self.router.made.clone()?;
-        Some(LoopCheck { lfts: made.lfts(&self.fabric), made })
+        self.router.poll_loop_check(&self.fabric)
     }
 
     /// Takes what a [`LoopCheck`] found.
     pub fn handle_loops(&mut self, finding: &LoopFinding) {
-        let current =
-            self.router.made.as_ref().is_some_and(|made| Arc::ptr_eq(made, &finding.made));
-        if current {
-            self.note_loops(&finding.loops);
+        if self.router.is_in_force(&finding.made) && self.router.note_loops(&finding.loops) {
+            self.warn_of_loops(&finding.loops);
         }
     }
 
-    /// What is known of credit loops in the routing in force. A warning is logged when loops appear,
-    /// not again while they stay.
-    fn note_loops(&mut self, loops: &CreditLoops) {
-        let Some(made) = self.router.made.clone() else { return };
-        if !loops.is_free() && self.loop_free {
-            warn!(
-                "credit loops: traffic can deadlock on up to {} links, for one {}; {} does not \
-                 avoid them",
-                loops.looping,
-                self.cycle(made.switches(), loops),
-                made.engine()
-            );
-        }
-        self.loop_free = loops.is_free();
+    /// Credit loops have appeared in the routing in force.
+    fn warn_of_loops(&self, loops: &CreditLoops) {
+        let Some(made) = self.router.made() else { return };
+        warn!(
+            "credit loops: traffic can deadlock on up to {} links, for one {}; {} does not avoid \
+             them",
+            loops.looping,
+            self.cycle(made.switches(), loops),
+            made.engine()
+        );
     }
 
     /// An example of a credit loop by the names of switches, which `switches` numbers.
@@ -194,16 +186,15 @@ impl Sweeper {
 
     /// Whether the routing in force was free of credit loops when last looked at.
     pub fn is_loop_free(&self) -> bool {
-        self.loop_free
+        self.router.is_loop_free()
     }
 
     /// Makes a routing the desired one, and plans how to write it.
     fn adopt(&mut self, chosen: Chosen) {
         let Chosen { made, lfts, loops, .. } = chosen;
         let topology = made.topology();
-        self.top = topology.last_lid();
-        self.sweep.report.last_lid = self.top.0;
-        made.engine().clone_into(&mut self.routing_engine);
+        let top = topology.last_lid();
+        self.sweep.report.last_lid = top.0;
         let program = {
             let tables = made.switches().iter().zip(&lfts).zip(topology.switches());
             let changes = tables.map(|((&index, new), number)| {
@@ -213,7 +204,7 @@ impl Sweeper {
                     old: switch.lft.acknowledged(),
                     old_top: Some(switch.switch_info().linear_fdb_top()),
                     new,
-                    new_top: self.top,
+                    new_top: top,
                 }
             });
             Program::plan(topology, changes)
@@ -234,16 +225,13 @@ impl Sweeper {
             .collect::<VecDeque<_>>();
         debug!(
             "{} routes {} switches: blocks to be written {:?}",
-            self.routing_engine,
+            made.engine(),
             made.switches().len(),
             self.sweep.table_steps.iter().map(Vec::len).collect::<Vec<_>>()
         );
-        self.loops_unknown = loops.is_none();
-        let keeps = self.settings.keep_found_routes;
-        self.balance_unknown = std::mem::take(&mut self.inherits) && !keeps;
-        self.router.adopt(made);
-        if let Some(loops) = loops {
-            self.note_loops(&loops);
+        let appeared = self.router.adopt(made, loops.as_ref(), self.settings.keep_found_routes);
+        if let Some(loops) = loops.filter(|_| appeared) {
+            self.warn_of_loops(&loops);
         }
     }
 
@@ -267,6 +255,6 @@ impl Sweeper {
 
     /// The last LID that the tables lead to.
     pub fn last_lid(&self) -> Lid {
-        self.top
+        self.router.top
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use ib_mad::types::{Guid, PortNum};
-use ib_mad::wire::attribute::{PortPhysState, PortState, SmState};
+use ib_mad::wire::attribute::{PortPhysState, PortState};
 use tracing::{debug, info, warn};
 
 use super::schedule::Cause;
@@ -22,9 +22,9 @@ use crate::manage::link;
 use crate::manage::shard::TakeOver;
 use crate::smp::{Kind, Request};
 
-/// One under way.
+/// A LID on its way to another port.
 #[derive(Debug)]
-pub(super) struct Underway {
+pub(super) struct LidTakeOver {
     what: TakeOver,
     /// The LIDs that change hands, and those that the spare gives up for them.
     lids: LidRange,
@@ -38,7 +38,7 @@ enum Stage {
     /// The old port is given other LIDs.
     Leave { old: PortIndex },
     /// The switch's port at the old one's link is switched off.
-    Cut { at: PortIndex },
+    Disable { at: PortIndex },
     /// The spare is given the LIDs.
     Enter,
     /// Switches are told.
@@ -47,7 +47,7 @@ enum Stage {
 
 /// Ports of switches that we switched off and have not seen on since, by the switch's GUID and their
 /// number.
-pub type CutPorts = BTreeSet<(Guid, PortNum)>;
+pub type DisabledPorts = BTreeSet<(Guid, PortNum)>;
 
 /// Whether a LID can be taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +63,7 @@ pub enum Start {
 impl Sweeper {
     /// Begins to give the LIDs of one port to another.
     pub fn take_over(&mut self, now: Instant, what: TakeOver) -> Start {
-        let is_master = self.mastership.state() == SmState::Master;
-        if self.phase != Phase::Idle || !self.up || !is_master || !self.exchange.is_idle() {
+        if !self.is_idle() || !self.subnet.up || !self.election.is_master() {
             return Start::NotNow;
         }
         let (Some(lids), Some(spare_lids), Some(spare)) =
@@ -83,14 +82,14 @@ impl Sweeper {
         // Who left the fabric has no LIDs any more; what it is given when it comes back is decided
         // then.
         if !self.lids.relocate(what.old, old.is_some()) {
-            self.phase = Phase::Idle;
+            self.sweep.phase = Phase::Idle;
             return Start::Impossible;
         }
         let stage = match old {
             Some(old) => Stage::Leave { old },
             None => Stage::Enter,
         };
-        self.under_way = Some(Underway { what, lids, spare_lids, spare, stage });
+        self.sweep.take_over = Some(LidTakeOver { what, lids, spare_lids, spare, stage });
         match old {
             Some(old) => self.exchange.push(Request::new(Kind::SetAddress, old)),
             None => self.enter_spare(what, lids, spare),
@@ -113,7 +112,9 @@ impl Sweeper {
 
     /// All that a stage asked for is answered or given up. `true` if another one has begun.
     pub(super) fn end_take_over_stage(&mut self, now: Instant) -> bool {
-        let Some(Underway { what, lids, spare_lids, spare, stage }) = self.under_way.take() else {
+        let Some(LidTakeOver { what, lids, spare_lids, spare, stage }) =
+            self.sweep.take_over.take()
+        else {
             return false;
         };
         let next = match stage {
@@ -121,12 +122,12 @@ impl Sweeper {
                 self.enter_spare(what, lids, spare);
                 Some(Stage::Enter)
             }
-            Stage::Leave { old } => self.cut_off_from(old).map(|at| Stage::Cut { at }),
-            Stage::Cut { at } if self.is_cut(at) => {
+            Stage::Leave { old } => self.disable_far_end(old).map(|at| Stage::Disable { at }),
+            Stage::Disable { at } if self.is_off(at) => {
                 self.enter_spare(what, lids, spare);
                 Some(Stage::Enter)
             }
-            Stage::Cut { .. } => None,
+            Stage::Disable { .. } => None,
             Stage::Enter if self.fabric.port(spare).base_lid() == lids.first => {
                 self.lead_to_spare(lids, spare_lids);
                 Some(Stage::Tables)
@@ -140,7 +141,7 @@ impl Sweeper {
         };
         match next {
             Some(stage) => {
-                self.under_way = Some(Underway { what, lids, spare_lids, spare, stage });
+                self.sweep.take_over = Some(LidTakeOver { what, lids, spare_lids, spare, stage });
                 true
             }
             None => {
@@ -161,28 +162,30 @@ impl Sweeper {
         } else {
             warn!("port {} could not take over from port {}", what.spare, what.old);
         }
-        self.phase = Phase::Idle;
+        self.sweep.phase = Phase::Idle;
         self.emit(Event::TakenOver { what, done });
         self.schedule.request(now, Cause::Asked);
     }
 
     /// Has the switch at the other end of a port's link switch it off; `None` if there is none.
-    fn cut_off_from(&mut self, old: PortIndex) -> Option<PortIndex> {
+    fn disable_far_end(&mut self, old: PortIndex) -> Option<PortIndex> {
         let at = self.fabric.port(old).peer()?;
         self.fabric.node_of(at).switch?;
         debug!("{} does not answer; its link is switched off", self.fabric.describe(old));
         // Kept before it is asked: the answer may be lost.
-        self.cut_ports.insert((self.fabric.node_of(at).guid, self.fabric.port(at).num));
-        self.emit(Event::CutPortsChanged);
-        self.exchange.push(Request::new(Kind::Cut, at));
+        self.disabled_ports.insert((self.fabric.node_of(at).guid, self.fabric.port(at).num));
+        self.emit(Event::DisabledPortsChanged);
+        self.exchange.push(Request::new(Kind::DisablePort, at));
         Some(at)
     }
 
     /// A takeover ends that nobody sees to any more. LIDs that were given to nobody yet are the old
     /// port's again.
     pub(super) fn abandon_take_over(&mut self) {
-        let Some(Underway { what, lids, stage, .. }) = self.under_way.take() else { return };
-        if matches!(stage, Stage::Leave { .. } | Stage::Cut { .. }) {
+        let Some(LidTakeOver { what, lids, stage, .. }) = self.sweep.take_over.take() else {
+            return;
+        };
+        if matches!(stage, Stage::Leave { .. } | Stage::Disable { .. }) {
             self.lids.set(what.old, lids);
         }
         warn!("port {} does not take over from port {} after all", what.spare, what.old);
@@ -190,20 +193,20 @@ impl Sweeper {
     }
 
     /// Ports that we switched off and have not seen on since, to be kept over restarts.
-    pub fn cut_ports(&self) -> &CutPorts {
-        &self.cut_ports
+    pub fn disabled_ports(&self) -> &DisabledPorts {
+        &self.disabled_ports
     }
 
     /// States which ports an earlier run switched off.
-    pub fn set_cut_ports(&mut self, ports: CutPorts) {
-        self.cut_ports = ports;
+    pub fn set_disabled_ports(&mut self, ports: DisabledPorts) {
+        self.disabled_ports = ports;
     }
 
     /// Switches on again what was switched off for a takeover, however that ended, as the sweep found
     /// it. Ports that somebody else switched on are forgotten.
-    pub(super) fn mend_cut_ports(&mut self) {
-        let before = self.cut_ports.len();
-        for (guid, num) in self.cut_ports.clone() {
+    pub(super) fn enable_disabled_ports(&mut self) {
+        let before = self.disabled_ports.len();
+        for (guid, num) in self.disabled_ports.clone() {
             let node = self.fabric.find(guid).filter(|&node| self.fabric.node(node).present);
             let port = node.and_then(|node| self.fabric.port_of(node, num));
             // Nothing is known of a switch that is away, nor of what was not read just now.
@@ -213,26 +216,26 @@ impl Sweeper {
             };
             if self.is_disabled(port) {
                 info!("{} was switched off by us and is switched on again", self.place(port));
-                self.exchange.push(Request::new(Kind::Mend, port));
+                self.exchange.push(Request::new(Kind::EnablePort, port));
                 self.sweep.report.port_infos_set += 1;
             } else {
-                self.cut_ports.remove(&(guid, num));
+                self.disabled_ports.remove(&(guid, num));
             }
         }
-        if self.cut_ports.len() != before {
-            self.emit(Event::CutPortsChanged);
+        if self.disabled_ports.len() != before {
+            self.emit(Event::DisabledPortsChanged);
         }
     }
 
     /// A port was asked to look for its neighbour again, and this is what it says.
-    pub(super) fn port_mended(&mut self, port: PortIndex) {
+    pub(super) fn port_enabled(&mut self, port: PortIndex) {
         if self.is_disabled(port) {
             let place = self.place(port);
             return self.fault(port, format_args!("{place} stays switched off"));
         }
         let guid = self.fabric.node_of(port).guid;
-        if self.cut_ports.remove(&(guid, self.fabric.port(port).num)) {
-            self.emit(Event::CutPortsChanged);
+        if self.disabled_ports.remove(&(guid, self.fabric.port(port).num)) {
+            self.emit(Event::DisabledPortsChanged);
         }
     }
 
@@ -241,13 +244,13 @@ impl Sweeper {
         info.port_physical_state() == PortPhysState::Disabled.code()
     }
 
-    fn is_cut(&self, at: PortIndex) -> bool {
+    fn is_off(&self, at: PortIndex) -> bool {
         self.is_disabled(at) || self.fabric.port(at).state() == Some(PortState::Down)
     }
 
     /// Has every switch forward `lids` to where it forwards `spare`.
     fn lead_to_spare(&mut self, lids: LidRange, spare: LidRange) {
-        if lids.last > self.top {
+        if lids.last > self.router.top {
             // The tables end before it: routing has to be done anew, which the sweep to come does.
             return;
         }
@@ -272,7 +275,7 @@ impl Sweeper {
     }
 
     /// PortInfo that switches a switch's port off, or on again.
-    pub(super) fn wanted_cut(&self, port: PortIndex, on: bool) -> link::PortInfoBytes {
+    pub(super) fn wanted_port_switch(&self, port: PortIndex, on: bool) -> link::PortInfoBytes {
         link::switched(&self.fabric, port, on)
     }
 }

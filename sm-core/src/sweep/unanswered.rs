@@ -16,11 +16,11 @@ impl Sweeper {
         if request.kind == Kind::SetMulticast {
             return self.multicast_lost(now, request, status);
         }
-        if self.phase == Phase::TakeOver {
+        if self.sweep.phase == Phase::TakeOver {
             let place = self.place(request.port());
             return warn!("{name} of {place} is refused: {status}");
         }
-        if request.kind == Kind::SetAddress && self.phase == Phase::Idle {
+        if request.kind == Kind::SetAddress && self.sweep.is_idle() {
             return self.client_lost(now, request.port());
         }
         if matches!(request.kind, Kind::SetGuidInfo | Kind::HandOver | Kind::Acknowledge) {
@@ -62,7 +62,7 @@ impl Sweeper {
 
     /// A request that was given up. In a discovery it may be made again, when it is known how to.
     pub(super) fn handle_silence(&mut self, now: Instant, request: Request) {
-        if request.kind == Kind::Probe && self.phase == Phase::Discover {
+        if request.kind == Kind::Probe && self.sweep.phase == Phase::Discover {
             return self.probe_unanswered(request);
         }
         if !self.doubts(request) {
@@ -76,10 +76,10 @@ impl Sweeper {
         if request.kind == Kind::SetMulticast {
             return self.multicast_lost(now, request, "no answer");
         }
-        if request.kind == Kind::SetAddress && self.phase == Phase::Idle {
+        if request.kind == Kind::SetAddress && self.sweep.is_idle() {
             return self.client_lost(now, request.port());
         }
-        if self.phase == Phase::TakeOver {
+        if self.sweep.phase == Phase::TakeOver {
             // What follows from it is decided when the stage ends.
             return debug!("{name}: no answer from {}", self.place(request.port()));
         }
@@ -87,7 +87,7 @@ impl Sweeper {
             return debug!("{name}: no answer from {}", self.place(request.port()));
         }
         if request.kind.is_set()
-            && let Some(why) = self.doubt_m_key(request.port())
+            && let Some(why) = self.suspect_m_key(request.port())
         {
             self.fault(request.port(), format_args!("{name}: no answer: {why}"));
             return self.settle_without_answer(request);
@@ -109,7 +109,7 @@ impl Sweeper {
             Kind::Probe | Kind::ProbeAgain | Kind::LinkState => {}
             Kind::MlnxExtPortInfo => self.fdr10_unknown(request),
             kind => {
-                if kind == Kind::PortInfo && self.phase == Phase::Discover {
+                if kind == Kind::PortInfo && self.sweep.phase == Phase::Discover {
                     self.sweep.quiet.insert(self.fabric.port(request.port()).node);
                 }
                 let place = self.place(request.port());
@@ -128,7 +128,7 @@ impl Sweeper {
 
     /// Agents leave a request with another M_Key than theirs without answer. Said once.
     fn hint_at_m_key(&mut self, request: Request) {
-        if std::mem::replace(&mut self.m_key_hinted, true) {
+        if std::mem::replace(&mut self.m_keys.hinted, true) {
             return;
         }
         let place = match request.kind {
@@ -155,12 +155,12 @@ impl Sweeper {
             | Kind::Multicast => {}
             Kind::ProbeAgain => self.probed_again(request, None),
             Kind::SwitchInfo => {
-                if self.phase == Phase::Discover {
+                if self.sweep.phase == Phase::Discover {
                     self.sweep.silent.insert(self.fabric.port(request.port()).node);
                 }
             }
             Kind::PortInfo => {
-                if self.phase == Phase::Discover {
+                if self.sweep.phase == Phase::Discover {
                     self.port_is_unread(request.port());
                 }
             }
@@ -187,8 +187,8 @@ impl Sweeper {
             | Kind::SetVlArbitration
             | Kind::SetAddress
             | Kind::SetSwitchInfo
-            | Kind::Cut
-            | Kind::Mend
+            | Kind::DisablePort
+            | Kind::EnablePort
             | Kind::Arm
             | Kind::Activate
             | Kind::HandOver
@@ -201,8 +201,8 @@ impl Sweeper {
     fn port_is_unread(&mut self, port: PortIndex) {
         self.fabric.port_mut(port).known = false;
         if let Some(peer) = self.fabric.port(port).peer().filter(|_| !self.sweep.full) {
-            self.fabric.link_seen(port, self.number);
-            self.fabric.link_seen(peer, self.number);
+            self.fabric.link_seen(port, self.subnet.discovery);
+            self.fabric.link_seen(peer, self.subnet.discovery);
         }
     }
 

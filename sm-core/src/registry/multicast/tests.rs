@@ -1,4 +1,4 @@
-//! Groups and members, request by request. What OpenSM answers is in `tests/golden_multicast.rs`;
+//! Groups and members, request by request. What OpenSM answers is in `tests/it/golden_multicast.rs`;
 //! here is what its recordings don't show.
 
 mod groups;

@@ -17,7 +17,7 @@
 //!
 //! Here is what engines share whose routes fall by one hop at each step. What "closer" means, and
 //! which ports may be used ([`Ways`]), is the engine's. Keeping routes from before is not done here
-//! ([`mend`](super::mend)).
+//! ([`repair`](super::repair)).
 
 mod candidates;
 mod hand;

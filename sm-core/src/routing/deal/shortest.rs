@@ -1,6 +1,6 @@
 //! Dealing along shortest ways, by hops or by operators' weights of them (`hop_weights_file`).
 
-use super::super::mend::{mend_by_hops, settle};
+use super::super::repair::{repair_by_hops, settle};
 use super::super::sssp::Distances;
 use super::super::{HopMatrix, Lanes, Previous, Routing, RoutingError, Steering, Topology};
 use super::{Candidate, Dealt, Ways, deal};
@@ -17,13 +17,14 @@ pub(in crate::routing) fn deal_shortest(
         return deal_cheapest(engine, topology, steering, ways);
     }
     let hops = HopMatrix::compute_for(engine, topology)?;
-    let mended = previous.and_then(|previous| mend_by_hops(topology, &hops, previous, |_| ways));
+    let repaired =
+        previous.and_then(|previous| repair_by_hops(topology, &hops, previous, |_| ways));
     let anew = || {
         let draft = deal(topology, steering, &hops, |_| ways);
         draft.relieve(topology, steering, &hops, |_| ways)
     };
     let Dealt { lfts, unreachable, loads } =
-        settle(topology, previous, &hops, |_| ways, mended, anew);
+        settle(topology, previous, &hops, |_| ways, repaired, anew);
     Ok(Routing { engine, lfts, hops, lanes: Lanes::Free, unreachable, loads })
 }
 

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::super::deal::{Dealt, Shortest};
-use super::super::mend::{Mended, mend_by_hops, settle};
 use super::super::relief::relieve_all;
+use super::super::repair::{Repaired, repair_by_hops, settle};
 use super::super::{HopMatrix, Previous, RoutingError, Steering, Topology};
 
 /// Distances to one home switch after the other.
@@ -53,23 +53,23 @@ impl<'a> Distances<'a> {
 
     /// Keeps routes from before as far as possible; `None` if everything is to be routed anew, as
     /// with weights, by which any change may move the shortest ways of all.
-    pub(in super::super) fn mend(&self, previous: Option<&Previous<'_>>) -> Option<Mended> {
+    pub(in super::super) fn repair(&self, previous: Option<&Previous<'_>>) -> Option<Repaired> {
         let previous = previous.filter(|_| self.weighted.is_none())?;
-        mend_by_hops(self.topology, &self.hops, previous, |_| Shortest)
+        repair_by_hops(self.topology, &self.hops, previous, |_| Shortest)
     }
 
-    /// What was mended or what is routed `anew`, as [`settle`] has it.
+    /// What was repaired or what is routed `anew`, as [`settle`] has it.
     pub(in super::super) fn settle(
         &mut self,
         previous: Option<&Previous<'_>>,
-        mended: Option<Mended>,
+        repaired: Option<Repaired>,
         anew: impl FnOnce(&mut Self) -> Dealt,
     ) -> Dealt {
         if self.weighted.is_some() {
             return anew(self);
         }
         let hops = self.hops.clone();
-        settle(self.topology, previous, &hops, |_| Shortest, mended, || anew(self))
+        settle(self.topology, previous, &hops, |_| Shortest, repaired, || anew(self))
     }
 
     /// Moves routes away from the most loaded links, without weights. `loads` are those of hosts'

@@ -1,6 +1,6 @@
 //! Keeping routes that go up and then down.
 
-use super::super::mend::{Labelled, Mended, Scope, mend};
+use super::super::repair::{Labelled, Repaired, Scope, repair};
 use super::super::{Previous, Topology};
 use super::labels::Labels;
 use super::order::Order;
@@ -31,16 +31,16 @@ impl Ranked {
 
     /// Routes as before as far as possible. `then` is how the topology before was ranked, if that
     /// is known.
-    pub(in crate::routing) fn mend(
+    pub(in crate::routing) fn repair(
         &self,
         topology: &Topology,
         previous: &Previous<'_>,
         then: Option<&Self>,
-    ) -> Option<Mended> {
+    ) -> Option<Repaired> {
         let now = Labelled { hops: &self.labels.hops, phases: self.labels.all_phases() };
         let ways = |home| self.labels.ways(home);
         let Some(mut hops_then) = previous.hops.cloned() else {
-            return mend(topology, now, previous, now, ways, Scope::All);
+            return repair(topology, now, previous, now, ways, Scope::All);
         };
         hops_then.transpose();
         // Else it was not ranked then as it would be now, or switches have turned round: all
@@ -48,9 +48,11 @@ impl Ranked {
         match then.filter(|then| then.labels.hops == hops_then && self.turns_as(then, topology)) {
             Some(then) => {
                 let then = Labelled { hops: &hops_then, phases: then.labels.all_phases() };
-                mend(topology, now, previous, then, ways, Scope::Changed)
+                repair(topology, now, previous, then, ways, Scope::Changed)
             }
-            None => mend(topology, now, previous, Labelled::by_hops(&hops_then), ways, Scope::All),
+            None => {
+                repair(topology, now, previous, Labelled::by_hops(&hops_then), ways, Scope::All)
+            }
         }
     }
 

@@ -17,10 +17,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{Job, NOTICES_KEPT, Outbound, Shared, TRAPS_MAX};
+use super::shared::{Job, Outbound, Shared};
+use super::thread::NOTICES_KEPT;
 use crate::notice::Event;
 use crate::registry::{self, Drop, Requester};
 
+/// Relayed traps that wait for the loop.
+const TRAPS_MAX: usize = 4096;
 /// Messages with outcomes that a connection has not taken yet; more are dropped.
 const OUTBOUND_MAX: usize = 256;
 /// Messages with notices that a connection has not taken yet; then they wait in the hub.

@@ -1,7 +1,13 @@
+use std::time::{Duration, Instant};
+
 use ib_mad::transport::{Interest, wait};
 use ib_mad::types::Guid;
+use sa_proto::proto::registry as proto;
 use sa_proto::snapshot::HistoryLimits;
+use tokio::sync::mpsc;
 
+use super::shared::{Job, Outbound, WRITES_MAX};
+use super::thread::BATCH_MAX;
 use super::*;
 use crate::publish::PublishConfig;
 use crate::registry::testing::ports;
@@ -12,9 +18,9 @@ fn job(id: u64, outbound: &Outbound) -> Job {
 
 #[test]
 fn writes_beyond_the_queue_are_dropped_and_counted() {
-    let entrance = Entrance::new(1).unwrap();
+    let setup = RegistrySetup::new(1).unwrap();
     let (outbound, _inbound) = mpsc::channel(1);
-    let shared = &entrance.shared;
+    let shared = &setup.shared;
     shared.submit((0..WRITES_MAX as u64 + 5).map(|id| job(id, &outbound)));
     assert_eq!(shared.inbox().writes.len(), WRITES_MAX);
     assert_eq!((shared.counters.overflow.get(), shared.counters.received.get()), {
@@ -22,7 +28,7 @@ fn writes_beyond_the_queue_are_dropped_and_counted() {
     });
 }
 
-fn office(directory: &tempfile::TempDir) -> (Office, Arc<Publisher>) {
+fn handle(directory: &tempfile::TempDir) -> (RegistryHandle, Arc<Publisher>) {
     let config = PublishConfig {
         tls: None,
         listen: "127.0.0.1:0".parse().unwrap(),
@@ -30,60 +36,60 @@ fn office(directory: &tempfile::TempDir) -> (Office, Arc<Publisher>) {
         history: HistoryLimits::default(),
     };
     let publisher = Arc::new(Publisher::start(config).unwrap());
-    let entrance = Entrance::new(1).unwrap();
+    let setup = RegistrySetup::new(1).unwrap();
     let path = directory.path().to_owned();
-    (entrance.start(path, publisher.clone(), DumpFile::default()).unwrap(), publisher)
+    (setup.start(path, publisher.clone(), DumpFile::default()).unwrap(), publisher)
 }
 
 /// The loop waits for it as for all else, and does something else meanwhile.
-fn await_published(office: &Office, epoch: u64) {
-    office.session_begun();
+fn await_published(handle: &RegistryHandle, epoch: u64) {
+    handle.session_begun();
     let end = Instant::now() + Duration::from_secs(60);
-    while office.published() < epoch {
-        let mut interests = [Interest::read(office.as_fd())];
+    while handle.published() < epoch {
+        let mut interests = [Interest::read(handle.as_fd())];
         let left = end.saturating_duration_since(Instant::now());
         assert!(!left.is_zero(), "the registry was not published");
         wait(&mut interests, Some(left)).unwrap();
-        office.changed_membership();
+        handle.changed_membership();
     }
 }
 
 #[test]
 fn what_queues_up_is_answered_in_batches_and_a_full_connection_holds_nobody_up() {
     let directory = tempfile::tempdir().unwrap();
-    let (office, publisher) = office(&directory);
+    let (handle, publisher) = handle(&directory);
     let session = publisher.begin_session(Guid(1)).unwrap();
-    office.fabric_changed(ports(), Vec::new(), Issuer::default());
-    await_published(&office, session.epoch);
+    handle.fabric_changed(ports(), Vec::new(), Issuer::default());
+    await_published(&handle, session.epoch);
     let (slow, _slow_inbound) = mpsc::channel(1);
     let (quick, mut inbound) = mpsc::channel(1024);
     let slow_job = |id| Job { connection: 2, ..job(id, &slow) };
-    office.shared.submit((0..3_000).flat_map(|id| [job(id, &quick), slow_job(id)]));
+    handle.shared.submit((0..3_000).flat_map(|id| [job(id, &quick), slow_job(id)]));
     let mut answered = 0;
     while answered < 3_000 {
         let message: proto::Outcomes = inbound.blocking_recv().unwrap().unwrap();
         assert!(message.outcomes.iter().all(|outcome| outcome.epoch == session.epoch));
         answered += message.outcomes.len();
     }
-    let counters = &office.shared.counters;
+    let counters = &handle.shared.counters;
     assert!(counters.batch_max.get() > 1 && counters.batch_max.get() <= BATCH_MAX as u64);
     assert!(counters.batches.get() >= 6);
-    drop(office);
+    drop(handle);
 }
 
 /// What another SM has been told since would be missing here, and this lost there.
 #[test]
 fn writes_of_responders_that_follow_a_later_session_are_dropped() {
     let directory = tempfile::tempdir().unwrap();
-    let (office, publisher) = office(&directory);
+    let (handle, publisher) = handle(&directory);
     let session = publisher.begin_session(Guid(1)).unwrap();
-    office.fabric_changed(ports(), Vec::new(), Issuer::default());
-    await_published(&office, session.epoch);
+    handle.fabric_changed(ports(), Vec::new(), Issuer::default());
+    await_published(&handle, session.epoch);
     let (outbound, mut inbound) = mpsc::channel(16);
     // Not told; of the session before, which the answer leads out of; of ours; of a later one.
     let epochs = [0, session.epoch - 1, session.epoch, session.epoch + 1];
     let jobs = (0..).zip(epochs).map(|(id, epoch)| Job { epoch, ..job(id, &outbound) });
-    office.shared.submit(jobs);
+    handle.shared.submit(jobs);
     let mut dropped = [None; 4];
     while dropped.contains(&None) {
         for outcome in inbound.blocking_recv().unwrap().unwrap().outcomes {
@@ -91,20 +97,20 @@ fn writes_of_responders_that_follow_a_later_session_are_dropped() {
         }
     }
     assert_eq!(dropped, [false, false, false, true].map(Some));
-    assert_eq!(office.shared.counters.superseded_session.get(), 1);
+    assert_eq!(handle.shared.counters.superseded_session.get(), 1);
 }
 
 #[test]
 fn events_that_nobody_takes_are_bounded() {
-    let entrance = Entrance::new(1).unwrap();
+    let setup = RegistrySetup::new(1).unwrap();
     let event = Issuer::default().port_in_service(Guid(1), &[]);
     // No thread takes anything out.
-    let shared = entrance.shared.clone();
+    let shared = setup.shared.clone();
     let directory = tempfile::tempdir().unwrap();
-    let (mut office, _publisher) = office(&directory);
-    let office_shared = std::mem::replace(&mut office.shared, shared.clone());
-    office.tell(std::iter::repeat_n(event, NOTICES_MAX * 4 + 7));
+    let (mut handle, _publisher) = handle(&directory);
+    let own_shared = std::mem::replace(&mut handle.shared, shared.clone());
+    handle.tell(std::iter::repeat_n(event, NOTICES_MAX * 4 + 7));
     assert_eq!(shared.inbox().events.len(), NOTICES_MAX * 4);
     assert_eq!(shared.counters.notices_dropped.get(), 7);
-    office.shared = office_shared;
+    handle.shared = own_shared;
 }

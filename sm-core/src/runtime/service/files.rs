@@ -1,16 +1,139 @@
 //! Files of the state directory that follow what is in memory: which of them are behind, and when
-//! they are written again. Deciding only; [`StateDir`](super::StateDir) writes them.
+//! they are written again. [`StateDir`] writes them.
 
 use std::time::{Duration, Instant};
 
-use tracing::{error, info};
+use ib_mad::transport::ibsim::ClientId;
+use tracing::{error, info, warn};
+
+use crate::manage::mkey::{MKeyTable, Neighbours};
+use crate::runtime::state::StateDir;
+use crate::sweep::{Origin, Sweeper};
 
 /// How long to wait after a file could not be written.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
+/// What files said at the start of M_Keys and links, and say since.
+#[derive(Debug)]
+pub(in crate::runtime) struct Caches {
+    pub(in crate::runtime) m_keys: MKeyTable,
+    pub(in crate::runtime) neighbours: Neighbours,
+    /// Who made the routes in force.
+    pub(in crate::runtime) origin: Option<Origin>,
+}
+
+/// The state directory, and which of its files are behind.
+#[derive(Debug)]
+pub(super) struct StateFiles {
+    directory: StateDir,
+    caches: Caches,
+    lids: StateFile,
+    m_keys: StateFile,
+    neighbours: StateFile,
+    disabled_ports: StateFile,
+}
+
+impl StateFiles {
+    pub(super) fn new(directory: StateDir, caches: Caches) -> Self {
+        let unreachable = "ports with an M_Key may be out of reach after a restart";
+        let cut = "a port switched off for a takeover may stay so after a restart";
+        Self {
+            directory,
+            caches,
+            lids: StateFile::new("LIDs given out will not survive a restart"),
+            m_keys: StateFile::new(unreachable),
+            neighbours: StateFile::new(unreachable),
+            disabled_ports: StateFile::new(cut),
+        }
+    }
+
+    fn all(&self) -> [&StateFile; 4] {
+        [&self.lids, &self.m_keys, &self.neighbours, &self.disabled_ports]
+    }
+
+    /// LIDs were given out anew.
+    pub(super) fn lids_changed(&mut self) {
+        self.lids.touch();
+    }
+
+    /// Other ports are switched off for a takeover.
+    pub(super) fn disabled_ports_changed(&mut self) {
+        self.disabled_ports.touch();
+    }
+
+    /// Looks whether M_Keys and links are as the next start, or OpenSM, would find them.
+    pub(super) fn compare_caches(&mut self, sweeper: &mut Sweeper) {
+        if *sweeper.m_keys() != self.caches.m_keys {
+            self.m_keys.touch();
+        }
+        if *sweeper.neighbours() != self.caches.neighbours {
+            self.neighbours.touch();
+        }
+    }
+
+    /// Writes those files that are behind, and `all` of them even if they could not be written a
+    /// moment ago.
+    pub(super) fn write(&mut self, now: Instant, sweeper: &mut Sweeper, all: bool) {
+        let is_due = |file: &StateFile| file.is_due(now) || all && file.is_behind();
+        let directory = &self.directory;
+        if is_due(&self.lids) {
+            self.lids.note(now, directory.keep_lids(sweeper.lids()));
+        }
+        if is_due(&self.disabled_ports) {
+            self.disabled_ports.note(now, directory.keep_disabled_ports(sweeper.disabled_ports()));
+        }
+        let m_keys = sweeper.m_keys();
+        if is_due(&self.m_keys) && self.m_keys.note(now, directory.keep_m_keys(m_keys)) {
+            self.caches.m_keys.clone_from(m_keys);
+        }
+        if is_due(&self.neighbours) {
+            // To know them takes a walk of the fabric.
+            let neighbours = sweeper.neighbours();
+            if self.neighbours.note(now, directory.keep_neighbours(neighbours)) {
+                self.caches.neighbours.clone_from(neighbours);
+            }
+        }
+    }
+
+    /// Keeps who made the routes in force.
+    pub(super) fn keep_origin(&mut self, origin: Option<Origin>) {
+        if origin == self.caches.origin {
+            return;
+        }
+        match self.directory.keep_origin(origin.as_ref()) {
+            Ok(()) => self.caches.origin = origin,
+            Err(failure) => {
+                error!("the next start will not know whose routes it finds: {failure}");
+            }
+        }
+    }
+
+    /// Keeps what the simulator knows us by.
+    pub(super) fn keep_client(&self, client: ClientId) {
+        if let Err(failure) = self.directory.keep_client(client) {
+            warn!("the simulator will keep what we are known by if we are killed: {failure}");
+        }
+    }
+
+    /// The simulator knows us no more.
+    pub(super) fn forget_client(&self) {
+        self.directory.forget_client();
+    }
+
+    /// When a file is to be tried again.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.all().into_iter().filter_map(StateFile::poll_timeout).min()
+    }
+
+    /// What an operator should know: a line for each file that could not be written.
+    pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
+        self.all().into_iter().filter_map(StateFile::warning)
+    }
+}
+
 /// A file that is to say what is in memory.
 #[derive(Debug)]
-pub(super) struct Followed {
+struct StateFile {
     /// What is lost if it never does, for people.
     stake: &'static str,
     state: State,
@@ -26,21 +149,21 @@ enum State {
     Failed { due: Instant, reason: String },
 }
 
-impl Followed {
+impl StateFile {
     /// A file that says what is in memory. Without it, `stake`.
-    pub(super) fn new(stake: &'static str) -> Self {
+    fn new(stake: &'static str) -> Self {
         Self { stake, state: State::Written }
     }
 
     /// What is in memory is other than what the file says.
-    pub(super) fn touch(&mut self) {
+    fn touch(&mut self) {
         if matches!(self.state, State::Written) {
             self.state = State::Behind;
         }
     }
 
     /// Whether the file is to be written now.
-    pub(super) fn is_due(&self, now: Instant) -> bool {
+    fn is_due(&self, now: Instant) -> bool {
         match &self.state {
             State::Written => false,
             State::Behind => true,
@@ -49,16 +172,12 @@ impl Followed {
     }
 
     /// Whether the file does not say what is in memory.
-    pub(super) fn is_behind(&self) -> bool {
+    fn is_behind(&self) -> bool {
         !matches!(self.state, State::Written)
     }
 
     /// The file was written as memory is now, or could not be for a reason; whether it was.
-    pub(super) fn note(
-        &mut self,
-        now: Instant,
-        result: Result<(), impl std::error::Error>,
-    ) -> bool {
+    fn note(&mut self, now: Instant, result: Result<(), impl std::error::Error>) -> bool {
         let stake = self.stake;
         match result {
             Ok(()) => {
@@ -80,7 +199,7 @@ impl Followed {
     }
 
     /// When it is to be tried again.
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+    fn poll_timeout(&self) -> Option<Instant> {
         match &self.state {
             State::Failed { due, .. } => Some(*due),
             State::Written | State::Behind => None,
@@ -88,40 +207,11 @@ impl Followed {
     }
 
     /// What an operator should know.
-    pub(super) fn warning(&self) -> Option<String> {
+    fn warning(&self) -> Option<String> {
         match &self.state {
             State::Failed { reason, .. } => Some(format!("{}: {reason}", self.stake)),
             State::Written | State::Behind => None,
         }
-    }
-}
-
-/// The files that this run keeps.
-#[derive(Debug)]
-pub(super) struct Files {
-    pub(super) lids: Followed,
-    pub(super) m_keys: Followed,
-    pub(super) neighbours: Followed,
-    pub(super) cut_ports: Followed,
-}
-
-impl Default for Files {
-    fn default() -> Self {
-        let unreachable = "ports with an M_Key may be out of reach after a restart";
-        Self {
-            lids: Followed::new("LIDs given out will not survive a restart"),
-            m_keys: Followed::new(unreachable),
-            neighbours: Followed::new(unreachable),
-            cut_ports: Followed::new(
-                "a port switched off for a takeover may stay so after a restart",
-            ),
-        }
-    }
-}
-
-impl Files {
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Followed> {
-        [&self.lids, &self.m_keys, &self.neighbours, &self.cut_ports].into_iter()
     }
 }
 
@@ -139,7 +229,7 @@ mod tests {
     /// added while the disk was full were dealt anew after a restart.
     #[test]
     fn a_file_that_could_not_be_written_is_tried_again_until_it_is() {
-        let mut file = Followed::new("LIDs are lost");
+        let mut file = StateFile::new("LIDs are lost");
         let now = Instant::now();
         assert!(!file.is_due(now) && !file.is_behind());
         file.touch();

@@ -72,12 +72,12 @@ impl Service {
             gauge(
                 "foreign_sms",
                 "Subnet managers that show another SM_Key, and are left out of the election",
-                self.sweeper.strangers().count() as f64,
+                self.sweeper.foreign_sms().count() as f64,
             ),
             counter(
                 "foreign_sm_answers",
                 "Answers of subnet managers that showed another SM_Key",
-                self.sweeper.strange_answers(),
+                self.sweeper.foreign_answers(),
             ),
             gauge("sharded_ports", "Ports told to ask a responder", self.sweeper.sharded() as f64),
             gauge(
@@ -94,23 +94,23 @@ impl Service {
                 "session_refused",
                 "1 while no session can begin, since its epoch cannot be kept in the state directory: \
                  responders are told nothing",
-                is(self.tenure.is_refused()),
+                is(self.publication.session().is_refused()),
             ),
             counter(
                 "session_failures",
                 "Attempts to begin a session that failed",
-                self.tenure.failures(),
+                self.publication.session().failures(),
             ),
             gauge(
                 "state_files_behind",
                 "Files of the state directory that could not be written; they are tried again",
-                self.files.iter().filter(|file| file.warning().is_some()).count() as f64,
+                self.files.warnings().count() as f64,
             ),
-            counter("policy_errors", "Policy files refused", self.refused_files.total()),
+            counter("policy_errors", "Policy files refused", self.site.refused().total()),
             gauge(
                 "policy_stale",
                 "Policy files whose last reading was refused: what held before stays in force",
-                self.refused_files.count() as f64,
+                self.site.refused().count() as f64,
             ),
             sweeps("light", self.sweeper.light_sweeps().count()),
             sweeps("partial", self.sweeps.partial),

@@ -16,7 +16,7 @@ const REGISTRY_PATIENCE: Duration = Duration::from_secs(5);
 
 /// How far we are with our session.
 #[derive(Debug, Default)]
-pub(super) struct Tenure {
+pub(super) struct SessionState {
     stage: Stage,
     /// Why the last epoch could not be taken, and when the next attempt is due.
     refused: Option<(Instant, String)>,
@@ -37,7 +37,7 @@ enum Stage {
     Waiting { session: Session, until: Instant },
 }
 
-impl Tenure {
+impl SessionState {
     /// A session is to begin, in place of the one that is on if one is.
     pub(super) fn want(&mut self) {
         self.stage = Stage::Wanted;
@@ -147,51 +147,51 @@ mod tests {
 
     const SESSION: Session = Session { epoch: 7, sm_guid: Guid(1) };
 
-    fn wanted() -> (Tenure, Instant) {
-        let mut tenure = Tenure::default();
-        tenure.want();
-        tenure.offer(FabricPlane::default());
-        (tenure, Instant::now())
+    fn wanted() -> (SessionState, Instant) {
+        let mut session = SessionState::default();
+        session.want();
+        session.offer(FabricPlane::default());
+        (session, Instant::now())
     }
 
     /// A state directory that was full at a takeover left a master without an SA until some port's
     /// link changed: nobody tried again.
     #[test]
     fn a_session_that_could_not_begin_is_tried_again_and_what_was_found_goes_out() {
-        let (mut tenure, now) = wanted();
-        assert!(tenure.is_due(now));
-        tenure.begun(now, Err("no space left".into()));
-        assert!(!tenure.is_due(now) && tenure.poll().is_none());
-        assert!(tenure.warning().unwrap().contains("no space left"));
-        let due = tenure.poll_timeout().unwrap();
-        assert!(due > now && tenure.is_due(due));
+        let (mut session, now) = wanted();
+        assert!(session.is_due(now));
+        session.begun(now, Err("no space left".into()));
+        assert!(!session.is_due(now) && session.poll().is_none());
+        assert!(session.warning().unwrap().contains("no space left"));
+        let due = session.poll_timeout().unwrap();
+        assert!(due > now && session.is_due(due));
 
-        tenure.begun(due, Ok(SESSION));
-        tenure.settle(due, || 7);
-        assert!(tenure.poll().is_some() && tenure.poll().is_none());
-        assert_eq!((tenure.warning(), tenure.failures()), (None, 1));
-        assert_eq!(tenure.poll_timeout(), None);
+        session.begun(due, Ok(SESSION));
+        session.settle(due, || 7);
+        assert!(session.poll().is_some() && session.poll().is_none());
+        assert_eq!((session.warning(), session.failures()), (None, 1));
+        assert_eq!(session.poll_timeout(), None);
     }
 
     #[test]
     fn the_first_snapshot_waits_for_the_registry_but_not_for_ever() {
         for (published, waited) in [(7, Duration::ZERO), (6, REGISTRY_PATIENCE)] {
-            let (mut tenure, now) = wanted();
-            tenure.begun(now, Ok(SESSION));
-            tenure.settle(now, || 6);
-            assert!(tenure.is_waiting() && tenure.poll().is_none());
-            assert_eq!(tenure.poll_timeout(), Some(now + REGISTRY_PATIENCE));
-            tenure.settle(now + waited, || published);
-            assert!(!tenure.is_waiting() && tenure.poll().is_some());
+            let (mut session, now) = wanted();
+            session.begun(now, Ok(SESSION));
+            session.settle(now, || 6);
+            assert!(session.is_waiting() && session.poll().is_none());
+            assert_eq!(session.poll_timeout(), Some(now + REGISTRY_PATIENCE));
+            session.settle(now + waited, || published);
+            assert!(!session.is_waiting() && session.poll().is_some());
         }
     }
 
     #[test]
     fn who_is_master_no_more_publishes_nothing_that_waited() {
-        let (mut tenure, now) = wanted();
-        tenure.begun(now, Err("no space left".into()));
-        tenure.end();
-        assert!(tenure.poll().is_none() && !tenure.is_due(now + RETRY_INTERVAL));
-        assert_eq!((tenure.warning(), tenure.failures()), (None, 1));
+        let (mut session, now) = wanted();
+        session.begun(now, Err("no space left".into()));
+        session.end();
+        assert!(session.poll().is_none() && !session.is_due(now + RETRY_INTERVAL));
+        assert_eq!((session.warning(), session.failures()), (None, 1));
     }
 }

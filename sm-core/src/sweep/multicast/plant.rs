@@ -10,14 +10,14 @@ use crate::routing::Topology;
 use crate::routing::multicast::{
     Audience, Chooser, Fault, Orders, Place, PortMask, Tree, Wanted, check,
 };
-use crate::sweep::router::Made;
+use crate::sweep::router::ActiveRouting;
 
 /// Trees to be planted, or looked at again.
 #[derive(Debug)]
 pub struct MulticastJob {
-    pub(super) made: Arc<Made>,
+    pub(super) made: Arc<ActiveRouting>,
     /// The routing that trees before were planted on, if its switches have other numbers.
-    pub(super) renumbered: Option<Arc<Made>>,
+    pub(super) renumbered: Option<Arc<ActiveRouting>>,
     /// The tables of `made`, which are followed if nobody has done so yet.
     pub(super) lfts: Vec<Arc<Lft>>,
     /// The VL by SL of links between switches.
@@ -45,7 +45,7 @@ pub(super) struct Group {
 /// What came of a [`MulticastJob`].
 #[derive(Debug)]
 pub struct MulticastOutcome {
-    pub(super) made: Arc<Made>,
+    pub(super) made: Arc<ActiveRouting>,
     pub(super) is_whole: bool,
     /// What trees were judged by; `None` if nothing had to be planted, and nothing was proved.
     pub(super) orders: Option<Arc<Orders>>,
@@ -155,7 +155,7 @@ impl MulticastJob {
 }
 
 /// A tree in the numbers of another routing, without switches that are no more.
-fn renumbered(before: &Made, now: &Made, tree: &Tree) -> Tree {
+fn renumbered(before: &ActiveRouting, now: &ActiveRouting, tree: &Tree) -> Tree {
     let number = |then: u16| before.switch(then).and_then(|index| now.number(index));
     let masks = tree.masks.iter().filter_map(|&(then, mask)| Some((number(then)?, mask)));
     let mut masks: Vec<_> = masks.collect();
@@ -164,7 +164,10 @@ fn renumbered(before: &Made, now: &Made, tree: &Tree) -> Tree {
 }
 
 /// What was found in switches, as a tree; `None` if some of them are not routed.
-pub(super) fn inherited_tree(made: &Made, masks: &[(SwitchIndex, PortMask)]) -> Option<Tree> {
+pub(super) fn inherited_tree(
+    made: &ActiveRouting,
+    masks: &[(SwitchIndex, PortMask)],
+) -> Option<Tree> {
     let number = |&(index, mask): &(SwitchIndex, PortMask)| Some((made.number(index)?, mask));
     let mut masks: Vec<(u16, PortMask)> = masks.iter().map(number).collect::<Option<_>>()?;
     masks.sort_unstable_by_key(|(number, _)| *number);

@@ -130,7 +130,7 @@ fn a_line_that_makes_no_sense_is_an_error_with_its_number() {
     }
 }
 
-/// `sm-core/tests/interop_files.rs` holds this against OpenSM.
+/// `sm-core/tests/it/interop_files.rs` holds this against OpenSM.
 #[test]
 fn what_opensm_reads_in_odd_lines_is_read_and_told() {
     let text = "xp_link 0x1 0x2\nyp_link 1 3\nyp_link 1 4z\nmesh 3tm 5 1 9\nx_dateline 01\n\

@@ -1,0 +1,23 @@
+//! Whole systems of real programs. One binary, since each takes seconds to link.
+
+mod chaos;
+mod chaos_support;
+mod ctl;
+mod faults;
+mod feed;
+mod golden_conversations;
+mod grafana;
+mod interop_against_opensm;
+mod interop_osmtest;
+mod interop_paths;
+mod interop_saquery;
+mod metrics;
+mod reach;
+mod registry;
+mod registry_scale;
+mod storms;
+mod support;
+mod trust;
+mod two_rails;
+mod umad;
+mod web_page;

@@ -1,0 +1,92 @@
+//! A small subnet of real programs, and what its manager publishes.
+
+pub(crate) mod scrape;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use benches::published;
+use benches::sandbox::{Program, Sandbox, binary, free_address};
+use ib_mad::types::{Gid, Lid};
+use ib_mad::wire::attribute::PortInfo;
+use sa_proto::snapshot::Snapshot;
+use tonic::transport::Channel;
+
+/// A fat tree of 16 hosts with `ibfabric` running; managers and responders to be added.
+pub(crate) struct Subnet {
+    pub(crate) sandbox: Sandbox,
+    publish: String,
+    _fabric: Program,
+}
+
+impl Subnet {
+    pub(crate) fn new(name: &str) -> Self {
+        let sandbox = Sandbox::new(name);
+        let net: PathBuf = sandbox.path("fat-tree.net");
+        let status = Command::new(binary("ibfabric"))
+            .args(["generate", "fat-tree", "--levels", "2", "--radix", "8", "--hosts", "16", "-o"])
+            .arg(&net)
+            .status()
+            .expect("ibfabric runs");
+        assert!(status.success());
+        let fabric = sandbox.ibfabric(&net);
+        Self { publish: free_address().to_string(), _fabric: fabric, sandbox }
+    }
+
+    pub(crate) fn ibsm(&self, more: &[&str]) -> Program {
+        let state = self.sandbox.path("state");
+        let state = state.to_str().expect("UTF-8");
+        let mut args = vec!["--transport", "ibsim", "--socket", self.sandbox.socket()];
+        args.extend(["--node", "node00001 HCA-1", "--publish", &self.publish]);
+        args.extend(["--state-dir", state]);
+        args.extend(more);
+        self.sandbox.ours("ibsm", "ibsm", &args)
+    }
+
+    /// A responder behind the front door.
+    pub(crate) fn ibsa(&self) -> Program {
+        let cache = self.sandbox.path("cache");
+        let url = self.url();
+        let mut args = vec!["--sm", &url, "--name", "r1", "--transport", "udp"];
+        args.extend(["--listen", "127.0.0.1:0", "--cache-dir", cache.to_str().expect("UTF-8")]);
+        let ibsa = self.sandbox.ours("ibsa", "ibsa", &args);
+        ibsa.wait_for("serving generation");
+        ibsa
+    }
+
+    pub(crate) fn control(&self, words: &[&str]) {
+        self.sandbox.control(words);
+    }
+
+    pub(crate) async fn channel(&self) -> Channel {
+        published::channel(&self.url()).await
+    }
+
+    /// Everything that is published, once there is something.
+    pub(crate) async fn snapshot(&self) -> Snapshot {
+        published::snapshot(&self.url()).await
+    }
+
+    /// Where managers publish.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.publish)
+    }
+}
+
+/// A host's port.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Host {
+    pub(crate) gid: Gid,
+    pub(crate) lid: Lid,
+}
+
+/// The ports of all hosts that have a LID.
+pub(crate) fn hosts(snapshot: &Snapshot) -> Vec<Host> {
+    let prefix = snapshot.fabric().subnet.prefix;
+    let nodes = snapshot.fabric().nodes.iter().filter(|node| node.switch_info.is_none());
+    let ports = nodes.flat_map(|node| &node.ports).map(|port| Host {
+        gid: Gid::new(prefix, port.guid),
+        lid: PortInfo::new(&port.info[..]).unwrap().base_lid(),
+    });
+    ports.filter(|host| host.lid.is_unicast()).collect()
+}

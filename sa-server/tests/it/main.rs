@@ -1,0 +1,25 @@
+//! The responder from outside: what it answers, and what it counts. One binary, since each takes
+//! seconds to link.
+
+mod accounting;
+mod common;
+mod explain;
+mod golden_fattree_partitions;
+mod golden_mesh_qos;
+mod golden_random_default;
+mod golden_support;
+mod goodput;
+mod multi_path;
+mod multicast_tables;
+mod operation;
+mod oracle;
+mod own_port;
+mod path_policy;
+mod path_records;
+mod path_tables;
+mod proxy;
+mod query_oracle;
+mod reports;
+mod transfers;
+mod worker;
+mod writes;

@@ -1,0 +1,250 @@
+//! Reports to subscribers, with virtual time.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use ib_mad::transport::Packet;
+use ib_mad::types::{Gid, Guid, Lid, PKey, Qpn, Sl};
+use ib_mad::wire::attribute::{InformInfo, Notice, ProducerType, TrapNumber};
+use ib_mad::wire::mad::Method;
+use ib_mad::wire::sa::SaMad;
+use sa_proto::snapshot::{RegistryPlane, Subscription, SubscriptionRid, Version};
+use sa_server::cell::Generation;
+use sa_server::report::{Event, ReportConfig, Reports};
+use sa_server::tables::Tables;
+
+const OURS: u64 = 7;
+
+fn subscription(host: u16, number: u16, responder: u64) -> Subscription {
+    let mut info = [0; 36];
+    InformInfo::new(&mut info[..])
+        .unwrap()
+        .set_lid_range_begin(Lid::PERMISSIVE)
+        .set_is_generic(1)
+        .set_inform_type(0xFFFF)
+        .set_trap_number(TrapNumber::ALL)
+        .set_producer_type(ProducerType::ALL);
+    Subscription {
+        rid: SubscriptionRid {
+            subscriber_gid: Gid::new(0xFE80 << 48, crate::common::Chain::host_guid(host)),
+            enumeration: number,
+        },
+        inform_info: info,
+        lid: Lid(host),
+        qpn: Qpn(host.into()),
+        sl: Sl::from_low_bits(2),
+        pkey: PKey::DEFAULT_FULL,
+        grh: false,
+        trusted: false,
+        responder,
+    }
+}
+
+fn generation(subscriptions: Vec<Subscription>) -> Generation {
+    let fabric = crate::common::Chain { switches: 1, hosts_each: 4 }.plane(|_| {});
+    let registry = RegistryPlane {
+        subscriptions: subscriptions.into_iter().map(Arc::new).collect(),
+        ..RegistryPlane::default()
+    };
+    let tables = Arc::new(Tables::build(&fabric, &registry));
+    Generation::new(Version::NONE, tables, Arc::new(registry))
+}
+
+fn event(trap: u16, supersedes_key: u64) -> Event {
+    let mut notice = [0; 80];
+    Notice::new(&mut notice[..])
+        .unwrap()
+        .set_is_generic(true)
+        .set_producer_type(ProducerType::CLASS_MANAGER)
+        .set_trap_number(TrapNumber(trap))
+        .set_issuer_lid(Lid(1));
+    Event { notice, trusted_only: false, subject: None, subject_pkeys: Vec::new(), supersedes_key }
+}
+
+fn sent(reports: &mut Reports, now: Instant) -> Vec<Packet> {
+    std::iter::from_fn(|| reports.poll_transmit(now)).collect()
+}
+
+fn trap_of(packet: &Packet) -> u16 {
+    Notice::new(&packet.mad[56..136]).unwrap().trap_number().0
+}
+
+fn answer(packet: &Packet) -> Packet {
+    let mut answer = packet.clone();
+    SaMad::new(&mut answer.mad).header_mut().set_method(Method::REPORT_RESP);
+    answer
+}
+
+#[test]
+fn an_event_is_told_to_each_subscription_of_ours() {
+    let now = Instant::now();
+    let mut reports = Reports::new(OURS, ReportConfig::default());
+    let generation =
+        generation(vec![subscription(1, 0, OURS), subscription(2, 0, 8), subscription(3, 0, OURS)]);
+    reports.handle_event(now, &generation, &event(66, 0));
+    let packets = sent(&mut reports, now);
+    let lids: Vec<_> = packets.iter().map(|packet| packet.address.lid.0).collect();
+    assert_eq!(lids, [1, 3]);
+    assert_eq!(packets[1].address.qpn, Qpn(3));
+    assert_eq!(packets[1].address.sl.get(), 2);
+    assert!(sent(&mut reports, now).is_empty());
+}
+
+#[test]
+fn a_report_is_repeated_until_it_is_answered() {
+    let now = Instant::now();
+    let config = ReportConfig::default();
+    let mut reports = Reports::new(OURS, config.clone());
+    reports.handle_event(now, &generation(vec![subscription(1, 0, OURS)]), &event(66, 0));
+    let first = sent(&mut reports, now);
+    let due = reports.poll_timeout().unwrap();
+    assert_eq!(due, now + config.timeout);
+    reports.handle_timeout(due);
+    let second = sent(&mut reports, due);
+    assert_eq!(first[0].mad, second[0].mad, "the same transaction");
+    let mut stranger = answer(&second[0]);
+    stranger.address.lid = Lid(3);
+    assert!(!reports.handle_answer(due, &stranger), "somebody else's answer");
+    assert!(reports.handle_answer(due, &answer(&second[0])));
+    assert!(reports.is_empty() && reports.poll_timeout().is_none());
+    assert!(!reports.handle_answer(due, &answer(&second[0])), "it was answered");
+}
+
+#[test]
+fn a_report_that_nobody_answers_is_given_up_and_the_next_one_sent() {
+    let mut now = Instant::now();
+    let mut reports = Reports::new(OURS, ReportConfig::default());
+    let generation = generation(vec![subscription(1, 0, OURS)]);
+    reports.handle_event(now, &generation, &event(66, 0));
+    reports.handle_event(now, &generation, &event(67, 0));
+    let mut traps = Vec::new();
+    while !reports.is_empty() {
+        traps.extend(sent(&mut reports, now).iter().map(trap_of));
+        now = reports.poll_timeout().unwrap();
+        reports.handle_timeout(now);
+    }
+    assert_eq!(traps, [66, 66, 66, 66, 67, 67, 67, 67]);
+    assert_eq!((reports.counters.unanswered, reports.counters.repeated), (2, 6));
+}
+
+#[test]
+fn a_storm_of_flaps_costs_two_reports_and_ends_with_the_last_state() {
+    let now = Instant::now();
+    let mut reports = Reports::new(OURS, ReportConfig::default());
+    let generation = generation(vec![subscription(1, 0, OURS)]);
+    for i in 0..1000 {
+        reports.handle_event(now, &generation, &event(65 - i % 2, 99));
+    }
+    let first = sent(&mut reports, now);
+    assert_eq!(first.iter().map(trap_of).collect::<Vec<_>>(), [65]);
+    reports.handle_answer(now, &answer(&first[0]));
+    let last = sent(&mut reports, now);
+    assert_eq!(last.iter().map(trap_of).collect::<Vec<_>>(), [64]);
+    reports.handle_answer(now, &answer(&last[0]));
+    assert!(reports.is_empty());
+    assert_eq!(reports.counters.superseded, 998);
+}
+
+#[test]
+fn queues_are_bounded_and_losses_counted() {
+    let now = Instant::now();
+    let config = ReportConfig { waiting_max: 4, total_max: 6, ..ReportConfig::default() };
+    let mut reports = Reports::new(OURS, config);
+    let generation = generation(vec![subscription(1, 0, OURS), subscription(2, 0, OURS)]);
+    for _ in 0..20 {
+        reports.handle_event(now, &generation, &event(66, 0));
+    }
+    assert!(reports.len() <= 6 + 2);
+    let counters = reports.counters;
+    assert_eq!(counters.reports as usize, reports.len() + counters.overflowed as usize);
+}
+
+/// One port could take all the room for reports that wait, and nobody else heard anything.
+#[test]
+fn a_port_that_never_answers_does_not_silence_others() {
+    let now = Instant::now();
+    let config = ReportConfig { port_max: 10, total_max: 20, ..ReportConfig::default() };
+    let mut reports = Reports::new(OURS, config);
+    let mut subscriptions: Vec<_> = (0..100).map(|n| subscription(1, n, OURS)).collect();
+    subscriptions.push(subscription(2, 0, OURS));
+    let generation = generation(subscriptions);
+    for _ in 0..50 {
+        reports.handle_event(now, &generation, &event(66, 0));
+    }
+    assert!(reports.len() <= 101 + 20, "{} wait", reports.len());
+    let to_others = sent(&mut reports, now).iter().filter(|p| p.address.lid == Lid(2)).count();
+    assert_eq!(to_others, 1);
+}
+
+#[test]
+fn a_report_is_sent_again_to_where_its_subscriber_is_now() {
+    let now = Instant::now();
+    let mut reports = Reports::new(OURS, ReportConfig::default());
+    reports.handle_event(now, &generation(vec![subscription(1, 0, OURS)]), &event(66, 0));
+    sent(&mut reports, now);
+    let moved = Subscription { lid: Lid(4), ..subscription(1, 0, OURS) };
+    reports.handle_registry(now, &generation(vec![moved]));
+    let due = reports.poll_timeout().unwrap();
+    reports.handle_timeout(due);
+    let again = sent(&mut reports, due);
+    assert_eq!(again[0].address.lid, Lid(4));
+    assert!(reports.handle_answer(due, &answer(&again[0])));
+}
+
+#[test]
+fn subscriptions_that_come_and_go_are_followed() {
+    let now = Instant::now();
+    let mut reports = Reports::new(OURS, ReportConfig::default());
+    let none = generation(vec![]);
+    let some = generation(vec![subscription(1, 0, OURS), subscription(2, 0, 8)]);
+    let taken_over = generation(vec![subscription(1, 0, 8), subscription(2, 0, OURS)]);
+    let mut heard = |generation: &Generation| {
+        reports.handle_event(now, generation, &event(66, 0));
+        let packets = sent(&mut reports, now);
+        packets.iter().for_each(|packet| assert!(reports.handle_answer(now, &answer(packet))));
+        packets.iter().map(|packet| packet.address.lid.0).collect::<Vec<_>>()
+    };
+    assert_eq!(heard(&none), [0; 0]);
+    assert_eq!(heard(&some), [1]);
+    assert_eq!(heard(&taken_over), [2]);
+    assert_eq!(heard(&none), [0; 0]);
+}
+
+#[test]
+fn what_was_unsubscribed_is_not_reported() {
+    let now = Instant::now();
+    let mut reports = Reports::new(OURS, ReportConfig::default());
+    let before = generation(vec![subscription(1, 0, OURS), subscription(2, 0, OURS)]);
+    reports.handle_event(now, &before, &event(66, 0));
+    reports.handle_registry(now, &generation(vec![subscription(1, 0, OURS)]));
+    let lids: Vec<_> = sent(&mut reports, now).iter().map(|packet| packet.address.lid).collect();
+    assert_eq!(lids, [Lid(1)]);
+    reports.handle_registry(now, &generation(vec![subscription(1, 0, 8)]));
+    assert!(reports.is_empty() && reports.poll_timeout().is_none());
+}
+
+#[test]
+fn only_the_trusted_hear_what_is_for_them() {
+    let now = Instant::now();
+    let mut reports = Reports::new(OURS, ReportConfig::default());
+    let trusted = Subscription { trusted: true, ..subscription(2, 0, OURS) };
+    let generation = generation(vec![subscription(1, 0, OURS), trusted]);
+    reports.handle_event(now, &generation, &Event { trusted_only: true, ..event(257, 0) });
+    let lids: Vec<_> = sent(&mut reports, now).iter().map(|packet| packet.address.lid).collect();
+    assert_eq!(lids, [Lid(2)]);
+}
+
+#[test]
+fn who_shares_no_partition_with_the_subject_does_not_hear_of_it() {
+    let now = Instant::now();
+    let mut reports = Reports::new(OURS, ReportConfig::default());
+    let generation = generation(vec![subscription(1, 0, OURS)]);
+    let of = |pkey| Event { subject_pkeys: vec![PKey(pkey)], ..event(67, 0) };
+    reports.handle_event(now, &generation, &of(0x8001));
+    assert!(reports.is_empty());
+    reports.handle_event(now, &generation, &of(0xFFFF));
+    assert_eq!(reports.len(), 1);
+    let unknown = Event { subject: Some(Guid(0xDEAD)), ..event(64, 0) };
+    reports.handle_event(now, &generation, &unknown);
+    assert_eq!(reports.len(), 1);
+}

@@ -1,0 +1,155 @@
+//! A worker's loop: what is due when there is always work, what becomes of answers when a transport
+//! fails, and the modes for measuring.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use crate::common::{Chain, path_request, published};
+use ib_mad::transport::{Packet, Transport};
+use ib_mad::wire::mad::{Method, Status};
+use ib_mad::wire::sa::SaMad;
+use sa_server::responder::{Responder, ResponderConfig};
+use sa_server::stats::Stats;
+use sa_server::worker::{Next, Worker, WorkerConfig};
+
+/// Has something to read in each of so many calls, and fails or is full when told so.
+#[derive(Default)]
+struct Script {
+    /// Calls that bring a batch of two, and those between that bring nothing.
+    receives: u64,
+    pause: u64,
+    calls: u64,
+    fails: bool,
+    /// Packets that are taken before it fails.
+    takes: usize,
+    sent: Vec<Packet>,
+    lost: u64,
+    /// How often somebody was about to wait.
+    waits: Arc<AtomicU64>,
+}
+
+impl Transport for Script {
+    fn receive(&mut self, batch: &mut [Packet]) -> io::Result<usize> {
+        self.calls += 1;
+        if self.receives == 0 || !self.calls.is_multiple_of(self.pause + 1) {
+            return Ok(0);
+        }
+        self.receives -= 1;
+        for (at, packet) in batch[..2].iter_mut().enumerate() {
+            *packet = path_request(1, 1, 2, self.calls * 2 + at as u64);
+        }
+        Ok(2)
+    }
+
+    fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {
+        let taken = if self.fails { batch.len().min(self.takes) } else { batch.len() };
+        if taken == 0 {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        self.takes = self.takes.saturating_sub(taken);
+        self.sent.extend_from_slice(&batch[..taken]);
+        Ok(taken)
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.waits.fetch_add(1, Relaxed);
+        None
+    }
+
+    fn overflowed(&mut self) -> u64 {
+        self.lost
+    }
+}
+
+fn worker(transport: Script, config: WorkerConfig, echo: bool) -> Worker<Script> {
+    let publisher = published(&Chain { switches: 2, hosts_each: 2 }.plane(|_| {}));
+    let responder = ResponderConfig { echo, ..ResponderConfig::default() };
+    let responder = Responder::new(publisher.reader(), responder, Arc::new(Stats::default()));
+    Worker::new(transport, responder, config)
+}
+
+fn methods(packets: &[Packet]) -> Vec<(Method, Status)> {
+    let said = |packet: &Packet| {
+        let mad = SaMad::new(&packet.mad);
+        (mad.header().method(), mad.header().status())
+    };
+    packets.iter().map(said).collect()
+}
+
+/// Upkeep, and counting what was lost, used to wait until nothing arrived for a moment: under load,
+/// when it matters, a port's tables were never read again.
+#[test]
+fn who_always_has_work_looks_around_all_the_same() {
+    let script = Script { receives: u64::MAX, lost: 7, ..Script::default() };
+    let waits = Arc::clone(&script.waits);
+    let config = WorkerConfig { look_around: Duration::ZERO, ..WorkerConfig::default() };
+    let mut worker = worker(script, config, false);
+    let (stop, mut upkeeps) = (AtomicBool::new(false), 0);
+    let upkeep = |script: &mut Script| {
+        upkeeps += 1;
+        script.sent.clear();
+        stop.store(upkeeps == 3, Relaxed);
+        Ok(())
+    };
+    worker.run(&stop, Duration::from_millis(1), upkeep).unwrap();
+    assert_eq!((upkeeps, waits.load(Relaxed)), (3, 0));
+    assert_eq!(worker.responder().stats().socket_overflow.get(), 7);
+}
+
+/// What a transport had not taken when it failed used to be lost, though counted as answered.
+#[test]
+fn answers_that_a_failed_transport_did_not_take_are_its_successors() {
+    let script = Script { receives: 1, fails: true, takes: 1, ..Script::default() };
+    let mut worker = worker(script, WorkerConfig::default(), false);
+    assert!(worker.turn(Instant::now).is_err());
+    let first = worker.transport_mut().sent.clone();
+    assert!(worker.turn(Instant::now).is_err(), "it is tried again, and nothing is read meanwhile");
+
+    worker.replace_transport(Script::default());
+    while worker.turn(Instant::now).unwrap() == Next::Again {}
+    let sent = [first, worker.transport_mut().sent.clone()].concat();
+    let tids: Vec<u64> = sent.iter().map(|p| SaMad::new(&p.mad).header().tid()).collect();
+    assert_eq!(tids, [2, 3]);
+    assert_eq!(worker.responder().stats().responses(), 2);
+    assert!(worker.responder().stats().balances());
+}
+
+#[test]
+fn an_echo_sends_requests_back_as_they_came_but_for_the_method() {
+    let mut worker =
+        worker(Script { receives: 1, ..Script::default() }, WorkerConfig::default(), true);
+    while worker.turn(Instant::now).unwrap() == Next::Again {}
+    let sent = &worker.transport_mut().sent;
+    assert_eq!(methods(sent), [(Method::GET_RESP, Status::OK); 2]);
+    for (packet, tid) in sent.iter().zip(2..) {
+        let mut expected = path_request(1, 1, 2, tid);
+        SaMad::new(&mut expected.mad).header_mut().set_method(Method::GET_RESP);
+        assert_eq!((packet.mad, &packet.address), (expected.mad, &expected.address));
+    }
+    let stats = worker.responder().stats();
+    assert_eq!((stats.requests(), stats.responses()), (2, 2));
+}
+
+/// It looks again and again instead of waiting, and answers what it finds.
+#[test]
+fn who_polls_busily_answers_without_having_waited() {
+    for (busy_poll, waited) in [(Duration::from_secs(600), false), (Duration::ZERO, true)] {
+        let script = Script { receives: 20, pause: 2, ..Script::default() };
+        let waits = Arc::clone(&script.waits);
+        let look_around = Duration::from_micros(1);
+        let config = WorkerConfig { busy_poll, look_around, ..WorkerConfig::default() };
+        let mut worker = worker(script, config, false);
+        let stop = AtomicBool::new(false);
+        let upkeep = |script: &mut Script| {
+            stop.store(script.sent.len() == 40, Relaxed);
+            Ok(())
+        };
+        worker.run(&stop, Duration::ZERO, upkeep).unwrap();
+        let answers = methods(&worker.transport_mut().sent);
+        assert_eq!(answers, [(Method::GET_RESP, Status::OK); 40]);
+        assert_eq!(waits.load(Relaxed) > 0, waited);
+    }
+}

@@ -1,0 +1,84 @@
+//! End ports: those that carry LIDs, and which of several with one port GUID that is.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+use ib_mad::types::{Guid, PortNum};
+
+use super::{Fabric, PortIndex};
+
+impl Fabric {
+    /// Indices of the ports that carry LIDs: port 0 of switches, linked ports of others; only
+    /// those whose PortInfo is known, and of several with one port GUID only the one that
+    /// [`settle_end_ports`](Self::settle_end_ports) chose.
+    pub fn end_ports(&self) -> impl Iterator<Item = PortIndex> + '_ {
+        self.nodes().flat_map(move |(index, node)| {
+            let last = if node.switch.is_some() { 0 } else { node.port_count };
+            let first = u8::from(node.switch.is_none());
+            (first..=last)
+                .filter_map(move |num| self.port_of(index, PortNum(num)))
+                .filter(|&port| self.is_end_port(port))
+        })
+    }
+
+    /// Whether a port carries LIDs and can be reached.
+    pub fn is_end_port(&self, index: PortIndex) -> bool {
+        self.port(index).owns_guid == Some(true) && self.could_be_end_port(index)
+    }
+
+    /// Whether a port would carry LIDs if another did not have its port GUID.
+    pub(super) fn is_duplicate(&self, index: PortIndex) -> bool {
+        self.port(index).owns_guid == Some(false) && self.could_be_end_port(index)
+    }
+
+    /// Whether the link of a port is left out because the port, not a switch's, has another's GUID.
+    pub fn is_left_out(&self, index: PortIndex) -> bool {
+        self.node_of(index).switch.is_none() && self.is_duplicate(index)
+    }
+
+    /// Settles which port has which port GUID: of several the SM's own, then the one that had it
+    /// before, then the first. Yields each port that does not get it, after the one that does.
+    pub fn settle_end_ports(&mut self) -> Vec<(PortIndex, PortIndex)> {
+        let ports = self.nodes().flat_map(|(index, _)| self.ports_of(index));
+        let (candidates, others): (Vec<PortIndex>, Vec<PortIndex>) =
+            ports.partition(|&port| self.could_be_end_port(port));
+        let rank = |port: PortIndex| {
+            let had_it = self.port(port).owns_guid == Some(true);
+            (self.home != Some(port), !had_it, port)
+        };
+        let mut owners: HashMap<Guid, PortIndex, RandomState> =
+            HashMap::with_capacity_and_hasher(candidates.len(), RandomState::default());
+        for &port in &candidates {
+            let owner = owners.entry(self.port(port).guid).or_insert(port);
+            if rank(port) < rank(*owner) {
+                *owner = port;
+            }
+        }
+        others.into_iter().for_each(|port| self.settle(port, None));
+        let mut without = Vec::new();
+        for port in candidates {
+            let owner = owners[&self.port(port).guid];
+            self.settle(port, Some(owner == port));
+            if owner != port {
+                without.push((owner, port));
+            }
+        }
+        without
+    }
+
+    fn settle(&mut self, port: PortIndex, owns_guid: Option<bool>) {
+        if self.port(port).owns_guid != owns_guid {
+            self.port_mut(port).owns_guid = owns_guid;
+        }
+    }
+
+    fn could_be_end_port(&self, index: PortIndex) -> bool {
+        let port = self.port(index);
+        let node = self.node(port.node);
+        let of_the_kind = match node.switch {
+            Some(_) => port.num.0 == 0,
+            None => port.peer.is_some() || self.home == Some(index),
+        };
+        node.present && port.known && of_the_kind
+    }
+}

@@ -1,0 +1,77 @@
+//! The publisher as a whole.
+
+use sa_proto::proto::snapshot as proto;
+use sa_proto::snapshot::MftBlock;
+use tokio_stream::StreamExt;
+
+use super::*;
+
+#[test]
+fn multicast_tables_are_published_alone_and_not_before_a_fabric_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let publisher = Publisher::start(PublishConfig {
+        tls: None,
+        listen: "127.0.0.1:0".parse().unwrap(),
+        state_dir: directory.path().to_owned(),
+        history: HistoryLimits::default(),
+    })
+    .unwrap();
+    let blocks = vec![MftBlock { block: 0, position: 0, masks: [1; 64] }];
+    let mfts = vec![Arc::new(Mft { switch: Guid(5), blocks })];
+    let refused = publisher.publish_multicast(&mfts);
+    assert!(matches!(refused, Err(PublishError::NoSession)));
+    publisher.begin_session(Guid(1)).unwrap();
+    let early = publisher.publish_multicast(&mfts).unwrap();
+    assert_eq!((early.fabric_generation, publisher.version()), (0, early));
+
+    let first = publisher.publish(FabricPlane::default()).unwrap();
+    let second = publisher.publish_multicast(&mfts).unwrap();
+    assert_eq!(second.fabric_generation, first.fabric_generation + 1);
+    assert_eq!(publisher.publish_multicast(&mfts).unwrap(), second, "nothing is new");
+    let snapshot = publisher.reader().current().clone();
+    assert_eq!((snapshot.version(), &snapshot.fabric().mfts), (second, &mfts));
+}
+
+/// Whoever could connect made us take the last epoch there is, and keep it.
+#[test]
+fn a_responder_that_tells_of_an_impossible_epoch_is_turned_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let publisher = Publisher::start(PublishConfig {
+        tls: None,
+        listen: "127.0.0.1:0".parse().unwrap(),
+        state_dir: directory.path().to_owned(),
+        history: HistoryLimits::default(),
+    })
+    .unwrap();
+    let ours = publisher.begin_session(Guid(1)).unwrap();
+    let session = Session { epoch: u64::MAX - 1, sm_guid: Guid(2) };
+    let (fabric, registry) = (FabricPlane::default(), RegistryPlane::default());
+    let held = Snapshot::build(session, 1, fabric, registry).unwrap();
+    let hello = proto::Hello {
+        schema: sa_proto::snapshot::SCHEMA,
+        responder_id: 7,
+        held: Some(proto::Held {
+            version: Some(held.version().into()),
+            checksum: Some(held.checksum().into()),
+            bucket_sums: held.digest().to_bytes().into(),
+        }),
+        ..Default::default()
+    };
+    let hello = proto::from_responder::Message::Hello(hello);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let refusal = runtime.block_on(async {
+        let url = format!("http://{}", publisher.address());
+        let mut client =
+            proto::snapshot_feed_client::SnapshotFeedClient::connect(url).await.unwrap();
+        let said = tokio_stream::once(proto::FromResponder { message: Some(hello) });
+        let said = said.chain(tokio_stream::pending());
+        let mut feed = client.subscribe(said).await.unwrap().into_inner();
+        feed.message().await.unwrap_err()
+    });
+    assert!(refusal.message().contains("epoch"), "{refusal}");
+    assert_eq!(publisher.challenge(), None);
+    assert_eq!(publisher.begin_session(Guid(1)).unwrap().epoch, ours.epoch + 1);
+    let counted =
+        |(name, _, count): &(_, _, u64)| *name == "feed_epochs_implausible" && *count == 1;
+    assert!(publisher.counters().iter().any(counted));
+}

@@ -1,0 +1,65 @@
+//! Why the registry is not on disk.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::SCHEMA;
+
+/// Why the registry is not on disk.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The file cannot be read or written.
+    #[error("registry {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        source: Box<redb::Error>,
+    },
+    /// Another process has it open.
+    #[error("registry {} is in use: is another ibsm running? name another directory with --state-dir", path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is not what this program wrote.
+    #[error(
+        "registry {} is damaged ({reason}); restore it from a backup, or move it away and start \
+         again: clients will have to register anew", path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The file was written by another release.
+    #[error(
+        "registry {} has layout {found}, this release reads {SCHEMA}; run the release that wrote \
+         it, or move it away and start again: clients will have to register anew", path.display()
+    )]
+    Schema {
+        /// The file.
+        path: PathBuf,
+        /// Its layout.
+        found: u64,
+    },
+}
+
+/// What a failure of the library means for the file at `path`.
+pub(super) fn failure(path: &Path, error: redb::Error) -> StoreError {
+    let path = path.to_owned();
+    match error {
+        redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => {
+            StoreError::InUse { path }
+        }
+        redb::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+            StoreError::Damaged { path, reason: error.to_string() }
+        }
+        error @ (redb::Error::Io(_) | redb::Error::PreviousIo) => {
+            StoreError::Io { path, source: Box::new(error) }
+        }
+        error => StoreError::Damaged { path, reason: error.to_string() },
+    }
+}

@@ -1,0 +1,129 @@
+//! Switches that do not take their forwarding tables, and are not routed over until they do.
+//!
+//! What such a switch holds is what it held before: packets that are led to it may be lost, or go in
+//! circles. So routes avoid a switch whose tables were refused in [`REFUSALS_MAX`] sweeps in a row, where
+//! there are others: one that hosts hang on, or without which the fabric falls apart, stays. One block is
+//! sent to it in each sweep from then on; when it takes that, it is routed over again.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::Instant;
+
+use ib_mad::types::Guid;
+use tracing::{info, warn};
+
+use super::Sweeper;
+use super::schedule::Cause;
+use crate::fabric::{Fabric, NodeIndex, PortIndex};
+use crate::smp::{Kind, Request};
+
+/// Sweeps in a row in which a switch refused a write, or left it without answer, before it is avoided.
+const REFUSALS_MAX: u8 = 3;
+
+/// Who takes no tables, by node GUID.
+#[derive(Debug, Default)]
+pub(super) struct AvoidedSwitches {
+    /// Sweeps in a row in which it took none.
+    refusals: BTreeMap<Guid, u8>,
+    /// Switches that routes avoid.
+    switches: BTreeSet<Guid>,
+}
+
+impl AvoidedSwitches {
+    /// Whether routes avoid a switch.
+    pub(super) fn contains(&self, switch: Guid) -> bool {
+        self.switches.contains(&switch)
+    }
+}
+
+impl Sweeper {
+    /// Switches that routes avoid, since they do not take their forwarding tables.
+    pub fn avoided_switches(&self) -> usize {
+        self.avoided.switches.len()
+    }
+
+    /// Of what is planned for switches that are avoided one block remains.
+    pub(super) fn try_avoided_switches(&mut self) {
+        if self.avoided.switches.is_empty() {
+            return;
+        }
+        let avoided: HashSet<NodeIndex> = self
+            .fabric
+            .switches()
+            .map(|(_, switch)| switch.node)
+            .filter(|&node| self.avoided.contains(self.fabric.node(node).guid))
+            .collect();
+        for step in &mut self.sweep.table_steps {
+            step.retain(|request| !avoided.contains(&self.fabric.port(request.port()).node));
+        }
+        let block = |node: &NodeIndex| {
+            let port = self.fabric.ports_of(*node).next()?;
+            let switch = self.fabric.switch(self.fabric.node(*node).switch?);
+            let block = switch.lft.stale_blocks().next().unwrap_or(0);
+            Some(Request::block(Kind::SetForwarding, port, block))
+        };
+        self.sweep.table_steps.push_back(avoided.iter().filter_map(block).collect());
+    }
+
+    /// Decides at the end of a sweep who is avoided from now on, and who no more.
+    pub(super) fn judge_switches(&mut self, now: Instant) {
+        let mut changed = false;
+        let mut there = BTreeSet::new();
+        let switches: Vec<_> = self.fabric.switches().map(|(_, switch)| switch.node).collect();
+        for node in switches {
+            let guid = self.fabric.node(node).guid;
+            there.insert(guid);
+            if self.sweep.unprogrammed.contains(&node) {
+                let refusals = self.avoided.refusals.entry(guid).or_default();
+                *refusals = refusals.saturating_add(1);
+                if *refusals < REFUSALS_MAX || self.avoided.contains(guid) {
+                    continue;
+                }
+                if can_be_avoided(&self.fabric, node, &self.avoided.switches) {
+                    self.avoided.switches.insert(guid);
+                    changed = true;
+                    let name = self.fabric.node(node).name();
+                    warn!(
+                        "'{name}' {guid} took no forwarding table in {REFUSALS_MAX} sweeps: routes avoid it until it does"
+                    );
+                }
+            } else if self.sweep.programmed.contains(&node) {
+                self.avoided.refusals.remove(&guid);
+                if self.avoided.switches.remove(&guid) {
+                    changed = true;
+                    let name = self.fabric.node(node).name();
+                    info!("'{name}' {guid} takes forwarding tables again: it is routed over");
+                }
+            }
+        }
+        self.avoided.refusals.retain(|guid, _| there.contains(guid));
+        self.avoided.switches.retain(|guid| there.contains(guid));
+        if changed {
+            self.schedule.request(now, Cause::Asked);
+        }
+    }
+}
+
+/// Whether no host hangs on a switch, and all others are joined without it and those in `avoided`.
+fn can_be_avoided(fabric: &Fabric, node: NodeIndex, avoided: &BTreeSet<Guid>) -> bool {
+    let peers = |node: NodeIndex| {
+        let known = |port: &PortIndex| fabric.port(*port).known;
+        fabric.ports_of(node).filter(known).filter_map(|port| fabric.port(port).peer())
+    };
+    if peers(node).any(|peer| fabric.node_of(peer).switch.is_none()) {
+        return false;
+    }
+    let is_left = |other: NodeIndex| other != node && !avoided.contains(&fabric.node(other).guid);
+    let others = || fabric.switches().map(|(_, switch)| switch.node).filter(|&node| is_left(node));
+    let Some(first) = others().next() else { return false };
+    let mut reached = HashSet::from([first]);
+    let mut ahead = vec![first];
+    while let Some(at) = ahead.pop() {
+        for peer in peers(at) {
+            let next = fabric.port(peer).node;
+            if fabric.node(next).switch.is_some() && is_left(next) && reached.insert(next) {
+                ahead.push(next);
+            }
+        }
+    }
+    others().all(|switch| reached.contains(&switch))
+}

@@ -1,0 +1,322 @@
+//! Who else manages the subnet, as far as is known, and what follows from that: an answer to each
+//! question about it. Nothing here sends or logs.
+
+use std::time::Instant;
+
+use ib_mad::types::Guid;
+use ib_mad::wire::attribute::{SmInfo, SmState};
+
+use super::OTHERS_MAX;
+use crate::config::Settings;
+use crate::fabric::PortIndex;
+use crate::mastership::{Decision, Mastership, RemoteSm};
+use crate::sweep::handover::Handover;
+
+/// Our own state among subnet managers, the others of the subnet, and the master among them.
+#[derive(Debug)]
+pub(in crate::sweep) struct Election {
+    /// Our own state, and how SMInfo is answered.
+    pub(in crate::sweep) own: Mastership,
+    /// What is known of handovers.
+    pub(in crate::sweep) handover: Handover,
+    /// The others that the last discovery found, and where.
+    others: Vec<(PortIndex, RemoteSm)>,
+    /// Those that show another SM_Key: the GUIDs of their ports, and where they are, in words.
+    foreign_sms: Vec<(Guid, String)>,
+    /// Times that one did.
+    foreign_answers: u64,
+    /// The port of the master that we stand by for.
+    master: Option<PortIndex>,
+    /// When a master other than us was last heard of.
+    master_seen: Option<Instant>,
+    /// Polls in a row that the master left unanswered.
+    polls_missed: u32,
+}
+
+/// What an SMInfo of another's means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sweep) enum Answer {
+    /// It says nothing that could be understood.
+    None,
+    /// It is of another administration: none to us. With its GUID it is not to be believed, either.
+    Foreign(RemoteSm),
+    /// It is one of the subnet's.
+    Peer(RemoteSm),
+}
+
+impl Election {
+    pub(in crate::sweep) fn new(settings: &Settings) -> Self {
+        let mut own = Mastership::new(settings.sm_priority, settings.sm_key);
+        own.set_m_key(settings.m_key);
+        if settings.sm_inactive {
+            own.set_state(SmState::NotActive);
+        }
+        Self {
+            own,
+            handover: Handover::default(),
+            others: Vec::new(),
+            foreign_sms: Vec::new(),
+            foreign_answers: 0,
+            master: None,
+            master_seen: None,
+            polls_missed: 0,
+        }
+    }
+
+    /// Our own state.
+    pub(in crate::sweep) fn state(&self) -> SmState {
+        self.own.state()
+    }
+
+    /// Whether the subnet is ours.
+    pub(in crate::sweep) fn is_master(&self) -> bool {
+        self.own.state() == SmState::Master
+    }
+
+    /// Numbers our present time as master, from 1.
+    pub(in crate::sweep) fn tenure(&self) -> u32 {
+        self.own.tenure()
+    }
+
+    /// The others that the last discovery found, and where.
+    pub(in crate::sweep) fn others(&self) -> &[(PortIndex, RemoteSm)] {
+        &self.others
+    }
+
+    /// What the others, if any, make of us.
+    pub(in crate::sweep) fn decide(&self) -> Decision {
+        let others: Vec<RemoteSm> = self.others.iter().map(|(_, sm)| *sm).collect();
+        self.own.decide(&others)
+    }
+
+    /// Where one of the others is.
+    pub(in crate::sweep) fn place_of(&self, sm: RemoteSm) -> Option<PortIndex> {
+        self.others.iter().find(|(_, other)| *other == sm).map(|(port, _)| *port)
+    }
+
+    /// What an SMInfo means. With SM_Key 0 a site says that any will do.
+    pub(in crate::sweep) fn read(&self, data: &[u8; 64]) -> Answer {
+        let Ok(info) = SmInfo::new(data) else { return Answer::None };
+        let Some(state) = SmState::from_code(info.sm_state()) else { return Answer::None };
+        let sm = RemoteSm { guid: info.guid(), priority: info.priority(), state };
+        let key = self.own.sm_key();
+        match key == 0 || info.sm_key() == key {
+            true => Answer::Peer(sm),
+            false => Answer::Foreign(sm),
+        }
+    }
+
+    /// One of the others answered at a port with this GUID: it is not foreign, if it ever was.
+    pub(in crate::sweep) fn is_known_at(&mut self, guid: Guid) {
+        self.foreign_sms.retain(|(foreign, _)| *foreign != guid);
+    }
+
+    /// Takes in what one of the others says of itself.
+    pub(in crate::sweep) fn put(&mut self, port: PortIndex, sm: RemoteSm) {
+        self.forget(port);
+        self.others.push((port, sm));
+    }
+
+    /// Nobody at `port` says anything that counts.
+    pub(in crate::sweep) fn forget(&mut self, port: PortIndex) {
+        self.others.retain(|(at, _)| *at != port);
+    }
+
+    /// The others are to be found anew.
+    pub(in crate::sweep) fn forget_others(&mut self) {
+        self.others.clear();
+    }
+
+    /// Forgets what has indices of the fabric in it.
+    pub(in crate::sweep) fn forget_ports(&mut self) {
+        self.others.clear();
+        self.master = None;
+    }
+
+    /// A foreign one answered at a port with this GUID, which `place` tells in words. Whether that is
+    /// news.
+    pub(in crate::sweep) fn put_foreign(
+        &mut self,
+        guid: Guid,
+        place: impl FnOnce() -> String,
+    ) -> bool {
+        self.foreign_answers += 1;
+        let is_known = self.foreign_sms.iter().any(|(foreign, _)| *foreign == guid);
+        if is_known || self.foreign_sms.len() == OTHERS_MAX {
+            return false;
+        }
+        self.foreign_sms.push((guid, place()));
+        true
+    }
+
+    /// Forgets foreign ones that are no longer there.
+    pub(in crate::sweep) fn keep_foreign(&mut self, is_there: impl Fn(Guid) -> bool) {
+        self.foreign_sms.retain(|(guid, _)| is_there(*guid));
+    }
+
+    /// Where foreign ones are, in words.
+    pub(in crate::sweep) fn foreign_sms(&self) -> impl Iterator<Item = &str> {
+        self.foreign_sms.iter().map(|(_, place)| &**place)
+    }
+
+    /// Times that a foreign one answered.
+    pub(in crate::sweep) fn foreign_answers(&self) -> u64 {
+        self.foreign_answers
+    }
+
+    /// We stand by for the subnet manager at `port`, which is or will be master.
+    pub(in crate::sweep) fn stand_by(&mut self, now: Instant, port: PortIndex) {
+        self.own.set_state(SmState::Standby);
+        self.master = Some(port);
+        self.master_lives(now);
+        self.handover.settle();
+        self.handover.follows_another = true;
+    }
+
+    /// The port of the master that we stand by for, or did.
+    pub(in crate::sweep) fn master(&self) -> Option<PortIndex> {
+        self.master
+    }
+
+    /// When a master other than us was last heard of.
+    pub(in crate::sweep) fn master_seen(&self) -> Option<Instant> {
+        self.master_seen
+    }
+
+    /// The master answered a poll.
+    pub(in crate::sweep) fn master_lives(&mut self, now: Instant) {
+        self.master_seen = Some(now);
+        self.polls_missed = 0;
+    }
+
+    /// The master is master no more.
+    pub(in crate::sweep) fn master_is_gone(&mut self) {
+        self.master = None;
+    }
+
+    /// The master left a poll without answer. Whether that was one too many, and we look for another.
+    pub(in crate::sweep) fn miss_poll(&mut self, polls_max: u32) -> bool {
+        self.polls_missed += 1;
+        let is_gone = self.polls_missed >= polls_max;
+        if is_gone {
+            self.master = None;
+        }
+        is_gone
+    }
+
+    /// A master hands over what it ruled, or did while we looked around: what becomes of that is
+    /// settled by what follows.
+    pub(in crate::sweep) fn follow_another(&mut self, now: Instant) {
+        self.handover.settle();
+        self.handover.follows_another = true;
+        self.master_seen = Some(now);
+    }
+
+    /// The subnet is ours from now on. Whether another subnet manager ruled it since we did.
+    pub(in crate::sweep) fn become_master(&mut self) -> bool {
+        self.own.set_state(SmState::Master);
+        let replaces_another = self.handover.follows_another;
+        self.handover.begin_tenure();
+        replaces_another
+    }
+
+    /// What we handed over is ruled by `sm` now.
+    pub(in crate::sweep) fn has_taken_over(&mut self, sm: RemoteSm) -> RemoteSm {
+        let rules = RemoteSm { state: SmState::Master, ..sm };
+        self.others.iter_mut().filter(|(_, known)| *known == sm).for_each(|entry| entry.1 = rules);
+        rules
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: u64 = 0x5EC2E7;
+
+    fn election() -> Election {
+        let settings = Settings { sm_key: KEY, sm_priority: 3, ..Settings::default() };
+        let mut election = Election::new(&settings);
+        election.own.set_guid(Guid(10));
+        election
+    }
+
+    fn port(number: u32) -> PortIndex {
+        PortIndex::from_bits(number)
+    }
+
+    fn sm(guid: u64, priority: u8, state: SmState) -> RemoteSm {
+        RemoteSm { guid: Guid(guid), priority, state }
+    }
+
+    fn shown(sm: RemoteSm, key: u64) -> [u8; 64] {
+        let mut data = [0; 64];
+        let mut info = SmInfo::new(&mut data[..]).unwrap();
+        info.set_guid(sm.guid).set_priority(sm.priority).set_sm_state(sm.state).set_sm_key(key);
+        data
+    }
+
+    #[test]
+    fn who_shows_another_key_is_foreign_unless_any_will_do() {
+        let other = sm(20, 5, SmState::Master);
+        let answers = [KEY, 1].map(|key| election().read(&shown(other, key)));
+        assert_eq!(answers, [Answer::Peer(other), Answer::Foreign(other)]);
+        let open = Election::new(&Settings { sm_key: 0, ..Settings::default() });
+        assert_eq!(open.read(&shown(other, 1)), Answer::Peer(other));
+        assert_eq!(open.read(&[0xFF; 64]), Answer::None);
+    }
+
+    #[test]
+    fn a_foreign_one_is_news_once_until_it_shows_our_key_or_goes() {
+        let mut election = election();
+        let place = || "there".to_owned();
+        assert!(election.put_foreign(Guid(1), place) && !election.put_foreign(Guid(1), place));
+        election.is_known_at(Guid(1));
+        assert_eq!(election.foreign_sms().count(), 0);
+        assert!(election.put_foreign(Guid(1), place) && election.put_foreign(Guid(2), place));
+        election.keep_foreign(|guid| guid == Guid(2));
+        assert!(election.put_foreign(Guid(1), place) && !election.put_foreign(Guid(2), place));
+        assert_eq!(election.foreign_answers(), 6);
+        (3..9999).for_each(|guid| {
+            election.put_foreign(Guid(guid), place);
+        });
+        assert_eq!(election.foreign_sms().count(), OTHERS_MAX);
+    }
+
+    #[test]
+    fn a_master_that_misses_polls_in_a_row_is_looked_for_no_more() {
+        let (mut election, now) = (election(), Instant::now());
+        election.stand_by(now, port(4));
+        assert_eq!((election.state(), election.master()), (SmState::Standby, Some(port(4))));
+        assert!(!election.miss_poll(2));
+        election.master_lives(now);
+        assert!(!election.miss_poll(2), "those before it answered count no more");
+        assert!(election.miss_poll(2));
+        assert_eq!(election.master(), None);
+        assert_eq!(election.master_seen(), Some(now));
+    }
+
+    #[test]
+    fn what_an_other_says_last_counts() {
+        let mut election = election();
+        election.put(port(1), sm(20, 9, SmState::Standby));
+        let now = sm(20, 1, SmState::Standby);
+        election.put(port(1), now);
+        assert_eq!(election.others(), [(port(1), now)]);
+        assert_eq!((election.place_of(now), election.decide()), (Some(port(1)), Decision::Master));
+        let rules = election.has_taken_over(now);
+        assert_eq!(election.decide(), Decision::StandBy(rules));
+        election.forget(port(1));
+        assert_eq!(election.decide(), Decision::Master);
+    }
+
+    #[test]
+    fn who_stood_by_follows_another_once() {
+        let mut election = election();
+        assert!(!election.become_master());
+        election.stand_by(Instant::now(), port(4));
+        assert!(election.become_master());
+        assert!(!election.become_master(), "that was settled");
+        assert_eq!(election.tenure(), 2);
+    }
+}

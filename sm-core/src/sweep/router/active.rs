@@ -1,0 +1,120 @@
+//! A routing that is in force, and what engines were asked for to make it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use ib_mad::types::Lid;
+use sa_proto::snapshot::{Lft, PathSls};
+
+use crate::config::RoutingFiles;
+use crate::fabric::{Fabric, SwitchIndex};
+use crate::routing::multicast::Place;
+use crate::routing::verify::Unicast;
+use crate::routing::{HopMatrix, Lanes, Steering, Topology};
+use crate::sweep::origin::Origin;
+
+/// What engines are asked for by operators.
+#[derive(Clone, Debug)]
+pub(in crate::sweep) struct OperatorWishes {
+    pub(super) steering: Steering,
+    /// What that was made from.
+    pub(super) files: Arc<RoutingFiles>,
+    /// Hash of that, and of the settings that say more.
+    pub(super) wishes: u64,
+}
+
+/// A routing that is in force. Its tables are with the switches.
+#[derive(Debug)]
+pub(in crate::sweep) struct ActiveRouting {
+    /// Name of the engine.
+    pub(super) engine: &'static str,
+    pub(super) topology: Topology,
+    pub(super) hops: HopMatrix,
+    /// By link: routes of hosts, if the engine has counted them.
+    pub(super) loads: Vec<u32>,
+    /// Hops of the shortest ways, where the engine's are others.
+    pub(super) distances: Option<HopMatrix>,
+    /// Which switch has which number.
+    pub(super) switches: Vec<SwitchIndex>,
+    pub(super) numbers: HashMap<SwitchIndex, u16>,
+    pub(super) lanes: Lanes,
+    /// The SLs of its paths, ascending by switch; empty if it leaves them alone.
+    pub(super) path_sls: Vec<Arc<PathSls>>,
+    pub(super) asked: OperatorWishes,
+    /// What its packets wait for, once somebody wants to know.
+    pub(super) unicast: OnceLock<Arc<Unicast>>,
+}
+
+impl ActiveRouting {
+    /// What its packets wait for; `lfts` are its tables. Takes a tenth of a second and more, once.
+    pub(in crate::sweep) fn unicast(&self, lfts: &[Arc<Lft>]) -> Arc<Unicast> {
+        let find = || Arc::new(Unicast::find(&self.topology, &ports(lfts), &self.lanes));
+        self.unicast.get_or_init(find).clone()
+    }
+
+    pub(in crate::sweep) fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Hops between switches by the shortest ways.
+    pub(in crate::sweep) fn distances(&self) -> &HopMatrix {
+        self.distances.as_ref().unwrap_or(&self.hops)
+    }
+
+    /// Name of the engine.
+    pub(in crate::sweep) fn engine(&self) -> &'static str {
+        self.engine
+    }
+
+    /// What is to be known of it by the next run.
+    pub(in crate::sweep) fn origin(&self) -> Origin {
+        Origin { engine: self.engine.to_owned(), wishes: self.asked.wishes }
+    }
+
+    /// What operators asked of the engine.
+    pub(in crate::sweep) fn steering(&self) -> &Steering {
+        &self.asked.steering
+    }
+
+    /// The switches, by number.
+    pub(in crate::sweep) fn switches(&self) -> &[SwitchIndex] {
+        &self.switches
+    }
+
+    /// The switch of this number.
+    pub(in crate::sweep) fn switch(&self, number: u16) -> Option<SwitchIndex> {
+        self.switches.get(usize::from(number)).copied()
+    }
+
+    /// The number of a switch.
+    pub(in crate::sweep) fn number(&self, switch: SwitchIndex) -> Option<u16> {
+        self.numbers.get(&switch).copied()
+    }
+
+    /// The virtual lanes that its routes take.
+    pub(in crate::sweep) fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    /// The SLs of its paths, ascending by switch; empty if it leaves them alone.
+    pub(in crate::sweep) fn path_sls(&self) -> &[Arc<PathSls>] {
+        &self.path_sls
+    }
+
+    /// Where the port is that has `lid`.
+    pub(in crate::sweep) fn place_of(&self, lid: Lid) -> Option<Place> {
+        let to = self.topology.owner(lid)?;
+        Some(Place { switch: to.home, exit: to.exit })
+    }
+
+    /// Its tables.
+    pub(in crate::sweep) fn lfts(&self, fabric: &Fabric) -> Vec<Arc<Lft>> {
+        let switches = self.switches.iter();
+        switches.map(|&index| fabric.switch(index).lft.desired().clone()).collect()
+    }
+}
+
+/// The entries of tables.
+pub(super) fn ports(lfts: &[Arc<Lft>]) -> Vec<&[u8]> {
+    lfts.iter().map(|lft| lft.ports.as_slice()).collect()
+}

@@ -1,0 +1,269 @@
+//! What routing engines are given, and what becomes of their answers: work that needs no fabric, so
+//! that it can be done on another thread.
+
+use std::sync::{Arc, OnceLock};
+
+use ib_mad::types::Guid;
+use sa_proto::snapshot::{self, Lft, PathSls};
+
+use super::active::{ActiveRouting, OperatorWishes, ports};
+use crate::fabric::SwitchIndex;
+use crate::routing::verify::{self, CreditLoops, Deliveries};
+use crate::routing::{Engine, HopMatrix, Lanes, MinHop, Previous, Routing, RoutingError, Topology};
+use crate::sweep::origin::Origin;
+
+/// All that a routing engine needs, cut loose from the fabric.
+#[derive(Debug)]
+pub struct RoutingJob {
+    /// Number of the discovery it belongs to.
+    pub(super) sweep: u32,
+    pub(super) engines: Arc<[Box<dyn Engine>]>,
+    pub(super) topology: Topology,
+    pub(super) switches: Vec<SwitchIndex>,
+    /// Node GUIDs of the switches.
+    pub(super) guids: Vec<Guid>,
+    pub(super) asked: OperatorWishes,
+    pub(super) before: Option<Before>,
+    /// Tables of another SM's, by switch, if there are no others to begin with.
+    pub(super) inherited: Option<Vec<Arc<Lft>>>,
+    /// Which engine made those, if that is known.
+    pub(super) left_by: Option<Origin>,
+    /// Whether engines were given anew.
+    pub(super) engines_changed: bool,
+}
+
+/// The routing in force when a job was made.
+#[derive(Debug)]
+pub(super) struct Before {
+    pub(super) made: Arc<ActiveRouting>,
+    pub(super) lfts: Vec<Arc<Lft>>,
+    /// For each switch now, its number then.
+    pub(super) switches: Vec<Option<u16>>,
+}
+
+/// What came of a [`RoutingJob`].
+#[derive(Debug)]
+pub struct RoutingOutcome {
+    pub(in crate::sweep) sweep: u32,
+    /// Which switch has which number.
+    pub(in crate::sweep) switches: Vec<SwitchIndex>,
+    /// `None` if no engine could route the fabric.
+    pub(in crate::sweep) chosen: Option<Chosen>,
+    /// Why engines that are wanted before it are not used.
+    pub(in crate::sweep) passed_over: Vec<PassedOver>,
+}
+
+/// Why an engine is not used.
+#[derive(Debug)]
+pub(in crate::sweep) enum PassedOver {
+    /// It could not route the fabric.
+    Refused(RoutingError),
+    /// Its tables are wrong.
+    Defective(&'static str, Deliveries),
+    /// Packets could wait for each other in circles.
+    Loops(&'static str, CreditLoops),
+}
+
+/// The routing that is to come into force.
+#[derive(Debug)]
+pub(in crate::sweep) struct Chosen {
+    pub(in crate::sweep) made: ActiveRouting,
+    /// Its tables, by switch.
+    pub(in crate::sweep) lfts: Vec<Vec<u8>>,
+    /// What was found about its credit loops, if that was looked at.
+    pub(in crate::sweep) loops: Option<CreditLoops>,
+    /// Pairs of switch and LID that no path joins.
+    pub(in crate::sweep) unreachable: u64,
+}
+
+/// A routing, and what is to be thought of it.
+#[derive(Debug)]
+struct Verified {
+    routing: Routing,
+    deliveries: Deliveries,
+    /// What was found about credit loops, if that was looked at.
+    loops: Option<CreditLoops>,
+}
+
+impl Verified {
+    /// Whether the engine keeps its word: what keeps routes apart by SL does so to have no loops.
+    fn is_usable(&self) -> bool {
+        let must_be_free = !matches!(self.routing.lanes, Lanes::Free);
+        self.deliveries.is_sound() && !(must_be_free && self.has_loops())
+    }
+
+    fn has_loops(&self) -> bool {
+        self.loops.as_ref().is_some_and(|loops| !loops.is_free())
+    }
+
+    fn why_not(self) -> PassedOver {
+        match self.loops {
+            Some(loops) if self.deliveries.is_sound() => {
+                PassedOver::Loops(self.routing.engine, loops)
+            }
+            _ => PassedOver::Defective(self.routing.engine, self.deliveries),
+        }
+    }
+}
+
+impl RoutingJob {
+    /// Whether the routing in force was made for the very same topology.
+    pub(in crate::sweep) fn is_done(&self) -> bool {
+        !self.engines_changed
+            && self.before.as_ref().is_some_and(|before| {
+                before.made.topology == self.topology
+                    && before.made.switches == self.switches
+                    && before.made.asked.steering == self.asked.steering
+            })
+    }
+
+    /// Number of the sweep that it belongs to.
+    pub fn sweep(&self) -> u32 {
+        self.sweep
+    }
+
+    /// LIDs to be routed, and switches that forward them.
+    pub fn size(&self) -> (usize, usize) {
+        let lids = self.topology.destinations().iter();
+        let lids = lids.map(|destination| usize::from(destination.lid_count)).sum();
+        (lids, self.topology.switch_count())
+    }
+
+    /// Computes the tables: by the first engine whose tables prove right and free of credit loops;
+    /// if all that prove right have some, by the first of those. May take seconds.
+    pub fn run(self) -> RoutingOutcome {
+        let mut passed_over = Vec::new();
+        let mut second_best: Option<(usize, Verified)> = None;
+        let mut chosen = None;
+        for engine in &*self.engines {
+            match self.attempt(&**engine) {
+                Ok(made) if made.is_usable() && !made.has_loops() => {
+                    chosen = Some(made);
+                    break;
+                }
+                Ok(made) if made.is_usable() && second_best.is_none() => {
+                    second_best = Some((passed_over.len(), made));
+                }
+                Ok(made) => passed_over.push(made.why_not()),
+                Err(reason) => passed_over.push(PassedOver::Refused(reason)),
+            }
+        }
+        let verified = match (chosen, second_best) {
+            (Some(made), Some((at, loops))) => {
+                passed_over.insert(at, loops.why_not());
+                Some(made)
+            }
+            (None, Some((at, made))) => {
+                passed_over.truncate(at);
+                Some(made)
+            }
+            (chosen, None) => chosen,
+        };
+        let (sweep, switches) = (self.sweep, self.switches.clone());
+        let chosen = verified.map(|verified| self.chosen(verified));
+        RoutingOutcome { sweep, switches, chosen, passed_over }
+    }
+
+    /// What is kept of the routing that is taken.
+    fn chosen(self, verified: Verified) -> Chosen {
+        let Verified { routing, deliveries, loops } = verified;
+        let path_sls = self.path_sls(&routing.lanes);
+        let Routing { engine, lfts, hops, lanes, loads, .. } = routing;
+        let Self { topology, switches, asked, .. } = self;
+        let is_shortest = engine == MinHop.name() && asked.steering.hop_weights.is_empty();
+        let distances = if is_shortest { None } else { HopMatrix::compute(&topology) };
+        let numbers = switches.iter().copied().zip(0..).collect();
+        let made = ActiveRouting {
+            engine,
+            topology,
+            hops,
+            loads,
+            distances,
+            switches,
+            numbers,
+            lanes,
+            path_sls,
+            asked,
+            unicast: OnceLock::new(),
+        };
+        Chosen { made, lfts, loops, unreachable: deliveries.unreachable }
+    }
+
+    fn attempt(&self, engine: &dyn Engine) -> Result<Verified, RoutingError> {
+        // What another engine made, or was made to other wishes, is not to be kept.
+        let before = self.before.as_ref().filter(|before| {
+            before.made.engine == engine.name() && before.made.asked.files == self.asked.files
+        });
+        let previous = match (before, &self.inherited) {
+            (Some(before), _) => Some(Previous {
+                topology: &before.made.topology,
+                hops: Some(&before.made.hops),
+                lfts: ports(&before.lfts),
+                switches: before.switches.clone(),
+                loads: &before.made.loads,
+            }),
+            (None, Some(lfts)) if self.may_inherit(engine) => Some(Previous {
+                topology: &self.topology,
+                hops: None,
+                lfts: ports(lfts),
+                switches: self.topology.switches().map(Some).collect(),
+                loads: &[],
+            }),
+            (None, _) => None,
+        };
+        let made = self.made_by(engine, previous.as_ref())?;
+        if previous.is_some() && !made.is_usable() {
+            // What was there before may be at fault: another SM made it, or a switch told it wrongly.
+            return self.made_by(engine, None);
+        }
+        Ok(made)
+    }
+
+    /// Whether what switches hold is, as far as is known, of this engine's making and to the same
+    /// wishes.
+    fn may_inherit(&self, engine: &dyn Engine) -> bool {
+        self.left_by.as_ref().is_none_or(|origin| {
+            origin.engine == engine.name() && origin.wishes == self.asked.wishes
+        })
+    }
+
+    /// Tables of an engine that keep nothing; none if it cannot make any.
+    pub(in crate::sweep) fn anew(&self, engine: &str) -> Option<Vec<Vec<u8>>> {
+        let engine = self.engines.iter().find(|each| each.name() == engine)?;
+        let routing = engine.route(&self.topology, &self.asked.steering, None).ok()?;
+        Some(routing.lfts)
+    }
+
+    fn made_by(
+        &self,
+        engine: &dyn Engine,
+        previous: Option<&Previous<'_>>,
+    ) -> Result<Verified, RoutingError> {
+        let routing = engine.route(&self.topology, &self.asked.steering, previous)?;
+        // Where there is no choice of engines, and no promise, loops are looked for when the tables
+        // are in force.
+        let looks = self.engines.len() > 1 || !matches!(routing.lanes, Lanes::Free);
+        Ok(Verified {
+            deliveries: verify::deliveries(&self.topology, &routing),
+            loops: looks.then(|| verify::credit_loops_on_lanes(&self.topology, &routing)),
+            routing,
+        })
+    }
+
+    /// The SLs of all paths, ascending by switch; those of switches whose paths have the same as
+    /// before are shared.
+    fn path_sls(&self, lanes: &Lanes) -> Vec<Arc<PathSls>> {
+        if lanes.engine_sls() == 0 {
+            return Vec::new();
+        }
+        let before = self.before.as_ref().map_or(&[][..], |before| before.made.path_sls());
+        let row = |(switch, &guid): (u16, &Guid)| {
+            let sls = lanes.sls_from(&self.topology, switch);
+            let old = snapshot::find(before, guid).filter(|old| old.sls == sls);
+            old.cloned().unwrap_or_else(|| Arc::new(PathSls { switch: guid, sls }))
+        };
+        let mut rows: Vec<_> = self.topology.switches().zip(&self.guids).map(row).collect();
+        rows.sort_unstable_by_key(|row| row.switch);
+        rows
+    }
+}

@@ -1,0 +1,78 @@
+//! Ports that report errors for ever: their links are switched off if the site asks for that.
+
+use std::time::Duration;
+
+use crate::common::{Bed, fat_tree};
+use fabric_sim::NodeIndex;
+use ib_mad::wire::attribute::{PortPhysState, TrapNumber};
+use sm_core::config::Settings;
+
+fn bed(policy: bool) -> Bed {
+    let settings = Settings { babbling_port_policy: policy, ..Settings::default() };
+    let mut bed = Bed::with_manager(&fat_tree(2, 4, 8), settings);
+    assert_eq!(bed.bring_up().errors, 0);
+    bed
+}
+
+fn babble(bed: &mut Bed, node: NodeIndex, port: u8, traps: u32) {
+    for _ in 0..traps {
+        let now = bed.clock.now();
+        bed.fabric.port_error(now, node, port, TrapNumber::LOCAL_LINK_INTEGRITY).unwrap();
+        bed.run_for(Duration::from_millis(5));
+    }
+}
+
+/// The last host, and the switch and port that it is at.
+fn far_host(bed: &Bed) -> (NodeIndex, NodeIndex, u8) {
+    let host = *bed.hosts().last().unwrap();
+    let link = bed.fabric.port(host, 1).unwrap().link.unwrap();
+    (host, link.node, link.port)
+}
+
+#[test]
+fn the_link_of_a_host_that_babbles_is_switched_off_at_its_switch_and_stays_off() {
+    let mut bed = bed(true);
+    let (host, switch, port) = far_host(&bed);
+    let phys = |bed: &Bed| bed.fabric.port(switch, port).unwrap().phys_state;
+    babble(&mut bed, host, 1, 250);
+    assert_eq!(phys(&bed), PortPhysState::LinkUp, "not before the 251st");
+    babble(&mut bed, host, 1, 1);
+    bed.run_for(Duration::from_secs(2));
+    assert_eq!(phys(&bed), PortPhysState::Disabled);
+    assert_eq!(bed.sweeper().fabric().counts().0, 7, "the host is gone");
+
+    // Later sweeps leave it.
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    assert_eq!(bed.bring_up().errors, 0);
+    assert_eq!(phys(&bed), PortPhysState::Disabled);
+}
+
+#[test]
+fn a_port_of_a_switch_is_switched_off_at_the_end_nearer_to_us() {
+    let mut bed = bed(true);
+    let switches = bed.switches();
+    // A leaf that is not ours, and its link to a spine, which is nearer.
+    let (_, leaf, _) = far_host(&bed);
+    let view = bed.fabric.node(leaf);
+    let up = |port: &u8| {
+        let link = bed.fabric.port(leaf, *port).unwrap().link;
+        link.is_some_and(|link| switches.contains(&link.node))
+    };
+    let port = (1..=view.num_ports).find(up).unwrap();
+    let far = bed.fabric.port(leaf, port).unwrap().link.unwrap();
+    babble(&mut bed, leaf, port, 251);
+    bed.run_for(Duration::from_secs(2));
+    let at_spine = bed.fabric.port(far.node, far.port).unwrap().phys_state;
+    assert_eq!(at_spine, PortPhysState::Disabled);
+    assert_ne!(bed.fabric.port(leaf, port).unwrap().phys_state, PortPhysState::Disabled);
+    bed.assert_all_reachable();
+}
+
+#[test]
+fn without_the_policy_ports_are_left_alone() {
+    let mut bed = bed(false);
+    let (host, switch, port) = far_host(&bed);
+    babble(&mut bed, host, 1, 300);
+    assert_eq!(bed.fabric.port(switch, port).unwrap().phys_state, PortPhysState::LinkUp);
+}

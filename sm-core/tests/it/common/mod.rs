@@ -1,0 +1,472 @@
+//! A test bed in virtual time: a simulated fabric and subnet managers attached to it.
+
+use std::time::Duration;
+
+use fabric_sim::generate::{Common, FatTree, Shape, generate};
+use fabric_sim::{Delivery, Endpoint, Fabric, NodeIndex, Options, VirtualClock};
+use ib_mad::netlist::Net;
+use ib_mad::transport::Packet;
+use ib_mad::types::Lid;
+use ib_mad::wire::attribute::{NodeType, PortState, SmState};
+use ib_mad::wire::smp::Smp;
+use sm_core::config::Settings;
+use sm_core::manage::lid::LidTable;
+use sm_core::manage::shard::TakeOver;
+use sm_core::mastership::RemoteSm;
+use sm_core::sweep::{Event, Phase, PortsChanged, Report, Sweeper, TrapNotice};
+
+/// A subnet manager attached to a port.
+pub(crate) struct Manager {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) sweeper: Sweeper,
+    /// What its sweeps reported, oldest first.
+    pub(crate) reports: Vec<Report>,
+    pub(crate) standing_by: Option<RemoteSm>,
+    /// End ports that came and went, and traps, oldest first.
+    pub(crate) changes: Vec<PortsChanged>,
+    pub(crate) traps: Vec<TrapNotice>,
+    /// Takeovers that ended, and whether they did well.
+    pub(crate) taken_over: Vec<(TakeOver, bool)>,
+    /// How many more SMPs it gets out, if not all.
+    pub(crate) sends_left: Option<u64>,
+    /// Whether its process is stopped: it neither hears nor says anything, and time passes it by.
+    pub(crate) stopped: bool,
+    node: NodeIndex,
+}
+
+/// Something done to a packet.
+pub(crate) type Tamper = Box<dyn FnMut(&mut Packet)>;
+
+/// Something done to a packet that a node answers, or is asked if it is on its way there.
+pub(crate) type Lie = Box<dyn FnMut(NodeIndex, &mut Packet)>;
+
+/// A fabric, its managers, and the time.
+pub(crate) struct Bed {
+    pub(crate) fabric: Fabric,
+    pub(crate) clock: VirtualClock,
+    pub(crate) managers: Vec<Manager>,
+    /// Changes packets on their way to the managers.
+    pub(crate) tamper: Option<Tamper>,
+    /// Changes requests and answers of directed routes, by the node that they are for or from.
+    pub(crate) lie: Option<Lie>,
+    /// How many routings to come fail.
+    pub(crate) failing_routings: u32,
+    deliveries: Vec<Delivery>,
+}
+
+/// A two-level fat tree: 2 spines, 4 leaves, 8 hosts if `hosts` is 8 and `radix` is 4.
+pub(crate) fn fat_tree(levels: u8, radix: u8, hosts: usize) -> Net {
+    let shape = Shape::FatTree(FatTree { levels, radix, hosts, oversubscription: (1, 1) });
+    generate(&shape, &Common::default()).unwrap()
+}
+
+impl Bed {
+    pub(crate) fn new(net: &Net) -> Self {
+        // RUST_LOG=debug shows what the managers say of a test that fails.
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+            .with_test_writer()
+            .without_time()
+            .try_init();
+        let options = Options { seed: 7, ..Options::default() };
+        let mut fabric = Fabric::new(net, options);
+        fabric.set_delay(None, Duration::from_micros(1)).unwrap();
+        Self {
+            fabric,
+            clock: VirtualClock::new(),
+            managers: Vec::new(),
+            tamper: None,
+            lie: None,
+            failing_routings: 0,
+            deliveries: Vec::new(),
+        }
+    }
+
+    /// A bed with one manager on the first host.
+    pub(crate) fn with_manager(net: &Net, settings: Settings) -> Self {
+        let mut bed = Self::new(net);
+        let host = bed.hosts()[0];
+        bed.manage(host, settings, LidTable::default());
+        bed
+    }
+
+    /// Starts a manager on a node.
+    pub(crate) fn manage(&mut self, node: NodeIndex, settings: Settings, lids: LidTable) {
+        let now = self.clock.now();
+        let endpoint = self.fabric.attach(node, 0).unwrap();
+        self.fabric.set_takes_requests(endpoint, true);
+        self.fabric.set_is_sm(now, endpoint, true);
+        let mut sweeper = Sweeper::new(settings, lids, self.managers.len() as u32 * 1000);
+        sweeper.request_heavy_sweep(now);
+        self.managers.push(Manager {
+            endpoint,
+            sweeper,
+            reports: Vec::new(),
+            standing_by: None,
+            changes: Vec::new(),
+            traps: Vec::new(),
+            taken_over: Vec::new(),
+            sends_left: None,
+            stopped: false,
+            node,
+        });
+    }
+
+    /// Takes the last manager off the fabric without a word, as a crash would.
+    pub(crate) fn crash_manager(&mut self) -> Manager {
+        self.crash(self.managers.len() - 1)
+    }
+
+    /// The same with the manager `at`.
+    pub(crate) fn crash(&mut self, at: usize) -> Manager {
+        let manager = self.managers.remove(at);
+        self.fabric.detach(self.clock.now(), manager.endpoint);
+        manager
+    }
+
+    pub(crate) fn sweeper(&self) -> &Sweeper {
+        &self.managers[0].sweeper
+    }
+
+    pub(crate) fn reports(&self) -> &[Report] {
+        &self.managers[0].reports
+    }
+
+    pub(crate) fn hosts(&self) -> Vec<NodeIndex> {
+        self.fabric.nodes().filter(|&n| self.fabric.node(n).node_type == NodeType::Ca).collect()
+    }
+
+    pub(crate) fn switches(&self) -> Vec<NodeIndex> {
+        self.fabric.nodes().filter(|&n| self.fabric.node(n).node_type == NodeType::Switch).collect()
+    }
+
+    /// Runs until `done`; fails if that takes longer than `limit` of virtual time.
+    pub(crate) fn run_until(
+        &mut self,
+        limit: Duration,
+        what: &str,
+        mut done: impl FnMut(&Self) -> bool,
+    ) {
+        let end = self.clock.now() + limit;
+        while !done(self) {
+            let state = self.managers.first().map(|manager| {
+                let sweeper = &manager.sweeper;
+                (sweeper.phase(), sweeper.is_up(), sweeper.fabric().counts())
+            });
+            assert!(self.clock.now() < end, "no '{what}' within {limit:?}, but {state:?}");
+            self.step();
+        }
+    }
+
+    /// Runs for so long.
+    pub(crate) fn run_for(&mut self, time: Duration) {
+        let end = self.clock.now() + time;
+        while self.clock.now() < end {
+            self.step();
+        }
+    }
+
+    /// Runs until the first manager has the subnet up and nothing to do.
+    pub(crate) fn bring_up(&mut self) -> Report {
+        let before = self.reports().len();
+        self.run_until(Duration::from_secs(60), "subnet up", |bed| {
+            let sweeper = bed.sweeper();
+            bed.reports().len() > before && sweeper.is_up() && sweeper.phase() == Phase::Idle
+        });
+        self.reports().last().unwrap().clone()
+    }
+
+    /// Moves everything one step: what can be sent is sent, and time goes on to the next event.
+    fn step(&mut self) {
+        let now = self.clock.now();
+        let mut packet = Packet::default();
+        for manager in self.managers.iter_mut().filter(|manager| !manager.stopped) {
+            manager.sweeper.handle_timeout(now);
+            while let Some(job) = manager.sweeper.poll_routing() {
+                let sweep = job.sweep();
+                if self.failing_routings > 0 {
+                    self.failing_routings -= 1;
+                    manager.sweeper.handle_routing_failure(now, sweep, "as the test wants it");
+                } else {
+                    manager.sweeper.handle_routing(now, job.run());
+                }
+            }
+            if let Some(job) = manager.sweeper.poll_multicast(now) {
+                manager.sweeper.handle_multicast(now, job.run());
+            }
+            if let Some(check) = manager.sweeper.poll_balance_check() {
+                manager.sweeper.handle_balance(now, &check.run());
+            }
+            while let Some(check) = manager.sweeper.poll_loop_check() {
+                manager.sweeper.handle_loops(&check.run());
+            }
+            if let Some(job) = manager.sweeper.poll_multicast_proof() {
+                manager.sweeper.handle_multicast(now, job.run());
+            }
+            while manager.sends_left != Some(0) && manager.sweeper.poll_transmit(now, &mut packet) {
+                manager.sends_left = manager.sends_left.map(|left| left - 1);
+                if let Some(lie) = &mut self.lie
+                    && let Some(node) = directed_to(&self.fabric, manager.node, &packet)
+                {
+                    lie(node, &mut packet);
+                }
+                self.fabric.send(now, manager.endpoint, &packet);
+            }
+        }
+        self.fabric.poll(now, &mut self.deliveries, usize::MAX);
+        let any = !self.deliveries.is_empty();
+        for mut delivery in self.deliveries.drain(..) {
+            let Some(manager) =
+                self.managers.iter_mut().find(|manager| manager.endpoint == delivery.endpoint)
+            else {
+                continue;
+            };
+            if let Some(tamper) = &mut self.tamper {
+                tamper(&mut delivery.packet);
+            }
+            if manager.stopped {
+                continue;
+            }
+            if let Some(lie) = &mut self.lie
+                && let Some(node) = directed_to(&self.fabric, manager.node, &delivery.packet)
+            {
+                lie(node, &mut delivery.packet);
+            }
+            if manager.sweeper.handle_packet(now, &mut delivery.packet) {
+                self.fabric.send(now, manager.endpoint, &delivery.packet);
+            }
+        }
+        for manager in &mut self.managers {
+            while let Some(event) = manager.sweeper.poll_event() {
+                match event {
+                    Event::Configured(report) => manager.reports.push(*report),
+                    Event::StandingBy(sm) => manager.standing_by = Some(sm),
+                    Event::PortsChanged(changed) => manager.changes.push(changed),
+                    Event::Trap(trap) => manager.traps.push(trap),
+                    Event::TakenOver { what, done } => manager.taken_over.push((what, done)),
+                    Event::Discovering
+                    | Event::LidsChanged
+                    | Event::DisabledPortsChanged
+                    | Event::MulticastWritten
+                    | Event::ClientsMoved => {}
+                    Event::Fatal(reason) => panic!("{reason}"),
+                }
+            }
+        }
+        if !any {
+            let due = self
+                .managers
+                .iter_mut()
+                .filter(|manager| !manager.stopped)
+                .filter_map(|manager| manager.sweeper.poll_timeout())
+                .chain(self.fabric.poll_timeout(now))
+                .min();
+            // Should nothing be due, time passes all the same.
+            self.clock.advance_to(due.unwrap_or(now + Duration::from_millis(100)));
+        }
+    }
+
+    /// Every powered end port whose link is up, with its LIDs.
+    pub(crate) fn end_ports(&self) -> Vec<(NodeIndex, u8, Lid, u8)> {
+        let mut ends = Vec::new();
+        for node in self.fabric.nodes() {
+            let view = self.fabric.node(node);
+            if !view.up {
+                continue;
+            }
+            let ports = if view.node_type == NodeType::Switch { 0..=0 } else { 1..=view.num_ports };
+            for num in ports {
+                let port = self.fabric.port(node, num).unwrap();
+                let linked =
+                    port.link.is_some_and(|link| !link.cut && self.fabric.node(link.node).up);
+                if num == 0 || linked {
+                    ends.push((node, num, port.lid, port.lmc));
+                }
+            }
+        }
+        ends
+    }
+
+    /// Fails unless every end port reaches every LID of every other by the tables as they are
+    /// programmed, over active links only, and no two share a LID.
+    pub(crate) fn assert_all_reachable(&self) {
+        let ends = self.end_ports();
+        let mut owners = vec![None; 0xC000];
+        for (node, num, lid, lmc) in &ends {
+            assert!(lid.is_unicast(), "{} port {num} has LID {lid}", self.fabric.node(*node).name);
+            for lid in lid.0..lid.0 + (1 << lmc) {
+                let before = owners[usize::from(lid)].replace((*node, *num));
+                assert_eq!(before, None, "LID {lid} has two owners");
+            }
+        }
+        for &(source, source_num, ..) in &ends {
+            for (lid, owner) in owners.iter().enumerate() {
+                if let Some(owner) = owner {
+                    self.assert_reachable((source, source_num), Lid(lid as u16), *owner);
+                }
+            }
+        }
+    }
+
+    /// As [`assert_all_reachable`](Self::assert_all_reachable), for those end ports that the
+    /// manager can reach.
+    pub(crate) fn assert_sound(&self) {
+        let fabric = self.sweeper().fabric();
+        let known = |guid| fabric.find(guid).is_some_and(|node| fabric.node(node).present);
+        let ends: Vec<_> = self
+            .end_ports()
+            .into_iter()
+            .filter(|&(node, ..)| known(self.fabric.node(node).guid))
+            .collect();
+        assert!(!ends.is_empty());
+        for &(source, source_num, ..) in &ends {
+            for &(node, num, lid, _) in &ends {
+                self.assert_reachable((source, source_num), lid, (node, num));
+            }
+        }
+    }
+
+    /// What is wrong with the fabric, though one manager should have it right: linked ports that are
+    /// not Active, end ports that know another master, LIDs of two ports, pairs that no packet joins.
+    pub(crate) fn what_is_wrong(&self) -> Option<String> {
+        let state = |manager: &Manager| manager.sweeper.sm_state();
+        let masters: Vec<&Manager> =
+            self.managers.iter().filter(|manager| state(manager) == SmState::Master).collect();
+        let [master] = masters[..] else { return Some(format!("{} masters", masters.len())) };
+        let sweeper = &master.sweeper;
+        if !sweeper.is_up() || sweeper.phase() != Phase::Idle {
+            return Some(format!("the master is in phase {}", sweeper.phase()));
+        }
+        let errors = master.reports.last().map_or(0, |report| report.errors);
+        if errors > 0 {
+            return Some(format!("{errors} errors"));
+        }
+        let sm_lid = self.fabric.local_lid(master.endpoint);
+        let mut owners = std::collections::HashSet::new();
+        for (node, num, lid, _) in self.end_ports() {
+            let (name, port) = (self.fabric.node(node).name, self.fabric.port(node, num).unwrap());
+            if !lid.is_unicast() || !owners.insert(lid) {
+                return Some(format!("{name} port {num} has LID {lid}"));
+            }
+            if Some(port.master_sm_lid) != sm_lid {
+                return Some(format!("{name} port {num} obeys LID {}", port.master_sm_lid));
+            }
+        }
+        for node in self.fabric.nodes().filter(|&node| self.fabric.node(node).up) {
+            let view = self.fabric.node(node);
+            for num in 1..=view.num_ports {
+                let port = self.fabric.port(node, num).unwrap();
+                let is_linked =
+                    port.link.is_some_and(|link| !link.cut && self.fabric.node(link.node).up);
+                if is_linked && port.state != PortState::Active {
+                    return Some(format!("{} port {num} is {}", view.name, port.state));
+                }
+            }
+        }
+        let routes = self.fabric.check_routes();
+        (!routes.is_whole()).then(|| format!("{routes:?}"))
+    }
+
+    /// Runs until one manager has the fabric right; fails if that takes longer than `limit`. Yields
+    /// how long it took.
+    pub(crate) fn settle(&mut self, limit: Duration, what: &str) -> Duration {
+        let begun = self.clock.now();
+        // Looked at when a sweep has ended, or somebody became master: nothing else mends anything.
+        let mut seen = None;
+        loop {
+            let marks: Vec<_> = self
+                .managers
+                .iter()
+                .map(|manager| {
+                    let sweeper = &manager.sweeper;
+                    (manager.reports.len(), sweeper.sm_state(), sweeper.phase() == Phase::Idle)
+                })
+                .collect();
+            let over = self.clock.now() > begun + limit;
+            if over || seen.as_ref() != Some(&marks) {
+                let wrong = self.what_is_wrong();
+                if wrong.is_none() {
+                    return self.clock.now() - begun;
+                }
+                assert!(!over, "{what}: after {limit:?}: {}", wrong.unwrap_or_default());
+                seen = Some(marks);
+            }
+            self.step();
+        }
+    }
+
+    /// As [`settle`](Self::settle), and it stays so for a minute.
+    pub(crate) fn settle_for_good(&mut self, limit: Duration, what: &str) -> Duration {
+        let took = self.settle(limit, what);
+        self.run_for(Duration::from_secs(61));
+        self.settle(Duration::from_secs(2), what);
+        took
+    }
+
+    /// The nodes of `ends` that a packet does not reach from another of them.
+    pub(crate) fn cut_off_among(&self, ends: &[(NodeIndex, u8, Lid, u8)]) -> Vec<String> {
+        let pairs = ends.iter().flat_map(|from| ends.iter().map(move |to| (from, to)));
+        pairs
+            .filter_map(|(&(node, num, ..), &(to, to_num, lid, _))| {
+                self.follow((node, num), lid, (to, to_num)).err()
+            })
+            .collect()
+    }
+
+    pub(crate) fn assert_reachable(
+        &self,
+        source: (NodeIndex, u8),
+        lid: Lid,
+        owner: (NodeIndex, u8),
+    ) {
+        self.follow(source, lid, owner).unwrap_or_else(|reason| panic!("{reason}"));
+    }
+
+    /// Follows the tables from one end port to a LID of another.
+    fn follow(
+        &self,
+        source: (NodeIndex, u8),
+        lid: Lid,
+        owner: (NodeIndex, u8),
+    ) -> Result<(), String> {
+        let (mut node, mut egress) = source;
+        if source == owner {
+            return Ok(());
+        }
+        for _ in 0..64 {
+            let view = self.fabric.node(node);
+            if view.node_type == NodeType::Switch {
+                egress = view.lft.get(lid.index()).copied().unwrap_or(255);
+                if node == owner.0 {
+                    let right = egress == 0;
+                    let wrong = || format!("{} to its own LID {lid} by {egress}", view.name);
+                    return right.then_some(()).ok_or_else(wrong);
+                }
+            }
+            let port = self.fabric.port(node, egress);
+            let port = port.ok_or_else(|| format!("{}: LID {lid} by port {egress}", view.name))?;
+            let link = port.link.filter(|link| port.state == PortState::Active && !link.cut);
+            let link = link
+                .ok_or_else(|| format!("{} port {egress}, LID {lid}: {}", view.name, port.state))?;
+            if (link.node, link.port) == owner {
+                return Ok(());
+            }
+            if self.fabric.node(link.node).node_type != NodeType::Switch {
+                let name = self.fabric.node(link.node).name;
+                return Err(format!("LID {lid} went to the wrong host {name}"));
+            }
+            node = link.node;
+        }
+        Err(format!("LID {lid} goes round in circles"))
+    }
+}
+
+/// The node that a directed route leads to, which begins at `from`.
+fn directed_to(fabric: &Fabric, from: NodeIndex, packet: &Packet) -> Option<NodeIndex> {
+    let smp = Smp::new(&packet.mad).ok()?;
+    let mut node = from;
+    for &egress in smp.path()? {
+        node = fabric.port(node, egress)?.link?.node;
+    }
+    Some(node)
+}

@@ -1,0 +1,395 @@
+//! Subnet managers that hand the subnet over to one another: one rules in the end, the one that
+//! comes first, and what need not change does not.
+
+use std::time::Duration;
+
+use crate::common::{Bed, fat_tree};
+use fabric_sim::NodeIndex;
+use ib_mad::netlist::{LinkRate, Net, Node, NodeKind, PortRef};
+use ib_mad::transport::Packet;
+use ib_mad::types::{Guid, Lid};
+use ib_mad::wire::attribute::{SmControl, SmInfo, SmState};
+use ib_mad::wire::mad::{AttributeId, Method, Status};
+use ib_mad::wire::smp::{self, Smp};
+use sm_core::config::Settings;
+use sm_core::manage::lid::LidTable;
+use sm_core::sweep::{Cause, Phase, RegistryCopy};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn of_priority(sm_priority: u8) -> Settings {
+    Settings { sm_priority, ..Settings::default() }
+}
+
+/// A bed with a settled master of priority 3.
+fn ruled() -> Bed {
+    let mut bed = Bed::new(&fat_tree(2, 8, 20));
+    let host = bed.hosts()[3];
+    bed.manage(host, of_priority(3), LidTable::default());
+    bed.bring_up();
+    bed
+}
+
+fn join(bed: &mut Bed, host: usize, settings: Settings) {
+    let host = bed.hosts()[host];
+    bed.manage(host, settings, LidTable::default());
+}
+
+fn states(bed: &Bed) -> Vec<SmState> {
+    bed.managers.iter().map(|manager| manager.sweeper.sm_state()).collect()
+}
+
+/// Runs until the manager `at` rules a fabric that is up, and all others stand by.
+fn await_master(bed: &mut Bed, at: usize) {
+    bed.run_until(MINUTE * 3, "one master", |bed| {
+        let rules = |i: usize| bed.managers[i].sweeper.sm_state() == SmState::Master;
+        let others = (0..bed.managers.len()).filter(|&i| i != at);
+        let standing_by =
+            others.into_iter().all(|i| bed.managers[i].sweeper.sm_state() == SmState::Standby);
+        let sweeper = &bed.managers[at].sweeper;
+        rules(at) && standing_by && sweeper.is_up() && sweeper.phase() == Phase::Idle
+    });
+    bed.assert_all_reachable();
+    for (node, num, ..) in bed.end_ports() {
+        let master = bed.fabric.local_lid(bed.managers[at].endpoint).unwrap();
+        assert_eq!(bed.fabric.port(node, num).unwrap().master_sm_lid, master);
+    }
+}
+
+fn lids(bed: &Bed) -> Vec<(NodeIndex, u8, Lid, u8)> {
+    bed.end_ports()
+}
+
+fn control_of(packet: &Packet) -> Option<(Method, SmControl)> {
+    let smp = Smp::new(&packet.mad).ok()?;
+    let is_info = smp.attribute_id() == AttributeId::SM_INFO;
+    let control = SmControl::from_modifier(smp.attribute_modifier())?;
+    is_info.then_some((smp.method(), control))
+}
+
+/// Loses what `lost` says, on its way to the managers.
+fn lose(bed: &mut Bed, lost: impl Fn(Method, SmControl) -> bool + 'static) {
+    bed.tamper = Some(Box::new(move |packet| {
+        if control_of(packet).is_some_and(|(method, control)| lost(method, control)) {
+            packet.mad[..4].fill(0);
+        }
+    }));
+}
+
+#[test]
+fn a_master_hands_over_to_one_of_higher_priority_and_takes_over_when_it_dies() {
+    let mut bed = ruled();
+    let before = lids(&bed);
+    let began = bed.clock.now();
+    join(&mut bed, 14, of_priority(4));
+    await_master(&mut bed, 1);
+    let took = bed.clock.now() - began;
+    assert!(took < Duration::from_secs(1), "its trap asks for a look at once: {took:?}");
+    assert_eq!(lids(&bed), before, "every LID is as it was");
+    bed.crash_manager();
+    bed.run_until(MINUTE * 2, "take-over", |bed| bed.sweeper().is_up());
+    assert_eq!(states(&bed), [SmState::Master]);
+    assert_eq!(lids(&bed), before);
+    bed.assert_all_reachable();
+}
+
+#[test]
+fn among_equals_the_lower_guid_gets_the_subnet() {
+    let mut bed = Bed::new(&fat_tree(2, 8, 20));
+    let (a, b) = (bed.hosts()[3], bed.hosts()[14]);
+    let guid = |bed: &Bed, host| bed.fabric.port(host, 1).unwrap().guid;
+    let (low, high) = if guid(&bed, a) < guid(&bed, b) { (a, b) } else { (b, a) };
+    bed.manage(high, of_priority(3), LidTable::default());
+    bed.bring_up();
+    bed.manage(low, of_priority(3), LidTable::default());
+    await_master(&mut bed, 1);
+    let mut bed = Bed::new(&fat_tree(2, 8, 20));
+    bed.manage(low, of_priority(3), LidTable::default());
+    bed.bring_up();
+    bed.manage(high, of_priority(3), LidTable::default());
+    bed.run_for(MINUTE);
+    assert_eq!(states(&bed), [SmState::Master, SmState::Standby]);
+}
+
+#[test]
+fn who_gets_no_acknowledgement_rules_on_and_tries_again() {
+    let mut bed = ruled();
+    lose(&mut bed, |_, control| control == SmControl::Handover);
+    join(&mut bed, 14, of_priority(4));
+    bed.run_for(MINUTE);
+    assert_eq!(states(&bed), [SmState::Master, SmState::Standby]);
+    assert!(bed.sweeper().is_up(), "it rules on");
+    bed.assert_all_reachable();
+    bed.tamper = None;
+    await_master(&mut bed, 1);
+}
+
+/// OpenSM answers the handover and acknowledges nothing; others may do it the other way round.
+#[test]
+fn an_answer_or_an_acknowledgement_is_enough() {
+    for lost in [Method::GET_RESP, Method::SET] {
+        let mut bed = ruled();
+        lose(&mut bed, move |method, control| match lost {
+            Method::GET_RESP => method == lost && control == SmControl::Handover,
+            _ => control == SmControl::Acknowledge,
+        });
+        join(&mut bed, 14, of_priority(4));
+        await_master(&mut bed, 1);
+        bed.run_for(MINUTE);
+        assert_eq!(states(&bed), [SmState::Standby, SmState::Master]);
+    }
+}
+
+fn node(id: &str, kind: NodeKind, guid: u64, ports: u8) -> Node {
+    let mut node = Node::new(kind, Guid(guid), ports, LinkRate::default());
+    node.id = id.to_owned();
+    node
+}
+
+/// Two switches with three hosts each, joined by port 8 of either.
+fn two_halves() -> Net {
+    let mut net = Net::new();
+    for (half, guid) in [(0, 0x100), (1, 0x200)] {
+        let switch = net.add_node(node(&format!("switch{half}"), NodeKind::Switch, guid, 8));
+        for i in 1..=3_u8 {
+            let id = format!("host{half}{i}");
+            let host = net.add_node(node(&id, NodeKind::Ca, guid + 0x10 * u64::from(i), 1));
+            net.connect(PortRef { node: host, port: 1 }, PortRef { node: switch, port: i })
+                .unwrap();
+        }
+    }
+    net.connect(PortRef { node: 0, port: 8 }, PortRef { node: 4, port: 8 }).unwrap();
+    net
+}
+
+/// Each gave out the same LIDs; the lower one hands its half over, whoever finds the other first.
+#[test]
+fn of_two_masters_that_meet_one_rules_both_halves() {
+    for priorities in [[2, 5], [5, 2], [3, 3]] {
+        let mut bed = Bed::new(&two_halves());
+        let switch = bed.switches()[0];
+        let now = bed.clock.now();
+        bed.fabric.link_down(now, switch, 8).unwrap();
+        let hosts = bed.hosts();
+        bed.manage(hosts[0], of_priority(priorities[0]), LidTable::default());
+        bed.manage(hosts[3], of_priority(priorities[1]), LidTable::default());
+        bed.run_until(MINUTE, "two masters", |bed| {
+            bed.managers.iter().all(|manager| {
+                manager.sweeper.is_up() && manager.sweeper.fabric().counts() == (3, 1)
+            })
+        });
+        let now = bed.clock.now();
+        bed.fabric.link_up(now, switch, 8).unwrap();
+        // The first host has the lower GUID.
+        await_master(&mut bed, usize::from(priorities == [2, 5]));
+    }
+}
+
+/// Set(SMInfo) with HANDOVER, as the master at the port with this GUID sends it.
+fn handover_from(guid: Guid) -> Packet {
+    let mut packet = Packet::default();
+    let (method, attribute_id) = (Method::SET, AttributeId::SM_INFO);
+    let attribute_modifier = SmControl::Handover as u32;
+    smp::Request { method, attribute_id, attribute_modifier, tid: 99, m_key: 0 }
+        .write_lid_routed(&mut packet.mad);
+    SmInfo::new(&mut packet.mad[smp::DATA])
+        .unwrap()
+        .set_guid(guid)
+        .set_sm_key(Settings::default().sm_key)
+        .set_sm_state(SmState::Master);
+    packet
+}
+
+/// The sweep under way went on to its end with all forgotten that it had planned, and was published;
+/// the one that followed no longer read what the other's switches held.
+#[test]
+fn a_handover_in_the_middle_of_a_sweep_ends_it_and_begins_one_of_all() {
+    let mut smps = 0;
+    loop {
+        let mut bed = ruled();
+        let stranger = bed.fabric.port(bed.hosts()[9], 1).unwrap().guid;
+        let now = bed.clock.now();
+        let before = bed.reports().len();
+        bed.managers[0].sweeper.request_heavy_sweep(now);
+        let begin = bed.sweeper().counters().transmitted;
+        bed.run_until(MINUTE, "the middle of a sweep", |bed| {
+            bed.sweeper().counters().transmitted - begin >= smps || bed.reports().len() > before
+        });
+        if bed.reports().len() > before {
+            break;
+        }
+        let now = bed.clock.now();
+        for _ in 0..2 {
+            // Not heard, it is said again.
+            let mut packet = handover_from(stranger);
+            assert!(bed.managers[0].sweeper.handle_packet(now, &mut packet));
+            assert_eq!(Smp::new(&packet.mad).unwrap().status(), Status::OK);
+            assert_eq!(bed.sweeper().outstanding(), 1, "nothing but the acknowledgement");
+        }
+        let tables: Vec<_> =
+            bed.switches().iter().map(|&n| bed.fabric.node(n).lft.to_vec()).collect();
+        let report = bed.bring_up();
+        assert!(report.first && report.full, "after {smps} SMPs: {report}");
+        assert_eq!(report.cause, Some(Cause::TakeOver));
+        assert_eq!(bed.reports().len(), before + 1, "after {smps} SMPs");
+        let after: Vec<_> =
+            bed.switches().iter().map(|&n| bed.fabric.node(n).lft.to_vec()).collect();
+        assert_eq!(after, tables, "what was right stays");
+        bed.assert_all_reachable();
+        smps += 9;
+    }
+    assert!(smps > 100);
+}
+
+/// Any SM that a host started took the subnet, and was told our SM_Key as it did.
+#[test]
+fn a_subnet_manager_with_another_key_gets_nothing() {
+    let mut bed = ruled();
+    let stranger = Settings { sm_key: 0xBAD, ..of_priority(15) };
+    join(&mut bed, 14, stranger);
+    bed.tamper = Some(Box::new(|packet| {
+        assert!(control_of(packet).is_none_or(|(method, _)| method != Method::SET));
+    }));
+    bed.run_for(MINUTE * 2);
+    // Each rules for itself: neither believes the other.
+    assert_eq!(states(&bed), [SmState::Master, SmState::Master]);
+    assert_eq!(bed.sweeper().foreign_sms().count(), 1);
+    assert!(bed.sweeper().foreign_answers() > 0);
+    // With the same key it is one of us.
+    bed.crash(1);
+    bed.tamper = None;
+    bed.run_for(MINUTE);
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    bed.bring_up();
+    assert_eq!(bed.sweeper().foreign_sms().count(), 0);
+    join(&mut bed, 9, of_priority(15));
+    await_master(&mut bed, 1);
+}
+
+/// A key of 0 says that any other will do, as with OpenSM.
+#[test]
+fn without_a_key_any_other_will_do() {
+    let mut bed = Bed::new(&fat_tree(2, 8, 20));
+    let host = bed.hosts()[3];
+    bed.manage(host, Settings { sm_key: 0, ..of_priority(3) }, LidTable::default());
+    bed.bring_up();
+    join(&mut bed, 14, Settings { sm_key: 7, ..of_priority(1) });
+    bed.run_for(MINUTE);
+    assert_eq!(states(&bed)[0], SmState::Master);
+    assert_eq!(bed.sweeper().foreign_sms().count(), 0);
+}
+
+/// A master that cannot be got to hand over does not keep the other from its work for ever.
+#[test]
+fn a_master_that_keeps_its_half_is_ruled_over_in_the_end() {
+    let mut bed = ruled();
+    lose(&mut bed, |_, control| control == SmControl::Handover);
+    let usurper = Settings { ignore_other_sm: true, ..of_priority(1) };
+    join(&mut bed, 14, usurper);
+    bed.run_until(MINUTE, "two masters", |bed| bed.managers[1].sweeper.is_up());
+    let before = bed.reports().len();
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    bed.run_for(Duration::from_secs(30));
+    assert_eq!(bed.reports().len(), before, "it waits for the handover");
+    bed.run_until(MINUTE, "a sweep", |bed| bed.reports().len() > before);
+    assert_eq!(states(&bed), [SmState::Master, SmState::Master]);
+}
+
+/// As when an operator changes sm_priority and has the settings read again.
+#[test]
+fn a_new_priority_moves_the_subnet_with_the_next_heavy_sweep() {
+    let mut bed = ruled();
+    join(&mut bed, 14, of_priority(2));
+    bed.run_until(MINUTE, "standby", |bed| bed.managers[1].standing_by.is_some());
+    for (at, priority, master) in [(1, 9, 1), (1, 1, 0), (0, 0, 1)] {
+        let now = bed.clock.now();
+        bed.managers[at].sweeper.set_priority(priority);
+        bed.managers[at].sweeper.request_heavy_sweep(now);
+        await_master(&mut bed, master);
+        assert!(bed.clock.now() - now < Duration::from_secs(1), "priority {priority} at {at}");
+    }
+}
+
+/// With a registry that was in step there is nothing to register again, however we came to rule.
+#[test]
+fn a_new_master_asks_clients_to_register_again_unless_it_knows_what_they_registered() {
+    let kinds = [(0, false), (0, true), (1, false), (1, true), (2, false), (2, true)];
+    for (kind, hands_over) in kinds {
+        let mut bed = Bed::new(&fat_tree(2, 8, 20));
+        let (first, second) = (bed.hosts()[3], bed.hosts()[14]);
+        bed.manage(first, of_priority(3), LidTable::default());
+        bed.bring_up();
+        let priority = if hands_over { 1 } else { 2 };
+        bed.manage(second, of_priority(priority), LidTable::default());
+        bed.run_until(MINUTE, "standby", |bed| bed.managers[1].standing_by.is_some());
+        let ended = bed.clock.now();
+        // The stream of the last ended long before the master handed over, or was last heard of.
+        let copies = [RegistryCopy::None, RegistryCopy::Current, RegistryCopy::Ended(ended)];
+        bed.managers[1].sweeper.set_registry_copy(copies[kind]);
+        bed.run_for(Duration::from_secs(18));
+        let in_step = kind == 1;
+        let before = bed.fabric.counters().reregistrations;
+        if hands_over {
+            let now = bed.clock.now();
+            bed.managers[1].sweeper.set_priority(9);
+            bed.managers[1].sweeper.request_heavy_sweep(now);
+            await_master(&mut bed, 1);
+        } else {
+            bed.managers.swap(0, 1);
+            bed.crash_manager();
+            bed.run_until(MINUTE * 2, "take-over", |bed| bed.sweeper().is_up());
+        }
+        let asked = bed.fabric.counters().reregistrations - before;
+        let expected = if in_step { 0 } else { bed.end_ports().len() as u64 };
+        assert_eq!(asked, expected, "kind {kind}, hands over: {hands_over}");
+        bed.assert_all_reachable();
+    }
+}
+
+/// They were spared for as long as the master ruled, and had lost for good what they had registered.
+#[test]
+fn who_was_spared_and_lost_its_uplinks_is_asked_when_it_is_back() {
+    let mut bed = Bed::new(&fat_tree(2, 8, 20));
+    let (first, second) = (bed.hosts()[3], bed.hosts()[14]);
+    bed.manage(first, of_priority(3), LidTable::default());
+    bed.bring_up();
+    bed.manage(second, of_priority(2), LidTable::default());
+    bed.run_until(MINUTE, "standby", |bed| bed.managers[1].standing_by.is_some());
+    bed.managers[1].sweeper.set_registry_copy(RegistryCopy::Current);
+    let before = bed.fabric.counters().reregistrations;
+    bed.managers.swap(0, 1);
+    bed.crash_manager();
+    bed.run_until(MINUTE * 2, "take-over", |bed| bed.sweeper().is_up());
+    bed.run_for(MINUTE);
+    assert_eq!(bed.fabric.counters().reregistrations, before, "all is known of them");
+
+    // The leaf of the first host, and with it four hosts whose own links stay up.
+    let host = bed.hosts()[0];
+    let leaf = bed.fabric.port(host, 1).unwrap().link.unwrap().node;
+    for is_up in [false, true] {
+        for port in 5..=8 {
+            let now = bed.clock.now();
+            match is_up {
+                true => bed.fabric.link_up(now, leaf, port).unwrap(),
+                false => bed.fabric.link_down(now, leaf, port).unwrap(),
+            };
+        }
+        bed.run_for(MINUTE);
+    }
+    bed.assert_all_reachable();
+    // Its four hosts, and its own port 0.
+    assert_eq!(bed.fabric.counters().reregistrations - before, 5);
+}
+
+#[test]
+fn who_starts_inactive_touches_nothing_until_it_is_told_to_stand_by() {
+    let mut bed = Bed::new(&fat_tree(2, 8, 20));
+    let host = bed.hosts()[3];
+    let settings = Settings { sm_inactive: true, ..Settings::default() };
+    bed.manage(host, settings, LidTable::default());
+    bed.run_for(MINUTE * 2);
+    assert_eq!(states(&bed), [SmState::NotActive]);
+    assert_eq!(bed.sweeper().counters().transmitted, 0);
+}

@@ -1,0 +1,121 @@
+//! Whose routes are in force: another engine begins anew, what another subnet manager left is kept
+//! for a while, and made anew if it is worse.
+
+use std::time::Duration;
+
+use crate::common::Bed;
+use fabric_sim::NodeIndex;
+use fabric_sim::generate::{Common, FatTree, Shape, generate};
+use ib_mad::netlist::Net;
+use ib_mad::types::Lid;
+use sm_core::config::Settings;
+use sm_core::manage::lid::LidTable;
+use sm_core::sweep::{CORRECTION_DELAY, Origin, Phase};
+
+fn net() -> Net {
+    let shape = FatTree { levels: 2, radix: 16, hosts: 64, oversubscription: (1, 1) };
+    generate(&Shape::FatTree(shape), &Common::default()).unwrap()
+}
+
+fn settings(engine: &str) -> Settings {
+    let mut settings = Settings::default();
+    settings.set("routing_engine", engine).unwrap();
+    settings
+}
+
+/// Where switches forward hosts' LIDs to. Those of switches are another matter: ftree has no routes from
+/// one root to another.
+fn tables(bed: &Bed) -> Vec<Vec<u8>> {
+    let lid = |&host: &NodeIndex| bed.fabric.port(host, 1).unwrap().lid;
+    let lids: Vec<Lid> = bed.hosts().iter().map(lid).collect();
+    let row = |switch: NodeIndex| {
+        let lft = bed.fabric.node(switch).lft;
+        lids.iter().map(|lid| lft[lid.index()]).collect()
+    };
+    bed.switches().into_iter().map(row).collect()
+}
+
+/// What an engine makes of the fabric from nothing.
+fn fresh(engine: &str) -> Vec<Vec<u8>> {
+    let mut bed = Bed::with_manager(&net(), settings(engine));
+    bed.bring_up();
+    tables(&bed)
+}
+
+/// A fabric that was brought up with `dor`, and the same with a manager of other settings that has
+/// just taken over, told of what is there or not.
+fn taken_over(settings: Settings, is_told: bool) -> Bed {
+    let mut bed = Bed::with_manager(&net(), self::settings("dor"));
+    bed.bring_up();
+    assert_eq!(bed.sweeper().routing_engine(), "dor");
+    let origin = bed.sweeper().origin().unwrap();
+    let origin = Origin::parse(&origin.render()).unwrap();
+    let lids = LidTable::parse(&bed.crash_manager().sweeper.lids().render()).0;
+    let host = bed.hosts()[0];
+    bed.manage(host, settings, lids);
+    bed.managers[0].sweeper.set_origin(is_told.then_some(origin));
+    bed.bring_up();
+    bed
+}
+
+fn run_past_the_correction(bed: &mut Bed) {
+    bed.run_for(CORRECTION_DELAY + Duration::from_secs(5));
+    assert_eq!(bed.sweeper().phase(), Phase::Idle);
+}
+
+/// The tables of the engine before were kept under the new one's name, with four times the load on
+/// the busiest link.
+#[test]
+fn another_engine_begins_anew_at_the_next_start() {
+    let bed = taken_over(settings("ftree"), true);
+    assert_eq!(bed.sweeper().routing_engine(), "ftree");
+    assert_eq!(tables(&bed), fresh("ftree"));
+}
+
+#[test]
+fn the_same_engine_writes_nothing_at_the_next_start_and_later() {
+    let mut bed = taken_over(settings("dor"), true);
+    assert_eq!(bed.reports()[0].lft_blocks_set, 0);
+    run_past_the_correction(&mut bed);
+    assert_eq!(tables(&bed), fresh("dor"));
+    let all: u64 = bed.reports().iter().map(|report| report.lft_blocks_set).sum();
+    assert_eq!(all, 0);
+}
+
+/// As after opensm, of which nobody knows by what it routed.
+#[test]
+fn what_nobody_told_of_is_kept_and_made_anew_later_if_it_is_worse() {
+    let mut bed = taken_over(settings("ftree"), false);
+    assert_eq!(tables(&bed), fresh("dor"), "a takeover changes nothing");
+    bed.run_for(CORRECTION_DELAY - Duration::from_secs(5));
+    assert_eq!(tables(&bed), fresh("dor"), "not before it is due");
+    run_past_the_correction(&mut bed);
+    assert_ne!(fresh("dor"), fresh("ftree"));
+    assert_eq!(tables(&bed), fresh("ftree"));
+}
+
+#[test]
+fn what_was_found_is_kept_if_operators_want_that_until_they_want_it_anew() {
+    let kept = Settings { keep_found_routes: true, ..settings("ftree") };
+    let mut bed = taken_over(kept, false);
+    run_past_the_correction(&mut bed);
+    assert_eq!(tables(&bed), fresh("dor"));
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.reroute(now);
+    bed.run_for(Duration::from_secs(2));
+    assert_eq!(tables(&bed), fresh("ftree"));
+}
+
+#[test]
+fn an_engine_that_is_changed_while_we_run_is_in_force_with_the_next_heavy_sweep() {
+    let mut bed = Bed::with_manager(&net(), settings("dor"));
+    bed.bring_up();
+    let now = bed.clock.now();
+    let sweeper = &mut bed.managers[0].sweeper;
+    assert_eq!(sweeper.follow_settings(&settings("ftree")), Vec::<&str>::new());
+    sweeper.request_heavy_sweep(now);
+    bed.run_for(Duration::from_secs(2));
+    assert_eq!(bed.sweeper().routing_engine(), "ftree");
+    assert_eq!(tables(&bed), fresh("ftree"));
+    assert!(bed.reports().last().unwrap().to_string().contains(", routed by ftree;"));
+}

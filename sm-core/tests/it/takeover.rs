@@ -1,0 +1,225 @@
+//! Taking a subnet over that another subnet manager has brought up: what is right stays.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::common::{Bed, fat_tree};
+use fabric_sim::{NodeIndex, Refusal};
+use ib_mad::types::Guid;
+use ib_mad::wire::mad::{AttributeId, Method};
+use sm_core::config::Settings;
+use sm_core::manage::lid::LidTable;
+use sm_core::sweep::ImportedRegistry;
+
+/// The forwarding tables of all switches.
+fn tables(bed: &Bed) -> Vec<(NodeIndex, Vec<u8>)> {
+    let table = |node| (node, bed.fabric.node(node).lft.to_vec());
+    bed.switches().into_iter().map(table).collect()
+}
+
+/// A fabric that `before` brought up and left without a word.
+fn left_by(before: Settings) -> Bed {
+    let mut bed = Bed::with_manager(&fat_tree(3, 8, 100), before);
+    bed.bring_up();
+    // Cut and mended, so that routes are not those that a routing from nothing would give.
+    let spine = *bed.switches().last().unwrap();
+    for up in [false, true] {
+        let now = bed.clock.now();
+        if up {
+            bed.fabric.link_up(now, spine, 1).unwrap();
+        } else {
+            bed.fabric.link_down(now, spine, 1).unwrap();
+        }
+        bed.bring_up();
+    }
+    bed.crash_manager();
+    bed
+}
+
+#[test]
+fn a_manager_that_starts_anew_writes_nothing_that_is_there() {
+    let mut bed = left_by(Settings::default());
+    let before = tables(&bed);
+    let host = bed.hosts()[0];
+    bed.manage(host, Settings::default(), LidTable::default());
+    let report = bed.bring_up();
+    assert_eq!((report.errors, report.first), (0, true));
+    assert_eq!(report.lft_blocks_set, 0, "{report}");
+    assert_eq!(tables(&bed), before);
+    bed.assert_all_reachable();
+}
+
+#[test]
+fn routes_of_another_engine_stay_where_they_are_right() {
+    let mut settings = Settings::default();
+    settings.set("routing_engine", "sssp").unwrap();
+    let mut bed = left_by(settings);
+    let before = tables(&bed);
+    let host = bed.hosts()[0];
+    bed.manage(host, Settings::default(), LidTable::default());
+    let report = bed.bring_up();
+    assert_eq!(bed.sweeper().routing_engine(), "minhop");
+    assert_eq!(report.lft_blocks_set, 0, "{report}");
+    assert_eq!(tables(&bed), before);
+}
+
+#[test]
+fn routes_that_do_not_deliver_are_mended_and_the_others_stay() {
+    let mut bed = left_by(Settings::default());
+    // What a spine forwards to a host that moved meanwhile is wrong; all else is not.
+    let before = tables(&bed);
+    let leaf = bed.switches()[0];
+    let now = bed.clock.now();
+    let uplink = (1..=8)
+        .find(|&port| {
+            let link = bed.fabric.port(leaf, port).unwrap().link;
+            link.is_some_and(|link| bed.switches().contains(&link.node))
+        })
+        .unwrap();
+    bed.fabric.link_down(now, leaf, uplink).unwrap();
+    let host = bed.hosts()[1];
+    bed.manage(host, Settings::default(), LidTable::default());
+    let report = bed.bring_up();
+    assert!(report.lft_blocks_set > 0);
+    bed.assert_all_reachable();
+    let (mut same, mut all) = (0, 0);
+    for ((_, before), (_, now)) in before.iter().zip(tables(&bed)) {
+        same += before.iter().zip(&now).filter(|(before, now)| before == now).count();
+        all += before.len();
+    }
+    assert!(same * 100 > all * 98, "{same} of {all} entries stayed");
+}
+
+#[test]
+fn with_reassign_lfts_routes_are_made_anew() {
+    let mut bed = left_by(Settings::default());
+    let mut settings = Settings::default();
+    settings.set("reassign_lfts", "TRUE").unwrap();
+    let host = bed.hosts()[0];
+    bed.manage(host, settings.clone(), LidTable::default());
+    assert!(bed.bring_up().lft_blocks_set > 0);
+    let anew = tables(&bed);
+    bed.run_for(Duration::from_secs(1));
+    // They are those of a fabric that nobody has touched.
+    let mut untouched = Bed::with_manager(&fat_tree(3, 8, 100), settings);
+    untouched.bring_up();
+    assert_eq!(tables(&untouched), anew);
+}
+
+/// A bed whose master of before is gone, and the new one has asked the first clients to register
+/// again; how many there are in all, and the counter of before.
+fn asked_first(rate: u32, mute: bool) -> (Bed, u64, u64) {
+    let mut bed = left_by(Settings::default());
+    let before = bed.fabric.counters().reregistrations;
+    let all = bed.end_ports().len() as u64;
+    if mute {
+        let rule = Refusal {
+            method: Some(Method::SET),
+            attribute: AttributeId::PORT_INFO,
+            port: None,
+            status: None,
+            times: u32::MAX,
+        };
+        let host = *bed.hosts().last().unwrap();
+        bed.fabric.refuse(host, rule).unwrap();
+    }
+    let host = bed.hosts()[0];
+    let settings = Settings { client_rereg_rate: rate, ..Settings::default() };
+    bed.manage(host, settings, LidTable::default());
+    bed.bring_up();
+    (bed, all, before)
+}
+
+/// All were asked by the first sweep, and all at once sent the SA what they had to register.
+#[test]
+fn clients_are_asked_to_register_again_a_few_at_a_time_and_once() {
+    let (mut bed, all, before) = asked_first(20, false);
+    let told = |bed: &Bed| bed.fabric.counters().reregistrations - before;
+    // The manager's own port is among those that are asked at once.
+    assert!((20..=21).contains(&told(&bed)), "{} of {all}", told(&bed));
+    assert_eq!(bed.sweeper().clients_to_ask() as u64, all - told(&bed));
+    let first = told(&bed);
+    bed.run_for(Duration::from_secs(2));
+    assert!((first + 18..=first + 44).contains(&told(&bed)), "{} after 2 s", told(&bed));
+    // A sweep in between neither forgets those that wait nor asks them all.
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    bed.bring_up();
+    assert!(told(&bed) < first + 50, "{} after another sweep", told(&bed));
+    bed.run_for(Duration::from_secs(20));
+    assert_eq!((told(&bed), bed.sweeper().clients_to_ask()), (all, 0));
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    bed.run_for(Duration::from_secs(20));
+    assert_eq!(told(&bed), all, "nobody is asked twice");
+}
+
+#[test]
+fn all_are_asked_at_once_if_the_site_wants_it() {
+    let (bed, all, before) = asked_first(0, false);
+    assert_eq!(bed.fabric.counters().reregistrations - before, all);
+}
+
+#[test]
+fn a_client_that_does_not_answer_is_asked_again_and_keeps_nobody_waiting() {
+    let (mut bed, all, before) = asked_first(20, true);
+    bed.run_for(Duration::from_secs(20));
+    assert_eq!(bed.fabric.counters().reregistrations - before, all - 1);
+    bed.fabric.refuse_nothing();
+    bed.run_for(Duration::from_secs(90));
+    assert_eq!(bed.fabric.counters().reregistrations - before, all);
+    assert_eq!(bed.sweeper().clients_to_ask(), 0);
+}
+
+/// They were all asked whatever `-S` had read, and ten thousand registered anew what was known.
+#[test]
+fn clients_of_whom_an_sa_database_tells_are_not_asked() {
+    let mut bed = left_by(Settings::default());
+    let before = bed.fabric.counters().reregistrations;
+    let host = bed.hosts()[0];
+    // Some have registered something with the manager before.
+    let guid = |&host: &NodeIndex| bed.fabric.port(host, 1).unwrap().guid;
+    let known: BTreeSet<Guid> = bed.hosts()[1..].iter().map(guid).step_by(3).collect();
+    let unknown = (bed.end_ports().len() - known.len()) as u64;
+    bed.manage(host, Settings::default(), LidTable::default());
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.set_imported_registry(now, ImportedRegistry::Expected);
+    bed.bring_up();
+    bed.run_for(Duration::from_secs(5));
+    let told = |bed: &Bed| bed.fabric.counters().reregistrations - before;
+    assert!(told(&bed) <= 1, "all but our own port wait for the database: {}", told(&bed));
+
+    let imported = ImportedRegistry::Read(Arc::new(known));
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.set_imported_registry(now, imported.clone());
+    bed.run_for(Duration::from_secs(20));
+    assert_eq!((told(&bed), bed.sweeper().clients_to_ask()), (unknown, 0));
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.set_imported_registry(now, imported);
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    bed.run_for(Duration::from_secs(20));
+    assert_eq!(told(&bed), unknown, "nor later");
+}
+
+#[test]
+fn an_sa_database_that_cannot_be_used_has_all_clients_asked_once() {
+    let mut bed = left_by(Settings::default());
+    let before = bed.fabric.counters().reregistrations;
+    let (host, all) = (bed.hosts()[0], bed.end_ports().len() as u64);
+    bed.manage(
+        host,
+        Settings { client_rereg_rate: 20, ..Settings::default() },
+        LidTable::default(),
+    );
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.set_imported_registry(now, ImportedRegistry::Expected);
+    bed.bring_up();
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.set_imported_registry(now, ImportedRegistry::None);
+    bed.run_for(Duration::from_secs(1));
+    let told = |bed: &Bed| bed.fabric.counters().reregistrations - before;
+    assert!(told(&bed) < 30, "a few at a time, not {} of {all}", told(&bed));
+    bed.run_for(Duration::from_secs(30));
+    assert_eq!((told(&bed), bed.sweeper().clients_to_ask()), (all, 0));
+}

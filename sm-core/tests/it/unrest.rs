@@ -1,0 +1,195 @@
+//! What does not keep still: traps without end, links behind which nobody answers, and subnet
+//! managers that come and go.
+
+use std::time::Duration;
+
+use crate::common::{Bed, fat_tree};
+use fabric_sim::{Endpoint, NodeIndex, Probability};
+use ib_mad::transport::{Address, Packet};
+use ib_mad::types::{Lid, Qpn};
+use ib_mad::wire::attribute::{SmControl, SmInfo, SmNotice, SmState};
+use ib_mad::wire::mad::{AttributeId, Method};
+use ib_mad::wire::smp::{DATA, Request, Smp};
+use sm_core::config::Settings;
+use sm_core::manage::lid::LidTable;
+use sm_core::sweep::Phase;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The far end of a node's port.
+fn far_end(bed: &Bed, node: NodeIndex, port: u8) -> (NodeIndex, u8) {
+    let link = bed.fabric.port(node, port).unwrap().link.unwrap();
+    (link.node, link.port)
+}
+
+/// Sets something at the node with LID `lid`.
+fn set(bed: &mut Bed, from: Endpoint, lid: Lid, attribute: (AttributeId, u32), data: [u8; 64]) {
+    let mut packet = Packet {
+        address: Address { lid, qpn: Qpn::SMI, local_qpn: Qpn::SMI, ..Address::default() },
+        ..Packet::default()
+    };
+    Request {
+        method: Method::SET,
+        attribute_id: attribute.0,
+        attribute_modifier: attribute.1,
+        tid: 0x5e7,
+        m_key: 0,
+    }
+    .write_lid_routed(&mut packet.mad);
+    packet.mad[DATA].copy_from_slice(&data);
+    let now = bed.clock.now();
+    bed.fabric.send(now, from, &packet);
+}
+
+/// Tells the subnet manager with LID `lid` what to be.
+fn command(bed: &mut Bed, from: Endpoint, lid: Lid, control: SmControl) {
+    let mut data = [0; 64];
+    // Only a master has anything to command.
+    let mut info = SmInfo::new(&mut data).unwrap();
+    info.set_sm_key(Settings::default().sm_key).set_sm_state(SmState::Master);
+    set(bed, from, lid, (AttributeId::SM_INFO, control as u32), data);
+}
+
+/// With no light sweep to help, the trap alone must do.
+#[test]
+fn a_trap_is_acted_on_while_a_link_stays_unanswered() {
+    let mut bed = Bed::new(&fat_tree(2, 8, 20));
+    let (first, mute) = (bed.hosts()[0], bed.hosts()[19]);
+    let (leaf, port) = far_end(&bed, mute, 1);
+    bed.fabric.set_loss(Some((leaf, port)), Probability::new(1.0).unwrap()).unwrap();
+    let settings = Settings { sweep_interval: 0, ..Settings::default() };
+    bed.manage(first, settings, LidTable::default());
+    assert_eq!(bed.bring_up().unanswered, 1);
+    let spine = *bed.switches().last().unwrap();
+    let port = (1..8).find(|&port| far_end(&bed, spine, port).0 != leaf).unwrap();
+    let now = bed.clock.now();
+    bed.fabric.link_down(now, spine, port).unwrap();
+    bed.run_for(Duration::from_millis(300));
+    bed.assert_sound();
+    assert_eq!(bed.sweeper().phase(), Phase::Idle);
+
+    // Nor is the silent one forgotten for that.
+    bed.fabric.set_loss(None, Probability::NEVER).unwrap();
+    bed.fabric.set_loss(Some((mute, 1)), Probability::NEVER).unwrap();
+    bed.run_until(MINUTE, "the last host", |bed| bed.sweeper().fabric().counts().0 == 20);
+}
+
+#[test]
+fn a_flapping_link_neither_keeps_the_fabric_busy_nor_hides_other_changes() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    let spine = *bed.switches().last().unwrap();
+    let ends = [spine, far_end(&bed, spine, 1).0];
+    let issuers = ends.map(|node| bed.fabric.port(node, 0).unwrap().lid);
+    let other = bed.hosts().into_iter().find(|&host| far_end(&bed, host, 1).0 != ends[1]);
+    let other = other.filter(|&host| host != bed.hosts()[0]).unwrap_or(bed.hosts()[19]);
+    // Nobody but the ends of that link gets a trap through.
+    bed.tamper = Some(Box::new(move |packet| {
+        let Ok(smp) = Smp::new(&packet.mad) else { return };
+        let is_trap = smp.method() == Method::TRAP;
+        if is_trap && !issuers.contains(&SmNotice::new(smp.data_bytes()).unwrap().issuer_lid()) {
+            packet.mad[..4].fill(0);
+        }
+    }));
+    let before = bed.reports().len();
+    let now = bed.clock.now();
+    let (leaf, port) = far_end(&bed, other, 1);
+    bed.fabric.link_down(now, leaf, port).unwrap();
+    for _ in 0..400 {
+        let now = bed.clock.now();
+        bed.fabric.link_down(now, spine, 1).unwrap();
+        bed.run_for(Duration::from_millis(15));
+        let now = bed.clock.now();
+        bed.fabric.link_up(now, spine, 1).unwrap();
+        bed.run_for(Duration::from_millis(15));
+    }
+    let sweeps = bed.reports().len() - before;
+    assert!((5..60).contains(&sweeps), "{sweeps} sweeps in 12 s");
+    assert_eq!(bed.sweeper().fabric().counts().0, 19, "the light sweep was not put off");
+    bed.run_for(Duration::from_secs(3));
+    bed.assert_all_reachable();
+}
+
+#[test]
+fn a_master_that_returns_writes_every_table_again() {
+    let mut bed = Bed::new(&fat_tree(2, 8, 20));
+    let (first, second) = (bed.hosts()[3], bed.hosts()[14]);
+    bed.manage(first, Settings::default(), LidTable::default());
+    bed.bring_up();
+    let lids = LidTable::parse(&bed.sweeper().lids().render()).0;
+    let usurper = Settings { sm_priority: 15, ignore_other_sm: true, ..Settings::default() };
+    bed.manage(second, usurper, lids);
+    bed.run_until(MINUTE, "second master", |bed| bed.managers[1].sweeper.is_up());
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    bed.run_until(MINUTE, "standby", |bed| bed.managers[0].standing_by.is_some());
+    // What was handed over is swept before it is spoilt.
+    bed.run_for(Duration::from_secs(1));
+    let spine = *bed.switches().last().unwrap();
+    let lid = bed.fabric.port(spine, 0).unwrap().lid;
+    let from = bed.managers[1].endpoint;
+    set(&mut bed, from, lid, (AttributeId::LINEAR_FORWARDING_TABLE, 0), [255; 64]);
+    bed.run_for(Duration::from_millis(10));
+    assert_eq!(bed.fabric.node(spine).lft[..64], [255; 64], "the table was spoilt");
+    bed.crash_manager();
+    bed.run_until(MINUTE * 2, "take-over", |bed| bed.sweeper().is_up());
+    assert_eq!(bed.sweeper().sm_state(), SmState::Master);
+    bed.assert_all_reachable();
+}
+
+#[test]
+fn a_disabled_manager_rests_until_it_is_to_stand_by_and_then_takes_over() {
+    let mut bed = Bed::new(&fat_tree(2, 8, 20));
+    let (master, standby, operator) = (bed.hosts()[14], bed.hosts()[3], bed.hosts()[7]);
+    bed.manage(standby, Settings { sm_priority: 1, ..Settings::default() }, LidTable::default());
+    bed.manage(master, Settings { sm_priority: 2, ..Settings::default() }, LidTable::default());
+    bed.run_until(MINUTE, "standby", |bed| {
+        bed.managers[0].standing_by.is_some() && bed.managers[1].sweeper.is_up()
+    });
+    let operator = bed.fabric.attach(operator, 0).unwrap();
+    let lid = bed.fabric.local_lid(bed.managers[0].endpoint).unwrap();
+    command(&mut bed, operator, lid, SmControl::Disable);
+    bed.run_for(MINUTE);
+    assert_eq!(bed.sweeper().sm_state(), SmState::NotActive);
+    bed.crash_manager();
+    bed.run_for(MINUTE * 2);
+    assert_eq!(bed.sweeper().sm_state(), SmState::NotActive, "it rests");
+    command(&mut bed, operator, lid, SmControl::Standby);
+    bed.run_until(MINUTE * 2, "take-over", |bed| bed.sweeper().is_up());
+    assert_eq!(bed.sweeper().sm_state(), SmState::Master);
+    bed.assert_all_reachable();
+}
+
+#[test]
+fn a_routing_that_fails_is_an_error_and_tried_again_ever_less_often() {
+    let mut bed = Bed::new(&fat_tree(2, 8, 20));
+    bed.failing_routings = 3;
+    let host = bed.hosts()[0];
+    let begun = bed.clock.now();
+    bed.manage(host, Settings::default(), LidTable::default());
+    bed.bring_up();
+    assert_eq!(bed.failing_routings, 0);
+    let failed = bed.reports().iter().filter(|report| report.errors > 0).count();
+    assert_eq!(failed, 3);
+    assert!(bed.clock.now() - begun >= Duration::from_secs(1 + 2 + 4));
+    bed.assert_all_reachable();
+}
+
+#[test]
+fn a_fabric_that_was_replaced_while_out_of_reach_is_configured_anew() {
+    let settings = Settings { sweep_interval: 0, sweep_on_trap: false, ..Settings::default() };
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
+    bed.bring_up();
+    let before = bed.end_ports();
+    for node in bed.fabric.nodes() {
+        let now = bed.clock.now();
+        bed.fabric.reboot(now, node).unwrap();
+    }
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.begin_anew(now);
+    assert!(!bed.sweeper().is_up());
+    let report = bed.bring_up();
+    assert!(report.first && report.full, "{report:?}");
+    assert_eq!(bed.end_ports(), before);
+    bed.assert_all_reachable();
+}
