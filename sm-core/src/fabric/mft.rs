@@ -226,7 +226,8 @@ mod tests {
     fn what_was_held_before_is_cleared_after_it_was_forgotten() {
         let mut table = MulticastTable::default();
         table.set(Lid(0xC000), mask(&[1]), 36);
-        table.acknowledge((0, 0), &table.block((0, 0)).to_owned());
+        let held = *table.block((0, 0));
+        table.acknowledge((0, 0), &held);
         table.set(Lid(0xC000), mask(&[]), 36);
         table.forget();
         assert_eq!(table.stale_blocks(), [(0, 0)]);

@@ -35,6 +35,7 @@ mod testing;
 pub mod topology;
 pub mod torus;
 pub mod updn;
+mod upstream;
 pub mod verify;
 pub mod words;
 

@@ -14,7 +14,7 @@ use std::collections::BinaryHeap;
 use ib_mad::types::Lid;
 
 use super::deal::{Candidate, Ways, list_candidates};
-use super::hops::{First, list_sources};
+use super::upstream::Upstream;
 use super::{Destination, HopMatrix, Steering, Topology};
 
 /// What that is where routes are to stay where they are.
@@ -34,6 +34,9 @@ pub(super) struct Effort {
 impl Effort {
     /// After such went: routes are to be there soon.
     pub(super) const FEWER_WAYS: Self = Self { switches: 1_500, in_vain: 2, enough: ENOUGH };
+    /// Where tables that are kept have to come up to such as were made anew already, which takes their
+    /// place if not.
+    pub(super) const FOR_KEEPS: Self = Self { switches: 60_000, in_vain: 64, enough: 1.0 };
     /// After everything was routed anew.
     pub(super) const ANEW: Self = Self { switches: 60_000, in_vain: 4, enough: 1.0 };
 
@@ -111,12 +114,13 @@ pub(super) struct Relief<'a, F> {
     streams: Vec<Stream>,
     /// By link: the place of the stream to begin with.
     next: Vec<u32>,
-    /// Switches that reach the home at hand, the nearest first.
+    /// Switches whose routes to the LID at hand may be moved, the nearest to the home first.
     sources: Vec<u16>,
-    /// By switch: hosts that send the LID at hand through it, or from it.
+    /// By switch, for these: hosts that send the LID at hand through it, or from it.
     flows: Vec<u32>,
     /// By switch: whether the LID at hand passes the link at hand from there.
     passes: Vec<bool>,
+    upstream: Upstream,
     candidates: Vec<Candidate>,
     /// LIDs and switches whose routes may be moved, sorted; `None`: all.
     movable: Option<Vec<(Lid, u16)>>,
@@ -146,6 +150,7 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
             sources: Vec::new(),
             flows: vec![0; topology.switch_count()],
             passes: vec![false; topology.switch_count()],
+            upstream: Upstream::default(),
             candidates: Vec::new(),
             movable: None,
             heap: BinaryHeap::new(),
@@ -239,7 +244,7 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
             let stream = self.streams[place];
             if self.left > 0
                 && lfts[usize::from(sender)][stream.lid.index()] == port
-                && self.trace(sender, link, stream, lfts)
+                && self.trace(sender, stream, lfts)
                 && self.move_one(link, stream, lfts)
             {
                 self.next[link] = place as u32;
@@ -249,36 +254,21 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
         false
     }
 
-    /// Finds out who sends a LID how often, and by which switches it comes to a link. Yields
-    /// whether it does at all.
-    fn trace(&mut self, sender: u16, link: usize, stream: Stream, lfts: &[Vec<u8>]) -> bool {
+    /// Finds out by which switches a LID comes to a link of the sender, if it is sent by that, and how
+    /// often. Yields whether it does at all.
+    fn trace(&mut self, sender: u16, stream: Stream, lfts: &[Vec<u8>]) -> bool {
         let Stream { lid, home, weight, .. } = stream;
         self.left = self.left.saturating_sub(trace_cost(self.topology));
-        list_sources(&mut self.sources, self.hops.row(home), First::Nearest);
-        let flows = self.flows.iter_mut().zip(&self.hosts);
-        flows.for_each(|(flow, &hosts)| *flow = hosts * weight);
-        let next = |switch: u16| {
-            let port = lfts[usize::from(switch)][lid.index()];
-            self.topology.link_at(switch, port)
-        };
-        for &switch in self.sources.iter().rev() {
-            let flow = self.flows[usize::from(switch)];
-            if flow > 0
-                && let Some(number) = next(switch)
-            {
-                self.flows[usize::from(self.topology.link(number).peer)] += flow;
-            }
+        let row = self.hops.row(home);
+        let port = |switch: u16| lfts[usize::from(switch)][lid.index()];
+        self.upstream.find(self.topology, row, &self.hosts, sender, port);
+        self.sources.clear();
+        for (switch, flow) in self.upstream.all().filter(|&(_, flow)| flow > 0) {
+            self.flows[usize::from(switch)] = flow * weight;
+            self.sources.push(switch);
         }
-        self.passes.fill(false);
-        if self.flows[usize::from(sender)] == 0 {
-            return false;
-        }
-        for &switch in self.sources.iter().filter(|&&switch| self.flows[usize::from(switch)] > 0) {
-            self.passes[usize::from(switch)] = next(switch).is_some_and(|number| {
-                number == link || self.passes[usize::from(self.topology.link(number).peer)]
-            });
-        }
-        true
+        self.sources.sort_unstable_by_key(|&switch| (row[usize::from(switch)], switch));
+        !self.sources.is_empty()
     }
 
     /// Has one of the switches by which a LID comes to a link send elsewhere, the nearest to the
@@ -290,9 +280,7 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
         for place in 0..self.sources.len() {
             let switch = self.sources[place];
             let movable = self.movable.as_ref();
-            if !self.passes[usize::from(switch)]
-                || movable.is_some_and(|pairs| pairs.binary_search(&(lid, switch)).is_err())
-            {
+            if movable.is_some_and(|pairs| pairs.binary_search(&(lid, switch)).is_err()) {
                 continue;
             }
             let Some(left) = self.left.checked_sub(1) else { return false };

@@ -9,6 +9,7 @@
 
 mod channels;
 mod closer;
+mod columns;
 mod cycle;
 mod hop_lanes;
 mod onward;

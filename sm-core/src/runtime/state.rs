@@ -163,7 +163,7 @@ impl StateDir {
     /// must not take it up.
     pub(super) fn take_left(&self) -> Result<Option<Left>, StateError> {
         let left = self.read("tables")?.as_deref().and_then(Left::parse);
-        self.forget_left()?;
+        self.forget("tables")?;
         Ok(left)
     }
 

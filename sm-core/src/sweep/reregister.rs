@@ -56,9 +56,6 @@ impl Reregistration {
     /// Nobody is to be asked yet. Whether clients are spared, as what they registered is known.
     pub(super) fn begin_tenure(&mut self, replaces_another: bool, heard: Option<Instant>) -> bool {
         self.spared = replaces_another && self.registry_copy.is_in_step(heard);
-        if replaces_another {
-            self.left = None;
-        }
         self.clear();
         self.spared
     }
@@ -70,13 +67,17 @@ impl Reregistration {
 
     /// Nobody is to be asked.
     pub(super) fn clear(&mut self) {
-        self.wait_for(BTreeSet::new(), None);
+        self.wait_for(BTreeSet::new(), BTreeSet::new());
     }
 
-    fn wait_for(&mut self, waiting: BTreeSet<PortIndex>, due: Option<Instant>) {
-        (self.waiting, self.due) = (waiting, due);
-        (self.lost, self.rounds) = (BTreeSet::new(), 0);
-        self.doubtful.clear();
+    fn wait_for(&mut self, waiting: BTreeSet<PortIndex>, doubtful: BTreeSet<PortIndex>) {
+        (self.waiting, self.doubtful) = (waiting, doubtful);
+        (self.lost, self.due, self.rounds) = (BTreeSet::new(), None, 0);
+    }
+
+    /// What our last run left is of no use: another subnet manager ruled.
+    pub(super) fn forget_left(&mut self) {
+        self.left = None;
     }
 
     /// Whether the port's turn has not come.
@@ -124,8 +125,9 @@ impl Sweeper {
                 && entry.told_in != tenure
                 && lid == Some(entry.base_lid())
         };
+        self.clients.clear();
         if self.clients.spared || self.settings.no_clients_rereg {
-            return self.clients.clear();
+            return;
         }
         let (sm_lid, knows_left) = (self.sm_lid(), self.clients.left.is_some());
         let is_still_ours =
@@ -142,8 +144,8 @@ impl Sweeper {
             0 => usize::MAX,
             rate => rate,
         };
-        self.clients.wait_for(ports.into_iter().skip(at_once).collect(), None);
-        self.clients.doubtful = doubtful.into_iter().collect();
+        let waiting = ports.into_iter().skip(at_once).collect();
+        self.clients.wait_for(waiting, doubtful.into_iter().collect());
         if expects {
             debug!("{count} clients wait for what the SA database tells of them");
         } else if count > at_once {

@@ -1,7 +1,8 @@
 //! Links that came back are given their share.
 
 use super::super::deal::{Candidate, Ways, list_candidates};
-use super::{Effort, Relief, Stream};
+use super::super::hops::{First, list_sources};
+use super::{Effort, Relief, Stream, trace_cost};
 
 impl<W: Ways, F: Fn(u16) -> W> Relief<'_, F> {
     /// Gives links that came back what is theirs, until they have as many routes as links of their
@@ -42,7 +43,7 @@ impl<W: Ways, F: Fn(u16) -> W> Relief<'_, F> {
         let Some(old) = self.topology.link_at(sender, port) else { return };
         if self.loads[old] <= share
             || row[usize::from(to.peer)].checked_add(1) != Some(row[usize::from(sender)])
-            || !self.trace(sender, old, stream, lfts)
+            || !self.trace(sender, stream, lfts)
         {
             return;
         }
@@ -76,7 +77,7 @@ impl<W: Ways, F: Fn(u16) -> W> Relief<'_, F> {
         if lfts[usize::from(sender)][lid.index()] != port || sender == home {
             return;
         }
-        self.trace(sender, link, stream, lfts);
+        self.trace_all(link, stream, lfts);
         self.passes[usize::from(sender)] = true;
         let ways = (self.ways)(home);
         for place in 0..self.sources.len() {
@@ -118,6 +119,33 @@ impl<W: Ways, F: Fn(u16) -> W> Relief<'_, F> {
                     return;
                 }
             }
+        }
+    }
+
+    /// Finds out who sends a LID how often, and from which switches it comes to a link.
+    fn trace_all(&mut self, link: usize, stream: Stream, lfts: &[Vec<u8>]) {
+        let Stream { lid, home, weight, .. } = stream;
+        self.left = self.left.saturating_sub(trace_cost(self.topology));
+        list_sources(&mut self.sources, self.hops.row(home), First::Nearest);
+        let flows = self.flows.iter_mut().zip(&self.hosts);
+        flows.for_each(|(flow, &hosts)| *flow = hosts * weight);
+        let next = |switch: u16| {
+            let port = lfts[usize::from(switch)][lid.index()];
+            self.topology.link_at(switch, port)
+        };
+        for &switch in self.sources.iter().rev() {
+            let flow = self.flows[usize::from(switch)];
+            if flow > 0
+                && let Some(number) = next(switch)
+            {
+                self.flows[usize::from(self.topology.link(number).peer)] += flow;
+            }
+        }
+        self.passes.fill(false);
+        for &switch in self.sources.iter().filter(|&&switch| self.flows[usize::from(switch)] > 0) {
+            self.passes[usize::from(switch)] = next(switch).is_some_and(|number| {
+                number == link || self.passes[usize::from(self.topology.link(number).peer)]
+            });
         }
     }
 }

@@ -4,6 +4,7 @@ use ib_mad::types::Lid;
 
 use super::super::deal::{Batch, Candidate, Ways, list_candidates};
 use super::super::hops::{First, list_sources};
+use super::super::upstream::Upstream;
 use super::super::{HopMatrix, NO_ROUTE, Topology};
 use super::survey::Plan;
 
@@ -22,6 +23,7 @@ pub(super) struct Dealer<'a> {
     /// Switches without a route to the LID at hand, the nearest first.
     gaps: Vec<u16>,
     candidates: Vec<Candidate>,
+    upstream: Upstream,
 }
 
 impl<'a> Dealer<'a> {
@@ -37,12 +39,40 @@ impl<'a> Dealer<'a> {
             flows: vec![0; switches],
             gaps: Vec::new(),
             candidates: Vec::new(),
+            upstream: Upstream::default(),
         }
     }
 
     /// The loads of links.
     pub(super) fn finish(self) -> Vec<u32> {
         self.loads
+    }
+
+    /// Adds what is left of routes of some LIDs to a home to the loads, each up to where there is a gap.
+    pub(super) fn load(
+        &mut self,
+        home: u16,
+        lids: impl Iterator<Item = Lid>,
+        hops: &[u8],
+        lfts: &[Vec<u8>],
+    ) {
+        list_sources(&mut self.sources, hops, First::Farthest);
+        for lid in lids {
+            self.flows.copy_from_slice(&self.hosts);
+            for &switch in &self.sources {
+                let flow = self.flows[usize::from(switch)];
+                if flow == 0 {
+                    continue;
+                }
+                let port = lfts[usize::from(switch)][lid.index()];
+                let Some(number) = self.topology.link_at(switch, port) else { continue };
+                self.loads[number] = self.loads[number].wrapping_add(flow);
+                let peer = self.topology.link(number).peer;
+                if peer != home {
+                    self.flows[usize::from(peer)] += flow;
+                }
+            }
+        }
     }
 
     /// Routes what is missing of a batch. `hops` are those to its home.
@@ -63,38 +93,35 @@ impl<'a> Dealer<'a> {
             let (of_lid, others) = lost.split_at(end);
             lost = others;
             self.gaps.clear();
+            self.flows.fill(0);
             if plan.fresh >> place & 1 == 1 {
                 self.gaps.extend_from_slice(&self.sources);
+                self.flows.copy_from_slice(&self.hosts);
             } else {
                 self.gaps.extend(of_lid.iter().map(|&(_, switch)| switch));
+                if place < batch.host_lids {
+                    self.find_flows(lid, hops, lfts);
+                }
             }
             if self.gaps.is_empty() {
                 continue;
             }
-            self.flows.fill(0);
             if place < batch.host_lids {
-                self.load(batch.home, lid, lfts);
                 self.choose(batch.home, lid, hops, ways, lfts);
+            } else {
+                self.flows.fill(0);
             }
             self.deal_idle(lid, hops, ways, lfts);
         }
     }
 
-    /// Adds the routes to a LID to the loads, up to where there is a gap.
-    fn load(&mut self, home: u16, lid: Lid, lfts: &[Vec<u8>]) {
-        self.flows.copy_from_slice(&self.hosts);
-        for &switch in self.sources.iter().rev() {
-            let flow = self.flows[usize::from(switch)];
-            if flow == 0 {
-                continue;
-            }
-            let port = lfts[usize::from(switch)][lid.index()];
-            let Some(number) = self.topology.link_at(switch, port) else { continue };
-            self.loads[number] = self.loads[number].wrapping_add(flow);
-            let peer = self.topology.link(number).peer;
-            if peer != home {
-                self.flows[usize::from(peer)] += flow;
-            }
+    /// Finds out what comes to each gap, but for what other gaps hold up.
+    fn find_flows(&mut self, lid: Lid, hops: &[u8], lfts: &[Vec<u8>]) {
+        let Self { topology, hosts, upstream, .. } = self;
+        for &gap in &self.gaps {
+            let port = |switch: u16| lfts[usize::from(switch)][lid.index()];
+            upstream.find(topology, hops, hosts, gap, port);
+            self.flows[usize::from(gap)] = upstream.flow();
         }
     }
 

@@ -4,7 +4,8 @@ use std::num::NonZeroU32;
 
 use super::super::deal::Batch;
 use super::super::hops::{First, list_sources};
-use super::super::{Previous, Topology};
+use super::super::upstream::Upstream;
+use super::super::{NO_ROUTE, Previous, Topology};
 use super::places;
 
 /// Port numbers that there are, 255 as well.
@@ -39,6 +40,7 @@ pub(super) struct Flows<'a> {
     inflow: Vec<u32>,
     /// By switch: places of LIDs with inflow, as bits.
     arrived: Vec<u64>,
+    upstream: Upstream,
 }
 
 impl<'a> Flows<'a> {
@@ -51,6 +53,7 @@ impl<'a> Flows<'a> {
             sources: Vec::with_capacity(switches),
             inflow: vec![0; switches * Batch::LIDS_MAX],
             arrived: vec![0; switches],
+            upstream: Upstream::default(),
         }
     }
 
@@ -91,6 +94,42 @@ impl<'a> Flows<'a> {
         {
             if std::mem::take(arrived) != 0 {
                 inflow.fill(0);
+            }
+        }
+    }
+
+    /// Adds only what passes switches that have `lost` their routes to LIDs of a batch, from there on.
+    /// `hops` are those to the home, which routes then fell by.
+    pub(super) fn add_lost(
+        &mut self,
+        previous: &Previous<'_>,
+        batch: &Batch,
+        lost: &[(u8, u16)],
+        hops: &[u8],
+    ) {
+        let topology = previous.topology;
+        let of_hosts = lost.iter().filter(|&&(place, _)| usize::from(place) < batch.host_lids);
+        let mut lost: Vec<(u8, u16)> = of_hosts.copied().collect();
+        lost.sort_unstable();
+        for of_lid in lost.chunk_by(|a, b| a.0 == b.0) {
+            let lid = batch.lids[usize::from(of_lid[0].0)];
+            let port =
+                |switch: u16| previous.lft(switch).get(lid.index()).copied().unwrap_or(NO_ROUTE);
+            for &(place, at) in of_lid {
+                self.upstream.find(topology, hops, self.hosts, at, port);
+                let flow = self.upstream.flow();
+                let mut switch = at;
+                // What comes to another that has lost its route is counted there.
+                while flow > 0
+                    && (switch == at || of_lid.binary_search(&(place, switch)).is_err())
+                    && let Some(Next { number, peer }) =
+                        self.next[usize::from(switch)][usize::from(port(switch))]
+                    && hops[usize::from(peer)] < hops[usize::from(switch)]
+                {
+                    let load = &mut self.loads[number.get() as usize - 1];
+                    *load = load.wrapping_add(flow);
+                    switch = peer;
+                }
             }
         }
     }

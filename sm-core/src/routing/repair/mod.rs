@@ -92,6 +92,12 @@ pub(super) fn repair<W: Ways>(
     for plan in &plans {
         let batch = &batches[plan.batch];
         plan.clear(batch, &mut lfts);
+        if !plan.is_counted {
+            dealer.load(batch.home, plan.lost_by_hosts(batch), now.hops.row(batch.home), &lfts);
+        }
+    }
+    for plan in &plans {
+        let batch = &batches[plan.batch];
         dealer.route(batch, plan, now.hops.row(batch.home), &ways(batch.home), &mut lfts);
     }
     let has_fresh = plans.iter().any(|plan| plan.fresh != 0);
@@ -188,10 +194,15 @@ pub(super) fn settle<W: Ways>(
         }
     }
     let Some(anew) = anew else { return dealt };
-    if most(&dealt.loads) > goal {
+    // If a link cannot be relieved, others are first, below the goal, so that there is room for it.
+    for room in [1.0, 0.98, 0.95] {
+        if most(&dealt.loads) <= goal {
+            break;
+        }
         let streams = streams_to_hosts(topology);
         let relief = Relief::new(topology, hops, &ways, dealt.loads, streams);
-        dealt.loads = relief.run(&mut dealt.lfts, None, Effort::ANEW, goal);
+        let below = (f64::from(goal) * room) as u32;
+        dealt.loads = relief.run(&mut dealt.lfts, None, Effort::FOR_KEEPS, below);
     }
     if most(&dealt.loads) > goal { anew } else { dealt }
 }

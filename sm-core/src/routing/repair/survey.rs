@@ -19,6 +19,8 @@ pub(super) struct Plan {
     pub(super) lost: Vec<(u8, u16)>,
     /// Switches that do not reach the home any more.
     cut_off: Vec<u16>,
+    /// Whether what is left of routes to LIDs with lost ones is counted already.
+    pub(super) is_counted: bool,
 }
 
 /// Routes of hosts by link.
@@ -147,7 +149,7 @@ impl<'a> Survey<'a> {
                     self.look(batch, switch, known, &ways, &mut candidates, &mut plan);
                 }
             }
-            self.count(batch, &plan, &mut kept, taken.as_mut());
+            self.count(batch, &mut plan, &mut kept, taken.as_mut());
             if plan.fresh != 0 || !plan.lost.is_empty() || !plan.cut_off.is_empty() {
                 plans.push(plan);
             }
@@ -161,23 +163,24 @@ impl<'a> Survey<'a> {
     fn count(
         &self,
         batch: &Batch,
-        plan: &Plan,
+        plan: &mut Plan,
         kept: &mut Flows<'_>,
         taken: Option<&mut Flows<'_>>,
     ) {
         let hosts = first_places(batch.host_lids);
-        let lost = plan.lost.iter().fold(plan.fresh, |lost, &(place, _)| lost | 1 << place);
         let is_parted = !plan.cut_off.is_empty();
         if let Some(taken) = taken {
-            let gone = if is_parted { hosts } else { hosts & lost };
-            if gone != 0 {
-                taken.turn_to(self.then.hops.row(batch.home));
-                taken.add(self.previous, batch, gone);
-            }
+            let row = self.then.hops.row(batch.home);
             if !is_parted {
+                // Homes and LIDs are those from then, so that none are fresh.
+                plan.is_counted = true;
+                taken.add_lost(self.previous, batch, &plan.lost, row);
                 return;
             }
+            taken.turn_to(row);
+            taken.add(self.previous, batch, hosts);
         }
+        let lost = plan.lost.iter().fold(plan.fresh, |lost, &(place, _)| lost | 1 << place);
         kept.turn_to(self.now.hops.row(batch.home));
         kept.add(self.previous, batch, hosts & !lost);
     }
@@ -292,6 +295,12 @@ impl Plan {
     pub(super) fn lost_lids(&self, batch: &Batch) -> Vec<(Lid, u16)> {
         let lost = self.lost.iter();
         lost.map(|&(place, switch)| (batch.lids[usize::from(place)], switch)).collect()
+    }
+
+    /// Hosts' LIDs that are not new and that any switch has to route anew.
+    pub(super) fn lost_by_hosts(&self, batch: &Batch) -> impl Iterator<Item = Lid> {
+        let lost = self.lost.iter().fold(0, |lost, &(place, _)| lost | 1 << place);
+        places(lost & first_places(batch.host_lids)).map(|place| batch.lids[place])
     }
 
     /// Takes away routes that do not stay.

@@ -67,10 +67,35 @@ impl TorusLanes {
         sl(&self.shape, from, to)
     }
 
+    /// The same of paths from all switches, by source.
+    pub(in crate::routing) fn sls_to(&self, home: u16, sls: &mut Vec<u8>) {
+        let (shape, to) = (&self.shape, self.at[usize::from(home)]);
+        // Each axis has its bit by the coordinate along it alone.
+        let bits: [Vec<u8>; AXES] = std::array::from_fn(|axis| {
+            let coordinates = 0..shape.radix(axis);
+            coordinates.map(|here| u8::from(crosses(shape, axis, here, to)) << axis).collect()
+        });
+        sls.clear();
+        let of_axis = |(here, bits): (&u8, &Vec<u8>)| bits[usize::from(*here)];
+        sls.extend(
+            self.at.iter().map(|at| at.iter().zip(&bits).map(of_axis).fold(0, |sl, bit| sl | bit)),
+        );
+    }
+
     /// The VL by which a packet leaves a switch: an entry of its SL2VL table for that pair of
     /// ports. Port 0 is the switch itself.
     pub fn vl(&self, switch: u16, in_port: u8, out_port: u8, sl: u8) -> u8 {
-        vl(self.axis(switch, in_port), self.axis(switch, out_port), sl, self.data_lanes)
+        self.vl_by_axes(self.axis(switch, in_port), self.axis(switch, out_port), sl)
+    }
+
+    /// The same by the axes along which the links behind these ports lead ([`Self::axis`]).
+    pub(in crate::routing) fn vl_by_axes(
+        &self,
+        before: Option<usize>,
+        after: Option<usize>,
+        sl: u8,
+    ) -> u8 {
+        vl(before, after, sl, self.data_lanes)
     }
 
     /// The VL by which a host of `data_lanes` data VLs sends.
@@ -89,7 +114,8 @@ impl TorusLanes {
         self.at[usize::from(switch)]
     }
 
-    fn axis(&self, switch: u16, port: u8) -> Option<usize> {
+    /// The axis along which the link behind a port leads, below [`AXES`]; `None` if it leads to a host.
+    pub(in crate::routing) fn axis(&self, switch: u16, port: u8) -> Option<usize> {
         let switch = usize::from(switch);
         let end = self.first_port.get(switch + 1).map_or(self.axis.len(), |&end| end as usize);
         let ports = &self.axis[self.first_port[switch] as usize..end];
@@ -100,12 +126,14 @@ impl TorusLanes {
 /// The SL of a path: bit d tells that it crosses the dateline of axis d, between the last place
 /// and the first, if nothing is broken.
 pub(super) fn sl(shape: &Shape, from: Place, to: Place) -> u8 {
-    let crosses = |&axis: &usize| {
-        let (here, there) = (from[axis], to[axis]);
-        let odd_row = is_in_odd_row(to, axis);
-        here != there && preferred(shape, axis, here, there, odd_row).is_up() != (here < there)
-    };
+    let crosses = |&axis: &usize| crosses(shape, axis, from[axis], to);
     (0..AXES).filter(crosses).fold(0, |sl, axis| sl | 1 << axis)
+}
+
+/// Whether a path crosses the dateline of an axis that begins `here` along it.
+fn crosses(shape: &Shape, axis: usize, here: u8, to: Place) -> bool {
+    let (there, odd_row) = (to[axis], is_in_odd_row(to, axis));
+    here != there && preferred(shape, axis, here, there, odd_row).is_up() != (here < there)
 }
 
 /// The VL of a hop by the axes before and after, `None` for hosts and switches themselves. With

@@ -296,6 +296,31 @@ fn the_verifier_follows_lanes_from_hop_to_hop() {
     }
 }
 
+/// Tables of which some entries are another engine's, as short, so that LIDs of a switch differ.
+#[test]
+fn the_verifier_finds_all_that_waits_whatever_the_tables() {
+    let fabric = Fabric::new([5, 4, 3], [true; 3]);
+    let topology = &fabric.topology;
+    let whole = routed(&fabric).unwrap();
+    let other = MinHop.route(topology, &Steering::default(), None).unwrap();
+    for step in [1, 3, 7, 50, 1_000, 100_000] {
+        let mut routing = whole.clone();
+        let mut places = 0usize;
+        for (lft, other) in routing.lfts.iter_mut().zip(&other.lfts) {
+            for (entry, &other) in lft.iter_mut().zip(other) {
+                places += 1;
+                if places.is_multiple_of(step) {
+                    *entry = other;
+                }
+            }
+        }
+        let found = verify::credit_loops_on_lanes(topology, &routing);
+        let (dependencies, looping) = loops::lower_level(topology, &routing);
+        assert_eq!(found.dependencies, dependencies as u64);
+        assert_eq!(found.is_free(), looping == 0, "{found}");
+    }
+}
+
 /// Around a missing switch and broken links lanes are changed against the order of axes, too.
 #[test]
 fn the_verifier_agrees_with_the_engine_where_something_is_missing() {

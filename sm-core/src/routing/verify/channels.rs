@@ -53,11 +53,10 @@ impl Unicast {
             Lanes::Torus(torus) => {
                 let waits = hop_lanes::waits(topology, lfts, torus);
                 let mut channels = Channels::none(topology, LEVEL_LANES);
-                for (channel, nexts) in waits.next.iter().enumerate() {
+                for channel in 0..waits.count() {
                     let (link, lane) = (channel / hop_lanes::LANES, channel % hop_lanes::LANES);
-                    for &next in nexts {
-                        let (on, lane_on) =
-                            (next as usize / hop_lanes::LANES, next as usize % hop_lanes::LANES);
+                    for next in waits.after(channel) {
+                        let (on, lane_on) = (next / hop_lanes::LANES, next % hop_lanes::LANES);
                         let lanes = (lane % LEVEL_LANES, lane_on % LEVEL_LANES);
                         let port = Channels::sender(topology, on).1;
                         channels.insert(link * LEVEL_LANES + lanes.0, port, lanes.1);

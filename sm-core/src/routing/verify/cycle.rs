@@ -8,10 +8,9 @@ use std::fmt;
 
 use rayon::prelude::*;
 
-use ib_mad::types::Lid;
-
-use super::super::lanes::{Columns, Lanes, Layers};
-use super::super::{NO_ROUTE, Routing, Topology};
+use super::super::lanes::{Lanes, Layers};
+use super::super::{Routing, Topology};
+use super::columns::{self, Column};
 use super::hop_lanes;
 use super::onward::{self, Onward, Ports};
 
@@ -124,30 +123,24 @@ pub(super) fn dependencies(topology: &Topology, lfts: &[&[u8]]) -> (Dependencies
     (of_hosts, loops)
 }
 
-/// The egress port of a switch for a LID.
-pub(super) fn port(lfts: &[&[u8]], switch: u16, lid: Lid) -> u8 {
-    let lft = lfts.get(usize::from(switch));
-    lft.and_then(|lft| lft.get(lid.index())).copied().unwrap_or(NO_ROUTE)
+/// Switches with hosts.
+pub(super) fn sources(topology: &Topology) -> Vec<u16> {
+    let hosts = topology.hosts_on();
+    topology.switches().filter(|&switch| hosts[usize::from(switch)] > 0).collect()
 }
 
 /// Follows a route up to a switch that was `seen` before: whoever was there has told of the rest of
 /// the way, if not of how we came there.
-fn follow(
-    topology: &Topology,
-    lfts: &[&[u8]],
-    source: u16,
-    lid: Lid,
-    next: &mut [Ports],
-    seen: &mut [bool],
-) {
+fn follow(column: &Column<'_>, source: u16, next: &mut [Ports], seen: &mut [bool]) {
     let mut switch = source;
-    while let Some(link) = topology.link_at(switch, port(lfts, switch, lid)) {
+    while let Some((number, link)) = column.next(switch) {
         if std::mem::replace(&mut seen[usize::from(switch)], true) {
             break;
         }
-        switch = topology.link(link).peer;
-        let on = port(lfts, switch, lid);
-        next[link][usize::from(on / 64)] |= 1 << (on % 64);
+        switch = link.peer;
+        if let Some((_, on)) = column.next(switch) {
+            next[number][usize::from(on.port / 64)] |= 1 << (on.port % 64);
+        }
     }
 }
 
@@ -164,19 +157,18 @@ pub(super) struct Dependencies {
 }
 
 impl Dependencies {
-    fn of_hosts(topology: &Topology, lfts: &[&[u8]]) -> Self {
-        let hosts = topology.hosts_on();
+    /// Those between hosts.
+    pub(super) fn of_hosts(topology: &Topology, lfts: &[&[u8]]) -> Self {
+        let sources = sources(topology);
+        let targets = columns::targets(topology, lfts, None);
         let none = || vec![Ports::default(); topology.link_count()];
-        let portions = topology.destinations().par_chunks(64);
-        let next = portions.fold(none, |mut next, destinations| {
+        let portions = targets.par_chunks(columns::PORTION);
+        let next = portions.fold(none, |mut next, targets| {
             let mut seen = vec![false; topology.switch_count()];
-            let to_hosts = destinations.iter().filter(|destination| destination.is_host());
-            for lid in to_hosts.flat_map(|destination| destination.lids()) {
+            columns::each(topology, lfts, targets, |column| {
                 seen.fill(false);
-                for source in topology.switches().filter(|&s| hosts[usize::from(s)] > 0) {
-                    follow(topology, lfts, source, lid, &mut next, &mut seen);
-                }
-            }
+                sources.iter().for_each(|&source| follow(&column, source, &mut next, &mut seen));
+            });
             next
         });
         let next = next.reduce(none, |mut a, b| {
@@ -193,30 +185,22 @@ impl Dependencies {
 
     /// Those between hosts, by layer.
     pub(super) fn of_layers(topology: &Topology, lfts: &[&[u8]], layers: &Layers) -> Vec<Self> {
-        let hosts = topology.hosts_on();
-        let sources: Vec<u16> =
-            topology.switches().filter(|&switch| hosts[usize::from(switch)] > 0).collect();
+        let sources = sources(topology);
         let highest = sources.iter().flat_map(|&source| layers.row(source)).max();
         let count = usize::from(highest.copied().unwrap_or(0)) + 1;
         let switches = topology.switch_count();
         let none = || vec![vec![Ports::default(); topology.link_count()]; count];
-        let portions = topology.destinations().par_chunks(64);
-        let next = portions.fold(none, |mut next, destinations| {
+        let targets = columns::targets(topology, lfts, Some(layers));
+        let portions = targets.par_chunks(columns::PORTION);
+        let next = portions.fold(none, |mut next, targets| {
             let mut seen = vec![false; switches * count];
-            for destination in destinations.iter().filter(|destination| destination.is_host()) {
-                for lid in destination.lids() {
-                    seen.fill(false);
-                    let column = match layers.columns() {
-                        Columns::HomeSwitch => usize::from(destination.home),
-                        Columns::Lid => lid.index(),
-                    };
-                    for &source in &sources {
-                        let layer = usize::from(layers.row(source)[column]);
-                        let (next, seen) = (&mut next[layer], &mut seen[layer * switches..]);
-                        follow(topology, lfts, source, lid, next, seen);
-                    }
+            columns::each(topology, lfts, targets, |column| {
+                seen.fill(false);
+                for &source in &sources {
+                    let layer = usize::from(layers.layer(source, column.to.home, column.to.lid));
+                    follow(&column, source, &mut next[layer], &mut seen[layer * switches..]);
                 }
-            }
+            });
             next
         });
         let next = next.reduce(none, |mut a, b| {
@@ -227,7 +211,7 @@ impl Dependencies {
     }
 
     /// The links that packets from a link go on to.
-    fn after(&self, topology: &Topology, link: usize) -> impl Iterator<Item = usize> {
+    pub(super) fn after(&self, topology: &Topology, link: usize) -> impl Iterator<Item = usize> {
         let far = topology.link(link).peer;
         let words = self.next[link].into_iter().zip((0u8..).step_by(64));
         let ports = words.flat_map(|(mut word, first)| {

@@ -1,5 +1,7 @@
 //! Tests of both verifiers against each other and against tables broken on purpose.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::super::{Engine, MinHop, Steering, testing};
@@ -185,7 +187,75 @@ fn a_line_is_free_of_loops_for_all_traffic() {
     assert_eq!(loops.dependencies, 6);
 }
 
+/// By layer, what waits for what as each route between hosts is followed by itself.
+fn waits_one_by_one(
+    topology: &Topology,
+    routing: &Routing,
+    layer: impl Fn(u16, u16, Lid) -> u8,
+) -> Vec<BTreeSet<(usize, usize)>> {
+    let hosts = topology.hosts_on();
+    let mut waits = vec![BTreeSet::new(); 4];
+    for to in topology.destinations().iter().filter(|to| to.is_host()) {
+        for (lid, source) in to.lids().flat_map(|lid| topology.switches().map(move |s| (lid, s))) {
+            if hosts[usize::from(source)] == 0 {
+                continue;
+            }
+            let waits = &mut waits[usize::from(layer(source, to.home, lid))];
+            let (mut switch, mut before) = (source, None);
+            // Some go round in circles.
+            for _ in 0..2 * topology.switch_count() {
+                let Some(link) = topology.link_at(switch, routing.port(switch, lid)) else { break };
+                waits.extend(before.map(|before| (before, link)));
+                (switch, before) = (topology.link(link).peer, Some(link));
+            }
+        }
+    }
+    waits
+}
+
+fn waits_of(topology: &Topology, found: &cycle::Dependencies) -> BTreeSet<(usize, usize)> {
+    let links = 0..topology.link_count();
+    links.flat_map(|link| found.after(topology, link).map(move |next| (link, next))).collect()
+}
+
 proptest! {
+    /// Whatever is taken to be alike is.
+    #[test]
+    fn all_that_waits_is_found_whatever_the_tables(
+        topology in testing::any_topology(),
+        breakages in prop::collection::vec((any::<u16>(), any::<u16>(), any::<u8>()), 0..40),
+        by_lid in any::<bool>(),
+        moved in prop::collection::vec((any::<u16>(), any::<u16>(), 0u8..4), 0..40),
+    ) {
+        use super::super::lanes::{Columns, Layers};
+        let mut routing = routed(&topology);
+        for (switch, lid, port) in breakages {
+            let count = routing.lfts.len();
+            let lft = &mut routing.lfts[usize::from(switch) % count];
+            let len = lft.len();
+            lft[usize::from(lid) % len] = if port > 250 { NO_ROUTE } else { port % 8 };
+        }
+        let (switches, tables) = (topology.switch_count(), routing.tables());
+        let found = waits_of(&topology, &cycle::Dependencies::of_hosts(&topology, &tables));
+        prop_assert_eq!(&found, &waits_one_by_one(&topology, &routing, |_, _, _| 0)[0]);
+        let (by, columns) = if by_lid {
+            (Columns::Lid, topology.table_len())
+        } else {
+            (Columns::HomeSwitch, switches)
+        };
+        let mut layers = Layers::new(switches, by, columns);
+        for (source, column, layer) in moved {
+            layers.row_mut(source % switches as u16)[usize::from(column) % columns] = layer;
+        }
+        let found = cycle::Dependencies::of_layers(&topology, &tables, &layers);
+        let layer = |source, home, lid| layers.layer(source, home, lid);
+        let expected = waits_one_by_one(&topology, &routing, layer);
+        for (found, expected) in found.iter().zip(&expected) {
+            prop_assert_eq!(&waits_of(&topology, found), expected);
+        }
+        prop_assert!(expected[found.len()..].iter().all(BTreeSet::is_empty));
+    }
+
     /// Tables with some entries replaced at random: the proof passes only if the walk does.
     #[test]
     fn the_proof_never_passes_what_the_walk_rejects(

@@ -86,8 +86,13 @@ impl RegistrySetup {
         let thread = Thread::new(shared, durable, responders, dump);
         let thread =
             std::thread::Builder::new().name("registry".to_owned()).spawn(move || thread.run())?;
-        let Self { shared, wake } = self;
-        Ok(RegistryHandle { shared, wake, publisher, stored, thread: Some(thread) })
+        Ok(RegistryHandle {
+            shared: self.shared,
+            wake: self.wake,
+            publisher,
+            stored,
+            thread: Some(thread),
+        })
     }
 }
 

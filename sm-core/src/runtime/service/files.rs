@@ -7,7 +7,6 @@ use ib_mad::transport::ibsim::ClientId;
 use tracing::{error, info, warn};
 
 use crate::manage::mkey::{MKeyTable, Neighbours};
-use crate::runtime::registry::RegistryHandle;
 use crate::runtime::state::StateDir;
 use crate::sweep::{Left, Origin, Sweeper};
 
@@ -72,21 +71,21 @@ impl StateFiles {
         if *sweeper.neighbours() != self.caches.neighbours {
             self.neighbours.touch();
         }
-        self.left_changed();
+        self.tables_changed();
     }
 
-    /// Switches hold other tables, or the registry other rows, than the next start would find.
-    pub(super) fn left_changed(&mut self) {
+    /// What is in switches may be other than the file says.
+    pub(super) fn tables_changed(&mut self) {
         self.left.touch();
     }
 
     /// Writes those files that are behind, and `all` of them even if they could not be written a
-    /// moment ago. `registry` is the one that is published.
+    /// moment ago. `sequence` tells the registry's sequence number.
     pub(super) fn write(
         &mut self,
         now: Instant,
         sweeper: &mut Sweeper,
-        registry: &RegistryHandle,
+        sequence: impl FnOnce() -> u64,
         all: bool,
     ) {
         let is_due = |file: &StateFile| file.is_due(now) || all && file.is_behind();
@@ -109,13 +108,13 @@ impl StateFiles {
             }
         }
         if is_due(&self.left) && sweeper.is_settled() {
-            let left = Left::of(sweeper.fabric(), registry.plane().sequence);
+            let left = Left::of(sweeper.fabric(), sequence());
             self.left.note(now, directory.keep_left(&left));
         }
     }
 
     /// Another subnet manager rules: the next run must not take what it finds for ours.
-    pub(super) fn forget_tables(&mut self) {
+    pub(super) fn another_rules(&mut self) {
         self.keep_origin(None);
         if let Err(failure) = self.directory.forget_left() {
             error!("the next start may not ask clients to register again: {failure}");

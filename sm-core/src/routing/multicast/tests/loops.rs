@@ -9,9 +9,10 @@ use super::{hosts, mlid};
 use crate::routing::multicast::Order;
 use crate::routing::multicast::{Place, Tree, check};
 use crate::routing::testing::{any_topology, fat_tree, topology, torus};
-use crate::routing::verify::{Channels, Unicast};
+use crate::routing::verify::{Channels, Traffic, Unicast};
 use crate::routing::{
-    Dfsssp, Engine, HopMatrix, Lanes, Lash, MinHop, Nue, Routing, Sssp, Steering, Topology, UpDown,
+    Destination, Dfsssp, Engine, HopMatrix, Lanes, Lash, MinHop, Nue, Routing, Sssp, Steering,
+    Topology, UpDown,
 };
 
 /// A link by its sender, and a virtual lane.
@@ -29,13 +30,14 @@ impl Waits {
         }
     }
 
-    /// Sends packets from all switches, or those with hosts, to all LIDs, or hosts'.
-    fn unicast(topology: &Topology, routing: &Routing, of_hosts: bool) -> Self {
+    /// Sends packets of that traffic from each switch to each LID.
+    fn unicast(topology: &Topology, routing: &Routing, traffic: Traffic) -> Self {
         let mut waits = Self::default();
         let with_hosts = topology.hosts_on();
-        for to in topology.destinations().iter().filter(|to| !of_hosts || to.is_host()) {
-            let sources =
-                topology.switches().filter(|&at| !of_hosts || with_hosts[usize::from(at)] > 0);
+        let sends = |at: u16| traffic != Traffic::Hosts || with_hosts[usize::from(at)] > 0;
+        let counts = |to: &&Destination| traffic == Traffic::All || to.is_host();
+        for to in topology.destinations().iter().filter(counts) {
+            let sources = topology.switches().filter(|&at| sends(at));
             for (source, lid) in sources.flat_map(|at| to.lids().map(move |lid| (at, lid))) {
                 let lane = routing.lanes.sl(source, to.home, lid);
                 let (mut at, mut before) = (source, None);
@@ -123,13 +125,12 @@ fn judge(
     routing: &Routing,
     groups: &[(Vec<Place>, u8)],
 ) -> Result<usize, TestCaseError> {
-    let all = Waits::unicast(topology, routing, false);
     let is_free = matches!(routing.lanes, Lanes::Free);
-    let mut waits = if is_free && all.looping().is_empty() {
-        all
-    } else {
-        Waits::unicast(topology, routing, true)
-    };
+    let of = |traffic| Waits::unicast(topology, routing, traffic);
+    // Of as much traffic as there is none of that waits for itself.
+    let mut more = [Traffic::All, Traffic::ToHosts].into_iter().filter(|_| is_free).map(of);
+    let mut waits =
+        more.find(|waits| waits.looping().is_empty()).unwrap_or_else(|| of(Traffic::Hosts));
     let before = waits.looping();
     let planted = planted(topology, routing, groups);
     let mut faults = 0;
@@ -202,7 +203,7 @@ fn a_tree_rooted_at_a_leaf_of_a_fat_tree_does_not_come_down_and_go_up() {
         |leaf: u16| hosts(&tree).into_iter().filter(move |at| at.switch == leaf && at.exit > 0);
     let leaves: Vec<u16> =
         tree.switches().filter(|&switch| tree.hosts_on()[usize::from(switch)] > 0).collect();
-    let mut waits = Waits::unicast(&tree, &routing, true);
+    let mut waits = Waits::unicast(&tree, &routing, Traffic::Hosts);
     let hops = HopMatrix::compute(&tree).unwrap();
     let groups: Vec<(Vec<Place>, u8)> = (0..leaves.len())
         .map(|most| {
@@ -285,7 +286,7 @@ fn a_wrong_order_is_found_out() {
 fn where_unicast_loops_anyway_trees_are_not_blamed() {
     let ring = topology(&torus(&[6], 2), 0);
     let routing = MinHop.route(&ring, &steering(), None).unwrap();
-    assert!(!Waits::unicast(&ring, &routing, true).looping().is_empty());
+    assert!(!Waits::unicast(&ring, &routing, Traffic::Hosts).looping().is_empty());
     let members: Vec<Place> = hosts(&ring).into_iter().filter(|place| place.exit > 0).collect();
     assert_eq!(judge(&ring, &routing, &[(members, 0)]).unwrap(), 0);
 }

@@ -2,7 +2,7 @@
 
 use super::super::super::multicast::{Place, Tree};
 use super::{QOS_SL, lanes};
-use crate::routing::{Routing, Topology};
+use crate::routing::{Destination, Routing, Topology};
 
 /// Lanes a link; 15 are data VLs.
 const LANES: usize = 16;
@@ -20,19 +20,33 @@ fn add(waits: &mut Waits, held: usize, wanted: usize) {
 /// levels, and multicast to everybody.
 pub(super) fn looping(topology: &Topology, routing: &Routing) -> usize {
     let mut waits = vec![Vec::new(); topology.link_count() * LANES];
-    unicast(topology, routing, &mut waits);
+    unicast(topology, routing, &[0, QOS_SL], |_| true, &mut waits);
     let members: Vec<Place> =
         topology.destinations().iter().map(|to| Place { switch: to.home, exit: to.exit }).collect();
     multicast(topology, routing, &lanes(routing).tree().tree(&members), &mut waits);
     left_over(&waits)
 }
 
-/// What packets of all routes hold while they wait for what.
-fn unicast(topology: &Topology, routing: &Routing, waits: &mut Waits) {
+/// Of routes of the lower level to hosts, from all switches: pairs of channels of which one waits for
+/// the other, and channels that lie on cycles or lead to one.
+pub(super) fn lower_level(topology: &Topology, routing: &Routing) -> (usize, usize) {
+    let mut waits = vec![Vec::new(); topology.link_count() * LANES];
+    unicast(topology, routing, &[0], Destination::is_host, &mut waits);
+    (waits.iter().map(Vec::len).sum(), left_over(&waits))
+}
+
+/// What packets of routes to some destinations hold while they wait for what.
+fn unicast(
+    topology: &Topology,
+    routing: &Routing,
+    levels: &[u8],
+    counts: impl Fn(&Destination) -> bool,
+    waits: &mut Waits,
+) {
     let lanes = lanes(routing);
-    for to in topology.destinations() {
+    for to in topology.destinations().iter().filter(|to| counts(to)) {
         for (lid, source) in to.lids().flat_map(|lid| topology.switches().map(move |s| (lid, s))) {
-            for qos in [0, QOS_SL] {
+            for qos in levels {
                 let sl = lanes.sl(source, to.home) | qos;
                 let (mut at, mut in_port, mut held) = (source, 0, None);
                 let mut hops = 0;
