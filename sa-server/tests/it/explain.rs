@@ -260,6 +260,9 @@ fn the_way_to_another_subnet_is_that_to_its_router() {
 #[test]
 fn the_adapter_for_which_less_is_told_is_named() {
     let mut plane = plane();
+    change(&mut plane, "sw 1", 3, |mut info| {
+        info.set_mtu_cap(Mtu::B2048);
+    });
     let node = plane.nodes.iter_mut().find(|node| node.description.starts_with(b"host 6"));
     let info = &mut Arc::make_mut(node.unwrap()).info[..];
     NodeInfo::new(info).unwrap().set_vendor_id(0x0002C9).set_device_id(23108);
