@@ -389,7 +389,8 @@ fn a_block_that_could_not_be_read_is_cleared_with_what_nobody_claims() {
         let listeners = listeners(&mut bed);
         // On the same leaf, so that no other switch has a say in it.
         let sender = listeners.iter().find(|(host, _)| *host == 8).unwrap().1;
-        let hears = |bed: &mut Bed, mlid, host| heard(bed, &listeners, sender, mlid).contains(&host);
+        let hears =
+            |bed: &mut Bed, mlid, host| heard(bed, &listeners, sender, mlid).contains(&host);
         bed.run_for(Duration::from_secs(20));
         assert!(hears(&mut bed, FAR, 11), "it may be claimed yet");
         bed.run_for(Duration::from_secs(60));
