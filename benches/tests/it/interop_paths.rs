@@ -285,9 +285,8 @@ fn mtus(sandbox: &Sandbox, net: &Net) -> Mtus {
             for mtu in 1..=5u8 {
                 for (has_selector, has_mtu) in [(true, true), (true, false), (false, true)] {
                     let wish = selector << 6 | mtu;
-                    let name = |what| {
-                        format!("{what} {from}-{to} {wish:#04x} {has_selector} {has_mtu}")
-                    };
+                    let name =
+                        |what| format!("{what} {from}-{to} {wish:#04x} {has_selector} {has_mtu}");
                     let mut mask = path::SGID | path::DGID;
                     let mut data = vec![0; PathRecord::LEN];
                     PathRecord::new(&mut data[..]).unwrap().set_sgid(gid(from)).set_dgid(gid(to));
@@ -369,7 +368,10 @@ impl Client {
                 let mad = SaMad::new(&answer.mad);
                 let (header, rmpp) = (mad.header(), mad.rmpp());
                 let is_data = !rmpp.is_active() || rmpp.rmpp_type() == RmppType::DATA;
-                if header.tid() & 0xFFFF_FFFF != self.tid || !header.method().is_response() || !is_data {
+                if header.tid() & 0xFFFF_FFFF != self.tid
+                    || !header.method().is_response()
+                    || !is_data
+                {
                     continue;
                 }
                 let has_record = header.status() == Status::OK

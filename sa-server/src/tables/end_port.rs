@@ -164,13 +164,18 @@ impl EndPorts {
     /// are.
     pub(super) fn with_aliases(&self, gone: &[EndPort], come: &[EndPort]) -> (Self, [usize; 2]) {
         let leaving = gone.len();
-        let gone: Vec<EndPort> = gone.iter().filter(|alias| self.is_alias(alias)).copied().collect();
+        let gone: Vec<EndPort> =
+            gone.iter().filter(|alias| self.is_alias(alias)).copied().collect();
         let mut slots = Slots(self.slots.to_vec());
         gone.iter().for_each(|alias| slots.remove(alias.guid));
         let names = self.all.len() + come.len() - gone.len();
         if names * 2 > slots.0.len() {
             let mut larger = Slots::new(names);
-            slots.0.iter().filter(|port| port.guid.0 != 0).for_each(|port| _ = larger.insert(*port));
+            slots
+                .0
+                .iter()
+                .filter(|port| port.guid.0 != 0)
+                .for_each(|port| _ = larger.insert(*port));
             slots = larger;
         }
         let taken: Vec<EndPort> =
@@ -368,7 +373,8 @@ mod tests {
         let mut number = 1u64;
         for round in 0..300 {
             let mut draw = |below: u64| {
-                number = number.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+                number =
+                    number.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
                 (number >> 33) % below
             };
             let (mut gone, mut come) = (Vec::new(), Vec::new());

@@ -316,7 +316,8 @@ impl PartitionsBuilder {
                 }
             }
         }
-        Partitions { number: number.into(), base, words, bits, both, pairs: Arc::default(), sets }.paired()
+        Partitions { number: number.into(), base, words, bits, both, pairs: Arc::default(), sets }
+            .paired()
     }
 }
 

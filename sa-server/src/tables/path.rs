@@ -251,8 +251,7 @@ fn share(columns: &[Vec<u8>], part: impl Fn(&[u8]) -> &[u8]) -> (Matrix, Vec<u16
         numbers.extend(distinct.iter().map(|part| part[row]));
     }
     let complete = numbers.iter().all(|&number| number != 0);
-    let matrix =
-        Matrix { rows, columns: distinct.len(), numbers: numbers.into(), complete };
+    let matrix = Matrix { rows, columns: distinct.len(), numbers: numbers.into(), complete };
     (matrix, of_column)
 }
 

@@ -267,7 +267,10 @@ fn the_adapter_for_which_less_is_told_is_named() {
         plane.subnet.quirks = quirks;
         let told = ask(&plane, &request("host 1", "host 6")).unwrap();
         assert_eq!(told.mtu_lowered_for.as_deref(), node);
-        assert_eq!((told.record.unwrap().mtu, &told.mtu_bound_by.unwrap().value[..]), (mtu, "2048"));
+        assert_eq!(
+            (told.record.unwrap().mtu, &told.mtu_bound_by.unwrap().value[..]),
+            (mtu, "2048")
+        );
     }
     plane.subnet.quirks = true;
     assert_eq!(ask(&plane, &request("host 1", "host 2")).unwrap().mtu_lowered_for, None);

@@ -36,10 +36,10 @@ fn tables_with_other_multicast_are_what_building_them_would_give() {
 
 #[test]
 fn tables_with_other_aliases_are_what_building_them_would_give() {
-    let plane = common::Chain { switches: 3, hosts_each: 2 }.plane(|_| {});
-    let host = common::Chain::host_guid;
+    let plane = crate::common::Chain { switches: 3, hosts_each: 2 }.plane(|_| {});
+    let host = crate::common::Chain::host_guid;
     let row = |&(alias, host, index): &(u64, u16, u8)| {
-        let port_guid = common::Chain::host_guid(host);
+        let port_guid = crate::common::Chain::host_guid(host);
         Arc::new(AliasGuid { alias: Guid(alias), port_guid, index })
     };
     let with = |aliases: &[(u64, u16, u8)]| RegistryPlane {

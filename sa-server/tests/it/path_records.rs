@@ -223,7 +223,10 @@ fn with_infinihosts(hosts: &[u16], vendor_id: u32, quirks: bool) -> FabricPlane 
     for node in &mut plane.nodes {
         if hosts.iter().any(|&host| node.guid == Guid(Chain::host_guid(host).0 - 1)) {
             let node = Arc::make_mut(node);
-            NodeInfo::new(&mut node.info[..]).unwrap().set_vendor_id(vendor_id).set_device_id(23108);
+            NodeInfo::new(&mut node.info[..])
+                .unwrap()
+                .set_vendor_id(vendor_id)
+                .set_device_id(23108);
         }
     }
     plane

@@ -137,6 +137,7 @@ mod tests {
             undelivered: 0,
             message_len: 0,
             direct: false,
+            answer_timeout_ms: 0,
             grh: Some(Grh {
                 remote_gid: Gid([1; 16]),
                 local_gid: Gid([2; 16]),
