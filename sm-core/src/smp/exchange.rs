@@ -204,7 +204,7 @@ impl Exchange {
 mod tests {
     use super::*;
     use crate::fabric::PortIndex;
-    use crate::smp::Kind;
+    use crate::smp::{ALL_OUT_PORTS, Kind};
 
     fn request(n: u32) -> Request {
         Request::new(Kind::PortInfo, PortIndex::from_bits(n))
@@ -223,6 +223,22 @@ mod tests {
         assert_eq!(exchange.outstanding(), 3);
         assert_eq!(exchange.handle_answer(now, first.tid), Some(request(0)));
         assert_eq!(exchange.poll_transmit(now).map(|t| t.request), Some(request(2)));
+    }
+
+    /// A kernel that waits for answers has to know which take longer.
+    #[test]
+    fn a_request_is_sent_with_the_time_that_its_answer_is_waited_for() {
+        let now = Instant::now();
+        let [timeout, long_timeout] = [200, 1000].map(Duration::from_millis);
+        let mut exchange =
+            Exchange::new(Timing { window: 2, timeout, long_timeout, retries: 0 }, 7);
+        let port = PortIndex::from_bits(1);
+        exchange.push(Request::block(Kind::SetSlToVl, port, ALL_OUT_PORTS));
+        exchange.push(request(0));
+        let told = [0, 1].map(|_| exchange.poll_transmit(now).unwrap().timeout);
+        assert_eq!(told, [long_timeout, timeout]);
+        exchange.handle_timeout(now + timeout);
+        assert_eq!(exchange.poll_given_up(now + timeout), Some(request(0)), "the other waits");
     }
 
     /// A repetition must not wait for room in the window, which its own request takes up.
