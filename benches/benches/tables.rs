@@ -1,15 +1,18 @@
 //! How long do new tables take a responder, and how much of them do queries read?
 //!
-//! Milliseconds to build all tables from a snapshot's planes on all cores and on one, and the
-//! bytes of those that PathRecord queries by GID or LID read from.
+//! Milliseconds to build all tables from a snapshot's planes on all cores and on one, to take in one
+//! alias GUID more than a thousand (by patching the tables, and by building them anew over what is the
+//! same), and the bytes of those that PathRecord queries by GID or LID read from.
 
 use std::hint::black_box;
+use std::sync::Arc;
 use std::time::Duration;
 
 use benches::fabrics::{FAT_TREE_10000, FAT_TREE_45000, Stated, middle_cable};
 use benches::figures::{is_benchmark_run, is_wanted, tell};
 use criterion::{BenchmarkId, Criterion};
-use sa_proto::snapshot::{FabricPlane, RegistryPlane};
+use ib_mad::types::Guid;
+use sa_proto::snapshot::{AliasGuid, FabricPlane, RegistryPlane};
 use sa_server::tables::Tables;
 
 #[global_allocator]
@@ -55,4 +58,25 @@ fn measure(criterion: &mut Criterion, fabric: Stated) {
         one_core.install(|| bencher.iter_with_large_drop(|| build(&whole)));
     });
     group.finish();
+
+    let before = aliases(&whole, 1000);
+    let after = aliases(&whole, 1001);
+    let tables = Tables::build(&whole, &before);
+    let mut group = criterion.benchmark_group("tables/one_alias_guid");
+    group.bench_function(BenchmarkId::new("patched", fabric.name), |bencher| {
+        bencher.iter_with_large_drop(|| black_box(tables.with_alias_guids(&before, &after)));
+    });
+    group.bench_function(BenchmarkId::new("rebuilt", fabric.name), |bencher| {
+        bencher.iter_with_large_drop(|| black_box(tables.rebuild(&whole, &after)));
+    });
+    group.finish();
+}
+
+/// A registry in which the first `count` ports of channel adapters have an alias GUID each.
+fn aliases(plane: &FabricPlane, count: usize) -> RegistryPlane {
+    let hosts = plane.nodes.iter().filter(|node| node.switch_info.is_none());
+    let alias = |(number, port_guid)| AliasGuid { alias: Guid(number), port_guid, index: 1 };
+    let ports = hosts.map(|node| node.ports[0].guid).take(count);
+    let rows = (0x00A1_1A5E_0000_0001..).zip(ports).map(alias).map(Arc::new);
+    RegistryPlane { alias_guids: rows.collect(), ..RegistryPlane::default() }
 }

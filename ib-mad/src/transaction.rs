@@ -188,6 +188,14 @@ impl<T> Transactions<T> {
         Some((slot.tid, slot.context.as_mut().expect("a ready slot has a context")))
     }
 
+    /// How long the answer to a request that was sent is waited for, before it is sent again.
+    pub fn timeout(&self, tid: u64) -> Option<Duration> {
+        match self.slots[self.find(tid)? as usize].place {
+            Place::Waiting(lane) => Some(self.waiting[usize::from(lane)].timeout),
+            Place::Free | Place::Ready | Place::Expired => None,
+        }
+    }
+
     /// The context of the request that an answer with this transaction id belongs to.
     pub fn get(&self, tid: u64) -> Option<&T> {
         self.slots[self.find(tid)? as usize].context.as_ref()

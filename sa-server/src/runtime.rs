@@ -387,14 +387,21 @@ impl Builder {
             None => RegistryIndex::new(&registry),
         };
         let step = last.as_ref().map_or(Step::All, |(last, ..)| Step::between(last, snapshot));
-        let tables = match (step, last.map(|(_, tables, _)| tables)) {
-            (Step::Registry, Some(tables)) => tables,
-            (Step::Multicast, Some(tables)) => Arc::new(tables.with_multicast(snapshot.fabric())),
+        let tables = match (step, last) {
+            (Step::Patch { multicast, aliases }, Some((last, mut tables, _))) => {
+                if multicast {
+                    tables = Arc::new(tables.with_multicast(snapshot.fabric()));
+                }
+                if aliases {
+                    tables = Arc::new(tables.with_alias_guids(last.registry(), &registry));
+                }
+                tables
+            }
             // In the pool all of it yields to the workers.
             (_, before) => self.builders.finish_within(BUILD_PATIENCE, || {
                 rayon::scope(|_| {
                     let mut tables = match before {
-                        Some(before) => before.rebuild(snapshot.fabric(), &registry),
+                        Some((_, before, _)) => before.rebuild(snapshot.fabric(), &registry),
                         None => Tables::build(snapshot.fabric(), &registry),
                     };
                     tables.qos.count_by(&self.metrics.levels);
@@ -427,26 +434,27 @@ impl Builder {
 /// How far it is from one snapshot to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Only rows of the registry differ that no table is made of.
-    Registry,
-    /// Switches also forward multicast otherwise.
-    Multicast,
+    /// Parts of tables take the place of those before; if there are none, only rows of the registry
+    /// differ that no table is made of.
+    Patch {
+        /// Switches forward multicast otherwise.
+        multicast: bool,
+        /// Ports have other alias GUIDs.
+        aliases: bool,
+    },
     /// Anything else: tables are built anew.
     All,
 }
 
 impl Step {
     fn between(last: &Snapshot, next: &Snapshot) -> Self {
-        if last.registry().alias_guids != next.registry().alias_guids {
-            Self::All
-        } else if Arc::ptr_eq(last.fabric(), next.fabric()) {
-            Self::Registry
-        } else if !last.fabric().is_same_but_multicast(next.fabric()) {
-            Self::All
-        } else if last.fabric().mfts == next.fabric().mfts {
-            Self::Registry
-        } else {
-            Self::Multicast
+        let is_same_fabric = Arc::ptr_eq(last.fabric(), next.fabric());
+        if !is_same_fabric && !last.fabric().is_same_but_multicast(next.fabric()) {
+            return Self::All;
+        }
+        Self::Patch {
+            multicast: !is_same_fabric && last.fabric().mfts != next.fabric().mfts,
+            aliases: last.registry().alias_guids != next.registry().alias_guids,
         }
     }
 }

@@ -8,6 +8,15 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use benches::sandbox::{PATIENCE, Program, Sandbox, binary, can_interoperate, free_address};
+use ib_mad::transport::ibsim::{Ibsim, IbsimOptions};
+use ib_mad::transport::{Packet, Transport};
+use ib_mad::types::{Gid, Guid, Lid, SUBNET_PREFIX_DEFAULT};
+use ib_mad::wire::mad::{AttributeId, Method, Status};
+use ib_mad::wire::record::multi_path::{component as multi, write_gids};
+use ib_mad::wire::record::path::component as path;
+use ib_mad::wire::record::{MultiPathRecord, PathRecord, Selector};
+use ib_mad::wire::rmpp::{RmppFlags, RmppType, VERSION};
+use ib_mad::wire::sa::{ComponentMask, SA_HEADER_LEN, SaMad, attribute};
 
 /// What the subnet managers are given: LMC, and files by name.
 struct Site {
@@ -30,6 +39,13 @@ fn write_net(sandbox: &Sandbox) -> Net {
     let mut nodes: Vec<String> = text.split("\n\n").map(str::to_owned).collect();
     let router = nodes.iter_mut().rev().find(|node| node.contains("\nCa\t")).expect("a host");
     *router = router.replace("caguid=", "rtguid=").replace("\nCa\t", "\nRt\t");
+    // Two InfiniHosts, of which one is sold by another vendor.
+    let hosts = nodes.iter_mut().filter(|node| node.contains("\nCa\t"));
+    for (host, vendor) in hosts.skip(1).take(2).zip(["0x2c9", "0x8f1"]) {
+        *host = host.replace("vendid=0x2c9", &format!("vendid={vendor}"));
+        let devid = host.lines().find(|line| line.starts_with("devid=")).expect("a device ID");
+        *host = host.replace(&devid.to_owned(), "devid=0x5a44");
+    }
     let text = nodes.join("\n\n");
     fs::write(&path, &text).expect("it can be changed");
     let guid = |line: &str| {
@@ -95,7 +111,7 @@ fn strs(args: &[String]) -> Vec<&str> {
     args.iter().map(String::as_str).collect()
 }
 
-fn under_opensm(site: &Site) -> BTreeMap<String, Vec<String>> {
+fn under_opensm<T>(site: &Site, ask: impl Fn(&Sandbox, &Net, u8) -> T) -> T {
     let sandbox = Sandbox::new("paths-opensm");
     let net = write_net(&sandbox);
     let _fabric = sandbox.ibfabric(&net.path);
@@ -114,10 +130,10 @@ fn under_opensm(site: &Site) -> BTreeMap<String, Vec<String>> {
         assert!(Instant::now() < deadline, "OpenSM brings the fabric up");
         std::thread::sleep(Duration::from_millis(20));
     }
-    paths(&sandbox, &net, site.lmc)
+    ask(&sandbox, &net, site.lmc)
 }
 
-fn under_ibsm(site: &Site) -> BTreeMap<String, Vec<String>> {
+fn under_ibsm<T>(site: &Site, ask: impl Fn(&Sandbox, &Net, u8) -> T) -> T {
     let sandbox = Sandbox::new("paths-ibsm");
     let net = write_net(&sandbox);
     let _fabric = sandbox.ibfabric(&net.path);
@@ -133,7 +149,7 @@ fn under_ibsm(site: &Site) -> BTreeMap<String, Vec<String>> {
     let args = ["--sm", &sm, "--transport", "udp", "--listen", "127.0.0.1:0"];
     let ibsa = sandbox.ours("ibsa", "ibsa", &args);
     ibsa.wait_for("serving");
-    paths(&sandbox, &net, site.lmc)
+    ask(&sandbox, &net, site.lmc)
 }
 
 /// Everything that is asked, and what `saquery` prints, LIDs replaced by whose they are.
@@ -230,12 +246,142 @@ fn compare(site: &Site) {
     if !can_interoperate(&["opensm", "saquery"]) {
         return;
     }
-    let (ours, theirs) = (under_ibsm(site), under_opensm(site));
+    let (ours, theirs) = (under_ibsm(site, paths), under_opensm(site, paths));
     assert_eq!(ours.len(), theirs.len());
     let records: usize = theirs.values().map(Vec::len).sum();
     assert!(records > 200, "only {records} records were compared");
     for (asked, theirs) in &theirs {
         assert_eq!(&ours[asked], theirs, "saquery PR {asked}");
+    }
+}
+
+/// All wishes for an MTU, half ones among them, for paths between two InfiniHosts and another adapter,
+/// by PathRecord and MultiPathRecord, of a site that sets `enable_quirks`.
+#[test]
+fn mtus_with_quirks_are_those_of_opensm() {
+    if !can_interoperate(&["opensm"]) {
+        return;
+    }
+    let site = Site { lmc: 0, config: "enable_quirks TRUE\n", qos_policy: None };
+    let ask = |sandbox: &Sandbox, net: &Net, _| mtus(sandbox, net);
+    let (ours, theirs) = (under_ibsm(&site, ask), under_opensm(&site, ask));
+    assert_eq!(ours.len(), theirs.len());
+    let told = |mtu: u8| theirs.values().filter(|(_, told)| *told == Some(mtu)).count();
+    assert!(told(3) > 100 && told(4) > 100, "{} and {} of each", told(3), told(4));
+    for (asked, theirs) in &theirs {
+        assert_eq!(&ours[asked], theirs, "{asked}");
+    }
+}
+
+/// What is answered, by the request: status, and MTU of the first path.
+type Mtus = BTreeMap<String, (Status, Option<u8>)>;
+
+fn mtus(sandbox: &Sandbox, net: &Net) -> Mtus {
+    let mut client = Client::new(sandbox, &net.names[1]);
+    let gid = |host: usize| Gid::new(SUBNET_PREFIX_DEFAULT, Guid(net.hosts[host]));
+    let mut told = Mtus::new();
+    for (from, to) in [(2, 1), (2, 3), (2, 2), (1, 4), (4, 1), (3, 4)] {
+        for selector in 0..4 {
+            for mtu in 1..=5u8 {
+                for (has_selector, has_mtu) in [(true, true), (true, false), (false, true)] {
+                    let wish = selector << 6 | mtu;
+                    let name =
+                        |what| format!("{what} {from}-{to} {wish:#04x} {has_selector} {has_mtu}");
+                    let mut mask = path::SGID | path::DGID;
+                    let mut data = vec![0; PathRecord::LEN];
+                    PathRecord::new(&mut data[..]).unwrap().set_sgid(gid(from)).set_dgid(gid(to));
+                    data[54] = wish;
+                    let parts = [(has_selector, path::MTU_SELECTOR), (has_mtu, path::MTU)];
+                    parts.iter().filter(|(has, _)| *has).for_each(|(_, part)| mask |= *part);
+                    let answer = client.ask(Method::GET, attribute::PATH_RECORD, mask, &data);
+                    told.insert(name("PathRecord"), answer);
+
+                    let mut mask = multi::SGID_COUNT | multi::DGID_COUNT;
+                    let mut data = vec![0; MultiPathRecord::LEN + 32];
+                    write_gids(&mut data, &[gid(from)], &[gid(to)]).unwrap();
+                    let mut record = MultiPathRecord::new(&mut data[..]).unwrap();
+                    record.set_mtu(mtu).set_mtu_selector(Selector::from_low_bits(selector));
+                    let parts = [(has_selector, multi::MTU_SELECTOR), (has_mtu, multi::MTU)];
+                    parts.iter().filter(|(has, _)| *has).for_each(|(_, part)| mask |= *part);
+                    let about = attribute::MULTI_PATH_RECORD;
+                    told.insert(
+                        name("MultiPathRecord"),
+                        client.ask(Method::GET_MULTI, about, mask, &data),
+                    );
+                }
+            }
+        }
+    }
+    told
+}
+
+/// A client of the subnet administration.
+struct Client {
+    ibsim: Ibsim,
+    sm_lid: Lid,
+    tid: u64,
+}
+
+impl Client {
+    fn new(sandbox: &Sandbox, node: &str) -> Self {
+        let options = IbsimOptions {
+            socket: sandbox.socket().to_owned(),
+            node: Some(node.to_owned()),
+            ..IbsimOptions::default()
+        };
+        let mut ibsim = Ibsim::connect(&options).expect("the fabric has room");
+        let sm_lid = ibsim.local_port().expect("a port").sm_lid;
+        Self { ibsim, sm_lid, tid: 0 }
+    }
+
+    fn ask(
+        &mut self,
+        method: Method,
+        about: AttributeId,
+        mask: ComponentMask,
+        data: &[u8],
+    ) -> (Status, Option<u8>) {
+        self.tid += 1;
+        let mut packet = Packet::default();
+        let mut mad = SaMad::new(&mut packet.mad);
+        mad.write_request(method, about, self.tid, mask);
+        if method == Method::GET_MULTI {
+            mad.rmpp_mut()
+                .set_rmpp_version(VERSION)
+                .set_rmpp_type(RmppType::DATA)
+                .set_flags(RmppFlags::ACTIVE | RmppFlags::FIRST | RmppFlags::LAST)
+                .set_segment(1)
+                .set_payload_len((SA_HEADER_LEN + data.len()) as u32);
+        }
+        mad.data_mut()[..data.len()].copy_from_slice(data);
+        packet.address.lid = self.sm_lid;
+        let deadline = Instant::now() + PATIENCE;
+        let mut answers = vec![Packet::default(); 8];
+        let mut asked = None;
+        loop {
+            if asked.is_none_or(|asked: Instant| asked.elapsed() > Duration::from_secs(2)) {
+                assert_eq!(self.ibsim.send(std::slice::from_ref(&packet)).unwrap(), 1);
+                asked = Some(Instant::now());
+            }
+            let count = self.ibsim.receive(&mut answers).unwrap();
+            for answer in &answers[..count] {
+                let mad = SaMad::new(&answer.mad);
+                let (header, rmpp) = (mad.header(), mad.rmpp());
+                let is_data = !rmpp.is_active() || rmpp.rmpp_type() == RmppType::DATA;
+                if header.tid() & 0xFFFF_FFFF != self.tid
+                    || !header.method().is_response()
+                    || !is_data
+                {
+                    continue;
+                }
+                let has_record = header.status() == Status::OK
+                    && (!rmpp.is_active() || rmpp.payload_len() as usize > SA_HEADER_LEN);
+                let record = PathRecord::new(&mad.data()[..]).unwrap();
+                return (header.status(), has_record.then(|| record.mtu()));
+            }
+            assert!(Instant::now() < deadline, "the SA answers");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 

@@ -297,6 +297,36 @@ fn a_repeat_gets_the_answer_of_the_first_from_the_next_process() {
     }
 }
 
+/// All clients were asked to register again by each restart, whatever was on disk.
+#[test]
+fn a_restart_asks_nobody_to_register_again_but_with_another_registry() {
+    let subnet = Subnet::new("registry-restart");
+    let state = subnet.sandbox.path("state");
+    let await_tables = || {
+        let deadline = Instant::now() + PATIENCE;
+        while !state.join("tables").exists() {
+            assert!(Instant::now() < deadline, "what is left is kept");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    const SPARED: &str = "nobody ruled since our last run";
+    for (lost, spared) in [(None, false), (None, true), (Some("registry.redb"), false)] {
+        if let Some(lost) = lost {
+            std::fs::remove_file(state.join(lost)).unwrap();
+        }
+        let mut ibsm = subnet.ibsm(&[]);
+        ibsm.wait_for("SUBNET UP");
+        assert_eq!(ibsm.log().contains(SPARED), spared, "{}", ibsm.log());
+        await_tables();
+        ibsm.kill_and_wait();
+    }
+    // As after a crash between two starts.
+    std::fs::remove_file(state.join("tables")).unwrap();
+    let ibsm = subnet.ibsm(&[]);
+    ibsm.wait_for("SUBNET UP");
+    assert!(!ibsm.log().contains(SPARED), "{}", ibsm.log());
+}
+
 #[test]
 fn members_are_told_of_and_forwarded_to() {
     let subnet = Subnet::new("registry-events");

@@ -71,6 +71,9 @@ pub struct Address {
     /// Set on a request that a front door passed on if whoever answers it may send the answer to
     /// the client itself, by a port of its own.
     pub direct: bool,
+    /// How long the answer to this request is waited for before it is sent again, milliseconds, where
+    /// the transport has to know; 0 is the transport's usual time.
+    pub answer_timeout_ms: u32,
     /// Global route header, if the packet has one.
     pub grh: Option<Grh>,
     /// The socket address it came from or goes to, where a transport has several peers.
@@ -97,7 +100,7 @@ impl Clone for Address {
     #[inline]
     fn clone(&self) -> Self {
         let Self { lid, qpn, local_qpn, sl, pkey, path_bits, .. } = *self;
-        let Self { undelivered, message_len, direct, grh, peer, .. } = *self;
+        let Self { undelivered, message_len, direct, answer_timeout_ms, grh, peer, .. } = *self;
         Self {
             lid,
             qpn,
@@ -108,6 +111,7 @@ impl Clone for Address {
             undelivered,
             message_len,
             direct,
+            answer_timeout_ms,
             grh,
             peer,
         }
@@ -127,6 +131,7 @@ impl Default for Address {
             undelivered: 0,
             message_len: 0,
             direct: false,
+            answer_timeout_ms: 0,
             grh: None,
             peer: None,
         }

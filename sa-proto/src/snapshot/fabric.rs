@@ -108,6 +108,9 @@ pub struct Subnet {
     pub engine_sls: u8,
     /// The greatest code of a rate that requesters are told (`max_rate_enum`); 0 is no limit.
     pub max_rate: u8,
+    /// Whether paths of InfiniHost adapters are told an MTU of 1,024 bytes unless more is asked for
+    /// (`enable_quirks`).
+    pub quirks: bool,
     /// Ways to other subnets; the first that fits is taken.
     pub prefix_routes: Vec<PrefixRoute>,
 }
@@ -219,6 +222,7 @@ canonical!(Subnet {
     trusted_see_all,
     engine_sls,
     max_rate,
+    quirks,
     prefix_routes
 });
 canonical!(Node { guid, info, description, switch_info, ports });
@@ -238,6 +242,7 @@ impl fmt::Debug for Subnet {
             .field("trusted_see_all", &self.trusted_see_all)
             .field("engine_sls", &self.engine_sls)
             .field("max_rate", &self.max_rate)
+            .field("quirks", &self.quirks)
             .field("prefix_routes", &self.prefix_routes)
             .finish_non_exhaustive()
     }

@@ -55,7 +55,7 @@ pub use version::{Session, Version};
 
 /// Version of the layout of rows, deltas and checksums. Peers and cache files with another one
 /// are refused.
-pub const SCHEMA: u32 = 3;
+pub const SCHEMA: u32 = 4;
 
 /// Everything that SA queries are answered from, at one instant.
 ///

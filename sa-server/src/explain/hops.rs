@@ -46,11 +46,19 @@ pub(super) struct Way {
     pub(super) arrival: Arrival,
     pub(super) mtu: Option<Bottleneck>,
     pub(super) rate: Option<Bottleneck>,
+    /// Code of the least MTU of its links.
+    pub(super) least_mtu: u8,
 }
 
 pub(super) fn follow(tables: &Tables, source: &EndPort, to: &EndPort, dlid: Lid) -> Way {
-    let mut way = Way { hops: Vec::new(), arrival: Arrival::NoRoute, mtu: None, rate: None };
     let mut least = Limit::ANY;
+    let mut way = Way {
+        hops: Vec::new(),
+        arrival: Arrival::NoRoute,
+        mtu: None,
+        rate: None,
+        least_mtu: least.mtu,
+    };
     let is_loopback = source.is_same_port(to);
     let at_dlid = tables.end_ports.by_lid(dlid).unwrap_or(to);
     way.arrival = tables.trace(source, at_dlid, dlid, |step| {
@@ -78,6 +86,7 @@ pub(super) fn follow(tables: &Tables, source: &EndPort, to: &EndPort, dlid: Lid)
             dropped_sls: (0..16).filter(|sl| passing >> sl & 1 == 0).collect(),
         });
     });
+    way.least_mtu = least.mtu;
     way
 }
 

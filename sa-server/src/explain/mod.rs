@@ -53,6 +53,8 @@ pub struct Explanation {
     pub arrival: Arrival,
     /// The first link with the least MTU of the way; none if the way has no link.
     pub mtu_bound_by: Option<Bottleneck>,
+    /// The end whose adapter has a quirk for which the path is told less (`enable_quirks`).
+    pub mtu_lowered_for: Option<String>,
     /// The first link with the least rate of the way.
     pub rate_bound_by: Option<Bottleneck>,
     /// Rules before the one that matched, all if none did, in order of precedence.
@@ -109,6 +111,10 @@ pub fn explain(
     };
     let decided = verdict::ask(tables, registry, request, &source, &destination, off_subnet);
     let way = hops::follow(tables, source.port, destination.port, decided.dlid);
+    let lowered_for = [&source, &destination].into_iter().find(|end| {
+        let class = tables.end_class(end.port);
+        class.limit.mtu < class.mtu_cap.min(way.least_mtu)
+    });
     Ok(Explanation {
         source: ends::describe(tables, source.port),
         destination: ends::describe(tables, destination.port),
@@ -116,6 +122,7 @@ pub fn explain(
         hops: way.hops,
         arrival: way.arrival,
         mtu_bound_by: way.mtu,
+        mtu_lowered_for: lowered_for.map(|end| ends::describe(tables, end.port).node),
         rate_bound_by: way.rate,
         passed_over: decided.passed_over,
         rule: decided.rule,

@@ -14,13 +14,13 @@ use sa_proto::snapshot::{AliasGuid, FabricPlane, Node, Port, RegistryPlane, Subn
 
 use super::end_port::{EndPort, EndPorts};
 use super::guid_index::GuidIndex;
-use super::limit::{Limit, RateSupport};
+use super::limit::{Limit, RateSupport, quirk_mtu};
 use super::partition::{PKeySet, PartitionsBuilder};
 use super::path::Paths;
 use super::record::{LinkOwners, NO_NODE, NodeRows, Owner, RecordTables, Records};
 use super::sl::Sls;
 use super::walk::{Before, Hop, Switches, Topology, columns};
-use super::{EndClass, Tables, Walked};
+use super::{AliasPlace, EndClass, Tables, Walked};
 use crate::qos_match::{GroupSets, QosMatcher};
 
 /// The tables of one snapshot. What the same can be taken for as in those of another is.
@@ -50,29 +50,28 @@ pub(super) fn build(
         port.column = column_of(port.lid);
     }
 
-    let aliases = aliases(&ports, registry);
-
     let lmc_of = |port: &EndPort| end_classes[port.class()].lmc;
-    let (end_ports, contradictions) = EndPorts::build(ports, aliases, lmc_of, column_of);
+    let (end_ports, contradictions) = EndPorts::build(ports, lmc_of, column_of);
     records.node_of_lid = fabric.node_of_lid(&lids);
     records.index(&end_ports);
     let partitions = partitions.finish();
-    Tables {
+    let tables = Tables {
         qos: QosMatcher::compile(plane, &groups, partitions.bases()),
         sls: Sls::of(plane, &partitions),
-        routers: fabric.routers(),
-        plane: plane.clone(),
+        routers: fabric.routers().into(),
+        plane: Arc::new(plane.clone()),
         subnet: plane.subnet.clone(),
         end_ports,
-        end_classes,
+        end_classes: end_classes.into(),
         partitions,
         paths,
         walked: Walked { switches: topology.switches, columns: Arc::new(columns) },
         records,
-        alias_guids: alias_guids(registry),
-        direct: fabric.direct_links(),
+        alias_guids: Arc::default(),
+        direct: fabric.direct_links().into(),
         contradictions,
-    }
+    };
+    with_alias_guids(&tables, &RegistryPlane::default(), registry)
 }
 
 /// Where packets go by a plane's tables.
@@ -90,26 +89,48 @@ fn topology_of(tables: &Tables) -> Topology<'_> {
     topology(&tables.plane, tables.walked.switches.clone())
 }
 
-/// A record for every alias GUID: its port's, under another GUID.
-fn aliases(ports: &[EndPort], registry: &RegistryPlane) -> Vec<EndPort> {
-    if registry.alias_guids.is_empty() {
-        return Vec::new();
-    }
-    let by_guid: HashMap<Guid, &EndPort> = ports.iter().map(|port| (port.guid, port)).collect();
-    let record = |row: &AliasGuid| {
-        let port = **by_guid.get(&row.port_guid)?;
-        Some(EndPort { guid: row.alias, ..port })
-    };
-    registry.alias_guids.iter().filter_map(|row| record(row)).collect()
+/// A record for an alias GUID: its port's, under another GUID.
+fn alias_of(ports: &EndPorts, row: &AliasGuid) -> Option<EndPort> {
+    Some(EndPort { guid: row.alias, ..*ports.by_own_guid(row.port_guid)? })
 }
 
-/// Alias GUIDs by the port's own GUID and their place in its GUID table, each place once.
-fn alias_guids(registry: &RegistryPlane) -> Vec<(Guid, u8, Guid)> {
-    let mut places: Vec<(Guid, u8, Guid)> =
-        registry.alias_guids.iter().map(|row| (row.port_guid, row.index, row.alias)).collect();
-    places.sort_unstable();
-    places.dedup_by_key(|&mut (port, index, _)| (port, index));
-    places
+fn place_of(row: &AliasGuid) -> AliasPlace {
+    (row.port_guid, row.index, row.alias)
+}
+
+/// The same tables with other aliases.
+pub(super) fn with_alias_guids(
+    tables: &Tables,
+    old: &RegistryPlane,
+    new: &RegistryPlane,
+) -> Tables {
+    let ports = &tables.end_ports;
+    let (mut gone, mut come) = (Vec::new(), Vec::new());
+    let (mut left, mut taken) = (Vec::new(), Vec::new());
+    for (before, now) in new.alias_guids.differences(&old.alias_guids) {
+        if let Some(row) = before {
+            gone.extend(alias_of(ports, row));
+            left.push(place_of(row));
+        }
+        if let Some(row) = now {
+            come.extend(alias_of(ports, row));
+            taken.push(place_of(row));
+        }
+    }
+    left.sort_unstable();
+    let mut places: Vec<AliasPlace> = Vec::with_capacity(tables.alias_guids.len() + taken.len());
+    let stays = |place: &&AliasPlace| left.binary_search(place).is_err();
+    places.extend(tables.alias_guids.iter().filter(stays));
+    places.extend(taken);
+    // Two runs, the first of them sorted.
+    places.sort();
+    let (end_ports, [released, refused]) = ports.with_aliases(&gone, &come);
+    Tables {
+        end_ports,
+        alias_guids: places.into(),
+        contradictions: (tables.contradictions + refused).saturating_sub(released),
+        ..tables.clone()
+    }
 }
 
 /// The unicast LIDs of a port.
@@ -129,6 +150,8 @@ struct Scanned<'a> {
     subnet: &'a Subnet,
     kind: Option<NodeType>,
     is_switch: bool,
+    /// Code of the MTU that is told of its paths, though more may pass.
+    quirk_mtu: Option<u8>,
     /// Row of the path classes, for switches.
     row: u16,
 }
@@ -301,9 +324,12 @@ impl<'a> Fabric<'a> {
                     _ => EndPort::DETACHED,
                 };
                 let own = scanned.limit(port);
+                let limit = peer.map_or(own, |(peer, port)| own.min(peer.limit(port)));
+                let told = scanned.quirk_mtu.map_or(limit.mtu, |mtu| limit.mtu.min(mtu));
                 let class = EndClass {
                     pkeys: keys(scanned, port),
-                    limit: peer.map_or(own, |(peer, port)| own.min(peer.limit(port))),
+                    limit: Limit { mtu: told, ..limit },
+                    mtu_cap: limit.mtu,
                     lmc,
                     rates: RateSupport::of_port(&info(port)),
                     groups: groups.intern(port.guid, scanned.kind),
@@ -386,15 +412,15 @@ impl<'a> Fabric<'a> {
             nodes: Arc::new(nodes),
             ports: Arc::new(ports),
             links: Arc::new(links),
-            by_node,
-            node_of_lid: Box::new([]),
-            nodes_of_lid: Box::new([]),
+            by_node: by_node.into(),
+            node_of_lid: Arc::default(),
+            nodes_of_lid: Arc::default(),
             by_guid: GuidIndex::default(),
-            by_description: Vec::new(),
+            by_description: Arc::default(),
         }
     }
 
-    fn node_of_lid(&self, lids: &[Lid]) -> Box<[u32]> {
+    fn node_of_lid(&self, lids: &[Lid]) -> Arc<[u32]> {
         let mut of_lid = vec![NO_NODE; lids.last().map_or(0, |lid| lid.index() + 1)];
         for (at, scanned) in self.nodes.iter().enumerate() {
             for port in scanned.node.ports.iter().filter(|port| scanned.is_end_port(port)) {
@@ -407,7 +433,7 @@ impl<'a> Fabric<'a> {
                 }
             }
         }
-        of_lid.into_boxed_slice()
+        of_lid.into()
     }
 
     /// GUIDs of routers' ports, by their last byte first as all end ports are walked.
@@ -441,7 +467,8 @@ fn scan_node<'a>(node: &'a Arc<Node>, subnet: &'a Subnet) -> Scanned<'a> {
     let info = NodeInfo::new(&node.info[..]).expect("40 bytes");
     let kind = NodeType::from_code(info.node_type());
     let is_switch = kind == Some(NodeType::Switch);
-    Scanned { node, subnet, kind, is_switch, row: EndPort::DETACHED }
+    let quirk_mtu = quirk_mtu(subnet, &info);
+    Scanned { node, subnet, kind, is_switch, quirk_mtu, row: EndPort::DETACHED }
 }
 
 fn node_record(scanned: &Scanned<'_>, port: &Port) -> [u8; NodeRecord::LEN] {

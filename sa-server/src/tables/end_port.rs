@@ -3,6 +3,9 @@
 //! Both hold the same 16-byte records, four to a cache line, so that a look-up touches one line. An
 //! end port is a port with a LID of its own: of a channel adapter, a router, or a switch's port 0.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use ib_mad::types::{Guid, Lid};
 
 use super::build::lid_range;
@@ -45,16 +48,18 @@ impl EndPort {
     pub(crate) const EMPTY: Self = Self { guid: Guid(0), lid: Lid(0), row: 0, column: 0, class: 0 };
 }
 
-/// All end ports, by GUID, by LID, and in order.
+/// All end ports, by GUID, by LID, and in order. Clones share them.
 #[derive(Clone, Debug)]
 pub struct EndPorts {
     /// Open-addressed, linear probing, at most half full, a power of two.
-    slots: Box<[EndPort]>,
-    by_lid: Box<[EndPort]>,
+    slots: Arc<[EndPort]>,
+    by_lid: Arc<[EndPort]>,
+    /// Each port once, by its own GUID, in the order of `all`.
+    own: Arc<[EndPort]>,
     /// Each port once under each of its GUIDs, in the order in which OpenSM walks its ports: by the GUID's last byte first.
-    all: Box<[EndPort]>,
+    all: Arc<[EndPort]>,
     /// Ports that have alias GUIDs, once under each GUID, ascending by LID.
-    aliased: Box<[EndPort]>,
+    aliased: Arc<[EndPort]>,
 }
 
 impl EndPorts {
@@ -118,27 +123,26 @@ impl EndPorts {
         std::slice::from_ref(port)
     }
 
-    /// Takes the ports and, for each alias GUID, its port's record under that GUID, all with the
-    /// column of the base LID; and the columns of all LIDs. Of records with equal GUIDs, and of
-    /// ports that claim one LID, the first is kept; returns how many such claims were refused.
+    /// Takes the ports with the column of the base LID, and the columns of all LIDs. Of records with
+    /// equal GUIDs, and of ports that claim one LID, the first is kept; returns how many such claims
+    /// were refused. Nobody has aliases yet.
     pub(super) fn build(
         ports: Vec<EndPort>,
-        aliases: Vec<EndPort>,
         lmc_of: impl Fn(&EndPort) -> u8,
         column_of: impl Fn(Lid) -> u16,
     ) -> (Self, usize) {
         let mut refused = 0;
         let lid_range = |port: &EndPort| lid_range(port.lid, lmc_of(port));
         let top = ports.iter().map(|port| *lid_range(port).end()).max().unwrap_or(0);
-        let mut by_lid = vec![EndPort::EMPTY; usize::from(top) + 1].into_boxed_slice();
-        let mut slots = Slots::new(ports.len() + aliases.len());
-        let mut all = Vec::with_capacity(ports.len() + aliases.len());
+        let mut by_lid = vec![EndPort::EMPTY; usize::from(top) + 1];
+        let mut slots = Slots::new(ports.len());
+        let mut own = Vec::with_capacity(ports.len());
         for port in &ports {
             if !slots.insert(*port) {
                 refused += 1;
                 continue;
             }
-            all.push(*port);
+            own.push(*port);
             for lid in lid_range(port) {
                 let entry = &mut by_lid[usize::from(lid)];
                 if entry.guid.0 == 0 {
@@ -148,48 +152,150 @@ impl EndPorts {
                 }
             }
         }
-        let mut with_alias: Vec<Lid> = Vec::new();
-        for alias in aliases {
-            if slots.insert(alias) {
-                all.push(alias);
-                with_alias.push(alias.lid);
-            } else {
-                refused += 1;
+        own.sort_by_key(in_order);
+        let own: Arc<[EndPort]> = own.into();
+        let all = Arc::clone(&own);
+        let (slots, by_lid) = (slots.0.into(), by_lid.into());
+        (Self { slots, by_lid, own, all, aliased: Arc::default() }, refused)
+    }
+
+    /// The same without some aliases and with others, each its port's record under that GUID. One
+    /// whose GUID is in use is refused; also tells how many that go had been, and how many that come
+    /// are.
+    pub(super) fn with_aliases(&self, gone: &[EndPort], come: &[EndPort]) -> (Self, [usize; 2]) {
+        let leaving = gone.len();
+        let gone: Vec<EndPort> =
+            gone.iter().filter(|alias| self.is_alias(alias)).copied().collect();
+        let mut slots = Slots(self.slots.to_vec());
+        gone.iter().for_each(|alias| slots.remove(alias.guid));
+        let names = self.all.len() + come.len() - gone.len();
+        if names * 2 > slots.0.len() {
+            let mut larger = Slots::new(names);
+            slots
+                .0
+                .iter()
+                .filter(|port| port.guid.0 != 0)
+                .for_each(|port| _ = larger.insert(*port));
+            slots = larger;
+        }
+        let taken: Vec<EndPort> =
+            come.iter().filter(|alias| slots.insert(**alias)).copied().collect();
+        let refused = [leaving - gone.len(), come.len() - taken.len()];
+        let all = patched(&self.all, &gone, &taken, in_order);
+
+        // Ports are named together with their aliases, or not at all.
+        let mut touched: BTreeMap<Lid, Vec<EndPort>> =
+            gone.iter().chain(&taken).map(|alias| (alias.lid, Vec::new())).collect();
+        let is_touched = |port: &&EndPort| touched.contains_key(&port.lid);
+        let before: Vec<EndPort> = self.aliased.iter().filter(is_touched).copied().collect();
+        for port in all.iter() {
+            if let Some(names) = touched.get_mut(&port.lid) {
+                names.push(*port);
             }
         }
-        with_alias.sort_unstable();
-        all.sort_by_key(|port| port.guid.0.swap_bytes());
-        let mut aliased: Vec<EndPort> = all
-            .iter()
-            .filter(|port| with_alias.binary_search(&port.lid).is_ok())
-            .copied()
-            .collect();
-        aliased.sort_by_key(|port| port.lid);
-        let (all, aliased) = (all.into_boxed_slice(), aliased.into_boxed_slice());
-        (Self { slots: slots.0, by_lid, all, aliased }, refused)
+        let after: Vec<EndPort> =
+            touched.into_values().filter(|names| names.len() > 1).flatten().collect();
+        let aliased = patched(&self.aliased, &before, &after, |port| (port.lid, in_order(port)));
+        let by_lid = Arc::clone(&self.by_lid);
+        let own = Arc::clone(&self.own);
+        (Self { slots: slots.0.into(), by_lid, own, all, aliased }, refused)
+    }
+
+    /// The port whose own GUID this is.
+    pub(super) fn by_own_guid(&self, guid: Guid) -> Option<&EndPort> {
+        let key = guid.0.swap_bytes();
+        self.own.binary_search_by_key(&key, in_order).ok().map(|at| &self.own[at])
+    }
+
+    /// Whether a port is found by the GUID of `alias`, and it is not that port's own.
+    fn is_alias(&self, alias: &EndPort) -> bool {
+        self.by_guid(alias.guid).is_some() && self.by_own_guid(alias.guid).is_none()
     }
 }
 
+/// The order in which OpenSM walks its ports, that of GUIDs in its memory.
+fn in_order(port: &EndPort) -> u64 {
+    port.guid.0.swap_bytes()
+}
+
+/// Records in an order, without some and with others. Those that go are there; `come` may be in any
+/// order.
+fn patched<K: Ord>(
+    sorted: &[EndPort],
+    gone: &[EndPort],
+    come: &[EndPort],
+    key: impl Fn(&EndPort) -> K,
+) -> Arc<[EndPort]> {
+    let mut leaving: Vec<K> = gone.iter().map(&key).collect();
+    leaving.sort_unstable();
+    let mut coming = come.to_vec();
+    coming.sort_by_key(&key);
+    let mut next = Vec::with_capacity((sorted.len() + come.len()).saturating_sub(gone.len()));
+    let (mut leaving, mut coming) = (leaving.into_iter().peekable(), coming.into_iter().peekable());
+    for port in sorted {
+        let place = key(port);
+        if leaving.next_if(|other| *other == place).is_some() {
+            continue;
+        }
+        while let Some(other) = coming.next_if(|other| key(other) < place) {
+            next.push(other);
+        }
+        next.push(*port);
+    }
+    next.extend(coming);
+    next.into()
+}
+
 /// The open-addressed table while it is filled.
-struct Slots(Box<[EndPort]>);
+struct Slots(Vec<EndPort>);
 
 impl Slots {
     fn new(records: usize) -> Self {
-        Self(vec![EndPort::EMPTY; (records * 2).next_power_of_two().max(2)].into_boxed_slice())
+        Self(vec![EndPort::EMPTY; (records * 2).next_power_of_two().max(2)])
     }
 
     /// Whether the GUID is valid and new.
     fn insert(&mut self, port: EndPort) -> bool {
-        let mask = self.0.len() - 1;
-        let mut at = slot(port.guid) & mask;
-        while self.0[at].guid.0 != 0 && self.0[at].guid != port.guid {
-            at = (at + 1) & mask;
-        }
+        let at = self.place(port.guid);
         let is_new = port.guid.0 != 0 && self.0[at].guid.0 == 0;
         if is_new {
             self.0[at] = port;
         }
         is_new
+    }
+
+    /// Takes a GUID out; those that were put behind it for its sake move up.
+    fn remove(&mut self, guid: Guid) {
+        let mask = self.0.len() - 1;
+        let mut free = self.place(guid);
+        if self.0[free].guid.0 == 0 {
+            return;
+        }
+        let mut at = free;
+        loop {
+            at = (at + 1) & mask;
+            let port = self.0[at];
+            if port.guid.0 == 0 {
+                break;
+            }
+            // Where it would stand lies at the free place or before it, going round.
+            let home = slot(port.guid) & mask;
+            if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(free) & mask) {
+                self.0[free] = port;
+                free = at;
+            }
+        }
+        self.0[free] = EndPort::EMPTY;
+    }
+
+    /// Where a GUID stands, or would.
+    fn place(&self, guid: Guid) -> usize {
+        let mask = self.0.len() - 1;
+        let mut at = slot(guid) & mask;
+        while self.0[at].guid.0 != 0 && self.0[at].guid != guid {
+            at = (at + 1) & mask;
+        }
+        at
     }
 }
 
@@ -210,7 +316,7 @@ mod tests {
     fn every_port_is_found_and_no_other() {
         let ports: Vec<_> =
             (1..=5000u16).map(|i| port(0x0c42_a103_0000_0000 + u64::from(i) * 16, i)).collect();
-        let (index, refused) = EndPorts::build(ports.clone(), Vec::new(), |_| 0, |lid| lid.0);
+        let (index, refused) = EndPorts::build(ports.clone(), |_| 0, |lid| lid.0);
         assert_eq!(refused, 0);
         for want in &ports {
             assert_eq!(index.by_guid(want.guid), Some(want));
@@ -225,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_lid_range_leads_to_one_port_by_several_columns() {
-        let (index, _) = EndPorts::build(vec![port(7, 8)], Vec::new(), |_| 2, |lid| lid.0 * 10);
+        let (index, _) = EndPorts::build(vec![port(7, 8)], |_| 2, |lid| lid.0 * 10);
         for lid in 8..12 {
             let found = index.by_lid(Lid(lid)).unwrap();
             assert_eq!((found.guid, found.lid, found.column), (Guid(7), Lid(8), lid * 10));
@@ -236,7 +342,7 @@ mod tests {
     #[test]
     fn contradictions_are_refused_and_counted() {
         let ports = vec![port(1, 5), port(1, 6), port(2, 5), port(0, 9)];
-        let (index, refused) = EndPorts::build(ports, Vec::new(), |_| 0, |_| 0);
+        let (index, refused) = EndPorts::build(ports, |_| 0, |_| 0);
         assert_eq!(refused, 3, "a GUID twice, a LID twice, a GUID of zero");
         assert_eq!(index.by_lid(Lid(5)).unwrap().guid, Guid(1));
     }
@@ -244,8 +350,10 @@ mod tests {
     #[test]
     fn a_port_answers_to_its_aliases_too() {
         let aliases = vec![port(9, 5), port(1, 5), port(0, 5)];
-        let (index, refused) = EndPorts::build(vec![port(1, 5), port(2, 6)], aliases, |_| 0, |_| 0);
-        assert_eq!(refused, 2, "a GUID in use, a GUID of zero");
+        let (index, _) = EndPorts::build(vec![port(1, 5), port(2, 6)], |_| 0, |_| 0);
+        let (index, refused) = index.with_aliases(&[], &aliases);
+        assert_eq!(refused, [0, 2], "a GUID in use, a GUID of zero");
+        assert_eq!(index.with_aliases(&[port(1, 5), port(9, 5)], &[]).1, [1, 0]);
         assert!(index.by_guid(Guid(9)).unwrap().is_same_port(index.by_guid(Guid(1)).unwrap()));
         assert_eq!(index.by_lid(Lid(5)).unwrap().guid, Guid(1));
         let names = |lid| index.names_by_lid(Lid(lid)).iter().map(|p| p.guid.0).collect::<Vec<_>>();
@@ -253,10 +361,51 @@ mod tests {
         assert_eq!(index.all().len(), 3);
     }
 
+    /// Aliases come and go, some of them next to each other in the table, refused ones among them.
+    #[test]
+    fn patched_tables_are_what_building_them_would_give() {
+        let ports: Vec<EndPort> = (1..=60).map(|i| port(u64::from(i) * 16, i)).collect();
+        let alias = |guid: u64| EndPort { guid: Guid(guid), ..ports[guid as usize * 7 % 60] };
+        let bare = EndPorts::build(ports.clone(), |_| 0, |lid| lid.0).0;
+        let build = |aliases: &[EndPort]| bare.with_aliases(&[], aliases).0;
+        let mut held: BTreeMap<u64, EndPort> = BTreeMap::new();
+        let mut index = build(&[]);
+        let mut number = 1u64;
+        for round in 0..300 {
+            let mut draw = |below: u64| {
+                number =
+                    number.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
+                (number >> 33) % below
+            };
+            let (mut gone, mut come) = (Vec::new(), Vec::new());
+            for _ in 0..draw(8) {
+                // Multiples of 16 are ports' own.
+                let guid = 1 + draw(if round < 150 { 200 } else { 40 });
+                match held.remove(&guid) {
+                    Some(alias) => gone.push(alias),
+                    None if gone.iter().any(|other: &EndPort| other.guid.0 == guid) => {}
+                    None => {
+                        held.insert(guid, alias(guid));
+                        come.push(alias(guid));
+                    }
+                }
+            }
+            come.retain(|alias| held.contains_key(&alias.guid.0));
+            gone.retain(|old| come.iter().all(|new| new.guid != old.guid));
+            index = index.with_aliases(&gone, &come).0;
+            let built = build(&held.values().copied().collect::<Vec<_>>());
+            assert_eq!(index.all(), built.all(), "round {round}");
+            assert_eq!(index.aliased, built.aliased, "round {round}");
+            for guid in 0..=60 * 16 {
+                assert_eq!(index.by_guid(Guid(guid)), built.by_guid(Guid(guid)), "round {round}");
+            }
+        }
+    }
+
     #[test]
     fn lids_past_the_unicast_range_are_cut_off() {
         let ports = vec![port(1, 0xBFFE), port(2, 0xC000)];
-        let (index, _) = EndPorts::build(ports, Vec::new(), |_| 7, |_| 0);
+        let (index, _) = EndPorts::build(ports, |_| 7, |_| 0);
         assert!(index.by_lid(Lid(0xBFFF)).is_some());
         assert!(index.by_guid(Guid(2)).is_some());
     }

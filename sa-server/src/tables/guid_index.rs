@@ -1,5 +1,7 @@
 //! Look-ups by GUID: open addressing, linear probing, at most half full.
 
+use std::sync::Arc;
+
 use ib_mad::types::Guid;
 
 use crate::prefetch::prefetch;
@@ -8,7 +10,7 @@ use crate::prefetch::prefetch;
 #[derive(Clone, Debug)]
 pub(super) struct GuidIndex<V> {
     /// A power of two of them; GUID 0 marks an empty one.
-    slots: Box<[(Guid, V)]>,
+    slots: Arc<[(Guid, V)]>,
 }
 
 impl<V: Copy + Default> Default for GuidIndex<V> {
@@ -21,20 +23,20 @@ impl<V: Copy + Default> GuidIndex<V> {
     /// Of entries with equal GUIDs the first counts.
     pub(super) fn new(entries: impl ExactSizeIterator<Item = (Guid, V)>) -> Self {
         let len = (entries.len() * 2).next_power_of_two().max(2);
-        let mut index = Self { slots: vec![(Guid(0), V::default()); len].into_boxed_slice() };
+        let mut slots = vec![(Guid(0), V::default()); len];
         for (guid, value) in entries {
-            let at = index.place(guid);
-            if index.slots[at].0 != guid {
-                index.slots[at] = (guid, value);
+            let at = place(&slots, guid);
+            if slots[at].0 != guid {
+                slots[at] = (guid, value);
             }
         }
-        index
+        Self { slots: slots.into() }
     }
 
     /// What the GUID leads to.
     #[inline]
     pub(super) fn get(&self, guid: Guid) -> Option<V> {
-        let (found, value) = self.slots[self.place(guid)];
+        let (found, value) = self.slots[place(&self.slots, guid)];
         (found == guid && guid.0 != 0).then_some(value)
     }
 
@@ -43,17 +45,17 @@ impl<V: Copy + Default> GuidIndex<V> {
     pub(super) fn prefetch(&self, guid: Guid) {
         prefetch(&self.slots, slot(guid) & (self.slots.len() - 1));
     }
+}
 
-    /// Where the GUID stands, or would.
-    #[inline]
-    fn place(&self, guid: Guid) -> usize {
-        let mask = self.slots.len() - 1;
-        let mut at = slot(guid) & mask;
-        while self.slots[at].0.0 != 0 && self.slots[at].0 != guid {
-            at = (at + 1) & mask;
-        }
-        at
+/// Where the GUID stands, or would.
+#[inline]
+fn place<V>(slots: &[(Guid, V)], guid: Guid) -> usize {
+    let mask = slots.len() - 1;
+    let mut at = slot(guid) & mask;
+    while slots[at].0.0 != 0 && slots[at].0 != guid {
+        at = (at + 1) & mask;
     }
+    at
 }
 
 /// Where to look for a GUID first, in a table of any size. Folds a 64x64-bit product: vendors hand

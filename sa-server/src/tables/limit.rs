@@ -1,7 +1,7 @@
 //! What a port or a link allows: MTU and rate, kept so that the lesser is a plain minimum.
 
 use ib_mad::types::{Mtu, Rate};
-use ib_mad::wire::attribute::{CapabilityMask, CapabilityMask2, PortInfo};
+use ib_mad::wire::attribute::{CapabilityMask, CapabilityMask2, NodeInfo, PortInfo};
 use sa_proto::snapshot::{Subnet, told_rate};
 
 /// An MTU and a rate that a path may not exceed.
@@ -49,6 +49,17 @@ impl Limit {
             ..self
         }
     }
+}
+
+/// Code of the MTU that is told of paths from or to ports of a node, though more may pass:
+/// InfiniHost adapters are faster with 1,024 bytes, which OpenSM knows as a quirk.
+pub(super) fn quirk_mtu(subnet: &Subnet, node: &NodeInfo<&[u8]>) -> Option<u8> {
+    /// InfiniHost (MT23108).
+    const DEVICE_ID: u16 = 23108;
+    /// Who sold them: Mellanox, Topspin, SilverStorm and Voltaire.
+    const VENDOR_IDS: [u32; 4] = [0x0002C9, 0x0005AD, 0x00066A, 0x0008F1];
+    let is_infinihost = node.device_id() == DEVICE_ID && VENDOR_IDS.contains(&node.vendor_id());
+    (subnet.quirks && is_infinihost).then_some(Mtu::B1024.code())
 }
 
 /// Which of the newer rate codes a port understands. Others must not be told them: an HCA from

@@ -39,8 +39,11 @@ use crate::qos_match::{GroupSet, QosMatcher};
 pub struct EndClass {
     /// P_Key table.
     pub pkeys: PKeySet,
-    /// What the port and its link allow.
+    /// What paths are told that the port and its link allow.
     pub limit: Limit,
+    /// Code of the MTU that they do allow: more than `limit` has for an adapter with a quirk, and told
+    /// to who asks for more.
+    pub mtu_cap: u8,
     /// LMC: the port has 2^LMC LIDs.
     pub lmc: u8,
     /// Rate codes that it understands.
@@ -65,19 +68,23 @@ pub struct Tables {
     /// QoS rules in force.
     pub qos: QosMatcher,
     /// The plane that these tables were built of: its rows are shared with the snapshot.
-    pub(crate) plane: FabricPlane,
+    pub(crate) plane: Arc<FabricPlane>,
     /// What paths were made from.
     walked: Walked,
     sls: Sls,
     /// GUIDs of routers' ports, in the order of [`EndPorts::all`].
-    routers: Vec<Guid>,
-    /// Alias GUIDs by the port's own GUID and their place in its GUID table, ascending.
-    alias_guids: Vec<(Guid, u8, Guid)>,
-    end_classes: Vec<EndClass>,
+    routers: Arc<[Guid]>,
+    /// Alias GUIDs by the port's own GUID and their place in its GUID table, ascending. Of several at
+    /// one place the first counts.
+    alias_guids: Arc<[AliasPlace]>,
+    end_classes: Arc<[EndClass]>,
     /// Base LIDs of end ports that are linked to each other without a switch, ascending.
-    direct: Vec<(Lid, Lid)>,
+    direct: Arc<[(Lid, Lid)]>,
     contradictions: usize,
 }
+
+/// A port's own GUID, a place in its GUID table, and the alias there.
+type AliasPlace = (Guid, u8, Guid);
 
 /// What the walk of the routes of a plane was made over, and what came of it.
 #[derive(Clone, Debug)]
@@ -104,7 +111,14 @@ impl Tables {
     #[must_use]
     pub fn with_multicast(&self, fabric: &FabricPlane) -> Self {
         let records = self.records.with_multicast(&fabric.mfts);
-        Self { records, plane: fabric.clone(), ..self.clone() }
+        Self { records, plane: Arc::new(fabric.clone()), ..self.clone() }
+    }
+
+    /// The tables of the same fabric where aliases are registered as in `new`; these are those of
+    /// `old`. What queries find ports by is copied and patched, all else shared.
+    #[must_use]
+    pub fn with_alias_guids(&self, old: &RegistryPlane, new: &RegistryPlane) -> Self {
+        build::with_alias_guids(self, old, new)
     }
 
     /// The end class of a port of these tables.
@@ -129,8 +143,9 @@ impl Tables {
     /// The alias at place `index`, at least 1, of a port's GUID table.
     pub fn alias_guid(&self, port_guid: Guid, index: u8) -> Option<Guid> {
         let key = (port_guid, index);
-        let at = self.alias_guids.binary_search_by_key(&key, |&(port, index, _)| (port, index));
-        at.ok().map(|at| self.alias_guids[at].2)
+        let at = self.alias_guids.partition_point(|&(port, index, _)| (port, index) < key);
+        let &(port, index, alias) = self.alias_guids.get(at)?;
+        ((port, index) == key).then_some(alias)
     }
 
     /// The switch part of the path from `source` to `dlid`, by which `destination` was found.

@@ -6,6 +6,7 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use ib_mad::types::PKey;
 
@@ -17,7 +18,7 @@ pub struct PKeySet(u16);
 #[derive(Clone, Debug)]
 pub struct Partitions {
     /// Partition number by P_Key without its membership bit; [`NO_PARTITION`] if nobody has it.
-    number: Box<[u16]>,
+    number: Arc<[u16]>,
     /// P_Key without its membership bit, by partition number.
     base: Vec<u16>,
     /// Words a bit set.
@@ -28,7 +29,7 @@ pub struct Partitions {
     /// ports may be full and limited members of one partition at once.
     both: Vec<Box<[PKey]>>,
     /// What every table has to do with every other, see [`Pair`]; empty if they are too many.
-    pairs: Box<[Pair]>,
+    pairs: Arc<[Pair]>,
     /// Distinct tables.
     sets: usize,
 }
@@ -290,7 +291,7 @@ impl PartitionsBuilder {
         let partitions: BTreeSet<u16> =
             self.sets.keys().flatten().map(|key| key.base().swap_bytes()).collect();
         let base: Vec<u16> = partitions.into_iter().map(u16::swap_bytes).collect();
-        let mut number = vec![NO_PARTITION; 1 << 15].into_boxed_slice();
+        let mut number = vec![NO_PARTITION; 1 << 15];
         for (partition, &base) in base.iter().enumerate() {
             number[usize::from(base)] = partition as u16;
         }
@@ -315,7 +316,8 @@ impl PartitionsBuilder {
                 }
             }
         }
-        Partitions { number, base, words, bits, both, pairs: Box::default(), sets }.paired()
+        Partitions { number: number.into(), base, words, bits, both, pairs: Arc::default(), sets }
+            .paired()
     }
 }
 

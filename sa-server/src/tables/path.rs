@@ -82,7 +82,7 @@ impl Packed {
     }
 }
 
-/// Path classes of all pairs of source switch and destination LID.
+/// Path classes of all pairs of source switch and destination LID. Clones share the matrices.
 ///
 /// Two matrices: rows of switches that hosts are attached to, which nearly all queries ask for, and
 /// of all others. Seen from the former far more LIDs look alike, so that theirs stays small.
@@ -93,7 +93,7 @@ pub struct Paths {
     hosts: Matrix,
     others: Matrix,
     /// Column of `others` by destination LID.
-    others_column: Box<[u16]>,
+    others_column: Arc<[u16]>,
 }
 
 /// Class numbers, row by row.
@@ -101,7 +101,7 @@ pub struct Paths {
 struct Matrix {
     rows: usize,
     columns: usize,
-    numbers: Box<[u8]>,
+    numbers: Arc<[u8]>,
     /// Whether no number is 0.
     complete: bool,
 }
@@ -226,7 +226,7 @@ impl Paths {
             let column = |&column: &u16| of_column.get(usize::from(column)).copied();
             columns.by_lid.iter().map(|lid| column(lid).unwrap_or(u16::MAX)).collect()
         };
-        let others_column = of_lid(&other_column).into_boxed_slice();
+        let others_column = of_lid(&other_column).into();
         (Self { classes, hosts, others, others_column }, of_lid(&host_column))
     }
 }
@@ -251,8 +251,7 @@ fn share(columns: &[Vec<u8>], part: impl Fn(&[u8]) -> &[u8]) -> (Matrix, Vec<u16
         numbers.extend(distinct.iter().map(|part| part[row]));
     }
     let complete = numbers.iter().all(|&number| number != 0);
-    let matrix =
-        Matrix { rows, columns: distinct.len(), numbers: numbers.into_boxed_slice(), complete };
+    let matrix = Matrix { rows, columns: distinct.len(), numbers: numbers.into(), complete };
     (matrix, of_column)
 }
 

@@ -118,15 +118,15 @@ pub struct RecordTables {
     /// LinkRecords in the order of `by_node`, each link once from either end.
     pub links: Arc<Records<LinkOwners>>,
     /// Nodes, ascending by GUID.
-    pub(super) by_node: Vec<NodeRows>,
+    pub(super) by_node: Arc<[NodeRows]>,
     /// Index into `by_node` by LID; `NO_NODE` if nobody has it.
-    pub(super) node_of_lid: Box<[u32]>,
+    pub(super) node_of_lid: Arc<[u32]>,
     /// NodeRecords by LID: the one of the port that has it.
-    pub(super) nodes_of_lid: Box<[Rows]>,
+    pub(super) nodes_of_lid: Arc<[Rows]>,
     /// NodeRecords by node GUID.
     pub(super) by_guid: GuidIndex<Rows>,
     /// NodeRecords by the hash of their description, ascending.
-    pub(super) by_description: Vec<(u64, u32)>,
+    pub(super) by_description: Arc<[(u64, u32)]>,
 }
 
 /// Records that follow each other: the first, and the one behind the last.
@@ -160,7 +160,8 @@ impl RecordTables {
     /// The same with other multicast forwarding tables. Costs a step a node.
     pub(super) fn with_multicast(&self, mfts: &[Arc<Mft>]) -> Self {
         let mut next = self.clone();
-        for node in next.by_node.iter_mut().filter(|node| node.is_switch) {
+        let nodes = Arc::make_mut(&mut next.by_node);
+        for node in nodes.iter_mut().filter(|node| node.is_switch) {
             node.mft = find(mfts, node.guid).cloned();
         }
         next
@@ -234,14 +235,15 @@ impl RecordTables {
     /// Makes the look-ups by LID and by GUID of what the records hold.
     pub(super) fn index(&mut self, end_ports: &EndPorts) {
         self.by_guid = GuidIndex::new(self.by_node.iter().map(|n| (n.guid, Rows::from(&n.nodes))));
-        self.by_description = (0..)
+        let mut described: Vec<(u64, u32)> = (0..)
             .zip(self.nodes.range(self.all_nodes_rows()))
             .map(|(at, (record, _))| {
                 let view = NodeRecord::new(record).expect("a record of the tables");
                 (hash(text(&view.node_description())), at)
             })
             .collect();
-        self.by_description.sort_unstable();
+        described.sort_unstable();
+        self.by_description = described.into();
         self.nodes_of_lid = (0..self.node_of_lid.len() as u16)
             .map(|lid| {
                 let Some(node) = self.node_by_lid(Lid(lid)) else { return Rows::default() };

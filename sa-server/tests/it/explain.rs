@@ -258,6 +258,25 @@ fn the_way_to_another_subnet_is_that_to_its_router() {
 }
 
 #[test]
+fn the_adapter_for_which_less_is_told_is_named() {
+    let mut plane = plane();
+    let node = plane.nodes.iter_mut().find(|node| node.description.starts_with(b"host 6"));
+    let info = &mut Arc::make_mut(node.unwrap()).info[..];
+    NodeInfo::new(info).unwrap().set_vendor_id(0x0002C9).set_device_id(23108);
+    for (quirks, mtu, node) in [(true, 1024, Some("host 6")), (false, 2048, None)] {
+        plane.subnet.quirks = quirks;
+        let told = ask(&plane, &request("host 1", "host 6")).unwrap();
+        assert_eq!(told.mtu_lowered_for.as_deref(), node);
+        assert_eq!(
+            (told.record.unwrap().mtu, &told.mtu_bound_by.unwrap().value[..]),
+            (mtu, "2048")
+        );
+    }
+    plane.subnet.quirks = true;
+    assert_eq!(ask(&plane, &request("host 1", "host 2")).unwrap().mtu_lowered_for, None);
+}
+
+#[test]
 fn an_explanation_can_be_written_as_json() {
     let told = ask(&plane(), &request("host 1", "host 1")).unwrap();
     assert_eq!(told.hops.len(), 1, "a loopback leaves the port and comes back");

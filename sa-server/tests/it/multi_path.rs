@@ -6,11 +6,11 @@ use std::sync::Arc;
 use crate::common::Chain;
 use crate::golden_support::{Got, Sa};
 use ib_mad::types::{Gid, Guid, Lid, PKey, PortNum, SUBNET_PREFIX_DEFAULT};
-use ib_mad::wire::attribute::PortInfo;
+use ib_mad::wire::attribute::{NodeInfo, PortInfo};
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::record::multi_path::component as multi;
 use ib_mad::wire::record::multi_path::write_gids;
-use ib_mad::wire::record::{MultiPathRecord, PathRecord};
+use ib_mad::wire::record::{MultiPathRecord, PathRecord, Selector};
 use ib_mad::wire::rmpp::{RmppFlags, RmppType, VERSION};
 use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
 use sa_proto::snapshot::{FabricPlane, RegistryPlane};
@@ -188,4 +188,31 @@ fn ports_that_the_requester_may_not_know_of_get_no_paths() {
         let (status, records) = ask(&plane, 1, mask, &data);
         assert_eq!((status, lids(&records)), (Status::OK, vec![(5, 6)]), "{numb_path:?}");
     }
+}
+
+/// An InfiniHost at either end, as for PathRecord; the other host of each side is none.
+#[test]
+fn paths_of_infinihosts_are_told_1024_bytes_unless_more_is_asked_for() {
+    let mut plane = TWO.plane(|_| {});
+    plane.subnet.quirks = true;
+    let guid = Guid(Chain::host_guid(1).0 - 1);
+    let node = plane.nodes.iter_mut().find(|node| node.guid == guid).unwrap();
+    let info = &mut Arc::make_mut(node).info[..];
+    NodeInfo::new(info).unwrap().set_vendor_id(0x0002C9).set_device_id(23108);
+    let (sources, destinations) = ([gid(1), gid(2)], [gid(101), gid(102)]);
+    let mtus = |mask: ComponentMask, selector: Selector, mtu: u8, numb_path| -> Vec<u8> {
+        let (counts, mut data) = data(&sources, &destinations, numb_path);
+        let mut record = MultiPathRecord::new(&mut data[..]).unwrap();
+        record.set_mtu_selector(selector).set_mtu(mtu);
+        let (_, records) = ask(&plane, 2, counts | mask, &data);
+        records.iter().map(|record| record.mtu()).collect()
+    };
+    let both = multi::MTU_SELECTOR | multi::MTU;
+    assert_eq!(mtus(ComponentMask::NONE, Selector::Largest, 5, None), [3, 3, 5, 5]);
+    assert_eq!(mtus(both, Selector::Largest, 0x3F, None), [] as [u8; 0], "no MTU");
+    assert_eq!(mtus(both, Selector::Largest, 1, None), [5; 4]);
+    assert_eq!(mtus(both, Selector::Greater, 3, None), [5, 5], "those of no InfiniHost");
+    assert_eq!(mtus(both, Selector::Greater, 2, None), [3, 3, 5, 5]);
+    assert_eq!(mtus(both, Selector::Exactly, 4, None), [4; 4]);
+    assert_eq!(mtus(both, Selector::Less, 5, Some(2)).iter().min(), Some(&3), "of two that differ");
 }

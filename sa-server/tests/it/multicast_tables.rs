@@ -1,9 +1,9 @@
-//! Tables in which other multicast forwarding tables take the place of those before.
+//! Tables in which other multicast forwarding tables, or alias GUIDs, take the place of those before.
 
 use std::sync::Arc;
 
-use ib_mad::types::Guid;
-use sa_proto::snapshot::{FabricPlane, Mft, MftBlock, RegistryPlane};
+use ib_mad::types::{Guid, Lid};
+use sa_proto::snapshot::{AliasGuid, FabricPlane, Mft, MftBlock, RegistryPlane};
 use sa_server::tables::Tables;
 
 fn mfts(tables: &Tables) -> Vec<(Guid, Option<Arc<Mft>>)> {
@@ -31,5 +31,49 @@ fn tables_with_other_multicast_are_what_building_them_would_give() {
         assert_eq!(replaced.records.nodes.len(), built.records.nodes.len());
         assert_eq!(replaced.hot_bytes(), built.hot_bytes());
         tables = replaced;
+    }
+}
+
+#[test]
+fn tables_with_other_aliases_are_what_building_them_would_give() {
+    let plane = crate::common::Chain { switches: 3, hosts_each: 2 }.plane(|_| {});
+    let host = crate::common::Chain::host_guid;
+    let row = |&(alias, host, index): &(u64, u16, u8)| {
+        let port_guid = crate::common::Chain::host_guid(host);
+        Arc::new(AliasGuid { alias: Guid(alias), port_guid, index })
+    };
+    let with = |aliases: &[(u64, u16, u8)]| RegistryPlane {
+        alias_guids: aliases.iter().map(row).collect(),
+        ..RegistryPlane::default()
+    };
+    // Aliases that move, that are some port's own, of a port that is not there, two at one place.
+    let steps = [
+        with(&[(0x77, 1, 1), (0x78, 1, 2), (0x79, 4, 1)]),
+        with(&[(0x77, 4, 3), (0x79, 4, 1), (host(2).0, 1, 2), (0x80, 99, 1)]),
+        with(&[(0x77, 4, 3), (0x79, 4, 3), (0x80, 99, 1)]),
+        with(&[(0x79, 4, 3), (host(2).0, 3, 1)]),
+        with(&[]),
+    ];
+    let mut before = RegistryPlane::default();
+    let mut tables = Tables::build(&plane, &before);
+    for (step, registry) in (0..).zip(steps) {
+        let patched = tables.with_alias_guids(&before, &registry);
+        let built = Tables::build(&plane, &registry);
+        assert_eq!(patched.end_ports.all(), built.end_ports.all(), "step {step}");
+        assert_eq!(patched.contradictions(), built.contradictions(), "step {step}");
+        for lid in (0..16).map(Lid) {
+            let names = |tables: &Tables| tables.end_ports.names_by_lid(lid).to_vec();
+            assert_eq!(names(&patched), names(&built), "step {step}, LID {lid}");
+        }
+        let guids = [0x77, 0x78, 0x79, 0x80, host(1).0, host(2).0].map(Guid);
+        for guid in guids {
+            let found = |tables: &Tables| tables.end_ports.by_guid(guid).copied();
+            assert_eq!(found(&patched), found(&built), "step {step}, {guid}");
+        }
+        for (port, index) in (1..=6).flat_map(|port| (1..4).map(move |index| (host(port), index))) {
+            let place = |tables: &Tables| tables.alias_guid(port, index);
+            assert_eq!(place(&patched), place(&built), "step {step}, {port} {index}");
+        }
+        (before, tables) = (registry, patched);
     }
 }

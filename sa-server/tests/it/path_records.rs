@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::common::{Chain, SM_KEY, path_request, published, request};
 use ib_mad::transport::Packet;
 use ib_mad::types::{Gid, Guid, Lid, Mtu, PKey, PortNum, Rate, SUBNET_PREFIX_DEFAULT, Sl};
-use ib_mad::wire::attribute::{ClassPortInfo, LinkSpeeds, PortInfo};
+use ib_mad::wire::attribute::{ClassPortInfo, LinkSpeeds, NodeInfo, PortInfo};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::record::PathRecord;
 use ib_mad::wire::record::path::component as path;
@@ -214,6 +214,70 @@ fn rates_beyond_the_greatest_that_is_told_are_told_as_slower_ones() {
     assert_eq!((rate(63), rate(real.code())), (real, real));
     let slower = rate(real.code() - 1);
     assert!(slower.rank() < real.rank() && slower.code() < real.code(), "{slower:?}");
+}
+
+/// The plane of TWO, where these hosts are InfiniHosts of a vendor.
+fn with_infinihosts(hosts: &[u16], vendor_id: u32, quirks: bool) -> FabricPlane {
+    let mut plane = TWO.plane(|_| {});
+    plane.subnet.quirks = quirks;
+    for node in &mut plane.nodes {
+        if hosts.iter().any(|&host| node.guid == Guid(Chain::host_guid(host).0 - 1)) {
+            let node = Arc::make_mut(node);
+            NodeInfo::new(&mut node.info[..])
+                .unwrap()
+                .set_vendor_id(vendor_id)
+                .set_device_id(23108);
+        }
+    }
+    plane
+}
+
+#[test]
+fn paths_of_infinihosts_are_told_1024_bytes_with_quirks_only() {
+    let mtus = |vendor_id, quirks| {
+        let mut sa = Sa::of(&with_infinihosts(&[1], vendor_id, quirks));
+        [(1, 2), (4, 1), (1, 1), (2, 3)].map(|(from, to)| {
+            let told = sa.path(from, to).unwrap();
+            assert!(told.reversible());
+            Mtu::from_code(told.mtu()).unwrap().bytes()
+        })
+    };
+    for vendor_id in [0x0002C9, 0x0005AD, 0x00066A, 0x0008F1] {
+        assert_eq!(mtus(vendor_id, true), [1024, 1024, 1024, 4096], "{vendor_id:#x}");
+        assert_eq!(mtus(vendor_id, false), [4096; 4]);
+    }
+    assert_eq!(mtus(0x001405, true), [4096; 4], "another's adapter of that number");
+}
+
+/// As OpenSM has it: who asks for more gets what links carry, but "more than 1,024" is not more.
+#[test]
+fn the_quirk_gives_way_to_who_asks_for_more() {
+    let mut sa = Sa::of(&with_infinihosts(&[3], 0x0002C9, true));
+    let largest = Mtu::B4096.code();
+    let mut ask = |mask, selector: u8, mtu: u8| {
+        let mut packet = also(path_request(1, 1, 3, 11), mask);
+        packet.mad[56 + 54] = selector << 6 | mtu;
+        let (status, records) = sa.ask(table(packet));
+        assert_eq!(status, Status::OK, "an empty table is one, too");
+        records.first().map(|record| record.mtu())
+    };
+    let both = path::MTU_SELECTOR | path::MTU;
+    for mtu in 1..=5 {
+        let greater = match mtu {
+            1 | 2 => Some(Mtu::B1024.code()),
+            3 | 5 => None,
+            _ => Some(largest),
+        };
+        assert_eq!(ask(both, 0, mtu), greater, "greater than {mtu}");
+        let less = (mtu > 1).then(|| Mtu::B1024.code().min(mtu - 1));
+        assert_eq!(ask(both, 1, mtu), less, "less than {mtu}");
+        assert_eq!(ask(both, 2, mtu), Some(mtu), "exactly {mtu}");
+        assert_eq!(ask(both, 3, mtu), Some(largest), "the largest");
+        // Half a wish is none.
+        for half in [path::MTU_SELECTOR, path::MTU] {
+            assert_eq!(ask(half, 3, mtu), Some(Mtu::B1024.code()));
+        }
+    }
 }
 
 #[test]

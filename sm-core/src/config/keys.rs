@@ -300,10 +300,9 @@ settings! {
         per_module_logging_file: Option<String> = Some("/etc/opensm/per-module-logging.conf".to_owned()), start;
         /// Directory of dump files, opensm-sa.dump among them; (null) is the state directory.
         dump_files_dir: Option<String> = None, start;
-        /// Whether options of high risk and for particular hardware are used.
-        enable_quirks: bool = false, start,
-            idle("OpenSM has one, which tells InfiniHost adapters of 2003 an MTU of 1,024 bytes, for \
-                speed; set it in their drivers");
+        /// Whether paths from or to InfiniHost adapters (2003), which are faster so, are told an MTU of
+        /// 1,024 bytes, unless more is asked for.
+        enable_quirks: bool = false, sweep;
         /// Whether clients are not asked to register again when the SM starts.
         no_clients_rereg: bool = false, sweep;
         /// Whether multicast groups get no trees.

@@ -82,6 +82,7 @@ struct Explanation {
     hops: Vec<Hop>,
     arrival: String,
     mtu_bound_by: Option<Bottleneck>,
+    mtu_lowered_for: Option<String>,
     rate_bound_by: Option<Bottleneck>,
     passed_over: Vec<PassedOver>,
     rule: Option<Rule>,
@@ -194,6 +195,10 @@ fn text(told: &Explanation, request: &ExplainRequest, responder: &str) -> String
             let unit = if what == "MTU" { " bytes" } else { "" };
             let _ = writeln!(text, "{what:<8}  {value}{unit}, bound by the link {from} - {to}");
         }
+    }
+    if let (Some(node), Some(record)) = (&told.mtu_lowered_for, &told.record) {
+        let (mtu, why) = (record.mtu, "is an InfiniHost (enable_quirks)");
+        let _ = writeln!(text, "MTU told  {mtu} bytes, unless more is asked for: {node} {why}");
     }
     rules(&mut text, told);
     if let Some(record) = &told.record {

@@ -10,6 +10,7 @@
 //! | `opensm-sl2vl.dump` | virtual lanes by service level | [`sl2vl`] |
 //! | `opensm-updn-roots.dump` | the roots of `updn` | [`updn_roots`] |
 //! | `opensm-ftree-ca-order.dump` | hosts as `ftree` deals them | [`ftree_ca_order`] |
+//! | `opensm-torus.dump` | places of switches in a torus | [`torus`] |
 //!
 //! Each is rendered switch by switch (or node by node), since the tables of a large fabric are
 //! some hundred megabytes of text, in the order of OpenSM's on little-endian machines, so that
@@ -29,7 +30,7 @@ pub use fdbs::fdbs;
 pub use lfts::lfts;
 pub use lid_matrix::lid_matrix;
 pub use mcfdbs::mcfdbs;
-pub use orders::{ftree_ca_order, updn_roots};
+pub use orders::{ftree_ca_order, torus, updn_roots};
 pub use sl2vl::{PortMaps, sl2vl};
 pub use subnet_lst::{subnet_lst, subnet_lst_order};
 

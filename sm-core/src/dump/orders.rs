@@ -1,9 +1,10 @@
-//! What engines found of a tree: `opensm-updn-roots.dump`, which `root_guid_file` reads, and
-//! `opensm-ftree-ca-order.dump`, by which jobs can be placed.
+//! What engines found of a fabric: `opensm-updn-roots.dump`, which `root_guid_file` reads, and
+//! `opensm-ftree-ca-order.dump` and `opensm-torus.dump`, by which jobs can be placed.
 
 use std::fmt::Write as _;
 
 use super::Tables;
+use crate::routing::torus::TorusLanes;
 use crate::routing::{Steering, ftree, updn};
 
 /// GUIDs of the switches that `updn` takes for roots.
@@ -12,6 +13,16 @@ pub fn updn_roots(tables: &Tables<'_>, steering: &Steering) -> String {
     let mut text = String::new();
     for switch in tables.order().into_iter().filter(|switch| roots.contains(switch)) {
         let _ = writeln!(text, "{:#x}", tables.switch(switch).map_or(0, |name| name.guid.0));
+    }
+    text
+}
+
+/// Where the switches of a torus or mesh are.
+pub fn torus(tables: &Tables<'_>, lanes: &TorusLanes) -> String {
+    let mut text = String::new();
+    for ([x, y, z], switch) in lanes.places() {
+        let Some(name) = tables.switch(switch) else { continue };
+        let _ = writeln!(text, "switch {x},{y},{z} GUID {:#06x} ({})", name.guid.0, name.name);
     }
     text
 }

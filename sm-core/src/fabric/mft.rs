@@ -16,9 +16,11 @@ pub type BlockKey = (u16, u8);
 #[derive(Debug, Default)]
 pub struct MulticastTable {
     desired: BTreeMap<BlockKey, [u8; 64]>,
-    /// Blocks as the switch acknowledged them; what is not here is all zero if `known`.
+    /// Blocks as the switch acknowledged them; what is neither here nor unknown is all zero.
     acknowledged: BTreeMap<BlockKey, [u8; 64]>,
-    /// Those of which one differs from the other.
+    /// Blocks that may hold anything.
+    unknown: BTreeSet<BlockKey>,
+    /// Those that are to be sent: they are unknown, or differ from what is wanted.
     stale: BTreeSet<BlockKey>,
 }
 
@@ -51,7 +53,8 @@ impl MulticastTable {
 
     /// Notes whether a block is stale.
     fn compare(&mut self, key: BlockKey) {
-        if self.block(key) == self.acknowledged.get(&key).unwrap_or(&EMPTY) {
+        let held = self.acknowledged.get(&key).unwrap_or(&EMPTY);
+        if self.block(key) == held && !self.unknown.contains(&key) {
             self.stale.remove(&key);
         } else {
             self.stale.insert(key);
@@ -59,7 +62,7 @@ impl MulticastTable {
     }
 
     fn compare_all(&mut self) {
-        let keys = self.desired.keys().chain(self.acknowledged.keys());
+        let keys = self.desired.keys().chain(self.acknowledged.keys()).chain(&self.unknown);
         let keys: BTreeSet<BlockKey> = keys.copied().collect();
         self.stale.clear();
         keys.into_iter().for_each(|key| self.compare(key));
@@ -80,8 +83,27 @@ impl MulticastTable {
         self.stale.iter().copied().collect()
     }
 
+    /// What a block holds is unknown: it is about to be read, or what was sent may not have arrived.
+    pub fn doubt(&mut self, key: BlockKey) {
+        self.acknowledged.remove(&key);
+        self.unknown.insert(key);
+        self.compare(key);
+    }
+
+    /// Whether any block may hold anything.
+    pub fn has_unknown(&self) -> bool {
+        !self.unknown.is_empty()
+    }
+
+    /// Whether a block is to be sent for no other reason than that it may hold anything: nothing is
+    /// wanted of it.
+    pub fn is_cleared_blindly(&self, key: BlockKey) -> bool {
+        self.unknown.contains(&key) && !self.desired.contains_key(&key)
+    }
+
     /// The switch holds this block now.
     pub fn acknowledge(&mut self, key: BlockKey, masks: &[u8; 64]) {
+        self.unknown.remove(&key);
         if *masks == EMPTY {
             self.acknowledged.remove(&key);
         } else {
@@ -129,9 +151,11 @@ impl MulticastTable {
         self.compare_all();
     }
 
-    /// Nothing is known any more of what the switch holds: all that it should hold is sent again.
+    /// Nothing is known any more of what the switch holds: all that it should hold is sent again, and
+    /// blocks that it held are cleared, unless they are read before.
     pub fn forget(&mut self) {
-        self.acknowledged.clear();
+        let held = std::mem::take(&mut self.acknowledged);
+        self.unknown.extend(held.into_keys());
         self.compare_all();
     }
 
@@ -182,5 +206,45 @@ mod tests {
         table.forget();
         assert_eq!(table.stale_blocks(), [(1, 0)]);
         assert_eq!(table.last(), Some(Lid(0xC03F)));
+    }
+
+    /// A block that could not be read counted as empty: what another master had put there stayed.
+    #[test]
+    fn a_block_that_may_hold_anything_is_sent_though_nothing_is_wanted_of_it() {
+        let mut table = MulticastTable::default();
+        table.doubt((0, 0));
+        table.doubt((3, 1));
+        table.learn((0, 0), &EMPTY);
+        assert_eq!(table.stale_blocks(), [(3, 1)]);
+        assert!(table.is_cleared_blindly((3, 1)) && !table.is_cleared_blindly((0, 0)));
+        table.acknowledge((3, 1), &EMPTY);
+        assert!(table.stale_blocks().is_empty() && table.published(Guid(1)).is_none());
+    }
+
+    /// What a switch held when it was last known may still be there.
+    #[test]
+    fn what_was_held_before_is_cleared_after_it_was_forgotten() {
+        let mut table = MulticastTable::default();
+        table.set(Lid(0xC000), mask(&[1]), 36);
+        let held = *table.block((0, 0));
+        table.acknowledge((0, 0), &held);
+        table.set(Lid(0xC000), mask(&[]), 36);
+        table.forget();
+        assert_eq!(table.stale_blocks(), [(0, 0)]);
+        assert_eq!(table.block((0, 0)), &EMPTY);
+        assert!(table.published(Guid(1)).is_none(), "nobody knows");
+    }
+
+    /// The answer was lost, the switch had taken it, and the old content was wanted again.
+    #[test]
+    fn a_block_whose_answer_was_lost_is_sent_again_even_if_it_is_what_it_was_before() {
+        let mut table = MulticastTable::default();
+        table.set(Lid(0xC000), mask(&[1]), 36);
+        let before = *table.block((0, 0));
+        table.acknowledge((0, 0), &before);
+        table.set(Lid(0xC000), mask(&[1, 2]), 36);
+        table.doubt((0, 0));
+        table.set(Lid(0xC000), mask(&[1]), 36);
+        assert_eq!(table.stale_blocks(), [(0, 0)]);
     }
 }

@@ -75,6 +75,7 @@ impl Fabric {
                 trusted_see_all: policy.trusted_see_all,
                 engine_sls: parameters.engine_sls,
                 max_rate: policy.max_rate,
+                quirks: policy.quirks,
                 prefix_routes: policy.prefix_routes.clone(),
             },
             nodes,

@@ -13,13 +13,14 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use ib_mad::transport::{Address, Packet};
-use ib_mad::types::{Gid, Lid, Qpn};
+use ib_mad::types::{Gid, Lid, Qpn, Sl};
 use ib_mad::wire::mad::{Method, MgmtClass};
 use ib_mad::wire::rmpp::RmppType;
 use ib_mad::wire::sa::SaMad;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::publish::Responder;
+use crate::sweep::SlsOfPaths;
 use pins::Pins;
 use redirect::Redirection;
 pub use redirect::{RedirectMode, ReturnWay, Target};
@@ -62,6 +63,8 @@ pub struct FrontDoor {
     open: bool,
     pins: Pins,
     redirection: Redirection,
+    /// By which levels clients reach responders.
+    sls: SlsOfPaths,
     return_way: ReturnWay,
     /// What has passed. The caller counts `overflow`.
     pub counters: Counters,
@@ -112,9 +115,10 @@ impl FrontDoor {
         self.return_way = way;
     }
 
-    /// Says to which ports clients may be redirected.
-    pub fn set_targets(&mut self, targets: Vec<Target>) {
+    /// Says to which ports clients may be redirected, and the SLs of paths there.
+    pub fn set_targets(&mut self, targets: Vec<Target>, sls: SlsOfPaths) {
         self.redirection.set_targets(targets);
+        self.sls = sls;
     }
 
     /// Decides which of `responders` a packet from the fabric goes to, or what it is answered.
@@ -138,7 +142,7 @@ impl FrontDoor {
             self.counters.other_class += 1;
             return Passage::Dropped;
         }
-        if self.redirection.require(packet) {
+        if self.redirection.require(packet, |client, target| self.sl_to(client, target)) {
             self.counters.redirected += 1;
             return Passage::ToClient;
         }
@@ -197,12 +201,17 @@ impl FrontDoor {
         if goes_on {
             self.pins.set(now, Transaction::new(&packet.address, header.tid()), peer);
         }
-        if self.redirection.advertise(packet) {
+        if self.redirection.advertise(packet, |client, target| self.sl_to(client, target)) {
             self.counters.advertised += 1;
         }
         (packet.address.peer, packet.address.direct) = (None, false);
         self.counters.answers += 1;
         true
+    }
+
+    /// The SL by which a client's packets reach a responder.
+    fn sl_to(&self, client: Lid, target: &Target) -> Sl {
+        self.sls.sl(client, target.lid, target.sl)
     }
 
     /// Pins in force.
@@ -350,7 +359,7 @@ mod tests {
             qpn: Qpn::GSI,
             sl: ib_mad::types::Sl::default(),
         };
-        door.set_targets(vec![target]);
+        door.set_targets(vec![target], SlsOfPaths::default());
         let mut query = packet(4, Method::GET, 1);
         assert_eq!(door.admit(now, &list, &mut query), Passage::ToClient);
         assert_eq!((query.address.lid, query.address.peer), (Lid(4), None));
@@ -371,7 +380,7 @@ mod tests {
             qpn: Qpn::GSI,
             sl: ib_mad::types::Sl::default(),
         };
-        door.set_targets(vec![target]);
+        door.set_targets(vec![target], SlsOfPaths::default());
         let directly = |door: &mut FrontDoor, packet: Packet| {
             let (mut to_first, mut passed) = (packet.clone(), [false; 2]);
             for lid in 1..60 {

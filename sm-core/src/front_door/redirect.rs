@@ -51,7 +51,7 @@ pub struct Target {
     pub pkey: PKey,
     /// QP to ask.
     pub qpn: Qpn,
-    /// Service level towards it.
+    /// Service level towards it by policy; the routing engine may have a say in it for each client.
     pub sl: Sl,
 }
 
@@ -71,8 +71,9 @@ impl Redirection {
         self.targets = targets;
     }
 
-    /// Turns a request into the answer that redirects it, if it has to go elsewhere.
-    pub(super) fn require(&self, packet: &mut Packet) -> bool {
+    /// Turns a request into the answer that redirects it, if it has to go elsewhere. `sl` tells the SL
+    /// from a client's LID to a target.
+    pub(super) fn require(&self, packet: &mut Packet, sl: impl Fn(Lid, &Target) -> Sl) -> bool {
         if self.mode != RedirectMode::Require || !is_redirectable(packet) {
             return false;
         }
@@ -85,7 +86,7 @@ impl Redirection {
             resp_time_value: RESP_TIME,
             redirect_gid: target.gid,
             redirect_tc: 0,
-            redirect_sl: target.sl,
+            redirect_sl: sl(packet.address.lid, target),
             redirect_fl: 0,
             redirect_lid: target.lid,
             redirect_pkey: target.pkey,
@@ -109,17 +110,19 @@ impl Redirection {
         true
     }
 
-    /// Fills redirect fields into an answer to Get(ClassPortInfo); whether it was one.
-    pub(super) fn advertise(&self, packet: &mut Packet) -> bool {
+    /// Fills redirect fields into an answer to Get(ClassPortInfo); whether it was one. The answer is
+    /// for this client alone, so that it has the SL of its own path.
+    pub(super) fn advertise(&self, packet: &mut Packet, sl: impl Fn(Lid, &Target) -> Sl) -> bool {
         if self.mode == RedirectMode::Off || !is_class_port_info(packet) {
             return false;
         }
         let Some(target) = self.target(&packet.address) else { return false };
+        let sl = sl(packet.address.lid, target);
         let mut mad = SaMad::new(&mut packet.mad);
         let Ok(mut info) = ClassPortInfo::new(&mut mad.data_mut()[..]) else { return false };
         info.set_redirect_gid(target.gid)
             .set_redirect_tc(0)
-            .set_redirect_sl(target.sl)
+            .set_redirect_sl(sl)
             .set_redirect_fl(0)
             .set_redirect_lid(target.lid)
             .set_redirect_pkey(target.pkey)
@@ -195,6 +198,10 @@ mod tests {
         }
     }
 
+    fn by_policy(_: Lid, target: &Target) -> Sl {
+        target.sl
+    }
+
     fn redirection(mode: RedirectMode, ids: impl IntoIterator<Item = u64>) -> Redirection {
         Redirection { mode, targets: ids.into_iter().map(target).collect() }
     }
@@ -219,7 +226,7 @@ mod tests {
         for method in [Method::GET, Method::GET_TABLE, Method::SET, Method::DELETE] {
             let mut packet = packet(4, method, attribute::PATH_RECORD);
             packet.mad[200] = 0xA5;
-            assert!(redirection.require(&mut packet));
+            assert!(redirection.require(&mut packet, by_policy));
             assert_eq!(packet.mad[4..6], [0, 2]);
             assert_eq!(SaMad::new(&packet.mad).header().method(), method.response());
             let expected =
@@ -230,14 +237,31 @@ mod tests {
         }
     }
 
+    /// All were told one SL, with which packets of some would have left their lanes.
+    #[test]
+    fn each_client_is_told_the_sl_of_its_own_path() {
+        let own = |client: Lid, target: &Target| Sl::from_low_bits(client.0 + target.lid.0 % 100);
+        let require = redirection(RedirectMode::Require, [1]);
+        let advertise = redirection(RedirectMode::Advertise, [1]);
+        for lid in [4, 9] {
+            let mut query = packet(lid, Method::GET, attribute::PATH_RECORD);
+            assert!(require.require(&mut query, own));
+            let mut info = packet(lid, Method::GET_RESP, AttributeId::CLASS_PORT_INFO);
+            assert!(advertise.advertise(&mut info, own));
+            for told in [fields(&query), fields(&info)] {
+                assert_eq!(told.4, Sl::from_low_bits(lid + 1));
+            }
+        }
+    }
+
     #[test]
     fn what_one_responder_holds_is_never_redirected() {
         let redirection = redirection(RedirectMode::Require, [1]);
         let mut ack = packet(4, Method::GET_TABLE, attribute::PATH_RECORD);
         SaMad::new(&mut ack.mad).rmpp_mut().set_flags(ib_mad::wire::rmpp::RmppFlags::ACTIVE);
-        assert!(!redirection.require(&mut ack));
+        assert!(!redirection.require(&mut ack, by_policy));
         let mut answer = packet(4, Method::REPORT_RESP, AttributeId::NOTICE);
-        assert!(!redirection.require(&mut answer));
+        assert!(!redirection.require(&mut answer, by_policy));
     }
 
     #[test]
@@ -245,10 +269,10 @@ mod tests {
         for mode in [RedirectMode::Advertise, RedirectMode::Require] {
             let redirection = redirection(mode, [1, 2]);
             let mut packet = packet(4, Method::GET, AttributeId::CLASS_PORT_INFO);
-            assert!(redirection.concerns(&packet) && !redirection.require(&mut packet));
+            assert!(redirection.concerns(&packet) && !redirection.require(&mut packet, by_policy));
             SaMad::new(&mut packet.mad).make_response(Status::OK);
             packet.mad[56..62].copy_from_slice(&[1, 2, 0x26, 2, 0, 1]);
-            assert!(redirection.advertise(&mut packet));
+            assert!(redirection.advertise(&mut packet, by_policy));
             assert_eq!(fields(&packet).3, 0x8001_0000);
             assert!([Lid(101), Lid(102)].contains(&fields(&packet).0));
             assert_eq!(packet.mad[56..62], [1, 2, 0x26, 2, 0, 1], "capabilities stay");
@@ -264,12 +288,12 @@ mod tests {
         ];
         for redirection in cases {
             let mut query = packet(4, Method::GET, attribute::PATH_RECORD);
-            assert!(!redirection.require(&mut query));
+            assert!(!redirection.require(&mut query, by_policy));
             let mut info = packet(4, Method::GET_RESP, AttributeId::CLASS_PORT_INFO);
-            assert!(!redirection.advertise(&mut info));
+            assert!(!redirection.advertise(&mut info, by_policy));
         }
         let advertise = redirection(RedirectMode::Advertise, [1]);
-        assert!(!advertise.require(&mut packet(4, Method::GET, attribute::PATH_RECORD)));
+        assert!(!advertise.require(&mut packet(4, Method::GET, attribute::PATH_RECORD), by_policy));
     }
 
     #[test]

@@ -50,6 +50,7 @@ pub fn rows(what: &InForce<'_>) -> (PolicyRows, Vec<String>) {
         allow_both_pkeys: settings.allow_both_pkeys,
         trusted_see_all: settings.sa_trusted_see_all,
         max_rate: settings.max_rate_enum,
+        quirks: settings.enable_quirks,
         prefix_routes: site.prefix_routes.to_vec(),
         partitions: what.memberships.rows(what.partitions, settings.qos),
         ..PolicyRows::default()

@@ -13,6 +13,8 @@ pub struct PolicyRows {
     pub trusted_see_all: bool,
     /// The greatest code of a rate that is told.
     pub max_rate: u8,
+    /// Whether InfiniHost adapters are told a lower MTU.
+    pub quirks: bool,
     /// Ways to other subnets, the first that fits is taken.
     pub prefix_routes: Vec<PrefixRoute>,
     /// Partitions.

@@ -13,6 +13,7 @@ use super::BATCH;
 use super::ring::Ring;
 use crate::front_door::{Counters, FrontDoor, Passage, RedirectMode, ReturnWay, Target};
 use crate::publish::Responders;
+use crate::sweep::SlsOfPaths;
 
 /// Packets that wait for the socket to take them; more are dropped, their senders ask again.
 const QUEUE_MAX: usize = 4096;
@@ -86,9 +87,9 @@ impl Door {
         self.logic.set_return_way(way);
     }
 
-    /// Says to which ports clients may be redirected.
-    pub(super) fn set_targets(&mut self, targets: Vec<Target>) {
-        self.logic.set_targets(targets);
+    /// Says to which ports clients may be redirected, and the SLs of paths there.
+    pub(super) fn set_targets(&mut self, targets: Vec<Target>, sls: SlsOfPaths) {
+        self.logic.set_targets(targets, sls);
     }
 
     /// Takes a packet that the fabric delivered to our QP1. `true` if it has become an answer to be

@@ -29,7 +29,7 @@ use crate::config::{
     Config, ConfigError, Options, PolicyError, Reading, SitePolicy, file, node_names,
 };
 use crate::publish::{PublishConfig, PublishError, Publisher};
-use crate::sweep::Sweeper;
+use crate::sweep::{Left, Sweeper};
 use crate::web::{self, Web};
 pub use attachment::AttachError;
 use attachment::Attachment;
@@ -256,6 +256,9 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     let caches =
         Caches { m_keys: m_keys.clone(), neighbours: neighbours.clone(), origin: origin.clone() };
     sweeper.set_origin(origin);
+    // A registry that was put back from a backup, or begun anew, lacks what clients registered since.
+    let is_whole = |left: &Left| registry.stored().is_some_and(|stored| stored >= left.registry);
+    sweeper.set_left(state.take_left()?.filter(is_whole));
     sweeper.set_m_keys(m_keys, neighbours);
     sweeper.set_disabled_ports(state.disabled_ports()?);
     let service = Service::new(Parts {

@@ -167,7 +167,8 @@ impl Service {
         if self.deferred_due.is_some() {
             self.files.compare_caches(&mut self.sweeper);
         }
-        self.files.write(Instant::now(), &mut self.sweeper, true);
+        self.files.tables_changed();
+        self.write_files(Instant::now(), true);
         if result.is_ok() {
             self.dumps.finish(&self.sweeper)?;
         }
@@ -202,7 +203,7 @@ impl Service {
             self.dumps.want_multicast();
         }
         self.do_deferred(now)?;
-        self.files.write(now, &mut self.sweeper, false);
+        self.write_files(now, false);
         self.take_signals();
         self.take_orders(now);
         self.tell_progress(now);
@@ -211,6 +212,12 @@ impl Service {
             self.wait(blocked)?;
         }
         Ok(())
+    }
+
+    /// Brings the state directory's files up to date.
+    fn write_files(&mut self, now: Instant, all: bool) {
+        let registry = &self.registry;
+        self.files.write(now, &mut self.sweeper, || registry.plane().sequence, all);
     }
 
     /// Attaches to the fabric again if it broke off, and then takes nothing for granted.

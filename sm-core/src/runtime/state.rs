@@ -4,6 +4,7 @@
 //!   all in OpenSM's format, so that either can follow the other.
 //! - `cut-ports`: ports of switches that were switched off for a LID to change hands.
 //! - `routing`: which engine made the forwarding tables that switches hold.
+//! - `tables`: hashes of those tables, by which the next run knows that nobody wrote others.
 //! - `lock`: locked as long as a process runs with the directory.
 //! - `ibsm-client`: what the simulator knows us by, to be thrown out after a `kill -9`.
 //!
@@ -21,7 +22,7 @@ use tracing::warn;
 
 use crate::manage::lid::LidTable;
 use crate::manage::mkey::{MKeyTable, Neighbours};
-use crate::sweep::{DisabledPorts, Origin};
+use crate::sweep::{DisabledPorts, Left, Origin};
 
 /// Longest file read, bytes: 49,151 ports at 35 bytes are 1.7 MB.
 const FILE_LEN_MAX: u64 = 16 << 20;
@@ -152,15 +153,28 @@ impl StateDir {
 
     /// Keeps which engine made the tables; none if another subnet manager may change them.
     pub(super) fn keep_origin(&self, origin: Option<&Origin>) -> Result<(), StateError> {
-        let Some(origin) = origin else {
-            return match fs::remove_file(self.file("routing")) {
-                Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                    Err(StateError { path: self.file("routing"), source })
-                }
-                _ => Ok(()),
-            };
-        };
-        self.write("routing", &origin.render())
+        match origin {
+            Some(origin) => self.write("routing", &origin.render()),
+            None => self.forget("routing"),
+        }
+    }
+
+    /// What the last run left in switches. It can be had once: until that is settled, a further run
+    /// must not take it up.
+    pub(super) fn take_left(&self) -> Result<Option<Left>, StateError> {
+        let left = self.read("tables")?.as_deref().and_then(Left::parse);
+        self.forget("tables")?;
+        Ok(left)
+    }
+
+    /// Keeps what is in switches.
+    pub(super) fn keep_left(&self, left: &Left) -> Result<(), StateError> {
+        self.write("tables", &left.render())
+    }
+
+    /// Another subnet manager rules: nothing is known any more of what is in switches.
+    pub(super) fn forget_left(&self) -> Result<(), StateError> {
+        self.forget("tables")
     }
 
     /// What an earlier run was known by at the simulator.
@@ -176,6 +190,17 @@ impl StateDir {
     /// This run ends in order: nothing is left to throw out.
     pub(super) fn forget_client(&self) {
         let _ = fs::remove_file(self.file("ibsm-client"));
+    }
+
+    /// Removes a file, if it is there.
+    fn forget(&self, name: &str) -> Result<(), StateError> {
+        let path = self.file(name);
+        match fs::remove_file(&path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                Err(StateError { path, source })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn file(&self, name: &str) -> PathBuf {

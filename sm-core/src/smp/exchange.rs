@@ -31,6 +31,8 @@ pub struct Transmit {
     pub request: Request,
     /// TransactionID. Its upper half is zero: simulators and kernels put their own there.
     pub tid: u64,
+    /// How long the answer is waited for.
+    pub timeout: Duration,
 }
 
 /// What has passed through an exchange.
@@ -118,21 +120,27 @@ impl Exchange {
             && let Some(request) = self.queue.pop_front()
         {
             let sent = Sent { request, attempts: 0, since: None };
-            let Timing { timeout, long_timeout, .. } = self.timing;
-            let timeout = if request.is_for_all_ports() { long_timeout } else { timeout };
-            let timeout = self.loss.timeout(timeout);
+            let timeout = self.timeout_of(request);
             if self.window.start(sent, timeout, self.timing.retries).is_err() {
                 self.queue.push_front(request);
             }
         }
         let (tid, sent) = self.window.poll_transmit(now)?;
+        let tid = u64::from(tid);
         sent.attempts = sent.attempts.saturating_add(1);
         sent.since.get_or_insert(now);
         let (request, is_repeat) = (sent.request, sent.attempts > 1);
         let passed = &mut self.passed[request.kind as usize];
         passed.sent += 1;
         passed.repeated += u64::from(is_repeat);
-        Some(Transmit { request, tid: u64::from(tid) })
+        let timeout = self.window.timeout(tid).unwrap_or(self.timing.timeout);
+        Some(Transmit { request, tid, timeout })
+    }
+
+    /// How long the answer to a request is waited for.
+    fn timeout_of(&self, request: Request) -> Duration {
+        let Timing { timeout, long_timeout, .. } = self.timing;
+        self.loss.timeout(if request.is_for_all_ports() { long_timeout } else { timeout })
     }
 
     /// The request on the wire with this number.
@@ -183,7 +191,7 @@ impl Exchange {
             let (_, sent) = self.window.poll_expired()?;
             let since = sent.since.unwrap_or(now);
             let goes_on = self.loss.is_worth_another(now, sent.attempts, since, patience)
-                && self.window.start(sent, self.loss.timeout(self.timing.timeout), 0).is_ok();
+                && self.window.start(sent, self.timeout_of(sent.request), 0).is_ok();
             if !goes_on {
                 self.passed[sent.request.kind as usize].given_up += 1;
                 return Some(sent.request);

@@ -11,6 +11,7 @@ use super::router::ActiveRouting;
 use crate::dump::{self, EndName, PortMaps, Roster, SwitchName, Tables};
 use crate::fabric::{Fabric, PortIndex};
 use crate::manage::lid::LidTable;
+use crate::routing::Lanes;
 
 /// What was configured, cut loose from the fabric, to be written as dump files.
 #[derive(Debug)]
@@ -59,6 +60,8 @@ pub enum DumpFileKind {
     UpdnRoots,
     /// `opensm-ftree-ca-order.dump`.
     FtreeCaOrder,
+    /// `opensm-torus.dump`.
+    Torus,
     /// `opensm-subnet.lst`.
     Subnet,
 }
@@ -74,6 +77,7 @@ impl DumpFileKind {
             Self::SlToVl => "opensm-sl2vl.dump",
             Self::UpdnRoots => "opensm-updn-roots.dump",
             Self::FtreeCaOrder => "opensm-ftree-ca-order.dump",
+            Self::Torus => "opensm-torus.dump",
             Self::Subnet => "opensm-subnet.lst",
         }
     }
@@ -112,6 +116,10 @@ impl DumpJob {
             DumpFileKind::FtreeCaOrder => {
                 return sink(&dump::ftree_ca_order(&tables, made.steering()));
             }
+            DumpFileKind::Torus => match made.lanes() {
+                Lanes::Torus(torus) => return sink(&dump::torus(&tables, torus)),
+                Lanes::Free | Lanes::Layers(_) => return Ok(()),
+            },
             DumpFileKind::LidMatrix => dump::lid_matrix,
             DumpFileKind::Lfts => dump::lfts,
             _ => dump::fdbs,
@@ -125,7 +133,7 @@ impl Sweeper {
     /// each; for SL-to-VL tables, some nine bytes for each pair of a switch's ports.
     pub fn dump_job(&self, scope: DumpScope) -> DumpJob {
         use DumpFileKind::{
-            Fdbs, FtreeCaOrder, Lfts, LidMatrix, Mcfdbs, SlToVl, Subnet, UpdnRoots,
+            Fdbs, FtreeCaOrder, Lfts, LidMatrix, Mcfdbs, SlToVl, Subnet, Torus, UpdnRoots,
         };
         let made = self.router.made().filter(|_| scope != DumpScope::Multicast);
         let engine = made.map(|made| made.engine());
@@ -138,6 +146,7 @@ impl Sweeper {
             (SlToVl, routed && all && self.needs_port_tables()),
             (UpdnRoots, all && engine == Some("updn")),
             (FtreeCaOrder, engine == Some("ftree")),
+            (Torus, all && engine == Some("torus-2QoS")),
             (Subnet, routed),
         ];
         let wanted = wanted.into_iter().filter(|(_, is_wanted)| *is_wanted);

@@ -178,6 +178,9 @@ impl Sweeper {
             info!("asking all clients to register again");
         }
         self.subnet.first_as_master = true;
+        if replaces_another {
+            self.clients.forget_left();
+        }
         self.forget_routing();
         self.aliases.forget_all();
         let nodes: Vec<_> = self.fabric.nodes().map(|(index, _)| index).collect();

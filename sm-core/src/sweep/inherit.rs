@@ -59,6 +59,7 @@ impl Sweeper {
                 break;
             }
         }
+        self.judge_left(now);
         self.keep_inherited_trees(now);
         self.begin_routing(now);
     }
@@ -119,6 +120,8 @@ impl Sweeper {
             }
             let ports = self.fabric.node(switch.node).port_count;
             for position in 0..=ports / MFT_POSITION_PORTS as u8 {
+                // Should nobody answer, it may hold anything.
+                self.fabric.mft_mut(index).doubt((block, position));
                 let number = multicast::block_number((block, position));
                 self.exchange.push(Request::block(Kind::Multicast, port, number));
             }

@@ -7,6 +7,7 @@ use ib_mad::wire::attribute::data_vls;
 use sa_proto::snapshot::PathSls;
 
 use super::Sweeper;
+use super::router::ActiveRouting;
 use crate::config::{QosTables, Settings};
 use crate::fabric::{Fabric, PortIndex, SwitchIndex};
 use crate::manage::{link, port_qos};
@@ -62,7 +63,32 @@ fn least_vls(
     operational
 }
 
+/// The SLs of paths by the routing in force, cut loose from the fabric.
+#[derive(Clone, Debug, Default)]
+pub struct SlsOfPaths(Option<Arc<ActiveRouting>>);
+
+impl SlsOfPaths {
+    /// The SL of the path from the port that has LID `from` to that with `to`, for which policy chose
+    /// `chosen`: that one, if the engine leaves SLs alone or does not know the ports.
+    pub fn sl(&self, from: Lid, to: Lid, chosen: Sl) -> Sl {
+        let sl = || {
+            let made = self.0.as_ref()?;
+            let (source, home) = (made.place_of(from)?.switch, made.place_of(to)?.switch);
+            let by_engine = made.lanes().engine_sls();
+            let sl = made.lanes().sl(source, home, to);
+            let sl = chosen.get() & !by_engine | sl & by_engine;
+            Some(Sl::from_low_bits(sl.into()))
+        };
+        sl().unwrap_or(chosen)
+    }
+}
+
 impl Sweeper {
+    /// What the SLs of paths are told by to whoever asks.
+    pub fn sls_of_paths(&self) -> SlsOfPaths {
+        SlsOfPaths(self.router.made().cloned())
+    }
+
     /// The SLs of paths by source switch, ascending by switch; empty if the engine leaves SLs alone.
     pub fn path_sls(&self) -> Vec<Arc<PathSls>> {
         self.router.made().map_or(Vec::new(), |made| made.path_sls().to_vec())
@@ -75,16 +101,7 @@ impl Sweeper {
 
     /// The SL of the path from an end port to `lid`, for which policy chose `chosen`.
     pub(super) fn engine_sl(&self, from: PortIndex, lid: Lid, chosen: Sl) -> Sl {
-        let sl = || {
-            let made = self.router.made()?;
-            let source = made.place_of(self.fabric.port(from).base_lid())?.switch;
-            let home = made.place_of(lid)?.switch;
-            let by_engine = made.lanes().engine_sls();
-            let sl = made.lanes().sl(source, home, lid);
-            let sl = chosen.get() & !by_engine | sl & by_engine;
-            Some(Sl::from_low_bits(sl.into()))
-        };
-        sl().unwrap_or(chosen)
+        self.sls_of_paths().sl(self.fabric.port(from).base_lid(), lid, chosen)
     }
 
     /// Whether ports need SL-to-VL tables: for QoS, or for routes to keep to their lanes.

@@ -52,6 +52,7 @@ mod handover;
 mod inherit;
 mod keys;
 mod lanes;
+mod left;
 mod light;
 mod log;
 mod multicast;
@@ -93,6 +94,8 @@ pub use events::{Event, TrapNotice};
 use guid_info::AliasGuids;
 pub use handover::{ImportedRegistry, RegistryCopy};
 use keys::MKeys;
+pub use lanes::SlsOfPaths;
+pub use left::Left;
 use multicast::Multicast;
 pub use multicast::{MulticastJob, MulticastOutcome};
 pub use origin::{CORRECTION_DELAY, Origin};
@@ -258,6 +261,8 @@ impl Sweeper {
         while let Some(transmit) = self.exchange.poll_transmit(now) {
             let is_in_vain = self.is_in_vain(transmit.request);
             if !is_in_vain && self.encode(transmit.request, transmit.tid, packet) {
+                let timeout_ms = transmit.timeout.as_millis();
+                packet.address.answer_timeout_ms = u32::try_from(timeout_ms).unwrap_or(u32::MAX);
                 self.trace_smp("->", transmit.request);
                 self.election.own.act();
                 return true;

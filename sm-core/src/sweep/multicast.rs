@@ -211,7 +211,9 @@ impl Sweeper {
                 inherited.entry(mlid).or_default().push((index, mask));
             }
         }
-        self.multicast.inherited_until = (!inherited.is_empty()).then_some(now + INHERITED_STAY);
+        let has_any = !inherited.is_empty()
+            || self.fabric.switches().any(|(_, switch)| switch.mft.has_unknown());
+        self.multicast.inherited_until = has_any.then_some(now + INHERITED_STAY);
         self.multicast.inherited = inherited;
     }
 
@@ -229,8 +231,8 @@ impl Sweeper {
         stale.iter().for_each(|&mlid| self.clear_inherited_tree(mlid));
         if !stale.is_empty() {
             info!("{} MLIDs of the master before us have no members: cleared", stale.len());
-            self.write_multicast(now);
         }
+        self.write_multicast(now);
     }
 
     /// A tree of ours takes the place of one that another subnet manager left.
@@ -394,6 +396,11 @@ impl Sweeper {
             let Some(port) = self.fabric.ports_of(switch.node).next() else { continue };
             let blocks = switch.switch_info().multicast_fdb_cap().div_ceil(MFT_BLOCK_LEN as u16);
             for (block, position) in switch.mft.stale_blocks() {
+                // What could not be read may be a tree that stays for a while, as others do.
+                let may_stay = self.multicast.inherited_until.is_some();
+                if may_stay && switch.mft.is_cleared_blindly((block, position)) {
+                    continue;
+                }
                 if block >= blocks {
                     short.insert(port);
                     continue;
@@ -421,6 +428,9 @@ impl Sweeper {
         request: Request,
         why: impl std::fmt::Display,
     ) {
+        if let Some(index) = self.fabric.node_of(request.port()).switch {
+            self.fabric.mft_mut(index).doubt(block_key(request));
+        }
         let delay = RETRY_DELAY * (1 << self.multicast.attempts.min(RETRY_DOUBLINGS));
         if self.multicast.retry.is_none() {
             warn!("{} of {}: {why}", request.kind.name(), self.place(request.port()));

@@ -7,6 +7,10 @@
 //!
 //! Where the SA database of another subnet manager is read at the start (`-S`), all wait until it is;
 //! ports that it tells of are not asked at all.
+//!
+//! After a plain restart what clients registered is on disk. Active ports that still have our LID as
+//! their master's, and their own, wait until forwarding tables were read: if nobody ruled since
+//! (`left`), they are not asked.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -14,7 +18,7 @@ use std::time::{Duration, Instant};
 use ib_mad::wire::attribute::{CapabilityMask, PortState};
 use tracing::{debug, info, warn};
 
-use super::{ImportedRegistry, RegistryCopy, Sweeper};
+use super::{ImportedRegistry, Left, RegistryCopy, Sweeper};
 use crate::fabric::PortIndex;
 use crate::smp::{Kind, Request};
 
@@ -37,6 +41,10 @@ pub(super) struct Reregistration {
     /// ends.
     spared: bool,
     waiting: BTreeSet<PortIndex>,
+    /// Who is not asked if the tables of switches are what our last run left.
+    doubtful: BTreeSet<PortIndex>,
+    /// What that was, as long as that is of use.
+    left: Option<Left>,
     /// Who was asked, and did not answer.
     lost: BTreeSet<PortIndex>,
     due: Option<Instant>,
@@ -59,17 +67,22 @@ impl Reregistration {
 
     /// Nobody is to be asked.
     pub(super) fn clear(&mut self) {
-        self.wait_for(BTreeSet::new(), None);
+        self.wait_for(BTreeSet::new(), BTreeSet::new());
     }
 
-    fn wait_for(&mut self, waiting: BTreeSet<PortIndex>, due: Option<Instant>) {
-        (self.waiting, self.due) = (waiting, due);
-        (self.lost, self.rounds) = (BTreeSet::new(), 0);
+    fn wait_for(&mut self, waiting: BTreeSet<PortIndex>, doubtful: BTreeSet<PortIndex>) {
+        (self.waiting, self.doubtful) = (waiting, doubtful);
+        (self.lost, self.due, self.rounds) = (BTreeSet::new(), None, 0);
+    }
+
+    /// What our last run left is of no use: another subnet manager ruled.
+    pub(super) fn forget_left(&mut self) {
+        self.left = None;
     }
 
     /// Whether the port's turn has not come.
     pub(super) fn holds_back(&self, port: PortIndex) -> bool {
-        self.waiting.contains(&port)
+        self.waiting.contains(&port) || self.doubtful.contains(&port)
     }
 }
 
@@ -77,6 +90,18 @@ impl Sweeper {
     /// Clients that are to be asked to register again and have not been.
     pub fn clients_to_ask(&self) -> usize {
         self.clients.waiting.len() + self.clients.lost.len()
+    }
+
+    /// States what our last run left in switches, all that clients had registered with it being known.
+    /// To be told before we are master.
+    pub fn set_left(&mut self, left: Option<Left>) {
+        self.clients.left = left;
+    }
+
+    /// Whether the subnet is ours and all clients know: then the next run may take it up where we left
+    /// it, by [`Left::of`].
+    pub fn is_settled(&self) -> bool {
+        self.subnet.up && !self.subnet.first_as_master && self.clients_to_ask() == 0
     }
 
     /// Decides who waits, before the first ports are told of us as their new master.
@@ -99,21 +124,31 @@ impl Sweeper {
                 && entry.state() == Some(PortState::Active)
                 && entry.told_in != tenure
                 && lid == Some(entry.base_lid())
-                && Some(*port) != self.fabric.home()
         };
-        let rate = self.settings.client_rereg_rate as usize;
-        if self.clients.spared || self.settings.no_clients_rereg || rate == 0 && !expects {
-            return self.clients.clear();
+        self.clients.clear();
+        if self.clients.spared || self.settings.no_clients_rereg {
+            return;
         }
-        let mut ports: Vec<PortIndex> = self.fabric.end_ports().filter(is_asked_later).collect();
+        let (sm_lid, knows_left) = (self.sm_lid(), self.clients.left.is_some());
+        let is_still_ours =
+            |port: &PortIndex| self.fabric.port(*port).port_info().master_sm_lid() == sm_lid;
+        let later = self.fabric.end_ports().filter(is_asked_later);
+        let (doubtful, mut ports): (Vec<_>, Vec<_>) =
+            later.partition(|port| knows_left && is_still_ours(port));
+        ports.retain(|port| Some(*port) != self.fabric.home());
         ports.sort_unstable();
         let count = ports.len();
-        let at_once = if expects { 0 } else { rate };
+        let rate = self.settings.client_rereg_rate as usize;
+        let at_once = match rate {
+            _ if expects => 0,
+            0 => usize::MAX,
+            rate => rate,
+        };
         let waiting = ports.into_iter().skip(at_once).collect();
-        self.clients.wait_for(waiting, None);
+        self.clients.wait_for(waiting, doubtful.into_iter().collect());
         if expects {
             debug!("{count} clients wait for what the SA database tells of them");
-        } else if count > rate {
+        } else if count > at_once {
             info!("{count} clients are asked to register again, {rate} a second");
             self.clients.due = Some(now + Duration::from_secs(1));
         }
@@ -151,6 +186,26 @@ impl Sweeper {
         spared.into_iter().for_each(|port| self.fabric.port_mut(port).told_in = tenure);
         self.clients.due = (!asked.is_empty()).then_some(now);
         self.clients.waiting = asked;
+    }
+
+    /// Forwarding tables were read: spares those that wait for that, or has them asked.
+    pub(super) fn judge_left(&mut self, now: Instant) {
+        let Some(left) = self.clients.left.take() else { return };
+        let doubtful = std::mem::take(&mut self.clients.doubtful);
+        let count = doubtful.len();
+        if left.is_in(&self.fabric) {
+            info!(
+                "nobody ruled since our last run: {count} clients are not asked to register again"
+            );
+            let tenure = self.election.tenure();
+            doubtful.into_iter().for_each(|port| self.fabric.port_mut(port).told_in = tenure);
+        } else if count > 0 {
+            info!(
+                "another may have ruled since our last run: {count} clients are asked to register again"
+            );
+            self.clients.waiting.extend(doubtful);
+            self.clients.due.get_or_insert(now);
+        }
     }
 
     /// Asks the next ones, if it is time and no sweep is under way.

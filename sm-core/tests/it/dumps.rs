@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::Bed;
 use ib_mad::netlist::Net;
 use ib_mad::types::{Guid, Lid};
-use sm_core::config::Settings;
+use sm_core::config::{Settings, SitePolicy};
 use sm_core::manage::lid::LidTable;
 use sm_core::routing::multicast::{Audience, Membership};
 use sm_core::sweep::{DumpFileKind, DumpJob, DumpScope};
@@ -15,6 +15,8 @@ use sm_core::sweep::{DumpFileKind, DumpJob, DumpScope};
 const NET: &str = include_str!("../../src/dump/golden/tree.net");
 /// Four leaves beneath two spines, with two hosts each but one.
 const FAT: &str = include_str!("../../src/dump/golden/fat.net");
+/// 3 by 3 by 2 switches, with a host each.
+const TORUS: &str = include_str!("../../src/dump/golden/torus.net");
 
 /// The subnet as OpenSM had it.
 fn bed() -> Bed {
@@ -147,6 +149,27 @@ fn hosts_in_the_order_of_ftree_are_those_of_opensm() {
     let first = theirs.iter().position(|leaf| *leaf == ours[0]).expect("a leaf");
     theirs.rotate_left(first);
     assert_eq!(ours, theirs);
+}
+
+/// The seed is not at the origin, and x leads the other way than the names have it.
+#[test]
+fn places_in_a_torus_are_those_of_opensm() {
+    let mut settings = Settings { partition_config_file: None, ..Settings::default() };
+    settings.set("routing_engine", "torus-2QoS").unwrap();
+    let config = concat!(env!("CARGO_MANIFEST_DIR"), "/src/dump/golden/torus.torus-2QoS.conf");
+    settings.torus_config = Some(config.to_owned());
+    let mut bed = Bed::new(&Net::parse("net", TORUS).unwrap());
+    let home = bed.hosts()[0];
+    bed.manage(home, settings.clone(), LidTable::default());
+    let (policy, _) = SitePolicy::load(&settings).unwrap();
+    bed.managers[0].sweeper.set_routing_files(policy.routing.clone());
+    assert_eq!(bed.bring_up().errors, 0);
+    assert_eq!(bed.sweeper().routing_engine(), "torus-2QoS");
+    let texts = texts(&bed.sweeper().dump_job(DumpScope::Routing));
+    let expected = include_str!("../../src/dump/golden/torus.opensm-torus.dump");
+    assert_eq!(texts["opensm-torus.dump"], expected);
+    let unasked = bed.sweeper().dump_job(DumpScope::Links);
+    assert_eq!(unasked.files(), [DumpFileKind::Subnet]);
 }
 
 #[test]

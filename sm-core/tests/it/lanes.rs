@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::common::{Bed, fat_tree};
 use fabric_sim::generate::{Common, Grid, Shape, generate};
 use ib_mad::netlist::Net;
-use ib_mad::types::{Guid, Lid, PortNum};
+use ib_mad::types::{Guid, Lid, PortNum, Sl};
 use ib_mad::wire::attribute::PortInfo;
 use sa_proto::snapshot::{FabricPlane, Node, find};
 use sm_core::config::{Settings, SitePolicy};
@@ -364,6 +364,30 @@ fn ports_ask_the_sm_on_the_lane_of_their_path() {
         sls.insert(info.master_sm_sl().get());
     }
     assert!(sls.len() > 1, "a ring has paths to one host on two lanes");
+}
+
+/// What the front door tells clients that it redirects: to any host, from any.
+#[test]
+fn the_sl_between_two_hosts_is_told_by_their_lids() {
+    let mut bed = Bed::with_manager(&torus(&[5], 2), with_engine("lash"));
+    bed.bring_up();
+    let (plane, sls) = (plane(&bed), bed.sweeper().sls_of_paths());
+    let packets = Packets::new(&plane);
+    let mut told = BTreeSet::new();
+    let chosen = Sl::from_low_bits(9);
+    for (from, slid) in packets.hosts() {
+        for (to, dlid) in packets.hosts() {
+            let sl = sls.sl(slid, dlid, chosen);
+            assert_eq!(sl.get(), packets.sl(from, dlid), "{} to {}", from.guid, to.guid);
+            told.insert(sl.get());
+        }
+        assert_eq!(sls.sl(slid, Lid(0xBFFF), chosen), chosen, "nobody has that LID");
+    }
+    assert!(told.len() > 1);
+    // An engine that leaves SLs alone leaves policy's.
+    let mut bed = Bed::with_manager(&torus(&[5], 1), with_engine("dnup"));
+    bed.bring_up();
+    assert_eq!(bed.sweeper().sls_of_paths().sl(Lid(1), Lid(2), chosen), chosen);
 }
 
 /// Ports that have a single data VL keep nothing apart.

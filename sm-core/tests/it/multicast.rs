@@ -366,6 +366,41 @@ fn a_tree_that_was_left_broken_is_not_kept() {
     assert_eq!(heard(&mut bed, &listeners, sender, MLID), [2, 7, 12, 19]);
 }
 
+/// What could not be read counted as empty: entries of the master before stayed in it for ever.
+#[test]
+fn a_block_that_could_not_be_read_is_cleared_with_what_nobody_claims() {
+    for everywhere in [false, true] {
+        let mut bed = left_with_groups();
+        let leaf = bed.fabric.port(bed.hosts()[9], 1).unwrap().link.unwrap().node;
+        let unread = Refusal {
+            method: Some(Method::GET),
+            attribute: AttributeId::MULTICAST_FORWARDING_TABLE,
+            port: None,
+            status: None,
+            times: u32::MAX,
+        };
+        let switches = if everywhere { bed.switches() } else { vec![leaf] };
+        switches.into_iter().for_each(|switch| bed.fabric.refuse(switch, unread).unwrap());
+        let host = bed.hosts()[0];
+        bed.manage(host, Settings::default(), LidTable::default());
+        let known = members(&bed, &[(MLID, &[1, 2, 7, 12, 19])]);
+        bed.managers[0].sweeper.put_members(known);
+        bed.bring_up();
+        let listeners = listeners(&mut bed);
+        // On the same leaf, so that no other switch has a say in it.
+        let sender = listeners.iter().find(|(host, _)| *host == 8).unwrap().1;
+        let hears =
+            |bed: &mut Bed, mlid, host| heard(bed, &listeners, sender, mlid).contains(&host);
+        bed.run_for(Duration::from_secs(20));
+        assert!(hears(&mut bed, FAR, 11), "it may be claimed yet");
+        bed.run_for(Duration::from_secs(60));
+        assert!(!hears(&mut bed, STALE, 9) && !hears(&mut bed, FAR, 11));
+        let sent = bed.sweeper().passed(Kind::SetMulticast).sent;
+        bed.run_for(Duration::from_secs(300));
+        assert_eq!(bed.sweeper().passed(Kind::SetMulticast).sent, sent, "once is enough");
+    }
+}
+
 /// Blocks were read up to the first that is empty everywhere; what lay behind was never found.
 #[test]
 fn trees_behind_empty_blocks_are_found() {

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use crate::common::{Bed, fat_tree};
 use fabric_sim::{NodeIndex, Refusal};
+use ib_mad::netlist::Net;
 use ib_mad::types::Guid;
 use ib_mad::wire::mad::{AttributeId, Method};
 use sm_core::config::Settings;
 use sm_core::manage::lid::LidTable;
-use sm_core::sweep::ImportedRegistry;
+use sm_core::sweep::{ImportedRegistry, Left};
 
 /// The forwarding tables of all switches.
 fn tables(bed: &Bed) -> Vec<(NodeIndex, Vec<u8>)> {
@@ -222,4 +223,100 @@ fn an_sa_database_that_cannot_be_used_has_all_clients_asked_once() {
     assert!(told(&bed) < 30, "a few at a time, not {} of {all}", told(&bed));
     bed.run_for(Duration::from_secs(30));
     assert_eq!((told(&bed), bed.sweeper().clients_to_ask()), (all, 0));
+}
+
+/// What a run leaves that is started again on the same port: the fabric, its LIDs, what it kept of
+/// tables, and how many were asked to register again so far.
+fn stopped(settings: Settings) -> (Bed, LidTable, Left, u64) {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
+    bed.bring_up();
+    bed.run_for(Duration::from_secs(5));
+    assert!(bed.sweeper().is_settled());
+    let left = Left::of(bed.sweeper().fabric(), 0);
+    let left = Left::parse(&left.render()).unwrap();
+    let lids = bed.crash_manager().sweeper.lids().clone();
+    let before = bed.fabric.counters().reregistrations;
+    (bed, lids, left, before)
+}
+
+fn start_again(bed: &mut Bed, settings: Settings, lids: LidTable, left: Option<Left>) -> u64 {
+    let before = bed.fabric.counters().reregistrations;
+    let host = bed.hosts()[0];
+    bed.manage(host, settings, lids);
+    bed.managers[0].sweeper.set_left(left);
+    bed.bring_up();
+    bed.run_for(Duration::from_secs(20));
+    assert_eq!(bed.sweeper().clients_to_ask(), 0);
+    bed.fabric.counters().reregistrations - before
+}
+
+/// Each restart had all clients register again, though all they had registered was on disk.
+#[test]
+fn a_plain_restart_asks_nobody_to_register_again() {
+    for rate in [1000, 5, 0] {
+        let settings = Settings { client_rereg_rate: rate, ..Settings::default() };
+        let (mut bed, lids, left, _) = stopped(settings.clone());
+        let asked = start_again(&mut bed, settings.clone(), lids.clone(), Some(left));
+        assert_eq!(asked, 0, "{rate} a second");
+        let now = bed.clock.now();
+        bed.managers[0].sweeper.request_heavy_sweep(now);
+        bed.run_for(Duration::from_secs(20));
+        bed.crash_manager();
+        let all = bed.end_ports().len() as u64;
+        assert_eq!(start_again(&mut bed, settings, lids, None), all, "what was left is not known");
+    }
+}
+
+#[test]
+fn who_was_reset_between_two_runs_is_asked() {
+    let (mut bed, lids, left, _) = stopped(Settings::default());
+    // A host, and a leaf with the four hosts beneath it, of which the first is not.
+    let host = bed.hosts()[3];
+    let leaf = bed.fabric.port(bed.hosts()[9], 1).unwrap().link.unwrap().node;
+    assert_ne!(bed.fabric.port(host, 1).unwrap().link.unwrap().node, leaf);
+    for node in [host, leaf] {
+        let now = bed.clock.now();
+        bed.fabric.reboot(now, node).unwrap();
+    }
+    bed.run_for(Duration::from_secs(1));
+    let asked = start_again(&mut bed, Settings::default(), lids, Some(left));
+    assert_eq!(asked, 1 + 4 + 1, "the host, those of the leaf, and its port 0");
+    bed.assert_all_reachable();
+}
+
+/// Another manager at the same port has the same LID, so that ports tell nothing of it.
+#[test]
+fn all_are_asked_if_another_manager_ran_on_the_same_port_meanwhile() {
+    let (mut bed, lids, left, _) = stopped(Settings::default());
+    let mut other = Settings::default();
+    other.set("routing_engine", "sssp").unwrap();
+    other.set("reassign_lfts", "TRUE").unwrap();
+    let all = bed.end_ports().len() as u64;
+    assert_eq!(start_again(&mut bed, other, lids.clone(), None), all);
+    bed.crash_manager();
+    assert_eq!(start_again(&mut bed, Settings::default(), lids, Some(left)), all);
+}
+
+/// Where another would have made the same routes, nobody can tell who did.
+#[test]
+fn all_are_asked_where_routes_have_no_choice() {
+    let tree = include_str!("../../src/dump/golden/tree.net");
+    let mut bed = Bed::with_manager(&Net::parse("tree", tree).unwrap(), Settings::default());
+    bed.bring_up();
+    let left = Left::of(bed.sweeper().fabric(), 0);
+    let lids = bed.crash_manager().sweeper.lids().clone();
+    let all = bed.end_ports().len() as u64;
+    assert_eq!(start_again(&mut bed, Settings::default(), lids, Some(left)), all);
+}
+
+#[test]
+fn all_are_asked_if_a_manager_elsewhere_ruled_between_two_runs() {
+    let (mut bed, lids, left, _) = stopped(Settings::default());
+    let elsewhere = bed.hosts()[7];
+    bed.manage(elsewhere, Settings::default(), LidTable::default());
+    bed.bring_up();
+    bed.run_for(Duration::from_secs(5));
+    bed.crash_manager();
+    let all = bed.end_ports().len() as u64;
+    assert_eq!(start_again(&mut bed, Settings::default(), lids, Some(left)), all);
 }

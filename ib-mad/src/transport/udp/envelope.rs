@@ -102,6 +102,7 @@ pub fn decode(bytes: &[u8; ENVELOPE_LEN]) -> Option<Address> {
         undelivered: 0,
         message_len: 0,
         direct: flags & 2 != 0,
+        answer_timeout_ms: 0,
         grh: (flags & 1 != 0).then(|| read_grh(bytes)),
         peer: None,
     })
@@ -136,6 +137,7 @@ mod tests {
             undelivered: 0,
             message_len: 0,
             direct: false,
+            answer_timeout_ms: 0,
             grh: Some(Grh {
                 remote_gid: Gid([1; 16]),
                 local_gid: Gid([2; 16]),

@@ -137,7 +137,8 @@ pub struct UmadOptions {
     /// The requests to take. The kernel numbers them in this order, which therefore has to be the
     /// same wherever a file is handed on.
     pub agents: Vec<AgentSpec>,
-    /// How long the kernel waits for the answer to a request of ours. Has to be over before the
+    /// How long the kernel waits for the answer to a request of ours that names no time of its own
+    /// ([`Address::answer_timeout_ms`](super::Address::answer_timeout_ms)). Has to be over before the
     /// request is repeated: the kernel refuses a second one with the same TransactionID.
     pub answer_timeout: Duration,
 }
@@ -355,7 +356,10 @@ impl<D: Device> Umad<D> {
             header.set_hop_limit(HOP_LIMIT);
         }
         if awaits_answer(method) {
-            header.set_timeout_ms(self.answer_timeout_ms);
+            header.set_timeout_ms(match address.answer_timeout_ms {
+                0 => self.answer_timeout_ms,
+                own => before_repeat(own),
+            });
         }
         let mut record = [0; RECORD_LEN];
         record[..HEADER_LEN].copy_from_slice(&header.0);
@@ -374,6 +378,12 @@ impl<D: Device> Umad<D> {
         self.buffer.resize(needed, 0);
         Ok(())
     }
+}
+
+/// How long the kernel is to wait for an answer, so that it has given up before the request is sent
+/// again after `timeout_ms`.
+fn before_repeat(timeout_ms: u32) -> u32 {
+    (timeout_ms - timeout_ms / 10).max(2) - 1
 }
 
 /// Whether the kernel has to be told that an answer will come.

@@ -268,6 +268,22 @@ fn only_requests_wait_for_an_answer() {
     assert_eq!(written(&umad, 0).qkey(), QKEY_GSI);
 }
 
+/// Requests that take longer, or are repeated sooner where much is lost, were all given one time: the
+/// kernel threw away answers that came later, and refused repeats that came sooner.
+#[test]
+fn a_request_waits_as_long_as_it_says() {
+    let sysfs = Sysfs::new("own-timeout");
+    let mut umad = umad(&sysfs, vec![]);
+    let batch = [0, 10_000, 20, 1].map(|timeout_ms| {
+        let mut report = answer();
+        SaMad::new(&mut report.mad).header_mut().set_method(Method::REPORT);
+        report.address.answer_timeout_ms = timeout_ms;
+        report
+    });
+    assert_eq!(umad.send(&batch).unwrap(), 4);
+    assert_eq!([0, 1, 2, 3].map(|nth| written(&umad, nth).timeout_ms()), [900, 8999, 17, 1]);
+}
+
 /// As a request came, so its answer goes: by our GID that it named, and with a GRH only if it had one.
 #[test]
 fn an_answer_goes_back_as_its_request_came() {

@@ -1,6 +1,6 @@
 //! Whether one path meets a request's wishes, and what it is told to have.
 
-use ib_mad::types::{Lid, Lifetime, PKey, Sl};
+use ib_mad::types::{Lid, Lifetime, Mtu, PKey, Sl};
 use ib_mad::wire::record::Selector;
 use serde::Serialize;
 
@@ -65,7 +65,10 @@ pub(crate) fn select(
     dlid: Lid,
 ) -> Result<Parameters, NoPath> {
     let switches = tables.path_class(source, destination, dlid);
-    let limit = switches.limit.min(source_class.limit).min(destination_class.limit);
+    let mut limit = switches.limit.min(source_class.limit).min(destination_class.limit);
+    if wishes.mtu.is_some_and(overrides_quirks) {
+        limit.mtu = switches.limit.mtu.min(source_class.mtu_cap).min(destination_class.mtu_cap);
+    }
     if limit.is_none() {
         return Err(NoPath::Unreachable);
     }
@@ -166,6 +169,16 @@ fn pkey(
             pkeys.find(|&pkey| partitions.share(a, b, pkey)).ok_or(NoPath::NoLevelPKeyShared)
         }
         (PKeyWish::Any, None) => partitions.first_shared(a, b).ok_or(NoPath::NoPKeyShared),
+    }
+}
+
+/// Whether who wishes for an MTU means what links carry, whatever an adapter is faster with: the
+/// largest, or more than 1,024 bytes. "Greater than 1,024" is not taken for that, as with OpenSM.
+fn overrides_quirks(wish: Wish) -> bool {
+    match wish.selector {
+        Selector::Largest => true,
+        Selector::Greater | Selector::Exactly => wish.value > Mtu::B1024.code(),
+        Selector::Less => false,
     }
 }
 

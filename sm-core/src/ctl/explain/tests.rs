@@ -89,3 +89,13 @@ fn numbers_out_of_range_are_refused() {
     let refusal = request(&options("0x18001")).unwrap_err().to_string();
     assert_eq!(refusal, "--pkey takes a P_Key such as 0x8001, not '0x18001'");
 }
+
+#[test]
+fn an_mtu_that_is_lowered_for_an_adapter_is_told_with_its_name() {
+    let mut told: Explanation = serde_json::from_str(GRANTED).unwrap();
+    told.mtu_lowered_for = Some("host-2".to_owned());
+    let text = text(&told, &asked(), "ibsa-1");
+    let line =
+        "MTU told  2048 bytes, unless more is asked for: host-2 is an InfiniHost (enable_quirks)";
+    assert!(text.lines().any(|other| other == line), "{text}");
+}

@@ -53,6 +53,13 @@ impl TorusLanes {
         Self { shape: grid.shape, at: grid.at.clone(), axis, first_port, data_lanes, tree }
     }
 
+    /// All switches with their coordinates x, y, z, ascending by z, then y, then x.
+    pub fn places(&self) -> Vec<([u8; AXES], u16)> {
+        let mut places: Vec<(Place, u16)> = self.at.iter().copied().zip(0..).collect();
+        places.sort_unstable_by_key(|&(place, _)| self.shape.index(place));
+        places
+    }
+
     /// The SL of a path of the lower QoS level between hosts on two switches; [`QOS_SL`] is added
     /// for the upper one.
     pub fn sl(&self, source: u16, home: u16) -> u8 {

@@ -139,6 +139,11 @@ impl DurableRegistry {
         self.fresh
     }
 
+    /// The last change that is stored; 0 if there was none.
+    pub(super) fn sequence(&self) -> u64 {
+        self.registry.sequence()
+    }
+
     /// Begins with these rows, if they can be stored; whether it does.
     pub(super) fn begin_with(&mut self, now_s: u64, mut plane: RegistryPlane) -> bool {
         plane.sequence = plane.sequence.max(1);

@@ -82,10 +82,17 @@ impl RegistrySetup {
         if dump.is_named() && durable.is_fresh() {
             *shared.imported() = ImportedRegistry::Expected;
         }
+        let stored = if durable.is_fresh() { None } else { Some(durable.sequence()) };
         let thread = Thread::new(shared, durable, responders, dump);
         let thread =
             std::thread::Builder::new().name("registry".to_owned()).spawn(move || thread.run())?;
-        Ok(RegistryHandle { shared: self.shared, wake: self.wake, publisher, thread: Some(thread) })
+        Ok(RegistryHandle {
+            shared: self.shared,
+            wake: self.wake,
+            publisher,
+            stored,
+            thread: Some(thread),
+        })
     }
 }
 
@@ -94,6 +101,8 @@ pub(super) struct RegistryHandle {
     shared: Arc<Shared>,
     wake: UnixStream,
     publisher: Arc<Publisher>,
+    /// Sequence number of what was stored before this run; none if nothing was.
+    stored: Option<u64>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -140,6 +149,11 @@ impl RegistryHandle {
     /// What is known of the SA database that the registry begins with.
     pub(super) fn imported(&self) -> ImportedRegistry {
         self.shared.imported().clone()
+    }
+
+    /// Sequence number of what an earlier run had stored; none if nothing was.
+    pub(super) fn stored(&self) -> Option<u64> {
+        self.stored
     }
 
     /// Takes writes from now on, or takes none.

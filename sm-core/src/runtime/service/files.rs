@@ -8,7 +8,7 @@ use tracing::{error, info, warn};
 
 use crate::manage::mkey::{MKeyTable, Neighbours};
 use crate::runtime::state::StateDir;
-use crate::sweep::{Origin, Sweeper};
+use crate::sweep::{Left, Origin, Sweeper};
 
 /// How long to wait after a file could not be written.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -31,6 +31,7 @@ pub(super) struct StateFiles {
     m_keys: StateFile,
     neighbours: StateFile,
     disabled_ports: StateFile,
+    left: StateFile,
 }
 
 impl StateFiles {
@@ -44,11 +45,12 @@ impl StateFiles {
             m_keys: StateFile::new(unreachable),
             neighbours: StateFile::new(unreachable),
             disabled_ports: StateFile::new(cut),
+            left: StateFile::new("all clients are asked to register again after a restart"),
         }
     }
 
-    fn all(&self) -> [&StateFile; 4] {
-        [&self.lids, &self.m_keys, &self.neighbours, &self.disabled_ports]
+    fn all(&self) -> [&StateFile; 5] {
+        [&self.lids, &self.m_keys, &self.neighbours, &self.disabled_ports, &self.left]
     }
 
     /// LIDs were given out anew.
@@ -69,11 +71,23 @@ impl StateFiles {
         if *sweeper.neighbours() != self.caches.neighbours {
             self.neighbours.touch();
         }
+        self.tables_changed();
+    }
+
+    /// What is in switches may be other than the file says.
+    pub(super) fn tables_changed(&mut self) {
+        self.left.touch();
     }
 
     /// Writes those files that are behind, and `all` of them even if they could not be written a
-    /// moment ago.
-    pub(super) fn write(&mut self, now: Instant, sweeper: &mut Sweeper, all: bool) {
+    /// moment ago. `sequence` tells the registry's sequence number.
+    pub(super) fn write(
+        &mut self,
+        now: Instant,
+        sweeper: &mut Sweeper,
+        sequence: impl FnOnce() -> u64,
+        all: bool,
+    ) {
         let is_due = |file: &StateFile| file.is_due(now) || all && file.is_behind();
         let directory = &self.directory;
         if is_due(&self.lids) {
@@ -92,6 +106,18 @@ impl StateFiles {
             if self.neighbours.note(now, directory.keep_neighbours(neighbours)) {
                 self.caches.neighbours.clone_from(neighbours);
             }
+        }
+        if is_due(&self.left) && sweeper.is_settled() {
+            let left = Left::of(sweeper.fabric(), sequence());
+            self.left.note(now, directory.keep_left(&left));
+        }
+    }
+
+    /// Another subnet manager rules: the next run must not take what it finds for ours.
+    pub(super) fn another_rules(&mut self) {
+        self.keep_origin(None);
+        if let Err(failure) = self.directory.forget_left() {
+            error!("the next start may not ask clients to register again: {failure}");
         }
     }
 

@@ -58,7 +58,7 @@ impl Service {
                 Event::DisabledPortsChanged => self.files.disabled_ports_changed(),
                 Event::Configured(report) => self.configured(*report),
                 // What else follows, follows from our state; see `follow_mastership`.
-                Event::StandingBy(_) => self.files.keep_origin(None),
+                Event::StandingBy(_) => self.files.another_rules(),
                 Event::MulticastWritten | Event::ClientsMoved => {
                     self.publication.multicast_written(Instant::now());
                 }

@@ -25,7 +25,7 @@ impl Service {
     pub(super) fn lead_clients(&mut self, now: Instant) {
         let serving = self.serving();
         let (targets, candidates) = self.led_to(&serving);
-        self.door.set_targets(targets);
+        self.door.set_targets(targets, self.sweeper.sls_of_paths());
         if self.config.reach.shard.is_none() {
             return;
         }
