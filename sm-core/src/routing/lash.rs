@@ -49,7 +49,9 @@ impl Engine for Lash {
         };
         let choices = choices(topology, steering, &mut distances);
         let mut routed = choices.iter().find_map(route);
-        for &tolerance in TOLERANCES.iter().filter(|_| !steering.analyses_mesh) {
+        // Those without tolerance, and with any, were among the choices.
+        let between = TOLERANCES.iter().filter(|tolerance| (0.1..1e9).contains(*tolerance));
+        for &tolerance in between.filter(|_| !steering.analyses_mesh) {
             routed = routed.or_else(|| route(&Trees::new(topology, &mut distances, tolerance).0));
         }
         if let Some(((lfts, unreachable), lanes)) = routed {

@@ -2,9 +2,10 @@
 //!
 //! A route stays if the switch still may send by that port. Whether it may can have changed only
 //! where a switch's links have, or its hops or those of a neighbour: other pairs of a switch and a
-//! home are not looked at ([`survey`]). LIDs all of whose routes stay are counted, so that the load
-//! of links is known ([`flows`]). The others are routed one by one where they have to be, each
-//! switch by the least loaded way, where a link weighs its load squared as in `sssp` ([`dealer`]).
+//! home are not looked at ([`survey`]). What routes that are lost put on links is taken from the
+//! loads then, so that the load of links by all that stays is known; where loads then are not, what
+//! stays is counted ([`flows`]). LIDs are then routed one by one where they have to be, each switch
+//! by the least loaded way, where a link weighs its load squared as in `sssp` ([`dealer`]).
 //!
 //! A link that comes back is given what the most loaded links have too much, and no more: all that
 //! may stay does, and then some routes make room for others ([`relief`](super::relief)).
