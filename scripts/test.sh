@@ -123,7 +123,8 @@ dependencies() {
 step_tests() {
     [[ -n $(absent_packages "${interop_needs[@]}") ]] || export IBSM_REQUIRE_INTEROP=1
     local tests=(cargo test --workspace --lib --tests)
-    timeout 2400 "${tests[@]}" --examples --no-run
+    timeout 2400 "${tests[@]}" --no-run
+    timeout 600 cargo build --workspace --examples
     use_tested_programs
     timeout 2400 "${tests[@]}" -- --show-output
     sed -n 's/^skipped: */skipped: /p' "$logs/tests" | sort | uniq -c >>"$logs/notes"
