@@ -139,6 +139,11 @@ async fn every_request_is_answered_dropped_or_in_flight_and_no_counter_falls() {
     let by_worker = settled.sum("ibsa_worker_requests_total");
     assert_eq!(by_worker, settled.sum("ibsa_requests_total"));
 
+    // The manager tells of responders once a second.
+    while Scrape::of(&http).sum("ibsm_responders") == 0 {
+        assert!(Instant::now() < deadline, "the manager knows its responder");
+        std::thread::sleep(Duration::from_millis(50));
+    }
     explained(&http, &responder.http);
 }
 
