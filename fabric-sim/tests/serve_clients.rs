@@ -273,11 +273,11 @@ fn a_client_that_does_not_read_is_dropped_to_and_others_are_served() {
 #[test]
 fn a_dead_client_holds_neither_its_node_nor_its_names() {
     let bed = Bed::new();
+    let bind = |suffix: String| {
+        let address = SocketAddr::from_abstract_name(socket_name(&bed.socket, &suffix));
+        UnixDatagram::bind_addr(&address.unwrap()).unwrap()
+    };
     let connect = |number: u32| {
-        let bind = |suffix: String| {
-            let address = SocketAddr::from_abstract_name(socket_name(&bed.socket, &suffix));
-            UnixDatagram::bind_addr(&address.unwrap()).unwrap()
-        };
         let (control, data) = (bind(format!("ctl{number}")), bind(format!("in{number}")));
         let server = SocketAddr::from_abstract_name(socket_name(&bed.socket, "ctl")).unwrap();
         control.connect_addr(&server).unwrap();
@@ -299,6 +299,21 @@ fn a_dead_client_holds_neither_its_node_nor_its_names() {
     let (again, control, _data) = connect(1);
     assert_eq!(again.kind, ControlKind::CONNECT);
     assert_eq!(ConnectData::from_bytes(&again.data).id, ConnectData::from_bytes(&first.data).id);
+
+    // The last word of a client that was found dead before does not end who has its place now.
+    let place = ConnectData::from_bytes(&again.data).id;
+    let server = SocketAddr::from_abstract_name(socket_name(&bed.socket, "ctl")).unwrap();
+    let ask = |by: &UnixDatagram, kind| {
+        let request = Control { client: place, kind, data: [0; CONTROL_DATA_LEN] };
+        by.send_to_addr(&request.to_bytes(), &server).unwrap();
+        let mut answer = [0; CONTROL_LEN];
+        by.recv(&mut answer).unwrap();
+        Control::from_bytes(&answer).unwrap().kind
+    };
+    assert_eq!(ask(&bind("ctl77".to_owned()), ControlKind::DISCONNECT), ControlKind::DISCONNECT);
+    assert_eq!(ask(&control, ControlKind::GET_NODEINFO), ControlKind::GET_NODEINFO);
+    assert_eq!(ask(&control, ControlKind::DISCONNECT), ControlKind::DISCONNECT);
+    assert_eq!(ask(&control, ControlKind::GET_NODEINFO), ControlKind::ERROR);
 
     // ibsim sends back what it does not know, and so do we.
     let unknown =

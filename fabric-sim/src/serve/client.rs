@@ -123,6 +123,13 @@ fn client_address(base: &str, number: u32) -> io::Result<SocketAddr> {
     SocketAddr::from_abstract_name(name)
 }
 
+/// The number in the name of a client's control socket.
+pub(super) fn client_number(base: &str, from: &SocketAddr) -> Option<u32> {
+    let name = std::str::from_utf8(from.as_abstract_name()?).ok()?;
+    let number = name.strip_prefix(base)?.strip_prefix(":ctl")?.trim_end_matches('\0');
+    number.parse().map(i32::cast_unsigned).or_else(|_| number.parse()).ok()
+}
+
 /// The packet that a client sent, addressed to its far end.
 pub(super) fn decode(bytes: &[u8; PACKET_LEN]) -> Packet {
     let header = SimHeader::new(&bytes[..HEADER_LEN]).expect("32 bytes are a header");

@@ -11,11 +11,17 @@ use ib_mad::types::Qpn;
 use super::Server;
 use crate::{Endpoint, NodeIndex};
 
-/// Carries out a request; the answer stands where it stood.
-pub(super) fn serve(server: &mut Server, now: Instant, mut request: Control) -> Control {
+/// Carries out a request of the client whose socket names have the number `sender`; the answer
+/// stands where it stood.
+pub(super) fn serve(
+    server: &mut Server,
+    now: Instant,
+    sender: Option<u32>,
+    mut request: Control,
+) -> Control {
     let done = match request.kind {
         ControlKind::CONNECT => connect(server, now, &mut request),
-        ControlKind::DISCONNECT => disconnect(server, now, &request),
+        ControlKind::DISCONNECT => disconnect(server, now, sender, &request),
         ControlKind::SET_ISSM => set_is_sm(server, now, &request),
         ControlKind::DECLARE_CLASSES => declare(server, now, &mut request),
         ControlKind::DECLARE_METHODS => declare_methods(server, now, &mut request),
@@ -66,9 +72,19 @@ fn connect(server: &mut Server, now: Instant, request: &mut Control) -> Option<(
     Some(())
 }
 
-fn disconnect(server: &mut Server, now: Instant, request: &Control) -> Option<()> {
-    // Of a client that is not there it is no error.
-    server.disconnect(now, u16::try_from(request.client).ok()?);
+fn disconnect(
+    server: &mut Server,
+    now: Instant,
+    sender: Option<u32>,
+    request: &Control,
+) -> Option<()> {
+    let id = u16::try_from(request.client).ok()?;
+    // Of a client that is not there it is no error. Whoever ended may have been found dead before
+    // its last word was heard, and its place given to another, who keeps it.
+    let owner = server.clients.get(usize::from(id)).and_then(Option::as_ref);
+    if owner.is_some_and(|owner| sender == Some(owner.number) || owner.is_gone(&server.name)) {
+        server.disconnect(now, id);
+    }
     Some(())
 }
 

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use ib_mad::transport::ibsim::protocol::{CONTROL_LEN, Control, socket_name};
 use ib_mad::types::Lid;
 
-use self::client::{Client, SendError};
+use self::client::{Client, SendError, client_number};
 use self::socket::{BATCH_MAX, Epoll, Ready, Received};
 use crate::{Delivery, Endpoint, Fabric, RouteCheck};
 
@@ -328,7 +328,8 @@ impl Server {
                 continue;
             };
             self.counters.control += 1;
-            let answer = control::serve(self, now, request);
+            let sender = client_number(&self.name, &from);
+            let answer = control::serve(self, now, sender, request);
             // Whoever does not take the answer has gone or does not read: nothing to be done.
             let _ = self.control.send_to_addr(&answer.to_bytes(), &from);
         }
