@@ -17,6 +17,8 @@ use ib_mad::wire::sa::{ComponentMask, SaMad, attribute};
 use sa_proto::snapshot::RegistryPlane;
 use sm_core::registry::dump::{Surroundings, read, write};
 
+use crate::ibsim::{find, signal};
+
 const PROGRAMS: [&str; 3] = ["ibsim", "ibsim-run", "opensm"];
 const NET: &str = r#"
 Switch 4 "Switch1"
@@ -33,12 +35,6 @@ Hca 1 "Hca2"
 Hca 1 "Hca3"
 [1] "Switch1"[3]
 "#;
-
-fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let dirs = path.split(':').chain(["/usr/sbin", "/sbin"]);
-    dirs.map(|dir| Path::new(dir).join(program)).find(|file| file.is_file())
-}
 
 /// A simulator, and what runs against it; all end with it.
 struct Bed {
@@ -128,11 +124,6 @@ impl OpenSm {
             Some(read(&text, &around()).unwrap()).filter(&complete)
         })
     }
-}
-
-fn signal(child: &Child, signal: i32) {
-    // SAFETY: a signal to a child of ours that has not been waited for.
-    unsafe { libc::kill(child.id() as i32, signal) };
 }
 
 fn await_that<T>(what: &str, mut happened: impl FnMut() -> Option<T>) -> T {

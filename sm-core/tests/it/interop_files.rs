@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::ibsim::{Bed, find};
+use crate::ibsim::{Bed, await_end, find};
 use ib_mad::types::{Guid, PortNum};
 use sm_core::config::{Remarks, partitions, prefix_routes, qos_policy};
 use sm_core::manage::lid::LidTable;
@@ -366,15 +366,7 @@ fn nodes_found(log: &str) -> BTreeSet<Guid> {
 /// What `opensm -o` logs with these settings, its files in `dir`.
 fn opensm(bed: &Bed, dir: &Path, config: &str) -> String {
     let mut child = start_opensm(bed, dir, config, &[]);
-    let end = Instant::now() + Duration::from_secs(60);
-    while child.try_wait().unwrap().is_none() {
-        if Instant::now() > end {
-            child.kill().unwrap();
-            child.wait().unwrap();
-            panic!("opensm does not end with {config}");
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    await_end(&mut child, &format!("opensm with {config}"));
     std::fs::read_to_string(dir.join("opensm.log")).unwrap()
 }
 

@@ -5,13 +5,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use fabric_sim::generate::{Common, RandomGraph, Shape, generate};
 use ib_mad::netlist::{Net, NodeKind};
 use ib_mad::types::Guid;
 
-use crate::ibsim::{Bed, find};
+use crate::ibsim::{Bed, await_end, find};
 
 /// An engine, the key of a file, and its text, where `S1` and the like stand for switches' GUIDs.
 type Case = (&'static str, &'static str, &'static str);
@@ -130,15 +129,7 @@ fn lengths(net: &Net, lfts: &Lfts, weights: &BTreeMap<(Guid, u8), u32>) -> Lengt
 fn lfts(dir: &Path, mut command: Command) -> Lfts {
     std::fs::create_dir(dir).unwrap();
     let mut child = command.spawn().unwrap();
-    let end = Instant::now() + Duration::from_secs(60);
-    while child.try_wait().unwrap().is_none() {
-        if Instant::now() > end {
-            child.kill().unwrap();
-            child.wait().unwrap();
-            panic!("{command:?} does not end");
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    await_end(&mut child, &format!("{command:?}"));
     let guid = |text: &str| {
         let digits = text.strip_prefix("0x")?.split(|c: char| !c.is_ascii_hexdigit()).next()?;
         u64::from_str_radix(digits, 16).ok().map(Guid)

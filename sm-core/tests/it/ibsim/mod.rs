@@ -150,3 +150,16 @@ pub(crate) fn signal(child: &Child, signal: i32) {
     // SAFETY: kill takes any process id; this one is a child of ours that was not waited for.
     unsafe { libc::kill(child.id() as libc::pid_t, signal) };
 }
+
+/// Waits until a program has ended; kills it and panics if that takes longer than a minute.
+pub(crate) fn await_end(child: &mut Child, what: &str) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > end {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("{what} does not end");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

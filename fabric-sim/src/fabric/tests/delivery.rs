@@ -1,0 +1,254 @@
+//! What becomes of packets under way: time, loss, nodes that go off, multicast, queues.
+
+use super::*;
+
+#[test]
+fn packets_take_their_time_when_links_are_slow() {
+    let mut bench = Bench::configured();
+    bench.fabric.set_delay(None, Duration::from_micros(10)).unwrap();
+    let packet = bench.by_lid(AttributeId::NODE_INFO, 4);
+    bench.send(&packet);
+    // Three links there and three back.
+    bench.clock.advance(Duration::from_micros(59));
+    assert!(bench.poll().is_empty());
+    bench.clock.advance(Duration::from_micros(1));
+    assert_eq!(bench.poll().len(), 1);
+}
+
+#[test]
+fn equal_seeds_lose_equal_packets_and_the_sender_may_get_them_back() {
+    let lost = |seed| {
+        let mut bench =
+            Bench::new(Options { seed, return_undelivered: true, ..Options::default() });
+        bench.fabric.set_loss(None, Probability::new(0.2).unwrap()).unwrap();
+        let packet = bench.directed(Method::GET, AttributeId::NODE_INFO, 0, &[1, 2, 1]);
+        let outcomes: Vec<bool> = (0..100)
+            .map(|_| {
+                bench.send(&packet);
+                let deliveries = bench.poll();
+                assert_eq!(deliveries.len(), 1, "an answer, or the request back");
+                let address = &deliveries[0].packet.address;
+                assert_eq!((address.lid, address.qpn), (Lid::PERMISSIVE, Qpn::SMI));
+                address.undelivered == UNDELIVERED
+            })
+            .collect();
+        let count = outcomes.iter().filter(|&&lost| lost).count() as u64;
+        assert_eq!(bench.dropped(DropReason::Lost), count);
+        assert_eq!(bench.fabric.counters().returned, count);
+        outcomes
+    };
+    assert_eq!(lost(1), lost(1));
+    assert_ne!(lost(1), lost(2));
+}
+
+#[test]
+fn one_link_may_be_worse_than_the_others() {
+    let mut bench = Bench::configured();
+    let s2 = bench.node("S2");
+    bench.fabric.set_loss(Some((s2, 1)), Probability::new(1.0).unwrap()).unwrap();
+    let (to_h2, to_h3) =
+        (bench.by_lid(AttributeId::NODE_INFO, 4), bench.by_lid(AttributeId::NODE_INFO, 5));
+    bench.send(&to_h2);
+    assert_eq!(bench.dropped(DropReason::Lost), 1);
+    bench.ask(&to_h3);
+}
+
+#[test]
+fn a_node_that_is_off_answers_nothing_and_forgets_everything() {
+    let mut bench = Bench::configured();
+    let (s2, h2, now) = (bench.node("S2"), bench.node("H2"), bench.now());
+    let packet = bench.by_lid(AttributeId::NODE_INFO, 4);
+    bench.ask(&packet);
+    bench.fabric.node_down(now, s2).unwrap();
+    bench.send(&packet);
+    assert!(bench.poll().is_empty());
+    assert_eq!(bench.fabric.port(h2, 1).unwrap().state, PortState::Down);
+    bench.fabric.node_up(now, s2).unwrap();
+    assert_eq!(bench.fabric.port(h2, 1).unwrap().state, PortState::Initialize);
+    assert_eq!(bench.fabric.port(h2, 1).unwrap().lid, Lid(4), "H2 was not rebooted");
+    assert_eq!(bench.fabric.port(s2, 0).unwrap().lid, Lid::NONE);
+    assert_eq!(bench.fabric.node(s2).lft, &[0u8; 0]);
+}
+
+#[test]
+fn a_packet_that_is_under_way_when_its_node_goes_off_is_lost() {
+    let mut bench = Bench::configured();
+    bench.fabric.set_delay(None, Duration::from_micros(10)).unwrap();
+    let (s2, now) = (bench.node("S2"), bench.now());
+    let packet = bench.directed(Method::GET, AttributeId::NODE_INFO, 0, &[1, 2]);
+    bench.send(&packet);
+    bench.fabric.node_down(now, s2).unwrap();
+    bench.clock.advance(Duration::from_secs(1));
+    assert!(bench.poll().is_empty());
+    assert_eq!(bench.dropped(DropReason::NodeDown), 1);
+}
+
+#[test]
+fn multicast_packets_reach_every_port_of_their_tree_once() {
+    let mut bench = Bench::configured();
+    let mut set_mft = |path: &[u8], position: u8, mask: u16| {
+        let mut block = [0; 64];
+        MulticastForwardingTable::new(&mut block[..]).unwrap().set_port_mask(0, mask);
+        let modifier = multicast_forwarding_modifier(0, position);
+        let attribute = AttributeId::MULTICAST_FORWARDING_TABLE;
+        assert_eq!(bench.set_directed(attribute, modifier, path, &block), Status::OK);
+    };
+    set_mft(&[1], 0, 1 << 1 | 1 << 2);
+    set_mft(&[1], 1, 1 << (20 - 16));
+    set_mft(&[1, 2], 0, 1 << 0 | 1 << 1 | 1 << 2);
+    let mut members = ["H2", "H3", "S2"].map(|name| bench.attach(name));
+    for member in members {
+        bench.fabric.set_takes_requests(member, true);
+    }
+    bench.fabric.set_takes_requests(bench.manager, true);
+    bench.send(&gmp(MgmtClass::COM_MGT, 0xC000));
+    let mut reached: Vec<Endpoint> = bench.poll().iter().map(|at| at.endpoint).collect();
+    reached.sort();
+    members.sort();
+    assert_eq!(reached, members, "all but the sender");
+    bench.send(&gmp(MgmtClass::COM_MGT, 0xC001));
+    assert!(bench.poll().is_empty());
+}
+
+#[test]
+fn a_port_with_several_lids_is_reached_by_each() {
+    let mut bench = Bench::configured();
+    let status = bench.set_port(&[1, 20], 1, |info| {
+        info.set_base_lid(Lid(8)).set_lmc(2);
+    });
+    assert_eq!(status, Status::OK);
+    bench.set_lft(&[1], &[(1, 0), (3, 1), (8, 20), (10, 20), (12, 20)]);
+    let listener = bench.attach("H3");
+    bench.fabric.set_takes_requests(listener, true);
+    bench.send(&gmp(MgmtClass::SUBN_ADM, 10));
+    let delivery = bench.poll().remove(0);
+    assert_eq!((delivery.endpoint, delivery.packet.address.path_bits), (listener, 2));
+    // The answer comes from the LID that was asked.
+    let mut answer = delivery.packet;
+    MadHeader::new(&mut answer.mad[..]).unwrap().set_method(Method::GET_RESP);
+    let now = bench.now();
+    bench.fabric.send(now, listener, &answer);
+    assert_eq!(bench.poll().remove(0).packet.address.lid, Lid(10));
+    bench.send(&gmp(MgmtClass::SUBN_ADM, 12));
+    assert_eq!(bench.dropped(DropReason::WrongLid), 1);
+}
+
+#[test]
+fn data_that_arrives_makes_an_armed_port_active() {
+    let mut bench = Bench::configured();
+    let (s1, now) = (bench.node("S1"), bench.now());
+    bench.fabric.link_down(now, s1, 20).unwrap();
+    bench.fabric.link_up(now, s1, 20).unwrap();
+    bench.poll();
+    let mut state = |path: &[u8], port, state| {
+        let status = bench.set_port(path, port, |info| {
+            info.set_port_state(state);
+        });
+        assert_eq!(status, Status::OK);
+    };
+    state(&[1, 20], 1, PortState::Armed);
+    state(&[1], 20, PortState::Armed);
+    state(&[1], 20, PortState::Active);
+    let h3 = bench.node("H3");
+    assert_eq!(bench.fabric.port(h3, 1).unwrap().state, PortState::Armed);
+    bench.send(&gmp(MgmtClass::PERF, 5));
+    assert_eq!(bench.fabric.port(h3, 1).unwrap().state, PortState::Active);
+}
+
+#[test]
+fn ports_count_what_passes_them() {
+    let mut bench = Bench::configured();
+    let mut packet = gmp(MgmtClass::PERF, 1);
+    MadHeader::new(&mut packet.mad[..])
+        .unwrap()
+        .set_class_version(1)
+        .set_attribute_id(ib_mad::wire::perf::PORT_COUNTERS);
+    packet.mad[65] = 20;
+    let read = |bench: &mut Bench| {
+        let answer = bench.ask(&packet);
+        let counters = ib_mad::wire::perf::PortCounters::new(&answer.mad[64..]).unwrap();
+        (counters.port_xmit_pkts(), counters.port_rcv_pkts(), counters.port_xmit_discards())
+    };
+    let before = read(&mut bench);
+    let to_h3 = bench.by_lid(AttributeId::NODE_INFO, 5);
+    bench.ask(&to_h3);
+    let (s1, now) = (bench.node("S1"), bench.now());
+    bench.fabric.link_down(now, s1, 20).unwrap();
+    bench.poll();
+    bench.send(&to_h3);
+    let after = read(&mut bench);
+    assert_eq!((after.0 - before.0, after.1 - before.1, after.2 - before.2), (1, 1, 1));
+}
+
+#[test]
+fn full_queues_are_bounded_and_counted() {
+    let options = Options { deliveries_max: 2, in_flight_max: 1, ..Options::default() };
+    let mut bench = Bench::new(options);
+    let packet = bench.directed(Method::GET, AttributeId::NODE_INFO, 0, &[1]);
+    for _ in 0..3 {
+        bench.send(&packet);
+    }
+    assert_eq!(bench.dropped(DropReason::QueueFull), 1);
+    assert_eq!(bench.poll().len(), 2);
+    bench.fabric.set_delay(None, Duration::from_micros(1)).unwrap();
+    bench.send(&packet);
+    bench.send(&packet);
+    assert_eq!(bench.dropped(DropReason::InFlightLimit), 1);
+}
+
+#[test]
+fn lids_of_the_file_are_there_from_the_start() {
+    let text = "\
+Switch 4 \"S\" # \"leaf\" base port 0 lid 7 lmc 0
+[1] \"H\"[1] # \"host\" lid 9 4xQDR
+
+Ca 1 \"H\" # \"host\"
+[1] \"S\"[1] # lid 9 lmc 0 \"leaf\" lid 7 4xQDR
+";
+    let fabric = Fabric::new(&Net::parse("test", text).unwrap(), Options::default());
+    let lid = |name, port| {
+        let node = fabric.find_node(name).unwrap();
+        fabric.port(node, port).unwrap().lid
+    };
+    assert_eq!((lid("S", 0), lid("leaf", 0), lid("H", 1)), (Lid(7), Lid(7), Lid(9)));
+}
+
+proptest! {
+    /// Any bytes, sent anywhere: nothing panics, and every packet is accounted for.
+    #[test]
+    fn every_packet_is_answered_delivered_or_counted_as_dropped(
+        packets in prop::collection::vec(
+            (
+                prop::collection::vec(any::<u8>(), MAD_LEN),
+                prop::sample::select(vec![0u16, 1, 2, 3, 4, 5, 6, 0xC000, 0xFFFF]),
+                prop::sample::select(vec![0x01u8, 0x81, 0x03, 0x04, 0x0A]),
+                any::<u8>(),
+                0u32..3,
+            ),
+            1..20,
+        ),
+    ) {
+        let mut bench = Bench::configured();
+        bench.fabric.set_takes_requests(bench.manager, true);
+        bench.fabric.options.return_undelivered = true;
+        for (bytes, lid, class, method, qpn) in packets {
+            let mut packet = Packet { mad: bytes.try_into().unwrap(), ..Packet::default() };
+            packet.mad[0] = 1;
+            packet.mad[1] = class;
+            packet.mad[2] &= 3;
+            packet.mad[3] = method & 0x87;
+            packet.mad[6] &= 7;
+            packet.mad[7] &= 7;
+            packet.address.lid = Lid(lid);
+            packet.address.qpn = Qpn(qpn);
+            let before = bench.fabric.counters().clone();
+            bench.send(&packet);
+            bench.poll();
+            let after = bench.fabric.counters();
+            let repressed = packet.mad[3] == Method::TRAP_REPRESS.0;
+            let moved = after.delivered - before.delivered
+                + after.dropped_in_all() - before.dropped_in_all();
+            prop_assert!(moved > 0 || repressed || lid == 0xC000);
+        }
+    }
+}
