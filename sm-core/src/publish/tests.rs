@@ -1,21 +1,28 @@
 //! The publisher as a whole.
 
+use std::path::Path;
+
 use sa_proto::proto::snapshot as proto;
 use sa_proto::snapshot::MftBlock;
 use tokio_stream::StreamExt;
 
 use super::*;
 
+/// One that keeps its state there, on a port of the system's choice.
+fn publisher(state_dir: &Path) -> Publisher {
+    let config = PublishConfig {
+        tls: None,
+        listen: "127.0.0.1:0".parse().unwrap(),
+        state_dir: state_dir.to_owned(),
+        history: HistoryLimits::default(),
+    };
+    Publisher::start(config).unwrap()
+}
+
 #[test]
 fn multicast_tables_are_published_alone_and_not_before_a_fabric_is() {
     let directory = tempfile::tempdir().unwrap();
-    let publisher = Publisher::start(PublishConfig {
-        tls: None,
-        listen: "127.0.0.1:0".parse().unwrap(),
-        state_dir: directory.path().to_owned(),
-        history: HistoryLimits::default(),
-    })
-    .unwrap();
+    let publisher = publisher(directory.path());
     let blocks = vec![MftBlock { block: 0, position: 0, masks: [1; 64] }];
     let mfts = vec![Arc::new(Mft { switch: Guid(5), blocks })];
     let refused = publisher.publish_multicast(&mfts);
@@ -36,13 +43,7 @@ fn multicast_tables_are_published_alone_and_not_before_a_fabric_is() {
 #[test]
 fn a_responder_that_tells_of_an_impossible_epoch_is_turned_away() {
     let directory = tempfile::tempdir().unwrap();
-    let publisher = Publisher::start(PublishConfig {
-        tls: None,
-        listen: "127.0.0.1:0".parse().unwrap(),
-        state_dir: directory.path().to_owned(),
-        history: HistoryLimits::default(),
-    })
-    .unwrap();
+    let publisher = publisher(directory.path());
     let ours = publisher.begin_session(Guid(1)).unwrap();
     let session = Session { epoch: u64::MAX - 1, sm_guid: Guid(2) };
     let (fabric, registry) = (FabricPlane::default(), RegistryPlane::default());
