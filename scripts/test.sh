@@ -126,7 +126,7 @@ step_tests() {
     timeout 2400 "${tests[@]}" --no-run
     timeout 600 cargo build --workspace --examples
     use_tested_programs
-    timeout 2400 "${tests[@]}" -- --show-output
+    timeout 2400 "${tests[@]}" --no-fail-fast -- --show-output
     sed -n 's/^skipped: */skipped: /p' "$logs/tests" | sort | uniq -c >>"$logs/notes"
     note "$(awk '/^test result:/ { n += $4 } END { print n " tests" }' "$logs/tests")"
 }
@@ -265,7 +265,9 @@ run_step() {
     if ((status != 0)); then
         printf 'FAILED after %d s\n' $((SECONDS - begun))
         sed 's/^/    /' "$logs/notes"
-        tail -n 200 "$logs/$name"
+        # Of many tests, those that failed may stand far above the end.
+        grep -nE -A 20 'panicked at|\.\.\. FAILED|^error' "$logs/$name" | head -n 200
+        tail -n 100 "$logs/$name"
         echo "$name failed; to run it alone: scripts/test.sh $name"
         exit 1
     fi

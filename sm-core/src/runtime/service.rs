@@ -4,12 +4,13 @@
 //!
 //! - `outcomes`: what follows from events, signals and orders.
 //! - `workers`: routing, and whatever else takes long. `publication`: what responders are told;
-//!   `session`: when that may begin.
+//!   `session`: when that may begin. `held`: what subscribers hear of once responders are that far.
 //! - `site`: what operators' files say. `files`: what the state directory keeps.
 //! - `status`, `measure`: what operators see. `once`: when a run with `--once` ends.
 //! - `outgoing`: SMPs on their way out. `registry`: the registry's thread. `reach`: where clients are led.
 
 mod files;
+mod held;
 mod measure;
 mod once;
 mod outcomes;
@@ -47,6 +48,7 @@ use crate::registry::Ports;
 use crate::sweep::Sweeper;
 pub(super) use files::Caches;
 use files::StateFiles;
+use held::HeldEvents;
 use once::Once;
 use outgoing::Outgoing;
 use publication::Publication;
@@ -98,6 +100,7 @@ pub(super) struct Service {
     followed: Arc<Progress>,
     publisher: Arc<Publisher>,
     publication: Publication,
+    held: HeldEvents,
     /// LIDs that clients ask instead of ours.
     seats: Seats,
     site: SiteFiles,
@@ -140,6 +143,7 @@ impl Service {
             followed,
             publication: Publication::new(publisher.clone()),
             publisher,
+            held: HeldEvents::default(),
             seats: Seats::default(),
             site: SiteFiles::new(policy, remarks),
             files: StateFiles::new(state, caches),
@@ -297,6 +301,7 @@ impl Service {
             sweep_due,
             self.once.as_ref().and_then(Once::poll_timeout),
             self.publication.poll_timeout(),
+            self.held.poll_timeout(),
             self.deferred_due,
             self.files.poll_timeout(),
             Some(self.status_due),

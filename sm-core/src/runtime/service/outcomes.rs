@@ -49,7 +49,8 @@ impl Service {
     }
 
     pub(super) fn take_events(&mut self) {
-        // Told of once what led to them is published.
+        // Told of once responders answer from what led to them.
+        let mut of_ports = Vec::new();
         let mut told = Vec::new();
         while let Some(event) = self.sweeper.poll_event() {
             match event {
@@ -63,7 +64,7 @@ impl Service {
                     self.publication.multicast_written(Instant::now());
                 }
                 Event::TakenOver { what, done } => self.taken_over(what, done),
-                Event::PortsChanged(changed) => told.extend(self.events_of_ports(&changed)),
+                Event::PortsChanged(changed) => of_ports.extend(self.events_of_ports(&changed)),
                 Event::Trap(trap) => told.extend(self.event_of_trap(&trap)),
                 Event::Fatal(reason) if self.config.settings.exit_on_fatal => {
                     self.done = Some(Err(RunError::Fatal(reason)));
@@ -72,6 +73,9 @@ impl Service {
                 Event::Fatal(reason) => error!("{reason}"),
             }
         }
+        let now = Instant::now();
+        self.held.hold(now, self.publisher.version(), of_ports);
+        told.extend(self.held.release(now, &self.publisher.responders().load()));
         if !told.is_empty() {
             self.registry.tell(told);
         }
