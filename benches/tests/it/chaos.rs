@@ -124,9 +124,11 @@ fn whatever_is_killed_nothing_acknowledged_is_lost_or_there_twice() {
     let known = known.collect::<std::collections::BTreeSet<_>>().len();
     assert_eq!(made, known + unknown, "of {groups_before} at first");
 
-    // And all of it is found at both responders.
+    // And all of it is found at both responders, once they follow this one.
+    let begun = ibsm.wait_for("session begun");
+    let (_, session) = begun.split_once("session=").expect("it tells which");
     for (place, number) in ibsa.iter().flatten().zip(0..) {
-        place.wait_for("serving generation");
+        place.wait_for(&format!("version={session}:"));
         for (n, &(id, gid)) in wanted.services.keys().enumerate() {
             let host = *hosts.iter().find(|host| host.gid == gid).unwrap();
             let get = request::service(Method::GET, host, 1 << 40 | n as u64, id, 0);
