@@ -34,11 +34,14 @@ impl Sweeper {
                 return false;
             }
             let attribute = smp.attribute_id();
-            let asked = self.exchange.peek(tid).map(|request| self.header_of(request).1);
+            let asked = self.exchange.peek(tid);
             // What answers something else is a stray, whatever its number.
-            if asked.is_none_or(|asked| asked == attribute)
+            if asked.is_none_or(|(request, _)| self.header_of(request).1 == attribute)
                 && let Some(request) = self.exchange.handle_answer(now, tid)
             {
+                if let Some(m_key) = asked.and_then(|(_, m_key)| m_key) {
+                    self.note_m_key(request, m_key, true);
+                }
                 self.handle_answer(now, request, &packet.mad);
             }
         } else {

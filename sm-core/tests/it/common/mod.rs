@@ -97,6 +97,8 @@ impl Bed {
         self.fabric.set_takes_requests(endpoint, true);
         self.fabric.set_is_sm(now, endpoint, true);
         let mut sweeper = Sweeper::new(settings, lids, self.managers.len() as u32 * 1000);
+        let num = u8::from(self.fabric.node(node).node_type != NodeType::Switch);
+        sweeper.set_own_port(self.fabric.port(node, num).unwrap().guid);
         sweeper.request_heavy_sweep(now);
         self.managers.push(Manager {
             endpoint,
