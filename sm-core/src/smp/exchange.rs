@@ -249,7 +249,11 @@ mod tests {
         let told = [0, 1].map(|_| exchange.poll_transmit(now).unwrap().timeout);
         assert_eq!(told, [long_timeout, timeout]);
         exchange.handle_timeout(now + timeout);
-        assert_eq!(exchange.poll_given_up(now + timeout), Some((request(0), None)), "the other waits");
+        assert_eq!(
+            exchange.poll_given_up(now + timeout),
+            Some((request(0), None)),
+            "the other waits"
+        );
     }
 
     /// A repetition must not wait for room in the window, which its own request takes up.

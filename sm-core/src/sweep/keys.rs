@@ -11,7 +11,7 @@
 
 use std::collections::HashSet;
 
-use ib_mad::types::{Guid, PortNum};
+use ib_mad::types::{Guid, Lid, PortNum};
 use tracing::debug;
 
 use super::Sweeper;
@@ -31,6 +31,8 @@ pub(super) struct MKeys {
     /// Ports that are shown the M_Key set here before the one that is remembered: the former was
     /// answered last, or the latter was not. No more than there are in the table of those known.
     doubted: HashSet<Guid>,
+    /// Ports that hold another M_Key than the one set here, as they showed last.
+    others: HashSet<Guid>,
 }
 
 impl Sweeper {
@@ -54,15 +56,16 @@ impl Sweeper {
     /// they were.
     pub fn neighbours(&mut self) -> &Neighbours {
         let ports = self.fabric.nodes().flat_map(|(index, _)| self.fabric.ports_of(index));
-        let joined: Vec<_> = ports
+        let links: Vec<_> = ports
             .filter_map(|port| Some((port, self.fabric.port(port).peer()?)))
+            // Each from one of its ends.
+            .filter(|(port, peer)| port < peer)
             .map(|(port, peer)| {
-                [port, peer].map(|port| (self.m_key_holder(port), self.fabric.port(port).num))
+                let end = |port| (self.m_key_holder(port), self.fabric.port(port).num);
+                (end(port), end(peer))
             })
             .collect();
-        for [a, b] in joined {
-            self.m_keys.neighbours.join(a, b);
-        }
+        self.m_keys.neighbours.join(links.into_iter());
         &self.m_keys.neighbours
     }
 
@@ -131,7 +134,19 @@ impl Sweeper {
             let holder = self.m_key_holder(port);
             self.m_keys.known.set(holder, m_key);
             self.m_keys.doubted.remove(&holder);
+            match m_key == self.settings.m_key {
+                true => self.m_keys.others.remove(&holder),
+                false => self.m_keys.others.insert(holder),
+            };
         }
+    }
+
+    /// The M_Key to show to the port that has this LID. Few hold another than the one set here, and
+    /// none for long, so that traps in masses need no search.
+    pub(super) fn m_key_at(&self, lid: Lid) -> u64 {
+        let has_lid = |guid: &&Guid| self.lids.get(**guid).is_some_and(|range| range.contains(lid));
+        let other = self.m_keys.others.iter().find(has_lid);
+        other.and_then(|&guid| self.m_keys.known.get(guid)).unwrap_or(self.settings.m_key)
     }
 
     /// A request that changes something was left without answer: what is known of the M_Key may be

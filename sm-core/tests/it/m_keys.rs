@@ -5,9 +5,11 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::common::{Bed, fat_tree};
-use ib_mad::wire::attribute::PortState;
+use fabric_sim::NodeIndex;
+use ib_mad::types::Sl;
+use ib_mad::wire::attribute::{PortState, SmNotice, TrapNumber};
 use ib_mad::wire::mad::{AttributeId, Method};
-use ib_mad::wire::smp::Smp;
+use ib_mad::wire::smp::{self, Smp};
 use sm_core::config::Settings;
 use sm_core::manage::lid::LidTable;
 use sm_core::manage::mkey::{MKeyTable, Neighbours};
@@ -150,4 +152,44 @@ fn a_port_that_can_never_be_opened_is_told_with_its_guid() {
     assert!(told.contains(&guid.to_string()) && told.contains("never expires"), "{told}");
     let open = bed.hosts()[8];
     assert_eq!(bed.fabric.port(open, 1).unwrap().state, PortState::Active);
+}
+
+/// An agent goes on repeating a trap whose repression shows another M_Key than its own.
+#[test]
+fn traps_are_repressed_with_the_key_of_the_port_that_sent_them() {
+    let (mut bed, ..) = left_behind(0, 0);
+    let stays = bed.hosts()[7];
+    bed.lie = Some(Box::new(move |node, packet| {
+        let Ok(smp) = Smp::new(&packet.mad) else { return };
+        let sets = (smp.method(), smp.attribute_id()) == (Method::SET, AttributeId::PORT_INFO);
+        if sets && node == stays {
+            packet.mad[..4].fill(0);
+        }
+    }));
+    succeed(&mut bed, 0);
+    bed.run_for(Duration::from_secs(10));
+    let hosts = [stays, bed.hosts()[8]];
+    let mut shown = |host: NodeIndex| {
+        let mut mad = [0; 256];
+        smp::Request {
+            method: Method::TRAP,
+            attribute_id: AttributeId::NOTICE,
+            attribute_modifier: 0,
+            tid: 0x77,
+            m_key: 0,
+        }
+        .write_lid_routed(&mut mad);
+        let lid = bed.fabric.port(host, 1).unwrap().lid;
+        SmNotice::new(&mut mad[smp::DATA])
+            .unwrap()
+            .set_is_generic(true)
+            .set_trap_number(TrapNumber::BAD_PKEY)
+            .set_issuer_lid(lid);
+        let (now, sl) = (bed.clock.now(), Sl::default());
+        let repress = bed.managers[0].sweeper.handle_relayed_trap(now, &mad, lid, sl).unwrap();
+        Smp::new(&repress.mad).unwrap().m_key()
+    };
+    assert_eq!(hosts.map(&mut shown), [FIRST, SECOND]);
+    bed.lie = None;
+    await_all(&mut bed, MINUTE);
 }

@@ -1,6 +1,7 @@
 //! Who else manages the subnet, as far as is known, and what follows from that: an answer to each
 //! question about it. Nothing here sends or logs.
 
+use std::collections::HashSet;
 use std::time::Instant;
 
 use ib_mad::types::Guid;
@@ -25,6 +26,9 @@ pub(in crate::sweep) struct Election {
     foreign_sms: Vec<(Guid, String)>,
     /// Times that one did.
     foreign_answers: u64,
+    /// Ports that say that a subnet manager runs there, and that left the last question to it
+    /// without answer.
+    mute: HashSet<Guid>,
     /// The port of the master that we stand by for.
     master: Option<PortIndex>,
     /// When a master other than us was last heard of.
@@ -57,6 +61,7 @@ impl Election {
             others: Vec::new(),
             foreign_sms: Vec::new(),
             foreign_answers: 0,
+            mute: HashSet::new(),
             master: None,
             master_seen: None,
             polls_missed: 0,
@@ -149,9 +154,27 @@ impl Election {
         true
     }
 
-    /// Forgets foreign ones that are no longer there.
-    pub(in crate::sweep) fn keep_foreign(&mut self, is_there: impl Fn(Guid) -> bool) {
+    /// Forgets foreign and mute ones that are no longer there.
+    pub(in crate::sweep) fn keep_known(&mut self, is_there: impl Fn(Guid) -> bool) {
         self.foreign_sms.retain(|(guid, _)| is_there(*guid));
+        self.mute.retain(|guid| is_there(*guid));
+    }
+
+    /// Nobody answered at the port with this GUID.
+    pub(in crate::sweep) fn mute(&mut self, guid: Guid) {
+        if self.mute.len() < OTHERS_MAX {
+            self.mute.insert(guid);
+        }
+    }
+
+    /// Whether nobody answered at the port with this GUID when it was asked last.
+    pub(in crate::sweep) fn is_mute(&self, guid: Guid) -> bool {
+        self.mute.contains(&guid)
+    }
+
+    /// Something was heard of these ports, or their links were trained anew: they may answer.
+    pub(in crate::sweep) fn unmute(&mut self, is_heard: impl Fn(Guid) -> bool) {
+        self.mute.retain(|guid| !is_heard(*guid));
     }
 
     /// Where foreign ones are, in words.
@@ -171,6 +194,7 @@ impl Election {
         self.master_lives(now);
         self.handover.settle();
         self.handover.follows_another = true;
+        self.handover.stood_by = true;
     }
 
     /// The port of the master that we stand by for, or did.
@@ -274,7 +298,7 @@ mod tests {
         election.is_known_at(Guid(1));
         assert_eq!(election.foreign_sms().count(), 0);
         assert!(election.put_foreign(Guid(1), place) && election.put_foreign(Guid(2), place));
-        election.keep_foreign(|guid| guid == Guid(2));
+        election.keep_known(|guid| guid == Guid(2));
         assert!(election.put_foreign(Guid(1), place) && !election.put_foreign(Guid(2), place));
         assert_eq!(election.foreign_answers(), 6);
         (3..9999).for_each(|guid| {

@@ -31,6 +31,8 @@ pub(crate) struct Manager {
     pub(crate) sends_left: Option<u64>,
     /// Whether its process is stopped: it neither hears nor says anything, and time passes it by.
     pub(crate) stopped: bool,
+    /// What its guid2lid says, should it be read again.
+    pub(crate) guid2lid: LidTable,
     node: NodeIndex,
 }
 
@@ -110,6 +112,7 @@ impl Bed {
             taken_over: Vec::new(),
             sends_left: None,
             stopped: false,
+            guid2lid: LidTable::default(),
             node,
         });
     }
@@ -246,6 +249,9 @@ impl Bed {
                     Event::PortsChanged(changed) => manager.changes.push(changed),
                     Event::Trap(trap) => manager.traps.push(trap),
                     Event::TakenOver { what, done } => manager.taken_over.push((what, done)),
+                    Event::Discovering if manager.sweeper.wants_lids() => {
+                        manager.sweeper.set_lids(manager.guid2lid.clone());
+                    }
                     Event::Discovering
                     | Event::LidsChanged
                     | Event::DisabledPortsChanged
