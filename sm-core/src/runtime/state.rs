@@ -146,8 +146,8 @@ impl StateDir {
     }
 
     /// Which engine made the tables that switches hold, as the last run left it.
-    pub(super) fn origin(&self) -> Result<Option<Origin>, StateError> {
-        Ok(self.read("routing")?.as_deref().and_then(Origin::parse))
+    pub(super) fn origin(&self) -> Option<Origin> {
+        Origin::parse(&self.read_cache("routing"))
     }
 
     /// Keeps which engine made the tables; none if another subnet manager may change them.
@@ -161,7 +161,7 @@ impl StateDir {
     /// What the last run left in switches. It can be had once: until that is settled, a further run
     /// must not take it up.
     pub(super) fn take_left(&self) -> Result<Option<Left>, StateError> {
-        let left = self.read("tables")?.as_deref().and_then(Left::parse);
+        let left = Left::parse(&self.read_cache("tables"));
         self.forget("tables")?;
         Ok(left)
     }
@@ -317,9 +317,12 @@ mod tests {
             .unwrap()
             .set_len(mkey::FILE_LEN_MAX + 1)
             .unwrap();
-        fs::create_dir(dir.path().join("guid2mkey")).unwrap();
+        for name in ["guid2mkey", "routing", "tables"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
         assert_eq!(state.m_keys(), Default::default());
-        for name in ["neighbors", "guid2mkey"] {
+        assert!(state.origin().is_none() && state.take_left().unwrap().is_none());
+        for name in ["neighbors", "guid2mkey", "routing", "tables"] {
             let aside = dir.path().join(format!("{name}.refused"));
             assert!(aside.exists() && !dir.path().join(name).exists());
         }

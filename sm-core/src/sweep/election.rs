@@ -22,6 +22,9 @@ pub(super) use state::Election;
 
 /// Subnet managers remembered of one discovery.
 const OTHERS_MAX: usize = 256;
+/// How often light sweeps ask those that are mute. Sweeps of a part of the fabric leave it to them, and
+/// ask themselves if that was not done for twice as long.
+const MUTE_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Sweeper {
     pub(super) fn begin_election(&mut self, now: Instant) {
@@ -38,11 +41,30 @@ impl Sweeper {
         // A host that died with its HCA alive is a subnet manager's for ever. What a sweep of a part
         // mends must not wait for it each time.
         let asked = |port: &PortIndex| {
-            let is_mute = self.election.is_mute(self.fabric.port(*port).guid);
+            let guid = self.fabric.port(*port).guid;
+            let since = self.election.mute_since(guid);
+            let is_mute = since.is_some_and(|since| now < since + MUTE_INTERVAL * 2);
             Some(*port) != home && (self.sweep.full || !is_mute)
         };
         for port in managers.into_iter().filter(asked).take(OTHERS_MAX) {
             self.exchange.push(Request::new(Kind::SmInfo, port));
+        }
+    }
+
+    /// Asks those that are mute, once in a while: two masters that each missed the other's answer would
+    /// never hear of one another. The light sweep that does so is cut short by a trap.
+    pub(super) fn ask_mute(&mut self, now: Instant) {
+        if self.settings.ignore_other_sm || !self.election.has_mute() {
+            return;
+        }
+        for port in self.manager_ports() {
+            let guid = self.fabric.port(port).guid;
+            let since = self.election.mute_since(guid);
+            if since.is_some_and(|since| now >= since + MUTE_INTERVAL) {
+                self.election.mute(now, guid);
+                self.sweep.asks_mute = true;
+                self.exchange.push(Request::new(Kind::SmInfo, port));
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use ib_mad::wire::smp::{self, Smp};
 use tracing::{debug, info, warn};
 
 use super::schedule::Cause;
-use super::{Sweeper, TrapNotice};
+use super::{Phase, Sweeper, TrapNotice};
 use crate::mastership::Demand;
 use crate::smp::{Kind, Request};
 use crate::trap;
@@ -168,6 +168,9 @@ impl Sweeper {
             trap::Meaning::Changed if self.settings.sweep_on_trap => {
                 debug!("trap '{name}' from LID {}", trap.issuer);
                 self.schedule.request_for_trap(now, trap.issuer);
+                if self.sweep.phase == Phase::Light && self.sweep.asks_mute {
+                    self.grant_grace(now);
+                }
             }
             _ if self.events.admits_trap_line(now) => {
                 warn!("trap '{name}' from LID {}", trap.issuer);

@@ -103,7 +103,7 @@ impl Sweeper {
                 if request.kind == Kind::PortChange {
                     self.grant_grace(now);
                 } else {
-                    self.election.mute(self.fabric.port(request.port()).guid);
+                    self.election.mute(now, self.fabric.port(request.port()).guid);
                 }
                 debug!("{name}: no answer from {}", self.place(request.port()));
             }

@@ -12,6 +12,7 @@ use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::{DATA, Request, Smp};
 use sm_core::config::Settings;
 use sm_core::manage::lid::LidTable;
+use sm_core::smp::Kind;
 use sm_core::sweep::Phase;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -225,6 +226,36 @@ fn a_standby_that_has_fallen_silent_holds_no_change_up_and_is_a_rival_once_it_sp
     });
     assert!(bed.clock.now() < end, "its next poll asks for the subnet");
     assert_eq!(bed.managers[0].sweeper.sm_state(), SmState::Standby);
+}
+
+/// A trap does not wait for it either, as it is asked again.
+#[test]
+fn a_subnet_manager_that_is_mute_is_asked_again_and_holds_no_trap_up() {
+    let settings = Settings { sm_priority: 3, sweep_interval: 10, ..Settings::default() };
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
+    bed.bring_up();
+    let host = bed.hosts()[14];
+    bed.manage(host, Settings { sm_priority: 2, ..Settings::default() }, LidTable::default());
+    bed.run_until(MINUTE, "a standby", |bed| bed.managers[1].standing_by.is_some());
+    bed.managers[1].stopped = true;
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    bed.bring_up();
+    assert_eq!(bed.sweeper().peers(now).len(), 0);
+    let asked = |bed: &Bed| bed.sweeper().passed(Kind::SmInfo).sent;
+    let before = asked(&bed);
+    bed.run_until(MINUTE * 2, "it is asked again", |bed| asked(bed) > before);
+    assert_eq!(bed.sweeper().phase(), Phase::Light);
+    let (now, before) = (bed.clock.now(), bed.reports().len());
+    let spine = *bed.switches().last().unwrap();
+    bed.fabric.link_down(now, spine, 1).unwrap();
+    bed.run_until(MINUTE, "the cut is mended", |bed| bed.reports().len() > before);
+    let took = bed.clock.now() - now;
+    assert!(took < Duration::from_millis(300), "it took {took:?}");
+    bed.managers[1].stopped = false;
+    bed.run_until(MINUTE * 2, "it is known again", |bed| {
+        bed.sweeper().peers(bed.clock.now()).len() == 1
+    });
 }
 
 /// Only sweeps of the whole fabric read NodeInfo of nodes that are known.
