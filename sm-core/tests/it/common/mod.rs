@@ -31,6 +31,8 @@ pub(crate) struct Manager {
     pub(crate) sends_left: Option<u64>,
     /// Whether its process is stopped: it neither hears nor says anything, and time passes it by.
     pub(crate) stopped: bool,
+    /// What its guid2lid says, should it be read again.
+    pub(crate) guid2lid: LidTable,
     node: NodeIndex,
 }
 
@@ -100,6 +102,8 @@ impl Bed {
         self.fabric.set_takes_requests(endpoint, true);
         self.fabric.set_is_sm(now, endpoint, true);
         let mut sweeper = Sweeper::new(settings, lids, self.managers.len() as u32 * 1000);
+        let num = u8::from(self.fabric.node(node).node_type != NodeType::Switch);
+        sweeper.set_own_port(self.fabric.port(node, num).unwrap().guid);
         sweeper.request_heavy_sweep(now);
         self.managers.push(Manager {
             endpoint,
@@ -111,6 +115,7 @@ impl Bed {
             taken_over: Vec::new(),
             sends_left: None,
             stopped: false,
+            guid2lid: LidTable::default(),
             node,
         });
     }
@@ -248,6 +253,9 @@ impl Bed {
                     Event::PortsChanged(changed) => manager.changes.push(changed),
                     Event::Trap(trap) => manager.traps.push(trap),
                     Event::TakenOver { what, done } => manager.taken_over.push((what, done)),
+                    Event::Discovering if manager.sweeper.wants_lids() => {
+                        manager.sweeper.set_lids(manager.guid2lid.clone());
+                    }
                     Event::Discovering
                     | Event::LidsChanged
                     | Event::DisabledPortsChanged
