@@ -125,7 +125,7 @@ impl Sweeper {
     pub(super) fn end_port_at(&self, lid: Lid) -> Option<PortIndex> {
         let has_lid = |port: &PortIndex| {
             let range = self.lids.get(self.fabric.port(*port).guid);
-            range.is_some_and(|range| (range.first..=range.last).contains(&lid))
+            range.is_some_and(|range| range.contains(lid))
         };
         self.fabric.end_ports().find(has_lid)
     }

@@ -4,8 +4,14 @@
 //! read. At level 1 PortInfo can be read and the M_Key in it is 0; at 2 and 3 nobody is answered
 //! who does not show it. There the M_Key is the one set here, the one remembered by `guid2mkey` or,
 //! with a lease, none once that has run out: a request with the wrong one starts it running.
+//!
+//! What is remembered may be of yesterday: another master has set another M_Key since, or ours was
+//! set and the answer to that was lost. Where it differs from the one set here, a request that is
+//! left without answer is repeated with the other of the two.
 
-use ib_mad::types::{Guid, PortNum};
+use std::collections::HashSet;
+
+use ib_mad::types::{Guid, Lid, PortNum};
 use tracing::debug;
 
 use super::Sweeper;
@@ -20,12 +26,25 @@ pub(super) struct MKeys {
     pub(super) neighbours: Neighbours,
     /// Whether it was said what an M_Key of another subnet manager looks like.
     pub(super) hinted: bool,
+    /// GUID of the port that we are attached to; 0 if the transport does not tell.
+    own_port: Guid,
+    /// Ports that are shown the M_Key set here before the one that is remembered: the former was
+    /// answered last, or the latter was not. No more than there are in the table of those known.
+    doubted: HashSet<Guid>,
+    /// Ports that hold another M_Key than the one set here, as they showed last.
+    others: HashSet<Guid>,
 }
 
 impl Sweeper {
     /// States what is remembered of M_Keys, and of who is behind which port.
     pub fn set_m_keys(&mut self, known: MKeyTable, neighbours: Neighbours) {
         (self.m_keys.known, self.m_keys.neighbours) = (known, neighbours);
+    }
+
+    /// States the GUID of the port that we are attached to, 0 if it is not known: it may answer nobody
+    /// who does not show its M_Key.
+    pub fn set_own_port(&mut self, guid: Guid) {
+        self.m_keys.own_port = guid;
     }
 
     /// What is known of M_Keys, to be remembered.
@@ -37,15 +56,16 @@ impl Sweeper {
     /// they were.
     pub fn neighbours(&mut self) -> &Neighbours {
         let ports = self.fabric.nodes().flat_map(|(index, _)| self.fabric.ports_of(index));
-        let joined: Vec<_> = ports
+        let links: Vec<_> = ports
             .filter_map(|port| Some((port, self.fabric.port(port).peer()?)))
+            // Each from one of its ends.
+            .filter(|(port, peer)| port < peer)
             .map(|(port, peer)| {
-                [port, peer].map(|port| (self.m_key_holder(port), self.fabric.port(port).num))
+                let end = |port| (self.m_key_holder(port), self.fabric.port(port).num);
+                (end(port), end(peer))
             })
             .collect();
-        for [a, b] in joined {
-            self.m_keys.neighbours.join(a, b);
-        }
+        self.m_keys.neighbours.join(links.into_iter());
         &self.m_keys.neighbours
     }
 
@@ -60,10 +80,35 @@ impl Sweeper {
         }
     }
 
-    /// The M_Key to show with a request.
-    pub(super) fn m_key_for(&self, request: Request) -> u64 {
+    /// The M_Key to show with a request; `last` is what it showed if it was sent before, and nobody
+    /// answered.
+    pub(super) fn m_key_for(&self, request: Request, last: Option<u64>) -> u64 {
+        let configured = self.settings.m_key;
+        let (holder, Some(known)) = self.m_keys_for(request) else { return configured };
+        let is_doubted = match last {
+            Some(last) => last == known,
+            None => self.m_keys.doubted.contains(&holder),
+        };
+        if is_doubted { configured } else { known }
+    }
+
+    /// Whether a request was answered that showed this M_Key the last time it was sent.
+    pub(super) fn note_m_key(&mut self, request: Request, shown: u64, answered: bool) {
+        let (holder, known) = self.m_keys_for(request);
+        if known.is_none_or(|known| known == self.settings.m_key) {
+            return;
+        }
+        if (known == Some(shown)) == answered {
+            self.m_keys.doubted.remove(&holder);
+        } else {
+            self.m_keys.doubted.insert(holder);
+        }
+    }
+
+    /// The port that answers for the M_Key of a request, and what is remembered of that.
+    fn m_keys_for(&self, request: Request) -> (Guid, Option<u64>) {
         let holder = match request.kind {
-            Kind::OwnNodeInfo => Some(self.settings.guid),
+            Kind::OwnNodeInfo => Some(self.m_keys.own_port),
             Kind::Probe | Kind::ProbeAgain if !self.settings.m_key_lookup => None,
             Kind::Probe | Kind::ProbeAgain => {
                 let port = request.port();
@@ -73,8 +118,8 @@ impl Sweeper {
             }
             _ => Some(self.m_key_holder(request.port())),
         };
-        let known = holder.and_then(|guid| self.m_keys.known.get(guid));
-        known.unwrap_or(self.settings.m_key)
+        let holder = holder.unwrap_or_default();
+        (holder, self.m_keys.known.get(holder))
     }
 
     /// Learns from PortInfo as an end port reports it.
@@ -86,8 +131,22 @@ impl Sweeper {
         let info = self.fabric.port(port).port_info();
         let (m_key, is_shown) = (info.m_key(), info.m_key() != 0 || info.m_key_protect_bits() == 0);
         if is_shown {
-            self.m_keys.known.set(self.m_key_holder(port), m_key);
+            let holder = self.m_key_holder(port);
+            self.m_keys.known.set(holder, m_key);
+            self.m_keys.doubted.remove(&holder);
+            match m_key == self.settings.m_key {
+                true => self.m_keys.others.remove(&holder),
+                false => self.m_keys.others.insert(holder),
+            };
         }
+    }
+
+    /// The M_Key to show to the port that has this LID. Few hold another than the one set here, and
+    /// none for long, so that traps in masses need no search.
+    pub(super) fn m_key_at(&self, lid: Lid) -> u64 {
+        let has_lid = |guid: &&Guid| self.lids.get(**guid).is_some_and(|range| range.contains(lid));
+        let other = self.m_keys.others.iter().find(has_lid);
+        other.and_then(|&guid| self.m_keys.known.get(guid)).unwrap_or(self.settings.m_key)
     }
 
     /// A request that changes something was left without answer: what is known of the M_Key may be

@@ -57,6 +57,7 @@ impl Service {
                 Event::Discovering => {
                     self.site.reload(&mut self.config, &mut self.sweeper);
                     self.log.follow(&self.config.settings);
+                    self.files.reread_lids(&mut self.sweeper);
                     self.sweeper.files_are_read(Instant::now());
                 }
                 Event::LidsChanged => self.files.lids_changed(),
