@@ -230,14 +230,36 @@ mod tests {
         let responders = Responders::default();
         assert!(responders.enter(&responder(7, 1)));
         assert!(responders.enter(&responder(7, 2)));
-        responders.leave(1);
+        assert!(!responders.leave(1));
         assert!(!responders.update(1, |_| {}));
         let version = Version { fabric_generation: 5, ..Version::NONE };
         assert!(responders.update(2, |entry| entry.serving = Some(version)));
         assert_eq!(responders.load().len(), 1);
         assert_eq!(responders.load()[0].serving, Some(version));
-        responders.leave(2);
+        assert!(responders.leave(2), "the last that answers");
         assert!(responders.load().is_empty());
+    }
+
+    /// A standby that follows our registry answers no client.
+    #[test]
+    fn who_only_follows_is_not_the_last_that_answers() {
+        let responders = Responders::default();
+        let follower = Responder { front_door: Arc::default(), ..responder(1, 1) };
+        assert!(responders.enter(&follower) && responders.enter(&responder(2, 2)));
+        assert!(responders.leave(2));
+        assert!(!responders.leave(1));
+    }
+
+    #[test]
+    fn the_command_that_starts_a_responder_fits_where_we_listen() {
+        let command = |at: &str, tls| responder_command(at.parse().unwrap(), tls);
+        let local = "ibsa --sm http://127.0.0.1:7471 --transport udp";
+        assert_eq!(command("127.0.0.1:7471", false), local);
+        assert_eq!(command("0.0.0.0:7471", false), local);
+        assert_eq!(command("[::]:1", false), "ibsa --sm http://[::1]:1 --transport udp");
+        assert!(command("192.0.2.1:1", false).ends_with("192.0.2.1:1 --transport udp --insecure"));
+        let tls = command("0.0.0.0:7471", true);
+        assert!(tls.starts_with("ibsa --sm https://HOST:7471 --tls-ca FILE"), "{tls}");
     }
 
     #[test]

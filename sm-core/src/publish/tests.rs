@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sa_proto::proto::snapshot as proto;
+use sa_proto::proto::{admin, snapshot as proto};
 use sa_proto::snapshot::MftBlock;
 use tokio_stream::StreamExt;
 
@@ -75,4 +75,31 @@ fn a_responder_that_tells_of_an_impossible_epoch_is_turned_away() {
     let counted =
         |(name, _, count): &(_, _, u64)| *name == "feed_epochs_implausible" && *count == 1;
     assert!(publisher.counters().iter().any(counted));
+}
+
+/// A standby without `--follow` told that there are no groups, and programs believed it.
+#[test]
+fn what_is_registered_is_not_told_where_it_is_not_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let publisher = publisher(directory.path());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let asked = |state: &str, following: &str| {
+        let (state, following) = (state.to_owned(), following.to_owned());
+        publisher.set_status(SmStatus { state, following, ..SmStatus::default() });
+        runtime.block_on(async {
+            let url = format!("http://{}", publisher.address());
+            let mut client = admin::admin_client::AdminClient::connect(url).await.unwrap();
+            let groups = client.list_groups(admin::GroupsRequest::default()).await.map(drop);
+            let services = client.list_services(admin::ServicesRequest {}).await.map(drop);
+            let subscriptions = client.list_subscriptions(admin::SubscriptionsRequest {}).await;
+            [groups, services, subscriptions.map(drop)]
+        })
+    };
+    for refused in asked("standby", "") {
+        let refusal = refused.unwrap_err();
+        assert!(refusal.message().contains("it is standby and has no registry"), "{refusal}");
+    }
+    for told in [asked("standby", "in step"), asked("master", "")] {
+        assert!(told.iter().all(Result::is_ok), "{told:?}");
+    }
 }

@@ -87,8 +87,17 @@ fn a_master_hands_over_to_one_of_higher_priority_and_takes_over_when_it_dies() {
     assert!(took < Duration::from_secs(1), "its trap asks for a look at once: {took:?}");
     assert_eq!(lids(&bed), before, "every LID is as it was");
     bed.crash_manager();
+    // Until then the status tells of the silence.
+    let silent = |bed: &Bed, polls| {
+        let peers = bed.sweeper().peers(bed.clock.now());
+        peers.first().is_some_and(|peer| peer.polls_missed == polls && peer.answered.is_some())
+    };
+    assert!(silent(&bed, 0));
+    bed.run_until(MINUTE * 2, "first silent poll", |bed| silent(bed, 1));
+    bed.run_until(MINUTE * 2, "second silent poll", |bed| silent(bed, 2));
     bed.run_until(MINUTE * 2, "take-over", |bed| bed.sweeper().is_up());
     assert_eq!(states(&bed), [SmState::Master]);
+    assert!(bed.sweeper().peers(bed.clock.now()).is_empty());
     assert_eq!(lids(&bed), before);
     bed.assert_all_reachable();
 }
