@@ -31,6 +31,10 @@ impl Engine for Lash {
         "lash"
     }
 
+    fn keeps_routes(&self) -> bool {
+        false
+    }
+
     fn route(
         &self,
         topology: &Topology,

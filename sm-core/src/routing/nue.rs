@@ -68,6 +68,10 @@ impl Engine for Nue {
         "nue"
     }
 
+    fn keeps_routes(&self) -> bool {
+        false
+    }
+
     fn route(
         &self,
         topology: &Topology,
