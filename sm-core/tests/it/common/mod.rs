@@ -53,6 +53,8 @@ pub(crate) struct Bed {
     pub(crate) lie: Option<Lie>,
     /// How many routings to come fail.
     pub(crate) failing_routings: u32,
+    /// Looks at kept routes that were asked for.
+    pub(crate) balance_checks: usize,
     deliveries: Vec<Delivery>,
 }
 
@@ -80,6 +82,7 @@ impl Bed {
             tamper: None,
             lie: None,
             failing_routings: 0,
+            balance_checks: 0,
             deliveries: Vec::new(),
         }
     }
@@ -200,6 +203,7 @@ impl Bed {
                 manager.sweeper.handle_multicast(now, job.run());
             }
             if let Some(check) = manager.sweeper.poll_balance_check() {
+                self.balance_checks += 1;
                 manager.sweeper.handle_balance(now, &check.run());
             }
             while let Some(check) = manager.sweeper.poll_loop_check() {
