@@ -322,6 +322,10 @@ impl Sweeper {
                 return;
             }
             if self.sweep.is_idle() {
+                self.add_branches(now);
+                if !self.exchange.is_idle() {
+                    return;
+                }
                 self.tell_multicast();
                 self.tell_shards();
                 // What it found is published as the fabric stands, and so before another changes it.

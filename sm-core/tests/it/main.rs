@@ -22,6 +22,7 @@ mod loss;
 mod m_keys;
 mod malformed;
 mod multicast;
+mod multicast_moves;
 mod origin;
 mod partitions;
 mod policy;
