@@ -116,7 +116,8 @@ impl MulticastTable {
 
     /// Entries of a block, a bit each, by which packets may be forwarded where they should not.
     pub fn strays(&self, key: BlockKey) -> u32 {
-        let stray = masks_of(&self.bounds(key).most, self.block(key), |most, wanted| most & !wanted);
+        let stray =
+            masks_of(&self.bounds(key).most, self.block(key), |most, wanted| most & !wanted);
         let entries = stray.as_chunks::<2>().0.iter().enumerate();
         entries.filter(|(_, mask)| **mask != [0, 0]).fold(0, |bits, (entry, _)| bits | 1 << entry)
     }

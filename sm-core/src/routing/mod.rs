@@ -49,7 +49,7 @@ pub use lash::Lash;
 pub use minhop::MinHop;
 pub use nue::Nue;
 pub use sssp::Sssp;
-pub use steering::Steering;
+pub use steering::{Steering, Ties};
 pub use topology::{Destination, Link, Topology, TopologyBuilder, TopologyError};
 pub use torus::Torus2Qos;
 pub use updn::UpDown;

@@ -5,6 +5,8 @@
 //! who does not show it. There the M_Key is the one set here, the one remembered by `guid2mkey` or,
 //! with a lease, none once that has run out: a request with the wrong one starts it running.
 
+use std::sync::Arc;
+
 use ib_mad::types::{Guid, PortNum};
 use tracing::debug;
 
@@ -17,14 +19,14 @@ use crate::smp::{Kind, Request};
 #[derive(Debug, Default)]
 pub(super) struct MKeys {
     pub(super) known: MKeyTable,
-    pub(super) neighbours: Neighbours,
+    pub(super) neighbours: Arc<Neighbours>,
     /// Whether it was said what an M_Key of another subnet manager looks like.
     pub(super) hinted: bool,
 }
 
 impl Sweeper {
     /// States what is remembered of M_Keys, and of who is behind which port.
-    pub fn set_m_keys(&mut self, known: MKeyTable, neighbours: Neighbours) {
+    pub fn set_m_keys(&mut self, known: MKeyTable, neighbours: Arc<Neighbours>) {
         (self.m_keys.known, self.m_keys.neighbours) = (known, neighbours);
     }
 
@@ -34,17 +36,16 @@ impl Sweeper {
     }
 
     /// Which port is behind which, to be remembered: links of ports that were not seen last are as
-    /// they were.
-    pub fn neighbours(&mut self) -> &Neighbours {
-        let ports = self.fabric.nodes().flat_map(|(index, _)| self.fabric.ports_of(index));
-        let joined: Vec<_> = ports
-            .filter_map(|port| Some((port, self.fabric.port(port).peer()?)))
-            .map(|(port, peer)| {
-                [port, peer].map(|port| (self.m_key_holder(port), self.fabric.port(port).num))
-            })
-            .collect();
-        for [a, b] in joined {
-            self.m_keys.neighbours.join(a, b);
+    /// they were. What is new since it was asked for last is looked at; another value is yielded only
+    /// if something of it is.
+    pub fn neighbours(&mut self) -> &Arc<Neighbours> {
+        for (port, peer) in self.fabric.take_new_links() {
+            let [a, b] =
+                [port, peer].map(|port| (self.m_key_holder(port), self.fabric.port(port).num));
+            let known = &self.m_keys.neighbours;
+            if known.get(a) != Some(b) || known.get(b) != Some(a) {
+                Arc::make_mut(&mut self.m_keys.neighbours).join(a, b);
+            }
         }
         &self.m_keys.neighbours
     }

@@ -83,6 +83,25 @@ impl Multicast {
         self.inherited_until = None;
     }
 
+    /// The switches' indices changed: by `moved` from those before, and the routing in force from
+    /// `before` to `after`. `false` if trees stand on a routing of switches that are gone.
+    pub(super) fn renumber(
+        &mut self,
+        before: Option<&Arc<ActiveRouting>>,
+        after: Option<&Arc<ActiveRouting>>,
+        moved: impl Fn(SwitchIndex) -> Option<SwitchIndex>,
+    ) -> bool {
+        for masks in self.inherited.values_mut() {
+            *masks = masks.iter().filter_map(|&(old, mask)| Some((moved(old)?, mask))).collect();
+        }
+        let Some(made) = self.made.take() else { return true };
+        self.made = match before.is_some_and(|before| Arc::ptr_eq(before, &made)) {
+            true => after.cloned(),
+            false => made.renumbered(moved).map(Arc::new),
+        };
+        self.made.is_some()
+    }
+
     /// Nothing is to be written for now.
     pub(super) fn rest(&mut self) {
         self.forget_inherited();
@@ -183,9 +202,8 @@ impl Sweeper {
 
     /// What switches have room for, of which those are told that lack some for these groups.
     fn multicast_room(&mut self, made: &ActiveRouting, groups: &[Group]) -> Room {
-        let capacity = |&index: &SwitchIndex| {
-            self.fabric.switch(index).switch_info().multicast_fdb_cap()
-        };
+        let capacity =
+            |&index: &SwitchIndex| self.fabric.switch(index).switch_info().multicast_fdb_cap();
         let room = Room(made.switches().iter().map(capacity).collect());
         let last = groups.last().map(|group| group.mlid).filter(|&mlid| room.class(mlid).is_some());
         let Some(last) = last else { return room };
@@ -209,6 +227,7 @@ impl Sweeper {
 
     /// SLs may have other lanes than before.
     pub(super) fn lanes_changed(&mut self) {
+        self.router.lanes_changed();
         self.multicast.orders = None;
         self.multicast.unproved = true;
     }
@@ -290,6 +309,7 @@ impl Sweeper {
         self.note_planting(now, !outcome.defects.is_empty());
         if !self.router.is_in_force(&outcome.made) {
             // The fabric was routed anew meanwhile: the same trees are asked for again.
+            self.multicast.dirty.extend(asked);
             return;
         }
         // Numbers of switches may be others now; then all groups are among the outcome.

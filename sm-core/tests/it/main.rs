@@ -4,6 +4,7 @@
 mod alias_guids;
 mod babbling;
 mod common;
+mod compaction;
 mod dumps;
 mod faults;
 mod golden_multicast;

@@ -18,8 +18,7 @@ const AFTER: &[usize] = &[5, 6, 7, 8, 9, 0];
 
 /// A ring of ten switches with a host each, and the switches in the order of the hosts.
 fn ring() -> (Bed, Vec<NodeIndex>) {
-    let shape =
-        Shape::Grid(Grid { dims: vec![10], wraps: true, hosts_per_switch: 1, radix: None });
+    let shape = Shape::Grid(Grid { dims: vec![10], wraps: true, hosts_per_switch: 1, radix: None });
     let net = generate(&shape, &Common::default()).unwrap();
     let mut bed = Bed::with_manager(&net, Settings::default());
     bed.bring_up();

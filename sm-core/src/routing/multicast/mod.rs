@@ -1,7 +1,7 @@
 //! Multicast: a spanning tree for each MLID, over the switches that its members need.
 //!
-//! The root is the switch with the fewest hops to all members, as OpenSM has it; among equals the
-//! MLID chooses, so that groups spread over the spines of a fat tree. From each member's switch the
+//! The root is the switch with the fewest hops to all members in sum, where OpenSM looks at the farthest
+//! member alone; among equals the MLID chooses, so that groups spread over the spines of a fat tree. From each member's switch the
 //! tree climbs towards the root, at each switch by the same link for all members, chosen by switch
 //! and MLID among those one hop nearer. So a member that joins adds a branch and moves nobody,
 //! as long as the root stays; and it stays as long as it is no more than [`SLACK`] hops a member
