@@ -32,19 +32,23 @@ pub(super) fn build(
     let fabric = Fabric::scan(plane);
     let topology = topology(plane, fabric.switches());
     let mut partitions = PartitionsBuilder::new(plane.subnet.allow_both_pkeys);
-    let mut intern = |scanned: &Scanned<'_>, port: &Port| partitions.intern(scanned.keys(port));
-    let mut records = fabric.records(plane, &mut intern);
     let mut groups = GroupSets::of(plane);
-    let (end_classes, mut ports) = fabric.end_ports(&mut intern, &mut groups);
-
-    let ranges = ports.iter().map(|port| lid_range(port.lid, end_classes[port.class()].lmc));
-    let mut lids: Vec<Lid> = ranges.flatten().map(Lid).collect();
-    lids.sort_unstable();
-    lids.dedup();
+    let lids = fabric.lids();
     let before = before.map(|before| (topology_of(before), &*before.walked.columns));
     let before = before.as_ref().map(|(topology, columns)| Before { topology, columns });
-    let columns = columns(&topology, &lids, before);
-    let (paths, column) = Paths::build(fabric.host_rows, &columns);
+    let (nodes, (columns, paths, column)) = rayon::join(
+        || {
+            let mut intern =
+                |scanned: &Scanned<'_>, port: &Port| partitions.intern(scanned.keys(port));
+            (fabric.records(plane, &mut intern), fabric.end_ports(&mut intern, &mut groups))
+        },
+        || {
+            let columns = columns(&topology, &lids, before);
+            let (paths, column) = Paths::build(fabric.host_rows, &columns);
+            (columns, paths, column)
+        },
+    );
+    let (mut records, (end_classes, mut ports)) = nodes;
     let column_of = |lid: Lid| column.get(lid.index()).copied().unwrap_or(EndPort::DETACHED);
     for port in &mut ports {
         port.column = column_of(port.lid);
@@ -303,6 +307,19 @@ impl<'a> Fabric<'a> {
             }
             None => Hop::Nothing,
         }
+    }
+
+    /// LIDs of end ports, ascending.
+    fn lids(&self) -> Vec<Lid> {
+        let end_ports = self.nodes.iter().flat_map(|scanned| {
+            let ports = scanned.node.ports.iter().filter(|port| scanned.is_end_port(port));
+            ports.map(|port| scanned.lid(port))
+        });
+        let mut lids: Vec<Lid> =
+            end_ports.flat_map(|(base, lmc)| lid_range(base, lmc)).map(Lid).collect();
+        lids.sort_unstable();
+        lids.dedup();
+        lids
     }
 
     /// End ports without their columns, and the classes they are of.

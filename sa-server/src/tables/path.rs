@@ -10,6 +10,7 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::Arc;
 
 use ib_mad::types::{Lid, Rate};
+use rayon::prelude::*;
 
 use super::limit::Limit;
 use crate::prefetch::prefetch;
@@ -214,14 +215,14 @@ impl Paths {
             .expect("5 MTUs times 3 rates times 16 SLs are fewer than 255");
         let numbered: Vec<Vec<u8>> = columns
             .distinct
-            .iter()
+            .par_iter()
             .map(|views| views.iter().map(|view| numbers.by_view[view.0 as usize]).collect())
             .collect();
         let classes = numbers.classes;
-        let (hosts, host_column) =
-            share(&numbered, |column| &column[..host_rows.min(column.len())]);
-        let (others, other_column) =
-            share(&numbered, |column| &column[host_rows.min(column.len())..]);
+        let ((hosts, host_column), (others, other_column)) = rayon::join(
+            || share(&numbered, |column| &column[..host_rows.min(column.len())]),
+            || share(&numbered, |column| &column[host_rows.min(column.len())..]),
+        );
         let of_lid = |of_column: &[u16]| -> Vec<u16> {
             let column = |&column: &u16| of_column.get(usize::from(column)).copied();
             columns.by_lid.iter().map(|lid| column(lid).unwrap_or(u16::MAX)).collect()
@@ -230,6 +231,9 @@ impl Paths {
         (Self { classes, hosts, others, others_column }, of_lid(&host_column))
     }
 }
+
+/// Rows that a matrix is made of at a time: a cache line of each column's.
+const ROWS_AT_ONCE: usize = 64;
 
 /// A matrix of a part of all columns, equal parts once; and where each column's part is.
 fn share(columns: &[Vec<u8>], part: impl Fn(&[u8]) -> &[u8]) -> (Matrix, Vec<u16>) {
@@ -247,8 +251,18 @@ fn share(columns: &[Vec<u8>], part: impl Fn(&[u8]) -> &[u8]) -> (Matrix, Vec<u16
         .collect();
     let rows = distinct.first().map_or(0, |part| part.len());
     let mut numbers = Vec::with_capacity(rows * distinct.len());
-    for row in 0..rows {
-        numbers.extend(distinct.iter().map(|part| part[row]));
+    // Of each column some rows at a time, which stay cached.
+    let mut some = Vec::new();
+    for first in (0..rows).step_by(ROWS_AT_ONCE) {
+        let count = ROWS_AT_ONCE.min(rows - first);
+        some.clear();
+        some.resize(count * distinct.len(), 0);
+        for (column, part) in distinct.iter().enumerate() {
+            for (row, &number) in part[first..first + count].iter().enumerate() {
+                some[row * distinct.len() + column] = number;
+            }
+        }
+        numbers.extend_from_slice(&some);
     }
     let complete = numbers.iter().all(|&number| number != 0);
     let matrix = Matrix { rows, columns: distinct.len(), numbers: numbers.into(), complete };

@@ -20,6 +20,9 @@ use sa_proto::snapshot::Lft;
 use super::limit::Limit;
 use super::path::{BuildFold, Columns, Packed, PathClass};
 
+/// Rows of tables that a thread compares at least: what each found is added up at a cost of its own.
+const ROWS_MIN: usize = 256;
+
 /// What lies behind one port of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hop {
@@ -87,8 +90,8 @@ impl Topology<'_> {
         if ours.guids != theirs.guids {
             return None;
         }
-        let mut stale = vec![false; usize::from(Lid::UNICAST_LAST.0) + 1];
-        for row in 0..self.rows() {
+        let none = || vec![false; usize::from(Lid::UNICAST_LAST.0) + 1];
+        let mark = |mut stale: Vec<bool>, row: usize| {
             differences(self.lfts[row], before.lfts[row], Lft::NO_ROUTE, &mut stale);
             let sls = |topology: &Self| topology.sls.get(row).copied().unwrap_or(&[]);
             differences(sls(self), sls(before), 0, &mut stale);
@@ -100,8 +103,14 @@ impl Topology<'_> {
                 let entries = self.lfts[row].iter().zip(&mut stale);
                 entries.for_each(|(port, stale)| *stale |= moved.contains(port));
             }
-        }
-        Some(stale)
+            stale
+        };
+        let either = |mut stale: Vec<bool>, more: Vec<bool>| {
+            stale.iter_mut().zip(more).for_each(|(stale, more)| *stale |= more);
+            stale
+        };
+        let rows = (0..self.rows()).into_par_iter().with_min_len(ROWS_MIN);
+        Some(rows.fold(none, mark).reduce(none, either))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::{RoutingError, Topology};
+use super::{Previous, RoutingError, Topology};
 
 /// Hops between switches. Links work both ways, so the matrix is symmetric if it is computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,64 +21,54 @@ impl HopMatrix {
     pub const SWITCHES_MAX: usize = 1 << 14;
 
     /// Computes the matrix; `None` if there are too many switches.
-    ///
-    /// Each switch has a bit set of switches within k hops. A level is an OR over its neighbours'
-    /// sets; the bits it adds are those k+1 hops away.
     pub fn compute(topology: &Topology) -> Option<Self> {
         let switches = topology.switch_count();
         if switches > Self::SWITCHES_MAX {
             return None;
         }
-        let words = switches.div_ceil(64);
-        if words == 0 {
-            return Some(Self { switches, hops: Vec::new() });
-        }
-        let neighbours: Vec<Vec<u16>> =
-            topology.switches().map(|s| neighbours(topology, s)).collect();
-        let mut hops = vec![Self::UNREACHABLE; switches * switches];
-        let mut within = vec![0u64; switches * words];
-        for switch in 0..switches {
-            within[switch * words + switch / 64] |= 1 << (switch % 64);
-            hops[switch * switches + switch] = 0;
-        }
-        let mut next = within.clone();
-        for level in 1..=Self::HOPS_MAX {
-            let rows = next.par_chunks_mut(words).zip(hops.par_chunks_mut(switches)).enumerate();
-            let grown = rows
-                .map(|(switch, (row, hops))| {
-                    for &peer in &neighbours[switch] {
-                        let peer = usize::from(peer) * words;
-                        let reached = &within[peer..peer + words];
-                        row.iter_mut().zip(reached).for_each(|(word, &more)| *word |= more);
-                    }
-                    let before = &within[switch * words..(switch + 1) * words];
-                    let mut grown = false;
-                    for (index, (&word, &before)) in row.iter().zip(before).enumerate() {
-                        let mut new = word & !before;
-                        grown |= new != 0;
-                        while new != 0 {
-                            hops[index * 64 + new.trailing_zeros() as usize] = level;
-                            new &= new - 1;
-                        }
-                    }
-                    grown
-                })
-                .reduce(|| false, |a, b| a | b);
-            if !grown {
-                break;
-            }
-            // Sets only grow, so the older one needs no clearing.
-            within.copy_from_slice(&next);
-        }
-        Some(Self { switches, hops })
+        let all: Vec<u16> = topology.switches().collect();
+        Some(Self { switches, hops: search(topology, &all) })
     }
 
-    /// The same for an engine, which cannot do without.
+    /// The same after a change; `hops` are what was computed for the topology `then`, whose switches
+    /// had the same numbers. Only rows that links which came or went can have changed are computed.
+    pub(super) fn compute_since(topology: &Topology, then: &Topology, hops: &Self) -> Option<Self> {
+        let switches = topology.switch_count();
+        if (then.switch_count(), hops.switches) != (switches, switches) {
+            return Self::compute(topology);
+        }
+        let changes = Neighbours::compare(then, topology);
+        let moved = |&row: &u16| changes.may_change(hops.row(row));
+        let moved: Vec<u16> = topology.switches().into_par_iter().filter(moved).collect();
+        if moved.len() > switches / 2 {
+            return Self::compute(topology);
+        }
+        let found = search(topology, &moved);
+        let mut computed = hops.clone();
+        for (switch, found) in found.chunks(moved.len().max(1)).enumerate() {
+            for (&row, &hops) in moved.iter().zip(found) {
+                let row = usize::from(row);
+                computed.hops[row * switches + switch] = hops;
+                computed.hops[switch * switches + row] = hops;
+            }
+        }
+        Some(computed)
+    }
+
+    /// The same for an engine, which cannot do without. `previous` is what it made before, if its
+    /// hops were computed as these are.
     pub(super) fn compute_for(
         engine: &'static str,
         topology: &Topology,
+        previous: Option<&Previous<'_>>,
     ) -> Result<Self, RoutingError> {
-        Self::compute(topology).ok_or_else(|| Self::too_many(engine, topology))
+        let previous = previous.filter(|previous| previous.is_of_same_switches(topology));
+        let then = previous.and_then(|previous| Some((previous.topology, previous.hops?)));
+        let computed = match then {
+            Some((then, hops)) => Self::compute_since(topology, then, hops),
+            None => Self::compute(topology),
+        };
+        computed.ok_or_else(|| Self::too_many(engine, topology))
     }
 
     /// Refuses more switches than a matrix may have, for engines that fill in one of their own.
@@ -143,6 +133,92 @@ impl HopMatrix {
     /// The most hops between any two switches that a path joins.
     pub fn diameter(&self) -> u8 {
         self.hops.iter().copied().filter(|&hops| hops != Self::UNREACHABLE).max().unwrap_or(0)
+    }
+}
+
+/// Hops from some switches to all: by switch, then by place among `from`.
+///
+/// Each switch has a bit set of those within k hops. A level is an OR over its neighbours' sets; the
+/// bits it adds are those k+1 hops away.
+fn search(topology: &Topology, from: &[u16]) -> Vec<u8> {
+    let switches = topology.switch_count();
+    let words = from.len().div_ceil(64);
+    let mut hops = vec![HopMatrix::UNREACHABLE; switches * from.len()];
+    if words == 0 {
+        return hops;
+    }
+    let neighbours: Vec<Vec<u16>> = topology.switches().map(|s| neighbours(topology, s)).collect();
+    let mut within = vec![0u64; switches * words];
+    for (place, &switch) in from.iter().enumerate() {
+        let switch = usize::from(switch);
+        within[switch * words + place / 64] |= 1 << (place % 64);
+        hops[switch * from.len() + place] = 0;
+    }
+    let mut next = within.clone();
+    for level in 1..=HopMatrix::HOPS_MAX {
+        let rows = next.par_chunks_mut(words).zip(hops.par_chunks_mut(from.len())).enumerate();
+        let grown = rows
+            .map(|(switch, (row, hops))| {
+                for &peer in &neighbours[switch] {
+                    let peer = usize::from(peer) * words;
+                    let reached = &within[peer..peer + words];
+                    row.iter_mut().zip(reached).for_each(|(word, &more)| *word |= more);
+                }
+                let before = &within[switch * words..(switch + 1) * words];
+                let mut grown = false;
+                for (index, (&word, &before)) in row.iter().zip(before).enumerate() {
+                    let mut new = word & !before;
+                    grown |= new != 0;
+                    while new != 0 {
+                        hops[index * 64 + new.trailing_zeros() as usize] = level;
+                        new &= new - 1;
+                    }
+                }
+                grown
+            })
+            .reduce(|| false, |a, b| a | b);
+        if !grown {
+            break;
+        }
+        // Sets only grow, so the older one needs no clearing.
+        within.copy_from_slice(&next);
+    }
+    hops
+}
+
+/// Which switches are next to each other that were not, and the other way round.
+struct Neighbours {
+    /// Each pair once.
+    joined: Vec<(u16, u16)>,
+    /// Each pair from both sides, with what is next to the first of them now.
+    parted: Vec<(u16, u16, Vec<u16>)>,
+}
+
+impl Neighbours {
+    fn compare(then: &Topology, now: &Topology) -> Self {
+        let mut changes = Self { joined: Vec::new(), parted: Vec::new() };
+        let changed = now.switches().filter(|&switch| now.links(switch) != then.links(switch));
+        for switch in changed {
+            let (before, after) = (neighbours(then, switch), neighbours(now, switch));
+            let is_new = |peer: &&u16| before.binary_search(peer).is_err() && switch < **peer;
+            changes.joined.extend(after.iter().filter(is_new).map(|&peer| (switch, peer)));
+            let is_gone = |peer: &&u16| after.binary_search(peer).is_err();
+            let gone = before.iter().filter(is_gone);
+            changes.parted.extend(gone.map(|&peer| (switch, peer, after.clone())));
+        }
+        changes
+    }
+
+    /// Whether hops from a switch may be others now. They are the same if no new link is a short cut
+    /// and whoever lost the way to the next nearer switch has another.
+    fn may_change(&self, hops: &[u8]) -> bool {
+        let hops = |switch: u16| hops[usize::from(switch)];
+        let is_short_cut = |&(a, b): &(u16, u16)| hops(a).abs_diff(hops(b)) > 1;
+        let is_stranded = |(far, near, others): &(u16, u16, Vec<u16>)| {
+            let is_nearer = |near: u16| hops(near) < hops(*far);
+            is_nearer(*near) && !others.iter().any(|&other| is_nearer(other))
+        };
+        self.joined.iter().any(is_short_cut) || self.parted.iter().any(is_stranded)
     }
 }
 
@@ -222,6 +298,38 @@ mod tests {
                 prop_assert_eq!(hops.row(switch), &search(&topology, switch)[..]);
             }
         }
+    }
+
+    proptest! {
+        /// Cables come and go, also such as part the fabric.
+        #[test]
+        fn after_a_change_they_are_what_a_search_finds(
+            whole in testing::any_topology(),
+            gone in [prop::collection::vec(any::<prop::sample::Index>(), 0..6),
+                prop::collection::vec(any::<prop::sample::Index>(), 0..40)],
+        ) {
+            let [then, now] = gone.map(|gone| {
+                let cables = whole.link_count().max(1);
+                let gone: Vec<usize> = gone.iter().map(|index| index.index(cables)).collect();
+                testing::part(&whole, |_| true, |cable| !gone.contains(&cable), |_| true).0
+            });
+            for (then, now) in [(&then, &now), (&now, &then)] {
+                let hops = HopMatrix::compute(then).unwrap();
+                let since = HopMatrix::compute_since(now, then, &hops);
+                prop_assert_eq!(since, HopMatrix::compute(now));
+            }
+        }
+    }
+
+    /// Far more rows than this would be computed if any change were one for all.
+    #[test]
+    fn few_rows_change_in_a_tree() {
+        let whole = testing::topology(&testing::fat_tree(3, 8, 128), 0);
+        let (cut, _) = testing::part(&whole, |_| true, |cable| cable != 3, |_| true);
+        let hops = HopMatrix::compute(&whole).unwrap();
+        let changes = Neighbours::compare(&whole, &cut);
+        let moved = whole.switches().filter(|&row| changes.may_change(hops.row(row))).count();
+        assert!((1..whole.switch_count() / 4).contains(&moved), "{moved}");
     }
 
     #[test]

@@ -153,6 +153,18 @@ impl<'a> Previous<'a> {
         }
     }
 
+    /// Whether the switches are those from then, with the same numbers, and LIDs lead to the same ports.
+    pub(crate) fn is_of_same_ports(&self, topology: &Topology) -> bool {
+        self.is_of_same_switches(topology)
+            && self.topology.destinations() == topology.destinations()
+    }
+
+    /// Whether the switches are those from then, with the same numbers.
+    pub(crate) fn is_of_same_switches(&self, topology: &Topology) -> bool {
+        self.topology.switch_count() == topology.switch_count()
+            && topology.switches().all(|switch| self.switch(switch) == Some(switch))
+    }
+
     /// What a switch was then; `None` if it is new.
     pub fn switch(&self, now: u16) -> Option<u16> {
         let then = self.switches.get(usize::from(now)).copied().flatten();

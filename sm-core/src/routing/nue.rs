@@ -77,7 +77,7 @@ impl Engine for Nue {
         if let Some(routing) = shortest(self.name(), topology, steering) {
             return Ok(routing);
         }
-        let distances = HopMatrix::compute_for(self.name(), topology)?;
+        let distances = HopMatrix::compute_for(self.name(), topology, None)?;
         let layers = partition::layers(&distances, homes(topology), lanes(steering));
         let fabric = Fabric::new(topology, steering);
         let mut made = attempt(&fabric, &distances, &layers, Order::FromRoots);

@@ -222,11 +222,7 @@ impl TopologyBuilder {
 
     /// Freezes it, after checking that ports and LIDs are used once.
     pub fn build(mut self) -> Result<Topology, TopologyError> {
-        self.links.sort_unstable_by_key(|(switch, link)| (*switch, link.port));
-        self.links.dedup();
-        let mut first_link = vec![0; self.port_counts.len() + 1];
-        let mut first_port = Vec::with_capacity(self.port_counts.len());
-        let mut ports = 0;
+        let (mut first_port, mut ports) = (Vec::with_capacity(self.port_counts.len()), 0);
         for &count in &self.port_counts {
             first_port.push(ports);
             ports += u32::from(count) + 1;
@@ -234,14 +230,23 @@ impl TopologyBuilder {
         let mut link_at = vec![NO_LINK; ports as usize];
         for (&(switch, link), index) in self.links.iter().zip(0..) {
             let slot = first_port[usize::from(switch)] as usize + usize::from(link.port);
-            if std::mem::replace(&mut link_at[slot], index) != NO_LINK {
+            let before = std::mem::replace(&mut link_at[slot], index);
+            if before != NO_LINK && self.links[before as usize].1 != link {
                 return Err(TopologyError::LinkedTwice { switch, port: link.port });
             }
-            first_link[usize::from(switch) + 1] = index + 1;
         }
-        // Switches without links begin where the one before ends.
-        for switch in 1..first_link.len() {
-            first_link[switch] = first_link[switch].max(first_link[switch - 1]);
+        // Slots are in the order of switches and ports, which is that of links from now on.
+        let mut links = Vec::with_capacity(self.links.len());
+        let mut first_link = Vec::with_capacity(self.port_counts.len() + 1);
+        first_link.push(0);
+        for (&first, &count) in first_port.iter().zip(&self.port_counts) {
+            for index in &mut link_at[first as usize..][..=usize::from(count)] {
+                if *index != NO_LINK {
+                    links.push(self.links[*index as usize].1);
+                    *index = links.len() as u32 - 1;
+                }
+            }
+            first_link.push(links.len() as u32);
         }
         self.destinations.sort_unstable_by_key(|destination| destination.base_lid);
         let mut last_lid = Lid::NONE;
@@ -258,7 +263,7 @@ impl TopologyBuilder {
         }
         Ok(Topology {
             port_counts: self.port_counts,
-            links: self.links.into_iter().map(|(_, link)| link).collect(),
+            links,
             first_link,
             link_at,
             first_port,

@@ -94,7 +94,7 @@ impl UpDown {
                 Ok(Order::below(topology, steering, &steering.roots))
             }
             Self::FromRoots => {
-                let hops = HopMatrix::compute_for(self.name(), topology)?;
+                let hops = HopMatrix::compute_for(self.name(), topology, None)?;
                 let roots = roots::find(topology, &hops);
                 if roots.is_empty() {
                     return Err(unsuitable(

@@ -1,7 +1,8 @@
 //! Whether forwarding tables deliver, and whether they can deadlock.
 //!
 //! [`deliveries`] is a proof by a potential: engines hand over hops that fall at each step, and
-//! what falls at each step ends. It costs one look at each entry, and trusts the engine in nothing.
+//! what falls at each step ends. It costs one look at each entry, and trusts the engine in nothing;
+//! [`deliveries_since`] looks only at what differs from a routing that was proved before.
 //! [`walk::deliveries`] follows all routes instead, without any potential; it is slower and made
 //! otherwise, to be an independent witness. [`credit_loops`] looks for cycles among links that
 //! wait for each other's buffers, [`credit_loops_on_lanes`] does so lane by lane. What to do about
@@ -25,7 +26,7 @@ use rayon::prelude::*;
 
 use self::closer::Closer;
 use super::regions::Regions;
-use super::{BLOCK_LEN, HopMatrix, NO_ROUTE, Routing, Topology};
+use super::{BLOCK_LEN, HopMatrix, NO_ROUTE, Previous, Routing, Topology};
 
 /// Defects that are described one by one; others are counted.
 pub const DEFECTS_LISTED_MAX: usize = 16;
@@ -98,6 +99,11 @@ impl Deliveries {
         self.defective == 0
     }
 
+    /// Whether every LID is delivered from everywhere.
+    pub fn is_whole(&self) -> bool {
+        self.defective + self.unreachable + self.unrouted == 0
+    }
+
     fn add_defect(&mut self, defect: Defect) {
         self.defective += 1;
         if self.defects.len() < DEFECTS_LISTED_MAX {
@@ -123,10 +129,41 @@ impl Deliveries {
 /// matter, as any number that falls at each step ends. Pairs without a route must lie in parts of
 /// the fabric that no link joins, or be such as engines may leave out.
 pub fn deliveries(topology: &Topology, routing: &Routing) -> Deliveries {
+    deliveries_beside(topology, routing, |_| None)
+}
+
+/// The same after a change, where `previous` was [whole](Deliveries::is_whole): what is as it was
+/// then is right as it was then. A switch is looked at anew if its links differ, or hops from it or
+/// from a neighbour; of others the blocks that differ are.
+pub fn deliveries_since(
+    topology: &Topology,
+    routing: &Routing,
+    previous: &Previous<'_>,
+) -> Deliveries {
+    let Some(hops) = previous.hops.filter(|_| previous.is_of_same_ports(topology)) else {
+        return deliveries(topology, routing);
+    };
+    let is_same_row = |switch| hops.row(switch) == routing.hops.row(switch);
+    let has_same_row: Vec<bool> = topology.switches().into_par_iter().map(is_same_row).collect();
+    deliveries_beside(topology, routing, |switch| {
+        let links = topology.links(switch);
+        let mut near = links.iter().map(|link| link.peer).chain([switch]);
+        let is_same = links == previous.topology.links(switch)
+            && near.all(|near| has_same_row[usize::from(near)]);
+        is_same.then(|| previous.lft(switch))
+    })
+}
+
+/// Looks at all entries but for blocks that are those of a table known to be right.
+fn deliveries_beside<'a>(
+    topology: &Topology,
+    routing: &Routing,
+    right: impl Fn(u16) -> Option<&'a [u8]> + Sync,
+) -> Deliveries {
     let homes = Homes::new(topology);
     let gaps = Gaps::new(topology, routing);
     let check = |closer: &mut Closer, switch| {
-        check_switch(topology, routing, &homes, &gaps, closer, switch)
+        check_switch(topology, routing, &homes, &gaps, closer, (switch, right(switch)))
     };
     let found = topology.switches().into_par_iter().map_init(Closer::default, check);
     found.reduce(Deliveries::default, Deliveries::join)
@@ -138,6 +175,8 @@ struct Homes {
     exit: Vec<u8>,
     /// Stands for the home of a LID that nobody has: the number of switches.
     nobody: u16,
+    /// By block: LIDs that somebody has.
+    taken: Vec<u64>,
 }
 
 impl Homes {
@@ -147,11 +186,13 @@ impl Homes {
             home: vec![nobody; topology.table_len()],
             exit: vec![NO_ROUTE; topology.table_len()],
             nobody,
+            taken: vec![0; topology.table_len() / BLOCK_LEN],
         };
         for destination in topology.destinations() {
             for lid in destination.lids() {
                 homes.home[lid.index()] = destination.home;
                 homes.exit[lid.index()] = destination.exit;
+                homes.taken[lid.index() / BLOCK_LEN] += 1;
             }
         }
         homes
@@ -164,7 +205,7 @@ fn check_switch(
     homes: &Homes,
     gaps: &Gaps<'_>,
     closer: &mut Closer,
-    switch: u16,
+    (switch, right): (u16, Option<&[u8]>),
 ) -> Deliveries {
     let mut found = Deliveries::default();
     // Hops to a home switch are read in rows of the switches on the way, as paths go both ways.
@@ -175,12 +216,21 @@ fn check_switch(
     for link in topology.links(switch) {
         rows[usize::from(link.port)] = routing.hops.row(link.peer);
     }
-    closer.turn_to(topology, &routing.hops, switch);
+    let mut is_turned = false;
     let no_table = vec![NO_ROUTE; homes.home.len()];
     let lft = routing.lfts.get(usize::from(switch)).unwrap_or(&no_table);
     let blocks = homes.home.chunks(BLOCK_LEN).zip(homes.exit.chunks(BLOCK_LEN));
-    for ((home, exit), first) in blocks.zip((0u16..).step_by(BLOCK_LEN)) {
-        let ports = lft.get(usize::from(first)..usize::from(first) + home.len());
+    for (((home, exit), taken), first) in blocks.zip(&homes.taken).zip((0u16..).step_by(BLOCK_LEN))
+    {
+        let block = usize::from(first)..usize::from(first) + home.len();
+        let ports = lft.get(block.clone());
+        if ports.is_some() && ports == right.and_then(|right| right.get(block)) {
+            found.delivered += taken;
+            continue;
+        }
+        if !std::mem::replace(&mut is_turned, true) {
+            closer.turn_to(topology, &routing.hops, switch);
+        }
         // Most blocks are of LIDs elsewhere, all of which are right.
         if ports.is_some_and(|ports| closer.are_all(home, ports)) {
             found.delivered += home.len() as u64;

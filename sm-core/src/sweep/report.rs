@@ -164,27 +164,38 @@ impl Report {
     }
 }
 
+/// How long something took, as people read it.
+struct Took(Duration);
+
+impl fmt::Display for Took {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            short if short < Duration::from_secs(1) => write!(f, "{} ms", short.as_millis()),
+            long => write!(f, "{:.2} s", long.as_secs_f64()),
+        }
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = |phase| self.phase(phase).as_secs_f64();
+        let took = |phases: &[Phase]| Took(phases.iter().map(|&phase| self.phase(phase)).sum());
         write!(
             f,
-            "{} switches, {} hosts, {} links, LIDs to {}{}; discovered in {:.2} s, LIDs and P_Keys in \
-             {:.2} s, routed in {:.2} s, {} LFT blocks in {:.2} s, links in {:.2} s; {} SMPs, \
-             {:.2} s in all",
+            "{} switches, {} hosts, {} links, LIDs to {}{}; discovered in {}, LIDs and P_Keys in {}, \
+             routed in {}, {} LFT blocks in {}, links in {}; {} SMPs, {} in all",
             self.switches,
             self.hosts,
             self.links,
             self.last_lid,
             self.routed_by(),
-            seconds(Phase::Light) + seconds(Phase::Discover) + seconds(Phase::Elect),
-            seconds(Phase::Addresses),
-            seconds(Phase::Route),
+            took(&[Phase::Light, Phase::Discover, Phase::Elect]),
+            took(&[Phase::Addresses]),
+            took(&[Phase::Route]),
             self.lft_blocks_set,
-            seconds(Phase::Tables),
-            seconds(Phase::Arm) + seconds(Phase::Activate),
+            took(&[Phase::Tables]),
+            took(&[Phase::Arm, Phase::Activate]),
             self.smps,
-            self.duration().as_secs_f64(),
+            Took(self.duration()),
         )?;
         if self.unanswered > 0 {
             write!(f, "; nobody answers behind {} link(s)", self.unanswered)?;

@@ -191,7 +191,7 @@ impl Sweeper {
 
     /// Makes a routing the desired one, and plans how to write it.
     fn adopt(&mut self, chosen: Chosen) {
-        let Chosen { made, lfts, loops, .. } = chosen;
+        let Chosen { mut made, lfts, loops, .. } = chosen;
         let topology = made.topology();
         self.sweep.report.last_lid = topology.last_lid().0;
         let program = {
@@ -205,6 +205,7 @@ impl Sweeper {
         for (&index, lft) in made.switches().iter().zip(lfts) {
             self.fabric.lft_mut(index).set_desired(lft);
         }
+        made.keep_proved(&self.fabric);
         let steps = [&program.repair, &program.shift, &program.remove];
         self.sweep.table_steps = steps
             .into_iter()

@@ -16,7 +16,7 @@ pub(in crate::routing) fn deal_shortest(
     if !steering.hop_weights.is_empty() {
         return deal_cheapest(engine, topology, steering, ways);
     }
-    let hops = HopMatrix::compute_for(engine, topology)?;
+    let hops = HopMatrix::compute_for(engine, topology, previous)?;
     let repaired =
         previous.and_then(|previous| repair_by_hops(topology, &hops, previous, |_| ways));
     let anew = || {

@@ -29,8 +29,10 @@ fn next_of(topology: &Topology, switch: u16) -> [Option<Next>; PORTS] {
 
 /// Counts the routes of batches.
 pub(super) struct Flows<'a> {
+    topology: &'a Topology,
     hosts: &'a [u32],
-    /// By switch and port: the number of the link there, if any, and the switch behind it.
+    /// By switch and port: the number of the link there, if any, and the switch behind it. Like what
+    /// else takes room by switch, empty until all routes of a batch are counted.
     next: Vec<[Option<Next>; PORTS]>,
     /// By link: routes of hosts to hosts' LIDs.
     pub(super) loads: Vec<u32>,
@@ -45,20 +47,26 @@ pub(super) struct Flows<'a> {
 
 impl<'a> Flows<'a> {
     pub(super) fn new(topology: &'a Topology, hosts: &'a [u32]) -> Self {
-        let switches = topology.switch_count();
         Self {
+            topology,
             hosts,
-            next: topology.switches().map(|switch| next_of(topology, switch)).collect(),
+            next: Vec::new(),
             loads: vec![0; topology.link_count()],
-            sources: Vec::with_capacity(switches),
-            inflow: vec![0; switches * Batch::LIDS_MAX],
-            arrived: vec![0; switches],
+            sources: Vec::new(),
+            inflow: Vec::new(),
+            arrived: Vec::new(),
             upstream: Upstream::default(),
         }
     }
 
     /// Turns to a home, to which `hops` lead.
     pub(super) fn turn_to(&mut self, hops: &[u8]) {
+        if self.next.is_empty() {
+            let (topology, switches) = (self.topology, self.topology.switch_count());
+            self.next = topology.switches().map(|switch| next_of(topology, switch)).collect();
+            self.inflow = vec![0; switches * Batch::LIDS_MAX];
+            self.arrived = vec![0; switches];
+        }
         list_sources(&mut self.sources, hops, First::Farthest);
     }
 
@@ -98,8 +106,8 @@ impl<'a> Flows<'a> {
         }
     }
 
-    /// Adds only what passes switches that have `lost` their routes to LIDs of a batch, from there on.
-    /// `hops` are those to the home, which routes then fell by.
+    /// Adds only what passes switches that have `lost` their routes to LIDs of a batch, from there on;
+    /// the links are those of the topology then. `hops` are those to the home, which routes then fell by.
     pub(super) fn add_lost(
         &mut self,
         previous: &Previous<'_>,
@@ -107,7 +115,7 @@ impl<'a> Flows<'a> {
         lost: &[(u8, u16)],
         hops: &[u8],
     ) {
-        let topology = previous.topology;
+        let topology = self.topology;
         let of_hosts = lost.iter().filter(|&&(place, _)| usize::from(place) < batch.host_lids);
         let mut lost: Vec<(u8, u16)> = of_hosts.copied().collect();
         lost.sort_unstable();
@@ -122,13 +130,11 @@ impl<'a> Flows<'a> {
                 // What comes to another that has lost its route is counted there.
                 while flow > 0
                     && (switch == at || of_lid.binary_search(&(place, switch)).is_err())
-                    && let Some(Next { number, peer }) =
-                        self.next[usize::from(switch)][usize::from(port(switch))]
-                    && hops[usize::from(peer)] < hops[usize::from(switch)]
+                    && let Some(link) = topology.link_at(switch, port(switch))
+                    && hops[usize::from(topology.link(link).peer)] < hops[usize::from(switch)]
                 {
-                    let load = &mut self.loads[number.get() as usize - 1];
-                    *load = load.wrapping_add(flow);
-                    switch = peer;
+                    self.loads[link] = self.loads[link].wrapping_add(flow);
+                    switch = topology.link(link).peer;
                 }
             }
         }

@@ -84,8 +84,7 @@ impl<'a> Survey<'a> {
         for destination in previous.topology.destinations() {
             destination.lids().for_each(|lid| homes_then[lid.index()] = destination.home);
         }
-        let is_same_numbers = count_then == topology.switch_count()
-            && topology.switches().all(|switch| previous.switch(switch) == Some(switch));
+        let is_same_numbers = previous.is_of_same_switches(topology);
         let changed = topology.switches().filter(|&switch| has_changed(topology, previous, switch));
         let changed: Vec<u16> = changed.collect();
         let links = changed
@@ -94,9 +93,8 @@ impl<'a> Survey<'a> {
         let is_new =
             |&(switch, link): &(u16, usize)| !was_linked(previous, switch, &topology.link(link));
         let new_links = links.filter(is_new).collect();
-        let has_loads = is_same_numbers
-            && previous.loads.len() == previous.topology.link_count()
-            && previous.topology.destinations() == topology.destinations();
+        let has_loads = previous.loads.len() == previous.topology.link_count()
+            && previous.is_of_same_ports(topology);
         let survey = Self {
             has_loads,
             topology,

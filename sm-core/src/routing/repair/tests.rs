@@ -6,7 +6,8 @@ use super::super::deal::Shortest;
 use super::super::updn::{Labels, Order};
 use super::super::verify;
 use super::super::{
-    Dfsssp, Dor, Engine, FTree, Lash, Link, MinHop, Routing, Sssp, Steering, UpDown, testing,
+    Dfsssp, Dor, Engine, FTree, Lash, Link, MinHop, NO_ROUTE, Routing, Sssp, Steering, UpDown,
+    testing,
 };
 use super::*;
 
@@ -110,6 +111,36 @@ proptest! {
             let kept = previous(&between, &new, &now);
             let Ok(last) = engine.route(&after, &steering(), Some(&kept)) else { continue };
             check(engine, &after, &last)?;
+        }
+    }
+
+    /// A proof that builds on the one before finds all that one from nothing does, whatever is wrong.
+    #[test]
+    fn a_proof_builds_on_the_one_before(
+        whole in testing::any_topology(), first in Holes::any(), second in Holes::any(),
+        breakages in prop::collection::vec((any::<u16>(), any::<u16>(), any::<u8>()), 0..4),
+    ) {
+        let (before, after, switches) = change(&whole, first, second);
+        for engine in ENGINES {
+            let Ok(old) = engine.route(&before, &steering(), None) else { continue };
+            if !verify::deliveries(&before, &old).is_whole() {
+                continue;
+            }
+            let kept = previous(&before, &old, &switches);
+            let Ok(mut new) = engine.route(&after, &steering(), Some(&kept)) else { continue };
+            for &(switch, lid, port) in &breakages {
+                let count = new.lfts.len();
+                let lft = &mut new.lfts[usize::from(switch) % count];
+                let len = lft.len();
+                lft[usize::from(lid) % len] = if port > 250 { NO_ROUTE } else { port % 8 };
+                // Hops are the engine's word, which may be wrong as well.
+                if port % 5 == 0 {
+                    let row = new.hops.row_mut(switch % count as u16);
+                    row[usize::from(lid) % count] = port;
+                }
+            }
+            let found = verify::deliveries_since(&after, &new, &kept);
+            prop_assert_eq!(found, verify::deliveries(&after, &new));
         }
     }
 

@@ -34,7 +34,7 @@ impl<'a> Distances<'a> {
     ) -> Result<Self, RoutingError> {
         let weights = &steering.hop_weights;
         if weights.iter().all(|&weight| weight == 1) {
-            let hops = HopMatrix::compute_for(engine, topology)?;
+            let hops = HopMatrix::compute_for(engine, topology, None)?;
             return Ok(Self { topology, hops, weighted: None });
         }
         HopMatrix::check_size(engine, topology)?;

@@ -38,6 +38,8 @@ pub(in crate::sweep) struct ActiveRouting {
     pub(super) switches: Vec<SwitchIndex>,
     pub(super) numbers: HashMap<SwitchIndex, u16>,
     pub(super) lanes: Lanes,
+    /// Its tables, if it was proved that they deliver every LID from everywhere.
+    pub(super) proved: Proved,
     /// The SLs of its paths, ascending by switch; empty if it leaves them alone.
     pub(super) path_sls: Vec<Arc<PathSls>>,
     pub(super) asked: OperatorWishes,
@@ -45,7 +47,35 @@ pub(in crate::sweep) struct ActiveRouting {
     pub(super) unicast: OnceLock<Arc<Unicast>>,
 }
 
+/// What is known of tables.
+#[derive(Debug)]
+pub(super) enum Proved {
+    /// They need not deliver everything.
+    Nothing,
+    /// They deliver every LID from everywhere.
+    Whole(Vec<Arc<Lft>>),
+}
+
 impl ActiveRouting {
+    /// Notes which tables they are that were proved.
+    pub(in crate::sweep) fn keep_proved(&mut self, fabric: &Fabric) {
+        let lfts = self.lfts(fabric);
+        if let Proved::Whole(proved) = &mut self.proved {
+            *proved = lfts;
+        }
+    }
+
+    /// Whether these tables were proved to deliver every LID from everywhere.
+    pub(super) fn is_whole(&self, lfts: &[Arc<Lft>]) -> bool {
+        match &self.proved {
+            Proved::Nothing => false,
+            Proved::Whole(proved) => {
+                proved.len() == lfts.len()
+                    && proved.iter().zip(lfts).all(|(proved, lft)| Arc::ptr_eq(proved, lft))
+            }
+        }
+    }
+
     /// What its packets wait for; `lfts` are its tables. Takes a tenth of a second and more, once.
     pub(in crate::sweep) fn unicast(&self, lfts: &[Arc<Lft>]) -> Arc<Unicast> {
         let find = || Arc::new(Unicast::find(&self.topology, &ports(lfts), &self.lanes));

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use ib_mad::types::Guid;
 use sa_proto::snapshot::{self, Lft, PathSls};
 
-use super::active::{ActiveRouting, OperatorWishes, ports};
+use super::active::{ActiveRouting, OperatorWishes, Proved, ports};
 use crate::fabric::SwitchIndex;
 use crate::routing::verify::{self, CreditLoops, Deliveries};
 use crate::routing::{Engine, HopMatrix, Lanes, MinHop, Previous, Routing, RoutingError, Topology};
@@ -182,6 +182,7 @@ impl RoutingJob {
             switches,
             numbers,
             lanes,
+            proved: if deliveries.is_whole() { Proved::Whole(Vec::new()) } else { Proved::Nothing },
             path_sls,
             asked,
             unicast: OnceLock::new(),
@@ -192,7 +193,12 @@ impl RoutingJob {
     fn attempt(&self, engine: &dyn Engine) -> Result<Verified, RoutingError> {
         // What another engine made, or was made to other wishes, is not to be kept.
         let before = self.before.as_ref().filter(|before| {
-            before.made.engine == engine.name() && before.made.asked.files == self.asked.files
+            let (then, now) = (&before.made.asked, &self.asked);
+            // Weights of links that are gone are no weights.
+            let are_weighted = [then, now].map(|asked| asked.steering.hop_weights.is_empty());
+            before.made.engine == engine.name()
+                && then.files == now.files
+                && are_weighted[0] == are_weighted[1]
         });
         let previous = match (before, &self.inherited) {
             (Some(before), _) => Some(Previous {
@@ -211,10 +217,11 @@ impl RoutingJob {
             }),
             (None, _) => None,
         };
-        let made = self.made_by(engine, previous.as_ref())?;
+        let is_proved = before.is_some_and(|before| before.made.is_whole(&before.lfts));
+        let made = self.made_by(engine, previous.as_ref(), is_proved)?;
         if previous.is_some() && !made.is_usable() {
             // What was there before may be at fault: another SM made it, or a switch told it wrongly.
-            return self.made_by(engine, None);
+            return self.made_by(engine, None, false);
         }
         Ok(made)
     }
@@ -234,17 +241,24 @@ impl RoutingJob {
         Some(routing.lfts)
     }
 
+    /// A routing by an engine, and what is to be thought of it; the previous one may have been proved
+    /// to be whole.
     fn made_by(
         &self,
         engine: &dyn Engine,
         previous: Option<&Previous<'_>>,
+        is_proved: bool,
     ) -> Result<Verified, RoutingError> {
         let routing = engine.route(&self.topology, &self.asked.steering, previous)?;
+        let deliveries = match previous.filter(|_| is_proved) {
+            Some(previous) => verify::deliveries_since(&self.topology, &routing, previous),
+            None => verify::deliveries(&self.topology, &routing),
+        };
         // Where there is no choice of engines, and no promise, loops are looked for when the tables
         // are in force.
         let looks = self.engines.len() > 1 || !matches!(routing.lanes, Lanes::Free);
         Ok(Verified {
-            deliveries: verify::deliveries(&self.topology, &routing),
+            deliveries,
             loops: looks.then(|| verify::credit_loops_on_lanes(&self.topology, &routing)),
             routing,
         })
