@@ -48,7 +48,7 @@ pub(in crate::sweep) struct ActiveRouting {
 }
 
 /// What is known of tables.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Proved {
     /// They need not deliver everything.
     Nothing,
