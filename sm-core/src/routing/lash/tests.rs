@@ -141,7 +141,6 @@ fn meshes_and_tori_are_found_however_they_are_cabled() {
         };
         let found = count(&topology, true);
         let plain = count(&topology, false);
-        println!("{dims:?} wraps {wraps}: {found} layers, {plain} without");
         assert!(found <= plain, "{dims:?}: {found} layers, {plain} without");
         assert!(found <= count(&by_dimensions, true), "{dims:?}: fewer if cabled by dimensions");
         assert!(found <= theirs, "{dims:?}: {found} layers, {theirs} with OpenSM");

@@ -333,7 +333,6 @@ fn ties_are_broken_as_the_operator_asks_at_no_cost_in_balance() {
             assert_eq!(by(&steering), routing, "{ties:?} again");
             assert!(made.iter().all(|other| other.lfts != routing.lfts), "{ties:?}");
             let spread = spread(&topology, &routing);
-            println!("{ties:?}: most loaded {} routes, {most} in turn", spread.max);
             assert!(f64::from(spread.max) <= f64::from(most) * 1.02, "{ties:?}: {spread}, {most}");
             made.push(routing);
         }
