@@ -201,6 +201,12 @@ impl<T> Transactions<T> {
         self.slots[self.find(tid)? as usize].context.as_ref()
     }
 
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, tid: u64) -> Option<&mut T> {
+        let index = self.find(tid)?;
+        self.slots[index as usize].context.as_mut()
+    }
+
     /// Takes an answer; yields its request's context. `None`, counted, if nobody waits for it.
     pub fn handle_response(&mut self, tid: u64) -> Option<T> {
         let Some(index) = self.find(tid) else {

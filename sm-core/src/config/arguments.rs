@@ -105,7 +105,7 @@ mod tests {
             routing_engine lid_matrix_file lfts_file sadb_file root_guid_file cn_guid_file \
             io_guid_file scatter-ports max_reverse_hops ids_guid_file guid_routing_order_file \
             console-port perfmgr_sweep_time_s prefix_routes_file lash_start_vl sm_sl retries \
-            torus_config nue_max_num_vls dump_files_dir";
+            torus_config nue_max_num_vls dump_files_dir pidfile";
         let alone = "verbose erase_log_file no_part_enforce allow_both_pkeys qos \
             congestion_control V once reassign_lids ucast_cache connect_roots port-shifting \
             stay_on_fatal perfmgr consolidate_ipv6_snm_req do_mesh_analysis \
@@ -121,7 +121,7 @@ mod tests {
                 }
             }
         }
-        let letters = "F:c:i:w:O:f:ed:D:g:l:s:t:a:u:m:X:R:zM:U:S:P:Y:ANZ:WQvVoryp:n:q:k:C:G:H:";
+        let letters = "F:c:i:w:O:f:ed:D:g:l:s:t:a:u:m:X:R:zM:U:S:P:Y:ANZ:WQvVoryp:n:q:k:C:G:H:J:";
         let mut letters = letters.chars().peekable();
         while let Some(letter) = letters.next() {
             let option = format!("-{letter}");

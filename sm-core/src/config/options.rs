@@ -159,7 +159,7 @@ pub struct Options {
     pub daemon: bool,
     /// File to write our process id to. It is locked: a second instance with the same file ends, one
     /// that a dead process left is taken over.
-    #[arg(long, value_name = "FILE")]
+    #[arg(short = 'J', long, value_name = "FILE")]
     pub pidfile: Option<PathBuf>,
     /// Megabytes at which the log file is emptied and begun anew; 0 is no limit.
     #[arg(short = 'L', long = "log_limit", value_name = "MB")]

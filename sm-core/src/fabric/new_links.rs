@@ -32,15 +32,23 @@ impl NewLinks {
 impl Fabric {
     /// Links that were found since this was asked for last, each once; there may be others among them.
     pub fn take_new_links(&mut self) -> Vec<(PortIndex, PortIndex)> {
-        let ports = match std::mem::take(&mut self.new_links) {
-            NewLinks::Of(ports) => ports,
-            NewLinks::All => self.nodes().flat_map(|(node, _)| self.ports_of(node)).collect(),
-        };
+        match std::mem::take(&mut self.new_links) {
+            NewLinks::Of(ports) => self.links_of(ports.into_iter()),
+            NewLinks::All => self.links(),
+        }
+    }
+
+    /// All links, each once.
+    pub fn links(&self) -> Vec<(PortIndex, PortIndex)> {
+        self.links_of(self.nodes().flat_map(|(node, _)| self.ports_of(node)))
+    }
+
+    fn links_of(&self, ports: impl Iterator<Item = PortIndex>) -> Vec<(PortIndex, PortIndex)> {
         let link = |port: PortIndex| {
             let peer = self.port(port).peer()?;
             Some((port.min(peer), port.max(peer)))
         };
-        let mut links: Vec<_> = ports.into_iter().filter_map(link).collect();
+        let mut links: Vec<_> = ports.filter_map(link).collect();
         links.sort_unstable();
         links.dedup();
         links

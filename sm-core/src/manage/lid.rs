@@ -27,6 +27,11 @@ impl LidRange {
         self.last.0 - self.first.0 + 1
     }
 
+    /// Whether a LID is one of them.
+    pub fn contains(self, lid: Lid) -> bool {
+        (self.first..=self.last).contains(&lid)
+    }
+
     fn is_valid(self) -> bool {
         self.first.is_unicast() && self.last.is_unicast() && self.first <= self.last
     }

@@ -15,6 +15,9 @@ use crate::config::leading_number;
 /// Lines that are kept of a file: 65,536 ports, or both ends of as many links.
 const LINES_MAX: usize = 1 << 20;
 
+/// Longest file that is read, bytes: so many lines as they are written, with room for comments.
+pub const FILE_LEN_MAX: u64 = LINES_MAX as u64 * 64;
+
 /// The M_Key of every port, by its GUID, as far as it is known. All ports of a switch have that of
 /// its port 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,11 +83,24 @@ impl Neighbours {
         self.by_end.get(&end).copied()
     }
 
-    /// States that a link joins two ports.
-    pub fn join(&mut self, a: End, b: End) {
-        if self.by_end.len() + 2 <= LINES_MAX {
-            self.by_end.insert(a, b);
-            self.by_end.insert(b, a);
+    /// Whether so many more links can be stated without others being forgotten.
+    pub fn has_room(&self, links: usize) -> bool {
+        self.by_end.len() + 2 * links <= LINES_MAX
+    }
+
+    /// States which links there are, each by its ends. Links not among them stay as they are known,
+    /// unless an end has another link now, or there is no room for all.
+    pub fn join(&mut self, links: impl ExactSizeIterator<Item = (End, End)>) {
+        if !self.has_room(links.len()) {
+            self.by_end.clear();
+        }
+        for (a, b) in links.take(LINES_MAX / 2) {
+            for (end, far) in [(a, b), (b, a)] {
+                let before = self.by_end.insert(end, far).filter(|&before| before != far);
+                if let Some(before) = before {
+                    self.by_end.remove(&before);
+                }
+            }
         }
     }
 
@@ -195,7 +211,34 @@ mod tests {
     fn a_link_is_known_from_both_ends() {
         let mut neighbours = Neighbours::default();
         let (a, b) = ((Guid(1), PortNum(2)), (Guid(3), PortNum(4)));
-        neighbours.join(a, b);
+        neighbours.join([(a, b)].into_iter());
         assert_eq!((neighbours.get(a), neighbours.get(b)), (Some(b), Some(a)));
+    }
+
+    #[test]
+    fn a_cable_that_was_moved_leaves_nothing_of_where_it_was() {
+        let mut neighbours = Neighbours::default();
+        let [a, b, c, d] = [1, 2, 3, 4].map(|guid| (Guid(guid), PortNum(1)));
+        neighbours.join([(a, b), (c, d)].into_iter());
+        neighbours.join([(a, c)].into_iter());
+        let all = [a, b, c, d].map(|end| neighbours.get(end));
+        assert_eq!(all, [Some(c), None, Some(a), None]);
+        neighbours.join([(c, a)].into_iter());
+        assert_eq!(neighbours.by_end.len(), 2, "the same link from its other end");
+    }
+
+    /// Ports that went were kept for ever, until the file was too long to be read.
+    #[test]
+    fn where_there_is_no_room_those_that_went_go_first_and_the_rest_can_be_read() {
+        let end =
+            |guid: usize| (Guid(0xFFFF_FFFF_FFFF_0000_u64.wrapping_sub(guid as u64)), PortNum(254));
+        let links =
+            |from: usize| (from..from + LINES_MAX / 2).map(move |i| (end(2 * i), end(2 * i + 1)));
+        let mut neighbours = Neighbours::default();
+        neighbours.join(links(0));
+        assert_eq!(neighbours.by_end.len(), LINES_MAX);
+        assert!(neighbours.render().len() as u64 <= FILE_LEN_MAX);
+        neighbours.join(links(LINES_MAX));
+        assert_eq!((neighbours.by_end.len(), neighbours.get(end(0))), (LINES_MAX, None));
     }
 }

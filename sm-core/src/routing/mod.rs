@@ -48,6 +48,7 @@ pub use lanes::{Lanes, Layers};
 pub use lash::Lash;
 pub use minhop::MinHop;
 pub use nue::Nue;
+pub(crate) use repair::is_kept_unseen;
 pub use sssp::Sssp;
 pub use steering::{Steering, Ties};
 pub use topology::{Destination, Link, Topology, TopologyBuilder, TopologyError};

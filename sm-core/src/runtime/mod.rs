@@ -234,7 +234,7 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
             source,
         })?;
     }
-    let fabric = Attachment::open(&config, &state)?;
+    let mut fabric = Attachment::open(&config, &state)?;
     let lids = state.lids()?;
     info!(
         "ibsm {} at {}; {} known LIDs; responders at {}",
@@ -251,9 +251,9 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     problem.iter().for_each(|problem| warn!("{problem}"));
     sweeper.set_node_names(names);
     sweeper.set_sharding(config.reach.sharding());
-    let (m_keys, neighbours) = state.m_keys()?;
+    let (m_keys, neighbours) = state.m_keys();
     let neighbours = Arc::new(neighbours);
-    let origin = state.origin()?;
+    let origin = state.origin();
     let caches =
         Caches { m_keys: m_keys.clone(), neighbours: neighbours.clone(), origin: origin.clone() };
     sweeper.set_origin(origin);
@@ -261,6 +261,7 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     let is_whole = |left: &Left| registry.stored().is_some_and(|stored| stored >= left.registry);
     sweeper.set_left(state.take_left()?.filter(is_whole));
     sweeper.set_m_keys(m_keys, neighbours);
+    sweeper.set_own_port(fabric.port_guid());
     sweeper.set_disabled_ports(state.disabled_ports()?);
     let service = Service::new(Parts {
         config,

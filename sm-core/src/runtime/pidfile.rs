@@ -2,9 +2,13 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use tracing::debug;
+
+/// Times that the file is opened, should others remove it in between.
+const ATTEMPTS_MAX: usize = 16;
 
 /// The file cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -41,13 +45,20 @@ impl Pidfile {
     pub(super) fn take(path: &Path) -> Result<Self, PidfileError> {
         let failed = |source| PidfileError::Io { path: path.to_owned(), source };
         let mut options = OpenOptions::new();
-        let mut file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(failed)?;
+        options.read(true).write(true).create(true).truncate(false);
+        for _ in 0..ATTEMPTS_MAX {
+            let file = options.open(path).map_err(failed)?;
+            if let Some(taken) = Self::lock(path, file)? {
+                return Ok(taken);
+            }
+        }
+        Err(failed(io::Error::other("it is removed as fast as it is made")))
+    }
+
+    /// Takes a file that was opened as `path`; `None` if that has been removed since, by a process that
+    /// ended: what is locked then is nobody's to find.
+    fn lock(path: &Path, mut file: File) -> Result<Option<Self>, PidfileError> {
+        let failed = |source| PidfileError::Io { path: path.to_owned(), source };
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -58,9 +69,18 @@ impl Pidfile {
             }
             Err(TryLockError::Error(source)) => return Err(failed(source)),
         }
+        let ours = file.metadata().map_err(failed)?;
+        let is_there = match std::fs::metadata(path) {
+            Ok(there) => (there.dev(), there.ino()) == (ours.dev(), ours.ino()),
+            Err(missing) if missing.kind() == io::ErrorKind::NotFound => false,
+            Err(source) => return Err(failed(source)),
+        };
+        if !is_there {
+            return Ok(None);
+        }
         file.set_len(0).map_err(failed)?;
         writeln!(file, "{}", std::process::id()).map_err(failed)?;
-        Ok(Self { path: path.to_owned(), _locked: file })
+        Ok(Some(Self { path: path.to_owned(), _locked: file }))
     }
 }
 
@@ -75,6 +95,23 @@ impl Drop for Pidfile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A successor opened the file just before we removed it, and locked what nobody could find.
+    #[test]
+    fn one_that_is_removed_between_opening_and_locking_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("ibsm.pid");
+        let first = Pidfile::take(&path).unwrap();
+        let opened = || OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let (early, another) = (opened(), opened());
+        drop(first);
+        assert!(Pidfile::lock(&path, early).unwrap().is_none());
+        let second = Pidfile::take(&path).unwrap();
+        assert!(Pidfile::lock(&path, another).unwrap().is_none(), "there is another by now");
+        assert!(path.exists());
+        drop(second);
+        assert!(!path.exists());
+    }
 
     #[test]
     fn a_second_one_is_refused_and_one_left_behind_is_taken() {

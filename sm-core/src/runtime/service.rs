@@ -240,6 +240,7 @@ impl Service {
                 self.files.keep_client(client);
             }
             self.outgoing.clear();
+            self.sweeper.set_own_port(self.fabric.port_guid());
             self.sweeper.begin_anew(now);
         }
         if !self.fabric.is_attached() {

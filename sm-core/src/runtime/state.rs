@@ -21,7 +21,7 @@ use ib_mad::types::{Guid, PortNum};
 use tracing::warn;
 
 use crate::manage::lid::LidTable;
-use crate::manage::mkey::{MKeyTable, Neighbours};
+use crate::manage::mkey::{self, MKeyTable, Neighbours};
 use crate::sweep::{DisabledPorts, Left, Origin};
 
 /// Longest file read, bytes: 49,151 ports at 35 bytes are 1.7 MB.
@@ -91,18 +91,17 @@ impl StateDir {
     }
 
     /// M_Keys of ports and links between them, as they were known before.
-    pub(super) fn m_keys(&self) -> Result<(MKeyTable, Neighbours), StateError> {
+    pub(super) fn m_keys(&self) -> (MKeyTable, Neighbours) {
         let warn = |name: &str, left_out: usize| {
             if left_out > 0 {
                 warn!("{}: {left_out} line(s) say nothing, left out", self.file(name).display());
             }
         };
-        let (keys, left_out) = MKeyTable::parse(&self.read("guid2mkey")?.unwrap_or_default());
+        let (keys, left_out) = MKeyTable::parse(&self.read_cache("guid2mkey"));
         warn("guid2mkey", left_out);
-        let (neighbours, left_out) =
-            Neighbours::parse(&self.read("neighbors")?.unwrap_or_default());
+        let (neighbours, left_out) = Neighbours::parse(&self.read_cache("neighbors"));
         warn("neighbors", left_out);
-        Ok((keys, neighbours))
+        (keys, neighbours)
     }
 
     /// What we are known by at the feeds that we follow, the same over restarts; not 0.
@@ -143,8 +142,8 @@ impl StateDir {
     }
 
     /// Which engine made the tables that switches hold, as the last run left it.
-    pub(super) fn origin(&self) -> Result<Option<Origin>, StateError> {
-        Ok(self.read("routing")?.as_deref().and_then(Origin::parse))
+    pub(super) fn origin(&self) -> Option<Origin> {
+        Origin::parse(&self.read_cache("routing"))
     }
 
     /// Keeps which engine made the tables; none if another subnet manager may change them.
@@ -158,7 +157,7 @@ impl StateDir {
     /// What the last run left in switches. It can be had once: until that is settled, a further run
     /// must not take it up.
     pub(super) fn take_left(&self) -> Result<Option<Left>, StateError> {
-        let left = self.read("tables")?.as_deref().and_then(Left::parse);
+        let left = Left::parse(&self.read_cache("tables"));
         self.forget("tables")?;
         Ok(left)
     }
@@ -187,10 +186,10 @@ impl StateDir {
     fn forget(&self, name: &str) -> Result<(), StateError> {
         let path = self.file(name);
         match fs::remove_file(&path) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                Err(StateError { path, source })
-            }
-            _ => Ok(()),
+            Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed
+                .and_then(|()| self.writer.sync_names())
+                .map_err(|source| StateError { path, source }),
         }
     }
 
@@ -203,10 +202,38 @@ impl StateDir {
     }
 
     fn read(&self, name: &str) -> Result<Option<String>, StateError> {
+        self.read_up_to(name, FILE_LEN_MAX)
+    }
+
+    /// Reads a file that only spares us work or waiting. One that cannot be read is set aside for the
+    /// operator to look at, and begun anew.
+    fn read_cache(&self, name: &str) -> String {
+        match self.read_up_to(name, mkey::FILE_LEN_MAX) {
+            Ok(text) => text.unwrap_or_default(),
+            Err(failure) => {
+                let aside = self.file(&format!("{name}.refused"));
+                let moved = fs::rename(self.file(name), &aside);
+                let what = match &moved {
+                    Ok(()) => format!("it is {} now", aside.display()),
+                    Err(failure) => format!("nor can it be renamed: {failure}"),
+                };
+                warn!(
+                    "{}: {}; {what}, and a new one is begun",
+                    failure.path.display(),
+                    failure.source
+                );
+                String::new()
+            }
+        }
+    }
+
+    fn read_up_to(&self, name: &str, len_max: u64) -> Result<Option<String>, StateError> {
         let path = self.file(name);
         let read = || {
-            if fs::metadata(&path)?.len() > FILE_LEN_MAX {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "file is far too long"));
+            let len = fs::metadata(&path)?.len();
+            if len > len_max {
+                let reason = format!("it has {len} bytes, {len_max} are the most that is read");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
             }
             Ok(String::from_utf8_lossy(&fs::read(&path)?).into_owned())
         };
@@ -243,6 +270,11 @@ impl StateWriter {
         self.path.join(name)
     }
 
+    /// Has the directory itself survive a loss of power: which files are there.
+    fn sync_names(&self) -> io::Result<()> {
+        if self.sync { File::open(&self.path)?.sync_all() } else { Ok(()) }
+    }
+
     /// Replaces a file at once: a crash leaves the old one or the new one.
     fn write(&self, name: &str, text: &str) -> Result<(), StateError> {
         let path = self.file(name);
@@ -257,7 +289,8 @@ impl StateWriter {
             if self.sync {
                 file.sync_all()?;
             }
-            fs::rename(&draft, &path)
+            fs::rename(&draft, &path)?;
+            self.sync_names()
         };
         write().map_err(|source| StateError { path: path.clone(), source })
     }
@@ -298,6 +331,27 @@ mod tests {
     }
 
     #[test]
+    fn a_cache_that_cannot_be_read_is_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path(), true).unwrap();
+        File::create(dir.path().join("neighbors"))
+            .unwrap()
+            .set_len(mkey::FILE_LEN_MAX + 1)
+            .unwrap();
+        for name in ["guid2mkey", "routing", "tables"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        assert_eq!(state.m_keys(), Default::default());
+        assert!(state.origin().is_none() && state.take_left().unwrap().is_none());
+        for name in ["neighbors", "guid2mkey", "routing", "tables"] {
+            let aside = dir.path().join(format!("{name}.refused"));
+            assert!(aside.exists() && !dir.path().join(name).exists());
+        }
+        state.writer().keep_m_keys(&MKeyTable::parse("0x1 0xaa").0).unwrap();
+        assert_eq!(state.m_keys().0.get(Guid(1)), Some(0xaa));
+    }
+
+    #[test]
     fn lids_and_client_survive() {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::open(dir.path(), true).unwrap();
@@ -309,7 +363,7 @@ mod tests {
         let (neighbours, _) = Neighbours::parse("0x1:1 0x2:3\n0x2:3 0x1:1");
         state.writer().keep_m_keys(&keys).unwrap();
         state.writer().keep_neighbours(&neighbours).unwrap();
-        assert_eq!(state.m_keys().unwrap(), (keys, neighbours));
+        assert_eq!(state.m_keys(), (keys, neighbours));
         let mode = fs::metadata(dir.path().join("guid2mkey")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(state.disabled_ports().unwrap(), DisabledPorts::new());

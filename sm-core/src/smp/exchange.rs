@@ -29,6 +29,8 @@ pub struct Timing {
 pub struct Transmit {
     /// The request.
     pub request: Request,
+    /// The M_Key that it showed when it was sent last, if it was.
+    pub m_key: Option<u64>,
     /// TransactionID. Its upper half is zero: simulators and kernels put their own there.
     pub tid: u64,
     /// How long the answer is waited for.
@@ -71,6 +73,8 @@ struct Sent {
     request: Request,
     /// Times it was sent.
     attempts: u16,
+    /// The M_Key that it showed last.
+    m_key: Option<u64>,
     /// When it was sent first.
     since: Option<Instant>,
 }
@@ -119,7 +123,7 @@ impl Exchange {
         if self.window.room() > 0
             && let Some(request) = self.queue.pop_front()
         {
-            let sent = Sent { request, attempts: 0, since: None };
+            let sent = Sent { request, attempts: 0, since: None, m_key: None };
             let timeout = self.timeout_of(request);
             if self.window.start(sent, timeout, self.timing.retries).is_err() {
                 self.queue.push_front(request);
@@ -129,12 +133,12 @@ impl Exchange {
         let tid = u64::from(tid);
         sent.attempts = sent.attempts.saturating_add(1);
         sent.since.get_or_insert(now);
-        let (request, is_repeat) = (sent.request, sent.attempts > 1);
+        let (request, m_key, is_repeat) = (sent.request, sent.m_key, sent.attempts > 1);
         let passed = &mut self.passed[request.kind as usize];
         passed.sent += 1;
         passed.repeated += u64::from(is_repeat);
         let timeout = self.window.timeout(tid).unwrap_or(self.timing.timeout);
-        Some(Transmit { request, tid, timeout })
+        Some(Transmit { request, m_key, tid, timeout })
     }
 
     /// How long the answer to a request is waited for.
@@ -143,14 +147,21 @@ impl Exchange {
         self.loss.timeout(if request.is_for_all_ports() { long_timeout } else { timeout })
     }
 
-    /// The request on the wire with this number.
-    pub fn peek(&self, tid: u64) -> Option<Request> {
-        self.window.get(tid).map(|sent| sent.request)
+    /// States the M_Key that a request shows as it is sent now.
+    pub fn set_m_key(&mut self, tid: u64, m_key: u64) {
+        if let Some(sent) = self.window.get_mut(tid) {
+            sent.m_key = Some(m_key);
+        }
+    }
+
+    /// The request on the wire with this number, and the M_Key that it showed last.
+    pub fn peek(&self, tid: u64) -> Option<(Request, Option<u64>)> {
+        self.window.get(tid).map(|sent| (sent.request, sent.m_key))
     }
 
     /// Takes an answer: the request it answers, which is done with. `None` if there is none.
     pub fn handle_answer(&mut self, now: Instant, tid: u64) -> Option<Request> {
-        let Sent { request, attempts, since } = self.window.handle_response(tid)?;
+        let Sent { request, attempts, since, .. } = self.window.handle_response(tid)?;
         self.loss.note(attempts, now.saturating_duration_since(since.unwrap_or(now)));
         self.passed[request.kind as usize].answered += 1;
         Some(request)
@@ -183,9 +194,9 @@ impl Exchange {
         self.window.handle_timeout(now);
     }
 
-    /// A request that was given up; each is yielded once. Where much is lost it is sent more often
-    /// before.
-    pub fn poll_given_up(&mut self, now: Instant) -> Option<Request> {
+    /// A request that was given up, and the M_Key that it showed last; each is yielded once. Where much
+    /// is lost it is sent more often before.
+    pub fn poll_given_up(&mut self, now: Instant) -> Option<(Request, Option<u64>)> {
         let patience = self.timing.timeout.saturating_mul(self.timing.retries.saturating_add(1));
         loop {
             let (_, sent) = self.window.poll_expired()?;
@@ -194,7 +205,7 @@ impl Exchange {
                 && self.window.start(sent, self.timeout_of(sent.request), 0).is_ok();
             if !goes_on {
                 self.passed[sent.request.kind as usize].given_up += 1;
-                return Some(sent.request);
+                return Some((sent.request, sent.m_key));
             }
         }
     }
@@ -238,7 +249,11 @@ mod tests {
         let told = [0, 1].map(|_| exchange.poll_transmit(now).unwrap().timeout);
         assert_eq!(told, [long_timeout, timeout]);
         exchange.handle_timeout(now + timeout);
-        assert_eq!(exchange.poll_given_up(now + timeout), Some(request(0)), "the other waits");
+        assert_eq!(
+            exchange.poll_given_up(now + timeout),
+            Some((request(0), None)),
+            "the other waits"
+        );
     }
 
     /// A repetition must not wait for room in the window, which its own request takes up.
@@ -253,7 +268,7 @@ mod tests {
         exchange.handle_timeout(now + timeout);
         assert_eq!(exchange.poll_transmit(now + timeout), Some(first));
         exchange.handle_timeout(now + timeout * 2);
-        assert_eq!(exchange.poll_given_up(now + timeout * 2), Some(request(0)));
+        assert_eq!(exchange.poll_given_up(now + timeout * 2), Some((request(0), None)));
         let next = exchange.poll_transmit(now + timeout * 2).unwrap();
         assert_eq!(next.request, request(1));
         assert_eq!(exchange.handle_answer(now + timeout * 2, next.tid), Some(request(1)));

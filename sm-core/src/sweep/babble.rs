@@ -122,10 +122,10 @@ impl Sweeper {
     }
 
     /// The port `num` of the node of which an end port has `lid`.
-    fn port_at(&self, lid: Lid, num: PortNum) -> Option<PortIndex> {
+    pub(super) fn port_at(&self, lid: Lid, num: PortNum) -> Option<PortIndex> {
         let has_lid = |port: &PortIndex| {
             let range = self.lids.get(self.fabric.port(*port).guid);
-            range.is_some_and(|range| (range.first..=range.last).contains(&lid))
+            range.is_some_and(|range| range.contains(lid))
         };
         let end = self.fabric.end_ports().find(has_lid)?;
         match self.fabric.node_of(end).switch {

@@ -5,10 +5,11 @@
 //! then the newer. If the older no longer holds, the cable moved; if both still hold, two nodes
 //! share a GUID, and both places are named.
 
+use ib_mad::wire::attribute::LinkWidths;
 use tracing::error;
 
-use super::Sweeper;
 use super::discover::Answerer;
+use super::{Event, Sweeper};
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::smp::{Kind, Request};
 
@@ -182,9 +183,11 @@ impl Sweeper {
         match entry.newer {
             Newer::Link(newer) => {
                 let second = self.place(newer.from);
+                let lanes = self.lane_reversal(&[entry.older.from, entry.older.to, newer.from]);
                 error!(
                     "duplicate GUID: {guid} port {num} is there twice, behind {first}, and behind \
-                     or at {second}. The second is left out; give one of the nodes another GUID"
+                     or at {second}{lanes}. The second is left out; give one of the nodes another \
+                     GUID"
                 );
             }
             Newer::Down(port) => {
@@ -196,6 +199,34 @@ impl Sweeper {
                 );
             }
         }
+    }
+
+    /// One of these ports was seen where it cannot be. At 12x that may be no duplicate GUID, but lanes
+    /// that are reversed; in words, for whoever looks at the cable. Nothing where none is so wide.
+    fn lane_reversal(&self, ports: &[PortIndex]) -> &'static str {
+        let is_wide = |&port: &PortIndex| {
+            let port = self.fabric.port(port);
+            port.known && port.port_info().link_width_supported().contains(LinkWidths::X12)
+        };
+        match ports.iter().any(is_wide) {
+            true => " (or a 12x link with lane reversal is badly configured)",
+            false => "",
+        }
+    }
+
+    /// The link of a port leads to the port itself, as far as GUIDs tell.
+    pub(super) fn leads_to_itself(&mut self, port: PortIndex) {
+        self.sweep.left_out.insert(port);
+        let (place, lanes) = (self.place(port), self.lane_reversal(&[port]));
+        let text = format!(
+            "{place} sees itself: a loop-back plug, or the node behind it has the same GUID{lanes}"
+        );
+        let (_, switches) = self.fabric.counts();
+        if switches == 0 && self.settings.exit_on_fatal {
+            // It is the only link there is. OpenSM ends, too.
+            return self.emit(Event::Fatal(format!("{text}. With -y that is no reason to end")));
+        }
+        self.complain(format_args!("{text}"));
     }
 
     /// The GUID of `node` answered with another kind or number of ports behind `egress`.

@@ -46,6 +46,8 @@ pub(super) struct Sweep {
     pub(super) cut_links: usize,
     /// Where a light sweep saw changes.
     pub(super) changed: Vec<NodeIndex>,
+    /// Whether a light sweep asks subnet managers that may well not answer.
+    pub(super) asks_mute: bool,
     /// When a light sweep that saw a change ends.
     pub(super) grace_ends: Option<Instant>,
     /// Switches that lost what was programmed.

@@ -170,11 +170,7 @@ impl Sweeper {
         let Some(node) = known.or_else(|| self.add(answerer)) else { return };
         let Some(ingress) = self.fabric.port_of(node, answerer.local_port) else { return };
         if egress == ingress {
-            self.sweep.left_out.insert(egress);
-            let place = self.place(egress);
-            return self.complain(format_args!(
-                "{place} sees itself: a loop-back plug, or the node behind it has the same GUID"
-            ));
+            return self.leads_to_itself(egress);
         }
         if self.contradicts(egress, ingress) {
             return;

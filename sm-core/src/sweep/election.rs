@@ -14,6 +14,7 @@ use super::schedule::Cause;
 use super::{Event, Peer, Phase, Sweep, Sweeper};
 use crate::config::Settings;
 use crate::fabric::PortIndex;
+use crate::manage::lid::LidTable;
 use crate::mastership::{Decision, RemoteSm};
 use crate::smp::{Kind, Request};
 use state::Answer;
@@ -21,6 +22,9 @@ pub(super) use state::Election;
 
 /// Subnet managers remembered of one discovery.
 const OTHERS_MAX: usize = 256;
+/// How often light sweeps ask those that are mute. Sweeps of a part of the fabric leave it to them, and
+/// ask themselves if that was not done for twice as long.
+const MUTE_INTERVAL: Duration = Duration::from_secs(60);
 
 impl Sweeper {
     pub(super) fn begin_election(&mut self, now: Instant) {
@@ -29,13 +33,38 @@ impl Sweeper {
         let managers = self.manager_ports();
         let there: HashSet<Guid> =
             managers.iter().map(|&port| self.fabric.port(port).guid).collect();
-        self.election.keep_foreign(|guid| there.contains(&guid));
+        self.election.keep_known(|guid| there.contains(&guid));
         if self.settings.ignore_other_sm {
             return;
         }
         let home = self.fabric.home();
-        for port in managers.into_iter().filter(|&port| Some(port) != home).take(OTHERS_MAX) {
+        // A host that died with its HCA alive is a subnet manager's for ever. What a sweep of a part
+        // mends must not wait for it each time.
+        let asked = |port: &PortIndex| {
+            let guid = self.fabric.port(*port).guid;
+            let since = self.election.mute_since(guid);
+            let is_mute = since.is_some_and(|since| now < since + MUTE_INTERVAL * 2);
+            Some(*port) != home && (self.sweep.full || !is_mute)
+        };
+        for port in managers.into_iter().filter(asked).take(OTHERS_MAX) {
             self.exchange.push(Request::new(Kind::SmInfo, port));
+        }
+    }
+
+    /// Asks those that are mute, once in a while: two masters that each missed the other's answer would
+    /// never hear of one another. The light sweep that does so is cut short by a trap.
+    pub(super) fn ask_mute(&mut self, now: Instant) {
+        if self.settings.ignore_other_sm || !self.election.has_mute() {
+            return;
+        }
+        for port in self.manager_ports() {
+            let guid = self.fabric.port(port).guid;
+            let since = self.election.mute_since(guid);
+            if since.is_some_and(|since| now >= since + MUTE_INTERVAL) {
+                self.election.mute(now, guid);
+                self.sweep.asks_mute = true;
+                self.exchange.push(Request::new(Kind::SmInfo, port));
+            }
         }
     }
 
@@ -49,6 +78,8 @@ impl Sweeper {
     }
 
     pub(super) fn sm_info(&mut self, now: Instant, port: PortIndex, data: &[u8; 64]) {
+        let at = self.fabric.port(port).guid;
+        self.election.unmute(|guid| guid == at);
         match self.election.read(data) {
             Answer::None => {}
             Answer::Foreign(sm) => {
@@ -56,7 +87,7 @@ impl Sweeper {
                 self.sm_is_silent(port);
             }
             Answer::Peer(sm) => {
-                self.election.is_known_at(self.fabric.port(port).guid);
+                self.election.is_known_at(at);
                 match self.sweep.phase {
                     Phase::Poll => self.master_answered(now, port, sm),
                     _ => self.election.put(port, sm),
@@ -108,6 +139,18 @@ impl Sweeper {
         rows.sort_unstable_by_key(|row| row.port_guid);
         rows.dedup_by_key(|row| row.port_guid);
         rows
+    }
+
+    /// Whether LIDs are to be stated again before the sweep that begins needs them: we stood by, and
+    /// `honor_guid2lid_file` has a site put into the file what is to count then.
+    pub fn wants_lids(&self) -> bool {
+        self.settings.honor_guid2lid_file && self.election.handover.stood_by
+    }
+
+    /// States the LIDs that were given out before, in place of those known.
+    pub fn set_lids(&mut self, lids: LidTable) {
+        self.lids = lids;
+        self.election.handover.stood_by = false;
     }
 
     /// The port of the master that we stand by for, in words.

@@ -16,16 +16,16 @@ use crate::smp::{Kind, Request};
 
 impl Sweeper {
     /// Writes `request` into `packet`; `false` if there is nothing to be said any more.
-    pub(super) fn encode(&self, request: Request, tid: u64, packet: &mut Packet) -> bool {
+    pub(super) fn encode(
+        &self,
+        request: Request,
+        tid: u64,
+        m_key: u64,
+        packet: &mut Packet,
+    ) -> bool {
         let Some(route) = self.route_of(request) else { return false };
         let (method, attribute_id, attribute_modifier) = self.header_of(request);
-        let header = smp::Request {
-            method,
-            attribute_id,
-            attribute_modifier,
-            tid,
-            m_key: self.m_key_for(request),
-        };
+        let header = smp::Request { method, attribute_id, attribute_modifier, tid, m_key };
         if header.write_directed(&mut packet.mad, route.ports()).is_err() {
             return false;
         }

@@ -18,7 +18,8 @@ const TRAPS_MAX: usize = 1024;
 #[derive(Debug)]
 pub enum Event {
     /// A discovery of the whole fabric begins: what it is to be configured by can still be changed,
-    /// with [`Sweeper::set_partitions`](super::Sweeper::set_partitions).
+    /// with [`Sweeper::set_partitions`](super::Sweeper::set_partitions), and LIDs are to be stated if
+    /// it [wants them](super::Sweeper::wants_lids).
     Discovering,
     /// LIDs were given out anew: keep [`Sweeper::lids`](super::Sweeper::lids).
     LidsChanged,

@@ -76,6 +76,8 @@ pub(super) struct Handover {
     pub(super) follows_another: bool,
     /// Whether LIDs are to be taken over as the master before us gave them out.
     inherits_lids: bool,
+    /// Whether we stood by since the LIDs known to us were stated.
+    pub(super) stood_by: bool,
     /// Who handed the subnet over to us, until the next election.
     pub(super) taken_from: Option<Guid>,
     /// The master that is to be asked to hand over to us.

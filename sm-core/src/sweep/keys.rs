@@ -4,10 +4,15 @@
 //! read. At level 1 PortInfo can be read and the M_Key in it is 0; at 2 and 3 nobody is answered
 //! who does not show it. There the M_Key is the one set here, the one remembered by `guid2mkey` or,
 //! with a lease, none once that has run out: a request with the wrong one starts it running.
+//!
+//! What is remembered may be of yesterday: another master has set another M_Key since, or ours was
+//! set and the answer to that was lost. Where it differs from the one set here, a request that is
+//! left without answer is repeated with the other of the two.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
-use ib_mad::types::{Guid, PortNum};
+use ib_mad::types::{Guid, Lid, PortNum};
 use tracing::debug;
 
 use super::Sweeper;
@@ -22,12 +27,25 @@ pub(super) struct MKeys {
     pub(super) neighbours: Arc<Neighbours>,
     /// Whether it was said what an M_Key of another subnet manager looks like.
     pub(super) hinted: bool,
+    /// GUID of the port that we are attached to; 0 if the transport does not tell.
+    own_port: Guid,
+    /// Ports that are shown the M_Key set here before the one that is remembered: the former was
+    /// answered last, or the latter was not. No more than there are in the table of those known.
+    doubted: HashSet<Guid>,
+    /// Ports that hold another M_Key than the one set here, as they showed last.
+    others: HashSet<Guid>,
 }
 
 impl Sweeper {
     /// States what is remembered of M_Keys, and of who is behind which port.
     pub fn set_m_keys(&mut self, known: MKeyTable, neighbours: Arc<Neighbours>) {
         (self.m_keys.known, self.m_keys.neighbours) = (known, neighbours);
+    }
+
+    /// States the GUID of the port that we are attached to, 0 if it is not known: it may answer nobody
+    /// who does not show its M_Key.
+    pub fn set_own_port(&mut self, guid: Guid) {
+        self.m_keys.own_port = guid;
     }
 
     /// What is known of M_Keys, to be remembered.
@@ -39,13 +57,19 @@ impl Sweeper {
     /// they were. What is new since it was asked for last is looked at; another value is yielded only
     /// if something of it is.
     pub fn neighbours(&mut self) -> &Arc<Neighbours> {
-        for (port, peer) in self.fabric.take_new_links() {
-            let [a, b] =
-                [port, peer].map(|port| (self.m_key_holder(port), self.fabric.port(port).num));
-            let known = &self.m_keys.neighbours;
-            if known.get(a) != Some(b) || known.get(b) != Some(a) {
-                Arc::make_mut(&mut self.m_keys.neighbours).join(a, b);
-            }
+        let new = self.fabric.take_new_links();
+        let has_room = self.m_keys.neighbours.has_room(new.len());
+        // Else those that are there now are all that is kept.
+        let links = if has_room { new } else { self.fabric.links() };
+        let known = &self.m_keys.neighbours;
+        let end = |port| (self.m_key_holder(port), self.fabric.port(port).num);
+        let links: Vec<_> = links
+            .into_iter()
+            .map(|(port, peer)| (end(port), end(peer)))
+            .filter(|&(a, b)| !has_room || known.get(a) != Some(b) || known.get(b) != Some(a))
+            .collect();
+        if !links.is_empty() {
+            Arc::make_mut(&mut self.m_keys.neighbours).join(links.into_iter());
         }
         &self.m_keys.neighbours
     }
@@ -61,10 +85,35 @@ impl Sweeper {
         }
     }
 
-    /// The M_Key to show with a request.
-    pub(super) fn m_key_for(&self, request: Request) -> u64 {
+    /// The M_Key to show with a request; `last` is what it showed if it was sent before, and nobody
+    /// answered.
+    pub(super) fn m_key_for(&self, request: Request, last: Option<u64>) -> u64 {
+        let configured = self.settings.m_key;
+        let (holder, Some(known)) = self.m_keys_for(request) else { return configured };
+        let is_doubted = match last {
+            Some(last) => last == known,
+            None => self.m_keys.doubted.contains(&holder),
+        };
+        if is_doubted { configured } else { known }
+    }
+
+    /// Whether a request was answered that showed this M_Key the last time it was sent.
+    pub(super) fn note_m_key(&mut self, request: Request, shown: u64, answered: bool) {
+        let (holder, known) = self.m_keys_for(request);
+        if known.is_none_or(|known| known == self.settings.m_key) {
+            return;
+        }
+        if (known == Some(shown)) == answered {
+            self.m_keys.doubted.remove(&holder);
+        } else {
+            self.m_keys.doubted.insert(holder);
+        }
+    }
+
+    /// The port that answers for the M_Key of a request, and what is remembered of that.
+    fn m_keys_for(&self, request: Request) -> (Guid, Option<u64>) {
         let holder = match request.kind {
-            Kind::OwnNodeInfo => Some(self.settings.guid),
+            Kind::OwnNodeInfo => Some(self.m_keys.own_port),
             Kind::Probe | Kind::ProbeAgain if !self.settings.m_key_lookup => None,
             Kind::Probe | Kind::ProbeAgain => {
                 let port = request.port();
@@ -74,8 +123,8 @@ impl Sweeper {
             }
             _ => Some(self.m_key_holder(request.port())),
         };
-        let known = holder.and_then(|guid| self.m_keys.known.get(guid));
-        known.unwrap_or(self.settings.m_key)
+        let holder = holder.unwrap_or_default();
+        (holder, self.m_keys.known.get(holder))
     }
 
     /// Learns from PortInfo as an end port reports it.
@@ -87,8 +136,22 @@ impl Sweeper {
         let info = self.fabric.port(port).port_info();
         let (m_key, is_shown) = (info.m_key(), info.m_key() != 0 || info.m_key_protect_bits() == 0);
         if is_shown {
-            self.m_keys.known.set(self.m_key_holder(port), m_key);
+            let holder = self.m_key_holder(port);
+            self.m_keys.known.set(holder, m_key);
+            self.m_keys.doubted.remove(&holder);
+            match m_key == self.settings.m_key {
+                true => self.m_keys.others.remove(&holder),
+                false => self.m_keys.others.insert(holder),
+            };
         }
+    }
+
+    /// The M_Key to show to the port that has this LID. Few hold another than the one set here, and
+    /// none for long, so that traps in masses need no search.
+    pub(super) fn m_key_at(&self, lid: Lid) -> u64 {
+        let has_lid = |guid: &&Guid| self.lids.get(**guid).is_some_and(|range| range.contains(lid));
+        let other = self.m_keys.others.iter().find(has_lid);
+        other.and_then(|&guid| self.m_keys.known.get(guid)).unwrap_or(self.settings.m_key)
     }
 
     /// A request that changes something was left without answer: what is known of the M_Key may be

@@ -64,6 +64,7 @@ impl Sweeper {
         for &(port, _) in self.election.others() {
             self.exchange.push(Request::new(Kind::SmInfo, port));
         }
+        self.ask_mute(now);
     }
 
     pub(super) fn port_change(&mut self, now: Instant, port: PortIndex, data: &[u8; 64]) {

@@ -261,7 +261,9 @@ impl Sweeper {
         }
         while let Some(transmit) = self.exchange.poll_transmit(now) {
             let is_in_vain = self.is_in_vain(transmit.request);
-            if !is_in_vain && self.encode(transmit.request, transmit.tid, packet) {
+            let m_key = self.m_key_for(transmit.request, transmit.m_key);
+            if !is_in_vain && self.encode(transmit.request, transmit.tid, m_key, packet) {
+                self.exchange.set_m_key(transmit.tid, m_key);
                 let timeout_ms = transmit.timeout.as_millis();
                 packet.address.answer_timeout_ms = u32::try_from(timeout_ms).unwrap_or(u32::MAX);
                 self.trace_smp("->", transmit.request);
@@ -316,7 +318,10 @@ impl Sweeper {
     /// Ends phases that have nothing left to do, and begins what is due.
     fn advance(&mut self, now: Instant) {
         loop {
-            while let Some(request) = self.exchange.poll_given_up(now) {
+            while let Some((request, m_key)) = self.exchange.poll_given_up(now) {
+                if let Some(m_key) = m_key {
+                    self.note_m_key(request, m_key, false);
+                }
                 self.handle_silence(now, request);
             }
             if !self.exchange.is_idle() || self.sweep.phase == Phase::Route {

@@ -2,16 +2,17 @@
 //!
 //! A new master keeps what it finds, unless it knows that another engine, or one with other wishes of
 //! operators, made it. Whoever made it: some time after, what is in force is held against what
-//! the engine would make of the fabric from nothing. If the worst link has more than 2 % more
+//! the engine would make of the fabric from nothing; so are routes kept over changes of a fabric that
+//! is too large to be routed twice at each. If the worst link has more than 2 % more
 //! routes than it would have then, all is routed anew, and the log says why.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::Sweeper;
-use super::router::{BalanceCheck, BalanceFinding, is_balanced};
+use super::router::{BalanceCheck, BalanceFinding, KeptRoutes, is_balanced};
 use super::schedule::Cause;
 
 /// How long the subnet runs by what another subnet manager left before its routes are made anew.
@@ -62,7 +63,7 @@ impl Sweeper {
         self.request_heavy_sweep(now);
     }
 
-    /// The look at inherited routes that is due, if any. What came of it goes to
+    /// The look at kept routes that is due, if any. What came of it goes to
     /// [`handle_balance`](Self::handle_balance).
     pub fn poll_balance_check(&mut self) -> Option<BalanceCheck> {
         if !self.sweep.is_idle() || !self.subnet.up {
@@ -76,16 +77,25 @@ impl Sweeper {
         let is_current = self.router.is_in_force(&finding.made);
         let Some((found, fresh)) = finding.worst.filter(|_| is_current) else { return };
         let engine = finding.made.engine();
-        if is_balanced(found, fresh) {
-            info!(
-                "the routes that were found are kept: the worst link has {found} routes to hosts, by \
-                 {engine} from nothing {fresh}"
-            );
-            return;
+        let which = match finding.kept {
+            KeptRoutes::Inherited => "that were found",
+            KeptRoutes::OverChanges => "kept over changes of the fabric",
+        };
+        match finding.kept {
+            _ if !is_balanced(found, fresh) => {}
+            KeptRoutes::Inherited => {
+                return info!(
+                    "the routes {which} are kept: the worst link has {found} routes to hosts, by \
+                     {engine} from nothing {fresh}"
+                );
+            }
+            KeptRoutes::OverChanges => {
+                return debug!("the worst link has {found} routes to hosts, from nothing {fresh}");
+            }
         }
         let seconds = CORRECTION_DELAY.as_secs();
         warn!(
-            "the routes that were found have {found} routes to hosts on the worst link, {engine} from \
+            "the routes {which} have {found} routes to hosts on the worst link, {engine} from \
              nothing {fresh}: in {seconds} s all are made anew (keep_found_routes TRUE keeps them)"
         );
         self.router.correct_after(now, CORRECTION_DELAY);

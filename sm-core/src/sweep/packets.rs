@@ -3,14 +3,14 @@
 use std::time::Instant;
 
 use ib_mad::transport::{Address, Packet};
-use ib_mad::types::{Lid, Qpn, Sl};
-use ib_mad::wire::attribute::{SmState, TrapNumber};
+use ib_mad::types::{Lid, PortNum, Qpn, Sl};
+use ib_mad::wire::attribute::{NodeInfo, SmNotice, SmState, SystemImageGuidDetails, TrapNumber};
 use ib_mad::wire::mad::{AttributeId, Method, MgmtClass};
 use ib_mad::wire::smp::{self, Smp};
 use tracing::{debug, info, warn};
 
 use super::schedule::Cause;
-use super::{Sweeper, TrapNotice};
+use super::{Phase, Sweeper, TrapNotice};
 use crate::mastership::Demand;
 use crate::smp::{Kind, Request};
 use crate::trap;
@@ -34,11 +34,14 @@ impl Sweeper {
                 return false;
             }
             let attribute = smp.attribute_id();
-            let asked = self.exchange.peek(tid).map(|request| self.header_of(request).1);
+            let asked = self.exchange.peek(tid);
             // What answers something else is a stray, whatever its number.
-            if asked.is_none_or(|asked| asked == attribute)
+            if asked.is_none_or(|(request, _)| self.header_of(request).1 == attribute)
                 && let Some(request) = self.exchange.handle_answer(now, tid)
             {
+                if let Some(m_key) = asked.and_then(|(_, m_key)| m_key) {
+                    self.note_m_key(request, m_key, true);
+                }
                 self.handle_answer(now, request, &packet.mad);
             }
         } else {
@@ -151,17 +154,42 @@ impl Sweeper {
         let notice = *packet.mad[smp::DATA].first_chunk().expect("an SMP carries 64 bytes");
         self.events.push_trap(TrapNotice { lid: packet.address.lid, notice });
         self.note_port_error(now, &trap, &packet.mad);
+        match trap.number {
+            Some(TrapNumber::SYSTEM_IMAGE_GUID_CHANGE) => self.take_system_image_guid(&notice),
+            // Whoever became a subnet manager, or another priority, says so.
+            Some(TrapNumber::LOCAL_CHANGES) => {
+                let lids = &self.lids;
+                self.election
+                    .unmute(|guid| lids.get(guid).is_some_and(|range| range.contains(trap.issuer)));
+            }
+            _ => {}
+        }
         match trap.meaning {
             trap::Meaning::Changed if self.settings.sweep_on_trap => {
                 debug!("trap '{name}' from LID {}", trap.issuer);
                 self.schedule.request_for_trap(now, trap.issuer);
+                if self.sweep.phase == Phase::Light && self.sweep.asks_mute {
+                    self.grant_grace(now);
+                }
             }
             _ if self.events.admits_trap_line(now) => {
                 warn!("trap '{name}' from LID {}", trap.issuer);
             }
             _ => debug!("trap '{name}' from LID {}", trap.issuer),
         }
-        trap::repress(&mut packet.mad, self.settings.m_key);
+        trap::repress(&mut packet.mad, self.m_key_at(trap.issuer));
         true
+    }
+
+    /// Takes a node's new SystemImageGUID from trap 145, as OpenSM does: NodeInfo is read again by
+    /// sweeps of the whole fabric only.
+    fn take_system_image_guid(&mut self, notice: &[u8; 64]) {
+        let Ok(details) = SmNotice::new(notice).map(|notice| notice.data_details()) else { return };
+        let Ok(details) = SystemImageGuidDetails::new(&details[..]) else { return };
+        let Some(port) = self.port_at(details.lid(), PortNum(0)) else { return };
+        let node = self.fabric.port(port).node;
+        if let Ok(mut info) = NodeInfo::new(&mut self.fabric.node_mut(node).info[..]) {
+            info.set_system_image_guid(details.system_image_guid());
+        }
     }
 }

@@ -20,13 +20,13 @@ use crate::config::{RoutingFiles, Settings};
 use crate::fabric::{Fabric, SwitchIndex};
 use crate::manage::steering::{Places, Steered, steer};
 use crate::routing::verify::CreditLoops;
-use crate::routing::{Engine, Lanes, MinHop, Topology, TopologyError, catalog};
+use crate::routing::{self, Engine, Lanes, MinHop, Topology, TopologyError, catalog};
 pub(super) use active::ActiveRouting;
 use active::OperatorWishes;
 pub(super) use build::Routed;
 use build::topology;
-pub(super) use checks::is_balanced;
 pub use checks::{BalanceCheck, BalanceFinding, LoopCheck, LoopFinding};
+pub(super) use checks::{KeptRoutes, is_balanced};
 use job::Before;
 pub(super) use job::{Chosen, PassedOver};
 pub use job::{RoutingJob, RoutingOutcome};
@@ -57,8 +57,8 @@ pub(super) struct Router {
     anew: bool,
     /// When that is to be so, and a sweep to be made for it.
     anew_from: Option<Instant>,
-    /// Whether nobody has looked how good inherited routes in force are.
-    balance_unknown: bool,
+    /// Kept routes in force at whose balance nobody has looked.
+    unbalanced: Option<KeptRoutes>,
     /// Whether nobody has looked for credit loops in the routing in force.
     loops_unknown: bool,
     /// Whether the last routing looked at was free of credit loops.
@@ -83,7 +83,7 @@ impl Router {
             left_by: None,
             anew: false,
             anew_from: None,
-            balance_unknown: false,
+            unbalanced: None,
             loops_unknown: false,
             loop_free: true,
             lanes_moved: false,
@@ -204,17 +204,24 @@ impl Router {
     }
 
     /// Takes a routing into force, whose tables are the desired ones of the switches. `loops` is what
-    /// was found about it, if that was looked at; with `keeps_found` inherited routes stay, however
-    /// good they are. Whether loops have appeared.
+    /// was found about it, if that was looked at; `keeps` tells whether most routes are those from
+    /// before, and may be replaced if they are worse than they might be. Whether loops have
+    /// appeared.
     pub(super) fn adopt(
         &mut self,
         made: ActiveRouting,
         loops: Option<&CreditLoops>,
-        keeps_found: bool,
+        keeps: bool,
     ) -> bool {
         (self.engines_changed, self.anew, self.anew_from) = (false, false, None);
         self.left_by = None;
-        self.balance_unknown = std::mem::take(&mut self.inherits) && !keeps_found;
+        let inherited = std::mem::take(&mut self.inherits);
+        self.unbalanced = match () {
+            () if !keeps => None,
+            () if inherited => Some(KeptRoutes::Inherited),
+            () if routing::is_kept_unseen(made.topology()) => Some(KeptRoutes::OverChanges),
+            () => None,
+        };
         self.loops_unknown = loops.is_none();
         self.engine = made.engine();
         self.top = made.topology().last_lid();
@@ -260,15 +267,13 @@ impl Router {
         Some(LoopCheck { lfts: made.lfts(fabric), made })
     }
 
-    /// The look at inherited routes that is due, if any; it is yielded once.
+    /// The look at kept routes that is due, if any; it is yielded once.
     pub(super) fn poll_balance_check(&mut self, fabric: &Fabric) -> Option<BalanceCheck> {
-        if !std::mem::take(&mut self.balance_unknown) {
-            return None;
-        }
+        let kept = self.unbalanced.take()?;
         let made = self.made.clone()?;
         let lfts = made.lfts(fabric);
         let job = self.job_of(&made, fabric);
-        Some(BalanceCheck { made, lfts, job })
+        Some(BalanceCheck { kept, made, lfts, job })
     }
 
     /// Has the next routing keep nothing.

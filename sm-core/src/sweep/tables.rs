@@ -17,10 +17,10 @@ use super::router::{
 use super::{Phase, Sweeper, lanes};
 use crate::config::RoutingFiles;
 use crate::fabric::SwitchIndex;
-use crate::routing::Topology;
 use crate::routing::program::{Change, Program, Write};
 use crate::routing::verify::CreditLoops;
 use crate::routing::words;
+use crate::routing::{BLOCK_LEN, Topology};
 use crate::smp::{Kind, Request};
 
 /// Hops of a credit loop that are told.
@@ -223,7 +223,10 @@ impl Sweeper {
             made.switches().len(),
             self.sweep.table_steps.iter().map(Vec::len).collect::<Vec<_>>()
         );
-        let appeared = self.router.adopt(made, loops.as_ref(), self.settings.keep_found_routes);
+        let written: usize = self.sweep.table_steps.iter().map(Vec::len).sum();
+        let blocks = made.switches().len() * made.topology().table_len() / BLOCK_LEN;
+        let keeps = written * 2 < blocks && !self.settings.keep_found_routes;
+        let appeared = self.router.adopt(made, loops.as_ref(), keeps);
         if let Some(loops) = loops.filter(|_| appeared) {
             self.warn_of_loops(&loops);
         }

@@ -102,6 +102,8 @@ impl Sweeper {
             Kind::PortChange | Kind::SmInfo => {
                 if request.kind == Kind::PortChange {
                     self.grant_grace(now);
+                } else {
+                    self.election.mute(now, self.fabric.port(request.port()).guid);
                 }
                 debug!("{name}: no answer from {}", self.place(request.port()));
             }

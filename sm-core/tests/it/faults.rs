@@ -6,10 +6,12 @@ use crate::common::{Bed, fat_tree};
 use fabric_sim::{NodeIndex, Refusal};
 use ib_mad::netlist::{LinkRate, Net, Node, NodeKind, PortRef};
 use ib_mad::types::{Guid, Lid};
-use ib_mad::wire::attribute::PortState;
+use ib_mad::wire::attribute::{LinkWidths, PortInfo, PortState};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
+use ib_mad::wire::smp::{DATA, Smp};
 use sm_core::config::Settings;
 use sm_core::fabric::SubnetParameters;
+use sm_core::manage::lid::LidTable;
 use sm_core::smp::Kind;
 use sm_core::sweep::Phase;
 
@@ -291,4 +293,47 @@ fn a_leaf_that_refuses_its_tables_is_not_avoided() {
     assert_eq!(bed.sweeper().avoided_switches(), 0);
     assert!(bed.sweeper().is_up() && !bed.sweeper().faults().is_empty());
     mend(&mut bed);
+}
+
+/// All ports say that they could be 12x.
+fn widen(bed: &mut Bed) {
+    bed.lie = Some(Box::new(|_, packet| {
+        let Ok(smp) = Smp::new(&packet.mad) else { return };
+        if (smp.method(), smp.attribute_id()) == (Method::GET_RESP, AttributeId::PORT_INFO) {
+            let mut info = PortInfo::new(&mut packet.mad[DATA]).unwrap();
+            let widths = info.link_width_supported() | LinkWidths::X12;
+            info.set_link_width_supported(widths);
+        }
+    }));
+}
+
+/// Two hosts with the same GUIDs, back to back.
+fn seeing_itself() -> Net {
+    let mut net = Net::new();
+    for id in ["a", "b"] {
+        let mut node = Node::new(NodeKind::Ca, Guid(0x10), 1, LinkRate::default());
+        node.id = id.into();
+        net.add_node(node);
+    }
+    net.connect(PortRef { node: 0, port: 1 }, PortRef { node: 1, port: 1 }).unwrap();
+    net
+}
+
+/// As OpenSM ends, unless told by -y to stay.
+#[test]
+#[should_panic(expected = "(or a 12x link with lane reversal is badly configured). With -y")]
+fn a_port_that_sees_itself_and_nobody_else_is_fatal() {
+    let mut bed = Bed::new(&seeing_itself());
+    widen(&mut bed);
+    let host = bed.hosts()[0];
+    bed.manage(host, Settings::default(), LidTable::default());
+    bed.run_for(Duration::from_secs(10));
+}
+
+#[test]
+fn a_port_that_sees_itself_is_told_of_where_that_is_not_to_be_fatal() {
+    let settings = Settings { exit_on_fatal: false, ..Settings::default() };
+    let mut bed = Bed::with_manager(&seeing_itself(), settings);
+    bed.run_until(Duration::from_secs(60), "a report", |bed| !bed.reports().is_empty());
+    assert!(bed.reports()[0].oddities > 0, "{:?}", bed.reports()[0]);
 }

@@ -393,3 +393,24 @@ fn who_starts_inactive_touches_nothing_until_it_is_told_to_stand_by() {
     assert_eq!(states(&bed), [SmState::NotActive]);
     assert_eq!(bed.sweeper().counters().transmitted, 0);
 }
+
+/// A site keeps the file of its standby in step with the master's by other means.
+#[test]
+fn guid2lid_counts_again_when_a_standby_takes_over_and_is_to_honor_it() {
+    for honor_guid2lid_file in [false, true] {
+        let mut bed = ruled();
+        let before = lids(&bed);
+        join(&mut bed, 14, Settings { honor_guid2lid_file, ..of_priority(2) });
+        await_master(&mut bed, 0);
+        let moved = bed.fabric.port(bed.hosts()[7], 1).unwrap();
+        let text = bed.managers[0].sweeper.lids().render();
+        let (mut file, _) = LidTable::parse(&text);
+        file.set(moved.guid, LidTable::parse("0x1 0x64 0x64").0.get(Guid(1)).unwrap());
+        bed.managers[1].guid2lid = file;
+        bed.crash(0);
+        await_master(&mut bed, 0);
+        let now = bed.fabric.port(bed.hosts()[7], 1).unwrap().lid;
+        assert_eq!(now, if honor_guid2lid_file { Lid(0x64) } else { moved.lid });
+        assert_eq!(lids(&bed) == before, !honor_guid2lid_file);
+    }
+}

@@ -1,11 +1,16 @@
 //! Ports with an M_Key of another subnet manager's: what is known of it is used, what can be learnt
 //! is learnt, and what cannot is told.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{Bed, fat_tree};
-use ib_mad::wire::attribute::PortState;
+use fabric_sim::NodeIndex;
+use ib_mad::types::Sl;
+use ib_mad::wire::attribute::{PortState, SmNotice, TrapNumber};
+use ib_mad::wire::mad::{AttributeId, Method};
+use ib_mad::wire::smp::{self, Smp};
 use sm_core::config::Settings;
 use sm_core::manage::lid::LidTable;
 use sm_core::manage::mkey::{MKeyTable, Neighbours};
@@ -34,6 +39,54 @@ fn left_behind(level: u8, lease: u16) -> (Bed, MKeyTable, Arc<Neighbours>) {
 fn succeed(bed: &mut Bed, lease: u16) {
     let host = bed.hosts()[0];
     bed.manage(host, keyed(SECOND, 2, lease), LidTable::default());
+}
+
+/// A key that was set is held though nobody heard so: what was known before is shown in vain.
+#[test]
+fn an_answer_that_is_lost_as_a_key_is_set_locks_nobody_out() {
+    for level in [2, 3] {
+        let mut bed = Bed::new(&fat_tree(2, 8, 20));
+        let (mut sets, mut lost) = (HashSet::new(), 0);
+        bed.lie = Some(Box::new(move |_, packet| {
+            let Ok(smp) = Smp::new(&packet.mad) else { return };
+            let tid = smp.tid();
+            if (smp.method(), smp.attribute_id()) == (Method::SET, AttributeId::PORT_INFO) {
+                sets.insert(tid);
+            } else if smp.method().is_response() && sets.remove(&tid) && lost < 20 {
+                // One that no reader makes anything of.
+                packet.mad = [0; 256];
+                lost += 1;
+            }
+        }));
+        let host = bed.hosts()[0];
+        bed.manage(host, keyed(SECOND, level, 0), LidTable::default());
+        bed.bring_up();
+        let report = bed.reports().last().unwrap();
+        assert_eq!((bed.reports().len(), report.errors), (1, 0), "{:?}", report.faults);
+        await_all(&mut bed, MINUTE);
+    }
+}
+
+/// Another master set another key since we stood by last: ours is right, what we remember is not.
+#[test]
+fn a_key_remembered_of_yesterday_gives_way_to_the_one_that_is_set() {
+    for level in [1, 2, 3] {
+        let (mut bed, keys, neighbours) = left_behind(level, 0);
+        let mut stale = keys;
+        for host in bed.hosts() {
+            stale.set(bed.fabric.port(host, 1).unwrap().guid, SECOND);
+        }
+        for switch in bed.switches() {
+            stale.set(bed.fabric.port(switch, 0).unwrap().guid, SECOND);
+        }
+        let host = bed.hosts()[0];
+        bed.manage(host, keyed(FIRST, level, 0), LidTable::default());
+        bed.managers[0].sweeper.set_m_keys(stale, neighbours);
+        let report = bed.bring_up();
+        let all = (bed.hosts().len(), bed.switches().len());
+        assert_eq!((bed.sweeper().fabric().counts(), report.errors), (all, 0));
+        bed.assert_all_reachable();
+    }
 }
 
 fn await_all(bed: &mut Bed, limit: Duration) {
@@ -66,13 +119,7 @@ fn a_key_that_ports_show_is_learnt() {
 fn what_another_remembered_opens_ports_that_answer_nobody() {
     for level in [1, 2, 3] {
         let (mut bed, keys, neighbours) = left_behind(level, 0);
-        let home = bed.hosts()[0];
-        let guid = bed.fabric.port(home, 1).unwrap().guid;
         succeed(&mut bed, 0);
-        // Our own port cannot be asked who it is; its GUID is set, as an operator would.
-        let settings = Settings { guid, ..keyed(SECOND, 2, 0) };
-        bed.crash_manager();
-        bed.manage(home, settings, LidTable::default());
         bed.managers[0].sweeper.set_m_keys(keys, neighbours);
         await_all(&mut bed, MINUTE);
     }
@@ -106,4 +153,44 @@ fn a_port_that_can_never_be_opened_is_told_with_its_guid() {
     assert!(told.contains(&guid.to_string()) && told.contains("never expires"), "{told}");
     let open = bed.hosts()[8];
     assert_eq!(bed.fabric.port(open, 1).unwrap().state, PortState::Active);
+}
+
+/// An agent goes on repeating a trap whose repression shows another M_Key than its own.
+#[test]
+fn traps_are_repressed_with_the_key_of_the_port_that_sent_them() {
+    let (mut bed, ..) = left_behind(0, 0);
+    let stays = bed.hosts()[7];
+    bed.lie = Some(Box::new(move |node, packet| {
+        let Ok(smp) = Smp::new(&packet.mad) else { return };
+        let sets = (smp.method(), smp.attribute_id()) == (Method::SET, AttributeId::PORT_INFO);
+        if sets && node == stays {
+            packet.mad[..4].fill(0);
+        }
+    }));
+    succeed(&mut bed, 0);
+    bed.run_for(Duration::from_secs(10));
+    let hosts = [stays, bed.hosts()[8]];
+    let mut shown = |host: NodeIndex| {
+        let mut mad = [0; 256];
+        smp::Request {
+            method: Method::TRAP,
+            attribute_id: AttributeId::NOTICE,
+            attribute_modifier: 0,
+            tid: 0x77,
+            m_key: 0,
+        }
+        .write_lid_routed(&mut mad);
+        let lid = bed.fabric.port(host, 1).unwrap().lid;
+        SmNotice::new(&mut mad[smp::DATA])
+            .unwrap()
+            .set_is_generic(true)
+            .set_trap_number(TrapNumber::BAD_PKEY)
+            .set_issuer_lid(lid);
+        let (now, sl) = (bed.clock.now(), Sl::default());
+        let repress = bed.managers[0].sweeper.handle_relayed_trap(now, &mad, lid, sl).unwrap();
+        Smp::new(&repress.mad).unwrap().m_key()
+    };
+    assert_eq!(hosts.map(&mut shown), [FIRST, SECOND]);
+    bed.lie = None;
+    await_all(&mut bed, MINUTE);
 }

@@ -119,3 +119,22 @@ fn an_engine_that_is_changed_while_we_run_is_in_force_with_the_next_heavy_sweep(
     assert_eq!(tables(&bed), fresh("ftree"));
     assert!(bed.reports().last().unwrap().to_string().contains(", routed by ftree;"));
 }
+
+/// Where tables have over a million entries, routes are kept over a change without others beside
+/// them. Nobody looked how far they drifted.
+#[test]
+fn what_is_kept_over_changes_of_a_large_fabric_is_held_against_a_routing_from_nothing() {
+    for (lmc, looks) in [(0, 0), (7, 1)] {
+        let shape = FatTree { levels: 2, radix: 24, hosts: 280, oversubscription: (1, 1) };
+        let net = generate(&Shape::FatTree(shape), &Common::default()).unwrap();
+        let mut bed = Bed::with_manager(&net, Settings { lmc, ..Settings::default() });
+        bed.bring_up();
+        assert_eq!(bed.balance_checks, 0, "nothing was kept");
+        let written = |bed: &Bed| bed.reports().iter().map(|report| report.lft_blocks_set).sum();
+        let (now, leaf, before): (_, _, u64) = (bed.clock.now(), bed.switches()[0], written(&bed));
+        bed.fabric.link_down(now, leaf, 24).unwrap();
+        bed.run_for(Duration::from_secs(5));
+        assert!(written(&bed) > before);
+        assert_eq!(bed.balance_checks, looks, "LMC {lmc}");
+    }
+}

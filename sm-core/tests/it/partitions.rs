@@ -5,18 +5,20 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::common::{Bed, fat_tree};
 use fabric_sim::NodeIndex;
 use flate2::read::GzDecoder;
 use ib_mad::netlist::Net;
 use ib_mad::types::{Gid, Guid, PKey, PortNum};
-use ib_mad::wire::attribute::{NodeType, PKeyTable};
+use ib_mad::wire::attribute::{NodeType, PKeyTable, SmState};
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::Smp;
 use sm_core::config::{PartEnforce, PartitionConfig, Remarks, Settings, partitions};
+use sm_core::manage::lid::LidTable;
 use sm_core::manage::partition;
-use sm_core::sweep::Report;
+use sm_core::sweep::{Phase, Report};
 
 fn config(text: &str) -> Arc<PartitionConfig> {
     let config = partitions::parse(Path::new("partitions.conf"), text, &mut Remarks::default());
@@ -156,6 +158,25 @@ fn a_rebooted_switch_gets_the_tables_that_it_checks_again() {
             assert_eq!(checks, (leaf, leaf));
         }
     }
+}
+
+#[test]
+fn what_another_master_had_switches_check_is_replaced_when_we_rule_again() {
+    let of_priority = |sm_priority| Settings { sm_priority, ..Settings::default() };
+    let mut bed = bed("Default=0x7fff:ALL;A=1:ALL_CAS=full;", of_priority(3));
+    let host = bed.hosts()[4];
+    bed.manage(host, of_priority(4), LidTable::default());
+    bed.managers[1].sweeper.set_partitions(config("Default=0x7fff:ALL;B=2:ALL_CAS=full;"));
+    let rules = |bed: &Bed, at: usize| {
+        let sweeper = &bed.managers[at].sweeper;
+        sweeper.sm_state() == SmState::Master && sweeper.is_up() && sweeper.phase() == Phase::Idle
+    };
+    let minute = Duration::from_secs(60);
+    bed.run_until(minute, "another master", |bed| rules(bed, 1));
+    assert_eq!(tables(&bed, 1), (vec![0x7fff, 0x8002], vec![0x7fff, 0x8002]));
+    bed.crash_manager();
+    bed.run_until(minute * 2, "us again", |bed| rules(bed, 0));
+    assert_eq!(tables(&bed, 1), (vec![0x7fff, 0x8001], vec![0x7fff, 0x8001]));
 }
 
 #[test]

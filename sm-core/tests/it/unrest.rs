@@ -6,12 +6,13 @@ use std::time::Duration;
 use crate::common::{Bed, fat_tree};
 use fabric_sim::{Endpoint, NodeIndex, Probability};
 use ib_mad::transport::{Address, Packet};
-use ib_mad::types::{Lid, Qpn};
+use ib_mad::types::{Guid, Lid, Qpn};
 use ib_mad::wire::attribute::{SmControl, SmInfo, SmNotice, SmState};
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::{DATA, Request, Smp};
 use sm_core::config::Settings;
 use sm_core::manage::lid::LidTable;
+use sm_core::smp::Kind;
 use sm_core::sweep::Phase;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -192,4 +193,83 @@ fn a_fabric_that_was_replaced_while_out_of_reach_is_configured_anew() {
     assert!(report.first && report.full, "{report:?}");
     assert_eq!(bed.end_ports(), before);
     bed.assert_all_reachable();
+}
+
+/// Each change waited for a subnet manager whose host had died, the port being up and said to have one.
+#[test]
+fn a_standby_that_has_fallen_silent_holds_no_change_up_and_is_a_rival_once_it_speaks() {
+    let of_priority = |sm_priority| Settings { sm_priority, ..Settings::default() };
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), of_priority(3));
+    bed.bring_up();
+    let host = bed.hosts()[14];
+    bed.manage(host, of_priority(2), LidTable::default());
+    bed.run_until(MINUTE, "a standby", |bed| bed.managers[1].standing_by.is_some());
+    bed.managers[1].stopped = true;
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    bed.bring_up();
+    assert!(bed.clock.now() - now > Duration::from_millis(500), "a sweep of all asks it");
+    let spine = *bed.switches().last().unwrap();
+    for port in 1..=3 {
+        let (now, before) = (bed.clock.now(), bed.reports().len());
+        bed.fabric.link_down(now, spine, port).unwrap();
+        bed.run_until(MINUTE, "the cut is mended", |bed| bed.reports().len() > before);
+        let took = bed.clock.now() - now;
+        assert!(took < Duration::from_millis(200), "it took {took:?}");
+    }
+    let now = bed.clock.now();
+    bed.managers[1].stopped = false;
+    bed.managers[1].sweeper.set_priority(9);
+    let end = now + Duration::from_secs(15);
+    bed.run_until(MINUTE, "the other rules", |bed| {
+        bed.managers[1].sweeper.sm_state() == SmState::Master && bed.managers[1].sweeper.is_up()
+    });
+    assert!(bed.clock.now() < end, "its next poll asks for the subnet");
+    assert_eq!(bed.managers[0].sweeper.sm_state(), SmState::Standby);
+}
+
+/// A trap does not wait for it either, as it is asked again.
+#[test]
+fn a_subnet_manager_that_is_mute_is_asked_again_and_holds_no_trap_up() {
+    let settings = Settings { sm_priority: 3, sweep_interval: 10, ..Settings::default() };
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
+    bed.bring_up();
+    let host = bed.hosts()[14];
+    bed.manage(host, Settings { sm_priority: 2, ..Settings::default() }, LidTable::default());
+    bed.run_until(MINUTE, "a standby", |bed| bed.managers[1].standing_by.is_some());
+    bed.managers[1].stopped = true;
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    bed.bring_up();
+    assert_eq!(bed.sweeper().peers(now).len(), 0);
+    let asked = |bed: &Bed| bed.sweeper().passed(Kind::SmInfo).sent;
+    let before = asked(&bed);
+    bed.run_until(MINUTE * 2, "it is asked again", |bed| asked(bed) > before);
+    assert_eq!(bed.sweeper().phase(), Phase::Light);
+    let (now, before) = (bed.clock.now(), bed.reports().len());
+    let spine = *bed.switches().last().unwrap();
+    bed.fabric.link_down(now, spine, 1).unwrap();
+    bed.run_until(MINUTE, "the cut is mended", |bed| bed.reports().len() > before);
+    let took = bed.clock.now() - now;
+    assert!(took < Duration::from_millis(300), "it took {took:?}");
+    bed.managers[1].stopped = false;
+    bed.run_until(MINUTE * 2, "it is known again", |bed| {
+        bed.sweeper().peers(bed.clock.now()).len() == 1
+    });
+}
+
+/// Only sweeps of the whole fabric read NodeInfo of nodes that are known.
+#[test]
+fn a_new_system_image_guid_is_known_by_its_trap() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    for (node, image) in [(bed.hosts()[5], 0x501), (bed.switches()[2], 0x502)] {
+        let (now, before) = (bed.clock.now(), bed.reports().len());
+        bed.fabric.set_system_image_guid(now, node, Guid(image)).unwrap();
+        bed.run_until(MINUTE, "a sweep for its trap", |bed| bed.reports().len() > before);
+        let fabric = bed.sweeper().fabric();
+        let known = fabric.find(bed.fabric.node(node).guid).unwrap();
+        assert_eq!(fabric.node(known).node_info().system_image_guid(), Guid(image));
+        assert!(!bed.reports().last().unwrap().full);
+    }
 }

@@ -213,6 +213,11 @@ fn is_quick(topology: &Topology) -> bool {
     topology.switch_count() * topology.table_len() <= 1_000_000
 }
 
+/// Whether [`settle`] has not compared what it keeps of a fabric's routes with others from nothing.
+pub(crate) fn is_kept_unseen(topology: &Topology) -> bool {
+    !is_quick(topology)
+}
+
 /// The places whose bits are set.
 fn places(mut bits: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {

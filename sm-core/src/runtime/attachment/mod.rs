@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use ib_mad::transport::Packet;
 use ib_mad::transport::ibsim::{ClientId, IbsimOptions, Role};
+use ib_mad::types::Guid;
 use tracing::{info, warn};
 
 pub use self::port::AttachError;
@@ -65,6 +66,11 @@ impl Attachment {
     /// Where we are attached.
     pub(super) fn place(&self) -> String {
         self.port.as_ref().map_or_else(String::new, Port::to_string)
+    }
+
+    /// GUID of the port that we are attached to; 0 if that cannot be told.
+    pub(super) fn port_guid(&mut self) -> Guid {
+        self.port.as_mut().and_then(Port::guid).unwrap_or_default()
     }
 
     pub(super) fn is_attached(&self) -> bool {

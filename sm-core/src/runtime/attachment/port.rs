@@ -72,6 +72,21 @@ impl Port {
         }
     }
 
+    /// Its GUID, as the transport knows it without an SMP.
+    pub(super) fn guid(&mut self) -> Option<Guid> {
+        let local = match self {
+            Self::Ibsim(ibsim) => ibsim.local_port().map_err(AttachError::from),
+            Self::Umad { umad, .. } => umad.port().local().map_err(|e| UmadError::Io(e).into()),
+        };
+        match local {
+            Ok(port) => Some(port.guid),
+            Err(failure) => {
+                debug!("the transport does not tell its port's GUID: {failure}");
+                None
+            }
+        }
+    }
+
     /// What a simulator knows us by.
     pub(super) fn client_id(&self) -> Option<ClientId> {
         match self {

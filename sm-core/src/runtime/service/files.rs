@@ -99,6 +99,20 @@ impl StateFiles {
         self.lids.touch();
     }
 
+    /// Reads the LIDs given out before once more, if the sweep that begins goes by the file.
+    pub(super) fn reread_lids(&mut self, sweeper: &mut Sweeper) {
+        if !sweeper.wants_lids() {
+            return;
+        }
+        match self.directory.lids() {
+            Ok(lids) => {
+                info!("honor_guid2lid_file: {} known LIDs", lids.len());
+                sweeper.set_lids(lids);
+            }
+            Err(failure) => error!("honor_guid2lid_file: the LIDs known before count: {failure}"),
+        }
+    }
+
     /// Other ports are switched off for a takeover.
     pub(super) fn disabled_ports_changed(&mut self) {
         self.disabled_ports.touch();

@@ -54,7 +54,10 @@ impl Service {
         let mut told = Vec::new();
         while let Some(event) = self.sweeper.poll_event() {
             match event {
-                Event::Discovering => self.site.reload(&mut self.config, &mut self.sweeper),
+                Event::Discovering => {
+                    self.site.reload(&mut self.config, &mut self.sweeper);
+                    self.files.reread_lids(&mut self.sweeper);
+                }
                 Event::LidsChanged => self.files.lids_changed(),
                 Event::DisabledPortsChanged => self.files.disabled_ports_changed(),
                 Event::Configured(report) => self.configured(*report),

@@ -165,13 +165,15 @@ impl Sweeper {
             entry.qos = None;
             let guid = entry.guid;
             self.aliases.forget(guid);
+            self.election.unmute(|mute| mute == guid);
         }
     }
 
-    /// The P_Key table of a switch's external port, which nobody but us changes: read once, and
-    /// again when the switch seems to have been reset.
+    /// The P_Key table of a switch's external port, which nobody but the master changes: read once, and
+    /// again when the switch seems to have been reset, or another may have been master.
     fn read_checked_pkeys(&mut self, node: NodeIndex, port: PortIndex, checks_changed: bool) {
-        let reset = checks_changed || self.sweep.reset.contains(&node);
+        let reset =
+            checks_changed || self.sweep.reset.contains(&node) || self.subnet.first_as_master;
         let node = self.fabric.node(node);
         let Some(switch) = node.switch.filter(|_| node.is_new || reset) else { return };
         let capacity = self.fabric.switch(switch).switch_info().partition_enforcement_cap();

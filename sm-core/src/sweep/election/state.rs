@@ -1,6 +1,7 @@
 //! Who else manages the subnet, as far as is known, and what follows from that: an answer to each
 //! question about it. Nothing here sends or logs.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use ib_mad::types::Guid;
@@ -25,6 +26,9 @@ pub(in crate::sweep) struct Election {
     foreign_sms: Vec<(Guid, String)>,
     /// Times that one did.
     foreign_answers: u64,
+    /// Ports that say that a subnet manager runs there, and that left the last question to it
+    /// without answer; and when they did, or were asked again.
+    mute: HashMap<Guid, Instant>,
     /// The port of the master that we stand by for.
     master: Option<PortIndex>,
     /// When a master other than us was last heard of.
@@ -57,6 +61,7 @@ impl Election {
             others: Vec::new(),
             foreign_sms: Vec::new(),
             foreign_answers: 0,
+            mute: HashMap::new(),
             master: None,
             master_seen: None,
             polls_missed: 0,
@@ -149,9 +154,32 @@ impl Election {
         true
     }
 
-    /// Forgets foreign ones that are no longer there.
-    pub(in crate::sweep) fn keep_foreign(&mut self, is_there: impl Fn(Guid) -> bool) {
+    /// Forgets foreign and mute ones that are no longer there.
+    pub(in crate::sweep) fn keep_known(&mut self, is_there: impl Fn(Guid) -> bool) {
         self.foreign_sms.retain(|(guid, _)| is_there(*guid));
+        self.mute.retain(|guid, _| is_there(*guid));
+    }
+
+    /// Nobody answered at the port with this GUID, or it is only now being asked again.
+    pub(in crate::sweep) fn mute(&mut self, now: Instant, guid: Guid) {
+        if self.mute.len() < OTHERS_MAX || self.mute.contains_key(&guid) {
+            self.mute.insert(guid, now);
+        }
+    }
+
+    /// Since when nobody has answered at the port with this GUID, or when it was asked last.
+    pub(in crate::sweep) fn mute_since(&self, guid: Guid) -> Option<Instant> {
+        self.mute.get(&guid).copied()
+    }
+
+    /// Whether there are any that do not answer.
+    pub(in crate::sweep) fn has_mute(&self) -> bool {
+        !self.mute.is_empty()
+    }
+
+    /// Something was heard of these ports, or their links were trained anew: they may answer.
+    pub(in crate::sweep) fn unmute(&mut self, is_heard: impl Fn(Guid) -> bool) {
+        self.mute.retain(|guid, _| !is_heard(*guid));
     }
 
     /// Where foreign ones are, in words.
@@ -171,6 +199,7 @@ impl Election {
         self.master_lives(now);
         self.handover.settle();
         self.handover.follows_another = true;
+        self.handover.stood_by = true;
     }
 
     /// The port of the master that we stand by for, or did.
@@ -274,7 +303,7 @@ mod tests {
         election.is_known_at(Guid(1));
         assert_eq!(election.foreign_sms().count(), 0);
         assert!(election.put_foreign(Guid(1), place) && election.put_foreign(Guid(2), place));
-        election.keep_foreign(|guid| guid == Guid(2));
+        election.keep_known(|guid| guid == Guid(2));
         assert!(election.put_foreign(Guid(1), place) && !election.put_foreign(Guid(2), place));
         assert_eq!(election.foreign_answers(), 6);
         (3..9999).for_each(|guid| {

@@ -36,9 +36,20 @@ impl LoopCheck {
     }
 }
 
-/// A look at how good routes are that were kept at a takeover. As long as routing itself.
+/// Routes in force that were not made for the fabric as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sweep) enum KeptRoutes {
+    /// Another SM's, or an earlier run's.
+    Inherited,
+    /// Ours, but for what changes of the fabric moved, and not held against a routing from nothing
+    /// then.
+    OverChanges,
+}
+
+/// A look at how good routes are that were kept. As long as routing itself.
 #[derive(Debug)]
 pub struct BalanceCheck {
+    pub(super) kept: KeptRoutes,
     pub(super) made: Arc<ActiveRouting>,
     pub(super) lfts: Vec<Arc<Lft>>,
     pub(super) job: RoutingJob,
@@ -47,6 +58,7 @@ pub struct BalanceCheck {
 /// What came of a [`BalanceCheck`].
 #[derive(Debug)]
 pub struct BalanceFinding {
+    pub(in crate::sweep) kept: KeptRoutes,
     pub(in crate::sweep) made: Arc<ActiveRouting>,
     /// Routes to hosts on the link that has most, as it is and from nothing; none if the engine could
     /// not route from nothing.
@@ -62,7 +74,7 @@ impl BalanceCheck {
         let fresh = self.job.anew(self.made.engine());
         let found: Vec<Vec<u8>> = self.lfts.iter().map(|lft| lft.ports.clone()).collect();
         let worst = fresh.map(|fresh| (worst(&found), worst(&fresh)));
-        BalanceFinding { made: self.made, worst }
+        BalanceFinding { kept: self.kept, made: self.made, worst }
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Manager {
     pub(crate) sends_left: Option<u64>,
     /// Whether its process is stopped: it neither hears nor says anything, and time passes it by.
     pub(crate) stopped: bool,
+    /// What its guid2lid says, should it be read again.
+    pub(crate) guid2lid: LidTable,
     node: NodeIndex,
 }
 
@@ -51,6 +53,8 @@ pub(crate) struct Bed {
     pub(crate) lie: Option<Lie>,
     /// How many routings to come fail.
     pub(crate) failing_routings: u32,
+    /// Looks at kept routes that were asked for.
+    pub(crate) balance_checks: usize,
     deliveries: Vec<Delivery>,
 }
 
@@ -78,6 +82,7 @@ impl Bed {
             tamper: None,
             lie: None,
             failing_routings: 0,
+            balance_checks: 0,
             deliveries: Vec::new(),
         }
     }
@@ -97,6 +102,8 @@ impl Bed {
         self.fabric.set_takes_requests(endpoint, true);
         self.fabric.set_is_sm(now, endpoint, true);
         let mut sweeper = Sweeper::new(settings, lids, self.managers.len() as u32 * 1000);
+        let num = u8::from(self.fabric.node(node).node_type != NodeType::Switch);
+        sweeper.set_own_port(self.fabric.port(node, num).unwrap().guid);
         sweeper.request_heavy_sweep(now);
         self.managers.push(Manager {
             endpoint,
@@ -108,6 +115,7 @@ impl Bed {
             taken_over: Vec::new(),
             sends_left: None,
             stopped: false,
+            guid2lid: LidTable::default(),
             node,
         });
     }
@@ -195,6 +203,7 @@ impl Bed {
                 manager.sweeper.handle_multicast(now, job.run());
             }
             if let Some(check) = manager.sweeper.poll_balance_check() {
+                self.balance_checks += 1;
                 manager.sweeper.handle_balance(now, &check.run());
             }
             while let Some(check) = manager.sweeper.poll_loop_check() {
@@ -244,6 +253,9 @@ impl Bed {
                     Event::PortsChanged(changed) => manager.changes.push(changed),
                     Event::Trap(trap) => manager.traps.push(trap),
                     Event::TakenOver { what, done } => manager.taken_over.push((what, done)),
+                    Event::Discovering if manager.sweeper.wants_lids() => {
+                        manager.sweeper.set_lids(manager.guid2lid.clone());
+                    }
                     Event::Discovering
                     | Event::LidsChanged
                     | Event::DisabledPortsChanged
