@@ -78,7 +78,7 @@ fn measure(fabric: Stated) {
     {
         let plan = || Program::plan(topology, changes(topology, old, new));
         time(&name(what), || drop(black_box(plan())));
-        tell(&name(&format!("{what}_blocks")), plan().len(), "blocks and tops to write");
+        tell(&name(&format!("{what}_blocks")), plan().len(), "blocks to write");
     }
     tell_load();
 }
@@ -90,9 +90,7 @@ fn changes<'a>(topology: &Topology, old: Option<&'a Routing>, new: &'a Routing) 
         .map(|switch| Change {
             switch,
             old: old.map_or(&[][..], |old| lft(old, switch)),
-            old_top: old.map(|_| topology.last_lid()),
             new: lft(new, switch),
-            new_top: topology.last_lid(),
         })
         .collect()
 }

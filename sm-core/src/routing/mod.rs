@@ -51,7 +51,7 @@ pub use minhop::MinHop;
 pub use nue::Nue;
 pub(crate) use repair::is_kept_unseen;
 pub use sssp::Sssp;
-pub use steering::Steering;
+pub use steering::{Steering, Ties};
 pub use topology::{Destination, Link, Topology, TopologyBuilder, TopologyError};
 pub use torus::Torus2Qos;
 pub use updn::UpDown;

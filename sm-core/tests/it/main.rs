@@ -4,6 +4,7 @@
 mod alias_guids;
 mod babbling;
 mod common;
+mod compaction;
 mod dumps;
 mod faults;
 mod golden_multicast;
@@ -22,6 +23,7 @@ mod loss;
 mod m_keys;
 mod malformed;
 mod multicast;
+mod multicast_moves;
 mod origin;
 mod partitions;
 mod policy;
