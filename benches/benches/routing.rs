@@ -70,6 +70,9 @@ fn measure(fabric: Stated) {
     let name = |what: &str| format!("routing/verify/{what}/{}", fabric.name);
     assert!(verify::deliveries(&whole, &before).is_sound(), "tables deliver");
     time(&name("deliveries"), || drop(black_box(verify::deliveries(&whole, &before))));
+    let since = || verify::deliveries_since(&cut, &after, &previous);
+    assert!(since().is_whole(), "and after a cut");
+    time(&name("deliveries_link_cut"), || drop(black_box(since())));
     time(&name("credit_loops"), || drop(black_box(verify::credit_loops(&whole, &before.tables()))));
 
     let name = |what: &str| format!("routing/program/{what}/{}", fabric.name);
