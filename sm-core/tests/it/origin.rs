@@ -153,7 +153,7 @@ fn a_host_that_reboots_moves_nobody_elses_routes() {
         let host = bed.hosts()[7];
         let others = |bed: &Bed| -> Vec<Vec<u8>> {
             let mut rows = tables(bed);
-            rows.iter_mut().for_each(|row| drop(row.remove(7)));
+            rows.iter_mut().for_each(|row| _ = row.remove(7));
             rows
         };
         let before = others(&bed);
