@@ -122,7 +122,7 @@ async fn subscribe(endpoint: Endpoint) -> Result<Result<Snapshot, UpdateError>, 
         let message = match inbound.message().await {
             Ok(Some(message)) => message.message,
             Ok(None) => return Err("it closed the feed".to_owned()),
-            Err(status) => return Err(trust::reason_of_status(&status)),
+            Err(status) => return Err(trust::reason_of_break(&status)),
         };
         let step = match (message, decoder.take()) {
             (Some(Message::Begin(begin)), _) => {

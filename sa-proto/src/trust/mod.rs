@@ -12,7 +12,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 
 pub use client::{ClientTrust, Insecure, is_loopback};
 pub use files::{Credentials, TlsFiles, TrustError, Usage};
-pub use words::{reason, reason_of_status};
+pub use words::{reason, reason_of_break, reason_of_status};
 
 /// What the holder of a certificate may ask an SM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,6 +11,24 @@ const ALERT: &str = "received fatal alert: ";
 /// Why there is no connection, or no answer: what is wrong with whose certificate if that is it,
 /// else the innermost error.
 pub fn reason(error: &(dyn Error + 'static)) -> String {
+    let words = words(error);
+    let lower = words.to_ascii_lowercase();
+    // What TLS 1.3 has to say of our certificate often comes too late to be read.
+    if ["connection closed", "broken pipe", "connection reset"].iter().any(|w| lower.contains(w)) {
+        return format!("{words}; if it wants TLS, or another certificate, its log says so");
+    }
+    words
+}
+
+/// Why a connection broke that had served before: the peer has nothing against us.
+pub fn reason_of_break(status: &tonic::Status) -> String {
+    match status.source() {
+        Some(cause) => words(cause),
+        None => status.message().to_owned(),
+    }
+}
+
+fn words(error: &(dyn Error + 'static)) -> String {
     let mut innermost = error;
     let mut current = Some(error);
     while let Some(error) = current {
@@ -21,13 +39,8 @@ pub fn reason(error: &(dyn Error + 'static)) -> String {
         current = next(error);
     }
     let words = innermost.to_string();
-    let lower = words.to_ascii_lowercase();
-    // What TLS 1.3 has to say of our certificate often comes too late to be read.
-    if ["connection closed", "broken pipe", "connection reset"].iter().any(|w| lower.contains(w)) {
-        return format!("{words}; if it wants TLS, or another certificate, its log says so");
-    }
     // A TLS alert, read as HTTP/2.
-    if lower.contains("frame with invalid size") {
+    if words.to_ascii_lowercase().contains("frame with invalid size") {
         return "it does not speak plain HTTP/2; is it https://?".to_owned();
     }
     words
@@ -116,6 +129,16 @@ mod tests {
         assert_eq!(reason(&alert), "it wants a certificate, and was shown none");
         let alert = io::Error::other("received fatal alert: NoApplicationProtocol");
         assert_eq!(reason(&alert), "it ended TLS with alert NoApplicationProtocol");
+    }
+
+    /// After a plain kill of a peer that had served it sent operators to look for certificates.
+    #[test]
+    fn only_who_never_served_may_want_another_certificate() {
+        let broken = || io::Error::new(io::ErrorKind::BrokenPipe, "stream closed: broken pipe");
+        assert!(reason(&broken()).contains("broken pipe; if it wants TLS"));
+        let status = tonic::Status::from_error(Box::new(broken()));
+        assert!(reason_of_status(&status).contains("if it wants TLS"), "{status:?}");
+        assert_eq!(reason_of_break(&status), "stream closed: broken pipe");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use ib_mad::wire::attribute::{CapabilityMask, PortInfo};
 use sa_proto::snapshot::{Node, Port};
 use serde::Serialize;
 
-use super::ends::description;
+use super::ends::{describe, description};
 use crate::tables::{Arrival, EndPort, Limit, Step, Tables};
 
 /// A node that a packet leaves.
@@ -27,14 +27,14 @@ pub struct Hop {
     pub dropped_sls: Vec<u8>,
 }
 
-/// A link that bounds a path.
+/// A link that bounds a path, or port 0 of a switch at its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Bottleneck {
     /// Position among the hops.
     pub hop: usize,
     /// Node and port that the link begins at.
     pub from: String,
-    /// Node and port that it ends at.
+    /// Node and port that it ends at; empty if it is port 0 of a switch.
     pub to: String,
     /// What it bounds: bytes, or Gb/s as it is called.
     pub value: String,
@@ -87,6 +87,25 @@ pub(super) fn follow(tables: &Tables, source: &EndPort, to: &EndPort, dlid: Lid)
         });
     });
     way.least_mtu = least.mtu;
+    // Port 0 of a switch has no link, and may allow less than those that lead there.
+    let last = way.hops.len().saturating_sub(1);
+    for (end, hop) in [(source, 0), (to, last)] {
+        let (class, told) = (tables.end_class(end), describe(tables, end));
+        let allowed = Limit { mtu: class.mtu_cap, ..class.limit };
+        let itself = |value| Bottleneck {
+            hop,
+            from: format!("{}/P{}", told.node, told.port),
+            to: String::new(),
+            value,
+        };
+        if allowed.mtu < least.mtu {
+            way.mtu = Some(itself(mtu(allowed).map_or(0, Mtu::bytes).to_string()));
+        }
+        if allowed.rate < least.rate {
+            way.rate = Some(itself(rate(allowed)));
+        }
+        least = least.min(allowed);
+    }
     way
 }
 

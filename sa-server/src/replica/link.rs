@@ -59,6 +59,8 @@ pub(super) enum Reason {
     Connect(tonic::transport::Error),
     #[error("{}", hinted(trust::reason_of_status(.0)))]
     Feed(Status),
+    #[error("{}", trust::reason_of_break(.0))]
+    Broken(Status),
     #[error("closed by the SM")]
     Closed,
 }
@@ -104,7 +106,7 @@ async fn feed(link: usize, sm: &SmUrl, events: &mpsc::Sender<Event>) -> Result<(
     let mut client = SnapshotFeedClient::new(channel);
     let call = client.subscribe(ReceiverStream::new(messages)).await;
     let mut inbound = call.map_err(Reason::Feed)?.into_inner();
-    while let Some(message) = inbound.message().await.map_err(Reason::Feed)? {
+    while let Some(message) = inbound.message().await.map_err(Reason::Broken)? {
         send(EventKind::Message(message)).await?;
     }
     Ok(())

@@ -442,9 +442,8 @@ impl Replica {
             Outcome::Install(snapshot) => {
                 let version = snapshot.version();
                 let before = self.status.version();
-                if (before.session, before.fabric_generation)
-                    != (version.session, version.fabric_generation)
-                {
+                // Each generation is told where its tables come into use; here, whose they are.
+                if before.session != version.session {
                     tracing::info!(sm, %version, "serving");
                 }
                 self.status.counters.installs.fetch_add(1, Relaxed);

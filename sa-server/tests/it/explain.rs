@@ -86,6 +86,25 @@ fn every_hop_and_the_narrowest_links_are_told() {
     assert_eq!((record.slid, record.dlid, told.status), (1, 5, 0));
 }
 
+/// Links were told as the bound, with more than the record had.
+#[test]
+fn port_0_of_a_switch_may_be_what_bounds_the_path() {
+    let mut plane = plane();
+    change(&mut plane, "sw 2", 0, |mut info| {
+        info.set_mtu_cap(Mtu::B1024).set_link_speed_active(LinkSpeeds::SDR);
+    });
+    let told = ask(&plane, &request("host 1", "sw 2")).unwrap();
+    let record = told.record.unwrap();
+    assert_eq!(record.mtu, 1024);
+    for (bound, value) in
+        [(told.mtu_bound_by, record.mtu.to_string()), (told.rate_bound_by, record.rate)]
+    {
+        let bound = bound.unwrap();
+        assert_eq!((&bound.from[..], &bound.to[..]), ("sw 2/P0", ""));
+        assert_eq!((bound.hop, bound.value), (told.hops.len() - 1, value));
+    }
+}
+
 #[test]
 fn ports_go_by_name_guid_lid_and_gid() {
     let plane = plane();

@@ -282,7 +282,7 @@ settings! {
     section "DEBUG FEATURES" {
         /// Log bits: 1 errors, 2 information, 4 verbose, 8, 0x10 and 0x20 debugging, 0x40 dump files
         /// of routing.
-        log_flags: u8 = 3, start;
+        log_flags: u8 = 3, sweep;
         /// Whether each line of the log is written at once.
         force_log_flush: bool = false, start,
             idle("each line of the log is always written at once");

@@ -195,7 +195,8 @@ pub struct Options {
     #[arg(short = 'F', long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Do not start if the file of settings has a mistake that OpenSM would pass over (unknown keys,
-    /// values that cannot be), or if a policy file is refused.
+    /// values that cannot be), if a policy file is refused or a line of it passed over, or if names of
+    /// nodes or levels of modules cannot be read.
     #[arg(long)]
     pub strict: bool,
     /// Write the settings in force to FILE as a template, and stop.
@@ -230,7 +231,8 @@ const EXAMPLES: &str = "\
 Examples:
   ibsim -s -n net &                                 a simulated fabric
   ibsm --transport ibsim --state-dir ./state -o     bring it up once and look at it with ibnetdiscover
-  ibsm --publish 127.0.0.1:7471 --state-dir ./state keep it up, for responders: ibsa --sm http://127.0.0.1:7471
+  ibsm --publish 127.0.0.1:7471 --state-dir ./state keep it up, for responders:
+  ibsa --sm http://127.0.0.1:7471 --transport udp   one on the same host; it answers what reaches the SM
   ibsm -c ibsm.conf                                 all settings, explained, as a file for -F
   ibnetdiscover | ibsm plan -                       what each routing engine would make of this fabric
 

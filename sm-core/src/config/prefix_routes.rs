@@ -36,7 +36,7 @@ pub fn parse(path: &Path, text: &str, remarks: &mut Remarks) -> Vec<PrefixRoute>
         let route = match route(prefix, words.next()) {
             Ok(route) => route,
             Err(fault) => {
-                remarks.add(path, Some(line), &format!("passed over: {fault}"));
+                remarks.pass_over(path, line, &fault.to_string());
                 continue;
             }
         };
@@ -125,6 +125,15 @@ mod tests {
                 (1, vec![format!("routes:{line}: passed over: {reason}")])
             );
         }
+    }
+
+    /// `--strict` started with them.
+    #[test]
+    fn a_line_that_is_passed_over_is_a_mistake_and_one_that_is_read_is_none() {
+        let mut remarks = Remarks::default();
+        parse(Path::new("routes"), "0x1 0x2 x\n* any\n", &mut remarks);
+        assert_eq!(remarks.mistakes().len(), 1);
+        assert!(remarks.mistakes()[0].starts_with("routes:2: passed over: 'any'"));
     }
 
     #[test]

@@ -80,8 +80,8 @@ pub struct RoutingFiles {
 
 /// A file's line, and what is wrong with it.
 type Malformed = (usize, String);
-/// What reads the text of a file, and counts what it says.
-type Parse<T> = fn(&Path, &str, &mut Remarks) -> Result<(T, usize), Malformed>;
+/// What reads the text of a file, and tells in a word what it says.
+type Parse<T> = fn(&Path, &str, &mut Remarks) -> Result<(T, String), Malformed>;
 
 impl RoutingFiles {
     /// Reads all files that the settings name, and what is odd about them, in lines for people. An

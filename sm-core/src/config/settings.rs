@@ -165,6 +165,20 @@ macro_rules! settings {
 pub(super) use settings;
 
 impl Settings {
+    /// What differs from `before`, a key each: `sm_priority 3 > 9`. Of keys that are secret not what
+    /// they were or are.
+    pub(crate) fn changes(&self, before: &Self) -> Vec<String> {
+        let value = |settings: &Self, key: &Key| settings.lines(key.name).join(", ");
+        let changed =
+            Self::KEYS.iter().filter(|key| self.lines(key.name) != before.lines(key.name));
+        changed
+            .map(|key| match key.name.ends_with("_key") {
+                true => key.name.to_owned(),
+                false => format!("{} {} > {}", key.name, value(before, key), value(self, key)),
+            })
+            .collect()
+    }
+
     /// Names of the routing engines to try, `no_fallback` among them if none may stand in.
     pub(crate) fn engine_names(&self) -> String {
         let names = self.routing_engine.as_deref().unwrap_or_default();
@@ -257,6 +271,21 @@ mod tests {
         }
         assert_eq!(settings.set("routing_engine", "(null)"), Ok(true));
         assert_eq!(settings.routing_engine, None);
+    }
+
+    #[test]
+    fn changes_are_told_with_values_but_those_of_keys() {
+        let before = Settings::default();
+        let mut after = before.clone();
+        assert!(after.changes(&before).is_empty());
+        (after.sm_priority, after.m_key) = (9, 0xABCD);
+        let changes = after.changes(&before);
+        let priority = format!("sm_priority {} > 9", before.sm_priority);
+        assert_eq!(changes.len(), 2);
+        assert!(
+            changes.contains(&priority) && changes.contains(&"m_key".to_owned()),
+            "{changes:?}"
+        );
     }
 
     #[test]

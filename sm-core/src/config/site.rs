@@ -128,6 +128,8 @@ pub struct Reading {
     pub errors: Vec<PolicyError>,
     /// What is odd about files that are new or changed, in lines for the log.
     pub remarks: Vec<String>,
+    /// Those of them that are mistakes: lines that are passed over.
+    pub mistakes: Vec<String>,
     /// What files that are new or changed give, in lines for the log.
     pub taken: Vec<String>,
 }
@@ -137,6 +139,7 @@ pub struct Reading {
 pub struct Remarks {
     lines: Vec<String>,
     more: usize,
+    mistakes: Vec<String>,
     taken: Vec<String>,
 }
 
@@ -152,6 +155,18 @@ impl Remarks {
             Some(line) => format!("{path}:{line}: {text}"),
             None => format!("{path}: {text}"),
         });
+    }
+
+    /// The same of a line that says nothing that makes sense, and is passed over.
+    pub fn pass_over(&mut self, path: &Path, line: usize, reason: &str) {
+        let before = self.lines.len();
+        self.add(path, Some(line), &format!("passed over: {reason}"));
+        self.mistakes.extend_from_slice(&self.lines[before..]);
+    }
+
+    /// Remarks on lines that are passed over.
+    pub fn mistakes(&self) -> &[String] {
+        &self.mistakes
     }
 
     /// Notes what a file gives that is in force from now on.
@@ -267,7 +282,8 @@ impl SitePolicy {
         }
         Arc::make_mut(&mut self.routing).read(settings, &mut remarks, &mut errors);
         let taken = std::mem::take(&mut remarks.taken);
-        (self, Reading { errors, remarks: remarks.into_lines(), taken })
+        let mistakes = std::mem::take(&mut remarks.mistakes);
+        (self, Reading { errors, remarks: remarks.into_lines(), mistakes, taken })
     }
 
     fn read_partitions(&mut self, path: &Path, remarks: &mut Remarks) -> Result<(), PolicyError> {

@@ -1,5 +1,6 @@
 //! `ibsmctl explain`: why a path is as it is, in a responder's words.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use sa_proto::proto::admin::ExplainRequest;
@@ -181,19 +182,23 @@ fn text(told: &Explanation, request: &ExplainRequest, responder: &str) -> String
     match (&told.record, &told.no_path) {
         (Some(_), _) => text.push_str("path      yes"),
         (None, Some(reason)) => {
-            let _ = write!(text, "path      no: {}", no_path(reason));
+            let _ = write!(text, "path      no: {}", no_path(reason, told, request));
         }
         (None, None) => text.push_str("path      no"),
     }
     let _ = writeln!(text, "; status {}", status(told.status));
     if let Some(reason) = &told.no_way_back {
-        let _ = writeln!(text, "way back  no: {}", no_path(reason));
+        let _ = writeln!(text, "way back  no: {}", no_path(reason, told, request));
     }
     hops(&mut text, told);
     for (what, bound) in [("MTU", &told.mtu_bound_by), ("rate", &told.rate_bound_by)] {
         if let Some(Bottleneck { from, to, value, .. }) = bound {
             let unit = if what == "MTU" { " bytes" } else { "" };
-            let _ = writeln!(text, "{what:<8}  {value}{unit}, bound by the link {from} - {to}");
+            let bound = match to.as_str() {
+                "" => format!("{from} itself"),
+                to => format!("the link {from} - {to}"),
+            };
+            let _ = writeln!(text, "{what:<8}  {value}{unit}, bound by {bound}");
         }
     }
     if let (Some(node), Some(record)) = (&told.mtu_lowered_for, &told.record) {
@@ -366,8 +371,30 @@ fn status(code: u16) -> String {
     format!("{code:#06x}, {words}")
 }
 
-fn no_path(reason: &str) -> &str {
-    match reason {
+/// Why the ends do not share a P_Key that was asked for.
+fn not_shared(told: &Explanation, pkey: u32) -> String {
+    let base = pkey & 0x7FFF;
+    let held = |end: &End| -> Vec<u64> {
+        let keys = end.pkeys.iter().filter_map(|text| parse_number(text));
+        keys.filter(|key| key & 0x7FFF == u64::from(base)).collect()
+    };
+    let (source, destination) = (held(&told.source), held(&told.destination));
+    let is_limited = |keys: &[u64]| keys.iter().all(|key| key & 0x8000 == 0);
+    match (source.is_empty(), destination.is_empty()) {
+        (true, _) => format!("{} is no member of {base:#06x}", told.source.node),
+        (_, true) => format!("{} is no member of {base:#06x}", told.destination.node),
+        _ if is_limited(&source) && is_limited(&destination) => {
+            format!("both are limited members of {base:#06x}")
+        }
+        _ => "the ends do not share the P_Key asked for".to_owned(),
+    }
+}
+
+fn no_path<'a>(reason: &'a str, told: &Explanation, request: &ExplainRequest) -> Cow<'a, str> {
+    if let ("p_key_not_shared", Some(pkey)) = (reason, request.pkey) {
+        return not_shared(told, pkey).into();
+    }
+    Cow::Borrowed(match reason {
         "unreachable" => "no route leads there",
         "no_sl_passes" => "every SL is dropped on the way",
         "level_sl_dropped" => "the level's SL is dropped on the way",
@@ -381,7 +408,7 @@ fn no_path(reason: &str) -> &str {
         "sl_not_of_level" => "the SL asked for is not the level's",
         "sl_dropped" => "the SL is dropped on the way",
         other => other,
-    }
+    })
 }
 
 #[cfg(test)]

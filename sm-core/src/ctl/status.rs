@@ -40,11 +40,17 @@ fn render(status: &Status, counters: bool) -> String {
     let state = state(status);
     let _ = writeln!(
         text,
-        "subnet manager  {state}, port {:#018x}, running for {}",
+        "subnet manager  {state}, port GUID {:#018x}, {}, priority {}, running for {}",
         status.sm_guid,
+        if status.sm_lid == 0 { "no LID yet".to_owned() } else { format!("LID {}", status.sm_lid) },
+        status.priority,
         duration(status.uptime_s)
     );
-    let _ = writeln!(text, "subnet          {subnet}");
+    let _ = writeln!(
+        text,
+        "subnet          {subnet}; prefix {:#018x}, LMC {}",
+        status.subnet_prefix, status.lmc
+    );
     if !status.routing_engine.is_empty() {
         let _ = writeln!(text, "routing         {}", status.routing_engine);
     }
@@ -68,7 +74,7 @@ fn render(status: &Status, counters: bool) -> String {
     );
     let _ = writeln!(text, "responders      {}", status.responders.len());
     for responder in &status.responders {
-        render_responder(&mut text, responder, counters);
+        render_responder(&mut text, responder, state == "standby", counters);
     }
     if counters {
         let _ = writeln!(text, "counters");
@@ -81,11 +87,14 @@ fn render(status: &Status, counters: bool) -> String {
 
 /// The other subnet managers, and when a standby takes over.
 fn render_peers(text: &mut String, status: &Status) {
-    if !status.peers.is_empty() {
-        let _ = writeln!(text, "priority        {}", status.priority);
-    }
     for peer in &status.peers {
         let answered = match peer.answered_ms {
+            Some(ms) if peer.polls_missed > 0 => format!(
+                ", silent for {} s ({} polls unanswered); taken over from after {} s",
+                ms / 1000,
+                peer.polls_missed,
+                status.takes_over_after_ms / 1000
+            ),
             Some(ms) => format!(
                 ", answered {} ms ago; taken over from after {} ms of silence",
                 ms, status.takes_over_after_ms
@@ -103,9 +112,11 @@ fn render_peers(text: &mut String, status: &Status) {
     }
 }
 
-fn render_responder(text: &mut String, responder: &Responder, counters: bool) {
+/// A responder; one that knows a standby serves what the master publishes.
+fn render_responder(text: &mut String, responder: &Responder, standby: bool, counters: bool) {
     let serving = match (responder.current, responder.fabric_generation) {
         (true, _) => "current".to_owned(),
+        (false, _) if standby => "what another SM publishes, if anything".to_owned(),
         (false, 0) => "nothing yet".to_owned(),
         (false, generation) => format!("behind, at generation {generation}"),
     };
@@ -148,6 +159,9 @@ struct StatusJson<'a> {
     managers: Vec<PeerJson<'a>>,
     following: &'a str,
     takes_over_after_ms: u64,
+    sm_lid: u32,
+    lmc: u32,
+    subnet_prefix: String,
     responders: Vec<ResponderJson<'a>>,
     counters: BTreeMap<&'a str, u64>,
     warnings: &'a [String],
@@ -161,6 +175,7 @@ struct PeerJson<'a> {
     sm_state: &'a str,
     priority: u32,
     answered_ms: Option<u64>,
+    polls_missed: u32,
 }
 
 impl<'a> From<&'a Peer> for PeerJson<'a> {
@@ -172,6 +187,7 @@ impl<'a> From<&'a Peer> for PeerJson<'a> {
             sm_state: &peer.sm_state,
             priority: peer.priority,
             answered_ms: peer.answered_ms,
+            polls_missed: peer.polls_missed,
         }
     }
 }
@@ -229,6 +245,9 @@ fn render_json(status: &Status) -> String {
         managers: status.peers.iter().map(PeerJson::from).collect(),
         following: &status.following,
         takes_over_after_ms: status.takes_over_after_ms,
+        sm_lid: status.sm_lid,
+        lmc: status.lmc,
+        subnet_prefix: format!("{:#018x}", status.subnet_prefix),
         responders: status.responders.iter().map(ResponderJson::from).collect(),
         counters: by_name(&status.counters),
         warnings: &status.warnings,
@@ -271,6 +290,7 @@ mod tests {
         };
         let status = Status {
             sm_state: "master".into(),
+            sm_lid: 9,
             nodes: 11_400,
             switches: 1_400,
             uptime_s: 3_725,
@@ -284,7 +304,12 @@ mod tests {
         };
         let text = render(&status, false);
         assert!(!text.contains("warning"), "{text}");
-        assert!(text.contains("master, port 0x0000000000000000, running for 1 h 2 min"), "{text}");
+        assert!(
+            text.contains(
+                "master, port GUID 0x0000000000000000, LID 9, priority 0, running for 1 h 2 min"
+            ),
+            "{text}"
+        );
         assert!(text.contains("a (0x0): serving current"), "{text}");
         assert!(text.contains("b (0x0): serving behind, at generation 6"), "{text}");
         assert!(text.contains("c (0x0): serving nothing yet"), "{text}");
@@ -331,16 +356,29 @@ mod tests {
         let status = Status {
             sm_state: "standby".into(),
             priority: 3,
-            peers: vec![master],
+            sm_lid: 8,
+            lmc: 2,
+            subnet_prefix: 0xfe80_0000_0000_0000,
+            peers: vec![master.clone()],
             following: "in step".into(),
             takes_over_after_ms: 4000,
             ..Status::default()
         };
         let text = render(&status, false);
-        let expected = "priority        3\nother SM        master, CA 'node3 HCA-1' \
+        assert!(text.contains("LID 8, priority 3, running"), "{text}");
+        assert!(text.contains("prefix 0xfe80000000000000, LMC 2\n"), "{text}");
+        let expected = "other SM        master, CA 'node3 HCA-1' \
                         0x0000000000000003 port 1, LID 7, priority 9, answered 300 ms ago; taken \
                         over from after 4000 ms of silence\nits registry    in step\n";
         assert!(text.contains(expected), "{text}");
+
+        let silent = Peer { polls_missed: 2, answered_ms: Some(25_000), ..master };
+        let status = Status { peers: vec![silent], takes_over_after_ms: 40_000, ..status };
+        let text = render(&status, false);
+        assert!(
+            text.contains("silent for 25 s (2 polls unanswered); taken over from after 40 s"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -363,9 +401,9 @@ mod tests {
         };
         let json: serde_json::Value = serde_json::from_str(&render_json(&status)).unwrap();
         let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
-        let expected = "counters engines_passed_over epoch fabric_generation following managers \
-                        nodes ports priority registry_sequence responders routing_engine sm_guid \
-                        sm_state software subnet_up switches takes_over_after_ms uptime_seconds \
+        let expected = "counters engines_passed_over epoch fabric_generation following lmc managers \
+                        nodes ports priority registry_sequence responders routing_engine sm_guid sm_lid \
+                        sm_state software subnet_prefix subnet_up switches takes_over_after_ms uptime_seconds \
                         warnings";
         assert_eq!(keys.join(" "), expected);
         assert_eq!(json["sm_guid"], "0x0000000000000010");

@@ -22,6 +22,17 @@ pub struct LidRange {
     pub last: Lid,
 }
 
+/// Ports that got other LIDs, since LMC changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resized {
+    /// How many.
+    pub ports: usize,
+    /// LMC of the first of them before.
+    pub was: u32,
+    /// Its LMC now.
+    pub now: u32,
+}
+
 impl LidRange {
     fn len(self) -> u16 {
         self.last.0 - self.first.0 + 1
@@ -90,6 +101,18 @@ impl LidTable {
     /// The LIDs of a port.
     pub fn get(&self, guid: Guid) -> Option<LidRange> {
         self.by_guid.get(&guid).copied()
+    }
+
+    /// Ports that had other LIDs in `before`, since they had another number of them: how many, and
+    /// the LMC of the first, before and now.
+    pub fn resized_since(&self, before: &Self) -> Option<Resized> {
+        let mut resized = self.by_guid.iter().filter_map(|(&guid, now)| {
+            let was = before.get(guid)?;
+            let is_resized = was.len() != now.len() && was.first != now.first;
+            is_resized.then(|| (was.len().ilog2(), now.len().ilog2()))
+        });
+        let (was, now) = resized.next()?;
+        Some(Resized { ports: 1 + resized.count(), was, now })
     }
 
     /// Forgets all, as `reassign_lids` asks.
@@ -379,7 +402,10 @@ mod tests {
     fn a_larger_lmc_moves_what_is_not_aligned() {
         let mut table = LidTable::default();
         table.assign(&[request(1, 0, 1), request(2, 0, 1)]);
+        let before = table.clone();
         table.assign(&[request(1, 1, 4), request(2, 2, 4), request(3, 0, 1)]);
+        assert_eq!(table.resized_since(&before), Some(Resized { ports: 2, was: 0, now: 2 }));
+        assert_eq!(table.resized_since(&table.clone()), None);
         assert_eq!((first(&table, 1), first(&table, 2)), (4, 8), "LID 0 is nobody's");
         assert_eq!(table.get(Guid(2)).unwrap().last, Lid(11));
         assert_eq!(first(&table, 3), 1, "a base switch port fills the gap");

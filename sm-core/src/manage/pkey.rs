@@ -20,8 +20,8 @@ pub struct PKeyPlan {
     tables: ByPort<Arc<[PKey]>>,
     /// What switches are to check at their external ports, where there is something to be said.
     checks: ByPort<Checks>,
-    /// End ports whose tables are too small, and how many keys found no place.
-    pub short: Vec<(PortIndex, usize)>,
+    /// End ports whose tables are too small, and the keys that found no place.
+    pub short: Vec<(PortIndex, Vec<PKey>)>,
     /// Switch ports that cannot hold all keys of the port at the other end, and so check nothing.
     pub unchecked: Vec<PortIndex>,
 }
@@ -46,7 +46,7 @@ impl PKeyPlan {
             let Some(wanted) = memberships.keys(port) else { continue };
             let capacity = fabric.node_of(port).node_info().partition_cap();
             let (table, left_out) = rules.table(&fabric.port(port).pkeys, wanted, capacity);
-            if left_out > 0 {
+            if !left_out.is_empty() {
                 plan.short.push((port, left_out));
             }
             plan.tables.insert(port, shared(&mut known, table));
@@ -189,13 +189,13 @@ impl Rules {
         Self { keep: settings.keep_pkey_indexes, allow_both: settings.allow_both_pkeys }
     }
 
-    /// The table of a port that has `current` and should have `wanted`, and how many keys found no
+    /// The table of a port that has `current` and should have `wanted`, and the keys that found no
     /// place. The first key is given place 0, others stay where they are, new ones follow behind the
     /// last of these; only when the end is reached, gaps are filled.
-    fn table(self, current: &[PKey], wanted: &PortKeys, capacity: u16) -> (Vec<PKey>, usize) {
+    fn table(self, current: &[PKey], wanted: &PortKeys, capacity: u16) -> (Vec<PKey>, Vec<PKey>) {
         let capacity = usize::from(capacity);
         let mut table = vec![PKey::default(); capacity];
-        let Some(place) = table.first_mut() else { return (table, wanted.keys.len()) };
+        let Some(place) = table.first_mut() else { return (table, wanted.keys.to_vec()) };
         *place = wanted.first;
         let known = if self.keep { self.places(current) } else { HashMap::new() };
         let others = wanted.keys.iter().filter(|key| **key != wanted.first);
@@ -211,7 +211,7 @@ impl Rules {
             }
         }
         let mut gap = 1;
-        let mut left_out = 0;
+        let mut left_out = Vec::new();
         for key in new {
             if last + 1 < capacity {
                 last += 1;
@@ -221,7 +221,7 @@ impl Rules {
             gap += table.iter().skip(gap).take_while(|key| key.is_valid()).count();
             match table.get_mut(gap) {
                 Some(place) => *place = key,
-                None => left_out += 1,
+                None => left_out.push(key),
             }
         }
         let used = table.iter().rposition(|key| key.is_valid()).map_or(0, |last| last + 1);
@@ -292,7 +292,7 @@ mod tests {
 
     fn table(rules: Rules, current: &[u16], wanted: &PortKeys, capacity: u16) -> (Vec<u16>, usize) {
         let (table, left_out) = rules.table(&keys(current), wanted, capacity);
-        (table.iter().map(|key| key.0).collect(), left_out)
+        (table.iter().map(|key| key.0).collect(), left_out.len())
     }
 
     #[test]
@@ -328,6 +328,7 @@ mod tests {
         let wanted = wanted(&[0x8001, 0x8002, 0x8003, 0x8004, 0xffff], 0xffff);
         let expected = vec![0xffff, 0x8002, 0x8003, 0x8001];
         assert_eq!(table(KEEP, &current, &wanted, 4), (expected, 1));
+        assert_eq!(KEEP.table(&keys(&current), &wanted, 4).1, keys(&[0x8004]), "the last");
         assert_eq!(table(KEEP, &[], &wanted, 1), (vec![0xffff], 4));
     }
 

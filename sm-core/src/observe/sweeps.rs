@@ -37,7 +37,7 @@ impl Sweeps {
             number: self.count.fetch_add(1, Relaxed) + 1,
             ended_ms,
             kind: if report.full { "full" } else { "partial" }.to_owned(),
-            reason: report.reason().to_owned(),
+            reason: report.reason(),
             phases: phases.collect(),
             duration_ms: millis(report.duration()),
             smps: report.smps,

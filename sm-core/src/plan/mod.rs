@@ -127,9 +127,43 @@ fn run(options: &Options) -> Result<bool, PlanError> {
     remarks.extend(wishes.steer(&site, data_lanes).remarks);
     let steer = |site: &Site| wishes.steer(site, data_lanes).steering;
     let mut plan = threads.install(|| compare(options, site, data_lanes, &steer))?;
+    for tried in &mut plan.trials {
+        if let Some(reason) = wishes.refusal(tried.trial.engine) {
+            tried.trial.outcome = Err(reason.to_owned());
+            tried.failures.clear();
+        }
+    }
+    if let Some(engine) = in_force(&plan.trials, wishes.wanted()) {
+        let wanted = wishes.wanted().join(",");
+        remarks.push(format!("routing_engine {wanted} would route by {engine}"));
+    }
     plan.remarks = remarks;
     output::show(&plan, options.json.as_deref())?;
     Ok(plan.trials.iter().any(|tried| tried.trial.outcome.is_ok()))
+}
+
+/// The engine that a manager would use that is to try those `wanted`: the first whose tables are right
+/// and free of deadlocks, else the first whose tables are right; `None` if that is not among those
+/// compared.
+fn in_force(trials: &[Tried], wanted: &[String]) -> Option<&'static str> {
+    if wanted.is_empty() {
+        return None;
+    }
+    let last = if wanted.iter().any(|name| name == "no_fallback") { None } else { Some("minhop") };
+    let names = wanted.iter().map(String::as_str).chain(last);
+    let mut right = None;
+    for name in names.filter(|&name| name != "no_fallback") {
+        let tried = trials.iter().find(|tried| tried.trial.engine.eq_ignore_ascii_case(name))?;
+        let Ok(made) = &tried.trial.outcome else { continue };
+        if !made.deliveries.is_sound() {
+            continue;
+        }
+        if made.loops.is_free() {
+            return Some(tried.trial.engine);
+        }
+        right = right.or(Some(tried.trial.engine));
+    }
+    right
 }
 
 fn read(path: &Path) -> Result<Net, PlanError> {

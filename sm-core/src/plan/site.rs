@@ -25,6 +25,9 @@ pub struct Site {
     /// End ports that have another LID than the file tells, because a port before them has it or
     /// because it is no multiple of 2^LMC.
     pub moved: usize,
+    /// Switches that no links join to most of the others, and hosts that are on these or on none, by
+    /// name; not told of what a failure leaves.
+    pub apart: (Vec<String>, Vec<String>),
 }
 
 /// Why a net cannot be routed by anybody.
@@ -118,7 +121,20 @@ impl Site {
         named.sort_by_key(|(lid, _)| *lid);
         roster.ends = named.into_iter().map(|(_, name)| name).collect();
         let data_lanes = lanes.filter(|&lanes| lanes != u8::MAX);
-        Ok(Self { topology: builder.build()?, roster, data_lanes, moved })
+        let topology = builder.build()?;
+        let (rest, parts) = parts(&topology);
+        let switches = topology.switches().zip(&roster.switches);
+        let switches = switches.filter(|(switch, _)| parts[usize::from(*switch)] != rest);
+        let switches = switches.map(|(_, name)| name.name.clone()).collect();
+        let is_joined = |node: &ib_mad::netlist::Node| {
+            node.ports()
+                .filter_map(|(_, port)| numbers.get(&port.peer?.node))
+                .any(|&switch| parts[usize::from(switch)] == rest)
+        };
+        let hosts = net.nodes().iter().filter(|node| node.kind != NodeKind::Switch);
+        let hosts = hosts.filter(|node| !is_joined(node)).map(|node| node.description.clone());
+        let apart = (switches, hosts.collect());
+        Ok(Self { topology, roster, data_lanes, moved, apart })
     }
 
     /// Hosts: end ports that are no switches.
@@ -167,6 +183,15 @@ fn end_ports(net: &Net, lmc: Option<u8>) -> Result<Vec<EndPort<'_>>, SiteError> 
     Ok(ends)
 }
 
+/// By switch a number that is equal for those that links join, and the number of the largest part.
+fn parts(topology: &Topology) -> (u16, Vec<u16>) {
+    let parts = super::survey::parts(topology);
+    let mut sizes: HashMap<u16, usize> = HashMap::new();
+    parts.iter().for_each(|&part| *sizes.entry(part).or_default() += 1);
+    let largest = sizes.into_iter().max_by_key(|&(part, size)| (size, u16::MAX - part));
+    (largest.map_or(0, |(part, _)| part), parts)
+}
+
 fn node_type(kind: NodeKind) -> NodeType {
     match kind {
         NodeKind::Ca => NodeType::Ca,
@@ -187,7 +212,7 @@ pub enum Failure {
 impl Site {
     /// The site after a failure, and for each of its switches the number it had before.
     pub fn without(&self, failure: Failure) -> Result<(Self, Vec<Option<u16>>), TopologyError> {
-        let Self { topology, roster, data_lanes, moved } = self;
+        let Self { topology, roster, data_lanes, moved, .. } = self;
         let gone = |switch: u16| failure == Failure::Switch(switch);
         let mut builder = TopologyBuilder::new();
         let mut now = vec![None; topology.switch_count()];
@@ -215,7 +240,8 @@ impl Site {
             }
         }
         let (data_lanes, moved) = (*data_lanes, *moved);
-        Ok((Self { topology: builder.build()?, roster: names, data_lanes, moved }, before))
+        let apart = Default::default();
+        Ok((Self { topology: builder.build()?, roster: names, data_lanes, moved, apart }, before))
     }
 
     /// A failure in words.

@@ -121,7 +121,7 @@ fn follow(
 }
 
 /// By switch: a number that is equal for those joined by links.
-fn parts(topology: &Topology) -> Vec<u16> {
+pub(super) fn parts(topology: &Topology) -> Vec<u16> {
     let mut parts = vec![u16::MAX; topology.switch_count()];
     let mut queue = VecDeque::new();
     for root in topology.switches() {

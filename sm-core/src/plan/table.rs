@@ -65,8 +65,33 @@ fn heading(plan: &Plan<'_>) -> String {
             grouped(site.moved as u64)
         );
     }
+    if let Some(line) = apart(&site.apart) {
+        let _ = writeln!(text, "{line}");
+    }
     text
 }
+
+/// Who is not joined to the rest, in words.
+fn apart((switches, hosts): &(Vec<String>, Vec<String>)) -> Option<String> {
+    let some = |names: &[String], one: &str, many: &str| {
+        let listed: Vec<String> =
+            names.iter().take(APART_MAX).map(|name| format!("'{name}'")).collect();
+        let more = if names.len() > APART_MAX { ", …" } else { "" };
+        let what = if names.len() == 1 { one } else { many };
+        format!("{} {what} ({}{more})", grouped(names.len() as u64), listed.join(", "))
+    };
+    let all: Vec<String> = [(switches, "switch", "switches"), (hosts, "host", "hosts")]
+        .into_iter()
+        .filter(|(names, ..)| !names.is_empty())
+        .map(|(names, one, many)| some(names, one, many))
+        .collect();
+    let is_one = switches.len() + hosts.len() == 1;
+    let are = if is_one { "is" } else { "are" };
+    (!all.is_empty()).then(|| format!("{} {are} not joined to the rest", all.join(" and ")))
+}
+
+/// Names of those that are told of a kind.
+const APART_MAX: usize = 4;
 
 fn row(trial: &Trial) -> Vec<String> {
     let name = trial.engine.to_owned();
@@ -254,4 +279,21 @@ fn grouped(count: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_apart_is_told_in_one_line() {
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        let said = |switches: &[&str], hosts: &[&str]| apart(&(names(switches), names(hosts)));
+        let both = "1 switch ('island') and 1 host ('lost') are not joined to the rest";
+        assert_eq!(said(&["island"], &["lost"]).as_deref(), Some(both));
+        assert_eq!(said(&["a"], &[]).unwrap(), "1 switch ('a') is not joined to the rest");
+        let many = said(&[], &["a", "b", "c", "d", "e"]).unwrap();
+        assert_eq!(many, "5 hosts ('a', 'b', 'c', 'd', …) are not joined to the rest");
+        assert_eq!(said(&[], &[]), None);
+    }
 }

@@ -285,10 +285,37 @@ fn settings_and_files_that_cannot_be_used_are_told() {
         "--set: there is no setting 'root_guids'; ibsm -c FILE writes all there are"
     );
     assert!(refusal("lmc=9").contains("lmc must be 0 to 7, not 9"));
-    assert!(refusal("torus_config=/nofile").contains("/nofile"));
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("roots");
     std::fs::write(&path, "0x1\nnonsense\n").unwrap();
     let told = refusal(&format!("root_guid_file={}", path.display()));
     assert!(told.contains("roots:2: "), "{told}");
+}
+
+/// One broken torus-2QoS.conf ended the plan for all engines, and mistakes of the settings were not told.
+#[test]
+fn a_broken_file_of_one_engine_is_a_refusal_of_that_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let (torus, conf) = (directory.path().join("torus"), directory.path().join("opensm.conf"));
+    std::fs::write(&torus, "torus 5\n").unwrap();
+    let text = format!("torus_config {}\nrouting_engine updn,minhop\nlmcc 3\n", torus.display());
+    std::fs::write(&conf, text).unwrap();
+    let wishes = Wishes::load(Some(&conf), &[], &["torus-2QoS", "updn"]).unwrap();
+    let refusal = wishes.refusal("torus-2QoS").unwrap();
+    assert!(refusal.contains("torus:1: "), "{refusal}");
+    assert_eq!(wishes.refusal("updn"), None);
+    assert!(wishes.remarks[0].contains("lmcc"), "{:?}", wishes.remarks);
+    assert_eq!(wishes.wanted(), ["updn", "minhop"]);
+}
+
+#[test]
+fn the_engine_that_the_settings_would_use_is_the_first_that_is_right_and_free_of_deadlocks() {
+    let options = options(&["--engines", "updn,minhop,nue"]);
+    let on_ring = plan(&options, ring(6, 2));
+    let wanted = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+    let used = |names: &[&str]| in_force(&on_ring.trials, &wanted(names));
+    // updn refuses a ring without roots, and minhop's routes could deadlock there.
+    assert_eq!(used(&["updn", "minhop", "nue"]), Some("nue"));
+    assert_eq!(used(&["updn"]), Some("minhop"));
+    assert_eq!((used(&["updn", "no_fallback"]), used(&[]), used(&["ftree"])), (None, None, None));
 }

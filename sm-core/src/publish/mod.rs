@@ -41,6 +41,7 @@ use tonic::service::Routes;
 use crate::observe::Sweeps;
 pub use error::PublishError;
 pub use observatory::Observatory;
+pub(crate) use responders::responder_command;
 pub use responders::{RESPONDERS_MAX, Responder, Responders};
 use server::serve;
 use shared::Shared;

@@ -1,6 +1,6 @@
 //! The responders that are connected, as a list that the front door reads without locks.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,25 @@ const FRONT_DOOR_MAX: usize = 8;
 const TEXT_LEN_MAX: usize = 128;
 /// Counters kept of a responder's statistics.
 const STATS_MAX: usize = 128;
+
+/// The command that starts a responder on this host, fed by the front door.
+pub(crate) fn responder_command(publish: SocketAddr, has_tls: bool) -> String {
+    let ip = match publish.ip() {
+        ip if ip.is_unspecified() && ip.is_ipv6() => Ipv6Addr::LOCALHOST.into(),
+        ip if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    let at = SocketAddr::new(ip, publish.port());
+    if has_tls {
+        // Certificates are for names.
+        let port = publish.port();
+        return format!(
+            "ibsa --sm https://HOST:{port} --tls-ca FILE --tls-cert FILE --tls-key FILE --transport udp"
+        );
+    }
+    let insecure = if ip.is_loopback() { "" } else { " --insecure" };
+    format!("ibsa --sm http://{at} --transport udp{insecure}")
+}
 
 /// A responder that is connected to the feed.
 #[derive(Clone, Debug, PartialEq)]
@@ -160,13 +179,19 @@ impl Responders {
         found
     }
 
-    /// Takes out the entry of a connection, unless a later one took its place.
-    pub(super) fn leave(&self, connection: u64) {
+    /// Takes out the entry of a connection, unless a later one took its place. Whether that was the
+    /// last one that answers queries.
+    pub(super) fn leave(&self, connection: u64) -> bool {
+        let mut is_last = false;
         self.list.rcu(|list| {
+            let answering = |list: &[Responder]| list.iter().any(|entry| !entry.is_client());
+            let answered = answering(list);
             let mut list = Vec::clone(list);
             list.retain(|entry| entry.connection != connection);
+            is_last = answered && !answering(&list);
             list
         });
+        is_last
     }
 }
 

@@ -129,7 +129,9 @@ impl Subscription {
             }
         }
         self.shared.inboxes.close(self.connection);
-        self.shared.responders.leave(self.connection);
+        if self.shared.responders.leave(self.connection) {
+            tracing::warn!("that was the last responder: nobody answers queries now");
+        }
     }
 
     async fn serve(
@@ -370,6 +372,20 @@ impl AdminService {
         Ok(Response::new(admin::Ordered {}))
     }
 
+    /// Refuses to tell what is registered where that is not known: on a standby that does not follow
+    /// the master's registry.
+    fn knows_registry(&self) -> Result<(), Status> {
+        let sm = self.shared.sm.load();
+        let is_kept = matches!(sm.state.as_str(), "" | "master") || !sm.following.is_empty();
+        if is_kept {
+            return Ok(());
+        }
+        Err(Status::failed_precondition(format!(
+            "it is {} and has no registry, being without --follow; ask the master",
+            sm.state
+        )))
+    }
+
     /// Answers with many messages about the latest snapshot, made on a thread of their own. `make`
     /// hands each to a function that tells whether to go on.
     fn answer<M: Send + 'static>(
@@ -422,6 +438,7 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         request: Request<admin::GroupsRequest>,
     ) -> Result<Response<Self::ListGroupsStream>, Status> {
+        self.knows_registry()?;
         let mgid = request.into_inner().mgid;
         let only = match mgid.is_empty() {
             true => None,
@@ -436,6 +453,7 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         _request: Request<admin::ServicesRequest>,
     ) -> Result<Response<Self::ListServicesStream>, Status> {
+        self.knows_registry()?;
         Ok(self.answer(|snapshot, send| registered::services(snapshot, send)))
     }
 
@@ -443,6 +461,7 @@ impl admin::admin_server::Admin for AdminService {
         &self,
         _request: Request<admin::SubscriptionsRequest>,
     ) -> Result<Response<Self::ListSubscriptionsStream>, Status> {
+        self.knows_registry()?;
         let responders = self.shared.responders.load().clone();
         Ok(self.answer(move |snapshot, send| {
             registered::subscriptions(snapshot, &responders, send);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ib_mad::types::Guid;
+use ib_mad::types::{Guid, Lid};
 use sa_proto::proto::admin;
 
 use super::Shared;
@@ -25,6 +25,12 @@ pub struct SmStatus {
     pub engines_passed_over: Vec<String>,
     /// GUID of its port, once found.
     pub guid: Option<Guid>,
+    /// LID of its port; none while it has none.
+    pub lid: Lid,
+    /// LMC of end ports.
+    pub lmc: u8,
+    /// Prefix of the subnet's GIDs.
+    pub subnet_prefix: u64,
     /// Its priority among subnet managers.
     pub priority: u8,
     /// The other subnet managers that it knows of.
@@ -102,6 +108,9 @@ impl Shared {
             peers: sm.peers.iter().map(peer).collect(),
             following: sm.following.clone(),
             takes_over_after_ms: sm.takes_over_after.as_millis() as u64,
+            sm_lid: sm.lid.0.into(),
+            lmc: sm.lmc.into(),
+            subnet_prefix: sm.subnet_prefix,
         }
     }
 }
@@ -114,5 +123,6 @@ fn peer(peer: &Peer) -> admin::Peer {
         sm_state: peer.state.to_string(),
         priority: peer.priority.into(),
         answered_ms: peer.answered.map(|ago| ago.as_millis() as u64),
+        polls_missed: peer.polls_missed,
     }
 }

@@ -70,7 +70,7 @@ impl Engine for FTree {
         let labels = &now.labels;
         if let Some((from, to)) = updn::parted_hosts(topology, &now.order, &labels.hops) {
             return Err(unsuitable(format!(
-                "switches {from} and {to} have hosts, but no route between them goes up and then \
+                "switch {from} and switch {to} have hosts, but no route between them goes up and then \
                  down; io_guid_file and max_reverse_hops can allow others"
             )));
         }

@@ -63,7 +63,7 @@ impl Engine for UpDown {
         let (now, then) = Ranked::both(topology, previous, rank)?;
         if let Some((from, to)) = parted_hosts(topology, &now.order, &now.labels.hops) {
             let reason = format!(
-                "switches {from} and {to} have hosts, but no route between them goes up and then \
+                "switch {from} and switch {to} have hosts, but no route between them goes up and then \
                  down"
             );
             return Err(RoutingError::Unsuitable { engine: self.name(), reason });

@@ -139,9 +139,8 @@ impl Door {
         let unanswered = self.logic.counters.no_responder;
         if unanswered > self.complained && self.complaint_due.is_none_or(|due| now >= due) {
             warn!(
-                "{} queries dropped so far, since no responder is connected and serving; start one \
-                 with: ibsa --sm http://ADDR",
-                unanswered
+                "{unanswered} queries dropped so far, since no responder is connected and serving; \
+                 `ibsmctl status` tells how to start one"
             );
             self.complained = unanswered;
             self.complaint_due = Some(now + COMPLAINT_INTERVAL);

@@ -212,7 +212,7 @@ async fn stream(
     let mut held = Arc::new(Snapshot::empty());
     let mut decoder: Option<Decoder> = None;
     while let Some(message) =
-        inbound.message().await.map_err(|status| trust::reason_of_status(&status))?
+        inbound.message().await.map_err(|status| trust::reason_of_break(&status))?
     {
         let done = match (message.message, decoder.take()) {
             (Some(Message::Begin(begin)), _) => Decoder::new(begin).map(|begun| {

@@ -1,5 +1,7 @@
 //! Where the log goes: standard output and, if asked for, a file or the system's log.
 
+mod modules;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,9 +17,10 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer};
+use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
-use crate::config::{SYSLOG, Settings, parse_number};
+use crate::config::{SYSLOG, Settings};
+use crate::sweep::STATE;
 
 /// The log file cannot be written.
 #[derive(Debug, thiserror::Error)]
@@ -55,9 +58,21 @@ pub(super) fn reaches_stderr() -> bool {
 /// The log as it can still be changed while the program runs.
 pub(super) struct Log {
     file: Option<Arc<LogFile>>,
+    /// What is logged, and by which log bits; none if RUST_LOG says so instead.
+    filter: Option<(u8, reload::Handle<EnvFilter, Registry>)>,
 }
 
 impl Log {
+    /// Logs by the log bits of other settings from now on.
+    pub(super) fn follow(&mut self, settings: &Settings) {
+        let Some((flags, filter)) = &mut self.filter else { return };
+        if std::mem::replace(flags, settings.log_flags) != settings.log_flags {
+            let (wanted, _) = filter_of(settings);
+            // What it can fail of is that logging was never set up.
+            let _ = filter.reload(EnvFilter::new(wanted));
+        }
+    }
+
     /// Opens the log file anew by its name: whoever rotates logs has moved the old one away.
     pub(super) fn reopen(&self) -> Result<(), LogError> {
         self.file.as_ref().map_or(Ok(()), |file| file.reopen())
@@ -66,13 +81,11 @@ impl Log {
 
 /// Sets logging up for the process. A second call has no effect on where the log goes.
 pub(super) fn init(settings: &Settings) -> Result<Log, LogError> {
-    // Libraries beneath us speak up only when something is wrong, unless RUST_LOG says otherwise.
-    let level = level_of(settings.log_flags);
-    let mut own = format!("warn,sm_core={level},ibsm={level}");
-    let (modules, odd) =
-        settings.per_module_logging_file.as_deref().map_or_else(Default::default, modules);
-    modules.iter().for_each(|(module, level)| own += &format!(",sm_core::{module}={level}"));
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(own));
+    let (own, odd) = filter_of(settings);
+    let from_environment = EnvFilter::try_from_default_env().ok();
+    let is_ours = from_environment.is_none();
+    let (filter, handle) =
+        reload::Layer::new(from_environment.unwrap_or_else(|| EnvFilter::new(own)));
     let prefix = line_prefix(settings.log_prefix.as_deref());
     let name = path_of(settings);
     let file = match name.filter(|name| *name != SYSLOG) {
@@ -104,7 +117,23 @@ pub(super) fn init(settings: &Settings) -> Result<Log, LogError> {
     let layers = tracing_subscriber::registry().with(filter).with(stdout);
     let _ = layers.with(to_file).with(to_syslog).try_init();
     odd.iter().for_each(|line| warn!("{line}"));
-    Ok(Log { file })
+    Ok(Log { file, filter: is_ours.then_some((settings.log_flags, handle)) })
+}
+
+/// What is odd about the file of modules, in lines for people.
+pub(super) fn odd_lines(settings: &Settings) -> Vec<String> {
+    filter_of(settings).1
+}
+
+/// What is logged, as directives of a filter, and what is odd about the settings of that.
+fn filter_of(settings: &Settings) -> (String, Vec<String>) {
+    // Libraries beneath us speak up only when something is wrong, unless RUST_LOG says otherwise.
+    let level = level_of(settings.log_flags);
+    let mut own = format!("warn,sm_core={level},ibsm={level},{STATE}=info");
+    let (modules, odd) =
+        settings.per_module_logging_file.as_deref().map_or_else(Default::default, modules::read);
+    modules.iter().for_each(|(module, level)| own += &format!(",sm_core::{module}={level}"));
+    (own, odd)
 }
 
 /// Where the log goes in the background if nobody says where: its standard output is nowhere.
@@ -131,50 +160,6 @@ fn level_of(flags: u8) -> LevelFilter {
         _ => LevelFilter::OFF,
     }
 }
-
-/// Levels of modules by the file of this name, and what is odd about it. It is OpenSM's: a module
-/// and its log bits a line, with a blank or `=` between them. OpenSM's modules, files whose names
-/// end in `.c`, mean nothing here. A file that is not there says nothing.
-fn modules(name: &str) -> (Vec<(String, LevelFilter)>, Vec<String>) {
-    match std::fs::read_to_string(name) {
-        Ok(text) => parse_modules(name, &text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Default::default(),
-        Err(error) => (Vec::new(), vec![format!("{name}: {error}")]),
-    }
-}
-
-fn parse_modules(name: &str, text: &str) -> (Vec<(String, LevelFilter)>, Vec<String>) {
-    let (mut levels, mut odd) = (Vec::new(), Vec::new());
-    for (line, content) in (1..).zip(text.lines()) {
-        let content = content.split('#').next().unwrap_or_default();
-        let mut words = content.split(|c: char| c.is_whitespace() || c == '=');
-        let mut words = words.by_ref().filter(|word| !word.is_empty());
-        let Some(module) = words.next() else { continue };
-        let flags = words.next().and_then(parse_number).and_then(|flags| u8::try_from(flags).ok());
-        let is_name = |c: char| c.is_ascii_lowercase() || c == '_' || c == ':';
-        match flags {
-            Some(flags) if module.chars().all(is_name) => {
-                levels.push((module.to_owned(), level_of(flags)));
-            }
-            _ if odd.len() >= ODD_LINES_MAX => {}
-            Some(_) => odd.push(format!(
-                "{name}:{line}: '{module}' is no module of ibsm's, as sweep or registry is; passed over"
-            )),
-            None => odd.push(format!(
-                "{name}:{line}: log bits are to follow '{module}', such as 0x07; passed over"
-            )),
-        }
-        if levels.len() == MODULES_MAX {
-            break;
-        }
-    }
-    (levels, odd)
-}
-
-/// Modules that may have a level of their own.
-const MODULES_MAX: usize = 100;
-/// Odd lines of the file of modules that are told.
-const ODD_LINES_MAX: usize = 10;
 
 /// A file that the log goes to.
 pub(super) struct LogFile {
@@ -401,15 +386,5 @@ mod tests {
 
         let error = Syslog::open(&dir.path().join("none"), "").err().unwrap().to_string();
         assert!(error.contains("none: No such file") && error.contains("-f"), "{error}");
-    }
-
-    #[test]
-    fn modules_have_the_levels_of_their_log_bits() {
-        let text = "# all\nsweep 0x07\nregistry=0x1\n\nosm_sm.c 0xff\nweb\n";
-        let (levels, odd) = parse_modules("m.conf", text);
-        let (sweep, registry) = ("sweep".to_owned(), "registry".to_owned());
-        assert_eq!(levels, [(sweep, LevelFilter::DEBUG), (registry, LevelFilter::WARN)]);
-        assert!(odd[0].starts_with("m.conf:5: 'osm_sm.c' is no module"), "{odd:?}");
-        assert!(odd[1].starts_with("m.conf:6: log bits are to follow 'web'"), "{odd:?}");
     }
 }

@@ -66,7 +66,7 @@ pub enum RunError {
     #[error(transparent)]
     Background(#[from] BackgroundError),
     /// Policy files that are refused, where `--strict` wants none.
-    #[error("{}\n--strict takes no policy files that are refused", lines.join("\n"))]
+    #[error("{}\n--strict takes no files with mistakes", lines.join("\n"))]
     RefusedFiles {
         /// Each with its place and the reason.
         lines: Vec<String>,
@@ -152,9 +152,14 @@ pub fn main(options: Options) -> ExitCode {
 /// What the policy files say. What of them is refused the first sweep tells, unless none may be.
 fn policy_files(config: &Config) -> Result<(SitePolicy, Reading), RunError> {
     let (policy, reading) = SitePolicy::load(&config.settings)?;
-    if config.is_strict() && !reading.errors.is_empty() {
-        let lines = reading.errors.iter().map(|error| sa_proto::with_causes(error)).collect();
-        return Err(RunError::RefusedFiles { lines });
+    if config.is_strict() {
+        let errors = reading.errors.iter().map(|error| sa_proto::with_causes(error));
+        let mut lines: Vec<String> = errors.chain(reading.mistakes.iter().cloned()).collect();
+        lines.extend(node_names::load(config.settings.node_name_map_name.as_deref()).1);
+        lines.extend(log::odd_lines(&config.settings));
+        if !lines.is_empty() {
+            return Err(RunError::RefusedFiles { lines });
+        }
     }
     Ok((policy, reading))
 }

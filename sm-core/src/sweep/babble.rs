@@ -121,13 +121,18 @@ impl Sweeper {
         self.schedule.request(now, Cause::Asked);
     }
 
-    /// The port `num` of the node of which an end port has `lid`.
-    pub(super) fn port_at(&self, lid: Lid, num: PortNum) -> Option<PortIndex> {
+    /// The end port that has `lid`.
+    pub(super) fn end_port_at(&self, lid: Lid) -> Option<PortIndex> {
         let has_lid = |port: &PortIndex| {
             let range = self.lids.get(self.fabric.port(*port).guid);
             range.is_some_and(|range| range.contains(lid))
         };
-        let end = self.fabric.end_ports().find(has_lid)?;
+        self.fabric.end_ports().find(has_lid)
+    }
+
+    /// The port `num` of the node of which an end port has `lid`.
+    pub(super) fn port_at(&self, lid: Lid, num: PortNum) -> Option<PortIndex> {
+        let end = self.end_port_at(lid)?;
         match self.fabric.node_of(end).switch {
             Some(_) => self.fabric.port_of(self.fabric.port(end).node, num),
             None => Some(end),

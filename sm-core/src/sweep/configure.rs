@@ -89,7 +89,12 @@ impl Sweeper {
         let inherits =
             self.election.handover.take_inherits_lids() && !self.settings.honor_guid2lid_file;
         let adopted = inherits && !reassign && self.lids.adopt(&requests);
+        let before = self.subnet.first_as_master.then(|| self.lids.clone());
         let (changed, short) = self.lids.assign(&requests);
+        if let Some(resized) = before.and_then(|before| self.lids.resized_since(&before)) {
+            let lid::Resized { ports, was, now } = resized;
+            warn!("lmc is {now}, was {was}: {ports} ports get new LIDs");
+        }
         let without: HashSet<Guid> = short.iter().map(|shortage| shortage.guid).collect();
         let without = ports.iter().rev().filter(|(_, request)| without.contains(&request.guid));
         let places: HashMap<Guid, PortIndex> =

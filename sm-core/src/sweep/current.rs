@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use tracing::{debug, warn};
 
+use super::came_back::CameBack;
 use super::contradiction::Contradictions;
 use super::doubt::Doubts;
 use super::router::RoutingJob;
@@ -40,6 +41,7 @@ pub(super) struct Sweep {
     pub(super) left_out: HashSet<PortIndex>,
     /// Nodes to be asked last, when routes avoid what turned out to be down.
     pub(super) suspects: Vec<NodeIndex>,
+    pub(super) came_back: CameBack,
     /// Whether a link turned out to be down that routes may use.
     pub(super) routes_changed: bool,
     /// Links between switches that are gone.
@@ -90,9 +92,9 @@ impl Sweep {
     /// The discovery that this sweep goes on to: of the whole fabric, or from where it saw changes,
     /// which then counts as its beginning.
     pub(super) fn into_discovery(self, full: bool, suspects: Vec<NodeIndex>) -> Self {
-        let Report { cause, phases, .. } = self.report;
+        let Report { cause, detail, phases, .. } = self.report;
         let phases = if full { Vec::new() } else { phases };
-        let report = Report { full, cause, phases, ..Report::default() };
+        let report = Report { full, cause, detail, phases, ..Report::default() };
         Self { full, suspects, report, ..Self::default() }
     }
 
@@ -104,6 +106,15 @@ impl Sweep {
     pub(super) fn enter(&mut self, now: Instant, phase: Phase) {
         self.phase_began = Some(now);
         self.phase = phase;
+    }
+
+    /// Operators' files were read since the walk of the fabric began, which begins only now.
+    pub(super) fn files_are_read(&mut self, now: Instant) {
+        if self.phase == Phase::Discover
+            && let Some(began) = self.phase_began.replace(now)
+        {
+            self.report.phases.push((Phase::Files, now - began));
+        }
     }
 
     /// Takes the time of the phase that ends, unless that was done.
@@ -187,6 +198,18 @@ mod tests {
         assert_eq!((sweep.report.oddities, sweep.lines.1), (1, 0));
         assert_eq!(sweep.report.faults, ["port 2", "port 1", "port 2"]);
         assert_eq!(sweep.take_faults(), [1, 2].map(PortIndex::from_bits));
+    }
+
+    #[test]
+    fn the_time_that_files_take_is_no_part_of_the_walk() {
+        let (mut sweep, now) = (Sweep::new(Cause::Asked), Instant::now());
+        sweep.enter(now, Phase::Discover);
+        let read = now + Duration::from_millis(400);
+        sweep.files_are_read(read);
+        sweep.end_phase(read + Duration::from_millis(20));
+        let (files, walk) = (Duration::from_millis(400), Duration::from_millis(20));
+        assert_eq!(sweep.report.phases, [(Phase::Files, files), (Phase::Discover, walk)]);
+        assert!(sweep.report.to_string().contains("files read in 400 ms, discovered in 20 ms"));
     }
 
     /// A partial discovery counts from the light sweep that saw the change, and its report says why

@@ -187,6 +187,7 @@ impl Sweeper {
     /// Links two ports, and visits what is new by that.
     pub(super) fn confirm_link(&mut self, egress: PortIndex, ingress: PortIndex, by: &Answerer) {
         let confirmed_before = self.is_confirmed(ingress);
+        self.note_link(egress, ingress);
         self.fabric.link(egress, ingress);
         for port in [egress, ingress] {
             self.fabric.link_seen(port, self.subnet.discovery);

@@ -11,7 +11,7 @@ use sa_proto::snapshot::SubnetManager;
 use tracing::{debug, info, warn};
 
 use super::schedule::Cause;
-use super::{Event, Peer, Phase, Sweep, Sweeper};
+use super::{Event, Peer, Phase, STATE, Sweep, Sweeper};
 use crate::config::Settings;
 use crate::fabric::PortIndex;
 use crate::manage::lid::LidTable;
@@ -168,14 +168,20 @@ impl Sweeper {
             let seen = self.election.master_seen().filter(|_| master == Some(*port));
             Peer {
                 port_guid: entry.guid,
-                place: self.fabric.describe(*port),
+                place: self.peer_place(*port),
                 lid: entry.base_lid(),
                 state: sm.state,
                 priority: sm.priority,
                 answered: seen.map(|seen| now.saturating_duration_since(seen)),
+                polls_missed: seen.map_or(0, |_| self.election.polls_missed()),
             }
         };
         self.election.others().iter().map(peer).collect()
+    }
+
+    /// Where another subnet manager is, in words: with the GUID of its port, by which it names itself.
+    pub(super) fn peer_place(&self, port: PortIndex) -> String {
+        format!("{}, port GUID {}", self.fabric.describe(port), self.fabric.port(port).guid)
     }
 
     /// How long a master may leave polls unanswered until we look for another.
@@ -203,7 +209,7 @@ impl Sweeper {
     /// Goes on with the sweep, as master.
     pub(super) fn go_on_as_master(&mut self, now: Instant) {
         if !self.election.is_master() {
-            info!("master: no other subnet manager comes before us");
+            info!(target: STATE, "master: no other subnet manager comes before us");
             self.become_master();
         }
         self.sweep.report.first = self.subnet.first_as_master;
@@ -250,8 +256,9 @@ impl Sweeper {
     pub(super) fn stand_by(&mut self, now: Instant, sm: RemoteSm) {
         let Some(port) = self.election.place_of(sm) else { return self.give_up(now) };
         info!(
+            target: STATE,
             "standing by: the subnet manager at {} is {} with priority {}; polling it",
-            self.fabric.describe(port),
+            self.peer_place(port),
             sm.state,
             sm.priority
         );
@@ -283,18 +290,29 @@ impl Sweeper {
                 self.ask_for_handover(port);
             }
         } else {
-            info!("the master has become {}", sm.state);
+            info!(target: STATE, "the master has become {}", sm.state);
             self.election.master_is_gone();
         }
     }
 
     pub(super) fn sm_is_silent(&mut self, port: PortIndex) {
-        self.election.forget(port);
-        if self.sweep.phase == Phase::Poll
-            && self.election.miss_poll(self.settings.polling_retry_number)
-        {
-            warn!("the master no longer answers; looking for another");
+        if self.sweep.phase != Phase::Poll {
+            return self.election.forget(port);
         }
+        let polls_max = self.settings.polling_retry_number;
+        if self.election.miss_poll(polls_max) {
+            self.election.forget(port);
+            warn!(target: STATE, "the master no longer answers; looking for another");
+            return;
+        }
+        let missed = self.election.polls_missed();
+        let left = Duration::from_millis(u64::from(self.settings.sminfo_polling_timeout))
+            .saturating_mul(polls_max.saturating_sub(missed));
+        warn!(
+            "the master at {} leaves a poll unanswered, {missed} of {polls_max}: takeover in {} s",
+            self.peer_place(port),
+            left.as_secs_f32().ceil()
+        );
     }
 
     pub(super) fn end_poll(&mut self, now: Instant) {

@@ -20,7 +20,7 @@ use ib_mad::wire::smp;
 use tracing::{info, warn};
 
 use super::schedule::Cause;
-use super::{Phase, Sweeper};
+use super::{Phase, STATE, Sweeper};
 use crate::fabric::PortIndex;
 use crate::mastership::RemoteSm;
 use crate::smp::{Kind, Request};
@@ -108,8 +108,8 @@ impl Sweeper {
     /// Asks a subnet manager that comes before us to take over.
     pub(super) fn hand_over(&mut self, now: Instant, sm: RemoteSm) {
         let Some(port) = self.election.place_of(sm) else { return self.go_on_as_master(now) };
-        let place = self.fabric.describe(port);
-        info!("handing over to the subnet manager at {place}, priority {}", sm.priority);
+        let place = self.peer_place(port);
+        info!(target: STATE, "handing over to the subnet manager at {place}, priority {}", sm.priority);
         self.election.handover.offered = Some(sm);
         self.enter(now, Phase::HandOver);
         self.exchange.push(Request::new(Kind::HandOver, port));
@@ -145,13 +145,13 @@ impl Sweeper {
     /// configured: two that write at once would undo each other's work.
     pub(super) fn await_handover(&mut self, now: Instant, sm: RemoteSm) {
         let Some(port) = self.election.place_of(sm) else { return self.go_on_as_master(now) };
-        let place = self.fabric.describe(port);
+        let place = self.peer_place(port);
         let interval = Duration::from_millis(u64::from(self.settings.sminfo_polling_timeout));
         let patience = interval.saturating_mul(self.settings.polling_retry_number);
         let is_new = self.election.handover.awaited_since.is_none();
         let since = *self.election.handover.awaited_since.get_or_insert(now);
         if is_new {
-            info!("another master at {place}, priority {}: it is to hand over to us", sm.priority);
+            info!(target: STATE, "another master at {place}, priority {}: it is to hand over to us", sm.priority);
         } else if now >= since + patience {
             warn!("the master at {place}, priority {}, does not hand over; ruling", sm.priority);
             return self.go_on_as_master(now);
@@ -172,10 +172,10 @@ impl Sweeper {
         let port = self.fabric.end_ports().find(|&port| self.fabric.port(port).guid == from);
         match port {
             Some(port) => {
-                info!("the master at {} hands the subnet over to us", self.fabric.describe(port));
+                info!(target: STATE, "the master at {} hands the subnet over to us", self.peer_place(port));
                 self.exchange.push(Request::new(Kind::Acknowledge, port));
             }
-            None => info!("the master at port {from} hands the subnet over to us"),
+            None => info!(target: STATE, "the master at port {from} hands the subnet over to us"),
         }
         self.election.follow_another(now);
         self.election.handover.taken_from = Some(from);
@@ -187,7 +187,7 @@ impl Sweeper {
 
     /// A master gives up what it ruled while we look around: what was heard of it is no longer so.
     pub(super) fn look_for_master_again(&mut self, now: Instant, from: Guid) {
-        info!("the master at port {from} hands the subnet over to us; looking again");
+        info!(target: STATE, "the master at port {from} hands the subnet over to us; looking again");
         self.rest();
         self.election.follow_another(now);
         self.schedule.request(now, Cause::Asked);

@@ -101,6 +101,9 @@ impl Sweeper {
         changed.sort_unstable();
         changed.dedup();
         silent.sort_unstable();
+        if let Some(&node) = changed.first().or(silent.first()) {
+            self.sweep.report.detail = Some(format!("'{}'", self.fabric.node(node).name()));
+        }
         if self.election.decide() != Decision::Master {
             // Who rules is settled by an election, before anything is configured.
             self.begin_discovery(now, Some(changed), silent);
@@ -114,6 +117,19 @@ impl Sweeper {
             info!("changes at {} switch(es), {} silent", changed.len(), silent.len());
             self.begin_discovery(now, Some(changed), silent);
         }
+    }
+
+    /// The traps that are to be acted on now, in words.
+    pub(super) fn awaited_traps(&self, now: Instant) -> Option<String> {
+        let awaited = self.schedule.awaited(now);
+        let &(lid, trap) = awaited.first()?;
+        let name = self.end_port_at(lid).map(|port| self.fabric.node_of(port).name());
+        let whose = name.map_or_else(String::new, |name| format!("of '{name}' "));
+        let others = match awaited.len() - 1 {
+            0 => String::new(),
+            others => format!(" and of {others} more"),
+        };
+        Some(format!("trap {} {whose}LID {lid}{others}", trap.0))
     }
 
     /// Whether a port has any of these LIDs, which ascend.

@@ -8,6 +8,10 @@ use super::Sweeper;
 use crate::fabric::PortIndex;
 use crate::smp::{Kind, Request};
 
+/// Target of lines that are logged whatever the log's level is, as in OpenSM: who is master, and that the
+/// subnet is up.
+pub(crate) const STATE: &str = "ibsm::state";
+
 impl Sweeper {
     /// Counts an error of the sweep that concerns `port`, which is tried again before long.
     pub(super) fn fault(&mut self, port: PortIndex, text: fmt::Arguments<'_>) {

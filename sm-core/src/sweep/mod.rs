@@ -17,7 +17,7 @@
 //!
 //! - `light`: looking for changes. `discover`: the walk; `contradiction`: links that cannot both be
 //!   true, duplicate GUIDs; `compact`: room of nodes that are gone; `doubt`: who is silent may only be out of reach; `unanswered`: what
-//!   follows from that; `keys`: which M_Key is shown to whom.
+//!   follows from that; `came_back`: what is there again; `keys`: which M_Key is shown to whom.
 //! - `election`: other subnet managers; `handover`: from and to them. `inherit`, `origin`: the tables
 //!   that another left, and when they are made anew.
 //! - `configure`: LIDs, P_Keys, forwarding tables, links; `tables`: their routing, which the caller
@@ -37,6 +37,7 @@
 
 mod avoided;
 mod babble;
+mod came_back;
 mod compact;
 mod configure;
 mod contradiction;
@@ -97,6 +98,7 @@ pub use handover::{ImportedRegistry, RegistryCopy};
 use keys::MKeys;
 pub use lanes::SlsOfPaths;
 pub use left::{Left, WholeTables};
+pub(crate) use log::STATE;
 use multicast::Multicast;
 pub use multicast::{MulticastJob, MulticastOutcome};
 pub use origin::{CORRECTION_DELAY, Origin};
@@ -208,6 +210,12 @@ impl Sweeper {
         }
         self.schedule.set_intervals(&self.settings);
         waiting
+    }
+
+    /// States that what [`Event::Discovering`] asks for is done: what took until now is no part of the
+    /// walk.
+    pub fn files_are_read(&mut self, now: Instant) {
+        self.sweep.files_are_read(now);
     }
 
     /// What operators call nodes. Before the first sweep; nodes already found keep their names.
@@ -353,6 +361,9 @@ impl Sweeper {
         let standby = self.election.state() == SmState::Standby;
         let heavy = self.settings.force_heavy_sweep;
         self.sweep = Sweep::new(cause);
+        if cause == Cause::Trap {
+            self.sweep.report.detail = self.awaited_traps(now);
+        }
         match cause {
             _ if resting => {}
             Cause::Poll if standby => self.begin_poll(now),
@@ -387,7 +398,7 @@ impl Sweeper {
             self.subnet.light_sweeps.record(took, 1);
         }
         match self.sweep.phase {
-            Phase::Idle | Phase::TakeOver => {}
+            Phase::Idle | Phase::TakeOver | Phase::Files => {}
             Phase::Light => self.end_light(now),
             Phase::Discover => self.end_discovery(now),
             Phase::Elect => self.end_election(now),

@@ -10,7 +10,7 @@ use ib_mad::wire::smp::{self, Smp};
 use tracing::{debug, info, warn};
 
 use super::schedule::Cause;
-use super::{Phase, Sweeper, TrapNotice};
+use super::{Phase, STATE, Sweeper, TrapNotice};
 use crate::mastership::Demand;
 use crate::smp::{Kind, Request};
 use crate::trap;
@@ -112,12 +112,12 @@ impl Sweeper {
                         self.schedule.request(now, Cause::Asked);
                     }
                     Demand::Disable => {
-                        warn!("another subnet manager disabled us");
+                        warn!(target: STATE, "another subnet manager disabled us");
                         self.election.own.set_state(SmState::NotActive);
                         self.rest();
                     }
                     Demand::StandBy => {
-                        info!("another subnet manager has us stand by again");
+                        info!(target: STATE, "another subnet manager has us stand by again");
                         self.schedule.request(now, Cause::Poll);
                     }
                     Demand::None => {}
@@ -150,8 +150,8 @@ impl Sweeper {
         if !self.election.is_master() {
             return false;
         }
-        let name = trap.number.and_then(TrapNumber::name).unwrap_or("of the vendor");
-        let notice = *packet.mad[smp::DATA].first_chunk().expect("an SMP carries 64 bytes");
+        let notice: [u8; 64] =
+            *packet.mad[smp::DATA].first_chunk().expect("an SMP carries 64 bytes");
         self.events.push_trap(TrapNotice { lid: packet.address.lid, notice });
         self.note_port_error(now, &trap, &packet.mad);
         match trap.number {
@@ -164,21 +164,32 @@ impl Sweeper {
             }
             _ => {}
         }
-        match trap.meaning {
-            trap::Meaning::Changed if self.settings.sweep_on_trap => {
-                debug!("trap '{name}' from LID {}", trap.issuer);
-                self.schedule.request_for_trap(now, trap.issuer);
-                if self.sweep.phase == Phase::Light && self.sweep.asks_mute {
-                    self.grant_grace(now);
-                }
+        let is_change = trap.meaning == trap::Meaning::Changed && self.settings.sweep_on_trap;
+        if !is_change && self.events.admits_trap_line(now) {
+            warn!("{}", self.trap_words(&notice));
+        } else if tracing::enabled!(tracing::Level::DEBUG) {
+            debug!("{}", self.trap_words(&notice));
+        }
+        if is_change {
+            let number = trap.number.unwrap_or_default();
+            self.schedule.request_for_trap(now, trap.issuer, number);
+            if self.sweep.phase == Phase::Light && self.sweep.asks_mute {
+                self.grant_grace(now);
             }
-            _ if self.events.admits_trap_line(now) => {
-                warn!("trap '{name}' from LID {}", trap.issuer);
-            }
-            _ => debug!("trap '{name}' from LID {}", trap.issuer),
         }
         trap::repress(&mut packet.mad, self.m_key_at(trap.issuer));
         true
+    }
+
+    /// A trap in words, with the names of the ports that it is about.
+    fn trap_words(&self, notice: &[u8; 64]) -> String {
+        trap::words(notice, &|lid, num| match num {
+            Some(num) => self.port_at(lid, num).map(|port| self.fabric.describe(port)),
+            None => {
+                let node = self.fabric.node_of(self.end_port_at(lid)?);
+                Some(format!("{} '{}' {}", node.kind, node.name(), node.guid))
+            }
+        })
     }
 
     /// Takes a node's new SystemImageGUID from trap 145, as OpenSM does: NodeInfo is read again by

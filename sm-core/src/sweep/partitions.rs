@@ -128,7 +128,7 @@ impl Sweeper {
         }
         self.sweep.report.pkey_blocks_set += blocks.len() as u64;
         blocks.into_iter().for_each(|request| self.exchange.push(request));
-        self.sweep.report.pkeys_left_out = plan.short.iter().map(|(_, keys)| *keys).sum();
+        self.sweep.report.pkeys_left_out = plan.short.iter().map(|(_, keys)| keys.len()).sum();
         self.sweep.report.unchecked_ports = plan.unchecked.len();
         self.partitions.in_force = config;
         self.partitions.memberships = memberships;
@@ -140,14 +140,15 @@ impl Sweeper {
     fn tell_shortages(&mut self) {
         let told = std::mem::take(&mut self.partitions.told);
         let plan = &self.partitions.plan;
-        let short = plan.short.iter().map(|&(port, keys)| (port, Some(keys)));
+        let short = plan.short.iter().map(|(port, keys)| (*port, Some(listed(keys))));
         let all: Vec<_> = short.chain(plan.unchecked.iter().map(|&port| (port, None))).collect();
-        for &(port, keys) in all.iter().filter(|(port, _)| !told.contains(port)) {
+        for (port, keys) in all.iter().filter(|(port, _)| !told.contains(port)) {
+            let port = *port;
             let capacity = pkey::capacity(&self.fabric, port);
             let place = self.place(port);
             match keys {
                 Some(keys) => self.complain(format_args!(
-                    "{place} has room for {capacity} P_Keys; {keys} more are left out"
+                    "{place} has room for {capacity} P_Keys; left out: {keys}"
                 )),
                 None => self.complain(format_args!(
                     "{place} has room for {capacity} P_Keys, fewer than the port behind it has; it \
@@ -156,6 +157,18 @@ impl Sweeper {
             }
         }
         self.partitions.told = all.into_iter().map(|(port, _)| port).collect();
+    }
+
+    /// What is wrong with P_Key tables, for the status: that keys of ports found no place.
+    pub fn pkey_warning(&self) -> Option<String> {
+        let short = &self.partitions.plan.short;
+        let (port, keys) = short.first()?;
+        let (place, keys) = (self.fabric.describe(*port), listed(keys));
+        let more = match short.len() - 1 {
+            0 => String::new(),
+            more => format!(", and those of {more} more ports, see the log"),
+        };
+        Some(format!("P_Keys found no place in the table of {place}: {keys}{more}"))
     }
 
     /// A block of a port's P_Key table was read or set, and this is what it is now.
@@ -178,3 +191,16 @@ impl Sweeper {
         }
     }
 }
+
+/// Keys in words: some, and how many there are.
+fn listed(keys: &[PKey]) -> String {
+    let some: Vec<String> =
+        keys.iter().take(KEYS_LISTED_MAX).map(|key| format!("{:#06x}", key.0)).collect();
+    match keys.len().saturating_sub(KEYS_LISTED_MAX) {
+        0 => some.join(", "),
+        more => format!("{} and {more} more", some.join(", ")),
+    }
+}
+
+/// P_Keys named in a line.
+const KEYS_LISTED_MAX: usize = 8;

@@ -20,4 +20,6 @@ pub struct Peer {
     pub priority: u8,
     /// How long ago it answered last, if it is the master that we stand by for.
     pub answered: Option<Duration>,
+    /// Polls in a row that it left unanswered since.
+    pub polls_missed: u32,
 }

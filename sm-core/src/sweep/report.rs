@@ -13,6 +13,8 @@ pub enum Phase {
     Idle,
     /// Asking every switch whether a port changed.
     Light,
+    /// Reading operators' files, at the beginning of a walk of the whole fabric.
+    Files,
     /// Walking the fabric.
     Discover,
     /// Asking other subnet managers who they are.
@@ -45,6 +47,7 @@ impl Phase {
         match self {
             Self::Idle => "idle",
             Self::Light => "light",
+            Self::Files => "files",
             Self::Discover => "discover",
             Self::Elect => "elect",
             Self::Addresses => "addresses",
@@ -76,6 +79,8 @@ pub struct Report {
     pub first: bool,
     /// Why it was made; none if that was never said.
     pub cause: Option<Cause>,
+    /// Of a trap, which and who sent it; of a light sweep the switch that saw a change: in words.
+    pub detail: Option<String>,
     /// Switches present.
     pub switches: usize,
     /// Other nodes present.
@@ -92,6 +97,8 @@ pub struct Report {
     pub appeared: usize,
     /// Nodes gone.
     pub vanished: usize,
+    /// Links and nodes that came back or were reset, a line each; the first of them.
+    pub came_back: Vec<String>,
     /// Set() requests sent, by what they set: P_Key blocks, PortInfo, SwitchInfo, LFT blocks.
     pub pkey_blocks_set: u64,
     /// PortInfo of any phase.
@@ -129,14 +136,19 @@ impl Report {
     }
 
     /// Why it was made, in words.
-    pub fn reason(&self) -> &'static str {
-        match self.cause {
-            Some(Cause::Asked) | None if self.first => "the first as master",
+    pub fn reason(&self) -> String {
+        let words = match (self.cause, &self.detail) {
+            (Some(Cause::Asked) | None, _) if self.first => "the first as master",
+            (Some(Cause::Trap), Some(trap)) => trap,
+            (Some(cause @ Cause::Timer), Some(place)) => {
+                return format!("{} at {place}", cause.words());
+            }
             // Of sweeps that are all full, as `force_heavy_sweep` has it.
-            Some(Cause::Timer) if self.full => "the interval has passed",
-            Some(cause) => cause.words(),
-            None => "unknown",
-        }
+            (Some(Cause::Timer), None) if self.full => "the interval has passed",
+            (Some(cause), _) => cause.words(),
+            (None, _) => "unknown",
+        };
+        words.to_owned()
     }
 
     /// Whether anything was set, came or went.
@@ -181,13 +193,17 @@ impl fmt::Display for Report {
         let took = |phases: &[Phase]| Took(phases.iter().map(|&phase| self.phase(phase)).sum());
         write!(
             f,
-            "{} switches, {} hosts, {} links, LIDs to {}{}; discovered in {}, LIDs and P_Keys in {}, \
+            "{} switches, {} hosts, {} links, LIDs to {}{}; {}discovered in {}, LIDs and P_Keys in {}, \
              routed in {}, {} LFT blocks in {}, links in {}; {} SMPs, {} in all",
             self.switches,
             self.hosts,
             self.links,
             self.last_lid,
             self.routed_by(),
+            match self.phase(Phase::Files) {
+                short if short < Duration::from_millis(10) => String::new(),
+                took => format!("files read in {}, ", Took(took)),
+            },
             took(&[Phase::Light, Phase::Discover, Phase::Elect]),
             took(&[Phase::Addresses]),
             took(&[Phase::Route]),
@@ -203,6 +219,8 @@ impl fmt::Display for Report {
         if self.duplicate_guids > 0 {
             write!(f, "; {} duplicate GUID(s), see above", self.duplicate_guids)?;
         }
+        let word = if self.detail.is_some() { "after" } else { "cause:" };
+        write!(f, "; {word} {}", self.reason())?;
         Ok(())
     }
 }

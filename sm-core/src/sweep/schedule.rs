@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use ib_mad::types::Lid;
+use ib_mad::wire::attribute::TrapNumber;
 
 use crate::config::Settings;
 
@@ -101,6 +102,8 @@ pub(super) struct Schedule {
 struct Issuer {
     /// From when on it is to be looked at, if it is.
     due: Option<Instant>,
+    /// The first of its traps that asked for that.
+    trap: TrapNumber,
     hold_down: HoldDown,
 }
 
@@ -158,7 +161,7 @@ impl Schedule {
 
     /// Asks for a look at the port with LID `issuer`, which sent a trap. At once, unless it or all
     /// ports together sent many of late.
-    pub(super) fn request_for_trap(&mut self, now: Instant, issuer: Lid) {
+    pub(super) fn request_for_trap(&mut self, now: Instant, issuer: Lid, trap: TrapNumber) {
         if self.issuers.len() >= ISSUERS_MAX && !self.issuers.contains_key(&issuer) {
             self.issuers.retain(|_, known| known.due.is_some() || !known.hold_down.is_quiet(now));
             if self.issuers.len() >= ISSUERS_MAX {
@@ -167,6 +170,9 @@ impl Schedule {
             }
         }
         let known = self.issuers.entry(issuer).or_default();
+        if known.due.is_none() {
+            known.trap = trap;
+        }
         let ready = known.hold_down.ready(0).max(self.storm.ready(STORM_SWEEPS));
         // Its trap needs no wait of its own: it is acted on with whichever other is, but for those
         // held down.
@@ -221,7 +227,15 @@ impl Schedule {
         self.due[cause as usize].take_if(|due| *due <= now).is_some()
     }
 
-    /// The ports whose traps ask for a look at them now.
+    /// The ports whose traps ask for a look at them now, and which traps, by LID.
+    pub(super) fn awaited(&self, now: Instant) -> Vec<(Lid, TrapNumber)> {
+        let due = self.issuers.iter().filter(|(_, known)| known.due.is_some_and(|due| due <= now));
+        let mut awaited: Vec<_> = due.map(|(&lid, known)| (lid, known.trap)).collect();
+        awaited.sort_unstable();
+        awaited
+    }
+
+    /// The same ports, which are looked at now.
     pub(super) fn take_issuers(&mut self, now: Instant) -> Vec<Lid> {
         let mut taken = Vec::new();
         for (lid, issuer) in &mut self.issuers {
@@ -270,6 +284,8 @@ impl Schedule {
 mod tests {
     use super::*;
 
+    const CHANGE: TrapNumber = TrapNumber::LINK_STATE_CHANGE;
+
     fn schedule() -> (Instant, Schedule) {
         (Instant::now(), Schedule::new(&Settings::default()))
     }
@@ -277,8 +293,8 @@ mod tests {
     #[test]
     fn traps_of_one_event_make_one_sweep() {
         let (now, mut schedule) = schedule();
-        schedule.request_for_trap(now, Lid(3));
-        schedule.request_for_trap(now + TRAP_DELAY / 2, Lid(4));
+        schedule.request_for_trap(now, Lid(3), CHANGE);
+        schedule.request_for_trap(now + TRAP_DELAY / 2, Lid(4), CHANGE);
         assert_eq!(schedule.take_due(now), None);
         assert_eq!(schedule.next(), Some(now + TRAP_DELAY));
         let now = now + TRAP_DELAY * 3 / 2;
@@ -292,7 +308,7 @@ mod tests {
     #[test]
     fn a_demand_is_not_lost_behind_a_trap() {
         let (now, mut schedule) = schedule();
-        schedule.request_for_trap(now, Lid(3));
+        schedule.request_for_trap(now, Lid(3), CHANGE);
         schedule.request(now, Cause::Asked);
         assert_eq!(schedule.take_due(now + TRAP_DELAY), Some(Cause::Asked));
     }
@@ -301,7 +317,7 @@ mod tests {
     fn a_trap_neither_hides_behind_a_retry_nor_hastens_it() {
         let (now, mut schedule) = schedule();
         schedule.retry(now, Cause::Unanswered, 3);
-        schedule.request_for_trap(now, Lid(3));
+        schedule.request_for_trap(now, Lid(3), CHANGE);
         assert_eq!(schedule.take_due(now + TRAP_DELAY), Some(Cause::Trap));
         assert_eq!(schedule.take_issuers(now + TRAP_DELAY), [Lid(3)]);
         assert_eq!(schedule.next(), Some(now + RETRY_DELAY * 4));
@@ -323,7 +339,7 @@ mod tests {
         let mut acted = Vec::new();
         for i in 0..20_000_u16 {
             let now = start + Duration::from_millis(u64::from(i));
-            schedule.request_for_trap(now, issuer(i));
+            schedule.request_for_trap(now, issuer(i), CHANGE);
             match schedule.take_due(now) {
                 Some(Cause::Trap) if !schedule.take_issuers(now).is_empty() => acted.push(now),
                 Some(Cause::Asked) => {
@@ -344,7 +360,7 @@ mod tests {
         assert!((8..24).contains(&acted.len()), "{} sweeps in 20 s", acted.len());
         assert!(acted.windows(2).all(|pair| pair[1] - pair[0] <= HOLD_DOWN_MAX));
         let now = start + Duration::from_secs(20);
-        schedule.request_for_trap(now, Lid(4));
+        schedule.request_for_trap(now, Lid(4), CHANGE);
         assert_eq!(schedule.take_due(now + TRAP_DELAY), Some(Cause::Trap));
         assert_eq!(schedule.take_issuers(now + TRAP_DELAY), [Lid(4)]);
         // The last trap of the babbler is acted on as well.
@@ -354,7 +370,7 @@ mod tests {
         assert_eq!(schedule.take_issuers(due), [Lid(3)]);
         // And after some quiet there is no grudge.
         let now = due + QUIET;
-        schedule.request_for_trap(now, Lid(3));
+        schedule.request_for_trap(now, Lid(3), CHANGE);
         assert_eq!(schedule.next(), Some(now + TRAP_DELAY));
     }
 
@@ -375,12 +391,12 @@ mod tests {
         for i in 1..20 {
             schedule.rearm(start + interval / 20 * i);
         }
-        schedule.request_for_trap(start, Lid(3));
-        schedule.request_for_trap(start + interval, Lid(4));
+        schedule.request_for_trap(start, Lid(3), CHANGE);
+        schedule.request_for_trap(start + interval, Lid(4), CHANGE);
         let now = start + interval * 2;
         assert_eq!(schedule.take_due(now), Some(Cause::Trap), "it waits longest");
         schedule.take_issuers(now);
-        schedule.request_for_trap(now, Lid(5));
+        schedule.request_for_trap(now, Lid(5), CHANGE);
         assert_eq!(schedule.take_due(now + interval), Some(Cause::Timer));
     }
 }

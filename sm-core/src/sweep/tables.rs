@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ib_mad::types::Lid;
-use tracing::{debug, warn};
+use tracing::{debug, error, warn};
 
 use super::router::{
     Chosen, LoopCheck, LoopFinding, PassedOver, Routed, RoutingJob, RoutingOutcome,
@@ -68,9 +68,9 @@ impl Sweeper {
             return;
         }
         let RoutingOutcome { switches, chosen, passed_over, .. } = outcome;
-        self.router.passed_over.clear();
+        let told = std::mem::take(&mut self.router.passed_over);
         for reason in passed_over {
-            let why = self.pass_over(&switches, reason);
+            let why = self.pass_over(&switches, reason, &told);
             self.router.passed_over.push(why);
         }
         match chosen {
@@ -82,9 +82,8 @@ impl Sweeper {
                 self.adopt(chosen);
             }
             None => {
-                self.error(format_args!(
-                    "no routing engine can route the fabric; it stays as it is"
-                ));
+                self.sweep.report.errors += 1;
+                error!("no routing engine can route the fabric; it stays as it is");
                 self.sweep.unroutable = true;
             }
         }
@@ -152,23 +151,38 @@ impl Sweeper {
         self.fabric.node(self.fabric.switch(index).node).name().to_string()
     }
 
-    /// Tells why an engine is not used, and yields it in words.
-    fn pass_over(&mut self, switches: &[SwitchIndex], reason: PassedOver) -> String {
+    /// Tells why an engine is not used, unless that was among what was `told` of the routing before, and
+    /// yields it in words.
+    fn pass_over(
+        &mut self,
+        switches: &[SwitchIndex],
+        reason: PassedOver,
+        told: &[String],
+    ) -> String {
         match reason {
             PassedOver::Refused(reason) => {
                 let names: Vec<String> =
                     switches.iter().map(|&index| self.switch_name(index)).collect();
                 let reason = reason.to_string();
                 let reason = words::with_names(&reason, |number| Some(names.get(number)?.as_str()));
-                self.complain(format_args!("a routing engine is passed over: {reason}"));
+                if told.contains(&reason) {
+                    debug!("a routing engine is passed over as before: {reason}");
+                } else {
+                    self.complain(format_args!("a routing engine is passed over: {reason}"));
+                }
                 reason
             }
             PassedOver::Loops(engine, loops) => {
                 let (links, cycle) = (loops.looping, self.cycle(switches, &loops));
                 let reason =
                     format!("traffic could deadlock on up to {links} links, for one {cycle}");
-                self.complain(format_args!("routing engine {engine} is passed over: {reason}"));
-                format!("{engine}: {reason}")
+                let reason = format!("{engine}: {reason}");
+                if told.contains(&reason) {
+                    debug!("routing engine {reason}, as before");
+                } else {
+                    self.complain(format_args!("a routing engine is passed over: {reason}"));
+                }
+                reason
             }
             PassedOver::Defective(engine, deliveries) => {
                 // An engine's fault. The tables in force are better than these.

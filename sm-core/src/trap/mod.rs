@@ -1,11 +1,15 @@
 //! Traps: what an agent reports on its own initiative, how it is told that we heard it, and which
 //! of them say that the fabric changed (IBTA vol 1, 14.2.5.1, 14.4.10).
 
+mod words;
+
 use ib_mad::types::Lid;
 use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::attribute::{SmNotice, TrapNumber};
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::Smp;
+
+pub use words::words;
 
 /// What a trap says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

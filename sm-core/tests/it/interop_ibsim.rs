@@ -235,6 +235,20 @@ fn what_cannot_work_is_said_with_what_to_do() {
             && text.contains("did you mean 'sweep_interval'"),
         "{text}"
     );
+    // Of all that is read at the start, also what the log alone would complain about.
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        format!("{name} {}\n", path.display())
+    };
+    let keys = write("prefix_routes_file", "* any\n")
+        + &write("node_name_map_name", "spine1\n")
+        + &write("per_module_logging_file", "sweeep 0x3\n");
+    std::fs::write(&config, keys).unwrap();
+    let text = run(&["-F", config.to_str().unwrap(), "--strict"]);
+    for mistake in ["_file:1: passed over: 'any'", "name:1: 'spine1'", "file:1: 'sweeep'"] {
+        assert!(text.contains(mistake), "{text}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 mod alias_guids;
 mod babbling;
+mod came_back;
 mod common;
 mod compaction;
 mod dumps;

@@ -14,7 +14,7 @@ use super::{GuidLine, Malformed, PortWeight};
 use crate::routing::file::{Dump, HopDump};
 use crate::routing::torus;
 
-type Parsed<T> = Result<(T, usize), Malformed>;
+type Parsed<T> = Result<(T, String), Malformed>;
 
 /// GUIDs alone.
 pub(super) fn guids(path: &Path, text: &str, remarks: &mut Remarks) -> Parsed<Vec<GuidLine>> {
@@ -88,7 +88,7 @@ pub(super) fn ignored_ports(
 pub(super) fn lfts(_: &Path, text: &str, _: &mut Remarks) -> Parsed<Dump> {
     let dump = Dump::parse(text)
         .map_err(|error| (error.line, format!("{}; {}", error.wrong, error.right)))?;
-    let count = dump.switches.len();
+    let count = dump.switches.len().to_string();
     Ok((dump, count))
 }
 
@@ -96,17 +96,22 @@ pub(super) fn lfts(_: &Path, text: &str, _: &mut Remarks) -> Parsed<Dump> {
 pub(super) fn hops(_: &Path, text: &str, _: &mut Remarks) -> Parsed<HopDump> {
     let dump = HopDump::parse(text)
         .map_err(|error| (error.line, format!("{}; {}", error.wrong, error.right)))?;
-    let count = dump.switches.len();
+    let count = dump.switches.len().to_string();
     Ok((dump, count))
 }
 
-/// A torus, and how many seeds it may be found from.
+/// A torus, and its shape as the file has it (`m`: no ring there) with how many seeds it may be found
+/// from.
 pub(super) fn torus(path: &Path, text: &str, remarks: &mut Remarks) -> Parsed<Arc<torus::Config>> {
     let mut tell = |line, odd: &str| remarks.add(path, Some(line), odd);
     let config = torus::Config::parse_and_tell(text, &mut tell)
         .map_err(|error| (error.line, error.reason.to_string()))?;
-    let count = config.seeds.len();
-    Ok((Arc::new(config), count))
+    let axis = |axis: usize| {
+        let way = if config.shape.wraps(axis) { "" } else { "m" };
+        format!("{}{way}", config.shape.radix(axis))
+    };
+    let what = format!("{} {} {}, seeds: {}", axis(0), axis(1), axis(2), config.seeds.len());
+    Ok((Arc::new(config), what))
 }
 
 /// What is wrong with a line.
@@ -144,12 +149,12 @@ fn lines<T>(
         match told(rest.trim_start()) {
             Ok(told) => all.push(GuidLine { line, guid, told }),
             Err(Fault::Line(reason)) => {
-                remarks.add(path, Some(line), &format!("passed over: {reason}"));
+                remarks.pass_over(path, line, &reason);
             }
             Err(Fault::File(reason)) => return Err((line, reason)),
         }
     }
-    let count = all.len();
+    let count = all.len().to_string();
     Ok((all, count))
 }
 

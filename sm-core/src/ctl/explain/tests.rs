@@ -99,3 +99,28 @@ fn an_mtu_that_is_lowered_for_an_adapter_is_told_with_its_name() {
         "MTU told  2048 bytes, unless more is asked for: host-2 is an InfiniHost (enable_quirks)";
     assert!(text.lines().any(|other| other == line), "{text}");
 }
+
+/// Port 0 of a switch has no link.
+#[test]
+fn a_bound_that_is_no_link_is_told_by_its_port() {
+    let mut told: Explanation = serde_json::from_str(GRANTED).unwrap();
+    let bound = told.mtu_bound_by.as_mut().unwrap();
+    (bound.from, bound.to) = ("leaf/P0".to_owned(), String::new());
+    let text = text(&told, &asked(), "ibsa-1");
+    assert!(text.contains("MTU       2048 bytes, bound by leaf/P0 itself\n"), "{text}");
+}
+
+#[test]
+fn why_a_p_key_is_not_shared_is_told_by_who_is_what_in_it() {
+    let said = |source: &[&str], destination: &[&str]| {
+        let mut told: Explanation = serde_json::from_str(GRANTED).unwrap();
+        let keys = |keys: &[&str]| keys.iter().map(|&key| key.to_owned()).collect();
+        (told.source.pkeys, told.destination.pkeys) = (keys(source), keys(destination));
+        (told.record, told.no_path) = (None, Some("p_key_not_shared".into()));
+        text(&told, &ExplainRequest { pkey: Some(0x8005), ..Default::default() }, "ibsa-1")
+    };
+    let limited = said(&["0xffff", "0x0005"], &["0x0005"]);
+    assert!(limited.contains("no: both are limited members of 0x0005;"), "{limited}");
+    let stranger = said(&["0x8005"], &["0xffff"]);
+    assert!(stranger.contains("no: host-2 is no member of 0x0005;"), "{stranger}");
+}

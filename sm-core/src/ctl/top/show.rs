@@ -138,7 +138,10 @@ fn composed(view: &View<'_>, width: usize, rows: [usize; 3]) -> Vec<Line> {
         ),
     ));
     if moment.responders.is_empty() {
-        lines.push(Line::of(Tone::Soft, "none has connected; start one: ibsa --sm URL"));
+        lines.push(Line::of(
+            Tone::Soft,
+            format!("none has connected; start one: ibsa --sm {} --transport udp", view.url),
+        ));
     }
     lines.extend(moment.responders.iter().take(rows[0]).map(|one| responder(one, name)));
     lines.push(Line::default());

@@ -153,3 +153,13 @@ fn engines_numbers_become_names() {
     let expected = "switch 'sw two' has no route to switch 'sw \"three\"'; switch 12 and switches 0 are not here";
     assert_eq!(site.with_names(text), expected);
 }
+
+#[test]
+fn who_is_not_joined_to_the_rest_is_known_by_name() {
+    let site = site(DISCOVERED);
+    assert_eq!(site.apart, (Vec::new(), vec!["lonely".to_owned()]));
+    let island = "Switch\t4 \"S-0000000000000900\"\t\t# \"island\" base port 0 lid 0 lmc 0\n";
+    let text = format!("{DISCOVERED}\nvendid=0x0\nswitchguid=0x900(900)\n{island}");
+    let site = self::site(&text);
+    assert_eq!(site.apart, (vec!["island".to_owned()], vec!["lonely".to_owned()]));
+}

@@ -66,7 +66,7 @@ pub(super) fn find_order(topology: &Topology, steering: &Steering) -> Result<Ord
     let rank = |switch: u16| order.ranks[usize::from(switch)];
     if let Some(&other) = leaves.iter().find(|&&leaf| rank(leaf) != rank(first)) {
         return Err(format!(
-            "switches {first} and {other} have compute nodes, at ranks {} and {}; all must be \
+            "switch {first} and switch {other} have compute nodes, at ranks {} and {}; all must be \
              at one",
             rank(first),
             rank(other)

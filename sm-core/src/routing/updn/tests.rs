@@ -200,7 +200,7 @@ fn hosts_that_only_a_valley_joins_are_declined() {
     let topology = builder.build().unwrap();
     let mut steering = Steering::default();
     let error = UpDown::FromHosts.route(&topology, &steering, None).unwrap_err();
-    assert!(error.to_string().contains("switches 4 and 0 have hosts"), "{error}");
+    assert!(error.to_string().contains("switch 4 and switch 0 have hosts"), "{error}");
     steering.connect_roots = true;
     let routing = UpDown::FromHosts.route(&topology, &steering, None).unwrap();
     check(&topology, &steering, &routing).unwrap();

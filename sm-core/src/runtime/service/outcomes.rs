@@ -10,7 +10,7 @@ use crate::fabric::SubnetParameters;
 use crate::publish::Orders;
 use crate::runtime::RunError;
 use crate::runtime::signals::Signal;
-use crate::sweep::{Event, Report};
+use crate::sweep::{Event, Report, STATE};
 
 /// How long what nobody waits for is put off after a sweep, for responders to be served first.
 const DEFERRED_DELAY: Duration = Duration::from_secs(1);
@@ -56,7 +56,9 @@ impl Service {
             match event {
                 Event::Discovering => {
                     self.site.reload(&mut self.config, &mut self.sweeper);
+                    self.log.follow(&self.config.settings);
                     self.files.reread_lids(&mut self.sweeper);
+                    self.sweeper.files_are_read(Instant::now());
                 }
                 Event::LidsChanged => self.files.lids_changed(),
                 Event::DisabledPortsChanged => self.files.disabled_ports_changed(),
@@ -124,14 +126,18 @@ impl Service {
             self.dumps.want_all();
         }
         match report.errors {
-            0 if report.up && is_news => info!("SUBNET UP: {report}"),
+            0 if report.up && is_news => info!(target: STATE, "SUBNET UP: {report}"),
             0 => debug!("nothing changed: {report}"),
             errors if report.up => {
                 let faults = report.faults.join("; ");
-                warn!("SUBNET UP with {errors} fault(s): {report}; the first: {faults}");
+                warn!(
+                    target: STATE,
+                    "SUBNET UP with {errors} fault(s): {report}; the first: {faults}"
+                );
             }
             _ => {}
         }
+        self.look_for_responders(&report);
         self.sweeps.note_outcome(&report);
         self.judge_once(&report);
         self.note_sweep(report);

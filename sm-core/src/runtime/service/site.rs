@@ -83,6 +83,12 @@ impl SiteFiles {
     fn follow_settings(&mut self, config: &mut Config, sweeper: &mut Sweeper) {
         let Some(settings) = self.new_settings.take() else { return };
         let waiting = sweeper.follow_settings(&settings);
+        let changes = sweeper.settings().changes(&config.settings);
+        if changes.is_empty() {
+            info!("settings are as before");
+        } else {
+            info!("settings changed: {}", changes.join(", "));
+        }
         if !waiting.is_empty() {
             warn!("these settings count from the next start on: {}", waiting.join(", "));
         }

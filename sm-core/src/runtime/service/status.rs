@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tracing::info;
+use ib_mad::types::Lid;
+use ib_mad::wire::attribute::SmState;
+use tracing::{info, warn};
 
 use super::{Service, measure};
 use crate::observe::moment::FaultPort;
-use crate::publish::SmStatus;
+use crate::publish::{Responder, SmStatus, responder_command};
 use crate::sweep::{Phase, RegistryCopy, Report};
 
 /// How often a long phase says how far it is.
@@ -96,7 +98,7 @@ impl Service {
     /// How far we are with the registry of the master that we stand by for; empty unless `--follow`
     /// is given.
     fn following(&self) -> String {
-        if self.config.follow.is_empty() {
+        if self.config.follow.is_empty() || self.sweeper.sm_state() == SmState::Master {
             return String::new();
         }
         let held = match self.followed.followed().copy() {
@@ -107,15 +109,37 @@ impl Service {
         held.to_owned()
     }
 
+    /// Whether the subnet is ours and up, and nobody answers what its nodes ask.
+    fn lacks_responders(&self) -> bool {
+        let responders = self.publisher.responders();
+        self.sweeper.is_up() && responders.load().iter().all(Responder::is_client)
+    }
+
+    fn no_responder(&self) -> String {
+        let command = responder_command(self.publisher.address(), self.config.tls.is_some());
+        format!("no responder is connected, so that nobody answers queries; start one: {command}")
+    }
+
+    /// Warns of that when the subnet comes up.
+    pub(super) fn look_for_responders(&self, report: &Report) {
+        if report.first && self.once.is_none() && self.lacks_responders() {
+            warn!("{}", self.no_responder());
+        }
+    }
+
     /// What an operator should know beyond the state.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = self.site.refused().warnings();
+        if self.lacks_responders() {
+            warnings.push(self.no_responder());
+        }
         warnings.extend(self.publication.session().warning());
         warnings.extend(self.files.warnings());
         warnings.extend(self.sweeper.foreign_sms().take(LISTED_MAX).map(|place| {
             format!("the subnet manager at {place} shows another SM_Key, and is left out")
         }));
         warnings.extend(self.sweeper.multicast_warnings());
+        warnings.extend(self.sweeper.pkey_warning());
         let (waiting, rate) =
             (self.sweeper.clients_to_ask(), self.config.settings.client_rereg_rate);
         if waiting > 0 {
@@ -146,13 +170,18 @@ impl Service {
             self.sweeps.quiet = (quiet, Some(unix_ms()));
         }
         let metrics = self.collect();
+        let fabric = self.sweeper.fabric();
+        let home = fabric.home().map(|home| fabric.port(home));
         self.publisher.set_status(SmStatus {
             state: self.sweeper.sm_state().to_string(),
             subnet_up: self.sweeper.is_up(),
             warnings: self.warnings(),
             routing_engine: self.sweeper.routing_engine().to_owned(),
             engines_passed_over: self.sweeper.passed_over().to_vec(),
-            guid: self.sweeper.fabric().home().map(|home| self.sweeper.fabric().port(home).guid),
+            guid: home.map(|port| port.guid),
+            lid: home.map_or(Lid::NONE, |port| port.base_lid()),
+            lmc: self.sweeper.settings().lmc,
+            subnet_prefix: self.sweeper.settings().subnet_prefix,
             priority: self.sweeper.settings().sm_priority,
             peers: self.sweeper.peers(now),
             following: self.following(),

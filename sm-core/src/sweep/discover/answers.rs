@@ -117,6 +117,7 @@ impl Sweeper {
             debug!("{} is {}, was {}", self.fabric.describe(port), name(state), name(was));
         }
         self.note_training(port);
+        self.note_port_state(port, was, lid_before);
         let node = self.fabric.port(port).node;
         let is_switch = self.fabric.node(node).switch.is_some();
         let external = is_switch && self.fabric.port(port).num.0 != 0;

@@ -24,7 +24,7 @@ impl Sweeper {
     fn await_own_link(&mut self, now: Instant) {
         if self.subnet.own_link_lost() {
             let port = self.fabric.home().map(|home| self.fabric.describe(home));
-            warn!(
+            error!(
                 "the SM's own port is down; check its cable ({}). The fabric is left as it was \
                  last seen",
                 port.unwrap_or_default()
@@ -98,6 +98,7 @@ impl Sweeper {
         }
         self.sweep.report.vanished = unreached.len();
         self.sweep.report.appeared = self.fabric.nodes().filter(|(_, node)| node.is_new).count();
+        self.tell_what_came_back();
         self.find_unanswered_links();
         self.find_unread_ports();
         self.settle_end_ports();
@@ -105,7 +106,7 @@ impl Sweeper {
         let lost = home.is_none_or(|home| silent.contains(&self.fabric.port(home).node));
         if lost {
             if !self.sweep.is_fatal {
-                warn!("the SM's own port cannot be read; trying again");
+                error!("the SM's own port cannot be read; trying again");
             }
             return self.give_up(now);
         }

@@ -233,6 +233,11 @@ impl Election {
         is_gone
     }
 
+    /// Polls in a row that the master left unanswered.
+    pub(in crate::sweep) fn polls_missed(&self) -> u32 {
+        self.polls_missed
+    }
+
     /// A master hands over what it ruled, or did while we looked around: what becomes of that is
     /// settled by what follows.
     pub(in crate::sweep) fn follow_another(&mut self, now: Instant) {

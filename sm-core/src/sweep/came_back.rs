@@ -1,0 +1,88 @@
+//! What a sweep finds to have come back: links, links that were trained anew, and nodes that were reset
+//! or are there again. Each is told in one line, so that nothing happens to a fabric without a trace;
+//! what is gone is told where it is cut.
+
+use std::collections::BTreeSet;
+
+use ib_mad::types::Lid;
+use ib_mad::wire::attribute::PortState;
+use tracing::{debug, info};
+
+use super::{LINES_MAX, Sweeper};
+use crate::fabric::{NodeIndex, PortIndex};
+
+/// Noted while a discovery goes on, of a subnet that was up before it.
+#[derive(Debug, Default)]
+pub(super) struct CameBack {
+    /// Links between ports that had none, or another.
+    links: BTreeSet<(PortIndex, PortIndex)>,
+    /// Ports that were Active and are not any more, though they have their link.
+    trained: BTreeSet<PortIndex>,
+    /// Adapters of which a port lost its LID.
+    reset: BTreeSet<NodeIndex>,
+}
+
+impl Sweeper {
+    /// Takes note of a link that was not known before.
+    pub(super) fn note_link(&mut self, egress: PortIndex, ingress: PortIndex) {
+        if self.subnet.up && self.fabric.port(egress).peer() != Some(ingress) {
+            self.sweep.came_back.links.insert((egress.min(ingress), egress.max(ingress)));
+        }
+    }
+
+    /// Takes note of a port that was read, and was in state `was` with LID `lid` before.
+    pub(super) fn note_port_state(&mut self, port: PortIndex, was: Option<PortState>, lid: Lid) {
+        let entry = self.fabric.port(port);
+        let is_trained = matches!(entry.state(), Some(PortState::Initialize | PortState::Armed));
+        if !self.subnet.up || was != Some(PortState::Active) || !is_trained {
+            return;
+        }
+        self.sweep.came_back.trained.insert(port);
+        let is_switch = self.fabric.node_of(port).switch.is_some();
+        if !is_switch && lid != Lid::NONE && entry.base_lid() == Lid::NONE {
+            self.sweep.came_back.reset.insert(entry.node);
+        }
+    }
+
+    /// Tells what came back, once all of it is known by name. A node's line stands for its links.
+    pub(super) fn tell_what_came_back(&mut self) {
+        if !self.subnet.up {
+            return;
+        }
+        let CameBack { links, trained, mut reset } = std::mem::take(&mut self.sweep.came_back);
+        reset.extend(&self.sweep.reset);
+        reset.retain(|&node| self.fabric.node(node).present && !self.fabric.node(node).is_new);
+        let found = self.fabric.nodes().filter(|(_, node)| node.is_new);
+        let mut lines: Vec<String> = found
+            .map(|(_, node)| format!("found: {} '{}' {}", node.kind, node.name(), node.guid))
+            .collect();
+        lines.extend(reset.iter().map(|&node| {
+            let node = self.fabric.node(node);
+            format!("was reset: {} '{}' {}", node.kind, node.name(), node.guid)
+        }));
+        let is_told = |port: PortIndex| {
+            let node = self.fabric.port(port).node;
+            reset.contains(&node) || self.fabric.node(node).is_new
+        };
+        let link = |what: &str, a, b| {
+            format!("{what}: {} - {}", self.fabric.describe(a), self.fabric.describe(b))
+        };
+        let is_link = |(a, b)| self.fabric.port(a).peer() == Some(b) && !is_told(a) && !is_told(b);
+        let up = links.iter().copied().filter(|&ends| is_link(ends));
+        lines.extend(up.map(|(a, b)| link("link up", a, b)));
+        // Both ends are, of most; one line for both.
+        let pairs: BTreeSet<_> = trained
+            .iter()
+            .filter_map(|&port| Some((port, self.fabric.port(port).peer()?)))
+            .map(|(a, b)| (a.min(b), a.max(b)))
+            .filter(|&ends| is_link(ends) && !links.contains(&ends))
+            .collect();
+        lines.extend(pairs.into_iter().map(|(a, b)| link("link was down and is up", a, b)));
+        lines.iter().take(LINES_MAX).for_each(|line| info!("{line}"));
+        if lines.len() > LINES_MAX {
+            info!("{} links and nodes more came back", lines.len() - LINES_MAX);
+            lines.drain(LINES_MAX..).for_each(|line| debug!("{line}"));
+        }
+        self.sweep.report.came_back = lines;
+    }
+}

@@ -1,0 +1,61 @@
+//! What the log and reports tell of links and nodes that came back, and of why a sweep ran.
+
+use std::time::Duration;
+
+use crate::common::{Bed, fat_tree};
+use sm_core::config::Settings;
+
+/// The line of SUBNET UP, and those of what came back, are all that says why a sweep ran.
+#[test]
+fn what_came_back_is_told_with_the_trap_that_told_us() {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    let first = bed.bring_up();
+    assert_eq!((first.came_back.len(), first.reason().as_str()), (0, "the first as master"));
+    let spine = *bed.switches().last().unwrap();
+    let guid = bed.fabric.node(spine).guid.to_string();
+    let now = bed.clock.now();
+    bed.fabric.link_down(now, spine, 1).unwrap();
+    assert!(bed.bring_up().came_back.is_empty());
+    bed.run_for(Duration::from_secs(11));
+    let before = bed.reports().len();
+    let now = bed.clock.now();
+    bed.fabric.link_up(now, spine, 1).unwrap();
+    bed.bring_up();
+    let report = &bed.reports()[before];
+    assert!(report.came_back[0].starts_with("link up: switch "), "{:?}", report.came_back);
+    assert!(report.came_back[0].contains(&guid), "{:?}", report.came_back);
+    assert_eq!(report.came_back.len(), 1);
+    let reason = report.reason();
+    assert!(reason.starts_with("trap 128 of '"), "{reason}");
+    assert!(report.to_string().ends_with(&format!("; after {reason}")), "{report}");
+    assert!(reason.contains("' LID "), "{reason}");
+}
+
+/// A reboot between two sweeps left no trace.
+#[test]
+fn a_switch_or_host_that_was_reset_is_told_in_one_line() {
+    let settings = Settings { sweep_on_trap: false, ..Settings::default() };
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
+    bed.bring_up();
+    let (spine, host) = (*bed.switches().last().unwrap(), *bed.hosts().last().unwrap());
+    for node in [spine, host] {
+        let guid = bed.fabric.node(node).guid.to_string();
+        let now = bed.clock.now();
+        bed.fabric.reboot(now, node).unwrap();
+        let report = bed.bring_up();
+        assert_eq!(report.came_back.len(), 1, "{:?}", report.came_back);
+        let line = &report.came_back[0];
+        assert!(line.starts_with("was reset: ") && line.contains(&guid), "{line}");
+        let reason = report.reason();
+        assert!(reason.starts_with("a light sweep saw a change at '"), "{reason}");
+        bed.run_for(Duration::from_secs(1));
+    }
+    // A cable that was out for a moment.
+    let now = bed.clock.now();
+    bed.fabric.link_down(now, spine, 2).unwrap();
+    let now = bed.clock.now();
+    bed.fabric.link_up(now, spine, 2).unwrap();
+    let report = bed.bring_up();
+    assert_eq!(report.came_back.len(), 1, "{:?}", report.came_back);
+    assert!(report.came_back[0].starts_with("link was down and is up: "), "{:?}", report.came_back);
+}
