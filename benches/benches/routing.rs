@@ -70,6 +70,9 @@ fn measure(fabric: Stated) {
     let name = |what: &str| format!("routing/verify/{what}/{}", fabric.name);
     assert!(verify::deliveries(&whole, &before).is_sound(), "tables deliver");
     time(&name("deliveries"), || drop(black_box(verify::deliveries(&whole, &before))));
+    let since = || verify::deliveries_since(&cut, &after, &previous);
+    assert!(since().is_whole(), "and after a cut");
+    time(&name("deliveries_link_cut"), || drop(black_box(since())));
     time(&name("credit_loops"), || drop(black_box(verify::credit_loops(&whole, &before.tables()))));
 
     let name = |what: &str| format!("routing/program/{what}/{}", fabric.name);
@@ -78,7 +81,7 @@ fn measure(fabric: Stated) {
     {
         let plan = || Program::plan(topology, changes(topology, old, new));
         time(&name(what), || drop(black_box(plan())));
-        tell(&name(&format!("{what}_blocks")), plan().len(), "blocks and tops to write");
+        tell(&name(&format!("{what}_blocks")), plan().len(), "blocks to write");
     }
     tell_load();
 }
@@ -90,9 +93,7 @@ fn changes<'a>(topology: &Topology, old: Option<&'a Routing>, new: &'a Routing) 
         .map(|switch| Change {
             switch,
             old: old.map_or(&[][..], |old| lft(old, switch)),
-            old_top: old.map(|_| topology.last_lid()),
             new: lft(new, switch),
-            new_top: topology.last_lid(),
         })
         .collect()
 }

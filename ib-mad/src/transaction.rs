@@ -259,16 +259,6 @@ impl<T> Transactions<T> {
         }
     }
 
-    /// Takes word that the attempt under way was not delivered: its time is up now. Nothing
-    /// happens if it is not on its way.
-    pub fn handle_undelivered(&mut self, tid: u64) {
-        if let Some(index) = self.find(tid)
-            && matches!(self.slots[index as usize].place, Place::Waiting(_))
-        {
-            self.fail_attempt(index);
-        }
-    }
-
     /// A request given up, with its transaction id. Call until it yields `None`. Until it is
     /// yielded an answer is still welcome.
     pub fn poll_expired(&mut self) -> Option<(u32, T)> {
@@ -383,20 +373,6 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_millis(100);
 
-    #[test]
-    fn what_comes_back_undelivered_is_sent_again_at_once() {
-        let now = Instant::now();
-        let mut table = Transactions::new(2, 1);
-        let tid = u64::from(table.start('a', TIMEOUT, 1).unwrap());
-        table.handle_undelivered(tid);
-        assert!(table.poll_transmit(now).is_some(), "not sent yet, so nothing came back");
-        table.handle_undelivered(tid);
-        assert_eq!(table.poll_transmit(now).map(|(again, _)| u64::from(again)), Some(tid));
-        table.handle_undelivered(tid);
-        assert_eq!(table.poll_transmit(now), None);
-        assert_eq!(table.poll_expired().map(|(_, context)| context), Some('a'));
-    }
-
     fn transmitted(table: &mut Transactions<&'static str>, now: Instant) -> Vec<&'static str> {
         std::iter::from_fn(|| table.poll_transmit(now).map(|(_, name)| *name)).collect()
     }
@@ -472,22 +448,6 @@ mod tests {
         }
         assert_eq!(transmitted(&mut table, now), [""; 0]);
         assert_eq!(table.poll_expired(), None);
-    }
-
-    #[test]
-    fn an_attempt_known_to_be_lost_is_not_waited_for() {
-        let now = Instant::now();
-        let mut table = Transactions::new(4, 1);
-        let tid = u64::from(table.start("a", TIMEOUT, 1).unwrap());
-        table.handle_undelivered(tid);
-        assert_eq!(transmitted(&mut table, now), ["a"]);
-        table.handle_undelivered(tid);
-        table.handle_undelivered(tid);
-        assert_eq!(transmitted(&mut table, now), ["a"], "once for one attempt");
-        table.handle_undelivered(tid);
-        assert_eq!(table.poll_expired().unwrap().1, "a");
-        table.handle_undelivered(tid);
-        assert_eq!(table.outstanding(), 0);
     }
 
     #[test]

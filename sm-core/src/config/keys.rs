@@ -142,17 +142,13 @@ settings! {
         nue_max_num_vls: u8 = 1, sweep, 0..=15;
         /// Whether nue keeps routes to switches free of deadlocks, too.
         nue_include_switches: bool = false, sweep;
-        /// Whether ports are dealt so that tables of switches do not align.
-        port_shifting: bool = false, start,
-            idle("dealing counts the routes that pass, so that tables do not align; see \
-                decision 6");
-        /// Seed by which ports are chosen at random among equals; 0 takes turns.
-        scatter_ports: u32 = 0, start,
-            idle("dealing counts the routes that pass, which is what chance should come close \
-                to; see decision 6");
-        /// Whether ports of guid_routing_order_file are not scattered.
-        guid_routing_order_no_scatter: bool = false, start,
-            idle("nothing is scattered; see scatter_ports");
+        /// Whether ports are dealt so that tables of switches do not align (minhop, updn, dor, file).
+        port_shifting: bool = false, start;
+        /// Seed by which ports are chosen at random among equals, instead of in turn (minhop, updn,
+        /// dor, file); 0 takes turns.
+        scatter_ports: u32 = 0, start;
+        /// Whether ports of guid_routing_order_file take turns all the same.
+        guid_routing_order_no_scatter: bool = false, start;
         /// What the registry begins with if there is none yet: an opensm-sa.dump; (null) is
         /// nothing.
         sa_db_file: Option<String> = None, start;

@@ -162,8 +162,13 @@ impl RoutingFiles {
             "nue_include_switches",
             "do_mesh_analysis",
         ];
+        // Those that came later count where they are not the default, so that a site without them does
+        // not seem to wish for something else than before.
+        let (plain, ties) = (Settings::default(), ["port_shifting", "scatter_ports"]);
+        let ties = ties.iter().chain(&["guid_routing_order_no_scatter"]);
+        let ties = ties.filter(|key| settings.lines(key) != plain.lines(key));
         let mut text = format!("{files:x?}");
-        keys.iter().for_each(|key| text += &settings.lines(key).join(" "));
+        keys.iter().chain(ties).for_each(|key| text += &settings.lines(key).join(" "));
         xxh3_64(text.as_bytes())
     }
 

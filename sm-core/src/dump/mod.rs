@@ -6,7 +6,7 @@
 //! | `opensm-lfts.dump` | the same with names, for `lfts_file` | [`lfts`] |
 //! | `opensm-lid-matrix.dump` | hops by port | [`lid_matrix`] |
 //! | `opensm.mcfdbs` | multicast tables | [`mcfdbs`] |
-//! | `opensm-subnet.lst` | links with both ends | [`subnet_lst`] |
+//! | `opensm-subnet.lst` | links with both ends | [`SubnetList`] |
 //! | `opensm-sl2vl.dump` | virtual lanes by service level | [`sl2vl`] |
 //! | `opensm-updn-roots.dump` | the roots of `updn` | [`updn_roots`] |
 //! | `opensm-ftree-ca-order.dump` | hosts as `ftree` deals them | [`ftree_ca_order`] |
@@ -32,7 +32,7 @@ pub use lid_matrix::lid_matrix;
 pub use mcfdbs::mcfdbs;
 pub use orders::{ftree_ca_order, torus, updn_roots};
 pub use sl2vl::{PortMaps, sl2vl};
-pub use subnet_lst::{subnet_lst, subnet_lst_order};
+pub use subnet_lst::{NamedNode, SubnetList};
 
 use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::NodeType;

@@ -1,35 +1,63 @@
 //! `opensm-subnet.lst`: each link from both of its ends, with all that their nodes say of themselves.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
-use ib_mad::types::PortNum;
+use ib_mad::types::{Guid, PortNum};
 use ib_mad::wire::attribute::{
-    CapabilityMask, LinkSpeeds, LinkSpeedsExt, LinkWidths, NodeType, PortState,
+    CapabilityMask, LinkSpeeds, LinkSpeedsExt, LinkWidths, NodeInfo, NodeType, PortInfo, PortState,
 };
+use sa_proto::snapshot::{Node, Port};
 
-use crate::fabric::{Fabric, NodeIndex, Port, PortIndex};
+use crate::fabric::description;
 
-/// One node's part: a line for each of its ports that has a link.
-pub fn subnet_lst(fabric: &Fabric, node: NodeIndex) -> String {
-    let mut text = String::new();
-    for near in fabric.ports_of(node).filter(|port| fabric.port(*port).num.0 != 0) {
-        let Some(far) = fabric.port(near).peer() else { continue };
-        let (port, managed) = (fabric.port(near), fabric.port(managed(fabric, near)));
-        end(&mut text, fabric, near, Place::Near);
-        text.push(' ');
-        end(&mut text, fabric, far, Place::Far);
-        let (width, state) = (width(port), state(port));
-        let speed = speed(port, managed.port_info().capability_mask());
-        let _ = writeln!(text, " PHY={width} LOG={state} SPD={speed}");
-    }
-    text
+/// A node as it is published, and what operators call it.
+#[derive(Clone, Debug)]
+pub struct NamedNode {
+    /// The node.
+    pub row: Arc<Node>,
+    /// Its name in place of its NodeDescription, if it has one.
+    pub label: Option<Arc<str>>,
 }
 
-/// Nodes in the order of the file: by GUID read from its last byte.
-pub fn subnet_lst_order(fabric: &Fabric) -> Vec<NodeIndex> {
-    let mut order: Vec<NodeIndex> = fabric.nodes().map(|(index, _)| index).collect();
-    order.sort_by_key(|&index| fabric.node(index).guid.0.swap_bytes());
-    order
+/// All nodes of a file, in its order.
+#[derive(Debug)]
+pub struct SubnetList<'a> {
+    /// By GUID read from its last byte.
+    nodes: Vec<&'a NamedNode>,
+    by_guid: HashMap<Guid, &'a NamedNode>,
+}
+
+impl<'a> SubnetList<'a> {
+    /// Puts nodes in order.
+    pub fn new(nodes: &'a [NamedNode]) -> Self {
+        let by_guid = nodes.iter().map(|node| (node.row.guid, node)).collect();
+        let mut nodes: Vec<_> = nodes.iter().collect();
+        nodes.sort_by_key(|node| node.row.guid.0.swap_bytes());
+        Self { nodes, by_guid }
+    }
+
+    /// The file in parts, one a node: a line for each of its ports that has a link.
+    pub fn parts(&self) -> impl Iterator<Item = String> {
+        self.nodes.iter().map(|node| self.part(node))
+    }
+
+    fn part(&self, node: &NamedNode) -> String {
+        let mut text = String::new();
+        for port in node.row.ports.iter().filter(|port| port.num.0 != 0) {
+            let Some((far, num)) = port.peer else { continue };
+            let Some(far) = self.by_guid.get(&far) else { continue };
+            let Some(far_port) = far.row.port(num) else { continue };
+            end(&mut text, node, port, Place::Near);
+            text.push(' ');
+            end(&mut text, far, far_port, Place::Far);
+            let (width, state) = (width(port), state(port));
+            let speed = speed(port, port_info(managed(node, port)).capability_mask());
+            let _ = writeln!(text, " PHY={width} LOG={state} SPD={speed}");
+        }
+        text
+    }
 }
 
 /// Which end of a link. OpenSM writes some numbers of the far one otherwise, and who reads the file
@@ -40,24 +68,25 @@ enum Place {
     Far,
 }
 
-fn end(text: &mut String, fabric: &Fabric, index: PortIndex, place: Place) {
-    let (port, node) = (fabric.port(index), fabric.node_of(index));
-    let managed = fabric.port(managed(fabric, index));
-    let (info, address) = (node.node_info(), managed.port_info());
-    let kind = match node.kind {
-        NodeType::Switch => "SW",
-        NodeType::Ca => "CA",
-        NodeType::Router => "Rt",
+fn end(text: &mut String, node: &NamedNode, port: &Port, place: Place) {
+    let NamedNode { row, label } = node;
+    let info = NodeInfo::new(&row.info).expect("40 bytes are a NodeInfo");
+    let address = port_info(managed(node, port));
+    let kind = match NodeType::from_code(info.node_type()) {
+        Some(NodeType::Switch) => "SW",
+        Some(NodeType::Router) => "Rt",
+        _ => "CA",
     };
+    let name = label.as_deref().map_or_else(|| description(&row.description), str::to_owned);
     let is_sm = address.base_lid() == address.master_sm_lid();
     let (vendor, device) = (info.vendor_id(), u32::from(info.device_id()));
     let _ = write!(
         text,
         "{{ {kind}{} Ports:{:02X} SystemGUID:{:016x} NodeGUID:{:016x} PortGUID:{:016x}",
         if is_sm { "-SM" } else { "" },
-        node.port_count,
+        info.num_ports(),
         info.system_image_guid().0,
-        node.guid.0,
+        row.guid.0,
         port.guid.0,
     );
     let _ = match place {
@@ -66,24 +95,24 @@ fn end(text: &mut String, fabric: &Fabric, index: PortIndex, place: Place) {
     };
     let _ = write!(
         text,
-        " Rev:{:08X} {{{}}} LID:{:04X} PN:{:02X} }}",
+        " Rev:{:08X} {{{name}}} LID:{:04X} PN:{:02X} }}",
         info.revision(),
-        node.name(),
         address.base_lid().0,
         port.num.0
     );
 }
 
 /// The port whose PortInfo has the LID and the capabilities: port 0 on a switch.
-fn managed(fabric: &Fabric, port: PortIndex) -> PortIndex {
-    match fabric.node_of(port).switch {
-        Some(_) => fabric.port_of(fabric.port(port).node, PortNum(0)).unwrap_or(port),
-        None => port,
-    }
+fn managed<'a>(node: &'a NamedNode, port: &'a Port) -> &'a Port {
+    node.row.port(PortNum(0)).unwrap_or(port)
+}
+
+fn port_info(port: &Port) -> PortInfo<&[u8; 64]> {
+    PortInfo::new(&port.info).expect("64 bytes are a PortInfo")
 }
 
 fn state(port: &Port) -> &'static str {
-    match port.state() {
+    match PortState::from_code(port_info(port).port_state()) {
         Some(PortState::Active) => "ACT",
         Some(PortState::Armed) => "ARM",
         Some(PortState::Initialize) => "INI",
@@ -92,7 +121,7 @@ fn state(port: &Port) -> &'static str {
 }
 
 fn width(port: &Port) -> &'static str {
-    match port.port_info().link_width_active() {
+    match port_info(port).link_width_active() {
         LinkWidths::X1 => "1x",
         LinkWidths::X2 => "2x",
         LinkWidths::X4 => "4x",
@@ -104,7 +133,7 @@ fn width(port: &Port) -> &'static str {
 
 /// Gigabits a second and lane, by name. NDR and later ones OpenSM does not know.
 fn speed(port: &Port, capabilities: CapabilityMask) -> &'static str {
-    let link = port.port_info().active_link(capabilities);
+    let link = port_info(port).active_link(capabilities);
     match (link.speed_ext, link.speed) {
         (LinkSpeedsExt::NDR, _) => "100",
         (LinkSpeedsExt::HDR, _) => "50",

@@ -2,6 +2,7 @@
 
 use ib_mad::wire::attribute::NodeInfo;
 
+use super::new_links::NewLinks;
 use super::{Fabric, NodeIndex, PortIndex};
 
 impl Fabric {
@@ -67,6 +68,7 @@ impl Fabric {
             target.owns_guid = port.owns_guid;
         }
         next.home = move_port(self.home);
+        next.new_links = NewLinks::All;
         next
     }
 }

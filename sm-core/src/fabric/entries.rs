@@ -54,15 +54,25 @@ impl Node {
         self.hops
     }
 
+    /// What operators call it, if they do.
+    pub fn label(&self) -> Option<&Arc<str>> {
+        self.label.as_ref()
+    }
+
     /// What operators call it, or else its NodeDescription as text; for messages and dumps.
     pub fn name(&self) -> String {
         if let Some(label) = &self.label {
             return label.to_string();
         }
-        let end = self.description.iter().position(|&b| b == 0).unwrap_or(64);
-        let text = String::from_utf8_lossy(&self.description[..end]);
-        text.chars().map(|c| if c.is_control() { '.' } else { c }).collect()
+        description(&self.description)
     }
+}
+
+/// A NodeDescription as text.
+pub fn description(bytes: &[u8; 64]) -> String {
+    let end = bytes.iter().position(|&b| b == 0).unwrap_or(64);
+    let text = String::from_utf8_lossy(&bytes[..end]);
+    text.chars().map(|c| if c.is_control() { '.' } else { c }).collect()
 }
 
 /// What only switches have.

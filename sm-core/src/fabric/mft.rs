@@ -18,13 +18,26 @@ pub struct MulticastTable {
     desired: BTreeMap<BlockKey, [u8; 64]>,
     /// Blocks as the switch acknowledged them; what is neither here nor unknown is all zero.
     acknowledged: BTreeMap<BlockKey, [u8; 64]>,
-    /// Blocks that may hold anything.
-    unknown: BTreeSet<BlockKey>,
+    /// Blocks of which it is not known what they hold, and between what that lies.
+    unknown: BTreeMap<BlockKey, Bounds>,
+    /// What was sent and is not acknowledged.
+    sent: BTreeMap<BlockKey, [u8; 64]>,
     /// Those that are to be sent: they are unknown, or differ from what is wanted.
     stale: BTreeSet<BlockKey>,
 }
 
 const EMPTY: [u8; 64] = [0; 64];
+
+/// Between what the masks of a block lie.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    /// Ports that they certainly have.
+    least: [u8; 64],
+    /// All ports that they may have.
+    most: [u8; 64],
+}
+
+const ANYTHING: Bounds = Bounds { least: EMPTY, most: [0xFF; 64] };
 
 impl MulticastTable {
     /// What a packet to `mlid` is to be forwarded by, on a switch of `port_count` ports.
@@ -54,7 +67,7 @@ impl MulticastTable {
     /// Notes whether a block is stale.
     fn compare(&mut self, key: BlockKey) {
         let held = self.acknowledged.get(&key).unwrap_or(&EMPTY);
-        if self.block(key) == held && !self.unknown.contains(&key) {
+        if self.block(key) == held && !self.unknown.contains_key(&key) {
             self.stale.remove(&key);
         } else {
             self.stale.insert(key);
@@ -62,7 +75,7 @@ impl MulticastTable {
     }
 
     fn compare_all(&mut self) {
-        let keys = self.desired.keys().chain(self.acknowledged.keys()).chain(&self.unknown);
+        let keys = self.desired.keys().chain(self.acknowledged.keys()).chain(self.unknown.keys());
         let keys: BTreeSet<BlockKey> = keys.copied().collect();
         self.stale.clear();
         keys.into_iter().for_each(|key| self.compare(key));
@@ -73,21 +86,69 @@ impl MulticastTable {
         self.desired.get(&key).unwrap_or(&EMPTY)
     }
 
-    /// Whether a block is not known to hold what it should.
-    pub fn is_stale(&self, key: BlockKey) -> bool {
-        self.stale.contains(&key)
-    }
-
     /// The blocks to be sent.
     pub fn stale_blocks(&self) -> Vec<BlockKey> {
         self.stale.iter().copied().collect()
     }
 
-    /// What a block holds is unknown: it is about to be read, or what was sent may not have arrived.
+    /// A block may hold anything: it is about to be read.
     pub fn doubt(&mut self, key: BlockKey) {
         self.acknowledged.remove(&key);
-        self.unknown.insert(key);
+        self.unknown.insert(key, ANYTHING);
         self.compare(key);
+    }
+
+    /// What was sent of a block was not acknowledged, and may have been taken or not.
+    pub fn lose(&mut self, key: BlockKey) {
+        let Some(sent) = self.sent.get(&key) else { return };
+        let Bounds { least, most } = self.bounds(key);
+        let least = masks_of(&least, sent, |least, sent| least & sent);
+        let most = masks_of(&most, sent, |most, sent| most | sent);
+        self.acknowledged.remove(&key);
+        self.unknown.insert(key, Bounds { least, most });
+        self.compare(key);
+    }
+
+    fn bounds(&self, key: BlockKey) -> Bounds {
+        let held = *self.acknowledged.get(&key).unwrap_or(&EMPTY);
+        self.unknown.get(&key).copied().unwrap_or(Bounds { least: held, most: held })
+    }
+
+    /// Entries of a block, a bit each, by which packets may be forwarded where they should not.
+    pub fn strays(&self, key: BlockKey) -> u32 {
+        let stray =
+            masks_of(&self.bounds(key).most, self.block(key), |most, wanted| most & !wanted);
+        let entries = stray.as_chunks::<2>().0.iter().enumerate();
+        entries.filter(|(_, mask)| **mask != [0, 0]).fold(0, |bits, (entry, _)| bits | 1 << entry)
+    }
+
+    /// Decides what is to be sent of a block next, whose entries `held_back`, a bit each, get no ports
+    /// that they are not known to have. Whether it differs from what the switch holds: then it is what
+    /// [`sent`](Self::sent) yields.
+    pub fn send(&mut self, key: BlockKey, held_back: u32) -> bool {
+        let least = self.bounds(key).least;
+        let mut masks = *self.block(key);
+        for entry in (0..MFT_BLOCK_LEN).filter(|entry| held_back >> entry & 1 == 1) {
+            for byte in entry * 2..entry * 2 + 2 {
+                masks[byte] &= least[byte];
+            }
+        }
+        // That something may be there which is wanted is no reason to take it away.
+        let waits = held_back != 0 && masks == least && self.strays(key) == 0;
+        if !waits {
+            self.sent.insert(key, masks);
+        }
+        !waits
+    }
+
+    /// What was sent of a block, or is about to be; `None` once it is acknowledged.
+    pub fn sent(&self, key: BlockKey) -> Option<&[u8; 64]> {
+        self.sent.get(&key)
+    }
+
+    /// What was sent and is not acknowledged may be sent again.
+    pub fn forget_sent(&mut self) {
+        self.sent.clear();
     }
 
     /// Whether any block may hold anything.
@@ -98,12 +159,13 @@ impl MulticastTable {
     /// Whether a block is to be sent for no other reason than that it may hold anything: nothing is
     /// wanted of it.
     pub fn is_cleared_blindly(&self, key: BlockKey) -> bool {
-        self.unknown.contains(&key) && !self.desired.contains_key(&key)
+        self.unknown.contains_key(&key) && !self.desired.contains_key(&key)
     }
 
     /// The switch holds this block now.
     pub fn acknowledge(&mut self, key: BlockKey, masks: &[u8; 64]) {
         self.unknown.remove(&key);
+        self.sent.remove(&key);
         if *masks == EMPTY {
             self.acknowledged.remove(&key);
         } else {
@@ -154,8 +216,11 @@ impl MulticastTable {
     /// Nothing is known any more of what the switch holds: all that it should hold is sent again, and
     /// blocks that it held are cleared, unless they are read before.
     pub fn forget(&mut self) {
-        let held = std::mem::take(&mut self.acknowledged);
-        self.unknown.extend(held.into_keys());
+        for (key, most) in std::mem::take(&mut self.acknowledged) {
+            self.unknown.insert(key, Bounds { least: EMPTY, most });
+        }
+        self.unknown.values_mut().for_each(|bounds| bounds.least = EMPTY);
+        self.sent.clear();
         self.compare_all();
     }
 
@@ -168,12 +233,10 @@ impl MulticastTable {
             .collect();
         (!blocks.is_empty()).then(|| Arc::new(Mft { switch, blocks }))
     }
+}
 
-    /// The last MLID that the switch should forward; `None` if there is none.
-    pub fn last(&self) -> Option<Lid> {
-        let (&(block, _), _) = self.desired.last_key_value()?;
-        Some(Lid(Lid::MULTICAST_FIRST.0 + (block + 1) * MFT_BLOCK_LEN as u16 - 1))
-    }
+fn masks_of(a: &[u8; 64], b: &[u8; 64], of: impl Fn(u8, u8) -> u8) -> [u8; 64] {
+    std::array::from_fn(|at| of(a[at], b[at]))
 }
 
 #[cfg(test)]
@@ -205,7 +268,6 @@ mod tests {
         assert!(table.stale_blocks().is_empty());
         table.forget();
         assert_eq!(table.stale_blocks(), [(1, 0)]);
-        assert_eq!(table.last(), Some(Lid(0xC03F)));
     }
 
     /// A block that could not be read counted as empty: what another master had put there stayed.
@@ -243,8 +305,36 @@ mod tests {
         let before = *table.block((0, 0));
         table.acknowledge((0, 0), &before);
         table.set(Lid(0xC000), mask(&[1, 2]), 36);
-        table.doubt((0, 0));
+        assert!(table.send((0, 0), 0));
+        table.lose((0, 0));
         table.set(Lid(0xC000), mask(&[1]), 36);
         assert_eq!(table.stale_blocks(), [(0, 0)]);
+        assert_eq!(table.strays((0, 0)), 1, "the branch may be there");
+    }
+
+    /// Both trees of an MLID that moves may together be a loop.
+    #[test]
+    fn an_entry_that_is_held_back_loses_ports_and_gets_none() {
+        let mut table = MulticastTable::default();
+        table.set(Lid(0xC000), mask(&[1, 2]), 15);
+        table.set(Lid(0xC001), mask(&[4]), 15);
+        let held = *table.block((0, 0));
+        table.acknowledge((0, 0), &held);
+        table.set(Lid(0xC000), mask(&[2, 3]), 15);
+        table.set(Lid(0xC001), mask(&[4, 5]), 15);
+        assert_eq!(table.strays((0, 0)), 1);
+        assert!(table.send((0, 0), 1));
+        let first = *table.sent((0, 0)).unwrap();
+        assert_eq!(first[..4], [0, 1 << 2, 0, 1 << 4 | 1 << 5]);
+        // Its answer was lost: whether port 1 is still there nobody knows.
+        table.lose((0, 0));
+        assert!(table.strays((0, 0)) == 1 && table.send((0, 0), 1));
+        assert_eq!(*table.sent((0, 0)).unwrap(), first);
+        table.acknowledge((0, 0), &first);
+        assert_eq!(table.strays((0, 0)), 0);
+        // Held back for another switch's sake, there is nothing to do here.
+        assert!(!table.send((0, 0), 1));
+        assert!(table.send((0, 0), 0));
+        assert_eq!(table.sent((0, 0)).unwrap(), table.block((0, 0)));
     }
 }

@@ -11,6 +11,7 @@ mod entries;
 mod index;
 mod lft;
 mod mft;
+mod new_links;
 mod pkey;
 mod plane;
 mod port_qos;
@@ -22,10 +23,11 @@ use std::sync::{Arc, OnceLock};
 use ib_mad::types::{Guid, PKey, PortNum};
 use ib_mad::wire::attribute::{NodeInfo, NodeType};
 
-pub use entries::{Node, Port, Switch};
+pub use entries::{Node, Port, Switch, description};
 pub use index::{NodeIndex, PortIndex, SwitchIndex};
 pub use lft::ForwardingTable;
 pub use mft::{BlockKey, MulticastTable};
+use new_links::NewLinks;
 use pkey::PKeyTables;
 pub use plane::SubnetParameters;
 pub use port_qos::HeldQos;
@@ -60,6 +62,7 @@ pub struct Fabric {
     present_count: usize,
     /// What operators call nodes, by GUID.
     names: Arc<HashMap<Guid, Arc<str>>>,
+    new_links: NewLinks,
 }
 
 impl Fabric {
@@ -352,6 +355,7 @@ impl Fabric {
             self.unlink(b);
             self.port_mut(a).peer = Some(b);
             self.port_mut(b).peer = Some(a);
+            self.new_links.note(a);
         }
     }
 

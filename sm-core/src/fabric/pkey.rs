@@ -6,12 +6,21 @@ use std::sync::Arc;
 use ib_mad::types::PKey;
 
 /// Distinct tables above which unused ones are looked for.
-const SWEEP_ABOVE: usize = 4096;
+const SWEPT_ABOVE: usize = 4096;
 
 /// The distinct P_Key tables of a fabric.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PKeyTables {
     tables: HashSet<Arc<[PKey]>>,
+    /// How many there may be before unused ones are looked for: twice as many as were in use when
+    /// that was done last, so that it costs little for each, however many are in use.
+    swept_above: usize,
+}
+
+impl Default for PKeyTables {
+    fn default() -> Self {
+        Self { tables: HashSet::new(), swept_above: SWEPT_ABOVE }
+    }
 }
 
 impl PKeyTables {
@@ -41,8 +50,9 @@ impl PKeyTables {
         if let Some(known) = self.tables.get(table) {
             return known.clone();
         }
-        if self.tables.len() > SWEEP_ABOVE {
+        if self.tables.len() > self.swept_above {
             self.tables.retain(|table| Arc::strong_count(table) > 1);
+            self.swept_above = SWEPT_ABOVE.max(2 * self.tables.len());
         }
         let table: Arc<[PKey]> = table.into();
         self.tables.insert(table.clone());
@@ -69,5 +79,20 @@ mod tests {
         assert_eq!((a.len(), a[0], a[65]), (66, PKey(0xFFFF), PKey(0x8001)));
         let cleared = tables.with_block(&a, 2, &[PKey(0); 32]);
         assert_eq!(cleared.len(), 1, "no invalid keys are kept at the end");
+    }
+
+    /// Above 4,096 tables in use, all were looked at for each new one.
+    #[test]
+    fn unused_tables_are_looked_for_seldom_however_many_are_in_use() {
+        let mut tables = PKeyTables::default();
+        let table = |number: u16| [PKey(number | 0x8000)];
+        let mut held: Vec<_> = (0..10_000).map(|number| tables.intern(&table(number))).collect();
+        // The next look comes when there are twice as many as at the last.
+        assert_eq!((tables.tables.len(), tables.swept_above), (10_000, 2 * 8195));
+        held.truncate(100);
+        (10_000..17_000).for_each(|number| _ = tables.intern(&table(number)));
+        assert_eq!(tables.swept_above, SWEPT_ABOVE, "few are in use");
+        assert!(tables.tables.len() < 1_000, "{}", tables.tables.len());
+        assert!(held.iter().all(|held| Arc::ptr_eq(held, &tables.intern(held))));
     }
 }

@@ -52,10 +52,7 @@ fn shared<R: Clone>(rows: &[R]) -> Vec<Arc<R>> {
 impl Fabric {
     /// The fabric plane of a snapshot of this fabric.
     pub fn plane(&self, parameters: &SubnetParameters) -> FabricPlane {
-        let row = |(index, node): (NodeIndex, &Node)| {
-            node.row.get_or_init(|| Arc::new(self.row(index, node))).clone()
-        };
-        let mut nodes: Vec<_> = self.nodes().map(row).collect();
+        let mut nodes: Vec<_> = self.rows().map(|(_, row)| row).collect();
         nodes.sort_unstable_by_key(|node| node.guid);
         let mut lfts: Vec<Arc<Lft>> =
             self.switches().map(|(_, switch)| switch.lft.published()).collect();
@@ -90,6 +87,13 @@ impl Fabric {
             port_tables: self.port_tables(),
             subnet_managers: shared(&parameters.managers),
         }
+    }
+
+    /// The nodes that are present, each as it is published.
+    pub fn rows(&self) -> impl Iterator<Item = (&Node, Arc<snapshot::Node>)> {
+        self.nodes().map(|(index, node)| {
+            (node, node.row.get_or_init(|| Arc::new(self.row(index, node))).clone())
+        })
     }
 
     /// How switches are known to forward multicast, ascending by node GUID.

@@ -141,3 +141,21 @@ fn compaction_drops_the_absent_and_changes_nothing_else() {
     let index = fabric.node(fabric.find(Guid(101)).unwrap()).switch.unwrap();
     assert!(!fabric.switch(index).lft.is_stale(0));
 }
+
+/// All links were looked at after each sweep.
+#[test]
+fn links_are_new_once() {
+    let mut fabric = line(1);
+    let home = fabric.home().unwrap();
+    let peer = fabric.port(home).peer().unwrap();
+    assert_eq!(fabric.take_new_links().len(), 2);
+    assert!(fabric.take_new_links().is_empty());
+    fabric.link(home, peer);
+    assert!(fabric.take_new_links().is_empty(), "it was there");
+    fabric.unlink(home);
+    assert!(fabric.take_new_links().is_empty());
+    fabric.link(peer, home);
+    assert_eq!(fabric.take_new_links(), [(home.min(peer), home.max(peer))]);
+    // Indices are others then.
+    assert_eq!(fabric.compacted().take_new_links().len(), 2);
+}

@@ -83,10 +83,15 @@ impl Neighbours {
         self.by_end.get(&end).copied()
     }
 
+    /// Whether so many more links can be stated without others being forgotten.
+    pub fn has_room(&self, links: usize) -> bool {
+        self.by_end.len() + 2 * links <= LINES_MAX
+    }
+
     /// States which links there are, each by its ends. Links not among them stay as they are known,
     /// unless an end has another link now, or there is no room for all.
     pub fn join(&mut self, links: impl ExactSizeIterator<Item = (End, End)>) {
-        if self.by_end.len() + 2 * links.len() > LINES_MAX {
+        if !self.has_room(links.len()) {
             self.by_end.clear();
         }
         for (a, b) in links.take(LINES_MAX / 2) {

@@ -12,7 +12,7 @@ use super::lid::LidTable;
 use crate::config::Settings;
 use crate::config::routing_files::{GuidLine, RoutingFile, RoutingFiles};
 use crate::fabric::{Fabric, SwitchIndex};
-use crate::routing::{Destination, HopMatrix, Steering, Topology};
+use crate::routing::{Destination, HopMatrix, Steering, Ties, Topology};
 
 /// Which GUIDs a topology's switches and destinations have.
 #[derive(Clone, Debug)]
@@ -123,6 +123,12 @@ pub fn steer(files: &RoutingFiles, settings: &Settings, places: &Places<'_>) -> 
             ignored_links: if ignored_links.contains(&true) { ignored_links } else { Vec::new() },
             lfts: lfts(files, places, &mut remarks),
             hops: hops(files, places, &mut remarks),
+            ties: match settings.scatter_ports {
+                0 if settings.port_shifting => Ties::Shifted,
+                0 => Ties::InTurn,
+                seed => Ties::Scattered(seed),
+            },
+            ordered_take_turns: settings.guid_routing_order_no_scatter,
             lash_start_lane: settings.lash_start_vl,
             nue_lanes_max: settings.nue_max_num_vls,
             nue_includes_switches: settings.nue_include_switches,

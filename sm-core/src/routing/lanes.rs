@@ -81,6 +81,26 @@ impl Layers {
         Self { count: 1, columns, by, layers: vec![0; switches * columns] }
     }
 
+    /// The same for tables of another length, in which new LIDs, the first of each pair, are like
+    /// others of these.
+    pub(super) fn with_lids(&self, table_len: usize, like: &[(Lid, Lid)]) -> Self {
+        if self.by == Columns::HomeSwitch {
+            return self.clone();
+        }
+        let switches = self.layers.len() / self.columns.max(1);
+        let mut layers = Self::new(switches, self.by, table_len);
+        layers.count = self.count;
+        for (switch, row) in (0u16..).zip(layers.layers.chunks_mut(table_len.max(1))) {
+            let before = self.row(switch);
+            let both = before.len().min(row.len());
+            row[..both].copy_from_slice(&before[..both]);
+            for &(lid, model) in like {
+                row[lid.index()] = before.get(model.index()).copied().unwrap_or(0);
+            }
+        }
+        layers
+    }
+
     /// What a column stands for.
     pub fn columns(&self) -> Columns {
         self.by

@@ -7,20 +7,23 @@
 //! then share the paths evenly; lanes that are not needed stay free for other uses.
 //!
 //! Paths take the least loaded ways as far as lanes allow, as in `dfsssp`, and low ports
-//! otherwise, or always if a mesh is said to be cabled by dimensions (`do_mesh_analysis`). All LIDs
+//! otherwise. With `do_mesh_analysis`, a mesh or torus is looked for ([`mesh`]), and paths by the order
+//! of its dimensions are taken if they need no more lanes: that costs as much again. All LIDs
 //! of a switch take the same switches on their ways; they are dealt to cables where several
 //! lead to the same switch. That goes for the LIDs of one host, too.
 //!
-//! Pairs of switches without hosts are left out: they send each other nothing on data lanes. The
-//! routing before is not looked at.
+//! Pairs of switches without hosts are left out: they send each other nothing on data lanes. Over
+//! changes of hosts routes stay ([`hosts`](super::hosts)); over others nothing is kept.
 
+mod mesh;
 mod pairs;
 mod trees;
 
+use self::mesh::Mesh;
 use self::trees::Trees;
 use super::sssp::{Distances, Group, TOLERANCES, groups};
 use super::tables::Tables;
-use super::{Engine, Lanes, Previous, Routing, RoutingError, Steering, Topology};
+use super::{Engine, Lanes, Layers, Previous, Routing, RoutingError, Steering, Topology};
 
 /// The engine `lash`. Costs pairs of switches times hops times layers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,6 +32,10 @@ pub struct Lash;
 impl Engine for Lash {
     fn name(&self) -> &'static str {
         "lash"
+    }
+
+    fn keeps_routes(&self) -> bool {
+        false
     }
 
     fn route(
@@ -43,33 +50,73 @@ impl Engine for Lash {
             return Err(RoutingError::Unsuitable { engine: self.name(), reason });
         };
         let mut distances = Distances::new(self.name(), topology, steering)?;
-        let route = |trees: &Trees| {
-            let layers = pairs::layers(topology, trees, start, lanes)?;
-            Some((tables(topology, steering, trees), Lanes::Layers(layers)))
+        let by_mesh = on_mesh(self.name(), topology, steering, start, lanes);
+        // Fewer than one there are not.
+        let least = by_mesh.as_ref().filter(|(_, layers)| layers.count <= start + 1);
+        let routed = match least {
+            Some(_) => by_mesh,
+            None => {
+                let plain = plain(topology, steering, &mut distances, start, lanes);
+                [by_mesh, plain].into_iter().flatten().min_by_key(|(_, layers)| layers.count)
+            }
         };
-        let choices = choices(topology, steering, &mut distances);
-        let mut routed = choices.iter().find_map(route);
-        // Those without tolerance, and with any, were among the choices.
-        let between = TOLERANCES.iter().filter(|tolerance| (0.1..1e9).contains(*tolerance));
-        for &tolerance in between.filter(|_| !steering.analyses_mesh) {
-            routed = routed.or_else(|| route(&Trees::new(topology, &mut distances, tolerance).0));
-        }
-        if let Some(((lfts, unreachable), lanes)) = routed {
+        if let Some(((lfts, unreachable), layers)) = routed {
             let hops = distances.finish();
-            let loads = Vec::new();
+            let (loads, lanes) = (Vec::new(), Lanes::Layers(layers));
             return Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable, loads });
         }
         Err(RoutingError::TooFewLanes { engine: self.name(), lanes })
     }
 }
 
-/// Paths to try first, those with the least loaded cables before others: by load and by ports, and both
-/// with paths moved away from crowded links. By ports alone where a mesh is said to be cabled by them.
-fn choices(topology: &Topology, steering: &Steering, distances: &mut Distances<'_>) -> Vec<Trees> {
-    let by_ports = Trees::new(topology, distances, f64::INFINITY);
-    if steering.analyses_mesh {
-        return vec![by_ports.0];
+/// Tables, pairs of a switch and a LID without a route, and layers.
+type Routed = ((Vec<Vec<u8>>, u64), Layers);
+
+/// Routes by the dimensions of a mesh, if one is to be looked for and there is one.
+fn on_mesh(
+    engine: &'static str,
+    topology: &Topology,
+    steering: &Steering,
+    start: u8,
+    lanes: u8,
+) -> Option<Routed> {
+    // Who tells which links are dear wants other ways.
+    if !steering.analyses_mesh || !steering.hop_weights.is_empty() {
+        return None;
     }
+    let mesh = Mesh::find(topology)?;
+    let mut distances = Distances::new(engine, &mesh.topology, steering).ok()?;
+    let trees = Trees::new(&mesh.topology, &mut distances, f64::INFINITY).0;
+    let layers = pairs::layers(&mesh.topology, &trees, start, lanes)?;
+    let (lfts, unreachable) = tables(&mesh.topology, steering, &trees);
+    Some(((mesh.tables(lfts), unreachable), mesh.layers(&layers)))
+}
+
+/// Routes by the first paths for which there are lanes enough.
+fn plain(
+    topology: &Topology,
+    steering: &Steering,
+    distances: &mut Distances<'_>,
+    start: u8,
+    lanes: u8,
+) -> Option<Routed> {
+    let route = |trees: &Trees| {
+        let layers = pairs::layers(topology, trees, start, lanes)?;
+        Some((tables(topology, steering, trees), layers))
+    };
+    let choices = choices(topology, distances);
+    let mut routed = choices.iter().find_map(route);
+    // Those without tolerance, and with any, were among the choices.
+    for &tolerance in TOLERANCES.iter().filter(|tolerance| (0.1..1e9).contains(*tolerance)) {
+        routed = routed.or_else(|| route(&Trees::new(topology, distances, tolerance).0));
+    }
+    routed
+}
+
+/// Paths to try first, those with the least loaded cables before others: by load and by ports, and both
+/// with paths moved away from crowded links.
+fn choices(topology: &Topology, distances: &mut Distances<'_>) -> Vec<Trees> {
+    let by_ports = Trees::new(topology, distances, f64::INFINITY);
     let drawn = [Trees::new(topology, distances, 0.0), by_ports];
     let mut choices = Vec::new();
     // Of several cables to one switch, moving paths does not tell how much each has.

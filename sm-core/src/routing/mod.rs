@@ -17,6 +17,7 @@ pub mod dor;
 pub mod file;
 pub mod ftree;
 pub mod hops;
+pub mod hosts;
 pub mod lanes;
 pub mod lash;
 mod layering;
@@ -50,7 +51,7 @@ pub use minhop::MinHop;
 pub use nue::Nue;
 pub(crate) use repair::is_kept_unseen;
 pub use sssp::Sssp;
-pub use steering::Steering;
+pub use steering::{Steering, Ties};
 pub use topology::{Destination, Link, Topology, TopologyBuilder, TopologyError};
 pub use torus::Torus2Qos;
 pub use updn::UpDown;
@@ -69,6 +70,11 @@ pub const BLOCK_LEN: usize = 64;
 pub trait Engine: fmt::Debug + Send + Sync {
     /// The name used in `routing_engine`, in logs and as a metric label.
     fn name(&self) -> &'static str;
+
+    /// Whether it keeps routes from before by itself, as far as it can.
+    fn keeps_routes(&self) -> bool {
+        true
+    }
 
     /// Routes all destinations as `steering` asks. Routes that need not change are kept from
     /// `previous`; without it everything is routed anew. What cannot be reached has [`NO_ROUTE`];

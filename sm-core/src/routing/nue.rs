@@ -68,6 +68,10 @@ impl Engine for Nue {
         "nue"
     }
 
+    fn keeps_routes(&self) -> bool {
+        false
+    }
+
     fn route(
         &self,
         topology: &Topology,
@@ -109,7 +113,11 @@ fn shortest(engine: &'static str, topology: &Topology, steering: &Steering) -> O
     let plain = Steering { data_lanes: lanes(steering), ..Steering::default() };
     let mut distances = Distances::new(engine, topology, &plain).ok()?;
     let Dealt { lfts, unreachable, loads } = sssp::walk(topology, &plain, &mut distances);
-    let lanes = dfsssp::layers(topology, &plain, &mut distances, &lfts)?;
+    let lanes = match dfsssp::layers(topology, &plain, &mut distances, &lfts)? {
+        // Any SL will do.
+        Lanes::Layers(layers) if layers.count < 2 => Lanes::Free,
+        lanes => lanes,
+    };
     Some(Routing { engine, lfts, hops: distances.finish(), lanes, unreachable, loads })
 }
 

@@ -10,15 +10,15 @@
 //!    are both minimum-hop, a packet may meanwhile take a detour, but as long as no distance
 //!    changes, each hop still brings it closer.
 //! 3. Then blocks that only take routes away, to LIDs that left or cannot be reached.
-//! 4. Last LinearFDBTop, where it differs: a switch whose top rises before the blocks below it are
-//!    written would forward by whatever they held.
+//!
+//! LinearFDBTop is set after all of them: a switch whose top rises before the blocks below it are
+//! written would forward by whatever they held.
 //!
 //! Within a step switches take turns, so that no switch's agent has to answer a burst.
 //!
 //! This module decides; it sends nothing. Steps are to be acknowledged before the next begins.
 
 use super::{BLOCK_LEN, NO_ROUTE, Topology};
-use ib_mad::types::Lid;
 
 /// One switch's tables.
 #[derive(Clone, Copy, Debug)]
@@ -27,34 +27,20 @@ pub struct Change<'a> {
     pub switch: u16,
     /// What it is known to hold; blocks beyond are unknown, and are written if `new` has them.
     pub old: &'a [u8],
-    /// Its LinearFDBTop; `None` if unknown.
-    pub old_top: Option<Lid>,
     /// What it is to hold.
     pub new: &'a [u8],
-    /// The LinearFDBTop that it is to have.
-    pub new_top: Lid,
 }
 
-/// Something to set on a switch.
+/// A block of 64 entries to be set in a switch's linear forwarding table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Write {
-    /// A block of 64 entries of the linear forwarding table, by its number.
-    Block {
-        /// The switch's number in the topology.
-        switch: u16,
-        /// The block's number.
-        block: u16,
-    },
-    /// SwitchInfo:LinearFDBTop.
-    Top {
-        /// The switch's number in the topology.
-        switch: u16,
-        /// The top.
-        top: Lid,
-    },
+pub struct Write {
+    /// The switch's number in the topology.
+    pub switch: u16,
+    /// The block's number.
+    pub block: u16,
 }
 
-/// What is to be written, in four steps; each is done when all of it is acknowledged.
+/// What is to be written, in three steps; each is done when all of it is acknowledged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
     /// Blocks that give a way to what had none.
@@ -63,8 +49,6 @@ pub struct Program {
     pub shift: Vec<Write>,
     /// Blocks that only take routes away.
     pub remove: Vec<Write>,
-    /// Tops.
-    pub tops: Vec<Write>,
 }
 
 impl Program {
@@ -72,7 +56,6 @@ impl Program {
     /// nor, in the new tables, a destination.
     pub fn plan<'a>(topology: &Topology, changes: impl IntoIterator<Item = Change<'a>>) -> Self {
         let works = working_ports(topology);
-        let mut program = Self::default();
         let mut blocks: [Vec<(u16, u16)>; 3] = Default::default();
         for change in changes {
             let works = |port: u8| {
@@ -86,29 +69,25 @@ impl Program {
                     blocks[kind as usize].push((block as u16, change.switch));
                 }
             }
-            let (switch, top) = (change.switch, change.new_top);
-            if change.old_top != Some(top) {
-                program.tops.push(Write::Top { switch, top });
-            }
         }
         let [repair, shift, remove] = blocks.map(|mut blocks| {
             // By block before switch, so that switches take turns.
             blocks.sort_unstable();
-            let write = |(block, switch)| Write::Block { switch, block };
+            let write = |(block, switch)| Write { switch, block };
             blocks.into_iter().map(write).collect()
         });
-        Self { repair, shift, remove, ..program }
+        Self { repair, shift, remove }
     }
 
     /// All writes in order.
     pub fn writes(&self) -> impl Iterator<Item = Write> + '_ {
-        let steps = [&self.repair, &self.shift, &self.remove, &self.tops];
+        let steps = [&self.repair, &self.shift, &self.remove];
         steps.into_iter().flatten().copied()
     }
 
     /// How many writes there are.
     pub fn len(&self) -> usize {
-        self.repair.len() + self.shift.len() + self.remove.len() + self.tops.len()
+        self.repair.len() + self.shift.len() + self.remove.len()
     }
 
     /// Whether switches are as they should be.
@@ -159,18 +138,17 @@ mod tests {
     use super::*;
 
     fn block(switch: u16, block: u16) -> Write {
-        Write::Block { switch, block }
+        Write { switch, block }
     }
 
     /// Switch 0 in the middle of a line of three: ports 1 and 2 are links.
-    fn plan(old: &[u8], new: &[u8], tops: (Option<u16>, u16)) -> Program {
-        let change = Change { switch: 1, old, old_top: tops.0.map(Lid), new, new_top: Lid(tops.1) };
-        Program::plan(&testing::line(3), [change])
+    fn plan(old: &[u8], new: &[u8]) -> Program {
+        Program::plan(&testing::line(3), [Change { switch: 1, old, new }])
     }
 
     #[test]
     fn equal_tables_need_nothing() {
-        assert!(plan(&[2; 128], &[2; 128], (Some(100), 100)).is_empty());
+        assert!(plan(&[2; 128], &[2; 128]).is_empty());
     }
 
     #[test]
@@ -178,20 +156,19 @@ mod tests {
         let (mut old, mut new) = ([1u8; 256], [1u8; 256]);
         // Removed in block 0, moved in 1, repaired in 2 (there is no port 3), unchanged in 3.
         (new[5], new[70], old[130]) = (NO_ROUTE, 2, 3);
-        let program = plan(&old, &new, (Some(255), 255));
+        let program = plan(&old, &new);
         let writes: Vec<_> = program.writes().collect();
         assert_eq!(writes, [block(1, 2), block(1, 1), block(1, 0)]);
         assert_eq!(program.repair, [block(1, 2)]);
         // One repaired entry is enough.
         (new[6], old[6]) = (2, NO_ROUTE);
-        assert_eq!(plan(&old, &new, (Some(255), 255)).repair, [block(1, 0), block(1, 2)]);
+        assert_eq!(plan(&old, &new).repair, [block(1, 0), block(1, 2)]);
     }
 
     #[test]
-    fn unknown_blocks_are_written_and_the_top_rises_last() {
-        let program = plan(&[1; 64], &[1; 192], (None, 150));
-        let top = Write::Top { switch: 1, top: Lid(150) };
-        assert_eq!(program.writes().collect::<Vec<_>>(), [block(1, 1), block(1, 2), top]);
+    fn unknown_blocks_are_written() {
+        let program = plan(&[1; 64], &[1; 192]);
+        assert_eq!(program.writes().collect::<Vec<_>>(), [block(1, 1), block(1, 2)]);
     }
 
     proptest! {
@@ -209,15 +186,13 @@ mod tests {
             let change = |switch: u16| Change {
                 switch,
                 old: &old.lfts[usize::from(switch)],
-                old_top: Some(before.last_lid()),
                 new: &new.lfts[usize::from(switch)],
-                new_top: after.last_lid(),
             };
             let program = Program::plan(&after, after.switches().map(change));
             let mut tables = old.lfts.clone();
             let mut write_all = |writes: &[Write]| {
                 for &write in writes {
-                    let Write::Block { switch, block } = write else { continue };
+                    let Write { switch, block } = write;
                     let range = usize::from(block) * BLOCK_LEN..usize::from(block + 1) * BLOCK_LEN;
                     let new = &new.lfts[usize::from(switch)][range.clone()];
                     let table = &mut tables[usize::from(switch)][range];

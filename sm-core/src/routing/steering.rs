@@ -39,6 +39,10 @@ pub struct Steering {
     /// Hops that `file` is to route by where it has no tables (`lid_matrix_dump_file`,
     /// [`HopDump::resolve`](super::file::HopDump::resolve)).
     pub hops: Option<Arc<HopMatrix>>,
+    /// How one of several equally good ports is chosen (`scatter_ports`, `port_shifting`).
+    pub ties: Ties,
+    /// Whether those in `routing_order` take turns all the same (`guid_routing_order_no_scatter`).
+    pub ordered_take_turns: bool,
     /// Data VLs that all ports between switches have; 0 counts as 1.
     pub data_lanes: u8,
     /// The most lanes that `nue` uses (`nue_max_num_vls`); 0: all.
@@ -54,4 +58,48 @@ pub struct Steering {
     /// The torus that `torus-2QoS` is to find (`torus_config`), whose seeds are told by
     /// `switch_guids`.
     pub torus: Option<Arc<torus::Config>>,
+}
+
+/// How one of several equally good ports is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ties {
+    /// In turn, beginning with the lowest port, or the one that the operator names first.
+    #[default]
+    InTurn,
+    /// In turn, beginning elsewhere for each switch and LID, so that tables do not align.
+    Shifted,
+    /// In an order of chance, from this seed, for each switch and LID.
+    Scattered(u32),
+}
+
+impl Ties {
+    /// Puts ports of a switch that are in order into the order in which they are chosen for `lid`.
+    pub(super) fn arrange<T>(
+        self,
+        switch: u16,
+        lid: Lid,
+        ports: &mut [T],
+        port: impl Fn(&T) -> u8,
+    ) {
+        match self {
+            Self::InTurn => {}
+            Self::Shifted if ports.is_empty() => {}
+            Self::Shifted => {
+                let turn = usize::from(switch) + lid.index();
+                ports.rotate_left(turn % ports.len());
+            }
+            Self::Scattered(seed) => {
+                let here = u64::from(seed) << 32 | u64::from(switch) << 16 | u64::from(lid.0);
+                ports.sort_by_cached_key(|at| mixed(mixed(here) ^ u64::from(port(at))));
+            }
+        }
+    }
+}
+
+/// A number that seems to have nothing to do with another, by the finalizer of splitmix64.
+fn mixed(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ mixed >> 31
 }

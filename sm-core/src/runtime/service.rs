@@ -146,7 +146,7 @@ impl Service {
             held: HeldEvents::default(),
             seats: Seats::default(),
             site: SiteFiles::new(policy, remarks),
-            files: StateFiles::new(state, caches),
+            files: StateFiles::start(state, caches)?,
             metrics,
             sweeps: Sweeps::default(),
             status_due: now,
@@ -172,7 +172,7 @@ impl Service {
             self.files.compare_caches(&mut self.sweeper);
         }
         self.files.tables_changed();
-        self.write_files(Instant::now(), true);
+        let result = result.and(self.finish_files().map_err(RunError::from));
         if result.is_ok() {
             self.dumps.finish(&self.sweeper)?;
         }
@@ -207,7 +207,7 @@ impl Service {
             self.dumps.want_multicast();
         }
         self.do_deferred(now)?;
-        self.write_files(now, false);
+        self.write_files(now, false)?;
         self.take_signals();
         self.take_orders(now);
         self.tell_progress(now);
@@ -219,9 +219,18 @@ impl Service {
     }
 
     /// Brings the state directory's files up to date.
-    fn write_files(&mut self, now: Instant, all: bool) {
+    fn write_files(&mut self, now: Instant, all: bool) -> std::io::Result<()> {
         let registry = &self.registry;
-        self.files.write(now, &mut self.sweeper, || registry.plane().sequence, all);
+        self.files.write(now, &mut self.sweeper, || registry.plane().sequence, all)
+    }
+
+    /// The same, and waits until they are.
+    fn finish_files(&mut self) -> std::io::Result<()> {
+        let now = Instant::now();
+        // What is being written may be older than what is in memory.
+        self.files.finish(now)?;
+        self.write_files(now, true)?;
+        self.files.finish(now)
     }
 
     /// Attaches to the fabric again if it broke off, and then takes nothing for granted.
@@ -312,7 +321,8 @@ impl Service {
         let mut interests: Vec<Interest<'_>> =
             self.workers.descriptors().into_iter().map(Interest::read).collect();
         interests.extend(
-            [self.signals.as_fd(), self.registry.as_fd(), self.dumps.as_fd()].map(Interest::read),
+            [self.signals.as_fd(), self.registry.as_fd(), self.dumps.as_fd(), self.files.as_fd()]
+                .map(Interest::read),
         );
         let fabric = self.fabric.descriptor();
         interests.extend(fabric.map(|fabric| Interest::read_or_write(fabric, blocked)));

@@ -41,10 +41,16 @@ pub struct StateError {
 /// The state directory, which exists and can be written.
 #[derive(Debug)]
 pub(super) struct StateDir {
-    path: PathBuf,
-    sync: bool,
+    writer: StateWriter,
     /// Locked as long as we run.
     _lock: File,
+}
+
+/// Writes files of the state directory, on whatever thread.
+#[derive(Clone, Debug)]
+pub(super) struct StateWriter {
+    path: PathBuf,
+    sync: bool,
 }
 
 impl StateDir {
@@ -63,7 +69,12 @@ impl StateDir {
             )),
             TryLockError::Error(source) => failed(source),
         })?;
-        Ok(Self { path: path.to_owned(), sync, _lock: lock })
+        Ok(Self { writer: StateWriter { path: path.to_owned(), sync }, _lock: lock })
+    }
+
+    /// What files that may be long are written by.
+    pub(super) fn writer(&self) -> &StateWriter {
+        &self.writer
     }
 
     /// The LIDs given out before. Lines that cannot be are left out with a warning.
@@ -77,11 +88,6 @@ impl StateDir {
             warn!("{} lines more are left out", rejected.len() - 10);
         }
         Ok(table)
-    }
-
-    /// Keeps the LIDs.
-    pub(super) fn keep_lids(&self, lids: &LidTable) -> Result<(), StateError> {
-        self.write("guid2lid", &lids.render())
     }
 
     /// M_Keys of ports and links between them, as they were known before.
@@ -107,16 +113,6 @@ impl StateDir {
         let id = RandomState::new().hash_one(std::process::id()) | 1;
         self.write("identity", &format!("{id}\n"))?;
         Ok(id)
-    }
-
-    /// Keeps M_Keys, for the owner's eyes only.
-    pub(super) fn keep_m_keys(&self, keys: &MKeyTable) -> Result<(), StateError> {
-        self.write("guid2mkey", &keys.render())
-    }
-
-    /// Keeps which port is behind which.
-    pub(super) fn keep_neighbours(&self, neighbours: &Neighbours) -> Result<(), StateError> {
-        self.write("neighbors", &neighbours.render())
     }
 
     /// Ports that an earlier run switched off for a takeover, and has not seen on since. Lines that
@@ -166,11 +162,6 @@ impl StateDir {
         Ok(left)
     }
 
-    /// Keeps what is in switches.
-    pub(super) fn keep_left(&self, left: &Left) -> Result<(), StateError> {
-        self.write("tables", &left.render())
-    }
-
     /// Another subnet manager rules: nothing is known any more of what is in switches.
     pub(super) fn forget_left(&self) -> Result<(), StateError> {
         self.forget("tables")
@@ -197,18 +188,17 @@ impl StateDir {
         match fs::remove_file(&path) {
             Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed
-                .and_then(|()| self.sync_names())
+                .and_then(|()| self.writer.sync_names())
                 .map_err(|source| StateError { path, source }),
         }
     }
 
-    /// Has the directory itself survive a loss of power: which files are there.
-    fn sync_names(&self) -> io::Result<()> {
-        if self.sync { File::open(&self.path)?.sync_all() } else { Ok(()) }
+    fn file(&self, name: &str) -> PathBuf {
+        self.writer.file(name)
     }
 
-    fn file(&self, name: &str) -> PathBuf {
-        self.path.join(name)
+    fn write(&self, name: &str, text: &str) -> Result<(), StateError> {
+        self.writer.write(name, text)
     }
 
     fn read(&self, name: &str) -> Result<Option<String>, StateError> {
@@ -252,6 +242,37 @@ impl StateDir {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(StateError { path, source }),
         }
+    }
+}
+
+impl StateWriter {
+    /// Keeps the LIDs.
+    pub(super) fn keep_lids(&self, lids: &LidTable) -> Result<(), StateError> {
+        self.write("guid2lid", &lids.render())
+    }
+
+    /// Keeps M_Keys, for the owner's eyes only.
+    pub(super) fn keep_m_keys(&self, keys: &MKeyTable) -> Result<(), StateError> {
+        self.write("guid2mkey", &keys.render())
+    }
+
+    /// Keeps which port is behind which.
+    pub(super) fn keep_neighbours(&self, neighbours: &Neighbours) -> Result<(), StateError> {
+        self.write("neighbors", &neighbours.render())
+    }
+
+    /// Keeps what is in switches.
+    pub(super) fn keep_left(&self, left: &Left) -> Result<(), StateError> {
+        self.write("tables", &left.render())
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Has the directory itself survive a loss of power: which files are there.
+    fn sync_names(&self) -> io::Result<()> {
+        if self.sync { File::open(&self.path)?.sync_all() } else { Ok(()) }
     }
 
     /// Replaces a file at once: a crash leaves the old one or the new one.
@@ -326,7 +347,7 @@ mod tests {
             let aside = dir.path().join(format!("{name}.refused"));
             assert!(aside.exists() && !dir.path().join(name).exists());
         }
-        state.keep_m_keys(&MKeyTable::parse("0x1 0xaa").0).unwrap();
+        state.writer().keep_m_keys(&MKeyTable::parse("0x1 0xaa").0).unwrap();
         assert_eq!(state.m_keys().0.get(Guid(1)), Some(0xaa));
     }
 
@@ -336,12 +357,12 @@ mod tests {
         let state = StateDir::open(dir.path(), true).unwrap();
         assert!(state.lids().unwrap().is_empty());
         let (lids, _) = LidTable::parse("0x1 0x0004 0x0007");
-        state.keep_lids(&lids).unwrap();
+        state.writer().keep_lids(&lids).unwrap();
         assert_eq!(state.lids().unwrap(), lids);
         let (keys, _) = MKeyTable::parse("0x1 0x00000000000000aa");
         let (neighbours, _) = Neighbours::parse("0x1:1 0x2:3\n0x2:3 0x1:1");
-        state.keep_m_keys(&keys).unwrap();
-        state.keep_neighbours(&neighbours).unwrap();
+        state.writer().keep_m_keys(&keys).unwrap();
+        state.writer().keep_neighbours(&neighbours).unwrap();
         assert_eq!(state.m_keys(), (keys, neighbours));
         let mode = fs::metadata(dir.path().join("guid2mkey")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);

@@ -1,9 +1,10 @@
 //! Making the fabric what it should be: LIDs and P_Keys, then forwarding tables, then links to
 //! Armed, then to Active. What already is as it should be is not sent.
 
+use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
-use ib_mad::types::Lid;
+use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::{CapabilityMask, PortInfo, PortState, SwitchInfo};
 use tracing::{debug, info, warn};
 
@@ -94,10 +95,13 @@ impl Sweeper {
             let lid::Resized { ports, was, now } = resized;
             warn!("lmc is {now}, was {was}: {ports} ports get new LIDs");
         }
+        let without: HashSet<Guid> = short.iter().map(|shortage| shortage.guid).collect();
+        let without = ports.iter().rev().filter(|(_, request)| without.contains(&request.guid));
+        let places: HashMap<Guid, PortIndex> =
+            without.map(|(port, request)| (request.guid, *port)).collect();
         for shortage in short {
-            let port = ports.iter().find(|(_, request)| request.guid == shortage.guid);
-            match port {
-                Some((port, _)) => self.fault(*port, format_args!("{shortage}")),
+            match places.get(&shortage.guid) {
+                Some(&port) => self.fault(port, format_args!("{shortage}")),
                 None => self.error(format_args!("{shortage}")),
             }
         }
@@ -214,12 +218,17 @@ impl Sweeper {
         }
     }
 
-    /// Begins to write forwarding tables, step by step as planned, and their tops in the end.
+    /// Begins to write forwarding tables, step by step as planned, and their tops in the end. Before
+    /// them go the tables of ports in use that tell the lanes of routes: what was proved free of
+    /// credit loops is not on the lanes before.
     pub(super) fn begin_tables(&mut self, now: Instant) {
         self.enter(now, Phase::Tables);
         self.sweep.tops_are_due = true;
         self.try_avoided_switches();
-        self.write_tables();
+        self.set_tables_of_active_ports();
+        if self.exchange.is_idle() {
+            self.write_tables();
+        }
     }
 
     /// Begins the next step; `false` if there is none.

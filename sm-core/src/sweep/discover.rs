@@ -70,8 +70,7 @@ impl Sweeper {
         match changed {
             None => {
                 if self.fabric.wants_compaction() {
-                    self.fabric = std::mem::take(&mut self.fabric).compacted();
-                    self.forget_routing();
+                    self.compact_fabric();
                     self.partitions.forget();
                     self.election.forget_ports();
                     self.subnet.forget_ports();

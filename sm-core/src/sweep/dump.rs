@@ -8,8 +8,8 @@ use sa_proto::snapshot::{Lft, Mft};
 
 use super::Sweeper;
 use super::router::ActiveRouting;
-use crate::dump::{self, EndName, PortMaps, Roster, SwitchName, Tables};
-use crate::fabric::{Fabric, PortIndex};
+use crate::dump::{self, EndName, NamedNode, PortMaps, Roster, SubnetList, SwitchName, Tables};
+use crate::fabric::{Fabric, Node, PortIndex};
 use crate::manage::lid::LidTable;
 use crate::routing::Lanes;
 
@@ -20,8 +20,8 @@ pub struct DumpJob {
     /// Unicast routing in force, if files are made of it.
     unicast: Option<Unicast>,
     mfts: Vec<Arc<Mft>>,
-    /// `opensm-subnet.lst`, in parts.
-    links: Vec<String>,
+    /// Nodes with their links.
+    nodes: Vec<NamedNode>,
     maps: Vec<PortMaps>,
 }
 
@@ -101,7 +101,9 @@ impl DumpJob {
                 order.sort_by_key(|mft| mft.switch.0.swap_bytes());
                 return order.into_iter().try_for_each(|mft| sink(&dump::mcfdbs(mft)));
             }
-            DumpFileKind::Subnet => return self.links.iter().try_for_each(|part| sink(part)),
+            DumpFileKind::Subnet => {
+                return SubnetList::new(&self.nodes).parts().try_for_each(|part| sink(&part));
+            }
             DumpFileKind::SlToVl => {
                 return self.maps.iter().try_for_each(|port| sink(&dump::sl2vl(port)));
             }
@@ -129,8 +131,8 @@ impl DumpJob {
 }
 
 impl Sweeper {
-    /// What dump files are to tell. Costs time in proportion to links, and a little memory for
-    /// each; for SL-to-VL tables, some nine bytes for each pair of a switch's ports.
+    /// What dump files are to tell. Nodes are handed over as they are published; SL-to-VL tables cost
+    /// some nine bytes for each pair of a switch's ports.
     pub fn dump_job(&self, scope: DumpScope) -> DumpJob {
         use DumpFileKind::{
             Fdbs, FtreeCaOrder, Lfts, LidMatrix, Mcfdbs, SlToVl, Subnet, Torus, UpdnRoots,
@@ -158,14 +160,14 @@ impl Sweeper {
             lfts: made.lfts(fabric),
             roster: roster(made, fabric, &self.lids),
         });
-        let links = || {
-            let order = dump::subnet_lst_order(fabric).into_iter();
-            order.map(|node| dump::subnet_lst(fabric, node)).collect()
+        let nodes = || {
+            let named = |(node, row): (&Node, _)| NamedNode { row, label: node.label().cloned() };
+            fabric.rows().map(named).collect()
         };
         DumpJob {
             unicast,
             mfts: if files.contains(&Mcfdbs) { fabric.multicast_tables() } else { Vec::new() },
-            links: if files.contains(&Subnet) { links() } else { Vec::new() },
+            nodes: if files.contains(&Subnet) { nodes() } else { Vec::new() },
             maps: if files.contains(&SlToVl) { maps(fabric) } else { Vec::new() },
             files,
         }

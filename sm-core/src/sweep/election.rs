@@ -249,7 +249,7 @@ impl Sweeper {
         self.events.drop_configured();
         self.sweep = Sweep::default();
         self.clients.clear();
-        self.multicast.forget_inherited();
+        self.multicast.rest();
         self.schedule.clear();
     }
 

@@ -141,9 +141,7 @@ impl Sweeper {
             }
             Kind::SetMulticast => {
                 let switch = self.fabric.switch(self.fabric.node_of(port).switch?);
-                let key = block_key(request);
-                data.copy_from_slice(switch.mft.block(key));
-                return switch.mft.is_stale(key).then_some(());
+                data.copy_from_slice(switch.mft.sent(block_key(request))?);
             }
             Kind::HandOver => data[..21].copy_from_slice(&self.election.own.shown(SmState::Master)),
             // Who acknowledges is in Standby still, and checked for that.

@@ -10,6 +10,7 @@
 //! left without answer is repeated with the other of the two.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use ib_mad::types::{Guid, Lid, PortNum};
 use tracing::debug;
@@ -23,7 +24,7 @@ use crate::smp::{Kind, Request};
 #[derive(Debug, Default)]
 pub(super) struct MKeys {
     pub(super) known: MKeyTable,
-    pub(super) neighbours: Neighbours,
+    pub(super) neighbours: Arc<Neighbours>,
     /// Whether it was said what an M_Key of another subnet manager looks like.
     pub(super) hinted: bool,
     /// GUID of the port that we are attached to; 0 if the transport does not tell.
@@ -37,7 +38,7 @@ pub(super) struct MKeys {
 
 impl Sweeper {
     /// States what is remembered of M_Keys, and of who is behind which port.
-    pub fn set_m_keys(&mut self, known: MKeyTable, neighbours: Neighbours) {
+    pub fn set_m_keys(&mut self, known: MKeyTable, neighbours: Arc<Neighbours>) {
         (self.m_keys.known, self.m_keys.neighbours) = (known, neighbours);
     }
 
@@ -53,19 +54,23 @@ impl Sweeper {
     }
 
     /// Which port is behind which, to be remembered: links of ports that were not seen last are as
-    /// they were.
-    pub fn neighbours(&mut self) -> &Neighbours {
-        let ports = self.fabric.nodes().flat_map(|(index, _)| self.fabric.ports_of(index));
-        let links: Vec<_> = ports
-            .filter_map(|port| Some((port, self.fabric.port(port).peer()?)))
-            // Each from one of its ends.
-            .filter(|(port, peer)| port < peer)
-            .map(|(port, peer)| {
-                let end = |port| (self.m_key_holder(port), self.fabric.port(port).num);
-                (end(port), end(peer))
-            })
+    /// they were. What is new since it was asked for last is looked at; another value is yielded only
+    /// if something of it is.
+    pub fn neighbours(&mut self) -> &Arc<Neighbours> {
+        let new = self.fabric.take_new_links();
+        let has_room = self.m_keys.neighbours.has_room(new.len());
+        // Else those that are there now are all that is kept.
+        let links = if has_room { new } else { self.fabric.links() };
+        let known = &self.m_keys.neighbours;
+        let end = |port| (self.m_key_holder(port), self.fabric.port(port).num);
+        let links: Vec<_> = links
+            .into_iter()
+            .map(|(port, peer)| (end(port), end(peer)))
+            .filter(|&(a, b)| !has_room || known.get(a) != Some(b) || known.get(b) != Some(a))
             .collect();
-        self.m_keys.neighbours.join(links.into_iter());
+        if !links.is_empty() {
+            Arc::make_mut(&mut self.m_keys.neighbours).join(links.into_iter());
+        }
         &self.m_keys.neighbours
     }
 

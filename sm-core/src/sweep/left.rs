@@ -8,8 +8,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use ib_mad::types::Guid;
+use sa_proto::snapshot::Lft;
 
 use crate::fabric::{Fabric, Switch};
 use crate::routing::NO_ROUTE;
@@ -26,10 +28,7 @@ pub struct Left {
 impl Left {
     /// What is in force in a fabric.
     pub fn of(fabric: &Fabric, registry: u64) -> Self {
-        let known = fabric
-            .switches()
-            .filter_map(|(_, switch)| Some((fabric.node(switch.node).guid, hash_of(switch)?)));
-        Self { registry, tables: known.collect() }
+        WholeTables::of(fabric).left(registry)
     }
 
     /// Whether a fabric whose tables were read holds what was left: no table is another, most of them
@@ -63,12 +62,30 @@ impl Left {
     }
 }
 
-/// The hash of a switch's forwarding table; `None` if it has none, or not all of it is known.
-fn hash_of(switch: &Switch) -> Option<u64> {
-    let ports = switch.lft.acknowledged();
-    if ports.is_empty() || switch.lft.stale_blocks().next().is_some() {
-        return None;
+/// Forwarding tables that switches hold whole, cut loose from the fabric: to hash them takes a while.
+#[derive(Clone, Debug)]
+pub struct WholeTables(Vec<(Guid, Arc<Lft>)>);
+
+impl WholeTables {
+    /// Those of a fabric.
+    pub fn of(fabric: &Fabric) -> Self {
+        let whole = |(_, switch): (_, &Switch)| {
+            let is_whole = switch.lft.stale_blocks().next().is_none();
+            let table = Some(switch.lft.desired().clone()).filter(|_| is_whole);
+            Some((fabric.node(switch.node).guid, table.filter(|table| !table.ports.is_empty())?))
+        };
+        Self(fabric.switches().filter_map(whole).collect())
     }
+
+    /// What is left with these.
+    pub fn left(&self, registry: u64) -> Left {
+        let tables = self.0.iter().map(|(guid, table)| (*guid, hash_of(&table.ports))).collect();
+        Left { registry, tables }
+    }
+}
+
+/// The hash of a switch's forwarding table.
+fn hash_of(ports: &[u8]) -> u64 {
     // The same in each release and on each machine; blocks without routes at the end do not count.
     let (words, _) = ports.as_chunks::<8>();
     let used = words.iter().rposition(|word| *word != [NO_ROUTE; 8]).map_or(0, |last| last + 1);
@@ -76,7 +93,7 @@ fn hash_of(switch: &Switch) -> Option<u64> {
         let product = u128::from(hash ^ u64::from_le_bytes(*word)) * 0xD6E8_FEB8_6659_FD93;
         (product as u64 ^ (product >> 64) as u64).rotate_left(23).wrapping_add(1)
     };
-    Some(words[..used].iter().fold(used as u64, fold))
+    words[..used].iter().fold(used as u64, fold)
 }
 
 /// Whether some packets could go two ways: there are as many links between switches as switches.

@@ -26,9 +26,9 @@ impl Sweeper {
     pub(super) fn look_again(&mut self, now: Instant, cause: Cause) {
         let mut nodes = Vec::new();
         if cause == Cause::Trap || self.schedule.take(now, Cause::Trap) {
-            let issuers = self.schedule.take_issuers(now);
-            let ports = self.fabric.end_ports();
-            let ports = ports.filter(|&port| issuers.iter().any(|&lid| self.owns(port, lid)));
+            let mut issuers = self.schedule.take_issuers(now);
+            issuers.sort_unstable();
+            let ports = self.fabric.end_ports().filter(|&port| self.owns_any(port, &issuers));
             nodes.extend(ports.map(|port| self.fabric.port(port).node));
             if nodes.is_empty() {
                 // Nobody has these LIDs: somebody else must know what they are about.
@@ -132,9 +132,11 @@ impl Sweeper {
         Some(format!("trap {} {whose}LID {lid}{others}", trap.0))
     }
 
-    fn owns(&self, port: PortIndex, lid: Lid) -> bool {
-        let base = self.fabric.port(port).base_lid().0;
+    /// Whether a port has any of these LIDs, which ascend.
+    fn owns_any(&self, port: PortIndex, lids: &[Lid]) -> bool {
+        let base = self.fabric.port(port).base_lid();
         let lmc = link::lmc_of(&self.fabric, port, &self.settings);
-        base != 0 && lid.0 >= base && lid.0 - base < 1 << lmc
+        let next = lids.partition_point(|&lid| lid < base);
+        base != Lid::NONE && lids.get(next).is_some_and(|lid| lid.0 - base.0 < 1 << lmc)
     }
 }

@@ -16,7 +16,7 @@
 //! What it does, in the order of a sweep:
 //!
 //! - `light`: looking for changes. `discover`: the walk; `contradiction`: links that cannot both be
-//!   true, duplicate GUIDs; `doubt`: who is silent may only be out of reach; `unanswered`: what
+//!   true, duplicate GUIDs; `compact`: room of nodes that are gone; `doubt`: who is silent may only be out of reach; `unanswered`: what
 //!   follows from that; `came_back`: what is there again; `keys`: which M_Key is shown to whom.
 //! - `election`: other subnet managers; `handover`: from and to them. `inherit`, `origin`: the tables
 //!   that another left, and when they are made anew.
@@ -38,6 +38,7 @@
 mod avoided;
 mod babble;
 mod came_back;
+mod compact;
 mod configure;
 mod contradiction;
 mod current;
@@ -96,7 +97,7 @@ use guid_info::AliasGuids;
 pub use handover::{ImportedRegistry, RegistryCopy};
 use keys::MKeys;
 pub use lanes::SlsOfPaths;
-pub use left::Left;
+pub use left::{Left, WholeTables};
 pub(crate) use log::STATE;
 use multicast::Multicast;
 pub use multicast::{MulticastJob, MulticastOutcome};
@@ -335,6 +336,10 @@ impl Sweeper {
                 return;
             }
             if self.sweep.is_idle() {
+                self.add_branches(now);
+                if !self.exchange.is_idle() {
+                    return;
+                }
                 self.tell_multicast();
                 self.tell_shards();
                 // What it found is published as the fabric stands, and so before another changes it.

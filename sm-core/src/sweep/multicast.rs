@@ -11,6 +11,7 @@
 //! later, with the look for credit loops among unicast.
 
 mod plant;
+mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,19 +22,17 @@ use ib_mad::wire::attribute::MFT_BLOCK_LEN;
 use tracing::{error, info, warn};
 
 use super::router::ActiveRouting;
-use super::{Event, LINES_MAX, Sweeper, lanes};
+use super::{LINES_MAX, Sweeper, lanes};
 use crate::fabric::SwitchIndex;
-use crate::routing::multicast::{Audience, Fault, Membership, Orders, Place, PortMask, Tree};
-use crate::smp::{Kind, Request};
+use crate::routing::multicast::{Audience, Fault, Membership, Orders, Place, PortMask, Room, Tree};
 use plant::{Group, Grown, inherited_tree};
 pub use plant::{MulticastJob, MulticastOutcome};
+pub(super) use write::{block_key, block_number};
 
 /// How long to wait before a block that was not taken is sent again; doubled each time.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Longest such delay, in doublings.
 const RETRY_DOUBLINGS: u32 = 6;
-/// Bits of a request's block number that are the block of the table; those above are the position.
-const BLOCK_BITS: u32 = 12;
 /// Blocks that hold all MLIDs.
 pub(super) const BLOCKS_MAX: u16 = 512;
 /// How long trees that another subnet manager planted stay though we know of no members: clients are
@@ -50,6 +49,8 @@ pub(super) struct Multicast {
     inherited: BTreeMap<Lid, Vec<(SwitchIndex, PortMask)>>,
     /// When those that are still among them are cleared.
     inherited_until: Option<Instant>,
+    /// Switches that lacked room for groups planted last, by node GUID.
+    short: BTreeSet<Guid>,
     /// What trees stand, and for whom they were planted.
     planted: BTreeMap<Lid, (Audience, Arc<Tree>)>,
     /// Those of them that can deadlock, since no tree was found that cannot, and how.
@@ -65,6 +66,8 @@ pub(super) struct Multicast {
     /// When groups are planted again whose trees failed, and after how many failures in a row.
     replant: Option<Instant>,
     failures: u32,
+    /// Whether blocks wait for those on the wire: branches that come for those that go.
+    adds: bool,
     /// When blocks are sent that were not taken, or not sent yet.
     retry: Option<Instant>,
     /// Attempts in a row of which some failed.
@@ -78,6 +81,32 @@ impl Multicast {
     pub(super) fn forget_inherited(&mut self) {
         self.inherited.clear();
         self.inherited_until = None;
+    }
+
+    /// The switches' indices changed: by `moved` from those before, and the routing in force from
+    /// `before` to `after`. `false` if trees stand on a routing of switches that are gone.
+    pub(super) fn renumber(
+        &mut self,
+        before: Option<&Arc<ActiveRouting>>,
+        after: Option<&Arc<ActiveRouting>>,
+        moved: impl Fn(SwitchIndex) -> Option<SwitchIndex>,
+    ) -> bool {
+        for masks in self.inherited.values_mut() {
+            *masks = masks.iter().filter_map(|&(old, mask)| Some((moved(old)?, mask))).collect();
+        }
+        let Some(made) = self.made.take() else { return true };
+        self.made = match before.is_some_and(|before| Arc::ptr_eq(before, &made)) {
+            true => after.cloned(),
+            false => made.renumbered(moved).map(Arc::new),
+        };
+        self.made.is_some()
+    }
+
+    /// Nothing is to be written for now.
+    pub(super) fn rest(&mut self) {
+        self.forget_inherited();
+        self.adds = false;
+        self.retry = None;
     }
 
     /// Whether a group needs a block of tables beyond this one.
@@ -153,6 +182,7 @@ impl Sweeper {
 
     fn job(&mut self, made: &Arc<ActiveRouting>, groups: Vec<Group>, proves: bool) -> MulticastJob {
         let vls = self.vls_between_switches(made);
+        let room = self.multicast_room(made, &groups);
         let multicast = &mut self.multicast;
         multicast.at_work = Some(groups.iter().map(|group| group.mlid).collect());
         let before = multicast.made.as_ref();
@@ -165,12 +195,39 @@ impl Sweeper {
             vls,
             proves,
             is_whole: proves || is_new,
+            room,
             groups,
         }
     }
 
+    /// What switches have room for, of which those are told that lack some for these groups.
+    fn multicast_room(&mut self, made: &ActiveRouting, groups: &[Group]) -> Room {
+        let capacity =
+            |&index: &SwitchIndex| self.fabric.switch(index).switch_info().multicast_fdb_cap();
+        let room = Room(made.switches().iter().map(capacity).collect());
+        let last = groups.last().map(|group| group.mlid).filter(|&mlid| room.class(mlid).is_some());
+        let Some(last) = last else { return room };
+        let barred = room.barred(last);
+        let barred = made.switches().iter().zip(barred.iter()).filter(|(_, barred)| **barred);
+        let nodes = barred.map(|(&index, _)| self.fabric.switch(index).node);
+        let ports: Vec<_> = nodes.filter_map(|node| self.fabric.ports_of(node).next()).collect();
+        let guids = ports.iter().map(|&port| self.fabric.node_of(port).guid).collect();
+        if !self.multicast.short.is_superset(&guids) {
+            for &port in ports.iter().take(LINES_MAX) {
+                warn!(
+                    "{} has no room for all MLIDs in use: their trees lead around it, and who is \
+                     behind it is not reached",
+                    self.fabric.describe(port)
+                );
+            }
+        }
+        self.multicast.short = guids;
+        room
+    }
+
     /// SLs may have other lanes than before.
     pub(super) fn lanes_changed(&mut self) {
+        self.router.lanes_changed();
         self.multicast.orders = None;
         self.multicast.unproved = true;
     }
@@ -252,6 +309,7 @@ impl Sweeper {
         self.note_planting(now, !outcome.defects.is_empty());
         if !self.router.is_in_force(&outcome.made) {
             // The fabric was routed anew meanwhile: the same trees are asked for again.
+            self.multicast.dirty.extend(asked);
             return;
         }
         // Numbers of switches may be others now; then all groups are among the outcome.
@@ -377,90 +435,6 @@ impl Sweeper {
         self.fabric.mft_mut(index).set(mlid, mask, ports);
     }
 
-    /// Sends blocks that switches are not known to hold as they should, unless a sweep is under way
-    /// or requests are on the wire: then it is done when these are.
-    pub(super) fn write_multicast(&mut self, now: Instant) {
-        if self.multicast.made.is_none() && !self.multicast.membership.is_empty() {
-            // Trees are about to be planted; until then none of what stands is taken away.
-            return;
-        }
-        if !self.is_idle() {
-            self.multicast.retry = Some(now + RETRY_DELAY);
-            return;
-        }
-        self.multicast.retry = None;
-        let mut short = BTreeSet::new();
-        let switches: Vec<SwitchIndex> = self.fabric.switches().map(|(index, _)| index).collect();
-        for index in switches {
-            let switch = self.fabric.switch(index);
-            let Some(port) = self.fabric.ports_of(switch.node).next() else { continue };
-            let blocks = switch.switch_info().multicast_fdb_cap().div_ceil(MFT_BLOCK_LEN as u16);
-            for (block, position) in switch.mft.stale_blocks() {
-                // What could not be read may be a tree that stays for a while, as others do.
-                let may_stay = self.multicast.inherited_until.is_some();
-                if may_stay && switch.mft.is_cleared_blindly((block, position)) {
-                    continue;
-                }
-                if block >= blocks {
-                    short.insert(port);
-                    continue;
-                }
-                let number = block_number((block, position));
-                self.exchange.push(Request::block(Kind::SetMulticast, port, number));
-            }
-        }
-        for port in short.into_iter().take(LINES_MAX) {
-            warn!("{} has no room for all MLIDs in use", self.fabric.describe(port));
-        }
-    }
-
-    pub(super) fn multicast_set(&mut self, request: Request, data: &[u8; 64]) {
-        let Some(index) = self.fabric.node_of(request.port()).switch else { return };
-        self.fabric.mft_mut(index).acknowledge(block_key(request), data);
-        self.multicast.attempts = 0;
-        self.multicast.news = true;
-    }
-
-    /// A block was not taken: it is sent again later.
-    pub(super) fn multicast_lost(
-        &mut self,
-        now: Instant,
-        request: Request,
-        why: impl std::fmt::Display,
-    ) {
-        if let Some(index) = self.fabric.node_of(request.port()).switch {
-            self.fabric.mft_mut(index).doubt(block_key(request));
-        }
-        let delay = RETRY_DELAY * (1 << self.multicast.attempts.min(RETRY_DOUBLINGS));
-        if self.multicast.retry.is_none() {
-            warn!("{} of {}: {why}", request.kind.name(), self.place(request.port()));
-            self.multicast.retry = Some(now + delay);
-        }
-    }
-
-    /// Tells the caller what was written, once nothing is on the wire.
-    pub(super) fn tell_multicast(&mut self) {
-        if std::mem::take(&mut self.multicast.news) {
-            self.emit(Event::MulticastWritten);
-        }
-    }
-
-    /// Sends again what was not taken, if it is time.
-    pub(super) fn retry_multicast(&mut self, now: Instant) {
-        // What is due again is handed out when the caller next asks for it.
-        self.multicast.replant.take_if(|due| now >= *due);
-        self.clear_inherited_trees(now);
-        if self.sweep.is_idle() && self.multicast.retry.is_some_and(|due| now >= due) {
-            self.multicast.attempts += 1;
-            self.write_multicast(now);
-        }
-    }
-
-    pub(super) fn multicast_due(&self) -> Option<Instant> {
-        let replant = self.multicast.replant.filter(|_| self.multicast.at_work.is_none());
-        [self.multicast.retry, replant, self.multicast.inherited_until].into_iter().flatten().min()
-    }
-
     /// Forgets the routing and the trees upon it: nothing is known any more of what was made of
     /// which switches.
     pub(super) fn forget_routing(&mut self) {
@@ -485,14 +459,4 @@ impl Sweeper {
     pub fn multicast_trees(&self) -> usize {
         self.multicast.planted.len()
     }
-}
-
-/// The number that stands for a block and position in a request.
-pub(super) fn block_number((block, position): (u16, u8)) -> u16 {
-    block | u16::from(position) << BLOCK_BITS
-}
-
-/// Block and position that a request is about.
-pub(super) fn block_key(request: Request) -> (u16, u8) {
-    (request.block & ((1 << BLOCK_BITS) - 1), (request.block >> BLOCK_BITS) as u8)
 }

@@ -3,7 +3,8 @@
 
 use std::time::Instant;
 
-use ib_mad::wire::attribute::CapabilityMask;
+use ib_mad::types::PortNum;
+use ib_mad::wire::attribute::{CapabilityMask, PortState};
 
 use super::{Phase, Sweeper};
 use crate::config::PortQos;
@@ -12,9 +13,27 @@ use crate::manage::port_qos::{self, VL_ARB_BLOCKS};
 use crate::smp::{Kind, Request};
 
 impl Sweeper {
+    /// Sets tables of ports that carry packets already, if routes are about to take other lanes than
+    /// before: new routes on old lanes can wait for each other in circles.
+    pub(super) fn set_tables_of_active_ports(&mut self) {
+        if self.router.take_lanes_moved() {
+            let mut ports = self.ports_with_tables();
+            ports.retain(|&port| {
+                let entry = self.fabric.port(port);
+                entry.num == PortNum(0) || entry.state() == Some(PortState::Active)
+            });
+            self.push_port_tables(&ports);
+        }
+    }
+
     /// Begins to set tables that ports are not known to hold.
     pub(super) fn begin_port_tables(&mut self, now: Instant) {
         self.enter(now, Phase::PortTables);
+        let ports = self.ports_with_tables();
+        self.push_port_tables(&ports);
+    }
+
+    fn ports_with_tables(&self) -> Vec<PortIndex> {
         let mut ports = self.linked_ports();
         let own = self
             .fabric
@@ -22,10 +41,14 @@ impl Sweeper {
             .filter(|(_, switch)| switch.switch_info().enhanced_port0())
             .filter_map(|(_, switch)| self.fabric.ports_of(switch.node).next());
         ports.extend(own);
-        for &port in &ports {
+        ports
+    }
+
+    fn push_port_tables(&mut self, ports: &[PortIndex]) {
+        for &port in ports {
             self.push_arbitration(port);
         }
-        self.push_maps(&ports);
+        self.push_maps(ports);
     }
 
     fn push_arbitration(&mut self, port: PortIndex) {

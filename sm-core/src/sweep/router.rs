@@ -20,7 +20,7 @@ use crate::config::{RoutingFiles, Settings};
 use crate::fabric::{Fabric, SwitchIndex};
 use crate::manage::steering::{Places, Steered, steer};
 use crate::routing::verify::CreditLoops;
-use crate::routing::{self, Engine, MinHop, Topology, TopologyError, catalog};
+use crate::routing::{self, Engine, Lanes, MinHop, Topology, TopologyError, catalog};
 pub(super) use active::ActiveRouting;
 use active::OperatorWishes;
 pub(super) use build::Routed;
@@ -63,6 +63,8 @@ pub(super) struct Router {
     loops_unknown: bool,
     /// Whether the last routing looked at was free of credit loops.
     loop_free: bool,
+    /// Whether routes keep to lanes that ports' tables may not tell yet.
+    lanes_moved: bool,
 }
 
 impl Router {
@@ -84,6 +86,7 @@ impl Router {
             unbalanced: None,
             loops_unknown: false,
             loop_free: true,
+            lanes_moved: false,
         }
     }
 
@@ -112,6 +115,17 @@ impl Router {
     /// Forgets what was made: the switches' indices changed.
     pub(super) fn forget(&mut self) {
         self.made = None;
+    }
+
+    /// The switches' indices changed: by `moved` from those before. `false` if the routing in force is
+    /// of switches that have none any more.
+    pub(super) fn renumber(&mut self, moved: impl Fn(SwitchIndex) -> Option<SwitchIndex>) -> bool {
+        let Some(made) = &self.made else { return true };
+        let Some(renumbered) = made.renumbered(moved) else { return false };
+        self.made = Some(Arc::new(renumbered));
+        // Whoever looks at it now looks at one that is not in force.
+        self.loops_unknown = true;
+        true
     }
 
     /// The routing in force.
@@ -211,6 +225,11 @@ impl Router {
         self.loops_unknown = loops.is_none();
         self.engine = made.engine();
         self.top = made.topology().last_lid();
+        self.lanes_moved |= match (self.made.as_ref().map(|before| before.lanes()), made.lanes()) {
+            // The tables of ports tell the lanes of all layers there can be.
+            (Some(Lanes::Layers(_)), Lanes::Layers(_)) => false,
+            (before, lanes) => before != Some(lanes),
+        };
         self.made = Some(Arc::new(made));
         loops.is_some_and(|loops| self.note_loops(loops))
     }
@@ -225,6 +244,18 @@ impl Router {
     /// Whether the last routing looked at was free of credit loops.
     pub(super) fn is_loop_free(&self) -> bool {
         self.loop_free
+    }
+
+    /// Lanes are others than before, whatever routes are.
+    pub(super) fn lanes_changed(&mut self) {
+        self.lanes_moved = true;
+    }
+
+    /// Whether the routing in force keeps to lanes that were others, or unknown, before it. It is told
+    /// once.
+    pub(super) fn take_lanes_moved(&mut self) -> bool {
+        let has_lanes = self.made.as_ref().is_some_and(|made| made.lanes().engine_sls() != 0);
+        std::mem::take(&mut self.lanes_moved) && has_lanes
     }
 
     /// The look for credit loops that is due, if any; it is yielded once.

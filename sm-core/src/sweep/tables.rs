@@ -207,19 +207,12 @@ impl Sweeper {
     fn adopt(&mut self, chosen: Chosen) {
         let Chosen { mut made, lfts, loops, .. } = chosen;
         let topology = made.topology();
-        let top = topology.last_lid();
-        self.sweep.report.last_lid = top.0;
+        self.sweep.report.last_lid = topology.last_lid().0;
         let program = {
             let tables = made.switches().iter().zip(&lfts).zip(topology.switches());
             let changes = tables.map(|((&index, new), number)| {
-                let switch = self.fabric.switch(index);
-                Change {
-                    switch: number,
-                    old: switch.lft.acknowledged(),
-                    old_top: Some(switch.switch_info().linear_fdb_top()),
-                    new,
-                    new_top: top,
-                }
+                let old = self.fabric.switch(index).lft.acknowledged();
+                Change { switch: number, old, new }
             });
             Program::plan(topology, changes)
         };
@@ -265,7 +258,7 @@ impl Sweeper {
     }
 
     fn block_request(&self, switches: &[SwitchIndex], write: Write) -> Option<Request> {
-        let Write::Block { switch, block } = write else { return None };
+        let Write { switch, block } = write;
         let switch = self.fabric.switch(*switches.get(usize::from(switch))?);
         let port = self.fabric.ports_of(switch.node).next()?;
         switch.lft.is_stale(block).then(|| Request::block(Kind::SetForwarding, port, block))

@@ -2,7 +2,7 @@
 //! the tables that switches were given, can ever wait for each other in a circle.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{Bed, fat_tree};
@@ -10,6 +10,8 @@ use fabric_sim::generate::{Common, Grid, Shape, generate};
 use ib_mad::netlist::Net;
 use ib_mad::types::{Guid, Lid, PortNum, Sl};
 use ib_mad::wire::attribute::PortInfo;
+use ib_mad::wire::mad::{AttributeId, Method};
+use ib_mad::wire::smp::Smp;
 use sa_proto::snapshot::{FabricPlane, Node, find};
 use sm_core::config::{Settings, SitePolicy};
 use sm_core::fabric::SubnetParameters;
@@ -434,4 +436,45 @@ fn an_engine_with_credit_loops_gives_way_to_one_without() {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), with_engine("sssp,dnup"));
     bed.bring_up();
     assert_eq!(bed.sweeper().routing_engine(), "sssp");
+}
+
+/// Where a request sets forwarding tables or lanes, in the order sent.
+fn recorded(bed: &mut Bed) -> Arc<Mutex<Vec<AttributeId>>> {
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let log = sent.clone();
+    bed.lie = Some(Box::new(move |_, packet| {
+        let Ok(smp) = Smp::new(&packet.mad) else { return };
+        let id = smp.attribute_id();
+        let counts = [AttributeId::LINEAR_FORWARDING_TABLE, AttributeId::SL_TO_VL_MAPPING_TABLE]
+            .contains(&id);
+        if smp.method() == Method::SET && counts {
+            log.lock().unwrap().push(id);
+        }
+    }));
+    sent
+}
+
+/// New routes went on old lanes until ports were told, a fabric's worth of requests later.
+#[test]
+fn ports_in_use_know_lanes_before_switches_know_routes() {
+    let mut bed = Bed::with_manager(&torus(&[4, 4], 2), with_engine("minhop"));
+    bed.bring_up();
+    let sent = recorded(&mut bed);
+    let now = bed.clock.now();
+    let sweeper = &mut bed.managers[0].sweeper;
+    sweeper.follow_settings(&with_engine("dfsssp"));
+    sweeper.request_heavy_sweep(now);
+    bed.bring_up();
+    assert_eq!(bed.sweeper().routing_engine(), "dfsssp");
+    let moved = std::mem::take(&mut *sent.lock().unwrap());
+    let (lanes, routes) =
+        (AttributeId::SL_TO_VL_MAPPING_TABLE, AttributeId::LINEAR_FORWARDING_TABLE);
+    let first = moved.iter().position(|id| *id == routes).expect("routes differ");
+    assert!(first > 0 && !moved[first..].contains(&lanes), "{moved:?}");
+    // From nothing it takes the same number of them.
+    let mut fresh = Bed::with_manager(&torus(&[4, 4], 2), with_engine("dfsssp"));
+    let sent = recorded(&mut fresh);
+    fresh.bring_up();
+    let count = sent.lock().unwrap().iter().filter(|id| **id == lanes).count();
+    assert_eq!(count, first);
 }

@@ -2,6 +2,7 @@
 //! is learnt, and what cannot is told.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{Bed, fat_tree};
@@ -25,13 +26,13 @@ fn keyed(m_key: u64, level: u8, lease: u16) -> Settings {
 }
 
 /// A fabric whose ports have the M_Key FIRST, its manager having died, and what that one remembered.
-fn left_behind(level: u8, lease: u16) -> (Bed, MKeyTable, Neighbours) {
+fn left_behind(level: u8, lease: u16) -> (Bed, MKeyTable, Arc<Neighbours>) {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), keyed(FIRST, level, lease));
     bed.bring_up();
     let mut manager = bed.crash_manager();
     let keys = MKeyTable::parse(&manager.sweeper.m_keys().render()).0;
     let neighbours = Neighbours::parse(&manager.sweeper.neighbours().render()).0;
-    (bed, keys, neighbours)
+    (bed, keys, Arc::new(neighbours))
 }
 
 /// A manager with the M_Key SECOND on the same host.

@@ -18,12 +18,12 @@ use sm_core::smp::Kind;
 const MLID: Lid = Lid(0xC007);
 
 /// The GUID of a host's port.
-fn port_guid(bed: &Bed, host: NodeIndex) -> Guid {
+pub(super) fn port_guid(bed: &Bed, host: NodeIndex) -> Guid {
     bed.fabric.port(host, 1).unwrap().guid
 }
 
 /// Makes the hosts of these numbers the members of the group, and waits until that is programmed.
-fn join(bed: &mut Bed, groups: &[(Lid, &[usize])]) {
+pub(super) fn join(bed: &mut Bed, groups: &[(Lid, &[usize])]) {
     let hosts = bed.hosts();
     // Groups of which nothing is said are no more.
     let mut membership: Membership =
@@ -39,7 +39,7 @@ fn join(bed: &mut Bed, groups: &[(Lid, &[usize])]) {
 }
 
 /// Which of the hosts hear a packet that `sender` sends to `mlid`, how often each.
-fn heard(
+pub(super) fn heard(
     bed: &mut Bed,
     listeners: &[(usize, Endpoint)],
     sender: Endpoint,
@@ -71,7 +71,7 @@ fn heard(
     heard
 }
 
-fn listeners(bed: &mut Bed) -> Vec<(usize, Endpoint)> {
+pub(super) fn listeners(bed: &mut Bed) -> Vec<(usize, Endpoint)> {
     let hosts = bed.hosts();
     (1..hosts.len())
         .map(|host| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::Bed;
 use fabric_sim::NodeIndex;
-use fabric_sim::generate::{Common, FatTree, Shape, generate};
+use fabric_sim::generate::{Common, FatTree, Grid, Shape, generate};
 use ib_mad::netlist::Net;
 use ib_mad::types::Lid;
 use sm_core::config::Settings;
@@ -136,5 +136,39 @@ fn what_is_kept_over_changes_of_a_large_fabric_is_held_against_a_routing_from_no
         bed.run_for(Duration::from_secs(5));
         assert!(written(&bed) > before);
         assert_eq!(bed.balance_checks, looks, "LMC {lmc}");
+    }
+}
+
+/// What hosts are worth to `lash` and `nue` changes with each that reboots: tables and lanes of all
+/// others were made anew, and their connections went on with SLs of before.
+#[test]
+fn a_host_that_reboots_moves_nobody_elses_routes() {
+    for engine in ["lash", "nue", "dfsssp"] {
+        let dims = vec![4, 4];
+        let grid = Grid { dims, wraps: true, hosts_per_switch: 3, radix: None };
+        let net = generate(&Shape::Grid(grid), &Common::default()).unwrap();
+        let mut bed = Bed::with_manager(&net, Settings { nue_max_num_vls: 0, ..settings(engine) });
+        bed.bring_up();
+        assert_eq!(bed.sweeper().routing_engine(), engine);
+        let host = bed.hosts()[7];
+        let others = |bed: &Bed| -> Vec<Vec<u8>> {
+            let mut rows = tables(bed);
+            for row in &mut rows {
+                row.remove(7);
+            }
+            rows
+        };
+        let before = others(&bed);
+        for is_up in [false, true] {
+            let now = bed.clock.now();
+            match is_up {
+                false => bed.fabric.node_down(now, host).unwrap(),
+                true => bed.fabric.node_up(now, host).unwrap(),
+            }
+            bed.run_for(Duration::from_secs(5));
+            assert_eq!(others(&bed), before, "{engine}");
+        }
+        let lid = bed.fabric.port(host, 1).unwrap().lid;
+        assert!(lid.is_unicast());
     }
 }

@@ -245,6 +245,8 @@ fn a_subnet_manager_that_is_mute_is_asked_again_and_holds_no_trap_up() {
     let asked = |bed: &Bed| bed.sweeper().passed(Kind::SmInfo).sent;
     let before = asked(&bed);
     bed.run_until(MINUTE * 2, "it is asked again", |bed| asked(bed) > before);
+    // All switches have said by then that nothing changed.
+    bed.run_for(Duration::from_millis(50));
     assert_eq!(bed.sweeper().phase(), Phase::Light);
     let (now, before) = (bed.clock.now(), bed.reports().len());
     let spine = *bed.switches().last().unwrap();

@@ -154,6 +154,33 @@ fn plain_settings_are_handed_on() {
     assert_eq!((steering.max_reverse_hops, steering.lash_start_lane), (255, 2));
 }
 
+/// Chance goes before another port to begin with, as in OpenSM.
+#[test]
+fn ties_are_broken_as_settings_say() {
+    let topology = topology();
+    let places = Places::new(&topology, [], []);
+    for (scatter_ports, port_shifting, ties) in [
+        (0, false, Ties::InTurn),
+        (0, true, Ties::Shifted),
+        (7, false, Ties::Scattered(7)),
+        (7, true, Ties::Scattered(7)),
+    ] {
+        let guid_routing_order_no_scatter = port_shifting;
+        let settings = Settings {
+            scatter_ports,
+            port_shifting,
+            guid_routing_order_no_scatter,
+            ..Settings::default()
+        };
+        let files = RoutingFiles::default();
+        let steering = steer(&files, &settings, &places).steering;
+        assert_eq!((steering.ties, steering.ordered_take_turns), (ties, port_shifting));
+        // Routes of another run are kept if it was asked for the same.
+        let differs = files.digest(&settings) != files.digest(&Settings::default());
+        assert_eq!(differs, ties != Ties::InTurn);
+    }
+}
+
 #[test]
 fn a_file_for_engines_that_are_not_tried_is_told() {
     let directory = tempfile::tempdir().unwrap();

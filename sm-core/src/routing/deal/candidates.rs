@@ -1,6 +1,8 @@
 //! Which ports of which switches lead closer to a home switch, and how loaded the ways there are.
 
-use super::super::Topology;
+use ib_mad::types::Lid;
+
+use super::super::{Ties, Topology};
 
 /// One of a switch's ports that lead closer to the home.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,7 +61,6 @@ pub(in crate::routing) struct Shortest;
 impl Ways for Shortest {}
 
 /// The candidates of all switches for one home.
-#[derive(Default)]
 pub(in crate::routing) struct Candidates {
     /// Of the nearest source first.
     all: Vec<Candidate>,
@@ -72,12 +73,26 @@ pub(in crate::routing) struct Candidates {
     /// By link: the place of its port in the order in which its switch prefers them; empty: that of
     /// their numbers.
     places: Vec<u16>,
+    /// How those that are equally good stand, and for which LID.
+    ties: (Ties, Lid),
 }
 
 impl Candidates {
     /// None yet, for ports that are preferred by `places`.
     pub(in crate::routing) fn in_order(places: Vec<u16>) -> Self {
-        Self { places, ..Self::default() }
+        Self {
+            all: Vec::new(),
+            bounds: Vec::new(),
+            loads: Vec::new(),
+            ahead: Vec::new(),
+            places,
+            ties: (Ties::InTurn, Lid::NONE),
+        }
+    }
+
+    /// From now on those that are equally good are put in order by `ties` for a LID.
+    pub(in crate::routing) fn set_ties(&mut self, ties: Ties, lid: Lid) {
+        self.ties = (ties, lid);
     }
 
     /// Whether candidates of a source ascend by port.
@@ -97,7 +112,7 @@ impl Candidates {
         loads: &[u32],
         ways: &W,
     ) {
-        let Self { all, bounds, loads: sums, ahead, places } = self;
+        let Self { all, bounds, loads: sums, ahead, places, ties: (ties, lid) } = self;
         all.clear();
         sums.clear();
         bounds.resize(sources.len(), (0, 0));
@@ -128,7 +143,8 @@ impl Candidates {
             if !places.is_empty() {
                 all[first..].sort_unstable_by_key(|candidate| places[candidate.link as usize]);
             }
-            if W::NARROWS || !places.is_empty() {
+            ties.arrange(switch, *lid, &mut all[first..], |candidate| candidate.port);
+            if W::NARROWS || !places.is_empty() || *ties != Ties::InTurn {
                 sums.truncate(first);
                 sums.extend(all[first..].iter().map(|candidate| {
                     ahead[usize::from(candidate.peer)] + u64::from(loads[candidate.link as usize])
@@ -139,7 +155,7 @@ impl Candidates {
         }
     }
 
-    /// Those of the source at `place`, at least one, by ascending port or place.
+    /// Those of the source at `place`, at least one, by ascending port or place, or as ties have them.
     pub(in crate::routing) fn of(&self, place: usize) -> &[Candidate] {
         let (first, end) = self.bounds[place];
         &self.all[first as usize..end as usize]

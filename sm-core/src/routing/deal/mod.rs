@@ -13,7 +13,8 @@
 //! disturb the balance of hosts' LIDs; each switch begins with another port.
 //!
 //! Operators may say otherwise: which LIDs go first, which ports are preferred among equals, and
-//! whose routes are not counted, so that they never seem loaded, as with OpenSM.
+//! whose routes are not counted, so that they never seem loaded, as with OpenSM. Who asks for it has
+//! ties broken by chance, or from another port on ([`Ties`]): what a port carries comes first even so.
 //!
 //! Here is what engines share whose routes fall by one hop at each step. What "closer" means, and
 //! which ports may be used ([`Ways`]), is the engine's. Keeping routes from before is not done here
@@ -24,6 +25,10 @@ mod hand;
 mod order;
 mod shortest;
 
+use std::collections::HashSet;
+
+use ib_mad::types::Lid;
+
 pub(super) use self::candidates::{Candidate, Candidates, Shortest, Ways, list_candidates};
 use self::hand::Hand;
 pub(super) use self::order::{Batch, batches, batches_of};
@@ -31,7 +36,7 @@ pub(super) use self::shortest::deal_shortest;
 use super::hops::{First, list_sources};
 use super::relief::relieve_all;
 use super::tables::Tables;
-use super::{HopMatrix, Link, Steering, Topology};
+use super::{HopMatrix, Link, Steering, Ties, Topology};
 
 /// Tables as they were dealt.
 pub(super) struct Draft {
@@ -56,8 +61,14 @@ pub(super) fn deal<W: Ways>(
     mut ways: impl FnMut(u16) -> W,
 ) -> Draft {
     let mut dealer = Dealer::new(topology, steering);
+    let in_turn: HashSet<Lid> = match steering.ordered_take_turns {
+        true => steering.routing_order.iter().copied().collect(),
+        false => HashSet::new(),
+    };
     for batch in batches(topology, &steering.routing_order) {
-        dealer.route(&batch, hops.row(batch.home), &ways(batch.home));
+        let is_ordered = batch.lids.first().is_some_and(|lid| in_turn.contains(lid));
+        let ties = if is_ordered { Ties::InTurn } else { steering.ties };
+        dealer.route(&batch, hops.row(batch.home), &ways(batch.home), ties);
     }
     let Dealer { tables, unreachable, mut loads, has_parallel, .. } = dealer;
     if W::NARROWS && !has_parallel || !steering.ignored_links.is_empty() {
@@ -157,17 +168,19 @@ impl<'a> Dealer<'a> {
     }
 
     /// Routes a batch from all switches. `hops` are those to its home.
-    fn route<W: Ways>(&mut self, batch: &Batch, hops: &[u8], ways: &W) {
+    fn route<W: Ways>(&mut self, batch: &Batch, hops: &[u8], ways: &W, ties: Ties) {
         self.tables.begin(&batch.lids);
         if W::NARROWS && !self.has_parallel {
             self.pass_on(batch, hops, ways);
             return;
         }
         list_sources(&mut self.sources, hops, First::Farthest);
-        if batch.host_lids == 0 && !W::NARROWS && self.candidates.are_by_port() {
+        let is_plain = self.candidates.are_by_port() && ties == Ties::InTurn;
+        if batch.host_lids == 0 && !W::NARROWS && is_plain {
             self.pass_round(batch, hops, ways);
         } else {
             let Self { topology, candidates, sources, loads, .. } = self;
+            candidates.set_ties(ties, batch.lids.first().copied().unwrap_or(Lid::NONE));
             candidates.find(topology, batch.home, hops, sources, loads, ways);
             for place in 0..self.sources.len() {
                 self.deal(place, batch);

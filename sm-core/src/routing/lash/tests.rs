@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::{HopMatrix, Layers, testing};
+use super::super::{Destination, HopMatrix, Layers, TopologyBuilder, testing};
 use super::*;
 
 fn steering(data_lanes: u8) -> Steering {
@@ -75,14 +75,80 @@ fn a_ring_needs_two_lanes_and_the_first_ones_may_be_left_out() {
     assert_eq!(layers(&routed(&ring, &started(8))).count, 4, "no more than it takes");
 }
 
-/// On a mesh cabled by dimensions, paths by low ports need one lane.
-#[test]
-fn meshes_are_routed_by_dimensions() {
+/// A mesh or torus, its switches numbered and its ports cabled by chance.
+fn scrambled(dims: &[u16], wraps: bool, seed: u64) -> (Topology, Topology) {
     use fabric_sim::generate::{Grid, Shape};
-    let grid = Grid { dims: vec![4, 4, 4], wraps: false, hosts_per_switch: 1, radix: None };
-    let mesh = testing::topology(&testing::net(Shape::Grid(grid)), 0);
-    let steering = Steering { analyses_mesh: true, ..steering(1) };
-    assert_eq!(looping_layer(&mesh, &routed(&mesh, &steering)), None);
+    let grid = Grid { dims: dims.to_vec(), wraps, hosts_per_switch: 1, radix: None };
+    let plain = testing::topology(&testing::net(Shape::Grid(grid)), 0);
+    let mut state = seed;
+    let mut next = move || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 33
+    };
+    let mut shuffled = |first: u16, count: u16| {
+        let mut all: Vec<u16> = (first..first + count).collect();
+        (1..all.len()).rev().for_each(|at| all.swap(at, next() as usize % (at + 1)));
+        all
+    };
+    let switches = shuffled(0, plain.switch_count() as u16);
+    let ports: Vec<Vec<u16>> = plain
+        .switches()
+        .map(|switch| [vec![0], shuffled(1, plain.port_count(switch).into())].concat())
+        .collect();
+    let place = |switch: u16, port: u8| {
+        let port = ports[usize::from(switch)][usize::from(port)] as u8;
+        (switches[usize::from(switch)], port)
+    };
+    let mut builder = TopologyBuilder::new();
+    for number in plain.switches() {
+        let old = switches.iter().position(|&new| new == number).unwrap();
+        builder.add_switch(plain.port_count(old as u16)).unwrap();
+    }
+    for switch in plain.switches() {
+        for link in plain.links(switch) {
+            let (a, b) = (place(switch, link.port), place(link.peer, link.peer_port));
+            builder.add_link(a, b).unwrap();
+        }
+    }
+    for to in plain.destinations() {
+        let (home, exit) = place(to.home, to.exit);
+        builder.add_destination(Destination { home, exit, ..*to }).unwrap();
+    }
+    (plain, builder.build().unwrap())
+}
+
+/// The option took ports for dimensions as they are, whatever cables said.
+#[test]
+fn meshes_and_tori_are_found_however_they_are_cabled() {
+    // With the layers that OpenSM 3.3.23 needed for some like these.
+    let cases: [(&[u16], bool, u8); 7] = [
+        (&[4, 4, 4], false, 1),
+        (&[7, 3], false, 1),
+        (&[5, 5], true, 3),
+        (&[4, 6], true, 2),
+        (&[3, 5, 2], true, 2),
+        (&[4, 4, 4], true, 1),
+        (&[9], true, 2),
+    ];
+    for ((dims, wraps, theirs), seed) in cases.into_iter().zip(1..) {
+        let (by_dimensions, topology) = scrambled(dims, wraps, seed);
+        let count = |topology: &Topology, analyses_mesh| {
+            let routing = routed(topology, &Steering { analyses_mesh, ..steering(15) });
+            testing::check_all(topology, &routing).unwrap();
+            assert_eq!(looping_layer(topology, &routing), None, "{dims:?}");
+            layers(&routing).count
+        };
+        let found = count(&topology, true);
+        let plain = count(&topology, false);
+        assert!(found <= plain, "{dims:?}: {found} layers, {plain} without");
+        assert!(found <= count(&by_dimensions, true), "{dims:?}: fewer if cabled by dimensions");
+        assert!(found <= theirs, "{dims:?}: {found} layers, {theirs} with OpenSM");
+    }
+    // What is no mesh is routed as without the option.
+    let tree = testing::topology(&testing::fat_tree(2, 8, 20), 0);
+    let looked = routed(&tree, &Steering { analyses_mesh: true, ..steering(4) });
+    assert_eq!(looked, routed(&tree, &steering(4)));
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Laws of minimum-hop routing, and its balance.
 
+use ib_mad::types::Lid;
 use proptest::prelude::*;
 
 use super::super::balance::LinkLoads;
 use super::super::testing::spread;
-use super::super::{BLOCK_LEN, HopMatrix, testing, verify};
+use super::super::{BLOCK_LEN, HopMatrix, Ties, testing, verify};
 use super::*;
 
 fn routed(topology: &Topology) -> Routing {
@@ -304,4 +305,62 @@ proptest! {
             }
         }
     }
+}
+
+/// Chance, and another port to begin with, came to nothing. They only choose among equals, so that
+/// balance is what it was.
+#[test]
+fn ties_are_broken_as_the_operator_asks_at_no_cost_in_balance() {
+    use fabric_sim::generate::{Common, RandomGraph, Shape, generate};
+    let random = RandomGraph { switches: 100, degree: 8, hosts: 600, radix: None };
+    let cases = [
+        testing::fat_tree(2, 36, 648),
+        testing::fat_tree(3, 12, 432),
+        testing::fat_tree(3, 16, 700),
+        testing::torus(&[6, 6, 6], 2),
+        generate(&Shape::Random(random), &Common::default()).unwrap(),
+    ];
+    for net in cases {
+        let topology = testing::topology(&net, 0);
+        let by = |steering: &Steering| MinHop.route(&topology, steering, None).unwrap();
+        let plain = routed(&topology);
+        let most = spread(&topology, &plain).max;
+        let mut made = vec![plain];
+        for ties in [Ties::Shifted, Ties::Scattered(1), Ties::Scattered(0xFFFF_FFFF)] {
+            let steering = Steering { ties, ..Steering::default() };
+            let routing = by(&steering);
+            check(&topology, &routing).unwrap();
+            assert_eq!(by(&steering), routing, "{ties:?} again");
+            assert!(made.iter().all(|other| other.lfts != routing.lfts), "{ties:?}");
+            let spread = spread(&topology, &routing);
+            assert!(f64::from(spread.max) <= f64::from(most) * 1.02, "{ties:?}: {spread}, {most}");
+            made.push(routing);
+        }
+    }
+}
+
+/// Those of guid_routing_order_file go first, and may be left out of chance.
+#[test]
+fn ports_that_are_routed_first_take_turns_if_that_is_asked_for() {
+    let topology = testing::topology(&testing::fat_tree(2, 8, 32), 0);
+    let hosts = topology.destinations().iter().filter(|to| to.is_host());
+    let order: Vec<Lid> = hosts.map(|to| to.base_lid).take(4).collect();
+    let by = |ties, ordered_take_turns| {
+        let steering = Steering {
+            ties,
+            ordered_take_turns,
+            routing_order: order.clone(),
+            ..Steering::default()
+        };
+        MinHop.route(&topology, &steering, None).unwrap()
+    };
+    let (plain, scattered) = (by(Ties::InTurn, false), Ties::Scattered(3));
+    let moved = |routing: &Routing| {
+        let differs = |lid: &&Lid| {
+            topology.switches().any(|at| routing.port(at, **lid) != plain.port(at, **lid))
+        };
+        order.iter().filter(differs).count()
+    };
+    assert_eq!(moved(&by(scattered, true)), 0);
+    assert!(moved(&by(scattered, false)) > 0);
 }

@@ -153,7 +153,18 @@ pub struct Chooser<'a> {
 impl<'a> Chooser<'a> {
     /// Plants over `topology`, of which `hops` is the matrix.
     pub fn new(topology: &'a Topology, hops: &'a HopMatrix, orders: &'a Orders) -> Self {
-        let planter = Planter::new(topology, hops);
+        Self::around(topology, hops, orders, Arc::default())
+    }
+
+    /// Plants without the switches that are `barred`, by number; `hops` are of
+    /// [`hops_around`](super::hops_around) those.
+    pub fn around(
+        topology: &'a Topology,
+        hops: &'a HopMatrix,
+        orders: &'a Orders,
+        barred: Arc<[bool]>,
+    ) -> Self {
+        let planter = Planter::around(topology, hops, barred);
         Self { topology, planter, orders, grown: HashMap::new() }
     }
 
@@ -166,12 +177,15 @@ impl<'a> Chooser<'a> {
         let is_admitted = |tree: &Tree| orders.admits(topology, &tree.masks, wanted.sls);
         let serves =
             |tree: &&Tree| tree.unreached.is_empty() && check(topology, tree, &members).is_ok();
-        let stands = wanted.before.filter(serves).filter(|tree| is_admitted(tree));
+        let barred = self.planter.barred.clone();
+        let is_open = |tree: &Tree| is_open(tree, &barred);
+        let stands = wanted.before.filter(serves);
+        let stands = stands.filter(|tree| is_open(tree) && is_admitted(tree));
         if let Some(tree) = stands.filter(|tree| self.planter.is_short(tree, &members)) {
             return Planted { tree: Arc::new(tree.clone()), fault: None };
         }
         let own = orders.torus.as_ref().map(|torus| torus.tree().tree(&members));
-        if let Some(tree) = own.filter(is_admitted) {
+        if let Some(tree) = own.filter(|tree| is_open(tree) && is_admitted(tree)) {
             return Planted { tree: Arc::new(tree), fault: None };
         }
         let nearest = self.planter.tree(wanted.mlid, &members, wanted.before);
@@ -190,7 +204,9 @@ impl<'a> Chooser<'a> {
         let reached: Vec<Place> =
             members.iter().copied().filter(|place| !nearest.unreached.contains(place)).collect();
         let (topology, orders) = (self.topology, self.orders);
+        let barred = self.planter.barred.clone();
         let finish = |tree: Option<Tree>| {
+            let tree = tree.filter(|tree| is_open(tree, &barred));
             let tree = tree.filter(|tree| orders.admits(topology, &tree.masks, wanted.sls))?;
             Some(Tree { unreached: nearest.unreached.clone(), ..tree })
         };
@@ -211,7 +227,7 @@ impl<'a> Chooser<'a> {
             for &root in &roots {
                 let seed = spread(wanted.mlid, root) % SEEDS;
                 let order = &orders.orders[number];
-                let grow = || Spanning::grow(topology, order.numbers(), root, seed);
+                let grow = || Spanning::grow(topology, order.numbers(), (root, seed), &barred);
                 let grown = self.grown.entry((number, root, seed)).or_insert_with(grow);
                 if let Some(tree) = finish(grown.tree(&reached)) {
                     return Some(tree);
@@ -221,4 +237,10 @@ impl<'a> Chooser<'a> {
         let spanning = numbers.iter().filter_map(|&number| orders.orders[number].spanning());
         spanning.into_iter().find_map(|spanning| finish(spanning.tree(&reached)))
     }
+}
+
+/// Whether a tree has none of the switches that are barred.
+fn is_open(tree: &Tree, barred: &[bool]) -> bool {
+    let is_barred = |switch: u16| barred.get(usize::from(switch)).is_some_and(|&barred| barred);
+    !tree.masks.iter().any(|(switch, _)| is_barred(*switch))
 }

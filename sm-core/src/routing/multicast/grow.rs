@@ -25,13 +25,21 @@ impl Spanning {
     }
 
     /// Grows a tree from a root, nearest switches first, none of whose turns goes back in an order
-    /// of channels. Which of several neighbours comes first depends on `seed`. For channels of one
-    /// lane each.
-    pub fn grow(topology: &Topology, numbers: &[u32], root: u16, seed: u64) -> Self {
+    /// of channels, over switches that are not `barred`. Which of several neighbours comes first
+    /// depends on `seed`. For channels of one lane each.
+    pub fn grow(
+        topology: &Topology,
+        numbers: &[u32],
+        (root, seed): (u16, u64),
+        barred: &[bool],
+    ) -> Self {
         let mut this = Self::new(topology, root);
         // By switch: the greatest number of a branch in, and the least of one out.
         let mut ends = vec![(0u32, u32::MAX); topology.switch_count()];
         this.spread(topology, seed, |from, out, back, to| {
+            if barred.get(usize::from(to)).is_some_and(|&barred| barred) {
+                return false;
+            }
             let (number_in, number_out) = (numbers[back], numbers[out]);
             let (last_in, first_out) = ends[usize::from(from)];
             if last_in > number_out || number_in > first_out {

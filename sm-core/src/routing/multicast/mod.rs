@@ -1,7 +1,7 @@
 //! Multicast: a spanning tree for each MLID, over the switches that its members need.
 //!
-//! The root is the switch with the fewest hops to all members, as OpenSM has it; among equals the
-//! MLID chooses, so that groups spread over the spines of a fat tree. From each member's switch the
+//! The root is the switch with the fewest hops to all members in sum, where OpenSM looks at the farthest
+//! member alone; among equals the MLID chooses, so that groups spread over the spines of a fat tree. From each member's switch the
 //! tree climbs towards the root, at each switch by the same link for all members, chosen by switch
 //! and MLID among those one hop nearer. So a member that joins adds a branch and moves nobody,
 //! as long as the root stays; and it stays as long as it is no more than [`SLACK`] hops a member
@@ -11,6 +11,9 @@
 //! cycle of channels that all wait for the next. [`order`] tells which trees cannot; a tree that
 //! might gives way to another one ([`choice`]), which [`grow`] makes.
 //!
+//! A switch without room for an MLID (SwitchInfo.MulticastFDBCap) is no part of its tree: trees lead
+//! around it, and members behind it are not reached.
+//!
 //! Cost: per group, switches × distinct switches of members for the root, which groups with members
 //! on the same switches share, and members × hops for the tree.
 
@@ -19,6 +22,7 @@ mod choice;
 mod grow;
 mod mask;
 mod order;
+mod room;
 mod turns;
 
 use std::collections::{BTreeMap, HashMap};
@@ -33,10 +37,14 @@ pub use check::{Defect, check};
 pub use choice::{Chooser, Fault, Orders, Planted, Wanted};
 pub use mask::PortMask;
 pub use order::Order;
+pub use room::{Room, hops_around};
 pub use turns::{Hops, Turn};
 
 /// What a root may be worse than the best, in hops a member, before another takes its place.
 const SLACK: u64 = 1;
+
+/// Sum of hops of a switch that can be no root.
+const BARRED: u64 = u64::MAX;
 
 /// Who hears what is sent to an MLID.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,7 +82,7 @@ pub struct Place {
 /// The tree of an MLID.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
-    /// The switch that branches meet at; `None` without members.
+    /// The switch that branches meet at; `None` without members, or if no switch has room.
     pub root: Option<u16>,
     /// Ports by which each switch of the tree forwards, ascending by switch.
     pub masks: Vec<(u16, PortMask)>,
@@ -95,6 +103,8 @@ impl Tree {
 pub struct Planter<'a> {
     topology: &'a Topology,
     hops: &'a HopMatrix,
+    /// By switch: whether it can be no part of a tree. Those beyond the last can.
+    barred: Arc<[bool]>,
     /// Sums of hops to all members by switch, for sets of members' switches met so far.
     sums: HashMap<Vec<(u16, u32)>, Arc<[u64]>>,
 }
@@ -102,7 +112,17 @@ pub struct Planter<'a> {
 impl<'a> Planter<'a> {
     /// Plants trees over `topology`, of which `hops` is the matrix.
     pub fn new(topology: &'a Topology, hops: &'a HopMatrix) -> Self {
-        Self { topology, hops, sums: HashMap::new() }
+        Self::around(topology, hops, Arc::default())
+    }
+
+    /// Plants trees without the switches that are `barred`, by number; `hops` are of
+    /// [`hops_around`] those.
+    pub fn around(topology: &'a Topology, hops: &'a HopMatrix, barred: Arc<[bool]>) -> Self {
+        Self { topology, hops, barred, sums: HashMap::new() }
+    }
+
+    fn is_barred(&self, switch: u16) -> bool {
+        self.barred.get(usize::from(switch)).is_some_and(|&barred| barred)
     }
 
     /// The tree of `mlid` that joins `members` by the fewest hops. The root of `before`, if there is
@@ -110,7 +130,9 @@ impl<'a> Planter<'a> {
     pub fn tree(&mut self, mlid: Lid, members: &[Place], before: Option<&Tree>) -> Tree {
         let members = unique(members);
         let root_before = before.and_then(|before| before.root);
-        let Some(root) = self.root(mlid, &members, root_before) else { return Tree::default() };
+        let Some(root) = self.root(mlid, &members, root_before) else {
+            return Tree { unreached: members, ..Tree::default() };
+        };
         let before = before.filter(|_| root_before == Some(root));
         let mut masks: BTreeMap<u16, PortMask> = BTreeMap::new();
         let mut unreached = Vec::new();
@@ -165,7 +187,7 @@ impl<'a> Planter<'a> {
 
     fn root(&mut self, mlid: Lid, members: &[Place], before: Option<u16>) -> Option<u16> {
         let sums = self.sums(members)?;
-        let best = sums.iter().copied().min()?;
+        let best = sums.iter().copied().min().filter(|&best| best != BARRED)?;
         let slack = SLACK * members.len() as u64;
         let kept = before.filter(|&root| {
             sums.get(usize::from(root)).is_some_and(|&sum| sum <= best.saturating_add(slack))
@@ -198,7 +220,8 @@ impl<'a> Planter<'a> {
     /// The switches with the fewest hops to all members, best first.
     fn best_roots(&mut self, members: &[Place], count: usize) -> Vec<u16> {
         let Some(sums) = self.sums(members) else { return Vec::new() };
-        let mut roots: Vec<u16> = self.topology.switches().collect();
+        let mut roots: Vec<u16> =
+            self.topology.switches().filter(|&switch| !self.is_barred(switch)).collect();
         roots.sort_by_key(|&root| (sums[usize::from(root)], root));
         roots.truncate(count);
         roots
@@ -226,6 +249,8 @@ impl<'a> Planter<'a> {
                 *sum += hops * u64::from(weight);
             }
         }
+        let switches = sums.iter_mut().zip(self.barred.iter());
+        switches.filter(|(_, barred)| **barred).for_each(|(sum, _)| *sum = BARRED);
         let sums: Arc<[u64]> = sums.into();
         self.sums.insert(key, sums.clone());
         Some(sums)

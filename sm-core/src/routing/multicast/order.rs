@@ -47,7 +47,7 @@ impl Order {
             best.as_ref().is_none_or(|best| tree.joined() > best.joined())
         };
         for &root in roots.iter().take(ROOTS_MAX) {
-            let tree = Spanning::grow(topology, &order.numbers, root, 0);
+            let tree = Spanning::grow(topology, &order.numbers, (root, 0), &[]);
             if is_better(&tree, &best) {
                 best = Some(tree);
             }

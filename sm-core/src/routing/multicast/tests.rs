@@ -42,6 +42,36 @@ proptest! {
         prop_assert_eq!(&planted(&topology, &members, number), &tree);
     }
 
+    /// A switch without room could be root, or on the way, and the tree passed for right.
+    #[test]
+    fn trees_lead_around_switches_without_room(
+        topology in any_topology(), picks in proptest::collection::vec(any::<u32>(), 1..20),
+        bars in proptest::collection::vec(0..4u8, 64), number in 0..100u16,
+    ) {
+        let all = hosts(&topology);
+        prop_assume!(!all.is_empty());
+        let members: Vec<_> =
+            picks.iter().map(|&pick| all[pick as usize % all.len()]).collect();
+        let capacity = |&bar: &u8| if bar == 0 { number } else { 1024 };
+        let room = Room(bars.iter().cycle().take(topology.switch_count()).map(capacity).collect());
+        let barred = room.barred(mlid(number));
+        prop_assert_eq!(room.class(mlid(number)), barred.contains(&true).then_some(number));
+        let hops = hops_around(&topology, &barred).unwrap();
+        let mut planter = Planter::around(&topology, &hops, barred);
+        let before = planted(&topology, &members, number);
+        for before in [None, Some(&before)] {
+            let tree = planter.tree(mlid(number), &members, before);
+            prop_assert_eq!(check(&topology, &tree, &members), Ok(()));
+            prop_assert_eq!(room.lacking(&tree, mlid(number)), None);
+            for place in &members {
+                let joined = tree.root.is_some_and(|root| {
+                    hops.row(root)[usize::from(place.switch)] != HopMatrix::UNREACHABLE
+                });
+                prop_assert_eq!(joined, !tree.unreached.contains(place));
+            }
+        }
+    }
+
     #[test]
     fn a_member_that_joins_moves_nobody_while_the_root_stays(
         topology in any_topology(), picks in proptest::collection::vec(any::<u32>(), 1..20),

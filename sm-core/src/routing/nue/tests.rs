@@ -167,6 +167,14 @@ fn check_ways(
     Ok(())
 }
 
+/// Shortest ways that do with one lane were said to keep to it: policy's SLs gave way to 0.
+#[test]
+fn ways_on_one_lane_leave_sls_alone() {
+    let tree = testing::topology(&testing::fat_tree(2, 8, 20), 0);
+    let routing = routed(&tree, &steering(1));
+    assert_eq!((&routing.lanes, routing.lanes.engine_sls()), (&Lanes::Free, 0));
+}
+
 /// In each direction one turn has to be left out, and who would take it goes the other way round.
 #[test]
 fn a_ring_with_one_lane_has_detours() {

@@ -8,7 +8,7 @@ use sa_proto::snapshot::Lft;
 use crate::fabric::SwitchIndex;
 use crate::routing::Topology;
 use crate::routing::multicast::{
-    Audience, Chooser, Fault, Orders, Place, PortMask, Tree, Wanted, check,
+    Audience, Chooser, Fault, Orders, Place, PortMask, Room, Tree, Wanted, check, hops_around,
 };
 use crate::sweep::router::ActiveRouting;
 
@@ -28,6 +28,9 @@ pub struct MulticastJob {
     pub(super) proves: bool,
     /// Whether all groups are among these.
     pub(super) is_whole: bool,
+    /// What switches have room for.
+    pub(super) room: Room,
+    /// Ascending by MLID.
     pub(super) groups: Vec<Group>,
 }
 
@@ -107,26 +110,22 @@ impl MulticastJob {
             outcome.defects.push("what they are judged by is not an order".to_owned());
             return outcome;
         }
-        let mut chooser = Chooser::new(topology, hops, &orders);
-        for group in self.groups {
-            let inherited = group.inherited.filter(|tree| is_one_piece(topology, tree));
-            let before = group.before.as_deref().or(inherited.as_ref());
-            let wanted = Wanted {
-                mlid: group.mlid,
-                members: &group.places,
-                sls: group.audience.sls,
-                before,
-            };
-            let planted = chooser.plant(&wanted);
-            let (audience, mlid) = (group.audience, group.mlid);
-            if let Err(defect) = check(topology, &planted.tree, &group.places) {
-                outcome.defects.push(format!("MLID {:#06x}: {defect}", mlid.0));
-                continue;
+        let mut groups = self.groups.into_iter().peekable();
+        while let Some(first) = groups.peek().map(|group| group.mlid) {
+            let class = self.room.class(first);
+            let barred = class.map(|_| self.room.barred(first)).unwrap_or_default();
+            let around = class.and_then(|_| hops_around(topology, &barred));
+            let hops = around.as_ref().unwrap_or(hops);
+            let mut chooser = Chooser::around(topology, hops, &orders, barred);
+            while let Some(group) = groups.next_if(|group| self.room.class(group.mlid) == class) {
+                let mlid = group.mlid;
+                match plant(&mut chooser, topology, &self.room, group) {
+                    Ok(grown) => outcome.trees.push(grown),
+                    Err(defect) => {
+                        outcome.defects.push(format!("MLID {:#06x}: {defect}", mlid.0));
+                    }
+                }
             }
-            let kept = group.before.filter(|before| before.masks == planted.tree.masks);
-            let is_kept = kept.is_some();
-            let tree = kept.filter(|kept| **kept == *planted.tree).unwrap_or(planted.tree);
-            outcome.trees.push(Grown { mlid, audience, tree, is_kept, fault: planted.fault });
         }
         outcome.orders = Some(orders);
         outcome
@@ -138,8 +137,9 @@ impl MulticastJob {
         let stands = |group: &Group| {
             let tree = group.before.as_ref()?;
             let topology = self.made.topology();
-            let delivers =
-                tree.unreached.is_empty() && check(topology, tree, &group.places).is_ok();
+            let delivers = tree.unreached.is_empty()
+                && self.room.lacking(tree, group.mlid).is_none()
+                && check(topology, tree, &group.places).is_ok();
             delivers.then(|| Grown {
                 mlid: group.mlid,
                 audience: group.audience.clone(),
@@ -152,6 +152,28 @@ impl MulticastJob {
         let (made, is_whole) = (self.made.clone(), self.is_whole);
         Some(MulticastOutcome { made, is_whole, orders: None, trees, defects: Vec::new() })
     }
+}
+
+/// Plants the tree of a group; why it is wrong if it is.
+fn plant(
+    chooser: &mut Chooser<'_>,
+    topology: &Topology,
+    room: &Room,
+    group: Group,
+) -> Result<Grown, String> {
+    let Group { mlid, audience, places, before: stood, inherited } = group;
+    let inherited = inherited.filter(|tree| is_one_piece(topology, tree));
+    let before = stood.as_deref().or(inherited.as_ref());
+    let wanted = Wanted { mlid, members: &places, sls: audience.sls, before };
+    let planted = chooser.plant(&wanted);
+    check(topology, &planted.tree, &places).map_err(|defect| defect.to_string())?;
+    if let Some(switch) = room.lacking(&planted.tree, mlid) {
+        return Err(format!("switch {switch} has no room for it"));
+    }
+    let kept = stood.filter(|before| before.masks == planted.tree.masks);
+    let is_kept = kept.is_some();
+    let tree = kept.filter(|kept| **kept == *planted.tree).unwrap_or(planted.tree);
+    Ok(Grown { mlid, audience, tree, is_kept, fault: planted.fault })
 }
 
 /// A tree in the numbers of another routing, without switches that are no more.

@@ -24,7 +24,7 @@ pub(in crate::sweep) struct OperatorWishes {
 }
 
 /// A routing that is in force. Its tables are with the switches.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::sweep) struct ActiveRouting {
     /// Name of the engine.
     pub(super) engine: &'static str,
@@ -48,7 +48,7 @@ pub(in crate::sweep) struct ActiveRouting {
 }
 
 /// What is known of tables.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Proved {
     /// They need not deliver everything.
     Nothing,
@@ -80,6 +80,17 @@ impl ActiveRouting {
     pub(in crate::sweep) fn unicast(&self, lfts: &[Arc<Lft>]) -> Arc<Unicast> {
         let find = || Arc::new(Unicast::find(&self.topology, &ports(lfts), &self.lanes));
         self.unicast.get_or_init(find).clone()
+    }
+
+    /// The same with other indices of switches; `None` if one of them has none.
+    pub(in crate::sweep) fn renumbered(
+        &self,
+        moved: impl Fn(SwitchIndex) -> Option<SwitchIndex>,
+    ) -> Option<Self> {
+        let switches: Vec<_> =
+            self.switches.iter().map(|&old| moved(old)).collect::<Option<_>>()?;
+        let numbers = switches.iter().copied().zip(0..).collect();
+        Some(Self { switches, numbers, ..self.clone() })
     }
 
     pub(in crate::sweep) fn topology(&self) -> &Topology {

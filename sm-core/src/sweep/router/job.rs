@@ -8,6 +8,7 @@ use sa_proto::snapshot::{self, Lft, PathSls};
 
 use super::active::{ActiveRouting, OperatorWishes, Proved, ports};
 use crate::fabric::SwitchIndex;
+use crate::routing::hosts;
 use crate::routing::verify::{self, CreditLoops, Deliveries};
 use crate::routing::{Engine, HopMatrix, Lanes, MinHop, Previous, Routing, RoutingError, Topology};
 use crate::sweep::origin::Origin;
@@ -217,6 +218,11 @@ impl RoutingJob {
             }),
             (None, _) => None,
         };
+        let followed =
+            before.and_then(|before| self.with_other_hosts(engine, before, previous.as_ref()?));
+        if let Some(made) = followed {
+            return Ok(made);
+        }
         let is_proved = before.is_some_and(|before| before.made.is_whole(&before.lfts));
         let made = self.made_by(engine, previous.as_ref(), is_proved)?;
         if previous.is_some() && !made.is_usable() {
@@ -241,6 +247,28 @@ impl RoutingJob {
         Some(routing.lfts)
     }
 
+    /// The routing before with other hosts, where the engine would route everything anew, or put routes
+    /// on other lanes; `None` if it would not, or that is not enough.
+    fn with_other_hosts(
+        &self,
+        engine: &dyn Engine,
+        before: &Before,
+        previous: &Previous<'_>,
+    ) -> Option<Verified> {
+        let (then, now) = (&before.made.asked.steering, &self.asked.steering);
+        let has_lanes = matches!(before.made.lanes(), Lanes::Layers(layers) if layers.count > 1);
+        let keeps = engine.keeps_routes() && !has_lanes && now.hop_weights.is_empty();
+        let is_asked_otherwise =
+            (then.data_lanes, &then.hop_weights) != (now.data_lanes, &now.hop_weights);
+        if keeps || is_asked_otherwise {
+            return None;
+        }
+        let routing = hosts::follow(engine.name(), &self.topology, previous, before.made.lanes())?;
+        let made =
+            self.judged(routing, Some(previous).filter(|_| before.made.is_whole(&before.lfts)));
+        made.is_usable().then_some(made)
+    }
+
     /// A routing by an engine, and what is to be thought of it; the previous one may have been proved
     /// to be whole.
     fn made_by(
@@ -250,18 +278,23 @@ impl RoutingJob {
         is_proved: bool,
     ) -> Result<Verified, RoutingError> {
         let routing = engine.route(&self.topology, &self.asked.steering, previous)?;
-        let deliveries = match previous.filter(|_| is_proved) {
+        Ok(self.judged(routing, previous.filter(|_| is_proved)))
+    }
+
+    /// What is to be thought of a routing; what it is held against was proved to be whole.
+    fn judged(&self, routing: Routing, proved: Option<&Previous<'_>>) -> Verified {
+        let deliveries = match proved {
             Some(previous) => verify::deliveries_since(&self.topology, &routing, previous),
             None => verify::deliveries(&self.topology, &routing),
         };
         // Where there is no choice of engines, and no promise, loops are looked for when the tables
         // are in force.
         let looks = self.engines.len() > 1 || !matches!(routing.lanes, Lanes::Free);
-        Ok(Verified {
+        Verified {
             deliveries,
             loops: looks.then(|| verify::credit_loops_on_lanes(&self.topology, &routing)),
             routing,
-        })
+        }
     }
 
     /// The SLs of all paths, ascending by switch; those of switches whose paths have the same as
