@@ -29,11 +29,13 @@ const CYCLE_HOPS_MAX: usize = 8;
 impl Sweeper {
     pub(super) fn begin_routing(&mut self, now: Instant) {
         self.enter(now, Phase::Route);
-        let Self { router, fabric, settings, qos_tables, lids, subnet, avoided, .. } = self;
+        self.find_throttled_links();
+        let Self { router, fabric, settings, qos_tables, lids, subnet, avoided, throttled, .. } =
+            self;
         let lanes = |topology: &Topology, switches: &[SwitchIndex]| {
             lanes::data_lanes(fabric, settings, qos_tables, topology, switches)
         };
-        let routed = Routed { fabric, lids, avoided };
+        let routed = Routed { fabric, lids, avoided, throttled };
         match router.job(subnet.discovery, settings, routed, lanes) {
             Ok(job) if job.is_done() => {
                 // Switches that came back, or did not take all they were sent, are still served.
