@@ -40,7 +40,7 @@ impl Sweeper {
                 && let Some(request) = self.exchange.handle_answer(now, tid)
             {
                 if let Some(m_key) = asked.and_then(|(_, m_key)| m_key) {
-                    self.note_m_key(request, m_key, true);
+                    self.judge_m_key(request, m_key, &packet.mad);
                 }
                 self.handle_answer(now, request, &packet.mad);
             }
@@ -177,7 +177,8 @@ impl Sweeper {
                 self.grant_grace(now);
             }
         }
-        trap::repress(&mut packet.mad, self.m_key_at(trap.issuer));
+        // To whoever sent it: what it says of an issuer shows nobody another's key.
+        trap::repress(&mut packet.mad, self.m_key_at(packet.address.lid));
         true
     }
 
