@@ -3,6 +3,7 @@
 mod state;
 
 use std::collections::HashSet;
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use ib_mad::types::Guid;
@@ -81,10 +82,12 @@ impl Sweeper {
         let at = self.fabric.port(port).guid;
         self.election.unmute(|guid| guid == at);
         match self.election.read(data) {
-            Answer::None => {}
+            Answer::None => {
+                self.sm_says_nothing(port, "answers a poll with no state that there is")
+            }
             Answer::Foreign(sm) => {
                 self.note_foreign_sm(port, sm);
-                self.sm_is_silent(port);
+                self.sm_says_nothing(port, "answers a poll with another SM_Key than ours");
             }
             Answer::Peer(sm) => {
                 self.election.is_known_at(at);
@@ -295,21 +298,22 @@ impl Sweeper {
         }
     }
 
-    pub(super) fn sm_is_silent(&mut self, port: PortIndex) {
+    /// What a subnet manager was asked for has come to nothing: `how`, for the log, if it was a poll.
+    pub(super) fn sm_says_nothing(&mut self, port: PortIndex, how: impl Display) {
         if self.sweep.phase != Phase::Poll {
             return self.election.forget(port);
         }
         let polls_max = self.settings.polling_retry_number;
         if self.election.miss_poll(polls_max) {
             self.election.forget(port);
-            warn!(target: STATE, "the master no longer answers; looking for another");
+            warn!(target: STATE, "the master {how}, {polls_max} in a row: looking for another");
             return;
         }
         let missed = self.election.polls_missed();
         let left = Duration::from_millis(u64::from(self.settings.sminfo_polling_timeout))
             .saturating_mul(polls_max.saturating_sub(missed));
         warn!(
-            "the master at {} leaves a poll unanswered, {missed} of {polls_max}: takeover in {} s",
+            "the master at {} {how}, {missed} of {polls_max}: takeover in {} s",
             self.peer_place(port),
             left.as_secs_f32().ceil()
         );
