@@ -182,6 +182,12 @@ impl Parser<'_> {
         self.remarks.add(self.path, Some(self.line), text.as_ref());
     }
 
+    /// The same of a flag that is passed over.
+    fn pass_over(&mut self, text: impl AsRef<str>) {
+        let text = format!("{}; passed over", text.as_ref());
+        self.remarks.add_mistake(self.path, self.line, &text);
+    }
+
     /// Reads what stands on a line between semicolons.
     fn piece(&mut self, piece: &str) -> Result<(), PartitionSyntax> {
         let Some(definition) = self.open else {
@@ -318,12 +324,12 @@ impl Parser<'_> {
         } else if abbreviates(name, "defmember") {
             match value.and_then(membership) {
                 Some(membership) => definition.membership = membership,
-                None => self.remark("defmember must be full, limited or both; passed over"),
+                None => self.pass_over("defmember must be full, limited or both"),
             }
         } else if name == "indx0" {
             definition.first = true;
         } else {
-            self.remark(format!("unknown flag '{name}'; passed over"));
+            self.pass_over(format!("unknown flag '{name}'"));
         }
     }
 
@@ -336,7 +342,7 @@ impl Parser<'_> {
         let (got, rest) = parsed.unwrap_or((0, value.unwrap_or_default()));
         let passed_over = |parser: &mut Self, expected: &str| {
             let got = value.unwrap_or_default();
-            parser.remark(format!("{key} must be {expected}, not '{got}'; passed over"));
+            parser.pass_over(format!("{key} must be {expected}, not '{got}'"));
         };
         // These take no number with something behind it.
         let whole = parsed.is_some() && (rest.is_empty() || rest.starts_with(char::is_whitespace));
@@ -465,7 +471,7 @@ impl Parser<'_> {
             if name.is_empty() {
                 self.remark("a flag is empty");
             } else if !self.group_flag(&mut own, name, value) {
-                self.remark(format!("unknown flag '{name}' of a group; passed over"));
+                self.pass_over(format!("unknown flag '{name}' of a group"));
             }
         }
         let Some(mut mgid) = text.parse::<Gid>().ok().filter(|gid| gid.is_multicast()) else {
