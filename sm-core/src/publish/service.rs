@@ -111,6 +111,7 @@ impl Subscription {
             _ = closing.changed() => End::Closing,
             end = self.serve(inbound, &outbound, announced) => end,
         };
+        let is_closing = matches!(end, End::Closing);
         match end {
             End::Left(reason) if self.is_client => {
                 tracing::debug!(client = %self.name, %reason, "snapshot client left");
@@ -129,7 +130,7 @@ impl Subscription {
             }
         }
         self.shared.inboxes.close(self.connection);
-        if self.shared.responders.leave(self.connection) {
+        if self.shared.leave(self.connection) && !is_closing {
             tracing::warn!("that was the last responder: nobody answers queries now");
         }
     }
@@ -380,10 +381,14 @@ impl AdminService {
         if is_kept {
             return Ok(());
         }
-        Err(Status::failed_precondition(format!(
-            "it is {} and has no registry, being without --follow; ask the master",
-            sm.state
-        )))
+        Err(Status::failed_precondition(match sm.state.as_str() {
+            "discovering" => "it is discovering, and who rules the subnet is not known yet; ask \
+                              again in a moment"
+                .to_owned(),
+            state => {
+                format!("it is {state} and has no registry, being without --follow; ask the master")
+            }
+        }))
     }
 
     /// Answers with many messages about the latest snapshot, made on a thread of their own. `make`
