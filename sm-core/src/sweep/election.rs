@@ -69,6 +69,19 @@ impl Sweeper {
         }
     }
 
+    /// A subnet manager left a question without answer: it is mute until it is heard of, and asked
+    /// again once in a while.
+    pub(super) fn sm_is_mute(&mut self, now: Instant, port: PortIndex) {
+        self.election.mute(now, self.fabric.port(port).guid);
+        self.schedule.await_mute(now + MUTE_INTERVAL);
+    }
+
+    /// Asks those that are mute, and nobody else, where there are no light sweeps.
+    pub(super) fn begin_asking_mute(&mut self, now: Instant) {
+        self.enter(now, Phase::Light);
+        self.ask_mute(now);
+    }
+
     /// Ports at which a subnet manager runs, as they say.
     fn manager_ports(&self) -> Vec<PortIndex> {
         let runs = |port: &PortIndex| {

@@ -107,7 +107,7 @@ impl Sweeper {
                 if request.kind == Kind::PortChange {
                     self.grant_grace(now);
                 } else {
-                    self.election.mute(now, self.fabric.port(request.port()).guid);
+                    self.sm_is_mute(now, request.port());
                 }
                 debug!("{name}: no answer from {}", self.place(request.port()));
             }
