@@ -373,6 +373,8 @@ impl Sweeper {
             Cause::Poll if standby => self.begin_poll(now),
             Cause::Poll => {}
             Cause::Timer | Cause::Mute if standby => {}
+            // Sweeps of all are tried until it is, and ask everybody.
+            Cause::Mute if !self.subnet.up => {}
             Cause::Mute => self.begin_asking_mute(now),
             Cause::Timer if !heavy => self.begin_light(now, cause),
             Cause::Trap | Cause::Unanswered if self.subnet.up && !heavy => {
