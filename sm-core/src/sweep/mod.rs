@@ -22,7 +22,7 @@
 //!   that another left, and when they are made anew.
 //! - `configure`: LIDs, P_Keys, forwarding tables, links; `tables`: their routing, which the caller
 //!   runs ([`RoutingJob`]); `qos`, `sl_maps`, `fdr10`: other tables of ports; `avoided`: switches that
-//!   take none. `service`: which end ports came and went.
+//!   take none, `throttled`: links that are not routed over. `service`: which end ports came and went.
 //! - Between sweeps: `multicast`, `guid_info`, `shard`, `reregister`; `take_over`: the LID of a
 //!   responder's port goes to another; `babble`: ports that report errors for ever.
 //! - `packets`: what arrives; `encode`: requests as MADs; `view`: what callers may see;
@@ -74,6 +74,7 @@ mod subnet;
 mod system_images;
 mod tables;
 mod take_over;
+mod throttled;
 mod unanswered;
 mod view;
 
@@ -86,6 +87,7 @@ use ib_mad::wire::attribute::SmState;
 use crate::config::{NodeNames, QosTables, Settings};
 use crate::fabric::Fabric;
 use crate::manage::lid::LidTable;
+use crate::manage::throttled::ThrottledLinks;
 use crate::smp::{Exchange, Timing};
 use avoided::AvoidedSwitches;
 use babble::BabblingPorts;
@@ -143,6 +145,8 @@ pub struct Sweeper {
     router: Router,
     /// Switches that do not take their forwarding tables.
     avoided: AvoidedSwitches,
+    /// Links that are slower than they should be, and not routed over.
+    throttled: ThrottledLinks,
     multicast: Multicast,
     aliases: AliasGuids,
     /// Clients that are to register again.
@@ -177,6 +181,7 @@ impl Sweeper {
             partitions: Partitioning::default(),
             router: Router::new(&settings.engine_names()),
             avoided: AvoidedSwitches::default(),
+            throttled: ThrottledLinks::default(),
             multicast: Multicast::default(),
             aliases: AliasGuids::default(),
             clients: Reregistration::default(),

@@ -163,6 +163,13 @@ impl Service {
                 "{avoided} switches do not take their forwarding tables, and routes avoid them"
             ));
         }
+        let throttled = self.sweeper.throttled_links();
+        if throttled > 0 {
+            warnings.push(format!(
+                "{throttled} links between switches are slower or narrower than their ends can be, and \
+                 routes avoid them"
+            ));
+        }
         warnings
     }
 
