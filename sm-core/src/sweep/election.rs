@@ -96,7 +96,7 @@ impl Sweeper {
         self.election.unmute(|guid| guid == at);
         match self.election.read(data) {
             Answer::None => {
-                self.sm_says_nothing(port, "answers a poll with no state that there is")
+                self.sm_says_nothing(port, "answers a poll with no state that there is");
             }
             Answer::Foreign(sm) => {
                 self.note_foreign_sm(port, sm);

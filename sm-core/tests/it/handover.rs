@@ -108,7 +108,8 @@ fn a_master_hands_over_to_one_of_higher_priority_and_takes_over_when_it_dies() {
 /// answer was logged as silence.
 #[test]
 fn a_master_whose_answers_say_nothing_is_replaced_and_the_log_says_what_it_did() {
-    let spoils: [(fn(&mut Packet), &str); 3] = [
+    type Spoil = fn(&mut Packet);
+    let spoils: [(Spoil, &str); 3] = [
         (|packet| packet.mad[smp::DATA][20] = 0x3F, "with no state that there is"),
         (|packet| packet.mad[smp::DATA][8] ^= 1, "with another SM_Key than ours"),
         (|packet| packet.mad[5] = 0x0C, "refuses a poll: "),
