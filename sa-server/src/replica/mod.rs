@@ -11,23 +11,22 @@ mod link;
 mod machine;
 mod outage;
 mod saver;
+mod sm_url;
+mod status;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
 use ib_mad::types::{Guid, Qpn};
 use sa_proto::proto::snapshot as proto;
 use sa_proto::proto::snapshot::from_responder::Message as Reply;
 use sa_proto::snapshot::{SCHEMA, Snapshot, Version, cache};
-use sa_proto::trust::{ClientTrust, TrustError};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 
 use asked::Asked;
 pub use asked::Explain;
@@ -36,70 +35,13 @@ use link::{Event, EventKind};
 use machine::{Machine, Outcome};
 use outage::Outage;
 use saver::Saver;
+pub use sm_url::{ParseSmUrlError, SmUrl};
+pub use status::{ReplicaStatus, Source, Upstream};
 
-/// How often a silent connection is probed, and how long an answer may take: a dead SM is noticed
-/// after the sum of both.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Bytes that an SM may send ahead: four messages.
-const WINDOW_LEN: u32 = 1 << 20;
 /// Events of all links that were not handled yet.
 const EVENTS_MAX: usize = 8;
 /// How often counters are reported to the SMs.
 const STATS_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Where an SM publishes, such as `http://127.0.0.1:7471` or `https://sm1:7471`, and why to trust it.
-#[derive(Clone, Debug)]
-pub struct SmUrl {
-    text: String,
-    trust: ClientTrust,
-}
-
-/// Text that is not the URL of an SM.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not the URL of an SM; write it like http://127.0.0.1:7471 or https://sm1:7471")]
-pub struct ParseSmUrlError(pub String);
-
-impl FromStr for SmUrl {
-    type Err = ParseSmUrlError;
-
-    fn from_str(text: &str) -> Result<Self, ParseSmUrlError> {
-        let error = || ParseSmUrlError(text.to_owned());
-        let endpoint = Endpoint::from_shared(text.to_owned()).map_err(|_| error())?;
-        let uri = endpoint.uri();
-        let is_known = matches!(uri.scheme_str(), Some("http" | "https"));
-        let has_host = uri.host().is_some_and(|host| !host.is_empty());
-        let has_port = uri.port_u16().is_some_and(|port| port != 0);
-        let has_path = uri.path() != "/" || uri.query().is_some();
-        if !is_known || !has_host || !has_port || has_path {
-            return Err(error());
-        }
-        Ok(Self { text: text.to_owned(), trust: ClientTrust::default() })
-    }
-}
-
-impl SmUrl {
-    /// The same, trusted by what `trust` says. Fails if it could never be connected to so.
-    pub fn with_trust(self, trust: ClientTrust) -> Result<Self, TrustError> {
-        trust.endpoint(&self.text)?;
-        Ok(Self { trust, ..self })
-    }
-
-    /// What to connect to; certificates are read each time.
-    fn endpoint(&self) -> Result<Endpoint, TrustError> {
-        Ok(self
-            .trust
-            .endpoint(&self.text)?
-            .connect_timeout(CONNECT_TIMEOUT)
-            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
-            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-            .keep_alive_while_idle(true)
-            .initial_stream_window_size(WINDOW_LEN)
-            .initial_connection_window_size(WINDOW_LEN)
-            .tcp_nodelay(true))
-    }
-}
 
 /// What this responder tells SMs of itself.
 #[derive(Clone, Debug)]
@@ -129,125 +71,6 @@ pub struct ReplicaConfig {
     pub cache_dir: Option<CacheDir>,
     /// The cache file is written at most once in this time.
     pub cache_interval: Duration,
-}
-
-/// What the replica is doing, for metrics and for people. Read from any thread.
-#[derive(Debug, Default)]
-pub struct ReplicaStatus {
-    source: ArcSwap<Source>,
-    version: watch::Sender<Version>,
-    upstream: watch::Sender<Option<Upstream>>,
-    counters: Counters,
-}
-
-/// The SM that is followed, for calls besides the feed.
-#[derive(Clone, Debug)]
-pub struct Upstream {
-    /// Its URL.
-    pub url: String,
-    /// The connection to it.
-    pub channel: Channel,
-    /// Its link.
-    link: usize,
-}
-
-impl Upstream {
-    /// The SM at `url`, where `channel` leads.
-    pub fn new(url: String, channel: Channel) -> Self {
-        Self { url, channel, link: 0 }
-    }
-}
-
-/// Where the snapshot that is answered from came from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Source {
-    /// There is none.
-    #[default]
-    Nothing,
-    /// The cache file, or an SM that is no longer followed: it may be out of date.
-    Cache,
-    /// The SM at this URL.
-    Sm(String),
-}
-
-impl ReplicaStatus {
-    /// The version that is answered from.
-    pub fn version(&self) -> Version {
-        *self.version.borrow()
-    }
-
-    /// Tells of every change of [`version`](Self::version), once queries are answered from it.
-    pub fn versions(&self) -> watch::Receiver<Version> {
-        self.version.subscribe()
-    }
-
-    /// Tells which SM is followed: the one whose snapshot is answered from, while it is connected.
-    pub fn upstream(&self) -> watch::Receiver<Option<Upstream>> {
-        self.upstream.subscribe()
-    }
-
-    /// Where it came from.
-    pub fn source(&self) -> Source {
-        Source::clone(&self.source.load())
-    }
-
-    /// SMs connected.
-    pub fn connected(&self) -> u64 {
-        self.counters.connected.load(Relaxed)
-    }
-
-    /// Counters by name, with what they mean.
-    pub fn counters(&self) -> Vec<(&'static str, &'static str, u64)> {
-        self.counters.list()
-    }
-
-    /// Takes in that `url` is followed no longer: what it published is held, and grows old.
-    fn lose(&self, url: &str) {
-        if matches!(&**self.source.load(), Source::Sm(followed) if followed == url) {
-            self.source.store(Arc::new(Source::Cache));
-        }
-    }
-
-    fn serve(&self, version: Version, source: Source) {
-        self.source.store(Arc::new(source));
-        self.version.send_replace(version);
-    }
-}
-
-macro_rules! counters {
-    ($(#[doc = $doc:literal] $name:ident => $label:literal),* $(,)?) => {
-        #[derive(Debug, Default)]
-        struct Counters {
-            $(#[doc = $doc] $name: AtomicU64,)*
-        }
-        impl Counters {
-            fn list(&self) -> Vec<(&'static str, &'static str, u64)> {
-                vec![$(($label, $doc.trim_ascii(), self.$name.load(Relaxed))),*]
-            }
-        }
-    };
-}
-counters! {
-    /// SMs connected now
-    connected => "replica_sms_connected",
-    /// Connections that broke or were not made
-    disconnects => "replica_disconnects",
-    /// Snapshots installed, deltas applied included
-    installs => "replica_snapshots_installed",
-    /// Updates that could not be used: a full snapshot is asked for
-    resyncs => "replica_resyncs",
-    /// Snapshots that no tables could be made of: the one before is answered from
-    unusable => "replica_snapshots_unusable",
-    /// Updates of SMs that were replaced: their epoch is lower than what is served
-    refused => "replica_updates_refused",
-    /// Bytes of rows received from SMs
-    bytes => "replica_received_bytes",
-    /// Messages to an SM dropped, with their link, because its queue was full
-    overflows => "replica_outbound_overflows",
-    /// Cache files written
-    saves => "replica_cache_saves",
-    /// Cache files that could not be written
-    save_errors => "replica_cache_save_errors",
 }
 
 /// Keeps this responder up to date until `shutdown`.
@@ -567,108 +390,4 @@ impl Replica {
 }
 
 #[cfg(test)]
-mod tests {
-    use sa_proto::snapshot::codec::Encoder;
-    use sa_proto::snapshot::{FabricPlane, RegistryPlane, Session, Subnet};
-
-    use super::*;
-
-    fn snapshot(generation: u64) -> Arc<Snapshot> {
-        let session = Session { epoch: 1, sm_guid: Guid(1) };
-        let subnet = Subnet { prefix: generation, ..Subnet::default() };
-        let fabric = FabricPlane { subnet, ..FabricPlane::default() };
-        Arc::new(Snapshot::build(session, generation, fabric, RegistryPlane::default()).unwrap())
-    }
-
-    /// A snapshot that the builder of tables stumbled over ended all responders of the subnet, and
-    /// again each time they started, since each fetched the same.
-    #[tokio::test]
-    async fn a_snapshot_that_no_tables_can_be_made_of_leaves_the_one_before() {
-        let served = Arc::new(std::sync::Mutex::new(Vec::new()));
-        let seen = served.clone();
-        let on_snapshot = move |snapshot: &Arc<Snapshot>| {
-            let generation = snapshot.version().fabric_generation;
-            assert!(generation != 2, "as the test wants it");
-            seen.lock().unwrap().push(generation);
-        };
-        let status = Arc::new(ReplicaStatus::default());
-        let config = ReplicaConfig {
-            sms: vec!["http://127.0.0.1:1".parse().unwrap()],
-            identity: Identity {
-                id: 1,
-                name: "r".to_owned(),
-                front_door: Vec::new(),
-                port: None,
-                port_use: proto::PortUse::default(),
-            },
-            cache_dir: None,
-            cache_interval: Duration::from_secs(60),
-        };
-        let mut replica = Replica {
-            machine: Machine::new(Arc::new(Snapshot::empty()), 1),
-            links: vec![None],
-            channels: vec![None],
-            heard: vec![false],
-            outages: vec![Outage::default()],
-            saver: Saver::new(None, Duration::from_secs(60)),
-            on_snapshot: Some(Box::new(on_snapshot)),
-            installed: None,
-            status: status.clone(),
-            config,
-        };
-        let (outbound, mut said) = mpsc::channel(8);
-        replica.links[0] = Some(outbound);
-        let mut acked = |generation| {
-            let Some(proto::from_responder::Message::Ack(ack)) = said.try_recv().unwrap().message
-            else {
-                panic!("no acknowledgement")
-            };
-            assert_eq!(ack.version.unwrap().fabric_generation, generation);
-            ack.serving.map(|serving| serving.fabric_generation)
-        };
-        // Twice the second one: it is confirmed the second time, and still not answered from.
-        for (generation, serving) in [(1, None), (2, Some(1)), (2, Some(1)), (3, None)] {
-            for message in Encoder::full(snapshot(generation)) {
-                replica.take(0, message).await;
-            }
-            assert_eq!(acked(generation), serving, "generation {generation}");
-            let version = status.version().fabric_generation;
-            assert_eq!(version, serving.unwrap_or(generation), "what is told to be served");
-        }
-        assert_eq!(*served.lock().unwrap(), [1, 3]);
-        let unusable = status.counters().into_iter().find(|c| c.0 == "replica_snapshots_unusable");
-        assert_eq!(unusable.unwrap().2, 1);
-    }
-
-    /// The metric went on naming an SM that had died.
-    #[test]
-    fn what_a_lost_sm_published_counts_as_cached() {
-        let status = ReplicaStatus::default();
-        status.lose("http://sm1:1");
-        assert_eq!(status.source(), Source::Nothing);
-        status.serve(Version::NONE, Source::Sm("http://sm1:1".into()));
-        status.lose("http://sm2:1");
-        assert_eq!(status.source(), Source::Sm("http://sm1:1".into()), "another is lost");
-        status.lose("http://sm1:1");
-        assert_eq!(status.source(), Source::Cache);
-    }
-
-    #[test]
-    fn an_sm_url_has_scheme_host_and_port() {
-        assert!("http://127.0.0.1:7471".parse::<SmUrl>().is_ok());
-        assert!("https://sm1:7471".parse::<SmUrl>().is_ok());
-        for text in [
-            "127.0.0.1:7471",
-            "http://host",
-            "ftp://host:1",
-            "",
-            "http://",
-            "http://:1",
-            "http://h:0",
-            "http://h:1/x",
-        ] {
-            let error = text.parse::<SmUrl>().unwrap_err();
-            assert!(error.to_string().contains("http://127.0.0.1:7471"), "{error}");
-        }
-    }
-}
+mod tests;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use ib_mad::types::{Guid, Lid};
 
-use super::build::lid_range;
 use super::guid_index::slot;
+use super::scan::lid_range;
 use crate::prefetch::prefetch;
 
 /// What a query needs to know of an end port before anything else.

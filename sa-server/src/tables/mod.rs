@@ -12,6 +12,7 @@ mod limit;
 mod partition;
 mod path;
 mod record;
+mod scan;
 mod sl;
 mod trace;
 mod walk;

@@ -108,8 +108,7 @@ settings! {
         /// Routing engines to try, in order, separated by commas; (null) is minhop.
         routing_engine: Option<EngineNames> = None, sweep;
         /// Whether engines avoid links between switches that run below their width or speed.
-        avoid_throttled_links: bool = false, start,
-            idle("engines do not see the speeds of links");
+        avoid_throttled_links: bool = false, sweep;
         /// Whether updn and ftree route between root switches.
         connect_roots: bool = false, sweep;
         /// Whether routes are kept when a switch goes and comes back.

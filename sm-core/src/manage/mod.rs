@@ -14,6 +14,7 @@ pub mod qos;
 pub mod rules;
 pub mod shard;
 pub mod steering;
+pub mod throttled;
 pub mod vfabric;
 
 pub use policy_rows::PolicyRows;

@@ -5,50 +5,48 @@
 //! memory of fixed size. It opens no socket and reads no clock, and it only reads what others have
 //! published: the subnet manager's loop does nothing for it but to note sweeps ([`Sweeps`]).
 //!
-//! - `reported`: what a responder tells, and rates between two reports; `series`: a value over
-//!   time; `talkers`: who asks most; `names`: whose LID it is.
+//! - `reported`: what a responder tells, and rates between two reports; `known`: a responder;
+//!   `totals`: all of them; `series`, `load`: a value, a load over time; `talkers`: who asks most;
+//!   `names`: whose LID it is.
 //! - [`moment`]: what is told, as documents.
 
 mod announcements;
+mod known;
+mod load;
 pub mod moment;
 mod names;
 mod reported;
 mod series;
 mod sweeps;
 mod talkers;
+mod totals;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ib_mad::wire::mad::AttributeId;
-use ib_mad::wire::sa::attribute;
 use sa_proto::snapshot::{Snapshot, Version};
 
 use crate::publish::{RESPONDERS_MAX, Responder, SmStatus};
 pub use announcements::Announcements;
+use known::Known;
+use load::LoadSeries;
 use moment::{
-    DropHistory, DropRate, History, Load, LoadHistory, Moment, ResponderHistory, ResponderNow, Sm,
-    Standing, SweepCounts, Talker, TypeHistory, TypeRate,
+    DropHistory, DropRate, History, Load, Moment, ResponderHistory, Sm, SweepCounts, TypeHistory,
+    TypeRate,
 };
 use names::Names;
 pub(crate) use names::{etag, name as node_name};
 pub(crate) use reported::Reported;
-use reported::{Rates, merge, quantile_us};
 use series::{COARSE, FINE, Fold, Series};
 pub use sweeps::{SWEEPS_MAX, Sweeps};
 use talkers::Talkers;
+use totals::attribute_name;
 
 /// Types of answers that are remembered one by one; all others together.
 const TYPES_MAX: usize = 15;
 /// Reasons of drops that are remembered.
 const REASONS_MAX: usize = 32;
-/// Requesters told of.
-const TALKERS_MAX: usize = 20;
-/// How long a report holds: they come every second.
-const REPORT_HOLDS: Duration = Duration::from_millis(3500);
-/// How long a responder may lack what was announced until it counts as behind.
-const BEHIND_AFTER: Duration = Duration::from_secs(1);
 /// How long a responder that left is told of, unless another has taken its place: as long as what it
 /// did is remembered by the second.
 const DOWN_TOLD: Duration = Duration::from_secs(FINE as u64);
@@ -87,50 +85,6 @@ pub struct Observer {
     reasons: Vec<(String, Series)>,
     talkers: Talkers,
     names: Names,
-}
-
-/// A responder.
-#[derive(Debug)]
-struct Known {
-    now: ResponderNow,
-    /// Its connection, and the report of it that came last, with the instant.
-    connection: u64,
-    last: Option<(Arc<Reported>, Instant)>,
-    rates: Option<Rates>,
-    /// Since when it is gone.
-    gone: Option<Instant>,
-    /// What it answers from, and since when it lacks something that was announced.
-    behind: Option<(Option<Version>, Instant)>,
-    /// What it answered from at the last look.
-    serving: Option<Version>,
-    series: LoadSeries,
-}
-
-/// A [`Load`] over time.
-#[derive(Debug)]
-struct LoadSeries([Series; 7]);
-
-impl Default for LoadSeries {
-    fn default() -> Self {
-        use Fold::{Max, Mean};
-        Self([Mean, Mean, Mean, Max, Max, Max, Max].map(Series::new))
-    }
-}
-
-impl LoadSeries {
-    fn push(&mut self, tick: u64, load: &Load) {
-        let in_flight = load.in_flight.map(|count| count as f64);
-        let (p50, p99, p999) = (load.p50_us, load.p99_us, load.p999_us);
-        let values =
-            [load.answers_per_s, load.dropped_per_s, in_flight, p50, p99, p999, load.lag_ms];
-        self.0.iter_mut().zip(values).for_each(|(series, value)| series.push(tick, value));
-    }
-
-    fn read(&self, read: impl Fn(&Series) -> Vec<Option<f32>>) -> LoadHistory {
-        let [answers_per_s, dropped_per_s, in_flight, p50_us, p99_us, p999_us, lag_ms] =
-            self.0.each_ref().map(read);
-        LoadHistory { answers_per_s, dropped_per_s, in_flight, p50_us, p99_us, p999_us, lag_ms }
-    }
 }
 
 /// How far back to look.
@@ -286,91 +240,6 @@ impl Observer {
         }
     }
 
-    fn total(&self, seen: &Seen<'_>) -> Load {
-        let rates = || self.responders.values().filter_map(|known| known.rates.as_ref());
-        let any = rates().next().is_some();
-        let sum = |part: fn(&Rates) -> f64| any.then(|| rounded(rates().map(part).sum()));
-        let mut latency = Vec::new();
-        rates().for_each(|rates| merge(&mut latency, &rates.latency));
-        let there = || self.responders.values().filter(|known| known.gone.is_none());
-        let in_flight = there().filter_map(|known| known.now.load.in_flight).sum();
-        let lags = there().filter_map(|known| known.now.load.lag_ms);
-        Load {
-            requests_per_s: sum(|rates| rates.requests),
-            answers_per_s: sum(|rates| rates.responses),
-            errors_per_s: sum(|rates| rates.errors),
-            no_records_per_s: sum(|rates| rates.no_records),
-            dropped_per_s: sum(|rates| rates.dropped),
-            in_flight: any.then_some(in_flight),
-            lag_ms: lags.reduce(f64::max).filter(|_| seen.announced.fabric_generation > 0),
-            ..latencies(&latency)
-        }
-    }
-
-    /// Answers by type, with the key that they are remembered by.
-    fn type_rates(&self) -> Vec<((u16, String), TypeRate)> {
-        let mut by_type: HashMap<(u16, String), TypeRate> = HashMap::new();
-        for known in self.responders.values() {
-            for (kind, per_s) in known.rates.iter().flat_map(|rates| &rates.answers) {
-                let key = (kind.attribute, kind.method.clone());
-                let rate = by_type.entry(key).or_insert_with(|| TypeRate {
-                    attribute: attribute_name(kind.attribute),
-                    method: kind.method.clone(),
-                    ..TypeRate::default()
-                });
-                rate.per_s += per_s;
-                rate.total += kind.count;
-                rate.errors_per_s += if kind.is_error() { *per_s } else { 0.0 };
-                rate.no_records_per_s += if kind.is_no_records() { *per_s } else { 0.0 };
-            }
-        }
-        let mut types: Vec<_> = by_type.into_iter().collect();
-        for (_, rate) in &mut types {
-            for per_s in [&mut rate.per_s, &mut rate.errors_per_s, &mut rate.no_records_per_s] {
-                *per_s = rounded(*per_s);
-            }
-        }
-        types.sort_by(|(a, one), (b, other)| {
-            other.per_s.total_cmp(&one.per_s).then(other.total.cmp(&one.total)).then(a.cmp(b))
-        });
-        types
-    }
-
-    fn drop_rates(&self) -> Vec<DropRate> {
-        let mut by_reason: BTreeMap<&str, DropRate> = BTreeMap::new();
-        for known in self.responders.values() {
-            let Some((rates, (last, _))) = known.rates.as_ref().zip(known.last.as_ref()) else {
-                continue;
-            };
-            for ((reason, per_s), (_, total)) in rates.reasons.iter().zip(&last.dropped) {
-                let rate = by_reason.entry(reason).or_default();
-                rate.per_s += per_s;
-                rate.total += total;
-            }
-        }
-        let mut drops: Vec<_> = by_reason
-            .into_iter()
-            .map(|(reason, rate)| DropRate {
-                reason: reason.to_owned(),
-                per_s: rounded(rate.per_s),
-                total: rate.total,
-            })
-            .collect();
-        drops.sort_by(|a, b| b.per_s.total_cmp(&a.per_s).then(b.total.cmp(&a.total)));
-        drops
-    }
-
-    fn talkers(&self, requests_per_s: Option<f64>) -> Vec<Talker> {
-        let all = requests_per_s.unwrap_or(0.0);
-        let top = self.talkers.top(TALKERS_MAX).into_iter();
-        top.map(|(lid, per_s)| {
-            let (node, guid) = self.names.of_lid(lid);
-            let share = if all > 0.0 { (per_s / all).min(1.0) } else { 0.0 };
-            Talker { lid, node, guid, per_s: rounded(per_s), share: (share * 1e4).round() / 1e4 }
-        })
-        .collect()
-    }
-
     /// Writes a second down.
     fn remember(
         &mut self,
@@ -411,105 +280,6 @@ impl Observer {
     }
 }
 
-impl Known {
-    fn new() -> Self {
-        Self {
-            now: ResponderNow::default(),
-            connection: 0,
-            last: None,
-            rates: None,
-            gone: None,
-            behind: None,
-            serving: None,
-            series: LoadSeries::default(),
-        }
-    }
-
-    /// Takes in what is known of a responder that is connected.
-    fn follow(&mut self, now: Instant, responder: &Responder, seen: &Seen<'_>) {
-        if self.connection != responder.connection() {
-            (self.connection, self.last, self.rates) = (responder.connection(), None, None);
-        }
-        self.gone = None;
-        if let Some(figures) = &responder.figures {
-            let is_new = self.last.as_ref().is_none_or(|(last, _)| !Arc::ptr_eq(last, figures));
-            if is_new {
-                let before = self.last.as_ref();
-                self.rates = before.and_then(|(last, _)| Rates::between(last, figures));
-                self.last = Some((Arc::clone(figures), now));
-            }
-        }
-        let reported = self.last.as_ref().map_or(responder.since, |(_, at)| *at);
-        let is_silent = now.saturating_duration_since(reported) > REPORT_HOLDS;
-        if is_silent {
-            self.rates = None;
-        }
-        let published = seen.announced.fabric_generation > 0;
-        let is_behind = published && responder.serving != Some(seen.announced);
-        let since = |since: Instant| now.saturating_duration_since(since);
-        self.behind = is_behind.then(|| {
-            let serving = responder.serving;
-            let missed = seen.announcements.first_after(serving).unwrap_or(now);
-            // It cannot have had what was announced before it came.
-            let begun = missed.max(responder.since);
-            match self.behind {
-                Some((before, behind)) if before == serving => (serving, behind.min(begun)),
-                _ => (serving, begun),
-            }
-        });
-        let lag = match self.behind {
-            Some((_, behind)) => since(behind),
-            None if self.serving != responder.serving => responder.lag.unwrap_or_default(),
-            None => Duration::ZERO,
-        };
-        self.serving = responder.serving;
-        let is_behind = self.behind.is_some_and(|(_, behind)| since(behind) >= BEHIND_AFTER);
-        let last = self.last.as_ref().filter(|_| !is_silent).map(|(last, _)| &**last);
-        let serving = last.and_then(|last| last.serving);
-        self.now = ResponderNow {
-            id: format!("{:#018x}", responder.id),
-            name: responder.name.to_string(),
-            software: responder.software.to_string(),
-            front_door: responder.front_door.iter().map(ToString::to_string).collect(),
-            port_guid: responder.port.map(|(guid, _)| guid.to_string()),
-            state: match responder.serving {
-                _ if is_silent => Standing::Silent,
-                None => Standing::Waiting,
-                Some(_) if is_behind => Standing::Behind,
-                Some(_) => Standing::Current,
-            },
-            for_s: since(responder.since).as_secs(),
-            fabric_generation: responder.serving.map_or(0, |version| version.fabric_generation),
-            registry_sequence: responder.serving.map_or(0, |version| version.registry_sequence),
-            snapshot_age_s: serving.map(|(_, age)| rounded(age.as_secs_f64())),
-            apply_ms: serving.map(|(built_in, _)| millis(built_in)),
-            last_update_ms: responder.lag.map(millis),
-            load: Load {
-                in_flight: last.map(|last| last.in_flight),
-                lag_ms: published.then(|| millis(lag)),
-                ..self.rates.as_ref().map_or_else(Load::default, |rates| Load {
-                    requests_per_s: Some(rounded(rates.requests)),
-                    answers_per_s: Some(rounded(rates.responses)),
-                    errors_per_s: Some(rounded(rates.errors)),
-                    no_records_per_s: Some(rounded(rates.no_records)),
-                    dropped_per_s: Some(rounded(rates.dropped)),
-                    ..latencies(&rates.latency)
-                })
-            },
-        };
-    }
-
-    /// Takes in that it is not connected.
-    fn miss(&mut self, now: Instant) {
-        let gone = *self.gone.get_or_insert(now);
-        (self.rates, self.behind) = (None, None);
-        self.now.state = Standing::Down;
-        self.now.for_s = now.saturating_duration_since(gone).as_secs();
-        self.now.load = Load::default();
-        (self.now.snapshot_age_s, self.now.apply_ms) = (None, None);
-    }
-}
-
 fn sm(seen: &Seen<'_>) -> Sm {
     let version = seen.snapshot.version();
     Sm {
@@ -537,36 +307,6 @@ fn sweeps(seen: &Seen<'_>) -> SweepCounts {
         quiet: seen.sm.quiet_sweeps,
         last_ended_s: last_ms.map(|at| seen.time_ms.saturating_sub(at) as f64 / 1e3),
     }
-}
-
-fn latencies(buckets: &[(u64, u64)]) -> Load {
-    let quantile = |share| quantile_us(buckets, share).map(|us| (us * 100.0).round() / 100.0);
-    Load {
-        p50_us: quantile(0.5),
-        p99_us: quantile(0.99),
-        p999_us: quantile(0.999),
-        ..Load::default()
-    }
-}
-
-/// Name of an attribute, or its number.
-fn attribute_name(id: u16) -> String {
-    match attribute::name(AttributeId(id)) {
-        Some(name) => name.to_owned(),
-        // What the class does not define is not told apart.
-        None if id == 0 => "unknown".to_owned(),
-        None => format!("{id:#06x}"),
-    }
-}
-
-/// To a tenth, which is more than means anything.
-fn rounded(value: f64) -> f64 {
-    // Of a sum of nothing the zero is a negative one.
-    (value * 10.0).round() / 10.0 + 0.0
-}
-
-fn millis(time: Duration) -> f64 {
-    (time.as_secs_f64() * 1e5).round() / 100.0
 }
 
 #[cfg(test)]

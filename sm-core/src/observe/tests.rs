@@ -1,3 +1,4 @@
+use super::moment::Standing;
 use super::*;
 
 use ib_mad::types::Guid;

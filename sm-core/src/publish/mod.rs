@@ -5,16 +5,17 @@
 //! its own serves them. What a sweep finds is not decided here, nor what a write does to the
 //! registry; [`feed`] decides what a responder is sent.
 
+mod admin_service;
 mod asking;
 mod batches;
 mod error;
 mod feed;
+mod feed_service;
 mod observatory;
 mod registered;
 mod responders;
 mod roles;
 mod server;
-mod service;
 mod session;
 mod shared;
 mod status;

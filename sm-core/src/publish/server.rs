@@ -10,7 +10,7 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::service::Routes;
 use tonic::transport::Server;
 
-use super::{Shared, roles, service, tls};
+use super::{Shared, admin_service, feed_service, roles, tls};
 
 /// How often a silent connection is probed, and how long an answer may take: a dead peer is
 /// noticed after the sum of both.
@@ -39,10 +39,10 @@ pub(super) async fn serve(
     services: Routes,
     mut end: watch::Receiver<()>,
 ) {
-    let feed = service::FeedService { shared: shared.clone(), end: end.clone() };
+    let feed = feed_service::FeedService { shared: shared.clone(), end: end.clone() };
     let feed = proto::snapshot_feed_server::SnapshotFeedServer::new(feed)
         .max_decoding_message_size(INBOUND_LEN_MAX);
-    let admin = admin::admin_server::AdminServer::new(service::AdminService {
+    let admin = admin::admin_server::AdminServer::new(admin_service::AdminService {
         shared: shared.clone(),
         end: end.clone(),
     });

@@ -22,7 +22,7 @@
 //!   that another left, and when they are made anew.
 //! - `configure`: LIDs, P_Keys, forwarding tables, links; `tables`: their routing, which the caller
 //!   runs ([`RoutingJob`]); `qos`, `sl_maps`, `fdr10`: other tables of ports; `avoided`: switches that
-//!   take none. `service`: which end ports came and went.
+//!   take none, `throttled`: links that are not routed over. `service`: which end ports came and went.
 //! - Between sweeps: `multicast`, `guid_info`, `shard`, `reregister`; `take_over`: the LID of a
 //!   responder's port goes to another; `babble`: ports that report errors for ever.
 //! - `packets`: what arrives; `encode`: requests as MADs; `view`: what callers may see;
@@ -71,8 +71,10 @@ mod service;
 mod shard;
 mod sl_maps;
 mod subnet;
+mod system_images;
 mod tables;
 mod take_over;
+mod throttled;
 mod unanswered;
 mod view;
 
@@ -85,6 +87,7 @@ use ib_mad::wire::attribute::SmState;
 use crate::config::{NodeNames, QosTables, Settings};
 use crate::fabric::Fabric;
 use crate::manage::lid::LidTable;
+use crate::manage::throttled::ThrottledLinks;
 use crate::smp::{Exchange, Timing};
 use avoided::AvoidedSwitches;
 use babble::BabblingPorts;
@@ -116,6 +119,7 @@ pub use service::PortsChanged;
 pub use shard::Sharding;
 use shard::Shards;
 use subnet::SubnetState;
+use system_images::SystemImages;
 pub use take_over::{DisabledPorts, Start};
 
 /// Lines logged of one sort in one sweep; what is beyond is only counted.
@@ -141,6 +145,8 @@ pub struct Sweeper {
     router: Router,
     /// Switches that do not take their forwarding tables.
     avoided: AvoidedSwitches,
+    /// Links that are slower than they should be, and not routed over.
+    throttled: ThrottledLinks,
     multicast: Multicast,
     aliases: AliasGuids,
     /// Clients that are to register again.
@@ -148,6 +154,7 @@ pub struct Sweeper {
     shards: Shards,
     disabled_ports: DisabledPorts,
     babbling: BabblingPorts,
+    system_images: SystemImages,
     events: Events,
 }
 
@@ -174,12 +181,14 @@ impl Sweeper {
             partitions: Partitioning::default(),
             router: Router::new(&settings.engine_names()),
             avoided: AvoidedSwitches::default(),
+            throttled: ThrottledLinks::default(),
             multicast: Multicast::default(),
             aliases: AliasGuids::default(),
             clients: Reregistration::default(),
             shards: Shards::default(),
             disabled_ports: DisabledPorts::new(),
             babbling: BabblingPorts::default(),
+            system_images: SystemImages::default(),
             events: Events::default(),
             settings,
         }
@@ -368,7 +377,10 @@ impl Sweeper {
             _ if resting => {}
             Cause::Poll if standby => self.begin_poll(now),
             Cause::Poll => {}
-            Cause::Timer if standby => {}
+            Cause::Timer | Cause::Mute if standby => {}
+            // Sweeps of all are tried until it is, and ask everybody.
+            Cause::Mute if !self.subnet.up => {}
+            Cause::Mute => self.begin_asking_mute(now),
             Cause::Timer if !heavy => self.begin_light(now, cause),
             Cause::Trap | Cause::Unanswered if self.subnet.up && !heavy => {
                 self.look_again(now, cause);

@@ -17,10 +17,10 @@ use super::router::{
 use super::{Phase, Sweeper, lanes};
 use crate::config::RoutingFiles;
 use crate::fabric::SwitchIndex;
+use crate::routing::Topology;
 use crate::routing::program::{Change, Program, Write};
 use crate::routing::verify::CreditLoops;
 use crate::routing::words;
-use crate::routing::{BLOCK_LEN, Topology};
 use crate::smp::{Kind, Request};
 
 /// Hops of a credit loop that are told.
@@ -29,11 +29,13 @@ const CYCLE_HOPS_MAX: usize = 8;
 impl Sweeper {
     pub(super) fn begin_routing(&mut self, now: Instant) {
         self.enter(now, Phase::Route);
-        let Self { router, fabric, settings, qos_tables, lids, subnet, avoided, .. } = self;
+        self.find_throttled_links();
+        let Self { router, fabric, settings, qos_tables, lids, subnet, avoided, throttled, .. } =
+            self;
         let lanes = |topology: &Topology, switches: &[SwitchIndex]| {
             lanes::data_lanes(fabric, settings, qos_tables, topology, switches)
         };
-        let routed = Routed { fabric, lids, avoided };
+        let routed = Routed { fabric, lids, avoided, throttled };
         match router.job(subnet.discovery, settings, routed, lanes) {
             Ok(job) if job.is_done() => {
                 // Switches that came back, or did not take all they were sent, are still served.
@@ -205,7 +207,7 @@ impl Sweeper {
 
     /// Makes a routing the desired one, and plans how to write it.
     fn adopt(&mut self, chosen: Chosen) {
-        let Chosen { mut made, lfts, loops, .. } = chosen;
+        let Chosen { mut made, lfts, kept, loops, .. } = chosen;
         let topology = made.topology();
         self.sweep.report.last_lid = topology.last_lid().0;
         let program = {
@@ -237,10 +239,8 @@ impl Sweeper {
             made.switches().len(),
             self.sweep.table_steps.iter().map(Vec::len).collect::<Vec<_>>()
         );
-        let written: usize = self.sweep.table_steps.iter().map(Vec::len).sum();
-        let blocks = made.switches().len() * made.topology().table_len() / BLOCK_LEN;
-        let keeps = written * 2 < blocks && !self.settings.keep_found_routes;
-        let appeared = self.router.adopt(made, loops.as_ref(), keeps);
+        let replaces = !self.settings.keep_found_routes;
+        let appeared = self.router.adopt(made, loops.as_ref(), kept, replaces);
         if let Some(loops) = loops.filter(|_| appeared) {
             self.warn_of_loops(&loops);
         }

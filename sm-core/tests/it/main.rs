@@ -36,4 +36,5 @@ mod steering;
 mod survival;
 mod sweep;
 mod takeover;
+mod throttled;
 mod unrest;

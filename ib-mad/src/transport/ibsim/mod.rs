@@ -13,191 +13,32 @@
 //!
 //! What is not here: the layouts ([`protocol`]) and the control socket (`control`).
 
+mod attach;
 mod control;
+mod error;
+mod options;
+mod packets;
 pub mod protocol;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::str::FromStr;
-use std::time::Duration;
 
 use self::control::Sockets;
-use self::protocol::{
-    CONTROL_DATA_LEN, ConnectData, ControlKind, MethodsData, NODE_NAME_MAX, PACKET_LEN, SimHeader,
-    SimHeaderRepr, accepted_classes, declare_classes,
-};
-use super::mmsg::{self, Headers, Vectors};
-use super::{Address, LocalPort, Malformed, Packet, Transport};
-use crate::types::{Lid, PKey, PortNum, Qpn};
-use crate::wire::MAD_LEN;
+use self::packets::{Buffers, HEADER_LEN};
+use self::protocol::{CONTROL_DATA_LEN, ControlKind, MethodsData, NODE_NAME_MAX};
+use super::mmsg::{Headers, Vectors};
+use super::{LocalPort, Malformed, Packet, Transport};
+use crate::types::{Lid, PKey, PortNum};
 use crate::wire::attribute::{NodeInfo, NodeType, PortInfo, PortState};
-use crate::wire::mad::{MadHeader, MgmtClass};
+use crate::wire::mad::MgmtClass;
+pub use error::IbsimError;
+pub use options::{ClientId, IbsimOptions, ParseClientIdError, Role};
 
 /// Packets that one system call moves.
 const BATCH_MAX: usize = 64;
 /// Packets kept that arrive while a control request waits for its answer.
 const STASH_MAX: usize = 4096;
-const HEADER_LEN: usize = SimHeader::<()>::LEN;
-
-/// Where and as what to attach.
-#[derive(Clone, Debug)]
-pub struct IbsimOptions {
-    /// Base of the server's socket names.
-    pub socket: String,
-    /// Identifier or description of the node to attach to; `None` for the server's default.
-    pub node: Option<String>,
-    /// Which requests to receive.
-    pub role: Role,
-    /// A QP above 1 whose packets to receive as well. At stock ibsim the only way to be sent
-    /// requests on a node whose QP0 and QP1 belong to another client.
-    pub qpn: Option<Qpn>,
-    /// The id of an earlier client of the same owner, to be thrown out if it was killed: it would
-    /// go on holding its slot and its requests.
-    pub stale_client: Option<ClientId>,
-    /// How long the server may take to answer a control request.
-    pub timeout: Duration,
-}
-
-impl Default for IbsimOptions {
-    /// A client of `IBSIM_SOCKNAME` at `SIM_HOST`, as libumad2sim has it.
-    fn default() -> Self {
-        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        Self {
-            socket: variable("IBSIM_SOCKNAME").unwrap_or_else(|| "sim".to_owned()),
-            node: variable("SIM_HOST"),
-            role: Role::Client,
-            qpn: None,
-            stale_client: None,
-            timeout: Duration::from_secs(5),
-        }
-    }
-}
-
-/// Which requests a client receives. Answers to its own reach every client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// None.
-    Client,
-    /// Those of subnet administration. Stock ibsim delivers SMPs for SMInfo and traps too.
-    Responder,
-    /// Those of subnet management.
-    Manager {
-        /// And those of subnet administration. Stock ibsim delivers them in any case.
-        sa: bool,
-    },
-}
-
-impl Role {
-    fn classes(self) -> &'static [MgmtClass] {
-        const SUBN: MgmtClass = MgmtClass::SUBN_LID_ROUTED;
-        const SUBN_DR: MgmtClass = MgmtClass::SUBN_DIRECTED_ROUTE;
-        match self {
-            Self::Client => &[],
-            Self::Responder => &[MgmtClass::SUBN_ADM],
-            Self::Manager { sa: false } => &[SUBN, SUBN_DR],
-            Self::Manager { sa: true } => &[SUBN, SUBN_DR, MgmtClass::SUBN_ADM],
-        }
-    }
-}
-
-/// What a client is known by: kept by its owner, so that a successor can throw it out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ClientId {
-    /// Its slot at the server.
-    pub slot: u32,
-    /// The number in its socket names.
-    pub number: u32,
-}
-
-impl fmt::Display for ClientId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.slot, self.number)
-    }
-}
-
-/// Text that is not a client id.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is not an ibsim client id, SLOT:NUMBER")]
-pub struct ParseClientIdError(pub String);
-
-impl FromStr for ClientId {
-    type Err = ParseClientIdError;
-
-    fn from_str(text: &str) -> Result<Self, ParseClientIdError> {
-        let parse = || {
-            let (slot, number) = text.trim().split_once(':')?;
-            Some(Self { slot: slot.parse().ok()?, number: number.parse().ok()? })
-        };
-        parse().ok_or_else(|| ParseClientIdError(text.to_owned()))
-    }
-}
-
-/// Why a client could not attach, or a control request failed.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum IbsimError {
-    /// Nobody is bound to the server's name.
-    #[error(
-        "no ibsim answers at socket '{socket}'; start `ibfabric serve NET` or `ibsim`, or set --socket"
-    )]
-    NoServer {
-        /// Base of its names.
-        socket: String,
-    },
-    /// The server is there and silent.
-    #[error("ibsim at socket '{socket}' does not answer; is another of its clients stopped?")]
-    NoAnswer {
-        /// Base of its names.
-        socket: String,
-    },
-    /// The base of the socket names is too long, or has a NUL byte.
-    #[error("'{socket}' cannot be the name of a socket; at most 80 characters")]
-    SocketName {
-        /// As given.
-        socket: String,
-    },
-    /// No such node.
-    #[error("node '{node}' is not in the net file")]
-    UnknownNode {
-        /// As given.
-        node: String,
-    },
-    /// Another client receives the requests that this one wants.
-    #[error("another SM/SA is attached to node {node}")]
-    Taken {
-        /// The node's identifier.
-        node: String,
-    },
-    /// All of the server's client slots are in use.
-    #[error("ibsim at socket '{socket}' has no room for another client (stock ibsim serves 10)")]
-    NoSlot {
-        /// Base of its names.
-        socket: String,
-    },
-    /// Refused though it ought to work.
-    #[error("ibsim refused control request {0}")]
-    Refused(u32),
-    /// The system's error.
-    #[error("ibsim socket: {0}")]
-    Io(#[from] io::Error),
-}
-
-impl IbsimError {
-    /// The error; where nobody answers, with where the name of the sockets comes from. `variable` is
-    /// what IBSIM_SOCKNAME holds.
-    pub fn with_origin(&self, variable: Option<&str>) -> String {
-        let Self::NoServer { socket } = self else { return self.to_string() };
-        let origin = match variable.filter(|name| !name.is_empty()) {
-            None if socket == "sim" => "the default, since IBSIM_SOCKNAME is not set".to_owned(),
-            None => "that of --socket; IBSIM_SOCKNAME is not set".to_owned(),
-            Some(name) if name == socket => "from IBSIM_SOCKNAME".to_owned(),
-            Some(name) => format!("that of --socket, though IBSIM_SOCKNAME is '{name}'"),
-        };
-        format!("{self}. The name is {origin}; it has to be the server's")
-    }
-}
 
 /// What has passed through a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -226,12 +67,6 @@ pub struct Ibsim {
     spare: Box<[Packet]>,
     buffers: Buffers,
     counters: IbsimCounters,
-}
-
-struct Buffers {
-    sim: Box<[[u8; HEADER_LEN]]>,
-    vectors: Vectors<2>,
-    headers: Headers,
 }
 
 impl Ibsim {
@@ -339,78 +174,6 @@ impl Ibsim {
         self.control(ControlKind::GET_NODEINFO, [0; CONTROL_DATA_LEN])
     }
 
-    /// Attaches without requests, making room by throwing out the stale client.
-    fn attach_anyhow(&mut self, options: &IbsimOptions) -> Result<u32, IbsimError> {
-        let stale = options.stale_client.filter(|stale| self.sockets.is_abandoned(stale.number));
-        let node = options.node.as_deref().unwrap_or("");
-        let mut slot = self.attach(node, options.qpn, false)?;
-        if let Some(stale) = stale
-            && !self.is_anothers(stale.slot, slot)?
-        {
-            self.detach(stale.slot)?;
-            if slot.is_none() {
-                slot = self.attach(node, options.qpn, false)?;
-            }
-        }
-        if let Some(slot) = slot {
-            return Ok(slot);
-        }
-        // The refusal does not say which of its two reasons it has: try without one of them.
-        match self.attach("", None, false)? {
-            Some(slot) => {
-                self.detach(slot)?;
-                Err(IbsimError::UnknownNode { node: node.to_owned() })
-            }
-            None => Err(IbsimError::NoSlot { socket: options.socket.clone() }),
-        }
-    }
-
-    /// Whether the slot of a stale client is known to have passed to another, as it may have when
-    /// the server was restarted: it is this client's, or that of a client at another node.
-    fn is_anothers(&self, stale: u32, mine: Option<u32>) -> Result<bool, IbsimError> {
-        let Some(mine) = mine else { return Ok(false) };
-        if stale >= mine {
-            // Slots are given out lowest first, so those above may never have been used, and stock
-            // ibsim crashes when asked about such a one.
-            return Ok(stale == mine);
-        }
-        let node_of = |slot| {
-            self.sockets.request(slot, ControlKind::GET_NODEINFO, [0; CONTROL_DATA_LEN], || {})
-        };
-        Ok(node_of(stale)? != node_of(mine)?)
-    }
-
-    /// Has the requests of the role's classes delivered here: by declaring them or, where the
-    /// server knows no declarations, by attaching once more, as a manager. Being one from the
-    /// start leaves PortInfo's IsSM alone, so that a responder does not pass for an SM.
-    fn claim_requests(&mut self, options: &IbsimOptions) -> Result<(), IbsimError> {
-        let classes = options.role.classes();
-        let taken = || IbsimError::Taken { node: self.node.clone() };
-        let sockets = &self.sockets;
-        let answer = sockets
-            .request(self.slot, ControlKind::DECLARE_CLASSES, declare_classes(classes), || {
-                sockets.discard_data();
-            })?
-            .ok_or_else(taken)?;
-        match accepted_classes(&answer) {
-            Some(count) if count == classes.len() => return Ok(()),
-            Some(_) => return Err(taken()),
-            None => {}
-        }
-        self.detach(self.slot)?;
-        let node = options.node.as_deref().unwrap_or("");
-        match self.attach(node, options.qpn, true) {
-            Ok(Some(slot)) => {
-                self.slot = slot;
-                Ok(())
-            }
-            other => {
-                self.slot = u32::MAX;
-                Err(other.err().unwrap_or_else(|| IbsimError::Taken { node: self.node.clone() }))
-            }
-        }
-    }
-
     /// Has requests of a class delivered here by method, in place of those declared before for the
     /// class. `false` if the server knows no such declarations: stock ibsim delivers requests to a
     /// manager only.
@@ -431,38 +194,6 @@ impl Ibsim {
             *pkey = PKey(u16::from_be_bytes([bytes[0], bytes[1]]));
         }
         Ok(pkeys)
-    }
-
-    /// Asks for a slot at `node`; `None` if refused.
-    fn attach(
-        &mut self,
-        node: &str,
-        qpn: Option<Qpn>,
-        is_sm: bool,
-    ) -> Result<Option<u32>, IbsimError> {
-        let connect = ConnectData {
-            id: self.sockets.number,
-            qpn: qpn.unwrap_or_default(),
-            is_sm,
-            node: node.as_bytes().to_vec(),
-        };
-        let sockets = &self.sockets;
-        let answer = sockets.request(0, ControlKind::CONNECT, connect.to_bytes(), || {
-            sockets.discard_data();
-        })?;
-        Ok(answer.map(|data| {
-            let connected = ConnectData::from_bytes(&data);
-            self.node = String::from_utf8_lossy(&connected.node).into_owned();
-            connected.id
-        }))
-    }
-
-    fn detach(&self, slot: u32) -> Result<(), IbsimError> {
-        let sockets = &self.sockets;
-        sockets.request(slot, ControlKind::DISCONNECT, [0; CONTROL_DATA_LEN], || {
-            sockets.discard_data();
-        })?;
-        Ok(())
     }
 
     /// A control request of the attached client. Packets that arrive meanwhile are kept for the
@@ -545,108 +276,6 @@ impl Drop for Ibsim {
             let _ = self.sockets.send(self.slot, ControlKind::SET_ISSM, [0; CONTROL_DATA_LEN]);
         }
         let _ = self.sockets.send(self.slot, ControlKind::DISCONNECT, [0; CONTROL_DATA_LEN]);
-    }
-}
-
-impl Buffers {
-    /// Receives packets into `batch`, addressed as seen from the port with `lid` and `lmc`.
-    fn receive(
-        &mut self,
-        socket: BorrowedFd<'_>,
-        batch: &mut [Packet],
-        lid: Lid,
-        lmc: u8,
-        counters: &mut IbsimCounters,
-    ) -> io::Result<usize> {
-        let count = batch.len().min(BATCH_MAX);
-        for (i, packet) in batch[..count].iter_mut().enumerate() {
-            let vectors = &mut self.vectors.0[i];
-            *vectors = [mmsg::vector_mut(&mut self.sim[i]), mmsg::vector_mut(&mut packet.mad)];
-            let header = &mut self.headers.0[i].msg_hdr;
-            header.msg_iov = vectors.as_mut_ptr();
-            header.msg_iovlen = vectors.len();
-        }
-        // SAFETY: every header points at its two vectors, and they at a header buffer of ours and
-        // at a MAD of the batch, all borrowed for writing beyond the call.
-        let got = unsafe { mmsg::receive(socket, &mut self.headers.0[..count])? };
-        let mut kept = 0;
-        for i in 0..got {
-            let header = &self.headers.0[i];
-            let is_whole = header.msg_len as usize == PACKET_LEN
-                && header.msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
-            let Some(address) =
-                is_whole.then(|| received_from(&self.sim[i], &batch[i].mad, lid, lmc)).flatten()
-            else {
-                counters.malformed += 1;
-                continue;
-            };
-            counters.received += 1;
-            counters.undelivered += u64::from(address.undelivered != 0);
-            batch.swap(kept, i);
-            batch[kept].address = address;
-            kept += 1;
-        }
-        Ok(kept)
-    }
-
-    fn send(&mut self, socket: BorrowedFd<'_>, batch: &[Packet], lid: Lid) -> io::Result<usize> {
-        for (i, packet) in batch.iter().enumerate() {
-            self.sim[i] = sent_to(packet, lid).to_bytes();
-            let vectors = &mut self.vectors.0[i];
-            *vectors = [mmsg::vector(&self.sim[i]), mmsg::vector(&packet.mad)];
-            let header = &mut self.headers.0[i].msg_hdr;
-            header.msg_iov = vectors.as_mut_ptr();
-            header.msg_iovlen = vectors.len();
-        }
-        // SAFETY: every header points at its two vectors, and they at a header buffer of ours and
-        // at a MAD of the batch, all borrowed beyond the call.
-        unsafe { mmsg::send(socket, &mut self.headers.0[..batch.len()]) }
-    }
-}
-
-/// The address of a packet received by the port with `lid` and `lmc`.
-fn received_from(
-    sim: &[u8; HEADER_LEN],
-    mad: &[u8; MAD_LEN],
-    lid: Lid,
-    lmc: u8,
-) -> Option<Address> {
-    let sim = SimHeaderRepr::parse(&SimHeader::new(sim).ok()?).ok()?;
-    let response = MadHeader::new(mad).ok()?.method().is_response();
-    // What comes back still bears the addresses it was sent with, unless it is the answer to it
-    // that found no way here.
-    let is_mine = sim.status != 0 && !(response && sim.dlid == lid);
-    let (far, near) = if is_mine {
-        ((sim.dlid, sim.dqp), (sim.slid, sim.sqp))
-    } else {
-        ((sim.slid, sim.sqp), (sim.dlid, sim.dqp))
-    };
-    let path_bits = if near.0 == Lid::PERMISSIVE { 0 } else { near.0.0 & ((1 << lmc) - 1) };
-    Some(Address {
-        lid: far.0,
-        qpn: far.1,
-        local_qpn: near.1,
-        path_bits: path_bits as u8,
-        undelivered: sim.status,
-        ..Address::default()
-    })
-}
-
-/// The header of a packet to send from the port with `lid`.
-fn sent_to(Packet { mad, address }: &Packet, lid: Lid) -> SimHeaderRepr {
-    let slid = match (address.lid, address.path_bits) {
-        (Lid::PERMISSIVE, _) => Lid::PERMISSIVE,
-        // The server fills in the base LID, which it may know better.
-        (_, 0) => Lid::NONE,
-        (_, path_bits) => Lid(lid.0 | u16::from(path_bits)),
-    };
-    SimHeaderRepr {
-        dlid: address.lid,
-        slid,
-        dqp: address.qpn,
-        sqp: address.local_qpn,
-        status: 0,
-        length: protocol::message_len(mad),
     }
 }
 

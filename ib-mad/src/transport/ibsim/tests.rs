@@ -6,9 +6,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::protocol::{CONTROL_LEN, Control, classes_accepted, declared_classes, socket_name};
+use super::protocol::{
+    CONTROL_LEN, ConnectData, Control, PACKET_LEN, SimHeader, SimHeaderRepr, classes_accepted,
+    declared_classes, socket_name,
+};
 use super::*;
-use crate::transport::{Interest, wait};
+use crate::transport::{Address, Interest, wait};
+use crate::types::Qpn;
 use crate::wire::mad::Method;
 
 /// What the server knows beyond stock ibsim.

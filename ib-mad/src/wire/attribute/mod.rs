@@ -8,6 +8,7 @@ mod device;
 mod forwarding;
 mod inform_info;
 mod link;
+mod link_end;
 mod node;
 mod notice;
 mod port_info;
@@ -29,6 +30,7 @@ pub use forwarding::{
 };
 pub use inform_info::{InformInfo, InformInfoRepr};
 pub use link::{ActiveLink, LinkSpeeds, LinkSpeedsExt, LinkSpeedsExt2, LinkWidths, MlnxLinkSpeeds};
+pub use link_end::LinkEnd;
 pub use node::{NodeDescription, NodeDescriptionRepr, NodeInfo, NodeInfoRepr, NodeType};
 pub use notice::{
     BadKeyDetails, BadKeyDetailsRepr, BadMKeyDetails, BadMKeyDetailsRepr, BadPKeySwitchPortDetails,

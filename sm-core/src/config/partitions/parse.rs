@@ -11,20 +11,17 @@
 //! What makes OpenSM give up the file is an error here. What it passes over is passed over in the same
 //! way and remarked on, since there are sites whose files have it.
 
+mod group;
+
 use std::collections::HashMap;
 use std::path::Path;
 
-use ib_mad::types::{Gid, Guid, Mtu, PKey, Rate, Sl};
+use ib_mad::types::{Guid, PKey, Sl};
 
 use super::text::{abbreviates, name_and_value, number};
-use super::{
-    Group, GroupSl, IPOIB_QKEY, Membership, Partition, PartitionConfig, Ports, Rule,
-    broadcast_mgid, is_ip,
-};
+use super::{Membership, Partition, PartitionConfig, Ports, Rule, broadcast_mgid};
 use crate::config::site::Remarks;
-
-/// Link-local, the scope of groups that name none.
-const DEFAULT_SCOPE: u8 = 2;
+use group::Flags;
 
 /// Why a partition file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -119,37 +116,6 @@ fn named_numbers(text: &str) -> Vec<u16> {
     numbers
 }
 
-/// Values of groups, as far as given.
-#[derive(Clone, Copy)]
-struct Flags {
-    /// As written: the code may be none.
-    mtu: u64,
-    rate: u64,
-    sl: Sl,
-    /// Whether a group's own line set it.
-    sl_is_own: bool,
-    /// Bit n: scope n.
-    scopes: u16,
-    qkey: u32,
-    tclass: u8,
-    flow_label: u32,
-}
-
-impl Default for Flags {
-    fn default() -> Self {
-        Self {
-            mtu: Mtu::B2048.code().into(),
-            rate: Rate::Gbps10.code().into(),
-            sl: Sl::default(),
-            sl_is_own: false,
-            scopes: 0,
-            qkey: 0,
-            tclass: 0,
-            flow_label: 0,
-        }
-    }
-}
-
 /// The definition whose properties are being read.
 #[derive(Clone, Copy)]
 struct Definition {
@@ -180,6 +146,12 @@ struct Parser<'a> {
 impl Parser<'_> {
     fn remark(&mut self, text: impl AsRef<str>) {
         self.remarks.add(self.path, Some(self.line), text.as_ref());
+    }
+
+    /// The same of a flag that is passed over.
+    fn pass_over(&mut self, text: impl AsRef<str>) {
+        let text = format!("{}; passed over", text.as_ref());
+        self.remarks.add_mistake(self.path, self.line, &text);
     }
 
     /// Reads what stands on a line between semicolons.
@@ -318,59 +290,13 @@ impl Parser<'_> {
         } else if abbreviates(name, "defmember") {
             match value.and_then(membership) {
                 Some(membership) => definition.membership = membership,
-                None => self.remark("defmember must be full, limited or both; passed over"),
+                None => self.pass_over("defmember must be full, limited or both"),
             }
         } else if name == "indx0" {
             definition.first = true;
         } else {
-            self.remark(format!("unknown flag '{name}'; passed over"));
+            self.pass_over(format!("unknown flag '{name}'"));
         }
-    }
-
-    /// Takes in a flag that says what multicast groups are to be like; whether it is one.
-    fn group_flag(&mut self, flags: &mut Flags, name: &str, value: Option<&str>) -> bool {
-        // In this order, since a beginning is enough: "s" is scope.
-        const NAMES: [&str; 7] = ["mtu", "rate", "scope", "Q_Key", "TClass", "sl", "FlowLabel"];
-        let Some(&key) = NAMES.iter().find(|key| abbreviates(name, key)) else { return false };
-        let parsed = value.and_then(number);
-        let (got, rest) = parsed.unwrap_or((0, value.unwrap_or_default()));
-        let passed_over = |parser: &mut Self, expected: &str| {
-            let got = value.unwrap_or_default();
-            parser.remark(format!("{key} must be {expected}, not '{got}'; passed over"));
-        };
-        // These take no number with something behind it.
-        let whole = parsed.is_some() && (rest.is_empty() || rest.starts_with(char::is_whitespace));
-        match key {
-            "sl" if whole && got <= 15 => {
-                flags.sl = Sl::from_low_bits(got as u16);
-                flags.sl_is_own = true;
-            }
-            "sl" => passed_over(self, "0 to 15"),
-            "FlowLabel" if whole && got <= 0xF_FFFF => flags.flow_label = got as u32,
-            "FlowLabel" => passed_over(self, "0 to 0xfffff"),
-            "scope" if (1..=15).contains(&got) => flags.scopes |= 1 << got,
-            "scope" => passed_over(self, "1 to 15"),
-            "mtu" | "rate" if value.is_none() => passed_over(self, "a code such as 4"),
-            "mtu" => flags.mtu = got,
-            "rate" => flags.rate = got,
-            "Q_Key" => flags.qkey = got as u32,
-            _ => flags.tclass = got as u8,
-        }
-        let too_large =
-            (key == "Q_Key" && got > u64::from(u32::MAX)) || (key == "TClass" && got > 255);
-        if (key == "Q_Key" || key == "TClass") && (parsed.is_none() || too_large) {
-            let taken = if key == "Q_Key" { got & 0xFFFF_FFFF } else { got & 0xFF };
-            let got = value.unwrap_or_default();
-            self.remark(format!(
-                "{key} '{got}' is not a number of its width; it is taken as {taken:#x}"
-            ));
-        } else if !matches!(key, "sl" | "FlowLabel") && parsed.is_some() && !rest.is_empty() {
-            self.remark(format!(
-                "{key}={} has '{rest}' behind the number",
-                value.unwrap_or_default()
-            ));
-        }
-        true
     }
 
     fn properties(&mut self, definition: Definition, text: &str) -> Result<(), PartitionSyntax> {
@@ -448,110 +374,6 @@ impl Parser<'_> {
             first: definition.first,
         });
         Ok(())
-    }
-
-    /// A line `mgid=…`; `flags` is what follows it.
-    fn group_line(
-        &mut self,
-        definition: Definition,
-        value: Option<&str>,
-        flags: Option<&str>,
-    ) -> Result<(), PartitionSyntax> {
-        let text = value.ok_or(PartitionSyntax::NoMgid)?;
-        let inherited = definition.flags;
-        let mut own = Flags { sl_is_own: false, tclass: 0, ..inherited };
-        for token in flags.into_iter().flat_map(|flags| flags.split(',')) {
-            let (name, value) = name_and_value(token);
-            if name.is_empty() {
-                self.remark("a flag is empty");
-            } else if !self.group_flag(&mut own, name, value) {
-                self.remark(format!("unknown flag '{name}' of a group; passed over"));
-            }
-        }
-        let Some(mut mgid) = text.parse::<Gid>().ok().filter(|gid| gid.is_multicast()) else {
-            self.remark(format!(
-                "mgid '{text}' is no multicast GID, such as ff12:401b::16; the group is not made"
-            ));
-            return Ok(());
-        };
-        if is_ip(mgid) {
-            let full = definition.pkey.0 | 0x8000;
-            let given = u16::from_be_bytes([mgid.0[4], mgid.0[5]]);
-            let any = given == 0 || mgid == broadcast_mgid(PKey::DEFAULT_FULL);
-            if !any && given != full {
-                self.remark(format!("mgid {mgid} has P_Key {given:#06x} in it, its partition {full:#06x}; the group is not made"));
-                return Ok(());
-            }
-            for (what, group, partition) in
-                [("mtu", own.mtu, inherited.mtu), ("rate", own.rate, inherited.rate)]
-            {
-                if group != partition {
-                    self.remark(format!("{what} of the IP group {mgid} must be that of its partition, {partition}, not {group}; the group is not made"));
-                    return Ok(());
-                }
-            }
-            mgid.0[4..6].copy_from_slice(&full.to_be_bytes());
-        } else if mgid.0[1] & 0xE0 != 0 {
-            self.remark(format!("mgid {mgid} has reserved flags set; the group is not made"));
-            return Ok(());
-        }
-        self.group(&definition, own, mgid);
-        Ok(())
-    }
-
-    /// Adds a group in each of its scopes, unless it cannot be.
-    fn group(&mut self, definition: &Definition, flags: Flags, mgid: Gid) {
-        let scopes = if flags.scopes == 0 { 1 << DEFAULT_SCOPE } else { flags.scopes };
-        for scope in (0..16).filter(|scope| scopes >> scope & 1 != 0) {
-            let mut mgid = mgid;
-            mgid.0[1] = mgid.0[1] & 0xF0 | scope;
-            let group = self.group_of_scope(definition, flags, mgid);
-            match group {
-                Ok(group) => self.config.groups.push(group),
-                Err(reason) => self.remark(format!("{reason}; group {mgid} is not made")),
-            }
-        }
-    }
-
-    fn group_of_scope(
-        &self,
-        definition: &Definition,
-        flags: Flags,
-        mgid: Gid,
-    ) -> Result<Group, String> {
-        let code = |value: u64| u8::try_from(value).ok();
-        let mtu = code(flags.mtu).and_then(Mtu::from_code).ok_or_else(|| {
-            let codes = "1 for 256 bytes, 2 for 512, 3 for 1024, 4 for 2048, 5 for 4096";
-            format!("mtu must be a code, {codes}, not {}", flags.mtu)
-        })?;
-        let rate = code(flags.rate).and_then(Rate::from_code).ok_or_else(|| {
-            format!(
-                "rate must be a code such as 3 for 10 Gb/s or 7 for 40 Gb/s, not {}",
-                flags.rate
-            )
-        })?;
-        let groups = &self.config.groups;
-        if groups.iter().any(|group| group.mgid == mgid) {
-            return Err("it stands there already".to_owned());
-        }
-        if is_ip(mgid) {
-            let mut broadcast = broadcast_mgid(definition.pkey);
-            broadcast.0[1] = broadcast.0[1] & 0xF0 | mgid.0[1] & 0xF;
-            if mgid != broadcast && !groups.iter().any(|group| group.mgid == broadcast) {
-                return Err(format!(
-                    "an IP group needs the broadcast group {broadcast} (flag ipoib)"
-                ));
-            }
-        } else if mgid.0[2..4] == [0xA0, 0x1B] && mgid.0[1] & 0xF == DEFAULT_SCOPE {
-            return Err("signature a01b is not for link-local scope".to_owned());
-        }
-        let qkey = if is_ip(mgid) && flags.qkey == 0 { IPOIB_QKEY } else { flags.qkey };
-        let sl = match flags.sl_is_own {
-            true => GroupSl::Own(flags.sl),
-            false => GroupSl::Inherited(flags.sl),
-        };
-        let Flags { tclass, flow_label, .. } = flags;
-        Ok(Group { pkey: definition.pkey, mgid, mtu, rate, sl, qkey, tclass, flow_label })
     }
 }
 

@@ -9,50 +9,26 @@
 //!
 //! No thread and no clock here; those are the parent module's.
 
+mod batch;
+mod follow;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use ib_mad::types::PKey;
-use ib_mad::wire::mad::Status;
-use ib_mad::wire::record::McMemberRecord;
-use sa_proto::snapshot::{RegistryChanges, RegistryPlane, Session};
+use sa_proto::snapshot::{RegistryPlane, Session};
 use tracing::{error, info, warn};
 
 use super::counters::Counters;
 use super::store::{Store, StoreError, Stored};
-use crate::publish::{PublishError, Publisher};
-use crate::registry::{
-    self, AnswerRecord, Changes, GuidBlock, Members, Ports, PredefinedGroup, Registry,
-    RegistryEvent, Reply, Request,
-};
+use crate::publish::Publisher;
+use crate::registry::{self, GuidBlock, Members, Ports, Registry, RegistryEvent};
 use crate::routing::multicast::Membership;
+use batch::Surroundings;
+pub(super) use batch::{Verdict, Work};
 
 /// How long to wait before a file that failed is opened again, seconds.
 const REOPEN_INTERVAL_S: u64 = 2;
-
-/// What is to be done at once.
-#[derive(Debug, Default)]
-pub(super) struct Work {
-    /// Writes; `None` changes nothing, but is answered like one.
-    pub(super) writes: Vec<Option<Request>>,
-    /// The fabric as it is now.
-    pub(super) ports: Option<Arc<Ports>>,
-    /// Groups of the site's files.
-    pub(super) predefined: Option<Arc<[PredefinedGroup]>>,
-    /// Responders that are connected.
-    pub(super) responders: Option<Vec<u64>>,
-}
-
-/// What becomes of a write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// It is answered, once the tables hold the sequence number in the epoch.
-    Answer { status: Status, data: Option<AnswerRecord>, epoch: u64, sequence: u64 },
-    /// Its client is not answered, and its responder forgets it.
-    Dropped,
-    /// Nothing is said: whoever waits asks again.
-    Silence,
-}
 
 /// Something that subscribers may want to hear of, and the group's P_Key.
 pub(super) type GroupEvent = (RegistryEvent, Option<PKey>);
@@ -93,14 +69,6 @@ struct Unsettled {
     sequence: u64,
     /// What happened in it.
     events: Vec<GroupEvent>,
-}
-
-/// What the registry has to know besides its rows.
-#[derive(Clone, Default)]
-struct Surroundings {
-    ports: Option<Arc<Ports>>,
-    predefined: Option<Arc<[PredefinedGroup]>>,
-    responders: Option<Vec<u64>>,
 }
 
 impl DurableRegistry {
@@ -144,73 +112,9 @@ impl DurableRegistry {
         self.registry.sequence()
     }
 
-    /// Begins with these rows, if they can be stored; whether it does.
-    pub(super) fn begin_with(&mut self, now_s: u64, mut plane: RegistryPlane) -> bool {
-        plane.sequence = plane.sequence.max(1);
-        let rows = RegistryChanges::between(&RegistryPlane::default(), &plane);
-        let changes = Changes { rows, ..Changes::default() };
-        for _ in 0..2 {
-            // What is read back may be this: the commit was made after all.
-            let Some(store) = self.store.as_mut().filter(|_| self.fresh) else { return false };
-            match store.commit(&changes) {
-                Ok(()) => {
-                    self.adopt(Stored { plane, ..Stored::default() });
-                    return true;
-                }
-                Err(failure) => {
-                    self.counters.failures.add(1);
-                    error!("what was read is not stored: {}", sa_proto::with_causes(&failure));
-                    self.reopen(now_s);
-                }
-            }
-        }
-        false
-    }
-
-    /// Replaces what is stored by what another master has, while we are none. Whether that is on
-    /// disk now. Sequence numbers do not go back, whoever gave them out.
-    pub(super) fn follow(&mut self, now_s: u64, plane: &RegistryPlane) -> bool {
-        if self.publisher.session().is_some() {
-            return false;
-        }
-        if self.store.is_none() && now_s >= self.reopen_due_s {
-            self.reopen(now_s);
-        }
-        let before = self.rows();
-        let mut plane = plane.clone();
-        plane.sequence = plane.sequence.max(before.sequence);
-        let rows = RegistryChanges::between(&before, &plane);
-        let Some(store) = &mut self.store else { return false };
-        if rows.is_empty() && plane.sequence == before.sequence && !self.fresh {
-            return true;
-        }
-        let changes = Changes { rows, ..Changes::default() };
-        let kept = store.commit(&changes);
-        if let Err(failure) = kept {
-            self.counters.failures.add(1);
-            let reason = sa_proto::with_causes(&failure);
-            error!("what another master's clients registered is not stored: {reason}");
-            self.reopen(now_s);
-            return false;
-        }
-        self.counters.commits.add(1);
-        self.fresh = false;
-        self.published = None;
-        self.members.apply(&changes.rows);
-        self.followed = Some(plane);
-        true
-    }
-
     /// All rows, whoever gave them.
     fn rows(&self) -> RegistryPlane {
         self.followed.clone().unwrap_or_else(|| self.registry.plane())
-    }
-
-    /// Makes the registry what was followed, if anything was: we decide from now on.
-    fn begin_where_the_master_ended(&mut self) {
-        if let Some(plane) = self.followed.take() {
-            self.replace_registry(Registry::restore(&plane, []));
-        }
     }
 
     fn adopt(&mut self, stored: Stored) {
@@ -226,147 +130,6 @@ impl DurableRegistry {
         self.counted += self.registry.counters();
         self.registry = registry;
         self.untold = self.surroundings.clone();
-    }
-
-    /// Does a batch of work; a verdict on each write, in their order.
-    pub(super) fn turn(&mut self, now_s: u64, work: Work) -> Vec<Verdict> {
-        self.surroundings.take(&work);
-        self.untold.take(&work);
-        if self.store.is_none() && now_s >= self.reopen_due_s {
-            self.reopen(now_s);
-        }
-        let is_master = self.publisher.session().is_some();
-        let Some(ports) = self.surroundings.ports.clone().filter(|_| is_master) else {
-            self.counters.not_master.add(work.writes.len());
-            return vec![Verdict::Silence; work.writes.len()];
-        };
-        let mut nothing_stored = true;
-        for _ in 0..2 {
-            if self.store.is_none() {
-                break;
-            }
-            match self.attempt(now_s, &ports, &work.writes) {
-                Ok(verdicts) => return verdicts,
-                Err(failure) => {
-                    self.counters.failures.add(1);
-                    error!(
-                        "writes are not durable and are tried once more: {}",
-                        sa_proto::with_causes(&failure)
-                    );
-                    nothing_stored &= self.reopen(now_s) == Some(false);
-                }
-            }
-        }
-        if !nothing_stored {
-            self.counters.unsettled.add(work.writes.len());
-            return vec![Verdict::Dropped; work.writes.len()];
-        }
-        self.counters.refused_unstored.add(work.writes.len());
-        let epoch = self.published.map_or(0, |session| session.epoch);
-        let refused =
-            Verdict::Answer { status: Status::SA_NO_RESOURCES, data: None, epoch, sequence: 0 };
-        vec![refused; work.writes.len()]
-    }
-
-    fn attempt(
-        &mut self,
-        now_s: u64,
-        ports: &Ports,
-        writes: &[Option<Request>],
-    ) -> Result<Vec<Verdict>, StoreError> {
-        self.begin_where_the_master_ended();
-        let before = self.registry.plane();
-        let around = self.untold.clone();
-        if let Some(predefined) = &around.predefined {
-            self.registry.set_predefined(ports, predefined);
-        }
-        if around.ports.is_some() {
-            self.registry.fabric_changed(ports);
-        }
-        if let Some(responders) = &around.responders {
-            self.registry.set_responders(responders);
-        }
-        self.registry.expire(now_s);
-        let replies: Vec<_> = writes
-            .iter()
-            .map(|write| write.as_ref().map(|request| self.registry.write(now_s, ports, request)))
-            .collect();
-        let changes = self.registry.take_changes();
-        let events = self.take_events(&before);
-        self.unsettled = Some(Unsettled { sequence: changes.rows.sequence, events });
-        if !changes.is_empty() {
-            let store = self.store.as_mut().expect("a store was there a moment ago");
-            store.commit(&changes)?;
-            self.counters.commits.add(1);
-            self.fresh = false;
-        }
-        self.settle(changes.rows.sequence);
-        self.untold = Surroundings::default();
-        self.members.apply(&changes.rows);
-        let session = match self.publish(&changes.rows) {
-            Ok(session) => session,
-            Err(failure) => {
-                // It is durable: what is asked again is answered as if it had been told.
-                if !matches!(failure, PublishError::NoSession) {
-                    error!("the registry is not published: {failure}");
-                }
-                return Ok(vec![Verdict::Silence; writes.len()]);
-            }
-        };
-        let epoch = session.epoch;
-        let verdict = |(write, reply): (&Option<Request>, Option<Reply>)| {
-            let Some(reply) = reply else {
-                let sequence = self.registry.sequence();
-                return Verdict::Answer { status: Status::OK, data: None, epoch, sequence };
-            };
-            if let Some(request) = write {
-                self.counters.decided(request, &reply);
-            }
-            if reply.dropped {
-                return Verdict::Dropped;
-            }
-            let (status, data, sequence) = (reply.status, reply.data, reply.sequence);
-            Verdict::Answer { status, data, epoch, sequence }
-        };
-        Ok(writes.iter().zip(replies).map(verdict).collect())
-    }
-
-    /// Publishes what changed; everything, if nothing was published in this session.
-    fn publish(&mut self, changes: &RegistryChanges) -> Result<Session, PublishError> {
-        let session = self.publisher.session().ok_or(PublishError::NoSession)?;
-        let published = if self.published != Some(session) {
-            self.publisher.publish_registry(self.registry.plane())
-        } else if changes.is_empty() {
-            return Ok(session);
-        } else {
-            self.publisher.publish_changes(self.registry.plane(), changes)
-        };
-        match published {
-            Ok(version) => {
-                // Another may have begun meanwhile; then it is published there next time.
-                self.published = Some(session).filter(|session| version.session == *session);
-                Ok(version.session)
-            }
-            Err(failure) => {
-                self.published = None;
-                Err(failure)
-            }
-        }
-    }
-
-    /// What happened, with what is known of the groups it happened to.
-    fn take_events(&mut self, before: &RegistryPlane) -> Vec<GroupEvent> {
-        let mut events = Vec::new();
-        while let Some(event) = self.registry.poll_event() {
-            let pkey_in = |record: &[u8; 52]| {
-                McMemberRecord::new(&record[..]).ok().map(|record| record.pkey())
-            };
-            let (RegistryEvent::GroupCreated(mgid) | RegistryEvent::GroupDeleted(mgid)) = event;
-            let now = self.registry.group(mgid);
-            let group = now.or_else(|| before.groups.find(mgid));
-            events.push((event, group.and_then(|group| pkey_in(&group.record))));
-        }
-        events
     }
 
     /// Notes what happened in the commit begun last if it was made, now that it is known what is
@@ -473,21 +236,6 @@ impl DurableRegistry {
         let mut counters = self.counted;
         counters += self.registry.counters();
         counters
-    }
-}
-
-impl Surroundings {
-    /// Takes what is new.
-    fn take(&mut self, work: &Work) {
-        if work.ports.is_some() {
-            self.ports.clone_from(&work.ports);
-        }
-        if work.predefined.is_some() {
-            self.predefined.clone_from(&work.predefined);
-        }
-        if work.responders.is_some() {
-            self.responders.clone_from(&work.responders);
-        }
     }
 }
 

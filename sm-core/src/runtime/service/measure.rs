@@ -91,6 +91,11 @@ impl Service {
                 self.sweeper.avoided_switches() as f64,
             ),
             gauge(
+                "links_avoided",
+                "Links between switches that routes avoid, since they are slower or narrower than their ends can be",
+                self.sweeper.throttled_links() as f64,
+            ),
+            gauge(
                 "session_refused",
                 "1 while no session can begin, since its epoch cannot be kept in the state directory: \
                  responders are told nothing",

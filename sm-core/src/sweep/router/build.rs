@@ -2,6 +2,7 @@
 
 use crate::fabric::{Fabric, SwitchIndex};
 use crate::manage::lid::LidTable;
+use crate::manage::throttled::ThrottledLinks;
 use crate::routing::{Destination, Topology, TopologyBuilder, TopologyError};
 use crate::sweep::avoided::AvoidedSwitches;
 
@@ -12,11 +13,14 @@ pub(in crate::sweep) struct Routed<'a> {
     pub(in crate::sweep) lids: &'a LidTable,
     /// Switches that are left out.
     pub(in crate::sweep) avoided: &'a AvoidedSwitches,
+    /// Links that are left out.
+    pub(in crate::sweep) throttled: &'a ThrottledLinks,
 }
 
-/// The fabric as engines see it, without switches that are avoided, and which switch has which number.
+/// The fabric as engines see it, without switches and links that are avoided, and which switch has which
+/// number.
 pub(super) fn topology(routed: Routed<'_>) -> Result<(Topology, Vec<SwitchIndex>), TopologyError> {
-    let Routed { fabric, lids, avoided } = routed;
+    let Routed { fabric, lids, avoided, throttled } = routed;
     let mut builder = TopologyBuilder::new();
     let mut switches = Vec::new();
     let mut numbers = Vec::new();
@@ -32,7 +36,8 @@ pub(super) fn topology(routed: Routed<'_>) -> Result<(Topology, Vec<SwitchIndex>
     for &index in &switches {
         for port in fabric.ports_of(fabric.switch(index).node) {
             let Some(peer) = fabric.port(port).peer() else { continue };
-            if !fabric.port(port).known || !fabric.port(peer).known {
+            let is_known = fabric.port(port).known && fabric.port(peer).known;
+            if !is_known || throttled.contains(port) {
                 continue;
             }
             let Some(far) = fabric.node_of(peer).switch else { continue };

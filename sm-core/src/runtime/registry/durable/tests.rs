@@ -1,15 +1,16 @@
 use ib_mad::types::{Gid, Guid, Lid, PKey};
 use ib_mad::wire::attribute::{InformInfo, TrapNumber};
-use ib_mad::wire::mad::{AttributeId, Method};
+use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::record::mc_member::component as mc;
 use ib_mad::wire::record::service::component as svc;
-use ib_mad::wire::record::{JoinState, ServiceRecord};
+use ib_mad::wire::record::{JoinState, McMemberRecord, ServiceRecord};
 use ib_mad::wire::sa::{ComponentMask, attribute};
 use sa_proto::snapshot::HistoryLimits;
 
 use super::super::store::Fault;
 use super::*;
 use crate::publish::PublishConfig;
+use crate::registry::Request;
 use crate::registry::testing::{NOW_S, gid, ports, request};
 
 struct Bed {

@@ -1,0 +1,57 @@
+//! The transport of the responder's own port, and how a simulated one is attached to.
+
+use std::path::Path;
+
+use ib_mad::transport::ibsim::{ClientId, Ibsim, IbsimError, IbsimOptions, Role};
+#[cfg(feature = "verbs")]
+use ib_mad::transport::verbs::Verbs;
+use ib_mad::types::Guid;
+use ib_mad::wire::mad::{Method, MgmtClass};
+
+use crate::options::Options;
+use crate::umad_port::{Opened, Opener};
+
+/// File in the cache directory that tells the next start which ibsim client this one was.
+const CLIENT_FILE: &str = "ibsim-client";
+
+/// The transport of the responder's own port.
+pub(super) enum Fabric {
+    Ibsim(Box<Ibsim>),
+    Umad(Box<(Opened, Opener)>),
+    #[cfg(feature = "verbs")]
+    Verbs(Box<Verbs>),
+}
+
+/// Attaches to the simulated fabric. `first`: an earlier run may have been killed while attached.
+pub(super) fn attach(options: &Options, first: bool) -> Result<(Ibsim, Guid), IbsimError> {
+    let file = options.cache_dir.as_deref().map(|directory| directory.join(CLIENT_FILE));
+    let stale_client = match (&file, first) {
+        (Some(file), true) => read_client(file),
+        _ => None,
+    };
+    let mut ibsim = Ibsim::connect(&IbsimOptions {
+        socket: options.socket.clone(),
+        node: options.node.clone(),
+        role: Role::Responder,
+        stale_client,
+        ..IbsimOptions::default()
+    })?;
+    if let Some(file) = file
+        && let Err(error) = std::fs::write(&file, format!("{}\n", ibsim.client_id()))
+    {
+        tracing::warn!(path = %file.display(), %error, "cannot keep the ibsim client id");
+    }
+    // What clients send to the SM by way of us. Another manager on the node may have it, and is then
+    // the one that they mean.
+    let methods = 1 << Method::TRAP.0 | 1 << Method::GET.0;
+    if let Err(error) = ibsim.declare_methods(MgmtClass::SUBN_LID_ROUTED, methods) {
+        tracing::info!(%error, "traps that reach our port are not passed on to the SM");
+    }
+    let port = ibsim.local_port()?;
+    tracing::info!(node = ibsim.node(), guid = %port.guid, lid = %port.lid, "attached to the fabric");
+    Ok((ibsim, port.guid))
+}
+
+fn read_client(file: &Path) -> Option<ClientId> {
+    std::fs::read_to_string(file).ok()?.trim().parse().ok()
+}

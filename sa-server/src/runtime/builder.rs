@@ -1,0 +1,133 @@
+//! Tables made of each snapshot, or patched where little differs, and handed to the workers.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use sa_proto::snapshot::{FabricPlane, Snapshot};
+
+use crate::cell::{Generation, Publisher};
+use crate::index::RegistryIndex;
+use crate::metrics::{Metrics, Serving};
+use crate::placement::Builders;
+use crate::tables::Tables;
+
+/// How long tables may be in the making before the workers have to leave time for it.
+const BUILD_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Makes tables of snapshots and hands them to the workers.
+pub(super) struct Builder {
+    pub(super) publisher: Arc<Mutex<Publisher>>,
+    /// The threads of the pool.
+    pub(super) builders: Builders,
+    pub(super) metrics: Arc<Metrics>,
+    /// The last snapshot, its tables and its index.
+    pub(super) last: Option<(Arc<Snapshot>, Arc<Tables>, RegistryIndex)>,
+}
+
+impl Builder {
+    pub(super) fn install(&mut self, snapshot: &Arc<Snapshot>) {
+        let start = Instant::now();
+        let last = self.last.take();
+        let registry = Arc::clone(snapshot.registry());
+        let index = match &last {
+            Some((last, _, index)) => index.follow(last.registry(), &registry),
+            None => RegistryIndex::new(&registry),
+        };
+        let step = last.as_ref().map_or(Step::All, |(last, ..)| Step::between(last, snapshot));
+        let tables = match (step, last) {
+            (Step::Patch { multicast, aliases }, Some((last, mut tables, _))) => {
+                if multicast {
+                    tables = Arc::new(tables.with_multicast(snapshot.fabric()));
+                }
+                if aliases {
+                    tables = Arc::new(tables.with_alias_guids(last.registry(), &registry));
+                }
+                tables
+            }
+            // In the pool all of it yields to the workers.
+            (_, before) => self.builders.finish_within(BUILD_PATIENCE, || {
+                rayon::scope(|_| {
+                    let mut tables = match before {
+                        Some((_, before, _)) => before.rebuild(snapshot.fabric(), &registry),
+                        None => Tables::build(snapshot.fabric(), &registry),
+                    };
+                    tables.qos.count_by(&self.metrics.levels);
+                    Arc::new(tables)
+                })
+            }),
+        };
+        let version = snapshot.version();
+        let generation =
+            Generation { version, tables: Arc::clone(&tables), registry, index: index.clone() };
+        let built_in = start.elapsed();
+        self.metrics.applied.record(built_in, 1);
+        let mut publisher = self.publisher.lock().unwrap_or_else(PoisonError::into_inner);
+        publisher.publish(Arc::new(generation));
+        drop(publisher);
+        if step == Step::All {
+            log_installed(snapshot, &tables, built_in);
+        }
+        self.metrics.serving.store(Some(Arc::new(Serving {
+            version,
+            since: Instant::now(),
+            built_in_s: built_in.as_secs_f64(),
+            end_ports: tables.end_ports.all().len(),
+            hot_bytes: tables.hot_bytes(),
+        })));
+        self.last = Some((Arc::clone(snapshot), tables, index));
+    }
+}
+
+/// How far it is from one snapshot to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Parts of tables take the place of those before; if there are none, only rows of the registry
+    /// differ that no table is made of.
+    Patch {
+        /// Switches forward multicast otherwise.
+        multicast: bool,
+        /// Ports have other alias GUIDs.
+        aliases: bool,
+    },
+    /// Anything else: tables are built anew.
+    All,
+}
+
+impl Step {
+    fn between(last: &Snapshot, next: &Snapshot) -> Self {
+        let is_same_fabric = Arc::ptr_eq(last.fabric(), next.fabric());
+        if !is_same_fabric && !last.fabric().is_same_but_multicast(next.fabric()) {
+            return Self::All;
+        }
+        Self::Patch {
+            multicast: !is_same_fabric && last.fabric().mfts != next.fabric().mfts,
+            aliases: last.registry().alias_guids != next.registry().alias_guids,
+        }
+    }
+}
+
+fn log_installed(snapshot: &Snapshot, tables: &Tables, built_in: Duration) {
+    let plane: &FabricPlane = snapshot.fabric();
+    let switches = plane.lfts.len();
+    let version = snapshot.version();
+    let (rows, columns) = tables.paths.host_size();
+    tracing::info!(
+        "serving generation {} of session {}: {} hosts, {switches} switches, {} links, {} end \
+         ports, {} partitions; tables built in {:.1} ms, {rows} x {columns} path classes, {} KB \
+         for paths between hosts",
+        version.fabric_generation,
+        version.session,
+        plane.nodes.len().saturating_sub(switches),
+        tables.records.links.len() / 2,
+        tables.end_ports.all().len(),
+        tables.partitions.len(),
+        built_in.as_secs_f64() * 1e3,
+        tables.hot_bytes() >> 10,
+    );
+    if tables.contradictions() > 0 {
+        tracing::warn!(
+            count = tables.contradictions(),
+            "LIDs or GUIDs that the snapshot gives to several ports; the first one has them"
+        );
+    }
+}

@@ -1,0 +1,94 @@
+//! Why the program cannot start.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use ib_mad::transport::ibsim::IbsimError;
+use ib_mad::transport::umad::UmadError;
+#[cfg(feature = "verbs")]
+use ib_mad::transport::verbs::VerbsError;
+use sa_proto::trust::TrustError;
+
+use crate::replica::CacheDirError;
+
+/// Why the program cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// No UDP socket at the address given.
+    #[error("cannot listen at {address} (--listen): {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// No HTTP there.
+    #[error("cannot serve HTTP at {address} (--http): {source}")]
+    Http {
+        /// The address.
+        address: SocketAddr,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// No shared memory for clients on this host.
+    #[error("cannot serve rings at {} (--ring): {source}", path.display())]
+    Ring {
+        /// The socket.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Workers cannot run where they are to.
+    #[error("cannot run on CPU {cpu} (--pin): this process may use {allowed:?}")]
+    Pin {
+        /// The CPU.
+        cpu: usize,
+        /// Those that are there.
+        allowed: Vec<usize>,
+    },
+    /// There is no trust between an SM and us.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// The front door would be open to other hosts.
+    #[error(
+        "--listen {0} is open to other hosts, and nothing is authenticated there: whoever can send \
+         from the SM's address could ask and write in clients' names. Say --insecure if every host \
+         that can reach it is trusted"
+    )]
+    Exposed(SocketAddr),
+    /// The cache directory cannot be used.
+    #[error(transparent)]
+    CacheDir(#[from] CacheDirError),
+    /// The fabric cannot be attached to.
+    #[error("{}", .0.with_origin(socket_variable().as_deref()))]
+    Ibsim(#[from] IbsimError),
+    /// The port of this host cannot be used.
+    #[error("{0}")]
+    Umad(#[from] UmadError),
+    /// The queue pair cannot be made.
+    #[cfg(feature = "verbs")]
+    #[error("{0}")]
+    Verbs(#[from] VerbsError),
+    /// The system refuses threads or signals.
+    #[error("cannot start: {0}")]
+    System(#[from] io::Error),
+}
+
+fn socket_variable() -> Option<String> {
+    std::env::var("IBSIM_SOCKNAME").ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the system said was left out.
+    #[test]
+    fn a_fatal_error_is_told_with_its_cause() {
+        let error = CacheDirError::Io { path: "/x".into(), error: io::Error::other("full") };
+        let text = sa_proto::with_causes(&StartError::from(error));
+        assert!(text.contains("cannot use /x") && text.ends_with(": full"), "{text}");
+    }
+}

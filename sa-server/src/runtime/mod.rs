@@ -1,0 +1,301 @@
+//! Puts the parts together: workers on threads, the subscription on an async runtime, tables built
+//! between them.
+
+mod attachment;
+mod builder;
+mod error;
+mod listen;
+mod worker_pool;
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ib_mad::transport::ring::{RingCounters, RingOptions, RingServer};
+use ib_mad::types::Qpn;
+use sa_proto::snapshot::Snapshot;
+use tracing_subscriber::EnvFilter;
+
+use crate::cell::{Publisher, Reader};
+use crate::explain::told;
+use crate::figures::Reporter;
+use crate::forward::{Exchange, Forwarding};
+use crate::handover::HeldDescriptors;
+use crate::http;
+use crate::limits::LimitLog;
+use crate::metrics::Metrics;
+use crate::options::{Options, TransportKind};
+use crate::own_port::{OwnPort, Way};
+use crate::peers::{Guarded, Peers};
+use crate::placement::{self, Builders};
+use crate::redirect::Redirection;
+use crate::relay;
+use crate::replica::{self, CacheDir, Identity, ReplicaConfig, passing_identity};
+use crate::report;
+use crate::umad_port::Opener;
+#[cfg(feature = "verbs")]
+use crate::verbs_port;
+
+use attachment::{Fabric, attach};
+use builder::Builder;
+pub use error::StartError;
+use listen::listen;
+use worker_pool::{WorkerPool, rebind_never};
+
+/// How often retired tables are looked at.
+const RECLAIM_INTERVAL: Duration = Duration::from_secs(1);
+/// How often queries are looked for that were refused since their answers would be too large.
+const LIMITS_INTERVAL: Duration = Duration::from_secs(1);
+/// The cache file is written at most once in this time.
+const CACHE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Runs the program until a signal ends it.
+pub fn main(options: Options) -> ExitCode {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false)
+        .with_ansi(io::stdout().is_terminal())
+        // Whoever read the log may have gone; that must not end the program.
+        .log_internal_errors(false)
+        .init();
+    match run(options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{}", sa_proto::with_causes(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs the program until a signal ends it.
+pub fn run(options: Options) -> Result<(), StartError> {
+    let sms = options.trusted_sms()?;
+    if let Some(address) = options.exposed_listen() {
+        return Err(StartError::Exposed(address));
+    }
+    // SAFETY: nothing of ours is open yet, so that what the environment names is what was passed on.
+    let descriptors = unsafe { HeldDescriptors::of_environment(options.holder.as_deref()) };
+    let store = descriptors.store().clone();
+    keep_off(&options.pin)?;
+    if options.echo {
+        tracing::warn!("--echo: queries go back as their own answers");
+    }
+    let cache_dir = options.cache_dir.as_deref().map(CacheDir::open).transpose()?;
+    let id = cache_dir.as_ref().map_or_else(passing_identity, CacheDir::responder_id);
+    let publisher = Publisher::new();
+    let mut pool = WorkerPool {
+        stop: Arc::new(AtomicBool::new(false)),
+        tables: publisher.reader(),
+        redirection: Redirection::to(options.redirect_to.clone()),
+        // The front door's workers, the fabric's and the rings'.
+        exchange: Exchange::new(usize::from(options.workers) + 2)?,
+        own_port: None,
+        pin: options.pin.clone(),
+        busy_poll: Duration::from_micros(options.busy_poll),
+        echo: options.echo,
+        threads: Vec::new(),
+        workers: Vec::new(),
+    };
+    let mut port = None;
+    let mut fabric = None;
+    let attached = match options.transport {
+        TransportKind::Ibsim => {
+            let (ibsim, guid) = attach(&options, true)?;
+            Some((Fabric::Ibsim(Box::new(ibsim)), guid, Qpn::GSI))
+        }
+        TransportKind::Umad => {
+            let mut opener = Opener::new(&options, descriptors);
+            let opened = opener.open()?;
+            let guid = opened.guid;
+            Some((Fabric::Umad(Box::new((opened, opener))), guid, Qpn::GSI))
+        }
+        #[cfg(feature = "verbs")]
+        TransportKind::Verbs => {
+            let (verbs, guid) = verbs_port::open(&options)?;
+            let qpn = verbs.qpn();
+            Some((Fabric::Verbs(Box::new(verbs)), guid, qpn))
+        }
+        TransportKind::Udp => None,
+    };
+    if let Some((transport, guid, qpn)) = attached {
+        port = Some((guid, qpn));
+        fabric = Some(transport);
+        // The worker started last, after those of the front door.
+        let own_port = OwnPort::new(Arc::clone(&pool.exchange), usize::from(options.workers));
+        pool.own_port = Some((guid, own_port));
+    }
+    let front_door = listen(&options)?;
+    let peers = Peers::new(&options.believe);
+    let address = front_door[0].local_addr()?;
+    // The first worker sends the reports, which go out by the front door.
+    for (i, udp) in front_door.into_iter().enumerate() {
+        let way = pool.own_port.as_ref().map_or(Way::Back, |(_, port)| Way::By(Arc::clone(port)));
+        let udp = Guarded::new(udp, peers.clone());
+        pool.start(format!("udp-{i}"), udp, way, false, |_| Ok(()), rebind_never)?;
+    }
+    match fabric {
+        Some(Fabric::Ibsim(ibsim)) => pool.start_ibsim(*ibsim, options.clone())?,
+        Some(Fabric::Umad(port)) => pool.start_umad(*port)?,
+        #[cfg(feature = "verbs")]
+        Some(Fabric::Verbs(verbs)) => {
+            let (way, give_up) = (pool.own_way(), verbs_port::give_up);
+            pool.start("verbs".to_owned(), *verbs, way, false, verbs_port::upkeep, give_up)?;
+        }
+        None => {}
+    }
+    if let Some(path) = &options.ring {
+        let rings = RingServer::bind(&RingOptions::new(path))
+            .map_err(|source| StartError::Ring { path: path.clone(), source })?;
+        let mut told = RingCounters::default();
+        let upkeep = move |rings: &mut RingServer| {
+            tell_of_rings(&mut told, rings.counters());
+            Ok(())
+        };
+        pool.start("ring".to_owned(), rings, Way::Back, false, upkeep, rebind_never)?;
+    }
+    let metrics =
+        Arc::new(Metrics { workers: std::mem::take(&mut pool.workers), ..Metrics::default() });
+    if let Some(address) = options.http {
+        let at = http::serve(address, Arc::clone(&metrics))
+            .map_err(|source| StartError::Http { address, source })?;
+        tracing::info!("metrics at http://{at}/metrics");
+    }
+    tracing::info!(front_door = %address, transport = ?options.transport, "ready for queries");
+    store.tell_ready();
+
+    let config = ReplicaConfig {
+        sms,
+        identity: Identity {
+            id,
+            name: options.name.clone().unwrap_or_else(|| format!("ibsa-{}", std::process::id())),
+            front_door: vec![address],
+            port,
+            port_use: options.port_use.into(),
+        },
+        cache_dir,
+        cache_interval: CACHE_INTERVAL,
+    };
+    let subscribed =
+        subscribe(config, publisher, pool.tables.clone(), &metrics, &pool.exchange, peers);
+    pool.stop_all();
+    subscribed
+}
+
+/// Follows the SMs until a signal comes.
+fn subscribe(
+    config: ReplicaConfig,
+    publisher: Publisher,
+    tables: Reader,
+    metrics: &Arc<Metrics>,
+    exchange: &Arc<Exchange>,
+    peers: Peers,
+) -> Result<(), StartError> {
+    // It fails where the process has had a pool before, which does as well.
+    let builders = Builders::new();
+    let joining = builders.clone();
+    let _ = rayon::ThreadPoolBuilder::new()
+        .thread_name(|i| format!("ibsa-tables-{i}"))
+        .start_handler(move |_| joining.join())
+        .build_global();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        use tokio::signal::unix::{SignalKind, signal};
+        let (mut term, mut int) =
+            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let mut hangup = signal(SignalKind::hangup())?;
+        tokio::spawn(async move {
+            while hangup.recv().await.is_some() {
+                tracing::info!("SIGHUP ignored: there is no configuration to read again");
+            }
+        });
+        let publisher = Arc::new(Mutex::new(publisher));
+        let reclaiming = Arc::clone(&publisher);
+        tokio::spawn(async move {
+            let mut tick = tokio::time::interval(RECLAIM_INTERVAL);
+            loop {
+                tick.tick().await;
+                reclaiming.lock().unwrap_or_else(PoisonError::into_inner).reclaim();
+            }
+        });
+        let measured = Arc::clone(metrics);
+        tokio::spawn(async move {
+            let mut tick = tokio::time::interval(LIMITS_INTERVAL);
+            let mut log = LimitLog::default();
+            loop {
+                tick.tick().await;
+                if let Some(line) = log.look(Instant::now(), measured.stats()) {
+                    tracing::warn!("{line}");
+                }
+            }
+        });
+        let explain = explainer(Arc::clone(&publisher));
+        let mut builder = Builder { publisher, builders, metrics: Arc::clone(metrics), last: None };
+        let status = Arc::clone(&metrics.replica);
+        let forwarding = Forwarding {
+            counters: Arc::clone(&metrics.writes),
+            ..Forwarding::new(config.identity.id, Arc::clone(exchange))
+        };
+        tokio::spawn(forwarding.run(status.upstream(), status.versions()));
+        let relayed = Arc::clone(exchange);
+        tokio::spawn(relay::run(config.identity.id, relayed, status.upstream()));
+        tokio::spawn(report::follow::run(
+            config.identity.id,
+            Arc::clone(exchange),
+            Arc::clone(&metrics.reports),
+            status.upstream(),
+            status.versions(),
+            tables,
+            peers,
+        ));
+        let reporter = Reporter::new(Arc::clone(metrics), Instant::now());
+        let shutdown = async {
+            tokio::select! {
+                _ = term.recv() => {}
+                _ = int.recv() => {}
+            }
+            tracing::info!("stopping");
+        };
+        let install = move |snapshot: &Arc<Snapshot>| builder.install(snapshot);
+        let stats = move || reporter.report(Instant::now());
+        replica::run_explaining(config, status, install, stats, Some(explain), shutdown).await;
+        Ok(())
+    })
+}
+
+/// Explains paths from the tables that queries are answered from.
+fn explainer(publisher: Arc<Mutex<Publisher>>) -> replica::Explain {
+    Arc::new(move |question| {
+        // A reader that lasted would keep a generation from being freed.
+        let mut reader = publisher.lock().unwrap_or_else(PoisonError::into_inner).reader();
+        match reader.current() {
+            Some(generation) => told::tell(generation, question),
+            None => Err("this responder has no snapshot yet".to_owned()),
+        }
+    })
+}
+
+/// Keeps this thread, and those that it starts, off the workers' CPUs, as far as there are others.
+fn keep_off(pinned: &[usize]) -> Result<(), StartError> {
+    let allowed = placement::allowed()?;
+    if let Some(&cpu) = pinned.iter().find(|cpu| !allowed.contains(cpu)) {
+        return Err(StartError::Pin { cpu, allowed });
+    }
+    let rest: Vec<usize> = allowed.into_iter().filter(|cpu| !pinned.contains(cpu)).collect();
+    if !pinned.is_empty() && !rest.is_empty() {
+        placement::keep_to(&rest)?;
+    }
+    Ok(())
+}
+
+/// Tells the log what clients of rings missed since it was last told.
+fn tell_of_rings(told: &mut RingCounters, now: RingCounters) {
+    let (refused, expelled) = (now.refused - told.refused, now.expelled - told.expelled);
+    let dropped = now.dropped - told.dropped;
+    if refused + expelled + dropped > 0 {
+        tracing::warn!(refused, expelled, dropped, "ring clients turned away; answers not taken");
+    }
+    *told = now;
+}

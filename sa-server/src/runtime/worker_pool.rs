@@ -1,0 +1,170 @@
+//! The workers: each a thread that goes on when its transport or its responder fails.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use ib_mad::transport::Transport;
+use ib_mad::transport::ibsim::Ibsim;
+use ib_mad::types::Guid;
+
+use super::StartError;
+use super::attachment::attach;
+use crate::cell::Reader;
+use crate::forward::Exchange;
+use crate::options::Options;
+use crate::own_port::{OwnPort, Way};
+use crate::placement;
+use crate::redirect::Redirection;
+use crate::responder::{Responder, ResponderConfig};
+use crate::stats::Stats;
+use crate::umad_port::{self, Opened, Opener};
+use crate::worker::{Worker, WorkerConfig};
+
+/// How often an ibsim client looks whether its server is still there, and what its LID is.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+/// How long to wait before attaching again.
+const REATTACH_DELAY: Duration = Duration::from_secs(1);
+/// How many requests that waited for the process before are answered, the last ones.
+const INHERITED_MAX: usize = 1024;
+/// How long they wait for the snapshot on disk to be read.
+const TABLES_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The workers.
+pub(super) struct WorkerPool {
+    pub(super) stop: Arc<AtomicBool>,
+    pub(super) tables: Reader,
+    pub(super) redirection: Redirection,
+    pub(super) exchange: Arc<Exchange>,
+    /// The port of the worker at the fabric, and its GUID.
+    pub(super) own_port: Option<(Guid, Arc<OwnPort>)>,
+    /// CPUs of the workers, in turn.
+    pub(super) pin: Vec<usize>,
+    pub(super) busy_poll: Duration,
+    pub(super) echo: bool,
+    pub(super) threads: Vec<JoinHandle<()>>,
+    pub(super) workers: Vec<(String, Arc<Stats>)>,
+}
+
+impl WorkerPool {
+    pub(super) fn start_umad(
+        &mut self,
+        (opened, mut opener): (Opened, Opener),
+    ) -> Result<(), StartError> {
+        let Opened { umad, is_inherited, .. } = opened;
+        let reopen = move || opener.reopen();
+        let way = self.own_way();
+        self.start("umad".to_owned(), umad, way, is_inherited, umad_port::upkeep(), reopen)
+    }
+
+    /// What the worker at the responder's own port has to do with it.
+    pub(super) fn own_way(&self) -> Way {
+        self.own_port.as_ref().map_or(Way::Back, |(_, port)| Way::Owner(Arc::clone(port)))
+    }
+
+    pub(super) fn start_ibsim(&mut self, ibsim: Ibsim, options: Options) -> Result<(), StartError> {
+        let upkeep = |ibsim: &mut Ibsim| ibsim.local_port().map(drop).map_err(io::Error::other);
+        let reattach = move || match attach(&options, false) {
+            Ok((ibsim, _)) => Some(ibsim),
+            Err(error) => {
+                tracing::debug!(%error, "not attached");
+                None
+            }
+        };
+        self.start("ibsim".to_owned(), ibsim, self.own_way(), false, upkeep, reattach)
+    }
+
+    /// Starts a worker that goes on until told to stop. `is_inherited`: another process had the
+    /// transport before. `reopen` is tried once a second after the transport has failed.
+    pub(super) fn start<T: Transport + 'static>(
+        &mut self,
+        name: String,
+        transport: T,
+        way: Way,
+        is_inherited: bool,
+        mut upkeep: impl FnMut(&mut T) -> io::Result<()> + Send + 'static,
+        mut reopen: impl FnMut() -> Option<T> + Send + 'static,
+    ) -> Result<(), StartError> {
+        let stats = Arc::new(Stats::default());
+        self.workers.push((name.clone(), Arc::clone(&stats)));
+        // Whoever asks at our own port was sent there.
+        let redirection = match way {
+            Way::Owner(_) => Redirection::off(),
+            Way::Back | Way::By(_) => self.redirection.clone(),
+        };
+        let config = ResponderConfig {
+            redirection,
+            own_port: self.own_port.as_ref().map(|(guid, _)| *guid),
+            echo: self.echo,
+            ..ResponderConfig::default()
+        };
+        let tables = self.tables.clone();
+        let end = self.exchange.worker(self.threads.len());
+        let responder = move || {
+            Responder::new(tables.clone(), config.clone(), Arc::clone(&stats))
+                .with_exchange(end.clone())
+        };
+        let stop = Arc::clone(&self.stop);
+        let mut begun = self.tables.clone();
+        let thread_name = format!("ibsa-{name}");
+        let cpu = self.pin.iter().cycle().nth(self.threads.len()).copied();
+        let config = WorkerConfig { busy_poll: self.busy_poll, ..WorkerConfig::default() };
+        let work = move || {
+            if let Some(cpu) = cpu
+                && let Err(error) = placement::keep_to(&[cpu])
+            {
+                tracing::warn!(worker = name, cpu, %error, "not pinned");
+            }
+            let worker = Worker::new(transport, responder(), config);
+            let mut worker = worker.with_way(way);
+            if is_inherited {
+                // What waits is worth nothing before there are tables to answer it from.
+                let until = Instant::now() + TABLES_PATIENCE;
+                while begun.current().is_none() && Instant::now() < until && !stop.load(Relaxed) {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                // An error shows again at once.
+                let _ = worker.take_over(INHERITED_MAX, Instant::now());
+            }
+            while !stop.load(Relaxed) {
+                let ran = catch_unwind(AssertUnwindSafe(|| {
+                    worker.run(&stop, UPKEEP_INTERVAL, &mut upkeep)
+                }));
+                match ran {
+                    Ok(Ok(())) => return,
+                    Ok(Err(error)) => {
+                        tracing::warn!(worker = name, %error, "transport failed; trying again");
+                        thread::sleep(REATTACH_DELAY);
+                        if let Some(transport) = reopen() {
+                            worker.replace_transport(transport);
+                        }
+                    }
+                    Err(_) => {
+                        tracing::error!(worker = name, "worker failed and begins anew: a bug");
+                        worker.responder().stats().abandon();
+                        worker.replace_responder(responder());
+                    }
+                }
+            }
+        };
+        self.threads.push(thread::Builder::new().name(thread_name).spawn(work)?);
+        Ok(())
+    }
+
+    /// Stops all workers and waits for them.
+    pub(super) fn stop_all(self) {
+        self.stop.store(true, Relaxed);
+        for thread in self.threads {
+            // A worker that panics while it stops has said so on standard error.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A UDP socket does not fail in a way that another one would not.
+pub(super) fn rebind_never<T>() -> Option<T> {
+    None
+}

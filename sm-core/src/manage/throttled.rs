@@ -1,0 +1,97 @@
+//! Links between switches that run below what both their ends have enabled, and are not to be routed over
+//! (`avoid_throttled_links`).
+
+use std::collections::HashSet;
+
+use ib_mad::wire::attribute::LinkEnd;
+
+use super::link::capability_mask;
+use crate::fabric::{Fabric, NodeIndex, PortIndex};
+
+/// A cable that was damaged, or pulled half out, still carries packets, at one lane of four or at the
+/// speed of an older generation: routes that lead over it share far less than others have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ThrottledLinks {
+    /// Links with another way around them, by both ports.
+    avoided: HashSet<PortIndex>,
+    /// The same, by one of their ports, in the fabric's order.
+    links: Vec<PortIndex>,
+    /// Links without which the fabric would fall apart.
+    needed: usize,
+}
+
+impl ThrottledLinks {
+    /// Throttled links between switches that `is_routed` likes. Costs a look at each link.
+    pub fn find(fabric: &Fabric, is_routed: impl Fn(NodeIndex) -> bool) -> Self {
+        let mut throttled = Vec::new();
+        let switches = fabric.switches().last().map_or(0, |(last, _)| last.get() as u32 + 1);
+        let mut regions = Regions((0..switches).collect());
+        for (near, switch) in fabric.switches().filter(|(_, switch)| is_routed(switch.node)) {
+            for port in fabric.ports_of(switch.node) {
+                let Some(peer) = fabric.port(port).peer().filter(|&peer| port < peer) else {
+                    continue;
+                };
+                let is_known = fabric.port(port).known && fabric.port(peer).known;
+                let Some(far) = fabric.node_of(peer).switch else { continue };
+                if !is_known || !is_routed(fabric.port(peer).node) {
+                    continue;
+                }
+                let ends = (near.get() as u32, far.get() as u32);
+                match shortfall(fabric, port) {
+                    Some(_) => throttled.push((ends, port, peer)),
+                    None => regions.join(ends),
+                }
+            }
+        }
+        let mut found = Self::default();
+        for ((near, far), port, peer) in throttled {
+            if regions.of(near) == regions.of(far) {
+                found.avoided.extend([port, peer]);
+                found.links.push(port);
+            } else {
+                found.needed += 1;
+            }
+        }
+        found
+    }
+
+    /// Whether routes avoid the link at a port.
+    pub fn contains(&self, port: PortIndex) -> bool {
+        self.avoided.contains(&port)
+    }
+
+    /// Links that routes avoid, by one of their ports.
+    pub fn links(&self) -> &[PortIndex] {
+        &self.links
+    }
+
+    /// How many throttled links stay in use, since no others lead around them.
+    pub fn needed(&self) -> usize {
+        self.needed
+    }
+}
+
+/// Width and speed that the link at a port should have, if it falls short of them.
+pub fn shortfall(fabric: &Fabric, port: PortIndex) -> Option<(&'static str, &'static str)> {
+    let end = |port| LinkEnd::new(&fabric.port(port).port_info(), capability_mask(fabric, port));
+    end(port).shortfall(end(fabric.port(port).peer()?))
+}
+
+/// Switches that unthrottled links join: a forest whose roots point to themselves.
+struct Regions(Vec<u32>);
+
+impl Regions {
+    fn of(&mut self, mut switch: u32) -> u32 {
+        while self.0[switch as usize] != switch {
+            let above = self.0[switch as usize];
+            self.0[switch as usize] = self.0[above as usize];
+            switch = above;
+        }
+        switch
+    }
+
+    fn join(&mut self, (near, far): (u32, u32)) {
+        let (near, far) = (self.of(near), self.of(far));
+        self.0[near as usize] = far;
+    }
+}

@@ -1,0 +1,58 @@
+//! Links that run below what both their ends have enabled, and are not routed over if the operator wants
+//! that (`avoid_throttled_links`).
+
+use tracing::{info, warn};
+
+use super::Sweeper;
+use crate::manage::throttled::{ThrottledLinks, shortfall};
+
+/// Links that are named when others are throttled than before.
+const NAMED_MAX: usize = 8;
+
+impl Sweeper {
+    /// Links between switches that routes avoid, since they are throttled.
+    pub fn throttled_links(&self) -> usize {
+        self.throttled.links().len()
+    }
+
+    /// Looks for throttled links, and tells if others are to be avoided than before.
+    pub(super) fn find_throttled_links(&mut self) {
+        let fabric = &self.fabric;
+        let found = match self.settings.avoid_throttled_links {
+            true => {
+                ThrottledLinks::find(fabric, |node| !self.avoided.contains(fabric.node(node).guid))
+            }
+            false => ThrottledLinks::default(),
+        };
+        if found == self.throttled {
+            return;
+        }
+        self.throttled = found;
+        let (links, needed) = (self.throttled.links(), self.throttled.needed());
+        if needed > 0 {
+            warn!(
+                "{needed} links between switches run below what both ends have enabled, and are \
+                 routed over all the same: nothing else joins what they join"
+            );
+        }
+        if links.is_empty() {
+            info!("routes avoid no link for its width or speed");
+            return;
+        }
+        let name = |&port| {
+            let far = fabric.port(port).peer().map(|peer| fabric.describe(peer));
+            let could = shortfall(fabric, port).map(|(width, speed)| format!("{width} {speed}"));
+            let (far, could) = (far.unwrap_or_default(), could.unwrap_or_default());
+            format!("{} to {far} could be {could}", fabric.describe(port))
+        };
+        let names: Vec<_> = links.iter().take(NAMED_MAX).map(name).collect();
+        let more = links.len() - names.len();
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        warn!(
+            "routes avoid {} links between switches, which run below what both ends have enabled \
+             (avoid_throttled_links): {}{more}",
+            links.len(),
+            names.join("; ")
+        );
+    }
+}
