@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn hosts_that_come_take_ways_in_turn() {
         let whole = testing::topology(&testing::torus(&[4, 4], 6), 0);
-        let two = |host: &Destination| host.home != 3 || host.exit % 3 == 0;
+        let two = |host: &Destination| host.home != 3 || host.exit.is_multiple_of(3);
         let (before, _) = testing::part(&whole, |_| true, |_| true, two);
         let old = Dfsssp.route(&before, &steering(), None).unwrap();
         let ways = |topology: &Topology, routing: &Routing| {
