@@ -138,7 +138,8 @@ impl Ibsim {
     }
 
     /// LIDs, state and GUID of the port it is attached to. Also learns the LIDs by which
-    /// [`Address::path_bits`](super::Address::path_bits) are told, so call it again when they change.
+    /// [`Address::path_bits`](super::Address::path_bits) are told, so call it again when they
+    /// change.
     pub fn local_port(&mut self) -> Result<LocalPort, IbsimError> {
         let (port, node) = (self.port_info(PortNum(0))?, self.node_info()?);
         let port = PortInfo::new(&port).map_err(io::Error::other)?;
