@@ -22,7 +22,7 @@ use super::settings::{
 
 /// Longest policy file read, bytes: 10,000 ports in 100 partitions have 20 MB.
 const FILE_LEN_MAX: u64 = 256 << 20;
-/// Remarks kept of one reading; more are counted.
+/// Remarks kept of one reading, and as many mistakes; more are counted.
 const REMARKS_MAX: usize = 20;
 
 /// Files, as an operator names them.
@@ -128,7 +128,7 @@ pub struct Reading {
     pub errors: Vec<PolicyError>,
     /// What is odd about files that are new or changed, in lines for the log.
     pub remarks: Vec<String>,
-    /// Those of them that are mistakes: lines that are passed over.
+    /// Those of them that are mistakes: lines and flags that are passed over. The first few of all.
     pub mistakes: Vec<String>,
     /// What files that are new or changed give, in lines for the log.
     pub taken: Vec<String>,
@@ -150,21 +150,24 @@ impl Remarks {
             self.more += 1;
             return;
         }
-        let path = path.display();
-        self.lines.push(match line {
-            Some(line) => format!("{path}:{line}: {text}"),
-            None => format!("{path}: {text}"),
-        });
+        self.lines.push(placed(path, line, text));
     }
 
-    /// The same of a line that says nothing that makes sense, and is passed over.
+    /// The same of what makes no sense, and is passed over. However much was remarked on before, it
+    /// counts as a mistake.
+    pub fn add_mistake(&mut self, path: &Path, line: usize, text: &str) {
+        if self.mistakes.len() < REMARKS_MAX {
+            self.mistakes.push(placed(path, Some(line), text));
+        }
+        self.add(path, Some(line), text);
+    }
+
+    /// The same of a line that says nothing that makes sense.
     pub fn pass_over(&mut self, path: &Path, line: usize, reason: &str) {
-        let before = self.lines.len();
-        self.add(path, Some(line), &format!("passed over: {reason}"));
-        self.mistakes.extend_from_slice(&self.lines[before..]);
+        self.add_mistake(path, line, &format!("passed over: {reason}"));
     }
 
-    /// Remarks on lines that are passed over.
+    /// Remarks on what is passed over, the first of them.
     pub fn mistakes(&self) -> &[String] {
         &self.mistakes
     }
@@ -180,6 +183,15 @@ impl Remarks {
             self.lines.push(format!("{} more remarks on policy files", self.more));
         }
         self.lines
+    }
+}
+
+/// A remark with its place.
+fn placed(path: &Path, line: Option<usize>, text: &str) -> String {
+    let path = path.display();
+    match line {
+        Some(line) => format!("{path}:{line}: {text}"),
+        None => format!("{path}: {text}"),
     }
 }
 

@@ -35,9 +35,15 @@ struct Bounds {
     least: [u8; 64],
     /// All ports that they may have.
     most: [u8; 64],
+    /// How often in a row what was sent of it was not acknowledged.
+    losses: u8,
 }
 
-const ANYTHING: Bounds = Bounds { least: EMPTY, most: [0xFF; 64] };
+const ANYTHING: Bounds = Bounds { least: EMPTY, most: [0xFF; 64], losses: 0 };
+
+/// Attempts in a row to write a block that may hold anything, after which the switch counts as one that
+/// does not take it. The first four take 7 s, where nobody else is written to.
+const LOSSES_MAX: u8 = 4;
 
 impl MulticastTable {
     /// What a packet to `mlid` is to be forwarded by, on a switch of `port_count` ports.
@@ -101,25 +107,37 @@ impl MulticastTable {
     /// What was sent of a block was not acknowledged, and may have been taken or not.
     pub fn lose(&mut self, key: BlockKey) {
         let Some(sent) = self.sent.get(&key) else { return };
-        let Bounds { least, most } = self.bounds(key);
+        let Bounds { least, most, losses } = self.bounds(key);
         let least = masks_of(&least, sent, |least, sent| least & sent);
         let most = masks_of(&most, sent, |most, sent| most | sent);
         self.acknowledged.remove(&key);
-        self.unknown.insert(key, Bounds { least, most });
+        self.unknown.insert(key, Bounds { least, most, losses: losses.saturating_add(1) });
         self.compare(key);
+    }
+
+    /// The first block that may hold anything and was not taken in [`LOSSES_MAX`] attempts in a row.
+    pub fn closed_from(&self) -> Option<u16> {
+        let is_closed =
+            |bounds: &Bounds| bounds.most == ANYTHING.most && bounds.losses >= LOSSES_MAX;
+        self.unknown.iter().find(|(_, bounds)| is_closed(bounds)).map(|(&(block, _), _)| block)
     }
 
     fn bounds(&self, key: BlockKey) -> Bounds {
         let held = *self.acknowledged.get(&key).unwrap_or(&EMPTY);
-        self.unknown.get(&key).copied().unwrap_or(Bounds { least: held, most: held })
+        self.unknown.get(&key).copied().unwrap_or(Bounds { least: held, most: held, losses: 0 })
+    }
+
+    /// Entries of a block, a bit each, that are to be forwarded by some port.
+    pub fn in_use(&self, block: u16) -> u32 {
+        let positions = self.desired.range((block, 0)..=(block, u8::MAX));
+        positions.fold(0, |bits, (_, masks)| bits | entries_of(masks))
     }
 
     /// Entries of a block, a bit each, by which packets may be forwarded where they should not.
     pub fn strays(&self, key: BlockKey) -> u32 {
         let stray =
             masks_of(&self.bounds(key).most, self.block(key), |most, wanted| most & !wanted);
-        let entries = stray.as_chunks::<2>().0.iter().enumerate();
-        entries.filter(|(_, mask)| **mask != [0, 0]).fold(0, |bits, (entry, _)| bits | 1 << entry)
+        entries_of(&stray)
     }
 
     /// Decides what is to be sent of a block next, whose entries `held_back`, a bit each, get no ports
@@ -156,10 +174,10 @@ impl MulticastTable {
         !self.unknown.is_empty()
     }
 
-    /// Whether a block is to be sent for no other reason than that it may hold anything: nothing is
-    /// wanted of it.
+    /// Whether a block is to be sent for no other reason than that it may hold anything: of none of
+    /// its positions anything is wanted.
     pub fn is_cleared_blindly(&self, key: BlockKey) -> bool {
-        self.unknown.contains_key(&key) && !self.desired.contains_key(&key)
+        self.unknown.contains_key(&key) && self.in_use(key.0) == 0
     }
 
     /// The switch holds this block now.
@@ -217,9 +235,11 @@ impl MulticastTable {
     /// blocks that it held are cleared, unless they are read before.
     pub fn forget(&mut self) {
         for (key, most) in std::mem::take(&mut self.acknowledged) {
-            self.unknown.insert(key, Bounds { least: EMPTY, most });
+            self.unknown.insert(key, Bounds { least: EMPTY, most, losses: 0 });
         }
-        self.unknown.values_mut().for_each(|bounds| bounds.least = EMPTY);
+        for bounds in self.unknown.values_mut() {
+            (bounds.least, bounds.losses) = (EMPTY, 0);
+        }
         self.sent.clear();
         self.compare_all();
     }
@@ -233,6 +253,12 @@ impl MulticastTable {
             .collect();
         (!blocks.is_empty()).then(|| Arc::new(Mft { switch, blocks }))
     }
+}
+
+/// Entries of a block, a bit each, that have any port.
+fn entries_of(masks: &[u8; 64]) -> u32 {
+    let entries = masks.as_chunks::<2>().0.iter().enumerate();
+    entries.filter(|(_, mask)| **mask != [0, 0]).fold(0, |bits, (entry, _)| bits | 1 << entry)
 }
 
 fn masks_of(a: &[u8; 64], b: &[u8; 64], of: impl Fn(u8, u8) -> u8) -> [u8; 64] {
@@ -281,6 +307,44 @@ mod tests {
         assert!(table.is_cleared_blindly((3, 1)) && !table.is_cleared_blindly((0, 0)));
         table.acknowledge((3, 1), &EMPTY);
         assert!(table.stale_blocks().is_empty() && table.published(Guid(1)).is_none());
+    }
+
+    /// Ports above 15 of a tree that is ours below could be the other half of a loop.
+    #[test]
+    fn a_block_in_use_at_another_position_is_not_left_for_later() {
+        let mut table = MulticastTable::default();
+        table.doubt((0, 0));
+        table.doubt((0, 1));
+        assert!(table.is_cleared_blindly((0, 1)));
+        table.set(Lid(0xC003), mask(&[1, 2]), 36);
+        assert!(!table.is_cleared_blindly((0, 1)) && !table.is_cleared_blindly((0, 0)));
+        assert_eq!((table.in_use(0), table.in_use(1)), (1 << 3, 0));
+        assert_eq!(table.strays((0, 1)) & table.in_use(0), 1 << 3);
+    }
+
+    #[test]
+    fn a_switch_is_closed_from_the_first_block_that_may_hold_anything_and_is_not_taken() {
+        let mut table = MulticastTable::default();
+        table.doubt((2, 0));
+        table.doubt((5, 1));
+        table.set(Lid(0xC000), mask(&[1]), 36);
+        let attempt = |table: &mut MulticastTable| {
+            for key in table.stale_blocks() {
+                table.send(key, 0);
+                table.lose(key);
+            }
+            table.forget_sent();
+        };
+        for _ in 1..LOSSES_MAX {
+            attempt(&mut table);
+        }
+        assert_eq!(table.closed_from(), None);
+        attempt(&mut table);
+        assert_eq!(table.closed_from(), Some(2), "what block 0 may hold is known");
+        table.acknowledge((2, 0), &EMPTY);
+        assert_eq!(table.closed_from(), Some(5));
+        table.forget();
+        assert_eq!(table.closed_from(), None, "it was reset, and may be another now");
     }
 
     /// What a switch held when it was last known may still be there.

@@ -48,10 +48,14 @@ impl AdminService {
         if is_kept {
             return Ok(());
         }
-        Err(Status::failed_precondition(format!(
-            "it is {} and has no registry, being without --follow; ask the master",
-            sm.state
-        )))
+        Err(Status::failed_precondition(match sm.state.as_str() {
+            "discovering" => "it is discovering, and who rules the subnet is not known yet; ask \
+                              again in a moment"
+                .to_owned(),
+            state => {
+                format!("it is {state} and has no registry, being without --follow; ask the master")
+            }
+        }))
     }
 
     /// Answers with many messages about the latest snapshot, made on a thread of their own. `make`

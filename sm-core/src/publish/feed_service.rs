@@ -108,6 +108,7 @@ impl Subscription {
             _ = closing.changed() => End::Closing,
             end = self.serve(inbound, &outbound, announced) => end,
         };
+        let is_closing = matches!(end, End::Closing);
         match end {
             End::Left(reason) if self.is_client => {
                 tracing::debug!(client = %self.name, %reason, "snapshot client left");
@@ -126,7 +127,7 @@ impl Subscription {
             }
         }
         self.shared.inboxes.close(self.connection);
-        if self.shared.responders.leave(self.connection) {
+        if self.shared.leave(self.connection) && !is_closing {
             tracing::warn!("that was the last responder: nobody answers queries now");
         }
     }

@@ -124,6 +124,11 @@ impl Shared {
         *self.highest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Takes the responder of a connection out. Whether queries that found an answer find none by that.
+    pub(super) fn leave(&self, connection: u64) -> bool {
+        self.responders.leave(connection) && self.announced.borrow().fabric_generation != 0
+    }
+
     /// Notes the session that a responder holds; `false` if no SM can have begun it.
     pub(super) fn note_held(&self, session: Session) -> bool {
         if !session::is_plausible(session.epoch, SystemTime::now()) {

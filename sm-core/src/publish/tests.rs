@@ -77,6 +77,25 @@ fn a_responder_that_tells_of_an_impossible_epoch_is_turned_away() {
     assert!(publisher.counters().iter().any(counted));
 }
 
+/// A standby, and every master that ended, warned that nobody answers queries now.
+#[test]
+fn who_leaves_last_is_missed_only_where_somebody_is_to_answer() {
+    let directory = tempfile::tempdir().unwrap();
+    let publisher = publisher(directory.path());
+    let hello = proto::Hello { front_door: vec!["127.0.0.1:1".into()], ..Default::default() };
+    let leaves = |connection| {
+        let responder = Responder::new(&hello, None, None, Instant::now(), connection);
+        assert!(publisher.shared.responders.enter(&responder));
+        publisher.shared.leave(connection)
+    };
+    assert!(!leaves(1), "there is no session");
+    publisher.begin_session(Guid(1)).unwrap();
+    publisher.publish(FabricPlane::default()).unwrap();
+    assert!(leaves(2));
+    publisher.end_session();
+    assert!(!leaves(3));
+}
+
 /// A standby without `--follow` told that there are no groups, and programs believed it.
 #[test]
 fn what_is_registered_is_not_told_where_it_is_not_known() {
@@ -98,6 +117,10 @@ fn what_is_registered_is_not_told_where_it_is_not_known() {
     for refused in asked("standby", "") {
         let refusal = refused.unwrap_err();
         assert!(refusal.message().contains("it is standby and has no registry"), "{refusal}");
+    }
+    for refused in asked("discovering", "") {
+        let refusal = refused.unwrap_err();
+        assert!(refusal.message().contains("not known yet"), "{refusal}");
     }
     for told in [asked("standby", "in step"), asked("master", "")] {
         assert!(told.iter().all(Result::is_ok), "{told:?}");

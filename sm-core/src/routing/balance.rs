@@ -75,6 +75,11 @@ impl LinkLoads {
     }
 }
 
+/// Routes to hosts on the link that has most of them.
+pub fn most_to_hosts(topology: &Topology, lfts: &[Vec<u8>]) -> u32 {
+    Spread::of(&LinkLoads::of_tables(topology, lfts).to_hosts).max
+}
+
 impl Spread {
     /// Of loads by link.
     pub fn of(loads: &[u32]) -> Self {

@@ -37,6 +37,10 @@ impl Engine for Dfsssp {
         "dfsssp"
     }
 
+    fn keeps_routes(&self, steering: &Steering) -> bool {
+        steering.hop_weights.is_empty()
+    }
+
     fn route(
         &self,
         topology: &Topology,

@@ -22,6 +22,10 @@ impl Engine for Dor {
         "dor"
     }
 
+    fn keeps_routes(&self, steering: &Steering) -> bool {
+        steering.hop_weights.is_empty()
+    }
+
     fn route(
         &self,
         topology: &Topology,

@@ -81,9 +81,8 @@ impl Layers {
         Self { count: 1, columns, by, layers: vec![0; switches * columns] }
     }
 
-    /// The same for tables of another length, in which new LIDs, the first of each pair, are like
-    /// others of these.
-    pub(super) fn with_lids(&self, table_len: usize, like: &[(Lid, Lid)]) -> Self {
+    /// The same for tables of another length; LIDs that are new have layer 0.
+    pub(super) fn of_len(&self, table_len: usize) -> Self {
         if self.by == Columns::HomeSwitch {
             return self.clone();
         }
@@ -94,11 +93,26 @@ impl Layers {
             let before = self.row(switch);
             let both = before.len().min(row.len());
             row[..both].copy_from_slice(&before[..both]);
-            for &(lid, model) in like {
-                row[lid.index()] = before.get(model.index()).copied().unwrap_or(0);
-            }
         }
         layers
+    }
+
+    /// The layers of routes to a LID, by switch; empty if layers are not by LID.
+    pub(super) fn of_lid(&self, lid: Lid) -> Vec<u8> {
+        match self.by {
+            Columns::HomeSwitch => Vec::new(),
+            Columns::Lid => {
+                let rows = self.layers.chunks(self.columns.max(1));
+                rows.map(|row| row.get(lid.index()).copied().unwrap_or(0)).collect()
+            }
+        }
+    }
+
+    /// Sets them, as [`of_lid`](Self::of_lid) told them.
+    pub(super) fn set_lid(&mut self, lid: Lid, layers: &[u8]) {
+        for (row, &layer) in self.layers.chunks_mut(self.columns.max(1)).zip(layers) {
+            row[lid.index()] = layer;
+        }
     }
 
     /// What a column stands for.

@@ -34,7 +34,7 @@ impl Engine for Lash {
         "lash"
     }
 
-    fn keeps_routes(&self) -> bool {
+    fn keeps_routes(&self, _steering: &Steering) -> bool {
         false
     }
 

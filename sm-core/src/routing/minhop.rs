@@ -16,6 +16,10 @@ impl Engine for MinHop {
         "minhop"
     }
 
+    fn keeps_routes(&self, steering: &Steering) -> bool {
+        steering.hop_weights.is_empty()
+    }
+
     fn route(
         &self,
         topology: &Topology,

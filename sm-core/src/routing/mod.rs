@@ -71,8 +71,8 @@ pub trait Engine: fmt::Debug + Send + Sync {
     /// The name used in `routing_engine`, in logs and as a metric label.
     fn name(&self) -> &'static str;
 
-    /// Whether it keeps routes from before by itself, as far as it can.
-    fn keeps_routes(&self) -> bool {
+    /// Whether, asked like this, it keeps routes from before by itself as far as it can.
+    fn keeps_routes(&self, _steering: &Steering) -> bool {
         true
     }
 

@@ -68,7 +68,7 @@ impl Engine for Nue {
         "nue"
     }
 
-    fn keeps_routes(&self) -> bool {
+    fn keeps_routes(&self, _steering: &Steering) -> bool {
         false
     }
 

@@ -35,6 +35,10 @@ impl Engine for Sssp {
         "sssp"
     }
 
+    fn keeps_routes(&self, steering: &Steering) -> bool {
+        steering.hop_weights.is_empty()
+    }
+
     fn route(
         &self,
         topology: &Topology,

@@ -37,11 +37,14 @@ impl DumpFiles {
     /// A writer to `dump_files_dir`, or the state directory: of the files that OpenSM always writes
     /// and, if the settings ask for them, of all.
     pub(super) fn start(settings: &Settings, state_dir: &Path) -> io::Result<Self> {
-        let asks = settings.log_flags & ROUTING != 0;
-        let scope = if asks { DumpScope::Routing } else { DumpScope::Links };
         let directory = settings.dump_files_dir.as_ref().map_or(state_dir, Path::new).to_owned();
         let writer = Worker::start("dump files", move |job: DumpJob| write(&job, &directory))?;
-        Ok(Self { writer, scope, wanted: None })
+        Ok(Self { writer, scope: scope_of(settings), wanted: None })
+    }
+
+    /// Writes what other settings ask for, from the next time on.
+    pub(super) fn follow(&mut self, settings: &Settings) {
+        self.scope = scope_of(settings);
     }
 
     /// Has the files of a sweep written as soon as those before are.
@@ -87,6 +90,14 @@ impl DumpFiles {
 impl AsFd for DumpFiles {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.writer.as_fd()
+    }
+}
+
+/// The most that settings ask for.
+fn scope_of(settings: &Settings) -> DumpScope {
+    match settings.log_flags & ROUTING {
+        0 => DumpScope::Links,
+        _ => DumpScope::Routing,
     }
 }
 
@@ -143,6 +154,19 @@ mod tests {
         let names: Vec<_> = fs::read_dir(directory.path()).unwrap().collect();
         assert_eq!(names.len(), 1, "{names:?}");
         assert_eq!(fs::read_to_string(directory.path().join("opensm.mcfdbs")).unwrap(), "");
+    }
+
+    /// A HUP took the log flags but for this one.
+    #[test]
+    fn what_settings_ask_for_later_is_written_from_then_on() {
+        let directory = tempfile::tempdir().unwrap();
+        let of = |log_flags| Settings { log_flags, ..Settings::default() };
+        let mut files = DumpFiles::start(&of(3), directory.path()).unwrap();
+        for (flags, wanted) in [(0x43, DumpScope::Routing), (3, DumpScope::Links)] {
+            files.follow(&of(flags));
+            files.want_all();
+            assert_eq!(files.wanted.take(), Some(wanted));
+        }
     }
 
     #[test]

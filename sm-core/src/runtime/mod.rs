@@ -256,9 +256,9 @@ fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError
     problem.iter().for_each(|problem| warn!("{problem}"));
     sweeper.set_node_names(names);
     sweeper.set_sharding(config.reach.sharding());
-    let (m_keys, neighbours) = state.m_keys();
+    let (m_keys, neighbours) = state.m_keys()?;
     let neighbours = Arc::new(neighbours);
-    let origin = state.origin();
+    let origin = state.origin()?;
     let caches =
         Caches { m_keys: m_keys.clone(), neighbours: neighbours.clone(), origin: origin.clone() };
     sweeper.set_origin(origin);

@@ -111,6 +111,8 @@ pub(super) struct Service {
     /// When status is brought up to date, and progress told next.
     status_due: Instant,
     progress_due: Instant,
+    /// When a lack of responders is warned of, after the subnet came up.
+    responders_due: Option<Instant>,
     /// When credit loops are looked for, and caches written, after the last sweep.
     deferred_due: Option<Instant>,
     /// A run with `--once`.
@@ -151,6 +153,7 @@ impl Service {
             sweeps: Sweeps::default(),
             status_due: now,
             progress_due: now + PROGRESS_INTERVAL,
+            responders_due: None,
             deferred_due: None,
             done: None,
         })
@@ -168,6 +171,7 @@ impl Service {
                 break result;
             }
         };
+        self.registry.tell(self.held.release_all());
         if self.deferred_due.is_some() {
             self.files.compare_caches(&mut self.sweeper);
         }

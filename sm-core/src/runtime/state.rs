@@ -15,6 +15,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use ib_mad::transport::ibsim::ClientId;
 use ib_mad::types::{Guid, PortNum};
@@ -27,12 +30,15 @@ use crate::sweep::{DisabledPorts, Left, Origin};
 /// Longest file read, bytes: 49,151 ports at 35 bytes are 1.7 MB.
 const FILE_LEN_MAX: u64 = 16 << 20;
 
+/// Files of one name that are set aside.
+const REFUSED_MAX: usize = 9;
+
 /// The file of ports that are switched off for a takeover.
 const DISABLED_PORTS: &str = "cut-ports";
 
 /// The state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("state directory: {}: {source}; name one that can be written with --state-dir", path.display())]
+#[error("state directory: {}: {source}; mend that, or name another one with --state-dir", path.display())]
 pub struct StateError {
     path: PathBuf,
     source: io::Error,
@@ -51,6 +57,8 @@ pub(super) struct StateDir {
 pub(super) struct StateWriter {
     path: PathBuf,
     sync: bool,
+    /// Whether it was told that the directory itself cannot be synced.
+    told: Arc<AtomicBool>,
 }
 
 impl StateDir {
@@ -69,7 +77,8 @@ impl StateDir {
             )),
             TryLockError::Error(source) => failed(source),
         })?;
-        Ok(Self { writer: StateWriter { path: path.to_owned(), sync }, _lock: lock })
+        let writer = StateWriter { path: path.to_owned(), sync, told: Arc::default() };
+        Ok(Self { writer, _lock: lock })
     }
 
     /// What files that may be long are written by.
@@ -91,17 +100,17 @@ impl StateDir {
     }
 
     /// M_Keys of ports and links between them, as they were known before.
-    pub(super) fn m_keys(&self) -> (MKeyTable, Neighbours) {
+    pub(super) fn m_keys(&self) -> Result<(MKeyTable, Neighbours), StateError> {
         let warn = |name: &str, left_out: usize| {
             if left_out > 0 {
                 warn!("{}: {left_out} line(s) say nothing, left out", self.file(name).display());
             }
         };
-        let (keys, left_out) = MKeyTable::parse(&self.read_cache("guid2mkey"));
+        let (keys, left_out) = MKeyTable::parse(&self.read_cache("guid2mkey")?);
         warn("guid2mkey", left_out);
-        let (neighbours, left_out) = Neighbours::parse(&self.read_cache("neighbors"));
+        let (neighbours, left_out) = Neighbours::parse(&self.read_cache("neighbors")?);
         warn("neighbors", left_out);
-        (keys, neighbours)
+        Ok((keys, neighbours))
     }
 
     /// What we are known by at the feeds that we follow, the same over restarts; not 0.
@@ -142,8 +151,8 @@ impl StateDir {
     }
 
     /// Which engine made the tables that switches hold, as the last run left it.
-    pub(super) fn origin(&self) -> Option<Origin> {
-        Origin::parse(&self.read_cache("routing"))
+    pub(super) fn origin(&self) -> Result<Option<Origin>, StateError> {
+        Ok(Origin::parse(&self.read_cache("routing")?))
     }
 
     /// Keeps which engine made the tables; none if another subnet manager may change them.
@@ -157,7 +166,7 @@ impl StateDir {
     /// What the last run left in switches. It can be had once: until that is settled, a further run
     /// must not take it up.
     pub(super) fn take_left(&self) -> Result<Option<Left>, StateError> {
-        let left = Left::parse(&self.read_cache("tables"));
+        let left = Left::parse(&self.read_cache("tables")?);
         self.forget("tables")?;
         Ok(left)
     }
@@ -205,26 +214,44 @@ impl StateDir {
         self.read_up_to(name, FILE_LEN_MAX)
     }
 
-    /// Reads a file that only spares us work or waiting. One that cannot be read is set aside for the
-    /// operator to look at, and begun anew.
-    fn read_cache(&self, name: &str) -> String {
-        match self.read_up_to(name, mkey::FILE_LEN_MAX) {
-            Ok(text) => text.unwrap_or_default(),
-            Err(failure) => {
-                let aside = self.file(&format!("{name}.refused"));
-                let moved = fs::rename(self.file(name), &aside);
-                let what = match &moved {
-                    Ok(()) => format!("it is {} now", aside.display()),
-                    Err(failure) => format!("nor can it be renamed: {failure}"),
-                };
-                warn!(
-                    "{}: {}; {what}, and a new one is begun",
-                    failure.path.display(),
-                    failure.source
-                );
-                String::new()
-            }
+    /// Reads a file that can be begun anew. One that can never be read is set aside for the operator
+    /// to look at; what may be read the next time, as after an I/O error, ends the start.
+    fn read_cache(&self, name: &str) -> Result<String, StateError> {
+        let failure = match self.read_up_to(name, mkey::FILE_LEN_MAX) {
+            Ok(text) => return Ok(text.unwrap_or_default()),
+            Err(failure) => failure,
+        };
+        let is_other = fs::metadata(&failure.path).is_ok_and(|metadata| !metadata.is_file());
+        if failure.source.kind() != io::ErrorKind::InvalidData && !is_other {
+            return Err(failure);
         }
+        let aside = self.set_aside(name)?;
+        let StateError { path, source } = failure;
+        warn!(
+            "{}: {source}; it is {} now, and a new one is begun",
+            path.display(),
+            aside.display()
+        );
+        Ok(String::new())
+    }
+
+    /// Renames a file, to a name that nothing has; yields that.
+    fn set_aside(&self, name: &str) -> Result<PathBuf, StateError> {
+        let path = self.file(name);
+        let names = (1..=REFUSED_MAX).map(|number| match number {
+            1 => format!("{name}.refused"),
+            _ => format!("{name}.refused.{number}"),
+        });
+        let is_free = |path: &PathBuf| {
+            fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
+        let moved = match names.map(|name| self.file(&name)).find(is_free) {
+            Some(aside) => fs::rename(&path, &aside).map(|()| aside),
+            None => Err(io::Error::other(format!(
+                "it is of no use, and {REFUSED_MAX} such are kept as {name}.refused*; remove these"
+            ))),
+        };
+        moved.map_err(|source| StateError { path, source })
     }
 
     fn read_up_to(&self, name: &str, len_max: u64) -> Result<Option<String>, StateError> {
@@ -272,7 +299,14 @@ impl StateWriter {
 
     /// Has the directory itself survive a loss of power: which files are there.
     fn sync_names(&self) -> io::Result<()> {
-        if self.sync { File::open(&self.path)?.sync_all() } else { Ok(()) }
+        if self.sync && !sync_directory(&self.path)? && !self.told.swap(true, Relaxed) {
+            warn!(
+                "state directory {}: its file system has no fsync for directories; after a loss of \
+                 power it may have files as they were before",
+                self.path.display()
+            );
+        }
+        Ok(())
     }
 
     /// Replaces a file at once: a crash leaves the old one or the new one.
@@ -293,6 +327,18 @@ impl StateWriter {
             self.sync_names()
         };
         write().map_err(|source| StateError { path: path.clone(), source })
+    }
+}
+
+/// Has a directory itself written; `false` where the file system knows no such thing.
+fn sync_directory(path: &Path) -> io::Result<bool> {
+    match File::open(path)?.sync_all() {
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) =>
+        {
+            Ok(false)
+        }
+        synced => synced.map(|()| true),
     }
 }
 
@@ -341,14 +387,50 @@ mod tests {
         for name in ["guid2mkey", "routing", "tables"] {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
-        assert_eq!(state.m_keys(), Default::default());
-        assert!(state.origin().is_none() && state.take_left().unwrap().is_none());
+        assert_eq!(state.m_keys().unwrap(), Default::default());
+        assert!(state.origin().unwrap().is_none() && state.take_left().unwrap().is_none());
         for name in ["neighbors", "guid2mkey", "routing", "tables"] {
             let aside = dir.path().join(format!("{name}.refused"));
             assert!(aside.exists() && !dir.path().join(name).exists());
         }
         state.writer().keep_m_keys(&MKeyTable::parse("0x1 0xaa").0).unwrap();
-        assert_eq!(state.m_keys().0.get(Guid(1)), Some(0xaa));
+        assert_eq!(state.m_keys().unwrap().0.get(Guid(1)), Some(0xaa));
+    }
+
+    /// One that could not be read just now was renamed away, and with the next failure overwritten.
+    #[test]
+    fn a_cache_that_may_be_read_the_next_time_ends_the_start_and_none_is_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path(), true).unwrap();
+        // As any other failure of the system, which a test has not at hand: a link to itself.
+        let keys = dir.path().join("guid2mkey");
+        std::os::unix::fs::symlink("guid2mkey", &keys).unwrap();
+        let refusal = state.m_keys().unwrap_err().to_string();
+        assert!(refusal.contains("guid2mkey: "), "{refusal}");
+        assert!(keys.is_symlink() && !dir.path().join("guid2mkey.refused").exists());
+        fs::remove_file(&keys).unwrap();
+
+        let aside = |number| match number {
+            1 => dir.path().join("guid2mkey.refused"),
+            _ => dir.path().join(format!("guid2mkey.refused.{number}")),
+        };
+        for number in 1..=REFUSED_MAX {
+            fs::create_dir(&keys).unwrap();
+            fs::write(keys.join(number.to_string()), "").unwrap();
+            assert!(state.m_keys().is_ok() && aside(number).join(number.to_string()).exists());
+        }
+        fs::create_dir(&keys).unwrap();
+        let refusal = state.m_keys().unwrap_err().to_string();
+        assert!(refusal.contains("remove these") && keys.exists(), "{refusal}");
+    }
+
+    /// No state file counted as written where directories cannot be synced.
+    #[test]
+    fn a_file_system_that_cannot_sync_directories_will_do() {
+        assert!(!sync_directory(Path::new("/proc/self")).unwrap(), "procfs cannot");
+        let dir = tempfile::tempdir().unwrap();
+        assert!(sync_directory(&dir.path().join("none")).is_err());
+        sync_directory(dir.path()).unwrap();
     }
 
     #[test]
@@ -363,7 +445,7 @@ mod tests {
         let (neighbours, _) = Neighbours::parse("0x1:1 0x2:3\n0x2:3 0x1:1");
         state.writer().keep_m_keys(&keys).unwrap();
         state.writer().keep_neighbours(&neighbours).unwrap();
-        assert_eq!(state.m_keys(), (keys, neighbours));
+        assert_eq!(state.m_keys().unwrap(), (keys, neighbours));
         let mode = fs::metadata(dir.path().join("guid2mkey")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(state.disabled_ports().unwrap(), DisabledPorts::new());

@@ -75,6 +75,8 @@ struct Sent {
     attempts: u16,
     /// The M_Key that it showed last.
     m_key: Option<u64>,
+    /// Whether it has shown different ones. Of those that a port drops for their M_Key none was lost.
+    m_keys_differ: bool,
     /// When it was sent first.
     since: Option<Instant>,
 }
@@ -123,7 +125,8 @@ impl Exchange {
         if self.window.room() > 0
             && let Some(request) = self.queue.pop_front()
         {
-            let sent = Sent { request, attempts: 0, since: None, m_key: None };
+            let sent =
+                Sent { request, attempts: 0, since: None, m_key: None, m_keys_differ: false };
             let timeout = self.timeout_of(request);
             if self.window.start(sent, timeout, self.timing.retries).is_err() {
                 self.queue.push_front(request);
@@ -150,6 +153,7 @@ impl Exchange {
     /// States the M_Key that a request shows as it is sent now.
     pub fn set_m_key(&mut self, tid: u64, m_key: u64) {
         if let Some(sent) = self.window.get_mut(tid) {
+            sent.m_keys_differ |= sent.m_key.is_some_and(|last| last != m_key);
             sent.m_key = Some(m_key);
         }
     }
@@ -161,8 +165,11 @@ impl Exchange {
 
     /// Takes an answer: the request it answers, which is done with. `None` if there is none.
     pub fn handle_answer(&mut self, now: Instant, tid: u64) -> Option<Request> {
-        let Sent { request, attempts, since, .. } = self.window.handle_response(tid)?;
-        self.loss.note(attempts, now.saturating_duration_since(since.unwrap_or(now)));
+        let sent = self.window.handle_response(tid)?;
+        let Sent { request, attempts, since, .. } = sent;
+        if !sent.m_keys_differ {
+            self.loss.note(attempts, now.saturating_duration_since(since.unwrap_or(now)));
+        }
         self.passed[request.kind as usize].answered += 1;
         Some(request)
     }
@@ -254,6 +261,30 @@ mod tests {
             Some((request(0), None)),
             "the other waits"
         );
+    }
+
+    /// Ports with other M_Keys than the one tried first drop what shows it: where all did, that counted
+    /// as loss of half of all packets, and repeats went out after 16 ms.
+    #[test]
+    fn what_is_dropped_for_its_m_key_is_not_lost() {
+        let timeout = Duration::from_millis(200);
+        for (second, expected) in [(2, timeout), (1, Duration::from_millis(16))] {
+            let mut now = Instant::now();
+            let timing = Timing { window: 1, timeout, long_timeout: timeout, retries: 1 };
+            let mut exchange = Exchange::new(timing, 7);
+            for n in 0..10 {
+                exchange.push(request(n));
+                let tid = exchange.poll_transmit(now).unwrap().tid;
+                exchange.set_m_key(tid, 1);
+                now += timeout;
+                exchange.handle_timeout(now);
+                assert_eq!(exchange.poll_transmit(now).unwrap().tid, tid);
+                exchange.set_m_key(tid, second);
+                assert!(exchange.handle_answer(now, tid).is_some());
+            }
+            exchange.push(request(99));
+            assert_eq!(exchange.poll_transmit(now).unwrap().timeout, expected);
+        }
     }
 
     /// A repetition must not wait for room in the window, which its own request takes up.

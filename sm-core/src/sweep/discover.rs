@@ -66,6 +66,7 @@ impl Sweeper {
         self.sweep.report.first = self.subnet.first_as_master;
         self.sweep.report.smps = self.counters().transmitted;
         self.subnet.begin_discovery();
+        self.take_system_images(changed.is_none());
         self.enter(now, Phase::Discover);
         match changed {
             None => {

@@ -3,6 +3,7 @@
 mod state;
 
 use std::collections::HashSet;
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use ib_mad::types::Guid;
@@ -68,6 +69,19 @@ impl Sweeper {
         }
     }
 
+    /// A subnet manager left a question without answer: it is mute until it is heard of, and asked
+    /// again once in a while.
+    pub(super) fn sm_is_mute(&mut self, now: Instant, port: PortIndex) {
+        self.election.mute(now, self.fabric.port(port).guid);
+        self.schedule.await_mute(now + MUTE_INTERVAL);
+    }
+
+    /// Asks those that are mute, and nobody else, where there are no light sweeps.
+    pub(super) fn begin_asking_mute(&mut self, now: Instant) {
+        self.enter(now, Phase::Light);
+        self.ask_mute(now);
+    }
+
     /// Ports at which a subnet manager runs, as they say.
     fn manager_ports(&self) -> Vec<PortIndex> {
         let runs = |port: &PortIndex| {
@@ -81,10 +95,12 @@ impl Sweeper {
         let at = self.fabric.port(port).guid;
         self.election.unmute(|guid| guid == at);
         match self.election.read(data) {
-            Answer::None => {}
+            Answer::None => {
+                self.sm_says_nothing(port, "answers a poll with no state that there is");
+            }
             Answer::Foreign(sm) => {
                 self.note_foreign_sm(port, sm);
-                self.sm_is_silent(port);
+                self.sm_says_nothing(port, "answers a poll with another SM_Key than ours");
             }
             Answer::Peer(sm) => {
                 self.election.is_known_at(at);
@@ -295,21 +311,22 @@ impl Sweeper {
         }
     }
 
-    pub(super) fn sm_is_silent(&mut self, port: PortIndex) {
+    /// What a subnet manager was asked for has come to nothing: `how`, for the log, if it was a poll.
+    pub(super) fn sm_says_nothing(&mut self, port: PortIndex, how: impl Display) {
         if self.sweep.phase != Phase::Poll {
             return self.election.forget(port);
         }
         let polls_max = self.settings.polling_retry_number;
         if self.election.miss_poll(polls_max) {
             self.election.forget(port);
-            warn!(target: STATE, "the master no longer answers; looking for another");
+            warn!(target: STATE, "the master {how}, {polls_max} in a row: looking for another");
             return;
         }
         let missed = self.election.polls_missed();
         let left = Duration::from_millis(u64::from(self.settings.sminfo_polling_timeout))
             .saturating_mul(polls_max.saturating_sub(missed));
         warn!(
-            "the master at {} leaves a poll unanswered, {missed} of {polls_max}: takeover in {} s",
+            "the master at {} {how}, {missed} of {polls_max}: takeover in {} s",
             self.peer_place(port),
             left.as_secs_f32().ceil()
         );

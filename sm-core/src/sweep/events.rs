@@ -66,8 +66,9 @@ pub(super) struct Events {
     traps_waiting: usize,
     /// Traps that found no room among them.
     traps_dropped: u64,
-    /// Keeps a storm of traps from filling the log.
+    /// Keep a storm of traps from filling the log, and the loop from naming ports.
     trap_lines: Limit,
+    trap_details: Limit,
 }
 
 impl Events {
@@ -110,6 +111,11 @@ impl Events {
     /// Whether a line about a trap may be logged as a warning; many are not.
     pub(super) fn admits_trap_line(&mut self, now: Instant) -> bool {
         self.trap_lines.admits(now)
+    }
+
+    /// The same of a line for debugging.
+    pub(super) fn admits_trap_detail(&mut self, now: Instant) -> bool {
+        self.trap_details.admits(now)
     }
 }
 
@@ -173,6 +179,8 @@ mod tests {
             (0..3 * LINES_MAX).filter(|_| events.admits_trap_line(now)).count()
         };
         assert_eq!(admitted(&mut events, start), LINES_MAX);
+        let details = (0..3 * LINES_MAX).filter(|_| events.admits_trap_detail(start)).count();
+        assert_eq!(details, LINES_MAX, "those for debugging have their own");
         assert_eq!(admitted(&mut events, start + Limit::INTERVAL), LINES_MAX);
     }
 }

@@ -7,12 +7,15 @@
 //!
 //! What is remembered may be of yesterday: another master has set another M_Key since, or ours was
 //! set and the answer to that was lost. Where it differs from the one set here, a request that is
-//! left without answer is repeated with the other of the two.
+//! left without answer is repeated with the other of the two. An answer says that the M_Key is right,
+//! but for level 1, where a PortInfo that does not show it says that it is wrong.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use ib_mad::types::{Guid, Lid, PortNum};
+use ib_mad::wire::attribute::PortInfo;
+use ib_mad::wire::smp::Smp;
 use tracing::debug;
 
 use super::Sweeper;
@@ -32,6 +35,8 @@ pub(super) struct MKeys {
     /// Ports that are shown the M_Key set here before the one that is remembered: the former was
     /// answered last, or the latter was not. No more than there are in the table of those known.
     doubted: HashSet<Guid>,
+    /// Ports that were read with the M_Key that is remembered, and did not show theirs: it is another.
+    refuted: HashSet<Guid>,
     /// Ports that hold another M_Key than the one set here, as they showed last.
     others: HashSet<Guid>,
 }
@@ -97,6 +102,33 @@ impl Sweeper {
         if is_doubted { configured } else { known }
     }
 
+    /// Takes an answer to a request that showed this M_Key the last time it was sent. At level 1 whoever
+    /// asks is answered, and only who showed the right M_Key sees it.
+    pub(super) fn judge_m_key(&mut self, request: Request, shown: u64, answer: &[u8; 256]) {
+        let hides = self.hides_m_key(request, answer);
+        self.note_m_key(request, shown, !hides);
+        let (holder, known) = self.m_keys_for(request);
+        if hides && known == Some(shown) {
+            self.m_keys.refuted.insert(holder);
+        }
+    }
+
+    /// Whether this is PortInfo of a port that has an M_Key of its own, and does not show it.
+    fn hides_m_key(&self, request: Request, answer: &[u8; 256]) -> bool {
+        let Ok(smp) = Smp::new(&answer[..]) else { return false };
+        if request.kind != Kind::PortInfo || smp.status().0 != 0 || !self.has_m_key(request.port())
+        {
+            return false;
+        }
+        let info = PortInfo::new(smp.data_bytes());
+        info.is_ok_and(|info| info.m_key() == 0 && info.m_key_protect_bits() != 0)
+    }
+
+    /// Whether a port has an M_Key of its own: of a switch only port 0 has.
+    fn has_m_key(&self, port: PortIndex) -> bool {
+        self.fabric.node_of(port).switch.is_none() || self.fabric.port(port).num == PortNum(0)
+    }
+
     /// Whether a request was answered that showed this M_Key the last time it was sent.
     pub(super) fn note_m_key(&mut self, request: Request, shown: u64, answered: bool) {
         let (holder, known) = self.m_keys_for(request);
@@ -129,9 +161,8 @@ impl Sweeper {
 
     /// Learns from PortInfo as an end port reports it.
     pub(super) fn learn_m_key(&mut self, port: PortIndex) {
-        let entry = self.fabric.port(port);
-        if self.fabric.node_of(port).switch.is_some() && entry.num != PortNum(0) {
-            return; // It has none of its own, whatever stands there.
+        if !self.has_m_key(port) {
+            return; // Whatever stands there.
         }
         let info = self.fabric.port(port).port_info();
         let (m_key, is_shown) = (info.m_key(), info.m_key() != 0 || info.m_key_protect_bits() == 0);
@@ -139,6 +170,7 @@ impl Sweeper {
             let holder = self.m_key_holder(port);
             self.m_keys.known.set(holder, m_key);
             self.m_keys.doubted.remove(&holder);
+            self.m_keys.refuted.remove(&holder);
             match m_key == self.settings.m_key {
                 true => self.m_keys.others.remove(&holder),
                 false => self.m_keys.others.insert(holder),
@@ -170,6 +202,9 @@ impl Sweeper {
             return None;
         }
         if self.m_keys.known.get(guid).is_some() {
+            if !self.m_keys.refuted.remove(&guid) {
+                return None; // Only the other was tried: the next sweep reads with this one.
+            }
             debug!("the M_Key remembered of port {guid} is not its");
             self.m_keys.known.forget(guid);
         }

@@ -71,6 +71,7 @@ mod service;
 mod shard;
 mod sl_maps;
 mod subnet;
+mod system_images;
 mod tables;
 mod take_over;
 mod throttled;
@@ -118,6 +119,7 @@ pub use service::PortsChanged;
 pub use shard::Sharding;
 use shard::Shards;
 use subnet::SubnetState;
+use system_images::SystemImages;
 pub use take_over::{DisabledPorts, Start};
 
 /// Lines logged of one sort in one sweep; what is beyond is only counted.
@@ -152,6 +154,7 @@ pub struct Sweeper {
     shards: Shards,
     disabled_ports: DisabledPorts,
     babbling: BabblingPorts,
+    system_images: SystemImages,
     events: Events,
 }
 
@@ -185,6 +188,7 @@ impl Sweeper {
             shards: Shards::default(),
             disabled_ports: DisabledPorts::new(),
             babbling: BabblingPorts::default(),
+            system_images: SystemImages::default(),
             events: Events::default(),
             settings,
         }
@@ -373,7 +377,10 @@ impl Sweeper {
             _ if resting => {}
             Cause::Poll if standby => self.begin_poll(now),
             Cause::Poll => {}
-            Cause::Timer if standby => {}
+            Cause::Timer | Cause::Mute if standby => {}
+            // Sweeps of all are tried until it is, and ask everybody.
+            Cause::Mute if !self.subnet.up => {}
+            Cause::Mute => self.begin_asking_mute(now),
             Cause::Timer if !heavy => self.begin_light(now, cause),
             Cause::Trap | Cause::Unanswered if self.subnet.up && !heavy => {
                 self.look_again(now, cause);

@@ -11,6 +11,7 @@
 //! later, with the look for credit loops among unicast.
 
 mod plant;
+mod room;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,9 +25,10 @@ use tracing::{error, info, warn};
 use super::router::ActiveRouting;
 use super::{LINES_MAX, Sweeper, lanes};
 use crate::fabric::SwitchIndex;
-use crate::routing::multicast::{Audience, Fault, Membership, Orders, Place, PortMask, Room, Tree};
+use crate::routing::multicast::{Audience, Fault, Membership, Orders, Place, PortMask, Tree};
 use plant::{Group, Grown, inherited_tree};
 pub use plant::{MulticastJob, MulticastOutcome};
+use room::Short;
 pub(super) use write::{block_key, block_number};
 
 /// How long to wait before a block that was not taken is sent again; doubled each time.
@@ -49,8 +51,13 @@ pub(super) struct Multicast {
     inherited: BTreeMap<Lid, Vec<(SwitchIndex, PortMask)>>,
     /// When those that are still among them are cleared.
     inherited_until: Option<Instant>,
-    /// Switches that lacked room for groups planted last, by node GUID.
-    short: BTreeSet<Guid>,
+    /// Switches of which was told that they lack room.
+    short: Short,
+    /// From which block on switches are closed to trees, by node GUID: they do not take it, and nobody
+    /// knows what they hold.
+    closed: BTreeMap<Guid, u16>,
+    /// Those around which the trees that stand were planted.
+    around: BTreeMap<Guid, u16>,
     /// What trees stand, and for whom they were planted.
     planted: BTreeMap<Lid, (Audience, Arc<Tree>)>,
     /// Those of them that can deadlock, since no tree was found that cannot, and how.
@@ -142,25 +149,27 @@ impl Sweeper {
         }
         let held = self.multicast.replant.is_some_and(|due| now < due);
         let idle = self.sweep.is_idle() && self.subnet.up && self.multicast.at_work.is_none();
-        let made = self.router.made().filter(|_| idle && !held)?;
+        let made = self.router.made().filter(|_| idle && !held)?.clone();
+        self.reopen_switches();
         let before = self.multicast.made.as_ref();
-        let moved = before.is_none_or(|before| !Arc::ptr_eq(before, made));
-        if !moved && self.multicast.dirty.is_empty() {
+        let moved = before.is_none_or(|before| !Arc::ptr_eq(before, &made));
+        let all = moved || self.multicast.closed != self.multicast.around;
+        if !all && self.multicast.dirty.is_empty() {
             return None;
         }
-        let made = made.clone();
         let mut dirty = std::mem::take(&mut self.multicast.dirty);
-        if moved {
+        if all {
             dirty.extend(self.multicast.membership.keys());
             dirty.extend(self.multicast.planted.keys());
         }
         let groups: Vec<Group> =
-            dirty.into_iter().filter_map(|mlid| self.group(&made, mlid, moved)).collect();
+            dirty.into_iter().filter_map(|mlid| self.group(&made, mlid, all)).collect();
         if groups.is_empty() {
             if moved {
                 self.multicast.orders = None;
             }
             self.multicast.made = Some(made);
+            self.multicast.around = self.multicast.closed.clone();
             return None;
         }
         Some(self.job(&made, groups, false))
@@ -194,35 +203,11 @@ impl Sweeper {
             made: made.clone(),
             vls,
             proves,
-            is_whole: proves || is_new,
+            is_whole: proves || is_new || multicast.closed != multicast.around,
             room,
+            closed: multicast.closed.clone(),
             groups,
         }
-    }
-
-    /// What switches have room for, of which those are told that lack some for these groups.
-    fn multicast_room(&mut self, made: &ActiveRouting, groups: &[Group]) -> Room {
-        let capacity =
-            |&index: &SwitchIndex| self.fabric.switch(index).switch_info().multicast_fdb_cap();
-        let room = Room(made.switches().iter().map(capacity).collect());
-        let last = groups.last().map(|group| group.mlid).filter(|&mlid| room.class(mlid).is_some());
-        let Some(last) = last else { return room };
-        let barred = room.barred(last);
-        let barred = made.switches().iter().zip(barred.iter()).filter(|(_, barred)| **barred);
-        let nodes = barred.map(|(&index, _)| self.fabric.switch(index).node);
-        let ports: Vec<_> = nodes.filter_map(|node| self.fabric.ports_of(node).next()).collect();
-        let guids = ports.iter().map(|&port| self.fabric.node_of(port).guid).collect();
-        if !self.multicast.short.is_superset(&guids) {
-            for &port in ports.iter().take(LINES_MAX) {
-                warn!(
-                    "{} has no room for all MLIDs in use: their trees lead around it, and who is \
-                     behind it is not reached",
-                    self.fabric.describe(port)
-                );
-            }
-        }
-        self.multicast.short = guids;
-        room
     }
 
     /// SLs may have other lanes than before.
@@ -320,6 +305,9 @@ impl Sweeper {
         if outcome.is_whole {
             self.multicast.unproved = !is_proved;
         }
+        if outcome.is_whole && outcome.defects.is_empty() {
+            self.multicast.around = outcome.closed;
+        }
         if moved || is_proved {
             self.multicast.orders = outcome.orders;
         }
@@ -412,7 +400,8 @@ impl Sweeper {
         format!("the tree of MLID {mlid:#06x} can deadlock with unicast on SL {sl}: {cycle}")
     }
 
-    /// Which multicast trees can deadlock, in words; the first of them.
+    /// What is wrong with multicast trees, in words: which can deadlock, the first of them, and whether
+    /// switches take no tables.
     pub fn multicast_warnings(&self) -> Vec<String> {
         let faults = self.multicast.faults.values();
         let mut lines: Vec<_> = faults.take(LINES_MAX).cloned().collect();
@@ -420,6 +409,7 @@ impl Sweeper {
         if more > 0 {
             lines.push(format!("{more} more multicast trees can deadlock"));
         }
+        lines.extend(self.closed_warning());
         lines
     }
 
@@ -444,6 +434,8 @@ impl Sweeper {
         self.multicast.made = None;
         self.multicast.orders = None;
         self.multicast.unproved = false;
+        self.multicast.closed.clear();
+        self.multicast.around.clear();
         self.multicast.forget_inherited();
         let switches: Vec<SwitchIndex> = self.fabric.switches().map(|(index, _)| index).collect();
         for index in switches {

@@ -81,24 +81,23 @@ impl Sweeper {
             KeptRoutes::Inherited => "that were found",
             KeptRoutes::OverChanges => "kept over changes of the fabric",
         };
+        let is_balanced = is_balanced(found, fresh);
+        let is_news = self.router.balance_known(now, is_balanced, CORRECTION_DELAY);
         match finding.kept {
-            _ if !is_balanced(found, fresh) => {}
-            KeptRoutes::Inherited => {
-                return info!(
-                    "the routes {which} are kept: the worst link has {found} routes to hosts, by \
-                     {engine} from nothing {fresh}"
+            _ if is_news => {
+                let seconds = CORRECTION_DELAY.as_secs();
+                warn!(
+                    "the routes {which} have {found} routes to hosts on the worst link, {engine} from \
+                     nothing {fresh}: in {seconds} s all are made anew (keep_found_routes TRUE keeps \
+                     them)"
                 );
             }
-            KeptRoutes::OverChanges => {
-                return debug!("the worst link has {found} routes to hosts, from nothing {fresh}");
-            }
+            KeptRoutes::Inherited if is_balanced => info!(
+                "the routes {which} are kept: the worst link has {found} routes to hosts, by \
+                 {engine} from nothing {fresh}"
+            ),
+            _ => debug!("the worst link has {found} routes to hosts, from nothing {fresh}"),
         }
-        let seconds = CORRECTION_DELAY.as_secs();
-        warn!(
-            "the routes {which} have {found} routes to hosts on the worst link, {engine} from \
-             nothing {fresh}: in {seconds} s all are made anew (keep_found_routes TRUE keeps them)"
-        );
-        self.router.correct_after(now, CORRECTION_DELAY);
     }
 
     /// When inherited routes are to be made anew, if they are.

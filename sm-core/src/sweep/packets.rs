@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use ib_mad::transport::{Address, Packet};
-use ib_mad::types::{Lid, PortNum, Qpn, Sl};
-use ib_mad::wire::attribute::{NodeInfo, SmNotice, SmState, SystemImageGuidDetails, TrapNumber};
+use ib_mad::types::{Lid, Qpn, Sl};
+use ib_mad::wire::attribute::{SmState, TrapNumber};
 use ib_mad::wire::mad::{AttributeId, Method, MgmtClass};
 use ib_mad::wire::smp::{self, Smp};
 use tracing::{debug, info, warn};
@@ -40,7 +40,7 @@ impl Sweeper {
                 && let Some(request) = self.exchange.handle_answer(now, tid)
             {
                 if let Some(m_key) = asked.and_then(|(_, m_key)| m_key) {
-                    self.note_m_key(request, m_key, true);
+                    self.judge_m_key(request, m_key, &packet.mad);
                 }
                 self.handle_answer(now, request, &packet.mad);
             }
@@ -155,7 +155,7 @@ impl Sweeper {
         self.events.push_trap(TrapNotice { lid: packet.address.lid, notice });
         self.note_port_error(now, &trap, &packet.mad);
         match trap.number {
-            Some(TrapNumber::SYSTEM_IMAGE_GUID_CHANGE) => self.take_system_image_guid(&notice),
+            Some(TrapNumber::SYSTEM_IMAGE_GUID_CHANGE) => self.system_images.note(&notice),
             // Whoever became a subnet manager, or another priority, says so.
             Some(TrapNumber::LOCAL_CHANGES) => {
                 let lids = &self.lids;
@@ -167,7 +167,7 @@ impl Sweeper {
         let is_change = trap.meaning == trap::Meaning::Changed && self.settings.sweep_on_trap;
         if !is_change && self.events.admits_trap_line(now) {
             warn!("{}", self.trap_words(&notice));
-        } else if tracing::enabled!(tracing::Level::DEBUG) {
+        } else if tracing::enabled!(tracing::Level::DEBUG) && self.events.admits_trap_detail(now) {
             debug!("{}", self.trap_words(&notice));
         }
         if is_change {
@@ -177,7 +177,8 @@ impl Sweeper {
                 self.grant_grace(now);
             }
         }
-        trap::repress(&mut packet.mad, self.m_key_at(trap.issuer));
+        // To whoever sent it: what it says of an issuer shows nobody another's key.
+        trap::repress(&mut packet.mad, self.m_key_at(packet.address.lid));
         true
     }
 
@@ -190,17 +191,5 @@ impl Sweeper {
                 Some(format!("{} '{}' {}", node.kind, node.name(), node.guid))
             }
         })
-    }
-
-    /// Takes a node's new SystemImageGUID from trap 145, as OpenSM does: NodeInfo is read again by
-    /// sweeps of the whole fabric only.
-    fn take_system_image_guid(&mut self, notice: &[u8; 64]) {
-        let Ok(details) = SmNotice::new(notice).map(|notice| notice.data_details()) else { return };
-        let Ok(details) = SystemImageGuidDetails::new(&details[..]) else { return };
-        let Some(port) = self.port_at(details.lid(), PortNum(0)) else { return };
-        let node = self.fabric.port(port).node;
-        if let Ok(mut info) = NodeInfo::new(&mut self.fabric.node_mut(node).info[..]) {
-            info.set_system_image_guid(details.system_image_guid());
-        }
     }
 }

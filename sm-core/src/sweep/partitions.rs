@@ -159,8 +159,12 @@ impl Sweeper {
         self.partitions.told = all.into_iter().map(|(port, _)| port).collect();
     }
 
-    /// What is wrong with P_Key tables, for the status: that keys of ports found no place.
+    /// What is wrong with P_Key tables, for the status: that keys of ports found no place. Those of a
+    /// subnet that is not ours are its master's business.
     pub fn pkey_warning(&self) -> Option<String> {
+        if !self.is_up() {
+            return None;
+        }
         let short = &self.partitions.plan.short;
         let (port, keys) = short.first()?;
         let (place, keys) = (self.fabric.describe(*port), listed(keys));

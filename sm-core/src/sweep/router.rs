@@ -28,7 +28,7 @@ use build::topology;
 pub use checks::{BalanceCheck, BalanceFinding, LoopCheck, LoopFinding};
 pub(super) use checks::{KeptRoutes, is_balanced};
 use job::Before;
-pub(super) use job::{Chosen, PassedOver};
+pub(super) use job::{Chosen, Kept, PassedOver};
 pub use job::{RoutingJob, RoutingOutcome};
 
 /// The routing engines, and the routing in force.
@@ -59,6 +59,8 @@ pub(super) struct Router {
     anew_from: Option<Instant>,
     /// Kept routes in force at whose balance nobody has looked.
     unbalanced: Option<KeptRoutes>,
+    /// Those at which somebody looks now.
+    looked_at: Option<KeptRoutes>,
     /// Whether nobody has looked for credit loops in the routing in force.
     loops_unknown: bool,
     /// Whether the last routing looked at was free of credit loops.
@@ -84,6 +86,7 @@ impl Router {
             anew: false,
             anew_from: None,
             unbalanced: None,
+            looked_at: None,
             loops_unknown: false,
             loop_free: true,
             lanes_moved: false,
@@ -125,6 +128,7 @@ impl Router {
         self.made = Some(Arc::new(renumbered));
         // Whoever looks at it now looks at one that is not in force.
         self.loops_unknown = true;
+        self.unbalanced = self.unbalanced.or(self.looked_at.take());
         true
     }
 
@@ -204,24 +208,32 @@ impl Router {
     }
 
     /// Takes a routing into force, whose tables are the desired ones of the switches. `loops` is what
-    /// was found about it, if that was looked at; `keeps` tells whether most routes are those from
-    /// before, and may be replaced if they are worse than they might be. Whether loops have
+    /// was found about it, if that was looked at; `kept` is what it has of the one before, and
+    /// `replaces` whether that may be replaced if it is worse than it might be. Whether loops have
     /// appeared.
     pub(super) fn adopt(
         &mut self,
         made: ActiveRouting,
         loops: Option<&CreditLoops>,
-        keeps: bool,
+        kept: Kept,
+        replaces: bool,
     ) -> bool {
-        (self.engines_changed, self.anew, self.anew_from) = (false, false, None);
+        self.engines_changed = false;
+        // What is asked for while a routing is under way that keeps routes is asked of the next one.
+        if kept == Kept::Nothing {
+            (self.anew, self.anew_from) = (false, None);
+        }
         self.left_by = None;
         let inherited = std::mem::take(&mut self.inherits);
-        self.unbalanced = match () {
-            () if !keeps => None,
-            () if inherited => Some(KeptRoutes::Inherited),
-            () if routing::is_kept_unseen(made.topology()) => Some(KeptRoutes::OverChanges),
-            () => None,
-        };
+        let is_unseen = routing::is_kept_unseen(made.topology());
+        self.unbalanced = match kept {
+            Kept::Repaired if inherited => Some(KeptRoutes::Inherited),
+            Kept::Repaired if is_unseen => Some(KeptRoutes::OverChanges),
+            Kept::Copied => Some(KeptRoutes::OverChanges),
+            Kept::Nothing | Kept::Repaired | Kept::Followed => None,
+        }
+        .filter(|_| replaces);
+        self.looked_at = None;
         self.loops_unknown = loops.is_none();
         self.engine = made.engine();
         self.top = made.topology().last_lid();
@@ -270,6 +282,7 @@ impl Router {
     /// The look at kept routes that is due, if any; it is yielded once.
     pub(super) fn poll_balance_check(&mut self, fabric: &Fabric) -> Option<BalanceCheck> {
         let kept = self.unbalanced.take()?;
+        self.looked_at = Some(kept);
         let made = self.made.clone()?;
         let lfts = made.lfts(fabric);
         let job = self.job_of(&made, fabric);
@@ -281,10 +294,20 @@ impl Router {
         self.anew = true;
     }
 
-    /// Has all routes made anew some time from now, once that is asked for by
-    /// [`take_correction`](Self::take_correction).
-    pub(super) fn correct_after(&mut self, now: Instant, delay: Duration) {
-        self.anew_from = Some(now + delay);
+    /// Somebody has looked at the balance of the routing in force, and found it well enough or not.
+    /// If not, all routes are made anew some time from now, once that is asked for by
+    /// [`take_correction`](Self::take_correction): then if that was to be sooner. Whether it was not
+    /// to be before.
+    pub(super) fn balance_known(
+        &mut self,
+        now: Instant,
+        is_balanced: bool,
+        delay: Duration,
+    ) -> bool {
+        self.looked_at = None;
+        let was_due = self.anew_from.is_some();
+        self.anew_from = (!is_balanced).then(|| self.anew_from.unwrap_or(now + delay));
+        !is_balanced && !was_due
     }
 
     /// When all routes are to be made anew, if they are.
@@ -388,11 +411,15 @@ mod tests {
     fn inherited_routes_are_corrected_once_and_not_for_another_master() {
         let (mut router, now) = (Router::new("minhop"), Instant::now());
         let delay = Duration::from_secs(60);
-        router.correct_after(now, delay);
+        assert!(router.balance_known(now, false, delay));
+        assert!(!router.balance_known(now + delay / 2, false, delay), "it is no news");
         assert!(!router.take_correction(now) && !router.anew);
         assert!(router.take_correction(now + delay) && router.anew);
         assert!(!router.take_correction(now + delay), "it was taken");
-        router.correct_after(now, delay);
+        router.balance_known(now, false, delay);
+        router.balance_known(now, true, delay);
+        assert_eq!(router.correction_due(), None, "other changes have put it right");
+        router.balance_known(now, false, delay);
         router.forget_origin();
         assert_eq!(router.correction_due(), None);
     }

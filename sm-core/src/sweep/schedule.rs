@@ -37,6 +37,8 @@ const OVERFLOW_INTERVAL: Duration = Duration::from_secs(10);
 pub enum Cause {
     /// The master is to be polled, in standby.
     Poll,
+    /// Subnet managers that are mute are to be asked again, where no light sweep does.
+    Mute,
     /// The interval of light sweeps has passed.
     Timer,
     /// Ports reported a change: [`Schedule::take_issuers`].
@@ -53,13 +55,14 @@ pub enum Cause {
 
 impl Cause {
     /// All, the strongest first.
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::TakeOver,
         Self::Asked,
         Self::Everything,
         Self::Unanswered,
         Self::Trap,
         Self::Timer,
+        Self::Mute,
         Self::Poll,
     ];
 
@@ -67,6 +70,7 @@ impl Cause {
     pub fn words(self) -> &'static str {
         match self {
             Self::Poll => "the master fell silent",
+            Self::Mute => "a silent subnet manager speaks",
             Self::Timer => "a light sweep saw a change",
             Self::Trap => "trap",
             Self::Unanswered => "again, what did not answer",
@@ -191,6 +195,13 @@ impl Schedule {
     pub(super) fn rearm(&mut self, now: Instant) {
         if let Some(interval) = self.interval {
             self.want(now + interval, Cause::Timer);
+        }
+    }
+
+    /// Asks for a question to subnet managers that are mute, unless light sweeps ask them.
+    pub(super) fn await_mute(&mut self, due: Instant) {
+        if self.interval.is_none() {
+            self.want(due, Cause::Mute);
         }
     }
 

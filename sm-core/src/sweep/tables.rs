@@ -17,10 +17,10 @@ use super::router::{
 use super::{Phase, Sweeper, lanes};
 use crate::config::RoutingFiles;
 use crate::fabric::SwitchIndex;
+use crate::routing::Topology;
 use crate::routing::program::{Change, Program, Write};
 use crate::routing::verify::CreditLoops;
 use crate::routing::words;
-use crate::routing::{BLOCK_LEN, Topology};
 use crate::smp::{Kind, Request};
 
 /// Hops of a credit loop that are told.
@@ -207,7 +207,7 @@ impl Sweeper {
 
     /// Makes a routing the desired one, and plans how to write it.
     fn adopt(&mut self, chosen: Chosen) {
-        let Chosen { mut made, lfts, loops, .. } = chosen;
+        let Chosen { mut made, lfts, kept, loops, .. } = chosen;
         let topology = made.topology();
         self.sweep.report.last_lid = topology.last_lid().0;
         let program = {
@@ -239,10 +239,8 @@ impl Sweeper {
             made.switches().len(),
             self.sweep.table_steps.iter().map(Vec::len).collect::<Vec<_>>()
         );
-        let written: usize = self.sweep.table_steps.iter().map(Vec::len).sum();
-        let blocks = made.switches().len() * made.topology().table_len() / BLOCK_LEN;
-        let keeps = written * 2 < blocks && !self.settings.keep_found_routes;
-        let appeared = self.router.adopt(made, loops.as_ref(), keeps);
+        let replaces = !self.settings.keep_found_routes;
+        let appeared = self.router.adopt(made, loops.as_ref(), kept, replaces);
         if let Some(loops) = loops.filter(|_| appeared) {
             self.warn_of_loops(&loops);
         }

@@ -36,6 +36,10 @@ impl Sweeper {
         if request.kind == Kind::MlnxExtPortInfo {
             return self.fdr10_unknown(request);
         }
+        if request.kind == Kind::SmInfo && self.sweep.phase == Phase::Poll {
+            let how = format_args!("refuses a poll: {status}");
+            return self.sm_says_nothing(request.port(), how);
+        }
         let place = self.place(request.port());
         let steps = matches!(request.kind, Kind::Arm | Kind::Activate);
         if steps && self.sweep.read_again.insert((request.port(), request.kind == Kind::Arm)) {
@@ -103,7 +107,7 @@ impl Sweeper {
                 if request.kind == Kind::PortChange {
                     self.grant_grace(now);
                 } else {
-                    self.election.mute(now, self.fabric.port(request.port()).guid);
+                    self.sm_is_mute(now, request.port());
                 }
                 debug!("{name}: no answer from {}", self.place(request.port()));
             }
@@ -177,7 +181,9 @@ impl Sweeper {
             Kind::PortChange => {
                 self.sweep.silent.insert(self.fabric.port(request.port()).node);
             }
-            Kind::SmInfo => self.sm_is_silent(request.port()),
+            Kind::SmInfo => {
+                self.sm_says_nothing(request.port(), "leaves a poll unanswered");
+            }
             Kind::SetForwarding => {
                 self.sweep.unprogrammed.insert(self.fabric.port(request.port()).node);
             }

@@ -8,6 +8,7 @@ use sa_proto::snapshot::{FabricPlane, HistoryLimits, Node, Port};
 use serde_json::Value;
 
 use crate::publish::{PublishConfig, Publisher};
+use crate::sweep::Phase;
 
 /// A publisher of a switch with two hosts, and the server of its page.
 struct Bed {
@@ -134,6 +135,33 @@ fn the_page_and_all_its_parts_are_served_and_loaded_from_nowhere_else() {
     }
     assert!(parts >= 3, "style, script and icon");
     assert!(!page.contains("<style") && !page.contains("style=\""), "nothing inline");
+}
+
+/// Time to read files was told without a name in the key, and in the colour of what is unknown.
+#[test]
+fn the_page_knows_all_phases_of_sweeps() {
+    let (_, _, script) = Bed::new().ask("/sweeps.js", "");
+    let script = String::from_utf8(script).unwrap();
+    let items = |name: &str| -> Vec<String> {
+        let (_, rest) = script.split_once(&format!("const {name} = [")).unwrap();
+        let list = rest.split(']').next().unwrap();
+        list.split(", ").map(|item| item.trim_matches('"').to_owned()).collect()
+    };
+    let phases = [
+        Phase::Light,
+        Phase::Files,
+        Phase::Discover,
+        Phase::Elect,
+        Phase::Addresses,
+        Phase::Inherit,
+        Phase::Route,
+        Phase::Tables,
+        Phase::Arm,
+        Phase::PortTables,
+        Phase::Activate,
+    ];
+    assert_eq!(items("PHASES"), phases.map(Phase::name));
+    assert_eq!(items("TINTS").len(), phases.len());
 }
 
 #[test]

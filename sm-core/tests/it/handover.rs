@@ -1,6 +1,8 @@
 //! Subnet managers that hand the subnet over to one another: one rules in the end, the one that
 //! comes first, and what need not change does not.
 
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{Bed, fat_tree};
@@ -100,6 +102,61 @@ fn a_master_hands_over_to_one_of_higher_priority_and_takes_over_when_it_dies() {
     assert!(bed.sweeper().peers(bed.clock.now()).is_empty());
     assert_eq!(lids(&bed), before);
     bed.assert_all_reachable();
+}
+
+/// One whose master answered in no known state stood by for ever, and whatever else came instead of an
+/// answer was logged as silence.
+#[test]
+fn a_master_whose_answers_say_nothing_is_replaced_and_the_log_says_what_it_did() {
+    type Spoil = fn(&mut Packet);
+    let spoils: [(Spoil, &str); 3] = [
+        (|packet| packet.mad[smp::DATA][20] = 0x3F, "with no state that there is"),
+        (|packet| packet.mad[smp::DATA][8] ^= 1, "with another SM_Key than ours"),
+        (|packet| packet.mad[5] = 0x0C, "refuses a poll: "),
+    ];
+    for (spoil, words) in spoils {
+        let (mut bed, log) = (ruled(), Log::default());
+        join(&mut bed, 14, of_priority(2));
+        await_master(&mut bed, 0);
+        bed.tamper = Some(Box::new(move |packet| {
+            let Ok(smp) = Smp::new(&packet.mad) else { return };
+            if (smp.method(), smp.attribute_id()) == (Method::GET_RESP, AttributeId::SM_INFO) {
+                spoil(packet);
+            }
+        }));
+        log.keep(|| {
+            bed.run_until(MINUTE * 3, "another master", |bed| states(bed)[1] == SmState::Master);
+        });
+        let text = log.text();
+        assert!(text.contains(words) && !text.contains("unanswered"), "{words}: {text}");
+    }
+}
+
+/// Lines that are logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// Keeps what is logged meanwhile, too.
+    fn keep(&self, run: impl FnOnce()) {
+        let log = self.clone();
+        let lines = tracing_subscriber::fmt().with_writer(move || log.clone()).without_time();
+        tracing::subscriber::with_default(lines.finish(), run);
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(line)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 #[test]

@@ -89,6 +89,40 @@ fn a_key_remembered_of_yesterday_gives_way_to_the_one_that_is_set() {
     }
 }
 
+/// At level 1 whoever asks is answered: one lost question made the key that is set look right, two
+/// more had the only right one forgotten.
+#[test]
+fn a_right_key_is_not_forgotten_for_packets_that_are_lost() {
+    let (mut bed, keys, neighbours) = left_behind(1, 0);
+    let host = bed.hosts()[7];
+    let guid = bed.fabric.port(host, 1).unwrap().guid;
+    let (mut gets, mut sets) = (0, 0);
+    bed.lie = Some(Box::new(move |node, packet| {
+        let Ok(smp) = Smp::new(&packet.mad) else { return };
+        if node != host || smp.m_key() != FIRST {
+            return;
+        }
+        let is_lost = match (smp.method(), smp.attribute_id()) {
+            (Method::GET, _) => std::mem::replace(&mut gets, 1) == 0,
+            (Method::SET, AttributeId::PORT_INFO) => {
+                sets += 1;
+                sets <= 2
+            }
+            _ => false,
+        };
+        if is_lost {
+            packet.mad = [0; 256];
+        }
+    }));
+    succeed(&mut bed, 0);
+    bed.managers[0].sweeper.set_m_keys(keys, neighbours);
+    let report = bed.bring_up();
+    assert!(report.errors > 0, "the test is to lose all that shows the right key");
+    assert!(!report.faults.join("\n").contains("is not known"), "{:?}", report.faults);
+    assert!(bed.sweeper().m_keys().get(guid).is_some());
+    await_all(&mut bed, MINUTE);
+}
+
 fn await_all(bed: &mut Bed, limit: Duration) {
     let all = (bed.hosts().len(), bed.switches().len());
     bed.run_until(limit, "all under the new key", |bed| {
@@ -169,8 +203,8 @@ fn traps_are_repressed_with_the_key_of_the_port_that_sent_them() {
     }));
     succeed(&mut bed, 0);
     bed.run_for(Duration::from_secs(10));
-    let hosts = [stays, bed.hosts()[8]];
-    let mut shown = |host: NodeIndex| {
+    let other = bed.hosts()[8];
+    let mut shown = |issuer: NodeIndex, sender: NodeIndex| {
         let mut mad = [0; 256];
         smp::Request {
             method: Method::TRAP,
@@ -180,17 +214,18 @@ fn traps_are_repressed_with_the_key_of_the_port_that_sent_them() {
             m_key: 0,
         }
         .write_lid_routed(&mut mad);
-        let lid = bed.fabric.port(host, 1).unwrap().lid;
+        let [issuer, lid] = [issuer, sender].map(|host| bed.fabric.port(host, 1).unwrap().lid);
         SmNotice::new(&mut mad[smp::DATA])
             .unwrap()
             .set_is_generic(true)
             .set_trap_number(TrapNumber::BAD_PKEY)
-            .set_issuer_lid(lid);
+            .set_issuer_lid(issuer);
         let (now, sl) = (bed.clock.now(), Sl::default());
         let repress = bed.managers[0].sweeper.handle_relayed_trap(now, &mad, lid, sl).unwrap();
         Smp::new(&repress.mad).unwrap().m_key()
     };
-    assert_eq!(hosts.map(&mut shown), [FIRST, SECOND]);
+    assert_eq!([shown(stays, stays), shown(other, other)], [FIRST, SECOND]);
+    assert_eq!(shown(stays, other), SECOND, "who names another as issuer is not sent its key");
     bed.lie = None;
     await_all(&mut bed, MINUTE);
 }

@@ -289,7 +289,7 @@ const STALE: Lid = Lid(0xC009);
 /// In the second block of tables.
 const FAR: Lid = Lid(0xC021);
 
-fn members(bed: &Bed, groups: &[(Lid, &[usize])]) -> Membership {
+pub(super) fn members(bed: &Bed, groups: &[(Lid, &[usize])]) -> Membership {
     let guids = |members: &[usize]| {
         let mut guids: Vec<Guid> =
             members.iter().map(|&host| port_guid(bed, bed.hosts()[host])).collect();

@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use crate::common::{Bed, fat_tree};
-use crate::multicast::{heard, join, listeners};
+use crate::multicast::{heard, join, listeners, members as membership};
 use fabric_sim::generate::{Common, Grid, Shape, generate};
-use fabric_sim::{NodeIndex, Refusal};
+use fabric_sim::{DropReason, Endpoint, NodeIndex, Probability, Refusal};
+use ib_mad::transport::Packet;
 use ib_mad::types::Lid;
 use ib_mad::wire::mad::{AttributeId, Method, Status};
+use ib_mad::wire::sa::{ComponentMask, SaMad};
 use ib_mad::wire::smp::Smp;
 use sm_core::config::Settings;
+use sm_core::manage::lid::LidTable;
 use sm_core::smp::Kind;
 
 const MLID: Lid = Lid(0xC007);
@@ -107,4 +110,180 @@ fn a_tree_leads_around_switches_without_multicast_tables() {
         assert_eq!(heard(&mut bed, &listeners, sender, mlid), [2, 7, 12], "{mlid}");
     }
     assert_eq!(bed.sweeper().multicast_trees(), 1);
+}
+
+/// Groups of the first block of tables: so many that each spine is in some of their trees.
+fn groups(hosts: &'static [usize]) -> Vec<(Lid, &'static [usize])> {
+    (0..16).map(|number| (Lid(0xC000 + number), hosts)).collect()
+}
+
+/// A fabric with groups whose master is gone. A switch neither tells nor takes multicast tables from
+/// now on, but has those of before.
+fn left_with_mute(mute: impl Fn(&Bed) -> NodeIndex) -> Bed {
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), Settings::default());
+    bed.bring_up();
+    join(&mut bed, &groups(&[1, 2, 7, 12]));
+    bed.crash_manager();
+    let mute = mute(&bed);
+    let attribute = AttributeId::MULTICAST_FORWARDING_TABLE;
+    let status = Some(Status(0x1C));
+    let refusal = Refusal { method: None, attribute, port: None, status, times: u32::MAX };
+    bed.fabric.refuse(mute, refusal).unwrap();
+    let host = bed.hosts()[0];
+    bed.manage(host, Settings::default(), LidTable::default());
+    bed
+}
+
+/// What it held was unknown, so that no entry of the block got a new port anywhere, for ever.
+#[test]
+fn a_switch_that_neither_tells_nor_takes_tables_holds_nobody_up_for_long() {
+    for after in [0, 70] {
+        let mut bed = left_with_mute(|bed| *bed.switches().last().unwrap());
+        if after == 0 {
+            let known = membership(&bed, &groups(&[1, 2, 7, 12]));
+            bed.managers[0].sweeper.put_members(known);
+        }
+        bed.bring_up();
+        let listeners = listeners(&mut bed);
+        let sender = listeners[0].1;
+        bed.run_for(Duration::from_secs(after));
+        join(&mut bed, &groups(&[1, 2, 7, 12, 17, 19]));
+        let late = |bed: &mut Bed| {
+            let mut late = 0;
+            for (mlid, _) in groups(&[]) {
+                let heard = heard(bed, &listeners, sender, mlid);
+                assert!(heard.is_sorted_by(|a, b| a < b), "{mlid}: {heard:?}: packets come twice");
+                late += usize::from(heard != [2, 7, 12, 17, 19]);
+            }
+            late
+        };
+        for _ in 0..20 {
+            late(&mut bed);
+            bed.run_for(Duration::from_millis(500));
+        }
+        assert_eq!(late(&mut bed), 0, "{after} s after the takeover");
+        assert_eq!(bed.sweeper().multicast_warnings().len(), 1);
+        bed.fabric.refuse_nothing();
+        bed.run_for(Duration::from_secs(130));
+        assert_eq!(late(&mut bed), 0);
+        assert!(bed.sweeper().multicast_warnings().is_empty(), "it takes its tables again");
+    }
+}
+
+/// Who is behind it is not reached until it takes its tables.
+#[test]
+fn trees_lead_over_a_switch_again_that_takes_its_tables_at_last() {
+    let leaf = |bed: &Bed| bed.fabric.port(bed.hosts()[17], 1).unwrap().link.unwrap().node;
+    let mut bed = left_with_mute(leaf);
+    bed.bring_up();
+    let listeners = listeners(&mut bed);
+    let sender = listeners[0].1;
+    join(&mut bed, &groups(&[1, 2, 7, 12, 17, 19]));
+    bed.run_for(Duration::from_secs(20));
+    for (mlid, _) in groups(&[]) {
+        assert_eq!(heard(&mut bed, &listeners, sender, mlid), [2, 7, 12], "{mlid}");
+    }
+    bed.fabric.refuse_nothing();
+    bed.run_for(Duration::from_secs(40));
+    for (mlid, _) in groups(&[]) {
+        assert_eq!(heard(&mut bed, &listeners, sender, mlid), [2, 7, 12, 17, 19], "{mlid}");
+    }
+}
+
+#[test]
+fn a_switch_that_takes_other_tables_than_it_was_sent_is_asked_ever_more_rarely() {
+    let (mut bed, switches) = ring();
+    join(&mut bed, &[(MLID, BEFORE)]);
+    let stubborn = switches[0];
+    bed.lie = Some(Box::new(move |node, packet| {
+        let Ok(smp) = Smp::new(&packet.mad) else { return };
+        if node == stubborn
+            && smp.method() == Method::GET_RESP
+            && smp.attribute_id() == AttributeId::MULTICAST_FORWARDING_TABLE
+        {
+            // As if it kept all that it ever had.
+            packet.mad[64 + 14..64 + 16].copy_from_slice(&[0, 0xFF]);
+        }
+    }));
+    join(&mut bed, &[(MLID, AFTER)]);
+    let sent = bed.sweeper().passed(Kind::SetMulticast).sent;
+    bed.run_for(Duration::from_secs(600));
+    let more = bed.sweeper().passed(Kind::SetMulticast).sent - sent;
+    assert!(more < 40, "{more} in ten minutes");
+}
+
+/// Sends to each of these MLIDs from everywhere, and tells whether a packet went round and round.
+fn is_round(bed: &mut Bed, senders: &[(usize, Endpoint)], mlids: &[Lid]) -> bool {
+    let now = bed.clock.now();
+    for mlid in mlids {
+        let mut packet = Packet::default();
+        packet.address.lid = *mlid;
+        let (method, attribute) = (Method::SEND, AttributeId::NOTICE);
+        SaMad::new(&mut packet.mad).write_request(method, attribute, 1, ComponentMask::NONE);
+        senders.iter().for_each(|(_, sender)| bed.fabric.send(now, *sender, &packet));
+    }
+    let mut deliveries = Vec::new();
+    for microseconds in 0..200 {
+        bed.fabric.poll(now + Duration::from_micros(microseconds), &mut deliveries, usize::MAX);
+    }
+    bed.clock.advance_to(now + Duration::from_micros(200));
+    bed.fabric.counters().dropped(DropReason::MulticastLimit) > 0
+}
+
+/// Trees that move at random over a torus, whose switches now and then refuse what they are told or
+/// asked, leave it unanswered, or lose the answer; and masters that know nothing of one another.
+#[test]
+fn whatever_switches_take_no_packet_goes_round() {
+    let shape =
+        Shape::Grid(Grid { dims: vec![4, 4], wraps: true, hosts_per_switch: 1, radix: None });
+    let net = generate(&shape, &Common::default()).unwrap();
+    let mut bed = Bed::with_manager(&net, Settings::default());
+    bed.bring_up();
+    let senders = listeners(&mut bed);
+    let mlids: Vec<Lid> = (0..6).map(|number| Lid(0xC000 + number)).collect();
+    let mut seed = 1_u64;
+    let mut chance = |of: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % of
+    };
+    for round in 0..80 {
+        bed.fabric.refuse_nothing();
+        for switch in bed.switches() {
+            let (method, status) = match chance(8) {
+                0 => (Some(Method::SET), Some(Status(0x1C))),
+                1 => (Some(Method::SET), None),
+                2 => (None, Some(Status(0x1C))),
+                _ => continue,
+            };
+            let attribute = AttributeId::MULTICAST_FORWARDING_TABLE;
+            let refusal = Refusal { method, attribute, port: None, status, times: u32::MAX };
+            bed.fabric.refuse(switch, refusal).unwrap();
+        }
+        let mut picks: Vec<(Lid, Vec<usize>)> = Vec::new();
+        for &mlid in &mlids {
+            picks.push((mlid, (1..16).filter(|_| chance(3) == 0).collect()));
+        }
+        let groups: Vec<(Lid, &[usize])> =
+            picks.iter().map(|(mlid, hosts)| (*mlid, hosts.as_slice())).collect();
+        if chance(8) == 0 {
+            bed.crash_manager();
+            let host = bed.hosts()[0];
+            bed.manage(host, Settings::default(), LidTable::default());
+            bed.bring_up();
+        }
+        bed.fabric.set_loss(None, Probability::new(0.02).unwrap()).unwrap();
+        join(&mut bed, &groups);
+        bed.fabric.set_loss(None, Probability::NEVER).unwrap();
+        for _ in 0..1 + chance(40) {
+            assert!(!is_round(&mut bed, &senders, &mlids), "in round {round}");
+            bed.run_for(Duration::from_millis(250));
+        }
+    }
+    bed.fabric.refuse_nothing();
+    bed.run_for(Duration::from_secs(130));
+    let groups = mlids.iter().map(|&mlid| (mlid, AFTER));
+    join(&mut bed, &groups.collect::<Vec<_>>());
+    for &mlid in &mlids {
+        assert_eq!(heard(&mut bed, &senders, senders[4].1, mlid), [6, 7, 8, 9], "{mlid}");
+    }
 }

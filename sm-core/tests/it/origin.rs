@@ -172,3 +172,55 @@ fn a_host_that_reboots_moves_nobody_elses_routes() {
         assert!(lid.is_unicast());
     }
 }
+
+/// Hosts that come up one after the other took the ways of the first one at their switch, for good.
+#[test]
+fn hosts_that_are_powered_on_leave_routes_as_balanced_as_from_nothing() {
+    for engine in ["dfsssp", "nue"] {
+        let mut bed = Bed::with_manager(&net(), settings(engine));
+        let (hosts, now) = (bed.hosts(), bed.clock.now());
+        let late: Vec<_> = hosts.into_iter().enumerate().filter(|(at, _)| at % 8 != 0).collect();
+        for &(_, host) in &late {
+            bed.fabric.node_down(now, host).unwrap();
+        }
+        bed.bring_up();
+        for portion in late.chunks(14) {
+            let now = bed.clock.now();
+            for &(_, host) in portion {
+                bed.fabric.node_up(now, host).unwrap();
+            }
+            bed.run_for(Duration::from_secs(5));
+        }
+        let (found, fresh) = (most_on_a_port(&tables(&bed)), most_on_a_port(&fresh(engine)));
+        assert!(found <= fresh, "{engine}: {found} instead of {fresh}");
+    }
+}
+
+/// Hosts' LIDs on the port of a switch that leads to most of them.
+fn most_on_a_port(tables: &[Vec<u8>]) -> usize {
+    let most = |row: &Vec<u8>| {
+        let on = |port: &u8| row.iter().filter(|other| *other == port).count();
+        row.iter().map(on).max().unwrap_or(0)
+    };
+    tables.iter().map(most).max().unwrap()
+}
+
+/// The setting was logged as changed, and routes stayed as they were.
+#[test]
+fn settings_of_engines_that_route_all_anew_are_in_force_with_the_next_heavy_sweep() {
+    let grid = Grid { dims: vec![4, 4], wraps: true, hosts_per_switch: 3, radix: None };
+    let net = generate(&Shape::Grid(grid), &Common::default()).unwrap();
+    let mut bed = Bed::with_manager(&net, Settings { nue_max_num_vls: 1, ..settings("nue") });
+    bed.bring_up();
+    let before = tables(&bed);
+    let now = bed.clock.now();
+    let sweeper = &mut bed.managers[0].sweeper;
+    let asked = Settings { nue_max_num_vls: 4, ..settings("nue") };
+    assert_eq!(sweeper.follow_settings(&asked), Vec::<&str>::new());
+    sweeper.request_heavy_sweep(now);
+    bed.run_for(Duration::from_secs(2));
+    let mut fresh = Bed::with_manager(&net, asked);
+    fresh.bring_up();
+    assert_eq!(tables(&bed), tables(&fresh));
+    assert_ne!(tables(&bed), before);
+}

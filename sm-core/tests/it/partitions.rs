@@ -200,6 +200,13 @@ fn keys_beyond_the_capacity_are_counted_and_the_rest_is_set() {
     let report = sweep_again(&mut bed);
     let ports = bed.end_ports().len();
     assert_eq!((report.pkeys_left_out, report.unchecked_ports), (7 * ports, 0));
+    assert!(bed.sweeper().pkey_warning().unwrap().contains("found no place"));
+    let host = bed.hosts()[7];
+    bed.manage(host, Settings { sm_priority: 9, ..Settings::default() }, LidTable::default());
+    bed.run_until(Duration::from_secs(60), "a standby", |bed| {
+        bed.managers[0].standing_by.is_some()
+    });
+    assert_eq!(bed.sweeper().pkey_warning(), None, "what the master sets is the master's");
     assert_eq!(report.pkey_blocks_set, 0);
     let (host, switch) = tables(&bed, 4);
     assert_eq!((host.len(), host[0], host[1]), (64, 0x7fff, 1), "in OpenSM's order");

@@ -228,6 +228,30 @@ fn a_standby_that_has_fallen_silent_holds_no_change_up_and_is_a_rival_once_it_sp
     assert_eq!(bed.managers[0].sweeper.sm_state(), SmState::Standby);
 }
 
+/// Two masters that each missed the other's answer went on side by side until some trap.
+#[test]
+fn without_light_sweeps_a_subnet_manager_that_is_mute_is_asked_again_too() {
+    let settings = Settings { sm_priority: 3, sweep_interval: 0, ..Settings::default() };
+    let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
+    bed.bring_up();
+    let host = bed.hosts()[14];
+    bed.manage(host, Settings { sm_priority: 2, ..Settings::default() }, LidTable::default());
+    bed.run_until(MINUTE, "a standby", |bed| bed.managers[1].standing_by.is_some());
+    bed.managers[1].stopped = true;
+    let now = bed.clock.now();
+    bed.managers[0].sweeper.request_heavy_sweep(now);
+    bed.bring_up();
+    let given_up = bed.sweeper().passed(Kind::SmInfo).given_up;
+    let light = bed.sweeper().passed(Kind::PortChange);
+    bed.run_for(MINUTE * 3);
+    assert!(bed.sweeper().passed(Kind::SmInfo).given_up >= given_up + 2);
+    bed.managers[1].stopped = false;
+    bed.run_until(MINUTE * 2, "it is known again", |bed| {
+        bed.sweeper().peers(bed.clock.now()).len() == 1
+    });
+    assert_eq!(bed.sweeper().passed(Kind::PortChange), light, "no switch is asked");
+}
+
 /// A trap does not wait for it either, as it is asked again.
 #[test]
 fn a_subnet_manager_that_is_mute_is_asked_again_and_holds_no_trap_up() {

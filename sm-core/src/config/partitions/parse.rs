@@ -148,6 +148,12 @@ impl Parser<'_> {
         self.remarks.add(self.path, Some(self.line), text.as_ref());
     }
 
+    /// The same of a flag that is passed over.
+    fn pass_over(&mut self, text: impl AsRef<str>) {
+        let text = format!("{}; passed over", text.as_ref());
+        self.remarks.add_mistake(self.path, self.line, &text);
+    }
+
     /// Reads what stands on a line between semicolons.
     fn piece(&mut self, piece: &str) -> Result<(), PartitionSyntax> {
         let Some(definition) = self.open else {
@@ -284,12 +290,12 @@ impl Parser<'_> {
         } else if abbreviates(name, "defmember") {
             match value.and_then(membership) {
                 Some(membership) => definition.membership = membership,
-                None => self.remark("defmember must be full, limited or both; passed over"),
+                None => self.pass_over("defmember must be full, limited or both"),
             }
         } else if name == "indx0" {
             definition.first = true;
         } else {
-            self.remark(format!("unknown flag '{name}'; passed over"));
+            self.pass_over(format!("unknown flag '{name}'"));
         }
     }
 

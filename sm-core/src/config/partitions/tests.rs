@@ -272,6 +272,19 @@ fn what_opensm_passes_over_is_remarked_on() {
     }
 }
 
+/// They let a start with `--strict` through.
+#[test]
+fn flags_that_are_passed_over_are_mistakes_and_what_is_only_odd_is_none() {
+    for flags in ["qos", "defmember=none", "sl=16", "scope=0", "mtu"] {
+        let mut remarks = Remarks::default();
+        let text = format!("A=1,, ipoib:ALL;\nB=2,{flags}:mgid=ff12::1,colour=2\nALL;");
+        parse(Path::new("p"), &text, &mut remarks).unwrap();
+        let [flag, colour] = remarks.mistakes() else { panic!("{:?}", remarks.mistakes()) };
+        assert!(flag.starts_with("p:2: ") && flag.ends_with("; passed over"), "{flag}");
+        assert_eq!(colour, "p:2: unknown flag 'colour' of a group; passed over");
+    }
+}
+
 #[test]
 fn a_beginning_of_a_keyword_or_flag_is_enough() {
     let (config, _) = read("A=1,i,s=5,d=f:0x1,0x2=l,0x3=b,ALL_,NONE,S;").unwrap();

@@ -51,6 +51,19 @@ fn a_broken_file_leaves_the_policy_in_force_and_is_told_until_it_is_mended() {
     assert!(Arc::ptr_eq(&same.partitions, &next.partitions), "what did not change is kept");
 }
 
+/// Those behind many other remarks let a start with `--strict` through.
+#[test]
+fn a_mistake_counts_however_much_was_remarked_on_before() {
+    let mut remarks = Remarks::default();
+    let path = Path::new("p");
+    (1..=2 * REMARKS_MAX).for_each(|line| remarks.add(path, Some(line), "odd"));
+    remarks.pass_over(path, 99, "no sense");
+    assert_eq!(remarks.mistakes(), ["p:99: passed over: no sense"]);
+    (1..=2 * REMARKS_MAX).for_each(|line| remarks.pass_over(path, line, "no sense"));
+    assert_eq!(remarks.mistakes().len(), REMARKS_MAX);
+    assert_eq!(remarks.into_lines().last().unwrap(), "61 more remarks on policy files");
+}
+
 #[test]
 fn a_qos_policy_counts_with_qos_only_and_outlives_a_bad_line() {
     let directory = tempfile::tempdir().unwrap();

@@ -25,8 +25,6 @@ mod hand;
 mod order;
 mod shortest;
 
-use std::collections::HashSet;
-
 use ib_mad::types::Lid;
 
 pub(super) use self::candidates::{Candidate, Candidates, Shortest, Ways, list_candidates};
@@ -61,13 +59,9 @@ pub(super) fn deal<W: Ways>(
     mut ways: impl FnMut(u16) -> W,
 ) -> Draft {
     let mut dealer = Dealer::new(topology, steering);
-    let in_turn: HashSet<Lid> = match steering.ordered_take_turns {
-        true => steering.routing_order.iter().copied().collect(),
-        false => HashSet::new(),
-    };
     for batch in batches(topology, &steering.routing_order) {
-        let is_ordered = batch.lids.first().is_some_and(|lid| in_turn.contains(lid));
-        let ties = if is_ordered { Ties::InTurn } else { steering.ties };
+        let takes_turns = batch.is_ordered && steering.ordered_take_turns;
+        let ties = if takes_turns { Ties::InTurn } else { steering.ties };
         dealer.route(&batch, hops.row(batch.home), &ways(batch.home), ties);
     }
     let Dealer { tables, unreachable, mut loads, has_parallel, .. } = dealer;

@@ -17,6 +17,8 @@ pub(in crate::routing) struct Batch {
     pub(in crate::routing) exits: Vec<u8>,
     /// How many of `lids` are hosts'.
     pub(in crate::routing) host_lids: usize,
+    /// Whether the operator's order says that these go first.
+    pub(in crate::routing) is_ordered: bool,
 }
 
 impl Batch {
@@ -38,7 +40,8 @@ fn in_order(topology: &Topology, order: &[Lid]) -> Vec<Batch> {
     let find = |lid: &Lid| all.binary_search_by_key(lid, |d| d.base_lid).ok().map(|at| all[at]);
     let destinations: Vec<Destination> = order.iter().filter_map(find).collect();
     let runs = destinations.chunk_by(|a, b| (a.home, a.is_host()) == (b.home, b.is_host()));
-    runs.flat_map(|run| portions(run[0].home, run)).collect()
+    let portions = runs.flat_map(|run| portions(run[0].home, run));
+    portions.map(|batch| Batch { is_ordered: true, ..batch }).collect()
 }
 
 /// Some destinations, in breadth-first order of their homes from the first switch with a host.
@@ -74,6 +77,7 @@ fn portions(home: u16, destinations: &[Destination]) -> Vec<Batch> {
         lids: portion.iter().map(|&(lid, _)| lid).collect(),
         exits: portion.iter().map(|&(_, exit)| exit).collect(),
         host_lids: portion.partition_point(|&(_, exit)| exit != 0),
+        is_ordered: false,
     };
     lids.chunks(Batch::LIDS_MAX).map(batch).collect()
 }

@@ -11,8 +11,8 @@
 //! cycle of channels that all wait for the next. [`order`] tells which trees cannot; a tree that
 //! might gives way to another one ([`choice`]), which [`grow`] makes.
 //!
-//! A switch without room for an MLID (SwitchInfo.MulticastFDBCap) is no part of its tree: trees lead
-//! around it, and members behind it are not reached.
+//! A switch without room for an MLID (SwitchInfo.MulticastFDBCap, or less if it does not take its table)
+//! is no part of its tree: trees lead around it, and members behind it are not reached.
 //!
 //! Cost: per group, switches × distinct switches of members for the root, which groups with members
 //! on the same switches share, and members × hops for the tree.
@@ -23,6 +23,7 @@ mod grow;
 mod mask;
 mod order;
 mod room;
+mod stand;
 mod turns;
 
 use std::collections::{BTreeMap, HashMap};
@@ -38,6 +39,7 @@ pub use choice::{Chooser, Fault, Orders, Planted, Wanted};
 pub use mask::PortMask;
 pub use order::Order;
 pub use room::{Room, hops_around};
+pub use stand::Standing;
 pub use turns::{Hops, Turn};
 
 /// What a root may be worse than the best, in hops a member, before another takes its place.

@@ -93,6 +93,36 @@ proptest! {
     }
 }
 
+/// Who is behind a switch without room is out of reach for good. Each time the fabric was routed anew
+/// such trees counted as broken, and what waits for what was found before anything was repaired.
+#[test]
+fn a_tree_serves_though_members_without_a_way_are_left_out() {
+    let topology = topology(&fat_tree(2, 8, 32), 0);
+    let mut members: Vec<_> =
+        hosts(&topology).into_iter().filter(|place| place.exit != 0).collect();
+    members.sort_unstable();
+    let shut = members[9].switch;
+    let room = |shut: Option<u16>, others| {
+        let capacity = |switch| if shut == Some(switch) { 0 } else { others };
+        Room(topology.switches().map(capacity).collect())
+    };
+    let serves =
+        |room: &Room, tree: &Tree| Standing::new(&topology, room).serves(mlid(1), tree, &members);
+    let barred = room(Some(shut), 1024).barred(mlid(1));
+    let hops = hops_around(&topology, &barred).unwrap();
+    let tree = Planter::around(&topology, &hops, barred).tree(mlid(1), &members, None);
+    assert_eq!(tree.unreached.len(), 4);
+    assert!(serves(&room(Some(shut), 1024), &tree));
+    assert!(!serves(&room(None, 1024), &tree), "there is a way now");
+    assert!(!serves(&room(Some(shut), 0), &tree), "it is in its own way");
+    let mut gone = tree.clone();
+    gone.unreached[0].exit = 99;
+    assert!(!serves(&room(Some(shut), 1024), &gone), "that one is no member");
+    let mut missing = tree.clone();
+    missing.unreached.remove(0);
+    assert!(!serves(&room(Some(shut), 1024), &missing));
+}
+
 #[test]
 fn a_broken_tree_is_found_out() {
     let topology = line(3);

@@ -202,6 +202,10 @@ impl StateFiles {
                 }
             }
         }
+        // Of a job that panicked, too.
+        if self.writer.is_idle() && std::mem::take(&mut self.left_is_void) {
+            self.forget_left();
+        }
         Ok(())
     }
 
@@ -446,6 +450,30 @@ mod tests {
         assert!(
             !files.neighbours.is_behind() && !files.m_keys.is_behind() && files.left.is_behind()
         );
+    }
+
+    /// Where that had panicked, the next that was written was forgotten in its place.
+    #[test]
+    fn what_is_left_is_not_forgotten_for_a_writing_that_came_to_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut files = files(directory.path());
+        let to = files.directory.writer().clone();
+        let write = move |content: Content| {
+            assert!(!matches!(content, Content::Left(6, _)), "as a bug would");
+            let result = content.write(&to);
+            (content, result)
+        };
+        files.writer = Worker::start("state files", write).unwrap();
+        let now = Instant::now();
+        let tables = WholeTables::of(&crate::fabric::Fabric::default());
+        files.left.begin();
+        files.writer.submit(Content::Left(6, tables.clone())).unwrap();
+        files.another_rules();
+        files.finish(now).unwrap();
+        files.left.begin();
+        files.writer.submit(Content::Left(7, tables)).unwrap();
+        files.finish(now).unwrap();
+        assert_eq!(files.directory.take_left().unwrap().map(|left| left.registry), Some(7));
     }
 
     /// Another subnet manager ruled while the file was being written, and the next run took what that

@@ -58,6 +58,16 @@ impl HeldEvents {
         std::mem::take(&mut self.events)
     }
 
+    /// The events, whoever serves what: the program ends.
+    pub(super) fn release_all(&mut self) -> Vec<Event> {
+        std::mem::take(self).events
+    }
+
+    /// Drops the events: the subnet is another's, who tells of its own.
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
     /// When to look again.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.due.map(|(last, next)| last.min(next))
@@ -100,6 +110,17 @@ mod tests {
         let served = [responder(Some(3), &["127.0.0.1:1"])];
         assert_eq!(held.release(now, &served), [event(1), event(2)]);
         assert_eq!((held.poll_timeout(), held.release(now, &served)), (None, vec![]));
+    }
+
+    /// They were lost.
+    #[test]
+    fn what_waits_when_the_program_ends_is_told_and_what_another_rules_is_not() {
+        let (mut held, now) = (HeldEvents::default(), Instant::now());
+        held.hold(now, generation(2), vec![event(1)]);
+        assert_eq!((held.release_all(), held.poll_timeout()), (vec![event(1)], None));
+        held.hold(now, generation(3), vec![event(2)]);
+        held.clear();
+        assert_eq!((held.release(now, &[]), held.poll_timeout()), (vec![], None));
     }
 
     #[test]

@@ -57,6 +57,7 @@ impl Service {
                 Event::Discovering => {
                     self.site.reload(&mut self.config, &mut self.sweeper);
                     self.log.follow(&self.config.settings);
+                    self.dumps.follow(&self.config.settings);
                     self.files.reread_lids(&mut self.sweeper);
                     self.sweeper.files_are_read(Instant::now());
                 }
@@ -64,7 +65,11 @@ impl Service {
                 Event::DisabledPortsChanged => self.files.disabled_ports_changed(),
                 Event::Configured(report) => self.configured(*report),
                 // What else follows, follows from our state; see `follow_mastership`.
-                Event::StandingBy(_) => self.files.another_rules(),
+                Event::StandingBy(_) => {
+                    self.files.another_rules();
+                    self.held.clear();
+                    of_ports.clear();
+                }
                 Event::MulticastWritten | Event::ClientsMoved => {
                     self.publication.multicast_written(Instant::now());
                 }
@@ -137,7 +142,7 @@ impl Service {
             }
             _ => {}
         }
-        self.look_for_responders(&report);
+        self.await_responders(&report);
         self.sweeps.note_outcome(&report);
         self.judge_once(&report);
         self.note_sweep(report);

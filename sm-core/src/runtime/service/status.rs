@@ -15,6 +15,9 @@ use crate::sweep::{Phase, RegistryCopy, Report};
 pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 /// How often metrics and status are brought up to date.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// How long responders are waited for after the subnet came up: those of the run before come back
+/// within 3 s.
+const RESPONDER_PATIENCE: Duration = Duration::from_secs(5);
 /// Subnet managers with another SM_Key that the status lists.
 const LISTED_MAX: usize = 8;
 
@@ -120,9 +123,16 @@ impl Service {
         format!("no responder is connected, so that nobody answers queries; start one: {command}")
     }
 
-    /// Warns of that when the subnet comes up.
-    pub(super) fn look_for_responders(&self, report: &Report) {
-        if report.first && self.once.is_none() && self.lacks_responders() {
+    /// Has that warned of when the subnet has come up, and responders had time to connect.
+    pub(super) fn await_responders(&mut self, report: &Report) {
+        if report.first && self.once.is_none() {
+            self.responders_due = Some(Instant::now() + RESPONDER_PATIENCE);
+        }
+    }
+
+    /// Warns of that, if it is time.
+    fn look_for_responders(&mut self, now: Instant) {
+        if self.responders_due.take_if(|due| now >= *due).is_some() && self.lacks_responders() {
             warn!("{}", self.no_responder());
         }
     }
@@ -171,6 +181,7 @@ impl Service {
         }
         self.status_due = now + STATUS_INTERVAL;
         self.follow_responders(now);
+        self.look_for_responders(now);
         self.lead_clients(now);
         let quiet = self.sweeper.quiet_sweeps();
         if quiet != self.sweeps.quiet.0 {

@@ -1,14 +1,16 @@
 //! Planting trees, on whatever thread: what is handed out and what comes back.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ib_mad::types::Lid;
+use ib_mad::types::{Guid, Lid};
 use sa_proto::snapshot::Lft;
 
 use crate::fabric::SwitchIndex;
 use crate::routing::Topology;
 use crate::routing::multicast::{
-    Audience, Chooser, Fault, Orders, Place, PortMask, Room, Tree, Wanted, check, hops_around,
+    Audience, Chooser, Fault, Orders, Place, PortMask, Room, Standing, Tree, Wanted, check,
+    hops_around,
 };
 use crate::sweep::router::ActiveRouting;
 
@@ -30,6 +32,8 @@ pub struct MulticastJob {
     pub(super) is_whole: bool,
     /// What switches have room for.
     pub(super) room: Room,
+    /// Switches that count as full from a block on.
+    pub(super) closed: BTreeMap<Guid, u16>,
     /// Ascending by MLID.
     pub(super) groups: Vec<Group>,
 }
@@ -50,6 +54,8 @@ pub(super) struct Group {
 pub struct MulticastOutcome {
     pub(super) made: Arc<ActiveRouting>,
     pub(super) is_whole: bool,
+    /// Switches that count as full from a block on, around which all trees were planted.
+    pub(super) closed: BTreeMap<Guid, u16>,
     /// What trees were judged by; `None` if nothing had to be planted, and nothing was proved.
     pub(super) orders: Option<Arc<Orders>>,
     pub(super) trees: Vec<Grown>,
@@ -102,6 +108,7 @@ impl MulticastJob {
         let mut outcome = MulticastOutcome {
             made: self.made,
             is_whole: self.is_whole,
+            closed: self.closed,
             orders: None,
             trees: Vec::new(),
             defects: Vec::new(),
@@ -131,16 +138,13 @@ impl MulticastJob {
         outcome
     }
 
-    /// What comes of it if all trees that stand deliver, so that there is no hurry to find out what
-    /// waits for what; `None` if any has to be planted.
+    /// What comes of it if all trees that stand deliver, to whom there is a way, so that there is no
+    /// hurry to find out what waits for what; `None` if any has to be planted.
     fn all_stand(&self) -> Option<MulticastOutcome> {
+        let mut standing = Standing::new(self.made.topology(), &self.room);
         let stands = |group: &Group| {
             let tree = group.before.as_ref()?;
-            let topology = self.made.topology();
-            let delivers = tree.unreached.is_empty()
-                && self.room.lacking(tree, group.mlid).is_none()
-                && check(topology, tree, &group.places).is_ok();
-            delivers.then(|| Grown {
+            standing.serves(group.mlid, tree, &group.places).then(|| Grown {
                 mlid: group.mlid,
                 audience: group.audience.clone(),
                 tree: tree.clone(),
@@ -149,8 +153,14 @@ impl MulticastJob {
             })
         };
         let trees = self.groups.iter().map(stands).collect::<Option<Vec<_>>>()?;
-        let (made, is_whole) = (self.made.clone(), self.is_whole);
-        Some(MulticastOutcome { made, is_whole, orders: None, trees, defects: Vec::new() })
+        Some(MulticastOutcome {
+            made: self.made.clone(),
+            is_whole: self.is_whole,
+            closed: self.closed.clone(),
+            orders: None,
+            trees,
+            defects: Vec::new(),
+        })
     }
 }
 
@@ -182,7 +192,10 @@ fn renumbered(before: &ActiveRouting, now: &ActiveRouting, tree: &Tree) -> Tree 
     let masks = tree.masks.iter().filter_map(|&(then, mask)| Some((number(then)?, mask)));
     let mut masks: Vec<_> = masks.collect();
     masks.sort_unstable_by_key(|(number, _)| *number);
-    Tree { root: tree.root.and_then(number), masks, unreached: tree.unreached.clone() }
+    let place = |then: &Place| Some(Place { switch: number(then.switch)?, ..*then });
+    let mut unreached: Vec<Place> = tree.unreached.iter().filter_map(place).collect();
+    unreached.sort_unstable();
+    Tree { root: tree.root.and_then(number), masks, unreached }
 }
 
 /// What was found in switches, as a tree; `None` if some of them are not routed.

@@ -2,8 +2,14 @@
 //!
 //! Until the last block is written, switches hold branches of a tree before and of the one that takes
 //! its place. Both together can be a loop, and multicast packets have no hop limit. So an entry gets
-//! no new ports while any switch may still forward its MLID by ports that are to go: a block that
-//! does both is written twice, any other once. Other MLIDs of the same block do not wait for it.
+//! no new ports while any switch of the new tree may still forward its MLID by ports that are to go: a
+//! block that does both is written twice, any other once. Other MLIDs of the same block do not wait
+//! for it.
+//!
+//! Switches that are no part of the new tree keep nobody waiting, whatever they may hold: while those of
+//! the tree forward to one another alone, a packet that got there from outside does not come back.
+//! A switch whose block could be neither read nor written may hold anything. If it takes it in no
+//! attempt of a few, it is closed to trees from this block on (`room`), and so no part of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -50,20 +56,23 @@ impl Sweeper {
         // What could not be read may be a tree that stays for a while, as others do.
         let may_stay = self.multicast.inherited_until.is_some();
         let (mut short, mut stale) = (BTreeSet::new(), Vec::new());
-        // By block the entries, a bit each, that are not clear everywhere of what is to go.
+        // By block the entries, a bit each, that switches in their trees may not have cleared of what
+        // is to go.
         let mut strays: BTreeMap<u16, u32> = BTreeMap::new();
         for (index, switch) in self.fabric.switches() {
             let Some(port) = self.fabric.ports_of(switch.node).next() else { continue };
             let blocks = switch.switch_info().multicast_fdb_cap().div_ceil(MFT_BLOCK_LEN as u16);
+            let is_closed = self.multicast.closed.contains_key(&self.fabric.node(switch.node).guid);
             for key in switch.mft.stale_blocks() {
-                if may_stay && switch.mft.is_cleared_blindly(key) {
+                if may_stay && !is_closed && switch.mft.is_cleared_blindly(key) {
                     continue;
                 }
                 if key.0 >= blocks {
                     short.insert(port);
                     continue;
                 }
-                *strays.entry(key.0).or_default() |= switch.mft.strays(key);
+                *strays.entry(key.0).or_default() |=
+                    switch.mft.strays(key) & switch.mft.in_use(key.0);
                 stale.push((index, port, key));
             }
         }
@@ -107,6 +116,7 @@ impl Sweeper {
     ) {
         if let Some(index) = self.fabric.node_of(request.port()).switch {
             self.fabric.mft_mut(index).lose(block_key(request));
+            self.close_switch(index);
         }
         if self.multicast.retry.is_none() {
             warn!("{} of {}: {why}", request.kind.name(), self.place(request.port()));

@@ -8,6 +8,7 @@ use sa_proto::snapshot::{Lft, PathSls};
 
 use crate::config::RoutingFiles;
 use crate::fabric::{Fabric, SwitchIndex};
+use crate::routing::hosts::Away;
 use crate::routing::multicast::Place;
 use crate::routing::verify::Unicast;
 use crate::routing::{HopMatrix, Lanes, Steering, Topology};
@@ -43,6 +44,8 @@ pub(in crate::sweep) struct ActiveRouting {
     /// The SLs of its paths, ascending by switch; empty if it leaves them alone.
     pub(super) path_sls: Vec<Arc<PathSls>>,
     pub(super) asked: OperatorWishes,
+    /// Hosts that went since everything was routed, and the ways to them.
+    pub(super) away: Away,
     /// What its packets wait for, once somebody wants to know.
     pub(super) unicast: OnceLock<Arc<Unicast>>,
 }

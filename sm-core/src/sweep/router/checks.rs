@@ -7,7 +7,7 @@ use sa_proto::snapshot::Lft;
 
 use super::active::ActiveRouting;
 use super::job::RoutingJob;
-use crate::routing::balance::{LinkLoads, Spread};
+use crate::routing::balance::most_to_hosts;
 use crate::routing::verify::CreditLoops;
 
 /// How many more routes than from nothing the worst link may have.
@@ -69,8 +69,7 @@ impl BalanceCheck {
     /// Looks. May take seconds.
     pub fn run(self) -> BalanceFinding {
         let topology = self.made.topology();
-        let worst =
-            |lfts: &[Vec<u8>]| Spread::of(&LinkLoads::of_tables(topology, lfts).to_hosts).max;
+        let worst = |lfts: &[Vec<u8>]| most_to_hosts(topology, lfts);
         let fresh = self.job.anew(self.made.engine());
         let found: Vec<Vec<u8>> = self.lfts.iter().map(|lft| lft.ports.clone()).collect();
         let worst = fresh.map(|fresh| (worst(&found), worst(&fresh)));

@@ -7,10 +7,13 @@ use ib_mad::types::Guid;
 use sa_proto::snapshot::{self, Lft, PathSls};
 
 use super::active::{ActiveRouting, OperatorWishes, Proved, ports};
+use super::checks::is_balanced;
 use crate::fabric::SwitchIndex;
-use crate::routing::hosts;
+use crate::routing::hosts::{self, Away, Followed};
 use crate::routing::verify::{self, CreditLoops, Deliveries};
-use crate::routing::{Engine, HopMatrix, Lanes, MinHop, Previous, Routing, RoutingError, Topology};
+use crate::routing::{
+    self, Engine, HopMatrix, Lanes, MinHop, Previous, Routing, RoutingError, Topology, balance,
+};
 use crate::sweep::origin::Origin;
 
 /// All that a routing engine needs, cut loose from the fabric.
@@ -31,6 +34,21 @@ pub struct RoutingJob {
     pub(super) left_by: Option<Origin>,
     /// Whether engines were given anew.
     pub(super) engines_changed: bool,
+}
+
+/// What a routing has of the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sweep) enum Kept {
+    /// Nothing.
+    Nothing,
+    /// What an engine that keeps routes made of it, which compares that with others from nothing unless
+    /// the fabric is large ([`routing::is_kept_unseen`]).
+    Repaired,
+    /// All but hosts that came and went; their routes are those of before, or have been compared with
+    /// others from nothing.
+    Followed,
+    /// The same, not compared: the fabric is large.
+    Copied,
 }
 
 /// The routing in force when a job was made.
@@ -71,6 +89,8 @@ pub(in crate::sweep) struct Chosen {
     pub(in crate::sweep) made: ActiveRouting,
     /// Its tables, by switch.
     pub(in crate::sweep) lfts: Vec<Vec<u8>>,
+    /// What it has of the one before.
+    pub(in crate::sweep) kept: Kept,
     /// What was found about its credit loops, if that was looked at.
     pub(in crate::sweep) loops: Option<CreditLoops>,
     /// Pairs of switch and LID that no path joins.
@@ -84,6 +104,9 @@ struct Verified {
     deliveries: Deliveries,
     /// What was found about credit loops, if that was looked at.
     loops: Option<CreditLoops>,
+    kept: Kept,
+    /// Hosts that went since everything was routed.
+    away: Away,
 }
 
 impl Verified {
@@ -167,7 +190,7 @@ impl RoutingJob {
 
     /// What is kept of the routing that is taken.
     fn chosen(self, verified: Verified) -> Chosen {
-        let Verified { routing, deliveries, loops } = verified;
+        let Verified { routing, deliveries, loops, kept, away } = verified;
         let path_sls = self.path_sls(&routing.lanes);
         let Routing { engine, lfts, hops, lanes, loads, .. } = routing;
         let Self { topology, switches, asked, .. } = self;
@@ -186,9 +209,10 @@ impl RoutingJob {
             proved: if deliveries.is_whole() { Proved::Whole(Vec::new()) } else { Proved::Nothing },
             path_sls,
             asked,
+            away,
             unicast: OnceLock::new(),
         };
-        Chosen { made, lfts, loops, unreachable: deliveries.unreachable }
+        Chosen { made, lfts, kept, loops, unreachable: deliveries.unreachable }
     }
 
     fn attempt(&self, engine: &dyn Engine) -> Result<Verified, RoutingError> {
@@ -255,18 +279,29 @@ impl RoutingJob {
         before: &Before,
         previous: &Previous<'_>,
     ) -> Option<Verified> {
-        let (then, now) = (&before.made.asked.steering, &self.asked.steering);
-        let has_lanes = matches!(before.made.lanes(), Lanes::Layers(layers) if layers.count > 1);
-        let keeps = engine.keeps_routes() && !has_lanes && now.hop_weights.is_empty();
-        let is_asked_otherwise =
-            (then.data_lanes, &then.hop_weights) != (now.data_lanes, &now.hop_weights);
-        if keeps || is_asked_otherwise {
+        let made = &before.made;
+        let (then, now) = (&made.asked.steering, &self.asked.steering);
+        let has_lanes = matches!(made.lanes(), Lanes::Layers(layers) if layers.count > 1);
+        let is_asked_the_same = made.asked.wishes == self.asked.wishes
+            && (then.data_lanes, &then.hop_weights) == (now.data_lanes, &now.hop_weights);
+        if !is_asked_the_same || engine.keeps_routes(now) && !has_lanes {
             return None;
         }
-        let routing = hosts::follow(engine.name(), &self.topology, previous, before.made.lanes())?;
-        let made =
-            self.judged(routing, Some(previous).filter(|_| before.made.is_whole(&before.lfts)));
-        made.is_usable().then_some(made)
+        let Followed { routing, away, has_copies } =
+            hosts::follow(engine.name(), &self.topology, previous, made.lanes(), &made.away)?;
+        let is_unseen = routing::is_kept_unseen(&self.topology);
+        if has_copies && !is_unseen {
+            let fresh = engine.route(&self.topology, now, None).ok();
+            let worst = |lfts: &[Vec<u8>]| balance::most_to_hosts(&self.topology, lfts);
+            let is_worse = |fresh: &Routing| !is_balanced(worst(&routing.lfts), worst(&fresh.lfts));
+            if let Some(fresh) = fresh.filter(is_worse) {
+                return Some(self.judged(fresh, None)).filter(Verified::is_usable);
+            }
+        }
+        let kept = if has_copies && is_unseen { Kept::Copied } else { Kept::Followed };
+        let proved = Some(previous).filter(|_| made.is_whole(&before.lfts));
+        let followed = Verified { kept, away, ..self.judged(routing, proved) };
+        followed.is_usable().then_some(followed)
     }
 
     /// A routing by an engine, and what is to be thought of it; the previous one may have been proved
@@ -278,7 +313,8 @@ impl RoutingJob {
         is_proved: bool,
     ) -> Result<Verified, RoutingError> {
         let routing = engine.route(&self.topology, &self.asked.steering, previous)?;
-        Ok(self.judged(routing, previous.filter(|_| is_proved)))
+        let kept = if previous.is_some() { Kept::Repaired } else { Kept::Nothing };
+        Ok(Verified { kept, ..self.judged(routing, previous.filter(|_| is_proved)) })
     }
 
     /// What is to be thought of a routing; what it is held against was proved to be whole.
@@ -294,6 +330,8 @@ impl RoutingJob {
             deliveries,
             loops: looks.then(|| verify::credit_loops_on_lanes(&self.topology, &routing)),
             routing,
+            kept: Kept::Nothing,
+            away: Away::default(),
         }
     }
 

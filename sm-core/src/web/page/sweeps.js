@@ -4,8 +4,8 @@ import { byId, colour, context, facts, fill, make, onTheme, setText } from "./do
 import { nice } from "./chart.js";
 import { count, duration, millis, NONE, when, words } from "./format.js";
 
-const PHASES = ["light", "discover", "elect", "addresses", "route", "tables", "arm", "port_tables", "activate"];
-const TINTS = ["--s7", "--s0", "--s6", "--s2", "--s3", "--s1", "--s4", "--s5", "--s5"];
+const PHASES = ["light", "files", "discover", "elect", "addresses", "inherit", "route", "tables", "arm", "port_tables", "activate"];
+const TINTS = ["--s7", "--s4", "--s0", "--s6", "--s2", "--s7", "--s3", "--s1", "--s4", "--s5", "--s5"];
 const tint = (phase) => TINTS[PHASES.indexOf(phase)] ?? "--s7";
 
 export class SweepsView {

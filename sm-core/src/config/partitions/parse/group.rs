@@ -55,7 +55,7 @@ impl Parser<'_> {
         let (got, rest) = parsed.unwrap_or((0, value.unwrap_or_default()));
         let passed_over = |parser: &mut Self, expected: &str| {
             let got = value.unwrap_or_default();
-            parser.remark(format!("{key} must be {expected}, not '{got}'; passed over"));
+            parser.pass_over(format!("{key} must be {expected}, not '{got}'"));
         };
         // These take no number with something behind it.
         let whole = parsed.is_some() && (rest.is_empty() || rest.starts_with(char::is_whitespace));
@@ -107,7 +107,7 @@ impl Parser<'_> {
             if name.is_empty() {
                 self.remark("a flag is empty");
             } else if !self.group_flag(&mut own, name, value) {
-                self.remark(format!("unknown flag '{name}' of a group; passed over"));
+                self.pass_over(format!("unknown flag '{name}' of a group"));
             }
         }
         let Some(mut mgid) = text.parse::<Gid>().ok().filter(|gid| gid.is_multicast()) else {

@@ -1,0 +1,136 @@
+//! Which switches have room for which trees, and who is told of those that lack some.
+//!
+//! A switch may say itself where its table ends. One of which a block could be neither read nor
+//! written counts as full from this block on: packets that are led to it may go anywhere.
+
+use std::collections::BTreeMap;
+
+use ib_mad::types::{Guid, Lid};
+use ib_mad::wire::attribute::MFT_BLOCK_LEN;
+use tracing::{info, warn};
+
+use super::super::router::ActiveRouting;
+use super::super::{LINES_MAX, Sweeper};
+use super::plant::Group;
+use crate::fabric::{NodeIndex, SwitchIndex};
+use crate::routing::multicast::Room;
+
+/// Switches of which was told that they lack room: how many MLIDs they have some for, by node GUID.
+#[derive(Debug, Default)]
+pub(super) struct Short(BTreeMap<Guid, u16>);
+
+impl Short {
+    /// Whether this is new of a switch, and is to be told.
+    fn note(&mut self, switch: Guid, capacity: u16) -> bool {
+        self.0.insert(switch, capacity) != Some(capacity)
+    }
+}
+
+impl Sweeper {
+    /// What switches have room for, of which those are told that lack some for these groups.
+    pub(super) fn multicast_room(&mut self, made: &ActiveRouting, groups: &[Group]) -> Room {
+        let told =
+            |&index: &SwitchIndex| self.fabric.switch(index).switch_info().multicast_fdb_cap();
+        let told = Room(made.switches().iter().map(told).collect());
+        if let Some(last) = groups.last() {
+            self.tell_short_switches(made, &told, last.mlid);
+        }
+        if self.multicast.closed.is_empty() {
+            return told;
+        }
+        let capacity = |(&index, &told): (&SwitchIndex, &u16)| {
+            let node = self.fabric.node(self.fabric.switch(index).node);
+            let closed = self.multicast.closed.get(&node.guid);
+            closed.map_or(told, |block| told.min(block.saturating_mul(MFT_BLOCK_LEN as u16)))
+        };
+        Room(made.switches().iter().zip(told.0.iter()).map(capacity).collect())
+    }
+
+    fn tell_short_switches(&mut self, made: &ActiveRouting, room: &Room, last: Lid) {
+        if room.class(last).is_none() {
+            return;
+        }
+        let mut fresh = Vec::new();
+        let is_known = |guid: &Guid| self.fabric.find(*guid).is_some();
+        self.multicast.short.0.retain(|guid, _| is_known(guid));
+        for ((number, &index), &capacity) in (0..).zip(made.switches()).zip(room.0.iter()) {
+            if !room.is_barred(number, last) {
+                continue;
+            }
+            let node = self.fabric.switch(index).node;
+            let is_new = self.multicast.short.note(self.fabric.node(node).guid, capacity);
+            fresh.extend(self.fabric.ports_of(node).next().filter(|_| is_new));
+        }
+        for &port in fresh.iter().take(LINES_MAX) {
+            warn!(
+                "{} has no room for all MLIDs in use: their trees lead around it, and who is behind \
+                 it is not reached",
+                self.fabric.describe(port)
+            );
+        }
+    }
+
+    /// A switch did not take a block: if it may hold anything, and has not taken it for some time,
+    /// trees lead around the switch from now on.
+    pub(super) fn close_switch(&mut self, index: SwitchIndex) {
+        let Some(block) = self.fabric.switch(index).mft.closed_from() else { return };
+        let node = self.fabric.switch(index).node;
+        let guid = self.fabric.node(node).guid;
+        if self.multicast.closed.insert(guid, block).is_some() {
+            return;
+        }
+        if self.multicast.closed.len() <= LINES_MAX {
+            warn!("{}", self.closed_line(node, block));
+        }
+    }
+
+    /// Trees may lead again over switches that have taken what they did not, that were reset, or are
+    /// gone.
+    pub(super) fn reopen_switches(&mut self) {
+        let fabric = &self.fabric;
+        self.multicast.closed.retain(|&guid, block| {
+            let node = fabric.find(guid);
+            let switch = node.and_then(|node| fabric.node(node).switch);
+            let from = switch.and_then(|switch| fabric.switch(switch).mft.closed_from());
+            *block = from.unwrap_or(*block);
+            if from.is_none() {
+                let name = node.map(|node| fabric.node(node).name()).unwrap_or_default();
+                info!("'{name}' {guid}: multicast trees may lead over it again");
+            }
+            from.is_some()
+        });
+    }
+
+    fn closed_line(&self, node: NodeIndex, block: u16) -> String {
+        let (name, guid) = (self.fabric.node(node).name(), self.fabric.node(node).guid);
+        let first = Lid::MULTICAST_FIRST.0 + block * MFT_BLOCK_LEN as u16;
+        format!(
+            "'{name}' {guid} neither tells nor takes its multicast table from MLID {first:#06x} on: \
+             trees lead around it until it does, and who is behind it is not reached"
+        )
+    }
+
+    /// Switches that trees lead around since they do not take their tables, in words.
+    pub(super) fn closed_warning(&self) -> Option<String> {
+        let count = self.multicast.closed.len();
+        (count > 0).then(|| {
+            format!(
+                "{count} switches neither tell nor take their multicast tables: trees lead around"
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What two jobs lacked in turn was told each time.
+    #[test]
+    fn a_lack_of_room_is_told_once_for_each_switch_and_capacity() {
+        let mut short = Short::default();
+        let told = [(1, 0), (2, 512), (1, 0), (2, 512), (1, 64), (1, 64)]
+            .map(|(guid, capacity)| short.note(Guid(guid), capacity));
+        assert_eq!(told, [true, true, false, false, true, false]);
+    }
+}

@@ -1,0 +1,87 @@
+//! SystemImageGUIDs that nodes tell of by trap 145, until the next sweep takes them in, as OpenSM does:
+//! NodeInfo is read again by sweeps of the whole fabric only.
+//!
+//! A trap names a LID. Whose that is is looked for once a sweep for all of them, and not for each of
+//! the traps, which may come in masses.
+
+use std::collections::BTreeMap;
+
+use ib_mad::types::{Guid, Lid};
+use ib_mad::wire::attribute::{NodeInfo, SmNotice, SystemImageGuidDetails};
+
+use super::Sweeper;
+use crate::manage::lid::LidRange;
+
+/// LIDs remembered. Traps of more issuers have the whole fabric looked at.
+const LIDS_MAX: usize = 1024;
+
+/// What was told since the last sweep began, by the LID that it is about.
+#[derive(Debug, Default)]
+pub(super) struct SystemImages {
+    told: BTreeMap<Lid, Guid>,
+}
+
+impl SystemImages {
+    /// Takes a notice of trap 145.
+    pub(super) fn note(&mut self, notice: &[u8; 64]) {
+        let Ok(details) = SmNotice::new(notice).map(|notice| notice.data_details()) else { return };
+        let Ok(details) = SystemImageGuidDetails::new(&details[..]) else { return };
+        if self.told.len() < LIDS_MAX || self.told.contains_key(&details.lid()) {
+            self.told.insert(details.lid(), details.system_image_guid());
+        }
+    }
+
+    /// What was told of the first of these LIDs that anything was told of.
+    fn of(&self, range: LidRange) -> Option<Guid> {
+        self.told.range(range.first..=range.last).next().map(|(_, image)| *image)
+    }
+}
+
+impl Sweeper {
+    /// Takes in what was told, as a sweep begins. One of the whole fabric reads it for itself.
+    pub(super) fn take_system_images(&mut self, is_read: bool) {
+        let told = std::mem::take(&mut self.system_images);
+        if is_read || told.told.is_empty() {
+            return;
+        }
+        let image = |port| Some((port, told.of(self.lids.get(self.fabric.port(port).guid)?)?));
+        let images: Vec<_> = self.fabric.end_ports().filter_map(image).collect();
+        for (port, image) in images {
+            let node = self.fabric.port(port).node;
+            if let Ok(mut info) = NodeInfo::new(&mut self.fabric.node_mut(node).info[..]) {
+                info.set_system_image_guid(image);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ib_mad::wire::attribute::TrapNumber;
+
+    fn notice(lid: u16, image: u64) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        let mut notice = SmNotice::new(&mut bytes[..]).unwrap();
+        let mut details = notice.data_details();
+        SystemImageGuidDetails::new(&mut details[..])
+            .unwrap()
+            .set_lid(Lid(lid))
+            .set_system_image_guid(Guid(image));
+        notice
+            .set_is_generic(true)
+            .set_trap_number(TrapNumber::SYSTEM_IMAGE_GUID_CHANGE)
+            .set_data_details(details);
+        bytes
+    }
+
+    #[test]
+    fn the_latest_of_each_port_counts_and_no_more_are_kept_than_there_is_room_for() {
+        let mut images = SystemImages::default();
+        (1..=2000).for_each(|lid| images.note(&notice(lid, 1)));
+        images.note(&notice(6, 2));
+        assert_eq!(images.told.len(), LIDS_MAX);
+        let of = |first, last| images.of(LidRange { first: Lid(first), last: Lid(last) });
+        assert_eq!([of(6, 7), of(4, 5), of(1999, 2000)], [Some(Guid(2)), Some(Guid(1)), None]);
+    }
+}
