@@ -6,7 +6,7 @@ use ib_mad::types::Guid;
 use crate::pool::PoolConfig;
 use crate::redirect::Redirection;
 
-/// Bounds and settings of a [`Responder`].
+/// Bounds and settings of a [`Responder`](super::Responder).
 #[derive(Clone, Debug)]
 pub struct ResponderConfig {
     /// Memory for table answers.

@@ -6,7 +6,8 @@
 //!   that arrives as in the answer. Match answers by the low 48 bits.
 //! - Packets carry neither SL nor P_Key nor GRH: those of received ones are defaults, those of
 //!   sent ones are ignored.
-//! - A MAD that cannot be delivered comes back to its sender with [`Address::undelivered`] set.
+//! - A MAD that cannot be delivered comes back to its sender with
+//!   [`Address::undelivered`](super::Address::undelivered) set.
 //! - The queue to each side holds as much as the sender's socket buffer, some 200 packets, and ibsim
 //!   serves nobody while one of its clients does not read. So receive whenever there is something
 //!   to receive, also between two attempts to send.
@@ -137,7 +138,8 @@ impl Ibsim {
     }
 
     /// LIDs, state and GUID of the port it is attached to. Also learns the LIDs by which
-    /// [`Address::path_bits`] are told, so call it again when they change.
+    /// [`Address::path_bits`](super::Address::path_bits) are told, so call it again when they
+    /// change.
     pub fn local_port(&mut self) -> Result<LocalPort, IbsimError> {
         let (port, node) = (self.port_info(PortNum(0))?, self.node_info()?);
         let port = PortInfo::new(&port).map_err(io::Error::other)?;
