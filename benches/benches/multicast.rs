@@ -41,6 +41,7 @@ fn measure(fabric: Stated) {
     let members: usize = groups.values().map(|group| group.ports.len()).sum();
     tell(&name("members"), members, "in 5,000 groups");
 
+    managed.make_multicast_room(GROUPS);
     managed.sweeper_mut().put_members(groups.clone());
     plant(&name("from_nothing"), &mut managed);
     depths(&name("depth"), &managed, &groups);

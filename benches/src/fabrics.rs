@@ -240,6 +240,13 @@ impl Managed {
         &mut self.sweeper
     }
 
+    /// Gives switches room for so many MLIDs, and lets the manager see it.
+    pub fn make_multicast_room(&mut self, mlids: u16) {
+        self.fabric.set_multicast_capacity(mlids);
+        self.sweeper.request_heavy_sweep(self.clock.now());
+        self.settle();
+    }
+
     /// Trees that are to be planted.
     pub fn poll_multicast(&mut self) -> Option<MulticastJob> {
         self.sweeper.poll_multicast(self.clock.now())

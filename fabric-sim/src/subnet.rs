@@ -260,6 +260,11 @@ impl Subnet {
         self.switches.get_mut(place)
     }
 
+    /// Gives all switches room for so many MLIDs; a power cycle leaves it.
+    pub(crate) fn set_multicast_capacity(&mut self, mlids: u16) {
+        self.switches.iter_mut().for_each(|switch| switch.info.multicast_fdb_cap = mlids);
+    }
+
     /// Everything that a power cycle makes the node forget.
     pub(crate) fn reset(&mut self, node: NodeIndex) {
         for port in self.ports_of(node) {

@@ -324,6 +324,11 @@ impl Fabric {
         self.set_faults(at, |link| link.delay = delay)
     }
 
+    /// Gives all switches room for so many MLIDs in place of 1,024.
+    pub fn set_multicast_capacity(&mut self, mlids: u16) {
+        self.subnet.set_multicast_capacity(mlids);
+    }
+
     /// Lets a node's agent refuse something, or be silent about it.
     pub fn refuse(&mut self, node: NodeIndex, refusal: Refusal) -> Result<(), ControlError> {
         self.check_node(node)?;

@@ -162,7 +162,9 @@ pub(super) fn reset_state(is_switch: bool, number: u8) -> PortState {
 
 /// Takes a switch back to what it was after power-on.
 pub(super) fn reset_switch(switch: &mut Switch) {
+    let multicast_fdb_cap = switch.info.multicast_fdb_cap;
     *switch = new_switch(switch.info.enhanced_port0);
+    switch.info.multicast_fdb_cap = multicast_fdb_cap;
 }
 
 fn new_switch(enhanced_port0: bool) -> Switch {
