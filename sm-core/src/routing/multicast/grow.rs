@@ -9,6 +9,8 @@ use crate::routing::{Link, Topology};
 /// Channels that may be looked at in all while trees are searched for; turns that would need more are
 /// left out.
 pub(super) const STEPS_MAX: usize = 200_000_000;
+/// The same while all switches with hosts are joined: some tens of milliseconds.
+pub(super) const STEPS_BESIDE: usize = 1_000_000;
 
 /// A tree over switches, of which groups take what joins their members.
 #[derive(Clone, Debug)]
@@ -108,6 +110,12 @@ impl Spanning {
                 }
             }
         }
+    }
+
+    /// Those of some switches that it joins.
+    pub fn joined_of(&self, is_wanted: impl Fn(u16) -> bool) -> usize {
+        let is_joined = |switch: u16| switch == self.root || self.up[usize::from(switch)].is_some();
+        (0..).zip(&self.up).filter(|&(switch, _)| is_joined(switch) && is_wanted(switch)).count()
     }
 
     /// Switches that it joins.

@@ -8,7 +8,7 @@
 //! Channels that lie on cycles of unicast with each other share a number: they can deadlock without
 //! any multicast, and a tree that turns among them brings no other channel into that.
 
-use super::grow::{STEPS_MAX, Spanning};
+use super::grow::{STEPS_BESIDE, STEPS_MAX, Spanning};
 use super::{Hops, PortMask};
 use crate::routing::verify::Channels;
 use crate::routing::{HopMatrix, Topology};
@@ -27,12 +27,13 @@ pub struct Order {
     unicast: Option<Channels>,
     /// By channel; never falls from one to another that it waits for.
     numbers: Vec<u32>,
-    /// A tree that rises in this order and joins as many switches as any that was tried.
+    /// A tree that rises in this order and joins as many switches with hosts as any that was tried.
     spanning: Option<Spanning>,
 }
 
 impl Order {
-    /// Puts channels in order so that a tree which joins all switches is possible, if there is one.
+    /// Puts channels in order so that a tree which joins all switches is possible, if there is one,
+    /// or all with hosts.
     pub fn find(topology: &Topology, hops: &HopMatrix, unicast: Channels) -> Self {
         let roots = central(topology, hops);
         let Some(&centre) = roots.first() else { return Self::plain(topology, unicast, &[]) };
@@ -41,24 +42,35 @@ impl Order {
         if order.channels.lanes() > 1 {
             return order;
         }
-        let reach = distance.iter().filter(|&&hops| hops != HopMatrix::UNREACHABLE).count();
+        let hosts = topology.hosts_on();
+        let has_hosts = |switch: u16| hosts[usize::from(switch)] > 0;
+        let is_near = |&switch: &u16| distance[usize::from(switch)] != HopMatrix::UNREACHABLE;
+        let near: Vec<u16> = topology.switches().filter(is_near).collect();
+        let near_with_hosts = near.iter().filter(|&&switch| has_hosts(switch)).count();
+        let joined = |tree: &Spanning| tree.joined_of(has_hosts);
         let mut best: Option<Spanning> = None;
         let is_better = |tree: &Spanning, best: &Option<Spanning>| {
-            best.as_ref().is_none_or(|best| tree.joined() > best.joined())
+            let rank = |tree: &Spanning| (joined(tree), tree.joined());
+            best.as_ref().is_none_or(|best| rank(tree) > rank(best))
         };
+        let is_whole =
+            |best: &Option<Spanning>| best.as_ref().is_some_and(|best| best.joined() == near.len());
         for &root in roots.iter().take(ROOTS_MAX) {
             let tree = Spanning::grow(topology, &order.numbers, (root, 0), &[]);
             if is_better(&tree, &best) {
                 best = Some(tree);
             }
-            if best.as_ref().is_some_and(|best| best.joined() == reach) {
+            if is_whole(&best) {
                 break;
             }
         }
-        if best.as_ref().is_none_or(|best| best.joined() < reach) {
+        if !is_whole(&best) {
             // What was made a total order may have left no room; what waits for what may.
             let start = (order.channels.clone(), order.numbers.clone());
-            let mut steps = STEPS_MAX;
+            // Most members are where hosts are. The roots of a fat tree can hardly be joined as well:
+            // the way from one to another goes down and up again.
+            let serves = best.as_ref().is_some_and(|best| joined(best) == near_with_hosts);
+            let mut steps = if serves { STEPS_BESIDE } else { STEPS_MAX };
             let tries = roots.iter().take(ROOTS_MAX);
             for (&root, seed) in tries.flat_map(|root| (0..SEEDS).map(move |seed| (root, seed))) {
                 let (tree, channels) =
@@ -68,7 +80,7 @@ impl Order {
                     order.unicast = Some(start.0.clone());
                     best = Some(tree);
                 }
-                if steps == 0 || best.as_ref().is_some_and(|best| best.joined() == reach) {
+                if steps == 0 || is_whole(&best) {
                     break;
                 }
             }
