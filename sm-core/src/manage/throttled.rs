@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use ib_mad::types::{Guid, PortNum};
 use ib_mad::wire::attribute::LinkEnd;
 
 use super::link::capability_mask;
@@ -12,10 +13,8 @@ use crate::fabric::{Fabric, NodeIndex, PortIndex};
 /// speed of an older generation: routes that lead over it share far less than others have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThrottledLinks {
-    /// Links with another way around them, by both ports.
-    avoided: HashSet<PortIndex>,
-    /// The same, by one of their ports, in the fabric's order.
-    links: Vec<PortIndex>,
+    /// Links with another way around them, by both ports: node GUID and number, since indices change.
+    avoided: HashSet<(Guid, PortNum)>,
     /// Links without which the fabric would fall apart.
     needed: usize,
 }
@@ -46,8 +45,7 @@ impl ThrottledLinks {
         let mut found = Self::default();
         for ((near, far), port, peer) in throttled {
             if regions.of(near) == regions.of(far) {
-                found.avoided.extend([port, peer]);
-                found.links.push(port);
+                found.avoided.extend([port, peer].map(|port| key(fabric, port)));
             } else {
                 found.needed += 1;
             }
@@ -56,19 +54,31 @@ impl ThrottledLinks {
     }
 
     /// Whether routes avoid the link at a port.
-    pub fn contains(&self, port: PortIndex) -> bool {
-        self.avoided.contains(&port)
+    pub fn contains(&self, fabric: &Fabric, port: PortIndex) -> bool {
+        !self.avoided.is_empty() && self.avoided.contains(&key(fabric, port))
     }
 
-    /// Links that routes avoid, by one of their ports.
-    pub fn links(&self) -> &[PortIndex] {
-        &self.links
+    /// How many links routes avoid.
+    pub fn count(&self) -> usize {
+        self.avoided.len() / 2
+    }
+
+    /// Those links, by one of their ports each, in the fabric's order.
+    pub fn links<'a>(&'a self, fabric: &'a Fabric) -> impl Iterator<Item = PortIndex> + 'a {
+        let ports = fabric.switches().flat_map(|(_, switch)| fabric.ports_of(switch.node));
+        ports.filter(|&port| {
+            self.contains(fabric, port) && fabric.port(port).peer().is_some_and(|peer| port < peer)
+        })
     }
 
     /// How many throttled links stay in use, since no others lead around them.
     pub fn needed(&self) -> usize {
         self.needed
     }
+}
+
+fn key(fabric: &Fabric, port: PortIndex) -> (Guid, PortNum) {
+    (fabric.node_of(port).guid, fabric.port(port).num)
 }
 
 /// Width and speed that the link at a port should have, if it falls short of them.

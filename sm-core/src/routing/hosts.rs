@@ -25,19 +25,19 @@ pub struct Away(BTreeMap<Lid, Arc<AwayHost>>);
 struct AwayHost {
     to: Destination,
     /// Those of its LIDs, ascending.
-    ways: Vec<Ways>,
+    ways: Vec<Column>,
 }
 
-/// How all switches lead to a LID.
+/// How all switches lead to a LID: its column in their tables.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Ways {
+struct Column {
     /// By switch: the egress port.
     ports: Vec<u8>,
     /// By switch: the layer; empty where lanes are not by LID.
     layers: Vec<u8>,
 }
 
-impl Ways {
+impl Column {
     /// The same but for the last step, which is each host's own.
     fn to(mut self, home: u16) -> Self {
         self.ports[usize::from(home)] = NO_ROUTE;
@@ -119,7 +119,7 @@ fn stays(to: &Destination, other: &Topology) -> bool {
 
 impl Away {
     /// Remembers a host that goes, if there is room.
-    fn note(&mut self, to: &Destination, ways: impl FnOnce() -> Vec<Ways>) {
+    fn note(&mut self, to: &Destination, ways: impl FnOnce() -> Vec<Column>) {
         let lids: usize = self.0.values().map(|host| host.ways.len()).sum();
         if to.is_host() && lids + usize::from(to.lid_count) <= AWAY_MAX {
             self.0.insert(to.base_lid, Arc::new(AwayHost { to: *to, ways: ways() }));
@@ -135,13 +135,13 @@ struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    fn ways(&self, lid: Lid) -> Ways {
+    fn ways(&self, lid: Lid) -> Column {
         let port = |switch| self.previous.lft(switch).get(lid.index()).copied().unwrap_or(NO_ROUTE);
         let layers = match self.lanes {
             Lanes::Layers(layers) => layers.of_lid(lid),
             _ => Vec::new(),
         };
-        Ways { ports: self.topology.switches().map(port).collect(), layers }
+        Column { ports: self.topology.switches().map(port).collect(), layers }
     }
 
     /// The same in tables of so many entries.
@@ -173,7 +173,7 @@ impl NewTables {
         }
     }
 
-    fn set(&mut self, lid: Lid, ways: &Ways) {
+    fn set(&mut self, lid: Lid, ways: &Column) {
         for (lft, &port) in self.lfts.iter_mut().zip(&ways.ports) {
             lft[lid.index()] = port;
         }
@@ -183,13 +183,13 @@ impl NewTables {
     }
 }
 
-/// Ways that new LIDs may take, by the switch that they lead to, and how many LIDs take each.
-struct Models(HashMap<u16, Vec<(usize, Ways)>>);
+/// Columns that new LIDs may take, by the switch that they lead to, and how many LIDs take each.
+struct Models(HashMap<u16, Vec<(usize, Column)>>);
 
 impl Models {
     /// Those of hosts that are there, or away, on the switches of `new`.
     fn of(topology: &Topology, before: &Tables<'_>, away: &Away, new: &[&Destination]) -> Self {
-        let mut users: HashMap<u16, BTreeMap<Lid, (usize, Ways)>> =
+        let mut users: HashMap<u16, BTreeMap<Lid, (usize, Column)>> =
             new.iter().map(|to| (to.home, BTreeMap::new())).collect();
         for to in before.topology.destinations().iter().filter(|to| to.is_host()) {
             let Some(models) = users.get_mut(&to.home) else { continue };
@@ -204,9 +204,9 @@ impl Models {
         }
         // LIDs that share their ways are one model; in the order of LIDs, so that the choice is the
         // same each time.
-        let distinct = |models: BTreeMap<Lid, (usize, Ways)>| {
-            let mut places: HashMap<Ways, usize> = HashMap::new();
-            let mut distinct: Vec<(usize, Ways)> = Vec::new();
+        let distinct = |models: BTreeMap<Lid, (usize, Column)>| {
+            let mut places: HashMap<Column, usize> = HashMap::new();
+            let mut distinct: Vec<(usize, Column)> = Vec::new();
             for (count, ways) in models.into_values() {
                 match places.get(&ways) {
                     Some(&at) => distinct[at].0 += count,
@@ -223,7 +223,7 @@ impl Models {
 
     /// The ways to a switch that fewest LIDs take, for one more to take them; `None` if nobody's lead
     /// there.
-    fn least_used(&mut self, home: u16) -> Option<&Ways> {
+    fn least_used(&mut self, home: u16) -> Option<&Column> {
         let model = self.0.get_mut(&home)?.iter_mut().min_by_key(|(users, _)| *users)?;
         model.0 += 1;
         Some(&model.1)

@@ -10,9 +10,9 @@ use crate::manage::throttled::{ThrottledLinks, shortfall};
 const NAMED_MAX: usize = 8;
 
 impl Sweeper {
-    /// Links between switches that routes avoid, since they are throttled.
+    /// Links between switches that routes of ours avoid, since they are throttled.
     pub fn throttled_links(&self) -> usize {
-        self.throttled.links().len()
+        if self.is_up() { self.throttled.count() } else { 0 }
     }
 
     /// Looks for throttled links, and tells if others are to be avoided than before.
@@ -28,30 +28,29 @@ impl Sweeper {
             return;
         }
         self.throttled = found;
-        let (links, needed) = (self.throttled.links(), self.throttled.needed());
+        let (count, needed) = (self.throttled.count(), self.throttled.needed());
         if needed > 0 {
             warn!(
                 "{needed} links between switches run below what both ends have enabled, and are \
                  routed over all the same: nothing else joins what they join"
             );
         }
-        if links.is_empty() {
+        if count == 0 {
             info!("routes avoid no link for its width or speed");
             return;
         }
-        let name = |&port| {
+        let name = |port| {
             let far = fabric.port(port).peer().map(|peer| fabric.describe(peer));
             let could = shortfall(fabric, port).map(|(width, speed)| format!("{width} {speed}"));
             let (far, could) = (far.unwrap_or_default(), could.unwrap_or_default());
             format!("{} to {far} could be {could}", fabric.describe(port))
         };
-        let names: Vec<_> = links.iter().take(NAMED_MAX).map(name).collect();
-        let more = links.len() - names.len();
+        let names: Vec<_> = self.throttled.links(fabric).take(NAMED_MAX).map(name).collect();
+        let more = count - names.len();
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         warn!(
-            "routes avoid {} links between switches, which run below what both ends have enabled \
+            "routes avoid {count} links between switches, which run below what both ends have enabled \
              (avoid_throttled_links): {}{more}",
-            links.len(),
             names.join("; ")
         );
     }

@@ -37,7 +37,7 @@ pub(super) fn topology(routed: Routed<'_>) -> Result<(Topology, Vec<SwitchIndex>
         for port in fabric.ports_of(fabric.switch(index).node) {
             let Some(peer) = fabric.port(port).peer() else { continue };
             let is_known = fabric.port(port).known && fabric.port(peer).known;
-            if !is_known || throttled.contains(port) {
+            if !is_known || throttled.contains(fabric, port) {
                 continue;
             }
             let Some(far) = fabric.node_of(peer).switch else { continue };
