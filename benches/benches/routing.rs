@@ -87,7 +87,7 @@ fn measure(fabric: Stated) {
 }
 
 fn changes<'a>(topology: &Topology, old: Option<&'a Routing>, new: &'a Routing) -> Vec<Change<'a>> {
-    let lft = |routing: &'a Routing, switch: u16| routing.lfts[usize::from(switch)].as_slice();
+    let lft = |routing: &'a Routing, switch: u16| &*routing.lfts[usize::from(switch)];
     topology
         .switches()
         .map(|switch| Change {

@@ -264,7 +264,7 @@ pub(crate) mod tests {
         let lft = |guid, routes: [u8; 4]| {
             let mut ports = vec![Lft::NO_ROUTE; 64];
             ports[..4].copy_from_slice(&routes);
-            Arc::new(Lft { switch: Guid(guid), ports })
+            Arc::new(Lft { switch: Guid(guid), ports: ports.into() })
         };
         let switch = |guid, links: Vec<Port>| {
             let mut ports = vec![port(0, guid, 0, Mtu::B4096, None)];

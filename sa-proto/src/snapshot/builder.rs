@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn forwarding_tables_are_whole_blocks_within_the_unicast_lids() {
         let of = |entries: usize| FabricPlane {
-            lfts: vec![Arc::new(Lft { switch: Guid(1), ports: vec![0; entries] })],
+            lfts: vec![Arc::new(Lft { switch: Guid(1), ports: vec![0; entries].into() })],
             ..FabricPlane::default()
         };
         assert!(of(0).checked().is_ok() && of(49_152).checked().is_ok());

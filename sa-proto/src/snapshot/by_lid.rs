@@ -48,7 +48,7 @@ macro_rules! by_lid_row {
                 &self.$entries
             }
             fn of($switch: ib_mad::types::Guid, $entries: Vec<u8>) -> Self {
-                Self { $switch, $entries }
+                Self { $switch, $entries: $entries.into() }
             }
         }
 

@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn equal_bytes_in_different_tables_hash_differently() {
-        let lft = Lft { switch: Guid(1), ports: vec![] };
+        let lft = Lft { switch: Guid(1), ports: vec![].into() };
         let mut bytes = Vec::new();
         lft.put(&mut bytes);
         assert_ne!(row_digest(&lft), xxh3_128_with_seed(&bytes, Table::Nodes as u64));

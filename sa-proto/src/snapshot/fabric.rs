@@ -9,6 +9,7 @@ use ib_mad::types::{Guid, Lid, Lifetime, PKey, PortNum, Rate};
 use super::by_lid::by_lid_row;
 use super::device::{Mft, PortTables, SubnetManager};
 use super::encoding::canonical;
+use super::entries::Entries;
 use super::policy::{Partition, PortGroup, PrefixRoute, QosLevel, QosRule, VirtualFabric};
 use super::row::{NoPatch, Row, Table, same};
 
@@ -171,7 +172,7 @@ pub struct Lft {
     /// The switch's node GUID, the key of this row.
     pub switch: Guid,
     /// Egress port by DLID, in whole blocks of 64 entries; 255 means none.
-    pub ports: Vec<u8>,
+    pub ports: Entries,
 }
 
 /// The SLs that the routing engine gives to paths from the hosts of a switch, and from itself.

@@ -23,6 +23,7 @@ pub mod delta;
 mod device;
 mod digest;
 pub mod encoding;
+mod entries;
 mod fabric;
 mod history;
 mod policy;
@@ -40,6 +41,7 @@ pub use by_lid::BlockPatch;
 pub use delta::{Delta, DeltaError};
 pub use device::{Mft, MftBlock, PortTables, SubnetManager};
 pub use digest::{BUCKETS, BucketSet, Checksum, Digest, PlaneBuckets};
+pub use entries::Entries;
 pub use fabric::{FabricPlane, Lft, Node, PathSls, Port, Subnet, told_rate};
 pub use history::{Held, History, HistoryLimits, Plan};
 pub use policy::{

@@ -64,7 +64,7 @@ pub(crate) fn fabric() -> impl Strategy<Value = FabricPlane> {
         subnet: Subnet { prefix: u64::from(prefix % 2), sa_key: 0x1234, ..Subnet::default() },
         nodes,
         path_sls: (lfts.iter().skip(1))
-            .map(|lft| Arc::new(PathSls { switch: lft.switch, sls: lft.ports.clone() }))
+            .map(|lft| Arc::new(PathSls { switch: lft.switch, sls: lft.ports.to_vec() }))
             .collect(),
         lfts,
         mfts,

@@ -40,7 +40,7 @@ fn plane(seed: u64, rules: bool) -> FabricPlane {
         port.pkeys = Arc::from([key(3), key(5)]);
     });
     for lft in &mut plane.lfts {
-        for (lid, port) in (0..).zip(&mut Arc::make_mut(lft).ports) {
+        for (lid, port) in (0..).zip(Arc::make_mut(lft).ports.iter_mut()) {
             if dice(lft_salt(lid), 30) == 0 {
                 *port = Lft::NO_ROUTE;
             }

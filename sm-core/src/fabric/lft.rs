@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ib_mad::types::Guid;
-use sa_proto::snapshot::Lft;
+use sa_proto::snapshot::{Entries, Lft};
 
 use crate::routing::NO_ROUTE;
 
@@ -22,7 +22,7 @@ pub struct ForwardingTable {
 impl ForwardingTable {
     /// The table of a switch that was just found: empty, and nothing known of what it holds.
     pub(super) fn unknown(switch: Guid) -> Self {
-        let desired = Arc::new(Lft { switch, ports: Vec::new() });
+        let desired = Arc::new(Lft { switch, ports: Entries::default() });
         Self { desired, stale: [u64::MAX; BLOCKS_MAX.div_ceil(64)] }
     }
 
@@ -47,7 +47,8 @@ impl ForwardingTable {
     }
 
     /// What the table should be from now on. `ports` is in whole blocks.
-    pub fn set_desired(&mut self, ports: Vec<u8>) {
+    pub fn set_desired(&mut self, ports: impl Into<Entries>) {
+        let ports = ports.into();
         debug_assert!(ports.len().is_multiple_of(Lft::BLOCK_LEN));
         let differ = ports != self.desired.ports;
         for block in 0..ports.len().min(self.desired.ports.len()) / Lft::BLOCK_LEN {
@@ -57,8 +58,9 @@ impl ForwardingTable {
             }
         }
         // Blocks that were not part of the table so far may hold anything.
-        for block in self.desired.ports.len() / Lft::BLOCK_LEN..BLOCKS_MAX {
-            self.mark(block);
+        let first = self.desired.ports.len() / Lft::BLOCK_LEN;
+        for (word, start) in self.stale.iter_mut().zip((0..).step_by(64)) {
+            *word |= u64::MAX.checked_shl(first.saturating_sub(start) as u32).unwrap_or(0);
         }
         if differ {
             let switch = self.desired.switch;

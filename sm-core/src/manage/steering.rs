@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ib_mad::types::{Guid, Lid};
+use sa_proto::snapshot::Entries;
 
 use super::lid::LidTable;
 use crate::config::Settings;
@@ -169,11 +170,13 @@ impl Steered {
     /// Drops lists by switch that have nothing in them.
     fn checked(mut self, switches: usize) -> Self {
         let Steering { port_orders, lfts, .. } = &mut self.steering;
-        for lists in [port_orders, lfts] {
-            debug_assert!(lists.is_empty() || lists.len() == switches);
-            if lists.iter().all(Vec::is_empty) {
-                lists.clear();
-            }
+        let lengths = [port_orders.len(), lfts.len()];
+        debug_assert!(lengths.iter().all(|&length| length == 0 || length == switches));
+        if port_orders.iter().all(|order| order.is_empty()) {
+            port_orders.clear();
+        }
+        if lfts.iter().all(|lft| lft.is_empty()) {
+            lfts.clear();
         }
         self
     }
@@ -283,7 +286,7 @@ fn port_orders(
     orders
 }
 
-fn lfts(files: &RoutingFiles, places: &Places<'_>, remarks: &mut Vec<String>) -> Vec<Vec<u8>> {
+fn lfts(files: &RoutingFiles, places: &Places<'_>, remarks: &mut Vec<String>) -> Vec<Entries> {
     let Some(file) = files.lfts.as_deref() else { return Vec::new() };
     let switch = |guid| places.switch(guid);
     let resolved = file.content.resolve(places.topology, switch, |port| places.destination(port));

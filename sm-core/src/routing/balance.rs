@@ -5,7 +5,7 @@ use std::fmt;
 use ib_mad::types::Lid;
 use rayon::prelude::*;
 
-use super::{NO_ROUTE, Routing, Topology};
+use super::{Entries, NO_ROUTE, Routing, Topology};
 
 /// Routes that pass a link, counted for one host as the source and one LID as the destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,8 @@ impl LinkLoads {
     }
 
     /// The same of tables by switch.
-    pub fn of_tables(topology: &Topology, lfts: &[Vec<u8>]) -> Self {
+    pub fn of_tables(topology: &Topology, lfts: &[Entries]) -> Self {
+        let lfts: Vec<&[u8]> = lfts.iter().map(|lft| &**lft).collect();
         let port = |switch: u16, lid: Lid| {
             let lft = lfts.get(usize::from(switch));
             lft.and_then(|lft| lft.get(lid.index())).copied().unwrap_or(NO_ROUTE)
@@ -76,7 +77,7 @@ impl LinkLoads {
 }
 
 /// Routes to hosts on the link that has most of them.
-pub fn most_to_hosts(topology: &Topology, lfts: &[Vec<u8>]) -> u32 {
+pub fn most_to_hosts(topology: &Topology, lfts: &[Entries]) -> u32 {
     Spread::of(&LinkLoads::of_tables(topology, lfts).to_hosts).max
 }
 

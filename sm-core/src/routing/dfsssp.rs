@@ -25,7 +25,7 @@ use self::placement::Placement;
 use super::deal::Dealt;
 use super::sssp::{self, Distances, TOLERANCES, Walk, groups};
 use super::tables::Tables;
-use super::{Engine, Lanes, Previous, Routing, RoutingError, Steering, Topology};
+use super::{Engine, Entries, Lanes, Previous, Routing, RoutingError, Steering, Topology};
 
 /// The engine `dfsssp`. Costs LIDs times links on shortest ways, and a search for each pair of
 /// links and layer at most.
@@ -80,7 +80,7 @@ fn attempt(
     steering: &Steering,
     distances: &mut Distances<'_>,
     tolerance: f64,
-) -> Option<(Vec<Vec<u8>>, Lanes, u64)> {
+) -> Option<(Vec<Entries>, Lanes, u64)> {
     let mut walk = Walk::new(topology);
     let mut tables = Tables::new(topology.switch_count(), topology.table_len());
     let mut placement = Placement::new(topology, steering.data_lanes);
@@ -102,7 +102,7 @@ pub(super) fn layers(
     topology: &Topology,
     steering: &Steering,
     distances: &mut Distances<'_>,
-    lfts: &[Vec<u8>],
+    lfts: &[Entries],
 ) -> Option<Lanes> {
     let mut walk = Walk::new(topology);
     let mut placement = Placement::new(topology, steering.data_lanes);

@@ -21,8 +21,8 @@ pub use self::matrix::{HopDump, HopEntry};
 pub use self::parse::{Dump, DumpError, Entry, Section};
 use super::deal::{Dealt, Shortest, deal};
 use super::{
-    Destination, Engine, HopMatrix, Lanes, NO_ROUTE, Previous, Routing, RoutingError, Steering,
-    Topology, verify,
+    Destination, Engine, Entries, HopMatrix, Lanes, NO_ROUTE, Previous, Routing, RoutingError,
+    Steering, Topology, verify,
 };
 
 /// The engine `file`.
@@ -42,7 +42,7 @@ impl Engine for FromFile {
     ) -> Result<Routing, RoutingError> {
         HopMatrix::check_size(self.name(), topology)?;
         let unsuitable = |reason| RoutingError::Unsuitable { engine: self.name(), reason };
-        if steering.lfts.iter().all(Vec::is_empty) {
+        if steering.lfts.iter().all(|lft| lft.is_empty()) {
             let Some(hops) = &steering.hops else {
                 return Err(unsuitable("neither tables (lfts_file) nor hops (lid_matrix_dump_file) can be used: none are given, \
                      or they were refused before this"
@@ -79,11 +79,11 @@ fn by_hops(
 }
 
 /// What is told of LIDs that are here, and the last steps; and how many routes are missing.
-fn tables(topology: &Topology, told: &[Vec<u8>]) -> (Vec<Vec<u8>>, u64) {
+fn tables(topology: &Topology, told: &[Entries]) -> (Vec<Entries>, u64) {
     let mut unreachable = 0;
     let mut lfts = vec![vec![NO_ROUTE; topology.table_len()]; topology.switch_count()];
     for (switch, lft) in topology.switches().zip(&mut lfts) {
-        let told = told.get(usize::from(switch)).map_or(&[][..], Vec::as_slice);
+        let told = told.get(usize::from(switch)).map_or(&[][..], |told| told);
         for destination in topology.destinations() {
             for lid in destination.lids() {
                 let port = if destination.home == switch {
@@ -96,11 +96,11 @@ fn tables(topology: &Topology, told: &[Vec<u8>]) -> (Vec<Vec<u8>>, u64) {
             }
         }
     }
-    (lfts, unreachable)
+    (lfts.into_iter().map(Entries::from).collect(), unreachable)
 }
 
 /// Hops of the longest way to each home switch that any of its LIDs has; or why there are none.
-fn potential(topology: &Topology, lfts: &[Vec<u8>]) -> Result<HopMatrix, String> {
+fn potential(topology: &Topology, lfts: &[Entries]) -> Result<HopMatrix, String> {
     let mut by_home: Vec<Vec<&Destination>> = vec![Vec::new(); topology.switch_count()];
     for destination in topology.destinations() {
         by_home[usize::from(destination.home)].push(destination);
@@ -118,7 +118,7 @@ fn potential(topology: &Topology, lfts: &[Vec<u8>]) -> Result<HopMatrix, String>
 /// Where switches forward any of the LIDs to: pairs of the next switch and one before it, sorted.
 fn steps(
     topology: &Topology,
-    lfts: &[Vec<u8>],
+    lfts: &[Entries],
     destinations: &[&Destination],
 ) -> Result<Vec<(u16, u16)>, String> {
     let mut steps = Vec::new();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use ib_mad::types::Lid;
 
-use super::{Destination, HopMatrix, Lanes, NO_ROUTE, Previous, Routing, Topology};
+use super::{Destination, Entries, HopMatrix, Lanes, NO_ROUTE, Previous, Routing, Topology};
 
 /// LIDs of hosts that went whose ways are remembered: two bytes a switch each. Hosts that go when there
 /// are so many are new ones when they come back.
@@ -104,7 +104,7 @@ pub fn follow(
         let hops = topology.switches().map(|switch| hops.row(switch)[usize::from(to.home)]);
         let cut_off = hops.filter(|&hops| hops == HopMatrix::UNREACHABLE).count();
         unreachable += cut_off as u64 * u64::from(to.lid_count);
-        to.lids().for_each(|lid| tables.lfts[usize::from(to.home)][lid.index()] = to.exit);
+        to.lids().for_each(|lid| tables.lfts[usize::from(to.home)].set(lid.index(), to.exit));
     }
     let NewTables { lfts, lanes } = tables;
     let routing =
@@ -147,8 +147,7 @@ impl Tables<'_> {
     /// The same in tables of so many entries.
     fn of_len(&self, len: usize) -> NewTables {
         let table = |switch| {
-            let before = self.previous.lft(switch);
-            let mut lft = before[..before.len().min(len)].to_vec();
+            let mut lft = self.previous.entries(switch).cloned().unwrap_or_default();
             lft.resize(len, NO_ROUTE);
             lft
         };
@@ -162,20 +161,20 @@ impl Tables<'_> {
 
 /// Tables and lanes that are made.
 struct NewTables {
-    lfts: Vec<Vec<u8>>,
+    lfts: Vec<Entries>,
     lanes: Lanes,
 }
 
 impl NewTables {
     fn clear(&mut self, lid: Lid) {
-        for lft in &mut self.lfts {
-            lft.get_mut(lid.index()).into_iter().for_each(|entry| *entry = NO_ROUTE);
+        for lft in self.lfts.iter_mut().filter(|lft| lid.index() < lft.len()) {
+            lft.set(lid.index(), NO_ROUTE);
         }
     }
 
     fn set(&mut self, lid: Lid, ways: &Column) {
         for (lft, &port) in self.lfts.iter_mut().zip(&ways.ports) {
-            lft[lid.index()] = port;
+            lft.set(lid.index(), port);
         }
         if let Lanes::Layers(layers) = &mut self.lanes {
             layers.set_lid(lid, &ways.layers);

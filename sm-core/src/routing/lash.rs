@@ -23,7 +23,7 @@ use self::mesh::Mesh;
 use self::trees::Trees;
 use super::sssp::{Distances, Group, TOLERANCES, groups};
 use super::tables::Tables;
-use super::{Engine, Lanes, Layers, Previous, Routing, RoutingError, Steering, Topology};
+use super::{Engine, Entries, Lanes, Layers, Previous, Routing, RoutingError, Steering, Topology};
 
 /// The engine `lash`. Costs pairs of switches times hops times layers.
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,7 +70,7 @@ impl Engine for Lash {
 }
 
 /// Tables, pairs of a switch and a LID without a route, and layers.
-type Routed = ((Vec<Vec<u8>>, u64), Layers);
+type Routed = ((Vec<Entries>, u64), Layers);
 
 /// Routes by the dimensions of a mesh, if one is to be looked for and there is one.
 fn on_mesh(
@@ -139,7 +139,7 @@ fn has_parallel_cables(topology: &Topology) -> bool {
 }
 
 /// The tables of all switches, and how many pairs of a switch and a LID have no route.
-fn tables(topology: &Topology, steering: &Steering, trees: &Trees) -> (Vec<Vec<u8>>, u64) {
+fn tables(topology: &Topology, steering: &Steering, trees: &Trees) -> (Vec<Entries>, u64) {
     let mut tables = Tables::new(topology.switch_count(), topology.table_len());
     let mut unreachable = 0;
     for Group { home, lids, exits } in groups(topology, steering) {

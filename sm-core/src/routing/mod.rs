@@ -59,6 +59,7 @@ pub use updn::UpDown;
 use std::fmt;
 
 use ib_mad::types::Lid;
+use sa_proto::snapshot::Entries;
 
 /// The entry of a forwarding table for a LID that has no route.
 pub const NO_ROUTE: u8 = 255;
@@ -93,8 +94,9 @@ pub struct Routing {
     /// Name of the engine that made them.
     pub engine: &'static str,
     /// By switch: the egress port by LID, in whole blocks of [`BLOCK_LEN`] entries up to the
-    /// topology's last LID; equally long for all switches.
-    pub lfts: Vec<Vec<u8>>,
+    /// topology's last LID; equally long for all switches. Those that are as before are shared with
+    /// the routing before.
+    pub lfts: Vec<Entries>,
     /// What falls at each step of every route, which proves that routes end: row a switch, column
     /// the destination's home switch. Hops left, where an engine takes the shortest ways.
     pub hops: HopMatrix,
@@ -121,7 +123,7 @@ impl Eq for Routing {}
 impl Routing {
     /// The tables, by switch.
     pub fn tables(&self) -> Vec<&[u8]> {
-        self.lfts.iter().map(Vec::as_slice).collect()
+        self.lfts.iter().map(|lft| &**lft).collect()
     }
 
     /// The egress port of a switch for a LID; [`NO_ROUTE`] beyond the tables.
@@ -141,7 +143,7 @@ pub struct Previous<'a> {
     /// is taken to have been as it is now.
     pub hops: Option<&'a HopMatrix>,
     /// The tables then, by switch of the topology then; empty if there was none.
-    pub lfts: Vec<&'a [u8]>,
+    pub lfts: Vec<&'a Entries>,
     /// For each switch of the topology now, which it was then.
     pub switches: Vec<Option<u16>>,
     /// The loads of links then ([`Routing::loads`]); empty if they are not known.
@@ -154,7 +156,7 @@ impl<'a> Previous<'a> {
         Self {
             topology,
             hops: Some(&routing.hops),
-            lfts: routing.lfts.iter().map(Vec::as_slice).collect(),
+            lfts: routing.lfts.iter().collect(),
             switches: topology.switches().map(Some).collect(),
             loads: &routing.loads,
         }
@@ -180,8 +182,12 @@ impl<'a> Previous<'a> {
 
     /// The table of a switch then, empty if it is new.
     pub fn lft(&self, now: u16) -> &'a [u8] {
-        let lft = self.switch(now).and_then(|then| self.lfts.get(usize::from(then)));
-        lft.copied().unwrap_or(&[])
+        self.entries(now).map_or(&[], |lft| lft)
+    }
+
+    /// The table of a switch then, to be shared; `None` if it is new.
+    pub fn entries(&self, now: u16) -> Option<&'a Entries> {
+        self.lfts.get(usize::from(self.switch(now)?)).copied()
     }
 }
 

@@ -15,7 +15,7 @@ use ib_mad::types::Lid;
 
 use super::deal::{Candidate, Ways, list_candidates};
 use super::upstream::Upstream;
-use super::{Destination, HopMatrix, Steering, Topology};
+use super::{Destination, Entries, HopMatrix, Steering, Topology};
 
 /// What that is where routes are to stay where they are.
 const ENOUGH: f64 = 1.01;
@@ -88,7 +88,7 @@ pub(super) fn relieve_all<W: Ways>(
     hops: &HopMatrix,
     ways: impl Fn(u16) -> W,
     loads: Vec<u32>,
-    lfts: &mut [Vec<u8>],
+    lfts: &mut [Entries],
 ) -> Vec<u32> {
     if !steering.port_orders.is_empty() || !steering.ignored_links.is_empty() {
         return loads;
@@ -163,7 +163,7 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
     /// link.
     pub(super) fn run(
         mut self,
-        lfts: &mut [Vec<u8>],
+        lfts: &mut [Entries],
         movable: Option<Vec<(Lid, u16)>>,
         effort: Effort,
         goal: u32,
@@ -236,7 +236,7 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
     }
 
     /// Moves a route away from a link, if one can be.
-    fn relieve(&mut self, sender: u16, link: usize, lfts: &mut [Vec<u8>]) -> bool {
+    fn relieve(&mut self, sender: u16, link: usize, lfts: &mut [Entries]) -> bool {
         let port = self.topology.link(link).port;
         // Those before were in vain, and mostly still are.
         let (first, count) = (self.next[link] as usize, self.streams.len());
@@ -256,7 +256,7 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
 
     /// Finds out by which switches a LID comes to a link of the sender, if it is sent by that, and how
     /// often. Yields whether it does at all.
-    fn trace(&mut self, sender: u16, stream: Stream, lfts: &[Vec<u8>]) -> bool {
+    fn trace(&mut self, sender: u16, stream: Stream, lfts: &[Entries]) -> bool {
         let Stream { lid, home, weight, .. } = stream;
         self.left = self.left.saturating_sub(trace_cost(self.topology));
         let row = self.hops.row(home);
@@ -273,7 +273,7 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
 
     /// Has one of the switches by which a LID comes to a link send elsewhere, the nearest to the
     /// link that has a way on which no link gets as many routes.
-    fn move_one(&mut self, link: usize, stream: Stream, lfts: &mut [Vec<u8>]) -> bool {
+    fn move_one(&mut self, link: usize, stream: Stream, lfts: &mut [Entries]) -> bool {
         let Stream { lid, home, .. } = stream;
         let ways = (self.ways)(home);
         let limit = self.loads[link];
@@ -324,7 +324,7 @@ impl<'a, W: Ways, F: Fn(u16) -> W> Relief<'a, F> {
         first: Option<&Candidate>,
         lid: Lid,
         home: u16,
-        lfts: &[Vec<u8>],
+        lfts: &[Entries],
     ) -> Option<Vec<usize>> {
         let mut way: Vec<usize> = first.iter().map(|first| first.link as usize).collect();
         let mut at = first.map_or(switch, |first| first.peer);

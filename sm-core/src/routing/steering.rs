@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ib_mad::types::{Guid, Lid};
 
-use super::{HopMatrix, torus};
+use super::{Entries, HopMatrix, torus};
 
 /// Choices that steer engines; each looks at those that concern it. The default is what OpenSM does
 /// without options.
@@ -35,7 +35,7 @@ pub struct Steering {
     pub ignored_links: Vec<bool>,
     /// By switch: tables that `file` is to use, egress port by LID (`lfts_file`,
     /// [`Dump::resolve`](super::file::Dump::resolve)); empty: none is told.
-    pub lfts: Vec<Vec<u8>>,
+    pub lfts: Vec<Entries>,
     /// Hops that `file` is to route by where it has no tables (`lid_matrix_dump_file`,
     /// [`HopDump::resolve`](super::file::HopDump::resolve)).
     pub hops: Option<Arc<HopMatrix>>,

@@ -7,7 +7,7 @@
 use ib_mad::types::Lid;
 use rayon::prelude::*;
 
-use super::NO_ROUTE;
+use super::{Entries, NO_ROUTE};
 
 /// LIDs that are gathered before they are added to the tables: adding each batch at once would touch
 /// a page of every table for a few bytes.
@@ -83,7 +83,7 @@ impl Tables {
     }
 
     /// By switch: its table.
-    pub(super) fn finish(mut self) -> Vec<Vec<u8>> {
+    pub(super) fn finish(mut self) -> Vec<Entries> {
         self.write();
         let Self { len, mut lfts, lids, .. } = self;
         // By LID: its place in the order of routing, where `routed` has an entry; behind these there
@@ -98,7 +98,7 @@ impl Tables {
             lft.clear();
             lft.extend(places.iter().map(|&place| routed[usize::from(place)]));
         });
-        lfts
+        lfts.into_iter().map(Entries::from).collect()
     }
 
     fn write(&mut self) {

@@ -26,7 +26,7 @@ use rayon::prelude::*;
 
 use self::closer::Closer;
 use super::regions::Regions;
-use super::{BLOCK_LEN, HopMatrix, NO_ROUTE, Previous, Routing, Topology};
+use super::{BLOCK_LEN, Entries, HopMatrix, NO_ROUTE, Previous, Routing, Topology};
 
 /// Defects that are described one by one; others are counted.
 pub const DEFECTS_LISTED_MAX: usize = 16;
@@ -150,7 +150,7 @@ pub fn deliveries_since(
         let mut near = links.iter().map(|link| link.peer).chain([switch]);
         let is_same = links == previous.topology.links(switch)
             && near.all(|near| has_same_row[usize::from(near)]);
-        is_same.then(|| previous.lft(switch))
+        previous.entries(switch).filter(|_| is_same)
     })
 }
 
@@ -158,7 +158,7 @@ pub fn deliveries_since(
 fn deliveries_beside<'a>(
     topology: &Topology,
     routing: &Routing,
-    right: impl Fn(u16) -> Option<&'a [u8]> + Sync,
+    right: impl Fn(u16) -> Option<&'a Entries> + Sync,
 ) -> Deliveries {
     let homes = Homes::new(topology);
     let gaps = Gaps::new(topology, routing);
@@ -205,9 +205,15 @@ fn check_switch(
     homes: &Homes,
     gaps: &Gaps<'_>,
     closer: &mut Closer,
-    (switch, right): (u16, Option<&[u8]>),
+    (switch, right): (u16, Option<&Entries>),
 ) -> Deliveries {
     let mut found = Deliveries::default();
+    let no_table = Entries::default();
+    let lft = routing.lfts.get(usize::from(switch)).unwrap_or(&no_table);
+    if lft.len() == homes.home.len() && right.is_some_and(|right| right.is_shared_with(lft)) {
+        found.delivered = homes.taken.iter().sum();
+        return found;
+    }
     // Hops to a home switch are read in rows of the switches on the way, as paths go both ways.
     // By port: the row of the switch behind it.
     let own = routing.hops.row(switch);
@@ -217,8 +223,6 @@ fn check_switch(
         rows[usize::from(link.port)] = routing.hops.row(link.peer);
     }
     let mut is_turned = false;
-    let no_table = vec![NO_ROUTE; homes.home.len()];
-    let lft = routing.lfts.get(usize::from(switch)).unwrap_or(&no_table);
     let blocks = homes.home.chunks(BLOCK_LEN).zip(homes.exit.chunks(BLOCK_LEN));
     for (((home, exit), taken), first) in blocks.zip(&homes.taken).zip((0u16..).step_by(BLOCK_LEN))
     {

@@ -110,7 +110,7 @@ impl DumpJob {
             _ => {}
         }
         let Some(Unicast { made, lfts, roster }) = &self.unicast else { return Ok(()) };
-        let lfts: Vec<&[u8]> = lfts.iter().map(|lft| lft.ports.as_slice()).collect();
+        let lfts: Vec<&[u8]> = lfts.iter().map(|lft| &*lft.ports).collect();
         let (topology, hops) = (made.topology(), Some(made.distances()));
         let tables = Tables { topology, roster, lfts: &lfts, hops };
         let render = match file {

@@ -2,6 +2,7 @@ use ib_mad::types::Guid;
 use proptest::prelude::*;
 use prost::Message as _;
 
+use super::super::Entries;
 use super::super::testing::{SESSION, snapshot};
 use super::*;
 
@@ -77,7 +78,7 @@ proptest! {
 
 /// Three switches with equal tables of 48k LIDs, and a node too large for one chunk.
 fn large() -> Snapshot {
-    let ports: Vec<u8> = (0..Lft::BLOCKS_MAX * Lft::BLOCK_LEN)
+    let ports: Entries = (0..Lft::BLOCKS_MAX * Lft::BLOCK_LEN)
         .map(|lid| (lid / Lft::BLOCK_LEN) as u8 ^ (lid / 4096) as u8)
         .collect();
     let lfts = (1..=3).map(|n| Arc::new(Lft { switch: Guid(n), ports: ports.clone() }));

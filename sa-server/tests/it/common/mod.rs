@@ -81,7 +81,7 @@ impl Chain {
                 };
                 table[usize::from(lid)] = exit as u8;
             }
-            lfts.push(Arc::new(Lft { switch: guid, ports: table }));
+            lfts.push(Arc::new(Lft { switch: guid, ports: table.into() }));
         }
         for node in &mut nodes {
             node.ports.iter_mut().for_each(&change);

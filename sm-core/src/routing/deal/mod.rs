@@ -34,7 +34,7 @@ pub(super) use self::shortest::deal_shortest;
 use super::hops::{First, list_sources};
 use super::relief::relieve_all;
 use super::tables::Tables;
-use super::{HopMatrix, Link, Steering, Ties, Topology};
+use super::{Entries, HopMatrix, Link, Steering, Ties, Topology};
 
 /// Tables as they were dealt.
 pub(super) struct Draft {
@@ -43,7 +43,7 @@ pub(super) struct Draft {
 
 /// Tables, how many of their entries are missing, and what they make of links.
 pub(super) struct Dealt {
-    pub(super) lfts: Vec<Vec<u8>>,
+    pub(super) lfts: Vec<Entries>,
     /// Pairs of a switch and a LID without a route between them.
     pub(super) unreachable: u64,
     /// By link: how many routes of hosts pass it, to hosts' LIDs; empty if that was not counted.

@@ -2,7 +2,7 @@
 
 use ib_mad::types::{Guid, Lid};
 
-use super::super::{Destination, NO_ROUTE, Topology};
+use super::super::{Destination, Entries, NO_ROUTE, Topology};
 use super::{Dump, DumpError};
 
 impl Dump {
@@ -14,8 +14,8 @@ impl Dump {
         topology: &Topology,
         switch: impl Fn(Guid) -> Option<u16>,
         place: impl Fn(Guid) -> Option<&'a Destination>,
-    ) -> Result<Vec<Vec<u8>>, DumpError> {
-        let mut lfts = vec![Vec::new(); topology.switch_count()];
+    ) -> Result<Vec<Entries>, DumpError> {
+        let mut lfts = vec![Entries::default(); topology.switch_count()];
         let len = topology.table_len();
         for table in &self.switches {
             let number = switch(table.guid);
@@ -36,7 +36,7 @@ impl Dump {
                     *slot = entry.port;
                 }
             }
-            lfts[usize::from(number)] = lft;
+            lfts[usize::from(number)] = lft.into();
         }
         Ok(lfts)
     }

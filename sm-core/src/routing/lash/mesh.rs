@@ -11,7 +11,7 @@
 //! places. A fabric of which more is missing than squares can do without is no mesh.
 
 use super::super::lanes::Columns;
-use super::super::{Destination, Layers, NO_ROUTE, Topology, TopologyBuilder};
+use super::super::{Destination, Entries, Layers, NO_ROUTE, Topology, TopologyBuilder};
 
 /// Neighbours of a switch of a mesh, and so twice its dimensions.
 const NEIGHBOURS_MAX: usize = 16;
@@ -126,8 +126,8 @@ impl Mesh {
     }
 
     /// Tables of the mesh as those of the topology that it was found in.
-    pub(super) fn tables(&self, tables: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-        let mut all = vec![Vec::new(); tables.len()];
+    pub(super) fn tables(&self, tables: Vec<Entries>) -> Vec<Entries> {
+        let mut all = vec![Entries::default(); tables.len()];
         for (mut table, (old, ports)) in tables.into_iter().zip(&self.switches) {
             for entry in table.iter_mut().filter(|entry| **entry != NO_ROUTE) {
                 *entry = ports[usize::from(*entry)];

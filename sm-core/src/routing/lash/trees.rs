@@ -6,7 +6,7 @@ use super::super::deal::Ways;
 use super::super::hops::{First, list_sources};
 use super::super::relief::{Effort, Relief, Stream};
 use super::super::sssp::{Distances, Walk};
-use super::super::{HopMatrix, NO_ROUTE, Topology};
+use super::super::{Entries, HopMatrix, NO_ROUTE, Topology};
 
 /// The next link on the path from each switch to each other. Of several cables between two
 /// switches, the one with the lowest port stands for all.
@@ -107,13 +107,12 @@ impl Trees {
         loads: Vec<u32>,
     ) -> (Self, Vec<u32>) {
         // As tables with a column for each home.
-        let mut tables = vec![vec![NO_ROUTE; self.switches]; self.switches];
-        for (switch, table) in topology.switches().zip(&mut tables) {
-            for (home, entry) in topology.switches().zip(table) {
-                let next = self.next(topology, switch, home);
-                *entry = next.map_or(NO_ROUTE, |link| topology.link(link as usize).port);
-            }
-        }
+        let port = |switch, home| {
+            let next = self.next(topology, switch, home);
+            next.map_or(NO_ROUTE, |link| topology.link(link as usize).port)
+        };
+        let table = |switch| topology.switches().map(|home| port(switch, home)).collect();
+        let mut tables: Vec<Entries> = topology.switches().map(table).collect();
         let ways = FirstCables(topology);
         let relief = Relief::new(topology, hops, |_| &ways, loads, streams(topology));
         let loads = relief.run(&mut tables, None, Effort::ANEW, 0);

@@ -1,5 +1,6 @@
 //! Links that came back are given their share.
 
+use super::super::Entries;
 use super::super::deal::{Candidate, Ways, list_candidates};
 use super::super::hops::{First, list_sources};
 use super::{Effort, Relief, Stream, trace_cost};
@@ -11,7 +12,7 @@ impl<W: Ways, F: Fn(u16) -> W> Relief<'_, F> {
     pub(in super::super) fn fill(
         &mut self,
         links: &[(u16, usize)],
-        lfts: &mut [Vec<u8>],
+        lfts: &mut [Entries],
         effort: Effort,
     ) {
         self.left = effort.switches;
@@ -35,7 +36,7 @@ impl<W: Ways, F: Fn(u16) -> W> Relief<'_, F> {
     }
 
     /// Has a switch send a LID by a link, if it may and sends it by one that has more than its share.
-    fn draw(&mut self, sender: u16, link: usize, share: u32, stream: Stream, lfts: &mut [Vec<u8>]) {
+    fn draw(&mut self, sender: u16, link: usize, share: u32, stream: Stream, lfts: &mut [Entries]) {
         let Stream { lid, home, .. } = stream;
         let row = self.hops.row(home);
         let to = self.topology.link(link);
@@ -70,7 +71,7 @@ impl<W: Ways, F: Fn(u16) -> W> Relief<'_, F> {
 
     /// Has switches whose routes to a LID do not come by a link send to one whose do, the nearest
     /// first, where that takes them off links with more than the share.
-    fn pull(&mut self, sender: u16, link: usize, share: u32, stream: Stream, lfts: &mut [Vec<u8>]) {
+    fn pull(&mut self, sender: u16, link: usize, share: u32, stream: Stream, lfts: &mut [Entries]) {
         let Stream { lid, home, siblings: (first, count), .. } = stream;
         let (row, port) = (self.hops.row(home), self.topology.link(link).port);
         // Nobody sends to it yet, perhaps, so that it is told from others by its own entry.
@@ -123,7 +124,7 @@ impl<W: Ways, F: Fn(u16) -> W> Relief<'_, F> {
     }
 
     /// Finds out who sends a LID how often, and from which switches it comes to a link.
-    fn trace_all(&mut self, link: usize, stream: Stream, lfts: &[Vec<u8>]) {
+    fn trace_all(&mut self, link: usize, stream: Stream, lfts: &[Entries]) {
         let Stream { lid, home, weight, .. } = stream;
         self.left = self.left.saturating_sub(trace_cost(self.topology));
         list_sources(&mut self.sources, self.hops.row(home), First::Nearest);

@@ -5,7 +5,7 @@ use ib_mad::types::Lid;
 use super::super::deal::{Batch, Candidate, Ways, list_candidates};
 use super::super::hops::{First, list_sources};
 use super::super::upstream::Upstream;
-use super::super::{HopMatrix, NO_ROUTE, Topology};
+use super::super::{Entries, HopMatrix, NO_ROUTE, Topology};
 use super::survey::Plan;
 
 /// Fills gaps in tables.
@@ -54,7 +54,7 @@ impl<'a> Dealer<'a> {
         home: u16,
         lids: impl Iterator<Item = Lid>,
         hops: &[u8],
-        lfts: &[Vec<u8>],
+        lfts: &[Entries],
     ) {
         list_sources(&mut self.sources, hops, First::Farthest);
         for lid in lids {
@@ -82,7 +82,7 @@ impl<'a> Dealer<'a> {
         plan: &Plan,
         hops: &[u8],
         ways: &impl Ways,
-        lfts: &mut [Vec<u8>],
+        lfts: &mut [Entries],
     ) {
         list_sources(&mut self.sources, hops, First::Nearest);
         let mut lost = plan.lost.clone();
@@ -116,7 +116,7 @@ impl<'a> Dealer<'a> {
     }
 
     /// Finds out what comes to each gap, but for what other gaps hold up.
-    fn find_flows(&mut self, lid: Lid, hops: &[u8], lfts: &[Vec<u8>]) {
+    fn find_flows(&mut self, lid: Lid, hops: &[u8], lfts: &[Entries]) {
         let Self { topology, hosts, upstream, .. } = self;
         for &gap in &self.gaps {
             let port = |switch: u16| lfts[usize::from(switch)][lid.index()];
@@ -127,7 +127,7 @@ impl<'a> Dealer<'a> {
 
     /// Fills gaps by the least loaded ways. What comes to a gap loads its way before the next is
     /// filled, so that switches keep out of each other's way.
-    fn choose(&mut self, home: u16, lid: Lid, hops: &[u8], ways: &impl Ways, lfts: &mut [Vec<u8>]) {
+    fn choose(&mut self, home: u16, lid: Lid, hops: &[u8], ways: &impl Ways, lfts: &mut [Entries]) {
         for place in 0..self.gaps.len() {
             let switch = self.gaps[place];
             list_candidates(self.topology, hops, ways, switch, &mut self.candidates);
@@ -146,7 +146,7 @@ impl<'a> Dealer<'a> {
     }
 
     /// Adds what comes to a switch to the loads of all links on its way.
-    fn load_way(&mut self, switch: u16, flow: u32, home: u16, lid: Lid, lfts: &[Vec<u8>]) {
+    fn load_way(&mut self, switch: u16, flow: u32, home: u16, lid: Lid, lfts: &[Entries]) {
         let mut at = switch;
         for _ in 0..HopMatrix::HOPS_MAX {
             let port = lfts[usize::from(at)][lid.index()];
@@ -161,7 +161,7 @@ impl<'a> Dealer<'a> {
     }
 
     /// What the way costs that a switch's route takes.
-    fn cost(&self, switch: u16, home: u16, lid: Lid, lfts: &[Vec<u8>]) -> u64 {
+    fn cost(&self, switch: u16, home: u16, lid: Lid, lfts: &[Entries]) -> u64 {
         let (mut cost, mut at) = (0u64, switch);
         for _ in 0..HopMatrix::HOPS_MAX {
             if at == home {
@@ -176,7 +176,7 @@ impl<'a> Dealer<'a> {
     }
 
     /// Fills gaps that no host sends through in turn. Hosts may, once a link elsewhere fails.
-    fn deal_idle(&mut self, lid: Lid, hops: &[u8], ways: &impl Ways, lfts: &mut [Vec<u8>]) {
+    fn deal_idle(&mut self, lid: Lid, hops: &[u8], ways: &impl Ways, lfts: &mut [Entries]) {
         for &switch in &self.gaps {
             let index = usize::from(switch);
             if self.flows[index] > 0 {

@@ -4,7 +4,7 @@ use ib_mad::types::Lid;
 use rayon::prelude::*;
 
 use super::super::deal::{Batch, Candidate, Ways, list_candidates};
-use super::super::{HopMatrix, Link, NO_ROUTE, Previous, Topology};
+use super::super::{Entries, HopMatrix, Link, NO_ROUTE, Previous, Topology};
 use super::flows::Flows;
 use super::{Labelled, Scope, first_places, places};
 
@@ -259,8 +259,9 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// The tables before, brought into the numbers of LIDs and switches now; known LIDs only.
-    pub(super) fn kept(&self, batches: &[Batch]) -> Vec<Vec<u8>> {
+    /// The tables before, brought into the numbers of LIDs and switches now; known LIDs only. What stays
+    /// as it was is shared with them.
+    pub(super) fn kept(&self, batches: &[Batch]) -> Vec<Entries> {
         let len = self.topology.table_len();
         let mut is_known = vec![false; len.max(self.homes_then.len())];
         for batch in batches {
@@ -270,19 +271,17 @@ impl<'a> Survey<'a> {
         }
         let of_nobody = |lid: &usize| self.homes_then[*lid] != NOBODY && !is_known[*lid];
         let gone: Vec<usize> = (0..self.homes_then.len().min(len)).filter(of_nobody).collect();
-        let mut lfts: Vec<Vec<u8>> = (self.topology.switches().into_par_iter())
+        let mut lfts: Vec<Entries> = (self.topology.switches().into_par_iter())
             .map(|switch| {
-                let before = self.previous.lft(switch);
-                let mut lft = Vec::with_capacity(len);
-                lft.extend_from_slice(&before[..before.len().min(len)]);
+                let mut lft = self.previous.entries(switch).cloned().unwrap_or_default();
                 lft.resize(len, NO_ROUTE);
-                gone.iter().for_each(|&lid| lft[lid] = NO_ROUTE);
+                gone.iter().for_each(|&lid| lft.set(lid, NO_ROUTE));
                 lft
             })
             .collect();
         for batch in batches {
             let lft = &mut lfts[usize::from(batch.home)];
-            batch.lids.iter().zip(&batch.exits).for_each(|(lid, &exit)| lft[lid.index()] = exit);
+            batch.lids.iter().zip(&batch.exits).for_each(|(lid, &exit)| lft.set(lid.index(), exit));
         }
         lfts
     }
@@ -302,10 +301,10 @@ impl Plan {
     }
 
     /// Takes away routes that do not stay.
-    pub(super) fn clear(&self, batch: &Batch, lfts: &mut [Vec<u8>]) {
+    pub(super) fn clear(&self, batch: &Batch, lfts: &mut [Entries]) {
         for &switch in &self.cut_off {
             let lft = &mut lfts[usize::from(switch)];
-            batch.lids.iter().for_each(|lid| lft[lid.index()] = NO_ROUTE);
+            batch.lids.iter().for_each(|lid| lft.set(lid.index(), NO_ROUTE));
         }
         for &(place, switch) in &self.lost {
             lfts[usize::from(switch)][batch.lids[usize::from(place)].index()] = NO_ROUTE;

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use super::super::deal::{Dealt, Shortest};
 use super::super::relief::relieve_all;
 use super::super::repair::{Repaired, repair_by_hops, settle};
-use super::super::{HopMatrix, Previous, RoutingError, Steering, Topology};
+use super::super::{Entries, HopMatrix, Previous, RoutingError, Steering, Topology};
 
 /// Distances to one home switch after the other.
 pub(in super::super) struct Distances<'a> {
@@ -78,7 +78,7 @@ impl<'a> Distances<'a> {
         &self,
         steering: &Steering,
         loads: Vec<u32>,
-        lfts: &mut [Vec<u8>],
+        lfts: &mut [Entries],
     ) -> Vec<u32> {
         if self.weighted.is_some() {
             return loads;

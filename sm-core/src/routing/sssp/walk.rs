@@ -9,7 +9,7 @@ use ib_mad::types::Lid;
 use super::super::deal::Candidate;
 use super::super::hops::{First, list_sources};
 use super::super::tables::Tables;
-use super::super::{Link, Topology};
+use super::super::{Entries, Link, Topology};
 use super::distances::ToHome;
 use super::order::Group;
 
@@ -167,7 +167,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Takes the routes of a LID of the home from tables.
-    pub(in super::super) fn follow(&mut self, lfts: &[Vec<u8>], lid: Lid) {
+    pub(in super::super) fn follow(&mut self, lfts: &[Entries], lid: Lid) {
         for &switch in &self.sources {
             let port = lfts[usize::from(switch)][lid.index()];
             let Some(link) = self.topology.link_at(switch, port) else { continue };

@@ -6,7 +6,7 @@ use super::grid::{Grid, NOBODY};
 use super::refusal::Refusal;
 use super::rings::Rings;
 use super::shape::{DIRECTIONS, Direction};
-use crate::routing::{HopMatrix, NO_ROUTE, Topology};
+use crate::routing::{Entries, HopMatrix, NO_ROUTE, Topology};
 
 /// Hops of all routes, from switch to switch; refuses if there is none between some.
 pub(super) fn hops(grid: &Grid, rings: &Rings) -> Result<HopMatrix, Refusal> {
@@ -63,7 +63,7 @@ pub(super) fn tables(
     grid: &Grid,
     rings: &Rings,
     port_order: &[u8],
-) -> Vec<Vec<u8>> {
+) -> Vec<Entries> {
     let targets = targets(topology, grid, port_order);
     let tables = topology.switches().into_par_iter().map(|switch| {
         let from = rings.from(grid, grid.at[usize::from(switch)]);
@@ -81,7 +81,7 @@ pub(super) fn tables(
                 },
             };
         }
-        lft
+        lft.into()
     });
     tables.collect()
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
 use ib_mad::types::Lid;
-use sa_proto::snapshot::{Lft, PathSls};
+use sa_proto::snapshot::{Entries, Lft, PathSls};
 
 use crate::config::RoutingFiles;
 use crate::fabric::{Fabric, SwitchIndex};
@@ -81,7 +81,10 @@ impl ActiveRouting {
 
     /// What its packets wait for; `lfts` are its tables. Takes a tenth of a second and more, once.
     pub(in crate::sweep) fn unicast(&self, lfts: &[Arc<Lft>]) -> Arc<Unicast> {
-        let find = || Arc::new(Unicast::find(&self.topology, &ports(lfts), &self.lanes));
+        let find = || {
+            let lfts: Vec<&[u8]> = lfts.iter().map(|lft| &*lft.ports).collect();
+            Arc::new(Unicast::find(&self.topology, &lfts, &self.lanes))
+        };
         self.unicast.get_or_init(find).clone()
     }
 
@@ -159,6 +162,6 @@ impl ActiveRouting {
 }
 
 /// The entries of tables.
-pub(super) fn ports(lfts: &[Arc<Lft>]) -> Vec<&[u8]> {
-    lfts.iter().map(|lft| lft.ports.as_slice()).collect()
+pub(super) fn ports(lfts: &[Arc<Lft>]) -> Vec<&Entries> {
+    lfts.iter().map(|lft| &lft.ports).collect()
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use sa_proto::snapshot::Lft;
+use sa_proto::snapshot::{Entries, Lft};
 
 use super::active::ActiveRouting;
 use super::job::RoutingJob;
@@ -69,9 +69,9 @@ impl BalanceCheck {
     /// Looks. May take seconds.
     pub fn run(self) -> BalanceFinding {
         let topology = self.made.topology();
-        let worst = |lfts: &[Vec<u8>]| most_to_hosts(topology, lfts);
+        let worst = |lfts: &[Entries]| most_to_hosts(topology, lfts);
         let fresh = self.job.anew(self.made.engine());
-        let found: Vec<Vec<u8>> = self.lfts.iter().map(|lft| lft.ports.clone()).collect();
+        let found: Vec<Entries> = self.lfts.iter().map(|lft| lft.ports.clone()).collect();
         let worst = fresh.map(|fresh| (worst(&found), worst(&fresh)));
         BalanceFinding { kept: self.kept, made: self.made, worst }
     }

@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 
 use ib_mad::types::Guid;
-use sa_proto::snapshot::{self, Lft, PathSls};
+use sa_proto::snapshot::{self, Entries, Lft, PathSls};
 
 use super::active::{ActiveRouting, OperatorWishes, Proved, ports};
 use super::checks::is_balanced;
@@ -88,7 +88,7 @@ pub(in crate::sweep) enum PassedOver {
 pub(in crate::sweep) struct Chosen {
     pub(in crate::sweep) made: ActiveRouting,
     /// Its tables, by switch.
-    pub(in crate::sweep) lfts: Vec<Vec<u8>>,
+    pub(in crate::sweep) lfts: Vec<Entries>,
     /// What it has of the one before.
     pub(in crate::sweep) kept: Kept,
     /// What was found about its credit loops, if that was looked at.
@@ -265,7 +265,7 @@ impl RoutingJob {
     }
 
     /// Tables of an engine that keep nothing; none if it cannot make any.
-    pub(in crate::sweep) fn anew(&self, engine: &str) -> Option<Vec<Vec<u8>>> {
+    pub(in crate::sweep) fn anew(&self, engine: &str) -> Option<Vec<Entries>> {
         let engine = self.engines.iter().find(|each| each.name() == engine)?;
         let routing = engine.route(&self.topology, &self.asked.steering, None).ok()?;
         Some(routing.lfts)
@@ -292,7 +292,7 @@ impl RoutingJob {
         let is_unseen = routing::is_kept_unseen(&self.topology);
         if has_copies && !is_unseen {
             let fresh = engine.route(&self.topology, now, None).ok();
-            let worst = |lfts: &[Vec<u8>]| balance::most_to_hosts(&self.topology, lfts);
+            let worst = |lfts: &[Entries]| balance::most_to_hosts(&self.topology, lfts);
             let is_worse = |fresh: &Routing| !is_balanced(worst(&routing.lfts), worst(&fresh.lfts));
             if let Some(fresh) = fresh.filter(is_worse) {
                 return Some(self.judged(fresh, None)).filter(Verified::is_usable);
