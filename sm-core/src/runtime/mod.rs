@@ -8,6 +8,7 @@ mod dump_files;
 mod follow;
 mod log;
 mod metrics;
+mod pages;
 mod pidfile;
 mod policy;
 mod registry;
@@ -129,6 +130,8 @@ pub enum RunError {
 
 /// Runs `ibsm` to its end.
 pub fn main(options: Options) -> ExitCode {
+    // Whoever may not do without huge pages has more memory than need be, and no other harm.
+    let _ = pages::use_small_ones();
     let mut starting = None;
     match run(options, &mut starting) {
         Ok(()) => ExitCode::SUCCESS,
