@@ -9,7 +9,7 @@ use super::by_lid::ByLid;
 use super::digest::Digest;
 use super::fabric::{FabricPlane, Lft, Node, Port};
 use super::registry::RegistryPlane;
-use super::row::{Row, Table, all_tables, sort};
+use super::row::{Row, Side, Table, all_tables, join, sort};
 use super::version::{Session, Version};
 
 /// Why planes cannot become a snapshot.
@@ -62,14 +62,22 @@ pub enum BuildError {
 
 impl FabricPlane {
     /// Sorts the tables, blanks what must not leave the SM (M_Keys), and checks the rest.
-    pub fn checked(mut self) -> Result<Self, BuildError> {
+    pub fn checked(self) -> Result<Self, BuildError> {
+        self.checked_since(&Self::default())
+    }
+
+    /// The same after a plane that was checked: of nodes, those that are not shared with it and what
+    /// they are linked with are looked at.
+    pub fn checked_since(mut self, before: &Self) -> Result<Self, BuildError> {
         macro_rules! sort_fabric {
             (fabric { $($f:ident: $fr:ident,)* } registry { $($r:ident: $rr:ident,)* }) => {
                 $(sorted(&mut self.$f)?;)*
             };
         }
         all_tables!(sort_fabric);
-        for node in &mut self.nodes {
+        let (fresh, changed) = differing(&self.nodes, &before.nodes);
+        for &at in &fresh {
+            let node = &mut self.nodes[at];
             if node.ports.iter().any(|port| port.info[Port::M_KEY] != [0; 8]) {
                 for port in &mut Arc::make_mut(node).ports {
                     port.info[Port::M_KEY].fill(0);
@@ -79,7 +87,8 @@ impl FabricPlane {
         // GUIDs side by side: a search that followed every row it compares would take most of this.
         let guids: Vec<Guid> = self.nodes.iter().map(|node| node.guid).collect();
         let find = |guid: Guid| Some(&*self.nodes[guids.binary_search(&guid).ok()?]);
-        self.nodes.iter().try_for_each(|node| check_node(find, node))?;
+        fresh.iter().try_for_each(|&at| check_node(find, &self.nodes[at]))?;
+        changed.iter().try_for_each(|node| check_former_links(find, node))?;
         self.lfts.iter().try_for_each(|row| check_length(&**row))?;
         self.path_sls.iter().try_for_each(|row| check_length(&**row))?;
         Ok(self)
@@ -116,25 +125,95 @@ fn check_length<R: ByLid>(row: &R) -> Result<(), BuildError> {
     Ok(())
 }
 
+/// Places of nodes that are not shared with those before, and nodes before that are not shared with
+/// these; both are sorted.
+fn differing<'a>(nodes: &[Arc<Node>], before: &'a [Arc<Node>]) -> (Vec<usize>, Vec<&'a Node>) {
+    let (mut fresh, mut changed) = (Vec::new(), Vec::new());
+    let places = nodes.iter().enumerate().map(|(at, node)| (node.guid, (at, node)));
+    for (_, side) in join(places, before.iter().map(|node| (node.guid, node))) {
+        match side {
+            Side::Left((at, _)) => fresh.push(at),
+            Side::Right(old) => changed.push(&**old),
+            Side::Both((at, new), old) if !Arc::ptr_eq(new, old) => {
+                fresh.push(at);
+                changed.push(&**old);
+            }
+            Side::Both(..) => {}
+        }
+    }
+    (fresh, changed)
+}
+
 fn check_node<'a>(find: impl Fn(Guid) -> Option<&'a Node>, node: &Node) -> Result<(), BuildError> {
     if let Some(pair) = node.ports.windows(2).find(|pair| pair[0].num >= pair[1].num) {
         return Err(BuildError::PortOrder { node: node.guid, port: pair[1].num });
     }
-    for port in &node.ports {
-        let Some((peer, peer_port)) = port.peer else { continue };
-        let back = find(peer).and_then(|peer| peer.port(peer_port)).and_then(|far| far.peer);
-        if back != Some((node.guid, port.num)) {
-            let (node, port) = (node.guid, port.num);
-            return Err(BuildError::OneSidedLink { node, port, peer, peer_port });
-        }
+    node.ports.iter().try_for_each(|port| check_link(&find, node.guid, port))
+}
+
+fn check_link<'a>(
+    find: &impl Fn(Guid) -> Option<&'a Node>,
+    node: Guid,
+    port: &Port,
+) -> Result<(), BuildError> {
+    let Some((peer, peer_port)) = port.peer else { return Ok(()) };
+    let port = port.num;
+    let back = find(peer).and_then(|peer| peer.port(peer_port)).and_then(|far| far.peer);
+    if back == Some((node, port)) {
+        Ok(())
+    } else {
+        Err(BuildError::OneSidedLink { node, port, peer, peer_port })
     }
-    Ok(())
+}
+
+/// Checks what a node was linked with.
+fn check_former_links<'a>(
+    find: impl Fn(Guid) -> Option<&'a Node>,
+    then: &Node,
+) -> Result<(), BuildError> {
+    then.ports.iter().filter_map(|port| port.peer).try_for_each(|(peer, num)| {
+        let port = find(peer).and_then(|node| node.port(num));
+        port.map_or(Ok(()), |port| check_link(&find, peer, port))
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::super::testing::{lft, linked_pair, node};
     use super::*;
+
+    /// Nodes in a ring, each linked with the next by its port 2.
+    fn ring(count: u64) -> FabricPlane {
+        let port = |num: u8, peer: u64, peer_port: u8| Port {
+            num: PortNum(num),
+            peer: Some((Guid(peer % count), PortNum(peer_port))),
+            ..linked_pair(Guid(1), Guid(2))[0].ports[0].clone()
+        };
+        let ports = |at: u64| vec![port(1, at + count - 1, 2), port(2, at + 1, 1)];
+        plane((0..count).map(|at| Node { ports: ports(at), ..node(Guid(at)) }).collect())
+    }
+
+    proptest! {
+        /// A plane is as right after another one as it is by itself, whatever changed of it.
+        #[test]
+        fn what_is_shared_need_not_be_checked_again(
+            gone in proptest::option::of(0..5u64),
+            links in proptest::collection::vec(
+                (0..5usize, 0..2usize, proptest::option::of((0..5u64, 0..3u8))), 0..3),
+        ) {
+            let before = ring(5).checked().unwrap();
+            let mut after = before.clone();
+            for (node, port, peer) in links {
+                let ports = &mut Arc::make_mut(&mut after.nodes[node]).ports;
+                ports[port].peer = peer.map(|(guid, num)| (Guid(guid), PortNum(num)));
+            }
+            after.nodes.retain(|node| gone.is_none_or(|gone| node.guid != Guid(gone)));
+            let is_right = after.clone().checked().is_ok();
+            prop_assert_eq!(after.checked_since(&before).is_ok(), is_right);
+        }
+    }
 
     fn plane(nodes: Vec<Node>) -> FabricPlane {
         FabricPlane { nodes: nodes.into_iter().map(Arc::new).collect(), ..FabricPlane::default() }

@@ -215,10 +215,10 @@ impl Publisher {
     /// Publishes what a sweep found. Rows need not be sorted. If nothing differs from the plane
     /// published last, its version is returned and nothing is sent.
     pub fn publish(&self, fabric: FabricPlane) -> Result<Version, PublishError> {
-        let fabric = fabric.checked()?;
         let mut writer = self.writer();
         let session = writer.session.ok_or(PublishError::NoSession)?;
         let current = writer.cell.current();
+        let fabric = fabric.checked_since(current.fabric())?;
         let before = current.version();
         let generation = if before.session == session { before.fabric_generation + 1 } else { 1 };
         let version = Version { session, fabric_generation: generation, ..before };
