@@ -60,7 +60,9 @@ impl Memberships {
             };
             found.ports.insert(port, keys);
         }
-        for keys in found.ports.values() {
+        // Most ports share what they are to have.
+        let mut told = HashSet::new();
+        for keys in found.ports.values().filter(|keys| told.insert(Arc::as_ptr(keys))) {
             found.occupied.extend(keys.keys.iter().map(|key| PKey(key.base())));
         }
         found
@@ -68,7 +70,12 @@ impl Memberships {
 
     /// What an end port is to have.
     pub fn keys(&self, port: PortIndex) -> Option<&PortKeys> {
-        self.ports.get(&port).map(|keys| &**keys)
+        self.shared_keys(port).map(|keys| &**keys)
+    }
+
+    /// The same; ports that are to have the same mostly share it.
+    pub fn shared_keys(&self, port: PortIndex) -> Option<&Arc<PortKeys>> {
+        self.ports.get(&port)
     }
 
     /// Whether a partition has members; the membership bit does not count.

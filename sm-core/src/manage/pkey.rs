@@ -41,15 +41,22 @@ impl PKeyPlan {
         let mut plan = Self::default();
         let mut known = HashSet::new();
         let rules = Rules::of(settings);
+        // Most ports have the same tables and are to have the same keys.
+        let mut decided: HashMap<_, (Arc<[PKey]>, Vec<PKey>)> = HashMap::new();
         // The order decides in which order shortages are told.
         for port in fabric.end_ports() {
-            let Some(wanted) = memberships.keys(port) else { continue };
+            let Some(wanted) = memberships.shared_keys(port) else { continue };
             let capacity = fabric.node_of(port).node_info().partition_cap();
-            let (table, left_out) = rules.table(&fabric.port(port).pkeys, wanted, capacity);
+            let current = &fabric.port(port).pkeys;
+            let case = (Arc::as_ptr(current), Arc::as_ptr(wanted), capacity);
+            let (table, left_out) = decided.entry(case).or_insert_with(|| {
+                let (table, left_out) = rules.table(current, wanted, capacity);
+                (shared(&mut known, table), left_out)
+            });
             if !left_out.is_empty() {
-                plan.short.push((port, left_out));
+                plan.short.push((port, left_out.clone()));
             }
-            plan.tables.insert(port, shared(&mut known, table));
+            plan.tables.insert(port, table.clone());
         }
         plan.check(fabric, settings, &mut known);
         plan
@@ -58,6 +65,7 @@ impl PKeyPlan {
     /// What switches hold and check at the other ends of links.
     fn check(&mut self, fabric: &Fabric, settings: &Settings, known: &mut HashSet<Arc<[PKey]>>) {
         let wanted = settings.enforcement();
+        let mut of_tables: HashMap<_, Arc<[PKey]>> = HashMap::new();
         for (_, switch) in fabric.switches() {
             let info = switch.switch_info();
             let capacity = usize::from(info.partition_enforcement_cap());
@@ -77,13 +85,15 @@ impl PKeyPlan {
                 };
                 if wanted.inbound() || wanted.outbound() {
                     let Some(table) = self.tables.get(peer) else { continue };
-                    let mut keys = checked(table);
+                    let of_table = || shared(known, checked(table));
+                    let mut keys =
+                        of_tables.entry(Arc::as_ptr(table)).or_insert_with(of_table).clone();
                     if keys.len() > capacity {
-                        keys.truncate(capacity);
+                        keys = shared(known, keys[..capacity].to_vec());
                         checks = Checks::default();
                         self.unchecked.push(port);
                     }
-                    self.tables.insert(port, shared(known, keys));
+                    self.tables.insert(port, keys);
                 }
                 self.checks.insert(port, checks);
             }
