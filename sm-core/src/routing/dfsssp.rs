@@ -12,7 +12,8 @@
 //! routes turn from one dimension into another in fewer ways.
 //!
 //! Packets between two ports of which at least one is a host's are taken care of; switches send
-//! each other none on data lanes.
+//! each other none on data lanes. If there are too few lanes for that, packets between hosts are: hosts
+//! reach core switches of damaged trees only by going down and up again.
 //!
 //! Without weights, what was routed before is kept as far as it can be ([`repair`](super::repair)). All
 //! routes are then put into layers again, which gives those that stay the lanes they had as long as
@@ -23,6 +24,7 @@ mod share;
 
 use self::placement::Placement;
 use super::deal::Dealt;
+use super::layering::Pairs;
 use super::sssp::{self, Distances, TOLERANCES, Walk, groups};
 use super::tables::Tables;
 use super::{Engine, Entries, Lanes, Previous, Routing, RoutingError, Steering, Topology};
@@ -50,24 +52,27 @@ impl Engine for Dfsssp {
         let mut distances = Distances::new(self.name(), topology, steering)?;
         let lanes = steering.data_lanes.max(1);
         let repaired = distances.repair(previous);
-        let is_repaired = repaired.is_some();
+        let mut is_repaired = repaired.is_some();
         let walk = |distances: &mut Distances<'_>| sssp::walk(topology, steering, distances);
         let mut dealt = distances.settle(previous, repaired, walk);
-        let mut layered = layers(topology, steering, &mut distances, &dealt.lfts);
-        if is_repaired && layered.is_none() {
-            dealt = walk(&mut distances);
-            layered = layers(topology, steering, &mut distances, &dealt.lfts);
-        }
-        if let Some(lanes) = layered {
+        let made = |dealt: Dealt, lanes, distances: Distances<'_>| {
             let (Dealt { lfts, unreachable, loads }, hops) = (dealt, distances.finish());
-            return Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable, loads });
-        }
-        for tolerance in TOLERANCES {
-            let routed = attempt(topology, steering, &mut distances, tolerance);
-            if let Some((lfts, lanes, unreachable)) = routed {
-                let hops = distances.finish();
-                let loads = Vec::new();
-                return Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable, loads });
+            Routing { engine: self.name(), lfts, hops, lanes, unreachable, loads }
+        };
+        for &pairs in Pairs::choices(topology) {
+            let mut layered = layers(topology, steering, &mut distances, &dealt.lfts, pairs);
+            if std::mem::take(&mut is_repaired) && layered.is_none() {
+                dealt = walk(&mut distances);
+                layered = layers(topology, steering, &mut distances, &dealt.lfts, pairs);
+            }
+            if let Some(lanes) = layered {
+                return Ok(made(dealt, lanes, distances));
+            }
+            for tolerance in TOLERANCES {
+                let routed = attempt(topology, steering, &mut distances, tolerance, pairs);
+                if let Some((dealt, lanes)) = routed {
+                    return Ok(made(dealt, lanes, distances));
+                }
             }
         }
         Err(RoutingError::TooFewLanes { engine: self.name(), lanes })
@@ -80,10 +85,11 @@ fn attempt(
     steering: &Steering,
     distances: &mut Distances<'_>,
     tolerance: f64,
-) -> Option<(Vec<Entries>, Lanes, u64)> {
+    pairs: Pairs,
+) -> Option<(Dealt, Lanes)> {
     let mut walk = Walk::new(topology);
     let mut tables = Tables::new(topology.switch_count(), topology.table_len());
-    let mut placement = Placement::new(topology, steering.data_lanes);
+    let mut placement = Placement::new(topology, steering.data_lanes, pairs);
     let mut unreachable = 0;
     for group in groups(topology, steering) {
         walk.begin(&distances.to(group.home), &group);
@@ -94,7 +100,8 @@ fn attempt(
             walk.enter(&mut tables, lid, exit);
         }
     }
-    Some((tables.finish(), Lanes::Layers(placement.finish()), unreachable))
+    let dealt = Dealt { lfts: tables.finish(), unreachable, loads: Vec::new() };
+    Some((dealt, Lanes::Layers(placement.finish())))
 }
 
 /// Layers for routes that there are already; `None` if there are too few lanes.
@@ -103,9 +110,10 @@ pub(super) fn layers(
     steering: &Steering,
     distances: &mut Distances<'_>,
     lfts: &[Entries],
+    pairs: Pairs,
 ) -> Option<Lanes> {
     let mut walk = Walk::new(topology);
-    let mut placement = Placement::new(topology, steering.data_lanes);
+    let mut placement = Placement::new(topology, steering.data_lanes, pairs);
     for group in groups(topology, steering) {
         walk.turn_to(&distances.to(group.home));
         for (&lid, &exit) in group.lids.iter().zip(&group.exits) {

@@ -12,7 +12,8 @@
 //! of a switch take the same switches on their ways; they are dealt to cables where several
 //! lead to the same switch. That goes for the LIDs of one host, too.
 //!
-//! Pairs of switches without hosts are left out: they send each other nothing on data lanes. Over
+//! Pairs of switches without hosts are left out: they send each other nothing on data lanes. If there are too few
+//! lanes all the same, pairs of which one has none are, too, as in `dfsssp`. Over
 //! changes of hosts routes stay ([`hosts`](super::hosts)); over others nothing is kept.
 
 mod mesh;
@@ -21,6 +22,7 @@ mod trees;
 
 use self::mesh::Mesh;
 use self::trees::Trees;
+use super::layering::Pairs;
 use super::sssp::{Distances, Group, TOLERANCES, groups};
 use super::tables::Tables;
 use super::{Engine, Entries, Lanes, Layers, Previous, Routing, RoutingError, Steering, Topology};
@@ -87,7 +89,7 @@ fn on_mesh(
     let mesh = Mesh::find(topology)?;
     let mut distances = Distances::new(engine, &mesh.topology, steering).ok()?;
     let trees = Trees::new(&mesh.topology, &mut distances, f64::INFINITY).0;
-    let layers = pairs::layers(&mesh.topology, &trees, start, lanes)?;
+    let layers = pairs::layers(&mesh.topology, &trees, start, lanes, Pairs::WithHosts)?;
     let (lfts, unreachable) = tables(&mesh.topology, steering, &trees);
     Some(((mesh.tables(lfts), unreachable), mesh.layers(&layers)))
 }
@@ -100,17 +102,20 @@ fn plain(
     start: u8,
     lanes: u8,
 ) -> Option<Routed> {
-    let route = |trees: &Trees| {
-        let layers = pairs::layers(topology, trees, start, lanes)?;
+    let route = |trees: &Trees, pairs| {
+        let layers = pairs::layers(topology, trees, start, lanes, pairs)?;
         Some((tables(topology, steering, trees), layers))
     };
     let choices = choices(topology, distances);
-    let mut routed = choices.iter().find_map(route);
-    // Those without tolerance, and with any, were among the choices.
-    for &tolerance in TOLERANCES.iter().filter(|tolerance| (0.1..1e9).contains(*tolerance)) {
-        routed = routed.or_else(|| route(&Trees::new(topology, distances, tolerance).0));
-    }
-    routed
+    let pairs = Pairs::choices(topology);
+    pairs.iter().find_map(|&pairs| {
+        let mut routed = choices.iter().find_map(|trees| route(trees, pairs));
+        // Those without tolerance, and with any, were among the choices.
+        for &tolerance in TOLERANCES.iter().filter(|tolerance| (0.1..1e9).contains(*tolerance)) {
+            routed = routed.or_else(|| route(&Trees::new(topology, distances, tolerance).0, pairs));
+        }
+        routed
+    })
 }
 
 /// Paths to try first, those with the least loaded cables before others: by load and by ports, and both

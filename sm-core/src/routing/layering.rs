@@ -14,6 +14,35 @@ use self::acyclic::{Acyclic, Addition};
 use self::channels::Channels;
 use super::Topology;
 
+/// Whose packets must not wait in circles. Switches without hosts send each other none on data lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pairs {
+    /// Those between hosts, and between hosts and switches.
+    WithHosts,
+    /// Those between switches with hosts. In a damaged tree hosts reach some core switch only by going down and
+    /// up again, which may take a lane of its own; where there is none, this is what can be had.
+    BothWithHosts,
+}
+
+impl Pairs {
+    /// What to try, the best first: both are the same where all switches have hosts.
+    pub(super) fn choices(topology: &Topology) -> &'static [Self] {
+        match topology.hosts_on().contains(&0) {
+            true => &[Self::WithHosts, Self::BothWithHosts],
+            false => &[Self::WithHosts],
+        }
+    }
+
+    /// Whether it matters what goes between two switches, given whether they have hosts.
+    #[inline]
+    pub(super) fn count(self, a: bool, b: bool) -> bool {
+        match self {
+            Self::WithHosts => a || b,
+            Self::BothWithHosts => a && b,
+        }
+    }
+}
+
 /// Layers, opened as they are needed.
 #[derive(Debug)]
 pub(super) struct Layering {

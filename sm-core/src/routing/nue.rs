@@ -21,10 +21,11 @@
 //! count for nothing, unless `nue_includes_switches` asks for all: a core switch of a tree can reach
 //! another only by going down and up again, and each such turn would cost hosts some of theirs.
 //!
-//! The order of destinations decides which turns are left for the last ones, and none is the best
-//! for all fabrics. The first is from the roots outward. If turns were refused by that, it is done
-//! again in the order of numbers, which suits fabrics numbered by dimension, and the one with the
-//! lower load on the most loaded link is taken.
+//! The order of destinations decides which turns are left for the last ones, and so does the root of
+//! the escape paths; none is the best for all fabrics. The first order is from the best root outward. If turns
+//! were refused by that, others are tried, as many as the fabric's size allows: that of numbers, which suits
+//! fabrics numbered by dimension, and such as follow no rule, with other roots. What is taken has the least
+//! routes on its worst link, times its longest way, times the hops of all ways.
 //!
 //! Ways of a home's LIDs differ, but all fall by the hops of the first one's. The layer depends on
 //! the home alone; with one lane there are no layers, and any SL will do. The routing before is not
@@ -48,10 +49,12 @@ use self::loads::Loads;
 use self::search::Search;
 use self::turns::Turns;
 use ib_mad::types::Lid;
+use rayon::prelude::*;
 
 use super::deal::Dealt;
 use super::dfsssp;
 use super::lanes::Columns;
+use super::layering::Pairs;
 use super::sssp::{self, Distances};
 use super::tables::Tables;
 use super::{
@@ -59,7 +62,8 @@ use super::{
     Topology,
 };
 
-/// The engine `nue`. Costs LIDs times links on shortest ways, twice if turns were refused.
+/// The engine `nue`. Costs LIDs times links on shortest ways; if turns were refused, again for each
+/// of up to 60 variants.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Nue;
 
@@ -84,10 +88,13 @@ impl Engine for Nue {
         let distances = HopMatrix::compute_for(self.name(), topology, None)?;
         let layers = partition::layers(&distances, homes(topology), lanes(steering));
         let fabric = Fabric::new(topology, steering);
-        let mut made = attempt(&fabric, &distances, &layers, Order::FromRoots);
+        let attempt = |variant| attempt(&fabric, &distances, &layers, variant);
+        let mut made = attempt(Variant::FIRST);
         if made.is_refused {
-            let other = attempt(&fabric, &distances, &layers, Order::ByNumber);
-            if other.loads.most() < made.loads.most() {
+            let others = Variant::others(topology).into_par_iter().map(attempt);
+            let other = others.min_by_key(|other| other.demerits(&fabric));
+            let better = |other: &Made| other.demerits(&fabric) < made.demerits(&fabric);
+            if let Some(other) = other.filter(better) {
                 made = other;
             }
         }
@@ -110,10 +117,11 @@ fn shortest(engine: &'static str, topology: &Topology, steering: &Steering) -> O
     if steering.nue_includes_switches {
         return None;
     }
+    let pairs = Pairs::BothWithHosts;
     let plain = Steering { data_lanes: lanes(steering), ..Steering::default() };
     let mut distances = Distances::new(engine, topology, &plain).ok()?;
     let Dealt { lfts, unreachable, loads } = sssp::walk(topology, &plain, &mut distances);
-    let lanes = match dfsssp::layers(topology, &plain, &mut distances, &lfts)? {
+    let lanes = match dfsssp::layers(topology, &plain, &mut distances, &lfts, pairs)? {
         // Any SL will do.
         Lanes::Layers(layers) if layers.count < 2 => Lanes::Free,
         lanes => lanes,
@@ -126,8 +134,41 @@ fn shortest(engine: &'static str, topology: &Topology, steering: &Steering) -> O
 enum Order {
     /// Those near the roots of the escape paths first.
     FromRoots,
+    /// These last.
+    ToRoots,
     /// By the switches' numbers.
     ByNumber,
+    /// By nothing.
+    Scattered(u32),
+}
+
+/// What decides which turns are left for whom.
+#[derive(Clone, Copy, Debug)]
+struct Variant {
+    order: Order,
+    /// The root of the escape paths, by its place among the best.
+    root: usize,
+}
+
+impl Variant {
+    const FIRST: Self = Self { order: Order::FromRoots, root: 0 };
+    /// Entries of tables times links that all variants may cost, and how many there are at most.
+    const COST_MAX: usize = 30_000_000;
+    const COUNT_MAX: usize = 60;
+
+    /// What to try besides, as many as a fabric of this size can wait for, one at least.
+    fn others(topology: &Topology) -> Vec<Self> {
+        let cost = topology.table_len() * topology.link_count();
+        let count = (Self::COST_MAX / cost.max(1)).clamp(1, Self::COUNT_MAX);
+        let each = (0..).flat_map(|root| {
+            let scattered = Order::Scattered(root as u32);
+            let orders = [Order::ByNumber, scattered, Order::FromRoots, Order::ToRoots];
+            orders.map(|order| Self { order, root })
+        });
+        each.filter(|variant| !matches!(variant, Self { order: Order::FromRoots, root: 0 }))
+            .take(count)
+            .collect()
+    }
 }
 
 /// What was made so far.
@@ -142,8 +183,32 @@ struct Made {
     is_refused: bool,
 }
 
-/// Routes everything, homes of a layer in the order told.
-fn attempt(fabric: &Fabric<'_>, distances: &HopMatrix, layers: &[Vec<Home>], order: Order) -> Made {
+impl Made {
+    /// How bad it is: pairs without a route, then routes on the worst link, times the longest way between
+    /// switches with hosts, times the hops of all these ways.
+    fn demerits(&self, fabric: &Fabric<'_>) -> (u64, u128) {
+        let (mut longest, mut sum) = (0u8, 0u64);
+        let ends = || fabric.topology.switches().filter(|&switch| fabric.is_end(switch));
+        for home in ends() {
+            let row = self.hops.row(home);
+            let hops = ends().map(|source| row[usize::from(source)]);
+            for hops in hops.filter(|&hops| hops != HopMatrix::UNREACHABLE) {
+                longest = longest.max(hops);
+                sum += u64::from(hops);
+            }
+        }
+        let product = u128::from(self.loads.most()) * u128::from(longest) * u128::from(sum);
+        (self.unreachable, product)
+    }
+}
+
+/// Routes everything.
+fn attempt(
+    fabric: &Fabric<'_>,
+    distances: &HopMatrix,
+    layers: &[Vec<Home>],
+    variant: Variant,
+) -> Made {
     let switches = fabric.switch_count();
     let mut made = Made {
         tables: Tables::new(switches, fabric.topology.table_len()),
@@ -152,7 +217,7 @@ fn attempt(fabric: &Fabric<'_>, distances: &HopMatrix, layers: &[Vec<Home>], ord
         unreachable: 0,
         is_refused: false,
     };
-    layers.iter().for_each(|homes| route_layer(fabric, distances, homes, order, &mut made));
+    layers.iter().for_each(|homes| route_layer(fabric, distances, homes, variant, &mut made));
     made
 }
 
@@ -161,17 +226,17 @@ fn route_layer(
     fabric: &Fabric<'_>,
     distances: &HopMatrix,
     homes: &[Home],
-    order: Order,
+    variant: Variant,
     made: &mut Made,
 ) {
     let Made { tables, loads, hops, unreachable, is_refused } = made;
     let mut turns = Turns::new(fabric.topology);
-    let forest = Forest::new(fabric, distances, homes);
+    let forest = Forest::new(fabric, distances, homes, variant.root);
     forest.mark(fabric, homes, &mut turns);
     let mut lane = Lane { fabric, loads, turns };
     let mut search = Search::new(fabric);
     let mut further = Further::new(fabric);
-    for home in in_order(fabric, &forest, homes, order) {
+    for home in in_order(fabric, &forest, homes, variant.order) {
         search.run(&mut lane, &forest, distances.row(home.switch), home.switch);
         further.begin(fabric, &search);
         hops.row_mut(home.switch).copy_from_slice(&search.levels);
@@ -204,12 +269,22 @@ fn in_order<'a>(
     order: Order,
 ) -> Vec<&'a Home> {
     let mut places: Vec<u16> = fabric.topology.switches().collect();
-    if matches!(order, Order::FromRoots) {
-        let switches = forest.order().iter().zip(0..);
-        switches.for_each(|(&switch, place)| places[usize::from(switch)] = place);
+    let switches = forest.order().iter().zip(0..);
+    match order {
+        Order::FromRoots => {
+            switches.for_each(|(&switch, place)| places[usize::from(switch)] = place)
+        }
+        Order::ToRoots => {
+            switches.for_each(|(&switch, place)| places[usize::from(switch)] = u16::MAX - place)
+        }
+        Order::Scattered(seed) => places.iter_mut().for_each(|place| {
+            let mixed = (u32::from(*place) ^ seed.rotate_left(16)).wrapping_mul(0x9e37_79b1);
+            *place = (mixed >> 16) as u16;
+        }),
+        Order::ByNumber => {}
     }
     let mut homes: Vec<&Home> = homes.iter().collect();
-    homes.sort_by_key(|home| (!home.has_hosts(), places[usize::from(home.switch)]));
+    homes.sort_by_key(|home| (!home.has_hosts(), places[usize::from(home.switch)], home.switch));
     homes
 }
 

@@ -3,7 +3,7 @@
 use ib_mad::types::Lid;
 
 use super::super::lanes::Columns;
-use super::super::layering::Layering;
+use super::super::layering::{Layering, Pairs};
 use super::super::sssp::Walk;
 use super::super::{Layers, Topology};
 use super::share::Shares;
@@ -13,6 +13,7 @@ pub(super) struct Placement {
     layering: Layering,
     layers: Layers,
     lanes: u8,
+    pairs: Pairs,
     /// By layer: routes between hosts' ports and others.
     routes: Vec<u64>,
     hosts: Vec<u32>,
@@ -32,12 +33,13 @@ struct Placed {
 }
 
 impl Placement {
-    pub(super) fn new(topology: &Topology, lanes: u8) -> Self {
+    pub(super) fn new(topology: &Topology, lanes: u8, pairs: Pairs) -> Self {
         let switches = topology.switch_count();
         Self {
             layering: Layering::new(topology, lanes),
             layers: Layers::new(switches, Columns::Lid, topology.table_len()),
             lanes: lanes.max(1),
+            pairs,
             routes: vec![0; lanes.max(1).into()],
             hosts: topology.hosts_on(),
             placed: vec![Placed::default(); switches],
@@ -52,12 +54,16 @@ impl Placement {
     /// have refused the shorter one refuse the longer one too, and one that has taken the shorter
     /// one is asked about the first turn only.
     pub(super) fn place(&mut self, walk: &Walk<'_>, lid: Lid, is_host: bool) -> Option<()> {
+        let counts = match self.pairs {
+            Pairs::WithHosts => is_host,
+            Pairs::BothWithHosts => self.hosts[usize::from(walk.home())] > 0,
+        };
         for &source in walk.sources() {
             let hosts = self.hosts[usize::from(source)];
             let placed = if walk.step(source).peer == walk.home() {
                 // A single link waits for no other.
                 Placed { layer: 0, is_in: true }
-            } else if is_host || hosts > 0 {
+            } else if self.pairs.count(counts, hosts > 0) {
                 Placed { layer: self.fit(walk, source)?, is_in: true }
             } else {
                 let next = walk.step(source).peer;

@@ -1,7 +1,7 @@
 //! Layers for all pairs of switches.
 
 use super::super::lanes::Columns;
-use super::super::layering::Layering;
+use super::super::layering::{Layering, Pairs};
 use super::super::{Layers, Topology};
 use super::trees::Trees;
 
@@ -17,7 +17,13 @@ struct Pair {
 /// Paths that close the same rings follow each other, so that a layer breaks rings of one dimension
 /// at the same place: if each broke them elsewhere, hardly any path through several dimensions
 /// would fit.
-pub(super) fn layers(topology: &Topology, trees: &Trees, start: u8, lanes: u8) -> Option<Layers> {
+pub(super) fn layers(
+    topology: &Topology,
+    trees: &Trees,
+    start: u8,
+    lanes: u8,
+    counted: Pairs,
+) -> Option<Layers> {
     let switches = topology.switch_count();
     let hosts = topology.hosts_on();
     let mut layering = Layering::new(topology, lanes);
@@ -25,8 +31,9 @@ pub(super) fn layers(topology: &Topology, trees: &Trees, start: u8, lanes: u8) -
     let mut dependencies = Vec::new();
     for a in topology.switches() {
         for b in a + 1..switches as u16 {
-            let has_hosts = hosts[usize::from(a)] > 0 || hosts[usize::from(b)] > 0;
-            if has_hosts && trees.next(topology, a, b).is_some() {
+            let has_hosts = |switch: u16| hosts[usize::from(switch)] > 0;
+            let counts = counted.count(has_hosts(a), has_hosts(b));
+            if counts && trees.next(topology, a, b).is_some() {
                 pairs.push(Pair { a, b, layer: 0 });
             }
         }

@@ -28,12 +28,23 @@ struct Count {
 }
 
 impl Forest {
-    /// Trees of shortest ways from roots.
-    pub(super) fn new(fabric: &Fabric<'_>, distances: &HopMatrix, homes: &[Home]) -> Self {
+    /// Trees of shortest ways from roots; the first is the best one, or so many places behind it.
+    pub(super) fn new(
+        fabric: &Fabric<'_>,
+        distances: &HopMatrix,
+        homes: &[Home],
+        place: usize,
+    ) -> Self {
         let switches = fabric.switch_count();
         let mut is_in = vec![false; switches];
         let (mut up, mut order) = (vec![NO_LINK; switches], Vec::with_capacity(switches));
-        for root in roots(fabric, distances, homes) {
+        let mut roots = roots(fabric, distances, homes);
+        // Those behind have no hosts.
+        let count = homes.iter().filter(|home| home.has_hosts()).count().max(1);
+        if !roots.is_empty() {
+            roots[..=place % count].rotate_right(1);
+        }
+        for root in roots {
             let mut looked = order.len();
             if !std::mem::replace(&mut is_in[usize::from(root)], true) {
                 order.push(root);
