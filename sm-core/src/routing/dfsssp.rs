@@ -12,8 +12,8 @@
 //! routes turn from one dimension into another in fewer ways.
 //!
 //! Packets between two ports of which at least one is a host's are taken care of; switches send
-//! each other none on data lanes. If there are too few lanes for that, packets between hosts are: hosts
-//! reach core switches of damaged trees only by going down and up again.
+//! each other none on data lanes. If the best routes need more lanes than there are for that, packets between
+//! hosts are: hosts reach core switches of damaged trees only by going down and up again.
 //!
 //! Without weights, what was routed before is kept as far as it can be ([`repair`](super::repair)). All
 //! routes are then put into layers again, which gives those that stay the lanes they had as long as
@@ -68,6 +68,8 @@ impl Engine for Dfsssp {
             if let Some(lanes) = layered {
                 return Ok(made(dealt, lanes, distances));
             }
+        }
+        for &pairs in Pairs::choices(topology) {
             for tolerance in TOLERANCES {
                 let routed = attempt(topology, steering, &mut distances, tolerance, pairs);
                 if let Some((dealt, lanes)) = routed {

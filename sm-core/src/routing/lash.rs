@@ -108,13 +108,12 @@ fn plain(
     };
     let choices = choices(topology, distances);
     let pairs = Pairs::choices(topology);
-    pairs.iter().find_map(|&pairs| {
-        let mut routed = choices.iter().find_map(|trees| route(trees, pairs));
+    let best = pairs.iter().find_map(|&pairs| choices.iter().find_map(|trees| route(trees, pairs)));
+    best.or_else(|| {
         // Those without tolerance, and with any, were among the choices.
-        for &tolerance in TOLERANCES.iter().filter(|tolerance| (0.1..1e9).contains(*tolerance)) {
-            routed = routed.or_else(|| route(&Trees::new(topology, distances, tolerance).0, pairs));
-        }
-        routed
+        let some = TOLERANCES.into_iter().filter(|tolerance| (0.1..1e9).contains(tolerance));
+        let mut all = pairs.iter().flat_map(|&pairs| some.clone().map(move |some| (some, pairs)));
+        all.find_map(|(some, pairs)| route(&Trees::new(topology, distances, some).0, pairs))
     })
 }
 

@@ -24,8 +24,8 @@
 //! The order of destinations decides which turns are left for the last ones, and so does the root of
 //! the escape paths; none is the best for all fabrics. The first order is from the best root outward. If turns
 //! were refused by that, others are tried, as many as the fabric's size allows: that of numbers, which suits
-//! fabrics numbered by dimension, and such as follow no rule, with other roots. What is taken has the least
-//! routes on its worst link, times its longest way, times the hops of all ways.
+//! fabrics numbered by dimension, and such as follow no rule, with other roots. What is taken has few
+//! routes on its worst link, and short ways ([`Made::demerits`]).
 //!
 //! Ways of a home's LIDs differ, but all fall by the hops of the first one's. The layer depends on
 //! the home alone; with one lane there are no layers, and any SL will do. The routing before is not
@@ -184,8 +184,8 @@ struct Made {
 }
 
 impl Made {
-    /// How bad it is: pairs without a route, then routes on the worst link, times the longest way between
-    /// switches with hosts, times the hops of all these ways.
+    /// How bad it is: pairs without a route, then routes on the worst link, times the square of the longest
+    /// way between switches with hosts, times the hops of all these ways.
     fn demerits(&self, fabric: &Fabric<'_>) -> (u64, u128) {
         let (mut longest, mut sum) = (0u8, 0u64);
         let ends = || fabric.topology.switches().filter(|&switch| fabric.is_end(switch));
@@ -197,7 +197,7 @@ impl Made {
                 sum += u64::from(hops);
             }
         }
-        let product = u128::from(self.loads.most()) * u128::from(longest) * u128::from(sum);
+        let product = u128::from(self.loads.most()) * u128::from(longest).pow(2) * u128::from(sum);
         (self.unreachable, product)
     }
 }
