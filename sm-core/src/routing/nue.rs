@@ -184,7 +184,7 @@ struct Made {
 }
 
 impl Made {
-    /// How bad it is: pairs without a route, then routes on the worst link, times the square of the longest
+    /// How bad it is: pairs without a route, then routes on the worst link, times the turns of the longest
     /// way between switches with hosts, times the hops of all these ways.
     fn demerits(&self, fabric: &Fabric<'_>) -> (u64, u128) {
         let (mut longest, mut sum) = (0u8, 0u64);
@@ -197,7 +197,8 @@ impl Made {
                 sum += u64::from(hops);
             }
         }
-        let product = u128::from(self.loads.most()) * u128::from(longest).pow(2) * u128::from(sum);
+        let turns = longest.saturating_sub(1).max(1);
+        let product = u128::from(self.loads.most()) * u128::from(turns) * u128::from(sum);
         (self.unreachable, product)
     }
 }
@@ -272,10 +273,10 @@ fn in_order<'a>(
     let switches = forest.order().iter().zip(0..);
     match order {
         Order::FromRoots => {
-            switches.for_each(|(&switch, place)| places[usize::from(switch)] = place)
+            switches.for_each(|(&switch, place)| places[usize::from(switch)] = place);
         }
         Order::ToRoots => {
-            switches.for_each(|(&switch, place)| places[usize::from(switch)] = u16::MAX - place)
+            switches.for_each(|(&switch, place)| places[usize::from(switch)] = u16::MAX - place);
         }
         Order::Scattered(seed) => places.iter_mut().for_each(|place| {
             let mixed = (u32::from(*place) ^ seed.rotate_left(16)).wrapping_mul(0x9e37_79b1);
