@@ -202,6 +202,7 @@ mod tests {
             gone in proptest::option::of(0..5u64),
             links in proptest::collection::vec(
                 (0..5usize, 0..2usize, proptest::option::of((0..5u64, 0..3u8))), 0..3),
+            (with_key, repeated) in (proptest::option::of(0..5usize), proptest::option::of(0..20usize)),
         ) {
             let before = ring(5).checked().unwrap();
             let mut after = before.clone();
@@ -209,9 +210,16 @@ mod tests {
                 let ports = &mut Arc::make_mut(&mut after.nodes[node]).ports;
                 ports[port].peer = peer.map(|(guid, num)| (Guid(guid), PortNum(num)));
             }
+            if let Some(at) = with_key {
+                Arc::make_mut(&mut after.nodes[at]).ports[0].info = [7; 64];
+            }
             after.nodes.retain(|node| gone.is_none_or(|gone| node.guid != Guid(gone)));
-            let is_right = after.clone().checked().is_ok();
-            prop_assert_eq!(after.checked_since(&before).is_ok(), is_right);
+            after.nodes.reverse();
+            if let Some(node) = repeated.and_then(|at| after.nodes.get(at)) {
+                after.nodes.push(node.clone());
+            }
+            let anew = after.clone().checked().ok();
+            prop_assert_eq!(after.checked_since(&before).ok(), anew);
         }
     }
 

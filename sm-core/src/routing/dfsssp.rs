@@ -52,21 +52,23 @@ impl Engine for Dfsssp {
         let mut distances = Distances::new(self.name(), topology, steering)?;
         let lanes = steering.data_lanes.max(1);
         let repaired = distances.repair(previous);
-        let mut is_repaired = repaired.is_some();
+        let is_repaired = repaired.is_some();
         let walk = |distances: &mut Distances<'_>| sssp::walk(topology, steering, distances);
-        let mut dealt = distances.settle(previous, repaired, walk);
+        // Those kept, then such as are made anew.
+        let mut drafts = vec![distances.settle(previous, repaired, walk)];
         let made = |dealt: Dealt, lanes, distances: Distances<'_>| {
             let (Dealt { lfts, unreachable, loads }, hops) = (dealt, distances.finish());
             Routing { engine: self.name(), lfts, hops, lanes, unreachable, loads }
         };
         for &pairs in Pairs::choices(topology) {
-            let mut layered = layers(topology, steering, &mut distances, &dealt.lfts, pairs);
-            if std::mem::take(&mut is_repaired) && layered.is_none() {
-                dealt = walk(&mut distances);
-                layered = layers(topology, steering, &mut distances, &dealt.lfts, pairs);
-            }
-            if let Some(lanes) = layered {
-                return Ok(made(dealt, lanes, distances));
+            for place in 0..1 + usize::from(is_repaired) {
+                if place == drafts.len() {
+                    drafts.push(walk(&mut distances));
+                }
+                let lfts = &drafts[place].lfts;
+                if let Some(lanes) = layers(topology, steering, &mut distances, lfts, pairs) {
+                    return Ok(made(drafts.swap_remove(place), lanes, distances));
+                }
             }
         }
         for &pairs in Pairs::choices(topology) {

@@ -54,15 +54,16 @@ impl Engine for Lash {
         let mut distances = Distances::new(self.name(), topology, steering)?;
         let by_mesh = on_mesh(self.name(), topology, steering, start, lanes);
         // Fewer than one there are not.
-        let least = by_mesh.as_ref().filter(|(_, layers)| layers.count <= start + 1);
+        let least = by_mesh.as_ref().filter(|routed| routed.layers.count <= start + 1);
         let routed = match least {
             Some(_) => by_mesh,
             None => {
                 let plain = plain(topology, steering, &mut distances, start, lanes);
-                [by_mesh, plain].into_iter().flatten().min_by_key(|(_, layers)| layers.count)
+                let both = [by_mesh, plain].into_iter().flatten();
+                both.min_by_key(|routed| (routed.pairs, routed.layers.count))
             }
         };
-        if let Some(((lfts, unreachable), layers)) = routed {
+        if let Some(Routed { lfts, unreachable, layers, .. }) = routed {
             let hops = distances.finish();
             let (loads, lanes) = (Vec::new(), Lanes::Layers(layers));
             return Ok(Routing { engine: self.name(), lfts, hops, lanes, unreachable, loads });
@@ -72,7 +73,13 @@ impl Engine for Lash {
 }
 
 /// Tables, pairs of a switch and a LID without a route, and layers.
-type Routed = ((Vec<Entries>, u64), Layers);
+struct Routed {
+    lfts: Vec<Entries>,
+    unreachable: u64,
+    layers: Layers,
+    /// Whose packets the layers keep apart.
+    pairs: Pairs,
+}
 
 /// Routes by the dimensions of a mesh, if one is to be looked for and there is one.
 fn on_mesh(
@@ -91,7 +98,8 @@ fn on_mesh(
     let trees = Trees::new(&mesh.topology, &mut distances, f64::INFINITY).0;
     let layers = pairs::layers(&mesh.topology, &trees, start, lanes, Pairs::WithHosts)?;
     let (lfts, unreachable) = tables(&mesh.topology, steering, &trees);
-    Some(((mesh.tables(lfts), unreachable), mesh.layers(&layers)))
+    let (lfts, layers, pairs) = (mesh.tables(lfts), mesh.layers(&layers), Pairs::WithHosts);
+    Some(Routed { lfts, unreachable, layers, pairs })
 }
 
 /// Routes by the first paths for which there are lanes enough.
@@ -104,7 +112,8 @@ fn plain(
 ) -> Option<Routed> {
     let route = |trees: &Trees, pairs| {
         let layers = pairs::layers(topology, trees, start, lanes, pairs)?;
-        Some((tables(topology, steering, trees), layers))
+        let (lfts, unreachable) = tables(topology, steering, trees);
+        Some(Routed { lfts, unreachable, layers, pairs })
     };
     let choices = choices(topology, distances);
     let pairs = Pairs::choices(topology);

@@ -14,8 +14,9 @@ use self::acyclic::{Acyclic, Addition};
 use self::channels::Channels;
 use super::Topology;
 
-/// Whose packets must not wait in circles. Switches without hosts send each other none on data lanes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whose packets must not wait in circles, the better first. Switches without hosts send each other none on
+/// data lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Pairs {
     /// Those between hosts, and between hosts and switches.
     WithHosts,

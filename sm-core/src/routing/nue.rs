@@ -138,7 +138,7 @@ enum Order {
     ToRoots,
     /// By the switches' numbers.
     ByNumber,
-    /// By nothing.
+    /// By no rule: another order for each number.
     Scattered(u32),
 }
 
@@ -160,7 +160,8 @@ impl Variant {
     fn others(topology: &Topology) -> Vec<Self> {
         let cost = topology.table_len() * topology.link_count();
         let count = (Self::COST_MAX / cost.max(1)).clamp(1, Self::COUNT_MAX);
-        let each = (0..).flat_map(|root| {
+        let with_hosts = topology.hosts_on().into_iter().filter(|&hosts| hosts > 0).count();
+        let each = (0..with_hosts.max(1)).flat_map(|root| {
             let scattered = Order::Scattered(root as u32);
             let orders = [Order::ByNumber, scattered, Order::FromRoots, Order::ToRoots];
             orders.map(|order| Self { order, root })
@@ -269,24 +270,31 @@ fn in_order<'a>(
     homes: &'a [Home],
     order: Order,
 ) -> Vec<&'a Home> {
-    let mut places: Vec<u16> = fabric.topology.switches().collect();
+    let mut places: Vec<u64> = fabric.topology.switches().map(u64::from).collect();
     let switches = forest.order().iter().zip(0..);
     match order {
         Order::FromRoots => {
             switches.for_each(|(&switch, place)| places[usize::from(switch)] = place);
         }
         Order::ToRoots => {
-            switches.for_each(|(&switch, place)| places[usize::from(switch)] = u16::MAX - place);
+            switches.for_each(|(&switch, place)| places[usize::from(switch)] = u64::MAX - place);
         }
-        Order::Scattered(seed) => places.iter_mut().for_each(|place| {
-            let mixed = (u32::from(*place) ^ seed.rotate_left(16)).wrapping_mul(0x9e37_79b1);
-            *place = (mixed >> 16) as u16;
-        }),
+        Order::Scattered(seed) => {
+            places.iter_mut().for_each(|place| *place = scattered(seed, *place));
+        }
         Order::ByNumber => {}
     }
     let mut homes: Vec<&Home> = homes.iter().collect();
     homes.sort_by_key(|home| (!home.has_hosts(), places[usize::from(home.switch)], home.switch));
     homes
+}
+
+/// A number that follows no rule from one place or seed to the next, as by SplitMix64.
+fn scattered(seed: u32, place: u64) -> u64 {
+    let mut bits = (u64::from(seed) << 32 | place).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ bits >> 31
 }
 
 /// How many lanes may be used.

@@ -5,10 +5,14 @@ use std::io;
 /// Has all of this process's memory come in pages of the base size from here on, whatever the system
 /// does for others. The allocator asks for huge ones (transparent huge pages), which suits who reads the
 /// same tables all the time. The manager makes new ones at each change: huge pages of which it needs
-/// little are cleared while a fabric waits for its routes, and stay resident.
+/// little are cleared while a fabric waits for its routes, and stay resident. Programs that it starts
+/// are told the same.
 pub(super) fn use_small_ones() -> io::Result<()> {
     // SAFETY: this option takes a number and no pointers; the other arguments have to be 0.
-    let failed = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+    let failed = unsafe {
+        let [yes, no]: [libc::c_ulong; 2] = [1, 0];
+        libc::prctl(libc::PR_SET_THP_DISABLE, yes, no, no, no)
+    };
     if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

@@ -106,6 +106,24 @@ fn damaged_trees_are_routed_on_one_lane_between_hosts() {
     }
 }
 
+/// Such routes stay over changes like any others.
+#[test]
+fn routes_that_fit_between_hosts_only_are_kept() {
+    let net = testing::fat_tree(3, 8, 128);
+    let cut = |other: usize| {
+        testing::topology_without(&net, 0, |cable| cable % 20 == 19 || cable == other)
+    };
+    let (before, after) = (cut(19), cut(100));
+    let old = Dfsssp.route(&before, &steering(1), None).unwrap();
+    assert!(looping_layer(&before, &old).is_some(), "the case is one");
+    let previous = Previous::same_switches(&before, &old);
+    let new = Dfsssp.route(&after, &steering(1), Some(&previous)).unwrap();
+    assert_eq!(looping_between_hosts(&after, &new), None);
+    let entries = new.lfts.iter().flatten().zip(old.lfts.iter().flatten());
+    let (moved, all) = (entries.clone().filter(|(new, old)| new != old).count(), entries.count());
+    assert!(moved < all / 20, "{moved} of {all}");
+}
+
 /// Routes are those of `sssp` as long as there are lanes enough.
 #[test]
 fn lanes_do_not_change_routes_that_fit() {

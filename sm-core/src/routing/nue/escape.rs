@@ -1,7 +1,7 @@
 //! Escape paths: a spanning tree whose turns are allowed before all others, so that there is always
 //! a way to fall back to.
 //!
-//! The root is the switch with hosts that is nearest to all destinations of the layer. The paper
+//! The best root is the switch with hosts that is nearest to all destinations of the layer. The paper
 //! takes the most central of all switches; but in a tree of switches that would be a core switch,
 //! and ways to other core switches then lead down to a leaf and up again, at many leaves. Below a
 //! leaf as the root, ways turn like the shortest ones between hosts do, except at the root itself.

@@ -79,13 +79,13 @@ proptest! {
     #[test]
     fn a_way_is_left_whatever_was_claimed(
         topology in testing::any_topology(), claims in prop::collection::vec(any::<u16>(), 0..600),
-        nue_includes_switches in any::<bool>(),
+        nue_includes_switches in any::<bool>(), place in 0usize..9,
     ) {
         let steering = Steering { nue_includes_switches, ..steering(1) };
         let fabric = Fabric::new(&topology, &steering);
         let distances = HopMatrix::compute(&topology).unwrap();
         let homes = homes(&topology);
-        let forest = Forest::new(&fabric, &distances, &homes, claims.len());
+        let forest = Forest::new(&fabric, &distances, &homes, place);
         let mut turns = Turns::new(&topology);
         forest.mark(&fabric, &homes, &mut turns);
         prop_assert!(!turns.is_refused, "escape paths close a cycle");
@@ -186,6 +186,21 @@ fn a_ring_with_one_lane_has_detours() {
     assert_eq!(detours.collect::<Vec<_>>(), [(3, 2); 4]);
     let two = routed(&ring, &steering(2));
     assert!(all_are_shortest(&ring, &two) && layer_count(&two) == 2);
+}
+
+/// Orders by no rule are no turned ones of each other.
+#[test]
+fn scattered_orders_differ() {
+    let order = |seed| {
+        let mut places: Vec<u64> = (0..36).collect();
+        places.sort_by_key(|&place| scattered(seed, place));
+        places
+    };
+    let followed_by = |order: &[u64]| -> std::collections::BTreeSet<_> {
+        order.windows(2).map(|pair| (pair[0], pair[1])).collect()
+    };
+    let (first, second) = (followed_by(&order(0)), followed_by(&order(1)));
+    assert!(first.intersection(&second).count() < 6);
 }
 
 /// Of several orders and roots the best are taken. The first two orders had 768 routes on a link, and a way

@@ -89,7 +89,7 @@ proptest! {
             let previous = Previous::same_switches(&topology, &routing);
             let again = engine.route(&topology, &steering(), Some(&previous));
             prop_assert_eq!(again.as_ref(), Ok(&routing), "{}", engine.name());
-            if ["minhop", "updn", "dnup", "dor"].contains(&engine.name()) {
+            if ["minhop", "updn", "dnup", "dor", "sssp", "dfsssp"].contains(&engine.name()) {
                 let again = again.unwrap();
                 let mut tables = again.lfts.iter().zip(&routing.lfts);
                 prop_assert!(tables.all(|(new, old)| new.is_shared_with(old)), "no copy is made");
