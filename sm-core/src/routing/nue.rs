@@ -186,8 +186,8 @@ struct Made {
 
 impl Made {
     /// How bad it is: pairs without a route, then routes on the worst link, times the turns of the longest
-    /// way between switches with hosts, times the hops of all these ways.
-    fn demerits(&self, fabric: &Fabric<'_>) -> (u64, u128) {
+    /// way between switches with hosts, then the hops of all these ways.
+    fn demerits(&self, fabric: &Fabric<'_>) -> (u64, u64, u64) {
         let (mut longest, mut sum) = (0u8, 0u64);
         let ends = || fabric.topology.switches().filter(|&switch| fabric.is_end(switch));
         for home in ends() {
@@ -199,8 +199,7 @@ impl Made {
             }
         }
         let turns = longest.saturating_sub(1).max(1);
-        let product = u128::from(self.loads.most()) * u128::from(turns) * u128::from(sum);
-        (self.unreachable, product)
+        (self.unreachable, u64::from(self.loads.most()) * u64::from(turns), sum)
     }
 }
 
