@@ -16,6 +16,7 @@ pub mod manage;
 pub mod mastership;
 pub mod notice;
 pub mod observe;
+mod pages;
 pub mod plan;
 pub mod publish;
 pub mod registry;

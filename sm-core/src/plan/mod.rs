@@ -32,10 +32,13 @@ use site::{Site, SiteError};
 use trial::Trial;
 use wishes::{WishError, Wishes};
 
+use crate::pages;
 use crate::routing::TopologyError;
 
 /// Data VLs if nobody tells: what switches of the last fifteen years have at least.
 const DATA_LANES: u8 = 8;
+/// Entries of tables from which on memory comes in huge pages, if the system has such.
+const HUGE_PAGES_MIN: usize = 64 << 20;
 
 /// Why nothing can be compared.
 #[derive(Debug, thiserror::Error)]
@@ -121,6 +124,10 @@ fn run(options: &Options) -> Result<bool, PlanError> {
         .map_err(|source| PlanError::Site { net: options.net.clone(), source })?;
     drop(net);
     let threads = rayon::ThreadPoolBuilder::new().num_threads(options.threads.get()).build()?;
+    // Huge pages are faster to use and slower to get: they pay where tables are much larger than caches.
+    if site.topology.switch_count() * site.topology.table_len() < HUGE_PAGES_MIN {
+        pages::use_small_ones();
+    }
     let data_lanes = options.vls.or(site.data_lanes).unwrap_or(DATA_LANES);
     let wishes = Wishes::load(options.config.as_ref(), &options.set, options.engines.names())?;
     let mut remarks = wishes.remarks.clone();

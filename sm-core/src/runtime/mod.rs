@@ -8,7 +8,6 @@ mod dump_files;
 mod follow;
 mod log;
 mod metrics;
-mod pages;
 mod pidfile;
 mod policy;
 mod registry;
@@ -29,6 +28,7 @@ use tracing::{error, info, warn};
 use crate::config::{
     Config, ConfigError, Options, PolicyError, Reading, SitePolicy, file, node_names,
 };
+use crate::pages;
 use crate::publish::{PublishConfig, PublishError, Publisher};
 use crate::sweep::{Left, Sweeper};
 use crate::web::{self, Web};
@@ -130,8 +130,7 @@ pub enum RunError {
 
 /// Runs `ibsm` to its end.
 pub fn main(options: Options) -> ExitCode {
-    // Whoever may not do without huge pages has more memory than need be, and no other harm.
-    let _ = pages::use_small_ones();
+    pages::use_small_ones();
     let mut starting = None;
     match run(options, &mut starting) {
         Ok(()) => ExitCode::SUCCESS,
