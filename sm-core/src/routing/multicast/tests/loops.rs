@@ -180,7 +180,9 @@ proptest! {
         judge(&topology, &routing.unwrap(), &with_sls(&topology, &picks))?;
     }
 
-    /// Where unicast goes up and then down, so can a tree.
+    /// Where unicast goes up and then down, so can a tree. Not always one that joins switches without
+    /// hosts: from one core switch to another the way goes down and up again, and the search for such
+    /// a tree may end without one (decision 38).
     #[test]
     fn beside_up_down_routes_every_group_has_a_tree(
         topology in any_topology(), picks in picks(),
@@ -188,7 +190,13 @@ proptest! {
         prop_assume!(!hosts(&topology).is_empty());
         let routing = UpDown::FromRoots.route(&topology, &steering(), None);
         prop_assume!(routing.is_ok());
-        let faults = judge(&topology, &routing.unwrap(), &with_sls(&topology, &picks))?;
+        let on = topology.hosts_on();
+        let mut groups = with_sls(&topology, &picks);
+        for (members, _) in &mut groups {
+            members.retain(|member| on[usize::from(member.switch)] > 0);
+        }
+        groups.retain(|(members, _)| !members.is_empty());
+        let faults = judge(&topology, &routing.unwrap(), &groups)?;
         prop_assert_eq!(faults, 0);
     }
 }
