@@ -4,6 +4,7 @@
 //! is switched off now, too.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use ib_mad::types::{Guid, Lid};
@@ -169,16 +170,16 @@ fn unused(files: &RoutingFiles, settings: &Settings) -> Vec<String> {
 impl Steered {
     /// Drops lists by switch that have nothing in them.
     fn checked(mut self, switches: usize) -> Self {
-        let Steering { port_orders, lfts, .. } = &mut self.steering;
-        let lengths = [port_orders.len(), lfts.len()];
-        debug_assert!(lengths.iter().all(|&length| length == 0 || length == switches));
-        if port_orders.iter().all(|order| order.is_empty()) {
-            port_orders.clear();
-        }
-        if lfts.iter().all(|lft| lft.is_empty()) {
-            lfts.clear();
-        }
+        drop_if_empty(&mut self.steering.port_orders, switches);
+        drop_if_empty(&mut self.steering.lfts, switches);
         self
+    }
+}
+
+fn drop_if_empty<L: Deref<Target: AsRef<[u8]>>>(lists: &mut Vec<L>, switches: usize) {
+    debug_assert!(lists.is_empty() || lists.len() == switches);
+    if lists.iter().all(|list| list.as_ref().is_empty()) {
+        lists.clear();
     }
 }
 

@@ -12,8 +12,9 @@
 //! routes turn from one dimension into another in fewer ways.
 //!
 //! Packets between two ports of which at least one is a host's are taken care of; switches send
-//! each other none on data lanes. If the best routes need more lanes than there are for that, packets between
-//! hosts are: hosts reach core switches of damaged trees only by going down and up again.
+//! each other none on data lanes. If the best routes need more lanes than there are for that,
+//! packets between hosts are: hosts reach core switches of damaged trees only by going down and up
+//! again.
 //!
 //! Without weights, what was routed before is kept as far as it can be ([`repair`](super::repair)). All
 //! routes are then put into layers again, which gives those that stay the lanes they had as long as

@@ -12,8 +12,8 @@
 //! of a switch take the same switches on their ways; they are dealt to cables where several
 //! lead to the same switch. That goes for the LIDs of one host, too.
 //!
-//! Pairs of switches without hosts are left out: they send each other nothing on data lanes. If there are too few
-//! lanes all the same, pairs of which one has none are, too, as in `dfsssp`. Over
+//! Pairs of switches without hosts are left out: they send each other nothing on data lanes. If
+//! there are too few lanes all the same, pairs of which one has none are, too, as in `dfsssp`. Over
 //! changes of hosts routes stay ([`hosts`](super::hosts)); over others nothing is kept.
 
 mod mesh;

@@ -14,14 +14,15 @@ use self::acyclic::{Acyclic, Addition};
 use self::channels::Channels;
 use super::Topology;
 
-/// Whose packets must not wait in circles, the better first. Switches without hosts send each other none on
-/// data lanes.
+/// Whose packets must not wait in circles, the better first. Switches without hosts send each other
+/// none on data lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Pairs {
     /// Those between hosts, and between hosts and switches.
     WithHosts,
-    /// Those between switches with hosts. In a damaged tree hosts reach some core switch only by going down and
-    /// up again, which may take a lane of its own; where there is none, this is what can be had.
+    /// Those between switches with hosts. In a damaged tree hosts reach some core switch only by
+    /// going down and up again, which may take a lane of its own; where there is none, this is what
+    /// can be had.
     BothWithHosts,
 }
 

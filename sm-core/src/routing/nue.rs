@@ -21,11 +21,12 @@
 //! count for nothing, unless `nue_includes_switches` asks for all: a core switch of a tree can reach
 //! another only by going down and up again, and each such turn would cost hosts some of theirs.
 //!
-//! The order of destinations decides which turns are left for the last ones, and so does the root of
-//! the escape paths; none is the best for all fabrics. The first order is from the best root outward. If turns
-//! were refused by that, others are tried, as many as the fabric's size allows: that of numbers, which suits
-//! fabrics numbered by dimension, and such as follow no rule, with other roots. What is taken has few
-//! routes on its worst link, and short ways ([`Made::demerits`]).
+//! The order of destinations decides which turns are left for the last ones, and so does the root
+//! of the escape paths; none is the best for all fabrics. The first order is from the best root
+//! outward. If turns were refused by that, others are tried, as many as the fabric's size allows:
+//! that of numbers, which suits fabrics numbered by dimension, and such as follow no rule, with
+//! other roots. What is taken has few routes on its worst link, and short ways
+//! ([`Made::demerits`]).
 //!
 //! Ways of a home's LIDs differ, but all fall by the hops of the first one's. The layer depends on
 //! the home alone; with one lane there are no layers, and any SL will do. The routing before is not
@@ -56,6 +57,7 @@ use super::dfsssp;
 use super::lanes::Columns;
 use super::layering::Pairs;
 use super::sssp::{self, Distances};
+use super::steering::mixed;
 use super::tables::Tables;
 use super::{
     Destination, Engine, HopMatrix, Lanes, Layers, Previous, Routing, RoutingError, Steering,
@@ -89,15 +91,15 @@ impl Engine for Nue {
         let layers = partition::layers(&distances, homes(topology), lanes(steering));
         let fabric = Fabric::new(topology, steering);
         let attempt = |variant| attempt(&fabric, &distances, &layers, variant);
-        let mut made = attempt(Variant::FIRST);
-        if made.is_refused {
+        let first = attempt(Variant::FIRST);
+        let made = if first.is_refused {
             let others = Variant::others(topology).into_par_iter().map(attempt);
-            let other = others.min_by_key(|other| other.demerits(&fabric));
-            let better = |other: &Made| other.demerits(&fabric) < made.demerits(&fabric);
-            if let Some(other) = other.filter(better) {
-                made = other;
-            }
-        }
+            // Of equals the first.
+            let all = rayon::iter::once(first).chain(others);
+            all.min_by_key(|made| made.demerits(&fabric)).expect("there is one")
+        } else {
+            first
+        };
         let Made { tables, mut hops, unreachable, .. } = made;
         hops.transpose();
         let lanes = lanes_of(topology, &layers);
@@ -185,8 +187,8 @@ struct Made {
 }
 
 impl Made {
-    /// How bad it is: pairs without a route, then routes on the worst link, times the turns of the longest
-    /// way between switches with hosts, then the hops of all these ways.
+    /// How bad it is: pairs without a route, then routes on the worst link, times the turns of the
+    /// longest way between switches with hosts, then the hops of all these ways.
     fn demerits(&self, fabric: &Fabric<'_>) -> (u64, u64, u64) {
         let (mut longest, mut sum) = (0u8, 0u64);
         let ends = || fabric.topology.switches().filter(|&switch| fabric.is_end(switch));
@@ -279,21 +281,13 @@ fn in_order<'a>(
             switches.for_each(|(&switch, place)| places[usize::from(switch)] = u64::MAX - place);
         }
         Order::Scattered(seed) => {
-            places.iter_mut().for_each(|place| *place = scattered(seed, *place));
+            places.iter_mut().for_each(|place| *place = mixed(u64::from(seed) << 32 | *place));
         }
         Order::ByNumber => {}
     }
     let mut homes: Vec<&Home> = homes.iter().collect();
     homes.sort_by_key(|home| (!home.has_hosts(), places[usize::from(home.switch)], home.switch));
     homes
-}
-
-/// A number that follows no rule from one place or seed to the next, as by SplitMix64.
-fn scattered(seed: u32, place: u64) -> u64 {
-    let mut bits = (u64::from(seed) << 32 | place).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ bits >> 31
 }
 
 /// How many lanes may be used.

@@ -81,10 +81,8 @@ impl ActiveRouting {
 
     /// What its packets wait for; `lfts` are its tables. Takes a tenth of a second and more, once.
     pub(in crate::sweep) fn unicast(&self, lfts: &[Arc<Lft>]) -> Arc<Unicast> {
-        let find = || {
-            let lfts: Vec<&[u8]> = lfts.iter().map(|lft| &*lft.ports).collect();
-            Arc::new(Unicast::find(&self.topology, &lfts, &self.lanes))
-        };
+        let lfts = || lfts.iter().map(|lft| &*lft.ports).collect::<Vec<_>>();
+        let find = || Arc::new(Unicast::find(&self.topology, &lfts(), &self.lanes));
         self.unicast.get_or_init(find).clone()
     }
 
