@@ -221,14 +221,10 @@ fn a_responder_restarted_without_a_manager_answers_from_its_cache() {
     let listen = free_address().to_string();
     let ibsa = subnet.ibsa("ibsa-1", &listen);
     ibsa.wait_for("serving");
-    let cache = subnet.sandbox.path("cache-ibsa-1");
-    let is_saved = || {
-        fs::read_dir(&cache).is_ok_and(|mut files| {
-            files.any(|file| file.is_ok_and(|f| f.metadata().is_ok_and(|m| m.len() > 4096)))
-        })
-    };
+    // It gets this name once all of it is on the disk.
+    let cache = subnet.sandbox.path("cache-ibsa-1/snapshot");
     let deadline = std::time::Instant::now() + benches::sandbox::PATIENCE;
-    while !is_saved() {
+    while !cache.exists() {
         assert!(std::time::Instant::now() < deadline, "the snapshot is saved");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }

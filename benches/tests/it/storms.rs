@@ -107,9 +107,9 @@ fn clients_of_every_kind_get_what_they_ask_for() {
         assert_eq!(form["sent"].as_u64(), Some(known), "{form}");
     }
 
-    let ramp =
-        ["from=100", "to=200", "factor=2", "step=300ms", "settle=100ms", "p99=10s", "refine=0"];
-    let report = bed.good_storm("ramp", &ramp);
+    let ramp = ["from=100", "to=200", "factor=2", "step=1s", "settle=100ms", "refine=0"];
+    // A slow machine, too, keeps up with that.
+    let report = bed.good_storm("ramp", &[&ramp[..], &["p99=10s", "goodput=0.1"]].concat());
     let steps = report["ramp"]["steps"].as_array().unwrap();
     assert!(steps.iter().any(|step| step["finding"] == "kept"), "{report:#}");
 }
