@@ -9,9 +9,9 @@ use rayon::prelude::*;
 
 use super::{Entries, NO_ROUTE};
 
-/// LIDs that are gathered before they are added to the tables: adding each batch at once would touch
-/// a page of every table for a few bytes.
-const GATHERED_MAX: usize = 256;
+/// How many LIDs are gathered before they are added to the tables, and so the most of a batch:
+/// adding each batch at once would touch a page of every table for a few bytes.
+pub(super) const BATCH_MAX: usize = 256;
 
 /// The tables of all switches, filled by batches of LIDs, or LID by LID.
 #[derive(Debug)]
@@ -39,14 +39,14 @@ impl Tables {
             lids: Vec::with_capacity(len),
             first: 0,
             end: 0,
-            gathered: vec![NO_ROUTE; switches * GATHERED_MAX],
+            gathered: vec![NO_ROUTE; switches * BATCH_MAX],
         }
     }
 
-    /// Begins a batch of at most 256 LIDs, to which no switch has a route yet. Each LID is begun
+    /// Begins a batch of at most [`BATCH_MAX`] LIDs, to which no switch has a route yet. Each LID is begun
     /// once.
     pub(super) fn begin(&mut self, lids: &[Lid]) {
-        if self.end + lids.len() > GATHERED_MAX {
+        if self.end + lids.len() > BATCH_MAX {
             self.write();
         }
         self.first = self.end;
@@ -57,13 +57,13 @@ impl Tables {
     /// A switch's entries for the batch at hand.
     #[inline]
     pub(super) fn entries(&mut self, switch: usize) -> &mut [u8] {
-        &mut self.gathered[switch * GATHERED_MAX..][self.first..self.end]
+        &mut self.gathered[switch * BATCH_MAX..][self.first..self.end]
     }
 
     /// Sets a switch's egress port for the batch at hand, of one LID.
     #[inline]
     pub(super) fn enter(&mut self, switch: u16, port: u8) {
-        self.gathered[usize::from(switch) * GATHERED_MAX + self.first] = port;
+        self.gathered[usize::from(switch) * BATCH_MAX + self.first] = port;
     }
 
     /// Sets the ports of all switches for the first LIDs of the batch at hand: a column a LID, by
@@ -75,8 +75,8 @@ impl Tables {
         for tile in (0..switches).step_by(TILE) {
             let end = switches.min(tile + TILE);
             for (column, place) in columns.chunks_exact(switches).zip(self.first..) {
-                let gathered = self.gathered[tile * GATHERED_MAX + place..].iter_mut();
-                let entries = gathered.step_by(GATHERED_MAX).zip(&column[tile..end]);
+                let gathered = self.gathered[tile * BATCH_MAX + place..].iter_mut();
+                let entries = gathered.step_by(BATCH_MAX).zip(&column[tile..end]);
                 entries.for_each(|(entry, &port)| *entry = port);
             }
         }
@@ -102,7 +102,7 @@ impl Tables {
     }
 
     fn write(&mut self) {
-        for (lft, gathered) in self.lfts.iter_mut().zip(self.gathered.chunks(GATHERED_MAX)) {
+        for (lft, gathered) in self.lfts.iter_mut().zip(self.gathered.chunks(BATCH_MAX)) {
             lft.extend_from_slice(&gathered[..self.end]);
         }
         self.gathered.fill(NO_ROUTE);

@@ -11,5 +11,5 @@ pub(super) struct Lane<'a> {
     /// What routes of this lane and of others put on links.
     pub(super) loads: &'a mut Loads,
     /// The turns of this lane's routes.
-    pub(super) turns: Turns,
+    pub(super) turns: &'a mut Turns,
 }

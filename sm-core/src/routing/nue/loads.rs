@@ -42,6 +42,21 @@ impl Loads {
     /// Adds the routes of all hosts to a LID: by `choices` of switches, given in an order in which
     /// each comes before those that send through it.
     pub(super) fn add(&mut self, fabric: &Fabric<'_>, order: &[u16], choices: &[u32]) {
+        self.change(fabric, order, choices, u32::saturating_add);
+    }
+
+    /// Takes off what was added.
+    pub(super) fn remove(&mut self, fabric: &Fabric<'_>, order: &[u16], choices: &[u32]) {
+        self.change(fabric, order, choices, u32::saturating_sub);
+    }
+
+    fn change(
+        &mut self,
+        fabric: &Fabric<'_>,
+        order: &[u16],
+        choices: &[u32],
+        changed: impl Fn(u32, u32) -> u32,
+    ) {
         self.flows.copy_from_slice(&self.hosts);
         for &switch in order.iter().rev() {
             let flow = self.flows[usize::from(switch)];
@@ -49,7 +64,7 @@ impl Loads {
                 continue;
             }
             let link = choices[usize::from(switch)];
-            let load = self.loads[link as usize].saturating_add(flow);
+            let load = changed(self.loads[link as usize], flow);
             self.loads[link as usize] = load;
             self.costs[link as usize] = HOP + u64::from(load).min(LOAD_MAX).pow(2);
             self.flows[usize::from(fabric.receiver(link))] += flow;

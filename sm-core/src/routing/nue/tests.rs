@@ -3,9 +3,16 @@
 
 use proptest::prelude::*;
 
+use super::super::steering::mixed;
 use super::super::testing::spread;
 use super::super::{MinHop, TopologyBuilder, UpDown, testing, verify};
+use super::escape::Forest;
 use super::fabric::NO_LINK;
+use super::further::Further;
+use super::lane::Lane;
+use super::loads::Loads;
+use super::search::Search;
+use super::turns::Turns;
 use super::*;
 
 fn steering(data_lanes: u8) -> Steering {
@@ -96,7 +103,7 @@ proptest! {
         }
         turns.keep(|_, _| true);
         let mut loads = Loads::new(&fabric);
-        let mut lane = Lane { fabric: &fabric, loads: &mut loads, turns };
+        let mut lane = Lane { fabric: &fabric, loads: &mut loads, turns: &mut turns };
         let (mut search, mut further) = (Search::new(&fabric), Further::new(&fabric));
         for home in &homes {
             let distances = distances.row(home.switch);
@@ -112,6 +119,24 @@ proptest! {
                 });
                 prop_assert!(falls);
             }
+        }
+    }
+
+    /// However often homes are routed: the loads that decide are those of the tables.
+    #[test]
+    fn loads_are_those_of_the_routes(topology in testing::any_topology(), lanes in 1u8..=3) {
+        let steering = steering(lanes);
+        let fabric = Fabric::new(&topology, &steering);
+        let distances = HopMatrix::compute(&topology).unwrap();
+        let layers = partition::layers(&distances, homes(&topology), lanes);
+        for times in 0..3 {
+            let mut made = Made::new(&fabric, &distances, &layers, Variant::FIRST);
+            (0..times).for_each(|_| made.route_again());
+            let most = made.loads.most();
+            let (lfts, hops, unreachable) = made.finish();
+            let (lanes, loads) = (Lanes::Free, Vec::new());
+            let routing = Routing { engine: "nue", lfts, hops, lanes, unreachable, loads };
+            prop_assert_eq!(u64::from(most), u64::from(spread(&topology, &routing).max));
         }
     }
 
@@ -203,14 +228,14 @@ fn scattered_orders_differ() {
     assert!(first.intersection(&second).count() < 6);
 }
 
-/// Of several orders and roots the best are taken. The first two orders had 768 routes on a link, and a way
-/// of 9 hops.
+/// Of several orders and roots the best are taken. The first two orders had 768 routes on a link,
+/// and a way of 9 hops; the best had 507 before homes were routed a second time.
 #[test]
 fn other_orders_and_roots_make_ways_short_and_links_even() {
     let torus = testing::topology(&testing::torus(&[6, 6], 3), 0);
     let routing = routed(&torus, &steering(1));
     let longest = hops(&torus, &routing).into_iter().map(|(hops, _)| hops).max();
-    assert!(spread(&torus, &routing).max <= 600 && longest <= Some(8), "{longest:?}");
+    assert!(spread(&torus, &routing).max < 500 && longest <= Some(8), "{longest:?}");
 }
 
 #[test]
