@@ -15,7 +15,7 @@ use sa_proto::prost::Message as _;
 use sa_proto::proto::snapshot::FromSm;
 use sa_proto::proto::snapshot::from_sm::Message;
 use sa_proto::snapshot::codec::{Decoder, Encoder};
-use sa_proto::snapshot::{RegistryPlane, Snapshot, Version, delta};
+use sa_proto::snapshot::{FabricPlane, RegistryPlane, Snapshot, Version, delta};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -88,6 +88,16 @@ fn measure(criterion: &mut Criterion, fabric: Stated) {
     group.bench_function(BenchmarkId::new("build_with_digest", fabric.name), |bencher| {
         let plane = || before.clone();
         bencher.iter_batched(plane, |plane| snapshot(plane, 1), BatchSize::PerIteration);
+    });
+    let plane = || after.clone();
+    group.bench_function(BenchmarkId::new("check", fabric.name), |bencher| {
+        let check = |plane: FabricPlane| plane.checked().expect("as before");
+        bencher.iter_batched(plane, check, BatchSize::PerIteration);
+    });
+    // As the publisher does, which has the plane before.
+    group.bench_function(BenchmarkId::new("check_since", fabric.name), |bencher| {
+        let check = |plane: FabricPlane| plane.checked_since(old.fabric()).expect("as before");
+        bencher.iter_batched(plane, check, BatchSize::PerIteration);
     });
     group.bench_function(BenchmarkId::new("plane", fabric.name), |bencher| {
         bencher.iter_with_large_drop(|| managed.plane());

@@ -159,6 +159,19 @@ fn what_is_going_on_is_told_without_a_terminal() {
 }
 
 #[test]
+fn a_sweep_and_new_routes_are_to_be_had() {
+    let subnet = Subnet::new("ctl-orders", "http", &[], &[]);
+    let ibsm = &subnet._programs[1];
+    assert!(subnet.told(&["sweep"]).contains("a heavy sweep begins"));
+    ibsm.wait_for("sweep: heavy sweep");
+    ibsm.wait_for("cause: asked for");
+    let told = subnet.told(&["reroute"]);
+    assert!(told.contains("all routes are made anew"), "{told}");
+    ibsm.wait_for("reroute: all routes are made anew");
+    ibsm.wait_for_nth("cause: asked for", 2);
+}
+
+#[test]
 fn without_a_responder_nobody_explains_and_that_is_said() {
     let mut subnet = Subnet::new("ctl-alone", "http", &[], &[]);
     subnet._programs.pop().expect("the responder").kill();

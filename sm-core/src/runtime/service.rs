@@ -197,8 +197,6 @@ impl Service {
             self.sweeper.handle_timeout(now);
         }
         busy |= self.exchange_registry(now);
-        busy |= self.workers.exchange(now, &mut self.sweeper)?;
-        // What comes of it is to be sent.
         self.tell_status(now);
         let blocked = self.send(now)?;
         self.door.flush()?;
@@ -214,8 +212,13 @@ impl Service {
         self.write_files(now, false)?;
         self.take_signals();
         self.take_orders(now);
+        // All of the above may leave jobs behind; sending does if an SMP has become needless that
+        // was the last one waited for. What comes of them is sent at once, as we are busy.
+        busy |= self.workers.exchange(now, &mut self.sweeper)?;
         self.tell_progress(now);
         self.end_once(now);
+        // As a sweep that was asked for.
+        busy |= self.sweeper.has_events();
         if self.done.is_none() && (blocked || !busy) {
             self.wait(blocked)?;
         }

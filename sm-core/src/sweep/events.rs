@@ -76,6 +76,10 @@ impl Events {
         self.queue.push_back(event);
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
     /// Puts a trap down, or drops it if too many wait.
     pub(super) fn push_trap(&mut self, trap: TrapNotice) {
         if self.traps_waiting == TRAPS_MAX {

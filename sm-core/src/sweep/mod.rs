@@ -305,6 +305,12 @@ impl Sweeper {
         self.events.pop()
     }
 
+    /// Whether [`poll_event`](Self::poll_event) has any, as any call may leave behind: no timeout
+    /// is due for it.
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&mut self) -> Option<Instant> {
         // What is written between sweeps keeps the next one waiting until it is answered.
@@ -444,6 +450,17 @@ mod tests {
         sweeper.subnet.up = true;
         sweeper.fabric_lost();
         assert!(!sweeper.is_up());
+    }
+
+    /// A sweep that was asked for lay about for up to a second.
+    #[test]
+    fn events_to_be_fetched_are_told() {
+        let mut sweeper = Sweeper::new(Settings::default(), LidTable::default(), 1);
+        assert!(!sweeper.has_events());
+        sweeper.request_heavy_sweep(Instant::now());
+        assert!(sweeper.has_events());
+        while sweeper.poll_event().is_some() {}
+        assert!(!sweeper.has_events());
     }
 
     /// The next sweep could begin in the call that ended the one before, and paths were published

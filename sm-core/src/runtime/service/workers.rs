@@ -44,12 +44,12 @@ impl Workers {
         })
     }
 
-    /// Hands over routing and multicast trees, and takes what came of anything; whether a routing
+    /// Hands over routing and multicast trees, and takes what came of anything; whether something
     /// did. Fails if a thread is gone.
     pub(super) fn exchange(&mut self, now: Instant, sweeper: &mut Sweeper) -> io::Result<bool> {
-        let result = self.routing.poll()?;
-        let any = result.is_some();
-        match result {
+        let routing = self.routing.poll()?;
+        let mut any = routing.is_some();
+        match routing {
             Some(Ok(outcome)) => sweeper.handle_routing(now, outcome),
             Some(Err(panic)) => {
                 sweeper.handle_routing_failure(now, self.last.sweep, &panic.to_string());
@@ -63,17 +63,23 @@ impl Workers {
             self.last = Routed { sweep: job.sweep(), size: job.size(), began: now };
             self.routing.submit(job)?;
         }
-        match self.loops.poll()? {
+        let loops = self.loops.poll()?;
+        any |= loops.is_some();
+        match loops {
             Some(Ok(finding)) => sweeper.handle_loops(&finding),
             Some(Err(panic)) => error!("nobody knows about credit loops: {panic}"),
             None => {}
         }
-        match self.multicast.poll()? {
+        let multicast = self.multicast.poll()?;
+        any |= multicast.is_some();
+        match multicast {
             Some(Ok(outcome)) => sweeper.handle_multicast(now, outcome),
             Some(Err(panic)) => sweeper.handle_multicast_failure(now, &panic.to_string()),
             None => {}
         }
-        match self.balance.poll()? {
+        let balance = self.balance.poll()?;
+        any |= balance.is_some();
+        match balance {
             Some(Ok(finding)) => sweeper.handle_balance(now, &finding),
             Some(Err(panic)) => error!("nobody knows how good the routes found are: {panic}"),
             None => {}
