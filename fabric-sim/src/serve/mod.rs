@@ -158,7 +158,7 @@ impl Server {
         })
     }
 
-    /// Takes commands from standard input too.
+    /// Takes commands from standard input, a terminal, too, as long as we are not in its background.
     pub fn watch_keyboard(&mut self) -> io::Result<()> {
         self.epoll.add(io::stdin().as_fd(), KEYBOARD)
     }
@@ -435,6 +435,10 @@ impl Server {
     }
 
     fn read_keyboard(&mut self, now: Instant) -> io::Result<()> {
+        if is_in_background() {
+            // To read would stop us: what is typed is for others.
+            return self.epoll.remove(io::stdin().as_fd());
+        }
         let mut line = String::new();
         if io::stdin().read_line(&mut line)? == 0 {
             self.stopped = true;
@@ -483,4 +487,10 @@ impl Server {
         self.counters.connected += 1;
         Ok(())
     }
+}
+
+/// Whether another job has the terminal on standard input.
+fn is_in_background() -> bool {
+    let foreground = rustix::termios::tcgetpgrp(io::stdin());
+    foreground.is_ok_and(|group| group != rustix::process::getpgrp())
 }

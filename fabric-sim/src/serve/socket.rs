@@ -41,6 +41,11 @@ impl Epoll {
         self.control(libc::EPOLL_CTL_ADD, fd, token, false)
     }
 
+    /// Does not wait for `fd` any more.
+    pub(super) fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_DEL, fd, 0, false)
+    }
+
     /// Changes whether `fd` is waited for to be writable too.
     pub(super) fn set_write(&self, fd: BorrowedFd<'_>, token: u64, write: bool) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_MOD, fd, token, write)

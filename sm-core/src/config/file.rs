@@ -87,17 +87,19 @@ pub struct Parsed {
     pub remarks: Vec<String>,
     /// What is wrong with it and was passed over or replaced, in lines for the log.
     pub mistakes: Vec<String>,
-    /// Keys whose values could not be read, and which the file does not set elsewhere.
-    pub unread: Vec<&'static str>,
+    /// Keys that keep the value in force, as theirs could not be taken and the file does not set them
+    /// elsewhere. None at a start.
+    pub kept: Vec<&'static str>,
 }
 
-/// Reads the configuration file at `path`.
-pub fn read(path: &Path) -> Result<Parsed, ConfigError> {
+/// Reads the configuration file at `path`: at a start, or while others `are_in_force`, which stay
+/// where it is mistaken.
+pub fn read(path: &Path, are_in_force: bool) -> Result<Parsed, ConfigError> {
     let io = |source| ConfigError::Io { path: path.to_owned(), source };
     if std::fs::metadata(path).map_err(io)?.len() > FILE_LEN_MAX {
         return Err(ConfigError::TooLong { path: path.to_owned() });
     }
-    parse(path, &String::from_utf8_lossy(&std::fs::read(path).map_err(io)?))
+    parse(path, &String::from_utf8_lossy(&std::fs::read(path).map_err(io)?), are_in_force)
 }
 
 /// Writes the settings in force as a file that [`read`] takes back. It has keys of the subnet in it,
@@ -119,16 +121,17 @@ pub fn write_template(path: &Path, settings: &Settings) -> Result<(), ConfigErro
     write().map_err(|source| ConfigError::Io { path: path.to_owned(), source })
 }
 
-/// Parses the text of a configuration file; `path` is for messages.
-pub fn parse(path: &Path, text: &str) -> Result<Parsed, ConfigError> {
+/// Parses the text of a configuration file, as [`read`] does; `path` is for messages.
+pub fn parse(path: &Path, text: &str, are_in_force: bool) -> Result<Parsed, ConfigError> {
     let mut reader = Reader {
         path,
         line: 0,
+        are_in_force,
         settings: Settings::default(),
         remarks: Vec::new(),
         mistakes: Vec::new(),
         set: Vec::new(),
-        unread: Vec::new(),
+        kept: Vec::new(),
     };
     for (line, content) in (1..).zip(text.split('\n')) {
         reader.line = line;
@@ -149,7 +152,7 @@ pub fn parse(path: &Path, text: &str) -> Result<Parsed, ConfigError> {
         settings: reader.settings,
         remarks: reader.remarks,
         mistakes: reader.mistakes,
-        unread: reader.unread.into_iter().filter(|key| !reader.set.contains(key)).collect(),
+        kept: reader.kept.into_iter().filter(|key| !reader.set.contains(key)).collect(),
     })
 }
 
@@ -157,11 +160,12 @@ pub fn parse(path: &Path, text: &str) -> Result<Parsed, ConfigError> {
 struct Reader<'a> {
     path: &'a Path,
     line: usize,
+    are_in_force: bool,
     settings: Settings,
     remarks: Vec<String>,
     mistakes: Vec<String>,
     set: Vec<&'static str>,
-    unread: Vec<&'static str>,
+    kept: Vec<&'static str>,
 }
 
 impl Reader<'_> {
@@ -191,7 +195,7 @@ impl Reader<'_> {
             Ok(_) => {
                 self.set.push(key.name);
                 if let Some(reading) = Settings::reading(name, value) {
-                    self.remark(format!("{name} '{value}' {reading}"));
+                    self.mistake(format!("{name} '{value}' {reading}"));
                 }
             }
             Err(source) if is_fatal(&source) => {
@@ -201,30 +205,39 @@ impl Reader<'_> {
                     source,
                 });
             }
-            Err(error) => self.set_as_opensm(key.name, value, &error),
+            Err(error) => self.take_mistaken(key.name, value, &error),
         }
         Ok(())
     }
 
-    /// Takes what OpenSM has in place of a value that was refused.
-    fn set_as_opensm(&mut self, key: &'static str, value: &str, error: &ValueError) {
+    /// Takes what OpenSM has in place of a value that was refused, if none is in force. Of engines,
+    /// those that are known count at any time.
+    fn take_mistaken(&mut self, key: &'static str, value: &str, error: &ValueError) {
         let is_number = matches!(error, ValueError::OutOfRange { .. });
         let replaced = REPLACED.iter().find(|(replaced, _)| is_number && *replaced == key);
+        let earlier = self.settings.clone();
         let is_replaced = match replaced {
             Some((_, instead)) => self.settings.set(key, instead).is_ok(),
             None => self.settings.set_as_opensm(key, value),
         };
-        if is_replaced && key == "routing_engine" {
-            self.set.push(key);
-            let used = engines::instead(&self.settings, value);
-            self.mistake(format!("{error}; {used}"));
-        } else if is_replaced {
-            self.set.push(key);
-            self.mistake(format!("{error}; {} is used", self.settings.lines(key).join(", ")));
+        let is_engines = key == "routing_engine";
+        let has_engines = is_engines && self.settings.routing_engine.is_some();
+        let used = if self.are_in_force && !has_engines {
+            self.settings.copy(key, &earlier);
+            self.kept.push(key);
+            self.mistake(format!("{error}; the value in force stays, or another line's"));
+            return;
+        } else if !is_replaced {
+            "the line is passed over".to_owned()
+        } else if is_engines {
+            engines::instead(&self.settings, value)
         } else {
-            self.unread.push(key);
-            self.mistake(format!("{error}; the line is passed over"));
+            format!("{} is used", self.settings.lines(key).join(", "))
+        };
+        if is_replaced {
+            self.set.push(key);
         }
+        self.mistake(format!("{error}; {used}"));
     }
 
     fn remark(&mut self, what: String) {

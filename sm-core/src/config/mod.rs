@@ -154,15 +154,16 @@ fn settings_of(
     let named = options.config.as_deref();
     let path = named.unwrap_or(Path::new(DEFAULT_CONFIG_FILE));
     if named.is_some() || path.exists() {
-        let parsed = file::read(path).map_err(|error| match (error, named) {
+        let parsed = file::read(path, before.is_some()).map_err(|error| match (error, named) {
             (ConfigError::Io { path, source }, Some(_)) => ConfigError::Named { path, source },
             (error, _) => error,
         })?;
         settings = parsed.settings;
         remarks.extend(parsed.remarks);
         mistakes.extend(parsed.mistakes);
-        let before = before.unwrap_or(&settings).clone();
-        parsed.unread.iter().for_each(|key| settings.copy(key, &before));
+        if let Some(before) = before {
+            parsed.kept.iter().for_each(|key| settings.copy(key, before));
+        }
     }
     mistakes.extend(options.apply(&mut settings)?);
     mistakes.extend(verify::verify(&mut settings));
@@ -222,8 +223,8 @@ mod tests {
         let error = load(&["--strict"]).unwrap_err().to_string();
         assert!(told.iter().all(|line| error.contains(line)), "{error}");
 
-        // While it runs, what cannot be read stays as it is.
+        // While it runs, what cannot be taken stays as it is.
         let (settings, _) = config.reread().unwrap();
-        assert_eq!((settings.lmc, settings.subnet_timeout), (0, 20));
+        assert_eq!((settings.lmc, settings.subnet_timeout), (1, 20));
     }
 }

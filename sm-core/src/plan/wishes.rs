@@ -48,7 +48,7 @@ impl Wishes {
     ) -> Result<Self, WishError> {
         let (mut settings, mut remarks) = (Settings::default(), Vec::new());
         if let Some(path) = config {
-            let parsed = file::read(path)?;
+            let parsed = file::read(path, false)?;
             settings = parsed.settings;
             remarks = parsed.mistakes;
         }

@@ -44,16 +44,18 @@ impl AdminService {
     /// the master's registry.
     fn knows_registry(&self) -> Result<(), Status> {
         let sm = self.shared.sm.load();
-        let is_kept = matches!(sm.state.as_str(), "" | "master") || !sm.following.is_empty();
-        if is_kept {
+        if matches!(sm.state.as_str(), "" | "master") {
             return Ok(());
         }
         Err(Status::failed_precondition(match sm.state.as_str() {
             "discovering" => "it is discovering, and who rules the subnet is not known yet; ask \
                               again in a moment"
                 .to_owned(),
-            state => {
+            state if sm.following.is_empty() => {
                 format!("it is {state} and has no registry, being without --follow; ask the master")
+            }
+            state => {
+                format!("it is {state} and keeps the registry to take over by only; ask the master")
             }
         }))
     }

@@ -96,7 +96,7 @@ fn who_leaves_last_is_missed_only_where_somebody_is_to_answer() {
     assert!(!leaves(3));
 }
 
-/// A standby without `--follow` told that there are no groups, and programs believed it.
+/// A standby told that there are no groups, and programs believed it.
 #[test]
 fn what_is_registered_is_not_told_where_it_is_not_known() {
     let directory = tempfile::tempdir().unwrap();
@@ -122,7 +122,10 @@ fn what_is_registered_is_not_told_where_it_is_not_known() {
         let refusal = refused.unwrap_err();
         assert!(refusal.message().contains("not known yet"), "{refusal}");
     }
-    for told in [asked("standby", "in step"), asked("master", "")] {
-        assert!(told.iter().all(Result::is_ok), "{told:?}");
+    for refused in asked("standby", "in step") {
+        let refusal = refused.unwrap_err();
+        assert!(refusal.message().contains("to take over by only"), "{refusal}");
     }
+    let told = asked("master", "");
+    assert!(told.iter().all(Result::is_ok), "{told:?}");
 }
