@@ -61,8 +61,10 @@ pub fn run(input: &[u8]) {
 
 /// What is read must be written so that it reads the same, without a mistake.
 fn read_settings(path: &Path, text: &str) {
-    let _ = file::parse(path, text, true);
-    let Ok(parsed) = file::parse(path, text, false) else { return };
+    let at_hup = file::parse(path, text, true);
+    let Ok(parsed) = file::parse(path, text, false) else { return assert!(at_hup.is_err()) };
+    let kept = at_hup.expect("what is taken at a start is at a HUP").kept;
+    assert!(kept.is_empty() || !parsed.mistakes.is_empty());
     let again =
         file::parse(path, &parsed.settings.render(), false).expect("what was written is read");
     assert_eq!(parsed.settings, again.settings);

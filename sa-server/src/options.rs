@@ -12,13 +12,22 @@ use sa_proto::trust::{ClientTrust, TlsFiles, TrustError};
 use crate::redirect::Target;
 use crate::replica::SmUrl;
 
+const EXAMPLES: &str = "\
+Examples:
+  ibsa --sm http://127.0.0.1:7471 --transport udp     beside ibsm, for what reaches its port
+  ibsa --sm https://sm1:7471 --sm https://sm2:7471 --transport umad --cache-dir /var/lib/ibsa \\
+       --tls-ca ca.pem --tls-cert sa.pem --tls-key sa.key
+                                                      at a port of this host, for two managers
+  ibsa hold /run/ibsa.hold                            holds the umad file of an
+                                                      `ibsa --holder /run/ibsa.hold` over restarts";
+
 /// Answers Subnet Administration queries from the snapshots that ibsm publishes
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "ibsa",
     version,
-    after_help = "`ibsa hold SOCKET` holds the umad file of `ibsa --holder SOCKET` over restarts; see \
-                  `ibsa hold --help`."
+    max_term_width = 100,
+    after_help = EXAMPLES
 )]
 pub struct Options {
     /// URL of an SM to subscribe to, such as https://sm1:7471, or http:// on this host; repeat for
@@ -55,8 +64,8 @@ pub struct Options {
     #[arg(long, env = "IBSIM_SOCKNAME", value_name = "NAME", default_value = "sim")]
     pub socket: String,
 
-    /// umad, verbs: RDMA device or umad file to serve at, such as mlx5_0 or umad0 [default: the first port
-    /// that is active]
+    /// umad, and verbs in a build with the feature `verbs`: RDMA device or umad file to serve at, such
+    /// as mlx5_0 or umad0 [default: the first port that is active]
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
 

@@ -9,9 +9,18 @@ use fabric_sim::cli::{exec, generate, serve};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+const EXAMPLES: &str = "\
+Examples:
+  ibfabric generate fat-tree --hosts 64 -o small.net   a subnet of 64 hosts
+  ibfabric serve small.net &                           simulated, for stock tools and ibsm
+  ibfabric ctl link-down leaf001 5                     cut one of its links
+  ibfabric exec ibnetdiscover                          a stock tool on a host of it
+
+Each command has a --help of its own.";
+
 /// Makes and simulates InfiniBand subnets that real tools can attach to
 #[derive(Debug, Parser)]
-#[command(name = "ibfabric", version)]
+#[command(name = "ibfabric", version, after_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

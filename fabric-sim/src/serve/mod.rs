@@ -101,7 +101,19 @@ pub struct Server {
     /// Checks of all routes that operators wait for, done one after the other.
     checks: VecDeque<(Asker, Option<RouteCheck>)>,
     next_reap: Instant,
+    keyboard: Keyboard,
     stopped: bool,
+}
+
+/// What is done about the terminal on standard input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keyboard {
+    /// Nothing: there is none, or it is for others.
+    NotWanted,
+    /// Commands are read from it.
+    Watched,
+    /// Something was typed for another job. It is watched again once we are in the foreground.
+    LeftAlone,
 }
 
 /// Somebody who gives commands.
@@ -154,12 +166,14 @@ impl Server {
             counters: ServerCounters::default(),
             checks: VecDeque::new(),
             next_reap: Instant::now() + REAP_INTERVAL,
+            keyboard: Keyboard::NotWanted,
             stopped: false,
         })
     }
 
-    /// Takes commands from standard input, a terminal, too, as long as we are not in its background.
+    /// Takes commands from standard input, a terminal, too, while we are in its foreground.
     pub fn watch_keyboard(&mut self) -> io::Result<()> {
+        self.keyboard = Keyboard::Watched;
         self.epoll.add(io::stdin().as_fd(), KEYBOARD)
     }
 
@@ -183,6 +197,9 @@ impl Server {
             if now >= self.next_reap {
                 self.reap(now);
                 self.next_reap = now + REAP_INTERVAL;
+                if self.keyboard == Keyboard::LeftAlone && is_in_foreground() {
+                    self.watch_keyboard()?;
+                }
             }
         }
         Ok(())
@@ -435,8 +452,9 @@ impl Server {
     }
 
     fn read_keyboard(&mut self, now: Instant) -> io::Result<()> {
-        if is_in_background() {
+        if !is_in_foreground() {
             // To read would stop us: what is typed is for others.
+            self.keyboard = Keyboard::LeftAlone;
             return self.epoll.remove(io::stdin().as_fd());
         }
         let mut line = String::new();
@@ -489,8 +507,8 @@ impl Server {
     }
 }
 
-/// Whether another job has the terminal on standard input.
-fn is_in_background() -> bool {
+/// Whether the terminal on standard input is ours to read. One that was closed is nobody's.
+fn is_in_foreground() -> bool {
     let foreground = rustix::termios::tcgetpgrp(io::stdin());
-    foreground.is_ok_and(|group| group != rustix::process::getpgrp())
+    foreground.is_ok_and(|group| group == rustix::process::getpgrp())
 }

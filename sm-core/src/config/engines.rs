@@ -18,8 +18,8 @@ const NEAREST: &[(&str, &str)] = &[
 /// What routes instead of the engines of `text`, of which some are not there.
 pub(super) fn instead(settings: &Settings, text: &str) -> String {
     let used = match settings.routing_engine.as_deref() {
-        Some(names) => format!("{names} is used"),
-        None => "minhop is used, which avoids no credit loops".to_owned(),
+        Some(names) if !names.eq_ignore_ascii_case("no_fallback") => format!("{names} is used"),
+        _ => "minhop is used, which avoids no credit loops".to_owned(),
     };
     let near = |name: &str| {
         let found = NEAREST.iter().find(|(theirs, _)| theirs.eq_ignore_ascii_case(name))?;

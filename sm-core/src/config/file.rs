@@ -1,10 +1,12 @@
 //! `opensm.conf`: lines of a key and its value, `#` begins a comment.
 //!
 //! Whatever a file says to OpenSM it says here: keys that nobody knows are passed over, and a value
-//! that cannot be gives way to what OpenSM has instead. Each is told as a mistake, with its place and
-//! what is used. Values by which a subnet would be left unprotected or be another one are errors
+//! that cannot be gives way to what OpenSM has instead; while others are in force, these stay. Each
+//! is told as a mistake, with its place and what is used. Values by which a subnet would be left
+//! unprotected or be another one are errors
 //! ([decision 36](../../../docs/decisions/0036-mistakes-in-opensm-conf.md)).
 
+use std::fmt;
 use std::fs::{OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -87,8 +89,8 @@ pub struct Parsed {
     pub remarks: Vec<String>,
     /// What is wrong with it and was passed over or replaced, in lines for the log.
     pub mistakes: Vec<String>,
-    /// Keys that keep the value in force, as theirs could not be taken and the file does not set them
-    /// elsewhere. None at a start.
+    /// Keys that keep the value in force, as theirs could not be taken and the file does not set
+    /// them elsewhere. None at a start.
     pub kept: Vec<&'static str>,
 }
 
@@ -191,11 +193,18 @@ impl Reader<'_> {
             self.mistake(format!("'{name}' is no key of OpenSM or ours, and passed over{hint}"));
             return Ok(());
         };
+        if let Some(slip) = Settings::slip(name, value) {
+            let slip = format!("{name} '{value}' {slip}");
+            if self.keep(key.name, &slip) {
+                return Ok(());
+            }
+            self.mistake(slip);
+        }
         match self.settings.set(name, value) {
             Ok(_) => {
                 self.set.push(key.name);
                 if let Some(reading) = Settings::reading(name, value) {
-                    self.mistake(format!("{name} '{value}' {reading}"));
+                    self.remark(format!("{name} '{value}' {reading}"));
                 }
             }
             Err(source) if is_fatal(&source) => {
@@ -210,26 +219,21 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Takes what OpenSM has in place of a value that was refused, if none is in force. Of engines,
-    /// those that are known count at any time.
+    /// Takes what OpenSM has in place of a value that was refused. At a start: what is in force is
+    /// better than that.
     fn take_mistaken(&mut self, key: &'static str, value: &str, error: &ValueError) {
+        if self.keep(key, error) {
+            return;
+        }
         let is_number = matches!(error, ValueError::OutOfRange { .. });
         let replaced = REPLACED.iter().find(|(replaced, _)| is_number && *replaced == key);
-        let earlier = self.settings.clone();
         let is_replaced = match replaced {
             Some((_, instead)) => self.settings.set(key, instead).is_ok(),
             None => self.settings.set_as_opensm(key, value),
         };
-        let is_engines = key == "routing_engine";
-        let has_engines = is_engines && self.settings.routing_engine.is_some();
-        let used = if self.are_in_force && !has_engines {
-            self.settings.copy(key, &earlier);
-            self.kept.push(key);
-            self.mistake(format!("{error}; the value in force stays, or another line's"));
-            return;
-        } else if !is_replaced {
+        let used = if !is_replaced {
             "the line is passed over".to_owned()
-        } else if is_engines {
+        } else if key == "routing_engine" {
             engines::instead(&self.settings, value)
         } else {
             format!("{} is used", self.settings.lines(key).join(", "))
@@ -238,6 +242,15 @@ impl Reader<'_> {
             self.set.push(key);
         }
         self.mistake(format!("{error}; {used}"));
+    }
+
+    /// Leaves a key the value in force, if there is one, or what another line says.
+    fn keep(&mut self, key: &'static str, why: &dyn fmt::Display) -> bool {
+        if self.are_in_force {
+            self.kept.push(key);
+            self.mistake(format!("{why}; the value in force stays, or another line's"));
+        }
+        self.are_in_force
     }
 
     fn remark(&mut self, what: String) {

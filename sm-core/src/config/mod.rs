@@ -137,14 +137,14 @@ impl Config {
     }
 
     /// Reads the settings again, as [`load`](Self::load) did.
-    /// A key whose value cannot be read keeps what it has in [`settings`](Self::settings).
+    /// A key whose value is mistaken keeps what it has in [`settings`](Self::settings).
     pub fn reread(&self) -> Result<(Settings, Vec<String>), ConfigError> {
         settings_of(&self.options, Some(&self.settings))
     }
 }
 
-/// What the configuration file and the command line set, and what is odd about that. What cannot be
-/// read keeps its value in `before`.
+/// What the configuration file and the command line set, and what is odd about that. What is
+/// mistaken in the file keeps its value in `before`.
 fn settings_of(
     options: &Options,
     before: Option<&Settings>,
@@ -226,5 +226,19 @@ mod tests {
         // While it runs, what cannot be taken stays as it is.
         let (settings, _) = config.reread().unwrap();
         assert_eq!((settings.lmc, settings.subnet_timeout), (1, 20));
+
+        // An engine that nobody has had a running fabric routed by minhop.
+        std::fs::write(&path, "routing_engine updn\nqos TRUE\n").unwrap();
+        let (config, _) = load(&["-s", "7"]).unwrap();
+        for slip in ["updm", "updm,no_fallback", "updm,minhop"] {
+            let text = format!("routing_engine {slip}\nqos yes\nsweep_interval x\n");
+            std::fs::write(&path, text).unwrap();
+            let (settings, told) = config.reread().unwrap();
+            assert_eq!(settings.routing_engine.as_deref(), Some("updn"), "{told:?}");
+            assert_eq!((settings.qos, settings.sweep_interval), (true, 7));
+            let (started, told) = load(&[]).unwrap();
+            assert_ne!(started.settings.routing_engine.as_deref(), Some("updn"));
+            assert!(told[0].contains("minhop is used"), "{told:?}");
+        }
     }
 }

@@ -90,7 +90,7 @@ pub struct Options {
     #[arg(short, long)]
     pub lmc: Option<String>,
     /// Bring the subnet up, publish it, and stop. Fails if the subnet does not come up, or if
-    /// another subnet manager comes before us.
+    /// another subnet manager is master.
     #[arg(short, long)]
     pub once: bool,
     /// Seconds between light sweeps; 0 sweeps on traps only.

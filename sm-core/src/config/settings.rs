@@ -116,6 +116,15 @@ macro_rules! settings {
                 }
             }
 
+            /// How a text is read that nobody would write who knew that.
+            pub(super) fn slip(key: &str, text: &str) -> Option<&'static str> {
+                use $crate::config::value::Value;
+                match key {
+                    $($( stringify!($key) => <$type as Value>::slip(text), )*)*
+                    _ => None,
+                }
+            }
+
             /// How a text is read that is hardly what was meant, if it is taken.
             pub(super) fn reading(key: &str, text: &str) -> Option<&'static str> {
                 use $crate::config::value::Value;

@@ -79,6 +79,10 @@ pub(super) trait Value: Sized {
     fn reading(_text: &str) -> Option<&'static str> {
         None
     }
+    /// How a text is read that nobody would write who knew that: it is a mistake.
+    fn slip(_text: &str) -> Option<&'static str> {
+        None
+    }
     /// Takes what another line of the same key says.
     fn take(&mut self, by: Self) {
         *self = by;
@@ -187,7 +191,7 @@ impl Value for bool {
     fn parse(text: &str) -> Option<Self> {
         Some(text == "TRUE")
     }
-    fn reading(text: &str) -> Option<&'static str> {
+    fn slip(text: &str) -> Option<&'static str> {
         (!["TRUE", "FALSE"].contains(&text))
             .then_some("is read as FALSE, as OpenSM does; write TRUE or FALSE")
     }

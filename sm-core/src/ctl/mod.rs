@@ -23,9 +23,17 @@ use sm::Sm;
 
 use crate::config::TlsOptions;
 
+const EXAMPLES: &str = "\
+Examples:
+  ibsmctl status                               the subnet that ibsm on this host manages
+  ibsmctl top                                  who asks what, and how long answers take
+  ibsmctl explain 'node00002 HCA-1' node00012  why a path is as it is
+  ibsmctl --sm https://sm1:7471 --tls-ca ca.pem --tls-cert me.pem --tls-key me.key mcast
+                                               multicast groups, from another host";
+
 /// Asks a running subnet manager.
 #[derive(Debug, Parser)]
-#[command(name = "ibsmctl", version, max_term_width = 100)]
+#[command(name = "ibsmctl", version, max_term_width = 100, after_help = EXAMPLES)]
 pub struct Options {
     /// Where ibsm publishes (its --publish).
     #[arg(

@@ -40,8 +40,7 @@ impl AdminService {
         Ok(Response::new(admin::Ordered {}))
     }
 
-    /// Refuses to tell what is registered where that is not known: on a standby that does not follow
-    /// the master's registry.
+    /// Refuses to tell what is registered where that is not known: on a standby.
     fn knows_registry(&self) -> Result<(), Status> {
         let sm = self.shared.sm.load();
         if matches!(sm.state.as_str(), "" | "master") {
@@ -55,7 +54,9 @@ impl AdminService {
                 format!("it is {state} and has no registry, being without --follow; ask the master")
             }
             state => {
-                format!("it is {state} and keeps the registry to take over by only; ask the master")
+                format!(
+                    "it is {state} and keeps a copy of the registry only to take over with; ask the master"
+                )
             }
         }))
     }

@@ -124,7 +124,7 @@ fn what_is_registered_is_not_told_where_it_is_not_known() {
     }
     for refused in asked("standby", "in step") {
         let refusal = refused.unwrap_err();
-        assert!(refusal.message().contains("to take over by only"), "{refusal}");
+        assert!(refusal.message().contains("only to take over with"), "{refusal}");
     }
     let told = asked("master", "");
     assert!(told.iter().all(Result::is_ok), "{told:?}");

@@ -43,8 +43,8 @@ impl Tables {
         }
     }
 
-    /// Begins a batch of at most [`BATCH_MAX`] LIDs, to which no switch has a route yet. Each LID is begun
-    /// once.
+    /// Begins a batch of at most [`BATCH_MAX`] LIDs, to which no switch has a route yet. Each LID is
+    /// begun once.
     pub(super) fn begin(&mut self, lids: &[Lid]) {
         if self.end + lids.len() > BATCH_MAX {
             self.write();

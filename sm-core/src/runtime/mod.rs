@@ -108,8 +108,8 @@ pub enum RunError {
     Fatal(String),
     /// `--once`, and the subnet is another's.
     #[error(
-        "another subnet manager comes before us, at {at}, and -o/--once does not wait for its end; \
-         stop it, or stand by for it without -o"
+        "another subnet manager is master, at {at}, and -o/--once waits neither for its end nor for \
+         it to hand over; stop it, or stand by for it without -o"
     )]
     NotMaster {
         /// Where it is.

@@ -88,8 +88,8 @@ impl Sweeper {
                 let seconds = CORRECTION_DELAY.as_secs();
                 warn!(
                     "the routes {which} have {found} routes to hosts on the worst link, {engine} from \
-                     nothing {fresh}: in {seconds} s all are made anew (keep_found_routes TRUE keeps \
-                     them)"
+                     nothing {fresh}: in {seconds} s all are made anew, if we run that long \
+                     (keep_found_routes TRUE keeps them)"
                 );
             }
             KeptRoutes::Inherited if is_balanced => info!(

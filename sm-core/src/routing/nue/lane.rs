@@ -4,7 +4,7 @@ use super::fabric::Fabric;
 use super::loads::Loads;
 use super::turns::Turns;
 
-/// A lane, its routes so far, and those of the lanes before.
+/// A lane, and what is known of it and of others.
 #[derive(Debug)]
 pub(super) struct Lane<'a> {
     pub(super) fabric: &'a Fabric<'a>,

@@ -14,7 +14,7 @@ use super::search::Search;
 use super::turns::Turns;
 use super::variant::{Variant, in_order};
 
-/// Routes of all switches to all LIDs. A byte for each, besides turns.
+/// Routes of all switches to all LIDs: a byte for each, besides the turns of each lane.
 #[derive(Debug)]
 pub(super) struct Made<'a> {
     fabric: &'a Fabric<'a>,
@@ -64,17 +64,18 @@ impl<'a> Made<'a> {
             hops: HopMatrix::unreachable(switches),
             unreachable: 0,
         };
-        made.route(false);
+        made.route(Pass::First);
         made
     }
 
-    /// Routes to one home after the other anew, beside the routes to all others, and by their turns.
+    /// Routes to one home after the other anew, beside the routes to all others, and by their
+    /// turns. No home's longest way gets longer.
     pub(super) fn route_again(&mut self) {
-        self.route(true);
+        self.route(Pass::Again);
     }
 
-    /// Routes to one home after the other; `again` if there are routes already.
-    fn route(&mut self, again: bool) {
+    /// Routes to one home after the other.
+    fn route(&mut self, pass: Pass) {
         let Self { fabric, distances, layers, ports, loads, hops, unreachable } = self;
         let (fabric, switches) = (*fabric, fabric.switch_count());
         let (mut search, mut further) = (Search::new(fabric), Further::new(fabric));
@@ -85,14 +86,14 @@ impl<'a> Made<'a> {
                 let mut columns: Vec<&mut [u8]> =
                     columns.by_ref().take(home.lids().count()).collect();
                 let hops = hops.row_mut(home.switch);
-                if again {
-                    unload(fabric, home, hops, &columns, loads);
-                }
+                let before = (pass == Pass::Again).then(|| {
+                    weigh(fabric, home, hops, &columns, loads, Loads::remove);
+                    (hops.to_vec(), columns.concat())
+                });
                 let mut lane = Lane { fabric, loads, turns };
                 search.run(&mut lane, forest, distances.row(home.switch), home.switch);
                 further.begin(fabric, &search);
                 hops.copy_from_slice(&search.levels);
-                let missed = switches - 1 - search.order.len();
                 for (place, ((_, to), column)) in home.lids().zip(&mut columns).enumerate() {
                     if place > 0 {
                         further.route(&mut lane, &search);
@@ -107,8 +108,18 @@ impl<'a> Made<'a> {
                         let link = fabric.topology.link(choices[usize::from(switch)] as usize);
                         column[usize::from(switch)] = link.port;
                     }
-                    *unreachable += missed as u64;
                 }
+                if let Some((hops_before, columns_before)) = before
+                    && farthest(fabric, hops) > farthest(fabric, &hops_before)
+                {
+                    // Its turns are still allowed.
+                    weigh(fabric, home, hops, &columns, loads, Loads::remove);
+                    hops.copy_from_slice(&hops_before);
+                    let both = columns.iter_mut().zip(columns_before.chunks_exact(switches));
+                    both.for_each(|(column, before)| column.copy_from_slice(before));
+                    weigh(fabric, home, hops, &columns, loads, Loads::add);
+                }
+                *unreachable += (missed(hops) * columns.len()) as u64;
             }
         }
     }
@@ -150,8 +161,37 @@ impl<'a> Made<'a> {
     }
 }
 
-/// Takes the routes to a home off the links: those of `columns`, which all fall by `hops`.
-fn unload(fabric: &Fabric<'_>, home: &Home, hops: &[u8], columns: &[&mut [u8]], loads: &mut Loads) {
+/// Which routes a pass makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    First,
+    /// There are others already.
+    Again,
+}
+
+/// How many switches have no way.
+fn missed(hops: &[u8]) -> usize {
+    hops.iter().filter(|&&hops| hops == HopMatrix::UNREACHABLE).count()
+}
+
+/// How many switches have no way to a home, and the hops of the longest one of an end.
+fn farthest(fabric: &Fabric<'_>, hops: &[u8]) -> (usize, u8) {
+    let ends = fabric.topology.switches().filter(|&switch| fabric.is_end(switch));
+    let hops_of = ends.map(|end| hops[usize::from(end)]);
+    let longest = hops_of.filter(|&hops| hops != HopMatrix::UNREACHABLE).max();
+    (missed(hops), longest.unwrap_or(0))
+}
+
+/// Adds the routes to a home's hosts to loads, or takes them off: those of `columns`, which all
+/// fall by `hops`.
+fn weigh(
+    fabric: &Fabric<'_>,
+    home: &Home,
+    hops: &[u8],
+    columns: &[&mut [u8]],
+    loads: &mut Loads,
+    change: impl Fn(&mut Loads, &Fabric<'_>, &[u16], &[u32]),
+) {
     if !home.has_hosts() {
         return;
     }
@@ -169,6 +209,6 @@ fn unload(fabric: &Fabric<'_>, home: &Home, hops: &[u8], columns: &[&mut [u8]], 
             let link = topology.link_at(switch, column[usize::from(switch)]);
             choices[usize::from(switch)] = link.expect("a route leads somewhere") as u32;
         }
-        loads.remove(fabric, &order, &choices);
+        change(loads, fabric, &order, &choices);
     }
 }

@@ -122,18 +122,26 @@ proptest! {
         }
     }
 
-    /// However often homes are routed: the loads that decide are those of the tables.
+    /// However often homes are routed: the loads that decide are those of the tables, and ways get
+    /// no longer.
     #[test]
     fn loads_are_those_of_the_routes(topology in testing::any_topology(), lanes in 1u8..=3) {
         let steering = steering(lanes);
         let fabric = Fabric::new(&topology, &steering);
         let distances = HopMatrix::compute(&topology).unwrap();
         let layers = partition::layers(&distances, homes(&topology), lanes);
+        let mut before = (u64::MAX, u8::MAX);
         for times in 0..3 {
             let mut made = Made::new(&fabric, &distances, &layers, Variant::FIRST);
             (0..times).for_each(|_| made.route_again());
             let most = made.loads.most();
             let (lfts, hops, unreachable) = made.finish();
+            let ends = || topology.switches().filter(|&switch| fabric.is_end(switch));
+            let ways = ends().flat_map(|home| ends().map(move |from| (home, from)));
+            let ways = ways.map(|(home, from)| hops.row(home)[usize::from(from)]);
+            let longest = ways.filter(|&hops| hops != HopMatrix::UNREACHABLE).max();
+            prop_assert!((unreachable, longest.unwrap_or(0)) <= before);
+            before = (unreachable, longest.unwrap_or(0));
             let (lanes, loads) = (Lanes::Free, Vec::new());
             let routing = Routing { engine: "nue", lfts, hops, lanes, unreachable, loads };
             prop_assert_eq!(u64::from(most), u64::from(spread(&topology, &routing).max));

@@ -165,7 +165,7 @@ mod tests {
         assert!(in_vain(SmState::Master, None, ONCE_ATTEMPTS - 1).is_none());
         let reason = in_vain(SmState::Standby, Some("'node1 HCA-1' port 1".into()), 0).unwrap();
         let text = reason.to_string();
-        assert!(text.starts_with("another subnet manager comes before us, at 'node1"), "{text}");
+        assert!(text.starts_with("another subnet manager is master, at 'node1"), "{text}");
         assert!(matches!(in_vain(SmState::NotActive, None, 0), Some(RunError::Disabled)));
     }
 

@@ -180,9 +180,9 @@ proptest! {
         judge(&topology, &routing.unwrap(), &with_sls(&topology, &picks))?;
     }
 
-    /// Where unicast goes up and then down, so can a tree. Not always one that joins switches without
-    /// hosts: from one core switch to another the way goes down and up again, and the search for such
-    /// a tree may end without one (decision 38).
+    /// Where unicast goes up and then down, so can a tree. Not always one that joins switches
+    /// without hosts: from one core switch to another the way goes down and up again, and the
+    /// search for such a tree may end without one (decision 38).
     #[test]
     fn beside_up_down_routes_every_group_has_a_tree(
         topology in any_topology(), picks in picks(),
