@@ -164,7 +164,7 @@ fn a_second_manager_stands_by() {
     let once = bed.ibsm("Hca4").arg("-o").output().unwrap();
     assert_eq!(once.status.code(), Some(1));
     let told = String::from_utf8_lossy(&once.stderr);
-    assert!(told.contains("another subnet manager comes before us, at "), "{told}");
+    assert!(told.contains("another subnet manager is master, at "), "{told}");
     for child in [&mut first, &mut second] {
         signal(child, libc::SIGTERM);
         child.wait().unwrap();
