@@ -73,6 +73,11 @@ impl<'a> Fabric<'a> {
         arriving.filter(|&link| choices[usize::from(self.sender(link))] == link)
     }
 
+    /// All switches for which [`is_end`](Self::is_end) holds.
+    pub(super) fn ends(&self) -> impl Iterator<Item = u16> {
+        self.topology.switches().filter(|&switch| self.is_end(switch))
+    }
+
     /// Whether a switch's packets, and those to it, must not wait in circles.
     #[inline]
     pub(super) fn is_end(&self, switch: u16) -> bool {

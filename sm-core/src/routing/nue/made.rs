@@ -133,11 +133,8 @@ impl<'a> Made<'a> {
     /// turns of the longest way between switches with hosts, then the hops of all these ways.
     pub(super) fn demerits(&self) -> (u64, u128, u64) {
         let (mut longest, mut sum) = (0u8, 0u64);
-        let ends = || self.fabric.topology.switches().filter(|&switch| self.fabric.is_end(switch));
-        for home in ends() {
-            let row = self.hops.row(home);
-            let hops = ends().map(|source| row[usize::from(source)]);
-            for hops in hops.filter(|&hops| hops != HopMatrix::UNREACHABLE) {
+        for home in self.fabric.ends() {
+            for hops in hops_of_ends(self.fabric, self.hops.row(home)) {
                 longest = longest.max(hops);
                 sum += u64::from(hops);
             }
@@ -176,10 +173,13 @@ fn missed(hops: &[u8]) -> usize {
 
 /// How many switches have no way to a home, and the hops of the longest one of an end.
 fn farthest(fabric: &Fabric<'_>, hops: &[u8]) -> (usize, u8) {
-    let ends = fabric.topology.switches().filter(|&switch| fabric.is_end(switch));
-    let hops_of = ends.map(|end| hops[usize::from(end)]);
-    let longest = hops_of.filter(|&hops| hops != HopMatrix::UNREACHABLE).max();
-    (missed(hops), longest.unwrap_or(0))
+    (missed(hops), hops_of_ends(fabric, hops).max().unwrap_or(0))
+}
+
+/// The hops of the ends that have a way.
+fn hops_of_ends(fabric: &Fabric<'_>, hops: &[u8]) -> impl Iterator<Item = u8> {
+    let hops = fabric.ends().map(|end| hops[usize::from(end)]);
+    hops.filter(|&hops| hops != HopMatrix::UNREACHABLE)
 }
 
 /// Adds the routes to a home's hosts to loads, or takes them off: those of `columns`, which all

@@ -136,8 +136,7 @@ proptest! {
             (0..times).for_each(|_| made.route_again());
             let most = made.loads.most();
             let (lfts, hops, unreachable) = made.finish();
-            let ends = || topology.switches().filter(|&switch| fabric.is_end(switch));
-            let ways = ends().flat_map(|home| ends().map(move |from| (home, from)));
+            let ways = fabric.ends().flat_map(|home| fabric.ends().map(move |from| (home, from)));
             let ways = ways.map(|(home, from)| hops.row(home)[usize::from(from)]);
             let longest = ways.filter(|&hops| hops != HopMatrix::UNREACHABLE).max();
             prop_assert!((unreachable, longest.unwrap_or(0)) <= before);
