@@ -1,6 +1,6 @@
-//! To be preloaded into programs that address the SA by LID, such as `saquery`, on a port that has
-//! no LIDs (RoCE): what they write to a umad file without a GRH gets one. `SA_GID` is the GID that
-//! all LIDs stand for. Of use in `scripts/kernel-lab` only.
+//! Preloaded library that adds a GRH to the MADs of programs that address the SA by LID, such as
+//! `saquery`, on a port without LIDs (RoCE). It changes writes to umad files without a GRH;
+//! `SA_GID` is the destination GID for all LIDs. Used in `scripts/kernel-lab` only.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -9,10 +9,10 @@ use ib_mad::transport::Grh;
 use ib_mad::transport::umad::{HEADER_LEN, Header};
 use ib_mad::types::Gid;
 
-/// Major number of umad files.
+/// Device major number of umad files.
 const MAJOR: u32 = 231;
 
-/// write(2), but for what is written to umad files.
+/// write(2); writes to umad files are changed.
 ///
 /// # Safety
 ///
@@ -20,10 +20,10 @@ const MAJOR: u32 = 231;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(file: c_int, buffer: *const c_void, len: usize) -> isize {
     if len < HEADER_LEN || !is_umad(file) {
-        // SAFETY: the caller's arguments, as they are.
+        // SAFETY: the caller's arguments, passed on.
         return unsafe { system_write(file, buffer, len) };
     }
-    // SAFETY: the caller vouches for `len` readable bytes.
+    // SAFETY: the caller guarantees `len` readable bytes.
     let mut record = unsafe { std::slice::from_raw_parts(buffer.cast::<u8>(), len) }.to_vec();
     if let Some(bytes) = record.first_chunk_mut::<HEADER_LEN>() {
         let mut header = Header(*bytes);
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn write(file: c_int, buffer: *const c_void, len: usize) -
 ///
 /// As for write(2).
 unsafe fn system_write(file: c_int, buffer: *const c_void, len: usize) -> isize {
-    // SAFETY: the caller vouches for the arguments.
+    // SAFETY: the caller guarantees the arguments.
     unsafe { libc::syscall(libc::SYS_write, file, buffer, len) as isize }
 }
 

@@ -1,16 +1,15 @@
-//! A client of subnet administration at a umad port, with which `scripts/kernel-lab` tries a
-//! responder: what it checks it tells in a line that begins with PASS or FAIL, and its exit status
-//! is that of all of them.
+//! An SA client at a umad port, with which `scripts/kernel-lab` tests a responder. It prints the
+//! result of each check in a line that begins with PASS or FAIL, and fails if any check fails.
 //!
 //! usage: sa_client DEVICE GID[/QP] CHECK...
 //!
-//! - `path:none`, `path:owner`, `path:kernel`: Get(PathRecord), RMPP done by nobody, us, the kernel.
-//! - `table`: GetTable(NodeRecord), put together by the kernel; every record asked for alone, too.
-//! - `tables:N`: the same table N times, which has to be the same each time.
-//! - `multi:N`: N times GetMulti(MultiPathRecord) to all hosts, taken apart by the kernel.
-//! - `steady:SECONDS`: Get(PathRecord) all the time. Silence is no failure, a wrong status is.
+//! - `path:none`, `path:owner`, `path:kernel`: Get(PathRecord), with RMPP by none, us, the kernel.
+//! - `table`: GetTable(NodeRecord), reassembled by the kernel; each record also by Get().
+//! - `tables:N`: the same table N times; all must be equal.
+//! - `multi:N`: GetMulti(MultiPathRecord) to all hosts, N times, segmented by the kernel.
+//! - `steady:SECONDS`: Get(PathRecord) continuously. Timeouts are no failure, wrong statuses are.
 
-#![allow(clippy::print_stdout, reason = "it tells what it found")]
+#![allow(clippy::print_stdout, reason = "results are printed")]
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -34,12 +33,12 @@ use ib_mad::wire::sa::{ComponentMask, HEADER_LEN as SA_HEADER_LEN, SaMad, attrib
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// The longest answer that is read.
+/// Size limit of an answer.
 const MESSAGE_LEN_MAX: usize = 1 << 18;
-/// How a request is repeated: as often and as soon as RDMA CM's are.
+/// Retries of a request: as many, and at the same interval, as RDMA CM's.
 const SOON: (u32, u32) = (200, 10);
-/// How one is that has several segments either way: the time-outs together have to cover the whole
-/// transfer, and the kernel waits 2 s for acknowledgements if one of them is longer than that.
+/// Retries of a request with several segments either way: all timeouts together must cover the
+/// whole transfer, and the kernel waits 2 s for ACKs if a single timeout is longer than that.
 const PATIENTLY: (u32, u32) = (3_000, 10);
 
 fn main() -> ExitCode {
@@ -51,7 +50,7 @@ fn main() -> ExitCode {
     let mut failed = false;
     for check in checks {
         match Client::run(device, target, check) {
-            Ok(told) => println!("PASS {check}: {told}"),
+            Ok(result) => println!("PASS {check}: {result}"),
             Err(error) => {
                 println!("FAIL {check}: {error}");
                 failed = true;
@@ -61,7 +60,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(failed))
 }
 
-/// What the kernel handed over: an answer, header and data, or word that none came in time.
+/// What the kernel returned: an answer, header and data, or a timeout.
 enum Heard {
     Answer(Vec<u8>),
     Silence,
@@ -115,8 +114,8 @@ impl Client {
         self.there.grh.map(|grh| grh.remote_gid).unwrap_or_default()
     }
 
-    /// Asks, and waits for what the kernel has to say. A request that does not fit a MAD is taken
-    /// apart by the kernel.
+    /// Sends a request, and waits for the kernel's result. A request longer than a MAD is segmented
+    /// by the kernel.
     fn ask(
         &mut self,
         (method, attribute): (Method, AttributeId),
@@ -148,7 +147,7 @@ impl Client {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err("the kernel tells neither of an answer nor of silence".into());
+                return Err("the kernel returned neither a response nor a timeout".into());
             }
             wait(&mut [Interest::read(self.file.as_fd())], Some(left))?;
             let len = match Device::read(&self.file, &mut buffer) {
@@ -158,7 +157,7 @@ impl Client {
             };
             let header = Header(*buffer.first_chunk().ok_or("a short record")?);
             let mad = &buffer[HEADER_LEN..len];
-            // The kernel has put a number of its own into the upper half.
+            // The kernel has overwritten the upper half.
             if mad.get(12..16) != Some(&self.tid.to_be_bytes()[..]) {
                 continue;
             }
@@ -170,7 +169,7 @@ impl Client {
         }
     }
 
-    /// An answer without fault, or else why not.
+    /// Checks an answer; errors with the reason if it is faulty.
     fn data(
         &mut self,
         what: (Method, AttributeId),
@@ -218,7 +217,7 @@ impl Client {
         let what = (Method::GET_TABLE, attribute::NODE_RECORD);
         let data = self.data(what, ComponentMask::NONE, &[], PATIENTLY)?;
         if data.is_empty() || data.len() % stride(NodeRecord::LEN) != 0 {
-            return Err(format!("{} bytes are no table of nodes", data.len()).into());
+            return Err(format!("{} bytes are not a table of nodes", data.len()).into());
         }
         Ok(data)
     }
@@ -234,10 +233,10 @@ impl Client {
             let what = (Method::GET, attribute::NODE_RECORD);
             let alone = self.data(what, node::component::LID, &wish, SOON)?;
             if alone[..record.len()] != *record {
-                return Err(format!("the record of LID {lid} is not what Get() yields").into());
+                return Err(format!("the record of LID {lid} differs from that of Get()").into());
             }
         }
-        Ok(format!("{count} records, {} bytes, each as Get() yields it", table.len()))
+        Ok(format!("{count} records, {} bytes, each equal to that of Get()", table.len()))
     }
 
     fn tables(&mut self, count: u32) -> Result<String> {
@@ -245,7 +244,7 @@ impl Client {
         let first = self.nodes()?;
         for nth in 2..=count {
             if self.nodes()? != first {
-                return Err(format!("table {nth} is another than the first").into());
+                return Err(format!("table {nth} differs from the first").into());
             }
         }
         let took = begun.elapsed().as_secs_f32();
@@ -258,7 +257,7 @@ impl Client {
         let mut hosts = Vec::new();
         for record in table.chunks(stride(NodeRecord::LEN)) {
             let info = NodeRecord::new(record)?.node_info();
-            let info = NodeInfo::new(&info[..])?;
+            let info = NodeInfo::of(&info);
             if info.node_type() == 1 {
                 hosts.push(Gid::new(self.here.prefix(), info.port_guid()));
             }
@@ -279,7 +278,7 @@ impl Client {
             }
             if found != wanted {
                 let (found, wanted) = (found.len(), wanted.len());
-                return Err(format!("answer {nth} has {found} paths, not {wanted}").into());
+                return Err(format!("answer {nth} has {found} paths, expected {wanted}").into());
             }
         }
         let took = begun.elapsed().as_secs_f32();
@@ -307,6 +306,6 @@ impl Client {
             }
         }
         let longest = longest.as_millis();
-        Ok(format!("{answers} answers, {silences} silences, the slowest after {longest} ms"))
+        Ok(format!("{answers} answers, {silences} timeouts, the slowest after {longest} ms"))
     }
 }

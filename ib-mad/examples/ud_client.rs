@@ -1,5 +1,5 @@
-//! A client of subnet administration with a queue pair of its own, with which `scripts/kernel-lab`
-//! tries a responder that clients are redirected to.
+//! An SA client with its own queue pair, with which `scripts/kernel-lab` tests a responder that
+//! clients are redirected to.
 //!
 //! usage: ud_client DEVICE GID/QP COUNT     COUNT times Get(PathRecord), 16 at a time
 
@@ -16,11 +16,11 @@ use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::record::{PathRecord, path};
 use ib_mad::wire::sa::{SaMad, attribute};
 
-/// Requests under way.
+/// Outstanding requests.
 const WINDOW: usize = 16;
-/// When those that are not answered are sent again.
+/// Interval at which unanswered requests are sent again.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// When all of it has to be over.
+/// Time limit of the whole run.
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn main() -> ExitCode {
@@ -30,8 +30,8 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     match run(device, target, count) {
-        Ok(told) => {
-            println!("PASS ud: {told}");
+        Ok(result) => {
+            println!("PASS ud: {result}");
             ExitCode::SUCCESS
         }
         Err(error) => {
@@ -86,16 +86,16 @@ fn run(device: &str, target: &str, count: &str) -> Result<String, Box<dyn Error>
 }
 
 fn request(tid: u64, address: &Address, here: Gid, there: Gid) -> Packet {
-    let mut packet = Packet { address: address.clone(), ..Packet::default() };
+    let mut packet = Packet::to(*address);
     let mut mad = SaMad::new(&mut packet.mad);
     let mask = path::component::SGID | path::component::DGID;
     mad.write_request(Method::GET, attribute::PATH_RECORD, tid, mask);
-    let mut record = PathRecord::new(&mut mad.data_mut()[..]).expect("64 bytes of 200");
+    let mut record = PathRecord::of_mut(mad.data_mut());
     record.set_sgid(here).set_dgid(there);
     packet
 }
 
-/// The transaction that a packet answers.
+/// The transaction ID of a correct answer; errors for other packets.
 fn answered(packet: &Packet, address: &Address, there: Gid) -> Result<u64, Box<dyn Error>> {
     let mad = SaMad::new(&packet.mad);
     let (status, found) = (mad.header().status(), PathRecord::new(&mad.data()[..])?);

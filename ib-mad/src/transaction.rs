@@ -1,69 +1,96 @@
-//! Requests that wait for their answers: transaction ids, retries and time-outs, for thousands of
-//! requests at once.
+//! Outstanding requests: transaction IDs, retries and timeouts, for thousands of requests at once.
 //!
-//! This module decides; it never sends, sleeps or reads a clock. The caller keeps, as the context
-//! of each request, what it needs to send it again and to make sense of the answer. What is not
-//! here: whether an answer is what was asked for (its class, attribute and sender).
+//! This module never sends, sleeps or reads a clock. As the context of each request, the caller
+//! keeps what it needs to send it again and to interpret the response, and checks whether a
+//! response matches the request's class, attribute and destination.
 //!
-//! A slot of the table is in one queue at a time, and every step takes constant time:
+//! A slot of the table is in one queue at a time; every operation takes constant time:
 //!
 //! ```text
 //! start ─► ready ─ poll_transmit ─► waiting ─ handle_response ─► (context back to the caller)
 //!            ▲                         │
 //!            └──── handle_timeout ─────┴─► expired ─ poll_expired ─► (context back)
 //! ```
+//!
+//! # Examples
+//!
+//! A request that is lost, sent again, and answered:
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//!
+//! use ib_mad::transaction::Transactions;
+//!
+//! let now = Instant::now();
+//! let second = Duration::from_secs(1);
+//! let mut table = Transactions::new(1000, 0);
+//! let tid = table.start("NodeInfo of switch 7", second, 3).expect("the table has room");
+//!
+//! // A program writes the transaction id into the MAD and sends it.
+//! assert_eq!(table.poll_transmit(now), Some((tid, &mut "NodeInfo of switch 7")));
+//! assert_eq!(table.poll_timeout(), Some(now + second));
+//!
+//! // No answer within a second: the request is ready to be sent again.
+//! table.handle_timeout(now + second);
+//! assert!(table.poll_transmit(now + second).is_some());
+//!
+//! assert_eq!(table.handle_response(tid.into()), Some("NodeInfo of switch 7"));
+//! assert_eq!(table.handle_response(tid.into()), None, "a second answer is counted and ignored");
+//! assert_eq!((table.counters().retried, table.counters().unmatched), (1, 1));
+//! ```
 
 use std::time::{Duration, Instant};
 
-/// Most requests a table can hold.
+/// Limit of a table's capacity.
 pub const CAPACITY_MAX: usize = 1 << 20;
 
-/// Most different time-outs among the requests that wait at one time. A request with yet another
-/// one takes the next longer of these, or the longest.
+/// Limit of distinct timeouts among waiting requests. A request with a further timeout gets the
+/// next longer of these, or the longest.
 pub const TIMEOUTS_MAX: usize = 8;
 
 /// A table of outstanding requests, each with a context `T`.
 ///
-/// Transaction ids are unique in their low 32 bits and only those are compared: the Linux kernel
-/// overwrites the upper 32 bits of a request's, ibsim the upper 16. An id comes back into use only
-/// after its slot has been used some thousand times, so that late answers find nobody.
+/// Transaction IDs are unique in their low 32 bits, and only those are compared: the Linux kernel
+/// overwrites the upper 32 bits of a request's ID, ibsim the upper 16. An ID is reused only after
+/// its slot has been used some thousand times, so that late responses match no request.
 #[derive(Debug)]
 pub struct Transactions<T> {
     slots: Vec<Slot<T>>,
-    /// Bits of a transaction id that are the slot's index; the others are its generation.
+    /// Bits of a transaction ID that are the slot's index; the others are its generation.
     index_bits: u32,
     free: Queue,
     ready: Queue,
     expired: Queue,
-    /// Waiting requests by their time-out: within one, first sent is first due.
+    /// Waiting requests by timeout: within one timeout, the first sent is the first due.
     waiting: [Waiting; TIMEOUTS_MAX],
     outstanding: usize,
     counters: Counters,
 }
 
-/// What has happened to the requests of a table. At any time `started` is the sum of `answered`,
-/// `expired`, `cancelled` and those outstanding.
+/// Counters of a table. At any time `started` is the sum of `answered`, `expired`, `cancelled` and
+/// the outstanding requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counters {
     /// Requests accepted by `start`.
     pub started: u64,
-    /// Packets handed out by `poll_transmit`, repeats included.
+    /// Packets returned by `poll_transmit`, retries included.
     pub transmitted: u64,
-    /// Repeats among them.
+    /// Retries among them.
     pub retried: u64,
     /// Requests answered.
     pub answered: u64,
-    /// Answers that came late or twice, or to requests that never were.
+    /// Responses that were late or repeated, or match no request.
     pub unmatched: u64,
-    /// Requests given up after their last retry.
+    /// Requests expired after their last retry.
     pub expired: u64,
-    /// Requests withdrawn by the caller.
+    /// Requests cancelled by the caller.
     pub cancelled: u64,
 }
 
 #[derive(Debug)]
 struct Slot<T> {
-    /// The transaction id of the present user; of the next one in a free slot.
+    /// The transaction ID of the present request; in a free slot, of the next one.
     tid: u32,
     place: Place,
     previous: Link,
@@ -87,7 +114,7 @@ enum Place {
 type Link = u32;
 const NONE: Link = u32::MAX;
 
-/// The ends of a list that runs through the slots.
+/// Head and tail of a list linked through the slots.
 #[derive(Clone, Copy, Debug)]
 struct Queue {
     head: Link,
@@ -103,9 +130,9 @@ struct Waiting {
 }
 
 impl<T> Transactions<T> {
-    /// A table for `capacity` requests, 1 to [`CAPACITY_MAX`]; others count as the nearest.
-    /// Transaction ids begin at a place that `seed` decides: give another one at each start, and
-    /// answers to a predecessor find nobody.
+    /// A table for `capacity` requests, 1 to [`CAPACITY_MAX`]; values outside are clamped. `seed`
+    /// determines the first transaction IDs: use a different seed at each start, so that responses
+    /// to an earlier run match no request.
     pub fn new(capacity: usize, seed: u32) -> Self {
         let capacity = capacity.clamp(1, CAPACITY_MAX) as u32;
         let index_bits = capacity.next_power_of_two().trailing_zeros();
@@ -136,23 +163,23 @@ impl<T> Transactions<T> {
         table
     }
 
-    /// How many requests more `start` would take.
+    /// Free capacity.
     pub fn room(&self) -> usize {
         self.slots.len() - self.outstanding
     }
 
-    /// How many requests have neither been answered nor handed back.
+    /// Number of outstanding requests.
     pub fn outstanding(&self) -> usize {
         self.outstanding
     }
 
-    /// What has happened so far.
+    /// Counters so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
     /// Queues a request, to be sent up to 1 + `retries` times, each time waiting for `timeout`.
-    /// Yields its transaction id, or hands the context back if the table is full.
+    /// Returns its transaction ID, or the context if the table is full.
     pub fn start(&mut self, context: T, timeout: Duration, retries: u32) -> Result<u32, T> {
         let index = self.free.head;
         if index == NONE {
@@ -170,8 +197,8 @@ impl<T> Transactions<T> {
         Ok(slot.tid)
     }
 
-    /// The next request to send, its time-out beginning now. Call until it yields `None`, or as
-    /// long as packets can be sent.
+    /// The next request to send, whose timeout starts now. Call until it returns `None`, or while
+    /// packets can be sent.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<(u32, &mut T)> {
         let index = self.ready.head;
         if index == NONE {
@@ -188,7 +215,7 @@ impl<T> Transactions<T> {
         Some((slot.tid, slot.context.as_mut().expect("a ready slot has a context")))
     }
 
-    /// How long the answer to a request that was sent is waited for, before it is sent again.
+    /// Timeout of a request that was sent and awaits its response.
     pub fn timeout(&self, tid: u64) -> Option<Duration> {
         match self.slots[self.find(tid)? as usize].place {
             Place::Waiting(lane) => Some(self.waiting[usize::from(lane)].timeout),
@@ -196,18 +223,18 @@ impl<T> Transactions<T> {
         }
     }
 
-    /// The context of the request that an answer with this transaction id belongs to.
+    /// The context of the request that a response with this transaction ID belongs to.
     pub fn get(&self, tid: u64) -> Option<&T> {
         self.slots[self.find(tid)? as usize].context.as_ref()
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub fn get_mut(&mut self, tid: u64) -> Option<&mut T> {
         let index = self.find(tid)?;
         self.slots[index as usize].context.as_mut()
     }
 
-    /// Takes an answer; yields its request's context. `None`, counted, if nobody waits for it.
+    /// Handles a response; returns its request's context. `None`, counted, if no request matches.
     pub fn handle_response(&mut self, tid: u64) -> Option<T> {
         let Some(index) = self.find(tid) else {
             self.counters.unmatched += 1;
@@ -217,14 +244,14 @@ impl<T> Transactions<T> {
         Some(self.release(index))
     }
 
-    /// Withdraws a request.
+    /// Cancels a request.
     pub fn cancel(&mut self, tid: u64) -> Option<T> {
         let index = self.find(tid)?;
         self.counters.cancelled += 1;
         Some(self.release(index))
     }
 
-    /// Withdraws every request, in no particular order.
+    /// Cancels all requests, in no particular order.
     pub fn cancel_all(&mut self) -> impl Iterator<Item = T> {
         (0..self.slots.len() as u32).filter_map(|index| {
             self.slots[index as usize].context.as_ref()?;
@@ -233,7 +260,7 @@ impl<T> Transactions<T> {
         })
     }
 
-    /// When `handle_timeout` is due. Changes after any other `&mut self` call.
+    /// When `handle_timeout` is due. Any other `&mut self` call may change it.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.waiting
             .iter()
@@ -242,7 +269,8 @@ impl<T> Transactions<T> {
             .min()
     }
 
-    /// Makes requests whose time is up ready to be sent again, or expired if retries are spent.
+    /// Marks requests whose timeout has passed as ready to be sent again, or as expired if no
+    /// retries are left.
     pub fn handle_timeout(&mut self, now: Instant) {
         for lane in 0..TIMEOUTS_MAX {
             loop {
@@ -259,8 +287,8 @@ impl<T> Transactions<T> {
         }
     }
 
-    /// A request given up, with its transaction id. Call until it yields `None`. Until it is
-    /// yielded an answer is still welcome.
+    /// An expired request, with its transaction ID. Call until it returns `None`. Until it is
+    /// returned, a response is still accepted.
     pub fn poll_expired(&mut self) -> Option<(u32, T)> {
         let index = self.expired.head;
         if index == NONE {
@@ -270,7 +298,7 @@ impl<T> Transactions<T> {
         Some((self.slots[index as usize].tid, self.release(index)))
     }
 
-    /// Makes a waiting request ready to be sent again, or expired if its retries are spent.
+    /// Marks a waiting request as ready to be sent again, or as expired if no retries are left.
     fn fail_attempt(&mut self, index: Link) {
         let slot = &mut self.slots[index as usize];
         let place = match slot.retries_left.checked_sub(1) {
@@ -291,8 +319,8 @@ impl<T> Transactions<T> {
         (slot.tid == tid && slot.context.is_some()).then_some(index)
     }
 
-    /// Frees the slot of a request. It goes to the end of the free ones, so that the next use of
-    /// its index is far away.
+    /// Frees the slot of a request. It is appended to the free list, so that its reuse is as late
+    /// as possible.
     fn release(&mut self, index: Link) -> T {
         self.unlink(index);
         self.append(index, Place::Free);
@@ -303,7 +331,7 @@ impl<T> Transactions<T> {
         slot.context.take().expect("an outstanding slot has a context")
     }
 
-    /// The queue for requests with this time-out.
+    /// The queue for requests with this timeout.
     fn lane(&mut self, timeout: Duration) -> u8 {
         if let Some(lane) = self.waiting.iter().position(|lane| lane.timeout == timeout) {
             return lane as u8;
@@ -312,7 +340,7 @@ impl<T> Transactions<T> {
             self.waiting[lane].timeout = timeout;
             return lane as u8;
         }
-        // All are taken: the next longer one, else the longest.
+        // No free queue: use the next longer timeout, or else the longest.
         let nearness = |lane: &Waiting| match lane.timeout.checked_sub(timeout) {
             Some(longer) => (0, longer),
             None => (1, timeout - lane.timeout),
@@ -355,7 +383,7 @@ impl<T> Transactions<T> {
     }
 }
 
-/// The transaction id that follows in the same slot. Never 0, which some agents send in traps.
+/// The next transaction ID of the same slot. Never 0, which some agents send in traps.
 fn next_tid(tid: u32, index_bits: u32) -> u32 {
     match tid.wrapping_add(1 << index_bits) {
         0 => 1 << index_bits,

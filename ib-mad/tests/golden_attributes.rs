@@ -1,5 +1,5 @@
-//! The layouts of attributes against what OpenSM's subnet administration sent: every field of
-//! every record in the golden file, bit by bit.
+//! The layouts of attributes compared with responses of OpenSM's SA: every field of every record in
+//! the golden file, bit by bit.
 
 use std::io::Read;
 
@@ -39,7 +39,7 @@ impl Row<'_> {
     }
 }
 
-/// Calls `check` with every row of every answer that holds records of `record`; returns how many.
+/// Calls `check` with every row of every response with records of `record`; returns their number.
 fn rows(golden: &Value, record: &str, mut check: impl FnMut(Row<'_>)) -> usize {
     let mut count = 0;
     for case in golden["cases"].as_array().expect("cases") {
@@ -59,7 +59,7 @@ fn rows(golden: &Value, record: &str, mut check: impl FnMut(Row<'_>)) -> usize {
     count
 }
 
-/// The bits of one field, as the golden file writes them.
+/// The bits of one field, in the golden file's notation.
 fn golden_text(bytes: &[u8], bit: usize, width: usize) -> String {
     if width > 128 {
         let text = &bytes[bit / 8..(bit + width) / 8];
@@ -71,9 +71,9 @@ fn golden_text(bytes: &[u8], bit: usize, width: usize) -> String {
     if width > 64 { format!("{value:032x}") } else { value.to_string() }
 }
 
-/// Checks that the fields of `layouts`, laid one after another at `offset`, hold the columns that
-/// follow the first `key_columns`. Reserved columns have no field; fields newer than OpenSM's
-/// decoder, in `newer`, have no column.
+/// Checks that the fields of `layouts`, consecutive from `offset`, match the columns that follow
+/// the first `key_columns`. Reserved columns have no field; fields newer than OpenSM's decoder, in
+/// `newer`, have no column.
 fn check_fields(
     record: &str,
     key_columns: usize,
@@ -113,6 +113,7 @@ fn check_fields(
     assert!(count > 0, "no {record} in the golden file");
 }
 
+/// IBA 14.2.5.6.
 #[test]
 fn port_info_has_its_fields_where_opensm_put_them() {
     let newer = [
@@ -124,26 +125,31 @@ fn port_info_has_its_fields_where_opensm_put_them() {
     check_fields("PortInfoRecord", 3, 4, &[PortInfo::LAYOUT], &newer);
 }
 
+/// IBA 14.2.5.4.
 #[test]
 fn switch_info_has_its_fields_where_opensm_put_them() {
     check_fields("SwitchInfoRecord", 2, 4, &[SwitchInfo::LAYOUT], &[]);
 }
 
+/// IBA 14.2.5.2, 14.2.5.3.
 #[test]
 fn node_info_and_description_have_their_fields_where_opensm_put_them() {
     check_fields("NodeRecord", 2, 4, &[NodeInfo::LAYOUT, NodeDescription::LAYOUT], &[]);
 }
 
+/// IBA 14.2.5.13.
 #[test]
 fn sm_info_has_its_fields_where_opensm_put_them() {
     check_fields("SMInfoRecord", 2, 4, &[SmInfo::LAYOUT], &[]);
 }
 
+/// IBA 13.4.8.1.
 #[test]
 fn class_port_info_has_its_fields_where_opensm_put_them() {
     check_fields("ClassPortInfo", 0, 0, &[ClassPortInfo::LAYOUT], &[]);
 }
 
+/// IBA 13.4.8.3.
 #[test]
 fn inform_info_has_its_fields_where_opensm_put_them() {
     check_fields("InformInfo", 0, 0, &[InformInfo::LAYOUT], &[]);
@@ -199,6 +205,7 @@ fn table_entries_are_read_in_order() {
     assert!(checked.iter().all(|&count| count > 0), "{checked:?}");
 }
 
+/// IBA 13.4.8.2, 14.2.5.1.
 #[test]
 fn notices_say_what_opensm_reported() {
     let golden = golden();
@@ -220,7 +227,7 @@ fn notices_say_what_opensm_reported() {
             assert_eq!(notice.issuer_gid().0[..], gid(&expected["issuer_gid"])[..]);
             if (64..=67).contains(&notice.trap_number().0) {
                 let details = notice.data_details();
-                let details = GidDetails::new(&details[..]).unwrap();
+                let details = GidDetails::of(&details);
                 assert_eq!(details.gid().0[..], gid(&report["data"]["gid"])[..]);
             }
             seen.insert(notice.trap_number());

@@ -1,5 +1,5 @@
-//! SA records against the golden file: every column of every answer, every component mask and
-//! every field that a request set.
+//! SA records compared with the golden file: every column of every response, every component mask
+//! and every field that a request set.
 //!
 //! Columns are read by the layouts' bit positions; the checked forms must encode to the bytes they
 //! were decoded from.
@@ -16,7 +16,7 @@ use ib_mad::wire::record::*;
 use ib_mad::wire::sa::{ComponentMask, HEADER_LEN, SaMad};
 use serde_json::Value;
 
-/// A column of the golden file, the field of ours that it is, and the components that select it.
+/// A column of the golden file, the corresponding field, and the components that select it.
 ///
 /// `inner` is a field of the attribute that the record embeds there, or one of its elements as
 /// `[stride, offset, width, number]` in bits.
@@ -64,7 +64,7 @@ macro_rules! columns {
     (@inner) => { Inner::Whole };
 }
 
-/// Columns `prefix0`, `prefix1`, … that are the elements of an array.
+/// Columns `prefix0`, `prefix1`, … for the elements of an array.
 fn elements(
     prefix: &str,
     field: &'static str,
@@ -488,13 +488,13 @@ impl Column {
     }
 }
 
-/// Read bit by bit: nothing here is shared with the code under test.
+/// Reads bit by bit, without using the code under test.
 fn bits(bytes: &[u8], bit: usize, width: usize) -> u128 {
     (bit..bit + width)
         .fold(0, |value, bit| value << 1 | u128::from(bytes[bit / 8] >> (7 - bit % 8) & 1))
 }
 
-/// The bits that some field of `layout` owns, as a mask over the record.
+/// The bits covered by some field of `layout`, as a mask over the record.
 fn owned_bits(layout: &Layout) -> Vec<u8> {
     let mut owned = vec![0; layout.len];
     for field in layout.fields {
@@ -523,6 +523,8 @@ fn every_field_of_every_record_has_a_column() {
     }
 }
 
+/// IBA 15.2.5.2, 15.2.5.3, 15.2.5.4, 15.2.5.5, 15.2.5.6, 15.2.5.8, 15.2.5.9, 15.2.5.10, 15.2.5.11,
+/// 15.2.5.12, 15.2.5.13, 15.2.5.14, 15.2.5.16, 15.2.5.17, 15.2.5.18.
 #[test]
 fn answers_decode_to_the_golden_columns_and_encode_to_the_same_bits() {
     let records = records();
@@ -589,7 +591,7 @@ fn requests_have_the_golden_components_and_fields() {
         for column in &record.columns {
             let components = column.components(components_of(id));
             let expected = selected.iter().any(|name| *name == *column.golden);
-            // Beyond the components that OpenSM's header names, the file says "unknown".
+            // For components unknown to OpenSM's header, the file says "unknown".
             if !components.is_empty() && !selected.iter().any(is_unknown) {
                 let found = mask.intersects(components);
                 assert_eq!(found, expected, "{}: {}", case["id"], column.golden);
@@ -597,7 +599,7 @@ fn requests_have_the_golden_components_and_fields() {
         }
         let layout = layout_of(id).unwrap();
         if case["id"].as_str().unwrap().contains("/cut-") {
-            continue; // Cut off before the fields that it claims to set.
+            continue; // Truncated before the fields that it claims to set.
         }
         for (name, value) in case["fields"].as_object().unwrap() {
             let Some(column) = record.columns.iter().find(|column| column.golden == *name) else {

@@ -1,5 +1,5 @@
-//! RMPP against the golden file: segmented answers and requests as they were on the wire, and the
-//! statuses with which malformed packets are refused.
+//! RMPP compared with the golden file: segmented responses and requests as they were on the wire,
+//! and the statuses by which malformed packets are refused.
 
 mod golden;
 
@@ -10,7 +10,7 @@ use ib_mad::rmpp::{Outcome, Receiver, ReceiverConfig, Refusal, Sender, SenderCon
 use ib_mad::wire::rmpp::{RmppFlags, RmppStatus};
 use ib_mad::wire::sa::{HEADER_LEN, SaMad};
 
-/// Acknowledges everything and more, so that the sender never waits.
+/// All segments of a message. The window is opened beforehand, so that the sender never waits.
 fn segments(header: &[u8; HEADER_LEN], data: &[u8]) -> Vec<[u8; 256]> {
     let now = Instant::now();
     let config = SenderConfig { window_max: u32::MAX, ..SenderConfig::default() };
@@ -34,6 +34,7 @@ fn reassembled(packets: &[[u8; 256]]) -> Vec<u8> {
     receiver.take_message().unwrap()
 }
 
+/// IBA 13.6.
 #[test]
 fn segmented_answers_are_cut_and_joined_as_on_the_wire() {
     let mut segmented = 0;
@@ -51,7 +52,7 @@ fn segmented_answers_are_cut_and_joined_as_on_the_wire() {
     assert_eq!(segmented, 3);
 }
 
-/// Of most answers only the first header was kept: it tells flags and payload length.
+/// For most responses only the first header was kept: it has flags and payload length.
 #[test]
 fn first_segments_of_all_table_answers_announce_the_same() {
     let mut answers = 0;
@@ -81,6 +82,7 @@ fn a_segmented_request_is_received() {
     assert_eq!(segments(header, data), packets);
 }
 
+/// IBA 13.6.2.1.
 #[test]
 fn malformed_packets_are_refused_with_the_status_that_linux_gives() {
     let mut refused = 0;

@@ -1,7 +1,7 @@
-//! Component masks against those of OpenSM's header `ib_types.h` (Debian's `libopensm-dev`).
+//! Component masks compared with those of OpenSM's header `ib_types.h` (Debian's `libopensm-dev`).
 //!
-//! The header abbreviates: a component is taken to be the same if the letters of its name there
-//! appear in this order in the specification's name.
+//! The header abbreviates: components are considered the same if the letters of the header's name
+//! occur in this order in the specification's name.
 
 use ib_mad::wire::mad::AttributeId;
 use ib_mad::wire::record::components_of;
@@ -28,7 +28,7 @@ const PREFIXES: [(&str, AttributeId); 16] = [
     ("IIR", INFORM_INFO_RECORD),
 ];
 
-/// Second names of a bit, for notices that are not generic.
+/// Alternative names of a bit, for vendor-specific notices.
 const VENDOR_NAMES: [&str; 2] = ["IIR_DEVICEID", "IIR_VENDID"];
 
 /// `#define IB_PR_COMPMASK_DGID (CL_HTON64(((uint64_t)1)<<2))` as ("PR", "DGID", 2).
@@ -39,7 +39,8 @@ fn parse(line: &str) -> Option<(&str, &str, u32)> {
     Some((prefix, name, number.trim_end_matches(')').parse().ok()?))
 }
 
-/// Letters only: the header counts ServiceData8 from 0, the specification from 1.
+/// Letters of a name, without digits: the header counts ServiceData8 from 0, the specification from
+/// 1.
 fn letters(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphabetic).map(|c| c.to_ascii_uppercase()).collect()
 }

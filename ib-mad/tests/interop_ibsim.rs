@@ -1,6 +1,7 @@
 //! The ibsim transport against Debian's `ibsim`: two clients on one of its example nets.
 
-#![allow(clippy::print_stdout, reason = "why a test was skipped belongs where its result stands")]
+#![cfg(feature = "transport")]
+#![allow(clippy::print_stdout, reason = "the reason for a skip is printed with the test result")]
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ib_mad::transport::ibsim::{ClientId, Ibsim, IbsimError, IbsimOptions, Role};
 use ib_mad::transport::{Address, Interest, Packet, Transport, wait};
-use ib_mad::types::{Lid, Qpn};
+use ib_mad::types::Lid;
 use ib_mad::wire::mad::{AttributeId, MadHeader, Method, MgmtClass};
 
 const NET: &str = "/usr/share/doc/ibsim-utils/net-examples/net.2sw2path4hca";
@@ -30,13 +31,13 @@ impl Drop for Process {
     }
 }
 
-/// A running ibsim.
+/// A running ibsim process.
 struct Simulator {
     socket: String,
     process: Process,
 }
 
-/// Starts ibsim, or says why the test is skipped.
+/// Starts ibsim, or returns the reason to skip the test.
 fn start(test: &str) -> Option<Simulator> {
     let socket = format!("ib-mad-{test}-{}", std::process::id());
     let child = Command::new("ibsim")
@@ -62,7 +63,7 @@ impl Simulator {
         IbsimOptions { socket: self.socket.clone(), ..options_at(node, role) }
     }
 
-    /// Attaches, waiting for the server to come up.
+    /// Attaches, waiting until the server is ready.
     fn connect(&self, options: &IbsimOptions) -> Ibsim {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -89,9 +90,9 @@ fn options_at(node: &str, role: Role) -> IbsimOptions {
 
 /// A directed-route Get(attribute) along `route`, whose first entry is the local port's.
 fn directed_get(attribute: AttributeId, tid: u64, route: &[u8]) -> Packet {
-    let address = Address { qpn: Qpn::SMI, local_qpn: Qpn::SMI, ..Address::default() };
-    let mut packet = Packet { address, ..Packet::default() };
-    let mut header = MadHeader::new(&mut packet.mad[..]).unwrap();
+    let address = Address::smi(Lid::PERMISSIVE);
+    let mut packet = Packet::to(address);
+    let mut header = MadHeader::of_mut(&mut packet.mad);
     header
         .set_base_version(1)
         .set_mgmt_class(MgmtClass::SUBN_DIRECTED_ROUTE)
@@ -133,7 +134,7 @@ fn smps_walk_a_stock_ibsim() {
 
     let own =
         exchange(&mut manager, directed_get(AttributeId::NODE_INFO, 0xFFFF_0000_0000_0007, &[]));
-    let header = MadHeader::new(&own.mad[..]).unwrap();
+    let header = MadHeader::of(&own.mad);
     assert_eq!(header.method(), Method::GET_RESP);
     let slot = u64::from(manager.client_id().slot);
     assert_eq!(header.tid(), slot << 48 | 7, "the top 16 bits are the client's slot");
@@ -141,47 +142,48 @@ fn smps_walk_a_stock_ibsim() {
     assert_eq!(port.guid.0, node_guid(&own) + 1);
 
     let next = exchange(&mut manager, directed_get(AttributeId::NODE_INFO, 8, &[1]));
-    assert_eq!(next.address.undelivered, 0);
+    assert_eq!(next.carrier.undelivered, 0);
     assert_eq!(next.mad[64 + 2], 2, "one hop further is a switch");
     assert_ne!(node_guid(&next), node_guid(&own));
 
     let nowhere = exchange(&mut manager, directed_get(AttributeId::NODE_INFO, 9, &[1, 200]));
-    assert_eq!(nowhere.address.undelivered, 110);
-    assert_eq!(MadHeader::new(&nowhere.mad[..]).unwrap().tid() as u32, 9);
+    assert_eq!(nowhere.carrier.undelivered, 110);
+    assert_eq!(MadHeader::of(&nowhere.mad).tid() as u32, 9);
 }
 
-/// An SMInfo request is the one SMP that ibsim passes on to a client.
+/// SMInfo requests are the only SMPs that ibsim delivers to a client.
 #[test]
 fn requests_reach_the_manager_of_another_node_and_answers_return() {
     let Some(simulator) = start("requests") else { return };
     let mut manager = simulator.connect(&simulator.options("Hca1", Role::Manager { sa: true }));
     let mut client = simulator.connect(&simulator.options("Hca2", Role::Client));
-    // Hca1 and Hca2 hang on neighbouring switches.
+    // Hca1 and Hca2 are on neighbouring switches.
     let manager_guid =
         node_guid(&exchange(&mut manager, directed_get(AttributeId::NODE_INFO, 1, &[])));
     let route = (1..=8)
         .flat_map(|port| (1..=8).map(move |next| [1, port, next]))
         .find(|route| {
             let answer = exchange(&mut client, directed_get(AttributeId::NODE_INFO, 2, route));
-            answer.address.undelivered == 0 && node_guid(&answer) == manager_guid
+            answer.carrier.undelivered == 0 && node_guid(&answer) == manager_guid
         })
         .expect("three hops lead to the manager");
 
     assert_eq!(client.send(&[directed_get(AttributeId::SM_INFO, 3, &route)]).unwrap(), 1);
     let mut request = receive(&mut manager);
-    assert_eq!(MadHeader::new(&request.mad[..]).unwrap().attribute_id(), AttributeId::SM_INFO);
-    // The answer takes the recorded route back: ibsim wants the direction bit, and no hop pointer.
-    MadHeader::new(&mut request.mad[..]).unwrap().set_method(Method::GET_RESP);
+    assert_eq!(MadHeader::of(&request.mad).attribute_id(), AttributeId::SM_INFO);
+    // The response is sent back along the recorded route: ibsim requires the direction bit, and
+    // ignores the hop pointer.
+    MadHeader::of_mut(&mut request.mad).set_method(Method::GET_RESP);
     request.mad[4] = 0x80;
     request.mad[64] = 0x5A;
     assert_eq!(manager.send(&[request]).unwrap(), 1);
     let answer = receive(&mut client);
-    assert_eq!((answer.address.undelivered, answer.mad[64]), (0, 0x5A));
+    assert_eq!((answer.carrier.undelivered, answer.mad[64]), (0, 0x5A));
 }
 
 const HOLDER_SOCKET: &str = "IB_MAD_TEST_HOLDER_SOCKET";
 
-/// Not a test: the process that the next test kills. Attaches, prints its client id and stays.
+/// Not a test: the process that the next test kills. Attaches, prints its client id and waits.
 #[test]
 #[ignore = "run by one_responder_a_node_and_a_killed_one_is_thrown_out"]
 fn holder() {
@@ -195,7 +197,7 @@ fn holder() {
 #[test]
 fn one_responder_a_node_and_a_killed_one_is_thrown_out() {
     let Some(simulator) = start("stale") else { return };
-    // The slot below that of the holder is another's, as it may be after a restart of the server.
+    // The slot before the holder's belongs to another client, as it may after a server restart.
     let bystander = simulator.connect(&simulator.options("Hca1", Role::Responder));
     let holder = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "holder", "--ignored", "--nocapture"])
@@ -213,13 +215,13 @@ fn one_responder_a_node_and_a_killed_one_is_thrown_out() {
     let options = simulator.options("Hca3", Role::Responder);
     let error = Ibsim::connect(&options).err().unwrap();
     assert_eq!(error.to_string(), "another SM/SA is attached to node Hca3");
-    // While its holder lives it is not stale.
+    // While its holder is alive, it is not stale.
     let takeover = IbsimOptions { stale_client: Some(stale), ..options.clone() };
     assert!(matches!(Ibsim::connect(&takeover), Err(IbsimError::Taken { .. })));
 
     holder.kill();
     assert!(matches!(Ibsim::connect(&options), Err(IbsimError::Taken { .. })));
-    // An id whose slot has passed to a client of another node harms nobody.
+    // An id whose slot belongs to a client of another node by now has no effect.
     let passed = ClientId { slot: bystander.client_id().slot, number: stale.number };
     let options = IbsimOptions { stale_client: Some(passed), ..options };
     assert!(matches!(Ibsim::connect(&options), Err(IbsimError::Taken { .. })));
@@ -242,7 +244,7 @@ fn errors_say_what_is_wrong() {
     assert!(matches!(error, IbsimError::NoSlot { .. }), "{error}");
     drop(clients);
     drop(first);
-    // Slots are given back.
+    // Slots are freed.
     let deadline = Instant::now() + LIMIT;
     while Ibsim::connect(&options).is_err() {
         assert!(Instant::now() < deadline);
@@ -256,7 +258,7 @@ fn a_server_that_has_gone_is_an_error() {
     simulator.process.kill();
     assert!(client.send(&[directed_get(AttributeId::NODE_INFO, 1, &[])]).is_err());
     assert!(matches!(client.local_port(), Err(IbsimError::NoServer { .. })));
-    // And wakes who waits for it.
+    // And its arrival wakes a waiting client.
     let fd = client.descriptor().unwrap();
     let mut interests = [Interest::read_or_write(fd, true)];
     assert_eq!(wait(&mut interests, Some(LIMIT)).unwrap(), 1);

@@ -1,11 +1,13 @@
-//! Net files as they came with recorded answers.
+//! Net files that belong to recorded responses.
+
+#![cfg(feature = "netlist")]
 
 use std::fs::File;
 use std::path::Path;
 
 use ib_mad::netlist::Net;
 
-/// The net behind the recorded OpenSM answers that other tests compare with.
+/// The net of the recorded OpenSM responses that other tests compare with.
 #[test]
 fn the_golden_net_is_accepted_and_written_back_alike() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");

@@ -1,8 +1,8 @@
-//! One MAD as text, for people: logs, captures, failing tests.
+//! Formats one MAD as text for people: logs, captures, failing tests.
 //!
-//! Any bytes are accepted, as many as there are; what cannot be read is shown as hexadecimal
-//! digits. Keys are printed like any other field: mind where the text goes. Programs read MADs
-//! through [`wire`](crate::wire) instead; the wording here may change.
+//! Any bytes of any length are accepted; unknown parts are shown as hexadecimal digits. Keys are
+//! printed like any other field, so treat the text as confidential. Programs should read MADs
+//! through [`wire`](crate::wire); the wording here may change.
 
 mod value;
 
@@ -16,7 +16,7 @@ use crate::wire::sa::{self, ComponentMask, SA_HEADER_LEN, SaHeader, SaMad};
 use crate::wire::smp::Smp;
 use crate::wire::{MAD_LEN, record, smp};
 
-/// The MAD in one line: class, method, attribute, and what tells it from others.
+/// The MAD in one line: class, method, attribute, transaction id and status.
 pub fn summary(bytes: &[u8]) -> String {
     let Ok(header) = MadHeader::new(bytes) else {
         return format!("{} bytes, too short for a MAD", bytes.len());
@@ -36,7 +36,7 @@ pub fn summary(bytes: &[u8]) -> String {
     let mut status = header.status();
     match class {
         MgmtClass::SUBN_DIRECTED_ROUTE => {
-            let smp = Smp::new(mad).expect("256 bytes");
+            let smp = Smp::of(mad);
             status = smp.status();
             let way = if smp.returning() { "back at" } else { "at" };
             let (pointer, count) = (smp.hop_pointer(), smp.hop_count());
@@ -73,7 +73,7 @@ pub fn dissect(bytes: &[u8]) -> String {
         value::hexadecimal(&mut text, 0, rest);
         return text;
     };
-    match MadHeader::new(mad).expect("24 bytes of 256").mgmt_class() {
+    match MadHeader::of(mad).mgmt_class() {
         MgmtClass::SUBN_LID_ROUTED | MgmtClass::SUBN_DIRECTED_ROUTE => dissect_smp(&mut text, mad),
         MgmtClass::SUBN_ADM => dissect_sa(&mut text, mad),
         _ => {
@@ -85,7 +85,7 @@ pub fn dissect(bytes: &[u8]) -> String {
 }
 
 fn dissect_smp(text: &mut String, mad: &[u8; MAD_LEN]) {
-    let smp = Smp::new(mad).expect("256 bytes");
+    let smp = Smp::of(mad);
     let left_out: &[&str] = match smp.is_directed() {
         true => &["data"],
         false => &[
@@ -119,7 +119,7 @@ fn dissect_sa(text: &mut String, mad: &[u8; MAD_LEN]) {
 
     let data = &sa_mad.data()[..];
     if rmpp.is_active() && (rmpp.rmpp_type() != RmppType::DATA || rmpp.segment() != 1) {
-        // Records run on over segments: only in the first is it known where they begin.
+        // Records continue across segments: only in the first is it known where they start.
         let data = if rmpp.rmpp_type() == RmppType::DATA { data } else { &[] };
         return value::hexadecimal(text, 0, data);
     }
@@ -146,7 +146,7 @@ fn dissect_sa(text: &mut String, mad: &[u8; MAD_LEN]) {
     }
 }
 
-/// The layout that an attribute has in the SA class.
+/// The layout of an attribute in the SA class.
 fn sa_layout_of(id: AttributeId) -> Option<Layout> {
     Some(match id {
         AttributeId::CLASS_PORT_INFO => ClassPortInfo::LAYOUT,
@@ -160,14 +160,14 @@ fn attribute_name(class: MgmtClass, id: AttributeId) -> String {
     let name = match class {
         MgmtClass::SUBN_ADM => sa::attribute::name(id),
         MgmtClass::SUBN_LID_ROUTED | MgmtClass::SUBN_DIRECTED_ROUTE => id.name(),
-        // Other classes share the numbers below 0x10 and nothing else.
+        // Other classes share only the numbers below 0x10.
         _ if id.0 < 0x10 => id.name(),
         _ => None,
     };
     name.map_or_else(|| format!("attribute {:#06x}", id.0), str::to_owned)
 }
 
-/// The names of the components that a mask selects; bits without one as a number.
+/// Names of the components in a mask; bits without a name as a number.
 fn components(id: AttributeId, mask: ComponentMask) -> String {
     let mut rest = mask;
     let mut names = Vec::new();
@@ -183,8 +183,8 @@ fn components(id: AttributeId, mask: ComponentMask) -> String {
     names.join("|")
 }
 
-/// Appends a layout's name and its fields but those `left_out`, and what they hold in turn.
-/// Returns the bytes behind the layout; all of them if they are too few for it.
+/// Appends a layout's name and its fields except those `left_out`, with nested layouts. Returns the
+/// bytes behind the layout; all of them if they are too few for it.
 fn fields<'a>(
     text: &mut String,
     depth: usize,
@@ -254,7 +254,7 @@ mod tests {
         request(AttributeId::NOTICE).write_lid_routed(&mut mad);
         let mut details = [0; 54];
         let gid: Gid = "fe80::1".parse().unwrap();
-        GidDetails::new(&mut details[..]).unwrap().set_gid(gid);
+        GidDetails::of_mut(&mut details).set_gid(gid);
         SmNotice::new(&mut mad[smp::DATA])
             .unwrap()
             .set_is_generic(true)

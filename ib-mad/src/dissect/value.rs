@@ -1,4 +1,4 @@
-//! Fields that read better than as digits: tables, texts, paths, and attributes inside records.
+//! Formats fields that are not plain numbers: tables, texts, paths, and attributes inside records.
 
 use std::fmt::{Arguments, Write};
 
@@ -17,7 +17,7 @@ pub(super) fn line(text: &mut String, depth: usize, what: Arguments<'_>) {
     writeln!(text, "{:indent$}{what}", "").expect("strings grow");
 }
 
-/// Appends bytes as hexadecimal digits, 32 a line, without the zeros at the end.
+/// Appends bytes as hexadecimal digits, 32 per line, without trailing zeros.
 pub(super) fn hexadecimal(text: &mut String, depth: usize, bytes: &[u8]) {
     let shown = bytes.iter().rposition(|&byte| byte != 0).map_or(bytes.len().min(32), |i| i + 1);
     for (i, chunk) in bytes[..shown].chunks(32).enumerate() {
@@ -26,8 +26,8 @@ pub(super) fn hexadecimal(text: &mut String, depth: usize, bytes: &[u8]) {
     }
 }
 
-/// The layout of what a field of bytes holds, if that is an attribute or a trap's details.
-/// `bytes` are those of the whole layout the field belongs to.
+/// The layout of a byte field's content, if it is an attribute or the details of a trap. `bytes`
+/// are those of the whole layout that contains the field.
 pub(super) fn inner_layout(outer: Layout, field: &FieldInfo, bytes: &[u8]) -> Option<Layout> {
     let inner = match field.name {
         "port_info" => PortInfo::LAYOUT,
@@ -43,7 +43,7 @@ pub(super) fn inner_layout(outer: Layout, field: &FieldInfo, bytes: &[u8]) -> Op
         "linear_forwarding_table" => LinearForwardingTable::LAYOUT,
         "random_forwarding_table" => RandomForwardingTable::LAYOUT,
         "multicast_forwarding_table" => MulticastForwardingTable::LAYOUT,
-        // Both layouts of a Notice begin alike.
+        // Both layouts of a Notice begin the same way.
         "data_details" if outer.name == "Notice" && get_bits::<0, 1>(bytes) == 1 => {
             details_layout(TrapNumber(get_bits::<32, 16>(bytes) as u16))?
         }
@@ -52,7 +52,7 @@ pub(super) fn inner_layout(outer: Layout, field: &FieldInfo, bytes: &[u8]) -> Op
     (inner.len * 8 == field.width).then_some(inner)
 }
 
-/// Appends a field of bytes whose name tells how to read it; false if it does not.
+/// Appends a byte field with a known name; false for other names.
 pub(super) fn special(text: &mut String, depth: usize, name: &str, bytes: &[u8]) -> bool {
     let value = match name {
         "node_string" | "service_name" => words(bytes),
@@ -96,7 +96,7 @@ pub(super) fn special(text: &mut String, depth: usize, name: &str, bytes: &[u8])
     true
 }
 
-/// The entries that are in use, each with its number.
+/// The entries in use, with their numbers.
 fn numbered<T: ToString>(
     count: usize,
     entry: impl Fn(usize) -> T,
@@ -121,7 +121,7 @@ fn words(bytes: &[u8]) -> String {
     format!("{:?}", String::from_utf8_lossy(&bytes[..end]))
 }
 
-/// Ports from entry 1 to the last that is not 0: a path does not say where it ends.
+/// Ports from entry 1 to the last non-zero one: a path does not contain its length.
 fn path(bytes: &[u8]) -> String {
     let end = bytes.iter().rposition(|&port| port != 0).map_or(1, |last| last + 1);
     let ports: Vec<_> = bytes[1..end.max(1)].iter().map(u8::to_string).collect();

@@ -1,4 +1,4 @@
-//! What can be wrong with a net file: where, what, and what would be right.
+//! Errors in a net file: location, cause and correction.
 
 use std::fmt;
 use std::io;
@@ -8,24 +8,25 @@ use crate::types::Guid;
 
 use super::{DESCRIPTION_LEN_MAX, NODE_ID_LEN_MAX, NODES_MAX, PORTS_MAX, PortRef};
 
-/// Why two ports cannot be cabled together.
+/// Why two ports cannot be connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum LinkError {
-    /// The node or the port does not exist, or is a switch's port 0.
+    /// The node or port does not exist, or is a switch's port 0.
     #[error("node {} has no port {} that takes a cable", .port.node, .port.port)]
     NoSuchPort {
         /// The missing port.
         port: PortRef,
     },
-    /// The port has another cable.
+    /// The port has another cable already.
     #[error("port {} of node {} is cabled to port {} of node {}", .port.port, .port.node, .peer.port, .peer.node)]
     InUse {
-        /// The port that is taken.
+        /// The occupied port.
         port: PortRef,
-        /// Where its cable goes.
+        /// The far end of its cable.
         peer: PortRef,
     },
-    /// Both ends are one port.
+    /// Both ends are the same port.
     #[error("port {} of node {} cannot be cabled to itself", .port.port, .port.node)]
     ToItself {
         /// That port.
@@ -33,22 +34,22 @@ pub enum LinkError {
     },
 }
 
-/// A net file that could not be read: the place and the problem.
+/// A net file that cannot be read: location and cause.
 #[derive(Debug, thiserror::Error)]
 #[error("{}{problem}", self.place())]
 pub struct NetError {
-    /// The file as it was named.
+    /// The file, as named by the caller.
     pub file: String,
-    /// Line number from 1; 0 if the file as a whole is meant.
+    /// Line number from 1; 0 for the file as a whole.
     pub line: usize,
-    /// What is wrong there.
+    /// The error.
     pub problem: Problem,
 }
 
 impl NetError {
     fn place(&self) -> String {
         match (self.line, &self.problem) {
-            // It names the file itself.
+            // The message names the file itself.
             (0, Problem::Io { .. }) => String::new(),
             (0, _) => format!("{}: ", self.file),
             (line, _) => format!("{}:{line}: ", self.file),
@@ -56,7 +57,7 @@ impl NetError {
     }
 }
 
-/// A port by its node's id.
+/// Formats a port with its node's id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortName {
     /// The node's id.
@@ -71,7 +72,7 @@ impl fmt::Display for PortName {
     }
 }
 
-/// What is wrong with a line of a net file.
+/// An error in a line of a net file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages name the fields")]
@@ -122,24 +123,24 @@ pub enum Problem {
     Contradiction { cable: Box<[PortName; 2]>, first: usize, taken: Box<[PortName; 2]> },
     #[error("{port} cannot be cabled to itself")]
     ToItself { port: PortName },
-    #[error("a setting reads like: {key}=0x2c9; '{value}' is no number of at most {bits} bits")]
+    #[error("a setting reads like: {key}=0x2c9; '{value}' is not a number of at most {bits} bits")]
     Number { key: String, value: String, bits: u32 },
-    #[error("'{value}' is no GUID: write hexadecimal digits, such as {key}=0x2c90300000001")]
+    #[error("'{value}' is not a GUID: write hexadecimal digits, such as {key}=0x2c90300000001")]
     NotAGuid { key: String, value: String },
     #[error(
-        "'{value}' is no {key} mask; widths: 1x 1, 2x 16, 4x 2, 8x 4, 12x 8; speeds: SDR 1, DDR 2, \
+        "'{value}' is not a {key} mask; widths: 1x 1, 2x 16, 4x 2, 8x 4, 12x 8; speeds: SDR 1, DDR 2, \
          QDR 4; extended speeds: FDR 1, EDR 2, HDR 4, NDR 8, XDR 16; add up those that are enabled"
     )]
     Mask { key: &'static str, value: String },
-    #[error("'{text}' is no link width and speed; write, for example, 4xHDR")]
+    #[error("'{text}' is not a link width and speed; write, for example, 4xHDR")]
     Rate { text: String },
-    #[error("'{text}' is no {what}: at most {max}")]
+    #[error("'{text}' is not a valid {what}: at most {max}")]
     Hint { what: &'static str, text: String, max: u16 },
     #[error("write include \"file\", with the file's name in double quotes")]
     IncludeLine,
     #[error("files may include each other {limit} levels deep; does {path} include itself?", path = path.display())]
     IncludeDepth { path: PathBuf, limit: usize },
-    #[error("text that is no file cannot include {path}", path = path.display())]
+    #[error("cannot include {path}: this net was not read from a file", path = path.display())]
     IncludeWithoutFile { path: PathBuf },
     #[error("a module prefix has at most 20 bytes, in double quotes: module = \"name\"")]
     Module,

@@ -1,9 +1,30 @@
-//! What a subnet is made of: nodes, ports and cables, as net files describe them.
+//! Model of a subnet described by a net file: nodes, ports and cables.
 //!
 //! This module holds the model ([`Net`]), the reader of net files ([`Net::read`], [`Net::parse`])
 //! and their writer ([`Net`]'s `Display`). Net files are the topology files of `ibsim` and the
-//! output of `ibnetdiscover`, which are one format. What is not here: how nodes behave (the
-//! simulated agents), which links are up at a moment, and where nets come from (`generate`).
+//! output of `ibnetdiscover`, which share one format. Behaviour of nodes, link states and the
+//! generation of nets are in other crates.
+//!
+//! # Examples
+//!
+//! ```
+//! use ib_mad::netlist::{Net, NodeKind};
+//!
+//! let net = Net::parse("example.net", "
+//! Switch 4 \"leaf\"
+//! [1] \"host-a\"[1]
+//! [2] \"host-b\"[1]
+//!
+//! Hca 1 \"host-a\"
+//! [1] \"leaf\"[1]
+//!
+//! Hca 1 \"host-b\"
+//! [1] \"leaf\"[2]
+//! ")?;
+//! assert_eq!((net.count(NodeKind::Switch), net.links().count()), (1, 2));
+//! assert_eq!(Net::parse("again.net", &net.to_string())?, net);
+//! # Ok::<(), ib_mad::netlist::NetError>(())
+//! ```
 
 mod error;
 mod rate;
@@ -15,36 +36,36 @@ pub use rate::{LinkRate, LinkSpeed, LinkWidth};
 
 use crate::types::Guid;
 
-/// The most nodes a net may have: more than there are unicast LIDs.
+/// Limit of nodes in a net: more than there are unicast LIDs.
 pub const NODES_MAX: usize = 1 << 16;
-/// The most ports a node may have; 255 in a forwarding table means "no port".
+/// Limit of ports per node; 255 in a forwarding table means "no port".
 pub const PORTS_MAX: u8 = 254;
-/// The longest node description, in bytes: what a NodeDescription attribute holds.
+/// Length limit of a node description in bytes: that of a NodeDescription attribute.
 pub const DESCRIPTION_LEN_MAX: usize = 64;
-/// The longest node id, in bytes, as in `ibsim`.
+/// Length limit of a node id in bytes, as in `ibsim`.
 pub const NODE_ID_LEN_MAX: usize = 64;
 
-/// Nodes and the cables between them. Each cable is seen from both of its ends.
+/// Nodes and the cables between them. Each cable is recorded at both of its ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Net {
     nodes: Vec<Node>,
-    /// Console commands (`do` lines of net files), in order, for the simulator to carry out once
-    /// the net is loaded.
+    /// Console commands (`do` lines of net files), in order, which the simulator runs after loading
+    /// the net.
     pub commands: Vec<String>,
 }
 
-/// What a node is, as NodeInfo's NodeType tells.
+/// Node type, as in NodeInfo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NodeKind {
-    /// Forwards packets; has the management port 0.
+    /// Switch: forwards packets; port 0 is its management port.
     Switch,
-    /// Channel adapter: a host's or a storage system's.
+    /// Channel adapter of a host or storage system.
     Ca,
-    /// Joins subnets.
+    /// Router: connects subnets.
     Router,
 }
 
-/// A port of a net: node index and port number.
+/// A port of a net, by node index and port number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortRef {
     /// Index of the node in [`Net::nodes`].
@@ -53,10 +74,10 @@ pub struct PortRef {
     pub port: u8,
 }
 
-/// One switch, channel adapter or router.
+/// A switch, channel adapter or router.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The name that net files use to refer to the node, unique in its net.
+    /// The id by which net files refer to the node, unique in its net.
     pub id: String,
     /// Switch, channel adapter or router.
     pub kind: NodeKind,
@@ -70,28 +91,28 @@ pub struct Node {
     pub device_id: u16,
     /// NodeDescription, at most [`DESCRIPTION_LEN_MAX`] bytes.
     pub description: String,
-    /// Whether a switch's port 0 is an enhanced one (SwitchInfo:EnhancedPort0).
+    /// Whether a switch has an enhanced port 0 (SwitchInfo:EnhancedPort0).
     pub enhanced_port0: bool,
-    /// What ports without a cable can do: as much as the node's best cable carries.
+    /// Rate of ports without a cable: the highest rate among the node's cables.
     pub rate: LinkRate,
     ports: Vec<Port>,
 }
 
-/// One port.
+/// A port of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// PortGUID; on a switch all ports have that of port 0.
+    /// PortGUID; the same for all ports of a switch.
     pub guid: Guid,
-    /// Where the cable goes.
+    /// The far end of the cable.
     pub peer: Option<PortRef>,
-    /// The widest and fastest link the port can do; slower ones are possible as well.
+    /// The widest and fastest link that the port supports; it supports slower ones too.
     pub rate: LinkRate,
-    /// The base LID the port had when the file was written, 0 if none. On a switch: port 0's.
+    /// Base LID of the port when the file was written, 0 if none. On a switch: of port 0.
     pub lid: u16,
-    /// The LMC that came with `lid`.
+    /// LMC that belongs to `lid`.
     pub lmc: u8,
-    /// PortInfo:VLCap as `ibnetdiscover -f` tells it for ports with a cable: 1 to 5 for 1, 2, 4, 8
-    /// and 15 data VLs; 0 if it was not told.
+    /// VLCap code, which `ibnetdiscover -f` prints for ports with a cable: 1 to 5 for 1, 2, 4, 8
+    /// and 15 data VLs; 0 if the file does not state it.
     pub vl_cap: u8,
 }
 
@@ -106,12 +127,12 @@ impl Net {
         &self.nodes
     }
 
-    /// A node's port, unless the net has no such node or the node no such port.
+    /// A port of a node; `None` if the node or port does not exist.
     pub fn port(&self, at: PortRef) -> Option<&Port> {
         self.nodes.get(at.node as usize)?.port(at.port)
     }
 
-    /// Each cable once, from its lower end.
+    /// All cables, each once, from its lower end.
     pub fn links(&self) -> impl Iterator<Item = (PortRef, PortRef)> + '_ {
         self.nodes.iter().zip(0..).flat_map(|(node, index)| {
             node.ports().filter_map(move |(number, port)| {
@@ -121,12 +142,12 @@ impl Net {
         })
     }
 
-    /// How many nodes are of this kind.
+    /// Number of nodes of this type.
     pub fn count(&self, kind: NodeKind) -> usize {
         self.nodes.iter().filter(|node| node.kind == kind).count()
     }
 
-    /// Adds a node and yields its index. Ids are the caller's to keep unique.
+    /// Adds a node and returns its index. The caller ensures that ids are unique.
     ///
     /// # Panics
     /// If the net has [`NODES_MAX`] nodes; the reader and the generators check that before.
@@ -136,7 +157,7 @@ impl Net {
         (self.nodes.len() - 1) as u32
     }
 
-    /// Plugs a cable between two ports that have none yet.
+    /// Connects two free ports by a cable.
     pub fn connect(&mut self, a: PortRef, b: PortRef) -> Result<(), LinkError> {
         if a == b {
             return Err(LinkError::ToItself { port: a });
@@ -155,8 +176,8 @@ impl Net {
         Ok(())
     }
 
-    /// Whether every switch can be reached from every other by cables between switches alone.
-    /// True if there is no switch.
+    /// Whether all switches are connected by cables between switches alone. True if there is no
+    /// switch.
     pub fn switches_connected(&self) -> bool {
         let is_switch = |index: u32| self.nodes[index as usize].kind == NodeKind::Switch;
         let Some(first) = (0..self.nodes.len() as u32).find(|&index| is_switch(index)) else {
@@ -178,7 +199,7 @@ impl Net {
         reached == self.count(NodeKind::Switch)
     }
 
-    /// A port that can hold a cable: not a switch's port 0, nor an adapter's missing one.
+    /// A port that can have a cable: `None` for a nonexistent port and a switch's port 0.
     fn cable_port(&self, at: PortRef) -> Option<&Port> {
         self.port(at).filter(|_| at.port != 0)
     }
@@ -190,7 +211,7 @@ impl Net {
 }
 
 impl NodeKind {
-    /// The letter that begins node ids in `ibnetdiscover`'s output: S, H or R.
+    /// First letter of node ids in `ibnetdiscover`'s output: S, H or R.
     pub const fn letter(self) -> char {
         match self {
             Self::Switch => 'S',
@@ -210,8 +231,8 @@ impl NodeKind {
 }
 
 impl Node {
-    /// A node without cables that is named as `ibnetdiscover` names it, with port GUIDs as `ibsim`
-    /// gives them: a switch's are its node GUID, port n of others has node GUID + n.
+    /// A node without cables, named as by `ibnetdiscover`, with port GUIDs as in `ibsim`: on a
+    /// switch the node GUID, otherwise node GUID + n for port n.
     pub fn new(kind: NodeKind, guid: Guid, ports: u8, rate: LinkRate) -> Self {
         let port = |number: u8| {
             let offset = if kind == NodeKind::Switch { 0 } else { u64::from(number) };
@@ -233,7 +254,7 @@ impl Node {
         }
     }
 
-    /// NodeInfo:NumPorts; a switch's port 0 does not count.
+    /// NumPorts of NodeInfo: a switch's port 0 does not count.
     pub fn port_count(&self) -> u8 {
         (self.ports.len() - 1) as u8
     }
@@ -246,7 +267,7 @@ impl Node {
         self.ports.get(usize::from(number))
     }
 
-    /// The port, to set its GUID, rate and LID. Cables are [`Net::connect`]'s.
+    /// A port, mutable: to set its GUID, rate and LID. Use [`Net::connect`] for cables.
     pub fn port_mut(&mut self, number: u8) -> Option<&mut Port> {
         if number == 0 && self.kind != NodeKind::Switch {
             return None;
@@ -254,7 +275,7 @@ impl Node {
         self.ports.get_mut(usize::from(number))
     }
 
-    /// All ports with their numbers, a switch's port 0 first.
+    /// All ports with their numbers, starting with a switch's port 0.
     pub fn ports(&self) -> impl Iterator<Item = (u8, &Port)> {
         let first = usize::from(self.kind != NodeKind::Switch);
         (0u8..=u8::MAX).zip(&self.ports).skip(first)

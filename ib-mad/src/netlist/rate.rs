@@ -1,11 +1,12 @@
-//! Link widths and speeds as net files write them, `4xHDR`, and as PortInfo's bit masks.
+//! Link widths and speeds, as written in net files (`4xHDR`) and as bit masks of PortInfo.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Lanes of a link, narrowest first.
+/// Number of lanes of a link, narrowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "each name is the number of lanes")]
+#[non_exhaustive]
 pub enum LinkWidth {
     X1,
     X2,
@@ -17,6 +18,7 @@ pub enum LinkWidth {
 /// Signalling rate of a lane, slowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "each name is the speed's usual one")]
+#[non_exhaustive]
 pub enum LinkSpeed {
     Sdr,
     Ddr,
@@ -29,11 +31,11 @@ pub enum LinkSpeed {
     Xdr,
 }
 
-/// Width and speed of a link, or the best of which a port is capable. The default, 4xSDR, is what
-/// `ibsim` gives to ports of which a file says nothing.
+/// Width and speed of a link, or the maximum that a port supports. The default, 4xSDR, is what
+/// `ibsim` assigns to ports whose rate a file does not state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LinkRate {
-    /// Lanes.
+    /// Link width.
     pub width: LinkWidth,
     /// Speed of each lane.
     pub speed: LinkSpeed,
@@ -54,7 +56,8 @@ impl LinkWidth {
         }
     }
 
-    /// The width's bit in PortInfo's LinkWidthSupported, LinkWidthEnabled and LinkWidthActive.
+    /// The bit of this width in PortInfo's LinkWidthSupported, LinkWidthEnabled and
+    /// LinkWidthActive.
     pub const fn bit(self) -> u8 {
         match self {
             Self::X1 => 1,
@@ -70,7 +73,7 @@ impl LinkWidth {
         Self::ALL.iter().filter(|&&width| width <= self).fold(0, |mask, width| mask | width.bit())
     }
 
-    /// The widest of a mask; `None` for 0 or bits that mean no width.
+    /// The widest width of a mask; `None` for 0 or undefined bits only.
     pub fn widest_of(mask: u8) -> Option<Self> {
         let known = Self::ALL.iter().fold(0, |bits, width| bits | width.bit());
         if mask & !known != 0 {
@@ -109,7 +112,7 @@ impl LinkSpeed {
         }
     }
 
-    /// PortInfo's LinkSpeed bits of this speed and all slower ones: SDR 1, DDR 2, QDR 4.
+    /// LinkSpeed bits of PortInfo for this speed and all slower ones: SDR 1, DDR 2, QDR 4.
     pub const fn mask_up_to(self) -> u8 {
         match self {
             Self::Sdr => 1,
@@ -118,8 +121,8 @@ impl LinkSpeed {
         }
     }
 
-    /// The LinkSpeedExt bits of this speed and all slower ones: FDR 1, EDR 2, HDR 4, NDR 8, and
-    /// for XDR 16, which newer ports report in a field of its own.
+    /// LinkSpeedExt bits of PortInfo for this speed and all slower ones: FDR 1, EDR 2, HDR 4, NDR
+    /// 8, and for XDR 16, which newer ports report in a separate field.
     pub const fn extended_mask_up_to(self) -> u8 {
         match self {
             Self::Sdr | Self::Ddr | Self::Qdr | Self::Fdr10 => 0,
@@ -131,8 +134,8 @@ impl LinkSpeed {
         }
     }
 
-    /// The fastest speed of a LinkSpeed and a LinkSpeedExt mask; `None` if neither has a bit, or
-    /// one that means no speed.
+    /// The fastest speed in a LinkSpeed and a LinkSpeedExt mask; `None` if neither has a defined
+    /// bit.
     pub fn fastest_of(mask: u8, extended: u8) -> Option<Self> {
         if mask & !7 != 0 || extended & !31 != 0 {
             return None;
@@ -165,7 +168,7 @@ impl FromStr for LinkSpeed {
 }
 
 impl LinkRate {
-    /// What two ports settle on: the narrower width and the slower speed.
+    /// The negotiated rate of two ports: the narrower width and the slower speed.
     pub fn agreed(self, peer: Self) -> Self {
         Self { width: self.width.min(peer.width), speed: self.speed.min(peer.speed) }
     }

@@ -1,10 +1,10 @@
 //! Reads net files: the topology files of `ibsim` and the output of `ibnetdiscover`.
 //!
-//! One line at a time, without looking back: settings (`vendid=`, `switchguid=` ...) apply to
-//! nodes that follow, a node's line begins a record of port lines. Where ports lead is resolved
-//! at the end (`links`), so nodes may come in any order. Differences to `ibsim`: a link given
-//! on one side only is enough, unknown lines are errors instead of being skipped, and port GUIDs
-//! in parentheses count.
+//! Reads one line at a time, without looking back: settings (`vendid=`, `switchguid=` ...) apply to
+//! nodes that follow, and a node line starts a record of port lines. Peers are resolved at the end
+//! (`links`), so nodes may come in any order. Differences from `ibsim`: a link given on one side
+//! only is sufficient, unknown lines are errors instead of being skipped, and port GUIDs in
+//! parentheses are used.
 
 mod line;
 mod links;
@@ -22,15 +22,15 @@ use super::{
     LinkRate, LinkSpeed, LinkWidth, NODES_MAX, Net, NetError, Node, NodeKind, PortRef, Problem,
 };
 
-/// Files larger than this are refused; 48,000 nodes need some 10 MB.
+/// Size limit of a file; 48,000 nodes need about 10 MB.
 const FILE_SIZE_MAX: u64 = 1 << 28;
-/// How deep files may include each other, as in `ibsim`.
+/// Limit of nested includes, as in `ibsim`.
 const INCLUDE_DEPTH_MAX: usize = 9;
-/// The longest module prefix, as in `ibsim`.
+/// Length limit of a module prefix, as in `ibsim`.
 const MODULE_LEN_MAX: usize = 20;
 
 impl Net {
-    /// Reads a net file, and those it includes: by paths relative to itself, or else to the
+    /// Reads a net file and the files it includes: by paths relative to itself, or else to the
     /// working directory.
     pub fn read(path: &Path) -> Result<Self, NetError> {
         let mut reader = Reader::new(true);
@@ -40,8 +40,7 @@ impl Net {
         reader.finish()
     }
 
-    /// Reads the text of a net file; `name` stands for the file in errors. Such a text cannot
-    /// include others.
+    /// Parses the text of a net file; errors name it `name`. The text cannot include files.
     pub fn parse(name: &str, text: &str) -> Result<Self, NetError> {
         let mut reader = Reader::new(false);
         let file = reader.begin_file(name.to_owned());
@@ -50,16 +49,16 @@ impl Net {
     }
 }
 
-/// Where something was said: an index into `Reader::files` and a line.
+/// Location of a statement: an index into `Reader::files` and a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     file: u32,
     line: u32,
 }
 
-/// What earlier lines set for nodes that follow.
+/// Settings of earlier lines that apply to nodes that follow.
 struct Settings {
-    /// Per kind: the base that was set last, and the GUID of the next node.
+    /// Per node type: the base that was set last, and the GUID of the next node.
     guids: [GuidBase; 3],
     vendor_id: u32,
     device_id: u16,
@@ -92,11 +91,11 @@ struct Reader {
     settings: Settings,
     by_id: HashMap<String, u32>,
     by_guid: HashMap<Guid, u32>,
-    /// Where each node's line is.
+    /// Location of each node line.
     node_places: Vec<Place>,
     claims: Vec<Claim>,
     aliases: HashMap<String, PortRef>,
-    /// The node whose port lines may follow.
+    /// The node that port lines may follow.
     open: Option<u32>,
 }
 
@@ -108,7 +107,7 @@ impl Reader {
             may_include,
             files: Vec::new(),
             settings: Settings {
-                // Where ibsim begins; it has no base for routers.
+                // Initial values of ibsim, which has none for routers.
                 guids: [base(0x10_0000), base(0x20_0000), base(0x30_0000)],
                 vendor_id: 0,
                 device_id: 0,
@@ -197,7 +196,7 @@ impl Reader {
             self.net.commands.push(command.trim().to_owned());
             return Ok(());
         }
-        // Group headings of `ibnetdiscover -g`, and a switch for debugging that ibsim knows.
+        // Group headings of `ibnetdiscover -g`, and a debug switch of ibsim.
         let headings = ["Chassis ", "Hostname:", "Non-Chassis Nodes", "pdebug"];
         if line.is_empty() || headings.iter().any(|heading| line.starts_with(heading)) {
             return Ok(());
@@ -274,7 +273,7 @@ impl Reader {
         if self.net.nodes.len() == NODES_MAX {
             return Err(Problem::TooManyNodes);
         }
-        // The GUIDs of a node's ports follow its own; the next node's come after them.
+        // Port GUIDs of a node follow its own; the next node's GUID comes after them.
         let reserved = if kind == NodeKind::Switch { 1 } else { u64::from(parsed.ports) + 1 };
         base.next = base.next.wrapping_add(reserved);
 
@@ -310,7 +309,7 @@ impl Reader {
         let kind = node.kind;
         let parsed = PortLine::parse(line, kind, node.rate)?;
         let count = node.port_count();
-        // ibsim allows records to mention port 0 but not to cable it.
+        // ibsim allows port 0 in records, but no cable on it.
         let number = parsed.number.parse().ok().filter(|number| (1..=count).contains(number));
         let Some((number, port)) = number.and_then(|n| Some((n, node.port_mut(n)?))) else {
             let (node, number) = (node.id.clone(), parsed.number.to_owned());
@@ -354,7 +353,7 @@ impl Reader {
         Ok(())
     }
 
-    /// An id with the module's prefix, unless it carries one already.
+    /// An id with the module's prefix, unless it has one already.
     fn full_id(&self, id: &str) -> String {
         let module = &self.settings.module;
         if module.is_empty() || id.contains('#') { id.to_owned() } else { format!("{module}#{id}") }
@@ -390,7 +389,8 @@ fn width_mask(value: &str) -> Result<LinkWidth, Problem> {
     LinkWidth::widest_of(mask).ok_or_else(wrong)
 }
 
-/// Node descriptions may hold any bytes, so what is not UTF-8 is replaced rather than refused.
+/// Reads a file. Node descriptions may contain any bytes, so invalid UTF-8 is replaced rather than
+/// refused.
 fn read_file(path: &Path) -> Result<String, Problem> {
     let io = |error| Problem::Io { path: path.to_owned(), error };
     let mut bytes = Vec::new();

@@ -1,9 +1,9 @@
 //! Writes net files in the style of `ibnetdiscover`, for stock `ibsim` and our own reader.
 //!
-//! What a file cannot say is lost: GUIDs and LIDs of adapter ports without a cable (the reader
-//! counts them from the node's), rates of ports without a cable (they get the node's best), the
-//! rate of a node without any cable if it is FDR10 (QDR) or above HDR (HDR), and control
-//! characters in descriptions (written as spaces).
+//! Information that the format cannot represent is lost: GUIDs and LIDs of adapter ports without a
+//! cable (the reader numbers them from the node's), rates of ports without a cable (they get the
+//! node's best), the rate of a node without any cable if it is FDR10 (QDR) or above HDR (HDR), and
+//! control characters in descriptions (written as spaces).
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ impl fmt::Display for Net {
         let mut default = LinkRate::default();
         for node in self.nodes() {
             f.write_str("\n")?;
-            // Cables tell their rates themselves.
+            // Port lines with cables state their own rates.
             let has_cable = node.ports().any(|(_, port)| port.peer.is_some());
             if !has_cable && node.rate != default {
                 default = node.rate;
@@ -28,7 +28,7 @@ impl fmt::Display for Net {
                 }
             }
         }
-        // A command of nothing but control characters would leave a 'do' that cannot be read.
+        // A command of control characters only would leave a 'do' that cannot be read.
         let blank = |command: &String| command.chars().all(|c| c.is_control() || c == ' ');
         let mut commands = self.commands.iter().filter(|command| !blank(command)).peekable();
         if commands.peek().is_some() {
@@ -41,9 +41,9 @@ impl fmt::Display for Net {
     }
 }
 
-/// The settings for ports that no line mentions.
+/// Writes the settings for ports without a line.
 fn write_default_rate(f: &mut fmt::Formatter<'_>, rate: LinkRate) -> fmt::Result {
-    // ibsim 0.10 gives up at extended speeds it does not know, those above HDR.
+    // ibsim 0.10 rejects extended speeds above HDR.
     let extended = rate.speed.min(LinkSpeed::Hdr).extended_mask_up_to();
     writeln!(f, "width={}", rate.width.mask_up_to())?;
     writeln!(f, "speed={}", rate.speed.mask_up_to())?;
@@ -111,7 +111,7 @@ fn write_port(
     }
 }
 
-/// Text without control characters, which would end its line.
+/// Replaces control characters, which could end the line.
 struct Printable<'a>(&'a str);
 
 impl fmt::Display for Printable<'_> {

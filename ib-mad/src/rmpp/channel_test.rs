@@ -1,5 +1,5 @@
-//! Sender and receiver joined by a channel that loses, delays, reorders and repeats, in virtual
-//! time.
+//! Sender and receiver connected by a channel that loses, delays, reorders and duplicates, in
+//! virtual time.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::wire::sa::SaMad;
 
 const LATENCY: Duration = Duration::from_millis(1);
 
-/// What the channel does to one packet, taken from the test case in turn.
+/// What the channel does to a packet, taken from the test case in turn.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
     Deliver,
@@ -67,8 +67,8 @@ impl Channel {
     }
 }
 
-/// Runs a transfer to its end at the sender; yields how it ended there, what the receiver put
-/// together, and how many segments were sent.
+/// Runs a transfer until the sender's end; returns its outcome there, the reassembled message, and
+/// the number of segments sent.
 fn transfer(
     data: &[u8],
     fates: Vec<Fate>,
@@ -80,9 +80,9 @@ fn transfer(
     let mut sender = Sender::new(start, data.len(), sending).unwrap();
     let mut receiver: Option<Receiver> = None;
     let (mut message, mut segments_sent) = (None, 0);
-    // The header never matters here.
+    // The header is irrelevant here.
     let header = [0; HEADER_LEN];
-    // What the receiver has told: nothing beyond its window may be sent.
+    // The highest window announced by the receiver: no later segment may be sent.
     let (mut acked, mut window_last) = (0, 1);
     loop {
         while let Some(transmit) = sender.poll_transmit(channel.now) {
@@ -177,7 +177,7 @@ proptest! {
         }
     }
 
-    /// Whatever arrives: nothing panics, and memory stays within what was received or the limit.
+    /// Whatever arrives, nothing panics, and memory stays within the received data and the limit.
     #[test]
     fn arbitrary_packets_do_no_harm(
         packets in proptest::collection::vec(arbitrary_packet(), 1..200),
@@ -211,8 +211,8 @@ proptest! {
     }
 }
 
-/// 256 bytes, most of them RMPP packets with plausible numbers: pure noise would hardly pass the
-/// first check.
+/// 256 bytes, mostly RMPP packets with plausible numbers: random bytes would rarely pass the first
+/// check.
 fn arbitrary_packet() -> impl Strategy<Value = [u8; MAD_LEN]> {
     let noise = proptest::collection::vec(any::<u8>(), MAD_LEN);
     let numbers = prop_oneof![4 => 0u32..70, 1 => any::<u32>()];

@@ -1,17 +1,63 @@
-//! The Reliable Multi-Packet Protocol (IBTA vol 1, 13.6) for MADs of the SA class, as two state
+//! The Reliable Multi-Packet Protocol (IBA 13.6) for MADs of the SA class, as two state
 //! machines: [`Sender`] and [`Receiver`].
 //!
-//! They decide; they never send, sleep or read a clock. The caller owns the socket, the time and
-//! the table of transfers, keyed by peer, class and transaction id. What is not here: header
-//! layout ([`wire::rmpp`](crate::wire::rmpp)) and the choice of records to send.
+//! They never send, sleep or read a clock. The caller owns the socket, the time and the table of
+//! transfers, keyed by peer, class and transaction ID. The header layout is in
+//! [`wire::rmpp`](crate::wire::rmpp).
 //!
-//! A message is 56 bytes of header and any number of data bytes. It travels as segments of
+//! A message is 56 bytes of header and any number of data bytes. It is sent as segments of
 //! [`DATA_LEN`] data bytes, each behind a header of its own whose SA part counts as payload.
 //!
-//! A *double-sided* transfer has a message each way: a GetMulti() of several segments and its
-//! answer (13.6.6). Whoever asked then tells that it knows its request to have arrived by an ACK
-//! of segment 0, which opens the window of the answer. Nobody waits for it: an answer's window
-//! starts at one segment anyway.
+//! A *double-sided* transfer has a message in each direction: a GetMulti() of several segments and
+//! its response (IBA 13.6.6). The requester reverses the direction by an ACK of segment 0, which
+//! opens the window of the response. The responder does not wait for it: a response's window starts
+//! at one segment in any case.
+//!
+//! # Examples
+//!
+//! A table response from its sender to its receiver, both driven by hand. A program would send and
+//! receive `mad` in between, and call `handle_timeout` when `poll_timeout` is due.
+//!
+//! ```
+//! use std::time::Instant;
+//!
+//! use ib_mad::rmpp::{Outcome, Receiver, ReceiverConfig, Sender, SenderConfig};
+//! use ib_mad::wire::mad::{Method, Status};
+//! use ib_mad::wire::sa::{ComponentMask, HEADER_LEN, SaMad, attribute};
+//!
+//! // The header of every segment, and the records: 15 of 64 bytes.
+//! let mut mad = [0; 256];
+//! let mut answer = SaMad::new(&mut mad);
+//! answer.write_request(Method::GET_TABLE, attribute::PATH_RECORD, 7, ComponentMask::NONE);
+//! answer.make_response(Status::OK);
+//! answer.sa_mut().set_attribute_offset(8);
+//! let header: [u8; HEADER_LEN] = *mad.first_chunk().unwrap();
+//! let records = vec![1; 15 * 64];
+//!
+//! let now = Instant::now();
+//! let mut sender = Sender::new(now, records.len(), SenderConfig::default()).unwrap();
+//! let mut receiver = None;
+//! let outcome = loop {
+//!     while let Some(segment) = sender.poll_transmit(now) {
+//!         segment.write(&header, &records, &mut mad);
+//!         match &mut receiver {
+//!             None => receiver = Receiver::start(now, &mad, ReceiverConfig::default()).ok(),
+//!             Some(receiver) => receiver.handle_packet(now, &mad),
+//!         }
+//!     }
+//!     let receiver = receiver.as_mut().unwrap();
+//!     while let Some(acknowledgement) = receiver.poll_transmit() {
+//!         acknowledgement.write(receiver.header(), &[], &mut mad);
+//!         sender.handle_packet(now, &SaMad::new(&mad).rmpp());
+//!     }
+//!     if let Some(outcome) = sender.poll() {
+//!         break outcome;
+//!     }
+//! };
+//! assert_eq!(outcome, Outcome::Complete);
+//! let message = receiver.unwrap().take_message().unwrap();
+//! assert_eq!(message[HEADER_LEN..], records);
+//! ```
 
 #[cfg(test)]
 mod channel_test;
@@ -28,51 +74,51 @@ use crate::wire::mad::{MadHeader, Method};
 use crate::wire::rmpp::{OFFSET, RmppFlags, RmppStatus, RmppType, VERSION};
 use crate::wire::sa::{DATA_LEN, HEADER_LEN, SA_HEADER_LEN};
 
-/// The flags' bits of the byte that they share.
+/// Bits of the flags in the byte that they share.
 const FLAGS: u8 = 7;
 
 /// Payload of a full segment as RMPP counts it: the SA header and 200 data bytes.
 const SEGMENT_PAYLOAD: u32 = (SA_HEADER_LEN + DATA_LEN) as u32;
 
-/// A packet to send. [`write`](Self::write) makes a MAD of it.
+/// A packet to send. [`write`](Self::write) encodes it as a MAD.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transmit {
     /// A segment of the message.
     Data {
         /// Its number, from 1.
         segment: u32,
-        /// First and Last as they apply; Active always.
+        /// RMPPFlags First and Last as they apply; Active always.
         flags: RmppFlags,
-        /// PayloadLength, SA headers counted.
+        /// PayloadLength, including SA headers.
         payload_len: u32,
-        /// Which bytes of the message's data it carries; at most [`DATA_LEN`].
+        /// Range of the message's data in this segment; at most [`DATA_LEN`] bytes.
         data: Range<usize>,
     },
-    /// Segments up to `segment` have arrived; those up to `window_last` may come.
+    /// ACK: segments up to `segment` have arrived; those up to `window_last` may be sent.
     Ack {
         /// The last segment received in order.
         segment: u32,
         /// The last segment of the window.
         window_last: u32,
     },
-    /// The end of the transfer, because the receiver lacks resources.
+    /// STOP: the receiver lacks resources.
     Stop(RmppStatus),
-    /// The end of the transfer, because of an error.
+    /// ABORT: an error occurred.
     Abort(RmppStatus),
 }
 
 impl Transmit {
-    /// Writes the packet: `header` with RMPP fields set, and the data it carries out of `data`,
+    /// Writes the packet: `header` with the RMPP fields set, and the segment's part of `data`,
     /// which is all of the message's data. The header's response time is kept.
     #[inline]
     pub fn write(&self, header: &[u8; HEADER_LEN], data: &[u8], mad: &mut [u8; MAD_LEN]) {
-        let (head, tail) = mad.split_first_chunk_mut::<HEADER_LEN>().expect("56 bytes of 256");
-        *head = *header;
+        let (head, tail) = mad.split_at_mut(HEADER_LEN);
+        head.copy_from_slice(header);
         let carried = match self {
             Self::Data { data: range, .. } => &data[range.clone()],
             _ => &[],
         };
-        // Nearly all segments are full: of a length that the compiler knows.
+        // Nearly all segments are full: a constant length lets the compiler optimize the copy.
         match (tail.first_chunk_mut::<DATA_LEN>(), carried.first_chunk()) {
             (Some(tail), Some(carried)) => *tail = *carried,
             _ => {
@@ -91,8 +137,8 @@ impl Transmit {
             Self::Stop(status) => (RmppType::STOP, RmppFlags::ACTIVE, status, 0, 0),
             Self::Abort(status) => (RmppType::ABORT, RmppFlags::ACTIVE, status, 0, 0),
         };
-        // Word by word, where the layout's setters would write bit by bit: this is done for every
-        // segment. The response time shares a byte with the flags.
+        // Whole words instead of the layout's setters, which work bit by bit: this is done for
+        // every segment. The response time shares a byte with the flags.
         let resp_time = header[OFFSET + 2] & !FLAGS;
         let codes = [VERSION, rmpp_type.0, resp_time | flags.0 & FLAGS, status.0];
         let (words, _) = head[OFFSET..].as_chunks_mut::<4>();
@@ -102,10 +148,10 @@ impl Transmit {
     }
 }
 
-/// The header of the other direction's packets: the method with its response bit flipped.
+/// The header for packets in the other direction: the method with its response bit flipped.
 pub fn reply_header(header: &[u8; HEADER_LEN]) -> [u8; HEADER_LEN] {
     let mut reply = *header;
-    let mut view = MadHeader::new(&mut reply[..]).expect("24 bytes of 56");
+    let mut view = MadHeader::of_mut(&mut reply);
     let method = view.method();
     view.set_method(Method(method.0 ^ 0x80));
     reply
@@ -114,9 +160,9 @@ pub fn reply_header(header: &[u8; HEADER_LEN]) -> [u8; HEADER_LEN] {
 /// How a transfer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The whole message is at the receiver.
+    /// The receiver has the whole message.
     Complete,
-    /// We ended it, and say so to the peer.
+    /// This side ended it, and notifies the peer.
     Ended(RmppStatus),
     /// The peer sent STOP or ABORT.
     EndedByPeer(RmppStatus),

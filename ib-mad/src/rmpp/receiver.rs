@@ -1,33 +1,33 @@
-//! The receiving half of RMPP (IBTA vol 1, 13.6): segments put together again, and acknowledged.
+//! The RMPP receiver (IBA 13.6): reassembles and acknowledges segments.
 //!
-//! ACKs go out as Linux sends them: for the first segment, at the end of each window, for the last
-//! segment, and for every segment that repeats what was acknowledged. Gaps are not complained of;
-//! the sender goes back when its time is up.
+//! ACKs are sent as Linux sends them: for the first segment, at the end of each window, for the
+//! last segment, and for every segment that was acknowledged before. Gaps are not reported; the
+//! sender goes back after its response time.
 
 use std::time::{Duration, Instant};
 
 use super::{Outcome, SEGMENT_PAYLOAD, Transmit, reply_header};
 use crate::wire::MAD_LEN;
+use crate::wire::field::part;
 use crate::wire::rmpp::{RmppFlags, RmppStatus, RmppType, VERSION};
 use crate::wire::sa::{DATA_LEN, HEADER_LEN, SA_HEADER_LEN, SaMad};
 
-/// What a [`Receiver`] goes by.
+/// Settings of a [`Receiver`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiverConfig {
-    /// Segments between acknowledgements, 1 to 64; others count as the nearest.
+    /// Segments between ACKs, 1 to 64; values outside are clamped.
     pub window: u32,
-    /// Most data bytes of a message, rounded up to whole segments. A sender that announces or
-    /// sends more is stopped. Memory is taken as segments arrive, never because they are
-    /// announced.
+    /// Limit of a message's data bytes, rounded up to whole segments. A sender that announces or
+    /// sends more is stopped. Memory is allocated as segments arrive, not when they are announced.
     pub data_max: usize,
-    /// Longest time of the whole transfer.
+    /// Time limit of the whole transfer.
     pub total_timeout: Duration,
     /// How long repeated segments are still acknowledged after the message is complete.
     pub linger: Duration,
 }
 
 impl Default for ReceiverConfig {
-    /// 64 segments, 64 MiB, 40 s, 10 s: Linux's numbers, and a limit beyond any table.
+    /// 64 segments, 64 MiB, 40 s, 10 s: Linux's values, and a limit beyond any table.
     fn default() -> Self {
         Self {
             window: 64,
@@ -38,26 +38,26 @@ impl Default for ReceiverConfig {
     }
 }
 
-/// Why a packet begins no transfer.
+/// Why a packet does not start a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It belongs to a transfer that is over or never was, or is not RMPP at all. Say nothing.
+    /// It belongs to a finished or unknown transfer, or is not RMPP. Do not reply.
     Ignore,
-    /// It is malformed, or announces too much: send this, behind
+    /// It is malformed, or announces too much: send this reply, with
     /// [`reply_header`](super::reply_header) of the packet's header.
     Reply(Transmit),
 }
 
-/// One message on its way in.
+/// A message being received.
 #[derive(Clone, Debug)]
 pub struct Receiver {
     config: ReceiverConfig,
-    /// Header of the packets we send.
+    /// Header of the packets to send.
     header: [u8; HEADER_LEN],
     state: State,
-    /// The one packet waiting for `poll_transmit`: the newest says all that older ones did.
+    /// The packet for `poll_transmit`; a newer one replaces an older one.
     to_send: Option<Transmit>,
-    /// The window of an answer, once the asker has opened it.
+    /// The window of the response, once the requester has opened it.
     answer_window: Option<u32>,
 }
 
@@ -79,23 +79,23 @@ enum State {
 
 #[derive(Clone, Debug)]
 struct Receiving {
-    /// Header of the first segment, then data, with holes where segments are missing.
+    /// Header of the first segment, then data, with gaps where segments are missing.
     message: Vec<u8>,
-    /// Every segment before this one is there.
+    /// The first missing segment.
     next: u32,
-    /// Bit n: segment `next + n` is there. Never beyond the window, hence 64 bits.
+    /// Bit n: segment `next + n` has arrived. Never beyond the window, hence 64 bits.
     ahead: u64,
-    /// The last segment we acknowledged.
+    /// The last segment acknowledged.
     acked: u32,
     window_last: u32,
-    /// How many segments there are, if the first one told.
+    /// Number of segments, if the first one announced it.
     announced: Option<u32>,
-    /// The last segment and its data bytes, once it is there.
+    /// Number and data length of the last segment, once it has arrived.
     last: Option<(u32, usize)>,
     deadline: Instant,
 }
 
-/// A DATA packet whose header has been checked.
+/// A DATA packet with a checked header.
 struct Segment<'a> {
     number: u32,
     flags: RmppFlags,
@@ -103,7 +103,7 @@ struct Segment<'a> {
     data: &'a [u8; DATA_LEN],
 }
 
-/// What a packet turned out to be.
+/// A packet by its kind.
 enum Packet<'a> {
     Data(Segment<'a>),
     Ack { segment: u32, window_last: u32 },
@@ -113,7 +113,7 @@ enum Packet<'a> {
 }
 
 impl Receiver {
-    /// Begins a transfer with its first segment, which may be all of it.
+    /// Starts a transfer with its first segment, which may be the only one.
     pub fn start(
         now: Instant,
         mad: &[u8; MAD_LEN],
@@ -124,7 +124,7 @@ impl Receiver {
             Packet::Malformed(status) => return Err(Refusal::Reply(Transmit::Abort(status))),
             _ => return Err(Refusal::Ignore),
         };
-        let header: &[u8; HEADER_LEN] = mad.first_chunk().expect("56 bytes of 256");
+        let header: &[u8; HEADER_LEN] = part::<0, _, _>(mad);
         let config = ReceiverConfig { window: config.window.clamp(1, 64), ..config };
         let mut receiver = Self {
             config,
@@ -151,17 +151,17 @@ impl Receiver {
         }
     }
 
-    /// Header of the packets that `poll_transmit` yields.
+    /// Header of the packets that `poll_transmit` returns.
     pub fn header(&self) -> &[u8; HEADER_LEN] {
         &self.header
     }
 
-    /// The next packet to send. Call until it yields `None`.
+    /// The next packet to send. Call until it returns `None`.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
         self.to_send.take()
     }
 
-    /// When `handle_timeout` is due. Changes after any other `&mut self` call.
+    /// When `handle_timeout` is due. Any other `&mut self` call may change it.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match &self.state {
             State::Receiving(receiving) => Some(receiving.deadline),
@@ -170,7 +170,7 @@ impl Receiver {
         }
     }
 
-    /// How the transfer ended, once it has. Yielded once.
+    /// How the transfer ended, once it has. Returned once.
     pub fn poll(&mut self) -> Option<Outcome> {
         let (outcome, reported) = match &mut self.state {
             State::Receiving(_) => return None,
@@ -180,7 +180,7 @@ impl Receiver {
         (!std::mem::replace(reported, true)).then_some(outcome)
     }
 
-    /// The message, once complete: the first segment's header, then all data. Yielded once.
+    /// The message, once complete: the first segment's header, then all data. Returned once.
     pub fn take_message(&mut self) -> Option<Vec<u8>> {
         match &mut self.state {
             State::Lingering { message, .. } => message.take(),
@@ -188,17 +188,17 @@ impl Receiver {
         }
     }
 
-    /// The window that a double-sided asker opened for the answer.
+    /// The window that a double-sided requester opened for the response.
     pub fn answer_window(&self) -> Option<u32> {
         self.answer_window
     }
 
-    /// Whether nothing is left to wait for, repeats included.
+    /// Whether the transfer has ended, including the wait for repeats.
     pub fn is_over(&self) -> bool {
         matches!(self.state, State::Over { .. }) && self.to_send.is_none()
     }
 
-    /// Takes a packet of this transfer.
+    /// Handles a packet of this transfer.
     pub fn handle_packet(&mut self, now: Instant, mad: &[u8; MAD_LEN]) {
         match Packet::parse(mad) {
             Packet::Data(segment) => self.handle_segment(now, &segment),
@@ -226,7 +226,8 @@ impl Receiver {
         }
     }
 
-    /// Ends the transfer from our side and tells the sender, unless it is complete or over.
+    /// Ends the transfer from this side and notifies the sender, unless it is complete or has
+    /// ended.
     pub fn abort(&mut self, status: RmppStatus) {
         self.end(Outcome::Ended(status), Some(Transmit::Abort(status)));
     }
@@ -265,8 +266,8 @@ impl Receiver {
     }
 }
 
-/// Length of the data of a message that is one segment, if `mad` is that, and the ACK to it: what a
-/// [`Receiver`] would have at once. For those who need none to acknowledge repeats.
+/// If `mad` is a message of one segment: the length of its data, and the ACK to it. Equivalent to a
+/// [`Receiver`], for callers that need not acknowledge repeats.
 pub fn single_segment(mad: &[u8; MAD_LEN]) -> Option<(usize, Transmit)> {
     let Packet::Data(Segment { number: 1, flags, payload_len, .. }) = Packet::parse(mad) else {
         return None;
@@ -276,7 +277,7 @@ pub fn single_segment(mad: &[u8; MAD_LEN]) -> Option<(usize, Transmit)> {
     is_whole.then_some((data_len, Transmit::Ack { segment: 1, window_last: 1 }))
 }
 
-/// What a segment asks us to do.
+/// What to do with a segment.
 enum Progress {
     Silent,
     Ack,
@@ -327,13 +328,13 @@ impl Receiving {
         Ok(Progress::Silent)
     }
 
-    /// Whether segment `number`, not beyond the window, is there.
+    /// Whether segment `number`, not beyond the window, has arrived.
     fn has(&self, number: u32) -> bool {
         number < self.next || self.ahead >> (number - self.next) & 1 == 1
     }
 
-    /// Checks the segment against the limit and the lengths told so far, and keeps what it tells
-    /// itself.
+    /// Checks the segment against the limit and the lengths announced so far, and records the
+    /// lengths that it announces.
     fn check_length(
         &mut self,
         segment: &Segment<'_>,
@@ -388,7 +389,7 @@ impl<'a> Packet<'a> {
                 if (number == 1) != flags.contains(RmppFlags::FIRST) || number == 0 {
                     return Self::Malformed(RmppStatus::INCONSISTENT_FIRST);
                 }
-                let data = mad.last_chunk().expect("200 bytes of 256");
+                let data = part::<HEADER_LEN, _, _>(mad);
                 Self::Data(Segment { number, flags, payload_len: rmpp.payload_len(), data })
             }
             RmppType::ACK => {

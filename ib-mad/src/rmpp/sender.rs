@@ -1,8 +1,8 @@
-//! The sending half of RMPP (IBTA vol 1, 13.6): one message cut into acknowledged segments.
+//! The RMPP sender (IBA 13.6): sends one message as acknowledged segments.
 //!
-//! Loss is repaired by going back to the first unacknowledged segment when no progress has been
-//! acknowledged for a response time. A receiver in Linux is silent about gaps and about segments
-//! it has but did not yet acknowledge, so nothing less would do.
+//! After loss it goes back to the first unacknowledged segment when no progress has been
+//! acknowledged for a response time. A receiver in Linux does not report gaps, nor segments that it
+//! has but did not acknowledge yet, so a selective repeat is impossible.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -11,19 +11,19 @@ use super::{Outcome, SEGMENT_PAYLOAD, Transmit};
 use crate::wire::rmpp::{RmppFlags, RmppHeader, RmppStatus, RmppType, VERSION};
 use crate::wire::sa::{DATA_LEN, SA_HEADER_LEN};
 
-/// What a [`Sender`] goes by.
+/// Settings of a [`Sender`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SenderConfig {
-    /// Most segments sent beyond the last acknowledged one, however far the receiver opens its
-    /// window: what is sent again after one loss is never more. 0 counts as 1.
+    /// Limit of segments sent beyond the last acknowledged one, however far the receiver opens its
+    /// window; limits repetition after a loss. 0 counts as 1.
     pub window_max: u32,
     /// How long to wait for an ACK before going back.
     pub response_timeout: Duration,
-    /// How often to go back without progress before giving up.
+    /// How often to go back without progress before aborting.
     pub retries_max: u32,
-    /// Longest time of the whole transfer, progress or not.
+    /// Time limit of the whole transfer, with or without progress.
     pub total_timeout: Duration,
-    /// Whether this is a request whose answer may have several segments too.
+    /// Whether this is a request whose response may have several segments too.
     pub double_sided: bool,
 }
 
@@ -40,14 +40,14 @@ impl Default for SenderConfig {
     }
 }
 
-/// One message on its way out.
+/// A message being sent.
 #[derive(Clone, Debug)]
 pub struct Sender {
     config: SenderConfig,
     data_len: usize,
     segment_count: u32,
     state: State,
-    /// When the whole transfer must be over.
+    /// Deadline of the whole transfer.
     total_deadline: Instant,
 }
 
@@ -56,9 +56,9 @@ enum State {
     Sending(Sending),
     Over {
         outcome: Outcome,
-        /// Whether `poll` has yielded it.
+        /// Whether `poll` has returned it.
         reported: bool,
-        /// Not yet yielded by `poll_transmit`.
+        /// Not yet returned by `poll_transmit`.
         last_words: Option<Transmit>,
     },
 }
@@ -67,24 +67,24 @@ enum State {
 struct Sending {
     /// The last segment acknowledged.
     acked: u32,
-    /// The last segment sent since going back.
+    /// The last segment sent since the last going back.
     sent: u32,
-    /// The last segment ever sent; no ACK may name a later one.
+    /// The last segment ever sent; no ACK may acknowledge a later one.
     sent_max: u32,
-    /// The last segment that the receiver lets us send.
+    /// The last segment that the receiver's window allows.
     window_last: u32,
     retries_left: u32,
-    /// Since when there is no progress; none before the first segment is sent. A response time
-    /// later we go back.
+    /// Start of the present time without progress; `None` before the first segment is sent. After a
+    /// response time the sender goes back.
     since: Option<Instant>,
 }
 
 impl Sender {
-    /// A transfer of `data_len` bytes, which may be none. `None` if they are more segments than
-    /// the header can number.
+    /// A transfer of `data_len` bytes, which may be 0. `None` if that exceeds the number of
+    /// segments the header can express.
     pub fn new(now: Instant, data_len: usize, config: SenderConfig) -> Option<Self> {
         let segment_count = u32::try_from(data_len.div_ceil(DATA_LEN).max(1)).ok()?;
-        // The first segment announces the payload of all.
+        // The first segment announces the total payload.
         segment_count.checked_mul(SEGMENT_PAYLOAD)?;
         Some(Self {
             config: SenderConfig { window_max: config.window_max.max(1), ..config },
@@ -102,18 +102,18 @@ impl Sender {
         })
     }
 
-    /// How many segments the message has.
+    /// Number of segments of the message.
     pub fn segment_count(&self) -> u32 {
         self.segment_count
     }
 
-    /// The next packet to send, if the window has room. Call until it yields `None`.
+    /// The next packet to send, if the window has room. Call until it returns `None`.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
         self.poll_burst(now, 1).next()
     }
 
-    /// The next packets to send, as far as the window has room, and at most `max`. All of them
-    /// count as sent.
+    /// The next packets to send, as far as the window allows, and at most `max`. All of them count
+    /// as sent.
     #[inline]
     pub fn poll_burst(&mut self, now: Instant, max: u32) -> Burst<'_> {
         let (mut segments, mut again, mut words) = (0..0, 0, None);
@@ -138,7 +138,7 @@ impl Sender {
         Burst { sender: self, segments, again, last_words: words }
     }
 
-    /// When `handle_timeout` is due. Changes after any other `&mut self` call.
+    /// When `handle_timeout` is due. Any other `&mut self` call may change it.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match &self.state {
             State::Over { .. } => None,
@@ -149,20 +149,20 @@ impl Sender {
         }
     }
 
-    /// How the transfer ended, once it has. Yielded once.
+    /// How the transfer ended, once it has. Returned once.
     pub fn poll(&mut self) -> Option<Outcome> {
         let State::Over { outcome, reported, .. } = &mut self.state else { return None };
         (!std::mem::replace(reported, true)).then_some(*outcome)
     }
 
-    /// Whether nothing is left to wait for. A double-sided request's sender is best kept until
-    /// its answer arrives, to answer repeated ACKs.
+    /// Whether the transfer has ended. Keep the sender of a double-sided request until its response
+    /// arrives, to answer repeated ACKs.
     pub fn is_over(&self) -> bool {
         matches!(self.state, State::Over { last_words: None, .. })
     }
 
-    /// Takes a packet that the receiver sent. Packets of the other direction (DATA) and what is
-    /// not RMPP are ignored.
+    /// Handles a packet that the receiver sent. Packets of the other direction (DATA), and packets
+    /// that are not RMPP, are ignored.
     pub fn handle_packet<T: AsRef<[u8]>>(&mut self, now: Instant, packet: &RmppHeader<T>) {
         if !packet.is_active() {
             return;
@@ -176,14 +176,14 @@ impl Sender {
                 self.abort(RmppStatus::ILLEGAL_STATUS);
             }
             RmppType::ACK => self.handle_ack(now, packet.segment(), packet.new_window_last()),
-            // Whatever status they carry: to answer one end with another helps nobody.
+            // Regardless of their status: STOP and ABORT are not answered.
             RmppType::STOP | RmppType::ABORT => self.handle_end(packet.rmpp_status()),
             _ => self.abort(RmppStatus::BAD_TYPE),
         }
     }
 
-    /// Takes an ACK for everything up to `segment`, opening the window to `window_last`.
-    /// An ACK older than one already taken is ignored; datagrams may be reordered and repeated.
+    /// Handles an ACK for everything up to `segment`, which opens the window to `window_last`. An
+    /// ACK older than a previous one is ignored; datagrams may be reordered and repeated.
     pub fn handle_ack(&mut self, now: Instant, segment: u32, window_last: u32) {
         let State::Sending(sending) = &mut self.state else {
             return self.repeat_turnaround(segment);
@@ -209,12 +209,12 @@ impl Sender {
         }
     }
 
-    /// Takes a STOP or ABORT of the receiver.
+    /// Handles a STOP or ABORT of the receiver.
     pub fn handle_end(&mut self, status: RmppStatus) {
         self.end(Outcome::EndedByPeer(status), None);
     }
 
-    /// Goes back to the first unacknowledged segment, or aborts when retries or time are spent.
+    /// Goes back to the first unacknowledged segment, or aborts if no retries or no time are left.
     pub fn handle_timeout(&mut self, now: Instant) {
         let State::Sending(sending) = &mut self.state else { return };
         if now >= self.total_deadline {
@@ -229,12 +229,12 @@ impl Sender {
         };
         sending.retries_left = left;
         sending.sent = sending.acked;
-        // Re-armed even if the window is shut and nothing will be sent, so that a receiver that
-        // never reopens it cannot hold the transfer for ever.
+        // Re-armed even if the window is closed and nothing will be sent, so that a receiver that
+        // never reopens it cannot hold the transfer forever.
         sending.since = Some(now);
     }
 
-    /// Ends the transfer from our side and tells the receiver, unless it is over already.
+    /// Ends the transfer from this side and notifies the receiver, unless it has ended.
     pub fn abort(&mut self, status: RmppStatus) {
         self.end(Outcome::Ended(status), Some(Transmit::Abort(status)));
     }
@@ -259,18 +259,18 @@ impl Sender {
         }
         if before == 0 {
             flags = flags | RmppFlags::FIRST;
-            // Every segment's SA header counts. `new` has checked that the sum fits.
+            // The SA header of every segment counts. `new` has checked that the sum fits.
             payload_len = self.data_len as u32 + self.segment_count * SA_HEADER_LEN as u32;
         }
         Transmit::Data { segment, flags, payload_len, data }
     }
 
-    /// The ACK by which a double-sided request hands the direction over.
+    /// The ACK by which a double-sided request reverses the direction.
     fn turnaround(&self) -> Option<Transmit> {
         self.config.double_sided.then_some(Transmit::Ack { segment: 0, window_last: 1 })
     }
 
-    /// The receiver repeats its last ACK if it has not seen ours.
+    /// Repeats the turnaround ACK: the receiver repeats its last ACK if ours was lost.
     fn repeat_turnaround(&mut self, segment: u32) {
         let turnaround = self.turnaround();
         if let State::Over { outcome: Outcome::Complete, last_words, .. } = &mut self.state
@@ -281,7 +281,7 @@ impl Sender {
     }
 }
 
-/// Packets to send one after the other.
+/// Packets to send in sequence.
 #[derive(Debug)]
 pub struct Burst<'a> {
     sender: &'a Sender,
@@ -292,7 +292,7 @@ pub struct Burst<'a> {
 }
 
 impl Burst<'_> {
-    /// Segments of it, as it was yielded, that were sent before.
+    /// Number of segments returned so far that had been sent before.
     pub fn again(&self) -> u32 {
         self.again
     }

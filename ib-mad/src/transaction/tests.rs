@@ -142,12 +142,12 @@ fn cancelling_all_leaves_nothing() {
     assert_eq!((table.poll_timeout(), table.poll_expired()), (None, None));
 }
 
-/// What a test does to the table.
+/// An operation of a test on the table.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Start(u8, u8),
     Transmit,
-    /// Answers one of the ids given out so far, living or not.
+    /// Answers one of the IDs returned so far, active or not.
     Answer(prop::sample::Index),
     Cancel(prop::sample::Index),
     Wait(u16),
@@ -166,8 +166,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Against a model that keeps every living request: answers reach exactly these, none is
-    /// lost, and each is sent at most 1 + retries times.
+    /// Compares with a model of all active requests: responses reach exactly these, none is lost,
+    /// and each is sent at most 1 + retries times.
     #[test]
     fn every_request_is_answered_expired_or_withdrawn_once(
         capacity in 1usize..12,
@@ -176,7 +176,7 @@ proptest! {
     ) {
         let mut now = Instant::now();
         let mut table = Transactions::new(capacity, seed);
-        // Id → serial number and how often it may still be sent.
+        // Id → serial number and number of sends left.
         let mut living: HashMap<u32, (u64, u32)> = HashMap::new();
         let mut given_out = Vec::new();
         let mut serial = 0;
@@ -232,7 +232,7 @@ proptest! {
                     + living.len() as u64
             );
         }
-        // Without answers everything is handed back in the end.
+        // Without responses, all requests are returned in the end.
         for _ in 0..5 {
             while table.poll_transmit(now).is_some() {}
             now += Duration::from_millis(20);

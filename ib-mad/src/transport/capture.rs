@@ -1,11 +1,11 @@
 //! Captures of MADs as pcap files of InfiniBand packets, which tshark dissects.
 //!
-//! Records are of LINKTYPE_ERF with an InfiniBand packet in each: older releases of tshark do not
-//! know LINKTYPE_INFINIBAND in pcap files.
+//! Records have LINKTYPE_ERF and contain an InfiniBand packet: older releases of tshark do not
+//! support LINKTYPE_INFINIBAND in pcap files.
 //!
-//! Headers of the link, network and transport layers are made up from the address, since no MAD
-//! interface shows the real ones; both CRCs are zero. Capturing never stands in the way of the
-//! transport: what cannot be written is counted.
+//! Link, network and transport headers are synthesized from the address, since no MAD interface
+//! shows the real ones; both CRCs are zero. Capturing never delays or fails the transport: packets
+//! that cannot be written are counted.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -17,12 +17,12 @@ use super::{Address, Grh, Malformed, Packet, Transport};
 use crate::types::{Lid, Qpn};
 use crate::wire::MAD_LEN;
 
-/// LINKTYPE_ERF of the pcap registry: an Endace extensible record.
+/// LINKTYPE_ERF of the pcap registry: Endace extensible record format.
 const LINKTYPE_ERF: u32 = 197;
-/// Type of such a record that holds a packet from its local route header on.
+/// ERF type of a record that holds a packet from its local route header on.
 const ERF_TYPE_INFINIBAND: u8 = 21;
 const ERF_FLAG_VARYING_LENGTH: u8 = 0x04;
-/// Of pcap files whose time stamps are in nanoseconds.
+/// Magic number of pcap files with nanosecond timestamps.
 const MAGIC_NANOSECONDS: u32 = 0xA1B2_3C4D;
 const FILE_HEADER_LEN: usize = 24;
 const RECORD_HEADER_LEN: usize = 16 + ERF_HEADER_LEN;
@@ -33,20 +33,20 @@ const BTH_LEN: usize = 12;
 const DETH_LEN: usize = 8;
 const ICRC_LEN: usize = 4;
 const VCRC_LEN: usize = 2;
-/// The packet with everything it can have.
+/// Maximum length of a packet, with all headers.
 const PACKET_LEN_MAX: usize =
     LRH_LEN + GRH_LEN + BTH_LEN + DETH_LEN + MAD_LEN + ICRC_LEN + VCRC_LEN;
 
-/// What became of MADs to be captured.
+/// Counters of a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CaptureCounters {
     /// MADs written.
     pub written: u64,
-    /// MADs left out since the file is as long as it may become, or could not be written.
+    /// MADs not written because the file has reached its size limit, or a write failed.
     pub left_out: u64,
 }
 
-/// A transport whose traffic is written to a pcap file, both directions.
+/// A transport that writes its traffic of both directions to a pcap file.
 pub struct Capture<T> {
     inner: T,
     writer: PcapWriter<BufWriter<File>>,
@@ -55,24 +55,24 @@ pub struct Capture<T> {
 }
 
 impl<T: Transport> Capture<T> {
-    /// Captures what passes through `inner` to a new file at `path`, up to `bytes_max` bytes.
+    /// Captures the traffic of `inner` to a new file at `path`, up to `bytes_max` bytes.
     pub fn create(inner: T, path: &Path, bytes_max: u64) -> io::Result<Self> {
         let file = BufWriter::with_capacity(1 << 16, File::create(path)?);
         let writer = PcapWriter::new(file, bytes_max)?;
         Ok(Self { inner, writer, local_lid: Lid::NONE, is_flushed: false })
     }
 
-    /// Tells the base LID to show as this end's.
+    /// Sets the base LID to show for this end.
     pub fn set_local_lid(&mut self, lid: Lid) {
         self.local_lid = lid;
     }
 
-    /// What was written so far.
+    /// Counters so far.
     pub fn counters(&self) -> CaptureCounters {
         self.writer.counters
     }
 
-    /// The transport whose traffic this is.
+    /// The captured transport.
     pub fn inner_mut(&mut self) -> &mut T {
         &mut self.inner
     }
@@ -95,7 +95,7 @@ impl<T: Transport> Transport for Capture<T> {
         if received > 0 {
             self.record(Direction::Received, &batch[..received]);
         } else if !self.is_flushed {
-            // Idle: let readers of the file see what there is.
+            // Idle: flush, so that readers of the file see the packets so far.
             self.writer.flush();
             self.is_flushed = true;
         }
@@ -125,12 +125,12 @@ impl<T: Transport> Transport for Capture<T> {
     }
 }
 
-/// Which way a MAD went.
+/// Direction of a MAD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// To us.
+    /// Received.
     Received,
-    /// From us.
+    /// Sent.
     Sent,
 }
 
@@ -143,7 +143,7 @@ pub struct PcapWriter<W> {
 }
 
 impl<W: Write> PcapWriter<W> {
-    /// Begins a file of at most `bytes_max` bytes.
+    /// Starts a file of at most `bytes_max` bytes.
     pub fn new(mut output: W, bytes_max: u64) -> io::Result<Self> {
         let mut header = [0; FILE_HEADER_LEN];
         header[0..4].copy_from_slice(&MAGIC_NANOSECONDS.to_le_bytes());
@@ -156,7 +156,7 @@ impl<W: Write> PcapWriter<W> {
         Ok(Self { output, bytes_left, psn: 0, counters: CaptureCounters::default() })
     }
 
-    /// Writes one MAD that passed at `time` since the epoch, or counts it as left out.
+    /// Writes one MAD with `time` since the epoch, or counts it as left out.
     pub fn write(&mut self, time: Duration, direction: Direction, local: Lid, packet: &Packet) {
         let mut bytes = [0; RECORD_HEADER_LEN + PACKET_LEN_MAX];
         let (header, body) = bytes.split_at_mut(RECORD_HEADER_LEN);
@@ -181,7 +181,7 @@ impl<W: Write> PcapWriter<W> {
                 self.psn = (self.psn + 1) & 0x00FF_FFFF;
                 self.counters.written += 1;
             }
-            // After a failure the file's end may be half a record: nothing more may follow it.
+            // After a failure the file may end with a partial record: write no more.
             _ => {
                 self.bytes_left = 0;
                 self.counters.left_out += 1;
@@ -196,7 +196,7 @@ impl<W: Write> PcapWriter<W> {
     }
 }
 
-/// Writes the packet's bytes; returns how many.
+/// Writes the packet's bytes; returns their number.
 fn compose(bytes: &mut [u8], direction: Direction, local: Lid, psn: u32, packet: &Packet) -> usize {
     let Address { lid, qpn, local_qpn, sl, pkey, path_bits, grh, .. } = packet.address;
     let local = match lid {
@@ -274,7 +274,7 @@ mod tests {
             }),
             ..Address::default()
         };
-        let packet = Packet { mad: [0xEE; MAD_LEN], address };
+        let packet = Packet::new([0xEE; MAD_LEN], address);
         let mut bytes = [0; PACKET_LEN_MAX];
         let len = compose(&mut bytes, Direction::Received, Lid(0x0304), 7, &packet);
         assert_eq!(len, PACKET_LEN_MAX);
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(a.receive(&mut batch).unwrap(), 1);
         a.send(&batch).unwrap();
         assert_eq!(a.counters(), CaptureCounters { written: 2, left_out: 1 });
-        // An idle transport's file is complete.
+        // The file of an idle transport is complete.
         assert_eq!(a.receive(&mut batch).unwrap(), 0);
         let file = std::fs::read(&path).unwrap();
         std::fs::remove_file(&path).unwrap();

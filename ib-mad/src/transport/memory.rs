@@ -1,8 +1,8 @@
-//! A network in memory for tests: endpoints with LIDs, virtual time, and faults by seed.
+//! An in-memory network for tests: endpoints with LIDs, virtual time, and seeded faults.
 //!
-//! Equal seeds and equal calls give equal deliveries. Time moves only when a test moves it. There
-//! are no switches here and hence no directed routes: packets to the permissive LID reach nobody.
-//! A fabric with agents is the simulator's business.
+//! Equal seeds and equal calls give equal deliveries. Time advances only by [`Network::advance_to`].
+//! There are no switches and hence no directed routes: packets to the permissive LID are not
+//! delivered. Crate `fabric-sim` simulates a fabric with agents.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -14,30 +14,31 @@ use std::time::Duration;
 use super::{Packet, Transport};
 use crate::types::Lid;
 
-/// Packets that wait at one endpoint; more are lost.
+/// Limit of packets queued at an endpoint; further ones are lost.
 pub const QUEUE_MAX: usize = 4096;
 
-/// What befalls packets, each independently.
+/// Faults, applied to each packet independently.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Faults {
     /// Share of packets lost, 0 to 1.
     pub loss: f64,
-    /// Share of the others that arrive twice, 0 to 1.
+    /// Share of the others that are duplicated, 0 to 1.
     pub duplication: f64,
-    /// Shortest time on the way.
+    /// Minimum delay.
     pub delay_min: Duration,
-    /// Longest time on the way. Where it exceeds the shortest, packets overtake one another.
+    /// Maximum delay. If it exceeds the minimum, packets are reordered.
     pub delay_max: Duration,
 }
 
 impl Faults {
-    /// Packets arrive at once, once and in order.
+    /// Packets arrive immediately, once and in order.
     pub const NONE: Self =
         Self { loss: 0.0, duplication: 0.0, delay_min: Duration::ZERO, delay_max: Duration::ZERO };
 }
 
-/// What became of packets.
+/// Counters of a network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct MemoryCounters {
     /// Packets sent.
     pub sent: u64,
@@ -45,11 +46,11 @@ pub struct MemoryCounters {
     pub delivered: u64,
     /// Packets lost by [`Faults::loss`].
     pub lost: u64,
-    /// Packets made by [`Faults::duplication`].
+    /// Packets created by [`Faults::duplication`].
     pub duplicated: u64,
-    /// Packets to LIDs that nobody has.
+    /// Packets to LIDs without an endpoint.
     pub unrouted: u64,
-    /// Packets lost at a full queue.
+    /// Packets lost because of a full queue.
     pub overflowed: u64,
 }
 
@@ -62,9 +63,9 @@ struct State {
     faults: Faults,
     random: Random,
     endpoints: Vec<VecDeque<Packet>>,
-    /// Endpoint of every LID in use.
+    /// Endpoint of each LID in use.
     owners: BTreeMap<Lid, usize>,
-    /// Due time and order of sending, then where in `flying`.
+    /// Due time and order of sending, then index in `flying`.
     arrivals: BinaryHeap<Reverse<(Duration, u64, usize)>>,
     flying: Vec<Option<(usize, Packet)>>,
     free: Vec<usize>,
@@ -72,7 +73,7 @@ struct State {
     counters: MemoryCounters,
 }
 
-/// One end of the network.
+/// An endpoint of the network.
 pub struct Endpoint {
     network: Network,
     index: usize,
@@ -101,7 +102,7 @@ impl Network {
     ///
     /// # Panics
     ///
-    /// If one of them is taken or no unicast LID, or `lid` has low bits set.
+    /// If one of them is in use or not a unicast LID, or `lid` has low bits set.
     pub fn endpoint(&self, lid: Lid, lmc: u8) -> Endpoint {
         assert!(lmc < 8 && lid.0.is_multiple_of(1 << lmc), "LID {lid} is no base for LMC {lmc}");
         let mut state = self.state();
@@ -114,35 +115,35 @@ impl Network {
         Endpoint { network: self.clone(), index, lid, lmc }
     }
 
-    /// Virtual time since the network was made.
+    /// Virtual time since the network was created.
     pub fn now(&self) -> Duration {
         self.state().now
     }
 
-    /// When the next packet arrives that is still on its way.
+    /// When the next packet in flight arrives.
     pub fn next_arrival(&self) -> Option<Duration> {
         self.state().arrivals.peek().map(|Reverse((due, ..))| *due)
     }
 
-    /// Lets time pass. Going back is ignored.
+    /// Advances virtual time. Earlier times are ignored.
     pub fn advance_to(&self, now: Duration) {
         let mut state = self.state();
         state.now = state.now.max(now);
         state.deliver();
     }
 
-    /// Changes what befalls packets sent from now on.
+    /// Changes the faults of packets sent from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.state().faults = faults;
     }
 
-    /// What became of packets so far.
+    /// Counters so far.
     pub fn counters(&self) -> MemoryCounters {
         self.state().counters
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A test that panicked elsewhere has left whole values behind.
+        // A test that panicked elsewhere left consistent values.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -178,8 +179,8 @@ impl State {
             local_gid: grh.remote_gid,
             ..grh
         });
-        // Every LID of an endpoint shares all but its low bits with the first, which the owner
-        // knows; the receiver cuts them off.
+        // All LIDs of an endpoint differ only in the low bits, which the owner knows; the receiver
+        // masks them.
         arriving.address.path_bits = (sent.lid.0 & 0x7F) as u8;
         let place = self.free.pop().unwrap_or_else(|| {
             self.flying.push(None);
@@ -208,7 +209,7 @@ impl State {
 }
 
 impl Endpoint {
-    /// The network it belongs to.
+    /// The endpoint's network.
     pub fn network(&self) -> &Network {
         &self.network
     }
@@ -250,7 +251,7 @@ impl Transport for Endpoint {
     }
 }
 
-/// SplitMix64: enough randomness for faults, and the same in every release.
+/// SplitMix64: random enough for faults, and identical in every release.
 struct Random(u64);
 
 impl Random {
@@ -262,7 +263,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// 0 to less than 1.
+    /// A random number from 0 to less than 1.
     fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -275,7 +276,7 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::{Address, Grh};
+    use crate::transport::{Address, Carrier, Grh};
     use crate::types::{Gid, Qpn};
 
     const MS: Duration = Duration::from_millis(1);
@@ -313,7 +314,7 @@ mod tests {
             grh: Some(Grh { remote_gid: grh.local_gid, local_gid: grh.remote_gid, ..grh }),
             ..Address::default()
         };
-        assert_eq!(batch[0].address, expected);
+        assert_eq!((batch[0].address, batch[0].carrier), (expected, Carrier::default()));
         b.send(&batch).unwrap();
         assert_eq!(a.receive(&mut batch).unwrap(), 1);
         assert_eq!((batch[0].address.lid, batch[0].address.path_bits), (Lid(5), 3));

@@ -1,39 +1,39 @@
-//! recvmmsg(2) and sendmmsg(2) without blocking: many datagrams for one system call.
+//! recvmmsg(2) and sendmmsg(2) without blocking: many datagrams per system call.
 //!
-//! What the headers point at belongs to the transports; nothing is allocated here.
+//! The buffers that headers point at belong to the transports; nothing is allocated here.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// An array of message headers that its owner may send to another thread.
+/// An array of message headers that can be moved between threads.
 pub(super) struct Headers(pub(super) Box<[libc::mmsghdr]>);
 
-// SAFETY: the pointers in the headers are written before every system call, to buffers that the
-// caller of that call holds, and are not followed afterwards.
+// SAFETY: the pointers in the headers are set before every system call, to buffers that the caller
+// of that call holds, and are not followed afterwards.
 unsafe impl Send for Headers {}
 
 impl Headers {
-    /// `count` headers that point nowhere.
+    /// `count` headers without buffers.
     pub(super) fn new(count: usize) -> Self {
         Self(vec![EMPTY; count].into_boxed_slice())
     }
 }
 
-/// I/O vectors that their owner may send to another thread.
+/// I/O vectors that can be moved between threads.
 pub(super) struct Vectors<const N: usize>(pub(super) Box<[[libc::iovec; N]]>);
 
 // SAFETY: as for `Headers`.
 unsafe impl<const N: usize> Send for Vectors<N> {}
 
 impl<const N: usize> Vectors<N> {
-    /// `count` groups of `N` vectors that point nowhere.
+    /// `count` groups of `N` empty vectors.
     pub(super) fn new(count: usize) -> Self {
         const NOWHERE: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
         Self(vec![[NOWHERE; N]; count].into_boxed_slice())
     }
 }
 
-/// A header that points nowhere.
+/// A header without buffers.
 // SAFETY: all-zero bytes are a valid msghdr: null pointers and zero lengths.
 pub(super) const NOTHING: libc::msghdr = unsafe { std::mem::zeroed() };
 const EMPTY: libc::mmsghdr = libc::mmsghdr { msg_hdr: NOTHING, msg_len: 0 };
@@ -48,7 +48,7 @@ pub(super) fn vector(bytes: &[u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
 
-/// Receives up to `headers.len()` datagrams; 0 if none is there.
+/// Receives up to `headers.len()` datagrams; returns 0 if none is queued.
 ///
 /// # Safety
 ///
@@ -57,7 +57,8 @@ pub(super) unsafe fn receive(
     fd: BorrowedFd<'_>,
     headers: &mut [libc::mmsghdr],
 ) -> io::Result<usize> {
-    // SAFETY: the caller vouches for what the headers point at; their number is the slice's.
+    // SAFETY: the caller guarantees the pointers in the headers; their number is the slice's
+    // length.
     let got = unsafe {
         libc::recvmmsg(
             fd.as_raw_fd(),
@@ -70,14 +71,15 @@ pub(super) unsafe fn receive(
     or_would_block(got)
 }
 
-/// Sends `headers` in order until the socket takes no more; returns how many it took. An error is
+/// Sends `headers` in order until the socket accepts no more; returns the number sent. An error is
 /// that of the first datagram.
 ///
 /// # Safety
 ///
 /// Every pointer in `headers` must be valid for reads of the length beside it.
 pub(super) unsafe fn send(fd: BorrowedFd<'_>, headers: &mut [libc::mmsghdr]) -> io::Result<usize> {
-    // SAFETY: the caller vouches for what the headers point at; their number is the slice's.
+    // SAFETY: the caller guarantees the pointers in the headers; their number is the slice's
+    // length.
     let sent = unsafe {
         libc::sendmmsg(
             fd.as_raw_fd(),

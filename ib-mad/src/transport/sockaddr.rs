@@ -1,4 +1,4 @@
-//! Socket addresses as system calls take them.
+//! Socket addresses in the form of system calls.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -12,16 +12,16 @@ pub(super) union RawAddress {
 }
 
 impl RawAddress {
-    /// Bytes of room.
+    /// Size in bytes.
     pub(super) const LEN: libc::socklen_t = size_of::<Self>() as libc::socklen_t;
 
-    /// No address.
+    /// An unspecified address.
     pub(super) const fn empty() -> Self {
-        // SAFETY: all-zero bytes are valid for every field; their family is AF_UNSPEC.
+        // SAFETY: all-zero bytes are valid for every field; the family is AF_UNSPEC.
         unsafe { std::mem::zeroed() }
     }
 
-    /// `address`, and its length.
+    /// Converts `address`; returns it with its length.
     pub(super) fn new(address: SocketAddr) -> (Self, libc::socklen_t) {
         let mut raw = Self::empty();
         match address {
@@ -47,16 +47,16 @@ impl RawAddress {
         }
     }
 
-    /// The address that begins at the first of `bytes`, as the kernel wrote it.
+    /// The address at the start of `bytes`, as the kernel wrote it.
     pub(super) fn from_bytes(bytes: &[u8]) -> Self {
         let mut raw = Self::empty();
         let len = bytes.len().min(size_of::<Self>());
-        // SAFETY: not more bytes than either has; any bytes are a valid address.
+        // SAFETY: no more bytes than either has; any bytes are a valid address.
         unsafe { (&raw mut raw).cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), len) };
         raw
     }
 
-    /// Bytes of the address within the room, as its family has it.
+    /// Length of the address, by its family.
     pub(super) fn len(&self) -> libc::socklen_t {
         // SAFETY: every field begins with the family.
         match libc::c_int::from(unsafe { self.family }) {
@@ -65,10 +65,9 @@ impl RawAddress {
         }
     }
 
-    /// The address that the kernel wrote; `None` if of another family.
+    /// The address that the kernel wrote; `None` for other families.
     pub(super) fn get(&self) -> Option<SocketAddr> {
-        // SAFETY: the union began as zeros and every field is integers only, so whichever is read
-        // has a value.
+        // SAFETY: the union was zeroed and all its fields are integers, so any of them can be read.
         unsafe {
             match libc::c_int::from(self.family) {
                 libc::AF_INET => {

@@ -1,13 +1,13 @@
-//! Waiting for several descriptors at once, with ppoll(2).
+//! Waits for several descriptors at once, with ppoll(2).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// Descriptors that one call can wait for.
+/// Limit of descriptors per call.
 pub const WAIT_MAX: usize = 64;
 
-/// A descriptor to wait for, and what for. [`wait`] fills in what is ready.
+/// A descriptor and the events to wait for. [`wait`] sets those that occurred.
 #[derive(Debug)]
 pub struct Interest<'fd> {
     descriptor: BorrowedFd<'fd>,
@@ -17,30 +17,30 @@ pub struct Interest<'fd> {
 }
 
 impl<'fd> Interest<'fd> {
-    /// Waits for something to read.
+    /// Waits for readability.
     pub fn read(descriptor: BorrowedFd<'fd>) -> Self {
         Self { descriptor, write: false, readable: false, writable: false }
     }
 
-    /// Waits for something to read or, if `write`, for room to write.
+    /// Waits for readability or, if `write`, also for writability.
     pub fn read_or_write(descriptor: BorrowedFd<'fd>, write: bool) -> Self {
         Self { write, ..Self::read(descriptor) }
     }
 
-    /// Whether there is something to read, an error to be read included.
+    /// Whether the descriptor is readable, which includes errors.
     pub fn is_readable(&self) -> bool {
         self.readable
     }
 
-    /// Whether there is room to write; only ever set if asked for.
+    /// Whether it is writable; set only if requested.
     pub fn is_writable(&self) -> bool {
         self.writable
     }
 }
 
-/// Sleeps until one of `interests` is ready or `timeout` has passed; `None` waits for ever.
-/// Returns how many are ready, 0 also when a signal came first: callers look at their clock and
-/// come back.
+/// Sleeps until one of `interests` is ready or `timeout` has passed; `None` waits without limit.
+/// Returns how many are ready; 0 also after a signal, so callers must check their clock and call
+/// again.
 pub fn wait(interests: &mut [Interest<'_>], timeout: Option<Duration>) -> io::Result<usize> {
     if interests.len() > WAIT_MAX {
         return Err(io::Error::new(

@@ -1,20 +1,20 @@
-//! Addresses of ports and nodes: LID, GUID, GID (IBTA vol 1, chapter 4).
+//! Addresses of ports and nodes: LID, GUID, GID (IBA chapter 4).
 
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-/// The subnet prefix of a fabric nobody configured: the link-local prefix (4.1.3).
+/// The default subnet prefix: the link-local prefix (IBA 4.1.3).
 pub const SUBNET_PREFIX_DEFAULT: u64 = 0xFE80_0000_0000_0000;
 
-/// Local identifier: the 16-bit address a switch forwards by.
+/// Local identifier: the 16-bit address by which switches forward.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lid(pub u16);
 
 impl Lid {
-    /// LID 0, reserved: a port that has none yet.
+    /// LID 0, reserved: a port without an assigned LID.
     pub const NONE: Self = Self(0);
-    /// LID 0xFFFF: whoever receives the packet is meant; directed-route SMPs use it.
+    /// LID 0xFFFF, the permissive LID: accepted by every port; directed-route SMPs use it.
     pub const PERMISSIVE: Self = Self(0xFFFF);
     /// The last unicast LID, 0xBFFF.
     pub const UNICAST_LAST: Self = Self(0xBFFF);
@@ -52,7 +52,7 @@ impl fmt::Debug for Lid {
     }
 }
 
-/// Globally unique identifier of a node, a port or a system image (EUI-64).
+/// Globally unique identifier of a node, port or system image (EUI-64).
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Guid(pub u64);
 
@@ -85,7 +85,8 @@ impl FromStr for Guid {
     }
 }
 
-/// Global identifier: subnet prefix and port GUID, or a multicast group (4.1.1). Kept in wire order.
+/// Global identifier: subnet prefix and port GUID, or a multicast group (IBA 4.1.1). Kept in
+/// wire order.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Gid(pub [u8; 16]);
 
@@ -111,7 +112,7 @@ impl Gid {
         Guid(u128::from_be_bytes(self.0) as u64)
     }
 
-    /// Whether this names a multicast group: the first byte is 0xFF.
+    /// Whether this is a multicast GID: the first byte is 0xFF.
     #[inline]
     pub const fn is_multicast(self) -> bool {
         self.0[0] == 0xFF
@@ -158,6 +159,7 @@ mod tests {
         }
     }
 
+    /// IBA 4.1.1.
     #[test]
     fn gid_splits_into_prefix_and_guid() {
         let gid = Gid::new(SUBNET_PREFIX_DEFAULT, Guid(0x0c42_a103_0000_0021));

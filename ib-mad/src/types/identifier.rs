@@ -1,8 +1,8 @@
-//! Small identifiers of packets: P_Key, SL, VL, QP and port numbers.
+//! Small identifiers in packets: P_Key, SL, VL, QP and port numbers.
 
 use std::fmt;
 
-/// Partition key: 15 bits of partition, and the top bit for full membership (10.9).
+/// Partition key: 15 bits of partition, and the top bit for full membership (IBA 10.9).
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PKey(pub u16);
 
@@ -12,26 +12,26 @@ impl PKey {
     /// The default partition, limited membership.
     pub const DEFAULT_LIMITED: Self = Self(0x7FFF);
 
-    /// The partition without the membership bit.
+    /// The key without the membership bit.
     #[inline]
     pub const fn base(self) -> u16 {
         self.0 & 0x7FFF
     }
 
-    /// Whether the holder is a full member.
+    /// Whether the key grants full membership.
     #[inline]
     pub const fn is_full(self) -> bool {
         self.0 & 0x8000 != 0
     }
 
-    /// Whether this slot of a table holds a key: a base of 0 is invalid (10.9.3).
+    /// Whether this table entry holds a key: a base of 0 is invalid (IBA 10.9.3).
     #[inline]
     pub const fn is_valid(self) -> bool {
         self.base() != 0
     }
 
-    /// Whether packets pass between holders of the two keys: the same partition, and not both
-    /// limited members.
+    /// Whether holders of the two keys can communicate: the same partition, and not both limited
+    /// members.
     #[inline]
     pub const fn matches(self, other: Self) -> bool {
         self.is_valid() && self.base() == other.base() && (self.is_full() || other.is_full())
@@ -57,7 +57,7 @@ macro_rules! low_bits {
         pub struct $name(u8);
 
         impl $name {
-            /// Takes the low 4 bits; the others belong to a neighbouring field.
+            /// Keeps the low 4 bits; the others belong to a neighbouring field.
             #[inline]
             pub const fn from_low_bits(value: u16) -> Self {
                 Self((value & $mask) as u8)
@@ -79,7 +79,7 @@ macro_rules! low_bits {
 }
 
 low_bits!(
-    /// Service level, 0 to 15: what a packet asks for; links map it to a VL.
+    /// Service level of a packet, 0 to 15; each link maps it to a VL.
     Sl, 0xF
 );
 low_bits!(
@@ -87,7 +87,7 @@ low_bits!(
     Vl, 0xF
 );
 
-/// Port number on a node. 0 is a switch's own management port.
+/// Port number on a node. 0 is a switch's management port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortNum(pub u8);
 
@@ -118,6 +118,7 @@ impl fmt::Display for Qpn {
 mod tests {
     use super::*;
 
+    /// IBA 10.9.3.
     #[test]
     fn limited_members_cannot_talk_to_each_other() {
         let (full, limited) = (PKey(0x8001), PKey(0x0001));

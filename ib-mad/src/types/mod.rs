@@ -1,4 +1,4 @@
-//! Numbers that mean something: each its own type, so that a LID cannot be passed for a P_Key.
+//! A separate type for each kind of number, so that a LID cannot be passed as a P_Key.
 //!
 //! Plain identifiers accept every bit pattern their width allows. Encoded quantities ([`Mtu`],
 //! [`Rate`]) exist only for the codes that the specification defines.

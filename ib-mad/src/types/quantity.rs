@@ -1,11 +1,13 @@
-//! Encoded quantities: MTU, rate and lifetime, each a code whose order is not its value's order.
+//! Encoded quantities: MTU, rate and lifetime. The order of the codes is not always that of the
+//! values.
 
 use std::cmp::Ordering;
 use std::fmt;
 
-/// Maximum transfer unit of a path or link (14.2.5.6, 15.2.5.16).
+/// Maximum transfer unit of a path or link (IBA 14.2.5.6, 15.2.5.16).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum Mtu {
     /// 256 bytes.
     B256 = 1,
@@ -55,10 +57,11 @@ impl fmt::Display for Mtu {
     }
 }
 
-/// Static rate of a path (15.2.5.16, table 224). Ordered by data rate, not by code.
+/// Static rate of a path (IBA 15.2.5.16, table 224). Ordered by data rate, not by code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "each name is the rate in Gb/s")]
+#[non_exhaustive]
 pub enum Rate {
     Gbps2_5 = 2,
     Gbps10 = 3,
@@ -85,7 +88,7 @@ pub enum Rate {
     Gbps1200 = 24,
 }
 
-/// Rank by value of every code: 0 where the code is reserved.
+/// Rank by value of each code: 0 for reserved codes.
 const RATE_RANK: [u8; 64] = {
     let mut ranks = [0; 64];
     let mut rank = 0;
@@ -97,8 +100,8 @@ const RATE_RANK: [u8; 64] = {
 };
 
 impl Rate {
-    /// All rates, slowest first. What counts is the data rate: the older rates lose a fifth to their
-    /// 8b/10b code, so that 30 Gb/s carries less than 25 Gb/s with 64b/66b.
+    /// All rates, slowest first, by data rate: the older rates lose a fifth to their 8b/10b coding,
+    /// so that 30 Gb/s carries less than 25 Gb/s with 64b/66b.
     pub const BY_VALUE: [Self; 23] = [
         Self::Gbps2_5,
         Self::Gbps5,
@@ -141,13 +144,13 @@ impl Rate {
         self as u8
     }
 
-    /// Place in the order by data rate, 1 (slowest) to 23.
+    /// Rank by data rate, 1 (slowest) to 23.
     #[inline]
     pub const fn rank(self) -> u8 {
         RATE_RANK[self as usize]
     }
 
-    /// Megabits a second, as the rate is named.
+    /// Megabits per second, as in the rate's name.
     pub const fn mbps(self) -> u32 {
         match self {
             Self::Gbps2_5 => 2_500,
@@ -203,7 +206,7 @@ impl fmt::Display for Rate {
 pub struct Lifetime(u8);
 
 impl Lifetime {
-    /// Takes the low 6 bits; the others belong to a neighbouring field.
+    /// Keeps the low 6 bits; the others belong to a neighbouring field.
     #[inline]
     pub const fn from_low_bits(value: u8) -> Self {
         Self(value & 0x3F)
@@ -235,6 +238,7 @@ impl fmt::Display for Lifetime {
 mod tests {
     use super::*;
 
+    /// IBA 15.2.5.16.
     #[test]
     fn codes_round_trip_and_reserved_ones_are_refused() {
         assert_eq!((0..=255).filter_map(Mtu::from_code).count(), 5);

@@ -1,45 +1,26 @@
-//! How layouts are declared: the [`layout!`] macro and the [`Field`] types it may name.
-//!
-//! ```text
-//! layout! {
-//!     /// SwitchInfo, 20 bytes (14.2.5.4).
-//!     pub struct SwitchInfo(SwitchInfoRepr): "SwitchInfo", 20 bytes {
-//!         /// Entries the linear table can hold.
-//!         linear_fdb_cap: u16 [0 .. 16],
-//!         /// Set by the switch when a port changed state; writing 1 clears it.
-//!         port_state_change: bool [69 .. 70],
-//!     }
-//! }
-//! ```
-//!
-//! Ranges count bits from the start, most significant first, as the specification draws them.
-//! The macro yields
-//!
-//! - a view `SwitchInfo<T>` with `new`, `LEN`, `NAME`, one getter a field (a checked type such as
-//!   `Mtu` reads as its raw code) and, for writable buffers, one `set_…` a field;
-//! - `SwitchInfoRepr`, owned and valid, with `parse` and `emit`; `emit` touches its fields only;
-//! - `FIELDS`, the layout as data, which the dissector prints from.
+//! Foundation of [`layout!`](crate::layout): the [`Field`] trait, implemented by the types that a
+//! field of a layout can have, and reading and writing of bits.
 
 use crate::types::{Gid, Guid, Lid, Lifetime, Mtu, PKey, PortNum, Qpn, Rate, Sl, Vl};
 
-/// Why bytes are not what they should be.
+/// Why bytes cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// The buffer is shorter than the layout.
     #[error("{attribute} needs {needed} bytes, got {got}")]
     Truncated {
-        /// What was to be decoded.
+        /// Attribute or record being decoded.
         attribute: &'static str,
-        /// Its length, bytes.
+        /// Required length in bytes.
         needed: usize,
-        /// The buffer's length, bytes.
+        /// Actual length in bytes.
         got: usize,
     },
-    /// A field holds a code that the specification reserves.
+    /// A field holds a reserved code.
     #[error("{attribute}.{field} holds the reserved code {value}")]
     Reserved {
-        /// What was to be decoded.
+        /// Attribute or record being decoded.
         attribute: &'static str,
         /// The field.
         field: &'static str,
@@ -48,46 +29,46 @@ pub enum DecodeError {
     },
 }
 
-/// One field of a layout, as data.
+/// Description of one field of a layout.
 #[derive(Clone, Copy)]
 pub struct FieldInfo {
-    /// Name in the specification's words, in Rust case.
+    /// Name of the field, as in the specification but in Rust case.
     pub name: &'static str,
-    /// First bit, counted from the start of the layout, most significant first.
+    /// First bit, counted from the start of the layout, most significant bit first.
     pub bit: usize,
     /// Width in bits.
     pub width: usize,
-    /// Appends the value, read from the whole layout's bytes, as text.
+    /// Appends the value as text, read from the whole layout's bytes.
     pub format: fn(&[u8], &mut String),
 }
 
-/// A layout, as data.
+/// Description of a layout.
 #[derive(Clone, Copy)]
 pub struct Layout {
     /// Name in the specification.
     pub name: &'static str,
-    /// Length, bytes.
+    /// Length in bytes.
     pub len: usize,
-    /// The fields, in the order of the specification.
+    /// The fields, in order.
     pub fields: &'static [FieldInfo],
 }
 
-/// A type that a layout's field may have.
+/// A type that a field of a layout can have.
 pub trait Field: Sized {
     /// What a view returns: the value itself, or the raw code of a checked type.
     type View: Copy + std::fmt::Debug;
     /// Reads bits `BIT..BIT + WIDTH`.
     fn read<const BIT: usize, const WIDTH: usize>(bytes: &[u8]) -> Self::View;
-    /// Writes bits `BIT..BIT + WIDTH`, leaving their neighbours alone.
+    /// Writes bits `BIT..BIT + WIDTH`, and no other bits.
     fn write<const BIT: usize, const WIDTH: usize>(self, bytes: &mut [u8]);
-    /// The checked value; the raw code if it is reserved.
+    /// The checked value, or the raw code as error if it is reserved.
     fn check(view: Self::View) -> Result<Self, u64>;
     /// Appends `view` as text.
     fn format(view: Self::View, text: &mut String);
 }
 
 /// Reads `WIDTH` ≤ 64 bits from bit `BIT`, big-endian. Constant parameters make this plain loads:
-/// compilers see one load only in the whole words told by name, not in a loop over bytes.
+/// compilers merge a loop over bytes into one load only for the widths listed here.
 #[inline(always)]
 pub fn get_bits<const BIT: usize, const WIDTH: usize>(bytes: &[u8]) -> u64 {
     let first = BIT / 8;
@@ -128,13 +109,40 @@ pub fn set_bits<const BIT: usize, const WIDTH: usize>(bytes: &mut [u8], value: u
     }
 }
 
-/// Bytes that are as many as `N`.
+/// The `LEN` bytes of an array from byte `AT` on, as an array. Out of range does not compile.
+///
+/// ```
+/// use ib_mad::wire::field::part;
+///
+/// let mad = [7; 256];
+/// let attribute: &[u8; 64] = part::<64, _, _>(&mad);
+/// ```
+#[inline(always)]
+pub const fn part<const AT: usize, const LEN: usize, const N: usize>(
+    bytes: &[u8; N],
+) -> &[u8; LEN] {
+    const { assert!(AT <= N && LEN <= N - AT, "the part ends beyond the array") };
+    let (_, tail) = bytes.split_at(AT);
+    tail.first_chunk().expect("bounds are checked at compile time")
+}
+
+/// The mutable version of [`part`].
+#[inline(always)]
+pub const fn part_mut<const AT: usize, const LEN: usize, const N: usize>(
+    bytes: &mut [u8; N],
+) -> &mut [u8; LEN] {
+    const { assert!(AT <= N && LEN <= N - AT, "the part ends beyond the array") };
+    let (_, tail) = bytes.split_at_mut(AT);
+    tail.first_chunk_mut().expect("bounds are checked at compile time")
+}
+
+/// Bytes converted to an array of `N`.
 #[inline(always)]
 fn word<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.try_into().expect("the width says how many")
 }
 
-/// Writes to as many bytes as `N`; unlike `copy_from_slice` never a call.
+/// Copies to a slice of `N` bytes; unlike `copy_from_slice` never a function call.
 #[inline(always)]
 fn put<const N: usize>(bytes: &mut [u8], value: [u8; N]) {
     *bytes.first_chunk_mut().expect("the width says how many") = value;
@@ -181,7 +189,7 @@ plain_field! {
     Lifetime, |raw| Lifetime::from_low_bits(raw as u8), |value| u64::from(value.code()), "{}";
 }
 
-/// Makes a field-less enum with explicit codes a checked [`Field`], read by views as its code.
+/// Implements [`Field`] for a field-less enum with explicit codes; views return the code.
 macro_rules! code_field {
     ($($type:ty),* $(,)?) => {$(
         impl $crate::wire::field::Field for $type {
@@ -253,21 +261,93 @@ impl Field for Gid {
     }
 }
 
-/// Declares a layout; see the [module](self).
+/// Declares the layout of an attribute, a record or a header.
+///
+/// Ranges count bits from the start, most significant first, as in the specification's drawings.
+/// The length is stated separately, since layouts may end with reserved bytes. Field types
+/// implement [`Field`](crate::wire::field::Field): integers, `bool`, byte arrays and the types of
+/// [`types`](crate::types), or types of your own.
+///
+/// The macro declares
+///
+/// - a view `Name<T>` with `NAME`, `LEN`, `FIELDS` and `LAYOUT` (the layout as data, which the
+///   dissector prints from), a getter for each field (a checked type such as
+///   [`Mtu`](crate::types::Mtu) reads as its raw code) and, on writable buffers, a `set_…` method
+///   for each field;
+/// - its constructors: `of` and `of_mut` wrap an array and cannot fail, `at` and `at_mut` wrap a
+///   part of an array, `new` wraps anything else after checking its length;
+/// - `NameRepr`, which is owned and valid, with `parse`, `emit` and `to_bytes`. `emit` writes the
+///   fields and leaves reserved bits as they are.
+///
+/// # Examples
+///
+/// A vendor's attribute:
+///
+/// ```
+/// use ib_mad::types::PortNum;
+/// use ib_mad::wire::mad::{AttributeId, Method};
+/// use ib_mad::wire::smp::{self, Request, Smp};
+///
+/// ib_mad::layout! {
+///     /// CableTemperature, 8 bytes, attribute 0xFF31 of switches of this vendor.
+///     ///
+///     /// ```text
+///     /// 0 Port   1 rsvd:7 Valid:1   2 rsvd:6 Degrees:10   4 reserved (4)
+///     /// ```
+///     pub struct CableTemperature(CableTemperatureRepr): "CableTemperature", 8 bytes {
+///         /// The port whose cable was measured.
+///         port: PortNum [0 .. 8],
+///         /// Whether the cable has a sensor.
+///         valid: bool [15 .. 16],
+///         /// Degrees Celsius.
+///         degrees: u16 [22 .. 32],
+///     }
+/// }
+///
+/// let mut mad = [0; 256];
+/// Request {
+///     method: Method::GET,
+///     attribute_id: AttributeId(0xFF31),
+///     attribute_modifier: 3,
+///     tid: 1,
+///     m_key: 0,
+/// }
+/// .write_lid_routed(&mut mad);
+///
+/// // What the switch fills in.
+/// CableTemperature::at_mut::<{ smp::DATA.start }, _>(&mut mad)
+///     .set_port(PortNum(3))
+///     .set_valid(true)
+///     .set_degrees(61);
+///
+/// let answer = Smp::of(&mad);
+/// let temperature = CableTemperature::of(answer.data_bytes());
+/// assert_eq!((temperature.valid(), temperature.degrees()), (true, 61));
+/// let repr = CableTemperatureRepr::parse(&temperature).unwrap();
+/// assert_eq!(repr.to_bytes(), [3, 1, 0, 61, 0, 0, 0, 0]);
+/// ```
+///
+/// An array that is too short does not compile:
+///
+/// ```compile_fail,E0080
+/// let bytes = [0; 63];
+/// ib_mad::wire::attribute::PortInfo::of(&bytes);
+/// ```
+#[macro_export]
 macro_rules! layout {
     (
         $(#[$doc:meta])*
-        pub struct $view:ident($repr:ident): $name:literal, $len:literal bytes {
+        $vis:vis struct $view:ident($repr:ident): $name:literal, $len:literal bytes {
             $( $(#[$field_doc:meta])* $field:ident: $type:ty [$from:literal .. $to:literal] ),* $(,)?
         }
     ) => {
         $(#[$doc])*
         #[derive(Clone, Copy)]
-        pub struct $view<T> {
+        $vis struct $view<T> {
             buffer: T,
         }
 
-        #[allow(dead_code, reason = "layouts are whole, whoever reads them")]
+        #[allow(dead_code, reason = "a layout has all fields, whether used or not")]
         impl $view<()> {
             /// Name in the specification.
             pub const NAME: &'static str = $name;
@@ -276,7 +356,7 @@ macro_rules! layout {
             /// The layout as data, in the order of the specification.
             pub const FIELDS: &'static [$crate::wire::field::FieldInfo] = &[$(
                 $crate::wire::field::FieldInfo {
-                    name: stringify!($field),
+                    name: ::core::stringify!($field),
                     bit: $from,
                     width: $to - $from,
                     format: |bytes, text| {
@@ -294,22 +374,22 @@ macro_rules! layout {
             };
         }
 
-        impl<T: AsRef<[u8]>> $view<T> {
-            /// Wraps `buffer` after checking its length, the only thing an accessor needs.
+        impl<T: ::core::convert::AsRef<[u8]>> $view<T> {
+            /// Wraps `buffer` after checking its length, which is all that accessors require.
             #[inline]
-            pub fn new(buffer: T) -> Result<Self, $crate::wire::field::DecodeError> {
+            pub fn new(buffer: T) -> ::core::result::Result<Self, $crate::wire::field::DecodeError> {
                 let got = buffer.as_ref().len();
                 if got < $len {
-                    return Err($crate::wire::field::DecodeError::Truncated {
+                    return ::core::result::Result::Err($crate::wire::field::DecodeError::Truncated {
                         attribute: $name,
                         needed: $len,
                         got,
                     });
                 }
-                Ok(Self { buffer })
+                ::core::result::Result::Ok(Self { buffer })
             }
 
-            /// The buffer given to `new`.
+            /// The buffer that the view wraps.
             #[inline]
             pub fn into_inner(self) -> T {
                 self.buffer
@@ -332,10 +412,51 @@ macro_rules! layout {
             )*
         }
 
-        pastey::paste! {
-            impl<T: AsMut<[u8]>> $view<T> {
+        #[allow(dead_code, reason = "a layout has all fields, whether used or not")]
+        impl<'a, const N: usize> $view<&'a [u8; N]> {
+            #[doc = ::core::concat!("Wraps an array of at least ", $len, " bytes; a shorter one does not compile.")]
+            #[inline(always)]
+            pub const fn of(buffer: &'a [u8; N]) -> Self {
+                const { ::core::assert!(N >= $len, ::core::concat!("too short for ", $name)) };
+                Self { buffer }
+            }
+        }
+
+        #[allow(dead_code, reason = "a layout has all fields, whether used or not")]
+        impl<'a, const N: usize> $view<&'a mut [u8; N]> {
+            #[doc = ::core::concat!("The mutable version of `of`.")]
+            #[inline(always)]
+            pub const fn of_mut(buffer: &'a mut [u8; N]) -> Self {
+                const { ::core::assert!(N >= $len, ::core::concat!("too short for ", $name)) };
+                Self { buffer }
+            }
+        }
+
+        #[allow(dead_code, reason = "a layout has all fields, whether used or not")]
+        impl<'a> $view<&'a [u8; $len]> {
+            #[doc = ::core::concat!("Wraps the ", $len, " bytes from byte `AT` of a longer array on; what")]
+            /// does not fit does not compile.
+            #[inline(always)]
+            pub const fn at<const AT: usize, const N: usize>(bytes: &'a [u8; N]) -> Self {
+                Self { buffer: $crate::wire::field::part::<AT, $len, N>(bytes) }
+            }
+        }
+
+        #[allow(dead_code, reason = "a layout has all fields, whether used or not")]
+        impl<'a> $view<&'a mut [u8; $len]> {
+            /// The mutable version of `at`.
+            #[inline(always)]
+            pub const fn at_mut<const AT: usize, const N: usize>(
+                bytes: &'a mut [u8; N],
+            ) -> Self {
+                Self { buffer: $crate::wire::field::part_mut::<AT, $len, N>(bytes) }
+            }
+        }
+
+        $crate::__private::paste! {
+            impl<T: ::core::convert::AsMut<[u8]>> $view<T> {
                 $(
-                    #[doc = concat!("Writes `", stringify!($field), "`.")]
+                    #[doc = ::core::concat!("Writes `", ::core::stringify!($field), "`.")]
                     #[inline(always)]
                     pub fn [<set_ $field>](&mut self, value: $type) -> &mut Self {
                         <$type as $crate::wire::field::Field>::write::<{ $from }, { $to - $from }>(
@@ -348,37 +469,37 @@ macro_rules! layout {
             }
         }
 
-        #[doc = concat!("Owned, valid [`", stringify!($view), "`].")]
+        #[doc = ::core::concat!("Owned, valid [`", ::core::stringify!($view), "`].")]
         #[derive(Clone, Debug, PartialEq, Eq)]
-        pub struct $repr {
+        $vis struct $repr {
             $( $(#[$field_doc])* pub $field: $type, )*
         }
 
         impl $repr {
             /// Decodes a view, rejecting reserved codes.
-            pub fn parse<T: AsRef<[u8]>>(
+            pub fn parse<T: ::core::convert::AsRef<[u8]>>(
                 view: &$view<T>,
-            ) -> Result<Self, $crate::wire::field::DecodeError> {
-                Ok(Self {
+            ) -> ::core::result::Result<Self, $crate::wire::field::DecodeError> {
+                ::core::result::Result::Ok(Self {
                     $( $field: <$type as $crate::wire::field::Field>::check(view.$field())
                         .map_err(|value| $crate::wire::field::DecodeError::Reserved {
                             attribute: $name,
-                            field: stringify!($field),
+                            field: ::core::stringify!($field),
                             value,
                         })?, )*
                 })
             }
 
-            /// Writes every field, and nothing between them.
-            pub fn emit<T: AsRef<[u8]> + AsMut<[u8]>>(&self, view: &mut $view<T>) {
+            /// Writes all fields, and no reserved bits.
+            pub fn emit<T: ::core::convert::AsRef<[u8]> + ::core::convert::AsMut<[u8]>>(&self, view: &mut $view<T>) {
                 let bytes = view.buffer.as_mut();
                 $( <$type as $crate::wire::field::Field>::write::<{ $from }, { $to - $from }>(
-                    self.$field.clone(),
+                    ::core::clone::Clone::clone(&self.$field),
                     bytes,
                 ); )*
             }
 
-            /// The layout's bytes, reserved ones zero.
+            /// The layout's bytes, with reserved bits zero.
             pub fn to_bytes(&self) -> [u8; $len] {
                 let mut bytes = [0; $len];
                 self.emit(&mut $view { buffer: &mut bytes[..] });
@@ -397,15 +518,15 @@ mod tests {
     use proptest::prelude::*;
 
     layout! {
-        /// A layout with every kind of neighbour.
+        /// A layout with all kinds of adjacent fields.
         pub struct Probe(ProbeRepr): "Probe", 24 bytes {
-            /// Shares its byte.
+            /// Shares a byte.
             high: u8 [0 .. 3],
-            /// Checked.
+            /// A checked type.
             mtu: Mtu [3 .. 8],
-            /// Crosses bytes.
+            /// Crosses a byte boundary.
             odd: u32 [12 .. 32],
-            /// Starts inside a byte and ends inside another, nine bytes touched.
+            /// Starts and ends inside a byte, and touches nine bytes.
             long: u64 [36 .. 100],
             /// A whole word.
             lid: Lid [112 .. 128],
@@ -414,7 +535,7 @@ mod tests {
         }
     }
 
-    /// Whole words are read and written at once, all else byte by byte.
+    /// Whole words are accessed at once, other fields byte by byte.
     #[test]
     fn whole_words_are_bits_like_any_others() {
         let bytes: [u8; 16] = std::array::from_fn(|i| 0x10 * i as u8 + 1);
@@ -432,7 +553,7 @@ mod tests {
         assert_eq!(whole[9..], [0x12, 0x34, 0x56, 0x78, 0x9A, 0xBC, 0xA5], "high bits are cut off");
     }
 
-    /// Emission must not depend on what the reused buffer held, nor touch other bits.
+    /// Emission must not depend on the previous content of the buffer, nor change other bits.
     #[test]
     fn emit_touches_only_its_own_fields() {
         let repr = ProbeRepr {
@@ -469,6 +590,17 @@ mod tests {
             "Probe.mtu holds the reserved code 0"
         );
         assert_eq!(Probe::new([0; 23]).err().unwrap().to_string(), "Probe needs 24 bytes, got 23");
+    }
+
+    #[test]
+    fn views_of_arrays_cannot_fail() {
+        let mut bytes = [0; 40];
+        Probe::of_mut(&mut bytes).set_lid(Lid(7));
+        Probe::at_mut::<16, _>(&mut bytes).set_lid(Lid(9));
+        assert_eq!(Probe::of(&bytes).lid(), Lid(7));
+        assert_eq!(Probe::at::<16, _>(&bytes).lid(), Lid(9));
+        assert_eq!(Probe::of(&bytes).into_inner().len(), 40, "all of the array stays in reach");
+        assert_eq!(part::<30, 2, _>(&bytes), &[0, 9]);
     }
 
     proptest! {

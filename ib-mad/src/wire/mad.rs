@@ -1,9 +1,9 @@
-//! The header that every MAD begins with (13.4.3), its classes, methods and status.
+//! The common MAD header (IBA 13.4.3), management classes, methods and status.
 
 use super::field::layout;
 
 layout! {
-    /// Common MAD header, 24 bytes (13.4.3).
+    /// Common MAD header, 24 bytes (IBA 13.4.3).
     ///
     /// ```text
     ///  0 BaseVersion   1 MgmtClass   2 ClassVersion   3 R:1 Method:7
@@ -15,24 +15,24 @@ layout! {
         base_version: u8 [0 .. 8],
         /// Management class.
         mgmt_class: MgmtClass [8 .. 16],
-        /// Version of the class.
+        /// Class version.
         class_version: u8 [16 .. 24],
-        /// Method, response bit included.
+        /// Method, including the response bit.
         method: Method [24 .. 32],
-        /// Status; directed-route SMPs keep their D bit in its top bit.
+        /// Status; directed-route SMPs have the D bit in the top bit.
         status: Status [32 .. 48],
-        /// Class-specific; hop pointer and hop count of a directed-route SMP.
+        /// Class-specific; in a directed-route SMP hop pointer and hop count.
         class_specific: u16 [48 .. 64],
-        /// Transaction id, chosen by the requester.
+        /// Transaction ID, chosen by the requester.
         tid: u64 [64 .. 128],
-        /// What the MAD is about.
+        /// Attribute ID.
         attribute_id: AttributeId [128 .. 144],
-        /// Which part of it, as the attribute defines.
+        /// AttributeModifier, defined by the attribute.
         attribute_modifier: u32 [160 .. 192],
     }
 }
 
-/// Makes a newtype of an integer a [`Field`](super::field::Field) that accepts every value.
+/// Implements [`Field`](super::field::Field) for an integer newtype that accepts every value.
 macro_rules! open_code {
     ($name:ident, $int:ty) => {
         impl $crate::wire::field::Field for $name {
@@ -57,7 +57,7 @@ macro_rules! open_code {
 }
 pub(crate) use open_code;
 
-/// Declares an integer newtype whose known values have names; unknown ones pass through.
+/// Declares an integer newtype with names for known values; other values are preserved.
 macro_rules! named_codes {
     (
         $(#[$doc:meta])*
@@ -71,7 +71,7 @@ macro_rules! named_codes {
         impl $name {
             $( $(#[$value_doc])* pub const $value: Self = Self($code); )*
 
-            /// Name in the specification; `None` if this value has none.
+            /// Name in the specification; `None` if the value has none.
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $( $code => Some($text), )*
@@ -101,9 +101,9 @@ macro_rules! named_codes {
 pub(crate) use named_codes;
 
 named_codes! {
-    /// Management class (13.4.4).
+    /// Management class (IBA 13.4.4).
     pub struct MgmtClass(u8);
-    /// Subnet management by LID.
+    /// Subnet management, LID-routed.
     SUBN_LID_ROUTED = 0x01, "Subn";
     /// Subnet administration.
     SUBN_ADM = 0x03, "SubnAdm";
@@ -121,12 +121,12 @@ named_codes! {
     VENDOR_MLNX = 0x0A, "VendorMlnx";
     /// Congestion control.
     CONGESTION = 0x21, "CC";
-    /// Subnet management by directed route.
+    /// Subnet management, directed route.
     SUBN_DIRECTED_ROUTE = 0x81, "SubnDR";
 }
 
 named_codes! {
-    /// Method, with the response bit (13.4.5, 15.2.2).
+    /// Method, with the response bit (IBA 13.4.5, 15.2.2).
     pub struct Method(u8);
     /// Get().
     GET = 0x01, "Get";
@@ -161,14 +161,14 @@ named_codes! {
 }
 
 impl Method {
-    /// Whether this answers something: the response bit is set.
+    /// Whether the response bit is set.
     #[inline]
     pub const fn is_response(self) -> bool {
         self.0 & 0x80 != 0
     }
 
-    /// The method of the answer: Set() is answered by GetResp(), GetTraceTable() by
-    /// GetTableResp(), others by their own number with the response bit.
+    /// The method of the response: GetResp() for Set(), GetTableResp() for GetTraceTable(),
+    /// otherwise the same number with the response bit.
     #[inline]
     pub const fn response(self) -> Self {
         match self {
@@ -180,13 +180,13 @@ impl Method {
 }
 
 named_codes! {
-    /// Attribute id. One number may mean another attribute in another class.
+    /// Attribute ID. The same number may mean different attributes in different classes.
     pub struct AttributeId(u16);
-    /// ClassPortInfo, every class (13.4.8.1).
+    /// ClassPortInfo, every class (IBA 13.4.8.1).
     CLASS_PORT_INFO = 0x0001, "ClassPortInfo";
-    /// Notice (13.4.8.2).
+    /// Notice (IBA 13.4.8.2).
     NOTICE = 0x0002, "Notice";
-    /// InformInfo (13.4.8.3).
+    /// InformInfo (IBA 13.4.8.3).
     INFORM_INFO = 0x0003, "InformInfo";
     /// NodeDescription, SM class.
     NODE_DESCRIPTION = 0x0010, "NodeDescription";
@@ -221,43 +221,44 @@ named_codes! {
 }
 
 named_codes! {
-    /// MAD status (13.4.7): the low byte is common to all classes, the high one belongs to the class.
+    /// MAD status (IBA 13.4.7): the low byte is common to all classes, the high byte is
+    /// class-specific.
     pub struct Status(u16);
-    /// All well.
+    /// Success.
     OK = 0x0000, "OK";
-    /// Try again later; nothing was done.
+    /// Busy: try again later; nothing was done.
     BUSY = 0x0001, "BUSY";
-    /// Ask whom ClassPortInfo's redirect fields name.
+    /// Redirect: send the request to the port in ClassPortInfo's redirect fields.
     REDIRECT = 0x0002, "REDIRECT";
-    /// Base or class version not supported.
+    /// Base or class version is not supported.
     BAD_VERSION = 0x0004, "BAD_VERSION";
-    /// Method not supported.
+    /// Method is not supported.
     UNSUPPORTED_METHOD = 0x0008, "UNSUPPORTED_METHOD";
-    /// Method and attribute together not supported.
+    /// The combination of method and attribute is not supported.
     UNSUPPORTED_METHOD_ATTRIBUTE = 0x000C, "UNSUPPORTED_METHOD_ATTRIBUTE";
     /// A field of the attribute, or its modifier, is invalid.
     INVALID_FIELD = 0x001C, "INVALID_FIELD";
-    /// SA: no resources.
+    /// SA: ERR_NO_RESOURCES.
     SA_NO_RESOURCES = 0x0100, "ERR_NO_RESOURCES";
-    /// SA: the request is invalid.
+    /// SA: ERR_REQ_INVALID.
     SA_REQ_INVALID = 0x0200, "ERR_REQ_INVALID";
-    /// SA: no records match.
+    /// SA: ERR_NO_RECORDS: no records match.
     SA_NO_RECORDS = 0x0300, "ERR_NO_RECORDS";
-    /// SA: a Get() matched several records.
+    /// SA: ERR_TOO_MANY_RECORDS: a Get() matched several records.
     SA_TOO_MANY_RECORDS = 0x0400, "ERR_TOO_MANY_RECORDS";
-    /// SA: the GID is unknown.
+    /// SA: ERR_REQ_INVALID_GID: the GID is unknown.
     SA_REQ_INVALID_GID = 0x0500, "ERR_REQ_INVALID_GID";
-    /// SA: the component mask leaves out what is needed.
+    /// SA: ERR_REQ_INSUFFICIENT_COMPONENTS: a required component is missing from the mask.
     SA_INSUFFICIENT_COMPONENTS = 0x0600, "ERR_REQ_INSUFFICIENT_COMPONENTS";
-    /// SA: denied.
+    /// SA: ERR_REQ_DENIED.
     SA_DENIED = 0x0700, "ERR_REQ_DENIED";
-    /// SA: a priority is suggested.
+    /// SA: ERR_PRIORITY_SUGGESTED.
     SA_PRIORITY_SUGGESTED = 0x0800, "PRIORITY_SUGGESTED";
 }
 
 impl Status {
-    /// Whether the agent is busy, whatever else it says: nothing was done, and asking again later
-    /// may help.
+    /// Whether the busy bit is set, regardless of other bits: the request was not executed and may
+    /// be retried.
     pub const fn is_busy(self) -> bool {
         self.0 & Self::BUSY.0 != 0
     }
@@ -267,6 +268,7 @@ impl Status {
 mod tests {
     use super::*;
 
+    /// IBA 13.4.3.
     #[test]
     fn header_reads_a_captured_query() {
         let mut bytes = [0; 256];
@@ -279,6 +281,7 @@ mod tests {
         assert_eq!(header.attribute_id(), AttributeId(0x35));
     }
 
+    /// IBA 13.4.5, 15.2.2.
     #[test]
     fn set_is_answered_by_get_resp() {
         assert_eq!(Method::SET.response(), Method::GET_RESP);

@@ -1,7 +1,7 @@
-//! Layouts of MADs and of what they carry: views that read bytes they do not own, and checked
-//! owned forms (`…Repr`).
+//! Layouts of MADs and their content: views that read borrowed bytes, and checked owned forms
+//! (`…Repr`).
 //!
-//! Every layout is declared once, with the [`layout!`](crate::wire::field) macro: bit ranges in
+//! Every layout is declared once, with the [`layout!`](crate::layout) macro: bit ranges in
 //! the specification's order, most significant bit first. No sockets, clocks or threads here.
 
 pub mod attribute;
@@ -15,5 +15,5 @@ pub mod smp;
 
 pub use field::{DecodeError, FieldInfo};
 
-/// Length of every MAD on the wire, bytes (13.4.2).
+/// Length of every MAD on the wire in bytes (IBA 13.4.2).
 pub const MAD_LEN: usize = 256;

@@ -1,6 +1,6 @@
-//! MADs of the performance management class (16.1): what a port counts.
+//! MADs of the performance management class (IBA 16.1): counters of a port.
 //!
-//! The attribute begins at byte 64 of the MAD.
+//! The attribute starts at byte 64 of the MAD.
 
 use std::ops::Range;
 
@@ -9,25 +9,25 @@ use super::field::layout;
 use super::mad::AttributeId;
 use crate::types::PortNum;
 
-/// Bytes of a MAD that hold its attribute.
+/// Position of the attribute in a MAD.
 pub const DATA: Range<usize> = 64..MAD_LEN;
-/// The class version this crate speaks.
+/// The class version this crate implements.
 pub const CLASS_VERSION: u8 = 1;
 /// PortCounters, performance management class.
 pub const PORT_COUNTERS: AttributeId = AttributeId(0x0012);
 /// PortCountersExtended, performance management class.
 pub const PORT_COUNTERS_EXTENDED: AttributeId = AttributeId(0x001D);
-/// PortSelect of all ports at once, where ClassPortInfo says that it is supported.
+/// PortSelect for all ports at once, if ClassPortInfo reports support.
 pub const ALL_PORTS: PortNum = PortNum(0xFF);
 
 /// ClassPortInfo: PortSelect may be [`ALL_PORTS`].
 pub const ALL_PORT_SELECT: u16 = 1 << 8;
-/// ClassPortInfo: PortCountersExtended is there.
+/// ClassPortInfo: PortCountersExtended is supported.
 pub const IS_EXTENDED_WIDTH_SUPPORTED: u16 = 1 << 9;
 
 layout! {
-    /// PortCounters, 44 bytes (16.1.3.5). Counters stop at their highest value. A Set() writes
-    /// those whose bit CounterSelect has, lowest bit for the first.
+    /// PortCounters, 44 bytes (IBA 16.1.3.5). Counters saturate. A Set() writes the counters whose
+    /// bit is set in CounterSelect, lowest bit for the first.
     ///
     /// ```text
     ///  1 PortSelect                2 CounterSelect (2)
@@ -41,33 +41,33 @@ layout! {
     /// 40 PortXmitWait (4)
     /// ```
     pub struct PortCounters(PortCountersRepr): "PortCounters", 44 bytes {
-        /// The port asked.
+        /// The port to read or set.
         port_select: PortNum [8 .. 16],
         /// Counters that a Set() writes.
         counter_select: u16 [16 .. 32],
-        /// Errors on lanes.
+        /// SymbolErrorCounter: errors on physical lanes.
         symbol_error_counter: u16 [32 .. 48],
-        /// Successful recoveries of the link.
+        /// Successful link error recoveries.
         link_error_recovery_counter: u8 [48 .. 56],
         /// Times the link went down.
         link_downed_counter: u8 [56 .. 64],
-        /// Packets received with an error.
+        /// Packets received with errors.
         port_rcv_errors: u16 [64 .. 80],
-        /// Packets received that were marked bad by the far end.
+        /// Packets received that were marked bad (EBP) by the sender.
         port_rcv_remote_physical_errors: u16 [80 .. 96],
         /// Packets received that the switch could not forward.
         port_rcv_switch_relay_errors: u16 [96 .. 112],
-        /// Packets dropped for want of a working link.
+        /// Packets dropped because the port could not send them.
         port_xmit_discards: u16 [112 .. 128],
-        /// Packets not sent for partition or raw filters.
+        /// Packets not sent because of partition or raw filters.
         port_xmit_constraint_errors: u8 [128 .. 136],
-        /// Packets dropped on arrival for partition or raw filters.
+        /// Packets dropped on arrival because of partition or raw filters.
         port_rcv_constraint_errors: u8 [136 .. 144],
-        /// More counters that a Set() writes.
+        /// Further counters that a Set() writes.
         counter_select2: u8 [144 .. 152],
-        /// Times the threshold of local physical errors was passed.
+        /// Times that the threshold of local physical errors was exceeded.
         local_link_integrity_errors: u8 [152 .. 156],
-        /// Times the threshold of buffer overruns was passed.
+        /// Times that the threshold of buffer overruns was exceeded.
         excessive_buffer_overrun_errors: u8 [156 .. 160],
         /// Packets to QP1 dropped.
         qp1_dropped: u16 [160 .. 176],
@@ -81,13 +81,13 @@ layout! {
         port_xmit_pkts: u32 [256 .. 288],
         /// Packets received.
         port_rcv_pkts: u32 [288 .. 320],
-        /// Ticks that a packet waited for credit.
+        /// Ticks during which a packet waited for credits.
         port_xmit_wait: u32 [320 .. 352],
     }
 }
 
 layout! {
-    /// PortCountersExtended, 72 bytes (16.1.4.11).
+    /// PortCountersExtended, 72 bytes (IBA 16.1.4.11).
     ///
     /// ```text
     ///  1 PortSelect   2 CounterSelect (2)   4 CounterSelect2 (4)
@@ -98,11 +98,11 @@ layout! {
     pub struct PortCountersExtended(PortCountersExtendedRepr):
         "PortCountersExtended", 72 bytes
     {
-        /// The port asked.
+        /// The port to read or set.
         port_select: PortNum [8 .. 16],
         /// Counters that a Set() writes.
         counter_select: u16 [16 .. 32],
-        /// More counters that a Set() writes.
+        /// Further counters that a Set() writes.
         counter_select2: u32 [32 .. 64],
         /// Words of 4 bytes sent.
         port_xmit_data: u64 [64 .. 128],
@@ -127,19 +127,18 @@ layout! {
 mod tests {
     use super::*;
 
-    /// Places read off Linux' `struct ib_pma_portcounters` and `..._ext`.
+    /// Offsets from Linux's `struct ib_pma_portcounters` and `..._ext`. IBA 16.1.3.5, 16.1.4.11.
     #[test]
     fn counters_stand_where_devices_put_them() {
         let mut bytes = [0; 44];
-        PortCounters::new(&mut bytes[..])
-            .unwrap()
+        PortCounters::of_mut(&mut bytes)
             .set_port_xmit_discards(0x0102)
             .set_vl15_dropped(0x0304)
             .set_port_rcv_pkts(0x0506_0708);
         assert_eq!((&bytes[14..16], &bytes[22..24]), (&[1, 2][..], &[3, 4][..]));
         assert_eq!(bytes[36..40], [5, 6, 7, 8]);
         let mut bytes = [0; 72];
-        PortCountersExtended::new(&mut bytes[..]).unwrap().set_port_rcv_pkts(1);
+        PortCountersExtended::of_mut(&mut bytes).set_port_rcv_pkts(1);
         assert_eq!(bytes[32..40], [0, 0, 0, 0, 0, 0, 0, 1]);
     }
 }

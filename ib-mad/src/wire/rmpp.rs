@@ -1,6 +1,6 @@
-//! The header of the Reliable Multi-Packet Protocol (13.6.2): its layout and its codes.
+//! Header of the Reliable Multi-Packet Protocol (IBA 13.6.2): layout and codes.
 //!
-//! Who sends which packet when is decided in [`crate::rmpp`].
+//! The protocol itself is in [`crate::rmpp`].
 
 use std::fmt;
 use std::ops::BitOr;
@@ -8,17 +8,17 @@ use std::ops::BitOr;
 use super::field::layout;
 use super::mad::{named_codes, open_code};
 
-/// Where the header lies in a MAD, bytes from its start.
+/// Offset of the header in a MAD, in bytes.
 pub const OFFSET: usize = 24;
 
 /// The version that every RMPP packet carries.
 pub const VERSION: u8 = 1;
 
-/// The response time code that says nothing: the reader goes by its own defaults.
+/// Response time code for "not given": the reader uses its own default.
 pub const RESP_TIME_NONE: u8 = 0x1F;
 
 layout! {
-    /// RMPP header, 12 bytes, at byte 24 of a MAD (13.6.2.1).
+    /// RMPP header, 12 bytes, at byte 24 of a MAD (IBA 13.6.2.1).
     ///
     /// ```text
     ///  0 RMPPVersion   1 RMPPType   2 RRespTime:5 RMPPFlags:3   3 RMPPStatus
@@ -26,32 +26,34 @@ layout! {
     ///  8 Data2 (4): PayloadLength of DATA, NewWindowLast of ACK
     /// ```
     pub struct RmppHeader(RmppHeaderRepr): "RMPP", 12 bytes {
-        /// 1 if the packet is RMPP's; 0 in MADs that are no part of a transfer.
+        /// RMPPVersion: 1 in RMPP packets; 0 in MADs that are not part of a transfer.
         rmpp_version: u8 [0 .. 8],
         /// DATA, ACK, STOP or ABORT.
         rmpp_type: RmppType [8 .. 16],
-        /// Longest time the sender takes to answer, as the code n; 4.096 µs × 2^n. 31: not given.
+        /// Response time of the sender, 4.096 µs × 2^n; 31: not given.
         resp_time: u8 [16 .. 21],
         /// Active, First, Last.
         flags: RmppFlags [21 .. 24],
-        /// Why a STOP or ABORT was sent; 0 in others.
+        /// Reason of a STOP or ABORT; 0 in other packets.
         rmpp_status: RmppStatus [24 .. 32],
-        /// DATA: this segment's number, from 1. ACK: the last segment received in order.
+        /// DATA: number of this segment, from 1. ACK: the last segment received in order.
         segment: u32 [32 .. 64],
-        /// DATA: payload bytes, SA headers counted: of the whole transfer in the first segment, of
-        /// the last segment in the last. ACK: the last segment that may be sent (NewWindowLast).
+        /// DATA: payload bytes, including SA headers: in the first segment of the whole transfer,
+        /// in the last segment of that segment. ACK: the last segment that may be sent
+        /// (NewWindowLast).
         payload_len: u32 [64 .. 96],
     }
 }
 
 impl<T: AsRef<[u8]>> RmppHeader<T> {
-    /// What an ACK has where DATA has the payload length: the last segment that may be sent.
+    /// NewWindowLast of an ACK, at the place of DATA's payload length: the last segment that may be
+    /// sent.
     #[inline(always)]
     pub fn new_window_last(&self) -> u32 {
         self.payload_len()
     }
 
-    /// Whether the MAD belongs to a transfer. If not, no other field means anything.
+    /// Whether the MAD belongs to a transfer. If not, the other fields are undefined.
     #[inline(always)]
     pub fn is_active(&self) -> bool {
         self.flags().contains(RmppFlags::ACTIVE)
@@ -59,57 +61,57 @@ impl<T: AsRef<[u8]>> RmppHeader<T> {
 }
 
 named_codes! {
-    /// What an RMPP packet is (13.6.2.1).
+    /// Type of an RMPP packet (IBA 13.6.2.1).
     pub struct RmppType(u8);
-    /// No part of a transfer.
+    /// Not part of a transfer.
     NONE = 0, "none";
     /// A segment.
     DATA = 1, "DATA";
     /// The receiver acknowledges segments and opens the window.
     ACK = 2, "ACK";
-    /// The receiver, out of resources, ends the transfer.
+    /// The receiver ends the transfer for lack of resources.
     STOP = 3, "STOP";
     /// Either side ends the transfer because of an error.
     ABORT = 4, "ABORT";
 }
 
 named_codes! {
-    /// Why a transfer was stopped or aborted (13.6.2.1).
+    /// Reason of a STOP or ABORT (IBA 13.6.2.1).
     pub struct RmppStatus(u8);
-    /// Nothing wrong.
+    /// Normal.
     NORMAL = 0, "normal";
-    /// Resources exhausted; goes with STOP.
+    /// Resources exhausted; used with STOP.
     RESOURCES_EXHAUSTED = 1, "resources exhausted (ResX)";
-    /// The transfer took longer than its total time.
+    /// The transfer exceeded its total time.
     TOTAL_TIME_TOO_LONG = 118, "total time too long (T2L)";
-    /// The last segment and the payload length contradict each other.
+    /// The Last flag and the payload length are inconsistent.
     INCONSISTENT_LAST = 119, "inconsistent Last and PayloadLength";
-    /// The First flag and the segment number contradict each other.
+    /// The First flag and the segment number are inconsistent.
     INCONSISTENT_FIRST = 120, "inconsistent First and SegmentNumber";
-    /// The packet's type is not defined.
+    /// The packet type is undefined.
     BAD_TYPE = 121, "bad RMPPType (BadT)";
-    /// An ACK's NewWindowLast is less than one sent before, or than its segment number.
+    /// The NewWindowLast of an ACK is less than an earlier one, or than its segment number.
     NEW_WINDOW_LAST_TOO_SMALL = 122, "NewWindowLast too small (W2S)";
-    /// An ACK's segment number lies beyond what was sent.
+    /// The segment number of an ACK is beyond what was sent.
     SEGMENT_TOO_BIG = 123, "SegmentNumber too big (S2B)";
-    /// The status is not defined for the packet's type.
+    /// The status is undefined for the packet type.
     ILLEGAL_STATUS = 124, "illegal RMPPStatus";
     /// The version is not supported.
     UNSUPPORTED_VERSION = 125, "unsupported RMPPVersion (UnV)";
-    /// Retries are spent.
+    /// Retries are exhausted.
     TOO_MANY_RETRIES = 126, "too many retries (TMR)";
-    /// Anything else.
+    /// Any other reason.
     UNSPECIFIED = 127, "unspecified";
 }
 
-/// Active, First and Last; the low three bits of their byte (13.6.2.1).
+/// RMPPFlags Active, First and Last; the low three bits of their byte (IBA 13.6.2.1).
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RmppFlags(pub u8);
 
 open_code!(RmppFlags, u8);
 
 impl RmppFlags {
-    /// The MAD is part of an RMPP transfer; without it the rest of the header means nothing.
+    /// The MAD is part of an RMPP transfer; otherwise the rest of the header is undefined.
     pub const ACTIVE: Self = Self(1);
     /// The first segment.
     pub const FIRST: Self = Self(2);
@@ -155,6 +157,7 @@ impl fmt::Debug for RmppFlags {
 mod tests {
     use super::*;
 
+    /// IBA 13.6.2.1.
     #[test]
     fn header_of_a_first_segment_reads_as_the_kernel_writes_it() {
         let bytes = [1, 1, 0xFB, 0, 0, 0, 0, 1, 0, 0, 0x2C, 0x10];

@@ -1,17 +1,17 @@
-//! MADs of the Subnet Administration class (15.2): headers, attribute ids and component masks.
+//! MADs of the Subnet Administration class (IBA 15.2): headers, attribute ids and component masks.
 //!
-//! The records that fill their data part are in [`record`](super::record).
+//! The records in their data part are in [`record`](super::record).
 
 use std::borrow::{Borrow, BorrowMut};
 use std::fmt;
 use std::ops::{BitAnd, BitAndAssign, BitOr, BitOrAssign, Not, Range};
 
 use super::MAD_LEN;
-use super::field::layout;
+use super::field::{layout, part, part_mut};
 use super::mad::{AttributeId, MadHeader, Method, MgmtClass, Status, open_code};
 use super::rmpp::{self, RmppHeader};
 
-/// Bytes before the data: MAD, RMPP and SA headers.
+/// Length of the headers: MAD, RMPP and SA.
 pub const HEADER_LEN: usize = 56;
 
 /// Data bytes of one MAD.
@@ -20,13 +20,11 @@ pub const DATA_LEN: usize = MAD_LEN - HEADER_LEN;
 /// Length of the SA header, which RMPP counts as payload of every segment.
 pub const SA_HEADER_LEN: usize = HEADER_LEN - SA_HEADER_OFFSET;
 
-/// The class version this crate speaks.
+/// The class version this crate implements.
 pub const CLASS_VERSION: u8 = 2;
 
 const SA_HEADER_OFFSET: usize = 36;
-const MAD_HEADER: Range<usize> = 0..rmpp::OFFSET;
 const RMPP_HEADER: Range<usize> = rmpp::OFFSET..SA_HEADER_OFFSET;
-const SA_HEADER: Range<usize> = SA_HEADER_OFFSET..HEADER_LEN;
 
 /// A MAD of the SA class: three headers, then 200 bytes of data.
 ///
@@ -38,13 +36,13 @@ pub struct SaMad<T> {
 }
 
 impl<T: Borrow<[u8; MAD_LEN]>> SaMad<T> {
-    /// Wraps a MAD, whatever its class; only the class tells whether the view makes sense.
+    /// Wraps a MAD without checking its class; the view is meaningful for the SA class only.
     #[inline]
     pub fn new(buffer: T) -> Self {
         Self { buffer }
     }
 
-    /// The buffer given to `new`.
+    /// The underlying buffer.
     #[inline]
     pub fn into_inner(self) -> T {
         self.buffer
@@ -52,55 +50,55 @@ impl<T: Borrow<[u8; MAD_LEN]>> SaMad<T> {
 
     /// The common header.
     #[inline(always)]
-    pub fn header(&self) -> MadHeader<&[u8]> {
-        MadHeader::new(&self.buffer.borrow()[MAD_HEADER]).expect("24 bytes of 256")
+    pub fn header(&self) -> MadHeader<&[u8; MadHeader::LEN]> {
+        MadHeader::at::<0, _>(self.buffer.borrow())
     }
 
     /// The RMPP header.
     #[inline(always)]
-    pub fn rmpp(&self) -> RmppHeader<&[u8]> {
-        RmppHeader::new(&self.buffer.borrow()[RMPP_HEADER]).expect("12 bytes of 256")
+    pub fn rmpp(&self) -> RmppHeader<&[u8; RmppHeader::LEN]> {
+        RmppHeader::at::<{ rmpp::OFFSET }, _>(self.buffer.borrow())
     }
 
     /// The SA header.
     #[inline(always)]
-    pub fn sa(&self) -> SaHeader<&[u8]> {
-        SaHeader::new(&self.buffer.borrow()[SA_HEADER]).expect("20 bytes of 256")
+    pub fn sa(&self) -> SaHeader<&[u8; SaHeader::LEN]> {
+        SaHeader::at::<SA_HEADER_OFFSET, _>(self.buffer.borrow())
     }
 
     /// The data part.
     #[inline(always)]
     pub fn data(&self) -> &[u8; DATA_LEN] {
-        self.buffer.borrow().last_chunk().expect("200 bytes of 256")
+        part::<HEADER_LEN, _, _>(self.buffer.borrow())
     }
 }
 
 impl<T: BorrowMut<[u8; MAD_LEN]>> SaMad<T> {
-    /// The common header, to write.
+    /// The common header, mutable.
     #[inline(always)]
-    pub fn header_mut(&mut self) -> MadHeader<&mut [u8]> {
-        MadHeader::new(&mut self.buffer.borrow_mut()[MAD_HEADER]).expect("24 bytes of 256")
+    pub fn header_mut(&mut self) -> MadHeader<&mut [u8; MadHeader::LEN]> {
+        MadHeader::at_mut::<0, _>(self.buffer.borrow_mut())
     }
 
-    /// The RMPP header, to write.
+    /// The RMPP header, mutable.
     #[inline(always)]
-    pub fn rmpp_mut(&mut self) -> RmppHeader<&mut [u8]> {
-        RmppHeader::new(&mut self.buffer.borrow_mut()[RMPP_HEADER]).expect("12 bytes of 256")
+    pub fn rmpp_mut(&mut self) -> RmppHeader<&mut [u8; RmppHeader::LEN]> {
+        RmppHeader::at_mut::<{ rmpp::OFFSET }, _>(self.buffer.borrow_mut())
     }
 
-    /// The SA header, to write.
+    /// The SA header, mutable.
     #[inline(always)]
-    pub fn sa_mut(&mut self) -> SaHeader<&mut [u8]> {
-        SaHeader::new(&mut self.buffer.borrow_mut()[SA_HEADER]).expect("20 bytes of 256")
+    pub fn sa_mut(&mut self) -> SaHeader<&mut [u8; SaHeader::LEN]> {
+        SaHeader::at_mut::<SA_HEADER_OFFSET, _>(self.buffer.borrow_mut())
     }
 
-    /// The data part, to write.
+    /// The data part, mutable.
     #[inline(always)]
     pub fn data_mut(&mut self) -> &mut [u8; DATA_LEN] {
-        self.buffer.borrow_mut().last_chunk_mut().expect("200 bytes of 256")
+        part_mut::<HEADER_LEN, _, _>(self.buffer.borrow_mut())
     }
 
-    /// Makes the whole buffer a request with an empty data part.
+    /// Initializes the whole buffer as a request with an empty data part.
     pub fn write_request(
         &mut self,
         method: Method,
@@ -119,9 +117,9 @@ impl<T: BorrowMut<[u8; MAD_LEN]>> SaMad<T> {
         self.sa_mut().set_component_mask(component_mask);
     }
 
-    /// Turns the request in this buffer into its answer of one MAD, data and component mask left
-    /// as they are. The SM_Key never goes back to the requester, and the RMPP header is cleared:
-    /// a table answer sets it anew.
+    /// Turns the request in this buffer into its response of one MAD, with data and component mask
+    /// unchanged. Clears the SM_Key, so that it is not disclosed, and the RMPP header, which a
+    /// table response sets again.
     #[inline]
     pub fn make_response(&mut self, status: Status) {
         let method = self.header().method().response();
@@ -132,23 +130,23 @@ impl<T: BorrowMut<[u8; MAD_LEN]>> SaMad<T> {
 }
 
 layout! {
-    /// SA header, 20 bytes, at byte 36 of a MAD (15.2.1.1).
+    /// SA header, 20 bytes, at byte 36 of a MAD (IBA 15.2.1.1).
     ///
     /// ```text
     ///  0 SM_Key (8)   8 AttributeOffset (2)   10 reserved (2)   12 ComponentMask (8)
     /// ```
     pub struct SaHeader(SaHeaderRepr): "SA", 20 bytes {
-        /// A requester that knows the SM's key is trusted; 0 claims nothing.
+        /// SM_Key of a trusted requester; 0 if it does not claim trust.
         sm_key: u64 [0 .. 64],
         /// Distance of records in a table, in units of 8 bytes; 0 if the table is empty.
         attribute_offset: u16 [64 .. 80],
-        /// The components of the record that the requester has filled in.
+        /// The components of the record that the request specifies.
         component_mask: ComponentMask [96 .. 160],
     }
 }
 
-/// Which components of a record a request filled in (15.2.1.1). Each record's module names its
-/// own bits; a bit without a name selects nothing.
+/// Components of a record that a request specifies (IBA 15.2.1.1). Each record's module defines its
+/// bits; undefined bits select nothing.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ComponentMask(pub u64);
 
@@ -164,7 +162,7 @@ impl ComponentMask {
         Self(1 << number)
     }
 
-    /// Both sets; [`BitOr`] for constants.
+    /// Union; a `const` version of [`BitOr`].
     #[inline]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -239,9 +237,31 @@ impl fmt::Debug for ComponentMask {
     }
 }
 
-/// Attribute ids of the SA class (15.2.5). The numbers of the common attributes (ClassPortInfo,
-/// Notice, InformInfo) are constants of [`AttributeId`]; several of these mean something else in
-/// the SM class.
+/// Methods of the SA class's requests (IBA 15.2.2).
+pub mod method {
+    use super::Method;
+
+    /// Methods of requests, each with its name as a metric label.
+    pub const REQUESTS: [(Method, &str); 5] = [
+        (Method::GET, "get"),
+        (Method::GET_TABLE, "get_table"),
+        (Method::GET_MULTI, "get_multi"),
+        (Method::SET, "set"),
+        (Method::DELETE, "delete"),
+    ];
+    /// The metric label of all other methods.
+    pub const OTHER: &str = "other";
+
+    /// The metric label of a method.
+    pub fn label(method: Method) -> &'static str {
+        let row = REQUESTS.iter().find(|(request, _)| *request == method);
+        row.map_or(OTHER, |&(_, label)| label)
+    }
+}
+
+/// Attribute IDs of the SA class (IBA 15.2.5). The numbers of common attributes (ClassPortInfo,
+/// Notice, InformInfo) are constants of [`AttributeId`]; some of these mean other attributes in the
+/// SM class.
 pub mod attribute {
     use super::AttributeId;
 
@@ -321,6 +341,7 @@ mod tests {
         assert_eq!(bytes[24..36], [0; 12]);
     }
 
+    /// IBA 15.2.1.1.
     #[test]
     fn headers_lie_where_the_specification_puts_them() {
         let mut bytes = [0; MAD_LEN];

@@ -1,24 +1,57 @@
-//! Subnet management packets (14.2): their layout, how requests and answers are written, and what
-//! a node does with a directed-route SMP that passes through it.
+//! Subnet management packets (IBA 14.2): layout, encoding of requests and responses, and processing
+//! of a directed-route SMP at each node.
 //!
-//! What SMPs carry is in [`attribute`](super::attribute); who asks, waits and asks again is not
-//! here.
+//! Attributes of SMPs are in [`attribute`](super::attribute), timeouts and retries in
+//! [`transaction`](crate::transaction).
+//!
+//! # Examples
+//!
+//! Get(NodeInfo) of the node behind port 4 of the switch at our port 1, and its response:
+//!
+//! ```
+//! use ib_mad::types::PortNum;
+//! use ib_mad::wire::attribute::NodeInfo;
+//! use ib_mad::wire::mad::{AttributeId, Method, Status};
+//! use ib_mad::wire::smp::{self, Request, Smp, Step};
+//!
+//! let mut mad = [0; 256];
+//! let request = Request {
+//!     method: Method::GET,
+//!     attribute_id: AttributeId::NODE_INFO,
+//!     attribute_modifier: 0,
+//!     tid: 1,
+//!     m_key: 0,
+//! };
+//! request.write_directed(&mut mad, &[PortNum(1), PortNum(4)])?;
+//!
+//! // The steps at each node of the route: the sender, the switch, the destination.
+//! assert_eq!(smp::step(&mut mad, None, false), Step::Forward(PortNum(1)));
+//! assert_eq!(smp::step(&mut mad, Some(PortNum(9)), true), Step::Forward(PortNum(4)));
+//! assert_eq!(smp::step(&mut mad, Some(PortNum(1)), false), Step::Agent);
+//! NodeInfo::of_mut(Smp::of_mut(&mut mad).data_bytes_mut()).set_num_ports(1);
+//! smp::answer(&mut mad, Status::OK);
+//!
+//! let answer = Smp::of(&mad);
+//! assert_eq!((answer.status(), answer.returning()), (Status::OK, true));
+//! assert_eq!(NodeInfo::of(answer.data_bytes()).num_ports(), 1);
+//! # Ok::<(), smp::PathTooLong>(())
+//! ```
 
 use super::MAD_LEN;
 use super::field::layout;
 use super::mad::{AttributeId, Method, MgmtClass, Status};
 use crate::types::{Lid, PortNum};
 
-/// Length of the attribute that an SMP carries, bytes.
+/// Length of an SMP's attribute data in bytes.
 pub const SMP_DATA_LEN: usize = 64;
-/// Most hops of a directed route: entry 0 of a path is not used.
+/// Limit of hops of a directed route: entry 0 of a path is not used.
 pub const HOPS_MAX: usize = 63;
-/// Version of both subnet management classes.
+/// Class version of both subnet management classes.
 pub const CLASS_VERSION: u8 = 1;
 
 layout! {
-    /// SMP, 256 bytes, LID-routed (14.2.1.1) or directed-route (14.2.1.2). A LID-routed one ends
-    /// with its data and has none of the fields that the drawing marks with an asterisk.
+    /// SMP, 256 bytes, LID-routed (IBA 14.2.1.1) or directed-route (IBA 14.2.1.2). A LID-routed SMP
+    /// ends with its data, and has none of the fields marked with an asterisk.
     ///
     /// ```text
     ///   0 BaseVersion   1 MgmtClass   2 ClassVersion   3 Method
@@ -32,53 +65,53 @@ layout! {
     pub struct Smp(SmpRepr): "SMP", 256 bytes {
         /// 1.
         base_version: u8 [0 .. 8],
-        /// LID-routed or directed-route.
+        /// Management class: LID-routed or directed-route.
         mgmt_class: MgmtClass [8 .. 16],
         /// [`CLASS_VERSION`].
         class_version: u8 [16 .. 24],
         /// Method.
         method: Method [24 .. 32],
-        /// Direction of a directed-route SMP: false towards the agent, true on its way back.
+        /// Direction of a directed-route SMP: false towards the agent, true on the way back.
         returning: bool [32 .. 33],
-        /// Status, without the direction.
+        /// Status, without the direction bit.
         status: Status [33 .. 48],
-        /// Where in the path the SMP is.
+        /// Hop pointer: current position in the path.
         hop_pointer: u8 [48 .. 56],
-        /// Hops of the path.
+        /// Number of hops of the path.
         hop_count: u8 [56 .. 64],
-        /// Transaction id, chosen by the requester.
+        /// Transaction ID, chosen by the requester.
         tid: u64 [64 .. 128],
-        /// Attribute.
+        /// Attribute ID.
         attribute_id: AttributeId [128 .. 144],
-        /// Which part of it, as the attribute defines.
+        /// AttributeModifier, defined by the attribute.
         attribute_modifier: u32 [160 .. 192],
         /// Management key.
         m_key: u64 [192 .. 256],
-        /// Where the directed part begins: permissive at the requester, else after a LID-routed
-        /// part from this LID.
+        /// Start of the directed part: permissive at the requester, else after a LID-routed part
+        /// from this LID.
         dr_slid: Lid [256 .. 272],
-        /// Where the directed part ends: permissive at the agent, else followed by a LID-routed
-        /// part to this LID.
+        /// End of the directed part: permissive at the agent, else followed by a LID-routed part to
+        /// this LID.
         dr_dlid: Lid [272 .. 288],
-        /// The attribute.
+        /// Attribute data.
         data: [u8; 64] [512 .. 1024],
-        /// Ports to leave by, from entry 1.
+        /// Output ports of the path, from entry 1.
         initial_path: [u8; 64] [1024 .. 1536],
-        /// Ports to return by, from entry 1, filled in on the way.
+        /// Output ports of the return path, from entry 1, recorded by each node.
         return_path: [u8; 64] [1536 .. 2048],
     }
 }
 
-/// Bytes of an SMP that hold its attribute.
+/// Position of the attribute data in an SMP.
 pub const DATA: std::ops::Range<usize> = 64..64 + SMP_DATA_LEN;
 const INITIAL_PATH: usize = 128;
 const RETURN_PATH: usize = 192;
 
 impl<T: AsRef<[u8]>> Smp<T> {
-    /// The attribute, in place.
+    /// The attribute data.
     #[inline]
-    pub fn data_bytes(&self) -> &[u8] {
-        &self.buffer.as_ref()[DATA]
+    pub fn data_bytes(&self) -> &[u8; SMP_DATA_LEN] {
+        self.buffer.as_ref()[DATA].first_chunk().expect("an SMP has 256 bytes")
     }
 
     /// Whether this is a directed-route SMP.
@@ -87,32 +120,32 @@ impl<T: AsRef<[u8]>> Smp<T> {
         self.mgmt_class() == MgmtClass::SUBN_DIRECTED_ROUTE
     }
 
-    /// Ports of the initial path; `None` if the hop count is beyond [`HOPS_MAX`].
+    /// Ports of the initial path; `None` if the hop count exceeds [`HOPS_MAX`].
     pub fn path(&self) -> Option<&[u8]> {
         self.buffer.as_ref()[INITIAL_PATH..RETURN_PATH].get(1..=usize::from(self.hop_count()))
     }
 }
 
 impl<T: AsMut<[u8]>> Smp<T> {
-    /// The attribute, in place.
+    /// The attribute data, mutable.
     #[inline]
-    pub fn data_bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.buffer.as_mut()[DATA]
+    pub fn data_bytes_mut(&mut self) -> &mut [u8; SMP_DATA_LEN] {
+        self.buffer.as_mut()[DATA].first_chunk_mut().expect("an SMP has 256 bytes")
     }
 }
 
-/// What a request asks for. Its attribute's bytes are written afterwards, into [`DATA`].
+/// Header fields of a request. Write the attribute afterwards, into [`DATA`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Method.
     pub method: Method,
     /// Attribute.
     pub attribute_id: AttributeId,
-    /// Which part of it.
+    /// AttributeModifier.
     pub attribute_modifier: u32,
-    /// Transaction id.
+    /// Transaction ID.
     pub tid: u64,
-    /// Management key of the port asked; 0 if it has none.
+    /// M_Key of the destination port; 0 if it has none.
     pub m_key: u64,
 }
 
@@ -125,13 +158,13 @@ pub struct PathTooLong {
 }
 
 impl Request {
-    /// Writes the request as a LID-routed SMP over all of `mad`.
+    /// Encodes the request as a LID-routed SMP, overwriting all of `mad`.
     pub fn write_lid_routed(&self, mad: &mut [u8; MAD_LEN]) {
         self.write(mad, MgmtClass::SUBN_LID_ROUTED);
     }
 
-    /// Writes the request as a directed-route SMP over all of `mad`. `path` names the ports to
-    /// leave by, the requester's own first; an empty one asks the requester's own node.
+    /// Encodes the request as a directed-route SMP, overwriting all of `mad`. `path` lists the
+    /// output ports, the requester's own first; an empty path addresses the requester's own node.
     pub fn write_directed(
         &self,
         mad: &mut [u8; MAD_LEN],
@@ -166,11 +199,11 @@ impl Request {
     }
 }
 
-/// Turns a request into its answer where it stands: method, status, direction; a Trap() into the
-/// TrapRepress() that ends it. The data is the caller's; of a directed-route SMP, [`step`] says
-/// where the answer leaves.
+/// Turns a request into its response in place: sets method, status and direction; a Trap() becomes
+/// the TrapRepress() for it. Attribute data is left to the caller; [`step`] determines where a
+/// directed-route response leaves.
 ///
-/// The M_Key is cleared, so that it travels no further than it must.
+/// Clears the M_Key, so that responses do not disclose it.
 pub fn answer(mad: &mut [u8; MAD_LEN], status: Status) {
     let mut smp = Smp { buffer: mad };
     let directed = smp.is_directed();
@@ -181,40 +214,41 @@ pub fn answer(mad: &mut [u8; MAD_LEN], status: Status) {
     smp.set_method(method).set_status(status).set_returning(directed).set_m_key(0);
 }
 
-/// What becomes of a directed-route SMP at one node.
+/// What a node does with a directed-route SMP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It leaves by this port.
+    /// Forward it by this port.
     Forward(PortNum),
-    /// It is for the agent of this node.
+    /// Deliver it to the agent of this node.
     Agent,
-    /// It is for the subnet manager of this node.
+    /// Deliver it to the subnet manager of this node.
     Manager,
-    /// Its directed part is over; it goes on by LID.
+    /// Forward it by LID: its directed part has ended.
     LidRouted(Lid),
-    /// It is dropped in silence.
+    /// Drop it without a response.
     Discard(Discard),
 }
 
 /// Why a directed-route SMP is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Discard {
-    /// Hop count beyond [`HOPS_MAX`].
+    /// The hop count exceeds [`HOPS_MAX`].
     HopCount,
-    /// Hop pointer beyond the path.
+    /// The hop pointer is beyond the path.
     HopPointer,
-    /// Only switches pass SMPs on.
+    /// The node is not a switch, and only switches forward SMPs.
     NotASwitch,
-    /// In the middle of its path without having come by a port.
+    /// The SMP is in the middle of its path, but did not arrive by a port.
     NotOnItsPath,
 }
 
-/// Moves a directed-route SMP on by one node (14.2.2): updates hop pointer and return path, and
-/// says where it goes.
+/// Processes a directed-route SMP at one node (IBA 14.2.2): updates hop pointer and return path,
+/// and returns what to do with it.
 ///
-/// `arrived_by` is the port it came by, `None` if this node sends it: a request of the subnet
-/// manager here, or an answer of the agent here. A request that came by LID, after a directed
-/// part that ended elsewhere, is answered to its source LID and does not come through here.
+/// `arrived_by` is the port of arrival, or `None` if this node sends it: a request of the subnet
+/// manager here, or a response of the agent here. A request that arrived by LID, after a directed
+/// part that ended elsewhere, is answered to its source LID and is not passed to this function.
 pub fn step(smp: &mut [u8; MAD_LEN], arrived_by: Option<PortNum>, is_switch: bool) -> Step {
     let mut smp = Smp { buffer: smp };
     if usize::from(smp.hop_count()) > HOPS_MAX {
@@ -234,7 +268,8 @@ fn step_out(
     let (pointer, count) = (smp.hop_pointer(), smp.hop_count());
     let next = pointer.saturating_add(1);
     if pointer == 0 && count != 0 {
-        // The directed part begins: at the requester, or at a switch that it was sent to by LID.
+        // The directed part starts here: at the requester, or at a switch that it was sent to by
+        // LID.
         if arrived_by.is_some() && !is_switch {
             return Step::Discard(Discard::NotASwitch);
         }
@@ -250,7 +285,7 @@ fn step_out(
         return Step::Forward(PortNum(smp.buffer[INITIAL_PATH + usize::from(next)]));
     }
     if pointer > count {
-        // One beyond the end: it came by LID, after the directed part.
+        // One beyond the end: it arrived by LID, after the directed part.
         return match pointer - count {
             1 => Step::Agent,
             _ => Step::Discard(Discard::HopPointer),
@@ -314,6 +349,7 @@ mod tests {
         mad
     }
 
+    /// IBA 14.2.1.2.
     #[test]
     fn a_directed_request_reads_as_it_was_written() {
         let mad = directed(&[1, 7, 19]);
@@ -334,6 +370,7 @@ mod tests {
         assert_eq!(error.to_string(), "a directed route has at most 63 hops, not 64");
     }
 
+    /// IBA 14.2.2.
     #[test]
     fn an_empty_path_asks_the_own_node_and_comes_back() {
         let mut mad = directed(&[]);
@@ -367,6 +404,7 @@ mod tests {
         assert_eq!(smp.tid(), get_node_info().tid);
     }
 
+    /// IBA 14.2.2.
     #[test]
     fn a_channel_adapter_passes_nothing_on() {
         let mut mad = directed(&[1, 2]);
@@ -374,6 +412,7 @@ mod tests {
         assert_eq!(step(&mut mad, Some(PortNum(1)), false), Step::Discard(Discard::NotASwitch));
     }
 
+    /// IBA 14.2.2.
     #[test]
     fn a_mixed_route_goes_on_by_lid_and_begins_its_return_at_the_switch() {
         let mut mad = directed(&[1]);
@@ -387,8 +426,8 @@ mod tests {
     }
 
     proptest! {
-        /// Out through a chain of switches and back: the answer leaves each node by the port the
-        /// request came by, in reverse.
+        /// Through a chain of switches and back: the response leaves each node by the port by which
+        /// the request arrived. IBA 14.2.2.
         #[test]
         fn answers_return_the_way_the_request_came(
             hops in prop::collection::vec((1u8..=254, 1u8..=254), 1..=HOPS_MAX),

@@ -1,4 +1,4 @@
-//! The parts of single lines: node lines, port lines, numbers and GUIDs.
+//! Parsers of parts of a line: node lines, port lines, numbers and GUIDs.
 
 use std::ops::RangeInclusive;
 
@@ -8,7 +8,7 @@ use super::super::{
     DESCRIPTION_LEN_MAX, LinkRate, LinkSpeed, NODE_ID_LEN_MAX, NodeKind, PORTS_MAX, Problem,
 };
 
-/// PortInfo:VLCap of 15 data VLs, the most there are.
+/// VLCap code of 15 data VLs, the maximum.
 const VL_CAP_MAX: u8 = 5;
 
 /// A node's line: `Switch 36 "S-0002c90200000001" # "leaf001" enhanced port 0 lid 3 lmc 0`.
@@ -24,11 +24,11 @@ pub(super) struct NodeLine<'a> {
 /// A port's line: `[1](2c90300000002) "S-0002c90200000001"[4] # lid 5 lmc 0 "leaf001" lid 3 4xHDR`.
 pub(super) struct PortLine<'a> {
     pub(super) is_alias: bool,
-    /// Still text, so that an error can show it.
+    /// Not parsed yet, so that an error can show it.
     pub(super) number: &'a str,
     pub(super) guid: Option<Guid>,
     pub(super) peer: &'a str,
-    /// Text again; empty if the file leaves it out.
+    /// Not parsed yet; empty if the file omits it.
     pub(super) peer_port: &'a str,
     pub(super) peer_guid: Option<Guid>,
     pub(super) rate: Option<LinkRate>,
@@ -37,7 +37,7 @@ pub(super) struct PortLine<'a> {
     pub(super) vl_cap: u8,
 }
 
-/// The kind of node a line begins with, the keyword for errors, and what follows.
+/// Parses the keyword of a node line: returns the node type, the keyword for errors, and the rest.
 pub(super) fn node_keyword(line: &str) -> Option<(NodeKind, &'static str, &str)> {
     let keywords = [
         ("Switch", NodeKind::Switch),
@@ -80,8 +80,8 @@ impl<'a> NodeLine<'a> {
     }
 }
 
-/// Splits a node line's comment into the description and what follows. Unquoted descriptions end
-/// where the first thing begins that `ibnetdiscover` writes behind them.
+/// Splits a node line's comment into the description and the rest. An unquoted description ends at
+/// the first item that `ibnetdiscover` writes after it.
 fn description(comment: &str) -> (&str, &str) {
     if let Some(open) = comment.strip_prefix('"') {
         // The last quote, since a description may contain some.
@@ -96,7 +96,7 @@ fn description(comment: &str) -> (&str, &str) {
 }
 
 impl<'a> PortLine<'a> {
-    /// `default` is the rate of a port of which the line says nothing.
+    /// Parses a port line; `default` is the rate of a port whose line states none.
     pub(super) fn parse(line: &'a str, kind: NodeKind, default: LinkRate) -> Result<Self, Problem> {
         let missing = |missing| Problem::PortLine { missing };
         let is_alias = line.starts_with('@');
@@ -122,7 +122,7 @@ impl<'a> PortLine<'a> {
     }
 }
 
-/// What may stand behind a port number: a chassis's outer port, `[ext 3]`, and the port GUID.
+/// Parses what may follow a port number: a chassis's external port, `[ext 3]`, and the port GUID.
 fn after_port(text: &str) -> (Option<Guid>, &str) {
     let text = text.trim_start();
     let outer = if text.starts_with("[ext") { bracketed(text) } else { None };
@@ -133,7 +133,7 @@ fn after_port(text: &str) -> (Option<Guid>, &str) {
     }
 }
 
-/// The masks `w=`, `s=` and `e=` behind a port's peer.
+/// The masks `w=`, `s=` and `e=` after a port's peer.
 fn rate_of_options(options: &str, default: LinkRate) -> Result<Option<LinkRate>, Problem> {
     let mut rate = default;
     let (mut speed, mut extended) = (None, None);
@@ -142,7 +142,7 @@ fn rate_of_options(options: &str, default: LinkRate) -> Result<Option<LinkRate>,
         given = true;
         match key {
             "w" => rate.width = super::width_mask(value)?,
-            // 0 stands for the fastest that this mask has.
+            // 0 means the fastest speed of this mask.
             "s" => speed = Some(mask("speed", value, 0..=7)?).map(|s| if s == 0 { 7 } else { s }),
             "e" => extended = Some(mask("extspeed", value, 0..=31)?),
             _ => {}
@@ -175,7 +175,7 @@ fn annotated_vl_cap(tail: &str) -> Result<u8, Problem> {
     code.ok_or_else(|| Problem::Hint { what: "VLCap", text: text.to_owned(), max })
 }
 
-/// The numbers after the words `lid` and `lmc`; 0 for what is not there.
+/// The numbers after the words `lid` and `lmc`; 0 for missing ones.
 fn lid_and_lmc(text: &str) -> Result<(u16, u8), Problem> {
     let value = |key: &str, what, max: u16| {
         let mut words = text.split_whitespace().skip_while(|&word| word != key).skip(1);
@@ -186,25 +186,25 @@ fn lid_and_lmc(text: &str) -> Result<(u16, u8), Problem> {
     Ok((value("lid", "unicast LID", 0xBFFF)?, value("lmc", "LMC", 7)? as u8))
 }
 
-/// The text between the first two double quotes, and what follows.
+/// The text between the first two double quotes, and the rest.
 pub(super) fn quoted(text: &str) -> Option<(&str, &str)> {
     let (_, rest) = text.split_once('"')?;
     rest.split_once('"')
 }
 
-/// The text in brackets at the start, and what follows.
+/// The text in brackets at the start, and the rest.
 fn bracketed(text: &str) -> Option<(&str, &str)> {
     let (inner, rest) = text.strip_prefix('[')?.split_once(']')?;
     Some((inner.trim(), rest))
 }
 
-/// A GUID in parentheses at the start, and what follows.
+/// The GUID in parentheses at the start, and the rest.
 pub(super) fn parenthesised_guid(text: &str) -> Option<(Guid, &str)> {
     let (inner, rest) = text.strip_prefix('(')?.split_once(')')?;
     Some((inner.trim().parse().ok()?, rest))
 }
 
-/// The hexadecimal number at the start, and what follows.
+/// The hexadecimal number at the start, and the rest.
 pub(super) fn leading_guid(text: &str) -> Option<(u64, &str)> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
     let end = digits.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(digits.len());

@@ -1,4 +1,4 @@
-//! Turns what port lines claim into cables.
+//! Resolves port lines to cables.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,24 +8,25 @@ use super::super::error::PortName;
 use super::super::{LinkError, LinkRate, NetError, NodeKind, PortRef, Problem};
 use super::{Place, Reader};
 
-/// One port line: a port says where its cable goes.
+/// A port line: the peer of a port.
 pub(super) struct Claim {
     pub(super) place: Place,
     pub(super) here: PortRef,
-    /// A node's id, or an alias, which contains an '@'.
+    /// The peer's node id, or an alias, which contains an '@'.
     pub(super) peer: String,
-    /// Empty stands for port 1.
+    /// The peer's port; empty means port 1.
     pub(super) peer_port: String,
-    /// The peer's port GUID as told from here.
+    /// The peer's port GUID, if the line states it.
     pub(super) peer_guid: Option<Guid>,
-    /// This port's rate, which a peer without a line of its own shares.
+    /// This port's rate, which also applies to a peer without a port line.
     pub(super) rate: Option<LinkRate>,
 }
 
-/// Plugs in all cables. Both ends may claim one, or one alone; two claims that differ are refused.
+/// Connects all cables. One end may state a cable, or both; two statements that conflict are an
+/// error.
 pub(super) fn resolve(reader: &mut Reader) -> Result<(), NetError> {
     let claims = std::mem::take(&mut reader.claims);
-    // For each port that has a cable: the line that said so.
+    // For each connected port, the line that stated the cable.
     let mut said: HashMap<PortRef, Place> = HashMap::with_capacity(2 * claims.len());
     for claim in &claims {
         let failed = |reader: &Reader, problem| {
@@ -80,14 +81,14 @@ fn plug(
             first: said.get(&port).map_or(0, |place| place.line as usize),
             taken: Box::new([name(reader, port), name(reader, peer)]),
         }),
-        // The other kind, a port that does not exist, was excluded when the peer was looked up.
+        // The other error, a nonexistent port, was excluded when the peer was looked up.
         Err(LinkError::ToItself { .. } | LinkError::NoSuchPort { .. }) => {
             Err(Problem::ToItself { port: name(reader, here) })
         }
     }
 }
 
-/// A port of which only the line of its peer tells has the port GUID and rate given there.
+/// Sets the port GUID and rate of a port that is described only by its peer's line.
 fn adopt_from_peers(reader: &mut Reader, claims: &[Claim]) {
     let own: HashSet<PortRef> = claims.iter().map(|claim| claim.here).collect();
     for claim in claims {
@@ -101,7 +102,7 @@ fn adopt_from_peers(reader: &mut Reader, claims: &[Claim]) {
     }
 }
 
-/// A file tells rates cable by cable; a node's other ports are taken to be as good as its best.
+/// Sets the rate of ports without a cable to the highest rate among the node's cables.
 pub(super) fn rate_idle_ports(reader: &mut Reader) {
     for node in &mut reader.net.nodes {
         let cabled = node.ports().filter(|(_, port)| port.peer.is_some());

@@ -1,10 +1,10 @@
-//! Tests of the reader, and of the writer through it.
+//! Tests of the reader, and of the writer with it.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// A fabric as `ibnetdiscover` printed it on `ibsim`, chassis headings and all.
+/// A fabric as printed by `ibnetdiscover` on `ibsim`, with chassis headings.
 const DISCOVERED: &str = r##"#
 # Topology file: generated on Sun Nov 22 00:24:43 2026
 #
@@ -65,7 +65,7 @@ fn output_of_ibnetdiscover_is_read_in_full() {
     assert_eq!((router.kind, router.port_count()), (NodeKind::Router, 2));
     assert_eq!(net.port(at(0, 36)).unwrap().rate.to_string(), "2xHDR");
     assert_eq!(router.port(2).unwrap().peer, Some(at(0, 36)));
-    // Ports without a cable are as good as the best that has one.
+    // Ports without a cable have the rate of the best connected one.
     assert_eq!(net.port(at(0, 2)).unwrap().rate.to_string(), "4xHDR");
 }
 
@@ -160,22 +160,25 @@ fn errors_name_file_and_line_and_say_what_would_be_right() {
         ("Ca 1 \"a\"\n[1] \"a\"[1]\n", "net:2: port 1 of \"a\" cannot be cabled to itself"),
         ("Ca 1 \"a\"\n[1] \"x@y\"\n", "net:2: no alias is called \"x@y\""),
         ("Ca 1 \"a\"\n[1] 7\n", "net:2: a port line reads like: [1] \"peer\"[2]; the peer's id"),
-        ("Ca 1 \"a\"\n[1] \"a\"[1] w=32\n", "net:2: '32' is no width mask; widths: 1x 1"),
-        ("Ca 1 \"a\"\n[1] \"a\"[1] # \"x\" lid 3 4xWARP\n", "net:2: '4xWARP' is no link width"),
+        ("Ca 1 \"a\"\n[1] \"a\"[1] w=32\n", "net:2: '32' is not a width mask; widths: 1x 1"),
+        ("Ca 1 \"a\"\n[1] \"a\"[1] # \"x\" lid 3 4xWARP\n", "net:2: '4xWARP' is not a link width"),
         (
             "vendid=0x1000000\n",
-            "net:1: a setting reads like: vendid=0x2c9; '0x1000000' is no number",
+            "net:1: a setting reads like: vendid=0x2c9; '0x1000000' is not a number",
         ),
         (
             "caguid=host\n",
-            "net:1: 'host' is no GUID: write hexadecimal digits, such as caguid=0x2c9",
+            "net:1: 'host' is not a GUID: write hexadecimal digits, such as caguid=0x2c9",
         ),
         (
             "Switch 4 \"s\" # \"d\" base port 0 lid 49152\n",
-            "net:1: '49152' is no unicast LID: at most",
+            "net:1: '49152' is not a valid unicast LID: at most",
         ),
-        ("Ca 1 \"a\"\n[1] \"b\"[1] # \"x\" lid 3 4xHDR v=6\n", "net:2: '6' is no VLCap: at most 5"),
-        ("include \"more\"\n", "net:1: text that is no file cannot include more"),
+        (
+            "Ca 1 \"a\"\n[1] \"b\"[1] # \"x\" lid 3 4xHDR v=6\n",
+            "net:2: '6' is not a valid VLCap: at most 5",
+        ),
+        ("include \"more\"\n", "net:1: cannot include more: this net was not read from a file"),
     ];
     for (text, expected) in cases {
         let message = refuse(text);
@@ -225,10 +228,10 @@ fn rate() -> impl Strategy<Value = LinkRate> {
     (width, speed).prop_map(|(width, speed)| LinkRate { width, speed })
 }
 
-/// Any net that a file can describe in full.
+/// Any net that a file can represent completely.
 fn net() -> impl Strategy<Value = Net> {
     let kind = prop::sample::select(&[NodeKind::Switch, NodeKind::Ca, NodeKind::Router][..]);
-    // Others cannot be written for a node without a cable.
+    // Other rates cannot be written for a node without a cable.
     let node_rate = rate().prop_filter("can be written", |rate| {
         rate.speed <= LinkSpeed::Hdr && rate.speed != LinkSpeed::Fdr10
     });
@@ -289,8 +292,8 @@ proptest! {
     }
 }
 
-/// A command of control characters was written as a `do` without one, which no reader accepts.
-/// Found by fuzzing.
+/// A command of control characters was written as a `do` without a command, which no reader
+/// accepts. Found by fuzzing.
 #[test]
 fn commands_of_nothing_printable_are_not_written() {
     let mut net = parse("Switch 2 \"a\"\ndo \0\n");

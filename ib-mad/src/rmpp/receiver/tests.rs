@@ -36,6 +36,7 @@ fn ack(segment: u32, window_last: u32) -> Option<Transmit> {
     Some(Transmit::Ack { segment, window_last })
 }
 
+/// IBA 13.6.
 #[test]
 fn acks_go_out_for_the_first_segment_each_window_and_the_last() {
     let now = Instant::now();
@@ -123,6 +124,7 @@ fn a_transfer_that_takes_too_long_is_aborted() {
     assert_eq!(receiver.poll(), Some(Outcome::Ended(status)));
 }
 
+/// IBA 13.6.2.1.
 #[test]
 fn malformed_first_packets_are_refused_with_their_status() {
     let refusal = |change: &dyn Fn(&mut [u8; MAD_LEN])| {
@@ -228,6 +230,7 @@ fn an_abort_of_the_sender_is_not_answered() {
 }
 
 /// The conversation of a GetMulti() of two segments and its answer.
+/// IBA 13.6.6.
 #[test]
 fn a_double_sided_transfer_turns_around() {
     let now = Instant::now();

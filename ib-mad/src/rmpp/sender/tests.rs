@@ -12,7 +12,7 @@ fn after(start: Instant, milliseconds: u64) -> Instant {
     start + Duration::from_millis(milliseconds)
 }
 
-/// Numbers of the segments that may go now.
+/// Numbers of the segments that may be sent now.
 fn sent(sender: &mut Sender, now: Instant) -> Vec<u32> {
     std::iter::from_fn(|| sender.poll_transmit(now))
         .map(|transmit| match transmit {
@@ -23,6 +23,7 @@ fn sent(sender: &mut Sender, now: Instant) -> Vec<u32> {
 }
 
 /// A table of 10,240 bytes, as Linux sends it.
+/// IBA 13.6.2.1.
 #[test]
 fn payload_lengths_count_the_sa_header_of_every_segment() {
     let now = Instant::now();
@@ -63,6 +64,7 @@ fn an_empty_table_is_one_segment() {
     assert!(sender.is_over());
 }
 
+/// IBA 13.6.
 #[test]
 fn both_windows_bound_what_is_sent() {
     let now = Instant::now();
@@ -104,6 +106,7 @@ fn a_burst_is_what_would_go_one_by_one_and_tells_what_goes_again() {
     assert_eq!([burst(0), burst(3), burst(3)], [(0, 0), (0, 1), (0, 0)]);
 }
 
+/// IBA 13.6.
 #[test]
 fn without_progress_it_goes_back_and_in_the_end_aborts() {
     let start = Instant::now();
@@ -142,7 +145,7 @@ fn progress_gives_all_retries_back() {
     assert!(matches!(sender.poll(), Some(Outcome::Ended(_))));
 }
 
-/// Going back and then hearing that all had arrived must not send any of it again.
+/// After going back, an ACK of all segments must prevent any repetition.
 #[test]
 fn an_ack_that_comes_after_going_back_is_taken() {
     let start = Instant::now();
@@ -155,8 +158,8 @@ fn an_ack_that_comes_after_going_back_is_taken() {
     assert_eq!(sent(&mut sender, after(start, 101)), [5, 6, 7, 8]);
 }
 
-/// A receiver may acknowledge every segment it allowed without opening the window further.
-/// There is nothing to send then, yet the transfer must not stay for ever.
+/// A receiver may acknowledge every segment it allowed without opening the window further. Then
+/// there is nothing to send, and the transfer must still time out.
 #[test]
 fn a_window_that_stays_shut_ends_the_transfer() {
     let mut now = Instant::now();
@@ -224,7 +227,7 @@ fn packets_that_are_malformed_end_the_transfer() {
         (1, RmppType::ACK, RmppStatus(7), RmppStatus::ILLEGAL_STATUS),
     ] {
         let mut bytes = [0; 12];
-        let mut packet = RmppHeader::new(&mut bytes[..]).unwrap();
+        let mut packet = RmppHeader::of_mut(&mut bytes);
         packet.set_rmpp_version(version).set_rmpp_type(rmpp_type).set_rmpp_status(rmpp_status);
         let mut sender = Sender::new(now, 200, CONFIG).unwrap();
         sender.handle_packet(now, &packet);
@@ -240,7 +243,7 @@ fn stop_and_abort_end_the_transfer_without_a_word() {
     let now = Instant::now();
     for rmpp_type in [RmppType::STOP, RmppType::ABORT] {
         let mut bytes = [0; 12];
-        let mut packet = RmppHeader::new(&mut bytes[..]).unwrap();
+        let mut packet = RmppHeader::of_mut(&mut bytes);
         packet
             .set_rmpp_version(1)
             .set_rmpp_type(rmpp_type)
@@ -253,6 +256,7 @@ fn stop_and_abort_end_the_transfer_without_a_word() {
     }
 }
 
+/// IBA 13.6.6.
 #[test]
 fn a_double_sided_request_hands_the_direction_over_as_often_as_asked() {
     let now = Instant::now();
@@ -267,7 +271,7 @@ fn a_double_sided_request_hands_the_direction_over_as_often_as_asked() {
     }
 }
 
-/// The asker's turnaround ACK reaches the sender of the answer.
+/// The requester's turnaround ACK arrives at the response's sender.
 #[test]
 fn an_ack_of_segment_0_opens_the_window() {
     let now = Instant::now();

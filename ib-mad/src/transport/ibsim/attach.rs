@@ -1,4 +1,4 @@
-//! How a client gets its slot, and the requests of its role.
+//! Attaching of a client: getting a slot, and the requests of its role.
 
 use super::options::IbsimOptions;
 use super::protocol::{
@@ -8,7 +8,7 @@ use super::{Ibsim, IbsimError};
 use crate::types::Qpn;
 
 impl Ibsim {
-    /// Attaches without requests, making room by throwing out the stale client.
+    /// Attaches without requests, after detaching the stale client.
     pub(super) fn attach_anyhow(&mut self, options: &IbsimOptions) -> Result<u32, IbsimError> {
         let stale = options.stale_client.filter(|stale| self.sockets.is_abandoned(stale.number));
         let node = options.node.as_deref().unwrap_or("");
@@ -24,7 +24,7 @@ impl Ibsim {
         if let Some(slot) = slot {
             return Ok(slot);
         }
-        // The refusal does not say which of its two reasons it has: try without one of them.
+        // The refusal does not say which of its two reasons applies: retry without one of them.
         match self.attach("", None, false)? {
             Some(slot) => {
                 self.detach(slot)?;
@@ -34,13 +34,13 @@ impl Ibsim {
         }
     }
 
-    /// Whether the slot of a stale client is known to have passed to another, as it may have when
-    /// the server was restarted: it is this client's, or that of a client at another node.
+    /// Whether the slot of a stale client is known to belong to another client, as after a restart
+    /// of the server: to this client, or to one at another node.
     fn is_anothers(&self, stale: u32, mine: Option<u32>) -> Result<bool, IbsimError> {
         let Some(mine) = mine else { return Ok(false) };
         if stale >= mine {
-            // Slots are given out lowest first, so those above may never have been used, and stock
-            // ibsim crashes when asked about such a one.
+            // The lowest free slot is assigned first, so higher ones may never have been used, and
+            // stock ibsim crashes on a request about an unused slot.
             return Ok(stale == mine);
         }
         let node_of = |slot| {
@@ -49,9 +49,9 @@ impl Ibsim {
         Ok(node_of(stale)? != node_of(mine)?)
     }
 
-    /// Has the requests of the role's classes delivered here: by declaring them or, where the
-    /// server knows no declarations, by attaching once more, as a manager. Being one from the
-    /// start leaves PortInfo's IsSM alone, so that a responder does not pass for an SM.
+    /// Requests delivery of the role's classes: by declaring them or, where the server does not
+    /// support declarations, by attaching again as a manager. Attaching as one leaves PortInfo's
+    /// IsSM alone, so that a responder is not taken for an SM.
     pub(super) fn claim_requests(&mut self, options: &IbsimOptions) -> Result<(), IbsimError> {
         let classes = options.role.classes();
         let taken = || IbsimError::Taken { node: self.node.clone() };
@@ -80,7 +80,7 @@ impl Ibsim {
         }
     }
 
-    /// Asks for a slot at `node`; `None` if refused.
+    /// Requests a slot at `node`; `None` if refused.
     fn attach(
         &mut self,
         node: &str,

@@ -1,4 +1,4 @@
-//! The client's control socket: one request, one answer, each within a time limit.
+//! The client's control socket: one request and one response at a time, with a time limit.
 
 use std::hash::{BuildHasher, Hasher};
 use std::io;
@@ -16,7 +16,7 @@ use crate::transport::wait::{Interest, wait};
 /// How many numbers are tried for the client's socket names.
 const NUMBER_ATTEMPTS: usize = 32;
 
-/// A client's pair of sockets, of which only the control socket is used here.
+/// A client's pair of sockets; only the control socket is used here.
 pub(super) struct Sockets {
     pub(super) data: UnixDatagram,
     control: UnixDatagram,
@@ -27,7 +27,7 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    /// Binds a pair of names that nobody holds and finds the server.
+    /// Binds a pair of unused names and connects to the server.
     pub(super) fn open(base: &str, timeout: Duration) -> Result<Self, IbsimError> {
         for _ in 0..NUMBER_ATTEMPTS {
             let number = random_number();
@@ -44,19 +44,18 @@ impl Sockets {
         Err(io::Error::from(io::ErrorKind::AddrInUse).into())
     }
 
-    /// Points the data socket at the server's socket of `slot`.
+    /// Connects the data socket to the server's socket of `slot`.
     pub(super) fn connect_data(&self, slot: u32) -> Result<(), IbsimError> {
         Ok(self.data.connect_addr(&address(&self.base, &format!("out{slot}"))?)?)
     }
 
-    /// Whether nobody holds the socket names with `number` any more.
+    /// Whether the socket names with `number` are unused.
     pub(super) fn is_abandoned(&self, number: u32) -> bool {
         matches!(bind(&self.base, &format!("in{number}")), Ok(Some(_)))
     }
 
-    /// Asks and waits for the answer; `None` if the server refused. Meanwhile `drain` is called
-    /// whenever a packet waits at the data socket: ibsim does nothing else while it cannot deliver
-    /// one.
+    /// Sends a request and waits for the response; `None` if the server refused. `drain` is called
+    /// whenever a packet waits at the data socket: ibsim blocks while it cannot deliver one.
     pub(super) fn request(
         &self,
         client: u32,
@@ -79,7 +78,7 @@ impl Sockets {
                 drain();
             }
             if control && let Some(answer) = self.receive()? {
-                // What answers an earlier request, given up, is passed over.
+                // Skip responses to earlier requests that timed out.
                 if answer.kind == ControlKind::ERROR {
                     return Ok(None);
                 }
@@ -90,7 +89,7 @@ impl Sockets {
         }
     }
 
-    /// Sends a request whose answer nobody waits for.
+    /// Sends a request without waiting for the response.
     pub(super) fn send(
         &self,
         client: u32,
@@ -117,7 +116,7 @@ impl Sockets {
         Ok(Control::from_bytes(&bytes[..len]))
     }
 
-    /// Throws away what has arrived at the data socket.
+    /// Discards packets at the data socket.
     pub(super) fn discard_data(&self) {
         let mut packet = [0; PACKET_LEN];
         while self.data.recv(&mut packet).is_ok() {}
@@ -133,7 +132,7 @@ fn address(base: &str, suffix: &str) -> Result<SocketAddr, IbsimError> {
         .map_err(|_| IbsimError::SocketName { socket: base.to_owned() })
 }
 
-/// A socket with this name; `None` if another has it.
+/// Binds a socket to this name; `None` if the name is in use.
 fn bind(base: &str, suffix: &str) -> Result<Option<UnixDatagram>, IbsimError> {
     match UnixDatagram::bind_addr(&address(base, suffix)?) {
         Ok(socket) => Ok(Some(socket)),
@@ -142,9 +141,9 @@ fn bind(base: &str, suffix: &str) -> Result<Option<UnixDatagram>, IbsimError> {
     }
 }
 
-/// 1 to 2^31 - 1: ibsim keeps it in an `int` and takes 0 for a free slot.
+/// A random number from 1 to 2^31 - 1: ibsim stores it in an `int`, and 0 means a free slot.
 fn random_number() -> u32 {
-    // The standard library seeds its hashers at random.
+    // The standard library seeds its hashers randomly.
     let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
     (random as u32 & 0x7FFF_FFFF).max(1)
 }

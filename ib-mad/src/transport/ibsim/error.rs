@@ -6,7 +6,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IbsimError {
-    /// Nobody is bound to the server's name.
+    /// No process is bound to the server's name.
     #[error(
         "no ibsim answers at socket '{socket}'; start `ibfabric serve NET` or `ibsim`, or set --socket"
     )]
@@ -14,7 +14,7 @@ pub enum IbsimError {
         /// Base of its names.
         socket: String,
     },
-    /// The server is there and silent.
+    /// The server does not respond in time.
     #[error("ibsim at socket '{socket}' does not answer; is another of its clients stopped?")]
     NoAnswer {
         /// Base of its names.
@@ -23,16 +23,16 @@ pub enum IbsimError {
     /// The base of the socket names is too long, or has a NUL byte.
     #[error("'{socket}' cannot be the name of a socket; at most 80 characters")]
     SocketName {
-        /// As given.
+        /// The name as given.
         socket: String,
     },
-    /// No such node.
+    /// The node is not in the net file.
     #[error("node '{node}' is not in the net file")]
     UnknownNode {
-        /// As given.
+        /// The node as given.
         node: String,
     },
-    /// Another client receives the requests that this one wants.
+    /// Another client is attached to receive the same requests.
     #[error("another SM/SA is attached to node {node}")]
     Taken {
         /// The node's identifier.
@@ -44,7 +44,7 @@ pub enum IbsimError {
         /// Base of its names.
         socket: String,
     },
-    /// Refused though it ought to work.
+    /// An unexpected refusal.
     #[error("ibsim refused control request {0}")]
     Refused(u32),
     /// The system's error.
@@ -53,8 +53,8 @@ pub enum IbsimError {
 }
 
 impl IbsimError {
-    /// The error; where nobody answers, with where the name of the sockets comes from. `variable` is
-    /// what IBSIM_SOCKNAME holds.
+    /// The error; if no server answers, with the origin of the socket name. `variable` is the value
+    /// of IBSIM_SOCKNAME.
     pub fn with_origin(&self, variable: Option<&str>) -> String {
         let Self::NoServer { socket } = self else { return self.to_string() };
         let origin = match variable.filter(|name| !name.is_empty()) {

@@ -1,18 +1,18 @@
 //! A client of ibsim's socket protocol, as stock `ibsim` and our `ibfabric` serve it.
 //!
-//! What to know about the fabric behind it:
+//! Properties of the fabric behind it:
 //!
-//! - It replaces the top 16 bits of a request's TransactionID by the client's slot, in the packet
-//!   that arrives as in the answer. Match answers by the low 48 bits.
-//! - Packets carry neither SL nor P_Key nor GRH: those of received ones are defaults, those of
-//!   sent ones are ignored.
-//! - A MAD that cannot be delivered comes back to its sender with
+//! - It replaces the top 16 bits of a request's TransactionID by the client's slot; the response
+//!   has the replaced value. Match responses by the low 48 bits.
+//! - Packets carry neither SL nor P_Key nor GRH: received packets have defaults; values set on
+//!   packets to send are ignored.
+//! - A MAD that cannot be delivered is returned to its sender with
 //!   [`Address::undelivered`](super::Address::undelivered) set.
-//! - The queue to each side holds as much as the sender's socket buffer, some 200 packets, and ibsim
-//!   serves nobody while one of its clients does not read. So receive whenever there is something
-//!   to receive, also between two attempts to send.
+//! - The queue in each direction is the sender's socket buffer, some 200 packets, and ibsim blocks
+//!   while one of its clients does not read. Receive whenever packets are waiting, also between two
+//!   attempts to send.
 //!
-//! What is not here: the layouts ([`protocol`]) and the control socket (`control`).
+//! The layouts are in [`protocol`], the control socket in `control`.
 
 mod attach;
 mod control;
@@ -36,23 +36,23 @@ use crate::wire::mad::MgmtClass;
 pub use error::IbsimError;
 pub use options::{ClientId, IbsimOptions, ParseClientIdError, Role};
 
-/// Packets that one system call moves.
+/// Packets per system call.
 const BATCH_MAX: usize = 64;
-/// Packets kept that arrive while a control request waits for its answer.
+/// Limit of packets kept that arrive during a control request.
 const STASH_MAX: usize = 4096;
 
-/// What has passed through a client.
+/// Counters of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IbsimCounters {
     /// Packets sent.
     pub sent: u64,
-    /// Packets received, those that came back included.
+    /// Packets received, returned ones included.
     pub received: u64,
-    /// Packets that came back undelivered.
+    /// Packets returned undelivered.
     pub undelivered: u64,
-    /// Datagrams that were no packets.
+    /// Datagrams that were not packets.
     pub malformed: u64,
-    /// Packets dropped since too many arrived during a control request.
+    /// Packets dropped because too many arrived during a control request.
     pub overflowed: u64,
 }
 
@@ -95,7 +95,7 @@ impl Ibsim {
             },
             counters: IbsimCounters::default(),
         };
-        // Dropping what is not attached would detach whoever holds slot 0.
+        // Dropping an unattached client would detach the client in slot 0.
         let slot = match this.attach_anyhow(options) {
             Ok(slot) => slot,
             Err(error) => {
@@ -112,23 +112,23 @@ impl Ibsim {
         Ok(this)
     }
 
-    /// What this client is known by at the server.
+    /// Identifies this client at the server.
     pub fn client_id(&self) -> ClientId {
         ClientId { slot: self.slot, number: self.sockets.number }
     }
 
-    /// Identifier of the node it is attached to.
+    /// Id of the node it is attached to.
     pub fn node(&self) -> &str {
         &self.node
     }
 
-    /// What has passed through so far.
+    /// Counters so far.
     pub fn counters(&self) -> IbsimCounters {
         self.counters
     }
 
-    /// Sets or clears IsSM in the port's PortInfo. Stock ibsim delivers requests only to one that
-    /// set it, or that was to receive them when it connected.
+    /// Sets or clears IsSM in the port's PortInfo. Stock ibsim delivers requests only to a client
+    /// that set it, or that asked for them when it connected.
     pub fn set_is_sm(&mut self, is_sm: bool) -> Result<(), IbsimError> {
         let mut data = [0; CONTROL_DATA_LEN];
         data[..4].copy_from_slice(&u32::from(is_sm).to_ne_bytes());
@@ -137,8 +137,8 @@ impl Ibsim {
         Ok(())
     }
 
-    /// LIDs, state and GUID of the port it is attached to. Also learns the LIDs by which
-    /// [`Address::path_bits`](super::Address::path_bits) are told, so call it again when they
+    /// LIDs, state and GUID of the attached port. Also updates the LIDs from which
+    /// [`Address::path_bits`](super::Address::path_bits) are computed, so call it again when they
     /// change.
     pub fn local_port(&mut self) -> Result<LocalPort, IbsimError> {
         let (port, node) = (self.port_info(PortNum(0))?, self.node_info()?);
@@ -146,7 +146,8 @@ impl Ibsim {
         let node = NodeInfo::new(&node).map_err(io::Error::other)?;
         let num = port.local_port_num();
         let mut guid = node.port_guid();
-        // Stock ibsim leaves the node GUID where the port GUID belongs, and derives port GUIDs so.
+        // Stock ibsim returns the node GUID in place of the port GUID, and derives port GUIDs in
+        // this way.
         if node.node_type() != NodeType::Switch.code() && guid == node.node_guid() {
             guid.0 = guid.0.wrapping_add(u64::from(num.0.max(1)));
         }
@@ -164,7 +165,7 @@ impl Ibsim {
         Ok(port)
     }
 
-    /// PortInfo of a port of the node, 0 for that attached to.
+    /// PortInfo of a port of the node; 0 is the attached port.
     pub fn port_info(&mut self, port: PortNum) -> Result<[u8; 64], IbsimError> {
         let mut data = [0; CONTROL_DATA_LEN];
         data[0] = port.0;
@@ -176,8 +177,8 @@ impl Ibsim {
         self.control(ControlKind::GET_NODEINFO, [0; CONTROL_DATA_LEN])
     }
 
-    /// Has requests of a class delivered here by method, in place of those declared before for the
-    /// class. `false` if the server knows no such declarations: stock ibsim delivers requests to a
+    /// Requests delivery of certain methods of a class, replacing earlier ones of the class.
+    /// `false` if the server does not support such declarations: stock ibsim delivers requests to a
     /// manager only.
     pub fn declare_methods(&mut self, class: MgmtClass, methods: u128) -> Result<bool, IbsimError> {
         let asked = MethodsData { class, methods };
@@ -198,8 +199,8 @@ impl Ibsim {
         Ok(pkeys)
     }
 
-    /// A control request of the attached client. Packets that arrive meanwhile are kept for the
-    /// next call of `receive`.
+    /// Sends a control request of the attached client. Packets that arrive meanwhile are kept for
+    /// the next call of `receive`.
     fn control(
         &mut self,
         kind: ControlKind,
@@ -207,7 +208,7 @@ impl Ibsim {
     ) -> Result<[u8; CONTROL_DATA_LEN], IbsimError> {
         let Self { sockets, stash, spare, buffers, counters, lid, lmc, .. } = self;
         let answer = sockets.request(self.slot, kind, data, || {
-            // An error of the data socket will show again when it is used in earnest.
+            // An error of the data socket will be reported again when it is next used.
             let got = buffers.receive(sockets.data.as_fd(), spare, *lid, *lmc, counters);
             for packet in &spare[..got.unwrap_or(0)] {
                 if stash.len() < STASH_MAX {
@@ -257,7 +258,8 @@ impl Transport for Ibsim {
         Some(self.sockets.data.as_fd())
     }
 
-    /// Those that came during a control request. What finds the socket full, the simulator counts.
+    /// Packets dropped during control requests. Packets dropped at a full socket are counted by the
+    /// simulator.
     fn overflowed(&mut self) -> u64 {
         self.counters.overflowed
     }
@@ -272,8 +274,8 @@ impl Drop for Ibsim {
         if self.slot == u32::MAX {
             return;
         }
-        // Nobody is left to be told of a failure, nor is an answer waited for: requests are
-        // served in order.
+        // A failure cannot be reported here, and no response is awaited: requests are served in
+        // order.
         if self.is_sm {
             let _ = self.sockets.send(self.slot, ControlKind::SET_ISSM, [0; CONTROL_DATA_LEN]);
         }

@@ -1,4 +1,4 @@
-//! Where and as what a client attaches, and what it is known by there.
+//! Options of a client: server, node, role and identity.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,27 +7,27 @@ use std::time::Duration;
 use crate::types::Qpn;
 use crate::wire::mad::MgmtClass;
 
-/// Where and as what to attach.
+/// How to attach.
 #[derive(Clone, Debug)]
 pub struct IbsimOptions {
     /// Base of the server's socket names.
     pub socket: String,
-    /// Identifier or description of the node to attach to; `None` for the server's default.
+    /// Id or description of the node to attach to; `None` for the server's default.
     pub node: Option<String>,
     /// Which requests to receive.
     pub role: Role,
-    /// A QP above 1 whose packets to receive as well. At stock ibsim the only way to be sent
-    /// requests on a node whose QP0 and QP1 belong to another client.
+    /// A QP above 1 whose packets to receive as well. On stock ibsim this is the only way to
+    /// receive requests on a node whose QP0 and QP1 belong to another client.
     pub qpn: Option<Qpn>,
-    /// The id of an earlier client of the same owner, to be thrown out if it was killed: it would
-    /// go on holding its slot and its requests.
+    /// The id of an earlier client of the same owner, which is detached first: if it was killed, it
+    /// still holds its slot and its requests.
     pub stale_client: Option<ClientId>,
-    /// How long the server may take to answer a control request.
+    /// Time limit of the server's response to a control request.
     pub timeout: Duration,
 }
 
 impl Default for IbsimOptions {
-    /// A client of `IBSIM_SOCKNAME` at `SIM_HOST`, as libumad2sim has it.
+    /// A client of `IBSIM_SOCKNAME` at `SIM_HOST`, as in libumad2sim.
     fn default() -> Self {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         Self {
@@ -41,16 +41,16 @@ impl Default for IbsimOptions {
     }
 }
 
-/// Which requests a client receives. Answers to its own reach every client.
+/// The requests that a client receives. Responses to its own requests reach every client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// None.
     Client,
-    /// Those of subnet administration. Stock ibsim delivers SMPs for SMInfo and traps too.
+    /// Requests of subnet administration. Stock ibsim also delivers SMPs for SMInfo and traps.
     Responder,
-    /// Those of subnet management.
+    /// Requests of subnet management.
     Manager {
-        /// And those of subnet administration. Stock ibsim delivers them in any case.
+        /// Whether also requests of subnet administration. Stock ibsim delivers these in any case.
         sa: bool,
     },
 }
@@ -68,7 +68,7 @@ impl Role {
     }
 }
 
-/// What a client is known by: kept by its owner, so that a successor can throw it out.
+/// Identifies a client. Its owner stores it, so that a successor can detach a dead predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientId {
     /// Its slot at the server.

@@ -1,4 +1,4 @@
-//! Packets between a batch and the data socket, with the simulator's header before each.
+//! Sends and receives batches at the data socket, with the simulator's header before each packet.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use super::super::mmsg::{self, Headers, Vectors};
 use super::protocol::{self, PACKET_LEN, SimHeader, SimHeaderRepr};
 use super::{BATCH_MAX, IbsimCounters};
-use crate::transport::{Address, Packet};
+use crate::transport::{Address, Carrier, Packet};
 use crate::types::Lid;
 use crate::wire::MAD_LEN;
 use crate::wire::mad::MadHeader;
@@ -20,7 +20,7 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Receives packets into `batch`, addressed as seen from the port with `lid` and `lmc`.
+    /// Receives packets into `batch`, with addresses as seen from the port with `lid` and `lmc`.
     pub(super) fn receive(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -37,24 +37,25 @@ impl Buffers {
             header.msg_iov = vectors.as_mut_ptr();
             header.msg_iovlen = vectors.len();
         }
-        // SAFETY: every header points at its two vectors, and they at a header buffer of ours and
-        // at a MAD of the batch, all borrowed for writing beyond the call.
+        // SAFETY: every header points at its two vectors, and they at a header buffer of `self` and
+        // at a MAD of the batch, all mutably borrowed beyond the call.
         let got = unsafe { mmsg::receive(socket, &mut self.headers.0[..count])? };
         let mut kept = 0;
         for i in 0..got {
             let header = &self.headers.0[i];
             let is_whole = header.msg_len as usize == PACKET_LEN
                 && header.msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
-            let Some(address) =
+            let Some((address, undelivered)) =
                 is_whole.then(|| received_from(&self.sim[i], &batch[i].mad, lid, lmc)).flatten()
             else {
                 counters.malformed += 1;
                 continue;
             };
             counters.received += 1;
-            counters.undelivered += u64::from(address.undelivered != 0);
+            counters.undelivered += u64::from(undelivered != 0);
             batch.swap(kept, i);
             batch[kept].address = address;
+            batch[kept].carrier = Carrier { undelivered, ..Carrier::default() };
             kept += 1;
         }
         Ok(kept)
@@ -74,23 +75,23 @@ impl Buffers {
             header.msg_iov = vectors.as_mut_ptr();
             header.msg_iovlen = vectors.len();
         }
-        // SAFETY: every header points at its two vectors, and they at a header buffer of ours and
+        // SAFETY: every header points at its two vectors, and they at a header buffer of `self` and
         // at a MAD of the batch, all borrowed beyond the call.
         unsafe { mmsg::send(socket, &mut self.headers.0[..batch.len()]) }
     }
 }
 
-/// The address of a packet received by the port with `lid` and `lmc`.
+/// The address of a packet received by the port with `lid` and `lmc`, and [`Carrier::undelivered`].
 pub(super) fn received_from(
     sim: &[u8; HEADER_LEN],
     mad: &[u8; MAD_LEN],
     lid: Lid,
     lmc: u8,
-) -> Option<Address> {
+) -> Option<(Address, u32)> {
     let sim = SimHeaderRepr::parse(&SimHeader::new(sim).ok()?).ok()?;
     let response = MadHeader::new(mad).ok()?.method().is_response();
-    // What comes back still bears the addresses it was sent with, unless it is the answer to it
-    // that found no way here.
+    // A returned packet has the addresses it was sent with, unless it is the response to it that
+    // could not be delivered here.
     let is_mine = sim.status != 0 && !(response && sim.dlid == lid);
     let (far, near) = if is_mine {
         ((sim.dlid, sim.dqp), (sim.slid, sim.sqp))
@@ -98,21 +99,21 @@ pub(super) fn received_from(
         ((sim.slid, sim.sqp), (sim.dlid, sim.dqp))
     };
     let path_bits = if near.0 == Lid::PERMISSIVE { 0 } else { near.0.0 & ((1 << lmc) - 1) };
-    Some(Address {
+    let address = Address {
         lid: far.0,
         qpn: far.1,
         local_qpn: near.1,
         path_bits: path_bits as u8,
-        undelivered: sim.status,
         ..Address::default()
-    })
+    };
+    Some((address, sim.status))
 }
 
 /// The header of a packet to send from the port with `lid`.
-pub(super) fn sent_to(Packet { mad, address }: &Packet, lid: Lid) -> SimHeaderRepr {
+pub(super) fn sent_to(Packet { mad, address, .. }: &Packet, lid: Lid) -> SimHeaderRepr {
     let slid = match (address.lid, address.path_bits) {
         (Lid::PERMISSIVE, _) => Lid::PERMISSIVE,
-        // The server fills in the base LID, which it may know better.
+        // The server fills in the base LID, which may have changed.
         (_, 0) => Lid::NONE,
         (_, path_bits) => Lid(lid.0 | u16::from(path_bits)),
     };

@@ -1,9 +1,9 @@
-//! Layouts of ibsim's two kinds of datagrams, for clients and servers alike. No sockets here.
+//! Layouts of ibsim's two kinds of datagrams, for clients and servers. No sockets here.
 //!
-//! A server owns the abstract unix datagram sockets `NAME:ctl` and `NAME:outN`, one of these a
-//! client slot; a client owns `NAME:ctlID` and `NAME:inID`, where ID is any number that no other
-//! client uses. Each name ends with a NUL byte. MADs travel between `inID` and `outN`, control
-//! requests and their answers between the two `ctl` sockets.
+//! A server owns the abstract unix datagram sockets `NAME:ctl` and `NAME:outN`, one of the latter
+//! per client slot; a client owns `NAME:ctlID` and `NAME:inID`, where ID is any number that no
+//! other client uses. Each name ends with a NUL byte. MADs are sent between `inID` and `outN`,
+//! control requests and responses between the two `ctl` sockets.
 
 use crate::types::{Lid, Qpn};
 use crate::wire::MAD_LEN;
@@ -15,18 +15,18 @@ use crate::wire::sa;
 /// Length of a packet: [`SimHeader`] and a MAD.
 pub const PACKET_LEN: usize = SimHeader::<()>::LEN + MAD_LEN;
 
-/// Status of a packet that comes back undelivered: ETIMEDOUT.
+/// Status of a packet returned undelivered: ETIMEDOUT.
 pub const STATUS_UNDELIVERED: u32 = 110;
 
 layout! {
-    /// What stands before the MAD, 32 bytes.
+    /// Header before the MAD, 32 bytes.
     ///
-    /// LIDs are in network order in the *first* half of a word, since ibsim assigns a 16-bit value in
-    /// network order to a 32-bit one; true of little-endian machines.
+    /// LIDs are in network order in the *first* half of a word, since ibsim assigns a 16-bit value
+    /// in network order to a 32-bit one; true on little-endian machines.
     pub struct SimHeader(SimHeaderRepr): "ibsim packet", 32 bytes {
         /// Destination LID.
         dlid: Lid [0 .. 16],
-        /// Source LID; 0 stands for the sender's own.
+        /// Source LID; 0 means the sender's own.
         slid: Lid [32 .. 48],
         /// Destination QP.
         dqp: Qpn [64 .. 96],
@@ -34,29 +34,29 @@ layout! {
         sqp: Qpn [96 .. 128],
         /// 0, or [`STATUS_UNDELIVERED`].
         status: u32 [128 .. 160],
-        /// Bytes of MAD that follow.
+        /// Bytes of the MAD that follow.
         length: u64 [192 .. 256],
     }
 }
-/// Length of a control request or answer.
+/// Length of a control request or response.
 pub const CONTROL_LEN: usize = 16 + CONTROL_DATA_LEN;
 /// Bytes of data in it.
 pub const CONTROL_DATA_LEN: usize = 64;
-/// Longest node name in a connection request; one byte of 32 is its terminator.
+/// Length limit of a node name in a connection request; one of its 32 bytes is the terminator.
 pub const NODE_NAME_MAX: usize = 31;
 
 const CONTROL_MAGIC: u32 = 0xDEAD_BEEF;
 
-/// What a control request asks for, or what became of it.
+/// Kind of a control request, or an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControlKind(pub u32);
 
 impl ControlKind {
-    /// In answers: refused.
+    /// In responses: refused.
     pub const ERROR: Self = Self(0);
     /// Attach to a node; data is [`ConnectData`].
     pub const CONNECT: Self = Self(1);
-    /// Give the slot back.
+    /// Detach and free the slot.
     pub const DISCONNECT: Self = Self(2);
     /// LID and state of the port, in host order.
     pub const GET_PORT: Self = Self(3);
@@ -71,30 +71,30 @@ impl ControlKind {
     /// PortInfo as on the wire; the first byte of the request is a port number, 0 for the port
     /// attached to.
     pub const GET_PORTINFO: Self = Self(8);
-    /// Become a manager, or cease to be one: a host-order integer.
+    /// Start or stop being a manager: a host-order integer.
     pub const SET_ISSM: Self = Self(9);
     /// P_Keys as on the wire.
     pub const GET_PKEYS: Self = Self(10);
-    /// Declare classes; data is [`declare_classes`]. Ours: ibsim has no such request and sends it
-    /// back as it came, as it does with every kind that it does not know.
+    /// Declare classes; data is [`declare_classes`]. An extension: ibsim returns this request
+    /// unchanged, like every kind that it does not know.
     pub const DECLARE_CLASSES: Self = Self(64);
-    /// Declare methods of one class; data is [`MethodsData`]. Ours too.
+    /// Declare methods of one class; data is [`MethodsData`]. An extension too.
     pub const DECLARE_METHODS: Self = Self(65);
 }
 
-/// A control request, or its answer. Integers are in host order.
+/// A control request or response. Integers are in host order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Control {
-    /// Client slot that it concerns.
+    /// The client slot concerned.
     pub client: u32,
-    /// What is asked; [`ControlKind::ERROR`] in the answer to what was refused.
+    /// Kind of the request; [`ControlKind::ERROR`] in the response to a refused one.
     pub kind: ControlKind,
-    /// Its data, meaning of which depends on the kind.
+    /// Data, depending on the kind.
     pub data: [u8; CONTROL_DATA_LEN],
 }
 
 impl Control {
-    /// The request's or answer's bytes.
+    /// Encodes the request or response.
     pub fn to_bytes(&self) -> [u8; CONTROL_LEN] {
         let mut bytes = [0; CONTROL_LEN];
         bytes[0..4].copy_from_slice(&CONTROL_MAGIC.to_ne_bytes());
@@ -105,7 +105,7 @@ impl Control {
         bytes
     }
 
-    /// Decodes a whole datagram; `None` if its length or its magic number is wrong.
+    /// Decodes a whole datagram; `None` if its length or magic number is wrong.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; CONTROL_LEN] = bytes.try_into().ok()?;
         if word(bytes, 0) != CONTROL_MAGIC {
@@ -120,19 +120,19 @@ impl Control {
 /// Data of [`ControlKind::CONNECT`]: 44 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectData {
-    /// In the request the number in the client's socket names, in the answer its slot.
+    /// In the request the number in the client's socket names, in the response its slot.
     pub id: u32,
-    /// A QP above 1 whose packets the client wants; else 0.
+    /// A QP above 1 whose packets the client receives; else 0.
     pub qpn: Qpn,
-    /// Whether the client takes requests to QP0 and QP1.
+    /// Whether the client receives requests to QP0 and QP1.
     pub is_sm: bool,
-    /// Node to attach to, by identifier or description, without terminator; empty for the default.
-    /// In the answer the node's identifier.
+    /// Node to attach to, by id or description, without terminator; empty for the default. In the
+    /// response the node's id.
     pub node: Vec<u8>,
 }
 
 impl ConnectData {
-    /// The data's bytes. A name too long is cut.
+    /// Encodes the data. A name that is too long is truncated.
     pub fn to_bytes(&self) -> [u8; CONTROL_DATA_LEN] {
         let mut data = [0; CONTROL_DATA_LEN];
         data[0..4].copy_from_slice(&self.id.to_ne_bytes());
@@ -156,15 +156,15 @@ impl ConnectData {
     }
 }
 
-/// Classes that one declaration can hold.
+/// Limit of classes in one declaration.
 pub const CLASSES_MAX: usize = 25;
 
 const CLASSES_VERSION: u8 = 1;
 const CLASSES_REQUEST: [u8; 8] = *b"ibfabric";
 const CLASSES_ACCEPTED: [u8; 8] = *b"IBFABRIC";
 
-/// Data of a [`ControlKind::DECLARE_CLASSES`] request: the client wants what is asked in these
-/// classes of the port it is attached to, whether or not it called itself a manager.
+/// Data of a [`ControlKind::DECLARE_CLASSES`] request: the client receives requests of these
+/// classes at the port it is attached to, whether or not it declared itself a manager.
 ///
 /// ```text
 /// 0 "ibfabric" (8)   8 version   9 count   10 classes (count)
@@ -194,8 +194,8 @@ pub fn declared_classes(data: &[u8; CONTROL_DATA_LEN]) -> Option<Vec<MgmtClass>>
     Some(data[10..10 + count].iter().copied().map(MgmtClass).collect())
 }
 
-/// Data of the answer that accepts `count` classes. Its magic differs from the request's, so that
-/// an echo is not mistaken for it.
+/// Data of the response that accepts `count` classes. Its magic differs from the request's, so that
+/// an echo is not taken for it.
 pub fn classes_accepted(count: usize) -> [u8; CONTROL_DATA_LEN] {
     let mut data = [0; CONTROL_DATA_LEN];
     data[0..8].copy_from_slice(&CLASSES_ACCEPTED);
@@ -204,7 +204,7 @@ pub fn classes_accepted(count: usize) -> [u8; CONTROL_DATA_LEN] {
     data
 }
 
-/// How many classes an answer accepts; `None` if it is an echo.
+/// Number of classes that a response accepts; `None` if it is an echo.
 pub fn accepted_classes(data: &[u8; CONTROL_DATA_LEN]) -> Option<usize> {
     (data[0..8] == CLASSES_ACCEPTED && data[8] == CLASSES_VERSION).then(|| usize::from(data[9]))
 }
@@ -213,11 +213,11 @@ const METHODS_VERSION: u8 = 1;
 const METHODS_REQUEST: [u8; 8] = *b"ibmethod";
 const METHODS_ACCEPTED: [u8; 8] = *b"IBMETHOD";
 
-/// Data of a [`ControlKind::DECLARE_METHODS`] request: of one class, the requests that the client
-/// wants of the port it is attached to. It replaces what the client declared before for the class.
+/// Data of a [`ControlKind::DECLARE_METHODS`] request: methods of one class whose requests the
+/// client receives at its port. Replaces the client's earlier declaration for the class.
 ///
-/// Where a declaration of classes goes to one client alone, methods can be shared out, as a kernel
-/// shares them out among its agents.
+/// A declaration of classes assigns each to one client; methods of a class can be divided among
+/// clients, as a kernel divides them among its agents.
 ///
 /// ```text
 /// 0 "ibmethod" (8)   8 version   9 class   10 methods (16), a bit each from the lowest
@@ -226,12 +226,12 @@ const METHODS_ACCEPTED: [u8; 8] = *b"IBMETHOD";
 pub struct MethodsData {
     /// Management class.
     pub class: MgmtClass,
-    /// Bit n: method n. 0 takes the declaration back.
+    /// Bit n: method n. 0 removes the declaration.
     pub methods: u128,
 }
 
 impl MethodsData {
-    /// The request's data.
+    /// Encodes the request's data.
     pub fn to_bytes(self) -> [u8; CONTROL_DATA_LEN] {
         let mut data = [0; CONTROL_DATA_LEN];
         data[0..8].copy_from_slice(&METHODS_REQUEST);
@@ -248,14 +248,14 @@ impl MethodsData {
         known.then_some(Self { class: MgmtClass(data[9]), methods })
     }
 
-    /// Data of the answer that accepts it, which an echo is not mistaken for.
+    /// Data of the response that accepts it, distinct from an echo.
     pub fn accepted(self) -> [u8; CONTROL_DATA_LEN] {
         let mut data = self.to_bytes();
         data[0..8].copy_from_slice(&METHODS_ACCEPTED);
         data
     }
 
-    /// Whether an answer accepts it.
+    /// Whether a response accepts it.
     pub fn is_accepted_by(self, answer: &[u8; CONTROL_DATA_LEN]) -> bool {
         *answer == self.accepted()
     }
@@ -270,12 +270,12 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// The length field for a MAD: all of it, but for the last segment of an RMPP message the part
-/// that means something. Programs under `libumad2sim`, which knows no RMPP, count the records of an
-/// answer by it.
+/// The length field for a MAD: all of it, but for the last segment of an RMPP message only the
+/// valid part. Programs under `libumad2sim`, which does not implement RMPP, compute the number of
+/// records in a response from it.
 pub fn message_len(mad: &[u8; MAD_LEN]) -> u64 {
-    let header = MadHeader::new(mad).expect("a MAD is longer than its header");
-    let rmpp = RmppHeader::new(&mad[rmpp::OFFSET..]).expect("a MAD is longer than its RMPP header");
+    let header = MadHeader::of(mad);
+    let rmpp = RmppHeader::at::<{ rmpp::OFFSET }, _>(mad);
     let is_last_data = header.mgmt_class() == MgmtClass::SUBN_ADM
         && rmpp.is_active()
         && rmpp.rmpp_type() == RmppType::DATA
@@ -288,7 +288,7 @@ pub fn message_len(mad: &[u8; MAD_LEN]) -> u64 {
 mod tests {
     use super::*;
 
-    /// The layout that ibsim's C structures have on a little-endian machine.
+    /// The layout of ibsim's C structures on a little-endian machine.
     #[test]
     fn header_has_the_layout_of_sim_request() {
         let header = SimHeaderRepr {
@@ -330,11 +330,11 @@ mod tests {
         assert_eq!(read.node, vec![b'x'; NODE_NAME_MAX]);
     }
 
-    /// `saquery` under `libumad2sim` showed records of garbage behind the only one of a table.
+    /// `saquery` under `libumad2sim` showed garbage records after the only one of a table.
     #[test]
     fn the_last_segment_is_as_long_as_what_it_carries() {
         let mut mad = [0; MAD_LEN];
-        let mut header = MadHeader::new(&mut mad[..]).unwrap();
+        let mut header = MadHeader::of_mut(&mut mad);
         header.set_mgmt_class(MgmtClass::SUBN_ADM);
         assert_eq!(message_len(&mad), 256, "no RMPP");
         let mut rmpp = RmppHeader::new(&mut mad[rmpp::OFFSET..]).unwrap();

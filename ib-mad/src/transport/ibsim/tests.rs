@@ -1,4 +1,4 @@
-//! The client against a server that is scripted here. The interop test has the real one.
+//! The client against a scripted server. The interop test uses the real one.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -11,11 +11,11 @@ use super::protocol::{
     declared_classes, socket_name,
 };
 use super::*;
-use crate::transport::{Address, Interest, wait};
+use crate::transport::{Address, Carrier, Interest, wait};
 use crate::types::Qpn;
 use crate::wire::mad::Method;
 
-/// What the server knows beyond stock ibsim.
+/// Extensions that the server supports beyond stock ibsim.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Stock,
@@ -40,7 +40,7 @@ fn unique_base() -> String {
 }
 
 /// A server with one slot, 3, whose only node is "Hca-1", LID 20, LMC 2. It records its requests
-/// and ends with the last DISCONNECT of as many as `clients` connections.
+/// and ends with the last DISCONNECT of `clients` connections.
 fn serve(kind: Kind, clients: usize) -> Server {
     let base = unique_base();
     let control = bind(&base, "ctl");
@@ -198,13 +198,13 @@ fn packets_are_addressed_as_seen_from_here() {
     server.deliver(REQUEST_TO_US, Method::GET);
     let packet = receive_one(&mut client);
     let expected = Address { lid: Lid(7), qpn: Qpn(5), path_bits: 2, ..Address::default() };
-    assert_eq!(packet.address, expected);
+    assert_eq!((packet.address, packet.carrier), (expected, Carrier::default()));
 
-    // The answer goes where the request came from, from the LID that it went to.
+    // The response goes to the requester, from the LID that the request was sent to.
     assert_eq!(client.send(&[packet]).unwrap(), 1);
     let mut bytes = [0; PACKET_LEN + 1];
     assert_eq!(server.out.recv(&mut bytes).unwrap(), PACKET_LEN);
-    let sent = SimHeaderRepr::parse(&SimHeader::new(&bytes[..]).unwrap()).unwrap();
+    let sent = SimHeaderRepr::parse(&SimHeader::of(&bytes)).unwrap();
     let SimHeaderRepr { dlid, slid, dqp, sqp, .. } = REQUEST_TO_US;
     let expected = SimHeaderRepr { dlid: slid, slid: dlid, dqp: sqp, sqp: dqp, ..REQUEST_TO_US };
     assert_eq!(sent, expected);
@@ -219,10 +219,10 @@ fn what_comes_back_undelivered_bears_the_address_it_was_sent_to() {
     let (dlid, slid) = (Lid(9), Lid(20));
     let back = SimHeaderRepr { dlid, slid, status: 110, ..REQUEST_TO_US };
     server.deliver(back, Method::GET);
-    let address = receive_one(&mut client).address;
-    assert_eq!((address.lid, address.qpn, address.undelivered), (Lid(9), Qpn(1), 110));
+    let Packet { address, carrier, .. } = receive_one(&mut client);
+    assert_eq!((address.lid, address.qpn, carrier.undelivered), (Lid(9), Qpn(1), 110));
 
-    // An answer to us that found no way carries addresses the other way round.
+    // An undeliverable response to us has its addresses the other way round.
     let back = SimHeaderRepr { dlid: slid, slid: dlid, status: 110, ..REQUEST_TO_US };
     server.deliver(back, Method::GET_RESP);
     let address = receive_one(&mut client).address;
@@ -246,8 +246,8 @@ fn datagrams_of_another_length_are_counted_and_passed_over() {
     server.requests();
 }
 
-/// A server that cannot deliver a packet does nothing else, so the client must take packets also
-/// while it waits for the answer to a control request, and must not lose them.
+/// A server that cannot deliver a packet blocks, so the client must also receive packets while it
+/// waits for a control response, and must not lose them.
 #[test]
 fn packets_that_meet_a_control_request_are_kept() {
     let server = serve(Kind::Declarations, 1);

@@ -11,16 +11,16 @@ use super::queue::{Broken, Consumer, Producer, client_ends};
 use super::{always_readable, handshake, spin};
 use crate::transport::{Malformed, Packet, Transport};
 
-/// How long to wait for a server's first word.
+/// Time limit for the server's first message.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A ring to a responder on this host. Packets have no peer: there is only the one.
+/// A ring to a responder on this host. Packets have no `peer`: there is only one.
 pub struct RingClient {
     stream: UnixStream,
     answers: Consumer,
     pub(super) requests: Producer,
     malformed: Malformed,
-    /// Whether the server was told that this end sleeps.
+    /// Whether this end has announced to the server that it sleeps.
     slept: Cell<bool>,
     ready: OwnedFd,
 }
@@ -43,7 +43,7 @@ impl RingClient {
         })
     }
 
-    /// Reads what the server rang with.
+    /// Reads the server's wake-up bytes.
     fn hear(&mut self) -> io::Result<()> {
         match self.stream.read(&mut [0; 64]) {
             Ok(0) => Err(io::Error::new(
@@ -73,11 +73,11 @@ impl Transport for RingClient {
         Ok(taken.packets)
     }
 
-    /// A full queue shows by less being taken; its descriptor is writable all the same.
+    /// If the queue is full, fewer packets are accepted; the descriptor remains writable.
     fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {
         let sent = self.requests.write(batch).map_err(broken)?;
         if sent > 0 && self.requests.publish() {
-            // A full socket has rung already; a closed one shows when it is read.
+            // A full socket has woken the peer already; a closed one is detected when it is read.
             let _ = self.stream.write(&[0]);
         }
         Ok(sent)

@@ -1,4 +1,4 @@
-//! How a client comes by its ring: one message over a Unix socket, with the memory's descriptor.
+//! Handshake of a ring: one message over a Unix socket, with the memory's descriptor.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -9,25 +9,26 @@ use super::queue::Shared;
 use crate::transport::mapping::Mapping;
 use crate::transport::mmsg::NOTHING;
 
-/// What a server says first: "IBMR", version 1, and the slots of a queue, big-endian; 0 slots if it
-/// has no ring to give.
+/// First message of a server: "IBMR", version 1, and the number of slots per queue, big-endian; 0
+/// slots if no ring is free.
 const HELLO_LEN: usize = 12;
 const MAGIC: &[u8; 8] = b"IBMR\0\0\0\x01";
 
 /// Room for a control message with one descriptor.
 type Control = [u64; 3];
 
-/// Memory for two queues, that neither side can shrink or grow. The descriptor is for the client.
+/// Creates memory for two queues, sealed against shrinking and growing. The descriptor is sent to
+/// the client.
 pub(super) fn new_memory() -> io::Result<(Mapping, OwnedFd)> {
-    // SAFETY: a plain system call with a name of ours.
+    // SAFETY: the name is a C string.
     let fd = unsafe {
         libc::memfd_create(c"ibsa-ring".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
     };
     check(fd)?;
-    // SAFETY: the descriptor is open and nobody else's.
+    // SAFETY: the descriptor is open and has no other owner.
     let memory = unsafe { OwnedFd::from_raw_fd(fd) };
     let len = size_of::<Shared>();
-    // SAFETY: plain system calls on a descriptor of ours.
+    // SAFETY: system calls on a descriptor that `self` owns; no pointers are passed.
     unsafe {
         check(libc::ftruncate(fd, len as libc::off_t))?;
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
@@ -36,7 +37,7 @@ pub(super) fn new_memory() -> io::Result<(Mapping, OwnedFd)> {
     Ok((Mapping::shared(&memory, len)?, memory))
 }
 
-/// Gives a client its memory, or tells it that there is none left.
+/// Sends a client its memory, or a refusal if no ring is free.
 pub(super) fn give(stream: &UnixStream, memory: Option<&OwnedFd>) -> io::Result<()> {
     let mut hello = [0; HELLO_LEN];
     hello[..8].copy_from_slice(MAGIC);
@@ -49,7 +50,7 @@ pub(super) fn give(stream: &UnixStream, memory: Option<&OwnedFd>) -> io::Result<
     header.msg_iovlen = 1;
     if let Some(memory) = memory {
         header.msg_control = control.as_mut_ptr().cast();
-        // SAFETY: CMSG_SPACE and CMSG_LEN compute only; the control buffer is aligned for a header
+        // SAFETY: CMSG_SPACE and CMSG_LEN only compute; the control buffer is aligned for a header
         // and long enough for one descriptor.
         unsafe {
             header.msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as libc::c_uint) as usize;
@@ -60,12 +61,12 @@ pub(super) fn give(stream: &UnixStream, memory: Option<&OwnedFd>) -> io::Result<
             libc::CMSG_DATA(message).cast::<RawFd>().write_unaligned(memory.as_raw_fd());
         }
     }
-    // SAFETY: the header points at bytes and a control buffer of ours, which outlive the call.
+    // SAFETY: the header points at owned bytes and an owned control buffer, which outlive the call.
     let sent = unsafe { libc::sendmsg(stream.as_raw_fd(), &header, libc::MSG_NOSIGNAL) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Waits for what [`give`] sends; the memory.
+/// Receives what [`give`] sends; returns the memory.
 pub(super) fn take(stream: &UnixStream) -> io::Result<Mapping> {
     let mut hello = [0; HELLO_LEN];
     let mut control = Control::default();
@@ -75,13 +76,13 @@ pub(super) fn take(stream: &UnixStream) -> io::Result<Mapping> {
     header.msg_iovlen = 1;
     header.msg_control = control.as_mut_ptr().cast();
     header.msg_controllen = size_of_val(&control);
-    // SAFETY: the header points at bytes and a control buffer of ours, which outlive the call.
+    // SAFETY: the header points at owned bytes and an owned control buffer, which outlive the call.
     let got = unsafe { libc::recvmsg(stream.as_raw_fd(), &mut header, libc::MSG_CMSG_CLOEXEC) };
     if got < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel filled the control buffer in; the macros stay within it. A descriptor in
-    // it is ours from now on.
+    // SAFETY: the kernel filled the control buffer; the macros stay within it. A descriptor in it
+    // is owned here from now on.
     let memory = unsafe {
         let message = libc::CMSG_FIRSTHDR(&header);
         let is_descriptor = !message.is_null()
@@ -112,11 +113,11 @@ pub(super) fn take(stream: &UnixStream) -> io::Result<Mapping> {
     }
 }
 
-/// The user at the other end.
+/// User ID of the peer.
 pub(super) fn peer_user(stream: &UnixStream) -> io::Result<libc::uid_t> {
     let mut who = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `who` is as long as `len` says, and both outlive the call.
+    // SAFETY: the buffer is as long as `len` says, and both outlive the call.
     check(unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),
@@ -129,9 +130,9 @@ pub(super) fn peer_user(stream: &UnixStream) -> io::Result<libc::uid_t> {
     Ok(who.uid)
 }
 
-/// The user that this process acts as.
+/// Effective user ID of this process.
 pub(super) fn own_user() -> libc::uid_t {
-    // SAFETY: a plain system call that cannot fail.
+    // SAFETY: no pointers are passed, and the call cannot fail.
     unsafe { libc::geteuid() }
 }
 

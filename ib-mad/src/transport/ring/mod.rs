@@ -1,21 +1,21 @@
-//! MADs through memory that two processes of one host share: no kernel in the way while both are
-//! awake. For local clients of a responder, and to measure what it answers without a network.
+//! MADs through memory shared by two processes of one host, without system calls while both are
+//! awake. For local clients of a responder, and to measure its rate without a network.
 //!
-//! A [`RingServer`] listens on a Unix socket. Who connects is given a piece of memory (a memfd) with
-//! two queues, one for requests and one for answers, each with one producer and one consumer; a
-//! slot holds what a datagram of [`udp`](super::udp) does, an envelope and a MAD. The socket stays
-//! open: a byte on it wakes a side that sleeps, and its end is the end of the ring.
+//! A [`RingServer`] listens on a Unix socket. Each client that connects gets a memfd with two
+//! queues, one for requests and one for answers, each with one producer and one consumer. A slot
+//! holds an envelope and a MAD, like a datagram of [`udp`](super::udp). The socket stays open: a
+//! byte on it wakes a sleeping side, and closing it ends the ring.
 //!
-//! Neither side trusts what the other can write. Positions are this side's own; the other's are
-//! read once, and one that cannot be ends the ring. A slot is copied out before anything in it is
-//! looked at. The memory is sealed, so that it cannot be taken from under the other. Whatever a
-//! client does, it harms only its own ring.
+//! Neither side trusts memory that the other can write. Each side keeps its own positions and reads
+//! those of the other once; an impossible position ends the ring. A slot is copied out before its
+//! contents are examined. The memory is sealed, so that the other side cannot truncate it. A
+//! misbehaving client affects only its own ring.
 //!
-//! Who asks for the descriptor is about to wait: that is when an end looks a little longer and then
-//! says that it sleeps, never while there may be other work.
+//! A call of `descriptor` means that the caller is about to wait. Only then does a side poll a
+//! little longer and announce that it sleeps.
 //!
-//! Bounds: [`SLOTS`] packets either way a ring, [`RingOptions::clients_max`] rings. Answers that a
-//! client makes no room for are dropped, as a socket's buffer would, and counted.
+//! Limits: [`SLOTS`] packets in each direction of a ring, [`RingOptions::clients_max`] rings.
+//! Responses to a full queue are dropped and counted, as with a full socket buffer.
 
 mod client;
 mod handshake;
@@ -31,13 +31,13 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Packets that a queue holds.
+/// Packets per queue.
 pub const SLOTS: u32 = 512;
 
-/// How long an end of a ring that has nothing to do looks for packets before it sleeps.
+/// How long an idle end polls for packets before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
 
-/// Calls `look` until it is true or [`SPIN`] has passed; whether it was.
+/// Polls `look` until it is true or [`SPIN`] has passed; returns the last result.
 fn spin(look: impl Fn() -> bool) -> bool {
     let start = Instant::now();
     loop {
@@ -53,13 +53,14 @@ fn spin(look: impl Fn() -> bool) -> bool {
     }
 }
 
-/// A descriptor that is always readable, for who would wait though there is something already.
+/// A descriptor that is always readable, for a caller that must not sleep because packets are
+/// waiting.
 fn always_readable() -> io::Result<OwnedFd> {
-    // SAFETY: a plain system call.
+    // SAFETY: no pointers are passed.
     let fd = unsafe { libc::eventfd(1, libc::EFD_CLOEXEC) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is open and nobody else's.
+    // SAFETY: the descriptor is open and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

@@ -9,33 +9,33 @@ use std::sync::atomic::{AtomicU32, fence};
 use super::SLOTS;
 use crate::transport::mapping::Mapping;
 use crate::transport::udp::{ENVELOPE_LEN, decode, encode};
-use crate::transport::{Address, Packet};
+use crate::transport::{Carrier, Packet};
 use crate::wire::MAD_LEN;
 
-/// Two queues, as they lie in the memory that is shared.
+/// Layout of the shared memory: two queues.
 #[repr(C)]
 pub(super) struct Shared {
     requests: Queue,
     answers: Queue,
 }
 
-/// One writer a field, each field on cache lines of its own.
+/// Each field has a single writer unless stated, and cache lines of its own.
 #[repr(C)]
 struct Queue {
-    /// Packets ever appended; the producer's.
+    /// Packets appended since the start; written by the producer.
     tail: Field,
-    /// Packets ever taken; the consumer's.
+    /// Packets taken since the start; written by the consumer.
     head: Field,
-    /// Whether the consumer sleeps and is to be woken. Either side's.
+    /// Whether the consumer sleeps and must be woken. Written by both.
     asleep: Field,
     slots: [Slot; SLOTS as usize],
 }
 
-/// Two lines: processors fetch them in pairs.
+/// Two cache lines: processors fetch them in pairs.
 #[repr(C, align(128))]
 struct Field(AtomicU32);
 
-/// Only ever reached by raw pointers: the other side may write to it at any time.
+/// Accessed by raw pointers only: the other side may write to it at any time.
 #[repr(C, align(64))]
 struct Slot {
     envelope: [u8; ENVELOPE_LEN],
@@ -44,7 +44,7 @@ struct Slot {
 
 const _: () = assert!(SLOTS.is_power_of_two());
 
-/// The words where positions stand: the requests' tail first.
+/// Offsets of the positions in words, starting with the tail of the requests.
 #[cfg(test)]
 pub(super) const POSITIONS: [usize; 4] = [
     std::mem::offset_of!(Shared, requests.tail) / 4,
@@ -53,24 +53,25 @@ pub(super) const POSITIONS: [usize; 4] = [
     std::mem::offset_of!(Shared, answers.head) / 4,
 ];
 
-/// A position of the other side's that cannot be: its end of the ring is broken, or hostile.
+/// An impossible position written by the other side, which is broken or hostile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Broken;
 
-/// A queue within a mapping, which it keeps.
+/// A queue in a mapping, which it keeps alive.
 #[derive(Clone)]
 struct Place {
     queue: NonNull<Queue>,
     _memory: Arc<Mapping>,
 }
 
-// SAFETY: the queue is in a mapping that belongs to the process, fields are atomics, and slots are
-// reached by raw pointers.
+// SAFETY: the mapping belongs to the process, fields are atomics, and slots are accessed by raw
+// pointers.
 unsafe impl Send for Place {}
 
 impl Place {
     fn tail(&self) -> &AtomicU32 {
-        // SAFETY: the mapping is kept and large enough, and atomics may be written by anyone.
+        // SAFETY: the mapping is kept alive and large enough, and atomics may be written
+        // concurrently.
         unsafe { &(*self.queue.as_ptr()).tail.0 }
     }
 
@@ -92,13 +93,13 @@ impl Place {
     }
 }
 
-/// The ends of both queues of `memory`, as a server has them: requests come, answers go.
+/// The server's ends of both queues of `memory`: it receives requests and sends responses.
 pub(super) fn server_ends(memory: Mapping) -> (Consumer, Producer) {
     let (requests, answers) = places(memory);
     (Consumer::new(requests), Producer::new(answers))
 }
 
-/// The ends as a client has them: answers come, requests go.
+/// The client's ends: it receives responses and sends requests.
 pub(super) fn client_ends(memory: Mapping) -> (Consumer, Producer) {
     let (requests, answers) = places(memory);
     (Consumer::new(answers), Producer::new(requests))
@@ -107,7 +108,7 @@ pub(super) fn client_ends(memory: Mapping) -> (Consumer, Producer) {
 fn places(memory: Mapping) -> (Place, Place) {
     assert!(memory.len() >= size_of::<Shared>(), "room for two queues");
     let shared = memory.at(0).cast::<Shared>().as_ptr();
-    // SAFETY: the mapping is large enough and begins a page.
+    // SAFETY: the mapping is large enough and page-aligned.
     let (requests, answers) = unsafe { (&raw mut (*shared).requests, &raw mut (*shared).answers) };
     let memory = Arc::new(memory);
     let place = |queue| Place {
@@ -117,12 +118,12 @@ fn places(memory: Mapping) -> (Place, Place) {
     (place(requests), place(answers))
 }
 
-/// The end of a queue that appends.
+/// The appending end of a queue.
 pub(super) struct Producer {
     place: Place,
-    /// Packets ever written, those included that have not been published.
+    /// Packets written since the start, including unpublished ones.
     tail: u32,
-    /// The consumer's position, as last seen.
+    /// The consumer's position, as last read.
     head: u32,
 }
 
@@ -131,7 +132,7 @@ impl Producer {
         Self { place, tail: 0, head: 0 }
     }
 
-    /// Writes packets that [`publish`](Self::publish) makes visible; how many there was room for.
+    /// Writes packets, which [`publish`](Self::publish) makes visible; returns how many had room.
     #[inline]
     pub(super) fn write(&mut self, packets: &[Packet]) -> Result<usize, Broken> {
         let mut room = SLOTS - self.tail.wrapping_sub(self.head);
@@ -143,9 +144,9 @@ impl Producer {
         let packets = &packets[..packets.len().min(room as usize)];
         for packet in packets {
             let slot = self.place.slot(self.tail);
-            let envelope = encode(&packet.address);
-            // SAFETY: the slot is in our mapping; a consumer that reads it now breaks its own rules
-            // and gets what it gets.
+            let envelope = encode(&packet.address, packet.carrier.direct);
+            // SAFETY: the slot is in the mapping; a consumer that reads it now violates the
+            // protocol and only gets mixed data.
             unsafe {
                 (&raw mut (*slot).envelope).copy_from_nonoverlapping(&envelope, 1);
                 (&raw mut (*slot).mad).copy_from_nonoverlapping(&packet.mad, 1);
@@ -155,42 +156,42 @@ impl Producer {
         Ok(packets.len())
     }
 
-    /// Writes where it has no business to: a word of the memory, both queues counted. `self` must
-    /// be a client's.
+    /// Test helper: overwrites a word of the memory, of either queue, as a hostile client could.
+    /// `self` must be a client's.
     #[cfg(test)]
     pub(super) fn scribble(&self, word: usize, value: u32) {
         let words = size_of::<Shared>() / size_of::<u32>();
-        // SAFETY: a client's requests are the first of both queues; the word is within them, is
-        // aligned and may be written by anyone.
+        // SAFETY: the requests of a client are the first of both queues; the word is within them
+        // and aligned, and may be written concurrently.
         let at = unsafe { self.place.queue.cast::<u32>().add(word % words) };
         // SAFETY: as above.
         unsafe { AtomicU32::from_ptr(at.as_ptr()) }.store(value, Relaxed);
     }
 
-    /// Shows the consumer what has been written. Whether it has to be woken.
+    /// Makes written packets visible to the consumer. Returns whether it must be woken.
     #[inline]
     pub(super) fn publish(&mut self) -> bool {
         self.place.tail().store(self.tail, Release);
-        // Either we see here that the consumer sleeps, or it sees, after it has said that it will,
-        // what was appended.
+        // Either this load sees that the consumer sleeps, or the consumer sees the appended packets
+        // when it checks again after announcing its sleep.
         fence(SeqCst);
         self.place.asleep().load(Relaxed) != 0 && self.place.asleep().swap(0, Relaxed) != 0
     }
 }
 
-/// The end of a queue that takes.
+/// The taking end of a queue.
 pub(super) struct Consumer {
     place: Place,
-    /// Packets ever taken.
+    /// Packets taken since the start.
     head: u32,
 }
 
-/// What a look at a queue brought.
+/// Result of reading a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Taken {
     /// Packets copied.
     pub(super) packets: usize,
-    /// Slots passed over since they held no envelope of ours.
+    /// Slots skipped because they contained no valid envelope.
     pub(super) malformed: u64,
 }
 
@@ -199,7 +200,7 @@ impl Consumer {
         Self { place, head: 0 }
     }
 
-    /// Copies packets from `peer` into `batch` as far as both go.
+    /// Copies packets from `peer` into `batch`, up to the end of either.
     #[inline]
     pub(super) fn take(
         &mut self,
@@ -218,9 +219,9 @@ impl Consumer {
             let packet = &mut batch[taken.packets];
             let slot = self.place.slot(self.head);
             let mut envelope = [0; ENVELOPE_LEN];
-            // SAFETY: the slot is in our mapping. Whatever is written to it meanwhile, these are
-            // the only reads of it, and the store of `head` below keeps them before it; all that
-            // follows sees the copies.
+            // SAFETY: the slot is in the mapping. Whatever is written to it concurrently, these are
+            // the only reads of it, ordered before the store of `head` below; later code uses the
+            // copies.
             unsafe {
                 (&raw mut envelope).copy_from_nonoverlapping(&raw const (*slot).envelope, 1);
                 (&raw mut packet.mad).copy_from_nonoverlapping(&raw const (*slot).mad, 1);
@@ -228,8 +229,9 @@ impl Consumer {
             self.head = self.head.wrapping_add(1);
             waiting -= 1;
             match decode(&envelope) {
-                Some(address) => {
-                    packet.address = Address { peer, ..address };
+                Some((address, direct)) => {
+                    packet.address = address;
+                    packet.carrier = Carrier { peer, direct, ..Carrier::default() };
                     taken.packets += 1;
                 }
                 None => taken.malformed += 1,
@@ -239,13 +241,13 @@ impl Consumer {
         Ok(taken)
     }
 
-    /// Whether there is nothing to take.
+    /// Whether the queue is empty.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.place.tail().load(Acquire) == self.head
     }
 
-    /// Asks the producer to wake this side. Before it sleeps it has to look once more.
+    /// Asks the producer to wake this side. Check the queue once more before sleeping.
     pub(super) fn fall_asleep(&self) {
         self.place.asleep().store(1, Relaxed);
         fence(SeqCst);

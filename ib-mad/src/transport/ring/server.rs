@@ -1,4 +1,4 @@
-//! A responder's end of all its rings.
+//! A responder's end of all rings.
 
 use std::cell::Cell;
 use std::fs;
@@ -13,19 +13,19 @@ use super::queue::{Broken, Consumer, Producer, server_ends};
 use super::{always_readable, handshake, spin};
 use crate::transport::{Malformed, Packet, Transport};
 
-/// Calls that receive between two looks at the sockets while packets keep coming.
+/// Receive calls between two checks of the sockets while packets keep arriving.
 const LOOK_AROUND: u32 = 1024;
 
-/// Most clients that can be asked for.
+/// Upper limit of `clients_max`.
 const CLIENTS_LIMIT: usize = 256;
 
 /// How to serve rings.
 #[derive(Clone, Debug)]
 pub struct RingOptions {
-    /// The Unix socket to listen on. What is left of a server that is gone is replaced; it is made
-    /// for this user only.
+    /// The Unix socket to listen on, accessible to this user only. The socket file of a server that
+    /// no longer runs is replaced.
     pub path: PathBuf,
-    /// Most clients at a time.
+    /// Limit of simultaneous clients.
     pub clients_max: usize,
 }
 
@@ -36,18 +36,18 @@ impl RingOptions {
     }
 }
 
-/// What a server counts.
+/// Counters of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingCounters {
     /// Clients that were given a ring.
     pub accepted: u64,
-    /// Clients that were turned away: too many, or another user's.
+    /// Clients refused: too many, or of another user.
     pub refused: u64,
-    /// Clients whose ring was ended because its positions cannot be.
+    /// Clients whose ring was closed because of impossible positions.
     pub expelled: u64,
-    /// Packets dropped because their client is gone or made no room for them.
+    /// Packets dropped because their client is gone or its queue is full.
     pub dropped: u64,
-    /// Packets among them whose client is there and made no room.
+    /// Packets among them that were dropped because of a full queue.
     pub overflowed: u64,
 }
 
@@ -55,15 +55,15 @@ pub struct RingCounters {
 pub struct RingServer {
     path: PathBuf,
     listener: UnixListener,
-    /// Readable when a client comes, rings or goes.
+    /// Readable when a client connects, wakes the server or disconnects.
     bell: OwnedFd,
     ready: OwnedFd,
-    /// Whether clients were told that this end sleeps.
+    /// Whether this end has announced to clients that it sleeps.
     slept: Cell<bool>,
     clients: Box<[Option<Client>]>,
-    /// Clients there have been, by which a place's next one differs from its last.
+    /// Clients so far; distinguishes successive clients in the same place.
     generation: u32,
-    /// Whose turn it is first.
+    /// The client to serve first in the next call.
     turn: usize,
     calls: u32,
     counters: RingCounters,
@@ -75,15 +75,15 @@ struct Client {
     peer: SocketAddr,
     requests: Consumer,
     answers: Producer,
-    /// Whether answers were written that have not been published.
+    /// Whether written responses have not been published.
     is_written: bool,
 }
 
 impl RingServer {
-    /// Listens.
+    /// Binds and listens.
     pub fn bind(options: &RingOptions) -> io::Result<Self> {
         let listener = listen(&options.path)?;
-        // SAFETY: a plain system call.
+        // SAFETY: no pointers are passed.
         let bell = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if bell < 0 {
             return Err(io::Error::last_os_error());
@@ -91,7 +91,7 @@ impl RingServer {
         let server = Self {
             path: options.path.clone(),
             listener,
-            // SAFETY: the descriptor is open and nobody else's.
+            // SAFETY: the descriptor is open and has no other owner.
             bell: unsafe { OwnedFd::from_raw_fd(bell) },
             ready: always_readable()?,
             slept: Cell::new(false),
@@ -106,12 +106,12 @@ impl RingServer {
         Ok(server)
     }
 
-    /// What has been counted so far.
+    /// Counters so far.
     pub fn counters(&self) -> RingCounters {
         self.counters
     }
 
-    /// Has the bell ring when `descriptor` is readable.
+    /// Adds `descriptor` to the epoll set.
     fn watch(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: 0 };
         let bell = self.bell.as_raw_fd();
@@ -122,7 +122,7 @@ impl RingServer {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Takes packets of all clients, beginning with another one each time.
+    /// Receives packets of all clients, starting with a different one each time.
     fn take(&mut self, batch: &mut [Packet]) -> usize {
         let count = self.clients.len();
         let mut got = 0;
@@ -146,7 +146,7 @@ impl RingServer {
         got
     }
 
-    /// Whether a client has written something.
+    /// Whether a client has packets.
     fn is_asked(&self) -> bool {
         self.clients.iter().flatten().any(|client| !client.requests.is_empty())
     }
@@ -156,7 +156,7 @@ impl RingServer {
         self.counters.expelled += 1;
     }
 
-    /// Sees who has come, rung and gone.
+    /// Handles clients that connected, sent a wake-up or disconnected.
     fn look_around(&mut self) {
         for client in &mut self.clients {
             let is_gone =
@@ -169,7 +169,7 @@ impl RingServer {
                 *client = None;
             }
         }
-        // As many as there are places, so that a crowd outside holds nobody up for long.
+        // At most as many as there are places, so that pending clients do not delay the others.
         for _ in 0..=self.clients.len() {
             let Ok((stream, _)) = self.listener.accept() else { break };
             match self.admit(stream) {
@@ -179,7 +179,7 @@ impl RingServer {
         }
     }
 
-    /// Gives a client a ring; `false` if there is no place for it.
+    /// Gives a client a ring; `false` if no place is free.
     fn admit(&mut self, stream: UnixStream) -> io::Result<bool> {
         stream.set_nonblocking(true)?;
         let user = handshake::peer_user(&stream)?;
@@ -200,7 +200,7 @@ impl RingServer {
     }
 }
 
-/// What tells clients apart: a place, counted from 1, and which of its clients it is. None of them
+/// Key of a client: its place, counted from 1, and the number of the client at that place. No key
 /// has place 0.
 #[inline]
 fn key(peer: Option<SocketAddr>) -> (u16, u32) {
@@ -210,7 +210,7 @@ fn key(peer: Option<SocketAddr>) -> (u16, u32) {
     }
 }
 
-/// The client that is meant by `key`, if it is still there, and its place.
+/// The client with this key, if it is still connected, and its place.
 fn find(clients: &mut [Option<Client>], meant: (u16, u32)) -> Option<(usize, &mut Client)> {
     let place = usize::from(meant.0).checked_sub(1)?;
     let client = clients.get_mut(place)?.as_mut()?;
@@ -232,8 +232,8 @@ impl Transport for RingServer {
     fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {
         let mut rest = batch;
         while let Some(first) = rest.first() {
-            let meant = key(first.address.peer);
-            let same = rest.iter().take_while(|packet| key(packet.address.peer) == meant);
+            let meant = key(first.carrier.peer);
+            let same = rest.iter().take_while(|packet| key(packet.carrier.peer) == meant);
             let (run, after) = rest.split_at(same.count());
             rest = after;
             let Some((place, client)) = find(&mut self.clients, meant) else {
@@ -253,7 +253,8 @@ impl Transport for RingServer {
         }
         for client in self.clients.iter_mut().flatten() {
             if std::mem::take(&mut client.is_written) && client.answers.publish() {
-                // A full socket has rung already; a closed one shows when it is read.
+                // A full socket has woken the peer already; a closed one is detected when it is
+                // read.
                 let _ = client.stream.write(&[0]);
             }
         }
@@ -270,8 +271,8 @@ impl Transport for RingServer {
         Some(if self.is_asked() { self.ready.as_fd() } else { self.bell.as_fd() })
     }
 
-    /// Answers that clients made no room for. Requests are not lost: a client that finds its ring full
-    /// keeps them.
+    /// Responses dropped because of full queues. Requests are not dropped: a client keeps those
+    /// that its queue has no room for.
     fn overflowed(&mut self) -> u64 {
         self.counters.overflowed
     }
@@ -283,12 +284,12 @@ impl Transport for RingServer {
 
 impl Drop for RingServer {
     fn drop(&mut self) {
-        // Another may have put its own there meanwhile; then it has to be made anew.
+        // Another process may have created its own socket there meanwhile; then bind again.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Listens at `path`, for this user only.
+/// Listens at `path`, accessible to this user only.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     if UnixStream::connect(path).is_ok() {
         return Err(io::Error::new(io::ErrorKind::AddrInUse, "another server listens there"));
@@ -297,7 +298,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
         fs::remove_file(path)?;
     }
     let listener = UnixListener::bind(path)?;
-    // Who connects before this is told apart by user.
+    // Clients that connect before this are checked by user ID.
     fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
     listener.set_nonblocking(true)?;
     Ok(listener)

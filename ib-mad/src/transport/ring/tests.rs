@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-/// A path of its own for each test.
+/// A separate path for each test.
 fn path() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Relaxed);
@@ -34,12 +34,7 @@ fn connect(server: &mut RingServer, path: &std::path::Path) -> io::Result<RingCl
 }
 
 fn packets(count: u16) -> Vec<Packet> {
-    (0..count)
-        .map(|i| Packet {
-            mad: [i as u8; MAD_LEN],
-            address: Address { lid: Lid(i), ..Address::default() },
-        })
-        .collect()
+    (0..count).map(|i| Packet::new([i as u8; MAD_LEN], Address::gsi(Lid(i)))).collect()
 }
 
 fn sleep(transport: &impl Transport) {
@@ -47,7 +42,7 @@ fn sleep(transport: &impl Transport) {
     assert_eq!(wait(&mut interests, Some(Duration::from_secs(60))).unwrap(), 1);
 }
 
-/// Sends back what comes until told to stop; then the server is returned.
+/// Echoes packets until stopped; then returns the server.
 fn echo(mut server: RingServer, stop: &AtomicBool) -> RingServer {
     let mut batch = vec![Packet::default(); 64];
     while !stop.load(Relaxed) {
@@ -61,7 +56,7 @@ fn echo(mut server: RingServer, stop: &AtomicBool) -> RingServer {
     server
 }
 
-/// What comes after the last look and before sleeping is not slept over.
+/// A packet that arrives between the last check and sleeping wakes the sleeper.
 #[test]
 fn who_would_sleep_though_there_is_something_does_not() {
     let (mut server, path) = server(1);
@@ -76,7 +71,7 @@ fn who_would_sleep_though_there_is_something_does_not() {
     assert_eq!(server.receive(&mut [Packet::default()]).unwrap(), 1);
 }
 
-/// Asks `count` times, some at a time; panics unless every answer is right.
+/// Sends `count` requests, some at a time; panics unless every response is right.
 fn ask(client: &mut RingClient, count: u16) {
     let (mut sent, mut got) = (0, 0);
     let requests = packets(count);
@@ -86,7 +81,7 @@ fn ask(client: &mut RingClient, count: u16) {
         sent += client.send(&requests[sent..window]).unwrap();
         let received = client.receive(&mut batch).unwrap();
         for (answer, request) in batch[..received].iter().zip(&requests[got..]) {
-            assert_eq!((&answer.mad, &answer.address), (&request.mad, &request.address));
+            assert_eq!((answer.mad, answer.origin()), (request.mad, request.origin()));
         }
         got += received;
         if received == 0 {
@@ -138,7 +133,8 @@ fn sleepers_are_woken() {
     client.join().unwrap();
 }
 
-/// Places are few; who comes too late is told, and has one once another has gone.
+/// Places are limited; a client too many gets an error, and gets a place after another has
+/// disconnected.
 #[test]
 fn clients_beyond_the_limit_are_refused_until_one_leaves() {
     let (mut server, path) = server(1);
@@ -152,7 +148,7 @@ fn clients_beyond_the_limit_are_refused_until_one_leaves() {
     let mut batch = vec![Packet::default(); 8];
     assert_eq!(server.receive(&mut batch).unwrap(), 3);
 
-    // An answer to a client that has gone is not given to who has its place.
+    // A response to a client that has disconnected is not given to its successor in the same place.
     drop(second);
     let mut third = connect(&mut server, &path).unwrap();
     assert_eq!(server.send(&batch[..3]).unwrap(), 3);
@@ -162,7 +158,7 @@ fn clients_beyond_the_limit_are_refused_until_one_leaves() {
     assert_eq!(third.receive(&mut batch).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
 }
 
-/// Who asks and does not listen loses answers, and nobody else does.
+/// A client that sends requests and does not read loses responses; other clients do not.
 #[test]
 fn a_client_that_makes_no_room_loses_answers() {
     let (mut server, path) = server(2);
@@ -195,7 +191,7 @@ fn positions_that_cannot_be_end_the_ring() {
     );
 }
 
-/// Whatever stands in the shared memory, at whatever moment: the server lives, and others are
+/// Whatever is in the shared memory at any moment: the server survives, and other clients are
 /// answered.
 #[test]
 fn a_client_that_scribbles_harms_only_itself() {
@@ -210,10 +206,10 @@ fn a_client_that_scribbles_harms_only_itself() {
                 let Ok(mut client) = RingClient::connect(&path) else { continue };
                 rings += 1;
                 for _ in 0..200 {
-                    // Errors are for those who break the rules.
+                    // Errors are counted for clients that violate the protocol.
                     let _ = client.send(&packets(3));
                     random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    // One word in two is a position.
+                    // Every other word is a position.
                     let (at, any) = ((random >> 41) as usize, random >> 40 & 1 == 0);
                     let word = if any { at } else { POSITIONS[at % POSITIONS.len()] };
                     client.requests.scribble(word, (random >> 20) as u32 % 700);
@@ -237,10 +233,10 @@ fn the_socket_is_this_users_and_replaces_what_is_left_of_another() {
     let second = RingServer::bind(&RingOptions::new(&path)).err().unwrap();
     assert_eq!(second.kind(), io::ErrorKind::AddrInUse);
     drop(first);
-    // Left behind by one that was killed.
+    // Left behind by a process that was killed.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     drop(RingServer::bind(&RingOptions::new(&path)).unwrap());
-    // No socket at all: not ours to remove.
+    // Not a socket: must not be removed.
     fs::write(&path, "precious").unwrap();
     assert!(RingServer::bind(&RingOptions::new(&path)).is_err());
     assert_eq!(fs::read_to_string(&path).unwrap(), "precious");

@@ -1,4 +1,4 @@
-//! The engine by recvmmsg(2) and sendmmsg(2): one system call a batch either way.
+//! The engine that uses recvmmsg(2) and sendmmsg(2): one system call per batch.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -13,24 +13,24 @@ use crate::transport::mapping::Mapping;
 use crate::transport::mmsg::{self, Headers, Vectors};
 use crate::transport::sockaddr::RawAddress;
 
-/// Packets that one system call sends.
+/// Packets per send call.
 const SEND_MAX: usize = 256;
-/// Trains that one system call receives.
+/// Trains per receive call.
 const RECEIVE_MAX: usize = 64;
-/// From one buffer to the next: not a power of two, so that their beginnings, which is all that
-/// single datagrams fill, do not compete for the same cache lines.
+/// Distance of buffers: not a power of two, so that their beginnings, which is all that single
+/// datagrams fill, do not compete for the same cache lines.
 const STRIDE: usize = TRAIN_BYTES_MAX + 448;
 
-/// Buffers of both ways.
+/// Buffers of both directions.
 pub(super) struct Mmsg {
     outgoing: Outgoing,
     headers: Headers,
     incoming: Incoming,
-    /// Whether runs of packets to one peer leave as one train.
+    /// Whether runs of packets to one peer are sent as one train.
     trains: bool,
 }
 
-/// Trains received, and how far they have been handed out.
+/// Received trains, and how far they have been copied out.
 struct Incoming {
     bytes: Mapping,
     vectors: Vectors<1>,
@@ -39,11 +39,11 @@ struct Incoming {
     headers: Headers,
     /// Trains received by the last call.
     trains: usize,
-    /// The train being handed out, and its number.
+    /// The train being copied out, and its index.
     train: Option<Train>,
     number: usize,
-    /// Packets in a train of the last call, rounded down. Tells how many trains fill a batch, so
-    /// that packets wait in the kernel rather than here.
+    /// Packets per train of the last call, rounded down. Determines how many trains fill a batch,
+    /// so that packets wait in the kernel rather than here.
     mean_train: usize,
 }
 
@@ -57,7 +57,8 @@ impl Mmsg {
         })
     }
 
-    /// Whether runs of packets to one peer leave as one train; not if they cannot leave this host.
+    /// Whether runs of packets to one peer are sent as one train; not if they cannot leave this
+    /// host.
     pub(super) fn sends_trains(&self) -> bool {
         self.trains
     }
@@ -77,7 +78,7 @@ impl Mmsg {
         Ok(filled)
     }
 
-    /// Sends until the socket takes no more.
+    /// Sends until the socket accepts no more.
     pub(super) fn send(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -88,7 +89,7 @@ impl Mmsg {
         while taken < batch.len() {
             let rest = &batch[taken..];
             match self.send_some(fd, rest) {
-                // Nowhere to send it.
+                // No peer to send it to.
                 Ok(None) => {
                     counters.refused += 1;
                     taken += 1;
@@ -107,7 +108,7 @@ impl Mmsg {
                 {
                     self.trains = false;
                 }
-                // The peer's fault, or its network's.
+                // An error of the peer or its network.
                 Err(_) => {
                     counters.refused += 1;
                     taken += 1;
@@ -117,8 +118,8 @@ impl Mmsg {
         Ok(taken)
     }
 
-    /// Sends as many packets of a batch as the socket takes, at most [`SEND_MAX`] and none behind
-    /// one that has no peer; `None` if the first has none.
+    /// Sends as many packets of a batch as the socket accepts, at most [`SEND_MAX`] and none after
+    /// one without a peer; `None` if the first has none.
     fn send_some(&mut self, fd: BorrowedFd<'_>, batch: &[Packet]) -> io::Result<Option<usize>> {
         let batch = &batch[..batch.len().min(SEND_MAX)];
         let train_max = if self.trains { TRAIN_MAX } else { 1 };
@@ -132,10 +133,10 @@ impl Mmsg {
         if messages == 0 {
             return Ok(None);
         }
-        // SAFETY: the first `messages` headers are those of trains just written, and good until
+        // SAFETY: the first `messages` headers are those of trains just written, and valid until
         // the next are.
         let sent = unsafe { mmsg::send(fd, &mut self.headers.0[..messages])? };
-        // A datagram or a train is taken whole or not at all.
+        // A datagram or train is accepted as a whole or not at all.
         let bytes: usize = self.headers.0[..sent].iter().map(|sent| sent.msg_len as usize).sum();
         Ok(Some(bytes / DATAGRAM_LEN))
     }
@@ -156,8 +157,7 @@ impl Incoming {
         })
     }
 
-    /// Receives about as many packets as there is `room` for. All trains must have been handed
-    /// out.
+    /// Receives about as many packets as there is `room` for. All trains must have been copied out.
     fn receive(&mut self, fd: BorrowedFd<'_>, room: usize) -> io::Result<()> {
         let count = (room / self.mean_train).clamp(1, RECEIVE_MAX);
         for i in 0..count {
@@ -172,8 +172,8 @@ impl Incoming {
             header.msg_controllen = size_of_val(&self.controls[i]);
         }
         (self.trains, self.train, self.number) = (0, None, 0);
-        // SAFETY: the first `count` headers point at a peer, a control buffer and a vector of
-        // ours, and that at a buffer within our mapping; all outlive the call.
+        // SAFETY: the first `count` headers point at an owned peer, control buffer and vector, and
+        // that at a buffer within the mapping; all outlive the call.
         self.trains = unsafe { mmsg::receive(fd, &mut self.headers.0[..count])? };
         let trains = &self.headers.0[..self.trains];
         let bytes: usize = trains.iter().map(|message| message.msg_len as usize).sum();
@@ -183,19 +183,19 @@ impl Incoming {
         Ok(())
     }
 
-    /// Copies received packets into `batch`; returns how many.
+    /// Copies received packets into `batch`; returns their number.
     fn hand_out(&mut self, batch: &mut [Packet], counters: &mut UdpCounters) -> usize {
         let mut filled = 0;
         while self.number < self.trains && filled < batch.len() {
             let message = &self.headers.0[self.number];
             let len = (message.msg_len as usize).min(TRAIN_BYTES_MAX);
             let start = self.bytes.at(self.number * STRIDE).as_ptr();
-            // SAFETY: the kernel filled that much of this buffer of ours, and writes to it only in
+            // SAFETY: the kernel filled that much of this owned buffer, and writes to it only in
             // `receive`.
             let bytes = unsafe { std::slice::from_raw_parts(start, len) };
             let train = self.train.get_or_insert_with(|| Train {
                 peer: self.peers[self.number].get(),
-                // SAFETY: the header's control buffer is ours, and the kernel filled it in.
+                // SAFETY: the header's control buffer is owned, and was filled by the kernel.
                 segment: unsafe { read_segment_size(&message.msg_hdr) }.unwrap_or(len),
                 is_whole: message.msg_hdr.msg_flags & libc::MSG_TRUNC == 0,
                 offset: 0,

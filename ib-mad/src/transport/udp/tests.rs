@@ -1,7 +1,7 @@
-//! What holds of either engine.
+//! Properties of both engines.
 
 use super::*;
-use crate::transport::{Address, Interest, wait};
+use crate::transport::{Address, Carrier, Interest, wait};
 use crate::types::{Lid, Qpn};
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ macro_rules! on_both_engines {
     };
 }
 
-/// Whether the kernel allows io_uring; says so if not.
+/// Whether the kernel allows io_uring; prints a message if not.
 fn is_available() -> bool {
     let socket = Udp::bind(&options(Engine::Auto, true)).unwrap();
     if let Some(reason) = socket.second_choice() {
@@ -47,7 +47,8 @@ fn packets(count: u16, peer: SocketAddr) -> Vec<Packet> {
     (0..count)
         .map(|i| Packet {
             mad: [i as u8; MAD_LEN],
-            address: Address { lid: Lid(i), peer: Some(peer), ..Address::default() },
+            address: Address::gsi(Lid(i)),
+            carrier: Carrier { peer: Some(peer), ..Carrier::default() },
         })
         .collect()
 }
@@ -56,7 +57,7 @@ fn lids(packets: &[Packet]) -> Vec<u16> {
     packets.iter().map(|packet| packet.address.lid.0).collect()
 }
 
-/// Waits for `count` packets, taking `batch_len` at a time.
+/// Waits for `count` packets, receiving `batch_len` at a time.
 fn receive(socket: &mut Udp, count: usize, batch_len: usize) -> Vec<Packet> {
     let mut batch = vec![Packet::default(); batch_len];
     let mut all = Vec::new();
@@ -71,7 +72,7 @@ fn receive(socket: &mut Udp, count: usize, batch_len: usize) -> Vec<Packet> {
     all
 }
 
-/// Sends all of `batch`, which the socket may take in several steps.
+/// Sends all of `batch`, which the socket may accept in several steps.
 fn send(socket: &mut Udp, batch: &[Packet]) {
     let mut sent = 0;
     while sent < batch.len() {
@@ -85,7 +86,7 @@ fn send(socket: &mut Udp, batch: &[Packet]) {
 }
 
 on_both_engines! {
-    /// Trains on neither side, on one, on both, to either engine: the packets that arrive are the
+    /// Trains on neither side, on one, or on both, with either engine: the received packets are the
     /// same.
     fn packets_arrive_whole_and_in_order_with_and_without_trains(engine: Engine) {
         for (sender_trains, receiver_trains, other) in [
@@ -104,21 +105,21 @@ on_both_engines! {
             let got = receive(&mut receiver, 150, 7);
             for (got, sent) in got.iter().zip(&sent) {
                 assert_eq!(got.mad, sent.mad);
-                let expected = Address { peer: Some(from), ..sent.address.clone() };
-                assert_eq!(got.address, expected);
+                let carrier = Carrier { peer: Some(from), ..sent.carrier };
+                assert_eq!((got.address, got.carrier), (sent.address, carrier));
             }
             assert_eq!(receiver.counters().received, 150);
             assert_eq!((sender.counters().sent, sender.counters().sends), (150, 1));
         }
     }
 
-    /// More than any buffer of an engine holds, in either direction.
+    /// More packets than any buffer of an engine holds, in either direction.
     fn long_batches_arrive_in_order(engine: Engine) {
         for trains in [true, false] {
             let (mut sender, mut receiver) = (socket(engine, trains), socket(engine, trains));
             let sent = packets(2000, receiver.local_addr().unwrap());
             let mut got = Vec::new();
-            // Not more at a time than the default buffer of a socket holds.
+            // No more at a time than the default socket buffer holds.
             for part in sent.chunks(400) {
                 send(&mut sender, part);
                 got.extend(receive(&mut receiver, part.len(), 300));
@@ -127,7 +128,7 @@ on_both_engines! {
         }
     }
 
-    /// Who sends much and receives nothing meanwhile finds later what arrived.
+    /// A socket that sends much and receives nothing meanwhile later finds what arrived.
     fn what_arrives_while_only_sending_is_not_lost(engine: Engine) {
         for trains in [true, false] {
             let (mut sender, mut receiver) = (socket(engine, false), socket(engine, trains));
@@ -156,18 +157,18 @@ on_both_engines! {
         assert_eq!((answer[0].mad[3], answer[0].address.qpn), (0x81, Qpn(77)));
     }
 
-    /// A batch may hold packets to many peers; a bad one must not hold up the others.
+    /// A batch may hold packets to many peers; a bad one must not delay the others.
     fn peers_may_be_mixed_and_bad_ones_are_counted(engine: Engine) {
         let mut sender = socket(engine, true);
         let mut receivers = [socket(engine, true), socket(engine, true)];
         let [a, b] = [0, 1].map(|i: usize| receivers[i].local_addr().unwrap());
         let mut batch = packets(9, a);
         for i in [2, 3, 7] {
-            batch[i].address.peer = Some(b);
+            batch[i].carrier.peer = Some(b);
         }
-        batch[0].address.peer = None;
-        batch[4].address.peer = Some(SocketAddr::new(b.ip(), 0));
-        batch[8].address.peer = Some("[::1]:9".parse().unwrap());
+        batch[0].carrier.peer = None;
+        batch[4].carrier.peer = Some(SocketAddr::new(b.ip(), 0));
+        batch[8].carrier.peer = Some("[::1]:9".parse().unwrap());
         assert_eq!(sender.send(&batch).unwrap(), 9);
         let counters = sender.counters();
         assert_eq!((counters.sent, counters.refused), (6, 3));
@@ -181,7 +182,7 @@ on_both_engines! {
             let mut receiver = socket(engine, trains);
             let to = receiver.local_addr().unwrap();
             let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
-            let good = encode(&Address::default());
+            let good = encode(&Address::default(), false);
             let mut datagram = [0; 4 * DATAGRAM_LEN];
             stranger.send_to(&datagram[..DATAGRAM_LEN], to).unwrap();
             datagram[..ENVELOPE_LEN].copy_from_slice(&good);
@@ -194,8 +195,8 @@ on_both_engines! {
         }
     }
 
-    /// What a socket's buffer cannot hold is lost; what it held comes in order, and after it what
-    /// is sent later.
+    /// Packets beyond the socket's buffer are lost; buffered ones arrive in order, followed by
+    /// packets sent later.
     fn a_flood_costs_only_itself(engine: Engine) {
         let (mut sender, mut receiver) = (socket(engine, false), socket(engine, false));
         let flood = packets(u16::MAX, receiver.local_addr().unwrap());
@@ -216,7 +217,7 @@ on_both_engines! {
         assert_eq!(lids(&receive(&mut receiver, 3, 8)), [0, 1, 2]);
     }
 
-    /// The descriptor tells of what arrives while its owner sleeps.
+    /// The descriptor becomes readable for packets that arrive while its owner sleeps.
     fn a_sleeper_is_woken(engine: Engine) {
         let mut receiver = socket(engine, true);
         let to = receiver.local_addr().unwrap();
@@ -240,7 +241,8 @@ on_both_engines! {
         assert!(Udp::bind(&UdpOptions { listen, ..options(engine, true) }).is_err());
     }
 
-    /// A socket may be closed with requests under way, also by another thread than used it.
+    /// A socket may be closed with requests in progress, also by another thread than the one that
+    /// used it.
     fn a_socket_is_gone_once_dropped(engine: Engine) {
         let mut receiver = socket(engine, true);
         let to = receiver.local_addr().unwrap();
@@ -256,7 +258,7 @@ on_both_engines! {
     }
 }
 
-/// The engine that was asked for is the one at work, and the default one works everywhere.
+/// The requested engine is the one in use, and the default one works everywhere.
 #[test]
 fn an_engine_can_be_chosen() {
     assert_eq!(socket(Engine::Mmsg, true).engine(), Engine::Mmsg);
@@ -266,7 +268,7 @@ fn an_engine_can_be_chosen() {
     }
 }
 
-/// It must say so rather than fail in an obscure way, or worse, work by chance.
+/// It must return a clear error, rather than fail obscurely or work by chance.
 #[test]
 fn a_ring_refuses_a_second_thread() {
     if is_available() {
@@ -279,7 +281,7 @@ fn a_ring_refuses_a_second_thread() {
     }
 }
 
-/// What the kernel drops is never read, and would be counted by nobody.
+/// Datagrams that the kernel drops are never read, and would not be counted otherwise.
 #[test]
 fn a_queue_that_was_limited_loses_what_is_beyond_and_tells_how_much() {
     let listen = "127.0.0.1:0".parse().unwrap();

@@ -1,23 +1,23 @@
-//! Trains: datagrams to or from one peer that pass through the kernel as one buffer. What both
-//! engines need to put them together and to take them apart.
+//! Trains: datagrams to or from one peer that pass through the kernel as one buffer. Assembles and
+//! splits them for both engines.
 
 use std::net::SocketAddr;
 
 use super::{DATAGRAM_LEN, ENVELOPE_LEN, UdpCounters, decode, encode};
 use crate::transport::mmsg::{self, Vectors};
 use crate::transport::sockaddr::RawAddress;
-use crate::transport::{Address, Packet};
+use crate::transport::{Address, Carrier, Packet};
 use crate::wire::MAD_LEN;
 
-/// Packets in a train: the kernel's limit.
+/// Packets per train: the kernel's limit.
 pub(super) const TRAIN_MAX: usize = 64;
-/// The longest train the kernel puts together.
+/// The longest train that the kernel assembles.
 pub(super) const TRAIN_BYTES_MAX: usize = 1 << 16;
 
 /// Room for one control message that holds an int.
 pub(super) type Control = [u64; 4];
 
-/// A datagram to be sent. Whole cache lines, without gaps between neighbours.
+/// A datagram to send. Whole cache lines, without gaps between neighbours.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 struct Datagram {
@@ -27,7 +27,7 @@ struct Datagram {
 
 const _: () = assert!(size_of::<Datagram>() == DATAGRAM_LEN);
 
-/// Datagrams on their way into the kernel, those of a train side by side.
+/// Datagrams being sent, those of a train side by side.
 pub(super) struct Outgoing {
     datagrams: Box<[Datagram]>,
     vectors: Vectors<1>,
@@ -51,14 +51,14 @@ impl Outgoing {
     pub(super) fn write(&mut self, first: usize, packets: &[Packet], peer: SocketAddr) {
         let places = &mut self.datagrams[first..first + packets.len()];
         for (datagram, packet) in places.iter_mut().zip(packets) {
-            datagram.envelope = encode(&packet.address);
+            datagram.envelope = encode(&packet.address, packet.carrier.direct);
             datagram.mad = packet.mad;
         }
         self.peers[first] = RawAddress::new(peer).0;
     }
 
-    /// The header of the train of `len` datagrams from `first` on. It is good until the train is
-    /// written over or `self` dropped.
+    /// The header of the train of `len` datagrams from `first` on. Valid until the train is
+    /// overwritten or `self` dropped.
     pub(super) fn header(&mut self, first: usize, len: usize) -> libc::msghdr {
         let datagrams = &self.datagrams[first..first + len];
         self.vectors.0[first] = [libc::iovec {
@@ -72,44 +72,44 @@ impl Outgoing {
         header.msg_iov = self.vectors.0[first].as_mut_ptr();
         header.msg_iovlen = 1;
         if len > 1 {
-            // SAFETY: the control buffer lives as long as the header is good.
+            // SAFETY: the control buffer lives as long as the header is valid.
             unsafe { write_segment_size(&mut header, &mut self.controls[first]) };
         }
         header
     }
 
-    /// Makes the train of `len` datagrams from `first` on that many trains of one.
+    /// Splits the train of `len` datagrams from `first` on into single datagrams.
     pub(super) fn take_apart(&mut self, first: usize, len: usize) {
         let peer = self.peers[first];
         self.peers[first..first + len].fill(peer);
     }
 }
 
-/// The peer of the first packet of `batch`, and how many of it, up to `max`, go there in a row;
-/// `None` if it has no peer to be sent to.
+/// The peer of the first packet of `batch`, and how many consecutive packets, up to `max`, go
+/// there; `None` if it has no valid peer.
 pub(super) fn next_train(batch: &[Packet], max: usize) -> Option<(SocketAddr, usize)> {
-    // The kernel would refuse a whole train to port 0.
-    let peer = batch.first()?.address.peer.filter(|peer| peer.port() != 0)?;
-    let same = |packet: &&Packet| packet.address.peer == Some(peer);
+    // The kernel would reject a whole train to port 0.
+    let peer = batch.first()?.carrier.peer.filter(|peer| peer.port() != 0)?;
+    let same = |packet: &&Packet| packet.carrier.peer == Some(peer);
     Some((peer, batch.iter().take(max).take_while(same).count()))
 }
 
-/// A train received, and how far it has been handed out.
+/// A received train, and how far it has been copied out.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Train {
-    /// Who sent it.
+    /// The sender.
     pub(super) peer: Option<SocketAddr>,
-    /// Length of its datagrams but the last, which may be shorter.
+    /// Length of its datagrams except the last, which may be shorter.
     pub(super) segment: usize,
-    /// Whether it is all that was sent.
+    /// Whether none of it was truncated.
     pub(super) is_whole: bool,
-    /// Bytes handed out.
+    /// Bytes copied out.
     pub(super) offset: usize,
 }
 
 impl Train {
-    /// Copies packets of the train that `bytes` are into `batch`. Returns how many, and whether
-    /// that was the rest of it.
+    /// Copies packets of the train in `bytes` into `batch`. Returns their number, and whether the
+    /// train is exhausted.
     pub(super) fn hand_out(
         &mut self,
         bytes: &[u8],
@@ -121,8 +121,10 @@ impl Train {
             let end = (self.offset + self.segment.max(1)).min(bytes.len());
             let datagram = &bytes[self.offset..end];
             match open_datagram(datagram).filter(|_| self.is_whole) {
-                Some((address, mad)) => {
-                    batch[filled].address = Address { peer: self.peer, ..address };
+                Some((address, direct, mad)) => {
+                    batch[filled].address = address;
+                    batch[filled].carrier =
+                        Carrier { peer: self.peer, direct, ..Carrier::default() };
                     batch[filled].mad = *mad;
                     filled += 1;
                 }
@@ -140,24 +142,25 @@ impl Train {
     }
 }
 
-/// Splits a datagram into its envelope's address and its MAD.
+/// Splits a datagram into its envelope's contents and its MAD.
 #[inline]
-fn open_datagram(datagram: &[u8]) -> Option<(Address, &[u8; MAD_LEN])> {
+fn open_datagram(datagram: &[u8]) -> Option<(Address, bool, &[u8; MAD_LEN])> {
     if datagram.len() != DATAGRAM_LEN {
         return None;
     }
     let (envelope, mad) = datagram.split_first_chunk()?;
-    Some((decode(envelope)?, mad.first_chunk()?))
+    let (address, direct) = decode(envelope)?;
+    Some((address, direct, mad.first_chunk()?))
 }
 
-/// Attaches the control message that has the kernel cut a train into datagrams.
+/// Attaches the control message that makes the kernel split a train into datagrams.
 ///
 /// # Safety
 ///
 /// `control` must outlive every use of `header`.
 unsafe fn write_segment_size(header: &mut libc::msghdr, control: &mut Control) {
     header.msg_control = control.as_mut_ptr().cast();
-    // SAFETY: CMSG_SPACE and CMSG_LEN compute only. The control buffer is aligned for a header and
+    // SAFETY: CMSG_SPACE and CMSG_LEN only compute. The control buffer is aligned for a header and
     // longer than the message, so the pointer to its data stays within it.
     unsafe {
         header.msg_controllen = libc::CMSG_SPACE(size_of::<u16>() as libc::c_uint) as usize;
@@ -169,13 +172,13 @@ unsafe fn write_segment_size(header: &mut libc::msghdr, control: &mut Control) {
     }
 }
 
-/// The length of a received train's datagrams; `None` if it is a single one.
+/// Datagram length of a received train; `None` if it is a single datagram.
 ///
 /// # Safety
 ///
-/// The header's control buffer must be valid, aligned to 8 bytes and filled in by the kernel.
+/// The header's control buffer must be valid, aligned to 8 bytes and filled by the kernel.
 pub(super) unsafe fn read_segment_size(header: &libc::msghdr) -> Option<usize> {
-    // SAFETY: the caller vouches for the buffer; the macros stay within the length in the header.
+    // SAFETY: the caller guarantees the buffer; the macros stay within the length in the header.
     unsafe {
         let mut message = libc::CMSG_FIRSTHDR(header);
         while !message.is_null() {

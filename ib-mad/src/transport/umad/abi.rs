@@ -1,5 +1,5 @@
-//! The kernel's interface to a umad file: opening it, and taking classes of requests
-//! (`rdma/ib_user_mad.h`). Reading and writing is all the rest.
+//! The kernel's interface to a umad file: opening it and registering agents (`rdma/ib_user_mad.h`).
+//! Everything else is reading and writing.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -10,32 +10,33 @@ use std::path::Path;
 use crate::types::Qpn;
 use crate::wire::mad::{Method, MgmtClass};
 
-/// Version of the interface that `abi_version` tells.
+/// Version of the interface, as in `abi_version`.
 pub const ABI_VERSION: u32 = 5;
 
-/// Who takes messages apart and puts them together.
+/// Which side does RMPP for an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rmpp {
-    /// Nobody: the class has no RMPP.
+    /// None: the class has no RMPP.
     None,
-    /// The owner of the file: it reads and writes segments.
+    /// The owner of the file: it reads and writes single segments.
     Owner,
     /// The kernel: whole messages are read and written.
     Kernel,
 }
 
-/// Requests of a class that the owner of a file wants to be given, and answers to its own.
+/// Registration of an agent: the requests of a class that it receives. Responses to its own
+/// requests are delivered in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentSpec {
     /// QP0 or QP1.
     pub qpn: Qpn,
     /// Management class.
     pub class: MgmtClass,
-    /// Version of the class.
+    /// Class version.
     pub version: u8,
-    /// Bit set of methods to be given requests of; none for a mere client.
+    /// Methods whose requests are delivered, as a bit set; empty for a client.
     pub methods: u128,
-    /// Who does RMPP.
+    /// Which side does RMPP.
     pub rmpp: Rmpp,
 }
 
@@ -43,7 +44,7 @@ impl AgentSpec {
     /// Class version of subnet administration.
     const SA_VERSION: u8 = 2;
 
-    /// Subnet administration as a responder serves it, all of its requests.
+    /// All requests of subnet administration, as for a responder.
     pub const SA_RESPONDER: Self = Self {
         qpn: Qpn::GSI,
         class: MgmtClass::SUBN_ADM,
@@ -60,8 +61,8 @@ impl AgentSpec {
     /// Class version of subnet management.
     const SM_VERSION: u8 = 1;
 
-    /// What a subnet manager is asked and told along directed routes: SMInfo and traps. Answers to
-    /// its own requests come to it, too.
+    /// Requests to a subnet manager by directed route: SMInfo and traps. Responses to its own
+    /// requests are delivered too.
     pub const SM_DIRECTED: Self = Self {
         qpn: Qpn::SMI,
         class: MgmtClass::SUBN_DIRECTED_ROUTE,
@@ -76,7 +77,7 @@ impl AgentSpec {
     /// The same by LID, as agents send traps.
     pub const SM_BY_LID: Self = Self { class: MgmtClass::SUBN_LID_ROUTED, ..Self::SM_DIRECTED };
 
-    /// A client of subnet administration that is given answers only.
+    /// A client of subnet administration, which receives responses only.
     pub const fn sa_client(rmpp: Rmpp) -> Self {
         Self { methods: 0, rmpp, ..Self::SA_RESPONDER }
     }
@@ -97,35 +98,35 @@ struct RegisterRequest {
     reserved_end: [u8; 3],
 }
 
-/// Of `flags`: the owner does RMPP.
+/// Flag: the owner does RMPP.
 const USER_RMPP: u32 = 1;
 const MAGIC: u32 = 0x1B;
 const REGISTER_AGENT2: libc::Ioctl = libc::_IOWR::<RegisterRequest>(MAGIC, 4);
 
-/// Opens a umad file, never to block.
+/// Opens a umad file, non-blocking.
 pub fn open(path: &Path) -> io::Result<OwnedFd> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
     options.open(path).map(OwnedFd::from)
 }
 
-/// Opens the file that makes its holder's port one with a subnet manager (IsSM of PortInfo). Fails
-/// at once, with `EAGAIN`, while another process holds it.
+/// Opens the issm file: while it is open, the port has IsSM in PortInfo. Fails immediately with
+/// `EAGAIN` while another process has it open.
 pub(super) fn open_issm(path: &Path) -> io::Result<OwnedFd> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
     options.open(path).map(OwnedFd::from)
 }
 
-/// Makes a file that was inherited one that never blocks.
+/// Makes an inherited file non-blocking.
 pub(super) fn set_nonblocking(file: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the descriptor is borrowed, so it is open; no memory is passed.
     let set = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
     if set < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Has the file given what `spec` names; the number by which its headers name it. From then on
-/// they are 64 bytes long.
+/// Registers `spec` with the file; returns the agent id used in its headers, which from then on are
+/// 64 bytes long.
 ///
 /// Errors: `EINVAL` if another file has one of its methods, `EPROTONOSUPPORT` if the port has no
 /// such QP.
@@ -142,7 +143,7 @@ pub fn register(file: BorrowedFd<'_>, spec: &AgentSpec) -> io::Result<u32> {
         rmpp_version: u8::from(spec.rmpp != Rmpp::None),
         reserved_end: [0; 3],
     };
-    // SAFETY: the request is laid out as the call's number says, and outlives the call.
+    // SAFETY: the request has the layout of this ioctl, and outlives the call.
     let done = unsafe { libc::ioctl(file.as_raw_fd(), REGISTER_AGENT2, &raw mut request) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(request.id) }
 }
@@ -151,7 +152,7 @@ pub fn register(file: BorrowedFd<'_>, spec: &AgentSpec) -> io::Result<u32> {
 mod tests {
     use super::*;
 
-    /// As `rdma/ib_user_mad.h` has it on x86 and ARM.
+    /// The values in `rdma/ib_user_mad.h` on x86 and ARM.
     #[test]
     fn the_ioctl_is_the_kernels() {
         assert_eq!(size_of::<RegisterRequest>(), 40);

@@ -1,5 +1,5 @@
-//! The header that stands before a MAD in a umad file (`struct ib_user_mad_hdr` of
-//! `rdma/ib_user_mad.h`, the one with a P_Key index), and in libibumad's buffers. Layout only.
+//! The header before a MAD in a umad file (`struct ib_user_mad_hdr` of `rdma/ib_user_mad.h`, the
+//! version with a P_Key index), and in libibumad's buffers. Layout only.
 
 use crate::transport::{Address, Grh};
 use crate::types::{Gid, Lid, PKey, Qpn, Sl};
@@ -7,10 +7,10 @@ use crate::types::{Gid, Lid, PKey, Qpn, Sl};
 /// Length of the header.
 pub const HEADER_LEN: usize = 64;
 
-/// Q_Key of QP1, and of every QP that a client is redirected to.
+/// Q_Key of QP1, and of QPs that clients are redirected to.
 pub const QKEY_GSI: u32 = 0x8001_0000;
 
-/// `struct ib_user_mad_hdr`, as bytes: what programs hand over may be anything.
+/// `struct ib_user_mad_hdr`, as bytes: programs may pass anything.
 ///
 /// ```text
 ///  0 agent_id (4)   4 status (4)     8 timeout_ms (4)  12 retries (4)   16 length (4)
@@ -21,7 +21,7 @@ pub const QKEY_GSI: u32 = 0x8001_0000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header(pub [u8; HEADER_LEN]);
 
-/// Declares a getter and a setter of an integer at a place of the header.
+/// Declares a getter and a setter of an integer field.
 macro_rules! field {
     ($(#[$doc:meta])* $get:ident, $set:ident: $int:ty, $at:literal, $from:ident, $to:ident) => {
         $(#[$doc])*
@@ -41,35 +41,35 @@ impl Header {
     pub const ZERO: Self = Self([0; HEADER_LEN]);
 
     field! {
-        /// The agent that sends or has received.
+        /// Id of the agent that sends or has received.
         agent_id, set_agent_id: u32, 0, from_ne_bytes, to_ne_bytes
     }
     field! {
-        /// 0, or the error number of a send that comes back.
+        /// 0, or the errno of a send that is returned.
         status, set_status: u32, 4, from_ne_bytes, to_ne_bytes
     }
     field! {
-        /// How long a send waits for its answer, each time; 0: there will be none. Milliseconds.
+        /// Timeout of each send in milliseconds; 0 if no response is expected.
         timeout_ms, set_timeout_ms: u32, 8, from_ne_bytes, to_ne_bytes
     }
     field! {
-        /// How often a send is repeated.
+        /// Number of retries.
         retries, set_retries: u32, 12, from_ne_bytes, to_ne_bytes
     }
     field! {
-        /// Of what is received: bytes, header and MAD.
+        /// Length of a received message in bytes, header and MAD.
         length, set_length: u32, 16, from_ne_bytes, to_ne_bytes
     }
     field! {
-        /// The far end's QP.
+        /// The remote QP.
         qpn, set_qpn: u32, 20, from_be_bytes, to_be_bytes
     }
     field! {
-        /// The far end's Q_Key.
+        /// The remote Q_Key.
         qkey, set_qkey: u32, 24, from_be_bytes, to_be_bytes
     }
     field! {
-        /// The far end's LID.
+        /// The remote LID.
         lid, set_lid: u16, 28, from_be_bytes, to_be_bytes
     }
     field! {
@@ -77,7 +77,7 @@ impl Header {
         flow_label, set_flow_label: u32, 52, from_be_bytes, to_be_bytes
     }
     field! {
-        /// Index into our port's P_Key table.
+        /// Index into the local port's P_Key table.
         pkey_index, set_pkey_index: u16, 56, from_ne_bytes, to_ne_bytes
     }
 
@@ -86,22 +86,22 @@ impl Header {
         self.0[30]
     }
 
-    /// Low bits of our LID.
+    /// Low bits of the local LID.
     pub fn path_bits(&self) -> u8 {
         self.0[31]
     }
 
-    /// Whether there is a GRH.
+    /// Whether the packet has a GRH.
     pub fn grh_present(&self) -> bool {
         self.0[32] != 0
     }
 
-    /// Index into our port's GID table.
+    /// Index into the local port's GID table.
     pub fn gid_index(&self) -> u8 {
         self.0[33]
     }
 
-    /// Sets what [`gid_index`](Self::gid_index) yields.
+    /// Sets the value that [`gid_index`](Self::gid_index) returns.
     pub fn set_gid_index(&mut self, index: u8) -> &mut Self {
         self.0[33] = index;
         self
@@ -119,7 +119,7 @@ impl Header {
         self
     }
 
-    /// Writes the fields of a GRH, or that there is none.
+    /// Writes the fields of a GRH, or clears them.
     pub fn set_grh(&mut self, grh: Option<&Grh>) -> &mut Self {
         self.0[32] = u8::from(grh.is_some());
         if let Some(grh) = grh {
@@ -130,7 +130,7 @@ impl Header {
         self
     }
 
-    /// Whom a send goes to, from `local_qpn` and with `pkey`.
+    /// The destination of a send, from `local_qpn` and with `pkey`.
     pub fn address(&self, local_qpn: Qpn, pkey: PKey, local_gid: Gid) -> Address {
         Address {
             lid: Lid(self.lid()),
@@ -146,11 +146,10 @@ impl Header {
                 flow_label: self.flow_label() & 0xF_FFFF,
                 hop_limit: self.0[34],
             }),
-            ..Address::default()
         }
     }
 
-    /// The header of what agent `agent` sends to `address`: not to be awaited, nor repeated.
+    /// The header of a message from agent `agent` to `address`, without a timeout or retries.
     pub fn sent(agent: u32, address: &Address, pkey_index: u16, gid_index: u8) -> Self {
         let mut header = Self::ZERO;
         header
@@ -167,7 +166,7 @@ impl Header {
         header
     }
 
-    /// The header of what came from `address`.
+    /// The header of a message received from `address`.
     pub fn received(agent: u32, address: &Address, pkey_index: u16, mad_len: usize) -> Self {
         let mut header = Self::ZERO;
         header
@@ -215,7 +214,7 @@ mod tests {
         assert_eq!(header.address(Qpn::GSI, PKey(0x8001), Gid([9; 16])), address);
     }
 
-    /// As a C compiler lays `struct ib_user_mad_hdr` out.
+    /// Offsets as a C compiler lays out `struct ib_user_mad_hdr`.
     #[test]
     fn fields_lie_where_the_kernel_has_them() {
         let grh = Grh {

@@ -1,21 +1,22 @@
-//! A port of this host, by the kernel's own interface: a file `/dev/infiniband/umadN` that MADs are
-//! read from and written to, and what sysfs tells of the port.
+//! A port of this host through the kernel's umad interface: MADs are read from and written to a
+//! file `/dev/infiniband/umadN`; the port's attributes are in sysfs.
 //!
-//! What to know about it:
+//! Properties of the interface:
 //!
-//! - A file takes methods of a class for itself ([`AgentSpec`]); a second one that wants one of
-//!   them is refused. While no file has them, the kernel answers Get and Set with status 0x000c,
-//!   which clients take for final. So files are handed from process to process ([`Umad::adopt`]).
-//! - The upper half of a request's TransactionID is overwritten when it is sent. Match answers by
-//!   the low 32 bits. That of an answer is left alone.
-//! - An answer to a request of our own is given to us only while the kernel waits for it:
-//!   [`UmadOptions::answer_timeout`]. A request that gets none by then comes back with
-//!   [`Address::undelivered`](super::Address::undelivered) set and no more than its header.
-//! - The queue of a file that nobody reads holds 200,000 MADs, the oldest: read until nothing is
-//!   left. There is no back-pressure in sending.
-//! - RMPP is ours: every segment is a packet of its own.
+//! - A file registers for methods of a class ([`AgentSpec`]); the kernel refuses a second
+//!   registration for the same method. While no file is registered, the kernel answers Get and Set
+//!   with status 0x000c, which clients treat as final. For this reason files are passed from
+//!   process to process ([`Umad::adopt`]).
+//! - The kernel overwrites the upper half of a request's TransactionID when it is sent. Match
+//!   responses by the low 32 bits. The TransactionID of a response is not changed.
+//! - The kernel delivers the response to a request only within [`UmadOptions::answer_timeout`].
+//!   After that the request is returned, its header only, with
+//!   [`Address::undelivered`](super::Address::undelivered) set.
+//! - The queue of a file that is not read keeps the oldest 200,000 MADs: read until it is empty.
+//!   Sending has no back-pressure.
+//! - RMPP is done here: every segment is a packet.
 //!
-//! What is not here: the header ([`Header`]), the calls (`abi`), sysfs ([`UmadPort`]).
+//! The header is in [`Header`], the system calls in `abi`, sysfs in [`UmadPort`].
 
 mod abi;
 mod header;
@@ -34,20 +35,20 @@ pub use header::{HEADER_LEN, Header, QKEY_GSI};
 pub use sysfs::UmadPort;
 pub(super) use tables::Tables;
 
-use super::{LocalPort, Malformed, Packet, Transport};
+use super::{Carrier, LocalPort, Malformed, Packet, Transport};
 use crate::types::{Gid, Qpn};
 use crate::wire::MAD_LEN;
 use crate::wire::mad::{MadHeader, Method, MgmtClass};
 
 /// A packet as it is read and written.
 const RECORD_LEN: usize = HEADER_LEN + MAD_LEN;
-/// Length of the longest MAD there is: that of Omni-Path. Read so that it does not stay in the way.
+/// Length of the longest MAD, that of Omni-Path. It must be read to remove it from the queue.
 const MAD_LEN_MAX: usize = 2048;
-/// The longest message that is read, to be passed over.
+/// The longest message that is read, in order to skip it.
 const MESSAGE_LEN_MAX: usize = 1 << 20;
-/// Length of the header of a MAD, all that is left of a request that comes back.
+/// Length of the MAD header, which is all that is left of a returned request.
 const MAD_HEADER_LEN: usize = 24;
-/// Hop limit of answers, as the kernel's own have it.
+/// Hop limit of responses, the same as the kernel's.
 const HOP_LIMIT: u8 = 0xFF;
 
 /// Why a port cannot be used.
@@ -59,26 +60,26 @@ pub enum UmadError {
         "this host has no umad devices: load the driver of its HCA, and ib_umad (modprobe ib_umad)"
     )]
     NoModule,
-    /// A kernel of another time.
+    /// The kernel has another ABI version.
     #[error("this kernel's umad interface has version {0}, not {ABI_VERSION}")]
     Abi(u32),
-    /// No such port.
+    /// The port does not exist.
     #[error("there is no umad device for {wanted}; there are: {}", list(have))]
     UnknownPort {
-        /// What was asked for.
+        /// The port as requested.
         wanted: String,
-        /// The ports that there are.
+        /// The existing ports.
         have: Vec<String>,
     },
     /// The file cannot be opened.
     #[error("cannot open {}: {source}{}", path.display(), advice(source))]
     Open {
-        /// The file.
+        /// The file's path.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
     },
-    /// Another file has the requests that are wanted.
+    /// Another file has registered for the same requests.
     #[error(
         "another process serves class {class} at {port} (an SM with its own SA, or another ibsa): \
          stop it, or choose another port; `fuser -v /dev/infiniband/{umad}` names it"
@@ -88,7 +89,7 @@ pub enum UmadError {
         class: MgmtClass,
         /// The port.
         port: String,
-        /// The file's name.
+        /// The umad file's name.
         umad: String,
     },
     /// Another process is the port's subnet manager.
@@ -99,18 +100,18 @@ pub enum UmadError {
     HasSm {
         /// The port.
         port: String,
-        /// The file that it holds.
+        /// Its issm file.
         path: PathBuf,
     },
-    /// The port does not have the QP.
-    #[error("{port} has no QP{qpn}: it is no InfiniBand port, or its HCA keeps QP0 to itself")]
+    /// The port does not have this QP.
+    #[error("{port} has no QP{qpn}: it is not an InfiniBand port, or its HCA reserves QP0")]
     NoQp {
         /// The QP.
         qpn: Qpn,
         /// The port.
         port: String,
     },
-    /// A descriptor that was handed over is not this port's file.
+    /// An inherited descriptor is not this port's file.
     #[error("the descriptor handed over is not that of {0}")]
     NotThisPort(String),
     /// The system's error.
@@ -129,17 +130,17 @@ fn advice(error: &io::Error) -> &'static str {
     }
 }
 
-/// What to do with a port.
+/// How to use a port.
 #[derive(Clone, Debug)]
 pub struct UmadOptions {
     /// The port.
     pub port: UmadPort,
-    /// The requests to take. The kernel numbers them in this order, which therefore has to be the
-    /// same wherever a file is handed on.
+    /// The agents to register. The kernel numbers them in this order, which must therefore be the
+    /// same wherever a file is passed on.
     pub agents: Vec<AgentSpec>,
-    /// How long the kernel waits for the answer to a request of ours that names no time of its own
-    /// ([`Address::answer_timeout_ms`](super::Address::answer_timeout_ms)). Has to be over before the
-    /// request is repeated: the kernel refuses a second one with the same TransactionID.
+    /// How long the kernel waits for the response to a request without its own time
+    /// ([`Address::answer_timeout_ms`](super::Address::answer_timeout_ms)). Must be shorter than
+    /// the retry interval: the kernel refuses a second request with the same TransactionID.
     pub answer_timeout: Duration,
 }
 
@@ -157,14 +158,14 @@ impl UmadOptions {
     }
 }
 
-/// While it lives, a port's PortInfo says that there is a subnet manager (IsSM).
+/// Sets IsSM in a port's PortInfo while it exists.
 #[derive(Debug)]
 pub struct IsSm {
     _file: OwnedFd,
 }
 
 impl IsSm {
-    /// Sets it. One process at a time can.
+    /// Sets IsSM. Only one process at a time can.
     pub fn set(port: &UmadPort) -> Result<Self, UmadError> {
         let path = port.issm_path();
         match abi::open_issm(&path) {
@@ -177,25 +178,26 @@ impl IsSm {
     }
 }
 
-/// What has passed through a port.
+/// Counters of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UmadCounters {
     /// Packets sent.
     pub sent: u64,
-    /// Packets received, those that came back included.
+    /// Packets received, returned ones included.
     pub received: u64,
-    /// Requests of ours that came back unanswered.
+    /// Requests returned unanswered.
     pub undelivered: u64,
-    /// What was read and was no packet.
+    /// Messages read that were not valid packets.
     pub malformed: u64,
-    /// Packets that the kernel would not send, each of them alone: an answer that is on its way
-    /// already, a P_Key that the port does not have, a neighbour that cannot be resolved.
+    /// Packets that the kernel refused to send, each without effect on others: a response that is
+    /// being sent already, a P_Key that the port does not have, a neighbour that cannot be
+    /// resolved.
     pub refused: u64,
-    /// The error of the last one refused.
+    /// The latest such error.
     pub refused_error: i32,
 }
 
-/// The file of a port, or what stands in for it in a test.
+/// A port's file, or a replacement in tests.
 pub trait Device: AsFd + Send {
     /// read(2).
     fn read(&self, buffer: &mut [u8]) -> io::Result<usize>;
@@ -205,24 +207,24 @@ pub trait Device: AsFd + Send {
 
 impl Device for OwnedFd {
     fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        // SAFETY: the buffer is writable for the length given.
+        // SAFETY: the buffer is writable for the given length.
         let got = unsafe { libc::read(self.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
         usize::try_from(got).map_err(|_| io::Error::last_os_error())
     }
 
     fn write(&self, record: &[u8]) -> io::Result<usize> {
-        // SAFETY: the record is readable for the length given.
+        // SAFETY: the record is readable for the given length.
         let put = unsafe { libc::write(self.as_raw_fd(), record.as_ptr().cast(), record.len()) };
         usize::try_from(put).map_err(|_| io::Error::last_os_error())
     }
 }
 
-/// A port, and the requests taken there.
+/// A port, and its registered agents.
 #[derive(Debug)]
 pub struct Umad<D = OwnedFd> {
     device: D,
     port: UmadPort,
-    /// By the kernel's numbers.
+    /// By the kernel's agent id.
     agents: Vec<AgentSpec>,
     answer_timeout_ms: u32,
     tables: Tables,
@@ -231,7 +233,7 @@ pub struct Umad<D = OwnedFd> {
 }
 
 impl Umad {
-    /// Opens the file and takes the requests.
+    /// Opens the file and registers the agents.
     pub fn open(options: &UmadOptions) -> Result<Self, UmadError> {
         let path = options.port.path();
         let device = abi::open(&path).map_err(|source| UmadError::Open { path, source })?;
@@ -241,8 +243,8 @@ impl Umad {
         Self::new(device, options)
     }
 
-    /// Goes on with a file that another process opened with the same options and handed over. Its
-    /// queue is as that process left it.
+    /// Adopts a file that another process opened with the same options. Its receive queue is as
+    /// that process left it.
     pub fn adopt(device: OwnedFd, options: &UmadOptions) -> Result<Self, UmadError> {
         if !is_device(&device, &options.port)? {
             return Err(UmadError::NotThisPort(options.port.to_string()));
@@ -251,7 +253,7 @@ impl Umad {
         Self::new(device, options)
     }
 
-    /// A descriptor of the same file, to be handed to a successor.
+    /// A duplicate of the descriptor, for a successor.
     pub fn duplicate(&self) -> io::Result<OwnedFd> {
         self.device.try_clone()
     }
@@ -297,8 +299,8 @@ impl<D: Device> Umad<D> {
         &self.port
     }
 
-    /// Reads the port's P_Keys and GIDs again, and its LIDs. Call it now and then: nothing else
-    /// tells that the subnet manager has changed them.
+    /// Reads the port's P_Keys, GIDs and LIDs again. Call it periodically: changes by the subnet
+    /// manager are not notified.
     pub fn refresh(&mut self) -> io::Result<LocalPort> {
         self.tables.refresh(&self.port)?;
         self.port.local()
@@ -309,7 +311,7 @@ impl<D: Device> Umad<D> {
         self.counters
     }
 
-    /// Makes a packet of the `len` bytes in the buffer; whether they are one.
+    /// Decodes the `len` bytes in the buffer; returns whether they are a packet.
     fn take(&mut self, len: usize, packet: &mut Packet) -> bool {
         let Some(header) = self.buffer.first_chunk().map(|bytes| Header(*bytes)) else {
             return false;
@@ -326,7 +328,7 @@ impl<D: Device> Umad<D> {
         };
         let pkey = self.tables.pkey(&self.port, header.pkey_index());
         packet.address = header.address(spec.qpn, pkey, local_gid);
-        packet.address.undelivered = header.status();
+        packet.carrier = Carrier { undelivered: header.status(), ..Carrier::default() };
         let mad = &self.buffer[HEADER_LEN..len];
         packet.mad[..mad.len()].copy_from_slice(mad);
         packet.mad[mad.len()..].fill(0);
@@ -336,14 +338,14 @@ impl<D: Device> Umad<D> {
     }
 
     fn write(&mut self, packet: &Packet) -> io::Result<()> {
-        let Packet { mad, address } = packet;
-        let view = MadHeader::new(mad).expect("24 bytes of 256");
+        let Packet { mad, address, carrier } = packet;
+        let view = MadHeader::of(mad);
         let (class, method) = (view.mgmt_class(), view.method());
         let serves = |spec: &AgentSpec| spec.qpn == address.local_qpn && spec.class == class;
         let unsendable = || io::Error::from_raw_os_error(libc::EADDRNOTAVAIL);
         let agent = self.agents.iter().position(serves).ok_or_else(unsendable)?;
         let pkey_index = match address.local_qpn {
-            // Nobody looks at the P_Key of a subnet management packet.
+            // The P_Key of a subnet management packet is not checked by anyone.
             Qpn::SMI => 0,
             _ => self.tables.pkey_index(address.pkey).ok_or_else(unsendable)?,
         };
@@ -356,7 +358,7 @@ impl<D: Device> Umad<D> {
             header.set_hop_limit(HOP_LIMIT);
         }
         if awaits_answer(method) {
-            header.set_timeout_ms(match address.answer_timeout_ms {
+            header.set_timeout_ms(match carrier.answer_timeout_ms {
                 0 => self.answer_timeout_ms,
                 own => before_repeat(own),
             });
@@ -367,7 +369,7 @@ impl<D: Device> Umad<D> {
         self.device.write(&record).map(drop)
     }
 
-    /// Makes room for a message that does not fit the buffer: the kernel keeps it until it is read.
+    /// Enlarges the buffer for a message that does not fit: the kernel keeps it until it is read.
     fn grow(&mut self) -> io::Result<()> {
         let header = self.buffer.first_chunk().map(|bytes| Header(*bytes));
         let needed = header.map_or(0, |header| header.length() as usize);
@@ -380,18 +382,18 @@ impl<D: Device> Umad<D> {
     }
 }
 
-/// How long the kernel is to wait for an answer, so that it has given up before the request is sent
+/// How long the kernel waits for a response, so that it has given up before the request is sent
 /// again after `timeout_ms`.
 fn before_repeat(timeout_ms: u32) -> u32 {
     (timeout_ms - timeout_ms / 10).max(2) - 1
 }
 
-/// Whether the kernel has to be told that an answer will come.
+/// Whether the kernel must expect a response.
 fn awaits_answer(method: Method) -> bool {
     !method.is_response() && !matches!(method, Method::TRAP | Method::TRAP_REPRESS | Method::SEND)
 }
 
-/// Whether an error tells that the file is of no use any more, rather than that one packet is not.
+/// Whether an error concerns the file, which is then unusable, rather than one packet.
 fn is_fatal(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EIO | libc::ENODEV | libc::ENXIO | libc::EBADF))
 }
@@ -399,7 +401,7 @@ fn is_fatal(error: &io::Error) -> bool {
 impl<D: Device> Transport for Umad<D> {
     fn receive(&mut self, batch: &mut [Packet]) -> io::Result<usize> {
         let mut filled = 0;
-        // As many reads as there is room: what is left shows when the file is polled.
+        // As many reads as there is room: what remains is reported when the file is polled.
         for _ in 0..batch.len() {
             match self.device.read(&mut self.buffer) {
                 Ok(len) if self.take(len, &mut batch[filled]) => filled += 1,
@@ -408,7 +410,7 @@ impl<D: Device> Transport for Umad<D> {
                     (io::ErrorKind::WouldBlock, _) => break,
                     (io::ErrorKind::Interrupted, _) => {}
                     (_, Some(libc::ENOSPC)) => self.grow()?,
-                    // It will fail again when it is read next.
+                    // The error will recur at the next read.
                     _ if filled > 0 => break,
                     _ => return Err(error),
                 },

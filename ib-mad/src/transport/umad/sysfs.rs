@@ -1,4 +1,4 @@
-//! Ports of this host that MADs can be sent by, as sysfs shows them.
+//! Ports of this host that can send MADs, from sysfs.
 
 use std::fmt;
 use std::fs;
@@ -11,19 +11,19 @@ use crate::transport::LocalPort;
 use crate::types::{Gid, Guid, Lid, PKey, PortNum, Sl};
 use crate::wire::attribute::PortState;
 
-/// Where the kernel shows them.
+/// Directory of the device classes in sysfs.
 const SYSFS: &str = "/sys/class";
-/// Where the files are.
+/// Directory of the device files.
 const DEVICES: &str = "/dev/infiniband";
 
-/// A port, and the file by which its QP1 is reached.
+/// A port, and the umad file of its QP1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UmadPort {
-    /// Name of the file, `umad0`.
+    /// Name of the umad file, `umad0`.
     pub umad: String,
     /// Name of the RDMA device, `mlx5_0`.
     pub device: String,
-    /// Number of the port on it.
+    /// Port number on the device.
     pub num: PortNum,
     sysfs: PathBuf,
 }
@@ -35,13 +35,13 @@ impl fmt::Display for UmadPort {
 }
 
 impl UmadPort {
-    /// All of this host, in the order of their numbers.
+    /// All ports of this host, ordered by umad number.
     pub fn all() -> Result<Vec<Self>, UmadError> {
         Self::all_at(Path::new(SYSFS))
     }
 
-    /// The port `num` of the device, or of the umad file, that is called `name`. Without a name the
-    /// first port that is active; if none is, the first that has a link, or the first of all.
+    /// Port `num` of the device or umad file called `name`. Without a name, the first active port;
+    /// if none is active, the first with a link, or else the first.
     pub fn find(name: Option<&str>, num: Option<PortNum>) -> Result<Self, UmadError> {
         Self::find_at(Path::new(SYSFS), name, num)
     }
@@ -60,7 +60,7 @@ impl UmadPort {
             let Some(number) = name.strip_prefix("umad").and_then(|n| n.parse::<u32>().ok()) else {
                 continue;
             };
-            // A device that goes away while we look is none.
+            // A device that disappears meanwhile is skipped.
             let (Ok(device), Ok(num)) =
                 (read::<String>(&entry.path().join("ibdev")), read(&entry.path().join("port")))
             else {
@@ -84,7 +84,7 @@ impl UmadPort {
             name.is_none_or(|name| port.device == name || port.umad == name)
                 && num.is_none_or(|num| port.num == num)
         };
-        // Those that say nothing come last, and the first of equals before the others.
+        // Ports without a readable state come last; equal ones keep their order.
         let remoteness = |port: &&Self| match port.local().ok().and_then(|local| local.state) {
             Some(PortState::Active) => 0,
             Some(PortState::Initialize | PortState::Armed) => 1,
@@ -109,7 +109,8 @@ impl UmadPort {
         Path::new(DEVICES).join(&self.umad)
     }
 
-    /// The file that the port's subnet manager holds open. It has the number of the other.
+    /// The issm file, which the port's subnet manager holds open. It has the same number as the
+    /// umad file.
     pub fn issm_path(&self) -> PathBuf {
         let number = self.umad.strip_prefix("umad").unwrap_or(&self.umad);
         Path::new(DEVICES).join(format!("issm{number}"))
@@ -125,7 +126,7 @@ impl UmadPort {
         })
     }
 
-    /// What it is called, and its GUID.
+    /// Device, port number and GUID, for messages.
     fn described(&self) -> String {
         match self.local() {
             Ok(local) => format!("{self} {}", local.guid),
@@ -133,7 +134,7 @@ impl UmadPort {
         }
     }
 
-    /// LIDs, state and GUID. Without LIDs (RoCE) they are 0.
+    /// LIDs, state and GUID. LIDs are 0 on RoCE ports.
     pub fn local(&self) -> io::Result<LocalPort> {
         let gid = self.gid(0)?;
         Ok(LocalPort {
@@ -148,17 +149,17 @@ impl UmadPort {
         })
     }
 
-    /// An entry of its GID table; `Gid::ZERO` if there is none.
+    /// An entry of the GID table; `Gid::ZERO` if absent.
     pub fn gid(&self, index: u8) -> io::Result<Gid> {
         match read(&self.attribute(&format!("gids/{index}"))) {
             Ok(gid) => Ok(gid),
-            // Beyond the table's end, or an entry that a RoCE port has not filled.
+            // Beyond the table's end, or an empty entry of a RoCE port.
             Err(error) if index > 0 && is_absent(&error) => Ok(Gid::ZERO),
             Err(error) => Err(error),
         }
     }
 
-    /// Its P_Key table.
+    /// The P_Key table.
     pub fn pkeys(&self) -> io::Result<Vec<PKey>> {
         let mut pkeys = Vec::new();
         for index in 0..=u16::MAX {
@@ -185,13 +186,13 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput)
 }
 
-/// The value of an attribute.
+/// Value of an attribute.
 fn read<T: FromStr>(path: &Path) -> io::Result<T> {
     let text = fs::read_to_string(path)?;
     text.trim().parse().map_err(|_| misread(path, &text))
 }
 
-/// The number that an attribute begins with: `0x1f`, `12`, `4: ACTIVE`.
+/// The leading number of an attribute: `0x1f`, `12`, `4: ACTIVE`.
 fn read_number(path: &Path) -> io::Result<u16> {
     let text = fs::read_to_string(path)?;
     let number = text.trim().split(':').next().unwrap_or_default();

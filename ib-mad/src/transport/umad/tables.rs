@@ -1,24 +1,24 @@
-//! The tables of a port that headers have indices into.
+//! A port's P_Key and GID tables, which headers refer to by index.
 
 use std::io;
 
 use super::UmadPort;
 use crate::types::{Gid, PKey};
 
-/// Entries of a GID table that a header can name.
+/// Limit of GID table entries, as the header's index has 8 bits.
 const GIDS_MAX: usize = 256;
 
-/// The tables that headers have indices into.
+/// The tables, as far as they have been read.
 #[derive(Debug)]
 pub(in crate::transport) struct Tables {
     pkeys: Vec<PKey>,
-    /// Entries that were needed so far.
+    /// Entries read so far.
     gids: Box<[Option<Gid>; GIDS_MAX]>,
-    /// The index that was looked for last.
+    /// The index found last.
     gid_index: u8,
     /// Whether all entries have been read since the last refresh.
     is_scanned: bool,
-    /// Whether the P_Keys have been read out of turn since then.
+    /// Whether the P_Keys have been read on demand since the last refresh.
     is_reread: bool,
 }
 
@@ -30,7 +30,7 @@ impl Default for Tables {
 }
 
 impl Tables {
-    /// Reads again what has been read.
+    /// Reads the entries in use again.
     pub(in crate::transport) fn refresh(&mut self, port: &UmadPort) -> io::Result<()> {
         self.pkeys = port.pkeys()?;
         for (index, gid) in (0..=u8::MAX).zip(self.gids.iter_mut()) {
@@ -48,7 +48,7 @@ impl Tables {
         if let Some(&pkey) = known {
             return pkey;
         }
-        // The subnet manager has added one since.
+        // The subnet manager may have added one since.
         if !std::mem::replace(&mut self.is_reread, true)
             && let Ok(pkeys) = port.pkeys()
         {
@@ -57,7 +57,7 @@ impl Tables {
         self.pkeys.get(usize::from(index)).copied().unwrap_or_default()
     }
 
-    /// Where a P_Key stands, or else one of the same partition.
+    /// Index of a P_Key, or else of another key of the same partition.
     pub(in crate::transport) fn pkey_index(&self, pkey: PKey) -> Option<u16> {
         let place = |fits: &dyn Fn(&PKey) -> bool| self.pkeys.iter().position(fits);
         let exactly = place(&|other| *other == pkey && pkey.is_valid());
@@ -73,7 +73,7 @@ impl Tables {
         *place.get_or_insert_with(|| port.gid(index).unwrap_or_default())
     }
 
-    /// Where a GID of ours stands; the first one, which every port has, if it is none.
+    /// Index of a GID of this port; 0, which every port has, if it is not in the table.
     pub(in crate::transport) fn gid_index(&mut self, port: &UmadPort, gid: Gid) -> u8 {
         if self.gids[usize::from(self.gid_index)] == Some(gid) {
             return self.gid_index;

@@ -10,7 +10,7 @@ use crate::types::{Guid, Lid, PKey, PortNum, SUBNET_PREFIX_DEFAULT, Sl};
 use crate::wire::attribute::PortState;
 use crate::wire::sa::SaMad;
 
-/// A directory that looks like sysfs with two ports, gone at the end.
+/// A directory like sysfs with two ports, removed at the end.
 struct Sysfs(PathBuf);
 
 impl Sysfs {
@@ -58,7 +58,7 @@ impl Drop for Sysfs {
     }
 }
 
-/// A file that says what it was told to, and keeps what was written.
+/// A file with scripted reads that records what was written.
 struct Scripted {
     reads: RefCell<VecDeque<Result<Vec<u8>, i32>>>,
     writes: RefCell<VecDeque<i32>>,
@@ -73,7 +73,7 @@ impl Device for Scripted {
         match reads.pop_front() {
             None => error(libc::EAGAIN),
             Some(Err(number)) => error(number),
-            // As the kernel does: the beginning is told, and the message stays.
+            // As in the kernel: the start is returned, and the message stays queued.
             Some(Ok(record)) if record.len() > buffer.len() => {
                 let len = buffer.len();
                 buffer.copy_from_slice(&record[..len]);
@@ -114,7 +114,7 @@ fn umad(sysfs: &Sysfs, reads: Vec<Result<Vec<u8>, i32>>) -> Umad<Scripted> {
     Umad::new(device, &UmadOptions::sa_responder(sysfs.port())).unwrap()
 }
 
-/// A request as it is read.
+/// A request in the form in which it is read.
 fn request(tid: u64, change: impl Fn(&mut Header)) -> Vec<u8> {
     let mut header = Header::ZERO;
     header.set_qpn(0x77).set_lid(5).set_sl_and_path_bits(2, 1).set_pkey_index(1);
@@ -167,11 +167,11 @@ fn what_waits_is_read_to_the_end() {
     let address = &batch[0].address;
     assert_eq!((address.lid, address.qpn, address.local_qpn), (Lid(5), Qpn(0x77), Qpn::GSI));
     assert_eq!((address.sl.get(), address.path_bits, address.pkey), (2, 1, PKey(0x8001)));
-    assert_eq!((address.grh, address.undelivered), (None, 0));
+    assert_eq!((address.grh, batch[0].carrier.undelivered), (None, 0));
     assert_eq!(umad.counters().received, 5);
 }
 
-/// Short records, interruptions, unknown agents and messages beyond the buffer stand in nobody's way.
+/// Short records, interruptions, unknown agents and messages beyond the buffer are skipped.
 #[test]
 fn what_is_no_packet_is_passed_over() {
     let sysfs = Sysfs::new("malformed");
@@ -206,7 +206,7 @@ fn a_request_of_ours_comes_back_when_its_time_is_up() {
     let mut umad = umad(&sysfs, vec![Ok(record)]);
     let mut batch = [Packet { mad: [0xEE; MAD_LEN], ..Packet::default() }];
     assert_eq!(umad.receive(&mut batch).unwrap(), 1);
-    assert_eq!(batch[0].address.undelivered, 110);
+    assert_eq!(batch[0].carrier.undelivered, 110);
     assert_eq!(tids(&batch), [0x0000_0006_0000_1000]);
     assert!(batch[0].mad[MAD_HEADER_LEN..].iter().all(|&byte| byte == 0));
     assert_eq!(umad.counters().undelivered, 1);
@@ -227,7 +227,7 @@ fn a_device_that_is_gone_fails_after_what_it_still_had() {
 
 fn answer() -> Packet {
     let address = Address { lid: Lid(5), pkey: PKey(0xFFFF), ..Address::default() };
-    let mut packet = Packet { address, ..Packet::default() };
+    let mut packet = Packet::to(address);
     SaMad::new(&mut packet.mad)
         .header_mut()
         .set_mgmt_class(MgmtClass::SUBN_ADM)
@@ -235,7 +235,7 @@ fn answer() -> Packet {
     packet
 }
 
-/// One that cannot be sent keeps none of the others from it.
+/// A packet that cannot be sent does not prevent others from being sent.
 #[test]
 fn packets_that_are_refused_count_as_taken() {
     let sysfs = Sysfs::new("refused");
@@ -249,7 +249,7 @@ fn packets_that_are_refused_count_as_taken() {
     assert_eq!((sent, refused, refused_error), (1, 4, libc::EADDRNOTAVAIL));
 }
 
-/// The header of what was written `nth`.
+/// The header of the `nth` message written.
 fn written(umad: &Umad<Scripted>, nth: usize) -> Header {
     Header(*umad.device.written.borrow()[nth].first_chunk().unwrap())
 }
@@ -268,8 +268,8 @@ fn only_requests_wait_for_an_answer() {
     assert_eq!(written(&umad, 0).qkey(), QKEY_GSI);
 }
 
-/// Requests that take longer, or are repeated sooner where much is lost, were all given one time: the
-/// kernel threw away answers that came later, and refused repeats that came sooner.
+/// All requests had one timeout, also those that take longer or are retried sooner because of
+/// losses: the kernel dropped responses after it, and refused retries before it.
 #[test]
 fn a_request_waits_as_long_as_it_says() {
     let sysfs = Sysfs::new("own-timeout");
@@ -277,14 +277,15 @@ fn a_request_waits_as_long_as_it_says() {
     let batch = [0, 10_000, 20, 1].map(|timeout_ms| {
         let mut report = answer();
         SaMad::new(&mut report.mad).header_mut().set_method(Method::REPORT);
-        report.address.answer_timeout_ms = timeout_ms;
+        report.carrier.answer_timeout_ms = timeout_ms;
         report
     });
     assert_eq!(umad.send(&batch).unwrap(), 4);
     assert_eq!([0, 1, 2, 3].map(|nth| written(&umad, nth).timeout_ms()), [900, 8999, 17, 1]);
 }
 
-/// As a request came, so its answer goes: by our GID that it named, and with a GRH only if it had one.
+/// A response is sent from the GID that its request was addressed to, and has a GRH only if the
+/// request had one.
 #[test]
 fn an_answer_goes_back_as_its_request_came() {
     let sysfs = Sysfs::new("grh");
@@ -309,7 +310,7 @@ fn an_answer_goes_back_as_its_request_came() {
     umad.send(&batch).unwrap();
     let header = written(&umad, 0);
     assert_eq!((header.gid_index(), header.pkey_index()), (3, 1));
-    let local = batch[0].address.clone();
+    let local = batch[0].address;
     let sent = header.address(Qpn::GSI, PKey(0x8001), near);
     let expected = Grh { hop_limit: HOP_LIMIT, local_gid: near, ..grh };
     assert_eq!(sent, Address { grh: Some(expected), ..local });

@@ -1,14 +1,14 @@
-//! A UD queue pair of our own at a port of this host, which clients are redirected to: requests and
-//! answers pass without the kernel.
+//! A UD queue pair at a port of this host, to which clients are redirected: requests and responses
+//! bypass the kernel.
 //!
-//! It has the Q_Key of subnet administration, so that every client's QP1 can send to it; setting that
-//! one needs `CAP_NET_RAW`. Its partition is the one it is made with, the default one.
+//! It has the Q_Key of subnet administration, so that every client's QP1 can send to it; setting
+//! that Q_Key needs `CAP_NET_RAW`. Its partition is the default partition.
 //!
-//! What is read in batches is a completion queue. Only when that is empty the kernel is asked to
-//! tell of the next arrival, by the descriptor; under load it never is.
+//! Batches are read from a completion queue. A notification of the next arrival is requested from
+//! the kernel only when that queue is empty, hence never under load.
 //!
-//! libibverbs is looked for when the program begins; the rest of it works without. Packets by IPv4
-//! (RoCE) are passed over: there the place of the GRH has another header.
+//! libibverbs is loaded at run time; without it only this transport is unavailable. Packets over
+//! IPv4 (RoCE) are skipped: they have another header in place of the GRH.
 
 mod queue_pair;
 
@@ -17,31 +17,31 @@ use std::os::fd::BorrowedFd;
 
 use self::queue_pair::{Arrival, Destination, QueuePair};
 use super::umad::{Tables, UmadError, UmadPort};
-use super::{Address, Grh, LocalPort, Malformed, Packet, Transport};
+use super::{Address, Carrier, Grh, LocalPort, Malformed, Packet, Transport};
 use crate::types::{Gid, Lid, PKey, Qpn, Sl};
 use crate::wire::MAD_LEN;
 use crate::wire::mad::MadHeader;
 
-/// Bytes before each MAD that arrives, with a GRH in them or nothing.
+/// Bytes before each received MAD: a GRH, or unused.
 const GRH_LEN: usize = 40;
-/// Packets taken from the completion queue at a time.
+/// Completions read at a time.
 const BATCH_MAX: usize = 64;
-/// Hop limit of answers, as the kernel's own have it.
+/// Hop limit of responses, the same as the kernel's.
 const HOP_LIMIT: u8 = 0xFF;
 
-/// Why there is no queue pair.
+/// Why a queue pair cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerbsError {
-    /// libibverbs, or what it needs, is not there.
+    /// libibverbs or one of its dependencies is missing.
     #[error(
         "cannot use verbs: {0}; install libibverbs1 and the provider of the HCA (ibverbs-providers)"
     )]
     NoLibrary(io::Error),
-    /// libibverbs does not know the device.
+    /// libibverbs does not support the device.
     #[error("libibverbs has no device {0}: is its provider installed, and ib_uverbs loaded?")]
     NoDevice(String),
-    /// The Q_Key is a privileged one.
+    /// The Q_Key is privileged.
     #[error(
         "the Q_Key of subnet administration needs CAP_NET_RAW: run as root, or give the program that capability"
     )]
@@ -49,15 +49,15 @@ pub enum VerbsError {
     /// The default partition is not in the port's table.
     #[error("{0} is not a member of the default partition")]
     NoPartition(String),
-    /// Something that it needs cannot be had.
+    /// A resource cannot be created.
     #[error("verbs: cannot make {what}: {source}")]
     Setup {
-        /// What it is.
+        /// The resource.
         what: &'static str,
         /// The system's error.
         source: io::Error,
     },
-    /// No such port.
+    /// The port does not exist.
     #[error("{0}")]
     Port(#[from] UmadError),
     /// The system's error.
@@ -65,18 +65,18 @@ pub enum VerbsError {
     Io(#[from] io::Error),
 }
 
-/// What has passed through a queue pair.
+/// Counters of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VerbsCounters {
     /// Packets sent.
     pub sent: u64,
     /// Packets received.
     pub received: u64,
-    /// Those whose length is not that of a MAD.
+    /// Packets whose length is not that of a MAD.
     pub odd_lengths: u64,
-    /// Those with another header than a GRH.
+    /// Packets with another header than a GRH.
     pub odd_headers: u64,
-    /// Packets that cannot be sent: nobody is where they go.
+    /// Packets that cannot be sent because their destination does not exist.
     pub refused: u64,
 }
 
@@ -86,13 +86,13 @@ pub struct Verbs {
     port: UmadPort,
     pkey: PKey,
     tables: Tables,
-    /// Whether the channel tells of the next arrival.
+    /// Whether a notification of the next arrival has been requested.
     armed: bool,
     counters: VerbsCounters,
 }
 
 impl Verbs {
-    /// Makes one in the port's default partition.
+    /// Creates a queue pair in the port's default partition.
     pub fn open(port: &UmadPort) -> Result<Self, VerbsError> {
         let mut tables = Tables::default();
         tables.refresh(port)?;
@@ -104,7 +104,7 @@ impl Verbs {
         Ok(Self { pair, port, pkey, tables, armed: true, counters })
     }
 
-    /// The number by which clients name it.
+    /// The queue pair number.
     pub fn qpn(&self) -> Qpn {
         Qpn(self.pair.number())
     }
@@ -114,8 +114,8 @@ impl Verbs {
         &self.port
     }
 
-    /// Reads the port's GIDs again, and its LIDs. Fails when its partition is another by now, since
-    /// the queue pair has to be made anew then.
+    /// Reads the port's GIDs and LIDs again. Fails if the P_Keys have changed, since the queue pair
+    /// must be created again then.
     pub fn refresh(&mut self) -> io::Result<LocalPort> {
         self.tables.refresh(&self.port)?;
         let index = self.tables.pkey_index(PKey::DEFAULT_FULL);
@@ -125,12 +125,12 @@ impl Verbs {
         self.port.local()
     }
 
-    /// What has passed through so far.
+    /// Counters so far.
     pub fn counters(&self) -> VerbsCounters {
         self.counters
     }
 
-    /// Takes packets that have arrived; whether the queue had any, be they packets or not.
+    /// Reads arrived packets; returns whether the queue had any, valid or not.
     fn take(&mut self, batch: &mut [Packet], filled: &mut usize) -> io::Result<bool> {
         let mut arrivals = [Arrival::default(); BATCH_MAX];
         let room = (batch.len() - *filled).min(BATCH_MAX);
@@ -152,6 +152,7 @@ impl Verbs {
             };
             let packet = &mut batch[*filled];
             packet.mad.copy_from_slice(mad);
+            packet.carrier = Carrier::default();
             packet.address = Address {
                 lid: Lid(arrival.lid),
                 qpn: Qpn(arrival.qpn),
@@ -169,8 +170,9 @@ impl Verbs {
         Ok(got > 0)
     }
 
-    /// Sends a packet, or counts it as refused. `false` if it has to wait until others are out.
-    fn send_one(&mut self, Packet { mad, address }: &Packet) -> io::Result<bool> {
+    /// Sends a packet, or counts it as refused. `false` if it must wait until others have been
+    /// sent.
+    fn send_one(&mut self, Packet { mad, address, .. }: &Packet) -> io::Result<bool> {
         if !self.pair.has_room()? {
             return Ok(false);
         }
@@ -196,7 +198,7 @@ impl Verbs {
     }
 }
 
-/// The GRH in what stands before a MAD, seen from our end. `None` if it is no GRH.
+/// The GRH in the 40 bytes before a MAD, as seen locally. `None` if they hold another header.
 fn read_grh(bytes: &[u8]) -> Option<Grh> {
     const IP_VERSION: u32 = 6;
     let first = u32::from_be_bytes(*bytes.first_chunk()?);
@@ -222,7 +224,7 @@ impl Transport for Verbs {
         }
         self.pair.arm_receives()?;
         self.armed = true;
-        // What came in between tells of nothing.
+        // Packets that arrived in between do not cause a notification.
         self.take(batch, &mut filled)?;
         Ok(filled)
     }
@@ -232,7 +234,7 @@ impl Transport for Verbs {
             let mut sent = self.send_one(packet)?;
             if !sent {
                 self.pair.arm_sends()?;
-                // What was out in between tells of nothing.
+                // Sends completed in between do not cause a notification.
                 sent = self.send_one(packet)?;
             }
             if !sent {
@@ -252,7 +254,7 @@ impl Transport for Verbs {
     }
 }
 
-/// Whether an error is the queue pair's, rather than one destination's.
+/// Whether an error concerns the queue pair rather than one destination.
 fn is_fatal(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), None | Some(libc::EIO | libc::ENODEV | libc::EBADF))
 }

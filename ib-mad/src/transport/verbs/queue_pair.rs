@@ -1,5 +1,5 @@
-//! A UD queue pair and what it needs, by libibverbs: registered memory in slots, two completion
-//! queues, one channel that tells of both. All that is `unsafe` about verbs is here.
+//! A UD queue pair and its resources, through libibverbs: registered memory in slots, two
+//! completion queues, and one completion channel for both. All `unsafe` code of verbs is here.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::collections::HashMap;
@@ -15,28 +15,28 @@ use crate::transport::umad::QKEY_GSI;
 use crate::types::{Gid, Lid};
 use crate::wire::MAD_LEN;
 
-/// Requests that have arrived and are not taken yet; more are lost, as the protocol allows.
+/// Posted receives; packets beyond them are lost, as the protocol allows.
 pub(super) const RECEIVES: usize = 4096;
-/// Packets under way out.
+/// Limit of packets being sent.
 pub(super) const SENDS: usize = 1024;
-/// Bytes of a slot: GRH and MAD, on cache lines of its own.
+/// Bytes of a slot: GRH and MAD, on separate cache lines.
 const SLOT_LEN: usize = 320;
-/// Address handles that are kept.
+/// Limit of cached address handles.
 const HANDLES_MAX: usize = 4096;
-/// Set in the ids of receives.
+/// Bit in the work request IDs of receives.
 const RECEIVE: u64 = 1 << 63;
 
-/// What an address handle is made of.
+/// Key of an address handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Destination {
     pub(super) lid: Lid,
     pub(super) sl: u8,
     pub(super) path_bits: u8,
-    /// Destination GID, index of ours, flow label, traffic class, hop limit.
+    /// Destination GID, local GID index, flow label, traffic class, hop limit.
     pub(super) grh: Option<(Gid, u8, u32, u8, u8)>,
 }
 
-/// A packet that has arrived.
+/// A received packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Arrival {
     pub(super) slot: usize,
@@ -60,15 +60,15 @@ pub(super) struct QueuePair {
     pair: *mut ibv::ibv_qp,
     port: u8,
     handles: HashMap<Destination, *mut ibv::ibv_ah>,
-    /// Packets posted, and of those how many are known to be out, since the beginning.
+    /// Sends posted, and sends known to be completed, since the start.
     posted: u64,
     done: u64,
 }
 
-// SAFETY: libibverbs lets objects be used by any thread; this one uses them by `&mut self`.
+// SAFETY: libibverbs objects may be used by any thread; this one uses them by `&mut self`.
 unsafe impl Send for QueuePair {}
 
-/// A call that yields a pointer, or null and an error number.
+/// Checks a call that returns a pointer, or null and sets errno.
 fn made<T>(what: &'static str, pointer: *mut T) -> Result<*mut T, VerbsError> {
     match pointer.is_null() {
         true => Err(VerbsError::Setup { what, source: io::Error::last_os_error() }),
@@ -76,7 +76,7 @@ fn made<T>(what: &'static str, pointer: *mut T) -> Result<*mut T, VerbsError> {
     }
 }
 
-/// A call that yields 0, or an error number.
+/// Checks a call that returns 0, or an errno.
 fn checked(status: i32) -> io::Result<()> {
     match status {
         0 => Ok(()),
@@ -124,7 +124,7 @@ impl QueuePair {
         // SAFETY: the context is open.
         let channel = unsafe { ibv::ibv_create_comp_channel(context) };
         self.channel = made("a completion channel", channel)?;
-        // SAFETY: the channel was just made; fcntl touches no memory.
+        // SAFETY: the channel was just created; fcntl accesses no memory.
         let set = unsafe { libc::fcntl((*self.channel).fd, libc::F_SETFL, libc::O_NONBLOCK) };
         if set < 0 {
             return Err(io::Error::last_os_error().into());
@@ -139,11 +139,12 @@ impl QueuePair {
         self.received = queue(RECEIVES)?;
         self.sent = queue(SENDS)?;
         let access = ibv::ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 as i32;
-        // SAFETY: the memory is allocated for this length, and freed after the region is gone.
+        // SAFETY: the memory is allocated for this length, and freed after the region is
+        // deregistered.
         self.region = made("a memory region", unsafe {
             ibv::ibv_reg_mr(self.pd, self.memory.as_ptr().cast(), memory_layout().size(), access)
         })?;
-        // SAFETY: all-zero bytes are a valid value: null pointers and zeros.
+        // SAFETY: all-zero bytes are a valid value: null pointers and numbers.
         let mut wanted: ibv::ibv_qp_init_attr = unsafe { std::mem::zeroed() };
         wanted.send_cq = self.sent;
         wanted.recv_cq = self.received;
@@ -162,7 +163,7 @@ impl QueuePair {
         self.arm_receives().map_err(VerbsError::Io)
     }
 
-    /// Takes the pair through its states to where it sends.
+    /// Moves the queue pair through its states to RTS.
     fn ready(&mut self, pkey_index: u16) -> Result<(), VerbsError> {
         type Mask = ibv::ibv_qp_attr_mask;
         use ibv::ibv_qp_state::{IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS};
@@ -187,36 +188,36 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Its number, by which clients name it.
+    /// The queue pair number.
     pub(super) fn number(&self) -> u32 {
         // SAFETY: the pair is open as long as `self` is.
         unsafe { (*self.pair).qp_num }
     }
 
-    /// Readable when a queue that was armed has something.
+    /// Descriptor that is readable when an armed queue has a completion.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: the channel and its descriptor are open as long as `self` is.
         unsafe { BorrowedFd::borrow_raw((*self.channel).fd) }
     }
 
-    /// Has the channel tell of the next arrival.
+    /// Requests a notification of the next arrival.
     pub(super) fn arm_receives(&mut self) -> io::Result<()> {
         // SAFETY: the queue is open.
         checked(unsafe { ibv::ibv_req_notify_cq(self.received, 0) })
     }
 
-    /// Has the channel tell of the next completed send.
+    /// Requests a notification of the next completed send.
     pub(super) fn arm_sends(&mut self) -> io::Result<()> {
         // SAFETY: the queue is open.
         checked(unsafe { ibv::ibv_req_notify_cq(self.sent, 0) })
     }
 
-    /// Takes what the channel has told; whether that was of arrivals.
+    /// Reads pending notifications; returns whether any was for an arrival.
     pub(super) fn quench(&mut self) -> io::Result<bool> {
         let mut of_arrivals = false;
         loop {
             let (mut queue, mut owner) = (ptr::null_mut(), ptr::null_mut());
-            // SAFETY: the channel is open and does not block; both places are writable.
+            // SAFETY: the channel is open and non-blocking; both places are writable.
             let status =
                 unsafe { ibv::ibv_get_cq_event(self.channel, &raw mut queue, &raw mut owner) };
             if status != 0 {
@@ -227,12 +228,12 @@ impl QueuePair {
                 };
             }
             of_arrivals |= queue == self.received;
-            // SAFETY: one event of this queue was taken, and is acknowledged once.
+            // SAFETY: one event of this queue was read, and is acknowledged once.
             unsafe { ibv::ibv_ack_cq_events(queue, 1) };
         }
     }
 
-    /// What has arrived, up to as many as there is room for.
+    /// Reads completions of received packets, up to the room given.
     pub(super) fn poll_receives(&mut self, arrivals: &mut [Arrival]) -> io::Result<usize> {
         let mut completions = EMPTY;
         let count = arrivals.len().min(completions.len());
@@ -252,20 +253,20 @@ impl QueuePair {
         Ok(got)
     }
 
-    /// What stands in a slot that has arrived and is not posted again.
+    /// Content of a slot that was received and is not posted again.
     pub(super) fn slot(&self, slot: usize) -> &[u8; GRH_LEN + MAD_LEN] {
         assert!(slot < RECEIVES, "slots are numbered by us");
-        // SAFETY: within the memory; the device does not write it before it is posted again, for
-        // which `self` has to be borrowed anew.
+        // SAFETY: within the memory; the device does not write to the slot before it is posted
+        // again, which requires borrowing `self` mutably.
         unsafe { &*self.memory.as_ptr().add(slot * SLOT_LEN).cast() }
     }
 
-    /// Lets the device write to slots again.
+    /// Posts slots for receiving again.
     pub(super) fn post_receives(&mut self, slots: &[usize]) -> Result<(), VerbsError> {
         // SAFETY: the region is registered.
         let key = unsafe { (*self.region).lkey };
         for &slot in slots {
-            // SAFETY: `slot` is one that was taken, hence within the memory.
+            // SAFETY: `slot` is one that was received, hence within the memory.
             let at = unsafe { self.memory.as_ptr().add(slot * SLOT_LEN) };
             let length = (GRH_LEN + MAD_LEN) as u32;
             let mut place = ibv::ibv_sge { addr: at as u64, length, lkey: key };
@@ -276,14 +277,15 @@ impl QueuePair {
                 num_sge: 1,
             };
             let mut bad = ptr::null_mut();
-            // SAFETY: pair and request are valid; the device copies the request during the call.
+            // SAFETY: queue pair and request are valid; the device copies the request during the
+            // call.
             let status = unsafe { ibv::ibv_post_recv(self.pair, &raw mut request, &raw mut bad) };
             checked(status).map_err(|source| VerbsError::Setup { what: "a receive", source })?;
         }
         Ok(())
     }
 
-    /// Whether there is room for a packet. Looks for completions if there is none.
+    /// Whether there is room for a packet. Polls for completions if there is none.
     pub(super) fn has_room(&mut self) -> io::Result<bool> {
         if self.posted - self.done < SENDS as u64 {
             return Ok(true);
@@ -292,7 +294,7 @@ impl QueuePair {
         Ok(self.posted - self.done < SENDS as u64)
     }
 
-    /// Takes completions of packets sent.
+    /// Reads completions of sent packets.
     fn reap(&mut self) -> io::Result<()> {
         let mut completions = EMPTY;
         loop {
@@ -307,7 +309,7 @@ impl QueuePair {
         }
     }
 
-    /// Sends a MAD for which there is room. `false` if it has to wait until others are out.
+    /// Sends a MAD for which there is room. `false` if it must wait until others have been sent.
     pub(super) fn send(
         &mut self,
         mad: &[u8; MAD_LEN],
@@ -316,7 +318,7 @@ impl QueuePair {
     ) -> io::Result<bool> {
         let Some(handle) = self.handle(destination)? else { return Ok(false) };
         let slot = RECEIVES + (self.posted % SENDS as u64) as usize;
-        // SAFETY: within the memory, and no send uses the slot: `has_room` has told so.
+        // SAFETY: within the memory, and no send uses the slot, as `has_room` has checked.
         let at = unsafe {
             let at = self.memory.as_ptr().add(slot * SLOT_LEN);
             ptr::copy_nonoverlapping(mad.as_ptr(), at, MAD_LEN);
@@ -334,14 +336,15 @@ impl QueuePair {
         request.send_flags = ibv::ibv_send_flags::IBV_SEND_SIGNALED.0;
         request.wr.ud = ibv::ud_t { ah: handle, remote_qpn: qpn, remote_qkey: QKEY_GSI };
         let mut bad = ptr::null_mut();
-        // SAFETY: pair, request and handle are valid; the device copies the request during the call.
+        // SAFETY: queue pair, request and handle are valid; the device copies the request in the
+        // call.
         checked(unsafe { ibv::ibv_post_send(self.pair, &raw mut request, &raw mut bad) })?;
         self.posted += 1;
         Ok(true)
     }
 
-    /// The handle of a destination. `None` if there are too many, which can go when all that use
-    /// them are out.
+    /// The address handle of a destination. `None` if there are too many, which can be destroyed
+    /// once all sends that use them have completed.
     fn handle(&mut self, destination: Destination) -> io::Result<Option<*mut ibv::ibv_ah>> {
         if let Some(&handle) = self.handles.get(&destination) {
             return Ok(Some(handle));
@@ -352,7 +355,8 @@ impl QueuePair {
                 return Ok(None);
             }
             for (_, handle) in self.handles.drain() {
-                // SAFETY: made by ibv_create_ah, destroyed once, and used by nothing under way.
+                // SAFETY: created by ibv_create_ah, destroyed once, and not used by any pending
+                // send.
                 unsafe { ibv::ibv_destroy_ah(handle) };
             }
         }
@@ -379,7 +383,7 @@ impl QueuePair {
     }
 }
 
-/// Completions taken by one call.
+/// Completions per call.
 const POLL_MAX: usize = 64;
 const EMPTY: [ibv::ibv_wc; POLL_MAX] =
     // SAFETY: all-zero bytes are a valid completion.
@@ -420,7 +424,7 @@ fn open_device(name: &str) -> Result<*mut ibv::ibv_context, VerbsError> {
             context = unsafe { ibv::ibv_open_device(device) };
         }
     }
-    // SAFETY: the list is the one that was got, and freed once.
+    // SAFETY: the list returned above, freed once.
     unsafe { ibv::ibv_free_device_list(list) };
     if !found {
         return Err(VerbsError::NoDevice(name.to_owned()));
@@ -430,9 +434,8 @@ fn open_device(name: &str) -> Result<*mut ibv::ibv_context, VerbsError> {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // Nothing can be done about what fails here.
-        // SAFETY: each object was made by the call that its destroyer belongs to, or is null; what
-        // uses another one goes before it, and the memory last.
+        // Failures cannot be handled here. SAFETY: each object was created by the matching call, or
+        // is null; users of another object are destroyed before it, and the memory last.
         unsafe {
             if !self.pair.is_null() {
                 ibv::ibv_destroy_qp(self.pair);

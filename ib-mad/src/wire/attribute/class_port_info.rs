@@ -1,10 +1,10 @@
-//! What a class says of itself, and where else to ask: ClassPortInfo.
+//! ClassPortInfo: capabilities of a management class, and redirection of its requests.
 
 use crate::types::{Gid, Lid, PKey, Qpn, Sl};
 use crate::wire::field::layout;
 
 layout! {
-    /// ClassPortInfo, 72 bytes (13.4.8.1).
+    /// ClassPortInfo, 72 bytes (IBA 13.4.8.1).
     ///
     /// ```text
     ///  0 BaseVersion  1 ClassVersion  2 CapabilityMask (2)  4 CapabilityMask2:27 RespTimeValue:5
@@ -16,47 +16,47 @@ layout! {
     /// 68 TrapQ_Key (4)
     /// ```
     pub struct ClassPortInfo(ClassPortInfoRepr): "ClassPortInfo", 72 bytes {
-        /// Highest version of the MAD base format.
+        /// Highest supported version of the MAD base format.
         base_version: u8 [0 .. 8],
-        /// Highest version of the class.
+        /// Highest supported version of the class.
         class_version: u8 [8 .. 16],
-        /// Low byte common to all classes, high byte the class's.
+        /// Capability bits: the low byte is common to all classes, the high byte class-specific.
         capability_mask: u16 [16 .. 32],
-        /// More bits of the class.
+        /// Further class-specific capability bits.
         capability_mask2: u32 [32 .. 59],
-        /// Longest time to an answer, 4.096 µs × 2^n.
+        /// RespTimeValue: maximum response time, 4.096 µs × 2^n.
         resp_time_value: u8 [59 .. 64],
-        /// GID to ask instead; 0 if the LID is enough.
+        /// GID to send requests to instead; 0 if the LID is sufficient.
         redirect_gid: Gid [64 .. 192],
-        /// Traffic class towards it.
+        /// Traffic class of redirected requests.
         redirect_tc: u8 [192 .. 200],
-        /// Service level towards it.
+        /// Service level of redirected requests.
         redirect_sl: Sl [200 .. 204],
-        /// Flow label towards it.
+        /// Flow label of redirected requests.
         redirect_fl: u32 [204 .. 224],
-        /// LID to ask instead; 0 if there is no redirection.
+        /// LID to send requests to instead; 0 if there is no redirection.
         redirect_lid: Lid [224 .. 240],
-        /// P_Key towards it.
+        /// P_Key of redirected requests.
         redirect_pkey: PKey [240 .. 256],
-        /// QP to ask.
+        /// QP of redirected requests.
         redirect_qp: Qpn [264 .. 288],
         /// Q_Key of that QP.
         redirect_qkey: u32 [288 .. 320],
-        /// GID that traps go to.
+        /// GID that traps are sent to.
         trap_gid: Gid [320 .. 448],
-        /// Traffic class towards it.
+        /// Traffic class of traps.
         trap_tc: u8 [448 .. 456],
-        /// Service level towards it.
+        /// Service level of traps.
         trap_sl: Sl [456 .. 460],
-        /// Flow label towards it.
+        /// Flow label of traps.
         trap_fl: u32 [460 .. 480],
-        /// LID that traps go to; 0 if no traps are sent.
+        /// LID that traps are sent to; 0 if no traps are sent.
         trap_lid: Lid [480 .. 496],
-        /// P_Key towards it.
+        /// P_Key of traps.
         trap_pkey: PKey [496 .. 512],
-        /// Hop limit towards it.
+        /// Hop limit of traps.
         trap_hl: u8 [512 .. 520],
-        /// QP that traps go to.
+        /// QP that traps are sent to.
         trap_qp: Qpn [520 .. 544],
         /// Q_Key of that QP.
         trap_qkey: u32 [544 .. 576],

@@ -1,19 +1,19 @@
-//! Attributes about the device behind a port: LedInfo, VendorDiag, RouterInfo, and the extended
-//! port information of Mellanox and NVIDIA devices.
+//! Attributes of the device behind a port: LedInfo, VendorDiag, RouterInfo, and the extended port
+//! information of Mellanox and NVIDIA devices.
 
 use super::link::MlnxLinkSpeeds;
 use crate::wire::field::layout;
 
 layout! {
-    /// LedInfo, 4 bytes (14.2.5.15).
+    /// LedInfo, 4 bytes (IBA 14.2.5.15).
     pub struct LedInfo(LedInfoRepr): "LedInfo", 4 bytes {
-        /// The port's LED is on.
+        /// Whether the port's LED is on.
         led_mask: bool [0 .. 1],
     }
 }
 
 layout! {
-    /// VendorDiag, 64 bytes (14.2.5.14). The modifier is the index; 0 the first.
+    /// VendorDiag, 64 bytes (IBA 14.2.5.14). The modifier is the index, from 0.
     pub struct VendorDiag(VendorDiagRepr): "VendorDiag", 64 bytes {
         /// Index of the next diagnostic; 0 if this is the last.
         next_index: u16 [0 .. 16],
@@ -23,9 +23,9 @@ layout! {
 }
 
 layout! {
-    /// RouterInfo, kept as it came.
+    /// RouterInfo as received, without its fields.
     pub struct RouterInfo(RouterInfoRepr): "RouterInfo", 64 bytes {
-        /// Its bytes.
+        /// Its 64 bytes.
         data: [u8; 64] [0 .. 512],
     }
 }
@@ -37,13 +37,13 @@ layout! {
     ///  3 StateChangeEnable   7 LinkSpeedSupported   11 LinkSpeedEnabled   15 LinkSpeedActive
     /// ```
     pub struct MlnxExtPortInfo(MlnxExtPortInfoRepr): "MlnxExtPortInfo", 64 bytes {
-        /// Which of the fields a Set() changes.
+        /// The fields that a Set() changes.
         state_change_enable: u8 [24 .. 32],
-        /// Speeds the port can run at.
+        /// Supported speeds.
         link_speed_supported: MlnxLinkSpeeds [56 .. 64],
-        /// Speeds the port may run at.
+        /// Enabled speeds.
         link_speed_enabled: MlnxLinkSpeeds [88 .. 96],
-        /// The speed it runs at, if it is one of these.
+        /// The active speed, if it is one of these.
         link_speed_active: MlnxLinkSpeeds [120 .. 128],
     }
 }

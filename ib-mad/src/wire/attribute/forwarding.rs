@@ -15,7 +15,7 @@ pub const MFT_POSITION_PORTS: usize = 16;
 pub const PORT_NONE: PortNum = PortNum(0xFF);
 
 layout! {
-    /// One block of a LinearForwardingTable, 64 bytes: a port for each of 64 LIDs (14.2.5.10).
+    /// One block of a LinearForwardingTable, 64 bytes: a port for each of 64 LIDs (IBA 14.2.5.10).
     /// The modifier is the block's number: the LID divided by 64.
     pub struct LinearForwardingTable(LinearForwardingTableRepr): "LinearForwardingTable", 64 bytes {
         /// Ports by LID; 255 drops.
@@ -24,7 +24,7 @@ layout! {
 }
 
 layout! {
-    /// One block of a RandomForwardingTable, 64 bytes: 16 entries of 4 bytes (14.2.5.11). The
+    /// One block of a RandomForwardingTable, 64 bytes: 16 entries of 4 bytes (IBA 14.2.5.11). The
     /// modifier is the block's number.
     ///
     /// ```text
@@ -36,16 +36,16 @@ layout! {
     }
 }
 
-/// An entry of a random forwarding table: 2^lmc LIDs that share a port.
+/// An entry of a random forwarding table: 2^lmc LIDs with the same output port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RandomForwardingEntry {
     /// The first LID.
     pub lid: Lid,
-    /// Whether the entry is meant.
+    /// Whether the entry is valid.
     pub valid: bool,
-    /// Low bits of the LID that do not matter.
+    /// Number of low LID bits to ignore.
     pub lmc: u8,
-    /// Where packets go.
+    /// Output port.
     pub port: PortNum,
 }
 
@@ -76,9 +76,9 @@ impl<T: AsMut<[u8]>> RandomForwardingTable<T> {
 
 layout! {
     /// One block of a MulticastForwardingTable, 64 bytes: a mask of 16 ports for each of 32
-    /// multicast LIDs (14.2.5.12).
+    /// multicast LIDs (IBA 14.2.5.12).
     ///
-    /// The modifier says which: block (the MLID less 0xC000, divided by 32) and position (the
+    /// The modifier selects the block (the MLID less 0xC000, divided by 32) and the position (the
     /// port divided by 16); see [`multicast_forwarding_modifier`].
     pub struct MulticastForwardingTable(MulticastForwardingTableRepr):
         "MulticastForwardingTable", 64 bytes
@@ -100,7 +100,7 @@ pub const fn multicast_forwarding_block(modifier: u32) -> (u16, u8) {
 
 impl<T: AsRef<[u8]>> MulticastForwardingTable<T> {
     /// Mask of the `index`th multicast LID of the block, below [`MFT_BLOCK_LEN`], else this
-    /// panics. Bit n stands for port 16 × position + n.
+    /// panics. Bit n is port 16 × position + n.
     pub fn port_mask(&self, index: usize) -> u16 {
         let (entries, _) = self.as_bytes().as_chunks();
         u16::from_be_bytes(entries[index])
@@ -121,16 +121,18 @@ impl<T: AsMut<[u8]>> MulticastForwardingTable<T> {
 mod tests {
     use super::*;
 
+    /// IBA 14.2.5.11.
     #[test]
     fn random_entries_pack_validity_before_lmc() {
         let mut bytes = [0; 64];
         let entry =
             RandomForwardingEntry { lid: Lid(0x1234), valid: true, lmc: 5, port: PortNum(9) };
-        RandomForwardingTable::new(&mut bytes[..]).unwrap().set_entry(15, entry);
+        RandomForwardingTable::of_mut(&mut bytes).set_entry(15, entry);
         assert_eq!(bytes[60..], [0x12, 0x34, 0xD0, 9]);
-        assert_eq!(RandomForwardingTable::new(&bytes[..]).unwrap().entry(15), entry);
+        assert_eq!(RandomForwardingTable::of(&bytes).entry(15), entry);
     }
 
+    /// IBA 14.2.5.12.
     #[test]
     fn multicast_modifier_keeps_block_and_position_apart() {
         let modifier = multicast_forwarding_modifier(0x1FF, 15);

@@ -1,11 +1,11 @@
-//! Width and speed of links as PortInfo encodes them, and the rate that they make together.
+//! Width and speed of links as encoded in PortInfo, and the resulting rate.
 
 use super::capability::bit_set;
 use crate::types::Rate;
 use crate::wire::mad::open_code;
 
 bit_set! {
-    /// Set of link widths, one bit each; LinkWidthActive holds exactly one (14.2.5.6).
+    /// Set of link widths, one bit each; LinkWidthActive holds exactly one (IBA 14.2.5.6).
     pub struct LinkWidths(u8);
     /// One lane.
     X1 = 0, "1x";
@@ -20,10 +20,10 @@ bit_set! {
 }
 
 impl LinkWidths {
-    /// As LinkWidthEnabled of a Set(): enable all that are supported.
+    /// In LinkWidthEnabled of a Set(): enable all supported widths.
     pub const SET_TO_SUPPORTED: Self = Self(0xFF);
 
-    /// Number of lanes, if this is one width.
+    /// Number of lanes, if this is a single width.
     pub const fn lanes(self) -> Option<u8> {
         match self {
             Self::X1 => Some(1),
@@ -38,39 +38,39 @@ impl LinkWidths {
 
 bit_set! {
     /// Set of link speeds up to QDR; LinkSpeedActive holds one, or none while an extended speed
-    /// is active (14.2.5.6).
+    /// is active (IBA 14.2.5.6).
     pub struct LinkSpeeds(u8);
-    /// 2.5 Gb/s a lane.
+    /// 2.5 Gb/s per lane.
     SDR = 0, "SDR";
-    /// 5 Gb/s a lane.
+    /// 5 Gb/s per lane.
     DDR = 1, "DDR";
-    /// 10 Gb/s a lane.
+    /// 10 Gb/s per lane.
     QDR = 2, "QDR";
 }
 
 impl LinkSpeeds {
-    /// As LinkSpeedEnabled of a Set(): enable all that are supported.
+    /// In LinkSpeedEnabled of a Set(): enable all supported speeds.
     pub const SET_TO_SUPPORTED: Self = Self(0xF);
 }
 
 bit_set! {
-    /// Set of extended link speeds; meant if the port has
+    /// Set of extended link speeds; valid if the port has
     /// [`IS_EXTENDED_SPEEDS_SUPPORTED`](super::CapabilityMask::IS_EXTENDED_SPEEDS_SUPPORTED).
     pub struct LinkSpeedsExt(u8);
-    /// 14 Gb/s a lane.
+    /// 14 Gb/s per lane.
     FDR = 0, "FDR";
-    /// 25 Gb/s a lane.
+    /// 25 Gb/s per lane.
     EDR = 1, "EDR";
-    /// 50 Gb/s a lane.
+    /// 50 Gb/s per lane.
     HDR = 2, "HDR";
-    /// 100 Gb/s a lane.
+    /// 100 Gb/s per lane.
     NDR = 3, "NDR";
 }
 
 impl LinkSpeedsExt {
-    /// As LinkSpeedExtEnabled of a Set(): no extended speed.
+    /// In LinkSpeedExtEnabled of a Set(): no extended speed.
     pub const DISABLE: Self = Self(30);
-    /// As LinkSpeedExtEnabled of a Set(): enable all that are supported.
+    /// In LinkSpeedExtEnabled of a Set(): enable all supported speeds.
     pub const SET_TO_SUPPORTED: Self = Self(31);
 }
 
@@ -78,21 +78,21 @@ bit_set! {
     /// Set of extended link speeds beyond NDR, in bits that release 1.5 of the specification
     /// still reserves.
     pub struct LinkSpeedsExt2(u8);
-    /// 200 Gb/s a lane.
+    /// 200 Gb/s per lane.
     XDR = 0, "XDR";
 }
 
 bit_set! {
     /// Set of link speeds in [`MlnxExtPortInfo`](super::MlnxExtPortInfo).
     pub struct MlnxLinkSpeeds(u8);
-    /// 10 Gb/s a lane by 64b/66b encoding: the data rate of four-lane FDR10 is 40 Gb/s.
+    /// 10 Gb/s per lane with 64b/66b encoding: the data rate of four-lane FDR10 is 40 Gb/s.
     FDR10 = 0, "FDR10";
 }
 
 /// Active width and speed of one link.
 ///
-/// A speed field that the port does not support must be given as none: the reader of PortInfo
-/// knows its CapabilityMask, see [`PortInfo::active_link`](super::PortInfo::active_link).
+/// Speed fields that the port does not support must be set to none: this depends on the
+/// CapabilityMask, see [`PortInfo::active_link`](super::PortInfo::active_link).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ActiveLink {
     /// LinkWidthActive.
@@ -108,7 +108,7 @@ pub struct ActiveLink {
 }
 
 impl ActiveLink {
-    /// Name of the active speed, the fastest where several fields hold one; `None` if none does.
+    /// Name of the active speed, the fastest if several fields hold one; `None` if none does.
     pub const fn speed_name(self) -> Option<&'static str> {
         if self.speed_ext2.contains(LinkSpeedsExt2::XDR) {
             return Some("XDR");
@@ -126,8 +126,8 @@ impl ActiveLink {
         }
     }
 
-    /// The rate of the link; `None` if width or speed is none, reserved or several at once, or
-    /// if their product has no rate code (8x and 12x of XDR).
+    /// The rate of the link; `None` if width or speed is none, reserved or not single, or if their
+    /// product has no rate code (8x and 12x of XDR).
     pub const fn rate(self) -> Option<Rate> {
         use Rate::*;
         let Some(lanes) = self.width.lanes() else { return None };
@@ -163,7 +163,8 @@ mod tests {
     const WIDTHS: [LinkWidths; 5] =
         [LinkWidths::X1, LinkWidths::X2, LinkWidths::X4, LinkWidths::X8, LinkWidths::X12];
 
-    /// Every rate is lanes times the lane's rate, as the names of the rates round it.
+    /// Every rate is the number of lanes times the rate per lane, rounded as in the names of the
+    /// rates.
     #[test]
     fn rates_are_lanes_times_speed() {
         let speed = |speed, speed_ext, speed_ext2| ActiveLink {
@@ -205,7 +206,7 @@ mod tests {
         }
     }
 
-    /// Ports that run at an extended speed may leave LinkSpeedActive at what they came from.
+    /// Ports at an extended speed may leave LinkSpeedActive at its value before.
     #[test]
     fn the_extended_speed_counts_where_both_are_active() {
         let link = ActiveLink {

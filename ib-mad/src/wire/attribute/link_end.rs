@@ -1,10 +1,10 @@
-//! What the two ports of a link could be together, and whether they are.
+//! Compares a link's active width and speed with the best that both of its ports have enabled.
 
 use super::{ActiveLink, CapabilityMask, LinkWidths, PortInfo};
 
-/// Names of speeds, by their place in a set of them.
+/// Names of speeds, by their bit in a set.
 const SPEEDS: [&str; 8] = ["SDR", "DDR", "QDR", "FDR", "EDR", "HDR", "NDR", "XDR"];
-/// Widths by how many lanes they have, the widest last.
+/// Widths by number of lanes, widest last.
 const WIDTHS: [(LinkWidths, &str); 5] = [
     (LinkWidths::X1, "1x"),
     (LinkWidths::X2, "2x"),
@@ -13,19 +13,19 @@ const WIDTHS: [(LinkWidths, &str); 5] = [
     (LinkWidths::X12, "12x"),
 ];
 
-/// Width and speed of a port: what it may have, and has. FDR10, of which PortInfo knows nothing,
-/// counts as QDR.
+/// Enabled and active width and speed of a port. FDR10, which PortInfo cannot express, counts as
+/// QDR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkEnd {
     active: ActiveLink,
-    /// Widths that are supported and enabled.
+    /// Widths that are both supported and enabled.
     widths: u8,
-    /// Speeds that are supported and enabled, a bit each of [`SPEEDS`].
+    /// Speeds that are both supported and enabled, one bit for each of [`SPEEDS`].
     speeds: u16,
 }
 
 impl LinkEnd {
-    /// What a PortInfo says; see [`PortInfo::active_link`] for `capability_mask`.
+    /// Reads a PortInfo; see [`PortInfo::active_link`] for `capability_mask`.
     pub fn new<T: AsRef<[u8]>>(info: &PortInfo<T>, capability_mask: CapabilityMask) -> Self {
         let slow = info.link_speed_supported().0 & info.link_speed_enabled().0 & 0b111;
         let mut speeds = u16::from(slow);
@@ -41,18 +41,18 @@ impl LinkEnd {
         }
     }
 
-    /// Width and speed as they are.
+    /// Active width and speed.
     pub fn active(self) -> ActiveLink {
         self.active
     }
 
-    /// Name of the width as it is; `None` if it is none, or several at once.
+    /// Name of the active width; `None` if it is none, or not single.
     pub fn width_name(self) -> Option<&'static str> {
         WIDTHS.iter().find(|(width, _)| *width == self.active.width).map(|(_, name)| *name)
     }
 
-    /// The widest width and the fastest speed that both ends may have, if the link is narrower or
-    /// slower than that; `None` if it is not, or tells too little of itself.
+    /// The widest width and fastest speed that both ends have enabled, if the link is narrower or
+    /// slower than that; `None` if it is not, or if the fields do not tell.
     pub fn shortfall(self, far: Self) -> Option<(&'static str, &'static str)> {
         let widths = self.widths & far.widths;
         let width = WIDTHS.iter().rposition(|(width, _)| widths & width.0 != 0)?;
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use crate::wire::attribute::{LinkSpeeds, LinkSpeedsExt};
 
-    /// A port of EDR and 4x, as it is and as far as it is enabled.
+    /// A port that supports 4x EDR, with this active width and these enabled and active speeds.
     fn port(width: LinkWidths, enabled: LinkSpeedsExt, active: LinkSpeedsExt) -> LinkEnd {
         let mut info = PortInfo::new([0; 64]).unwrap();
         info.set_link_width_supported(LinkWidths(3))

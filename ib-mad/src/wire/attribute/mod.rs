@@ -1,6 +1,6 @@
-//! Attributes: what SMPs carry (14.2.5), and those that all classes share (13.4.8).
+//! Attributes of SMPs (IBA 14.2.5), and attributes common to all classes (IBA 13.4.8).
 //!
-//! SA records, which wrap many of these, live in [`record`](super::record).
+//! SA records, which embed many of these, are in [`record`](super::record).
 
 mod capability;
 mod class_port_info;
@@ -52,7 +52,7 @@ pub use table::{
 use super::field::Layout;
 use super::mad::AttributeId;
 
-/// The layout that an attribute has in SMPs; `None` if it has none that we know.
+/// The layout of an attribute of SMPs; `None` if it is unknown.
 pub fn layout_of(attribute: AttributeId) -> Option<Layout> {
     Some(match attribute {
         AttributeId::CLASS_PORT_INFO => ClassPortInfo::LAYOUT,

@@ -1,11 +1,11 @@
-//! What a node is: NodeInfo, NodeDescription.
+//! NodeInfo and NodeDescription.
 
 use std::fmt;
 
 use crate::types::{Guid, PortNum};
 use crate::wire::field::{code_field, layout};
 
-/// Kind of a node (14.2.5.3).
+/// Node type (IBA 14.2.5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum NodeType {
@@ -47,7 +47,7 @@ impl fmt::Display for NodeType {
 code_field!(NodeType);
 
 layout! {
-    /// NodeInfo, 40 bytes (14.2.5.3).
+    /// NodeInfo, 40 bytes (IBA 14.2.5.3).
     ///
     /// ```text
     ///  0 BaseVersion  1 ClassVersion  2 NodeType  3 NumPorts
@@ -62,37 +62,37 @@ layout! {
         class_version: u8 [8 .. 16],
         /// Kind of the node.
         node_type: NodeType [16 .. 24],
-        /// Physical ports; a switch's port 0 does not count.
+        /// Number of physical ports; a switch's port 0 does not count.
         num_ports: u8 [24 .. 32],
-        /// Shared by the nodes of one enclosure under one supervisor; 0 if there is none.
+        /// SystemImageGUID: common to the nodes of one enclosure; 0 if there is none.
         system_image_guid: Guid [32 .. 96],
-        /// The node's own GUID.
+        /// NodeGUID.
         node_guid: Guid [96 .. 160],
-        /// GUID of the port that answered; of a switch, of port 0 whichever port was asked.
+        /// GUID of the port that responds; on a switch always that of port 0.
         port_guid: Guid [160 .. 224],
-        /// Entries of the P_KeyTable: of each port of a CA, of port 0 of a switch.
+        /// Entries of the P_KeyTable: per port of a CA, of port 0 of a switch.
         partition_cap: u16 [224 .. 240],
-        /// Device id, assigned by the vendor.
+        /// Device ID, assigned by the vendor.
         device_id: u16 [240 .. 256],
         /// Device revision, assigned by the vendor.
         revision: u32 [256 .. 288],
         /// The port by which the request arrived.
         local_port_num: PortNum [288 .. 296],
-        /// IEEE company id of the vendor.
+        /// IEEE company ID of the vendor.
         vendor_id: u32 [296 .. 320],
     }
 }
 
 layout! {
-    /// NodeDescription, 64 bytes of UTF-8, not necessarily terminated (14.2.5.2).
+    /// NodeDescription, 64 bytes of UTF-8, not necessarily terminated (IBA 14.2.5.2).
     pub struct NodeDescription(NodeDescriptionRepr): "NodeDescription", 64 bytes {
-        /// The text, filled up with zeros.
+        /// The text, padded with zeros.
         node_string: [u8; 64] [0 .. 512],
     }
 }
 
 impl NodeDescriptionRepr {
-    /// A description of as much of `text` as fits, cut between characters.
+    /// A description with as much of `text` as fits, cut between characters.
     pub fn from_text(text: &str) -> Self {
         let mut node_string = [0; 64];
         let fits = node_string.len().min(text.len());
@@ -101,7 +101,7 @@ impl NodeDescriptionRepr {
         Self { node_string }
     }
 
-    /// The text up to the first zero, with what is not UTF-8 replaced.
+    /// The text up to the first zero, with invalid UTF-8 replaced.
     pub fn text(&self) -> std::borrow::Cow<'_, str> {
         let length = self.node_string.iter().position(|&byte| byte == 0).unwrap_or(64);
         String::from_utf8_lossy(&self.node_string[..length])
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn a_switch_says_so() {
         let mut bytes = [0; 40];
-        let mut info = NodeInfo::new(&mut bytes[..]).unwrap();
+        let mut info = NodeInfo::of_mut(&mut bytes);
         info.set_node_type(NodeType::Switch).set_vendor_id(0x0002C9).set_local_port_num(PortNum(7));
         assert_eq!(bytes[2], 2);
         assert_eq!(bytes[36..40], [7, 0x00, 0x02, 0xC9]);

@@ -1,7 +1,7 @@
-//! What happened: Notice, its traps and their details.
+//! Notices, their traps and the traps' details.
 //!
-//! A Notice is 64 bytes in SM-class MADs, which have no room for more, and 80 bytes, with the
-//! issuer's GID, everywhere else (13.4.8.2).
+//! A Notice has 64 bytes in SM-class MADs, which have no room for more, and 80 bytes, with the
+//! issuer's GID, in all others (IBA 13.4.8.2).
 
 use super::capability::{CapabilityMask, CapabilityMask2, bit_set};
 use crate::types::{Gid, Guid, Lid, PKey, PortNum, Qpn, Sl};
@@ -9,24 +9,24 @@ use crate::wire::field::{Layout, layout};
 use crate::wire::mad::{AttributeId, Method, named_codes, open_code};
 
 named_codes! {
-    /// Type of a notice (13.4.8.2).
+    /// Type of a notice (IBA 13.4.8.2).
     pub struct NoticeType(u8);
-    /// Something failed for good.
+    /// Fatal.
     FATAL = 0, "fatal";
-    /// Act now.
+    /// Urgent.
     URGENT = 1, "urgent";
-    /// A key was violated.
+    /// Security: a key violation.
     SECURITY = 2, "security";
-    /// For subnet management.
+    /// Subnet management.
     SUBNET_MANAGEMENT = 3, "subnet management";
-    /// For information.
+    /// Informational.
     INFORMATIONAL = 4, "informational";
-    /// No notice waits.
+    /// Empty: no notice is queued.
     EMPTY = 0x7F, "empty";
 }
 
 named_codes! {
-    /// Who produced a generic notice (13.4.8.2).
+    /// Producer type of a generic notice (IBA 13.4.8.2).
     pub struct ProducerType(u32);
     /// Channel adapter.
     CA = 1, "CA";
@@ -36,12 +36,12 @@ named_codes! {
     ROUTER = 3, "router";
     /// Class manager, such as a subnet manager.
     CLASS_MANAGER = 4, "class manager";
-    /// In a subscription: every one.
+    /// In a subscription: all producers.
     ALL = 0x00FF_FFFF, "all";
 }
 
 named_codes! {
-    /// Number of a generic trap (14.2.5.1), or device id of a vendor's notice.
+    /// Number of a generic trap (IBA 14.2.5.1), or device ID of a vendor-specific notice.
     pub struct TrapNumber(u16);
     /// An end port came into service.
     GID_IN_SERVICE = 64, "GID in service";
@@ -51,9 +51,9 @@ named_codes! {
     MULTICAST_GROUP_CREATED = 66, "multicast group created";
     /// A multicast group was deleted.
     MULTICAST_GROUP_DELETED = 67, "multicast group deleted";
-    /// A path is not there any more.
+    /// A path is no longer valid.
     UNPATH = 68, "unpath";
-    /// A path is there again.
+    /// A path is valid again.
     REPATH = 69, "repath";
     /// Ports of a switch changed state.
     LINK_STATE_CHANGE = 128, "link state change";
@@ -63,7 +63,7 @@ named_codes! {
     EXCESSIVE_BUFFER_OVERRUN = 130, "excessive buffer overrun";
     /// Flow control update watchdog expired.
     FLOW_CONTROL_UPDATE = 131, "flow control update watchdog";
-    /// Capability mask or another local thing changed.
+    /// Capability mask or another local attribute changed.
     LOCAL_CHANGES = 144, "local changes";
     /// SystemImageGUID changed.
     SYSTEM_IMAGE_GUID_CHANGE = 145, "system image GUID change";
@@ -73,14 +73,14 @@ named_codes! {
     BAD_PKEY = 257, "bad P_Key";
     /// A packet had a wrong Q_Key.
     BAD_QKEY = 258, "bad Q_Key";
-    /// A switch's external port saw a wrong P_Key.
+    /// A switch's external port received a wrong P_Key.
     BAD_PKEY_SWITCH_PORT = 259, "bad P_Key at switch port";
-    /// In a subscription: every one.
+    /// In a subscription: all traps.
     ALL = 0xFFFF, "all";
 }
 
 layout! {
-    /// Notice, 80 bytes, with its issuer (13.4.8.2).
+    /// Notice, 80 bytes, with its issuer (IBA 13.4.8.2).
     ///
     /// ```text
     ///  0 IsGeneric:1 Type:7    1 ProducerType or VendorID (3)   4 TrapNumber or DeviceID (2)
@@ -88,21 +88,21 @@ layout! {
     /// 64 IssuerGID (16)
     /// ```
     pub struct Notice(NoticeRepr): "Notice", 80 bytes {
-        /// Defined by the specification, not by a vendor.
+        /// Whether the notice is generic, rather than vendor-specific.
         is_generic: bool [0 .. 1],
         /// Type of the notice.
         notice_type: NoticeType [1 .. 8],
-        /// Producer type, or id of the vendor.
+        /// Producer type, or vendor ID.
         producer_type: ProducerType [8 .. 32],
-        /// Trap number, or device id of a vendor's.
+        /// Trap number, or device ID of a vendor-specific notice.
         trap_number: TrapNumber [32 .. 48],
         /// LID of the issuer; permissive if it has none.
         issuer_lid: Lid [48 .. 64],
-        /// Whether the notice waits in a queue; alternates with every notice read.
+        /// NoticeToggle: alternates with each notice read from the queue.
         notice_toggle: bool [64 .. 65],
-        /// Notices that wait in the queue.
+        /// Notices in the queue.
         notice_count: u16 [65 .. 80],
-        /// What the trap says; [`details_layout`] tells how to read it.
+        /// DataDetails of the trap, with the layout that [`details_layout`] returns.
         data_details: [u8; 54] [80 .. 512],
         /// GID of the issuer.
         issuer_gid: Gid [512 .. 640],
@@ -112,27 +112,27 @@ layout! {
 layout! {
     /// Notice of the SM class, 64 bytes: as [`Notice`], without the issuer's GID.
     pub struct SmNotice(SmNoticeRepr): "Notice", 64 bytes {
-        /// Defined by the specification, not by a vendor.
+        /// Whether the notice is generic, rather than vendor-specific.
         is_generic: bool [0 .. 1],
         /// Type of the notice.
         notice_type: NoticeType [1 .. 8],
-        /// Producer type, or id of the vendor.
+        /// Producer type, or vendor ID.
         producer_type: ProducerType [8 .. 32],
-        /// Trap number, or device id of a vendor's.
+        /// Trap number, or device ID of a vendor-specific notice.
         trap_number: TrapNumber [32 .. 48],
         /// LID of the issuer; permissive if it has none.
         issuer_lid: Lid [48 .. 64],
-        /// Whether the notice waits in a queue; alternates with every notice read.
+        /// NoticeToggle: alternates with each notice read from the queue.
         notice_toggle: bool [64 .. 65],
-        /// Notices that wait in the queue.
+        /// Notices in the queue.
         notice_count: u16 [65 .. 80],
-        /// What the trap says; [`details_layout`] tells how to read it.
+        /// DataDetails of the trap, with the layout that [`details_layout`] returns.
         data_details: [u8; 54] [80 .. 512],
     }
 }
 
 impl SmNoticeRepr {
-    /// The same notice as the other classes carry it.
+    /// The same notice in the form of the other classes.
     pub fn issued_by(&self, issuer_gid: Gid) -> NoticeRepr {
         NoticeRepr {
             is_generic: self.is_generic,
@@ -148,7 +148,7 @@ impl SmNoticeRepr {
     }
 }
 
-/// The layout of a generic trap's DataDetails; `None` if it has none that we know.
+/// The layout of a generic trap's DataDetails; `None` if it is unknown.
 pub fn details_layout(trap: TrapNumber) -> Option<Layout> {
     Some(match trap {
         TrapNumber::GID_IN_SERVICE
@@ -169,9 +169,10 @@ pub fn details_layout(trap: TrapNumber) -> Option<Layout> {
 }
 
 layout! {
-    /// Details of traps 64 to 67: a port or a multicast group came or went.
+    /// Details of traps 64 to 67: a port came into or went out of service, or a multicast group was
+    /// created or deleted.
     pub struct GidDetails(GidDetailsRepr): "details of traps 64-67", 54 bytes {
-        /// Of the port or the group.
+        /// GID of the port or group.
         gid: Gid [48 .. 176],
     }
 }
@@ -179,7 +180,7 @@ layout! {
 layout! {
     /// Details of trap 128: ports of a switch changed state.
     pub struct LinkStateDetails(LinkStateDetailsRepr): "details of trap 128", 54 bytes {
-        /// Of the switch.
+        /// LID of the switch.
         lid: Lid [0 .. 16],
     }
 }
@@ -187,15 +188,15 @@ layout! {
 layout! {
     /// Details of traps 129 to 131: a port's error threshold was reached.
     pub struct PortErrorDetails(PortErrorDetailsRepr): "details of traps 129-131", 54 bytes {
-        /// Of the node.
+        /// LID of the node.
         lid: Lid [16 .. 32],
-        /// The port.
+        /// Port number.
         port_num: PortNum [32 .. 40],
     }
 }
 
 bit_set! {
-    /// What else changed, in trap 144.
+    /// Other local changes, in trap 144.
     pub struct LocalChanges(u16);
     /// NodeDescription.
     NODE_DESCRIPTION = 0, "NodeDescription";
@@ -212,17 +213,18 @@ bit_set! {
 }
 
 layout! {
-    /// Details of trap 144: capability mask or another local thing changed.
+    /// Details of trap 144: the capability mask or another local attribute changed.
     pub struct LocalChangesDetails(LocalChangesDetailsRepr): "details of trap 144", 54 bytes {
-        /// Of the port.
+        /// LID of the port.
         lid: Lid [16 .. 32],
-        /// Something else than the capability mask changed: `changes` is meant.
+        /// OtherLocalChanges: an attribute other than the capability mask changed, and `changes` is
+        /// valid.
         other_local_changes: bool [47 .. 48],
-        /// The new mask.
+        /// The new CapabilityMask.
         capability_mask: CapabilityMask [48 .. 80],
-        /// What else changed.
+        /// The other changes.
         changes: LocalChanges [80 .. 96],
-        /// The new second mask.
+        /// The new CapabilityMask2.
         capability_mask2: CapabilityMask2 [96 .. 112],
     }
 }
@@ -230,9 +232,9 @@ layout! {
 layout! {
     /// Details of trap 145: the system image GUID changed.
     pub struct SystemImageGuidDetails(SystemImageGuidDetailsRepr): "details of trap 145", 54 bytes {
-        /// Of the port.
+        /// LID of the port.
         lid: Lid [16 .. 32],
-        /// The new GUID.
+        /// The new system image GUID.
         system_image_guid: Guid [48 .. 112],
     }
 }
@@ -244,19 +246,19 @@ layout! {
         lid: Lid [16 .. 32],
         /// DrSLID of a directed-route SMP.
         dr_slid: Lid [32 .. 48],
-        /// Its method.
+        /// Method of the SMP.
         method: Method [48 .. 56],
-        /// Its attribute.
+        /// Attribute of the SMP.
         attribute_id: AttributeId [64 .. 80],
-        /// Its modifier.
+        /// AttributeModifier of the SMP.
         attribute_modifier: u32 [80 .. 112],
-        /// The wrong key.
+        /// The wrong M_Key.
         m_key: u64 [112 .. 176],
-        /// The SMP was directed-route.
+        /// Whether the SMP was directed-route.
         dr_notice: bool [184 .. 185],
-        /// The return path did not fit.
+        /// Whether the return path was truncated.
         dr_path_truncated: bool [185 .. 186],
-        /// Hops of the return path.
+        /// Number of hops of the return path.
         dr_hop_count: u8 [186 .. 192],
         /// The return path, as much as fits.
         dr_notice_return_path: [u8; 30] [192 .. 432],
@@ -270,7 +272,7 @@ layout! {
         lid1: Lid [16 .. 32],
         /// Destination LID of the packet.
         lid2: Lid [32 .. 48],
-        /// The wrong key; a P_Key stands in the low 16 bits.
+        /// The wrong key; a P_Key is in the low 16 bits.
         key: u32 [48 .. 80],
         /// Service level of the packet.
         sl: Sl [80 .. 84],
@@ -286,11 +288,11 @@ layout! {
 }
 
 layout! {
-    /// Details of trap 259: a switch's external port saw a wrong P_Key.
+    /// Details of trap 259: a switch's external port received a wrong P_Key.
     pub struct BadPKeySwitchPortDetails(BadPKeySwitchPortDetailsRepr):
         "details of trap 259", 54 bytes
     {
-        /// Which of the following are meant, the first field in the lowest bit.
+        /// DataValid: which of the following fields are valid, the first one in the lowest bit.
         data_valid: u16 [0 .. 16],
         /// Source LID of the packet.
         lid1: Lid [16 .. 32],
@@ -326,6 +328,7 @@ mod tests {
     }
 
     /// Offsets as in OpenSM's `ib_mad_notice_attr_t`.
+    /// IBA 14.2.5.1.
     #[test]
     fn details_lie_where_others_read_them() {
         let lid = Lid(0x0102);

@@ -1,4 +1,4 @@
-//! What a port is, can and does: PortInfo.
+//! PortInfo: addresses, capabilities, configuration and state of a port.
 
 use std::fmt;
 
@@ -7,21 +7,21 @@ use super::link::{ActiveLink, LinkSpeeds, LinkSpeedsExt, LinkSpeedsExt2, LinkWid
 use crate::types::{Lid, Mtu, PortNum, Rate, Sl};
 use crate::wire::field::{code_field, layout};
 
-/// Logical state of a port (7.2.7).
+/// Logical state of a port (IBA 7.2.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum PortState {
-    /// Of a Set(): leave it as it is.
+    /// In a Set(): no change.
     NoChange = 0,
     /// No link.
     Down = 1,
-    /// Only SMPs pass; the subnet manager configures.
+    /// Initialize: only SMPs pass; the subnet manager configures the port.
     Initialize = 2,
-    /// Configured; becomes active with its neighbour.
+    /// Armed: configured; becomes active with its neighbour.
     Armed = 3,
-    /// All packets pass.
+    /// Active: all packets pass.
     Active = 4,
-    /// Active, in link error recovery; never reported by PortInfo of today's devices.
+    /// ActiveDefer: active, in link error recovery; not reported in PortInfo by current devices.
     ActiveDefer = 5,
 }
 
@@ -58,26 +58,27 @@ impl fmt::Display for PortState {
     }
 }
 
-/// Physical state of a port (14.2.5.6), and the state that a link falls to when it goes down
-/// (`Sleep` or `Polling`).
+/// Physical state of a port (IBA 14.2.5.6); also the state that a port enters when its link goes
+/// down (`Sleep` or `Polling`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum PortPhysState {
-    /// Of a Set(): leave it as it is.
+    /// In a Set(): no change.
     NoChange = 0,
-    /// Waits for its neighbour without sending.
+    /// Waits for its neighbour without transmitting.
     Sleep = 1,
-    /// Looks for its neighbour.
+    /// Polling for a neighbour.
     Polling = 2,
-    /// Off.
+    /// Disabled.
     Disabled = 3,
-    /// Agreeing on width and speed.
+    /// Negotiates width and speed.
     PortConfigurationTraining = 4,
-    /// The link works.
+    /// The link is up.
     LinkUp = 5,
-    /// The link is being trained again.
+    /// Recovers the link by retraining.
     LinkErrorRecovery = 6,
-    /// Under test.
+    /// Phy test.
     PhyTest = 7,
 }
 
@@ -121,8 +122,8 @@ impl fmt::Display for PortPhysState {
 code_field!(PortState, PortPhysState);
 
 layout! {
-    /// PortInfo, 64 bytes (14.2.5.6). The modifier's low byte is the port; 0 names the port that
-    /// the request arrived by on a channel adapter, and port 0 on a switch.
+    /// PortInfo, 64 bytes (IBA 14.2.5.6). The modifier's low byte is the port number; 0 selects the
+    /// port by which the request arrived on a channel adapter, and port 0 on a switch.
     ///
     /// ```text
     ///  0 M_Key (8)              8 GidPrefix (8)
@@ -145,118 +146,119 @@ layout! {
     /// 63 rsvd:3 LinkSpeedExtEnabled:5
     /// ```
     pub struct PortInfo(PortInfoRepr): "PortInfo", 64 bytes {
-        /// Management key; read as 0 unless the asker knows it.
+        /// M_Key; reads as 0 unless the requester knows it.
         m_key: u64 [0 .. 64],
         /// Subnet prefix of the port's GIDs.
         gid_prefix: u64 [64 .. 128],
         /// Base LID; 0 until one is assigned.
         base_lid: Lid [128 .. 144],
-        /// LID of the subnet manager, where SA requests and traps go.
+        /// MasterSMLID: where SA requests and traps are sent.
         master_sm_lid: Lid [144 .. 160],
-        /// What the port can do.
+        /// CapabilityMask of the port.
         capability_mask: CapabilityMask [160 .. 192],
-        /// Result of diagnostics; 0 if all is well.
+        /// DiagCode; 0 if no fault was found.
         diag_code: u16 [192 .. 208],
-        /// Seconds until a protected M_Key is given up when its owner is gone; 0 for never.
+        /// Seconds until the M_Key is released when its owner no longer answers; 0 for never.
         m_key_lease_period: u16 [208 .. 224],
-        /// The port that the request arrived by.
+        /// The port by which the request arrived.
         local_port_num: PortNum [224 .. 232],
-        /// Widths the link may have.
+        /// Enabled widths.
         link_width_enabled: LinkWidths [232 .. 240],
-        /// Widths the port can have.
+        /// Supported widths.
         link_width_supported: LinkWidths [240 .. 248],
-        /// The width the link has.
+        /// The active width.
         link_width_active: LinkWidths [248 .. 256],
-        /// Speeds the port can have.
+        /// Supported speeds.
         link_speed_supported: LinkSpeeds [256 .. 260],
         /// Logical state.
         port_state: PortState [260 .. 264],
         /// Physical state.
         port_physical_state: PortPhysState [264 .. 268],
-        /// Physical state to take when the link goes down.
+        /// Physical state to enter when the link goes down.
         link_down_default_state: PortPhysState [268 .. 272],
-        /// How far the M_Key protects.
+        /// Extent of M_Key protection.
         m_key_protect_bits: u8 [272 .. 274],
-        /// The port answers to 2^LMC LIDs.
+        /// LMC: the port has 2^LMC LIDs.
         lmc: u8 [277 .. 280],
-        /// The speed the link has; none while an extended one is active.
+        /// The active speed; none while an extended speed is active.
         link_speed_active: LinkSpeeds [280 .. 284],
-        /// Speeds the link may have.
+        /// Enabled speeds.
         link_speed_enabled: LinkSpeeds [284 .. 288],
-        /// MTU of the link, as the subnet manager set it.
+        /// MTU of the link, as set by the subnet manager.
         neighbor_mtu: Mtu [288 .. 292],
-        /// Service level towards the subnet manager.
+        /// MasterSMSL: service level of packets to the subnet manager.
         master_sm_sl: Sl [292 .. 296],
-        /// Data VLs the port has, as a code: see [`data_vls`].
+        /// Supported data VLs, as a code: see [`data_vls`].
         vl_cap: u8 [296 .. 300],
-        /// How much of the port's state a subnet manager is asked to keep.
+        /// How much of the port's state the subnet manager should preserve.
         init_type: u8 [300 .. 304],
-        /// Units of 4 kB of high-priority data before low priority gets a turn.
+        /// Limit of high-priority data before low priority is served, in units of 4 kB.
         vl_high_limit: u8 [304 .. 312],
-        /// Entries of the high-priority VLArbitrationTable.
+        /// Size of the high-priority VLArbitrationTable.
         vl_arbitration_high_cap: u8 [312 .. 320],
-        /// Entries of the low-priority VLArbitrationTable.
+        /// Size of the low-priority VLArbitrationTable.
         vl_arbitration_low_cap: u8 [320 .. 328],
-        /// What the subnet manager kept.
+        /// The state that the subnet manager preserved.
         init_type_reply: u8 [328 .. 332],
-        /// The largest MTU the port can have.
+        /// Maximum supported MTU.
         mtu_cap: Mtu [332 .. 336],
-        /// Packets dropped in a row until a VL counts as stalled.
+        /// Packets dropped consecutively until a VL is considered stalled.
         vl_stall_count: u8 [336 .. 339],
-        /// How long a packet may wait at the head of a queue, 4.096 µs × 2^n; above 19 for ever.
+        /// Head-of-queue lifetime limit, 4.096 µs × 2^n; above 19 unlimited.
         hoq_life: u8 [339 .. 344],
-        /// Data VLs in use, as a code: see [`data_vls`]. 0 in a Set() leaves them.
+        /// Data VLs in use, as a code: see [`data_vls`]. 0 in a Set() leaves them unchanged.
         operational_vls: u8 [344 .. 348],
-        /// P_Keys of packets coming in are checked; switches only.
+        /// Whether P_Keys of inbound packets are checked; switches only.
         partition_enforcement_inbound: bool [348 .. 349],
-        /// P_Keys of packets going out are checked; switches only.
+        /// Whether P_Keys of outbound packets are checked; switches only.
         partition_enforcement_outbound: bool [349 .. 350],
-        /// Raw packets coming in are dropped; switches only.
+        /// Whether inbound raw packets are dropped; switches only.
         filter_raw_inbound: bool [350 .. 351],
-        /// Raw packets going out are dropped; switches only.
+        /// Whether outbound raw packets are dropped; switches only.
         filter_raw_outbound: bool [351 .. 352],
-        /// SMPs with a wrong M_Key.
+        /// Number of SMPs with a wrong M_Key.
         m_key_violations: u16 [352 .. 368],
-        /// Packets with a wrong P_Key.
+        /// Number of packets with a wrong P_Key.
         p_key_violations: u16 [368 .. 384],
-        /// Packets with a wrong Q_Key.
+        /// Number of packets with a wrong Q_Key.
         q_key_violations: u16 [384 .. 400],
-        /// Entries of GUIDInfo.
+        /// Size of the GUID table (GUIDInfo).
         guid_cap: u8 [400 .. 408],
-        /// Asks the clients behind the port to register again.
+        /// Requests clients behind the port to reregister.
         client_reregister: bool [408 .. 409],
-        /// Which P_Key traps of multicast packets are not sent.
+        /// Which P_Key traps for multicast packets are suppressed.
         multicast_pkey_trap_suppression_enabled: u8 [409 .. 411],
-        /// Least time between two traps, and longest time across the subnet, 4.096 µs × 2^n.
+        /// Minimum time between two traps, and maximum packet time across the subnet, 4.096 µs ×
+        /// 2^n.
         subnet_time_out: u8 [411 .. 416],
-        /// Longest time to the answer of an SMP, 4.096 µs × 2^n.
+        /// Maximum response time to an SMP, 4.096 µs × 2^n.
         resp_time_value: u8 [419 .. 424],
         /// Threshold of local physical errors.
         local_phy_errors: u8 [424 .. 428],
         /// Threshold of buffer overruns.
         overrun_errors: u8 [428 .. 432],
-        /// Credits worth having.
+        /// Recommended number of credits.
         max_credit_hint: u16 [432 .. 448],
-        /// The speed beyond NDR that the link has.
+        /// The active speed beyond NDR.
         link_speed_ext_active2: LinkSpeedsExt2 [449 .. 451],
-        /// Speeds beyond NDR the port can have.
+        /// Supported speeds beyond NDR.
         link_speed_ext_supported2: LinkSpeedsExt2 [451 .. 453],
-        /// Speeds beyond NDR the link may have.
+        /// Enabled speeds beyond NDR.
         link_speed_ext_enabled2: LinkSpeedsExt2 [453 .. 456],
-        /// Time to the far end and back, units of 4 ns.
+        /// Round-trip time of the link, in units of 4 ns.
         link_round_trip_latency: u32 [456 .. 480],
-        /// What else the port can do.
+        /// Further capabilities.
         capability_mask2: CapabilityMask2 [480 .. 496],
-        /// The extended speed the link has.
+        /// The active extended speed.
         link_speed_ext_active: LinkSpeedsExt [496 .. 500],
-        /// Extended speeds the port can have.
+        /// Supported extended speeds.
         link_speed_ext_supported: LinkSpeedsExt [500 .. 504],
-        /// Extended speeds the link may have.
+        /// Enabled extended speeds.
         link_speed_ext_enabled: LinkSpeedsExt [507 .. 512],
     }
 }
 
-/// Number of data VLs of a code of VLCap and OperationalVLs; `None` if reserved.
+/// Number of data VLs for a code of VLCap or OperationalVLs; `None` if reserved.
 pub const fn data_vls(code: u8) -> Option<u8> {
     match code {
         1 => Some(1),
@@ -269,8 +271,8 @@ pub const fn data_vls(code: u8) -> Option<u8> {
 }
 
 impl<T: AsRef<[u8]>> PortInfo<T> {
-    /// Width and speed of the link. `capability_mask` is the port's own, except that external
-    /// ports of a switch have their port 0's: their own mask is reserved.
+    /// Active width and speed. `capability_mask` is the port's own, or port 0's for external ports
+    /// of a switch: their own mask is reserved.
     pub fn active_link(&self, capability_mask: CapabilityMask) -> ActiveLink {
         let extended = capability_mask.contains(CapabilityMask::IS_EXTENDED_SPEEDS_SUPPORTED);
         ActiveLink {

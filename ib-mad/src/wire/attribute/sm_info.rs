@@ -1,21 +1,21 @@
-//! What a subnet manager says of itself: SMInfo.
+//! SMInfo: identity, priority and state of a subnet manager.
 
 use std::fmt;
 
 use crate::types::Guid;
 use crate::wire::field::{code_field, layout};
 
-/// State of a subnet manager (14.4.1).
+/// SMState (IBA 14.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SmState {
-    /// Disabled by another subnet manager.
+    /// Not active: disabled by another subnet manager.
     NotActive = 0,
-    /// Sweeping, and looking for others.
+    /// Discovering: reads the subnet, and looks for other managers.
     Discovering = 1,
-    /// Polling the master.
+    /// Standby: polls the master.
     Standby = 2,
-    /// Owner of the subnet.
+    /// Master of the subnet.
     Master = 3,
 }
 
@@ -51,38 +51,38 @@ impl fmt::Display for SmState {
 code_field!(SmState);
 
 layout! {
-    /// SMInfo, 21 bytes (14.2.5.13). The modifier of a Set() is a command, see [`SmControl`].
+    /// SMInfo, 21 bytes (IBA 14.2.5.13). The modifier of a Set() is a command, see [`SmControl`].
     ///
     /// ```text
     /// 0 GUID (8)   8 SM_Key (8)   16 ActCount (4)   20 Priority:4 SMState:4
     /// ```
     pub struct SmInfo(SmInfoRepr): "SMInfo", 21 bytes {
-        /// GUID of the port the subnet manager lives behind.
+        /// GUID of the subnet manager's port.
         guid: Guid [0 .. 64],
-        /// SM_Key; 0 unless the asker is trusted.
+        /// SM_Key; 0 unless the requester is trusted.
         sm_key: u64 [64 .. 128],
-        /// Counts what the subnet manager does: a sign of life.
+        /// ActCount: incremented with the subnet manager's activity.
         act_count: u32 [128 .. 160],
-        /// 15 is the highest; among equals the lowest GUID wins.
+        /// Priority; 15 is the highest. Among equals the lowest GUID wins.
         priority: u8 [160 .. 164],
         /// Its state.
         sm_state: SmState [164 .. 168],
     }
 }
 
-/// What Set(SMInfo) asks for, in its modifier (14.4.1).
+/// Command of a Set(SMInfo), in its modifier (IBA 14.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum SmControl {
-    /// Become master.
+    /// HANDOVER: become master.
     Handover = 1,
-    /// The handover has happened.
+    /// ACKNOWLEDGE: the handover is complete.
     Acknowledge = 2,
-    /// Become not active.
+    /// DISABLE: become not active.
     Disable = 3,
-    /// Become standby.
+    /// STANDBY: become standby.
     Standby = 4,
-    /// Start discovering.
+    /// DISCOVER: start discovering.
     Discover = 5,
 }
 

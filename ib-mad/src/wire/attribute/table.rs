@@ -1,8 +1,7 @@
-//! Small tables of ports, one block each: GUIDInfo, P_KeyTable, SLtoVLMappingTable,
+//! Small tables of a port, one block each: GUIDInfo, P_KeyTable, SLtoVLMappingTable,
 //! VLArbitrationTable.
 //!
-//! Entries are reached through accessors that take an index within the block; an index beyond it
-//! is a programming error and panics.
+//! Accessors take an index within the block, and panic if it is out of range.
 
 use crate::types::{Guid, PKey, Sl, Vl};
 use crate::wire::field::layout;
@@ -15,7 +14,7 @@ pub const PKEYS_PER_BLOCK: usize = 32;
 pub const VL_ARB_PER_BLOCK: usize = 32;
 
 layout! {
-    /// One block of GUIDInfo, 64 bytes: 8 GUIDs (14.2.5.5). The modifier is the block's number;
+    /// One block of GUIDInfo, 64 bytes: 8 GUIDs (IBA 14.2.5.5). The modifier is the block's number;
     /// entry 0 of block 0 is the port GUID and cannot be set.
     pub struct GuidInfo(GuidInfoRepr): "GUIDInfo", 64 bytes {
         /// 8 GUIDs, 8 bytes each; see `guid`.
@@ -41,10 +40,10 @@ impl<T: AsMut<[u8]>> GuidInfo<T> {
 }
 
 layout! {
-    /// One block of a P_KeyTable, 64 bytes: 32 P_Keys (14.2.5.7).
+    /// One block of a P_KeyTable, 64 bytes: 32 P_Keys (IBA 14.2.5.7).
     ///
-    /// The modifier holds the block's number in its low 16 bits and, of a switch, the port in
-    /// its high 16 bits; see [`pkey_table_modifier`].
+    /// The modifier has the block's number in its low 16 bits and, on a switch, the port in its
+    /// high 16 bits; see [`pkey_table_modifier`].
     pub struct PKeyTable(PKeyTableRepr): "P_KeyTable", 64 bytes {
         /// 32 P_Keys, 2 bytes each; see `pkey`.
         pkey_block: [u8; 64] [0 .. 512],
@@ -80,10 +79,10 @@ impl<T: AsMut<[u8]>> PKeyTable<T> {
 }
 
 layout! {
-    /// SLtoVLMappingTable, 8 bytes: a VL for each SL (14.2.5.8).
+    /// SLtoVLMappingTable, 8 bytes: a VL for each SL (IBA 14.2.5.8).
     ///
-    /// Of a switch the modifier names the ports: in port in bits 15-8, out port in bits 7-0; see
-    /// [`sl_to_vl_modifier`]. Of a channel adapter it is 0.
+    /// On a switch the modifier selects the ports: input port in bits 15-8, output port in bits
+    /// 7-0; see [`sl_to_vl_modifier`]. On a channel adapter it is 0.
     pub struct SlToVlMappingTable(SlToVlMappingTableRepr): "SLtoVLMappingTable", 8 bytes {
         /// VL of SL 0; the others follow.
         sl0: Vl [0 .. 4],
@@ -126,7 +125,7 @@ pub const fn sl_to_vl_modifier(in_port: u8, out_port: u8) -> u32 {
 }
 
 impl<T: AsRef<[u8]>> SlToVlMappingTable<T> {
-    /// The VL that packets of `sl` take; 15 drops them.
+    /// The VL for packets of `sl`; 15 drops them.
     pub fn vl(&self, sl: Sl) -> Vl {
         let pair = self.as_bytes()[usize::from(sl.get() / 2)];
         Vl::from_low_bits(u16::from(if sl.get().is_multiple_of(2) { pair >> 4 } else { pair }))
@@ -134,7 +133,7 @@ impl<T: AsRef<[u8]>> SlToVlMappingTable<T> {
 }
 
 impl<T: AsMut<[u8]>> SlToVlMappingTable<T> {
-    /// Writes the VL that packets of `sl` take.
+    /// Sets the VL for packets of `sl`.
     pub fn set_vl(&mut self, sl: Sl, vl: Vl) -> &mut Self {
         let pair = &mut self.buffer.as_mut()[usize::from(sl.get() / 2)];
         *pair = match sl.get().is_multiple_of(2) {
@@ -146,17 +145,17 @@ impl<T: AsMut<[u8]>> SlToVlMappingTable<T> {
 }
 
 layout! {
-    /// One block of a VLArbitrationTable, 64 bytes: 32 pairs of a VL and its weight (14.2.5.9).
+    /// One block of a VLArbitrationTable, 64 bytes: 32 pairs of VL and weight (IBA 14.2.5.9).
     ///
-    /// The modifier holds the port in its low 16 bits (0 for a channel adapter's own) and in its
-    /// high 16 bits what the block is, see [`VlArbBlock`] and [`vl_arbitration_modifier`].
+    /// The modifier has the port in its low 16 bits (0 for a channel adapter's own) and the kind of
+    /// block in its high 16 bits; see [`VlArbBlock`] and [`vl_arbitration_modifier`].
     pub struct VlArbitrationTable(VlArbitrationTableRepr): "VLArbitrationTable", 64 bytes {
         /// 32 pairs of a reserved nibble, a VL and a weight byte; see `entry`.
         vl_weight_block: [u8; 64] [0 .. 512],
     }
 }
 
-/// Which block of a VLArbitrationTable.
+/// Block of a VLArbitrationTable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum VlArbBlock {
@@ -175,7 +174,7 @@ pub const fn vl_arbitration_modifier(port: u8, block: VlArbBlock) -> u32 {
     (block as u32) << 16 | port as u32
 }
 
-/// A turn of the arbiter: up to `weight` × 64 bytes of `vl`.
+/// An arbitration entry: up to `weight` × 64 bytes of `vl` are sent in turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VlArbEntry {
     /// The virtual lane; 15 is not allowed.
@@ -206,10 +205,11 @@ impl<T: AsMut<[u8]>> VlArbitrationTable<T> {
 mod tests {
     use super::*;
 
+    /// IBA 14.2.5.8.
     #[test]
     fn sl_to_vl_packs_even_service_levels_first() {
         let mut bytes = [0; 8];
-        let mut table = SlToVlMappingTable::new(&mut bytes[..]).unwrap();
+        let mut table = SlToVlMappingTable::of_mut(&mut bytes);
         for sl in 0..16 {
             table.set_vl(Sl::from_low_bits(sl), Vl::from_low_bits(15 - sl));
         }
@@ -219,19 +219,21 @@ mod tests {
         assert_eq!(table.vl(Sl::from_low_bits(11)).get(), 4);
     }
 
+    /// IBA 14.2.5.5, 14.2.5.7, 14.2.5.9.
     #[test]
     fn block_entries_lie_in_order() {
         let mut bytes = [0; 64];
-        PKeyTable::new(&mut bytes[..]).unwrap().set_pkey(31, PKey(0x8001));
+        PKeyTable::of_mut(&mut bytes).set_pkey(31, PKey(0x8001));
         assert_eq!(bytes[62..], [0x80, 0x01]);
         let entry = VlArbEntry { vl: Vl::from_low_bits(3), weight: 64 };
-        VlArbitrationTable::new(&mut bytes[..]).unwrap().set_entry(1, entry);
+        VlArbitrationTable::of_mut(&mut bytes).set_entry(1, entry);
         assert_eq!(bytes[2..4], [3, 64]);
-        assert_eq!(VlArbitrationTable::new(&bytes[..]).unwrap().entry(1), entry);
-        GuidInfo::new(&mut bytes[..]).unwrap().set_guid(7, Guid(0x0102));
+        assert_eq!(VlArbitrationTable::of(&bytes).entry(1), entry);
+        GuidInfo::of_mut(&mut bytes).set_guid(7, Guid(0x0102));
         assert_eq!(bytes[56..], [0, 0, 0, 0, 0, 0, 1, 2]);
     }
 
+    /// IBA 14.2.5.7, 14.2.5.8, 14.2.5.9.
     #[test]
     fn modifiers_name_port_and_block() {
         assert_eq!(pkey_table_modifier(5, 2), 0x0005_0002);

@@ -1,11 +1,11 @@
-//! GUIDInfoRecord: eight GUIDs of a port, alias GUIDs among them.
+//! GUIDInfoRecord: eight entries of a port's GUID table, which include alias GUIDs.
 
 use super::components;
 use crate::types::Lid;
 use crate::wire::field::layout;
 
 layout! {
-    /// GUIDInfoRecord, 72 bytes (15.2.5.18).
+    /// GUIDInfoRecord, 72 bytes (IBA 15.2.5.18).
     ///
     /// ```text
     ///  0 LID (2)   2 BlockNum (1)   3 reserved (5)   8 GUIDInfo (64)
@@ -13,9 +13,9 @@ layout! {
     pub struct GuidInfoRecord(GuidInfoRecordRepr): "GUIDInfoRecord", 72 bytes {
         /// LID of the port; of port 0 for a switch.
         lid: Lid [0 .. 16],
-        /// Which block: GUIDs 8 × n to 8 × n + 7.
+        /// Block: GUIDs 8 × n to 8 × n + 7.
         block_num: u8 [16 .. 24],
-        /// GUIDInfo (14.2.5.5): eight GUIDs; the first of block 0 is the port GUID.
+        /// GUIDInfo (IBA 14.2.5.5): eight GUIDs; the first of block 0 is the port GUID.
         guid_info: [u8; 64] [64 .. 576],
     }
 }

@@ -1,11 +1,11 @@
-//! InformInfoRecord: a subscription and who holds it.
+//! InformInfoRecord: a subscription and its subscriber.
 
 use super::components;
 use crate::types::Gid;
 use crate::wire::field::layout;
 
 layout! {
-    /// InformInfoRecord, 60 bytes (15.2.5.12).
+    /// InformInfoRecord, 60 bytes (IBA 15.2.5.12).
     ///
     /// ```text
     ///  0 SubscriberGID (16)   16 Enum (2)   18 reserved (6)   24 InformInfo (36)
@@ -13,9 +13,9 @@ layout! {
     pub struct InformInfoRecord(InformInfoRecordRepr): "InformInfoRecord", 60 bytes {
         /// GID of the subscriber.
         subscriber_gid: Gid [0 .. 128],
-        /// Number of this subscription among those of the subscriber ("Enum").
+        /// Number of this subscription among the subscriber's ("Enum").
         enumeration: u16 [128 .. 144],
-        /// InformInfo (13.4.8.3).
+        /// InformInfo (IBA 13.4.8.3).
         inform_info: [u8; 36] [192 .. 480],
     }
 }

@@ -5,19 +5,19 @@ use crate::types::{Lid, PortNum};
 use crate::wire::field::layout;
 
 layout! {
-    /// LinkRecord, 6 bytes (15.2.5.13).
+    /// LinkRecord, 6 bytes (IBA 15.2.5.13).
     ///
     /// ```text
     ///  0 FromLID (2)   2 FromPort (1)   3 ToPort (1)   4 ToLID (2)
     /// ```
     pub struct LinkRecord(LinkRecordRepr): "LinkRecord", 6 bytes {
-        /// LID of one end; of port 0 if that is a switch.
+        /// LID of one end; of port 0 on a switch.
         from_lid: Lid [0 .. 16],
-        /// Its port number.
+        /// Port number of that end.
         from_port: PortNum [16 .. 24],
-        /// The other end's port number.
+        /// Port number of the other end.
         to_port: PortNum [24 .. 32],
-        /// The other end's LID; of port 0 if that is a switch.
+        /// LID of the other end; of port 0 on a switch.
         to_lid: Lid [32 .. 48],
     }
 }

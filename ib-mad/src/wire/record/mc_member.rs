@@ -1,4 +1,4 @@
-//! MCMemberRecord: a multicast group, or a port's membership of it.
+//! MCMemberRecord: a multicast group, or a port's membership in it.
 
 use super::Selector;
 use super::components;
@@ -9,7 +9,7 @@ use std::fmt;
 use std::ops::BitOr;
 
 layout! {
-    /// MCMemberRecord, 52 bytes (15.2.5.17).
+    /// MCMemberRecord, 52 bytes (IBA 15.2.5.17).
     ///
     /// ```text
     ///  0 MGID (16)         16 PortGID (16)     32 Q_Key (4)
@@ -21,13 +21,13 @@ layout! {
     pub struct McMemberRecord(McMemberRecordRepr): "MCMemberRecord", 52 bytes {
         /// GID of the group.
         mgid: Gid [0 .. 128],
-        /// GID of the member; zero where the record stands for the group.
+        /// GID of the member; zero in the record of a group.
         port_gid: Gid [128 .. 256],
         /// Q_Key of the group.
         qkey: u32 [256 .. 288],
         /// LID of the group.
         mlid: Lid [288 .. 304],
-        /// How the MTU is meant.
+        /// How the MTU is compared.
         mtu_selector: Selector [304 .. 306],
         /// MTU of the group.
         mtu: Mtu [306 .. 312],
@@ -35,13 +35,13 @@ layout! {
         tclass: u8 [312 .. 320],
         /// P_Key of the group.
         pkey: PKey [320 .. 336],
-        /// How the rate is meant.
+        /// How the rate is compared.
         rate_selector: Selector [336 .. 338],
         /// Rate of the group.
         rate: Rate [338 .. 344],
-        /// How the lifetime is meant.
+        /// How the lifetime is compared.
         packet_life_time_selector: Selector [344 .. 346],
-        /// Longest time a packet takes to any member.
+        /// Maximum packet lifetime to any member.
         packet_life_time: Lifetime [346 .. 352],
         /// Service level.
         sl: Sl [352 .. 356],
@@ -49,9 +49,9 @@ layout! {
         flow_label: u32 [356 .. 376],
         /// Hop limit of the GRH.
         hop_limit: u8 [376 .. 384],
-        /// Scope of the MGID; asked for where the SA makes one.
+        /// Scope of the MGID; in a request, the scope of an MGID that the SA assigns.
         scope: u8 [384 .. 388],
-        /// What the port joined as; what it leaves in a Delete.
+        /// Kinds of membership: those joined; in a Delete, those to leave.
         join_state: JoinState [388 .. 392],
         /// Set if another port of the same partition joined on behalf of PortGID.
         proxy_join: bool [392 .. 393],
@@ -79,29 +79,29 @@ components! {
     PROXY_JOIN = 17, "ProxyJoin";
 }
 
-/// In which ways a port belongs to a group; a set, four bits wide.
+/// JoinState: kinds of membership of a port in a group, as a set of four bits.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JoinState(pub u8);
 
 open_code!(JoinState, u8);
 
 impl JoinState {
-    /// Sends and receives; the group lives as long as it has one of these.
+    /// FullMember: sends and receives; the group exists as long as it has a full member.
     pub const FULL_MEMBER: Self = Self(1);
-    /// Sends and receives without keeping the group alive.
+    /// NonMember: sends and receives, without keeping the group alive.
     pub const NON_MEMBER: Self = Self(2);
-    /// Sends only, without keeping the group alive.
+    /// SendOnlyNonMember: sends only, without keeping the group alive.
     pub const SEND_ONLY_NON_MEMBER: Self = Self(4);
-    /// Sends only, and keeps the group alive.
+    /// SendOnlyFullMember: sends only, and keeps the group alive.
     pub const SEND_ONLY_FULL_MEMBER: Self = Self(8);
 
-    /// Whether every way of `other` is among these.
+    /// Whether this set has every kind of `other`.
     #[inline]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether this is no membership at all.
+    /// Whether the set is empty.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.0 == 0

@@ -1,9 +1,9 @@
-//! SA records (15.2.5): one module each, with the record's layout and its component-mask bits.
+//! SA records (IBA 15.2.5): one module each, with the record's layout and its component-mask bits.
 //!
-//! Attributes that a record embeds (NodeInfo in NodeRecord, …) are byte arrays here; their
-//! layouts are in [`attribute`](super::attribute). Views fit requests, whose unmasked fields hold
-//! anything; the checked forms (`…Repr`) are for answers. Which records answer a request is not
-//! decided here.
+//! Attributes embedded in a record (NodeInfo in NodeRecord, …) are byte arrays here; their layouts
+//! are in [`attribute`](super::attribute). Use views for requests, whose unmasked fields are
+//! undefined, and the checked forms (`…Repr`) for responses. Which records answer a request is
+//! decided elsewhere.
 
 pub mod guid_info;
 pub mod inform_info;
@@ -53,13 +53,13 @@ use super::field::Layout;
 use super::mad::AttributeId;
 use super::sa::{ComponentMask, attribute};
 
-/// Length that a record of `len` bytes takes in a table: the next multiple of 8.
+/// Length of a record of `len` bytes in a table: the next multiple of 8.
 #[inline]
 pub const fn stride(len: usize) -> usize {
     len.next_multiple_of(8)
 }
 
-/// AttributeOffset of a table of such records: their stride in units of 8 bytes.
+/// AttributeOffset of a table of such records: their distance in units of 8 bytes.
 #[inline]
 pub const fn attribute_offset(len: usize) -> u16 {
     (stride(len) / 8) as u16
@@ -70,8 +70,8 @@ pub type Component = (&'static str, ComponentMask);
 
 macro_rules! records {
     ($( $id:ident => $module:ident::$record:ident; )*) => {
-        /// The layout of an attribute's record; `None` if the attribute is not a record. An
-        /// answer to MultiPathRecord holds PathRecords, under whichever id the SA gives it.
+        /// The layout of an attribute's record; `None` if the attribute is not a record. A response
+        /// to MultiPathRecord contains PathRecords, under either attribute ID.
         pub const fn layout_of(id: AttributeId) -> Option<Layout> {
             match id {
                 $( attribute::$id => Some($record::LAYOUT), )*
@@ -112,7 +112,7 @@ records! {
     INFORM_INFO_RECORD => inform_info::InformInfoRecord;
 }
 
-/// Declares the component-mask bits of a record as `mod component`; after `=>` a union of several.
+/// Declares the component-mask bits of a record as `mod component`; after `=>` follow unions.
 macro_rules! components {
     (
         $( $name:ident = $number:literal, $text:literal; )*
@@ -128,7 +128,7 @@ macro_rules! components {
             )*
             $( $(#[$doc])* pub const $union: ComponentMask = $first$(.union($other))+; )*
 
-            /// Every component by its name in the specification, lowest bit first.
+            /// All components by name, lowest bit first.
             pub const ALL: &[$crate::wire::record::Component] = &[$(($text, $name)),*];
         }
     };
@@ -169,14 +169,14 @@ mod tests {
         }
     }
 
-    /// All named bits together, as `ib_types.h` numbers them (IB_…_COMPMASK_…).
+    /// All named bits, as numbered by `ib_types.h` (IB_…_COMPMASK_…). IBA 15.2.5.
     #[test]
     fn components_have_the_numbers_of_the_specification() {
         for (id, bits) in [
             (attribute::NODE_RECORD, 0x7FFD),
             (attribute::PORT_INFO_RECORD, 0x02F7_AFFF_FFF7_FFFF),
             (attribute::SL_TO_VL_MAPPING_TABLE_RECORD, 0x7),
-            // The header stops at LID; the specification goes on in SwitchInfo's order.
+            // The header ends at LID; the specification continues in SwitchInfo's order.
             (attribute::SWITCH_INFO_RECORD, 0x7_FFFD),
             (attribute::LINEAR_FORWARDING_TABLE_RECORD, 0x3),
             (attribute::RANDOM_FORWARDING_TABLE_RECORD, 0x3),
@@ -186,7 +186,7 @@ mod tests {
             (attribute::GUID_INFO_RECORD, 0xFF3),
             (attribute::SERVICE_RECORD, 0x1F_FFFF_FFF7),
             (attribute::PKEY_TABLE_RECORD, 0x7),
-            // The header stops at PacketLifeTime; Preference follows.
+            // The header ends at PacketLifeTime; Preference follows.
             (attribute::PATH_RECORD, 0x7F_FF7F),
             (attribute::VL_ARBITRATION_TABLE_RECORD, 0x7),
             (attribute::MC_MEMBER_RECORD, 0x3_FFFF),
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(multi_path::component::SERVICE_ID.0, 0x21_0000);
     }
 
-    /// Lengths as the SA puts them into AttributeOffset.
+    /// Lengths as the SA writes them to AttributeOffset. IBA 15.2.1.1.
     #[test]
     fn tables_pad_records_to_eight_bytes() {
         assert_eq!(attribute_offset(NodeRecord::LEN), 14);

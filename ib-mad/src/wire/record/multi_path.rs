@@ -1,4 +1,4 @@
-//! MultiPathRecord: what a GetMulti() asks for; the answer is PathRecords.
+//! MultiPathRecord: the request of a GetMulti(), which is answered by PathRecords.
 
 use super::Selector;
 use super::components;
@@ -7,7 +7,7 @@ use crate::wire::field::layout;
 use crate::wire::sa::DATA_LEN;
 
 layout! {
-    /// MultiPathRecord, 24 bytes and then its GIDs (15.2.5.20): SGIDCount sources, DGIDCount
+    /// MultiPathRecord, 24 bytes followed by its GIDs (IBA 15.2.5.20): SGIDCount sources, DGIDCount
     /// destinations. More than 11 do not fit into one MAD.
     ///
     /// ```text
@@ -27,35 +27,35 @@ layout! {
         hop_limit: u8 [24 .. 32],
         /// Traffic class of the GRH.
         tclass: u8 [32 .. 40],
-        /// Whether the paths must serve both directions.
+        /// Whether the paths must be reversible.
         reversible: bool [40 .. 41],
-        /// Most paths wanted in all.
+        /// Maximum number of paths in total.
         numb_path: u8 [41 .. 48],
         /// P_Key.
         pkey: PKey [48 .. 64],
-        /// QoS class, a QoS criterion.
+        /// QoS class, matched by QoS rules.
         qos_class: u16 [64 .. 76],
         /// Service level.
         sl: Sl [76 .. 80],
-        /// How the MTU is meant.
+        /// How the MTU is compared.
         mtu_selector: Selector [80 .. 82],
-        /// Path MTU, as its code: it need not be given.
+        /// Path MTU as its code; optional.
         mtu: u8 [82 .. 88],
-        /// How the rate is meant.
+        /// How the rate is compared.
         rate_selector: Selector [88 .. 90],
-        /// Static rate, as its code: it need not be given.
+        /// Static rate as its code; optional.
         rate: u8 [90 .. 96],
-        /// How the lifetime is meant.
+        /// How the lifetime is compared.
         packet_life_time_selector: Selector [96 .. 98],
-        /// Longest time a packet takes.
+        /// Packet lifetime.
         packet_life_time: Lifetime [98 .. 104],
         /// Upper 8 bits of the service ID.
         service_id_8_msb: u8 [104 .. 112],
         /// 1 if the paths should be as independent of each other as possible.
         independence_selector: u8 [112 .. 114],
-        /// How many source GIDs follow.
+        /// Number of source GIDs.
         sgid_count: u8 [120 .. 128],
-        /// How many destination GIDs follow those.
+        /// Number of destination GIDs, after the sources.
         dgid_count: u8 [128 .. 136],
         /// Lower 56 bits of the service ID.
         service_id_56_lsb: u64 [136 .. 192],
@@ -87,19 +87,19 @@ components! {
     SERVICE_ID = SERVICE_ID_8_MSB | SERVICE_ID_56_LSB;
 }
 
-/// Most GIDs that fit behind the fixed part in one MAD.
+/// Limit of GIDs after the fixed part in one MAD.
 pub const GIDS_IN_ONE_MAD: usize = (DATA_LEN - MultiPathRecord::LEN) / GID_LEN;
 
 const GID_LEN: usize = 16;
 
 impl<T: AsRef<[u8]>> MultiPathRecord<T> {
-    /// The service ID, put together from its two parts.
+    /// The service ID, assembled from its two parts.
     #[inline]
     pub fn service_id(&self) -> u64 {
         u64::from(self.service_id_8_msb()) << 56 | self.service_id_56_lsb()
     }
 
-    /// Source and destination GIDs; `None` if the buffer ends before as many as were announced.
+    /// Source and destination GIDs; `None` if the buffer is shorter than the counts require.
     pub fn gids(&self) -> Option<(Gids<'_>, Gids<'_>)> {
         let (sources, destinations) = (self.sgid_count(), self.dgid_count());
         let list = &self.buffer.as_ref()[MultiPathRecord::LEN..];
@@ -109,15 +109,15 @@ impl<T: AsRef<[u8]>> MultiPathRecord<T> {
     }
 }
 
-/// GIDs one behind the other.
+/// Consecutive GIDs.
 #[derive(Clone, Debug)]
 pub struct Gids<'a> {
-    chunks: std::slice::ChunksExact<'a, u8>,
+    gids: std::slice::Iter<'a, [u8; GID_LEN]>,
 }
 
 impl<'a> Gids<'a> {
     fn new(bytes: &'a [u8]) -> Self {
-        Self { chunks: bytes.chunks_exact(GID_LEN) }
+        Self { gids: bytes.as_chunks().0.iter() }
     }
 }
 
@@ -126,19 +126,18 @@ impl Iterator for Gids<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<Gid> {
-        let bytes = self.chunks.next()?;
-        Some(Gid(bytes.try_into().expect("chunks of 16 bytes")))
+        self.gids.next().copied().map(Gid)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        self.chunks.size_hint()
+        self.gids.size_hint()
     }
 }
 
 impl ExactSizeIterator for Gids<'_> {}
 
-/// Writes `sources` and then `destinations` behind the fixed part and sets their counts. `None`,
-/// with nothing written, if they are more than `record` or the counts can hold.
+/// Writes `sources` and then `destinations` after the fixed part, and their counts. `None`, with
+/// nothing written, if they exceed `record` or the range of the counts.
 pub fn write_gids(record: &mut [u8], sources: &[Gid], destinations: &[Gid]) -> Option<()> {
     let (sgid_count, dgid_count) =
         (u8::try_from(sources.len()).ok()?, u8::try_from(destinations.len()).ok()?);
@@ -157,6 +156,7 @@ pub fn write_gids(record: &mut [u8], sources: &[Gid], destinations: &[Gid]) -> O
 mod tests {
     use super::*;
 
+    /// IBA 15.2.5.20.
     #[test]
     fn gids_read_as_they_were_written() {
         let gid = |last| Gid([last; 16]);
@@ -172,7 +172,7 @@ mod tests {
         let mut data = [0; DATA_LEN];
         assert_eq!(GIDS_IN_ONE_MAD, 11);
         assert_eq!(write_gids(&mut data, &[Gid::ZERO; 6], &[Gid::ZERO; 6]), None);
-        MultiPathRecord::new(&mut data[..]).unwrap().set_sgid_count(255).set_dgid_count(255);
+        MultiPathRecord::of_mut(&mut data).set_sgid_count(255).set_dgid_count(255);
         assert!(MultiPathRecord::new(&data).unwrap().gids().is_none());
     }
 }

@@ -1,21 +1,21 @@
-//! NodeRecord: NodeInfo and NodeDescription of an end port.
+//! NodeRecord: NodeInfo and NodeDescription for an end port.
 
 use super::components;
 use crate::types::Lid;
 use crate::wire::field::layout;
 
 layout! {
-    /// NodeRecord, 108 bytes (15.2.5.2).
+    /// NodeRecord, 108 bytes (IBA 15.2.5.2).
     ///
     /// ```text
     ///  0 LID (2)   2 reserved (2)   4 NodeInfo (40)   44 NodeDescription (64)
     /// ```
     pub struct NodeRecord(NodeRecordRepr): "NodeRecord", 108 bytes {
-        /// LID of the end port; any of its LIDs in a request.
+        /// LID of the end port; in a request any of its LIDs.
         lid: Lid [0 .. 16],
-        /// NodeInfo (14.2.5.3) with the PortGUID and LocalPortNum of this end port.
+        /// NodeInfo (IBA 14.2.5.3) with the PortGUID and LocalPortNum of this end port.
         node_info: [u8; 40] [32 .. 352],
-        /// NodeDescription (14.2.5.2), zero-padded UTF-8.
+        /// NodeDescription (IBA 14.2.5.2), zero-padded UTF-8.
         node_description: [u8; 64] [352 .. 864],
     }
 }

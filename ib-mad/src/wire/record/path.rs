@@ -6,7 +6,7 @@ use crate::types::{Gid, Lid, Lifetime, Mtu, PKey, Rate, Sl};
 use crate::wire::field::layout;
 
 layout! {
-    /// PathRecord, 64 bytes (15.2.5.16).
+    /// PathRecord, 64 bytes (IBA 15.2.5.16).
     ///
     /// ```text
     ///  0 ServiceID (8)      8 DGID (16)         24 SGID (16)
@@ -17,7 +17,7 @@ layout! {
     /// 57 Preference (1)    58 reserved (6)
     /// ```
     pub struct PathRecord(PathRecordRepr): "PathRecord", 64 bytes {
-        /// Service that the path is for, a QoS criterion.
+        /// Service ID, matched by QoS rules.
         service_id: u64 [0 .. 64],
         /// Destination GID.
         dgid: Gid [64 .. 192],
@@ -35,29 +35,29 @@ layout! {
         hop_limit: u8 [376 .. 384],
         /// Traffic class of the GRH.
         tclass: u8 [384 .. 392],
-        /// Whether the path must serve, or serves, both directions.
+        /// Whether the path must be, or is, reversible.
         reversible: bool [392 .. 393],
-        /// Most paths wanted for a pair of GIDs.
+        /// Maximum number of paths for each pair of GIDs.
         numb_path: u8 [393 .. 400],
         /// P_Key.
         pkey: PKey [400 .. 416],
-        /// QoS class, a QoS criterion.
+        /// QoS class, matched by QoS rules.
         qos_class: u16 [416 .. 428],
         /// Service level.
         sl: Sl [428 .. 432],
-        /// How the MTU is meant.
+        /// How the MTU is compared.
         mtu_selector: Selector [432 .. 434],
         /// Path MTU.
         mtu: Mtu [434 .. 440],
-        /// How the rate is meant.
+        /// How the rate is compared.
         rate_selector: Selector [440 .. 442],
         /// Static rate.
         rate: Rate [442 .. 448],
-        /// How the lifetime is meant.
+        /// How the lifetime is compared.
         packet_life_time_selector: Selector [448 .. 450],
-        /// Longest time a packet takes.
+        /// Packet lifetime.
         packet_life_time: Lifetime [450 .. 456],
-        /// 0 for the preferred path of several, higher for others.
+        /// Preference: 0 for the preferred path of several, higher for others.
         preference: u8 [456 .. 464],
     }
 }

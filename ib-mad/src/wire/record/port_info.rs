@@ -1,11 +1,11 @@
-//! PortInfoRecord: PortInfo of any port, switch ports other than 0 included.
+//! PortInfoRecord: PortInfo of any port, including external ports of switches.
 
 use super::components;
 use crate::types::{Lid, PortNum};
 use crate::wire::field::layout;
 
 layout! {
-    /// PortInfoRecord, 68 bytes (15.2.5.3).
+    /// PortInfoRecord, 68 bytes (IBA 15.2.5.3).
     ///
     /// ```text
     ///  0 LID (2)   2 EndportNum (1)   3 Options (1)   4 PortInfo (64)
@@ -15,9 +15,9 @@ layout! {
         lid: Lid [0 .. 16],
         /// Number of the port; 0 for port 0 of a switch.
         port_num: PortNum [16 .. 24],
-        /// Bit 7 asks for PortInfoExtended instead of PortInfo.
+        /// Bit 7 requests PortInfoExtended instead of PortInfo.
         options: u8 [24 .. 32],
-        /// PortInfo (14.2.5.6).
+        /// PortInfo (IBA 14.2.5.6).
         port_info: [u8; 64] [32 .. 544],
     }
 }
@@ -78,6 +78,6 @@ components! {
     LINK_SPEED_EXT_ENABLED = 57, "LinkSpeedExtEnabled";
 }
 
-/// AttributeModifier bit by which a request asks that any set bit of its CapabilityMask match,
-/// not all of them (IsPortInfoCapMaskMatchSupported, 15.2.5.3).
+/// AttributeModifier bit of a request: any set bit of its CapabilityMask suffices for a match,
+/// instead of all of them (IsPortInfoCapMaskMatchSupported, IBA 15.2.5.3).
 pub const CAPABILITY_MASK_MATCH_ANY: u32 = 1 << 31;

@@ -1,26 +1,26 @@
-//! How a request means an MTU, a rate or a lifetime (15.2.5.16).
+//! Selector: how an MTU, rate or lifetime in a request is compared (IBA 15.2.5.16).
 
 use std::fmt;
 
 use crate::wire::field::{Field, get_bits, set_bits};
 
-/// What the value beside it is compared by. In answers always [`Exactly`](Self::Exactly).
+/// Comparison with the value next to it. In responses always [`Exactly`](Self::Exactly).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Selector {
-    /// More than the value.
+    /// Greater than the value.
     #[default]
     Greater = 0,
     /// Less than the value.
     Less = 1,
-    /// The value.
+    /// Equal to the value.
     Exactly = 2,
-    /// The most there is, or the least for a lifetime; the value is ignored.
+    /// The largest available, or the smallest lifetime; the value is ignored.
     Largest = 3,
 }
 
 impl Selector {
-    /// Takes the low 2 bits; the others belong to a neighbouring field.
+    /// Keeps the low 2 bits; the others belong to a neighbouring field.
     #[inline]
     pub const fn from_low_bits(value: u8) -> Self {
         match value & 3 {
@@ -72,6 +72,7 @@ impl Field for Selector {
 mod tests {
     use super::*;
 
+    /// IBA 15.2.5.16.
     #[test]
     fn every_code_of_two_bits_is_a_selector() {
         for code in 0..=255 {

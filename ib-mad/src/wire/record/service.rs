@@ -1,11 +1,11 @@
-//! ServiceRecord: a service that a port advertises.
+//! ServiceRecord: a service advertised by a port.
 
 use super::components;
 use crate::types::{Gid, PKey};
 use crate::wire::field::layout;
 
 layout! {
-    /// ServiceRecord, 176 bytes (15.2.5.14).
+    /// ServiceRecord, 176 bytes (IBA 15.2.5.14).
     ///
     /// ```text
     ///   0 ServiceID (8)         8 ServiceGID (16)      24 ServiceP_Key (2)   26 reserved (2)
@@ -16,17 +16,17 @@ layout! {
     pub struct ServiceRecord(ServiceRecordRepr): "ServiceRecord", 176 bytes {
         /// Service ID.
         service_id: u64 [0 .. 64],
-        /// GID of the port that offers it.
+        /// GID of the port that offers the service.
         service_gid: Gid [64 .. 192],
-        /// P_Key to reach it by.
+        /// P_Key by which to reach the service.
         service_pkey: PKey [192 .. 208],
-        /// Seconds for which it is registered; 0xFFFFFFFF without end.
+        /// Lease in seconds; 0xFFFFFFFF for an infinite lease.
         service_lease: u32 [224 .. 256],
-        /// Whoever knows it may change the record; shown to trusted requesters only.
+        /// ServiceKey: required to change the record; returned to trusted requesters only.
         service_key: [u8; 16] [256 .. 384],
         /// Name, zero-padded UTF-8.
         service_name: [u8; 64] [384 .. 896],
-        /// Sixteen bytes that mean what the service says.
+        /// Sixteen bytes, defined by the service.
         service_data8: [u8; 16] [896 .. 1024],
         /// Eight 16-bit words, big-endian.
         service_data16: [u8; 16] [1024 .. 1152],
@@ -76,5 +76,5 @@ components! {
     SERVICE_DATA64_1 = 36, "ServiceData64.2";
 }
 
-/// A lease without end.
+/// An infinite lease.
 pub const LEASE_INDEFINITE: u32 = u32::MAX;

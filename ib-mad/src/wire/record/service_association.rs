@@ -1,10 +1,10 @@
-//! ServiceAssociationRecord: a ServiceKey and the ServiceName it belongs to.
+//! ServiceAssociationRecord: a ServiceKey and its ServiceName.
 
 use super::components;
 use crate::wire::field::layout;
 
 layout! {
-    /// ServiceAssociationRecord, 80 bytes (15.2.5.15).
+    /// ServiceAssociationRecord, 80 bytes (IBA 15.2.5.15).
     ///
     /// ```text
     ///  0 ServiceKey (16)   16 ServiceName (64)

@@ -1,11 +1,11 @@
-//! SLtoVLMappingTableRecord: one SL2VL table of a port.
+//! SLtoVLMappingTableRecord: an SL-to-VL table of a port.
 
 use super::components;
 use crate::types::{Lid, PortNum};
 use crate::wire::field::layout;
 
 layout! {
-    /// SLtoVLMappingTableRecord, 16 bytes (15.2.5.4).
+    /// SLtoVLMappingTableRecord, 16 bytes (IBA 15.2.5.4).
     ///
     /// ```text
     ///  0 LID (2)   2 InputPortNum (1)   3 OutputPortNum (1)   4 reserved (4)   8 SLtoVL (8)
@@ -18,7 +18,7 @@ layout! {
         input_port_num: PortNum [16 .. 24],
         /// Port by which they leave it; reserved for CAs and routers.
         output_port_num: PortNum [24 .. 32],
-        /// SLtoVLMappingTable (14.2.5.8): a VL of 4 bits for each SL.
+        /// SLtoVLMappingTable (IBA 14.2.5.8): a VL of 4 bits for each SL.
         sl_to_vl_mapping_table: [u8; 8] [64 .. 128],
     }
 }

@@ -1,11 +1,11 @@
-//! SMInfoRecord: SMInfo of a port where a subnet manager runs.
+//! SMInfoRecord: SMInfo of a port with a subnet manager.
 
 use super::components;
 use crate::types::Lid;
 use crate::wire::field::layout;
 
 layout! {
-    /// SMInfoRecord, 25 bytes (15.2.5.10).
+    /// SMInfoRecord, 25 bytes (IBA 15.2.5.10).
     ///
     /// ```text
     ///  0 LID (2)   2 reserved (2)   4 SMInfo (21)
@@ -13,7 +13,7 @@ layout! {
     pub struct SmInfoRecord(SmInfoRecordRepr): "SMInfoRecord", 25 bytes {
         /// LID of the port on which the SM runs.
         lid: Lid [0 .. 16],
-        /// SMInfo (14.2.5.13); the SM_Key only for trusted requesters.
+        /// SMInfo (IBA 14.2.5.13); the SM_Key only for trusted requesters.
         sm_info: [u8; 21] [32 .. 200],
     }
 }

@@ -5,7 +5,7 @@ use crate::types::Lid;
 use crate::wire::field::layout;
 
 layout! {
-    /// SwitchInfoRecord, 24 bytes (15.2.5.5).
+    /// SwitchInfoRecord, 24 bytes (IBA 15.2.5.5).
     ///
     /// ```text
     ///  0 LID (2)   2 reserved (2)   4 SwitchInfo (20)
@@ -13,7 +13,7 @@ layout! {
     pub struct SwitchInfoRecord(SwitchInfoRecordRepr): "SwitchInfoRecord", 24 bytes {
         /// LID of the switch's port 0.
         lid: Lid [0 .. 16],
-        /// SwitchInfo (14.2.5.4).
+        /// SwitchInfo (IBA 14.2.5.4).
         switch_info: [u8; 20] [32 .. 192],
     }
 }

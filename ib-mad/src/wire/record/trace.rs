@@ -1,11 +1,11 @@
-//! TraceRecord: one node on a path, in an answer to GetTraceTable().
+//! TraceRecord: a node on a path, in the response to GetTraceTable().
 
 use super::components;
 use crate::types::PortNum;
 use crate::wire::field::layout;
 
 layout! {
-    /// TraceRecord, 46 bytes (15.2.5.19).
+    /// TraceRecord, 46 bytes (IBA 15.2.5.19).
     ///
     /// ```text
     ///  0 GIDPrefix (8)     8 IDGeneration (2)   10 reserved (1)    11 NodeType (1)
@@ -15,17 +15,17 @@ layout! {
     pub struct TraceRecord(TraceRecordRepr): "TraceRecord", 46 bytes {
         /// Subnet prefix of the node's subnet.
         gid_prefix: u64 [0 .. 64],
-        /// Changes when ids are made anew; ids compare only within a generation.
+        /// Changes when IDs are reassigned; IDs are comparable only within a generation.
         id_generation: u16 [64 .. 80],
         /// NodeType as in NodeInfo.
         node_type: u8 [88 .. 96],
-        /// Names the node; opaque, not a GUID.
+        /// ID of the node; opaque, not a GUID.
         node_id: u64 [96 .. 160],
-        /// Names its chassis; opaque.
+        /// ID of its chassis; opaque.
         chassis_id: u64 [160 .. 224],
-        /// Names the port by which packets enter; opaque.
+        /// ID of the port by which packets enter; opaque.
         entry_port_id: u64 [224 .. 288],
-        /// Names the port by which they leave; opaque.
+        /// ID of the port by which packets leave; opaque.
         exit_port_id: u64 [288 .. 352],
         /// Number of the entry port.
         entry_port: PortNum [352 .. 360],

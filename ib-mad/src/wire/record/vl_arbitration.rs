@@ -5,10 +5,11 @@ use crate::types::{Lid, PortNum};
 use crate::wire::field::layout;
 
 layout! {
-    /// VLArbitrationTableRecord, 72 bytes (15.2.5.9).
+    /// VLArbitrationTableRecord, 72 bytes (IBA 15.2.5.9).
     ///
     /// ```text
-    ///  0 LID (2)   2 OutputPortNum (1)   3 BlockNum (1)   4 reserved (4)   8 VLArbitrationTable (64)
+    ///  0 LID (2)   2 OutputPortNum (1)   3 BlockNum (1)   4 reserved (4)
+    ///  8 VLArbitrationTable (64)
     /// ```
     pub struct VlArbitrationTableRecord(VlArbitrationTableRecordRepr):
         "VLArbitrationTableRecord", 72 bytes {
@@ -18,7 +19,7 @@ layout! {
         output_port_num: PortNum [16 .. 24],
         /// 1, 2: lower and upper half of the low-priority table; 3, 4: of the high-priority one.
         block_num: u8 [24 .. 32],
-        /// VLArbitrationTable (14.2.5.9): 32 pairs of VL and weight.
+        /// VLArbitrationTable (IBA 14.2.5.9): 32 pairs of VL and weight.
         vl_arbitration_table: [u8; 64] [64 .. 576],
     }
 }

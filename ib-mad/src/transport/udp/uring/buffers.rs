@@ -1,5 +1,5 @@
-//! Buffers that the kernel picks from when something arrives (a provided buffer ring), and how to
-//! read what it left there.
+//! Receive buffers that the kernel selects when a datagram arrives (a provided buffer ring), and
+//! parsing of their content.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,15 +14,15 @@ use crate::transport::mapping::Mapping;
 use crate::transport::mmsg::NOTHING;
 use crate::transport::sockaddr::RawAddress;
 
-/// The only group of buffers.
+/// The only buffer group.
 pub(super) const GROUP: u16 = 0;
 
-/// Room for the sender's address before each datagram or train, bytes. With what the kernel puts
-/// before it and [`CONTROL_LEN`] after it the datagram begins on a cache line.
+/// Room for the sender's address before each datagram or train, in bytes. With the kernel's header
+/// before it and [`CONTROL_LEN`] after it, the datagram starts on a cache line.
 const NAME_LEN: usize = 32;
-/// Room for control messages, bytes.
+/// Room for control messages, in bytes.
 const CONTROL_LEN: usize = 80;
-/// All that stands before the datagram: a header of four words, address, control messages.
+/// Everything before the datagram: a header of four words, address, control messages.
 const HEAD_LEN: usize = 16 + NAME_LEN + CONTROL_LEN;
 const _: () = assert!(HEAD_LEN.is_multiple_of(64) && NAME_LEN >= RawAddress::LEN as usize);
 
@@ -30,47 +30,47 @@ const _: () = assert!(HEAD_LEN.is_multiple_of(64) && NAME_LEN >= RawAddress::LEN
 const ENTRIES: usize = 256;
 const PAGE: usize = ENTRIES * size_of::<BufRingEntry>();
 
-/// How many buffers there are, and how far apart.
+/// Number and distance of the buffers.
 #[derive(Clone, Copy)]
 struct Shape {
     count: usize,
     stride: usize,
 }
 
-/// A train needs 64 KB. An odd number of cache lines more keeps the beginnings of the buffers, all
-/// that single datagrams fill, from competing for the same lines of a cache.
+/// A train needs 64 KB. An odd number of additional cache lines keeps the beginnings of the
+/// buffers, which is all that single datagrams fill, from competing for the same cache lines.
 const OF_TRAINS: Shape = Shape { count: 64, stride: HEAD_LEN + TRAIN_BYTES_MAX + 320 };
-/// A datagram with room to see that it is longer than a packet.
+/// A datagram, with room to detect that it is longer than a packet.
 const OF_DATAGRAMS: Shape = Shape { count: ENTRIES, stride: HEAD_LEN + 448 };
 const _: () =
     assert!(OF_TRAINS.stride.is_multiple_of(64) && OF_DATAGRAMS.stride.is_multiple_of(64));
 
-/// The buffers and the ring that hands them to the kernel.
+/// The buffers, and the ring that passes them to the kernel.
 pub(super) struct Buffers {
     /// The ring, then the buffers.
     memory: Mapping,
     shape: Shape,
-    /// Buffers handed over so far.
+    /// Buffers passed so far.
     tail: u16,
 }
 
 /// A buffer that the kernel filled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Filled {
-    /// Which one.
+    /// Index of the buffer.
     pub(super) buffer: u16,
-    /// Bytes in it, the head included.
+    /// Bytes in it, including the header.
     pub(super) len: usize,
 }
 
 impl Buffers {
-    /// Takes memory and hands all buffers to the kernel.
+    /// Allocates memory and passes all buffers to the kernel.
     pub(super) fn register(submitter: &Submitter<'_>, trains: bool) -> io::Result<Self> {
         let shape = if trains { OF_TRAINS } else { OF_DATAGRAMS };
         let memory = Mapping::anonymous(PAGE + shape.count * shape.stride)?;
         let mut buffers = Self { memory, shape, tail: 0 };
         let ring = buffers.entries().as_ptr() as u64;
-        // SAFETY: the ring is a page of ours; its owner drops the io_uring before the buffers.
+        // SAFETY: the ring is an owned page; its owner drops the io_uring before the buffers.
         unsafe {
             submitter.register_buf_ring_with_flags(ring, shape.count as u16, GROUP, 0)?;
         }
@@ -80,12 +80,12 @@ impl Buffers {
         Ok(buffers)
     }
 
-    /// Buffers in all.
+    /// Number of buffers.
     pub(super) fn count(&self) -> usize {
         self.shape.count
     }
 
-    /// What the kernel is to leave before each datagram.
+    /// Template of what the kernel writes before each datagram.
     pub(super) fn template() -> libc::msghdr {
         let mut template = NOTHING;
         template.msg_namelen = NAME_LEN as libc::socklen_t;
@@ -101,14 +101,14 @@ impl Buffers {
         self.memory.at(PAGE + usize::from(buffer) * self.shape.stride)
     }
 
-    /// Hands a buffer to the kernel.
+    /// Passes a buffer to the kernel.
     pub(super) fn give_back(&mut self, buffer: u16) {
         let start = self.start(buffer).as_ptr() as u64;
         let place = usize::from(self.tail) % self.shape.count;
         self.tail = self.tail.wrapping_add(1);
-        // SAFETY: the place is within the ring's page, which is ours. There are as many places as
-        // buffers, so the kernel does not look at this one before the tail has moved. The tail
-        // lies in the first entry, where no setter writes, and is aligned.
+        // SAFETY: the entry is within the owned ring page. There are as many entries as buffers, so
+        // the kernel does not read this one before the tail has moved. The tail lies in the first
+        // entry, where no setter writes, and is aligned.
         unsafe {
             let entry = self.entries().add(place).as_mut();
             entry.set_addr(start);
@@ -119,8 +119,8 @@ impl Buffers {
         }
     }
 
-    /// What the kernel left in a buffer: a train, its bytes. `None` if it holds less than a head,
-    /// which the kernel does not do.
+    /// Parses a buffer: returns a train and its bytes. `None` if it is shorter than a header, which
+    /// the kernel does not do.
     ///
     /// # Safety
     ///

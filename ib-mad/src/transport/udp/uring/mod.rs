@@ -1,11 +1,13 @@
-//! The engine by io_uring: one receive request that stays, buffers that the kernel picks, and
-//! batches of sends handed over by one system call, which also brings what has arrived meanwhile.
+//! The engine that uses io_uring: one multishot receive request with kernel-selected buffers, and
+//! batches of sends submitted by one system call, which also collects received datagrams.
 //!
-//! Completions are worked off by the thread that owns the ring, when it enters the kernel
-//! (`DEFER_TASKRUN`), so nothing interrupts it. Until then what arrives lies with the socket, which
-//! is therefore what to poll: the ring's own descriptor does not tell of work put off. Bounds: [`PLACES`] datagrams under way out,
-//! [`Buffers::count`] buffers for what comes in. When those are all filled the receive request
-//! ends, what comes stays in the socket's buffer, and the next call arms it again.
+//! The thread that owns the ring processes completions when it enters the kernel (`DEFER_TASKRUN`),
+//! so they never interrupt it. Until then, arriving datagrams remain with the socket. Therefore
+//! poll the socket: the ring's own descriptor does not report deferred work.
+//!
+//! Limits: [`PLACES`] datagrams being sent, [`Buffers::count`] receive buffers. When all of these
+//! are in use, the receive request ends, further datagrams remain in the socket's buffer, and the
+//! next call arms the request again.
 
 mod buffers;
 
@@ -22,19 +24,20 @@ use super::{UdpCounters, is_fatal, is_fault_of_train};
 use crate::transport::Packet;
 use crate::transport::mmsg::Headers;
 
-/// Datagrams that may be under way to the socket.
+/// Limit of datagrams being sent.
 const PLACES: usize = 512;
-/// Requests handed over by one system call.
+/// Requests submitted per system call.
 const SUBMISSIONS: u32 = 256;
-/// Completions that may wait: one a datagram sent, one a buffer filled, and ends of receiving.
+/// Limit of pending completions: one per datagram sent, one per buffer filled, and ends of
+/// receiving.
 const COMPLETIONS: u32 = 1024;
 
-/// The socket, among the ring's registered files.
+/// Index of the socket among the ring's registered files.
 const SOCKET: Fixed = Fixed(0);
-/// Names the request that receives; those that send are named by [`Sent`].
+/// User data of the receive request; send requests are identified by [`Sent`].
 const RECEIVE: u64 = u64::MAX;
 
-/// A ring, and the buffers of both ways.
+/// A ring, and the buffers of both directions.
 pub(super) struct Uring {
     /// Dropped before the memory that requests refer to.
     ring: IoUring,
@@ -42,25 +45,25 @@ pub(super) struct Uring {
     template: Box<libc::msghdr>,
     outgoing: Outgoing,
     headers: Headers,
-    /// Places taken; they are free again when nothing is under way.
+    /// Places in use; they are free again when no send is in progress.
     taken: usize,
-    /// Requests under way that send.
+    /// Send requests in progress.
     under_way: usize,
-    /// Buffers that have been filled, in order.
+    /// Filled buffers, in order.
     filled: VecDeque<Filled>,
-    /// The train being handed out, in the first of them.
+    /// The train being copied out, in the first of them.
     train: Option<Train>,
     is_started: bool,
-    /// Whether the request that receives is under way.
+    /// Whether the receive request is active.
     is_armed: bool,
-    /// Whether runs of packets to one peer leave as one train.
+    /// Whether runs of packets to one peer are sent as one train.
     trains: bool,
 }
 
-// SAFETY: what the raw pointers of `template` point to is nothing.
+// SAFETY: the raw pointers of `template` are null.
 unsafe impl Send for Uring {}
 
-/// Which train a completion tells of.
+/// The train that a completion belongs to.
 #[derive(Clone, Copy)]
 struct Sent {
     first: usize,
@@ -79,7 +82,7 @@ impl Sent {
 
 impl Uring {
     /// A ring for `socket`, which must stay open as long. It belongs to the thread that first
-    /// receives or sends. Needs Linux 6.1.
+    /// receives or sends. Requires Linux 6.1.
     pub(super) fn new(socket: BorrowedFd<'_>, trains: bool) -> io::Result<Self> {
         let ring = IoUring::builder()
             .dontfork()
@@ -107,7 +110,8 @@ impl Uring {
         })
     }
 
-    /// Whether runs of packets to one peer leave as one train; not if they cannot leave this host.
+    /// Whether runs of packets to one peer are sent as one train; not if they cannot leave this
+    /// host.
     pub(super) fn sends_trains(&self) -> bool {
         self.trains
     }
@@ -120,7 +124,7 @@ impl Uring {
         self.start()?;
         self.look(counters)?;
         let mut handed = self.hand_out(batch, counters);
-        // What is here already is answered first: the call that sends the answers looks again.
+        // Answer received packets first: the call that sends the answers receives again.
         if handed == 0 {
             self.enter()?;
             self.look(counters)?;
@@ -130,8 +134,8 @@ impl Uring {
         Ok(handed)
     }
 
-    /// Takes packets over as far as there is room. What the socket has no room for waits in the
-    /// kernel.
+    /// Queues packets as far as there is room. Packets that do not fit into the socket's buffer
+    /// wait in the kernel.
     pub(super) fn send(
         &mut self,
         batch: &[Packet],
@@ -150,7 +154,7 @@ impl Uring {
         }
     }
 
-    /// Takes packets over until places or the queue of submissions are full; returns how many.
+    /// Queues packets until places or the submission queue are full; returns their number.
     fn push_trains(&mut self, batch: &[Packet], counters: &mut UdpCounters) -> io::Result<usize> {
         if self.under_way == 0 {
             self.taken = 0;
@@ -181,27 +185,27 @@ impl Uring {
         let header = &mut self.headers.0[sent.first].msg_hdr;
         *header = self.outgoing.header(sent.first, sent.len);
         let request = opcode::SendMsg::new(SOCKET, header).flags(libc::MSG_NOSIGNAL as u32);
-        // SAFETY: the header and what it points at stay as they are until nothing is under way.
+        // SAFETY: the header and its buffers stay unchanged until no send is in progress.
         unsafe { self.push(&request.build().user_data(sent.name()))? };
         self.under_way += 1;
         Ok(())
     }
 
-    /// Appends to the queue of submissions, which is handed over first if it is full.
+    /// Appends to the submission queue, which is submitted first if it is full.
     ///
     /// # Safety
     ///
-    /// What `request` refers to must stay until it is completed.
+    /// Memory that `request` refers to must stay valid until it completes.
     unsafe fn push(&mut self, request: &squeue::Entry) -> io::Result<()> {
         if self.ring.submission().is_full() {
             self.submit()?;
         }
-        // SAFETY: as the caller vouches.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.ring.submission().push(request) }
             .map_err(|_| io::Error::other("the kernel takes no requests from the io_uring"))
     }
 
-    /// Makes the ring this thread's, at the first use.
+    /// Binds the ring to this thread, at the first use.
     fn start(&mut self) -> io::Result<()> {
         if !self.is_started {
             self.ring.submitter().register_enable_rings()?;
@@ -210,11 +214,11 @@ impl Uring {
         Ok(())
     }
 
-    /// Enters the kernel: hands over requests and works off what has arrived.
+    /// Enters the kernel: submits requests and processes completions.
     fn enter(&mut self) -> io::Result<()> {
         if !self.is_armed {
             let request = opcode::RecvMsgMulti::new(SOCKET, &raw const *self.template, GROUP);
-            // SAFETY: the template stays as long as the ring.
+            // SAFETY: the template lives as long as the ring.
             unsafe { self.push(&request.build().user_data(RECEIVE))? };
             self.is_armed = true;
         }
@@ -229,7 +233,7 @@ impl Uring {
             unsafe { self.ring.submitter().enter::<libc::sigset_t>(waiting, 0, flags, None) };
         match entered {
             Ok(_) => Ok(()),
-            // Interrupted, or completions have to be read first: the caller comes back.
+            // Interrupted, or completions must be read first: the caller retries.
             Err(error)
                 if matches!(
                     error.raw_os_error(),
@@ -245,7 +249,7 @@ impl Uring {
         }
     }
 
-    /// Takes note of what has been completed.
+    /// Processes completed requests.
     fn look(&mut self, counters: &mut UdpCounters) -> io::Result<()> {
         loop {
             let Some(completion) = self.ring.completion().next() else { return Ok(()) };
@@ -288,26 +292,26 @@ impl Uring {
             return Err(error);
         }
         if sent.len > 1 && is_fault_of_train(&error) {
-            // Ordinary datagrams may pass.
+            // Datagrams without segmentation may pass.
             self.trains = false;
             self.outgoing.take_apart(sent.first, sent.len);
             for first in sent.first..sent.first + sent.len {
                 self.push_send(Sent { first, len: 1 })?;
             }
         } else {
-            // The peer's fault, or its network's.
+            // An error of the peer or its network.
             counters.refused += sent.len as u64;
         }
         Ok(())
     }
 
-    /// Copies received packets into `batch`; returns how many.
+    /// Copies received packets into `batch`; returns their number.
     fn hand_out(&mut self, batch: &mut [Packet], counters: &mut UdpCounters) -> usize {
         let mut done = 0;
         while done < batch.len()
             && let Some(&filled) = self.filled.front()
         {
-            // SAFETY: the kernel has told of this buffer, and it has not been given back.
+            // SAFETY: the kernel has completed this buffer, and it has not been passed back.
             let opened = unsafe { self.buffers.open(filled) };
             let is_all = opened.is_none_or(|(train, bytes)| {
                 let mut train = self.train.take().unwrap_or(train);
@@ -329,11 +333,11 @@ impl Drop for Uring {
     /// Waits until the kernel no longer uses our memory.
     fn drop(&mut self) {
         if self.is_started {
-            // It fails on another thread only, and then requests rest until the ring is closed:
-            // only its own thread works them off.
+            // It fails on another thread only; then requests make no progress until the ring is
+            // closed, since only its own thread processes them.
             let all = io_uring::types::CancelBuilder::any();
             let _ = self.ring.submitter().register_sync_cancel(None, all);
-            // Lets go of the socket, which would else be closed some time after the ring.
+            // Releases the socket, which would otherwise be closed some time after the ring.
             let _ = self.submit();
             let _ = self.ring.submitter().unregister_files();
         }
