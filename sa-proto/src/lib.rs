@@ -1,44 +1,52 @@
-//! The contract between the subnet manager and its SA responders: immutable snapshots of all that
-//! the SA answers from, the deltas between them, and the gRPC services that carry both.
+//! The contract between the subnet manager and its SA responders: immutable snapshots of the data
+//! that SA queries are answered from, the deltas between them, and the gRPC services that carry
+//! both.
+//!
+//! Feature `rpc`, on by default, adds everything that does I/O: gRPC services, TLS certificates,
+//! the cache file and process metrics. Without it the crate is a pure data model.
+
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 
 pub use prost;
 
 pub mod metrics;
 pub mod snapshot;
+#[cfg(feature = "rpc")]
 pub mod trust;
 
-/// An error with those that led to it, in words.
+/// The text of an error and its causes, separated by colons.
 pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
-        let words = inner.to_string();
-        // Messages that embed their cause have said it.
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
+        let cause_text = inner.to_string();
+        // Skip causes that the text already contains.
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
         }
         cause = inner.source();
     }
     text
 }
 
-/// Messages and services as defined in `proto/`, generated.
+/// Messages and services as defined in `proto/`. The code is generated and checked in, so that a
+/// build needs no protobuf compiler; `cargo run -p sa-proto-codegen` generates it again.
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated code")]
 pub mod proto {
     /// The snapshot feed (`snapshot.proto`).
     pub mod snapshot {
-        tonic::include_proto!("ibsa.snapshot.v1");
+        include!("generated/ibsa.snapshot.v1.rs");
     }
-    /// Writes of clients, passed on to the SM (`registry.proto`).
+    /// Client writes that responders forward to the SM (`registry.proto`).
     pub mod registry {
-        tonic::include_proto!("ibsa.registry.v1");
+        include!("generated/ibsa.registry.v1.rs");
     }
     /// Traps and notices (`event.proto`).
     pub mod event {
-        tonic::include_proto!("ibsa.event.v1");
+        include!("generated/ibsa.event.v1.rs");
     }
-    /// What an operator asks the SM (`admin.proto`).
+    /// Operators' requests to the SM (`admin.proto`).
     pub mod admin {
-        tonic::include_proto!("ibsa.admin.v1");
+        include!("generated/ibsa.admin.v1.rs");
     }
 }

@@ -1,22 +1,23 @@
-//! Times in buckets of half an octave: 1, 1.5, 2, 3, 4, 6, 8 … times the first bound.
+//! Histogram of durations with buckets of half an octave: 1, 1.5, 2, 3, 4, 6, 8 … times the first
+//! bound.
 
 use std::time::Duration;
 
 use super::Counter;
 
-/// Most buckets that a histogram has.
+/// Limit of buckets per histogram.
 const BUCKETS_MAX: usize = 48;
 
-/// How often times of each length were, as one thread counts them. Recording costs a division and
-/// two additions, however many events it is for.
+/// Distribution of durations, recorded by one thread. Recording costs a division and two additions,
+/// for any number of equal events.
 #[derive(Debug)]
 pub struct Histogram {
     /// Half of the first bound, in nanoseconds.
     half_ns: u64,
-    /// By bound; the last has none. They lie in whoever counts, not apart: two who count would
-    /// share cache lines there.
+    /// Counts by bound; the last bucket is unbounded. Stored inline, so that histograms of
+    /// different threads do not share cache lines.
     buckets: [Counter; BUCKETS_MAX],
-    /// How many of them there are.
+    /// Number of buckets in use.
     count: usize,
     sum_ns: Counter,
 }
@@ -28,7 +29,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Buckets from `first` on, over as many doublings as `octaves` says, at most 23.
+    /// Buckets from `first` on, for `octaves` doublings, at most 23.
     ///
     /// # Panics
     ///
@@ -41,24 +42,24 @@ impl Histogram {
         Self { half_ns, buckets, count, sum_ns: Counter::default() }
     }
 
-    /// From 1 µs to 8.4 s, for what happens by the million.
+    /// From 1 µs to 8.4 s, for events such as queries.
     pub fn from_microsecond() -> Self {
         Self::new(Duration::from_micros(1), 23)
     }
 
-    /// From 1 ms to 2,097 s, for what a whole fabric takes part in.
+    /// From 1 ms to 2,097 s, for operations on a whole fabric.
     pub fn from_millisecond() -> Self {
         Self::new(Duration::from_millis(1), 21)
     }
 
-    /// Counts `events` that took `time` each.
+    /// Counts `events` of duration `time` each.
     #[inline]
     pub fn record(&self, time: Duration, events: u64) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let halves = ns.div_ceil(self.half_ns);
         let bucket = match halves {
             0..=2 => 0,
-            // The bound is the least of 3, 4, 6, 8, 12, 16 … that is not less.
+            // The bound is the smallest of 3, 4, 6, 8, 12, 16 … that is not less.
             _ => {
                 let below = halves - 1;
                 let octave = below.ilog2();
@@ -69,18 +70,18 @@ impl Histogram {
         self.sum_ns.add(ns.saturating_mul(events));
     }
 
-    /// How many events were counted.
+    /// Number of events counted.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(Counter::get).sum()
     }
 
-    /// All their time together, in seconds.
+    /// Sum of their durations in seconds.
     pub fn sum_s(&self) -> f64 {
         self.sum_ns.get() as f64 / 1e9
     }
 
-    /// Adds what another histogram of the same bounds has counted to `buckets`: pairs of a bound
-    /// in seconds and a count, the last bound being infinite.
+    /// Adds the counts to `buckets`, which is empty or holds counts of a histogram with the same
+    /// bounds: pairs of a bound in seconds and a count, the last bound being infinite.
     pub fn add_to(&self, buckets: &mut Vec<(f64, u64)>) {
         if buckets.is_empty() {
             buckets.extend((0..self.count).map(|bucket| (self.bound_s(bucket), 0)));

@@ -1,24 +1,28 @@
-//! What both daemons need to be watched: numbers that one thread counts and others read, the
-//! process itself, and the text that a monitoring system reads.
+//! Metrics of both daemons: counters with a single writer, process metrics, and the text formats
+//! for monitoring systems.
 //!
-//! What is counted, and what it is called, is each daemon's own business.
+//! Each daemon defines its own metrics and their names.
 
 mod histogram;
+#[cfg(feature = "rpc")]
 mod process;
+#[cfg(feature = "rpc")]
 mod text;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub use histogram::Histogram;
+#[cfg(feature = "rpc")]
 pub use process::Process;
+#[cfg(feature = "rpc")]
 pub use text::{Family, Format, Samples, Value};
 
-/// A number that one thread counts up and others read.
+/// A counter with one writing thread and any number of readers.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds one. The only writer needs no read-modify-write instruction.
+    /// Adds one. With a single writer this needs no read-modify-write instruction.
     #[inline]
     pub fn increment(&self) {
         self.add(1);
@@ -30,7 +34,7 @@ impl Counter {
         self.0.store(self.0.load(Relaxed) + count, Relaxed);
     }
 
-    /// Sets it to what is there now, for what goes down, too.
+    /// Sets the value; for gauges.
     #[inline]
     pub fn set(&self, value: u64) {
         self.0.store(value, Relaxed);

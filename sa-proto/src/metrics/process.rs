@@ -1,4 +1,4 @@
-//! The process as the kernel sees it, under the names that every client library gives.
+//! Metrics of the process from `/proc`, under the names common to Prometheus client libraries.
 
 use std::fmt;
 
@@ -9,8 +9,8 @@ use prometheus_client::encoding::DescriptorEncoder;
 
 use super::Family;
 
-/// CPU time, memory, descriptors and start of this process, read anew whenever they are asked for.
-/// Where `/proc` tells nothing, nothing is told.
+/// CPU time, memory, descriptors and start time of this process, read at each scrape. Values that
+/// `/proc` does not provide are omitted.
 #[derive(Clone, Copy, Debug)]
 pub struct Process;
 
@@ -39,10 +39,10 @@ impl Collector for Process {
     }
 }
 
-const CPU: Family = Family::seconds("process_cpu", "CPU time used, in user and kernel mode");
-const RESIDENT: Family = Family::bytes("process_resident_memory", "Memory in RAM");
-const VIRTUAL: Family = Family::bytes("process_virtual_memory", "Address space taken");
-const THREADS: Family = Family::number("process_threads", "Threads");
-const START: Family = Family::seconds("process_start_time", "When it started, since 1970");
-const OPEN_FDS: Family = Family::number("process_open_fds", "Descriptors open");
-const MAX_FDS: Family = Family::number("process_max_fds", "Descriptors that may be open");
+const CPU: Family = Family::seconds("process_cpu", "CPU time used, user and system");
+const RESIDENT: Family = Family::bytes("process_resident_memory", "Resident memory");
+const VIRTUAL: Family = Family::bytes("process_virtual_memory", "Virtual memory");
+const THREADS: Family = Family::number("process_threads", "Number of threads");
+const START: Family = Family::seconds("process_start_time", "Start time since the Unix epoch");
+const OPEN_FDS: Family = Family::number("process_open_fds", "Open file descriptors");
+const MAX_FDS: Family = Family::number("process_max_fds", "Limit of open file descriptors");

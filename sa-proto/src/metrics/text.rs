@@ -1,4 +1,5 @@
-//! Metrics as text: OpenMetrics 1.0, or the older format of Prometheus for whoever wants only that.
+//! Metrics as text: OpenMetrics 1.0, or the older Prometheus format for clients that accept only
+//! that.
 
 use std::fmt;
 
@@ -8,25 +9,18 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::Histogram;
 
-/// The format of an answer.
+/// Text format of the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// OpenMetrics 1.0, which ends in `# EOF`.
+    /// OpenMetrics 1.0, which ends with `# EOF`.
     OpenMetrics,
-    /// Prometheus's own text format 0.0.4.
+    /// Prometheus text format 0.0.4.
     Prometheus,
 }
 
 impl Format {
-    /// What the head of an HTTP request asks for: OpenMetrics, unless its `Accept` names only the
-    /// other one.
-    pub fn wanted_by(head: &[u8]) -> Self {
-        let head = String::from_utf8_lossy(head).to_ascii_lowercase();
-        let accepted = head.lines().filter_map(|line| line.strip_prefix("accept:"));
-        Self::accepted_by(&accepted.collect::<String>())
-    }
-
-    /// The same, of the value of `Accept`.
+    /// Selects the format for an HTTP request with this `Accept`: OpenMetrics, unless it names only
+    /// Prometheus's.
     pub fn accepted_by(accept: &str) -> Self {
         let accepts = |format: &str| accept.to_ascii_lowercase().contains(format);
         if accepts("text/plain") && !accepts("application/openmetrics-text") {
@@ -36,7 +30,7 @@ impl Format {
         }
     }
 
-    /// The `Content-Type` of an answer.
+    /// The `Content-Type` of the format.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -44,12 +38,12 @@ impl Format {
         }
     }
 
-    /// All that `registry` has, as text.
+    /// Formats all metrics of `registry`.
     pub fn render(self, registry: &Registry) -> String {
         let mut text = String::new();
-        // Writing to a string fails only if a metric does, and none of ours can.
+        // Writing to a string fails only if a metric's encoder does, and none here can.
         if text::encode(&mut text, registry).is_err() {
-            tracing::error!("metrics could not be written");
+            tracing::error!("metrics: encoding failed; the answer to this scrape is incomplete");
         }
         match self {
             Self::OpenMetrics => text,
@@ -58,8 +52,8 @@ impl Format {
     }
 }
 
-/// OpenMetrics in the older format: there a family has the name that its samples have, and neither
-/// units nor an end.
+/// Converts OpenMetrics to the older format, in which a family has the same name as its samples,
+/// and there are neither units nor an end mark.
 fn older(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut help = None;
@@ -88,7 +82,7 @@ fn older(text: &str) -> String {
     out
 }
 
-/// A metric by name and meaning; its samples tell labels apart.
+/// A metric family: name, help text and unit. Labels distinguish its samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Family {
     name: &'static str,
@@ -97,22 +91,22 @@ pub struct Family {
 }
 
 impl Family {
-    /// Of pure numbers.
+    /// A metric without unit.
     pub const fn number(name: &'static str, help: &'static str) -> Self {
         Self { name, help, unit: None }
     }
 
-    /// Of seconds; `_seconds` is appended to the name.
+    /// A metric in seconds; `_seconds` is appended to the name.
     pub const fn seconds(name: &'static str, help: &'static str) -> Self {
         Self { name, help, unit: Some(&Unit::Seconds) }
     }
 
-    /// Of bytes; `_bytes` is appended to the name.
+    /// A metric in bytes; `_bytes` is appended to the name.
     pub const fn bytes(name: &'static str, help: &'static str) -> Self {
         Self { name, help, unit: Some(&Unit::Bytes) }
     }
 
-    /// Of the unit that its name ends in, if it does.
+    /// A metric with the unit that its name ends in, if any.
     pub fn of(name: &'static str, help: &'static str) -> Self {
         let with = |unit| move |name| Self { name, help, unit: Some(unit) };
         let seconds = name.strip_suffix("_seconds").map(with(&Unit::Seconds));
@@ -120,7 +114,7 @@ impl Family {
         seconds.or_else(bytes).unwrap_or(Self::number(name, help))
     }
 
-    /// Begins its samples, of what only grows; `_total` is appended to their name.
+    /// Starts the samples of a counter; `_total` is appended to their name.
     pub fn counter<'e>(
         &'e self,
         encoder: &'e mut DescriptorEncoder<'_>,
@@ -128,7 +122,7 @@ impl Family {
         self.begin(encoder, MetricType::Counter)
     }
 
-    /// Begins its samples, of what goes up and down.
+    /// Starts the samples of a gauge.
     pub fn gauge<'e>(
         &'e self,
         encoder: &'e mut DescriptorEncoder<'_>,
@@ -136,7 +130,7 @@ impl Family {
         self.begin(encoder, MetricType::Gauge)
     }
 
-    /// Begins its samples, of how often times of each length were.
+    /// Starts the samples of a histogram.
     pub fn histogram<'e>(
         &'e self,
         encoder: &'e mut DescriptorEncoder<'_>,
@@ -144,7 +138,8 @@ impl Family {
         self.begin(encoder, MetricType::Histogram)
     }
 
-    /// Writes its one sample: 1, with labels that tell something; `_info` is appended to its name.
+    /// Writes the only sample of an info metric, 1 with informative labels; `_info` is appended to
+    /// its name.
     pub fn info(
         &self,
         encoder: &mut DescriptorEncoder<'_>,
@@ -163,12 +158,12 @@ impl Family {
     }
 }
 
-/// What a sample says.
+/// The value of a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
     /// A count.
     Whole(u64),
-    /// A measure.
+    /// A floating-point number.
     Real(f64),
 }
 
@@ -217,7 +212,7 @@ impl Samples<'_> {
         encode(self.kind, value.into(), &mut self.to.encode_family(&labels)?)
     }
 
-    /// Times that several threads have recorded, with these labels.
+    /// A sum of histograms that several threads have recorded, with these labels.
     pub fn times<'h>(
         &mut self,
         labels: &[(&str, &str)],
@@ -320,13 +315,10 @@ x_build_info{version="1"} 1
 
     #[test]
     fn the_older_format_is_for_those_who_accept_nothing_else() {
-        let format = |accept: &str| {
-            Format::wanted_by(format!("GET /metrics HTTP/1.1\r\n{accept}\r\n\r\n").as_bytes())
-        };
-        assert_eq!(format("Host: x"), Format::OpenMetrics);
-        assert_eq!(format("Accept: */*"), Format::OpenMetrics);
-        assert_eq!(format("accept: text/plain;version=0.0.4"), Format::Prometheus);
-        let prometheus = "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5";
-        assert_eq!(format(prometheus), Format::OpenMetrics);
+        assert_eq!(Format::accepted_by(""), Format::OpenMetrics);
+        assert_eq!(Format::accepted_by("*/*"), Format::OpenMetrics);
+        assert_eq!(Format::accepted_by("Text/plain;version=0.0.4"), Format::Prometheus);
+        let prometheus = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5";
+        assert_eq!(Format::accepted_by(prometheus), Format::OpenMetrics);
     }
 }

@@ -1,21 +1,27 @@
-//! Blocks of forwarding tables that a transfer repeats are sent once.
+//! Deduplicates blocks of forwarding tables within a transfer.
 //!
 //! Switches of one tier often have equal blocks, and every table has empty ones. Sender and
-//! receiver keep the same ring of the blocks that were sent last; a block in the ring is sent as
-//! its place there.
+//! receiver keep the same ring of the blocks sent last; a block in the ring is sent as its position
+//! there.
 
 use std::collections::HashMap;
 
+use ib_mad::types::Lid;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::encoding::{Canonical, Malformed, Reader};
-use super::fabric::Lft;
 
-type Block = [u8; Lft::BLOCK_LEN];
+/// Entries of a block of a linear forwarding table (14.2.5.10), one byte each.
+pub(super) const BLOCK_LEN: usize = 64;
+/// Limit of blocks of a table by LID: all unicast LIDs.
+pub(super) const BLOCKS_MAX: usize = (Lid::UNICAST_LAST.0 as usize + 1) / BLOCK_LEN;
 
-/// Blocks remembered: 4 MiB at either end.
+/// One block.
+pub(super) type Block = [u8; BLOCK_LEN];
+
+/// Blocks in the ring: 4 MiB at either end.
 const RING_LEN: usize = u16::MAX as usize;
-/// Stands before a block that is not in the ring, and enters it.
+/// Marks a block that is not in the ring, and is added to it.
 const LITERAL: u16 = u16::MAX;
 
 /// The sending end.
@@ -26,10 +32,10 @@ pub struct BlockWriter {
 }
 
 impl BlockWriter {
-    /// Appends `block`, or its place if it was sent lately.
+    /// Appends `block`, or its position if it is in the ring.
     pub(super) fn put(&mut self, block: &Block, out: &mut Vec<u8>) {
         let hash = xxh3_64(block);
-        // The place may have been taken by another block since, or the hashes may collide.
+        // The position may have been overwritten since, or the hashes may collide.
         match self.places.get(&hash) {
             Some(&place) if self.ring.blocks[usize::from(place)] == *block => place.put(out),
             _ => {
@@ -74,7 +80,7 @@ impl BlockReader {
 #[derive(Debug, Default)]
 struct Ring {
     blocks: Vec<Block>,
-    /// Where the next block goes.
+    /// Position of the next block.
     next: u16,
 }
 

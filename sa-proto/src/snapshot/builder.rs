@@ -1,22 +1,23 @@
-//! Checks that two planes are what a snapshot promises, before they become one.
+//! Checks the invariants of two planes and seals them as a snapshot.
 
 use std::sync::Arc;
 
 use ib_mad::types::{Guid, PortNum};
 
-use super::Snapshot;
 use super::by_lid::ByLid;
 use super::digest::Digest;
 use super::fabric::{FabricPlane, Lft, Node, Port};
 use super::registry::RegistryPlane;
-use super::row::{Row, Side, Table, all_tables, join, sort};
+use super::row::{Row, Side, Table, join, sort};
+use super::sorted::all_tables;
+use super::state::Snapshot;
 use super::version::{Session, Version};
 
 /// Why planes cannot become a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// Two rows of a table have one key.
+    /// Two rows of a table have the same key.
     #[error("{table:?} has two rows with key {key}")]
     DuplicateKey {
         /// The table.
@@ -24,7 +25,7 @@ pub enum BuildError {
         /// The key, as text.
         key: String,
     },
-    /// A node's ports are not ascending by number, each once.
+    /// A node's ports are not ascending by number, or repeated.
     #[error("ports of node {node} are out of order or repeated at port {port}")]
     PortOrder {
         /// The node.
@@ -46,28 +47,28 @@ pub enum BuildError {
         /// The port at the far end.
         peer_port: PortNum,
     },
-    /// A table by LID does not consist of whole blocks, or has more than there are LIDs.
+    /// A table by LID is not a whole number of blocks, or exceeds the LID range.
     #[error(
         "{table:?}: the table of switch {switch} has {entries} entries, not whole blocks of 64 up to 49152"
     )]
     Length {
-        /// Which table.
+        /// The kind of table.
         table: Table,
         /// The switch.
         switch: Guid,
-        /// Entries that the table has.
+        /// Entries of the table.
         entries: usize,
     },
 }
 
 impl FabricPlane {
-    /// Sorts the tables, blanks what must not leave the SM (M_Keys), and checks the rest.
+    /// Sorts the tables, clears secrets that must not leave the SM (M_Keys), and checks all rows.
     pub fn checked(self) -> Result<Self, BuildError> {
         self.checked_since(&Self::default())
     }
 
-    /// The same after a plane that was checked: of nodes, those that are not shared with it and what
-    /// they are linked with are looked at.
+    /// The same for a successor of a checked plane: checks only nodes that are not shared with it
+    /// and their neighbours.
     pub fn checked_since(mut self, before: &Self) -> Result<Self, BuildError> {
         macro_rules! sort_fabric {
             (fabric { $($f:ident: $fr:ident,)* } registry { $($r:ident: $rr:ident,)* }) => {
@@ -84,7 +85,8 @@ impl FabricPlane {
                 }
             }
         }
-        // GUIDs side by side: a search that followed every row it compares would take most of this.
+        // A separate array of GUIDs: a search that dereferences every row it compares would take
+        // most of the time.
         let guids: Vec<Guid> = self.nodes.iter().map(|node| node.guid).collect();
         let find = |guid: Guid| Some(&*self.nodes[guids.binary_search(&guid).ok()?]);
         fresh.iter().try_for_each(|&at| check_node(find, &self.nodes[at]))?;
@@ -96,7 +98,7 @@ impl FabricPlane {
 }
 
 impl Snapshot {
-    /// Makes a snapshot of two planes; the fabric's rows need not be sorted yet.
+    /// Makes a snapshot of two planes; the fabric's rows may be unsorted.
     pub fn build(
         session: Session,
         fabric_generation: u64,
@@ -125,8 +127,8 @@ fn check_length<R: ByLid>(row: &R) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// Places of nodes that are not shared with those before, and nodes before that are not shared with
-/// these; both are sorted.
+/// Indices of nodes that are not shared with the previous ones, and previous nodes that are not
+/// shared with these; both are sorted.
 fn differing<'a>(nodes: &[Arc<Node>], before: &'a [Arc<Node>]) -> (Vec<usize>, Vec<&'a Node>) {
     let (mut fresh, mut changed) = (Vec::new(), Vec::new());
     let places = nodes.iter().enumerate().map(|(at, node)| (node.guid, (at, node)));
@@ -166,7 +168,7 @@ fn check_link<'a>(
     }
 }
 
-/// Checks what a node was linked with.
+/// Checks the ports that a former node, which was changed or removed, was linked to.
 fn check_former_links<'a>(
     find: impl Fn(Guid) -> Option<&'a Node>,
     then: &Node,
@@ -184,7 +186,7 @@ mod tests {
     use super::super::testing::{lft, linked_pair, node};
     use super::*;
 
-    /// Nodes in a ring, each linked with the next by its port 2.
+    /// Nodes in a ring, each linked to the next by its port 2.
     fn ring(count: u64) -> FabricPlane {
         let port = |num: u8, peer: u64, peer_port: u8| Port {
             num: PortNum(num),
@@ -196,7 +198,7 @@ mod tests {
     }
 
     proptest! {
-        /// A plane is as right after another one as it is by itself, whatever changed of it.
+        /// Checking only the changes must give the result of a full check.
         #[test]
         fn what_is_shared_need_not_be_checked_again(
             gone in proptest::option::of(0..5u64),
@@ -218,8 +220,8 @@ mod tests {
             if let Some(node) = repeated.and_then(|at| after.nodes.get(at)) {
                 after.nodes.push(node.clone());
             }
-            let anew = after.clone().checked().ok();
-            prop_assert_eq!(after.checked_since(&before).ok(), anew);
+            let full = after.clone().checked().ok();
+            prop_assert_eq!(after.checked_since(&before).ok(), full);
         }
     }
 

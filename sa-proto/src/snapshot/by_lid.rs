@@ -1,23 +1,22 @@
-//! Tables of a switch with an entry for every LID: how they are sent, and what changes of them.
+//! Tables of a switch with an entry per LID: encoding, and patches of changed blocks.
 
 use ib_mad::types::Guid;
 
-use super::blocks::{BlockReader, BlockWriter};
+use super::blocks::{BLOCK_LEN, BLOCKS_MAX, Block, BlockReader, BlockWriter};
 use super::encoding::{Canonical, Malformed, Reader};
-use super::fabric::Lft;
 use super::row::{Patch, Row, Side, join};
 
-/// A row that holds a byte by LID, in whole blocks of [`Lft::BLOCK_LEN`].
+/// A row with one byte per LID, in whole blocks of 64 entries.
 pub(super) trait ByLid: Row<Key = Guid> {
-    /// What entries hold that were never told.
+    /// Value of unset entries.
     const FILL: u8;
     /// The entries.
     fn entries(&self) -> &[u8];
-    /// The row of a switch with these entries.
+    /// A row of a switch with these entries.
     fn of(switch: Guid, entries: Vec<u8>) -> Self;
 }
 
-/// Makes a type a row by LID: its fields, its table, and what entries hold that were never told.
+/// Implements [`ByLid`] for a type: its fields, its table, and the value of unset entries.
 macro_rules! by_lid_row {
     ($row:ident { $switch:ident, $entries:ident }, $table:ident, $fill:expr) => {
         impl $crate::snapshot::row::Row for $row {
@@ -66,7 +65,7 @@ macro_rules! by_lid_row {
 }
 pub(super) use by_lid_row;
 
-fn blocks<R: ByLid>(row: &R) -> &[[u8; Lft::BLOCK_LEN]] {
+fn blocks<R: ByLid>(row: &R) -> &[Block] {
     row.entries().as_chunks().0
 }
 
@@ -82,7 +81,7 @@ pub(super) fn take<R: ByLid>(input: &mut Reader<'_>) -> Result<R, Malformed> {
     Ok(R::of(switch, input.bytes(len)?.to_vec()))
 }
 
-/// Appends a row whose blocks may be those of other rows in the same transfer.
+/// Appends a row whose blocks may repeat those of other rows in the same transfer.
 pub(super) fn put_sharing<R: ByLid>(row: &R, writer: &mut BlockWriter, out: &mut Vec<u8>) {
     row.key().put(out);
     (blocks(row).len() as u32).put(out);
@@ -96,10 +95,10 @@ pub(super) fn take_sharing<R: ByLid>(
 ) -> Result<R, Malformed> {
     let switch = Guid::take(input)?;
     let count = input.count(size_of::<u16>())?;
-    if count > Lft::BLOCKS_MAX {
+    if count > BLOCKS_MAX {
         return Err(Malformed("a table beyond the last unicast LID"));
     }
-    let mut entries = Vec::with_capacity(count * Lft::BLOCK_LEN);
+    let mut entries = Vec::with_capacity(count * BLOCK_LEN);
     for _ in 0..count {
         entries.extend_from_slice(&reader.take(input)?);
     }
@@ -109,14 +108,14 @@ pub(super) fn take_sharing<R: ByLid>(
 /// Changed blocks of a table by LID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockPatch {
-    /// Blocks that the changed table has; what it grows by is among `blocks`.
+    /// Number of blocks of the changed table; added blocks are among `blocks`.
     len_blocks: u16,
-    /// Number and content of changed blocks, ascending.
-    blocks: Vec<(u16, [u8; Lft::BLOCK_LEN])>,
+    /// Index and content of changed blocks, ascending.
+    blocks: Vec<(u16, Block)>,
 }
 
 impl BlockPatch {
-    /// Numbers of the changed blocks, ascending.
+    /// Indices of the changed blocks, ascending.
     pub fn changed(&self) -> impl Iterator<Item = u16> + '_ {
         self.blocks.iter().map(|&(number, _)| number)
     }
@@ -135,7 +134,7 @@ impl<R: ByLid> Patch<R> for BlockPatch {
 
     fn apply(&self, row: &R) -> R {
         let mut entries = row.entries().to_vec();
-        entries.resize(usize::from(self.len_blocks) * Lft::BLOCK_LEN, R::FILL);
+        entries.resize(usize::from(self.len_blocks) * BLOCK_LEN, R::FILL);
         let blocks = entries.as_chunks_mut().0;
         for (number, block) in &self.blocks {
             if let Some(place) = blocks.get_mut(usize::from(*number)) {
@@ -152,7 +151,7 @@ impl<R: ByLid> Patch<R> for BlockPatch {
     }
 }
 
-/// The blocks of both lists, the later one's where both have one.
+/// The blocks of both lists; where both have one, that of the later list.
 fn join_by_number<'a, B: Copy>(
     earlier: &'a [(u16, B)],
     later: &'a [(u16, B)],
@@ -169,8 +168,8 @@ impl Canonical for BlockPatch {
     }
     fn take(input: &mut Reader<'_>) -> Result<Self, Malformed> {
         let len_blocks = u16::take(input)?;
-        let blocks: Vec<(u16, [u8; Lft::BLOCK_LEN])> = Canonical::take(input)?;
-        if usize::from(len_blocks) > Lft::BLOCKS_MAX {
+        let blocks: Vec<(u16, Block)> = Canonical::take(input)?;
+        if usize::from(len_blocks) > BLOCKS_MAX {
             return Err(Malformed("a table beyond the last unicast LID"));
         }
         let ascending = blocks.is_sorted_by(|a, b| a.0 < b.0);
@@ -185,8 +184,15 @@ impl Canonical for BlockPatch {
 mod tests {
     use super::*;
 
+    #[derive(Clone, Debug, PartialEq)]
+    struct Lft {
+        switch: Guid,
+        ports: Vec<u8>,
+    }
+    by_lid_row!(Lft { switch, ports }, Lfts, 0xFF);
+
     fn lft(blocks: &[u8]) -> Lft {
-        let ports = blocks.iter().flat_map(|&fill| [fill; Lft::BLOCK_LEN]).collect();
+        let ports = blocks.iter().flat_map(|&fill| [fill; BLOCK_LEN]).collect();
         Lft { switch: Guid(1), ports }
     }
 

@@ -1,13 +1,20 @@
-//! The last snapshot on disk, so that a responder answers at once after a restart.
+//! The cache file with the last snapshot, from which a responder answers immediately after a
+//! restart.
 //!
 //! ```text
 //! "IBSASNAP"  schema (4)  { length (4)  FromSm message }…  xxh3-128 of all before (16)
 //! ```
 //!
-//! The messages are those of a full update. What must not lie on a disk is left out: `sa_key`
-//! (so a responder trusts nobody until an SM has sent it again) and the ServiceKeys; M_Keys are in
-//! no snapshot. The state read back therefore need not be the one that its version names, and
-//! a responder gets it repaired by bucket sums as soon as an SM is there.
+//! The messages are those of a full update. Secrets are left out: `sa_key` (so a responder trusts
+//! no requester until an SM has sent it again) and the ServiceKeys; M_Keys are in no snapshot. The
+//! restored state can therefore differ from the state of its version; bucket sums reveal the
+//! difference as soon as an SM is connected, which then sends those buckets.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "this module reads and writes the cache file"
+)]
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
@@ -20,14 +27,15 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::codec::{Decoder, Encoder, UpdateError};
 use super::encoding::{Canonical, Malformed, Reader};
+use super::fabric::FabricPlane;
 use super::registry::{RegistryPlane, Service};
-use super::{FabricPlane, SCHEMA, Snapshot};
+use super::state::{SCHEMA, Snapshot};
 use crate::proto::snapshot::FromSm;
 use crate::proto::snapshot::from_sm::Message;
 
 const MAGIC: [u8; 8] = *b"IBSASNAP";
 const CHECKSUM_LEN: usize = 16;
-/// A longer file is refused unread: no fabric needs as much.
+/// Size limit: a longer file is rejected unread; no fabric needs one.
 const FILE_LEN_MAX: u64 = 1 << 30;
 
 /// Why a cached snapshot cannot be used.
@@ -35,39 +43,45 @@ const FILE_LEN_MAX: u64 = 1 << 30;
 #[non_exhaustive]
 pub enum CacheError {
     /// The file cannot be read or written.
-    #[error("snapshot cache {}", path.display())]
+    #[error("cannot read or write snapshot cache {}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         #[source]
         error: io::Error,
     },
-    /// The file is cut short, was changed, or is no snapshot cache.
-    #[error("{} is damaged ({reason}); it is ignored and will be replaced", path.display())]
+    /// The file is truncated, corrupted or not a snapshot cache.
+    #[error(
+        "snapshot cache {} is damaged: {reason}; ignored, the next save replaces it",
+        path.display()
+    )]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect.
         reason: UpdateError,
     },
     /// The file was written by another release.
-    #[error("{} has layout {found}, this release reads {SCHEMA}; it is ignored", path.display())]
+    #[error(
+        "snapshot cache {} has schema {found}, this release reads {SCHEMA}; ignored",
+        path.display()
+    )]
     Schema {
         /// The file.
         path: PathBuf,
-        /// Its layout.
+        /// Schema version of the file.
         found: u32,
     },
 }
 
-/// Writes `snapshot` without its secrets. Readers see the old file or the new one, whole, even if
-/// the machine fails meanwhile.
+/// Writes `snapshot` without its secrets. Readers see either the old file or the new one, even
+/// after a system crash.
 pub fn save(path: &Path, snapshot: &Snapshot) -> Result<(), CacheError> {
     write(path, snapshot).map_err(|error| CacheError::Io { path: path.to_owned(), error })
 }
 
-/// Reads the snapshot back; `None` if there is no file.
+/// Reads the snapshot; `None` if there is no file.
 pub fn load(path: &Path) -> Result<Option<Snapshot>, CacheError> {
     let io_error = |error| CacheError::Io { path: path.to_owned(), error };
     let file = match File::open(path) {
@@ -87,7 +101,7 @@ pub fn load(path: &Path) -> Result<Option<Snapshot>, CacheError> {
 
 fn write(path: &Path, snapshot: &Snapshot) -> io::Result<()> {
     let temporary = path.with_extension("new");
-    // One that a crash left behind may have any mode; a fresh one has ours from the start.
+    // A leftover of a crash may have any mode; a new file has mode 0600 from the start.
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -110,7 +124,7 @@ fn write(path: &Path, snapshot: &Snapshot) -> io::Result<()> {
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// The file's content between magic and checksum.
+/// Reads the content between magic and checksum.
 fn checked(bytes: &[u8]) -> Result<Reader<'_>, Malformed> {
     if bytes.len() as u64 > FILE_LEN_MAX {
         return Err(Malformed("longer than any snapshot"));
@@ -158,7 +172,7 @@ fn without_secrets(snapshot: &Snapshot) -> Snapshot {
     snapshot.succeed(snapshot.version(), &fabric, &registry).0
 }
 
-/// Passes on what is written, and hashes it.
+/// A writer that hashes the bytes it forwards to `out`.
 struct Hashing<W> {
     out: W,
     hash: Xxh3,

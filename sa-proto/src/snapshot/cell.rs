@@ -1,20 +1,21 @@
-//! The current value, replaced by one writer and read by many threads without locks.
+//! A shared value, replaced by one writer and read by many threads without locks.
 //!
-//! Works for snapshots, and for the tables that a responder makes of them. A value that was
-//! replaced is kept by the writer until nobody else holds it, so that no reader ever frees one in
-//! the middle of a batch of queries.
+//! Used for snapshots and for the tables that a responder builds from them. The writer keeps a
+//! replaced value until no reader holds it, so that no reader has to free one within a batch of
+//! queries.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 
-use super::{Snapshot, Version};
+use super::state::Snapshot;
+use super::version::Version;
 
-/// Retired values that a publisher keeps, at most; those beyond it are left to their last reader.
+/// Limit of retired values that a publisher keeps; further ones are freed by their last reader.
 pub const RETIRED_MAX: usize = 16;
 
-/// What knows the version of the state it was made of.
+/// A value derived from one version of the state.
 pub trait Versioned {
     /// That version.
     fn version(&self) -> Version;
@@ -26,13 +27,13 @@ impl Versioned for Snapshot {
     }
 }
 
-/// A lower version was to replace a higher one.
+/// Rejected: a lower version than the current one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("version {offered} is older than the current {current}")]
 pub struct StaleVersion {
-    /// The version that stays.
+    /// The current version.
     pub current: Version,
-    /// The version that was refused.
+    /// The rejected version.
     pub offered: Version,
 }
 
@@ -45,12 +46,12 @@ pub struct Publisher<T> {
 }
 
 impl<T: Versioned> Publisher<T> {
-    /// Begins with `first`.
+    /// Starts with `first`.
     pub fn new(first: T) -> Self {
         Self { cell: Arc::new(ArcSwap::from_pointee(first)), retired: Vec::new(), abandoned: 0 }
     }
 
-    /// Makes `next` current. Queries already running finish on the value they began with.
+    /// Makes `next` current. Running queries finish on the value they started with.
     pub fn publish(&mut self, next: Arc<T>) -> Result<(), StaleVersion> {
         let (current, offered) = (self.cell.load().version(), next.version());
         if offered < current {
@@ -65,15 +66,15 @@ impl<T: Versioned> Publisher<T> {
         Ok(())
     }
 
-    /// Frees retired values that no reader holds any more; returns how many are still held. Call
-    /// it now and then: without it the last ones stay until the next [`publish`](Self::publish).
+    /// Frees retired values that no reader holds any more; returns how many are still held. Call it
+    /// periodically: otherwise the last ones stay until the next [`publish`](Self::publish).
     pub fn reclaim(&mut self) -> usize {
-        // After a swap nobody can get at the old value any more, so a count of one is final.
+        // After a swap no reader can load the old value, so a reference count of one is final.
         self.retired.retain(|value| Arc::strong_count(value) > 1);
         self.retired.len()
     }
 
-    /// Values left to their last reader, since readers held more than [`RETIRED_MAX`].
+    /// Retired values left to their last reader, because readers held more than [`RETIRED_MAX`].
     pub fn abandoned(&self) -> u64 {
         self.abandoned
     }
@@ -83,21 +84,21 @@ impl<T: Versioned> Publisher<T> {
         self.cell.load_full()
     }
 
-    /// A reading end.
+    /// Creates a reading end.
     pub fn reader(&self) -> Reader<T> {
         Reader { cache: Cache::new(self.cell.clone()) }
     }
 }
 
-/// The reading end. One per thread: it keeps the value it read last, so an idle thread has to
-/// call [`current`](Self::current) now and then to let go of it.
+/// The reading end. One per thread: it keeps the value it read last, so an idle thread must call
+/// [`current`](Self::current) periodically to release it.
 #[derive(Clone, Debug)]
 pub struct Reader<T> {
     cache: Cache<Arc<ArcSwap<T>>, Arc<T>>,
 }
 
 impl<T> Reader<T> {
-    /// The value to answer one batch of queries from. Costs one load when nothing changed.
+    /// The value for one batch of queries. Costs one load if nothing has changed.
     #[inline]
     pub fn current(&mut self) -> &Arc<T> {
         self.cache.load()
@@ -110,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    /// Notes the thread that frees it.
+    /// Records the thread that frees it.
     struct Value {
         generation: u64,
         freed_by_reader: Arc<AtomicUsize>,
@@ -151,7 +152,7 @@ mod tests {
                 });
             }
             for generation in 1..=2_000 {
-                // A stalled reader would hold many; wait, as a real publisher is never so fast.
+                // A stalled reader would hold many; wait, as a real publisher is much slower.
                 while publisher.reclaim() >= RETIRED_MAX - 1 {
                     std::thread::yield_now();
                 }

@@ -1,26 +1,33 @@
-//! Changes of one table: the part of a delta that is the same for every kind of row.
+//! Changes of one table: the part of a delta that is common to all kinds of rows.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::delta::DeltaError;
 use super::encoding::{Canonical, Malformed, Reader};
-use super::registry::Changes;
-use super::row::{Patch, Row, Side, Sorted, join, keyed, same};
+use super::row::{Patch, Row, Side, Table, join, same};
 use super::rows::Rows;
+use super::sorted::{Sorted, keyed};
 
-/// What becomes of one row.
+/// Each changed key with its new row; `None` if the row is removed.
+pub type Changes<R> = BTreeMap<<R as Row>::Key, Option<Arc<R>>>;
+
+/// A change patches a row that does not exist in this table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MissingRow(pub(super) Table);
+
+/// The change of one row.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Change<R: Row> {
-    /// It is there, like this, whether or not it was before.
+    /// Inserts or replaces the row.
     Put(Arc<R>),
-    /// A part of it changes.
+    /// Changes a part of the row.
     Patch(R::Patch),
-    /// It is not there any more.
+    /// Removes the row, if it exists.
     Remove,
 }
 
 impl<R: Row> Change<R> {
-    /// The row that is there afterwards; `find` looks it up if a part of it is all that is told.
+    /// The row after the change; `find` looks up the old row if the change is a patch.
     pub(super) fn row<'a>(
         &'a self,
         find: impl FnOnce() -> Option<&'a Arc<R>>,
@@ -33,10 +40,10 @@ impl<R: Row> Change<R> {
     }
 }
 
-/// The rows of one table that change.
+/// The changed rows of one table.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct TableDelta<R: Row> {
-    /// Ascending by key, each once.
+    /// Ascending by key, without duplicates.
     changes: Vec<(R::Key, Change<R>)>,
 }
 
@@ -47,7 +54,7 @@ impl<R: Row> Default for TableDelta<R> {
 }
 
 impl<R: Row> TableDelta<R> {
-    /// What makes `new` of `old`.
+    /// The changes from `old` to `new`.
     pub(super) fn between<T: Sorted<R>>(old: &T, new: &T) -> Self {
         if old.is_same(new) {
             return Self::default();
@@ -67,7 +74,7 @@ impl<R: Row> TableDelta<R> {
         Self { changes: changes.collect() }
     }
 
-    /// What these changes are.
+    /// The delta of these changes.
     pub(super) fn of(changes: &Changes<R>) -> Self {
         let change = |row: &Option<Arc<R>>| match row {
             Some(row) => Change::Put(row.clone()),
@@ -76,8 +83,8 @@ impl<R: Row> TableDelta<R> {
         Self { changes: changes.iter().map(|(&key, row)| (key, change(row))).collect() }
     }
 
-    /// The table that `old` becomes, in time that goes with the changes.
-    pub(super) fn apply_in_place(&self, old: &Rows<R>) -> Result<Rows<R>, DeltaError> {
+    /// The table after the changes, in time proportional to their number.
+    fn apply_in_place(&self, old: &Rows<R>) -> Result<Rows<R>, MissingRow> {
         let mut new = old.clone();
         for (key, change) in &self.changes {
             match change {
@@ -85,10 +92,10 @@ impl<R: Row> TableDelta<R> {
                     new.insert(row.clone());
                 }
                 Change::Patch(patch) => {
-                    let row = old.find(*key).ok_or(DeltaError::MissingRow { table: R::TABLE })?;
+                    let row = old.find(*key).ok_or(MissingRow(R::TABLE))?;
                     new.insert(Arc::new(patch.apply(row)));
                 }
-                // Merging an insertion and a removal leaves the removal of a row that never was.
+                // An insertion merged with a removal is the removal of an absent row.
                 Change::Remove => {
                     new.remove(*key);
                 }
@@ -97,8 +104,8 @@ impl<R: Row> TableDelta<R> {
         Ok(new)
     }
 
-    /// The table that `old` becomes.
-    pub(super) fn apply(&self, old: &Vec<Arc<R>>) -> Result<Vec<Arc<R>>, DeltaError> {
+    /// The table after the changes.
+    fn apply(&self, old: &Vec<Arc<R>>) -> Result<Vec<Arc<R>>, MissingRow> {
         if self.changes.is_empty() {
             return Ok(old.clone());
         }
@@ -111,16 +118,17 @@ impl<R: Row> TableDelta<R> {
                 }
                 Side::Both(row, Change::Patch(patch)) => new.push(Arc::new(patch.apply(row))),
                 Side::Right(Change::Patch(_)) => {
-                    return Err(DeltaError::MissingRow { table: R::TABLE });
+                    return Err(MissingRow(R::TABLE));
                 }
-                // Merging an insertion and a removal leaves the removal of a row that never was.
+                // An insertion merged with a removal is the removal of an absent row.
                 Side::Right(Change::Remove) | Side::Both(_, Change::Remove) => {}
             }
         }
         Ok(new)
     }
 
-    /// The rows of `new`, which these changes lead to from `old`: those that stay are `old`'s.
+    /// The rows of `new`, the result of applying these changes to `old`. Unchanged rows share
+    /// their allocation with `old`.
     pub(super) fn share(&self, old: &Vec<Arc<R>>, new: &Vec<Arc<R>>) -> Vec<Arc<R>> {
         let mut changed = self.by_key().map(|(key, _)| key).peekable();
         let rows = join(keyed(old), keyed(new)).filter_map(|(key, side)| match side {
@@ -134,8 +142,8 @@ impl<R: Row> TableDelta<R> {
         rows.cloned().collect()
     }
 
-    /// What `self` and then `later` do.
-    pub(super) fn merge(&self, later: &Self) -> Result<Self, DeltaError> {
+    /// A single delta with the effect of `self` followed by `later`.
+    pub(super) fn merge(&self, later: &Self) -> Result<Self, MissingRow> {
         let changes = join(self.by_key(), later.by_key()).map(|(key, side)| {
             let change = match side {
                 Side::Left(change) | Side::Right(change) => change.clone(),
@@ -146,7 +154,7 @@ impl<R: Row> TableDelta<R> {
                     Change::Put(Arc::new(patch.apply(row)))
                 }
                 Side::Both(Change::Remove, Change::Patch(_)) => {
-                    return Err(DeltaError::MissingRow { table: R::TABLE });
+                    return Err(MissingRow(R::TABLE));
                 }
                 Side::Both(_, change @ (Change::Put(_) | Change::Remove)) => change.clone(),
             };
@@ -164,7 +172,7 @@ impl<R: Row> TableDelta<R> {
         self.changes.iter().map(|(key, change)| (*key, change))
     }
 
-    /// Bytes that the changes take when encoded.
+    /// Encoded size of the changes in bytes.
     pub(super) fn encoded_len(&self) -> usize {
         let mut scratch = Vec::new();
         let len = |index| {
@@ -195,7 +203,7 @@ impl<R: Row> TableDelta<R> {
         }
     }
 
-    /// Decodes one change and adds it; its key must be above those added before.
+    /// Decodes one change and appends it; its key must be greater than those before.
     pub(super) fn push_encoded(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
         let mut input = Reader::new(bytes);
         let (key, change) = match u8::take(&mut input)? {
@@ -213,6 +221,24 @@ impl<R: Row> TableDelta<R> {
         }
         self.changes.push((key, change));
         Ok(())
+    }
+}
+
+/// A table that changes can be applied to.
+pub(super) trait Changeable<R: Row>: Sorted<R> {
+    /// The table after `delta`.
+    fn changed(&self, delta: &TableDelta<R>) -> Result<Self, MissingRow>;
+}
+
+impl<R: Row> Changeable<R> for Vec<Arc<R>> {
+    fn changed(&self, delta: &TableDelta<R>) -> Result<Self, MissingRow> {
+        delta.apply(self)
+    }
+}
+
+impl<R: Row> Changeable<R> for Rows<R> {
+    fn changed(&self, delta: &TableDelta<R>) -> Result<Self, MissingRow> {
+        delta.apply_in_place(self)
     }
 }
 

@@ -1,43 +1,51 @@
-//! Snapshots and deltas as the messages of `snapshot.proto`: [`Encoder`] yields them one by one,
-//! [`Decoder`] puts them together again and checks the outcome.
+//! Snapshots and deltas as messages of `snapshot.proto`: [`Encoder`] returns them one by one,
+//! [`Decoder`] reassembles them and checks the result.
 //!
-//! Neither waits, sends or keeps more than one chunk beyond the snapshots themselves. Who sends
-//! what and when is decided by the publisher's and the responder's ends of the feed.
+//! Neither waits or sends, and neither keeps more than one chunk in addition to the snapshots. The
+//! publisher and the responder decide what to send and when.
 
 use std::sync::Arc;
 
 use prost::bytes::Bytes;
 
 use super::blocks::{BlockReader, BlockWriter};
+use super::builder::BuildError;
 use super::delta::{self, Delta, DeltaError};
+use super::device::{Mft, PortTables, SubnetManager};
 use super::digest::{BucketSet, Checksum, replace};
 use super::encoding::{Canonical, Malformed, Reader, decode};
-use super::row::{Row, Sorted, Table, for_each_table};
+use super::fabric::{FabricPlane, Lft, Node, PathSls, Subnet};
+use super::policy::{Partition, PortGroup, QosLevel, QosRule, VirtualFabric};
+use super::registry::{
+    AliasGuid, MulticastGroup, MulticastMember, RegistryPlane, Service, Subscription,
+};
+use super::row::{Row, Table};
+use super::sorted::{Sorted, for_each_table};
+use super::state::Snapshot;
 use super::version::{Session, Version};
-use super::*;
 use crate::proto::snapshot as proto;
 use crate::proto::snapshot::begin::Content as ProtoContent;
 use crate::proto::snapshot::from_sm::Message;
 
-/// Bytes of rows in a message, at most: far below gRPC's limit of 4 MiB.
+/// Limit of row bytes per message: far below gRPC's limit of 4 MiB.
 pub const CHUNK_LEN: usize = 256 * 1024;
-/// Bytes of rows in one update, at most: five times a fabric of 48k LIDs.
+/// Limit of row bytes per update: five times a fabric of 48k LIDs.
 pub const UPDATE_LEN_MAX: usize = 1 << 30;
 
-/// Why messages do not make an update, or not one that fits.
+/// Why messages do not form a valid update.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpdateError {
-    /// A message or row is not what it should be.
+    /// A message or row is malformed.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-    /// The rows do not make a snapshot.
-    #[error("malformed snapshot: {0}")]
+    /// The rows violate an invariant of snapshots.
+    #[error("invalid snapshot: {0}")]
     Build(#[from] BuildError),
-    /// The delta does not fit.
+    /// The delta cannot be applied.
     #[error(transparent)]
     Delta(#[from] DeltaError),
-    /// Buckets are to replace those of a state that is not held.
+    /// The buckets are for a different state than the one held.
     #[error("buckets for {base} do not apply to {held}")]
     WrongBase {
         /// The version that they are for.
@@ -45,14 +53,14 @@ pub enum UpdateError {
         /// The version held, perhaps with other rows.
         held: Version,
     },
-    /// The state it leads to is not the one that its sender had.
-    #[error("state after the update to {target} has another checksum than its sender's")]
+    /// The resulting state differs from the sender's.
+    #[error("checksum mismatch after the update to {target}: the result differs from the sender's")]
     Checksum {
-        /// The version that it leads to.
+        /// The version after the update.
         target: Version,
     },
     /// More rows than any fabric has.
-    #[error("update of more than {UPDATE_LEN_MAX} bytes")]
+    #[error("update exceeds {UPDATE_LEN_MAX} bytes")]
     TooLong,
 }
 
@@ -63,7 +71,7 @@ pub struct Encoder {
     /// Index of the table in [`Table::ALL`], and of the next row or change in it.
     table: usize,
     item: usize,
-    /// Encoded items of the table that were not sent yet.
+    /// Encoded items of the table that are not sent yet.
     pending: Vec<u8>,
     end: Option<proto::End>,
 }
@@ -74,12 +82,12 @@ enum Content {
 }
 
 impl Encoder {
-    /// All of `snapshot`.
+    /// A full update to `snapshot`.
     pub fn full(snapshot: Arc<Snapshot>) -> Self {
         Self::rows(snapshot, None, ProtoContent::Full(proto::Full {}))
     }
 
-    /// The rows of `snapshot` in `buckets`, for a receiver that holds `base` with other rows in
+    /// The rows of `snapshot` in `buckets`, for a receiver that holds `base` with different rows in
     /// them.
     pub fn buckets(
         snapshot: Arc<Snapshot>,
@@ -95,7 +103,7 @@ impl Encoder {
         Self::rows(snapshot, Some(buckets), ProtoContent::Buckets(content))
     }
 
-    /// What changed.
+    /// A delta.
     pub fn delta(delta: Arc<Delta>) -> Self {
         let begin = proto::Begin {
             target: Some(delta.target.into()),
@@ -123,7 +131,7 @@ impl Encoder {
         Self { begin: Some(begin), content, table: 0, item: 0, pending: Vec::new(), end }
     }
 
-    /// The next piece of the items of one table.
+    /// The next chunk of items of one table.
     fn next_chunk(&mut self) -> Option<proto::Chunk> {
         while let Some(&table) = Table::ALL.get(self.table) {
             while self.pending.len() < CHUNK_LEN
@@ -208,16 +216,16 @@ fn encoded(value: &impl Canonical) -> Bytes {
     out.into()
 }
 
-/// Puts the messages of one update together.
+/// Reassembles the messages of one update.
 #[derive(Debug)]
 pub struct Decoder {
     target: Version,
     update: Update,
     blocks: BlockReader,
     table: Option<Table>,
-    /// The start of an item whose end has not come yet.
+    /// The beginning of an item whose end has not arrived.
     partial: Vec<u8>,
-    /// Bytes of rows so far.
+    /// Row bytes so far.
     len: usize,
 }
 
@@ -235,7 +243,7 @@ struct Planes {
 }
 
 impl Decoder {
-    /// Begins an update.
+    /// Starts an update.
     pub fn new(begin: proto::Begin) -> Result<Self, UpdateError> {
         let target = Version::try_from(begin.target)?;
         let subnet = begin.subnet.as_deref().map(decode).transpose()?;
@@ -259,12 +267,12 @@ impl Decoder {
         Ok(Self { target, update, blocks, table: None, partial, len: 0 })
     }
 
-    /// The version that the update leads to.
+    /// The version after the update.
     pub fn target(&self) -> Version {
         self.target
     }
 
-    /// Takes the next piece.
+    /// Handles the next chunk.
     pub fn chunk(&mut self, chunk: &proto::Chunk) -> Result<(), UpdateError> {
         let table = u8::try_from(chunk.table).ok().and_then(Table::from_number);
         let table = table.ok_or(Malformed("an unknown table"))?;
@@ -291,7 +299,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Decodes the whole items at the start of `data`; returns how many bytes they take.
+    /// Decodes the complete items at the start of `data`; returns their length in bytes.
     fn items(&mut self, table: Table, data: &[u8]) -> Result<usize, UpdateError> {
         let mut rest = data;
         while let Some((len, behind)) = rest.split_first_chunk() {
@@ -325,8 +333,8 @@ impl Decoder {
         Err(Malformed("an unknown table"))
     }
 
-    /// Ends the update: the snapshot that it leads to from the one held. Equal rows are shared
-    /// with it.
+    /// Ends the update: returns the snapshot after it, given the one held. Equal rows are shared
+    /// with that.
     pub fn finish(self, end: proto::End, held: &Snapshot) -> Result<Snapshot, UpdateError> {
         if !self.partial.is_empty() {
             return Err(Malformed("an update that ends within a row").into());
@@ -353,7 +361,7 @@ impl Decoder {
 }
 
 impl Planes {
-    fn new(subnet: Option<super::Subnet>, target: Version) -> Result<Box<Self>, Malformed> {
+    fn new(subnet: Option<Subnet>, target: Version) -> Result<Box<Self>, Malformed> {
         let subnet = subnet.ok_or(Malformed("an update without subnet parameters"))?;
         let sequence = target.registry_sequence;
         Ok(Box::new(Self {
@@ -362,7 +370,7 @@ impl Planes {
         }))
     }
 
-    /// Adds the rows of `held` in the buckets that were not sent.
+    /// Adds the rows of `held` in buckets that were not sent.
     fn complete(mut self, held: &Snapshot, set: &BucketSet) -> Result<Self, Malformed> {
         macro_rules! complete {
             ($plane:ident, $table:ident, $row:ident) => {

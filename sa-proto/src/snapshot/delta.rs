@@ -1,41 +1,57 @@
-//! What changed between two snapshots: found, applied and merged table by table.
+//! Changes between two snapshots: computed, applied and merged table by table.
 //!
-//! Two laws, tested below: `apply(old, construct(old, new)) == new`, and applying
-//! `merge(first, second)` equals applying the two in turn. A delta names the version that it
-//! starts from and the checksum that it leads to, so that one put on the wrong base is refused.
+//! Two laws, tested below: `apply(old, construct(old, new)) == new`, and applying `merge(first,
+//! second)` equals applying the two in turn. A delta contains the version that it starts from and
+//! the checksum of its result, so that it is rejected if applied to the wrong base.
 
 use std::sync::Arc;
 
-use super::change::TableDelta;
+use super::change::{Changeable, MissingRow, TableDelta};
+use super::device::{Mft, PortTables, SubnetManager};
 use super::digest::{Checksum, subnet_digest};
-use super::fabric::Subnet;
-use super::row::{Sorted, Table, all_tables, for_each_table};
-use super::*;
+use super::fabric::{FabricPlane, Lft, Node, PathSls, Subnet};
+use super::policy::{Partition, PortGroup, QosLevel, QosRule, VirtualFabric};
+use super::registry::{
+    AliasGuid, MulticastGroup, MulticastMember, RegistryChanges, RegistryPlane, Service,
+    Subscription,
+};
+use super::row::Table;
+use super::sorted::{Sorted, all_tables, for_each_table};
+use super::state::Snapshot;
+use super::version::Version;
 
-/// Why a delta does not fit.
+/// Why a delta cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeltaError {
-    /// It starts from another version than the one held.
+    /// It starts from a different version than the one held.
     #[error("delta from {base} does not apply to {held}")]
     WrongBase {
         /// The version that it starts from.
         base: Version,
-        /// The version that it was put on, or that the delta before it leads to.
+        /// The version that it was applied to, or the result of the previous delta.
         held: Version,
     },
-    /// It patches a row that is not there.
-    #[error("delta patches a row of {table:?} that does not exist")]
+    /// It patches a row that does not exist.
+    #[error("delta patches a row of table {table:?} that does not exist")]
     MissingRow {
         /// The row's table.
         table: Table,
     },
-    /// The state it leads to is not the one that its maker had.
-    #[error("state after the delta to {target} has another checksum than its maker's")]
+    /// The resulting state differs from the sender's.
+    #[error(
+        "checksum mismatch after the delta to {target}: the held state differs from the sender's"
+    )]
     Checksum {
-        /// The version that it leads to.
+        /// The version of its result.
         target: Version,
     },
+}
+
+impl From<MissingRow> for DeltaError {
+    fn from(MissingRow(table): MissingRow) -> Self {
+        Self::MissingRow { table }
+    }
 }
 
 macro_rules! delta {
@@ -43,7 +59,7 @@ macro_rules! delta {
         fabric { $($f:ident: $fabric_row:ident,)* }
         registry { $($r:ident: $registry_row:ident,)* }
     ) => {
-        /// What changed from one snapshot to another.
+        /// The changes from one snapshot to another.
         #[derive(Clone, Debug, PartialEq)]
         pub struct Delta {
             pub(super) base: Version,
@@ -55,7 +71,7 @@ macro_rules! delta {
         }
 
         impl Delta {
-            /// A delta without changes yet, to be filled by a decoder.
+            /// A delta without changes, to be filled by a decoder.
             pub(super) fn new(base: Version, target: Version, subnet: Option<Subnet>) -> Self {
                 Self {
                     base,
@@ -93,7 +109,7 @@ macro_rules! delta {
                 delta
             }
 
-            /// What these changes of the registry plane make of `old`.
+            /// A delta that applies these changes of the registry plane to `old`.
             fn of_registry(old: &Snapshot, version: Version, changes: &RegistryChanges) -> Self {
                 let mut delta = Self::new(old.version, version, None);
                 $(delta.$r = TableDelta::of(&changes.$r);)*
@@ -108,15 +124,15 @@ macro_rules! delta {
                 0 $(+ self.$r.len())*
             }
 
-            /// Bytes that the changes take, about: those of the fabric when encoded, those of the
-            /// registry, which lie in their rows in full, in memory.
+            /// Approximate size of the changes in bytes: encoded for the fabric; in memory for the
+            /// registry, whose changes hold whole rows.
             pub(super) fn footprint(&self) -> usize {
                 0 $(+ self.$f.encoded_len())*
                     $(+ self.$r.len() * size_of::<$registry_row>())*
             }
 
-            /// The snapshot of `fabric` and `registry`, which this leads to from `old`. Rows that
-            /// did not change are shared with `old`, those that did with the planes.
+            /// The snapshot of `fabric` and `registry`, which this delta leads to from `old`.
+            /// Unchanged rows are shared with `old`, changed ones with the planes.
             fn reach(
                 &self,
                 old: &Snapshot,
@@ -173,12 +189,12 @@ macro_rules! delta {
 }
 all_tables!(delta);
 
-/// The delta that leads from `old` to `new`.
+/// The delta from `old` to `new`.
 pub fn construct(old: &Snapshot, new: &Snapshot) -> Delta {
     Delta::between(old, new.version, &new.fabric, &new.registry, |_| new.checksum())
 }
 
-/// The snapshot that `delta` leads to from `old`. Rows that did not change are shared with `old`.
+/// The snapshot after applying `delta` to `old`. Unchanged rows are shared with `old`.
 pub fn apply(old: &Snapshot, delta: &Delta) -> Result<Snapshot, DeltaError> {
     let next = delta.apply_unchecked(old)?;
     if next.checksum() != delta.checksum {
@@ -187,7 +203,7 @@ pub fn apply(old: &Snapshot, delta: &Delta) -> Result<Snapshot, DeltaError> {
     Ok(next)
 }
 
-/// One delta that does what `first` and then `second` do.
+/// A single delta with the effect of `first` followed by `second`.
 pub fn merge(first: &Delta, second: &Delta) -> Result<Delta, DeltaError> {
     if first.target != second.base {
         return Err(DeltaError::WrongBase { base: second.base, held: first.target });
@@ -197,7 +213,7 @@ pub fn merge(first: &Delta, second: &Delta) -> Result<Delta, DeltaError> {
 
 impl Snapshot {
     /// The snapshot of `fabric` and `registry`, both [checked](FabricPlane::checked), as a
-    /// successor of this one: equal rows are shared with it, and only differing ones are hashed.
+    /// successor of this one: equal rows are shared with it, and only different ones are hashed.
     pub fn succeed(
         &self,
         version: Version,
@@ -213,15 +229,15 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// The successor of this snapshot with the registry plane that `changes` have led to, and the
-    /// way there. Takes time in proportion to the changes, however many rows there are.
+    /// The successor of this snapshot with the registry plane after `changes`, and the delta to it.
+    /// Takes time proportional to the changes, not to the number of rows.
     pub fn advance(
         &self,
         version: Version,
         registry: RegistryPlane,
         changes: &RegistryChanges,
     ) -> (Snapshot, Delta) {
-        debug_assert_eq!(changes.applied_to(&self.registry), registry, "other changes than told");
+        debug_assert_eq!(changes.applied_to(&self.registry), registry, "changes do not match");
         let mut delta = Delta::of_registry(self, version, changes);
         let mut next = Snapshot {
             version,
@@ -234,8 +250,8 @@ impl Snapshot {
         (next, delta)
     }
 
-    /// The successor of this snapshot in which switches forward multicast by `mfts`, ascending by
-    /// switch, and the way there. Compares no other table.
+    /// The successor of this snapshot with new multicast forwarding tables `mfts`, ascending by
+    /// switch, and the delta to it. Compares no other tables.
     pub fn advance_multicast(&self, version: Version, mfts: &Vec<Arc<Mft>>) -> (Snapshot, Delta) {
         let mut delta = Delta::new(self.version, version, None);
         delta.mfts = TableDelta::between(&self.fabric.mfts, mfts);
@@ -246,32 +262,32 @@ impl Snapshot {
 }
 
 impl Delta {
-    /// The version that it applies to.
+    /// The version that the delta applies to.
     pub fn base(&self) -> Version {
         self.base
     }
 
-    /// The version that it leads to.
+    /// The version of its result.
     pub fn target(&self) -> Version {
         self.target
     }
 
-    /// The checksum of the state that it leads to.
+    /// The checksum of its result.
     pub fn checksum(&self) -> Checksum {
         self.checksum
     }
 
-    /// Whether nothing but the version differs.
+    /// Whether only the version differs.
     pub fn is_empty(&self) -> bool {
         self.subnet.is_none() && self.changes() == 0
     }
 
-    /// How many rows differ.
+    /// Number of changed rows.
     pub fn changes(&self) -> usize {
         self.fabric_changes() + self.registry_changes()
     }
 
-    /// Brings `next`'s digest, still `old`'s, up to date by the rows that changed.
+    /// Updates `next`'s digest, which is still that of `old`, by the changed rows.
     fn advance(&self, old: &Snapshot, next: &mut Snapshot) {
         if let Some(subnet) = &self.subnet {
             next.digest.subnet = subnet_digest(subnet);
@@ -295,6 +311,7 @@ mod tests {
     use ib_mad::types::Guid;
     use proptest::prelude::*;
 
+    use super::super::digest::Digest;
     use super::super::testing::{SESSION, fabric, lft, linked_pair, registry, snapshot};
     use super::*;
 
@@ -330,7 +347,7 @@ mod tests {
             prop_assert_eq!(next, built);
         }
 
-        /// Changes may name rows that are already so, and remove rows that are not there.
+        /// Changes may set rows to their present content, and remove rows that do not exist.
         #[test]
         fn changes_of_the_registry_lead_to_what_they_say(
             old in snapshot(1), new in registry(), stray in registry(),
@@ -374,7 +391,7 @@ mod tests {
             prop_assert!(wrong_base(merge(&bc, &ab).map(|_| a.clone())));
         }
 
-        /// A responder whose state went astray under the right version must notice.
+        /// A responder must detect that its state differs from that of its version.
         #[test]
         fn another_state_under_the_base_version_is_refused(
             a in snapshot(1), b in snapshot(1), c in snapshot(2),

@@ -1,4 +1,4 @@
-//! Rows of the fabric plane that only some queries need: QoS and multicast tables of devices, and
+//! Rows of the fabric plane that only some queries use: QoS and multicast tables of devices, and
 //! the subnet managers of the subnet.
 
 use ib_mad::types::{Guid, Lid};
@@ -6,9 +6,10 @@ use ib_mad::types::{Guid, Lid};
 use super::encoding::canonical;
 use super::row::{NoPatch, Row, Table};
 
-/// SL-to-VL mapping and VL arbitration tables of a node, as they are programmed.
+/// SL-to-VL mapping and VL arbitration tables of a node, as programmed.
 ///
-/// Most ports have the same few tables: each content stands here once, and ports refer to it.
+/// Most ports have the same few tables: each distinct content is stored once, and ports refer to
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct PortTables {
     /// Node GUID, the key of this row.
@@ -46,14 +47,14 @@ pub struct MftBlock {
     pub masks: [u8; 64],
 }
 
-/// A subnet manager of the subnet, our own included.
+/// A subnet manager of the subnet, including the publishing one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubnetManager {
-    /// GUID of its port, the key of this row.
+    /// PortGUID of the subnet manager, the key of this row.
     pub port_guid: Guid,
-    /// LID of its port.
+    /// LID of that port.
     pub lid: Lid,
-    /// SMInfo as it is on the wire, SM_Key blanked.
+    /// SMInfo in wire format, with the SM_Key cleared.
     pub info: [u8; 21],
 }
 

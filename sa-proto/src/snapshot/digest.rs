@@ -1,8 +1,8 @@
-//! Checksums of planes: sums of row hashes, so that a delta changes them in proportion to itself.
+//! Checksums of planes: sums of row hashes, which a delta updates in time proportional to its size.
 //!
-//! Every row belongs to one of [`BUCKETS`] buckets by its key. A plane's digest is one sum a
-//! bucket; its checksum is the sum of all. Sums do not depend on the order of rows. They guard
-//! against lost updates and mistakes of ours, not against forgery.
+//! Every row belongs to one of [`BUCKETS`] buckets by its key. A plane's digest has one sum per
+//! bucket; its checksum is the sum of all. Sums do not depend on the order of rows. They detect
+//! lost updates and software errors, not forgery.
 
 use std::sync::Arc;
 
@@ -11,17 +11,18 @@ use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
 use super::encoding::{Canonical, canonical};
 use super::fabric::{FabricPlane, Subnet};
 use super::registry::RegistryPlane;
-use super::row::{Row, Sorted, for_each_table};
+use super::row::{Row, Side, join, same};
+use super::sorted::{Sorted, for_each_table, keyed};
 
-/// Buckets that the rows of a plane are spread over.
+/// Number of buckets of a plane.
 pub const BUCKETS: usize = 1024;
 
-/// The state of both planes in 32 bytes.
+/// Checksum of both planes, 32 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checksum {
-    /// Of the fabric plane.
+    /// Checksum of the fabric plane.
     pub fabric: u128,
-    /// Of the registry plane.
+    /// Checksum of the registry plane.
     pub registry: u128,
 }
 
@@ -36,7 +37,7 @@ pub struct Digest {
 }
 
 impl Digest {
-    /// The digest of two planes, computed from every row.
+    /// Computes the digest of two planes from all rows.
     pub(super) fn of(fabric: &FabricPlane, registry: &RegistryPlane) -> Self {
         struct Planes<'a> {
             fabric: &'a FabricPlane,
@@ -57,7 +58,7 @@ impl Digest {
         digest
     }
 
-    /// The checksum of the state that this is the digest of.
+    /// The checksum of the same state.
     pub fn checksum(&self) -> Checksum {
         Checksum {
             fabric: self.fabric.total.wrapping_add(self.subnet),
@@ -71,8 +72,8 @@ impl Digest {
         sums.flat_map(|sum| sum.to_be_bytes()).collect()
     }
 
-    /// The buckets whose sums differ from those that [`to_bytes`](Self::to_bytes) wrote. `None` if
-    /// `held` does not have the form of a digest.
+    /// The buckets whose sums differ from those in the format of [`to_bytes`](Self::to_bytes).
+    /// `None` if `held` is not a valid digest.
     pub fn differing(&self, held: &[u8]) -> Option<BucketSet> {
         let (held, []) = held.as_chunks::<16>() else { return None };
         let (fabric, registry) = held.split_at_checked(BUCKETS)?;
@@ -107,11 +108,11 @@ fn row_digest<R: Row>(row: &R) -> u128 {
     xxh3_128_with_seed(&bytes, R::TABLE as u64)
 }
 
-/// One sum a bucket of one plane. Clones share them until one changes.
+/// One sum per bucket of a plane. Clones share them until one changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sums {
     buckets: Arc<[u128]>,
-    /// Of all buckets.
+    /// Sum of all buckets.
     total: u128,
 }
 
@@ -126,7 +127,7 @@ impl Sums {
         self.note(bucket_of::<R>(row.key()), row_digest(row));
     }
 
-    /// Takes `new` in, and `old` out, both of them rows with this key.
+    /// Adds row `new` and removes row `old`, both with this key.
     pub(super) fn replace<R: Row>(
         &mut self,
         key: R::Key,
@@ -167,7 +168,7 @@ fn bucket_of_bytes<R: Row>(key: &[u8]) -> usize {
     (xxh3_64_with_seed(key, R::TABLE as u64) % BUCKETS as u64) as usize
 }
 
-/// Some of the buckets of one plane.
+/// A set of buckets of one plane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlaneBuckets {
     bits: [u64; BUCKETS / 64],
@@ -182,12 +183,12 @@ impl PlaneBuckets {
         self.bits[bucket / 64] >> (bucket % 64) & 1 == 1
     }
 
-    /// How many buckets are in the set.
+    /// Number of buckets in the set.
     pub fn len(&self) -> usize {
         self.bits.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether the set has no bucket.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -198,33 +199,33 @@ impl PlaneBuckets {
     }
 }
 
-/// Some of the buckets of both planes.
+/// A set of buckets of both planes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BucketSet {
-    /// Of the fabric plane.
+    /// Buckets of the fabric plane.
     pub fabric: PlaneBuckets,
-    /// Of the registry plane.
+    /// Buckets of the registry plane.
     pub registry: PlaneBuckets,
 }
 
 impl BucketSet {
-    /// How many buckets are in the set.
+    /// Number of buckets in the set.
     pub fn len(&self) -> usize {
         self.fabric.len() + self.registry.len()
     }
 
-    /// Whether the set has no bucket.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The set as a bit a bucket, least significant first, fabric first.
+    /// The set as one bit per bucket, least significant first, fabric first.
     pub fn to_bytes(&self) -> Vec<u8> {
         let words = self.fabric.bits.iter().chain(&self.registry.bits);
         words.flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// Reads what [`to_bytes`](Self::to_bytes) wrote.
+    /// Reads the format of [`to_bytes`](Self::to_bytes).
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (words, []) = bytes.as_chunks::<8>() else { return None };
         let (fabric, registry) = words.split_at_checked(BUCKETS / 64)?;
@@ -236,14 +237,13 @@ impl BucketSet {
     }
 }
 
-/// `rows` with those in `buckets` taken out and `replacement` put in their place; `None` if the
-/// replacement has a row outside them or is not sorted. Equal rows keep their allocation.
+/// `rows` with those in `buckets` replaced by `replacement`; `None` if the replacement has a row
+/// outside the buckets or is not sorted. Equal rows keep their allocation.
 pub(super) fn replace<R: Row, T: Sorted<R>>(
     rows: &T,
     buckets: &PlaneBuckets,
     replacement: T,
 ) -> Option<T> {
-    use super::row::{Side, join, keyed, same};
     let ascending = replacement.rows().is_sorted_by(|a, b| a.key() < b.key());
     if !ascending || !replacement.rows().all(|row| buckets.has::<R>(row.key())) {
         return None;

@@ -1,19 +1,19 @@
-//! The canonical encoding of rows: one sequence of bytes a value, the same on every machine.
+//! The canonical encoding of rows: exactly one byte sequence per value, the same on every machine.
 //!
-//! Checksums are taken over it, the feed and the cache file carry it. Integers are big-endian, as
-//! in the attributes that rows hold; lists and texts start with their length. A change of layout
-//! needs a new [`SCHEMA`](super::SCHEMA). Framing, chunks and files are `codec`'s and `cache`'s.
+//! Used for checksums, the feed and the cache file. Integers are big-endian, as in the attributes
+//! within rows; lists and texts start with their length. A change of layout requires a new
+//! [`SCHEMA`](super::SCHEMA). Framing and chunks are in `codec`, files in `cache`.
 
 use std::sync::Arc;
 
 use ib_mad::types::{Gid, Guid, Lid, Lifetime, Mtu, PKey, PortNum, Qpn, Rate, Sl};
 
-/// Bytes that are not the canonical encoding of what they should be.
+/// Bytes that are not a canonical encoding of the expected type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed snapshot data: {0}")]
 pub struct Malformed(pub &'static str);
 
-/// A value with exactly one encoding.
+/// A type with exactly one encoding per value.
 pub trait Canonical: Sized {
     /// Appends the encoding.
     fn put(&self, out: &mut Vec<u8>);
@@ -33,21 +33,21 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// Takes the next `len` bytes.
+    /// Reads the next `len` bytes.
     pub fn bytes(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
         let (taken, rest) = self.rest.split_at_checked(len).ok_or(Malformed("truncated"))?;
         self.rest = rest;
         Ok(taken)
     }
 
-    /// Takes the next `N` bytes.
+    /// Reads the next `N` bytes.
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (taken, rest) = self.rest.split_first_chunk().ok_or(Malformed("truncated"))?;
         self.rest = rest;
         Ok(*taken)
     }
 
-    /// Takes the length of a list whose items need at least `item_len` bytes each.
+    /// Reads the length of a list whose items need at least `item_len` bytes each.
     pub fn count(&mut self, item_len: usize) -> Result<usize, Malformed> {
         let count = u32::take(self)? as usize;
         match count.checked_mul(item_len) {
@@ -56,18 +56,18 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Bytes not taken yet.
+    /// Remaining bytes.
     pub fn remaining(&self) -> usize {
         self.rest.len()
     }
 
-    /// Fails if anything is left.
+    /// Errors if any bytes remain.
     pub fn finish(self) -> Result<(), Malformed> {
         if self.rest.is_empty() { Ok(()) } else { Err(Malformed("data behind the last field")) }
     }
 }
 
-/// Reads one value that must fill `bytes`.
+/// Reads a value that must use all of `bytes`.
 pub fn decode<T: Canonical>(bytes: &[u8]) -> Result<T, Malformed> {
     let mut reader = Reader::new(bytes);
     let value = T::take(&mut reader)?;
@@ -201,8 +201,8 @@ impl<T: Canonical> Canonical for Vec<T> {
         put_list(self, out);
     }
     fn take(input: &mut Reader<'_>) -> Result<Self, Malformed> {
-        // Every item has at least one byte, so a lying count fails here or at the first missing
-        // item; `collect` on results does not reserve by it.
+        // Every item has at least one byte, so a wrong count fails here or at the first missing
+        // item; `collect` on results does not reserve memory by it.
         let count = input.count(1)?;
         (0..count).map(|_| T::take(input)).collect()
     }
@@ -228,7 +228,7 @@ impl Canonical for String {
     }
 }
 
-/// Implements [`Canonical`] for a struct as its fields, in the order listed.
+/// Implements [`Canonical`] for a struct: its fields in the listed order.
 macro_rules! canonical {
     ($type:ident { $($field:ident),* $(,)? }) => {
         impl $crate::snapshot::encoding::Canonical for $type {

@@ -1,27 +1,27 @@
-//! The entries of a forwarding table, shared until they are changed.
+//! Entries of a forwarding table with copy-on-write sharing.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// A byte by LID, in whole blocks of [`Lft::BLOCK_LEN`](super::Lft::BLOCK_LEN).
+/// One byte per LID, in whole blocks of [`Lft::BLOCK_LEN`](super::Lft::BLOCK_LEN).
 ///
-/// Clones share their memory until one of them is written to, which then has a copy of its own: a
-/// routing that keeps most tables of the one before costs as much memory as differs, and that two
-/// tables are the same is known without looking at their entries.
+/// Clones share their memory until one of them is written to, which then gets its own copy. A
+/// routing that keeps most tables of the previous one therefore uses memory only for the
+/// differences, and unchanged tables are recognised without comparing entries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entries(Arc<Vec<u8>>);
 
 impl Entries {
-    /// Whether both share their memory: they are equal then.
+    /// Whether both share their memory, and are therefore equal.
     pub fn is_shared_with(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Sets the entry of a LID. What holds it already is not copied.
+    /// Sets the entry of a LID. Does not copy if the value is unchanged.
     ///
     /// # Panics
     ///
-    /// Beyond the end.
+    /// If the LID is beyond the end.
     #[inline]
     pub fn set(&mut self, lid: usize, port: u8) {
         if self.0[lid] != port {
@@ -29,7 +29,7 @@ impl Entries {
         }
     }
 
-    /// Cuts them off or fills them up to a length. What is that long already is not copied.
+    /// Truncates or extends the entries to a length. Does not copy if the length is unchanged.
     pub fn resize(&mut self, len: usize, fill: u8) {
         if self.len() != len {
             Arc::make_mut(&mut self.0).resize(len, fill);
@@ -46,7 +46,7 @@ impl Deref for Entries {
     }
 }
 
-/// Copies entries that are shared.
+/// Copies shared entries.
 impl DerefMut for Entries {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ib_mad::types::{Guid, Lid, Lifetime, PKey, PortNum, Rate};
 
+use super::blocks::{BLOCK_LEN, BLOCKS_MAX};
 use super::by_lid::by_lid_row;
 use super::device::{Mft, PortTables, SubnetManager};
 use super::encoding::canonical;
@@ -13,16 +14,17 @@ use super::entries::Entries;
 use super::policy::{Partition, PortGroup, PrefixRoute, QosLevel, QosRule, VirtualFabric};
 use super::row::{NoPatch, Row, Table, same};
 
-/// What a sweep found and configured.
+/// State of the fabric after a sweep.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct FabricPlane {
     /// Parameters of the subnet as a whole.
     pub subnet: Subnet,
-    /// All nodes, ascending by node GUID, each once.
+    /// All nodes, ascending by node GUID, without duplicates.
     pub nodes: Vec<Arc<Node>>,
-    /// The forwarding tables of all switches, ascending by node GUID, each once.
+    /// Linear forwarding tables of all switches, ascending by node GUID, without duplicates.
     pub lfts: Vec<Arc<Lft>>,
-    /// SLs of paths by source switch, ascending by node GUID; none of engines that leave SLs alone.
+    /// SLs of paths by source switch, ascending by node GUID; empty for engines that do not
+    /// determine SLs.
     pub path_sls: Vec<Arc<PathSls>>,
     /// SL-to-VL and VL arbitration tables, ascending by node GUID.
     pub port_tables: Vec<Arc<PortTables>>,
@@ -32,9 +34,9 @@ pub struct FabricPlane {
     pub subnet_managers: Vec<Arc<SubnetManager>>,
     /// Partitions, ascending by base P_Key.
     pub partitions: Vec<Arc<Partition>>,
-    /// Port groups that QoS rules and virtual fabrics name, ascending by number.
+    /// Port groups of QoS rules and virtual fabrics, ascending by number.
     pub port_groups: Vec<Arc<PortGroup>>,
-    /// Levels that QoS rules name, ascending by number.
+    /// QoS levels that rules refer to, ascending by number.
     pub qos_levels: Vec<Arc<QosLevel>>,
     /// QoS rules, by precedence: those of virtual fabrics and of the QoS policy.
     pub qos_rules: Vec<Arc<QosRule>>,
@@ -43,10 +45,9 @@ pub struct FabricPlane {
 }
 
 impl FabricPlane {
-    /// Whether two planes differ at most in how switches forward multicast. Rows that they share
-    /// are not looked at.
+    /// Whether two planes differ at most in multicast forwarding. Shared rows are not compared.
     pub fn is_same_but_multicast(&self, other: &Self) -> bool {
-        // Named one by one, so that a new table cannot be forgotten.
+        // Destructured, so that a new table cannot be forgotten.
         let Self {
             subnet,
             nodes,
@@ -82,46 +83,46 @@ fn same_rows<R: Row>(a: &[Arc<R>], b: &[Arc<R>]) -> bool {
 /// Parameters of the subnet as a whole.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Subnet {
-    /// Upper half of every port's GID.
+    /// Subnet prefix.
     pub prefix: u64,
     /// LID of the port that the SM runs on.
     pub sm_lid: Lid,
     /// GUID of that port.
     pub sm_port_guid: Guid,
-    /// The packet lifetime reported for every path (OpenSM's `subnet_timeout`).
+    /// Packet lifetime reported for all paths (OpenSM's `subnet_timeout`).
     pub lifetime: Lifetime,
-    /// The SM_Key that makes an SA request trusted (`sa_key`); 0 means that none is. A secret:
-    /// never logged, and not in a cache file.
+    /// The SM_Key that makes an SA request trusted (`sa_key`); 0 if none. A secret: never logged,
+    /// and not in a cache file.
     pub sa_key: u64,
-    /// Response time of the SA as ClassPortInfo states it; 4.096 µs × 2^n.
+    /// RespTimeValue of the SA in ClassPortInfo; 4.096 µs × 2^n.
     pub response_time: Lifetime,
-    /// Name of the routing engine that made the tables.
+    /// Name of the routing engine that computed the tables.
     pub routing_engine: String,
-    /// Whether QoS is on (`qos`): rules and levels apply.
+    /// Whether QoS is enabled (`qos`): rules and levels apply.
     pub qos: bool,
-    /// Whether a port may have a P_Key as full and as limited member at once
+    /// Whether a port may be a full and a limited member of a partition at once
     /// (`allow_both_pkeys`).
     pub allow_both_pkeys: bool,
-    /// Whether trusted requesters see records of ports that share no partition with them.
+    /// Whether trusted requesters receive records of ports that share no partition with them.
     pub trusted_see_all: bool,
-    /// Bits of a path's SL that the routing engine decides, by [`PathSls`]; policy decides the
-    /// others. 0 for engines that leave SLs alone.
+    /// Bits of a path's SL that the routing engine determines, by [`PathSls`]; policy determines
+    /// the others. 0 for engines that do not determine SLs.
     pub engine_sls: u8,
-    /// The greatest code of a rate that requesters are told (`max_rate_enum`); 0 is no limit.
+    /// The highest rate code in responses (`max_rate_enum`); 0 for no limit.
     pub max_rate: u8,
-    /// Whether paths of InfiniHost adapters are told an MTU of 1,024 bytes unless more is asked for
-    /// (`enable_quirks`).
+    /// Whether paths of InfiniHost adapters are limited to an MTU of 1,024 bytes unless the request
+    /// asks for more (`enable_quirks`).
     pub quirks: bool,
-    /// Ways to other subnets; the first that fits is taken.
+    /// Routes to other subnets, in order of precedence.
     pub prefix_routes: Vec<PrefixRoute>,
 }
 
-/// The fastest rate up to `rate` whose code is `max_rate` at most; 0 is no limit. Codes are in no order
-/// of speed: where 300 Gb/s (18) is the limit, 28 Gb/s (19) is told as 25.
-pub fn told_rate(max_rate: u8, rate: Rate) -> Rate {
-    let is_told = |rate: &Rate| max_rate == 0 || rate.code() <= max_rate;
+/// The fastest rate up to `rate` whose code is at most `max_rate`; 0 for no limit. Codes are not in
+/// order of speed: with a limit of 300 Gb/s (18), 28 Gb/s (19) becomes 25 Gb/s.
+pub fn limited_rate(max_rate: u8, rate: Rate) -> Rate {
+    let is_allowed = |rate: &Rate| max_rate == 0 || rate.code() <= max_rate;
     let slower = Rate::BY_VALUE[..usize::from(rate.rank())].iter().rev();
-    slower.copied().find(is_told).unwrap_or(Rate::Gbps2_5)
+    slower.copied().find(is_allowed).unwrap_or(Rate::Gbps2_5)
 }
 
 /// A channel adapter, switch or router.
@@ -129,40 +130,40 @@ pub fn told_rate(max_rate: u8, rate: Rate) -> Rate {
 pub struct Node {
     /// Node GUID, the key of this row.
     pub guid: Guid,
-    /// NodeInfo as it is on the wire; its port-specific fields are those of the first port seen.
+    /// NodeInfo in wire format; its port-specific fields are those of the first port discovered.
     pub info: [u8; 40],
-    /// NodeDescription as it is on the wire.
+    /// NodeDescription in wire format.
     pub description: [u8; 64],
-    /// SwitchInfo as it is on the wire, for switches.
+    /// SwitchInfo in wire format, for switches.
     pub switch_info: Option<[u8; 20]>,
-    /// Ports seen, ascending by number; port 0 only on switches.
+    /// Discovered ports, ascending by number; port 0 only on switches.
     pub ports: Vec<Port>,
 }
 
 /// One port of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Number on its node.
+    /// Port number.
     pub num: PortNum,
-    /// Port GUID; a switch's external ports have that of its port 0.
+    /// PortGUID; external ports of a switch have that of port 0.
     pub guid: Guid,
-    /// PortInfo as it is on the wire, M_Key blanked.
+    /// PortInfo in wire format, with the M_Key cleared.
     pub info: [u8; 64],
-    /// The P_Key table up to its last valid key; an entry without key is 0.
+    /// The P_Key table up to its last valid key; unused entries are 0.
     pub pkeys: Arc<[PKey]>,
-    /// Node GUID and port at the other end of the link, if there is one.
+    /// Node GUID and port number of the link's far end, if there is a link.
     pub peer: Option<(Guid, PortNum)>,
 }
 
 impl Node {
-    /// The port with this number, if it was seen.
+    /// The port with this number, if discovered.
     pub fn port(&self, num: PortNum) -> Option<&Port> {
         self.ports.binary_search_by_key(&num, |port| port.num).ok().map(|at| &self.ports[at])
     }
 }
 
 impl Port {
-    /// Where `info` has M_Key, which never leaves the SM.
+    /// Offset of the M_Key in `info`; M_Keys never leave the SM.
     pub const M_KEY: Range<usize> = 0..8;
 }
 
@@ -171,26 +172,27 @@ impl Port {
 pub struct Lft {
     /// The switch's node GUID, the key of this row.
     pub switch: Guid,
-    /// Egress port by DLID, in whole blocks of 64 entries; 255 means none.
+    /// Output port by DLID, in whole blocks of 64 entries; 255 for none.
     pub ports: Entries,
 }
 
-/// The SLs that the routing engine gives to paths from the hosts of a switch, and from itself.
+/// SLs that the routing engine assigned to paths from a switch and its hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathSls {
     /// The switch's node GUID, the key of this row.
     pub switch: Guid,
-    /// SL by DLID, of which [`Subnet::engine_sls`] counts; in whole blocks of 64 entries.
+    /// SL by DLID, of which the bits in [`Subnet::engine_sls`] apply; in whole blocks of 64
+    /// entries.
     pub sls: Vec<u8>,
 }
 
 impl Lft {
     /// Entries in a block of the table (14.2.5.10).
-    pub const BLOCK_LEN: usize = 64;
-    /// The entry for a destination without a route.
+    pub const BLOCK_LEN: usize = BLOCK_LEN;
+    /// Entry of a destination without a route.
     pub const NO_ROUTE: u8 = 0xFF;
-    /// Blocks that a table can have: enough for every unicast LID.
-    pub const BLOCKS_MAX: usize = (Lid::UNICAST_LAST.0 as usize + 1) / Self::BLOCK_LEN;
+    /// Limit of blocks of a table: all unicast LIDs.
+    pub const BLOCKS_MAX: usize = BLOCKS_MAX;
 
     /// The table's blocks, in order.
     pub fn blocks(&self) -> &[[u8; Self::BLOCK_LEN]] {
@@ -254,17 +256,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_beyond_the_greatest_code_are_told_as_slower_ones() {
-        let told = told_rate;
+    fn rates_beyond_the_greatest_code_become_slower_ones() {
+        let limited = limited_rate;
         for rate in Rate::BY_VALUE {
-            assert_eq!((told(0, rate), told(63, rate)), (rate, rate));
-            assert!(told(18, rate).code() <= 18 && told(18, rate).rank() <= rate.rank());
+            assert_eq!((limited(0, rate), limited(63, rate)), (rate, rate));
+            assert!(limited(18, rate).code() <= 18 && limited(18, rate).rank() <= rate.rank());
         }
-        assert_eq!(told(18, Rate::Gbps1200), Rate::Gbps300);
-        assert_eq!(told(18, Rate::Gbps28), Rate::Gbps25);
-        assert_eq!(told(7, Rate::Gbps100), Rate::Gbps40);
-        assert_eq!(told(21, Rate::Gbps800), Rate::Gbps400);
-        assert_eq!(told(2, Rate::Gbps10), Rate::Gbps2_5);
+        assert_eq!(limited(18, Rate::Gbps1200), Rate::Gbps300);
+        assert_eq!(limited(18, Rate::Gbps28), Rate::Gbps25);
+        assert_eq!(limited(7, Rate::Gbps100), Rate::Gbps40);
+        assert_eq!(limited(21, Rate::Gbps800), Rate::Gbps400);
+        assert_eq!(limited(2, Rate::Gbps10), Rate::Gbps2_5);
     }
 
     #[test]

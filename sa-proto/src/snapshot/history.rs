@@ -1,8 +1,9 @@
-//! What the publisher remembers, and how it brings a responder up to date.
+//! The publisher's deltas of recent versions, and the updates derived from them.
 //!
-//! Only the latest snapshot matters to a responder. One that lags gets the deltas it missed
-//! merged into one; one whose version is not remembered (it lagged for long, or comes from
-//! another session) gets the buckets in which it differs; one that holds nothing gets everything.
+//! A responder needs only the latest snapshot. A responder that lags receives the missed deltas,
+//! merged into one. A responder whose version is no longer kept (it lagged for long, or follows
+//! another session) receives the buckets that differ. A responder without a snapshot receives a
+//! full one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,15 +13,16 @@ use prost::bytes::Bytes;
 use super::codec::Encoder;
 use super::delta::{Delta, DeltaError, merge};
 use super::digest::{BucketSet, Checksum};
-use super::{Snapshot, Version};
+use super::state::Snapshot;
+use super::version::Version;
 
-/// What a history may keep. Beyond either limit the oldest deltas are forgotten; the newest one,
-/// which everybody is waiting for, never is.
+/// Limits of a history. Beyond either one the oldest deltas are dropped; the newest delta, which
+/// all responders need, is always kept.
 #[derive(Clone, Copy, Debug)]
 pub struct HistoryLimits {
-    /// Deltas.
+    /// Number of deltas.
     pub deltas: usize,
-    /// Bytes of all deltas, about.
+    /// Approximate size of all deltas in bytes.
     pub bytes: usize,
 }
 
@@ -34,41 +36,41 @@ impl Default for HistoryLimits {
 #[derive(Debug)]
 pub struct History {
     latest: Arc<Snapshot>,
-    /// Each with the bytes it takes; each starts where the one before it leads to.
+    /// Each with its size; each starts from the result of the one before.
     deltas: VecDeque<(Arc<Delta>, usize)>,
-    /// What the oldest delta starts from.
+    /// The version that the oldest delta starts from.
     oldest: (Version, Checksum),
     bytes: usize,
     limits: HistoryLimits,
 }
 
-/// What a responder says it holds.
+/// The state that a responder reports to hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// Version.
     pub version: Version,
     /// Checksum over all rows.
     pub checksum: Checksum,
-    /// Bucket sums, as [`Digest::to_bytes`](super::Digest::to_bytes) writes them; empty if the
+    /// Bucket sums in the format of [`Digest::to_bytes`](super::Digest::to_bytes); empty if the
     /// peer is known to hold exactly `version`.
     pub bucket_sums: Bytes,
 }
 
-/// What a responder has to be sent.
+/// The update that a responder needs.
 #[derive(Debug)]
 pub enum Plan {
-    /// Nothing: it is up to date.
+    /// None: it is up to date.
     Nothing,
     /// These deltas, merged into one.
     Deltas(Vec<Arc<Delta>>),
     /// The rows of these buckets.
     Buckets(Arc<Snapshot>, Box<BucketSet>),
-    /// Everything.
+    /// The full snapshot.
     Full(Arc<Snapshot>),
 }
 
 impl History {
-    /// A history that begins with `latest`.
+    /// A history that starts with `latest`.
     pub fn new(latest: Arc<Snapshot>, limits: HistoryLimits) -> Self {
         let oldest = (latest.version(), latest.checksum());
         Self { latest, deltas: VecDeque::new(), oldest, bytes: 0, limits }
@@ -79,17 +81,17 @@ impl History {
         &self.latest
     }
 
-    /// Deltas remembered.
+    /// Number of deltas kept.
     pub fn len(&self) -> usize {
         self.deltas.len()
     }
 
-    /// Whether no delta is remembered.
+    /// Whether no delta is kept.
     pub fn is_empty(&self) -> bool {
         self.deltas.is_empty()
     }
 
-    /// Makes `next` the latest; `delta` leads to it from the one before.
+    /// Makes `next` the latest snapshot; `delta` leads to it from the previous one.
     pub fn push(&mut self, delta: Arc<Delta>, next: Arc<Snapshot>) {
         debug_assert_eq!((delta.base(), delta.target()), (self.latest.version(), next.version()));
         let len = delta.footprint();
@@ -105,7 +107,7 @@ impl History {
         }
     }
 
-    /// How to bring a responder that holds `held` up to date.
+    /// The update for a responder that holds `held`.
     pub fn plan(&self, held: Option<&Held>) -> Plan {
         let Some(held) = held.filter(|held| held.version != Version::NONE) else {
             return Plan::Full(self.latest.clone());
@@ -124,8 +126,8 @@ impl History {
         }
     }
 
-    /// How many of the remembered deltas lead from `held` to the latest; `None` if that state was
-    /// forgotten or never was.
+    /// How many of the kept deltas lead from `held` to the latest snapshot; `None` if `held` is not
+    /// among the kept versions.
     fn since(&self, held: &Held) -> Option<usize> {
         let state = (held.version, held.checksum);
         if state == self.oldest {
@@ -139,7 +141,8 @@ impl History {
 }
 
 impl Plan {
-    /// The messages that carry it out, for a responder that holds `held`; `None` for nothing.
+    /// The messages of an update for a responder that holds `held`; `None` if there is nothing to
+    /// send.
     pub fn encode(self, held: Option<&Held>) -> Option<Encoder> {
         match self {
             Self::Nothing => None,
@@ -156,9 +159,9 @@ impl Plan {
     }
 }
 
-/// Merges deltas that follow each other; `None` of none.
+/// Merges consecutive deltas; `None` if there are none.
 fn merge_all(deltas: &[Arc<Delta>]) -> Result<Option<Arc<Delta>>, DeltaError> {
-    // By halves, so that a change is copied as often as the logarithm of their number.
+    // By halves, so that each change is copied only a logarithmic number of times.
     match deltas {
         [] => Ok(None),
         [one] => Ok(Some(one.clone())),

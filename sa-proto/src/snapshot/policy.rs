@@ -1,37 +1,36 @@
 //! Policy rows of the fabric plane: partitions, QoS levels and rules, virtual fabrics.
 //!
-//! The SM reads the site's files, resolves names against the fabric, and puts what they come to
-//! into these rows; responders compile them for matching and never see a file. The order of rules
-//! is their precedence: the first that accepts a request decides.
+//! The SM reads the site's files, resolves names against the fabric, and stores the result in these
+//! rows; responders compile them for matching and never read a file. The order of rules is their
+//! precedence: the first that matches a request applies.
 
 use ib_mad::types::{Gid, Guid, Lifetime, Mtu, PKey, Rate, Sl};
 
 use super::encoding::{Canonical, Malformed, Reader, canonical};
 use super::row::{NoPatch, Row, Table};
 
-/// A partition: what all ports that share its P_Key have in common.
+/// A partition: properties common to all ports with its P_Key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
     /// P_Key without the membership bit, the key of this row.
     pub pkey: PKey,
-    /// Name in `partitions.conf`, or that of the virtual fabric that it was made for.
+    /// Name in `partitions.conf`, or of the virtual fabric that it was created for.
     pub name: String,
-    /// SL of paths and groups within it, unless a QoS level says otherwise.
+    /// SL of paths and groups in the partition, unless a QoS level overrides it.
     pub sl: Sl,
 }
 
-/// A set of end ports that QoS rules name.
+/// A set of end ports that QoS rules refer to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortGroup {
     /// Number of the group, the key of this row; rules refer to it.
     pub index: u32,
     /// Name in the policy file.
     pub name: String,
-    /// All ports of these kinds of nodes belong to it, whatever their GUID; bits of
-    /// [`NODE_CA`](Self::NODE_CA), [`NODE_SWITCH`](Self::NODE_SWITCH) and
-    /// [`NODE_ROUTER`](Self::NODE_ROUTER).
+    /// Node types all of whose ports belong to the group; bits of [`NODE_CA`](Self::NODE_CA),
+    /// [`NODE_SWITCH`](Self::NODE_SWITCH) and [`NODE_ROUTER`](Self::NODE_ROUTER).
     pub node_types: u8,
-    /// Port GUIDs that belong to it besides, ascending, each once.
+    /// Further port GUIDs in the group, ascending, without duplicates.
     pub ports: Vec<Guid>,
 }
 
@@ -44,7 +43,7 @@ impl PortGroup {
     pub const NODE_ROUTER: u8 = 4;
 }
 
-/// What a rule grants: limits and values of the paths that it matches.
+/// QoS level: limits and values for the paths that a rule matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QosLevel {
     /// Number of the level, the key of this row; rules refer to it.
@@ -53,26 +52,26 @@ pub struct QosLevel {
     pub name: String,
     /// SL of the path.
     pub sl: Option<Sl>,
-    /// Greatest MTU.
+    /// Maximum MTU.
     pub mtu_limit: Option<Mtu>,
-    /// Greatest rate.
+    /// Maximum rate.
     pub rate_limit: Option<Rate>,
-    /// Packet lifetime told.
+    /// Packet lifetime in responses.
     pub packet_life: Option<Lifetime>,
-    /// P_Keys that the path may have, as ranges of their 15 bits; all if there are none.
+    /// P_Keys allowed for the path, as ranges of their 15 bits; empty for all.
     pub pkeys: Vec<(u16, u16)>,
 }
 
-/// Which numbers a criterion accepts.
+/// Numbers that a criterion accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdMatch {
-    /// From the first to the last, both included.
+    /// From the first to the last, inclusive.
     Range(u64, u64),
-    /// Those that equal `value` in the bits of `mask`.
+    /// Numbers equal to `value` in the bits of `mask`.
     Masked {
-        /// What the bits must be.
+        /// Required value of the bits.
         value: u64,
-        /// Which bits count.
+        /// Bits that are compared.
         mask: u64,
     },
 }
@@ -87,7 +86,7 @@ impl IdMatch {
     }
 }
 
-/// Where a rule comes from.
+/// Source of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RuleOrigin {
@@ -95,44 +94,45 @@ pub enum RuleOrigin {
     MatchRule = 0,
     /// A line of the policy's `qos-ulps` section.
     Ulp = 1,
-    /// The level DEFAULT, or the default of `qos-ulps`: what no other rule of the policy matches.
+    /// The level DEFAULT, or the default of `qos-ulps`: applies if no other rule of the policy
+    /// matches.
     Default = 2,
     /// A virtual fabric.
     VirtualFabric = 3,
 }
 
-/// A rule: which requests get which level. All criteria that are there must hold; within one, one
-/// of its values is enough. A criterion whose field the request leaves out does not hold.
+/// A QoS rule: which requests get which level. All criteria present must match; of each criterion,
+/// one value suffices. A criterion does not match if the request omits its field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QosRule {
-    /// Precedence, the key of this row: the lowest that matches decides.
+    /// Precedence, the key of this row: the lowest that matches applies.
     pub index: u32,
-    /// What the operator calls it: text of `use`, ULP keyword, name of the virtual fabric; with
-    /// file and line.
+    /// Name for operators: text of `use`, ULP keyword, or name of the virtual fabric; with file and
+    /// line.
     pub name: String,
-    /// Where it comes from.
+    /// Source of the rule.
     pub origin: RuleOrigin,
     /// Number of the level granted.
     pub level: u32,
-    /// Numbers of groups that the source is in.
+    /// Numbers of groups, one of which must contain the source.
     pub sources: Option<Vec<u32>>,
-    /// Numbers of groups that the destination is in.
+    /// Numbers of groups, one of which must contain the destination.
     pub destinations: Option<Vec<u32>>,
-    /// P_Keys asked for, as ranges of their 15 bits.
+    /// P_Keys in the request, as ranges of their 15 bits.
     pub pkeys: Option<Vec<(u16, u16)>>,
-    /// QoS classes asked for, as ranges.
+    /// QoS classes in the request, as ranges.
     pub qos_classes: Option<Vec<(u16, u16)>>,
-    /// Service IDs asked for; an empty list wants the request to leave it out.
+    /// Service IDs in the request; an empty list matches requests without one.
     pub service_ids: Option<Vec<IdMatch>>,
 }
 
-/// A virtual fabric: applications, device groups, and what paths within it get.
+/// A virtual fabric: applications, device groups, and the properties of paths in it.
 ///
-/// Its rules and levels are among the others; this row is what operators and job schedulers ask
-/// for, and what multicast groups are created by.
+/// Its rules and levels are among the others; this row serves queries of operators and job
+/// schedulers, and the creation of multicast groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VirtualFabric {
-    /// Position in the file, the key of this row: the lowest wins where several fit.
+    /// Position in the file, the key of this row: the lowest applies where several match.
     pub index: u32,
     /// Name.
     pub name: String,
@@ -142,25 +142,25 @@ pub struct VirtualFabric {
     pub base_sl: Sl,
     /// SL of its multicast groups.
     pub multicast_sl: Sl,
-    /// Greatest MTU.
+    /// Maximum MTU.
     pub mtu_max: Option<Mtu>,
-    /// Greatest rate.
+    /// Maximum rate.
     pub rate_max: Option<Rate>,
-    /// Whether limited members cannot reach each other.
+    /// Whether limited members cannot communicate with each other.
     pub security: bool,
-    /// Whether a QOSGroup, or QOS, gives it an SL of its own.
+    /// Whether it has its own SL, by a QOSGroup or QOS.
     pub qos: bool,
-    /// Whether it is defined but passes no traffic for now: it has no rules and no groups.
+    /// Whether it is defined but carries no traffic for now: it has no rules and no groups.
     pub standby: bool,
     /// Names of its applications.
     pub applications: Vec<String>,
     /// Service IDs of its applications.
     pub service_ids: Vec<IdMatch>,
-    /// Whether it takes Service IDs that no virtual fabric with the same ends names.
+    /// Whether it accepts Service IDs that no virtual fabric with the same ends lists.
     pub unmatched_service_ids: bool,
-    /// MGIDs of its applications: those that equal the first in the bits of the second.
+    /// MGIDs of its applications: those equal to the first in the bits of the second.
     pub mgids: Vec<(Gid, Gid)>,
-    /// Whether it takes MGIDs that no virtual fabric of the port names.
+    /// Whether it accepts MGIDs that no virtual fabric of the port lists.
     pub unmatched_mgids: bool,
     /// Full members: numbers of port groups.
     pub members: Vec<u32>,
@@ -168,12 +168,12 @@ pub struct VirtualFabric {
     pub limited_members: Vec<u32>,
 }
 
-/// Where packets to another subnet go (`prefix-routes.conf`).
+/// A route to another subnet (`prefix-routes.conf`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefixRoute {
-    /// The other subnet's prefix; `None` stands for all others.
+    /// Prefix of the other subnet; `None` for all others.
     pub prefix: Option<u64>,
-    /// GUID of the router's port; `None` stands for any router.
+    /// GUID of the router's port; `None` for any router.
     pub router: Option<Guid>,
 }
 

@@ -1,44 +1,41 @@
-//! The registry plane: what clients registered. It changes with every accepted write.
+//! The registry plane: the clients' registrations. Changes with every accepted write.
 //!
-//! Its tables are [`Rows`], so that a write among hundreds of thousands of rows costs what it
-//! changes. Rows hold records as they are on the wire; who may see which of their fields is decided where
-//! they are answered. The writes themselves, and their durability, are the SM's registry's.
+//! Its tables are [`Rows`], so that the cost of a write depends on what it changes, not on the
+//! number of rows. Rows hold records in wire format; the responder decides which requester may see
+//! which fields. The SM's registry executes writes and stores them durably.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 
 use ib_mad::types::{Gid, Guid, Lid, PKey, Qpn, Sl};
 
+use super::change::Changes;
 use super::encoding::canonical;
-use super::row::{NoPatch, Row, Side, Table, all_tables, join, keyed, same};
+use super::row::{NoPatch, Row, Side, Table, join, same};
 use super::rows::Rows;
+use super::sorted::{all_tables, keyed};
 
-/// What clients registered, up to one write.
+/// The clients' registrations up to and including one write.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct RegistryPlane {
-    /// Sequence number of the last write that is in it.
+    /// Sequence number of the last write included.
     pub sequence: u64,
-    /// Multicast groups, ascending by MGID, each once.
+    /// Multicast groups, ascending by MGID, without duplicates.
     pub groups: Rows<MulticastGroup>,
-    /// Members of the groups, ascending by MGID and port GID, each once.
+    /// Members of the groups, ascending by MGID and port GID, without duplicates.
     pub members: Rows<MulticastMember>,
-    /// Services, ascending by RID, each once.
+    /// Services, ascending by RID, without duplicates.
     pub services: Rows<Service>,
-    /// Event subscriptions, ascending by RID, each once.
+    /// Event subscriptions, ascending by RID, without duplicates.
     pub subscriptions: Rows<Subscription>,
-    /// Alias GUIDs, ascending, each once.
+    /// Alias GUIDs, ascending, without duplicates.
     pub alias_guids: Rows<AliasGuid>,
 }
 
-/// What becomes of rows of one table, by key: the row that is there now, or `None`.
-pub type Changes<R> = BTreeMap<<R as Row>::Key, Option<Arc<R>>>;
-
-/// What becomes of the registry plane.
+/// Changes of the registry plane.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct RegistryChanges {
-    /// Sequence number of the last write that is in it; not below that of the plane it applies to.
+    /// Sequence number of the last write included; not less than that of the plane it applies to.
     pub sequence: u64,
     /// Multicast groups.
     pub groups: Changes<MulticastGroup>,
@@ -55,29 +52,29 @@ pub struct RegistryChanges {
 macro_rules! registry_tables {
     (fabric { $($f:ident: $fr:ident,)* } registry { $($r:ident: $rr:ident,)* }) => {
         impl RegistryChanges {
-            /// What makes `new` of `old`.
+            /// The changes from `old` to `new`.
             pub fn between(old: &RegistryPlane, new: &RegistryPlane) -> Self {
                 Self { sequence: new.sequence, $($r: changes_between(&old.$r, &new.$r),)* }
             }
 
-            /// Whether no row changes.
+            /// Whether there are no changes.
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
 
-            /// How many rows change.
+            /// Number of changed rows.
             pub fn len(&self) -> usize {
                 0 $(+ self.$r.len())*
             }
 
-            /// The plane that `old` becomes.
+            /// `old` after these changes.
             pub fn applied_to(&self, old: &RegistryPlane) -> RegistryPlane {
                 let mut plane = old.clone();
                 plane.apply(self);
                 plane
             }
 
-            /// Adds what changes after this.
+            /// Appends changes that follow these.
             pub fn merge(&mut self, later: &Self) {
                 self.sequence = later.sequence;
                 $(self.$r.extend(later.$r.iter().map(|(&key, row)| (key, row.clone())));)*
@@ -85,7 +82,7 @@ macro_rules! registry_tables {
         }
 
         impl RegistryPlane {
-            /// Makes `changes`, in time that goes with them.
+            /// Applies `changes`, in time proportional to their number.
             pub fn apply(&mut self, changes: &RegistryChanges) {
                 self.sequence = changes.sequence;
                 $(for (&key, row) in &changes.$r {
@@ -117,19 +114,18 @@ fn changes_between<R: Row>(old: &Rows<R>, new: &Rows<R>) -> Changes<R> {
 pub struct MulticastGroup {
     /// MGID, the key of this row.
     pub mgid: Gid,
-    /// MCMemberRecord as it is on the wire, without PortGID, JoinState and ProxyJoin.
+    /// MCMemberRecord in wire format, without PortGID, JoinState and ProxyJoin.
     pub record: [u8; 52],
-    /// Whether it comes from a configuration file: it is there without members, and its last
-    /// member does not take it along.
+    /// Whether it comes from a configuration file: such a group exists even without members.
     pub predefined: bool,
 }
 
-/// Names a member of a multicast group: the RID of MCMemberRecord (15.2.5.17).
+/// Identifies a member of a multicast group: the RID of MCMemberRecord (15.2.5.17).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MulticastMemberRid {
-    /// The group.
+    /// MGID of the group.
     pub mgid: Gid,
-    /// The member.
+    /// GID of the member.
     pub port_gid: Gid,
 }
 
@@ -140,18 +136,18 @@ pub struct MulticastMember {
     pub rid: MulticastMemberRid,
     /// JoinState, 4 bits: full, non-member, send-only non-member, send-only full member.
     pub join_state: u8,
-    /// Whether another port of its partition joined on its behalf.
+    /// Whether another port of its partition joined on its behalf (ProxyJoin).
     pub proxy_join: bool,
 }
 
-/// Names a service: the RID of ServiceRecord (15.2.5.14).
+/// Identifies a service: the RID of ServiceRecord (15.2.5.14).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceRid {
     /// ServiceID.
     pub service_id: u64,
     /// GID of the port that offers it.
     pub service_gid: Gid,
-    /// P_Key to reach it by.
+    /// P_Key by which to reach the service.
     pub service_pkey: PKey,
 }
 
@@ -160,24 +156,24 @@ pub struct ServiceRid {
 pub struct Service {
     /// The key of this row.
     pub rid: ServiceRid,
-    /// ServiceRecord as it is on the wire; ServiceLease is what was asked for. ServiceKey is a
-    /// secret: never logged, and not in a cache file.
+    /// ServiceRecord in wire format; ServiceLease is the requested one. ServiceKey is a secret:
+    /// never logged, and not in a cache file.
     pub record: [u8; 176],
-    /// When the lease ends, in seconds since 1970 by the SM's clock; `None` if it never does.
+    /// When the lease expires, in seconds since 1970 by the SM's clock; `None` for never.
     pub expires_s: Option<u64>,
 }
 
 impl Service {
-    /// Where the record holds ServiceKey.
+    /// Position of ServiceKey in the record.
     pub const KEY: Range<usize> = 32..48;
 }
 
-/// Names a subscription: the RID of InformInfoRecord (15.2.5.12).
+/// Identifies a subscription: the RID of InformInfoRecord (15.2.5.12).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SubscriptionRid {
-    /// The port that subscribed.
+    /// GID of the subscriber.
     pub subscriber_gid: Gid,
-    /// Tells the subscriptions of one port apart.
+    /// Distinguishes the subscriptions of one port.
     pub enumeration: u16,
 }
 
@@ -186,25 +182,26 @@ pub struct SubscriptionRid {
 pub struct Subscription {
     /// The key of this row.
     pub rid: SubscriptionRid,
-    /// InformInfo as it is on the wire.
+    /// InformInfo in wire format.
     pub inform_info: [u8; 36],
-    /// LID that reports go to.
+    /// LID that reports are sent to.
     pub lid: Lid,
-    /// QP that reports go to.
+    /// QP that reports are sent to.
     pub qpn: Qpn,
-    /// SL that the subscription came on; reports go back on it.
+    /// SL of the subscription request; reports are sent on it.
     pub sl: Sl,
-    /// P_Key that the subscription came with; reports go back with it.
+    /// P_Key of the subscription request; reports are sent with it.
     pub pkey: PKey,
-    /// Whether the subscription came with a GRH; reports then have one, too.
+    /// Whether the subscription request had a GRH; then reports have one too.
     pub grh: bool,
-    /// Whether the subscriber proved with the SM_Key that it may hear of what concerns trust.
+    /// Whether the subscriber proved by the SM_Key that it may receive reports restricted to
+    /// trusted requesters.
     pub trusted: bool,
-    /// Identity of the responder that sends the reports; 0 if none does.
+    /// Identity of the responder that sends the reports; 0 for none.
     pub responder: u64,
 }
 
-/// A GUID that a port answers to besides its own (GUIDInfo).
+/// An alias GUID: an additional GUID of a port (GUIDInfo).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AliasGuid {
     /// The alias, the key of this row.

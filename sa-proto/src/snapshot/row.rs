@@ -1,30 +1,26 @@
-//! Rows and sorted tables of them: what look-up, deltas, digests and transfer share.
+//! Rows: their keys, tables and partial changes, and sorted sequences of rows.
 //!
-//! A table of the fabric plane is a `Vec<Arc<R>>`, one of the registry plane [`Rows`]; both are
-//! ascending by key, each key once ([`Sorted`]). Rows are shared between snapshots by their `Arc`: a
-//! row that did not change is the same allocation in both.
+//! Snapshots share rows by `Arc`: an unchanged row is the same allocation in both. Tables of rows
+//! are in `sorted`.
 
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::blocks::{BlockReader, BlockWriter};
-use super::change::TableDelta;
-use super::delta::DeltaError;
 use super::encoding::{Canonical, Malformed, Reader};
-use super::rows::Rows;
 
 /// A row of a table.
 pub trait Row: Canonical + Clone + PartialEq + Debug + Send + Sync + 'static {
-    /// What the table is sorted by.
+    /// The key by which the table is sorted.
     type Key: Canonical + Copy + Ord + Debug + Send + Sync + 'static;
-    /// A change of a part of a row; [`NoPatch`] for rows that are replaced as a whole.
+    /// A change of a part of a row; [`NoPatch`] for rows that are always replaced.
     type Patch: Patch<Self>;
-    /// The table that such rows make up.
+    /// The table of these rows.
     const TABLE: Table;
     /// This row's key.
     fn key(&self) -> Self::Key;
 
-    /// Appends the encoding for a transfer in which rows repeat parts of earlier ones.
+    /// Appends the encoding for a transfer in which rows share parts with earlier ones.
     fn put_sharing(&self, _blocks: &mut BlockWriter, out: &mut Vec<u8>) {
         self.put(out);
     }
@@ -34,7 +30,7 @@ pub trait Row: Canonical + Clone + PartialEq + Debug + Send + Sync + 'static {
     }
 }
 
-/// The tables of a snapshot. The numbers are in checksums and on the wire.
+/// Tables of a snapshot. The numbers are used in checksums and on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 #[non_exhaustive]
@@ -100,71 +96,17 @@ impl Table {
     }
 }
 
-/// Calls a macro with all tables: field and row type by plane, in the order of transfer. This list
-/// and [`Table`] are all that a new table needs to be looked up, compared, checksummed, sent and
-/// cached, apart from its field in the plane.
-macro_rules! all_tables {
-    ($do:ident) => {
-        $do! {
-            fabric {
-                nodes: Node,
-                lfts: Lft,
-                port_tables: PortTables,
-                mfts: Mft,
-                subnet_managers: SubnetManager,
-                partitions: Partition,
-                port_groups: PortGroup,
-                qos_levels: QosLevel,
-                qos_rules: QosRule,
-                virtual_fabrics: VirtualFabric,
-                path_sls: PathSls,
-            }
-            registry {
-                groups: MulticastGroup,
-                members: MulticastMember,
-                services: Service,
-                subscriptions: Subscription,
-                alias_guids: AliasGuid,
-            }
-        }
-    };
-}
-pub(crate) use all_tables;
-
-/// Calls a macro with plane, field and row type of every table, one call a table.
-macro_rules! for_each_table {
-    ($do:ident) => {
-        $do!(fabric, nodes, Node);
-        $do!(fabric, lfts, Lft);
-        $do!(fabric, port_tables, PortTables);
-        $do!(fabric, mfts, Mft);
-        $do!(fabric, subnet_managers, SubnetManager);
-        $do!(fabric, partitions, Partition);
-        $do!(fabric, port_groups, PortGroup);
-        $do!(fabric, qos_levels, QosLevel);
-        $do!(fabric, qos_rules, QosRule);
-        $do!(fabric, virtual_fabrics, VirtualFabric);
-        $do!(fabric, path_sls, PathSls);
-        $do!(registry, groups, MulticastGroup);
-        $do!(registry, members, MulticastMember);
-        $do!(registry, services, Service);
-        $do!(registry, subscriptions, Subscription);
-        $do!(registry, alias_guids, AliasGuid);
-    };
-}
-pub(crate) use for_each_table;
-
 /// A change of a part of a row of type `R`.
 pub trait Patch<R>: Canonical + Clone + PartialEq + Debug + Send + Sync {
-    /// The change that makes `new` of `old`, where this is worth more than sending `new` whole.
+    /// The change from `old` to `new`, if it is smaller than `new`.
     fn between(old: &R, new: &R) -> Option<Self>;
     /// The changed row.
     fn apply(&self, row: &R) -> R;
-    /// One change that does what `self` and then `later` do.
+    /// A single change with the effect of `self` followed by `later`.
     fn merge(&self, later: &Self) -> Self;
 }
 
-/// The patch of rows that are only ever replaced: there is none.
+/// The patch type of rows that are always replaced: it has no values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoPatch {}
 
@@ -194,64 +136,6 @@ pub fn find<R: Row>(rows: &[Arc<R>], key: R::Key) -> Option<&Arc<R>> {
     rows.binary_search_by(|row| row.key().cmp(&key)).ok().map(|at| &rows[at])
 }
 
-/// A table, whichever way it keeps its rows: what deltas, digests and transfer need of it.
-pub(super) trait Sorted<R: Row>: Default {
-    /// All rows, ascending by key.
-    fn rows(&self) -> impl Iterator<Item = &Arc<R>>;
-    /// The row with this key.
-    fn row(&self, key: R::Key) -> Option<&Arc<R>>;
-    /// The row at a position.
-    fn at(&self, index: usize) -> Option<&Arc<R>>;
-    /// Adds a row whose key is above those added before.
-    fn add(&mut self, row: Arc<R>);
-    /// Whether two tables are the same memory, hence equal.
-    fn is_same(&self, other: &Self) -> bool;
-    /// The table that this one becomes.
-    fn changed(&self, delta: &TableDelta<R>) -> Result<Self, DeltaError>;
-}
-
-impl<R: Row> Sorted<R> for Vec<Arc<R>> {
-    fn rows(&self) -> impl Iterator<Item = &Arc<R>> {
-        self.iter()
-    }
-    fn row(&self, key: R::Key) -> Option<&Arc<R>> {
-        find(self, key)
-    }
-    fn at(&self, index: usize) -> Option<&Arc<R>> {
-        self.get(index)
-    }
-    fn add(&mut self, row: Arc<R>) {
-        self.push(row);
-    }
-    fn is_same(&self, _other: &Self) -> bool {
-        false
-    }
-    fn changed(&self, delta: &TableDelta<R>) -> Result<Self, DeltaError> {
-        delta.apply(self)
-    }
-}
-
-impl<R: Row> Sorted<R> for Rows<R> {
-    fn rows(&self) -> impl Iterator<Item = &Arc<R>> {
-        self.iter()
-    }
-    fn row(&self, key: R::Key) -> Option<&Arc<R>> {
-        self.find(key)
-    }
-    fn at(&self, index: usize) -> Option<&Arc<R>> {
-        self.get(index)
-    }
-    fn add(&mut self, row: Arc<R>) {
-        self.insert(row);
-    }
-    fn is_same(&self, other: &Self) -> bool {
-        self.is_same(other)
-    }
-    fn changed(&self, delta: &TableDelta<R>) -> Result<Self, DeltaError> {
-        delta.apply_in_place(self)
-    }
-}
-
 /// Sorts by key and returns the first key that occurs twice.
 pub(super) fn sort<R: Row>(rows: &mut [Arc<R>]) -> Option<R::Key> {
     if !rows.is_sorted_by_key(|row| row.key()) {
@@ -260,7 +144,7 @@ pub(super) fn sort<R: Row>(rows: &mut [Arc<R>]) -> Option<R::Key> {
     rows.windows(2).find(|pair| pair[0].key() == pair[1].key()).map(|pair| pair[0].key())
 }
 
-/// Where a key is present: in one of two sorted sequences, or in both.
+/// Result for a key: present in one of two sorted sequences, or in both.
 #[derive(Debug)]
 pub(super) enum Side<A, B> {
     Left(A),
@@ -268,7 +152,7 @@ pub(super) enum Side<A, B> {
     Both(A, B),
 }
 
-/// Walks two sequences sorted by key side by side.
+/// Iterates over two sequences sorted by key in parallel.
 pub(super) fn join<K: Ord, A, B>(
     left: impl IntoIterator<Item = (K, A)>,
     right: impl IntoIterator<Item = (K, B)>,
@@ -292,12 +176,7 @@ pub(super) fn join<K: Ord, A, B>(
     })
 }
 
-/// Rows with their keys, for [`join`].
-pub(super) fn keyed<R: Row>(rows: &impl Sorted<R>) -> impl Iterator<Item = (R::Key, &Arc<R>)> {
-    rows.rows().map(|row| (row.key(), row))
-}
-
-/// Whether two rows are equal; the same allocation is, without a look at its bytes.
+/// Whether two rows are equal; rows with the same allocation are, without comparison.
 pub(super) fn same<R: Row>(a: &Arc<R>, b: &Arc<R>) -> bool {
     Arc::ptr_eq(a, b) || a == b
 }

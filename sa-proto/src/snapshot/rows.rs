@@ -1,9 +1,9 @@
-//! Sorted tables of shared rows that a small change leaves mostly as they were.
+//! Sorted tables of shared rows in which a small change copies little.
 //!
-//! A registry may hold hundreds of thousands of rows, and every write makes a new snapshot of it.
+//! A registry may hold hundreds of thousands of rows, and every write creates a new snapshot of it.
 //! [`Rows`] is a tree of three levels whose parts snapshots share: a clone costs nothing, and
-//! putting or removing a row copies one leaf and the lists of children above it. Keys lie beside
-//! the rows, so that a search touches no row but the one it finds.
+//! inserting or removing a row copies one leaf and the lists of children above it. Keys are stored
+//! next to the rows, so that a search reads only the row it finds.
 
 use std::fmt;
 use std::iter::FusedIterator;
@@ -12,23 +12,23 @@ use std::sync::Arc;
 
 use super::row::{Row, Side, join, same};
 
-/// Rows of a leaf, at most.
+/// Limit of rows per leaf.
 const LEAF_MAX: usize = 96;
-/// Leaves of a branch, at most. The root has as many branches as there are.
+/// Limit of leaves per branch. The number of branches is unlimited.
 const BRANCH_MAX: usize = 64;
 
-/// Rows ascending by key, each key once.
+/// Rows ascending by key, without duplicates.
 pub struct Rows<R: Row> {
     branches: Arc<Vec<Branch<R>>>,
     len: usize,
 }
 
 struct Branch<R: Row> {
-    /// No key of the branch is below, and none of the branch before is not; the first branch takes
-    /// all that is below.
+    /// Lower bound of the branch's keys, above all keys of the branch before; the first branch
+    /// holds all lower keys too.
     first: R::Key,
     leaves: Arc<Vec<Leaf<R>>>,
-    /// Rows in all leaves.
+    /// Number of rows in all leaves.
     len: usize,
 }
 
@@ -39,17 +39,17 @@ struct Leaf<R: Row> {
 }
 
 impl<R: Row> Rows<R> {
-    /// How many rows there are.
+    /// Number of rows.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether two tables are the same memory, hence equal.
+    /// Whether two tables share their memory, and are therefore equal.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.branches, &other.branches)
     }
@@ -62,7 +62,7 @@ impl<R: Row> Rows<R> {
         Some(&leaf.rows[at].1)
     }
 
-    /// The row at a position, counted from 0.
+    /// The row at a position, from 0.
     pub fn get(&self, mut index: usize) -> Option<&Arc<R>> {
         for branch in self.branches.iter() {
             if index >= branch.len {
@@ -91,7 +91,7 @@ impl<R: Row> Rows<R> {
         Iter { branches, leaves, rows, end: range.end_bound().cloned() }
     }
 
-    /// What follows the start of a range: rows of its leaf, leaves of its branch, branches.
+    /// The remainder after the start of a range: rows of its leaf, leaves of its branch, branches.
     #[allow(clippy::type_complexity, reason = "three slices, taken apart at once")]
     fn seek(&self, start: Bound<R::Key>) -> (&[Branch<R>], &[Leaf<R>], &[(R::Key, Arc<R>)]) {
         let (Bound::Included(key) | Bound::Excluded(key)) = start else {
@@ -109,8 +109,8 @@ impl<R: Row> Rows<R> {
         (branches, &branch.leaves[at + 1..], &leaf.rows[skip..])
     }
 
-    /// The rows that differ from those of an older table, old and new, ascending by key. Costs
-    /// no more than a look at the branches that both have, and at leaves of those that differ.
+    /// The rows that differ from those of an older table, old and new, ascending by key. Compares
+    /// only branches that are not shared, and in these only leaves that are not shared.
     pub fn differences<'a>(
         &'a self,
         older: &'a Self,
@@ -127,7 +127,7 @@ impl<R: Row> Rows<R> {
         })
     }
 
-    /// Puts a row in its place; the one that had its key before.
+    /// Inserts a row; returns the row that had its key before.
     pub fn insert(&mut self, row: Arc<R>) -> Option<Arc<R>> {
         let key = row.key();
         let branches = Arc::make_mut(&mut self.branches);
@@ -159,7 +159,7 @@ impl<R: Row> Rows<R> {
         None
     }
 
-    /// Takes out the row with this key.
+    /// Removes the row with this key.
     pub fn remove(&mut self, key: R::Key) -> Option<Arc<R>> {
         self.find(key)?;
         let branches = Arc::make_mut(&mut self.branches);
@@ -190,14 +190,14 @@ impl<R: Row> Rows<R> {
 }
 
 impl<R: Row> Branch<R> {
-    /// A branch of these leaves, of which there is at least one.
+    /// A branch of these leaves, at least one.
     fn new(leaves: Vec<Leaf<R>>) -> Self {
         let len = leaves.iter().map(|leaf| leaf.rows.len()).sum();
         Self { first: leaves[0].first, leaves: Arc::new(leaves), len }
     }
 }
 
-/// The leaves of two tables without those that they share.
+/// The leaves of two tables that are not shared.
 fn unshared<'a, R: Row>(a: &'a Rows<R>, b: &'a Rows<R>) -> (Vec<&'a Leaf<R>>, Vec<&'a Leaf<R>>) {
     let (mut left, mut right) = (Vec::new(), Vec::new());
     if a.is_same(b) {
@@ -208,7 +208,7 @@ fn unshared<'a, R: Row>(a: &'a Rows<R>, b: &'a Rows<R>) -> (Vec<&'a Leaf<R>>, Ve
         let leaves = branches.into_iter().flat_map(|branch| branch.leaves.iter());
         leaves.map(|leaf| (leaf.first, leaf))
     };
-    // A shared leaf begins with the same key in both.
+    // A shared leaf starts with the same key in both.
     for (_, side) in join(with_first(in_a), with_first(in_b)) {
         match side {
             Side::Left(leaf) => left.push(leaf),
@@ -223,7 +223,7 @@ fn unshared<'a, R: Row>(a: &'a Rows<R>, b: &'a Rows<R>) -> (Vec<&'a Leaf<R>>, Ve
     (left, right)
 }
 
-/// The branches of two tables without those that they share.
+/// The branches of two tables that are not shared.
 fn unshared_branches<'a, R: Row>(
     a: &'a Rows<R>,
     b: &'a Rows<R>,
@@ -244,18 +244,18 @@ fn unshared_branches<'a, R: Row>(
     (left, right)
 }
 
-/// The child that a key belongs to.
+/// Index of the child for a key.
 fn child<T, K: Ord>(children: &[T], first: impl Fn(&T) -> K, key: &K) -> usize {
     children.partition_point(|child| first(child) <= *key).saturating_sub(1)
 }
 
-/// Splits off the upper half of what became too long.
+/// Splits off the upper half of a list that is too long.
 fn overflow<T>(items: &mut Vec<T>, max: usize) -> Option<Vec<T>> {
     (items.len() > max).then(|| items.split_off(items.len() / 2))
 }
 
-/// Which of two neighbours, that at `at` among them, the other is to be merged into: together they
-/// are at most half full.
+/// Which of two neighbours, that at `at` among them, the other is merged into, if together they are
+/// at most half full.
 fn partner(at: usize, max: usize, count: usize, len: impl Fn(usize) -> usize) -> Option<usize> {
     let fits = |first: usize| first + 1 < count && len(first) + len(first + 1) <= max / 2;
     if at >= count || len(at) > max / 4 {
@@ -311,13 +311,13 @@ impl<'a, R: Row> IntoIterator for &'a Rows<R> {
     }
 }
 
-/// Takes rows in any order; of those with one key the last counts.
+/// Collects rows in any order; of rows with the same key the last one counts.
 impl<R: Row> FromIterator<Arc<R>> for Rows<R> {
     fn from_iter<I: IntoIterator<Item = Arc<R>>>(rows: I) -> Self {
         let mut rows: Vec<_> = rows.into_iter().map(|row| (row.key(), row)).collect();
         if !rows.is_sorted_by(|a, b| a.0 < b.0) {
             rows.sort_by_key(|row| row.0);
-            // Of equal keys the later row is the one that is kept.
+            // Of equal keys the later row is kept.
             rows.reverse();
             rows.dedup_by_key(|row| row.0);
             rows.reverse();
@@ -325,7 +325,7 @@ impl<R: Row> FromIterator<Arc<R>> for Rows<R> {
         let len = rows.len();
         let mut rows = rows.into_iter();
         let leaves = std::iter::from_fn(|| {
-            // Room is left for what comes between.
+            // Leave room for rows inserted later.
             let rows: Vec<_> = rows.by_ref().take(LEAF_MAX * 3 / 4).collect();
             Some(Leaf { first: rows.first()?.0, rows: Arc::new(rows) })
         });

@@ -1,4 +1,4 @@
-//! Small planes and random ones, for the tests of this crate.
+//! Small planes and random ones, for tests of this crate.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub(crate) fn lft(switch: Guid, blocks: &[u8]) -> Lft {
     Lft { switch, ports }
 }
 
-/// Rows with keys from a small range, so that planes drawn independently have keys in common.
+/// Rows with keys from a small range, so that independently drawn planes have keys in common.
 fn rows<T, C: FromIterator<Arc<T>> + std::fmt::Debug>(
     row: impl Fn(u64, u8) -> T + Clone + 'static,
 ) -> impl Strategy<Value = C> {
@@ -118,7 +118,7 @@ pub(crate) fn registry() -> impl Strategy<Value = RegistryPlane> {
     )
 }
 
-/// A snapshot of random planes under the given fabric generation.
+/// A snapshot of random planes with the given fabric generation.
 pub(crate) fn snapshot(generation: u64) -> impl Strategy<Value = Snapshot> {
     (fabric(), registry()).prop_map(move |(fabric, registry)| {
         Snapshot::build(SESSION, generation, fabric, registry).expect("random planes are valid")

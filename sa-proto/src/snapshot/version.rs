@@ -1,4 +1,4 @@
-//! Which snapshot this is: the session it belongs to and the generation of each plane.
+//! The version of a snapshot: its session and the generation of each plane.
 
 use std::fmt;
 
@@ -6,24 +6,25 @@ use ib_mad::types::Guid;
 
 use super::encoding::canonical;
 
-/// One reign of one SM. Ordered: whoever holds a session refuses every lower one, so that an SM
-/// that was replaced cannot publish any more (fencing).
+/// A period in which one SM is master. Ordered: a responder that follows a session rejects every
+/// lower one, so that a superseded SM can no longer publish (fencing).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Session {
-    /// Higher with every start or take-over of mastership. 0 means that nothing was published.
+    /// Epoch; increased whenever an SM starts as master or takes over. 0 before the first
+    /// publication.
     pub epoch: u64,
-    /// Port GUID of the SM; decides between SMs that claim one epoch.
+    /// Port GUID of the SM; orders SMs that use the same epoch.
     pub sm_guid: Guid,
 }
 
-/// The version of a snapshot. Ordered; within a session both generations only grow.
+/// The version of a snapshot. Ordered; within a session both generations only increase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
-    /// The session that it was published in.
+    /// The session that published it.
     pub session: Session,
     /// Generation of the fabric plane, counted from 1 within the session.
     pub fabric_generation: u64,
-    /// Sequence number of the last registry write that is in it. Grows across sessions too.
+    /// Sequence number of the last registry write included. Increases across sessions too.
     pub registry_sequence: u64,
 }
 

@@ -1,4 +1,9 @@
-//! The files of one process's certificates, read and checked before anybody is shown them.
+//! The certificate files of a process, read and checked before use.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this module reads certificates and checks whether they have expired"
+)]
 
 use std::fmt;
 use std::io;
@@ -12,26 +17,26 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{Error as TlsError, InconsistentKeys};
 
-/// Bytes of a file that are read, at most.
+/// Size limit of a file in bytes.
 const FILE_LEN_MAX: u64 = 1 << 20;
 
-/// Where the certificates of a process are, all in PEM.
+/// Paths of a process's certificate files, all in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Certificates of the CAs that peers' certificates must be signed by (`--tls-ca`).
+    /// Certificates of the CAs that must have signed peers' certificates (`--tls-ca`).
     pub ca: PathBuf,
-    /// Our own certificate, and those between it and the CA (`--tls-cert`).
+    /// Our own certificate, and the intermediate ones up to the CA (`--tls-cert`).
     pub cert: PathBuf,
     /// Its private key (`--tls-key`).
     pub key: PathBuf,
 }
 
-/// What a certificate is shown for.
+/// The end of a connection that a certificate is used at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {
-    /// By who is connected to.
+    /// The end that accepts connections.
     Server,
-    /// By who connects.
+    /// The end that connects.
     Client,
 }
 
@@ -44,7 +49,7 @@ impl fmt::Display for Usage {
     }
 }
 
-/// Why there is no trust.
+/// Why certificates or a URL cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrustError {
@@ -55,51 +60,51 @@ pub enum TrustError {
         path: PathBuf,
         /// The option that names it.
         option: &'static str,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A file has not what is looked for in it.
-    #[error("{} ({option}) has no {wanted} in PEM", path.display())]
+    /// A file lacks the expected content.
+    #[error("{} ({option}) contains no {wanted} in PEM format", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
         /// The option that names it.
         option: &'static str,
-        /// What it should have.
+        /// The expected content.
         wanted: &'static str,
     },
-    /// Some files were named, and some not.
+    /// Only some of the three options are given.
     #[error("--tls-ca, --tls-cert and --tls-key go together; {0} is missing")]
     Incomplete(&'static str),
-    /// The private key is that of another certificate.
+    /// The private key belongs to another certificate.
     #[error(
         "{} (--tls-key) is not the key of the certificate in {} (--tls-cert)",
         key.display(), cert.display()
     )]
     OtherKey {
-        /// The file of the key.
+        /// The key file.
         key: PathBuf,
-        /// The file of the certificate.
+        /// The certificate file.
         cert: PathBuf,
     },
-    /// Our own certificate would be refused by everybody.
+    /// Our own certificate would be rejected by every peer.
     #[error("the certificate in {} (--tls-cert) {reason}", path.display())]
     Useless {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Certificates are needed for this URL.
+    /// This URL requires certificates.
     #[error("{0} needs --tls-ca, --tls-cert and --tls-key")]
     NoFiles(String),
-    /// The URL asks for no TLS although certificates were given.
-    #[error("{0} does not use the certificates that were given; write https://")]
+    /// Certificates were given, but the URL does not use TLS.
+    #[error("{0} does not use the configured certificates; use https://")]
     NotUsed(String),
-    /// Nothing protects this connection, and nobody said that this is meant.
+    /// The connection is unprotected and `--insecure` was not given.
     #[error(
-        "{0} leads to another host without TLS; use https:// with --tls-ca, --tls-cert and \
-         --tls-key, or say --insecure if everybody on the way is trusted"
+        "{0} is on another host and has no TLS; use https:// with --tls-ca, --tls-cert and \
+         --tls-key, or say --insecure if the network is trusted"
     )]
     Insecure(String),
     /// Not a URL.
@@ -107,20 +112,20 @@ pub enum TrustError {
         "'{0}' is not the URL of an SM; write it like http://127.0.0.1:7471 or https://sm1:7471"
     )]
     Url(String),
-    /// What TLS finds wrong with all of it.
+    /// Any other error of the TLS library.
     #[error("TLS: {0}")]
     Tls(String),
 }
 
-/// The certificates of a process, read and found fit to be shown.
+/// Certificates of a process, read and checked.
 pub struct Credentials {
-    /// Who signs the certificates of peers.
+    /// The CAs that sign peers' certificates.
     pub ca: Vec<CertificateDer<'static>>,
-    /// Our certificate, then those between it and the CA.
+    /// Our certificate, then the intermediate ones.
     pub chain: Vec<CertificateDer<'static>>,
     /// Our private key.
     pub key: PrivateKeyDer<'static>,
-    /// The same as text, for [`tonic`].
+    /// The same as PEM text, for [`tonic`].
     pub(super) pem: [Vec<u8>; 3],
 }
 
@@ -131,7 +136,7 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// The CAs as TLS takes them.
+    /// The CAs in the TLS library's format.
     pub fn roots(&self) -> Result<RootCertStore, TrustError> {
         let mut roots = RootCertStore::empty();
         for ca in &self.ca {
@@ -142,7 +147,7 @@ impl Credentials {
 }
 
 impl TlsFiles {
-    /// The files that options name: all or none.
+    /// The files given by the options: all three or none.
     pub fn of(
         ca: Option<&Path>,
         cert: Option<&Path>,
@@ -159,7 +164,7 @@ impl TlsFiles {
         }
     }
 
-    /// Reads the files, and checks that a peer could accept what is in them.
+    /// Reads the files and checks that a peer could accept the certificate.
     pub fn read(&self, usage: Usage) -> Result<Credentials, TrustError> {
         let ca_pem = read(&self.ca, "--tls-ca")?;
         let cert_pem = read(&self.cert, "--tls-cert")?;
@@ -196,8 +201,8 @@ impl TlsFiles {
         }
     }
 
-    /// Whether our certificate holds now, and is for what it is shown for. Who signed it is the
-    /// peer's business, whose CA may be another.
+    /// Checks that our certificate is valid now and permits this usage. Its issuer is not checked:
+    /// the peer may trust other CAs.
     fn check_certificate(
         &self,
         certificate: &CertificateDer<'static>,
@@ -224,12 +229,12 @@ impl TlsFiles {
                 Err(self.useless(format!("expired {days} days ago")))
             }
             Err(webpki::Error::CertNotValidYet { .. }) => {
-                Err(self.useless("is not valid yet; is the clock right?".to_owned()))
+                Err(self.useless("is not valid yet; check the clock".to_owned()))
             }
             Err(webpki::Error::RequiredEkuNotFoundContext(_)) => {
-                Err(self.useless(format!("is not for a {usage} (extended key usage)")))
+                Err(self.useless(format!("does not permit use as a {usage} (extended key usage)")))
             }
-            // Without a CA to check against, the rest is always an unknown issuer.
+            // Without a CA to check against, any other error is an unknown issuer.
             Ok(_) | Err(_) => Ok(()),
         }
     }
@@ -242,7 +247,7 @@ impl TlsFiles {
 fn read(path: &Path, option: &'static str) -> Result<Vec<u8>, TrustError> {
     let read = || {
         if std::fs::metadata(path)?.len() > FILE_LEN_MAX {
-            return Err(io::Error::other("too large to be one"));
+            return Err(io::Error::other("larger than 1 MiB"));
         }
         std::fs::read(path)
     };
@@ -267,39 +272,53 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_the_files_is_told_with_the_option_that_names_them() {
+    fn errors_of_files_name_the_file_and_its_option() {
         let directory = tempfile::tempdir().unwrap();
         let ca = Ca::new("test");
         let files = ca.write(directory.path(), "sm", &["localhost"], &[]);
-        let told = |files: &TlsFiles| files.read(Usage::Server).unwrap_err().to_string();
-        let at = |name: &str| directory.path().join(name);
+        let error = |files: &TlsFiles| files.read(Usage::Server).unwrap_err();
+        let missing = directory.path().join("none.pem");
         assert!(files.read(Usage::Server).is_ok());
 
-        let missing = TlsFiles { ca: at("none.pem"), ..files.clone() };
-        assert!(told(&missing).contains("none.pem (--tls-ca): No such file"), "{}", told(&missing));
-        let swapped = TlsFiles { key: files.cert.clone(), ..files.clone() };
-        assert!(told(&swapped).ends_with("(--tls-key) has no private key in PEM"));
-        let swapped = TlsFiles { cert: files.key.clone(), ..files.clone() };
-        assert!(told(&swapped).ends_with("(--tls-cert) has no certificate in PEM"));
+        match error(&TlsFiles { ca: missing.clone(), ..files.clone() }) {
+            TrustError::Read { path, option: "--tls-ca", source } => {
+                assert_eq!((path, source.kind()), (missing, io::ErrorKind::NotFound));
+            }
+            other => panic!("{other}"),
+        }
+        match error(&TlsFiles { key: files.cert.clone(), ..files.clone() }) {
+            TrustError::Empty { path, option: "--tls-key", .. } => assert_eq!(path, files.cert),
+            other => panic!("{other}"),
+        }
+        match error(&TlsFiles { cert: files.key.clone(), ..files.clone() }) {
+            TrustError::Empty { path, option: "--tls-cert", .. } => assert_eq!(path, files.key),
+            other => panic!("{other}"),
+        }
         let other = ca.write(directory.path(), "other", &["localhost"], &[]);
-        let mixed = TlsFiles { key: other.key, ..files };
-        assert!(told(&mixed).contains("is not the key of the certificate in"), "{}", told(&mixed));
+        match error(&TlsFiles { key: other.key.clone(), ..files.clone() }) {
+            TrustError::OtherKey { key, cert } => {
+                assert_eq!((key, cert), (other.key, files.cert));
+            }
+            other => panic!("{other}"),
+        }
     }
 
     #[test]
-    fn a_certificate_that_nobody_would_accept_is_refused_by_its_owner() {
+    fn a_certificate_that_peers_would_refuse_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let ca = Ca::new("test");
+        let refusal = |files: &TlsFiles| match files.read(Usage::Server) {
+            Err(TrustError::Useless { path, reason }) => {
+                assert_eq!(path, files.cert);
+                reason
+            }
+            other => panic!("{other:?}"),
+        };
         let old = ca.write_expired(directory.path(), "old", &["localhost"]);
-        let told = old.read(Usage::Server).unwrap_err().to_string();
-        assert!(
-            told.contains("old.pem (--tls-cert) expired ") && told.contains("days ago"),
-            "{told}"
-        );
+        assert!(refusal(&old).starts_with("expired "), "{}", refusal(&old));
         let client = ca.write(directory.path(), "client", &[], &["urn:ibsm:role:admin"]);
         assert!(client.read(Usage::Client).is_ok());
-        let told = client.read(Usage::Server).unwrap_err().to_string();
-        assert!(told.ends_with("is not for a server (extended key usage)"), "{told}");
+        assert!(refusal(&client).contains("extended key usage"), "{}", refusal(&client));
     }
 
     #[test]
@@ -307,8 +326,8 @@ mod tests {
         let file = Some(Path::new("a"));
         assert_eq!(TlsFiles::of(None, None, None).unwrap(), None);
         assert!(TlsFiles::of(file, file, file).unwrap().is_some());
-        let told = TlsFiles::of(file, file, None).unwrap_err().to_string();
-        assert_eq!(told, "--tls-ca, --tls-cert and --tls-key go together; --tls-key is missing");
+        let error = TlsFiles::of(file, file, None);
+        assert!(matches!(error, Err(TrustError::Incomplete("--tls-key"))), "{error:?}");
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! Trust between the processes: the certificates of one (`--tls-ca`, `--tls-cert`, `--tls-key`), the
-//! roles that they give, and what a client needs to connect by them.
+//! Mutual TLS between the processes: certificate files (`--tls-ca`, `--tls-cert`, `--tls-key`),
+//! roles in certificates, and the client side of a connection.
 //!
-//! Both ends of a connection show a certificate that the CA of the other has signed. What a client
-//! may ask follows from the [`Role`] in its certificate. Serving is not here.
+//! Each end presents a certificate signed by a CA that the other trusts. The [`Role`] in a client's
+//! certificate determines which requests it may send. The server side is elsewhere.
 
 mod client;
 mod files;
@@ -14,12 +14,13 @@ pub use client::{ClientTrust, Insecure, is_loopback};
 pub use files::{Credentials, TlsFiles, TrustError, Usage};
 pub use words::{reason, reason_of_break, reason_of_status};
 
-/// What the holder of a certificate may ask an SM.
+/// Role of a certificate: the requests that its holder may send to an SM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Read snapshots, pass on writes and traps, hear of events, report statistics.
+    /// Responder: receives snapshots and events, forwards writes and traps, reports statistics.
     Responder,
-    /// Ask what operators ask. Such a certificate reads no snapshot and writes nothing.
+    /// Admin: sends operators' requests. Such a certificate receives no snapshot and writes
+    /// nothing.
     Admin,
 }
 
@@ -27,7 +28,7 @@ impl Role {
     /// All roles.
     pub const ALL: [Self; 2] = [Self::Responder, Self::Admin];
 
-    /// The URI that gives the role, among a certificate's subject alternative names.
+    /// URI of the role in a certificate's subject alternative names.
     pub const fn uri(self) -> &'static str {
         match self {
             Self::Responder => "urn:ibsm:role:responder",
@@ -35,7 +36,7 @@ impl Role {
         }
     }
 
-    /// For people.
+    /// Name for log lines and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Responder => "responder",
@@ -43,7 +44,7 @@ impl Role {
         }
     }
 
-    /// The roles that a certificate gives; none if it cannot be read.
+    /// The roles in a certificate; none if it cannot be parsed.
     pub fn of_certificate(certificate: &CertificateDer<'_>) -> Vec<Self> {
         let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else {
             return Vec::new();

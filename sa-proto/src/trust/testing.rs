@@ -47,7 +47,7 @@ impl Ca {
         (params.signed_by(&key, &self.issuer).unwrap(), key)
     }
 
-    /// Writes a certificate, its key and the CA's.
+    /// Writes a certificate, its key and the CA's certificate.
     pub(crate) fn write(
         &self,
         directory: &Path,
@@ -58,7 +58,7 @@ impl Ca {
         self.put(directory, name, self.issue(names, uris))
     }
 
-    /// The same with one whose time is over.
+    /// The same with an expired certificate.
     pub(crate) fn write_expired(&self, directory: &Path, name: &str, names: &[&str]) -> TlsFiles {
         let mut params = self.params(names, &[]);
         params.not_before = rcgen::date_time_ymd(2001, 1, 1);

@@ -1,26 +1,28 @@
-//! Why a connection failed, in words.
+//! Texts for the reason of a failed connection.
 
 use std::error::Error;
 use std::io;
 
 use tokio_rustls::rustls::{CertificateError, Error as TlsError};
 
-/// What TLS calls an alert of the peer.
+/// How the TLS library reports an alert of the peer.
 const ALERT: &str = "received fatal alert: ";
 
-/// Why there is no connection, or no answer: what is wrong with whose certificate if that is it,
-/// else the innermost error.
+/// Why a connection or request failed: the defect of a certificate, else the innermost error.
 pub fn reason(error: &(dyn Error + 'static)) -> String {
     let words = words(error);
     let lower = words.to_ascii_lowercase();
-    // What TLS 1.3 has to say of our certificate often comes too late to be read.
+    // With TLS 1.3 a peer's alert about our certificate often arrives after the connection was
+    // closed.
     if ["connection closed", "broken pipe", "connection reset"].iter().any(|w| lower.contains(w)) {
-        return format!("{words}; if it wants TLS, or another certificate, its log says so");
+        return format!(
+            "{words}; the peer may require TLS or have refused our certificate, see its log"
+        );
     }
     words
 }
 
-/// Why a connection broke that had served before: the peer has nothing against us.
+/// Why an established connection broke: certificates are not the reason.
 pub fn reason_of_break(status: &tonic::Status) -> String {
     match status.source() {
         Some(cause) => words(cause),
@@ -39,14 +41,14 @@ fn words(error: &(dyn Error + 'static)) -> String {
         current = next(error);
     }
     let words = innermost.to_string();
-    // A TLS alert, read as HTTP/2.
+    // A TLS alert, parsed as HTTP/2.
     if words.to_ascii_lowercase().contains("frame with invalid size") {
         return "it does not speak plain HTTP/2; is it https://?".to_owned();
     }
     words
 }
 
-/// What a peer said, or why the connection to it broke.
+/// The message of a peer's status, or why the connection to it broke.
 pub fn reason_of_status(status: &tonic::Status) -> String {
     // A status with a cause was not sent by the peer.
     match status.source() {
@@ -70,25 +72,25 @@ fn in_words(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(TlsError::InvalidMessage(_)) = error.downcast_ref() {
         return Some("it does not speak TLS; is it http://?".to_owned());
     }
-    // By the time it comes out of HTTP/2, an alert is text.
+    // HTTP/2 passes an alert on as text.
     let text = error.to_string();
     let (_, alert) = text.split_once(ALERT)?;
     let alert: String = alert.chars().take_while(char::is_ascii_alphanumeric).collect();
     Some(match alert.as_str() {
-        "CertificateRequired" => "it wants a certificate, and was shown none".to_owned(),
-        "UnknownCA" => "its CA has not signed the certificate that it was shown".to_owned(),
-        "CertificateExpired" => "the certificate that it was shown has expired".to_owned(),
+        "CertificateRequired" => "it requires a client certificate and received none".to_owned(),
+        "UnknownCA" => "it does not trust the CA of our certificate".to_owned(),
+        "CertificateExpired" => "it reports that our certificate has expired".to_owned(),
         "DecryptError" | "BadCertificate" | "CertificateUnknown" | "UnsupportedCertificate" => {
-            "it does not accept the certificate that it was shown".to_owned()
+            "it does not accept our certificate".to_owned()
         }
-        _ => format!("it ended TLS with alert {alert}"),
+        _ => format!("it closed TLS with alert {alert}"),
     })
 }
 
-/// What is wrong with a peer's certificate.
+/// The defect of a peer's certificate.
 pub(super) fn of_certificate(flaw: &CertificateError) -> String {
     match flaw {
-        // A bad signature is that of another CA of the same name.
+        // The signature of another CA with the same name counts as bad.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "is not signed by a CA in --tls-ca".to_owned()
         }
@@ -96,7 +98,7 @@ pub(super) fn of_certificate(flaw: &CertificateError) -> String {
             "has expired".to_owned()
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "is not valid yet; are the clocks right?".to_owned()
+            "is not valid yet; check the clocks".to_owned()
         }
         CertificateError::NotValidForName => "is for another host".to_owned(),
         CertificateError::NotValidForNameContext { expected, presented } => format!(
@@ -105,7 +107,7 @@ pub(super) fn of_certificate(flaw: &CertificateError) -> String {
             if presented.is_empty() { "no host".to_owned() } else { presented.join(", ") }
         ),
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
-            "is not meant for this end of a connection (extended key usage)".to_owned()
+            "does not permit this end of a connection (extended key usage)".to_owned()
         }
         other => format!("cannot be accepted: {other}"),
     }
@@ -124,25 +126,25 @@ mod tests {
     }
 
     #[test]
-    fn alerts_that_have_become_text_are_understood() {
+    fn alerts_in_text_are_recognized() {
         let alert = io::Error::other("h2: received fatal alert: CertificateRequired");
-        assert_eq!(reason(&alert), "it wants a certificate, and was shown none");
+        assert!(reason(&alert).contains("requires a client certificate"));
         let alert = io::Error::other("received fatal alert: NoApplicationProtocol");
-        assert_eq!(reason(&alert), "it ended TLS with alert NoApplicationProtocol");
+        assert!(reason(&alert).ends_with("alert NoApplicationProtocol"));
     }
 
-    /// After a plain kill of a peer that had served it sent operators to look for certificates.
+    /// After a peer in use was killed, the message suggested a problem with certificates.
     #[test]
-    fn only_who_never_served_may_want_another_certificate() {
+    fn certificates_are_suspected_only_before_a_connection_was_in_use() {
         let broken = || io::Error::new(io::ErrorKind::BrokenPipe, "stream closed: broken pipe");
-        assert!(reason(&broken()).contains("broken pipe; if it wants TLS"));
+        assert!(reason(&broken()).contains("broken pipe; the peer may require TLS"));
         let status = tonic::Status::from_error(Box::new(broken()));
-        assert!(reason_of_status(&status).contains("if it wants TLS"), "{status:?}");
+        assert!(reason_of_status(&status).contains("may require TLS"), "{status:?}");
         assert_eq!(reason_of_break(&status), "stream closed: broken pipe");
     }
 
     #[test]
-    fn what_is_not_about_trust_is_told_by_its_innermost_cause() {
+    fn other_failures_show_the_innermost_cause() {
         let inner = io::Error::new(io::ErrorKind::ConnectionRefused, "connection refused");
         assert_eq!(reason(&io::Error::other(inner)), "connection refused");
     }

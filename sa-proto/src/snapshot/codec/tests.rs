@@ -6,7 +6,7 @@ use super::super::Entries;
 use super::super::testing::{SESSION, snapshot};
 use super::*;
 
-/// Receives what `encoder` yields, over the wire format.
+/// Decodes the messages of `encoder`, through the wire format.
 fn transfer(encoder: Encoder, held: &Snapshot) -> Result<Snapshot, UpdateError> {
     receive(encoder, held, |_| {})
 }

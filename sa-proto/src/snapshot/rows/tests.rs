@@ -18,7 +18,7 @@ fn keys<'a>(rows: impl IntoIterator<Item = &'a Arc<AliasGuid>>) -> Vec<u64> {
     rows.into_iter().map(|row| row.alias.0).collect()
 }
 
-/// Whether the tree is what a search relies on.
+/// Checks the invariants that a search relies on.
 fn check(rows: &Rows<AliasGuid>) {
     let mut all = 0;
     for branch in rows.branches.iter() {
