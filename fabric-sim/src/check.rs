@@ -1,7 +1,7 @@
-//! Whether the tables that were programmed carry every end port's packets to every LID.
+//! Checks whether the programmed tables carry packets from every end port to every LID.
 //!
-//! Looks at tables and port states as data packets meet them, without sending any: no counter
-//! moves and no fault strikes.
+//! Reads the tables and port states as a data packet would use them, without sending any: no
+//! counter changes and no fault applies.
 
 use std::collections::HashMap;
 
@@ -12,65 +12,65 @@ use crate::counters::DropReason;
 use crate::fabric::Fabric;
 use crate::subnet::{NodeIndex, PortIndex, Subnet};
 
-/// Lost routes that are named one by one.
+/// Limit of lost routes reported individually.
 const EXAMPLES_MAX: usize = 16;
 
-/// What became of a packet from every end port that has a LID to every LID.
+/// Result of a check: delivery from every end port that has a LID to every LID.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteReport {
-    /// End ports with a LID: adapters' active ports, and switches' port 0.
+    /// End ports with a LID: active ports of adapters, and switches' port 0.
     pub sources: usize,
     /// LIDs of end ports.
     pub lids: usize,
-    /// End ports that are linked but have no LID yet or are not active; switches' port 0 as well.
+    /// End ports with a link that have no LID yet or are not active; switches' port 0 included.
     pub unconfigured: usize,
-    /// Pairs whose packet arrives.
+    /// Pairs whose packets arrive.
     pub delivered: u64,
-    /// Pairs whose packet is lost, by reason.
+    /// Pairs whose packets are lost, by reason.
     pub lost: Vec<(DropReason, u64)>,
-    /// Some of the lost ones.
+    /// Some of the lost pairs.
     pub examples: Vec<LostRoute>,
-    /// Links that the longest route crosses.
+    /// Links on the longest route.
     pub hops_max: u32,
 }
 
-/// A pair of which the one's packets do not reach the other.
+/// A source whose packets to a LID are lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LostRoute {
-    /// Node of the sender.
+    /// Node of the source.
     pub from: NodeIndex,
     /// Destination.
     pub lid: Lid,
-    /// What becomes of them.
+    /// Why they are lost.
     pub reason: DropReason,
 }
 
 impl RouteReport {
-    /// Whether every end port that is linked is configured, and every pair connected.
+    /// Whether every end port with a link is configured, and all pairs are connected.
     pub fn is_whole(&self) -> bool {
         self.lost.is_empty() && self.unconfigured == 0
     }
 }
 
-/// What becomes of a packet from a switch on.
+/// Fate of a packet from a given switch on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Unknown,
-    /// Being looked at: seen again, the tables loop.
+    /// Being followed: if reached again, the tables loop.
     Open,
-    /// Arrives after so many links.
+    /// Arrives after this many links.
     Arrives(u32),
     Lost(DropReason),
 }
 
-/// A check under way, in slices: each LID's tables are looked at as they are when its turn comes.
+/// A check in progress, done in slices: the tables are read for one LID after the other.
 pub struct RouteCheck {
     report: RouteReport,
     lids: Vec<Lid>,
-    /// LIDs looked at so far.
+    /// LIDs checked so far.
     done: usize,
     groups: Vec<Group>,
-    /// Who has each LID: its group, and its port.
+    /// Owner of each LID: its group, and its port.
     owners: Vec<Option<(usize, PortIndex)>>,
     losses: [u64; DropReason::ALL.len()],
     fates: Vec<Fate>,
@@ -84,7 +84,7 @@ impl Fabric {
         check.finish()
     }
 
-    /// Begins a check of the end ports and LIDs that there are now.
+    /// Starts a check of the present end ports and LIDs.
     pub fn begin_check(&self) -> RouteCheck {
         let subnet = &self.subnet;
         let has_lid = |port: PortIndex| subnet.port_info(port).base_lid() != Lid::NONE;
@@ -116,8 +116,8 @@ impl Fabric {
 }
 
 impl RouteCheck {
-    /// Follows the tables of `fabric`, which must be the one the check began with, to the next
-    /// LID. Whether there are no more.
+    /// Follows the tables of `fabric`, which must be the fabric the check began with, to the next
+    /// LID. Returns whether that was the last.
     pub fn advance(&mut self, fabric: &Fabric) -> bool {
         let subnet = &fabric.subnet;
         let Some(&lid) = self.lids.get(self.done) else { return true };
@@ -129,7 +129,7 @@ impl RouteCheck {
                 Some(entry) => follow(subnet, entry, lid, &mut self.fates),
                 None => Fate::Lost(DropReason::PortDown),
             };
-            // Whoever has the LID needs no way to it.
+            // The port that has the LID needs no route to it.
             let owner = self.owners[lid.index()].filter(|&(at, _)| at == place).map(|(_, at)| at);
             match fate {
                 Fate::Arrives(hops) => {
@@ -154,7 +154,7 @@ impl RouteCheck {
         self.done == self.lids.len()
     }
 
-    /// What was found so far.
+    /// The result so far.
     pub fn finish(self) -> RouteReport {
         let mut report = self.report;
         report.lost = DropReason::ALL
@@ -166,8 +166,8 @@ impl RouteCheck {
     }
 }
 
-/// Ports of powered nodes that a manager gives LIDs to: linked ones of adapters, port 0 of
-/// switches.
+/// Ports of powered nodes that a manager assigns LIDs to: adapter ports with a link, and switches'
+/// port 0.
 fn end_ports(subnet: &Subnet) -> impl Iterator<Item = PortIndex> + '_ {
     subnet
         .nodes()
@@ -186,11 +186,11 @@ fn lids_of(subnet: &Subnet, port: PortIndex) -> impl Iterator<Item = Lid> + use<
     (base..=base | ((1 << info.lmc()) - 1)).map(Lid).filter(|lid| lid.is_unicast())
 }
 
-/// Sources whose packets all meet the same tables: those behind one switch, and it itself.
+/// Sources whose packets use the same tables: those behind one switch, and the switch itself.
 struct Group {
-    /// Where their packets come in; `None` if their links are not active.
+    /// Where their packets enter; `None` if their links are not active.
     entry: Option<PortIndex>,
-    /// Links that a packet has crossed by then.
+    /// Links that a packet has crossed before.
     hops: u32,
     sources: Vec<PortIndex>,
 }
@@ -202,7 +202,7 @@ fn groups(subnet: &Subnet, sources: &[PortIndex]) -> Vec<Group> {
         let is_switch = subnet.node_of(source).is_switch();
         let (entry, hops) =
             if is_switch { (Some(source), 0) } else { (crossed(subnet, source), 1) };
-        // An adapter's tables are its port's LIDs, a switch's are the same for all ports.
+        // An adapter port has LIDs of its own; all ports of a switch share those of port 0.
         let tables = entry.map(|entry| match subnet.node_of(entry).is_switch() {
             true => subnet.management_port(entry),
             false => entry,
@@ -217,7 +217,7 @@ fn groups(subnet: &Subnet, sources: &[PortIndex]) -> Vec<Group> {
     groups
 }
 
-/// What becomes of a packet that came in by `entry`, and of those at every switch on its way.
+/// Fate of a packet that enters by `entry`; records it for every switch on the way.
 fn follow(subnet: &Subnet, entry: PortIndex, lid: Lid, fates: &mut [Fate]) -> Fate {
     let mut way = Vec::new();
     let mut at = entry;
@@ -239,7 +239,7 @@ fn follow(subnet: &Subnet, entry: PortIndex, lid: Lid, fates: &mut [Fate]) -> Fa
             break Fate::Lost(DropReason::NoRoute);
         };
         if number == 0 {
-            // The fate of this switch itself, not of one before it.
+            // Record the fate from this switch, not from one before it.
             way.pop();
             fates[place] = owned(subnet, out, lid);
             break fates[place];

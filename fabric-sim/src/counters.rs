@@ -1,6 +1,6 @@
-//! What happened to packets, in numbers.
+//! Packet counters, with the reasons for drops.
 
-/// Declares the reasons with their names, so that none is left out of a report.
+/// Defines the drop reasons with their names, so that reports are complete.
 macro_rules! reasons {
     ($( $(#[$doc:meta])* $reason:ident = $name:literal, )*) => {
         /// Why a packet was dropped.
@@ -24,52 +24,52 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// A switch's forwarding table has no port for the LID.
+    /// The switch's forwarding table has no port for the LID.
     NoRoute = "no_route",
-    /// A port on the way has no link, or one that is not far enough for the packet.
+    /// A port on the way has no link, or one whose state does not let the packet pass.
     PortDown = "port_down",
-    /// More hops than any sane route has: the tables loop.
+    /// Too many hops for any real route: the tables loop.
     HopLimit = "hop_limit",
-    /// It ended at a port that does not have the LID.
+    /// Arrived at a port that does not have the LID.
     WrongLid = "wrong_lid",
-    /// Its directed route leads nowhere.
+    /// The directed route does not lead to a node.
     BadPath = "bad_path",
-    /// A fault lost it.
+    /// Lost by an injected fault.
     Lost = "lost",
-    /// The node it was sent by or to is off.
+    /// The sending or receiving node is powered off.
     NodeDown = "node_down",
-    /// Nobody at its destination takes such packets.
+    /// No client at the destination receives such packets.
     NoClient = "no_client",
-    /// It is not what a MAD looks like.
+    /// Not a valid MAD.
     Malformed = "malformed",
-    /// A wrong M_Key.
+    /// Wrong M_Key.
     BadMKey = "bad_m_key",
-    /// More packets on their way than the fabric keeps.
+    /// Too many packets in flight.
     InFlightLimit = "in_flight_limit",
-    /// More copies of a multicast packet than are made.
+    /// Too many copies of a multicast packet.
     MulticastLimit = "multicast_limit",
-    /// Its receiver does not take its packets, and its queue is full.
+    /// The receiving client reads too slowly, and its queue is full.
     QueueFull = "queue_full",
-    /// More traps of one port unrepressed than it keeps.
+    /// Too many unrepressed traps of one port.
     TrapLimit = "trap_limit",
 }
 
-/// What happened so far.
+/// Counts of events so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Packets that clients sent.
+    /// Packets sent by clients.
     pub sent: u64,
-    /// Packets that clients were given, returned ones not among them.
+    /// Packets delivered to clients, without returned ones.
     pub delivered: u64,
-    /// Packets that came back to their sender.
+    /// Packets returned to their sender.
     pub returned: u64,
-    /// Requests that nodes answered themselves.
+    /// Requests answered by nodes' agents.
     pub answered: u64,
-    /// Traps that nodes sent, repeats included.
+    /// Traps sent by nodes, repeats included.
     pub traps: u64,
-    /// Traps that were repressed.
+    /// Traps repressed.
     pub traps_repressed: u64,
-    /// Times that clients behind a port were asked to register again.
+    /// Times that clients behind a port were asked to reregister.
     pub reregistrations: u64,
     drops: [u64; DropReason::ALL.len()],
 }
@@ -80,12 +80,12 @@ impl Counters {
         self.drops[reason as usize]
     }
 
-    /// Packets dropped for any reason.
+    /// Packets dropped in total.
     pub fn dropped_in_all(&self) -> u64 {
         self.drops.iter().sum()
     }
 
-    /// Every reason with its count.
+    /// Each reason with its count.
     pub fn drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         DropReason::ALL.iter().map(|&reason| (reason, self.dropped(reason)))
     }

@@ -1,7 +1,7 @@
-//! The simulated subnet as its users see it: clients attached to ports, packets in and out, time.
+//! The simulated subnet: clients attached to ports, packets in and out, virtual time.
 //!
-//! No sockets, threads or clocks: the caller says what time it is. The same calls with the same
-//! times, nets and seeds give the same deliveries.
+//! No sockets, threads or clocks: the caller passes the time. The same calls with the same times,
+//! nets and seeds give the same deliveries.
 
 mod chaos;
 mod control;
@@ -11,7 +11,7 @@ mod traps;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use ib_mad::transport::{Address, Packet};
+use ib_mad::transport::{Address, Carrier, Packet};
 use ib_mad::types::{Lid, PKey, Qpn, Sl};
 use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::mad::{MadHeader, Method, MgmtClass};
@@ -31,21 +31,21 @@ use crate::subnet::{Effect, PortIndex, Subnet};
 use crate::virtual_time::Agenda;
 use ib_mad::netlist::Net;
 
-/// Status of a packet that comes back to its sender: ETIMEDOUT, as from a kernel.
+/// Status of a packet that is returned to its sender: ETIMEDOUT, as from a kernel.
 pub const UNDELIVERED: u32 = 110;
 
-/// How a fabric is simulated.
+/// Parameters of a simulation.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Seed of everything that is random.
+    /// Seed of all random decisions.
     pub seed: u64,
-    /// Whether packets that cannot be delivered come back to their sender, with
-    /// [`Address::undelivered`] set, as `ibsim` does in place of the kernel's timeouts. Otherwise
-    /// they vanish, as on a real fabric.
+    /// Whether undeliverable packets are returned to their sender, with [`Address::undelivered`]
+    /// set, as `ibsim` does in place of the kernel's timeouts. Otherwise they are dropped, as on a
+    /// real fabric.
     pub return_undelivered: bool,
-    /// Packets and timers that may be under way at a time.
+    /// Limit of packets in flight and timers.
     pub in_flight_max: usize,
-    /// Deliveries that may wait to be polled.
+    /// Limit of deliveries waiting to be polled.
     pub deliveries_max: usize,
 }
 
@@ -58,9 +58,9 @@ impl Default for Options {
 /// A packet for a client.
 #[derive(Debug)]
 pub struct Delivery {
-    /// Whose it is.
+    /// The receiving client.
     pub endpoint: Endpoint,
-    /// The packet as its receiver sees it: the far end's address.
+    /// The packet as received: its address is the sender's.
     pub packet: Packet,
 }
 
@@ -85,7 +85,7 @@ enum Event {
     Chaos { epoch: u32 },
 }
 
-/// A packet on its way.
+/// A packet in flight.
 #[derive(Clone)]
 struct Flight {
     mad: [u8; MAD_LEN],
@@ -95,14 +95,15 @@ struct Flight {
     sl: Sl,
     pkey: PKey,
     message_len: u16,
-    /// Who is told if it does not arrive. Of an answer by an agent: who asked.
+    /// The client that is notified if the packet is lost; for a response by an agent, the
+    /// requester.
     sender: Option<Endpoint>,
-    /// An answer by an agent.
+    /// A response by an agent.
     answers: bool,
 }
 
 impl Fabric {
-    /// The subnet of `net`: all nodes powered, all links trained, nothing configured.
+    /// The subnet of `net` with all nodes powered, all links trained, and nothing configured.
     pub fn new(net: &Net, options: Options) -> Self {
         Self {
             subnet: Subnet::new(net),
@@ -118,9 +119,9 @@ impl Fabric {
         }
     }
 
-    /// Sends `packet` from `endpoint`. Its address is the far end's; directed-route SMPs go to the
-    /// permissive LID. The top 16 bits of a request's transaction id are replaced by the
-    /// endpoint's id, as a kernel does: answers find their way back by them.
+    /// Sends `packet` from `endpoint`. The packet's address is the destination's; directed-route
+    /// SMPs go to the permissive LID. The top 16 bits of a request's transaction id are replaced by
+    /// the endpoint's id, as a kernel does, so that responses can be matched.
     pub fn send(&mut self, now: Instant, endpoint: Endpoint, packet: &Packet) {
         let Some(port) = self.endpoints.port(endpoint) else { return };
         self.counters.sent += 1;
@@ -132,11 +133,11 @@ impl Fabric {
             dqp: address.qpn,
             sl: address.sl,
             pkey: address.pkey,
-            message_len: address.message_len,
+            message_len: packet.carrier.message_len,
             sender: Some(endpoint),
             answers: false,
         };
-        let mut header = MadHeader::new(&mut flight.mad[..]).expect("256 bytes hold a header");
+        let mut header = MadHeader::of_mut(&mut flight.mad);
         // A TrapRepress() carries the transaction id of its trap.
         if !header.method().is_response() && header.method() != Method::TRAP_REPRESS {
             let tid = header.tid() & (u64::MAX >> 16) | u64::from(endpoint.id()) << 48;
@@ -150,8 +151,7 @@ impl Fabric {
         self.run_effects(now);
     }
 
-    /// Yields what clients have been sent until `now`, at most `batch` more, appended to
-    /// `deliveries`. Call until it appends nothing.
+    /// Appends up to `batch` deliveries due by `now` to `deliveries`. Call until it appends none.
     pub fn poll(&mut self, now: Instant, deliveries: &mut Vec<Delivery>, batch: usize) {
         while let Some((at, event)) = self.agenda.pop_due(now) {
             match event {
@@ -166,18 +166,18 @@ impl Fabric {
         deliveries.extend(self.deliveries.drain(..ready));
     }
 
-    /// When to call [`poll`](Self::poll) at the latest; an instant gone by if there are
-    /// deliveries. Changes with every other call.
+    /// The latest time to call [`poll`](Self::poll) next; a past instant if deliveries are waiting.
+    /// Any other call may change it.
     pub fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         if self.deliveries.is_empty() { self.agenda.next_due() } else { Some(now) }
     }
 
-    /// What happened so far.
+    /// Counts of events so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Packets and timers under way.
+    /// Packets in flight and pending timers.
     pub fn in_flight(&self) -> usize {
         self.agenda.len()
     }
@@ -191,9 +191,9 @@ impl Fabric {
         Lid(info.base_lid().0 | u16::from(path_bits))
     }
 
-    /// Finds a packet's way from `origin` and lets it arrive there, at once or later.
+    /// Routes a packet from `origin`; it arrives now or after its delay.
     fn launch(&mut self, now: Instant, origin: PortIndex, mut flight: Flight) {
-        let class = MadHeader::new(&flight.mad[..]).expect("256 bytes hold a header").mgmt_class();
+        let class = MadHeader::of(&flight.mad).mgmt_class();
         let dlid = flight.lids.dlid;
         if dlid.is_multicast() && class != MgmtClass::SUBN_DIRECTED_ROUTE {
             return self.launch_multicast(now, origin, &flight);
@@ -224,7 +224,7 @@ impl Fabric {
             |reason| counters.drop(reason),
         );
         for arrival in arrivals {
-            // Copies are nobody's to get back.
+            // Copies of a multicast packet are not returned.
             let copy = Flight { sender: None, ..flight.clone() };
             match arrival.latency {
                 Duration::ZERO => self.arrive(now, copy, arrival),
@@ -244,7 +244,7 @@ impl Fabric {
         if !self.subnet.node_of(arrival.port).up {
             return self.undelivered(flight, DropReason::NodeDown);
         }
-        let header = MadHeader::new(&flight.mad[..]).expect("256 bytes hold a header");
+        let header = MadHeader::of(&flight.mad);
         let is_smp = matches!(
             header.mgmt_class(),
             MgmtClass::SUBN_LID_ROUTED | MgmtClass::SUBN_DIRECTED_ROUTE
@@ -273,7 +273,7 @@ impl Fabric {
         }
     }
 
-    /// Sends an agent's answer back the way its request came.
+    /// Sends an agent's response back along the way of its request.
     fn answer(&mut self, now: Instant, port: PortIndex, flight: Flight) {
         self.counters.answered += 1;
         let origin = self.subnet.management_port(port);
@@ -287,9 +287,9 @@ impl Fabric {
         self.launch(now, origin, answer);
     }
 
-    /// Gives an SMP to the host behind the port it reached.
+    /// Delivers an SMP to the host behind the port it reached.
     fn deliver_smp(&mut self, now: Instant, mut flight: Flight, port: PortIndex) {
-        let header = MadHeader::new(&flight.mad[..]).expect("256 bytes hold a header");
+        let header = MadHeader::of(&flight.mad);
         match self.endpoints.receiver(&self.subnet, port, flight.dqp, &header) {
             Some(endpoint) => self.hand_over(endpoint, &flight),
             None if agent::refuse_for_host(&mut flight.mad) => self.answer(now, port, flight),
@@ -297,9 +297,9 @@ impl Fabric {
         }
     }
 
-    /// Gives any other packet to the client that takes it at the port it reached.
+    /// Delivers any other packet to the client that receives it at the port it reached.
     fn deliver(&mut self, flight: Flight, port: PortIndex) {
-        let header = MadHeader::new(&flight.mad[..]).expect("256 bytes hold a header");
+        let header = MadHeader::of(&flight.mad);
         match self.endpoints.receiver(&self.subnet, port, flight.dqp, &header) {
             Some(endpoint) => self.hand_over(endpoint, &flight),
             None => self.undelivered(flight, DropReason::NoClient),
@@ -318,7 +318,7 @@ impl Fabric {
         self.push_delivery(Delivery { endpoint, packet });
     }
 
-    /// Counts a lost packet and, if so chosen, gives it back to whoever sent it.
+    /// Counts a lost packet and, if configured, returns it to its sender.
     fn undelivered(&mut self, flight: Flight, reason: DropReason) {
         self.counters.drop(reason);
         if !self.options.return_undelivered {
@@ -337,7 +337,7 @@ impl Fabric {
         self.deliveries.push_back(delivery);
     }
 
-    /// Does what agents left to be done.
+    /// Processes the effects that agents queued.
     fn run_effects(&mut self, now: Instant) {
         while !self.subnet.effects.is_empty() {
             std::mem::swap(&mut self.effects, &mut self.subnet.effects);
@@ -363,19 +363,19 @@ impl Fabric {
 }
 
 impl Flight {
-    /// The packet as it is received.
+    /// The packet as its receiver sees it.
     fn seen_by_receiver(&self) -> Packet {
         self.packet(self.lids.slid, self.sqp, self.dqp)
     }
 
-    /// The packet as it comes back to whoever sent it. An answer comes back to whoever asked, as
-    /// if the request had been lost.
+    /// The packet as returned to its sender. A response is returned to the requester, as if the
+    /// request had been lost.
     fn seen_by_sender(&self) -> Packet {
         let mut packet = match self.answers {
             false => self.packet(self.lids.dlid, self.dqp, self.sqp),
             true => self.packet(self.lids.slid, self.sqp, self.dqp),
         };
-        packet.address.undelivered = UNDELIVERED;
+        packet.carrier.undelivered = UNDELIVERED;
         packet
     }
 
@@ -383,15 +383,16 @@ impl Flight {
         let (sl, pkey, message_len) = (self.sl, self.pkey, self.message_len);
         Packet {
             mad: self.mad,
-            address: Address { lid, qpn, local_qpn, sl, pkey, message_len, ..Address::default() },
+            address: Address { qpn, local_qpn, sl, pkey, ..Address::gsi(lid) },
+            carrier: Carrier { message_len, ..Carrier::default() },
         }
     }
 }
 
-/// Clients of ibsim answer directed-route SMPs with a hop pointer of 0, since ibsim takes no note
-/// of it; nodes expect it beyond the path's end.
+/// Sets the hop pointer of a directed-route response: clients of ibsim send 0, which ibsim ignores,
+/// while nodes expect it beyond the end of the path.
 fn start_directed(mad: &mut [u8; MAD_LEN]) {
-    let mut smp = Smp::new(&mut mad[..]).expect("256 bytes are an SMP");
+    let mut smp = Smp::of_mut(mad);
     let (hops, method) = (smp.hop_count(), smp.method());
     if method.is_response() && smp.hop_pointer() == 0 {
         smp.set_returning(true).set_hop_pointer(hops.saturating_add(1));

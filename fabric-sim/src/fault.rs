@@ -1,7 +1,7 @@
-//! Faults of links: lost packets and delays, the same for the same seed. And agents that refuse.
+//! Link faults: packet loss and delay, reproducible by seed; and agents that refuse requests.
 //!
-//! What else may go wrong, cables pulled and nodes switched off, changes the state of the subnet
-//! and is done by the [`Fabric`](crate::Fabric).
+//! Other faults, such as cut cables and nodes powered off, change the state of the subnet and are
+//! operations of [`Fabric`](crate::Fabric).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,21 +13,23 @@ use ib_mad::wire::mad::{AttributeId, Method, Status};
 
 use crate::subnet::{NodeIndex, PortIndex};
 
-/// Rules of refusal that a fabric takes; further ones are not obeyed.
+/// Limit of refusal rules; further ones are ignored.
 const REFUSALS_MAX: usize = 1024;
 
-/// SMPs that a node's agent answers with a status, and does nothing else about.
+/// A rule by which a node's agent answers certain SMPs with an error status and does not process
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The method refused; all if `None`.
     pub method: Option<Method>,
     /// The attribute refused.
     pub attribute: AttributeId,
-    /// The low byte of AttributeModifier, which is the port number in most; all if `None`.
+    /// The low byte of AttributeModifier, which is the port number in most attributes; all if
+    /// `None`.
     pub port: Option<u8>,
-    /// The status of the answer; `None` for no answer at all.
+    /// Status of the response; `None` for no response.
     pub status: Option<Status>,
-    /// How many times.
+    /// How many requests the rule applies to.
     pub times: u32,
 }
 
@@ -37,7 +39,7 @@ pub struct Probability(f64);
 
 /// A number that is not a probability.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
-#[error("{0} is not a probability; it must lie between 0 and 1")]
+#[error("{0} is not a probability: expected 0 to 1")]
 pub struct NotAProbability(pub f64);
 
 impl Probability {
@@ -49,7 +51,7 @@ impl Probability {
         if (0.0..=1.0).contains(&value) { Ok(Self(value)) } else { Err(NotAProbability(value)) }
     }
 
-    /// Reads a share such as `0.01` or `1%`.
+    /// Parses a share such as `0.01` or `1%`.
     pub fn parse(text: &str) -> Option<Self> {
         let share = match text.strip_suffix('%') {
             Some(percent) => percent.parse::<f64>().ok()? / 100.0,
@@ -64,17 +66,17 @@ impl Probability {
     }
 }
 
-/// What every crossing of a link is subject to.
+/// Loss and delay settings of all links.
 pub(crate) struct Faults {
     rng: SmallRng,
-    /// Of links that have no settings of their own.
+    /// Settings of links without their own.
     everywhere: LinkFaults,
-    /// Of single links, by both of their ports.
+    /// Settings of single links, by both of their ports.
     by_port: HashMap<PortIndex, LinkFaults>,
     refusals: Vec<(NodeIndex, Refusal)>,
 }
 
-/// What crossing one link is subject to.
+/// Loss and delay of crossing one link.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct LinkFaults {
     pub(crate) loss: Probability,
@@ -95,19 +97,19 @@ impl Faults {
         }
     }
 
-    /// Lets a node's agent refuse something.
+    /// Adds a rule by which a node's agent refuses requests.
     pub(crate) fn refuse(&mut self, node: NodeIndex, refusal: Refusal) {
         if self.refusals.len() < REFUSALS_MAX {
             self.refusals.push((node, refusal));
         }
     }
 
-    /// Lets the agents of all nodes work again.
+    /// Removes the rules of all nodes.
     pub(crate) fn refuse_nothing(&mut self) {
         self.refusals.clear();
     }
 
-    /// The rule by which a node's agent refuses an SMP, if there is one. It counts as applied.
+    /// The rule by which a node's agent refuses an SMP, if any; counts it as applied.
     pub(crate) fn refuses(
         &mut self,
         node: NodeIndex,
@@ -130,7 +132,7 @@ impl Faults {
         Some(applied)
     }
 
-    /// Sends one packet out of `port`: how long it takes, `None` if it is lost.
+    /// Sends one packet out of `port`: returns the delay, or `None` if the packet is lost.
     #[inline]
     pub(crate) fn cross(&mut self, port: PortIndex) -> Option<Duration> {
         if self.by_port.is_empty() && self.everywhere == LinkFaults::NONE {
@@ -141,13 +143,13 @@ impl Faults {
         (!lost).then_some(faults.delay)
     }
 
-    /// Changes the settings of all links, those of single links forgotten.
+    /// Changes the settings of all links; those of single links are discarded.
     pub(crate) fn set_everywhere(&mut self, change: impl Fn(&mut LinkFaults)) {
         change(&mut self.everywhere);
         self.by_port.clear();
     }
 
-    /// Changes the settings of the link whose ends are given.
+    /// Changes the settings of the link between two ports.
     pub(crate) fn set_link(&mut self, ends: [PortIndex; 2], change: impl Fn(&mut LinkFaults)) {
         for end in ends {
             change(self.by_port.entry(end).or_insert(self.everywhere));

@@ -1,7 +1,7 @@
-//! How a packet travels: by the tables that were programmed, over the links that are up.
+//! Forwarding of packets by the programmed tables, over the links that are up.
 //!
-//! A packet's way is found when it is sent; changes while it is on its way do not touch it. What
-//! is not here: who takes it at its end (`agent`, `fabric`), and how long a link takes (`fault`).
+//! A packet's route is computed when it is sent; later changes do not affect it. Which client
+//! receives it is decided in `agent` and `fabric`, the delay of a link in `fault`.
 
 mod multicast;
 
@@ -16,15 +16,15 @@ use crate::counters::DropReason;
 use crate::fault::Faults;
 use crate::subnet::{NodeIndex, PortIndex, Subnet};
 
-/// Hops that a packet may take; routes of real fabrics have a dozen.
+/// Limit of hops; routes of real fabrics have about a dozen.
 pub(crate) const HOPS_MAX: usize = 64;
 
-/// What a packet travels as.
+/// The kind of virtual lane that a packet uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// VL15: passes as soon as a link is trained.
+    /// VL15: crosses links that are trained.
     Management,
-    /// A data VL: passes active links only.
+    /// A data VL: crosses active links only.
     Data,
 }
 
@@ -35,27 +35,27 @@ pub(crate) struct Lids {
     pub(crate) dlid: Lid,
 }
 
-/// Where a packet arrived.
+/// The end of a packet's route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arrival {
-    /// The port it came in by: port 0 of a switch that sent it itself.
+    /// The port it entered by: port 0 of the switch that sent it, if there was no hop.
     pub(crate) port: PortIndex,
-    /// For whom it is.
+    /// Its receiver.
     pub(crate) target: Target,
-    /// How long it took.
+    /// Accumulated delay.
     pub(crate) latency: Duration,
 }
 
-/// Who is meant at the node where a packet arrived.
+/// Who receives the packet at the node where it arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// Whoever the class and method say.
+    /// The client selected by class and method.
     ByClass,
-    /// Whoever waits for the answer that a directed-route SMP is.
+    /// The client that waits for this directed-route response.
     Manager,
 }
 
-/// A packet on its way from one port to the next.
+/// A packet travelling from one port to the next.
 pub(crate) struct Traveller<'a> {
     pub(crate) subnet: &'a mut Subnet,
     pub(crate) faults: &'a mut Faults,
@@ -68,7 +68,7 @@ impl<'a> Traveller<'a> {
         Self { subnet, faults, latency: Duration::ZERO, hops: 0 }
     }
 
-    /// Sends a packet from `origin` to itself.
+    /// Delivers a packet from `origin` to itself.
     pub(crate) fn at_home(&self, origin: PortIndex) -> Result<Arrival, DropReason> {
         match self.subnet.node_of(origin).up {
             true => Ok(self.arrive(origin, Target::ByClass)),
@@ -96,7 +96,7 @@ impl<'a> Traveller<'a> {
         self.relay(origin, dlid, lane)
     }
 
-    /// Takes a packet that came in by `entry` on to `dlid`.
+    /// Forwards a packet that entered by `entry` to `dlid`.
     fn relay(
         &mut self,
         mut entry: PortIndex,
@@ -127,8 +127,8 @@ impl<'a> Traveller<'a> {
         }
     }
 
-    /// Sends a directed-route SMP from `origin`, with LID-routed parts before and after the directed
-    /// one if its addresses say so. `lids` are kept as the packet's header has them.
+    /// Sends a directed-route SMP from `origin`, with LID-routed parts before and after the
+    /// directed one if its addresses require them. `lids` are those of the packet's header.
     pub(crate) fn directed(
         &mut self,
         origin: PortIndex,
@@ -163,20 +163,19 @@ impl<'a> Traveller<'a> {
                 Step::Discard(Discard::HopCount | Discard::HopPointer) => {
                     return Err(DropReason::Malformed);
                 }
-                Step::Discard(Discard::NotASwitch | Discard::NotOnItsPath) => {
-                    return Err(DropReason::BadPath);
-                }
+                // NotASwitch, NotOnItsPath.
+                Step::Discard(_) => return Err(DropReason::BadPath),
             };
             arrived_by = Some(PortNum(self.subnet[entry].number));
         }
     }
 
-    /// The port by which a directed route leaves a node; port 0 leads nowhere.
+    /// The port by which a directed route leaves a node; port 0 is invalid.
     fn exit(&self, node: NodeIndex, port: PortNum) -> Option<PortIndex> {
         if port.0 == 0 { None } else { self.subnet.port(node, port.0) }
     }
 
-    /// Crosses the link at `out`; yields the port at its far end.
+    /// Crosses the link at `out`; returns the port at the far end.
     fn cross(&mut self, out: PortIndex, lane: Lane) -> Result<PortIndex, DropReason> {
         self.hops += 1;
         if self.hops > HOPS_MAX {

@@ -1,10 +1,10 @@
 //! A simulated InfiniBand subnet that real tools can attach to.
 //!
-//! - [`generate`]: nets ([`ib_mad::netlist`]) by rule and seed.
-//! - [`Fabric`]: the subnet at work, in process and in virtual time. Its nodes' agents answer SMPs
-//!   as the specification has it, and packets travel by the tables that a manager programmed, so
+//! - [`generate`]: generates nets ([`ib_mad::netlist`]) by topology and seed.
+//! - [`Fabric`]: the simulated subnet, in process and in virtual time. The agents of its nodes
+//!   answer SMPs as specified. Packets are forwarded by the tables that a manager programmed, so
 //!   that wrong routing shows as lost packets.
-//! - [`serve`]: a fabric for real tools, over ibsim's socket protocol.
+//! - [`serve`]: serves a fabric to real tools, over ibsim's socket protocol.
 
 pub mod cli;
 pub mod generate;

@@ -1,8 +1,7 @@
-//! The state of a simulated subnet: nodes, ports, tables, cables. Flat arrays, so that a fabric of
-//! 48,000 LIDs fits in little memory; what nobody has programmed takes none.
+//! State of a simulated subnet: nodes, ports, tables, cables. Flat arrays keep a fabric of 48,000
+//! LIDs small; tables use memory only when programmed.
 //!
-//! What is not here: how nodes answer SMPs (`agent`), how packets travel (`forward`), time and
-//! clients (`fabric`).
+//! Nodes' answers to SMPs are in `agent`, forwarding in `forward`, time and clients in `fabric`.
 
 mod build;
 mod tables;
@@ -22,11 +21,11 @@ pub(crate) use self::tables::{
 };
 pub(crate) use self::traffic::Traffic;
 
-/// A node of the fabric, by its place in the net.
+/// Index of a node, in the order of the net.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeIndex(pub u32);
 
-/// A port of the fabric. Every node has a place for its port 0, which only switches have.
+/// Index of a port. Every node has an index for port 0, which only switches have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PortIndex(pub(crate) u32);
 
@@ -34,18 +33,18 @@ impl PortIndex {
     const NONE: Self = Self(u32::MAX);
 }
 
-/// What a node is.
+/// Static data of a node.
 pub(crate) struct Node {
-    /// Its id in the net.
+    /// Id in the net.
     name: Box<str>,
     pub(crate) node_type: NodeType,
     /// Physical ports.
     pub(crate) num_ports: u8,
-    /// Powered; a node that is not neither answers nor forwards.
+    /// Whether it is powered: otherwise it neither answers nor forwards.
     pub(crate) up: bool,
-    /// Its port 0; the others follow.
+    /// Index of its port 0; the others follow.
     first_port: u32,
-    /// Place in [`Subnet::switches`], if it is one.
+    /// Index in [`Subnet::switches`], if it is a switch.
     switch: u32,
     pub(crate) guid: Guid,
     pub(crate) system_image_guid: Guid,
@@ -53,8 +52,7 @@ pub(crate) struct Node {
     pub(crate) device_id: u16,
 }
 
-/// What a port is, apart from its PortInfo: all that a packet on its way looks at, in one line of
-/// cache.
+/// State of a port apart from its PortInfo: all that forwarding reads, in one cache line.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
 pub(crate) struct Port {
@@ -62,32 +60,32 @@ pub(crate) struct Port {
     pub(crate) number: u8,
     /// The cable was pulled by a fault.
     cut: bool,
-    /// Capable of FDR10, which PortInfo cannot tell.
+    /// Capable of FDR10, which PortInfo cannot express.
     pub(crate) fdr10: bool,
-    /// Logical state; PortInfo's field is filled in when it is read.
+    /// Logical state; copied into PortInfo when that is read.
     state: PortState,
-    /// Where the cable goes.
+    /// The far end of the cable.
     peer: PortIndex,
     pub(crate) traffic: Traffic,
 }
 
-/// Forwarding state of a switch.
+/// Forwarding tables of a switch.
 pub(crate) struct Switch {
     pub(crate) info: SwitchInfoRepr,
-    /// Out port by LID, as far as it was programmed; 255 drops.
+    /// Output port by LID, up to the highest LID programmed; 255 drops.
     pub(crate) lft: Vec<u8>,
-    /// Port masks by position, then multicast LID, as far as they were programmed.
+    /// Port masks by position, then multicast LID, up to the highest programmed.
     pub(crate) mft: Vec<Vec<u16>>,
 }
 
-/// What an agent's work entails beyond its own node.
+/// An effect of an agent's work beyond its own node.
 #[derive(Debug)]
 pub(crate) enum Effect {
-    /// A notice to be sent to the master SM from this port.
+    /// A trap to be sent to the master SM from this port.
     Trap(PortIndex, SmNoticeRepr),
-    /// The lease of this port's M_Key begins to run out, as the numbered lease of all.
+    /// The M_Key lease of this port starts; the number identifies the lease.
     LeaseBegun(PortIndex, u64),
-    /// Clients behind a port are to register again.
+    /// Clients behind a port must reregister.
     Reregister,
 }
 
@@ -95,18 +93,18 @@ pub(crate) enum Effect {
 pub(crate) struct Subnet {
     nodes: Vec<Node>,
     ports: Vec<Port>,
-    /// PortInfo as on the wire, but for the state and what depends on the asker.
+    /// PortInfo as on the wire, except the state and the fields that depend on the requester.
     port_info: Vec<[u8; PORT_INFO_LEN]>,
     port_guid: Vec<Guid>,
     tables: Vec<Option<Box<PortTables>>>,
     switches: Vec<Switch>,
     descriptions: Vec<[u8; 64]>,
     names: HashMap<Box<str>, NodeIndex>,
-    /// M_Key leases that run out, by port, each with its number.
+    /// Running M_Key leases by port, each with its number.
     pub(crate) leases: HashMap<PortIndex, u64>,
-    /// How many leases have begun to run out.
+    /// Number of leases started so far.
     pub(crate) leases_begun: u64,
-    /// What is still to be done, in order.
+    /// Pending effects, in order.
     pub(crate) effects: Vec<Effect>,
 }
 
@@ -115,7 +113,7 @@ impl Subnet {
         self.nodes.iter().enumerate().map(|(i, node)| (NodeIndex(i as u32), node))
     }
 
-    /// How many ports there are, places of missing ports 0 included.
+    /// Number of port indices, those of missing ports 0 included.
     pub(crate) fn port_places(&self) -> u32 {
         self.ports.len() as u32
     }
@@ -124,7 +122,7 @@ impl Subnet {
         &self[self[port].node]
     }
 
-    /// A node's port; `None` if it has none of that number.
+    /// A port of a node; `None` if it has no such port.
     pub(crate) fn port(&self, node: NodeIndex, number: u8) -> Option<PortIndex> {
         let node = self.nodes.get(node.0 as usize)?;
         let exists = number <= node.num_ports && (number != 0 || node.is_switch());
@@ -137,8 +135,8 @@ impl Subnet {
         PortIndex(node.first_port + u32::from(!node.is_switch()))
     }
 
-    /// The port whose PortInfo holds the LID, M_Key and manager's address of `port`: port 0 of a
-    /// switch, else the port itself.
+    /// The port whose PortInfo holds the LID, M_Key and MasterSMLID of `port`: port 0 of a switch,
+    /// else the port itself.
     pub(crate) fn management_port(&self, port: PortIndex) -> PortIndex {
         let node = self.node_of(port);
         if node.is_switch() { PortIndex(node.first_port) } else { port }
@@ -155,7 +153,7 @@ impl Subnet {
         self.port_guid[port.0 as usize]
     }
 
-    /// The node of this id in the net or, failing that, of this description or node GUID.
+    /// Finds a node by its id in the net or else by description or node GUID.
     pub(crate) fn find(&self, name: &str) -> Option<NodeIndex> {
         let by_description = || {
             let same = |text: &[u8; 64]| {
@@ -184,20 +182,20 @@ impl Subnet {
         &mut self.descriptions[node.0 as usize]
     }
 
-    /// Where the cable at `port` goes, whether or not it carries anything.
+    /// The far end of the cable at `port`, whether or not it is cut.
     pub(crate) fn peer(&self, port: PortIndex) -> Option<PortIndex> {
         let peer = self[port].peer;
         (peer != PortIndex::NONE).then_some(peer)
     }
 
-    /// The far end of a cable that is whole and has a powered node at either end.
+    /// The far end of an intact cable between powered nodes.
     pub(crate) fn wired_peer(&self, port: PortIndex) -> Option<PortIndex> {
         let peer = self.peer(port)?;
         let wired = !self[port].cut && self.node_of(port).up && self.node_of(peer).up;
         wired.then_some(peer)
     }
 
-    /// Pulls or plugs the cable at `port`. The links follow by [`Subnet::settle`].
+    /// Cuts or restores the cable at `port`. Link states follow in [`Subnet::settle`].
     pub(crate) fn set_cut(&mut self, port: PortIndex, cut: bool) {
         self[port].cut = cut;
         if let Some(peer) = self.peer(port) {
@@ -211,12 +209,12 @@ impl Subnet {
 
     #[inline]
     pub(crate) fn port_info(&self, port: PortIndex) -> PortInfo<&[u8; PORT_INFO_LEN]> {
-        PortInfo::new(&self.port_info[port.0 as usize]).expect("64 bytes are a PortInfo")
+        PortInfo::of(&self.port_info[port.0 as usize])
     }
 
     #[inline]
     pub(crate) fn port_info_mut(&mut self, port: PortIndex) -> PortInfo<&mut [u8; PORT_INFO_LEN]> {
-        PortInfo::new(&mut self.port_info[port.0 as usize]).expect("64 bytes are a PortInfo")
+        PortInfo::of_mut(&mut self.port_info[port.0 as usize])
     }
 
     #[inline]
@@ -233,14 +231,14 @@ impl Subnet {
         PortPhysState::from_code(code).unwrap_or(PortPhysState::Polling)
     }
 
-    /// Whether `lid` is one of the port's own.
+    /// Whether `lid` is one of the port's LIDs.
     pub(crate) fn owns_lid(&self, port: PortIndex, lid: Lid) -> bool {
         let info = self.port_info(port);
         let base = info.base_lid();
         base != Lid::NONE && lid.0 >> info.lmc() == base.0 >> info.lmc()
     }
 
-    /// Tables of a port that were programmed; `None` if all are as after a reset.
+    /// Programmed tables of a port; `None` if all have their values after reset.
     pub(crate) fn tables(&self, port: PortIndex) -> Option<&PortTables> {
         self.tables[port.0 as usize].as_deref()
     }
@@ -249,7 +247,7 @@ impl Subnet {
         self.tables[port.0 as usize].get_or_insert_default()
     }
 
-    /// Forwarding state of a switch, `None` of another node.
+    /// Forwarding tables of a switch; `None` for other nodes.
     #[inline]
     pub(crate) fn switch(&self, node: NodeIndex) -> Option<&Switch> {
         self.switches.get(self[node].switch as usize)
@@ -260,12 +258,12 @@ impl Subnet {
         self.switches.get_mut(place)
     }
 
-    /// Gives all switches room for so many MLIDs; a power cycle leaves it.
+    /// Sets the multicast table size of all switches; kept over a power cycle.
     pub(crate) fn set_multicast_capacity(&mut self, mlids: u16) {
         self.switches.iter_mut().for_each(|switch| switch.info.multicast_fdb_cap = mlids);
     }
 
-    /// Everything that a power cycle makes the node forget.
+    /// Resets all that a node loses by a power cycle.
     pub(crate) fn reset(&mut self, node: NodeIndex) {
         for port in self.ports_of(node) {
             reset_port_info(&mut self.port_info[port.0 as usize]);
@@ -287,7 +285,7 @@ impl Node {
 }
 
 impl Switch {
-    /// The out port of a unicast LID; 255 if there is none.
+    /// The output port of a unicast LID; 255 if none.
     #[inline]
     pub(crate) fn out_port(&self, lid: Lid) -> u8 {
         if lid > self.info.linear_fdb_top {
@@ -296,7 +294,7 @@ impl Switch {
         self.lft.get(lid.index()).copied().unwrap_or(0xFF)
     }
 
-    /// The ports of a multicast LID, bit n of mask i standing for port 16 × i + n.
+    /// The ports of a multicast LID: bit n of mask i is port 16 × i + n.
     pub(crate) fn multicast_mask(&self, position: usize, mlid: Lid) -> u16 {
         let top = self.info.multicast_fdb_top;
         if top != Lid::NONE && mlid > top {

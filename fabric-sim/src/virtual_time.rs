@@ -1,35 +1,35 @@
-//! Time that tests set and nobody waits for: a clock moved by hand, and the agenda of what is due.
+//! Virtual time: a clock that tests advance, and a queue of scheduled events.
 //!
-//! Nothing here reads the real clock. The simulator is told the time with every call, so a test
-//! may let hours pass in a microsecond, and a server passes the real time.
+//! This module does not read the real clock. The caller passes the time with every call, so a test
+//! can simulate hours in a microsecond, and a server passes the real time.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
-/// A clock that moves only when told to.
+/// A clock that advances only on request.
 #[derive(Clone, Debug)]
 pub struct VirtualClock {
     now: Instant,
 }
 
 impl VirtualClock {
-    /// A clock standing at an arbitrary instant.
+    /// A clock at an arbitrary instant.
     pub fn new() -> Self {
         Self { now: Instant::now() }
     }
 
-    /// The time it shows.
+    /// The current virtual time.
     pub fn now(&self) -> Instant {
         self.now
     }
 
-    /// Moves it forward.
+    /// Advances the clock.
     pub fn advance(&mut self, by: Duration) {
         self.now += by;
     }
 
-    /// Moves it forward to `at`; it never goes back.
+    /// Advances the clock to `at`; never back.
     pub fn advance_to(&mut self, at: Instant) {
         self.now = self.now.max(at);
     }
@@ -41,7 +41,7 @@ impl Default for VirtualClock {
     }
 }
 
-/// Things due at a time, earliest first; equal times in the order they were put in.
+/// A queue of events by time, earliest first; equal times in order of insertion.
 pub(crate) struct Agenda<E> {
     heap: BinaryHeap<Entry<E>>,
     sequence: u64,
@@ -55,12 +55,12 @@ struct Entry<E> {
 }
 
 impl<E> Agenda<E> {
-    /// An agenda that holds at most `limit` things.
+    /// An agenda limited to `limit` events.
     pub(crate) fn new(limit: usize) -> Self {
         Self { heap: BinaryHeap::new(), sequence: 0, limit }
     }
 
-    /// Enters `event`; gives it back if the agenda is full.
+    /// Schedules `event`; returns it if the agenda is full.
     pub(crate) fn push(&mut self, at: Instant, event: E) -> Result<(), E> {
         if self.heap.len() >= self.limit {
             return Err(event);
@@ -70,7 +70,7 @@ impl<E> Agenda<E> {
         Ok(())
     }
 
-    /// Takes the earliest thing that is due.
+    /// Removes and returns the earliest event that is due.
     pub(crate) fn pop_due(&mut self, now: Instant) -> Option<(Instant, E)> {
         if self.heap.peek()?.at > now {
             return None;
@@ -78,19 +78,19 @@ impl<E> Agenda<E> {
         self.heap.pop().map(|entry| (entry.at, entry.event))
     }
 
-    /// When the earliest thing is due.
+    /// Time of the earliest event.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.heap.peek().map(|entry| entry.at)
     }
 
-    /// How many things are entered.
+    /// Number of scheduled events.
     pub(crate) fn len(&self) -> usize {
         self.heap.len()
     }
 }
 
 impl<E> Ord for Entry<E> {
-    /// Reversed, since the heap yields its greatest.
+    /// Reversed: `BinaryHeap` pops its greatest.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.sequence).cmp(&(self.at, self.sequence))
     }

@@ -1,5 +1,5 @@
-//! Stock tools against `ibfabric serve`: they must see what they see under stock `ibsim`, and
-//! OpenSM must bring the subnet up, notice what breaks, and route around it.
+//! Stock tools against `ibfabric serve`: they must report the same as under stock `ibsim`, and
+//! OpenSM must configure the subnet, notice failed links, and route around them.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -38,7 +38,7 @@ Hca 2 \"Hca4\"
 [1] \"Switch2\"[2]
 ";
 
-/// A program that is stopped when the test is over.
+/// A child process, killed when the test ends.
 struct Running(Child);
 
 impl Drop for Running {
@@ -48,7 +48,7 @@ impl Drop for Running {
     }
 }
 
-/// A served net and a directory for what tools write.
+/// A served net and a directory for the tools' files.
 struct Bed {
     dir: TempDir,
     socket: String,
@@ -75,7 +75,7 @@ impl Bed {
         command
     }
 
-    /// Runs a tool as a client on `node`; yields what it printed once it has ended well.
+    /// Runs a tool as a client on `node`; returns its output once it has exited successfully.
     fn run(&self, program: &str, args: &[&str], node: &str) -> String {
         let output = self.try_run(program, args, node);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -103,8 +103,8 @@ impl Bed {
         self.ctl(&["check"]).contains("\"whole\":true")
     }
 
-    /// Starts an OpenSM that sweeps when it is told of a change, and waits for the subnet. Its log
-    /// is no help in that: it is written when its buffer is full.
+    /// Starts an OpenSM that sweeps when it receives a trap, and waits until the subnet is
+    /// configured. OpenSM buffers its log, so the log cannot be used for that.
     fn start_opensm(&self) -> Running {
         let output = File::create(self.path().join("opensm.out")).unwrap();
         let log = self.path().join("opensm.log");
@@ -119,7 +119,7 @@ impl Bed {
 
 fn finish(mut child: Child, name: &str) -> Output {
     let deadline = Instant::now() + PATIENCE;
-    // Nothing that these tools print fills a pipe, except discovery, which is small here.
+    // The output of these tools fits into a pipe; that of discovery does so here.
     while child.try_wait().unwrap().is_none() {
         if Instant::now() > deadline {
             let _ = child.kill();
@@ -138,7 +138,7 @@ fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// The preload of ibsim, if it and all `programs` are installed.
+/// The preload library of ibsim, if it and all `programs` are installed.
 fn preload(programs: &[&str]) -> Option<PathBuf> {
     let missing = programs.iter().copied().find(|program| {
         let found = Command::new(program).arg("--version").stdin(Stdio::null()).output();
@@ -168,7 +168,7 @@ fn socket_name() -> String {
     format!("ibfabric-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Writes and serves a net; yields once the server is ready.
+/// Writes and serves a net; returns once the server is ready.
 fn serve(net: &str, preload: PathBuf) -> Bed {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("net");
@@ -190,7 +190,7 @@ fn serve(net: &str, preload: PathBuf) -> Bed {
     Bed { dir, socket, preload, _server: server }
 }
 
-/// The same net under stock ibsim.
+/// The same net served by stock ibsim.
 fn serve_by_ibsim(bed: &Bed) -> (Running, Bed) {
     let net = bed.path().join("net");
     let socket = socket_name();
@@ -269,7 +269,8 @@ fn clients_of_a_running_opensm_are_answered_and_changes_noticed() {
     let counters = bed.run("perfquery", &[&s1, "3"], "Hca2");
     assert!(counters.contains("PortXmitPkts"), "{counters}");
 
-    // Traffic to Hca4 crosses one of two links. Cut both in turn: the switches tell OpenSM.
+    // Traffic to Hca4 crosses one of two links. Cut both in turn: the switches send traps to
+    // OpenSM.
     for port in ["3", "5"] {
         assert_eq!(bed.ctl(&["link-down", "Switch1", port]), "ok\n");
         await_that("routes around the link", || bed.whole());
@@ -283,9 +284,9 @@ fn clients_of_a_running_opensm_are_answered_and_changes_noticed() {
     }
 
     bed.ctl(&["reboot", "Switch2"]);
-    await_that("the switch configured anew", || bed.whole());
+    await_that("the switch configured again", || bed.whole());
     drop(opensm);
-    // Killed without a word: its place on the node is free again.
+    // Killed, so it did not disconnect: its place on the node is free again.
     await_that("the dead client's detachment", || !bed.ctl(&["status"]).contains("\"number\""));
     let _opensm = bed.start_opensm();
 }
@@ -306,7 +307,7 @@ fn a_taken_socket_name_and_a_missing_server_are_explained() {
         String::from_utf8(output.stderr).unwrap()
     };
     let text = ibfabric(&["ctl", "--socket", &socket, "status"]);
-    assert!(text.contains("nobody serves socket name"), "{text}");
+    assert!(text.contains("is served at socket name"), "{text}");
     let bed = serve(NET, PathBuf::new());
     let text = ibfabric(&["serve", file.to_str().unwrap(), "--socket", &bed.socket]);
     assert!(text.contains("is in use"), "{text}");

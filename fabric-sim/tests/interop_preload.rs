@@ -1,6 +1,5 @@
-//! Stock tools under `ibfabric exec`, with stock OpenSM as manager and SA, all of them unchanged:
-//! on `ibfabric serve` and on stock `ibsim`. Skipped, with a line that says so, where the programs
-//! are missing.
+//! Stock tools under `ibfabric exec`, with stock OpenSM as manager and SA, all unmodified: on
+//! `ibfabric serve` and on stock `ibsim`. Skipped with a message where the programs are missing.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -13,17 +12,17 @@ use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Where OpenSM runs.
+/// The node that OpenSM runs on.
 const MANAGER: &str = "node00001 HCA-1";
-/// Where everything else does.
+/// The node of all other programs.
 const CLIENT: &str = "node00002 HCA-1";
 const OTHER: &str = "node00003 HCA-1";
 
-/// A program that is stopped when the test is over.
+/// A child process, terminated when the test ends.
 struct Running(Child);
 
 impl Running {
-    /// Asks the program to end, and waits until it has.
+    /// Terminates the program, and waits until it has exited.
     fn end(mut self) -> ExitStatus {
         Command::new("kill").arg(self.0.id().to_string()).status().unwrap();
         wait_for(&mut self.0, "a program that was asked to end")
@@ -56,14 +55,14 @@ fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// What serves the fabric.
+/// The simulator.
 #[derive(Clone, Copy, PartialEq)]
 enum Simulator {
     Ibfabric,
     Ibsim,
 }
 
-/// A served fabric and a directory for what programs write.
+/// A served fabric and a directory for the programs' files.
 struct Bed {
     dir: TempDir,
     socket: String,
@@ -78,7 +77,7 @@ fn ibfabric() -> Command {
 }
 
 impl Bed {
-    /// A fat tree with as many hosts; `None` if the simulator or a program is not installed.
+    /// A fat tree with this many hosts; `None` if the simulator or a program is not installed.
     fn new(simulator: Simulator, hosts: usize, programs: &[&str]) -> Option<Self> {
         let ibsim: &[&str] = if simulator == Simulator::Ibsim { &["ibsim"] } else { &[] };
         let is_missing = |program: &&&str| {
@@ -120,7 +119,7 @@ impl Bed {
         self.dir.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// A program on a node, its output in a file, since it may be more than a pipe holds.
+    /// A program on a node, its output in a file, since a pipe could fill up.
     fn start(&self, node: &str, words: &[&str]) -> (Running, String) {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let output = self.path(&format!("output-{}", COUNT.fetch_add(1, Ordering::Relaxed)));
@@ -138,7 +137,7 @@ impl Bed {
         (Running(child), output)
     }
 
-    /// Runs a program to its end; yields whether it succeeded and what it said.
+    /// Runs a program until it exits; returns whether it succeeded, and its output.
     fn try_run(&self, node: &str, words: &[&str]) -> (bool, String) {
         let (mut running, output) = self.start(node, words);
         let status = wait_for(&mut running.0, words[0]);
@@ -152,13 +151,13 @@ impl Bed {
         text
     }
 
-    /// How many records a query of all yields.
+    /// Number of records that a query for all of them returns.
     fn count(&self, words: &[&str]) -> usize {
         let (_, text) = self.try_run(CLIENT, words);
         text.matches("Record dump:").count()
     }
 
-    /// OpenSM, once it answers for the whole subnet.
+    /// Starts OpenSM; returns when it answers for the whole subnet.
     fn start_opensm(&self) -> Running {
         let log = self.path("opensm.log");
         let (opensm, _) = self.start(MANAGER, &["opensm", "-s", "0", "-f", &log]);
@@ -223,7 +222,7 @@ fn tools_see_the_whole_fabric(simulator: Simulator) {
     let nodes = bed.nodes;
     assert!(nodes > 100);
     assert_eq!(bed.count(&["saquery", "-p"]), nodes * nodes);
-    // OpenSM answers while its next sweep reads a port anew, and leaves that one out.
+    // OpenSM answers while its next sweep reads a port again, and omits that port.
     await_that("a record of each port", || {
         bed.count(&["saquery", "PIR"]) == 104 + (nodes - 104) * 17
     });
@@ -246,8 +245,9 @@ fn tools_see_the_whole_fabric_of_ibsim() {
     tools_see_the_whole_fabric(Simulator::Ibsim);
 }
 
-/// What osmtest does not run through as a control cannot be asked of another SA. Validation waits
-/// 8 s for answers that OpenSM does not give, services for 10 s for a lease to end.
+/// A flow that osmtest does not complete against OpenSM, as the control, cannot be required of
+/// another SA. Validation waits 8 s for responses that OpenSM does not send, services 10 s for a
+/// lease to expire.
 fn osmtest_passes(simulator: Simulator) {
     let Some(bed) = Bed::new(simulator, 12, &["opensm", "osmtest", "saquery"]) else { return };
     let _opensm = bed.start_opensm();
@@ -256,7 +256,7 @@ fn osmtest_passes(simulator: Simulator) {
         scope.spawn(|| bed.osmtest(OTHER, "s"));
         bed.osmtest(CLIENT, "v");
     });
-    // From the manager's own port too: two agents of one class at one port.
+    // From the manager's own port too: two agents of one class on one port.
     for (node, flow) in [(CLIENT, "e"), (MANAGER, "e"), (CLIENT, "m"), (CLIENT, "q")] {
         bed.osmtest(node, flow);
     }
@@ -282,8 +282,8 @@ fn a_table_arrives_whole_over_a_link_that_loses() {
         let (_, after) = counters.split_once("\"lost\":").unwrap();
         after.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
     };
-    // saquery asks once: a lost question is asked again by whoever runs it. The answer is 66
-    // segments, of which one that is lost is sent again after 2 s.
+    // saquery sends once: repeat the call if the query is lost. The response is 66 segments, of
+    // which a lost one is sent again after 2 s.
     let before = lost(&bed);
     await_that("a table of which something was lost", || {
         let whole = bed.count(&["saquery", "-t", "20000", "NR"]) == bed.nodes;
@@ -291,7 +291,7 @@ fn a_table_arrives_whole_over_a_link_that_loses() {
     });
 }
 
-/// The file by which OpenSM tells the kernel that it is a manager has no path of its own.
+/// The issm file, by which OpenSM declares itself a manager to the kernel, has no path of its own.
 #[test]
 fn a_port_shows_the_manager_as_long_as_it_runs() {
     let Some(bed) = Bed::new(Simulator::Ibfabric, 12, &["opensm", "saquery", "smpquery"]) else {

@@ -1,11 +1,11 @@
-//! What an operator may do to a running simulator, and what it says to mistakes.
+//! Operation of a running simulator: commands, signals and its error messages.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 const IBFABRIC: &str = env!("CARGO_BIN_EXE_ibfabric");
 
-/// Ends the program with the test, however that ends.
+/// Ends the program with the test, whatever its result.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -36,8 +36,8 @@ fn neither_a_closed_log_nor_a_hangup_ends_it() {
     let ready =
         BufReader::new(reader).lines().map(Result::unwrap).find(|line| line.contains("ready"));
     assert!(ready.is_some());
-    // The reader is gone: what is told from here on cannot be written.
-    // SAFETY: a plain system call, to a child that has not been waited for.
+    // The reader is gone: standard error is closed. SAFETY: no pointers are passed, and the child
+    // has not been waited for.
     assert_eq!(unsafe { libc::kill(child.0.id() as libc::pid_t, libc::SIGHUP) }, 0);
     let ctl = |words: &[&str]| {
         let output =
@@ -53,9 +53,9 @@ fn neither_a_closed_log_nor_a_hangup_ends_it() {
 #[test]
 fn a_net_file_that_is_missing_is_named_once() {
     let output = Command::new(IBFABRIC).args(["serve", "/no/such.net"]).output().unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(
-        told,
+        text,
         "ibfabric: cannot read /no/such.net: No such file or directory (os error 2)\n"
     );
     assert_eq!(output.status.code(), Some(1));

@@ -1,4 +1,4 @@
-//! Native clients of a served fabric: several on a node, classes, dead and lazy clients.
+//! Native clients of a served fabric: several on a node, classes, clients that die or do not read.
 
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -81,13 +81,13 @@ impl Bed {
         after.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
     }
 
-    /// Gives LIDs, tables and active links, from a client on H1.
+    /// Assigns LIDs, tables and active links, from a client on H1.
     fn configure(&self, client: &mut Ibsim) {
         let set = |client: &mut Ibsim, path: &[u8], attribute, modifier, data: &[u8; 64]| {
             let mut packet = directed(Method::SET, attribute, modifier, path);
             packet.mad[smp::DATA].copy_from_slice(data);
             let answer = ask(client, &packet);
-            assert_eq!(Smp::new(&answer.mad[..]).unwrap().status(), Status::OK, "{attribute}");
+            assert_eq!(Smp::of(&answer.mad).status(), Status::OK, "{attribute}");
         };
         let ports: [(&[u8], u8, u16); 5] =
             [(&[], 1, 1), (&[1], 0, 2), (&[1, 2], 1, 3), (&[1], 1, 0), (&[1], 2, 0)];
@@ -137,8 +137,7 @@ fn directed(method: Method, attribute: AttributeId, modifier: u32, path: &[u8]) 
 fn gmp(class: MgmtClass, method: Method, lid: u16) -> Packet {
     let mut packet = Packet::default();
     packet.address.lid = Lid(lid);
-    MadHeader::new(&mut packet.mad[..])
-        .unwrap()
+    MadHeader::of_mut(&mut packet.mad)
         .set_base_version(1)
         .set_class_version(2)
         .set_mgmt_class(class)
@@ -185,10 +184,10 @@ fn manager_and_responder_share_a_node_and_each_gets_its_own() {
         let request = receive(&mut responder);
         assert_eq!((request.address.lid, request.address.qpn), (Lid(3), Qpn::GSI));
         let mut answer = request;
-        MadHeader::new(&mut answer.mad[..]).unwrap().set_method(method.response());
+        MadHeader::of_mut(&mut answer.mad).set_method(method.response());
         send(&mut responder, &answer);
         let answer = receive(&mut asker);
-        let header = MadHeader::new(&answer.mad[..]).unwrap();
+        let header = MadHeader::of(&answer.mad);
         assert_eq!((answer.address.lid, header.method()), (Lid(1), method.response()));
         assert_eq!(header.tid() & 0xFFFF, 0x4242);
     }
@@ -196,11 +195,11 @@ fn manager_and_responder_share_a_node_and_each_gets_its_own() {
     let sm_info = directed(Method::GET, AttributeId::SM_INFO, 0, &[1, 1]);
     send(&mut asker, &sm_info);
     let request = receive(&mut manager);
-    assert_eq!(Smp::new(&request.mad[..]).unwrap().attribute_id(), AttributeId::SM_INFO);
+    assert_eq!(Smp::of(&request.mad).attribute_id(), AttributeId::SM_INFO);
 
     assert_eq!(bed.command("link-down S 2"), "ok\n");
     let trap = receive(&mut manager);
-    assert_eq!(Smp::new(&trap.mad[..]).unwrap().method(), Method::TRAP);
+    assert_eq!(Smp::of(&trap.mad).method(), Method::TRAP);
 }
 
 #[test]
@@ -237,14 +236,14 @@ fn what_cannot_be_delivered_comes_back_at_once() {
     let mut client = bed.client("H1", Role::Client).unwrap();
     let nowhere = directed(Method::GET, AttributeId::NODE_INFO, 0, &[1, 4]);
     let returned = ask(&mut client, &nowhere);
-    assert_eq!((returned.address.undelivered, returned.address.lid), (110, Lid::PERMISSIVE));
+    assert_eq!((returned.carrier.undelivered, returned.address.lid), (110, Lid::PERMISSIVE));
     bed.configure(&mut client);
     let returned = ask(&mut client, &gmp(MgmtClass::SUBN_ADM, Method::GET, 3));
-    assert_eq!((returned.address.undelivered, returned.address.lid), (110, Lid(3)), "no client");
+    assert_eq!((returned.carrier.undelivered, returned.address.lid), (110, Lid(3)), "no client");
     assert_eq!(bed.count("no_client"), 1);
 }
 
-/// A client that never reads must cost others nothing, and the server bounded memory.
+/// A client that never reads must not affect others, and its queue must be bounded.
 #[test]
 fn a_client_that_does_not_read_is_dropped_to_and_others_are_served() {
     let bed = Bed::new();
@@ -259,8 +258,8 @@ fn a_client_that_does_not_read_is_dropped_to_and_others_are_served() {
     }
     let mut other = bed.client("H2", Role::Client).unwrap();
     let answer = ask(&mut other, &directed(Method::GET, AttributeId::NODE_INFO, 0, &[1]));
-    assert_eq!(answer.address.undelivered, 0);
-    // What was kept is still there, and then the client is as good as any.
+    assert_eq!(answer.carrier.undelivered, 0);
+    // The queued packets are delivered, and then the client works as any other.
     let mut batch = vec![Packet::default(); 64];
     let mut got = 0;
     while got < 8192 {
@@ -269,7 +268,7 @@ fn a_client_that_does_not_read_is_dropped_to_and_others_are_served() {
     }
 }
 
-/// Stock clients die without a word; whoever takes their place must not be refused.
+/// Stock clients die without disconnecting; a client that takes over the name must not be refused.
 #[test]
 fn a_dead_client_holds_neither_its_node_nor_its_names() {
     let bed = Bed::new();
@@ -300,7 +299,8 @@ fn a_dead_client_holds_neither_its_node_nor_its_names() {
     assert_eq!(again.kind, ControlKind::CONNECT);
     assert_eq!(ConnectData::from_bytes(&again.data).id, ConnectData::from_bytes(&first.data).id);
 
-    // The last word of a client that was found dead before does not end who has its place now.
+    // A late disconnect of a client that was already detached as dead does not detach its
+    // successor.
     let place = ConnectData::from_bytes(&again.data).id;
     let server = SocketAddr::from_abstract_name(socket_name(&bed.socket, "ctl")).unwrap();
     let ask = |by: &UnixDatagram, kind| {
@@ -315,14 +315,14 @@ fn a_dead_client_holds_neither_its_node_nor_its_names() {
     assert_eq!(ask(&control, ControlKind::DISCONNECT), ControlKind::DISCONNECT);
     assert_eq!(ask(&control, ControlKind::GET_NODEINFO), ControlKind::ERROR);
 
-    // ibsim sends back what it does not know, and so do we.
+    // Unknown requests are returned unchanged, as ibsim does.
     let unknown =
         Control { client: 0, kind: ControlKind(99), data: [0x5A; CONTROL_DATA_LEN] }.to_bytes();
     control.send(&unknown).unwrap();
     let mut answer = [0; CONTROL_LEN];
     control.recv(&mut answer).unwrap();
     assert_eq!(answer, unknown);
-    // What is no message at all is counted and gets no answer.
+    // A malformed message is counted and not answered.
     control.send(b"hello?").unwrap();
     let deadline = Instant::now() + PATIENCE;
     while bed.count("bad_datagrams") == 0 {
@@ -333,17 +333,20 @@ fn a_dead_client_holds_neither_its_node_nor_its_names() {
 #[test]
 fn operators_are_told_what_is_wrong_with_their_lines() {
     let bed = Bed::new();
-    assert_eq!(bed.command("frobnicate"), "error: no command 'frobnicate'; try help\n");
-    assert_eq!(bed.command("link-down S9 1"), "error: there is no node 'S9'\n");
+    assert_eq!(bed.command("frobnicate"), "error: unknown command 'frobnicate'; try help\n");
+    assert_eq!(
+        bed.command("link-down S9 1"),
+        "error: no node 'S9'; use its id, description or GUID (0x...)\n"
+    );
     assert!(bed.command("node H1").contains("\"state\":\"Initialize\""));
     assert!(bed.command("node 0x0000000000100000").contains("H1"), "by GUID");
-    // A check is done in slices; what follows it is answered after it.
+    // A check is done in slices; later commands are answered after it.
     let replies = bed.command("check\nfrobnicate\ncheck");
     let replies: Vec<&str> = replies.lines().collect();
     assert_eq!(replies.len(), 3);
     assert!(replies[0].contains("\"whole\":false") && replies[0] == replies[2]);
-    assert!(replies[1].starts_with("error: no command"));
-    // A line without end is cut off, and its operator with it.
+    assert!(replies[1].starts_with("error: unknown command"));
+    // An overlong line closes the operator's connection.
     let address = SocketAddr::from_abstract_name(socket_name(&bed.socket, "console")).unwrap();
     let mut endless = UnixStream::connect_addr(&address).unwrap();
     let deadline = Instant::now() + PATIENCE;
@@ -353,7 +356,7 @@ fn operators_are_told_what_is_wrong_with_their_lines() {
     assert_eq!(bed.command("node-down H2\nnode H2").matches("Down").count(), 1);
 }
 
-/// Whatever arrives at its sockets, the server goes on serving.
+/// The server keeps serving, whatever bytes arrive at its sockets.
 #[test]
 fn random_datagrams_do_no_harm() {
     let bed = Bed::new();
@@ -368,7 +371,7 @@ fn random_datagrams_do_no_harm() {
     for round in 0..20_000 {
         let mut packet = Packet::default();
         rng.fill(&mut packet.mad[..]);
-        // Half of them pass for MADs of a class that somebody handles.
+        // Half of them look like MADs of a class that a client handles.
         if rng.random_bool(0.5) {
             packet.mad[0] = 1;
             packet.mad[1] = [0x01, 0x81, 0x03, 0x04][rng.random_range(0..4usize)];
@@ -384,7 +387,7 @@ fn random_datagrams_do_no_harm() {
             let mut bytes = [0; CONTROL_LEN];
             rng.fill(&mut bytes[..]);
             let data = bytes[16..].try_into().unwrap();
-            // Not ours: the client stays attached.
+            // From another sender: the client stays attached.
             let (slot, kind) = (rng.random_range(1..100), rng.random_range(..70));
             let control = Control { client: slot, kind: ControlKind(kind), data }.to_bytes();
             let bytes = if rng.random_bool(0.5) { &control[..] } else { &bytes[..] };

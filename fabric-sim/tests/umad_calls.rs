@@ -1,5 +1,5 @@
-//! libibumad's calls as a program makes them, several ports and threads at once. One test, since a
-//! process has one device.
+//! libibumad's functions as called by a program, with several ports and threads at once. One test,
+//! since a process has one device.
 
 use std::ffi::{c_char, c_int, c_long, c_void};
 use std::mem::MaybeUninit;
@@ -65,14 +65,14 @@ impl Message {
 
     fn send(&mut self, port: c_int, agent: c_int, timeout_ms: c_int) -> c_int {
         let len = self.0.len() - umad_size();
-        // SAFETY: `len` bytes stand behind the header.
+        // SAFETY: `len` bytes follow the header.
         unsafe { umad_send(port, agent, self.umad(), len as c_int, timeout_ms, 1) }
     }
 
-    /// Receives; yields what the call does, and the length.
+    /// Receives; returns the call's result and the length.
     fn receive(&mut self, port: c_int, timeout_ms: c_int) -> (c_int, c_int) {
         let mut len = (self.0.len() - umad_size()) as c_int;
-        // SAFETY: `len` bytes stand behind the header.
+        // SAFETY: `len` bytes follow the header.
         let result = unsafe { umad_recv(port, self.umad(), &mut len, timeout_ms) };
         (result, len)
     }
@@ -119,7 +119,7 @@ fn serve(socket: &str) {
 fn a_program_works_with_several_ports_and_threads() {
     let socket = format!("umad-calls-{}", std::process::id());
     serve(&socket);
-    // SAFETY: no other thread of this process looks at the environment.
+    // SAFETY: no other thread of this process reads the environment.
     unsafe {
         std::env::set_var("IBSIM_SOCKNAME", &socket);
         std::env::set_var("SIM_HOST", "H1");
@@ -131,7 +131,7 @@ fn a_program_works_with_several_ports_and_threads() {
     let asker = register(first, DIRECTED, &[]);
     assert_eq!((asker, register(second, DIRECTED, &[])), (0, 0));
 
-    // An answer comes to the port that asked.
+    // The response arrives at the port that sent the request.
     let mut message = Message::node_info(0x77, &[1]);
     assert_eq!(message.send(first, asker, 1000), 0);
     assert_eq!(umad_poll(first, 5000), 0);
@@ -143,7 +143,7 @@ fn a_program_works_with_several_ports_and_threads() {
     assert_eq!((received.status(), received.tid()), (0, 0x77));
     assert_eq!(umad_poll(first, 0), -libc::ETIMEDOUT);
 
-    // Nobody is at the end of this route.
+    // This route ends at no node.
     let start = Instant::now();
     assert_eq!(Message::node_info(0x78, &[1, 1]).send(first, asker, 100), 0);
     assert_eq!(received.receive(first, 5000).0, asker);
@@ -158,7 +158,7 @@ fn a_program_works_with_several_ports_and_threads() {
     assert_eq!(Message::node_info(0x79, &[]).send(second, 0, 1000), 0);
     assert_eq!(waiting.join().unwrap(), (0, 0x79));
 
-    // A method belongs to one agent, of whichever port.
+    // A method belongs to one agent, across all ports.
     let server = register(first, SUBN_ADM, &[Method::GET, Method::SET]);
     assert_eq!(server, 1);
     assert_eq!(register(second, SUBN_ADM, &[Method::SET]), -libc::EPERM);

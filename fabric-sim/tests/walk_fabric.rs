@@ -1,4 +1,4 @@
-//! Fabrics walked and configured through SMPs alone, as a subnet manager does it.
+//! Fabrics discovered and configured through SMPs alone, as by a subnet manager.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Instant;
@@ -49,7 +49,7 @@ impl Manager {
         let mut deliveries = Vec::new();
         self.fabric.poll(self.now, &mut deliveries, 2);
         assert_eq!(deliveries.len(), 1, "{attribute} {modifier:#x} by {path:?}");
-        let answer = Smp::new(&deliveries[0].packet.mad[..]).unwrap();
+        let answer = Smp::of(&deliveries[0].packet.mad);
         assert_eq!(answer.status(), Status::OK, "{attribute} {modifier:#x} by {path:?}");
         answer.data()
     }
@@ -58,9 +58,14 @@ impl Manager {
         self.ask(Method::GET, attribute, modifier, path, &[0; 64])
     }
 
-    fn set_port(&mut self, path: &[PortNum], port: u8, change: impl Fn(&mut PortInfo<&mut [u8]>)) {
+    fn set_port(
+        &mut self,
+        path: &[PortNum],
+        port: u8,
+        change: impl Fn(&mut PortInfo<&mut [u8; 64]>),
+    ) {
         let mut data = self.get(AttributeId::PORT_INFO, port.into(), path);
-        let mut info = PortInfo::new(&mut data[..]).unwrap();
+        let mut info = PortInfo::of_mut(&mut data);
         info.set_port_state(PortState::NoChange).set_port_physical_state(PortPhysState::NoChange);
         change(&mut info);
         self.ask(Method::SET, AttributeId::PORT_INFO, port.into(), path, &data);
@@ -129,7 +134,7 @@ fn a_walk_finds_every_node_and_link_of_the_net() {
     }
 }
 
-/// Three switches in a row whose hosts have 128 LIDs each: every unicast LID but a few is in use.
+/// Three switches in a row whose hosts have 128 LIDs each: almost all unicast LIDs are in use.
 #[test]
 fn all_unicast_lids_can_be_in_use() {
     const HOSTS: u8 = 127;
@@ -176,7 +181,7 @@ fn all_unicast_lids_can_be_in_use() {
             info.set_base_lid(own);
         });
         let mut data = manager.get(AttributeId::SWITCH_INFO, 0, &route(i));
-        SwitchInfo::new(&mut data[..]).unwrap().set_linear_fdb_top(Lid::UNICAST_LAST);
+        SwitchInfo::of_mut(&mut data).set_linear_fdb_top(Lid::UNICAST_LAST);
         manager.ask(Method::SET, AttributeId::SWITCH_INFO, 0, &route(i), &data);
         let mut lft = vec![0xFF; usize::from(Lid::UNICAST_LAST.0) + 1];
         for (index, &(home, port)) in ends.iter().enumerate() {

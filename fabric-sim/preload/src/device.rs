@@ -1,9 +1,8 @@
-//! The device of this process: one client of the server, shared by all ports that the process
-//! opens, and a thread that serves it while the program does something else, as a kernel would.
+//! The umad device of this process: one client of the server, shared by all ports that the process
+//! opens, and a thread that serves the socket in the background, as the kernel would.
 //!
-//! Everything happens under one lock: a program's threads hold it for a copy of a message, the
-//! thread of the device for a batch of packets, and whoever asks the server something until it has
-//! answered.
+//! One lock protects all of it. A program's threads hold it while a message is copied, the device
+//! thread for one batch of packets, and a caller with a request to the server until the reply.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,18 +21,18 @@ use crate::socket::{self, Read, Socket};
 use crate::stack::{FileId, Registration, Stack};
 use crate::umad::{Errno, Header};
 
-/// Packets that one step moves.
+/// Packets sent or received per step.
 const BATCH: usize = 64;
-/// How long the end of the process waits for the device to be free.
+/// How long the exit handler waits for the lock.
 const DETACH_PATIENCE: Duration = Duration::from_millis(500);
 
-/// A client of the server with everything that is open on it.
+/// A client of the server, with its open ports.
 pub(crate) struct Device {
     pid: libc::pid_t,
     inner: Mutex<Inner>,
-    /// Wakes the thread of the device.
+    /// Wakes the device thread.
     wake: OwnedFd,
-    /// The client's data socket once more, to wait for it without the lock.
+    /// A duplicate of the client's data socket, for waiting on it without the lock.
     data: OwnedFd,
     issm: Issm,
 }
@@ -42,24 +41,24 @@ struct Inner {
     /// `None` once detached.
     ibsim: Option<Ibsim>,
     stack: Stack,
-    /// Open ports by their descriptors: counters that are not 0 while something can be read.
+    /// Open ports by their eventfd: the counter is non-zero while the port has a message to read.
     files: BTreeMap<FileId, OwnedFd>,
-    /// Ports that are open by the kernel's own interface, by our ends of their sockets.
+    /// Ports opened through the kernel's file interface, by our ends of their sockets.
     sockets: BTreeMap<FileId, Socket>,
     received: Box<[Packet]>,
-    /// Packets that the socket did not take.
+    /// Packets that the socket refused for lack of room.
     unsent: Vec<Packet>,
-    /// When the thread of the device wakes by itself.
+    /// When the device thread next wakes without input.
     planned: Option<Instant>,
     is_lost: bool,
 }
 
-/// The device of the process. A child after fork(2) attaches anew: the parent's thread is not
-/// there, and its slot is the parent's.
+/// The device of the process. A child attaches again after fork(2): it has no device thread, and
+/// the client's slot belongs to the parent.
 static CURRENT: Mutex<Option<&'static Device>> = Mutex::new(None);
 
 impl Device {
-    /// The device, attached if it was not yet. Says why if it cannot be.
+    /// Returns the device; attaches it on first use. Errors with the reason if that fails.
     pub(crate) fn get() -> Result<&'static Self, Errno> {
         let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(device) = *current
@@ -101,7 +100,7 @@ impl Device {
                 is_lost: false,
             }),
         };
-        // One a process, as long as the process.
+        // Once per process.
         let device: &'static Self = Box::leak(Box::new(device));
         spawn_without_signals(|| device.run())?;
         // SAFETY: `detach` is a function of this library, which is never unloaded.
@@ -109,7 +108,7 @@ impl Device {
         Ok(device)
     }
 
-    /// What the server says about node and port.
+    /// NodeInfo and PortInfo as the server reports them.
     pub(crate) fn info(&self) -> Result<Info, Errno> {
         self.with(|inner| {
             let info = inner.ask(Info::read)?;
@@ -118,12 +117,12 @@ impl Device {
         })
     }
 
-    /// Path of the file that makes its opener a subnet manager.
+    /// Path of the issm file: opening it makes the process a subnet manager.
     pub(crate) fn issm_path(&self) -> String {
         self.issm.path()
     }
 
-    /// Opens the port; yields a descriptor that can be read when a message waits.
+    /// Opens the port; returns a descriptor that becomes readable when a message waits.
     pub(crate) fn open(&self) -> Result<FileId, Errno> {
         self.with(|inner| {
             let event = event_descriptor().map_err(|error| errno(&error))?;
@@ -134,7 +133,7 @@ impl Device {
         })
     }
 
-    /// Closes what `open` yielded.
+    /// Closes a descriptor that `open` returned.
     pub(crate) fn close(&self, file: FileId) -> Result<(), Errno> {
         self.with(|inner| {
             inner.files.remove(&file).ok_or(Errno(libc::EBADF))?;
@@ -145,7 +144,7 @@ impl Device {
         })
     }
 
-    /// Opens the port as a file that messages are read from and written to: one end of a socket.
+    /// Opens the port as a file for reading and writing messages: one end of a socket pair.
     pub(crate) fn open_socket(&self) -> Result<RawFd, Errno> {
         let (socket, theirs) = Socket::pair().map_err(|error| errno(&error))?;
         let opened = self.with(|inner| {
@@ -158,7 +157,7 @@ impl Device {
         opened
     }
 
-    /// Registers an agent of a program's end of a socket; yields its id.
+    /// Registers an agent for a program's end of a socket pair; returns its id.
     pub(crate) fn register_socket(
         &self,
         theirs: RawFd,
@@ -172,7 +171,7 @@ impl Device {
         self.register(found.ok_or(Errno(libc::ENOTTY))?, registration)
     }
 
-    /// Registers an agent; yields its id.
+    /// Registers an agent; returns its id.
     pub(crate) fn register(&self, file: FileId, registration: Registration) -> Result<u32, Errno> {
         self.with(|inner| {
             let agent = inner.stack.register(file, registration)?;
@@ -186,7 +185,7 @@ impl Device {
         })
     }
 
-    /// Takes an agent away.
+    /// Unregisters an agent.
     pub(crate) fn unregister(&self, file: FileId, agent: u32) -> Result<(), Errno> {
         self.with(|inner| {
             let class = inner.stack.unregister(file, agent)?;
@@ -212,7 +211,7 @@ impl Device {
         received
     }
 
-    /// Does something, and then what follows from it.
+    /// Runs `act` on the device, then sends what it queued and wakes readers.
     fn with<T>(&self, act: impl FnOnce(&mut Inner) -> Result<T, Errno>) -> Result<T, Errno> {
         let mut inner = self.lock();
         let done = act(&mut inner);
@@ -229,7 +228,7 @@ impl Device {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread of the device.
+    /// The device thread's loop.
     fn run(&self) {
         loop {
             let (timeout, is_full, sockets) = {
@@ -268,14 +267,14 @@ impl Device {
 }
 
 impl Inner {
-    /// A question to the server.
+    /// Sends a control request to the server.
     fn ask<T>(
         &mut self,
         ask: impl FnOnce(&mut Ibsim) -> Result<T, IbsimError>,
     ) -> Result<T, Errno> {
         let ibsim = self.ibsim.as_mut().ok_or(Errno(libc::ENODEV))?;
         ask(ibsim).map_err(|error| match error {
-            // As the kernel has it of a method that is taken.
+            // The kernel's error for a method that another agent has registered.
             IbsimError::Taken { .. } => Errno(libc::EINVAL),
             other => {
                 say(format_args!("{other}"));
@@ -284,27 +283,27 @@ impl Inner {
         })
     }
 
-    /// Tells the server what requests of a class are wanted here. Stock ibsim knows no such thing:
-    /// there, whoever has the file of `issm` open gets all.
+    /// Declares to the server which requests of a class this client receives. Stock ibsim does not
+    /// support this: there, the process with the `issm` file open receives all requests.
     fn declare(&mut self, class: MgmtClass) -> Result<(), Errno> {
         let methods = self.stack.methods(class);
         self.ask(|ibsim| ibsim.declare_methods(class, methods)).map(|_known| ())
     }
 
-    /// Our ends of the sockets, and whether they are to be waited for to have room.
+    /// Our ends of the socket pairs, and whether each is also polled for writability.
     fn socket_descriptors(&self) -> Vec<(OwnedFd, bool)> {
         let sockets = self.sockets.values();
         let copies = sockets.filter_map(|socket| Some((socket.descriptor()?, socket.is_full())));
         copies.collect()
     }
 
-    /// Takes what programs have written to sockets, and forgets those that they have closed.
+    /// Reads what programs wrote to their sockets, and drops sockets that they closed.
     fn take_written(&mut self, now: Instant) {
         let mut closed = Vec::new();
         for (&file, socket) in &mut self.sockets {
             loop {
                 match socket.read() {
-                    // What is wrong with a message, only a write of the kernel's tells.
+                    // Only a write(2) to the kernel's file can report a malformed message.
                     Read::Message(header, mad) => {
                         let _ = self.stack.send(now, file, header, &mad);
                     }
@@ -324,7 +323,7 @@ impl Inner {
         }
     }
 
-    /// Takes what has arrived, does what is due, sends what is to be sent and tells the readers.
+    /// Receives packets, handles timeouts, sends pending packets and wakes readers.
     fn step(&mut self, now: Instant) {
         self.take_written(now);
         if let Err(error) = self.receive(now).and_then(|()| {
@@ -369,7 +368,8 @@ impl Inner {
         }
     }
 
-    /// Makes descriptors readable that have something to read, and the others not.
+    /// Makes the eventfd of each port readable if the port has a message to read, and not
+    /// otherwise.
     fn signal(&mut self) {
         while let Some((file, is_readable)) = self.stack.poll_readable() {
             if let Some(event) = self.files.get(&file) {
@@ -382,7 +382,7 @@ impl Inner {
     }
 }
 
-/// Leaves the server when the process ends: stock ibsim would keep the slot.
+/// Detaches from the server at process exit: stock ibsim would keep the slot.
 extern "C" fn detach() {
     let current = CURRENT.try_lock().ok().and_then(|current| *current);
     let Some(device) = current.filter(|device| device.pid == process_id()) else { return };
@@ -397,7 +397,7 @@ extern "C" fn detach() {
     }
 }
 
-/// Starts a thread that leaves signals to those of the program.
+/// Starts a thread with all signals blocked, so that the program's own threads receive them.
 fn spawn_without_signals(run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     // SAFETY: both sets are written before they are read, and outlive the calls.
     unsafe {
@@ -411,7 +411,7 @@ fn spawn_without_signals(run: impl FnOnce() + Send + 'static) -> io::Result<()> 
     }
 }
 
-/// Tells whoever runs the program. Nobody may read it.
+/// Prints a line on standard error, ignoring errors.
 pub(crate) fn say(what: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "umad-preload: {what}");
 }
@@ -422,19 +422,19 @@ fn process_id() -> libc::pid_t {
 }
 
 fn event_descriptor() -> io::Result<OwnedFd> {
-    // SAFETY: plain numbers.
+    // SAFETY: no pointers are passed.
     let event = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
     if event < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is new and owned by nobody else.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(event) })
 }
 
 fn set(event: &OwnedFd) {
     let one = 1u64.to_ne_bytes();
-    // A counter that is full is not 0, which is all that matters.
-    // SAFETY: `one` is readable for its length.
+    // Fails only if the counter is full, and then it is not 0, as required. SAFETY: `one` is
+    // readable for its length.
     unsafe { libc::write(event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
 }
 

@@ -1,5 +1,5 @@
-//! What programs ask about the device: the node, and the port that it is attached to. Read from
-//! the server anew each time, as a kernel's files would be.
+//! Node and port attributes that programs query about the device. Read from the server each time,
+//! as the kernel's sysfs files would be.
 
 use std::io;
 
@@ -8,36 +8,36 @@ use ib_mad::transport::ibsim::{Ibsim, IbsimError};
 use ib_mad::types::{Gid, Guid, PKey, PortNum};
 use ib_mad::wire::attribute::{NodeInfo, PortInfo};
 
-/// Name of the one device, as ibsim's own preload has it.
+/// Name of the device, the same as in ibsim's preload library.
 pub(crate) const CA_NAME: &str = "ibsim0";
 
 /// The device and its port.
 #[derive(Clone, Debug)]
 pub(crate) struct Info {
-    /// Code of the node's type.
+    /// NodeType code.
     pub(crate) node_type: u8,
     /// GUID of the node.
     pub(crate) node_guid: Guid,
-    /// GUID of its enclosure.
+    /// SystemImageGUID.
     pub(crate) system_guid: Guid,
-    /// Revision of the device.
+    /// Hardware revision.
     pub(crate) revision: u32,
     /// LIDs and state.
     pub(crate) port: LocalPort,
-    /// Code of the logical state.
+    /// PortState code.
     pub(crate) state: u8,
-    /// Code of the physical state.
+    /// PortPhysicalState code.
     pub(crate) physical_state: u8,
-    /// Data rate, Gb/s rounded down.
+    /// Data rate in Gb/s, rounded down.
     pub(crate) rate_gbps: u32,
     /// PortInfo's CapabilityMask.
     pub(crate) capability_mask: u32,
-    /// The P_Key table, as long as the node says, 32 entries at most.
+    /// The P_Key table, of the length that NodeInfo reports, at most 32 entries.
     pub(crate) pkeys: Vec<PKey>,
 }
 
 impl Info {
-    /// Asks the server.
+    /// Queries the server.
     pub(crate) fn read(ibsim: &mut Ibsim) -> Result<Self, IbsimError> {
         let (node, port) = (ibsim.node_info()?, ibsim.port_info(PortNum(0))?);
         let local = ibsim.local_port()?;
@@ -66,7 +66,7 @@ impl Info {
         Gid::new(self.port.gid_prefix, self.port.guid)
     }
 
-    /// Its number among the device's ports.
+    /// Port number on the device.
     pub(crate) fn port_num(&self) -> PortNum {
         self.port.num
     }

@@ -1,30 +1,30 @@
-//! The file that a subnet manager holds open as long as it is one: PortInfo's IsSM follows it.
+//! The issm file, which a subnet manager holds open while it runs: IsSM in PortInfo follows it.
 //!
-//! Programs open it with open(2), by the path that libibumad tells them. It is a file in memory
-//! that this process reaches under /proc, and the kernel reports when it is opened and closed: so
-//! nothing of the C library need be replaced, nothing stays behind, and another user's device
-//! files are not in the way.
+//! Programs open it with open(2) by the path that libibumad returns. It is a file in memory that
+//! this process reaches under /proc; inotify reports when it is opened and closed. So no function
+//! of the C library is replaced, nothing is left behind, and device files of other users do not
+//! interfere.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// The file, and who watches it.
+/// The file, and the inotify descriptor that watches it.
 pub(crate) struct Issm {
     file: OwnedFd,
     watch: OwnedFd,
 }
 
-/// Length of an event without a name (inotify(7)), and where its mask lies.
+/// Length of an event without a name, and offset of its mask (inotify(7)).
 const EVENT_LEN: usize = size_of::<libc::inotify_event>();
 const MASK: usize = 4;
 
 impl Issm {
-    /// Makes the file.
+    /// Creates the file.
     pub(crate) fn new() -> io::Result<Self> {
-        // SAFETY: the name is a C string; the descriptor is new and owned by nobody else.
+        // SAFETY: the name is a C string; the descriptor is new and has no other owner.
         let file = unsafe { own(libc::memfd_create(c"issm".as_ptr(), libc::MFD_CLOEXEC)) }?;
         let flags = libc::IN_NONBLOCK | libc::IN_CLOEXEC;
-        // SAFETY: plain numbers; the descriptor is new and owned by nobody else.
+        // SAFETY: no pointers are passed; the descriptor is new and has no other owner.
         let watch = unsafe { own(libc::inotify_init1(flags)) }?;
         let path = format!("{}\0", path_of(&file));
         let events = libc::IN_OPEN | libc::IN_CLOSE;
@@ -34,17 +34,17 @@ impl Issm {
         if watched < 0 { Err(io::Error::last_os_error()) } else { Ok(Self { file, watch }) }
     }
 
-    /// Where programs find it.
+    /// Path by which programs open it.
     pub(crate) fn path(&self) -> String {
         path_of(&self.file)
     }
 
-    /// Readable when `poll` has something to say.
+    /// Descriptor that is readable when `poll` has an event.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }
 
-    /// Whether the file has been opened or closed since, whichever came last.
+    /// Whether the file is open, after the latest event; `None` without a new event.
     pub(crate) fn poll(&self) -> Option<bool> {
         let mut events = [0u8; 64 * EVENT_LEN];
         // SAFETY: `events` is writable for its length.
@@ -61,14 +61,14 @@ fn path_of(file: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
-/// Owns what a system call yielded.
+/// Takes ownership of a descriptor that a system call returned.
 ///
 /// # Safety
 ///
-/// Unless it is negative, nobody else owns the descriptor.
+/// Unless it is negative, the descriptor has no other owner.
 unsafe fn own(descriptor: i32) -> io::Result<OwnedFd> {
     match descriptor {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: guaranteed by the caller.
         0.. => Ok(unsafe { OwnedFd::from_raw_fd(descriptor) }),
         _ => Err(io::Error::last_os_error()),
     }

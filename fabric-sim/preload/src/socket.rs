@@ -1,5 +1,5 @@
-//! The device's file as a program has it that does without libibumad: a socket that keeps the
-//! bounds of messages, of which we hold the other end.
+//! The device file as opened by a program without libibumad: a SOCK_SEQPACKET pair, of which the
+//! program has one end and this module the other.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -9,32 +9,32 @@ use ib_mad::wire::MAD_LEN;
 use crate::stack::FileId;
 use crate::umad::{Errno, HEADER_LEN, Header};
 
-/// The longest message that is passed on at once.
+/// The longest message that is passed on in one write.
 const MESSAGE_LEN_MAX: usize = 1 << 16;
 
 /// Our end.
 #[derive(Debug)]
 pub(crate) struct Socket {
     ours: OwnedFd,
-    /// Inode of the program's end, by which its calls tell which file they mean.
+    /// Inode of the program's end, which identifies the file in later calls.
     inode: u64,
-    /// A message that the socket has no room for.
+    /// A message that did not fit into the socket's buffer.
     held: Vec<u8>,
     buffer: Box<[u8]>,
 }
 
-/// What came of reading.
+/// Result of a read.
 pub(crate) enum Read {
     /// A message.
     Message(Header, Vec<u8>),
-    /// None for now.
+    /// None at present.
     Nothing,
     /// The program has closed its end.
     End,
 }
 
 impl Socket {
-    /// A socket, and the program's end of it.
+    /// Creates a socket pair; returns our end and the program's.
     pub(crate) fn pair() -> io::Result<(Self, OwnedFd)> {
         let mut ends = [-1; 2];
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -42,34 +42,34 @@ impl Socket {
         if unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: both are new and owned by nobody else.
+        // SAFETY: both are new and have no other owner.
         let [ours, theirs] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
         let inode = inode(theirs.as_raw_fd())?;
         let buffer = vec![0; MESSAGE_LEN_MAX].into_boxed_slice();
         Ok((Self { ours, inode, held: Vec::new(), buffer }, theirs))
     }
 
-    /// What the stack knows it by.
+    /// The stack's number for this port.
     pub(crate) fn id(&self) -> FileId {
         self.ours.as_raw_fd()
     }
 
-    /// Whether the program's end is the one with this inode.
+    /// Whether the program's end has this inode.
     pub(crate) fn is_of(&self, inode: u64) -> bool {
         self.inode == inode
     }
 
-    /// A copy of our end, to wait for it; `None` if there are too many files.
+    /// A duplicate of our end, for polling; `None` if the process has too many open files.
     pub(crate) fn descriptor(&self) -> Option<OwnedFd> {
         self.ours.try_clone().ok()
     }
 
-    /// Whether a message waits for room.
+    /// Whether a message waits for room in the socket.
     pub(crate) fn is_full(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// What the program has written. What is no message is thrown away.
+    /// Reads what the program wrote. Malformed messages are discarded.
     pub(crate) fn read(&mut self) -> Read {
         let mut buffer = [0; HEADER_LEN + MAD_LEN];
         loop {
@@ -95,7 +95,7 @@ impl Socket {
         }
     }
 
-    /// Passes on what `receive` yields, as far as the program's end has room for it.
+    /// Writes the messages that `receive` returns, as far as the program's end has room.
     pub(crate) fn fill(&mut self, mut receive: impl FnMut(&mut [u8]) -> Result<usize, Errno>) {
         loop {
             if self.held.is_empty() {
@@ -116,9 +116,9 @@ impl Socket {
     }
 }
 
-/// The inode of a file.
+/// Inode of an open file.
 pub(crate) fn inode(file: RawFd) -> io::Result<u64> {
-    // SAFETY: of plain numbers, and written before it is read.
+    // SAFETY: a struct of numbers, and written before it is read.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
     // SAFETY: `status` is writable.
     if unsafe { libc::fstat(file, &raw mut status) } < 0 {

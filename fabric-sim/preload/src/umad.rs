@@ -1,8 +1,7 @@
-//! The header that libibumad puts before a MAD, and the system's error numbers that its calls fail
-//! with.
+//! The umad header before each MAD, and the errno values that its calls return.
 
 pub use ib_mad::transport::umad::{HEADER_LEN, Header};
 
-/// A system error number.
+/// An errno value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);

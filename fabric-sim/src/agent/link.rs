@@ -1,7 +1,6 @@
-//! The state machine of links (7.2.7): when they come up, what takes them down, and what both
-//! ends make of it.
+//! The link state machine (IBA 7.2.7): what brings links up and down, and the state at both ends.
 //!
-//! Training takes no time here. What a manager may ask of a port's state is in `port_info`.
+//! Training takes no time. Changes of state that a manager may request are in `port_info`.
 
 use ib_mad::wire::attribute::{
     LinkSpeeds, LinkSpeedsExt, LinkSpeedsExt2, LinkWidths, PortPhysState, PortState,
@@ -10,7 +9,7 @@ use ib_mad::wire::attribute::{
 use super::trap;
 use crate::subnet::{PortIndex, Subnet};
 
-/// Width and speed that two ports agree on.
+/// Width and speed that two ports negotiate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Agreed {
     width: LinkWidths,
@@ -20,7 +19,7 @@ struct Agreed {
 }
 
 impl Subnet {
-    /// Brings the link at `port` to what cable, power and the ports' settings make of it.
+    /// Sets the link state at `port` by cable, power and the settings of both ports.
     pub(crate) fn settle(&mut self, port: PortIndex) {
         let Some(peer) = self.peer(port) else { return };
         let up = self.phys_state(port) == PortPhysState::LinkUp;
@@ -33,7 +32,7 @@ impl Subnet {
         }
     }
 
-    /// Takes the link at `port` down, at both ends, each to its default state.
+    /// Takes the link at `port` down, at both ends, each to its LinkDownDefaultState.
     pub(crate) fn drop_link(&mut self, port: PortIndex) {
         if self.phys_state(port) != PortPhysState::LinkUp {
             return;
@@ -51,18 +50,19 @@ impl Subnet {
         }
     }
 
-    /// A data packet came in: its sender is active, and so is an armed port from then on.
+    /// Handles an incoming data packet: the sender is active, so an armed port becomes active.
     pub(crate) fn data_arrived(&mut self, port: PortIndex) {
         if self.port_state(port) == PortState::Armed {
             self.set_port_state(port, PortState::Active);
         }
     }
 
-    /// Two ports find each other, unless one is off, both sleep, or nothing suits both.
+    /// Trains the link of two ports, unless one is disabled, both sleep, or no width or speed
+    /// matches.
     fn train(&mut self, a: PortIndex, b: PortIndex) {
         use PortPhysState::{Polling, Sleep};
         match (self.phys_state(a), self.phys_state(b)) {
-            // A sleeping port is woken by one that polls.
+            // A polling port wakes a sleeping neighbour.
             (Polling, Polling | Sleep) | (Sleep, Polling) => {}
             _ => return,
         }
@@ -100,7 +100,7 @@ impl Subnet {
         (any != 0).then_some(agreed)
     }
 
-    /// What a switch does when the link state machine moved one of its ports to or from Down.
+    /// Updates a switch whose port went to or from Down: PortStateChange and trap 128.
     fn state_changed(&mut self, port: PortIndex) {
         let node = self[port].node;
         if !self[node].up {

@@ -1,21 +1,22 @@
-//! M_Key protection (14.2.4): who may ask and set, what a wrong key leads to.
+//! M_Key protection (IBA 14.2.4): which requests may read and set, and the effects of a wrong key.
 //!
-//! The lease runs in the fabric's time; here it is only begun and ended.
+//! The lease period is timed by the fabric; this module only starts and stops it.
 
 use ib_mad::types::Lid;
+use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::mad::Method;
 use ib_mad::wire::smp::Smp;
 
 use super::trap;
 use crate::subnet::{Effect, PortIndex, Subnet};
 
-/// Checks the key of a request that came in by `port`. Yields whether the asker knows the key
-/// (there may be none), or `None` if the request is to be dropped.
+/// Checks the key of a request that arrived by `port`. Returns whether the requester showed the
+/// M_Key (or none is set), or `None` if the request is to be dropped.
 pub(super) fn check(
     subnet: &mut Subnet,
     port: PortIndex,
     slid: Lid,
-    request: &Smp<&[u8]>,
+    request: &Smp<&[u8; MAD_LEN]>,
 ) -> Option<bool> {
     let keeper = subnet.management_port(port);
     let info = subnet.port_info(keeper);
@@ -27,7 +28,7 @@ pub(super) fn check(
         subnet.leases.remove(&keeper);
         return Some(true);
     }
-    // Bits 0 and 1 let everyone read; with bit 0 the key itself too.
+    // M_KeyProtectBits 0 and 1 let everyone read, 0 the key itself too.
     let protect = info.m_key_protect_bits();
     if request.method() == Method::GET && protect < 2 {
         return Some(protect == 0);
@@ -44,8 +45,8 @@ pub(super) fn check(
     None
 }
 
-/// The lease that began as number `lease` is over: whoever comes next may take the port, unless
-/// the key's owner came back meanwhile.
+/// Handles the expiry of lease number `lease`: any manager may take the port, unless a request with
+/// the right key ended the lease before.
 pub(crate) fn lease_over(subnet: &mut Subnet, keeper: PortIndex, lease: u64) {
     if subnet.leases.get(&keeper) == Some(&lease) {
         subnet.leases.remove(&keeper);

@@ -1,8 +1,7 @@
-//! The subnet management agent that every node has (14.2): checks an SMP and answers it.
+//! The subnet management agent of every node (IBA 14.2): checks an SMP and answers it.
 //!
-//! One attribute, or one family of them, a module. Agents know their node's state and nothing of
-//! time, routes or clients; what follows from their work elsewhere they leave in
-//! [`Subnet::effects`].
+//! Each attribute or family of attributes has a module. Agents see only the state of the subnet, no
+//! time, routes or clients; effects beyond their node are queued in [`Subnet::effects`].
 
 pub(crate) mod link;
 pub(crate) mod mkey;
@@ -15,51 +14,52 @@ pub(crate) mod trap;
 
 use ib_mad::types::Lid;
 use ib_mad::wire::MAD_LEN;
+use ib_mad::wire::field::part_mut;
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::smp::{self, CLASS_VERSION, SMP_DATA_LEN, Smp};
 
 use crate::counters::DropReason;
 use crate::subnet::{NodeIndex, PortIndex, Subnet};
 
-/// What an agent makes of an SMP.
+/// Result of an SMP at an agent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The answer stands where the request stood.
+    /// Answered; the response has replaced the request in the buffer.
     Answered,
-    /// For the subnet manager or its tools behind this port.
+    /// For the subnet manager or a tool behind this port.
     ForHost,
     /// A TrapRepress() of the trap with this transaction id.
     Repressed(u64),
-    /// Dropped in silence.
+    /// Dropped without a response.
     Dropped(DropReason),
 }
 
-/// A Get() or Set() that passed the checks that all attributes share.
+/// A Get() or Set() that passed the checks common to all attributes.
 struct Query {
-    /// The node asked.
+    /// The node addressed.
     node: NodeIndex,
-    /// The port by which the request came.
+    /// The port by which the request arrived.
     port: PortIndex,
     set: bool,
     modifier: u32,
-    /// The asker showed the M_Key, or there is none.
+    /// The requester showed the M_Key, or none is set.
     knows_key: bool,
 }
 
-/// Where the attribute stands: what is to be set, and what the answer carries.
+/// Attribute data: the values to set, and the values of the response.
 type Data = [u8; SMP_DATA_LEN];
 
 const INVALID: Status = Status::INVALID_FIELD;
 const UNSUPPORTED: Status = Status::UNSUPPORTED_METHOD_ATTRIBUTE;
 
-/// Handles an SMP that reached its node by `port`, sent from `slid`.
+/// Handles an SMP that arrived at its node by `port`, sent from `slid`.
 pub(crate) fn receive(
     subnet: &mut Subnet,
     port: PortIndex,
     slid: Lid,
     mad: &mut [u8; MAD_LEN],
 ) -> Verdict {
-    let request = Smp::new(&mad[..]).expect("256 bytes are an SMP");
+    let request = Smp::of(mad);
     let (method, attribute) = (request.method(), request.attribute_id());
     if method.is_response() {
         return Verdict::ForHost;
@@ -88,7 +88,7 @@ pub(crate) fn receive(
         modifier: request.attribute_modifier(),
         knows_key,
     };
-    let data: &mut Data = (&mut mad[smp::DATA]).try_into().expect("64 bytes");
+    let data: &mut Data = part_mut::<{ smp::DATA.start }, _, _>(mad);
     let status = match answer(subnet, &query, attribute, data) {
         Ok(()) => Status::OK,
         Err(status) => status,
@@ -97,9 +97,9 @@ pub(crate) fn receive(
     Verdict::Answered
 }
 
-/// Answers an SMP that its node's agent leaves to the host, where no host is.
+/// Responds to an SMP that the agent leaves to the host, on a node without a host.
 pub(crate) fn refuse_for_host(mad: &mut [u8; MAD_LEN]) -> bool {
-    let request = Smp::new(&mad[..]).expect("256 bytes are an SMP");
+    let request = Smp::of(mad);
     let asks = matches!(request.method(), Method::GET | Method::SET);
     if asks {
         smp::answer(mad, UNSUPPORTED);
@@ -108,7 +108,7 @@ pub(crate) fn refuse_for_host(mad: &mut [u8; MAD_LEN]) -> bool {
 }
 
 fn refuse(mad: &mut [u8; MAD_LEN], method: Method, status: Status) -> Verdict {
-    // These expect no answer, whatever is wrong with them.
+    // No response is sent to these, even if they are invalid.
     if matches!(method, Method::SEND | Method::TRAP | Method::TRAP_REPRESS) {
         return Verdict::Dropped(DropReason::Malformed);
     }
@@ -138,14 +138,14 @@ fn answer(
         AttributeId::MULTICAST_FORWARDING_TABLE => {
             switch::multicast_forwarding(subnet, query, data)
         }
-        // RandomForwardingTable: our switches are linear. Notice: our nodes send traps and keep
-        // no queue.
+        // RandomForwardingTable: all switches here are linear. Notice: nodes send traps and keep no
+        // queue.
         _ => Err(UNSUPPORTED),
     }
 }
 
 impl Query {
-    /// The port that a modifier names on a switch; on other nodes the port that was asked.
+    /// The port that a modifier selects on a switch; on other nodes the port that was addressed.
     fn port_of_switch(&self, subnet: &Subnet, number: u32) -> Result<PortIndex, Status> {
         if !subnet[self.node].is_switch() {
             return Ok(self.port);

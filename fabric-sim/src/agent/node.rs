@@ -1,4 +1,4 @@
-//! Attributes of the node as a whole: NodeInfo, NodeDescription, LedInfo, VendorDiag.
+//! Attributes of a whole node: NodeInfo, NodeDescription, LedInfo, VendorDiag.
 
 use ib_mad::types::PortNum;
 use ib_mad::wire::attribute::{LedInfo, LocalChanges, NodeInfoRepr, VendorDiagRepr};
@@ -7,10 +7,10 @@ use ib_mad::wire::mad::Status;
 use super::{Data, INVALID, Query, trap};
 use crate::subnet::{NodeIndex, PKEY_CAP, PortIndex, Subnet};
 
-/// What every simulated device claims as its revision.
+/// Revision of every simulated device.
 const REVISION: u32 = 0xA1;
 
-/// NodeInfo as a request by `port` reads it.
+/// NodeInfo as returned to a request that arrived by `port`.
 pub(crate) fn read_node_info(subnet: &Subnet, port: PortIndex) -> [u8; 40] {
     let node = subnet.node_of(port);
     let at = &subnet[port];
@@ -50,7 +50,7 @@ pub(super) fn node_description(
     Ok(())
 }
 
-/// Renames a node and tells the subnet manager.
+/// Changes a node's description and notifies the subnet manager.
 pub(crate) fn set_description(subnet: &mut Subnet, node: NodeIndex, description: Data) {
     if *subnet.description(node) != description {
         *subnet.description_mut(node) = description;
@@ -61,13 +61,13 @@ pub(crate) fn set_description(subnet: &mut Subnet, node: NodeIndex, description:
 
 pub(super) fn led_info(subnet: &mut Subnet, query: &Query, data: &mut Data) -> Result<(), Status> {
     let port = query.port_of_switch(subnet, query.modifier)?;
-    let asked = LedInfo::new(&data[..]).expect("64 bytes hold LedInfo").led_mask();
+    let asked = LedInfo::of(data).led_mask();
     if query.set {
         subnet.tables_mut(port).led = asked;
     }
     let led = subnet.tables(port).is_some_and(|tables| tables.led);
     data.fill(0);
-    LedInfo::new(&mut data[..]).expect("64 bytes hold LedInfo").set_led_mask(led);
+    LedInfo::of_mut(data).set_led_mask(led);
     Ok(())
 }
 
@@ -76,7 +76,7 @@ pub(super) fn vendor_diag(query: &Query, data: &mut Data) -> Result<(), Status> 
     if query.modifier != 0 {
         return Err(INVALID);
     }
-    // One diagnostic, which found nothing.
+    // One diagnostic, without findings.
     *data = VendorDiagRepr { next_index: 0, diag_data: [0; 62] }.to_bytes();
     Ok(())
 }

@@ -1,11 +1,12 @@
-//! The performance management agent (16.1): PortCounters, PortCountersExtended, ClassPortInfo.
+//! The performance management agent (IBA 16.1): PortCounters, PortCountersExtended, ClassPortInfo.
 //!
-//! Both attributes show the same counters, so that clearing one clears the other. A Set() writes
-//! what it selects, whichever value that is.
+//! Both attributes show the same counters, so clearing one clears the other. A Set() writes the
+//! given values to the selected counters.
 
 use ib_mad::types::{Gid, Lid, PKey, Qpn, Sl};
 use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::attribute::ClassPortInfoRepr;
+use ib_mad::wire::field::part_mut;
 use ib_mad::wire::mad::{AttributeId, MadHeader, Method, Status};
 use ib_mad::wire::perf::{
     ALL_PORT_SELECT, ALL_PORTS, CLASS_VERSION, DATA, IS_EXTENDED_WIDTH_SUPPORTED, PORT_COUNTERS,
@@ -14,18 +15,21 @@ use ib_mad::wire::perf::{
 
 use crate::subnet::{PortIndex, Subnet, Traffic};
 
-/// About 1 s, what devices claim.
+/// The attribute, in a request and its response.
+type Data = [u8; DATA.end - DATA.start];
+
+/// RespTimeValue: about 1 s, as devices report.
 const RESP_TIME: u8 = 18;
 
-/// Answers a request of the class that reached its node by `port`; false if it is none.
+/// Answers a performance request that reached its node by `port`; false if it is not one.
 pub(crate) fn receive(subnet: &mut Subnet, port: PortIndex, mad: &mut [u8; MAD_LEN]) -> bool {
-    let header = MadHeader::new(&mad[..]).expect("256 bytes hold a header");
+    let header = MadHeader::of(mad);
     let (method, attribute) = (header.method(), header.attribute_id());
     let version_known = header.base_version() == 1 && header.class_version() == CLASS_VERSION;
     if method.is_response() || matches!(method, Method::SEND | Method::TRAP) {
         return false;
     }
-    let data = &mut mad[DATA];
+    let data = part_mut::<{ DATA.start }, _, _>(mad);
     let result = match (version_known, method, attribute) {
         (false, ..) => Err(Status::BAD_VERSION),
         (_, Method::GET, AttributeId::CLASS_PORT_INFO) => class_port_info(data),
@@ -38,14 +42,13 @@ pub(crate) fn receive(subnet: &mut Subnet, port: PortIndex, mad: &mut [u8; MAD_L
         (_, Method::GET | Method::SET, _) => Err(Status::UNSUPPORTED_METHOD_ATTRIBUTE),
         _ => Err(Status::UNSUPPORTED_METHOD),
     };
-    MadHeader::new(&mut mad[..])
-        .expect("256 bytes hold a header")
+    MadHeader::of_mut(mad)
         .set_method(method.response())
         .set_status(result.err().unwrap_or(Status::OK));
     true
 }
 
-fn class_port_info(data: &mut [u8]) -> Result<(), Status> {
+fn class_port_info(data: &mut Data) -> Result<(), Status> {
     data.fill(0);
     let info = ClassPortInfoRepr {
         base_version: 1,
@@ -75,7 +78,7 @@ fn class_port_info(data: &mut [u8]) -> Result<(), Status> {
     Ok(())
 }
 
-/// The ports that a request means.
+/// The ports that a request selects.
 fn selected(subnet: &Subnet, port: PortIndex, select: u8) -> Result<Vec<PortIndex>, Status> {
     let node = subnet[port].node;
     if select == ALL_PORTS.0 {
@@ -96,9 +99,9 @@ fn port_counters(
     subnet: &mut Subnet,
     port: PortIndex,
     set: bool,
-    data: &mut [u8],
+    data: &mut Data,
 ) -> Result<(), Status> {
-    let asked = PortCounters::new(&data[..]).expect("192 bytes hold PortCounters");
+    let asked = PortCounters::of(data);
     let (select, mask) = (asked.port_select(), asked.counter_select());
     let ports = selected(subnet, port, select.0)?;
     if set {
@@ -130,8 +133,7 @@ fn port_counters(
     let traffic = sum(subnet, &ports);
     let short = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
     data.fill(0);
-    PortCounters::new(&mut data[..])
-        .expect("192 bytes hold PortCounters")
+    PortCounters::of_mut(data)
         .set_port_select(select)
         .set_counter_select(mask)
         .set_link_downed_counter(traffic.link_downed)
@@ -149,9 +151,9 @@ fn port_counters_extended(
     subnet: &mut Subnet,
     port: PortIndex,
     set: bool,
-    data: &mut [u8],
+    data: &mut Data,
 ) -> Result<(), Status> {
-    let asked = PortCountersExtended::new(&data[..]).expect("192 bytes hold the attribute");
+    let asked = PortCountersExtended::of(data);
     let (select, mask) = (asked.port_select(), asked.counter_select());
     let ports = selected(subnet, port, select.0)?;
     if set {
@@ -172,8 +174,7 @@ fn port_counters_extended(
     }
     let traffic = sum(subnet, &ports);
     data.fill(0);
-    PortCountersExtended::new(&mut data[..])
-        .expect("192 bytes hold the attribute")
+    PortCountersExtended::of_mut(data)
         .set_port_select(select)
         .set_counter_select(mask)
         .set_port_xmit_data(traffic.xmit_words)

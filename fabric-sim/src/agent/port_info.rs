@@ -1,7 +1,7 @@
-//! PortInfo (14.2.5.6) and its vendor extension: what may be read, what may be set to what, and
-//! the changes of state that a manager may ask for.
+//! PortInfo (IBA 14.2.5.6) and its vendor extension: which fields can be read and set, to which
+//! values, and the changes of state that a manager may request.
 //!
-//! A Set() is checked as a whole before anything of it is done.
+//! A Set() is checked completely before any of it is applied.
 
 use ib_mad::types::{Lid, Mtu, PortNum};
 use ib_mad::wire::attribute::{
@@ -13,33 +13,34 @@ use ib_mad::wire::mad::Status;
 use super::{Data, INVALID, Query, UNSUPPORTED};
 use crate::subnet::{Effect, PortIndex, Subnet};
 
-/// Tells that the asker understands extended speeds; our ports tell them in any case.
+/// Modifier bit by which a requester announces support of extended speeds; ports here report them
+/// in any case.
 const SM_SUPPORTS_EXTENDED_SPEEDS: u32 = 1 << 31;
 const MELLANOX: u32 = 0x00_02C9;
 
-type View<'a> = PortInfo<&'a [u8]>;
+type View<'a> = PortInfo<&'a Data>;
 
 pub(super) fn port_info(subnet: &mut Subnet, query: &Query, data: &mut Data) -> Result<(), Status> {
     let port = named_port(subnet, query, query.modifier & !SM_SUPPORTS_EXTENDED_SPEEDS)?;
     if query.set {
-        set(subnet, port, &PortInfo::new(&data[..]).expect("64 bytes are a PortInfo"))?;
+        set(subnet, port, &PortInfo::of(data))?;
     }
     *data = read_port_info(subnet, port, subnet[query.port].number);
     if !query.knows_key {
-        PortInfo::new(&mut data[..]).expect("64 bytes are a PortInfo").set_m_key(0);
+        PortInfo::of_mut(data).set_m_key(0);
     }
     Ok(())
 }
 
-/// PortInfo as read by a request that came in by port `asked_by` of the same node.
+/// PortInfo as returned to a request that arrived by port `asked_by` of the same node.
 pub(crate) fn read_port_info(subnet: &Subnet, port: PortIndex, asked_by: u8) -> Data {
     let mut bytes = *subnet.port_info(port).into_inner();
-    let mut info = PortInfo::new(&mut bytes).expect("64 bytes are a PortInfo");
+    let mut info = PortInfo::of_mut(&mut bytes);
     info.set_local_port_num(PortNum(asked_by)).set_port_state(subnet.port_state(port));
     bytes
 }
 
-/// The port that a modifier names: 0 is the port asked, except on switches.
+/// The port that a modifier selects: 0 is the port addressed, except on switches.
 fn named_port(subnet: &Subnet, query: &Query, modifier: u32) -> Result<PortIndex, Status> {
     if modifier == 0 && !subnet[query.node].is_switch() {
         return Ok(query.port);
@@ -69,11 +70,11 @@ fn set(subnet: &mut Subnet, port: PortIndex, asked: &View<'_>) -> Result<(), Sta
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Of an adapter or router, or an enhanced port 0.
+    /// A port of an adapter or router, or an enhanced switch port 0.
     End,
-    /// Port 0 of a switch without virtual lanes.
+    /// Base switch port 0, which has no virtual lanes.
     BasePort0,
-    /// A port of a switch to the outside.
+    /// An external port of a switch.
     External,
 }
 
@@ -115,7 +116,7 @@ fn check(subnet: &Subnet, port: PortIndex, kind: Kind, asked: &View<'_>) -> Resu
     if valid && addressed { Ok(()) } else { Err(INVALID) }
 }
 
-/// Whether the link state machine knows the way from here.
+/// Whether the link state machine allows the transition from the present state.
 fn check_states(
     subnet: &Subnet,
     port: PortIndex,
@@ -132,7 +133,7 @@ fn check_states(
         _ if is_port0 => state == now && kind != Kind::External,
         (_, Down) => true,
         (Initialize | Armed, Armed) => true,
-        // The neighbour must at least be armed, else nothing that is sent would arrive.
+        // The neighbour must at least be armed, or no packet sent would arrive.
         (Armed, Active) => matches!(peer_state, Some(Armed | Active)),
         _ => false,
     };
@@ -232,7 +233,7 @@ fn configure_end_port(subnet: &mut Subnet, port: PortIndex, kind: Kind, asked: &
     }
 }
 
-/// Carries out what [`check_states`] allowed.
+/// Applies what [`check_states`] allowed.
 fn change_states(subnet: &mut Subnet, port: PortIndex, state: PortState, phys: PortPhysState) {
     match state {
         PortState::Armed | PortState::Active => {
@@ -255,7 +256,7 @@ pub(super) fn mlnx_ext_port_info(
     query: &Query,
     data: &mut Data,
 ) -> Result<(), Status> {
-    /// StateChangeEnable: LinkSpeedEnabled is meant.
+    /// StateChangeEnable bit: LinkSpeedEnabled is valid.
     const SPEED_ENABLED: u8 = 1;
     let port = named_port(subnet, query, query.modifier)?;
     let fdr10 = subnet[port].fdr10;
@@ -264,7 +265,7 @@ pub(super) fn mlnx_ext_port_info(
     }
     let supported = if fdr10 { MlnxLinkSpeeds::FDR10 } else { MlnxLinkSpeeds::NONE };
     if query.set {
-        let asked = MlnxExtPortInfo::new(&data[..]).expect("64 bytes are a MlnxExtPortInfo");
+        let asked = MlnxExtPortInfo::of(data);
         let speeds = asked.link_speed_enabled();
         if speeds.0 & !supported.0 != 0 {
             return Err(INVALID);
@@ -275,8 +276,7 @@ pub(super) fn mlnx_ext_port_info(
     }
     let active = fdr10_active(subnet, port);
     data.fill(0);
-    MlnxExtPortInfo::new(&mut data[..])
-        .expect("64 bytes are a MlnxExtPortInfo")
+    MlnxExtPortInfo::of_mut(data)
         .set_link_speed_supported(supported)
         .set_link_speed_enabled(MlnxLinkSpeeds(fdr10_enabled(subnet, port)))
         .set_link_speed_active(if active { supported } else { MlnxLinkSpeeds::NONE });
@@ -288,7 +288,7 @@ pub(crate) fn fdr10_enabled(subnet: &Subnet, port: PortIndex) -> u8 {
     set.unwrap_or(u8::from(subnet[port].fdr10))
 }
 
-/// Two ports that would run QDR run FDR10 if both can.
+/// Whether a link at QDR runs FDR10 instead: both ports enable it.
 pub(crate) fn fdr10_active(subnet: &Subnet, port: PortIndex) -> bool {
     let info = subnet.port_info(port);
     let Some(peer) = subnet.wired_peer(port) else { return false };

@@ -1,16 +1,18 @@
-//! Tables of ports: GUIDInfo, P_KeyTable, SLtoVLMappingTable, VLArbitrationTable (14.2.5.5, 7-9).
+//! Tables of a port: GUIDInfo, P_KeyTable, SLtoVLMappingTable, VLArbitrationTable (IBA 14.2.5.5,
+//! 14.2.5.7, 14.2.5.8, 14.2.5.9).
 
 use ib_mad::types::PKey;
 use ib_mad::wire::attribute::{GUIDS_PER_BLOCK, GuidInfo, PKEYS_PER_BLOCK};
+use ib_mad::wire::field::part;
 use ib_mad::wire::mad::Status;
 
 use super::{Data, INVALID, Query};
 use crate::subnet::{GUID_CAP, PKEY_CAP, PortIndex, Subnet};
 use crate::subnet::{guids, pkeys, sl_to_vl as sl_to_vl_of, vl_arbitration as vl_arbitration_of};
 
-/// Modifier bit of SLtoVLMappingTable: meant for all out ports.
+/// Modifier bit of SLtoVLMappingTable: all output ports.
 const ALL_OUT_PORTS: u32 = 1 << 16;
-/// Modifier bit of SLtoVLMappingTable: meant for all in ports.
+/// Modifier bit of SLtoVLMappingTable: all input ports.
 const ALL_IN_PORTS: u32 = 1 << 17;
 
 pub(super) fn guid_info(subnet: &mut Subnet, query: &Query, data: &mut Data) -> Result<(), Status> {
@@ -25,14 +27,14 @@ pub(super) fn guid_info(subnet: &mut Subnet, query: &Query, data: &mut Data) -> 
         let mut asked = *data;
         asked[(cap - block * GUIDS_PER_BLOCK).min(GUIDS_PER_BLOCK) * 8..].fill(0);
         if block == 0 {
-            asked[..8].fill(0); // The port GUID is not to be set.
+            asked[..8].fill(0); // The port GUID is read-only.
         }
         subnet.tables_mut(port).set_guids(block, asked);
     }
     *data = guids(subnet.tables(port), block);
     if block == 0 {
         let guid = subnet.port_guid(port);
-        GuidInfo::new(&mut data[..]).expect("64 bytes are a GUIDInfo").set_guid(0, guid);
+        GuidInfo::of_mut(data).set_guid(0, guid);
     }
     Ok(())
 }
@@ -55,7 +57,7 @@ pub(super) fn pkey_table(
 }
 
 pub(super) fn sl_to_vl(subnet: &mut Subnet, query: &Query, data: &mut Data) -> Result<(), Status> {
-    let vls = data[..8].try_into().expect("eight bytes");
+    let vls = *part::<0, 8, _>(data);
     let ports = subnet[query.node].num_ports;
     let (in_port, out_port) = match subnet[query.node].is_switch() {
         true => (query.modifier >> 8 & 0xFF, query.modifier & 0xFF),
@@ -88,7 +90,8 @@ pub(super) fn vl_arbitration(
     data: &mut Data,
 ) -> Result<(), Status> {
     let port = query.port_of_switch(subnet, query.modifier & 0xFFFF)?;
-    // Blocks 1 and 2 are the low-priority table, 3 and 4 the high one; ours fit in one block each.
+    // Blocks 1 and 2 are the low-priority table, 3 and 4 the high-priority one; each table here
+    // fits in one block.
     let table = match query.modifier >> 16 {
         1 => 0,
         3 => 1,
@@ -101,7 +104,7 @@ pub(super) fn vl_arbitration(
     Ok(())
 }
 
-/// The P_Key table of a port up to its last valid key.
+/// The P_Key table of a port, up to its last valid key.
 pub(crate) fn all_pkeys(subnet: &Subnet, port: PortIndex) -> Vec<PKey> {
     let blocks = (0..PKEY_CAP / PKEYS_PER_BLOCK).map(|block| pkeys(subnet.tables(port), block));
     let bytes: Vec<u8> = blocks.flatten().collect();
@@ -112,7 +115,7 @@ pub(crate) fn all_pkeys(subnet: &Subnet, port: PortIndex) -> Vec<PKey> {
     keys
 }
 
-/// P_Keys of a port, as PortInfo's neighbour in ibsim's control protocol.
+/// The P_Keys of a port, as ibsim's control protocol returns them.
 pub(crate) fn read_pkeys(subnet: &Subnet, port: PortIndex) -> Data {
     pkeys(subnet.tables(port), 0)
 }

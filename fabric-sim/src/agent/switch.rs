@@ -1,4 +1,4 @@
-//! Attributes of switches: SwitchInfo and the forwarding tables (14.2.5.4, 10, 12).
+//! Attributes of switches: SwitchInfo and forwarding tables (IBA 14.2.5.4, 14.2.5.10, 14.2.5.12).
 
 use ib_mad::wire::attribute::{
     LFT_BLOCK_LEN, MFT_BLOCK_LEN, MFT_POSITION_PORTS, MulticastForwardingTable, SwitchInfo,
@@ -17,7 +17,7 @@ pub(super) fn switch_info(
     let switch = subnet.switch_mut(query.node).ok_or(UNSUPPORTED)?;
     let info = &mut switch.info;
     if query.set {
-        let asked = SwitchInfo::new(&data[..]).expect("64 bytes hold SwitchInfo");
+        let asked = SwitchInfo::of(data);
         if asked.linear_fdb_top().0 >= info.linear_fdb_cap {
             return Err(INVALID);
         }
@@ -47,7 +47,7 @@ pub(super) fn linear_forwarding(
     let entries = block * LFT_BLOCK_LEN..(block + 1) * LFT_BLOCK_LEN;
     if query.set {
         if switch.lft.len() < entries.end {
-            // Managers set the top first, so that the table is as long as it will be.
+            // Managers set LinearFDBTop first, so reserve the final length.
             let top = (switch.info.linear_fdb_top.index() + 1).next_multiple_of(LFT_BLOCK_LEN);
             switch.lft.reserve_exact(top.max(entries.end) - switch.lft.len());
             switch.lft.resize(entries.end, 0xFF);
@@ -82,14 +82,14 @@ pub(super) fn multicast_forwarding(
         if masks.len() < (block + 1) * MFT_BLOCK_LEN {
             masks.resize((block + 1) * MFT_BLOCK_LEN, 0);
         }
-        let asked = MulticastForwardingTable::new(&data[..]).expect("64 bytes are a block");
+        let asked = MulticastForwardingTable::of(data);
         for (i, mask) in masks[block * MFT_BLOCK_LEN..][..MFT_BLOCK_LEN].iter_mut().enumerate() {
             *mask = asked.port_mask(i);
         }
     }
     let mut answer = [0; 64];
     if let Some(masks) = switch.mft.get(position) {
-        let mut view = MulticastForwardingTable::new(&mut answer[..]).expect("64 bytes");
+        let mut view = MulticastForwardingTable::of_mut(&mut answer);
         for (i, &mask) in masks.iter().skip(block * MFT_BLOCK_LEN).take(MFT_BLOCK_LEN).enumerate() {
             view.set_port_mask(i, mask);
         }

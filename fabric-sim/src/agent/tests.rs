@@ -1,4 +1,4 @@
-//! One rule of an agent each.
+//! One rule of an agent per test.
 
 use ib_mad::types::{Guid, Lid, Mtu, PortNum};
 use ib_mad::wire::MAD_LEN;
@@ -71,7 +71,7 @@ impl Bench {
         mad[DATA].copy_from_slice(data);
         match self.send(at, &mut mad) {
             Verdict::Answered => {
-                let answer = Smp::new(&mad[..]).unwrap();
+                let answer = Smp::of(&mad);
                 assert_eq!(answer.method(), Method::GET_RESP);
                 Some((answer.status(), answer.data()))
             }
@@ -93,16 +93,16 @@ impl Bench {
         self.ask(at, Method::SET, attribute, modifier, data).unwrap()
     }
 
-    /// Reads PortInfo, changes it, writes it; yields the status.
+    /// Reads PortInfo, modifies it and writes it back; returns the status.
     fn set_port(
         &mut self,
         at: PortIndex,
         number: u8,
-        change: impl Fn(&mut PortInfo<&mut [u8]>),
+        change: impl Fn(&mut PortInfo<&mut [u8; 64]>),
     ) -> Status {
         let (status, mut data) = self.get(at, AttributeId::PORT_INFO, number.into());
         assert_eq!(status, OK);
-        let mut info = PortInfo::new(&mut data[..]).unwrap();
+        let mut info = PortInfo::of_mut(&mut data);
         info.set_port_state(PortState::NoChange).set_port_physical_state(PortPhysState::NoChange);
         change(&mut info);
         self.set(at, AttributeId::PORT_INFO, number.into(), &data).0
@@ -172,6 +172,7 @@ fn node_info_tells_the_port_that_was_asked() {
     assert_eq!(bench.set(at, AttributeId::NODE_INFO, 0, &[0; 64]).0, UNSUPPORTED);
 }
 
+/// IBA 13.4.7.
 #[test]
 fn wrong_versions_methods_and_attributes_have_their_own_status() {
     let mut bench = Bench::new();
@@ -188,7 +189,7 @@ fn wrong_versions_methods_and_attributes_have_their_own_status() {
         .write_lid_routed(&mut mad);
         mad[byte] = value;
         let verdict = bench.send(at, &mut mad);
-        (verdict, Smp::new(&mad[..]).unwrap().status())
+        (verdict, Smp::of(&mad).status())
     };
     assert_eq!(send(0, 2), (Verdict::Answered, Status::BAD_VERSION));
     assert_eq!(send(2, 2), (Verdict::Answered, Status::BAD_VERSION));
@@ -234,6 +235,7 @@ fn a_modifier_beyond_the_node_is_invalid() {
     assert_eq!(bench.get(switch, AttributeId::RANDOM_FORWARDING_TABLE, 0).0, UNSUPPORTED);
 }
 
+/// IBA 7.2.7.
 #[test]
 fn a_port_becomes_active_only_by_way_of_armed_and_beside_an_armed_one() {
     use PortState::{Active, Armed, Initialize};
@@ -320,6 +322,7 @@ fn two_sleeping_ports_do_not_wake_each_other() {
     assert_eq!(bench.state("S1", 2), PortState::Initialize);
 }
 
+/// IBA 14.2.5.6.
 #[test]
 fn read_only_fields_of_port_info_stay_and_others_change() {
     let mut bench = Bench::new();
@@ -352,13 +355,13 @@ fn read_only_fields_of_port_info_stay_and_others_change() {
     assert!(bench.subnet.effects.iter().any(|effect| matches!(effect, Effect::Reregister)));
 }
 
-/// A Set() that is refused must leave everything as it was, also what came before the bad field.
+/// A refused Set() must leave all fields unchanged, those before the invalid one too.
 #[test]
 fn a_refused_set_changes_nothing() {
     let mut bench = Bench::new();
     let at = bench.port("H1", 1);
     let before = bench.get(at, AttributeId::PORT_INFO, 1).1;
-    let refused: [fn(&mut PortInfo<&mut [u8]>); 8] = [
+    let refused: [fn(&mut PortInfo<&mut [u8; 64]>); 8] = [
         |info| {
             info.set_base_lid(Lid(0xC000));
         },
@@ -402,7 +405,7 @@ fn a_base_port_0_has_one_lid_and_one_state() {
         info.set_base_lid(Lid(8)).set_lmc(1);
     });
     assert_eq!(status, INVALID);
-    assert_eq!(bench.set_state("S1", 0, PortState::Active), OK, "what it is");
+    assert_eq!(bench.set_state("S1", 0, PortState::Active), OK, "its present state");
     assert_eq!(bench.set_state("S1", 0, PortState::Down), INVALID);
     assert_eq!(bench.set_state("S1", 0, PortState::Armed), INVALID);
 }
@@ -445,6 +448,7 @@ fn tables_keep_what_is_written_in_their_place() {
     assert_eq!((&kept[..16], &kept[16..]), (&block[..16], &[0; 48][..]), "its capacity");
 }
 
+/// IBA 14.2.5.5.
 #[test]
 fn the_port_guid_cannot_be_set() {
     let mut bench = Bench::new();
@@ -455,6 +459,7 @@ fn the_port_guid_cannot_be_set() {
     assert_eq!(data[8..], [0x77; 56]);
 }
 
+/// IBA 14.2.5.8.
 #[test]
 fn sl_to_vl_of_a_switch_is_set_by_port_pair_or_for_all_at_once() {
     let mut bench = Bench::new();
@@ -477,14 +482,14 @@ fn sl_to_vl_of_a_switch_is_set_by_port_pair_or_for_all_at_once() {
     assert_eq!(wild, INVALID, "only a Set() means many ports");
 }
 
+/// IBA 14.2.5.4.
 #[test]
 fn switch_info_clears_the_change_bit_by_writing_one() {
     let mut bench = Bench::new();
     let at = bench.port("S1", 0);
     assert!(bench.change_seen("S1"), "links came up");
     let (_, mut data) = bench.get(at, AttributeId::SWITCH_INFO, 0);
-    SwitchInfo::new(&mut data[..])
-        .unwrap()
+    SwitchInfo::of_mut(&mut data)
         .set_port_state_change(false)
         .set_linear_fdb_top(Lid(77))
         .set_linear_fdb_cap(1);
@@ -497,6 +502,7 @@ fn switch_info_clears_the_change_bit_by_writing_one() {
     assert_eq!((info.linear_fdb_top(), info.linear_fdb_cap()), (Lid(77), 0xC000));
 }
 
+/// IBA 14.2.4.
 #[test]
 fn protection_without_bits_lets_everyone_read_and_only_the_owner_write() {
     let mut bench = Bench::new();
@@ -537,12 +543,13 @@ fn protection_without_bits_lets_everyone_read_and_only_the_owner_write() {
     assert_eq!(bench.get(other, AttributeId::NODE_INFO, 0).0, OK, "each port has its own key");
 }
 
+/// IBA 14.2.4, 14.2.5.1.
 #[test]
 fn one_key_protects_all_ports_of_a_switch_and_its_violation_is_reported() {
     let mut bench = Bench::new();
     bench.manage("S1", 0, 9);
     let at = bench.port("S1", 0);
-    let protect = |info: &mut PortInfo<&mut [u8]>| {
+    let protect = |info: &mut PortInfo<&mut [u8; 64]>| {
         info.set_m_key(5).set_m_key_protect_bits(3).set_m_key_lease_period(60);
     };
     assert_eq!(bench.set_port(at, 0, protect), OK);
@@ -559,11 +566,12 @@ fn one_key_protects_all_ports_of_a_switch_and_its_violation_is_reported() {
     assert_eq!(bench.get(by_port_2, AttributeId::NODE_INFO, 0).0, OK, "the lease is over");
 }
 
+/// IBA 14.2.4.
 #[test]
 fn a_lease_is_whole_again_once_the_owner_shows_its_key() {
     let mut bench = Bench::new();
     let at = bench.port("H1", 1);
-    let protect = |info: &mut PortInfo<&mut [u8]>| {
+    let protect = |info: &mut PortInfo<&mut [u8; 64]>| {
         info.set_m_key(5).set_m_key_protect_bits(3).set_m_key_lease_period(60);
     };
     assert_eq!(bench.set_port(at, 1, protect), OK);
@@ -610,6 +618,7 @@ fn descriptions_can_be_set_and_the_manager_is_told() {
     assert_eq!(bench.traps(), [], "nothing changed");
 }
 
+/// IBA 14.2.5.14, 14.2.5.15.
 #[test]
 fn leds_and_diagnostics_answer() {
     let mut bench = Bench::new();
@@ -640,7 +649,7 @@ fn a_reset_forgets_what_was_configured() {
 }
 
 proptest! {
-    /// Whatever a MAD holds, the agent answers, passes it on or drops it.
+    /// Whatever a MAD contains, the agent answers, forwards or drops it.
     #[test]
     fn any_bytes_are_handled_without_panic(
         mut bytes in prop::collection::vec(any::<u8>(), MAD_LEN),
@@ -663,7 +672,7 @@ proptest! {
         bench.send(at, &mut mad);
         let node: NodeIndex = bench.subnet[at].node;
         for port in bench.subnet.ports_of(node) {
-            // What was accepted is still a PortInfo that reads well.
+            // Whatever was accepted, PortInfo can still be decoded.
             let info = *bench.subnet.port_info(port).into_inner();
             let view = PortInfo::new(&info).unwrap();
             prop_assert!(Mtu::from_code(view.neighbor_mtu()).is_some());

@@ -1,7 +1,8 @@
-//! The notices that nodes send of their own accord (14.2.5.1). When they are sent, and how often
-//! until somebody represses them, is the fabric's business.
+//! The traps that nodes send (IBA 14.2.5.1). The fabric decides when they are sent, and how often
+//! until they are repressed.
 
 use ib_mad::types::{Guid, Lid, PortNum};
+use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::attribute::{
     BadMKeyDetailsRepr, LinkStateDetailsRepr, LocalChanges, LocalChangesDetailsRepr, NodeType,
     NoticeType, PortErrorDetailsRepr, ProducerType, SmNoticeRepr, SystemImageGuidDetailsRepr,
@@ -29,7 +30,7 @@ pub(crate) fn port_error(subnet: &mut Subnet, port: PortIndex, trap: TrapNumber)
     notify(subnet, sender, NoticeType::URGENT, trap, details.to_bytes());
 }
 
-/// Trap 144: the capability mask of `port` changed or, if `changes` has a bit, something else.
+/// Trap 144: the capability mask of `port` changed or, if `changes` has a bit, another attribute.
 pub(crate) fn local_changes(subnet: &mut Subnet, port: PortIndex, changes: LocalChanges) {
     let sender = subnet.management_port(port);
     let info = subnet.port_info(sender);
@@ -56,7 +57,12 @@ pub(crate) fn system_image_guid_change(subnet: &mut Subnet, node: NodeIndex, gui
 }
 
 /// Trap 256: a request with a wrong M_Key came from `slid`.
-pub(super) fn bad_mkey(subnet: &mut Subnet, keeper: PortIndex, slid: Lid, request: &Smp<&[u8]>) {
+pub(super) fn bad_mkey(
+    subnet: &mut Subnet,
+    keeper: PortIndex,
+    slid: Lid,
+    request: &Smp<&[u8; MAD_LEN]>,
+) {
     let directed = request.is_directed();
     let hops = request.hop_count();
     let mut path = [0; 30];
@@ -79,7 +85,7 @@ pub(super) fn bad_mkey(subnet: &mut Subnet, keeper: PortIndex, slid: Lid, reques
     notify(subnet, keeper, NoticeType::SECURITY, TrapNumber::BAD_MKEY, details.to_bytes());
 }
 
-/// Leaves a notice to be sent, if the port knows whom to send it to.
+/// Queues a trap, if the port knows its destination.
 fn notify(
     subnet: &mut Subnet,
     port: PortIndex,

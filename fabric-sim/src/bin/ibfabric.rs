@@ -1,4 +1,4 @@
-//! `ibfabric`: makes and simulates InfiniBand subnets.
+//! `ibfabric`: generates and simulates InfiniBand subnets.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -11,14 +11,14 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const EXAMPLES: &str = "\
 Examples:
-  ibfabric generate fat-tree --hosts 64 -o small.net   a subnet of 64 hosts
-  ibfabric serve small.net &                           simulated, for stock tools and ibsm
-  ibfabric ctl link-down leaf001 5                     cut one of its links
-  ibfabric exec ibnetdiscover                          a stock tool on a host of it
+  ibfabric generate fat-tree --hosts 64 -o small.net   generate a subnet of 64 hosts
+  ibfabric serve small.net &                           simulate it for stock tools and ibsm
+  ibfabric ctl link-down leaf001 5                     cut a link
+  ibfabric exec ibnetdiscover                          run a stock tool on a host
 
-Each command has a --help of its own.";
+See 'ibfabric COMMAND --help' for each command.";
 
-/// Makes and simulates InfiniBand subnets that real tools can attach to
+/// Generates and simulates InfiniBand subnets that real tools can attach to
 #[derive(Debug, Parser)]
 #[command(name = "ibfabric", version, after_help = EXAMPLES)]
 struct Cli {

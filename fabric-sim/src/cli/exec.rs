@@ -11,7 +11,7 @@ use std::process::Command;
 use clap::Args;
 use ib_mad::transport::ibsim::{Ibsim, IbsimError, IbsimOptions, Role};
 
-/// File name of the library that is preloaded.
+/// File name of the preloaded library.
 const LIBRARY: &str = "libumad_preload.so";
 
 const EXAMPLES: &str = "\
@@ -22,18 +22,18 @@ Examples:
   ibfabric exec --node 'node00002 HCA-1' -- osmtest -f c -i /tmp/osmtest.dat
   ibfabric exec -- sh -c 'ibnetdiscover; iblinkinfo; perfquery -a'
 
-Programs find one device, ibsim0, with the node's first port. What a kernel does behind libibumad
-is done by the library that is preloaded: RMPP both ways, so that tables of any length arrive whole;
-time-outs and retries; agents by class and method. Several programs may share a node.
+Programs see one device, ibsim0, with the first port of the node. The preloaded library implements
+what the kernel does behind libibumad: RMPP in both directions, so that tables of any length arrive
+complete; timeouts and retries; agents by class and method. Several programs can share a node.
 
-Nodes are those of the net file, by identifier or description; without --node the server picks its
-first one.";
+--node takes the identifier or description of a node in the net file; the default is the server's
+first node.";
 
-/// Run a program, unchanged, on a node of a simulated fabric
+/// Run an unmodified program on a node of a simulated fabric
 ///
-/// For every program that uses libibumad, such as saquery, osmtest, opensm, ibnetdiscover, smpquery
-/// and perfquery, and scripts that call them. The fabric is served by 'ibfabric serve' or stock
-/// ibsim.
+/// Works for programs that use libibumad, such as saquery, osmtest, opensm, ibnetdiscover, smpquery
+/// and perfquery, and for scripts that call them. Requires a fabric served by 'ibfabric serve' or
+/// stock ibsim.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ExecArgs {
@@ -43,7 +43,7 @@ pub struct ExecArgs {
     /// Identifier or description of the node to run on [default: the server's first]
     #[arg(long, value_name = "NODE", env = "SIM_HOST")]
     node: Option<String>,
-    /// The library to preload, where it is not beside this program
+    /// Library to preload, if it is not beside this program
     #[arg(long, value_name = "FILE", env = "IBFABRIC_UMAD_LIBRARY")]
     library: Option<PathBuf>,
     /// The program and its arguments
@@ -51,32 +51,32 @@ pub struct ExecArgs {
     program: Vec<OsString>,
 }
 
-/// Why the program was not run.
+/// Why the program was not started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecError {
-    /// The library is nowhere.
+    /// The library does not exist.
     #[error(
-        "{LIBRARY} is not in {}; build it with 'cargo build --release', or name it with --library or \
+        "{LIBRARY} not found in {}; build it with 'cargo build --release', or set --library or \
          IBFABRIC_UMAD_LIBRARY",
         places(searched)
     )]
     NoLibrary {
-        /// Where it was looked for.
+        /// Directories that were searched.
         searched: Vec<PathBuf>,
     },
-    /// The library named is not there.
+    /// The file given with `--library` cannot be used.
     #[error("cannot preload {}: {error}", file.display())]
     NamedLibrary {
-        /// As given.
+        /// The path as given.
         file: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// The loader would take its path for several.
-    #[error("{} cannot be preloaded: the path has a space or a colon", .0.display())]
+    /// The dynamic loader would split the path.
+    #[error("cannot preload {}: the path contains a space or a colon", .0.display())]
     LibraryPath(PathBuf),
-    /// The server is not there, or does not take the program's node.
+    /// No server answers, or it refuses the node.
     #[error(transparent)]
     Attach(#[from] IbsimError),
     /// The system's error.
@@ -84,7 +84,7 @@ pub enum ExecError {
     Run {
         /// The program.
         program: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         error: io::Error,
     },
 }
@@ -94,13 +94,13 @@ fn places(searched: &[PathBuf]) -> String {
     places.join(" or ")
 }
 
-/// Becomes the program. Returns only if that fails.
+/// Replaces this process by the program. Returns only if that fails.
 pub fn exec(args: &ExecArgs) -> ExecError {
     let library = match find_library(args.library.as_deref()) {
         Ok(library) => library,
         Err(error) => return error,
     };
-    // Programs tell such things badly, and late.
+    // Check the node now: programs report such errors late and badly.
     let node = args.node.clone().filter(|node| !node.is_empty());
     let options = IbsimOptions {
         socket: args.socket.clone(),
@@ -126,7 +126,7 @@ pub fn exec(args: &ExecArgs) -> ExecError {
     ExecError::Run { program: program.into(), error: command.exec() }
 }
 
-/// The library: the one named, or else where Cargo or an installation puts it.
+/// Finds the library: the given path, or where Cargo or an installation puts it.
 fn find_library(named: Option<&Path>) -> Result<PathBuf, ExecError> {
     let found = match named {
         Some(file) => file
@@ -135,7 +135,7 @@ fn find_library(named: Option<&Path>) -> Result<PathBuf, ExecError> {
         None => {
             let program = env::current_exe().unwrap_or_default();
             let beside = program.parent().unwrap_or(Path::new("."));
-            // Cargo builds it into `deps` whatever it was asked for, so that is never the older.
+            // Cargo always builds into `deps`, so the copy there is never older.
             let searched = ["deps", ".", "../lib"].map(|place| beside.join(place));
             let files = searched.iter().map(|place| place.join(LIBRARY));
             let found = files.into_iter().find_map(|file| file.canonicalize().ok());

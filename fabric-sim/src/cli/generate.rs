@@ -1,4 +1,4 @@
-//! `ibfabric generate`: makes a fabric and writes its net file.
+//! `ibfabric generate`: generates a fabric and writes its net file.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -20,14 +20,13 @@ Examples:
   ibfabric generate dragonfly --groups 9 --routers 4 --hosts-per-router 2 --global-links 2 -o NET
   ibfabric generate random --switches 50 --degree 4 --hosts 200 --speed ndr -o - | less
 
-The file is in the format of ibnetdiscover. Simulate it with 'ibfabric serve NET', or with stock
-ibsim: 'ibsim -s -n NET' (up to 2,048 nodes; raise that with -N, -S and -P).";
+The file has the format of ibnetdiscover. Simulate it with 'ibfabric serve NET' or with stock ibsim:
+'ibsim -s -n NET' (up to 2,048 nodes; raise the limits with -N, -S and -P).";
 
-/// Make a fabric and write it as a net file
+/// Generate a fabric and write its net file
 ///
-/// Node names, GUIDs and device ids are like those of real fabrics. Equal options and seeds give
-/// equal files. Switches are always connected to each other; an order that cannot be met is
-/// refused with the reason.
+/// Node names, GUIDs and device IDs resemble those of real fabrics. Equal options and seeds give
+/// equal files. The switches are always connected; options that make this impossible are an error.
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct GenerateArgs {
@@ -39,13 +38,13 @@ pub struct GenerateArgs {
 enum ShapeArgs {
     /// Folded Clos network of leaves and spines, or of leaves, spines and cores
     FatTree(FatTreeArgs),
-    /// Grid of switches whose rows are closed to rings
+    /// Grid of switches with rows closed to rings
     Torus(GridArgs),
     /// Grid of switches with open ends
     Mesh(GridArgs),
-    /// 2^N switches, each joined to those whose number differs in one bit
+    /// 2^N switches, each linked to those whose number differs in one bit
     Hypercube(HypercubeArgs),
-    /// Groups of fully joined switches, and links between all groups
+    /// Groups of fully connected switches, with links between all groups
     Dragonfly(DragonflyArgs),
     /// Random connected graph of switches
     Random(RandomArgs),
@@ -53,23 +52,23 @@ enum ShapeArgs {
 
 #[derive(Debug, Args)]
 struct CommonArgs {
-    /// Decides GUIDs, missing links, switches and hosts, and random graphs
+    /// Seed for GUIDs, missing links, switches and hosts, and random graphs
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Take this share of the links between switches away, keeping switches connected
+    /// Remove this percentage of the links between switches, keeping switches connected
     #[arg(long, value_name = "PCT", default_value_t = 0.0)]
     missing_links: f64,
-    /// Take this share of the switches away, with their hosts, keeping the others connected
+    /// Remove this percentage of the switches with their hosts, keeping the others connected
     #[arg(long, value_name = "PCT", default_value_t = 0.0)]
     missing_switches: f64,
-    /// Take this share of the hosts away
+    /// Remove this percentage of the hosts
     #[arg(long, value_name = "PCT", default_value_t = 0.0)]
     missing_hosts: f64,
     /// Speed of all links, 4 lanes wide: sdr, ddr, qdr, fdr10, fdr, edr, hdr, ndr or xdr (stock
-    /// ibsim 0.10 knows none above hdr and runs such links at sdr)
+    /// ibsim 0.10 supports up to hdr and runs faster links at sdr)
     #[arg(long, default_value = "hdr")]
     speed: LinkSpeed,
-    /// The file to write, - for standard output
+    /// File to write; - for standard output
     #[arg(short, long, value_name = "NET")]
     output: PathBuf,
 }
@@ -82,7 +81,7 @@ struct FatTreeArgs {
     /// Ports of each switch
     #[arg(long, default_value_t = 36)]
     radix: u8,
-    /// Number of hosts; the tree has only the switches that these need
+    /// Number of hosts; the tree has only the switches that they need
     #[arg(long)]
     hosts: usize,
     /// Hosts to uplinks of a leaf; 1:1 is full bisection bandwidth
@@ -100,7 +99,7 @@ struct GridArgs {
     /// Hosts on each switch
     #[arg(long, default_value_t = 1)]
     hosts_per_switch: u8,
-    /// Ports of each switch [default: the smallest usual number that suffices, from 36]
+    /// Ports of each switch [default: the smallest common number that suffices, at least 36]
     #[arg(long)]
     radix: Option<u8>,
     #[command(flatten)]
@@ -115,7 +114,7 @@ struct HypercubeArgs {
     /// Hosts on each switch
     #[arg(long, default_value_t = 1)]
     hosts_per_switch: u8,
-    /// Ports of each switch [default: the smallest usual number that suffices, from 36]
+    /// Ports of each switch [default: the smallest common number that suffices, at least 36]
     #[arg(long)]
     radix: Option<u8>,
     #[command(flatten)]
@@ -133,10 +132,10 @@ struct DragonflyArgs {
     /// Hosts on each switch
     #[arg(long, default_value_t = 1)]
     hosts_per_router: u8,
-    /// Ports of each switch for links to other groups; what cannot be shared equally stays empty
+    /// Ports of each switch for links to other groups; ports beyond an equal share stay unused
     #[arg(long, default_value_t = 1)]
     global_links: u8,
-    /// Ports of each switch [default: the smallest usual number that suffices, from 36]
+    /// Ports of each switch [default: the smallest common number that suffices, at least 36]
     #[arg(long)]
     radix: Option<u8>,
     #[command(flatten)]
@@ -154,14 +153,14 @@ struct RandomArgs {
     /// Number of hosts, spread evenly
     #[arg(long)]
     hosts: usize,
-    /// Ports of each switch [default: the smallest usual number that suffices, from 36]
+    /// Ports of each switch [default: the smallest common number that suffices, at least 36]
     #[arg(long)]
     radix: Option<u8>,
     #[command(flatten)]
     common: CommonArgs,
 }
 
-/// Why nothing was written.
+/// Why no net file was written.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages name the fields")]
 pub enum GenerateCommandError {
@@ -171,7 +170,7 @@ pub enum GenerateCommandError {
     Write { path: PathBuf, error: io::Error },
 }
 
-/// Carries the command out; a summary goes to standard error.
+/// Runs the command; prints a summary to standard error.
 pub fn run(args: &GenerateArgs) -> Result<(), GenerateCommandError> {
     let (shape, common_args) = args.shape.parts();
     let common = Common {
@@ -199,7 +198,7 @@ fn write(path: &Path, title: &str, common: &Common, net: &Net) -> io::Result<()>
     let written = writeln!(sink, "# {title} seed {}: {}", common.seed, inventory(net))
         .and_then(|()| write!(sink, "{net}"))
         .and_then(|()| sink.flush());
-    // A pager that was closed has seen enough.
+    // The reader, perhaps a pager, has exited.
     written.or_else(|error| match error.kind() {
         io::ErrorKind::BrokenPipe if to_stdout => Ok(()),
         _ => Err(error),
@@ -263,7 +262,7 @@ impl ShapeArgs {
         }
     }
 
-    /// What the file's first line calls the fabric.
+    /// Name of the fabric in the first line of the file.
     fn title(&self) -> String {
         match self {
             Self::FatTree(args) => {
@@ -281,7 +280,7 @@ impl ShapeArgs {
     }
 }
 
-/// Extents of a grid. A type of its own, since clap takes a `Vec` for a repeated option.
+/// Dimensions of a grid. A separate type, since clap reads a `Vec` as a repeated option.
 #[derive(Clone, Debug)]
 struct Dims(Vec<u16>);
 
@@ -294,7 +293,7 @@ impl std::fmt::Display for Dims {
 
 fn parse_dims(text: &str) -> Result<Dims, String> {
     let dims: Result<Vec<u16>, _> = text.split('x').map(str::parse).collect();
-    dims.map(Dims).map_err(|_| "write extents joined by x, such as 8x8x8".to_owned())
+    dims.map(Dims).map_err(|_| "expected extents joined by x, such as 8x8x8".to_owned())
 }
 
 fn parse_ratio(text: &str) -> Result<(u8, u8), String> {
@@ -303,5 +302,5 @@ fn parse_ratio(text: &str) -> Result<(u8, u8), String> {
         Some((down.parse().ok()?, up.parse().ok()?))
     };
     let ratio = parse().filter(|&(down, up)| down > 0 && up > 0);
-    ratio.ok_or_else(|| "write hosts to uplinks, such as 2:1".to_owned())
+    ratio.ok_or_else(|| "expected hosts to uplinks, such as 2:1".to_owned())
 }

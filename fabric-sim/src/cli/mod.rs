@@ -1,4 +1,4 @@
-//! The subcommands of `ibfabric`: their options, and what each does with them.
+//! The subcommands of `ibfabric`: their options and what each does.
 
 pub mod exec;
 pub mod generate;

@@ -1,5 +1,5 @@
-//! `ibfabric serve`: a simulated subnet for tools that speak ibsim's protocol; `ibfabric ctl`:
-//! commands to one that is served.
+//! `ibfabric serve` simulates a subnet for tools that use ibsim's protocol; `ibfabric ctl` sends
+//! commands to it.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
@@ -19,65 +19,65 @@ use ib_mad::netlist::{Net, NetError, NodeKind};
 
 /// Simulate a subnet from a net file and serve it to InfiniBand tools
 ///
-/// Speaks ibsim's socket protocol: run stock tools under ibsim's preload, such as
-/// 'IBSIM_SOCKNAME=NAME ibsim-run ibnetdiscover'. Any number of clients may attach, several to a
-/// node. Commands (see 'ibfabric ctl help') are read from a terminal, or sent with 'ibfabric ctl'.
-/// RUST_LOG=info tells of clients that come and go.
+/// Uses ibsim's socket protocol. Run stock tools with 'ibfabric exec' or under ibsim's preload
+/// library, such as 'IBSIM_SOCKNAME=NAME ibsim-run ibnetdiscover'. Any number of clients can
+/// attach, several to one node. Commands (see 'ibfabric ctl help') are read from a terminal or sent
+/// with 'ibfabric ctl'. RUST_LOG=info logs clients that connect and disconnect.
 #[derive(Debug, Args)]
 pub struct ServeArgs {
-    /// The net file: what ibsim reads, or ibnetdiscover or 'ibfabric generate' wrote
+    /// Net file for ibsim, or output of ibnetdiscover or 'ibfabric generate'
     net: PathBuf,
     /// Base of the socket names
     #[arg(long, value_name = "NAME", env = "IBSIM_SOCKNAME", default_value = "sim")]
     socket: String,
-    /// Decides which packets are lost, and what breaks when
+    /// Seed that decides which packets are lost and which faults occur
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Lose this share of the packets on every link, such as 0.01 or 1%; tools under ibsim's preload do
-    /// not ask again
+    /// Share of packets lost on every link, such as 0.01 or 1%; tools under ibsim's preload library
+    /// do not retry
     #[arg(long, value_name = "SHARE", value_parser = parse_probability)]
     loss: Option<Probability>,
-    /// Let packets take so long for every link
+    /// Delay of every link
     #[arg(long, value_name = "MICROSECONDS")]
     delay: Option<u64>,
-    /// Cut or mend a link or reboot a switch, by the seed, every so often
+    /// Interval at which a link is cut or restored or a switch rebooted, chosen by the seed
     #[arg(long, value_name = "MILLISECONDS")]
     chaos: Option<u64>,
-    /// Drop packets that cannot be delivered instead of giving them back to their sender, which
-    /// tools under ibsim's preload wait for
+    /// Drop undeliverable packets instead of returning them to the sender; tools under ibsim's
+    /// preload library wait for returned packets
     #[arg(long)]
     silent_drops: bool,
 }
 
-/// Give a command to a fabric that is served
+/// Send a command to a served fabric
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub struct CtlArgs {
     /// Base of the socket names
     #[arg(long, value_name = "NAME", env = "IBSIM_SOCKNAME", default_value = "sim")]
     socket: String,
-    /// The command and its words
+    /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true)]
     command: Vec<String>,
 }
 
-/// Why serving failed, or a command.
+/// Why serving or a command failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CliError {
-    /// The net file is wrong.
+    /// The net file is invalid.
     #[error(transparent)]
     Net(#[from] NetError),
     /// The server could not start.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// The net file has nothing in it.
-    #[error("{0}: no nodes; a net file has lines such as Switch 8 \"S1\"")]
+    /// The net file has no nodes.
+    #[error("{0}: no nodes found; a net file has lines such as Switch 8 \"S1\"")]
     Empty(PathBuf),
-    /// Nobody serves the socket name.
-    #[error("nobody serves socket name '{0}'; start 'ibfabric serve NET --socket {0}'")]
+    /// No server uses the socket name.
+    #[error("no fabric is served at socket name '{0}'; start 'ibfabric serve NET --socket {0}'")]
     NotServed(String),
-    /// The command was refused.
+    /// The server rejected the command.
     #[error("{0}")]
     Refused(String),
     /// The system's error.
@@ -87,12 +87,12 @@ pub enum CliError {
 
 fn parse_probability(text: &str) -> Result<Probability, String> {
     Probability::parse(text).ok_or_else(|| {
-        "a share is a number from 0 to 1 or a percentage, such as 0.05 or 5%".to_owned()
+        "expected a number from 0 to 1 or a percentage, such as 0.05 or 5%".to_owned()
     })
 }
 
-/// Tells the operator. Nobody may read it, and then nobody wants to be told.
-fn tell(what: fmt::Arguments<'_>) {
+/// Prints a line on standard error, which may be closed.
+fn say(what: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "ibfabric: {what}");
 }
 
@@ -103,7 +103,7 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
         .with_env_filter(filter)
         .with_ansi(io::stderr().is_terminal())
         .with_writer(io::stderr)
-        // Whoever read the log may have gone; that must not end the simulation.
+        // A closed standard error must not end the simulation.
         .log_internal_errors(false)
         .init();
     let start = Instant::now();
@@ -113,7 +113,7 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
     }
     let (hosts, switches) = (net.count(NodeKind::Ca), net.count(NodeKind::Switch));
     let links = net.links().count();
-    tell(format_args!(
+    say(format_args!(
         "{}: {hosts} hosts, {switches} switches, {links} links, read in {} ms",
         args.net.display(),
         start.elapsed().as_millis(),
@@ -125,10 +125,10 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
     for line in &net.commands {
         let done = Command::parse(line).map_err(|error| error.to_string());
         if let Err(error) = done.and_then(|command| command.carry_out(&mut fabric, now)) {
-            tell(format_args!("passed over in the net file, 'do {line}': {error}"));
+            say(format_args!("net file: command 'do {line}' skipped: {error}"));
         }
     }
-    // Links named in a command that fails do not exist; these two concern all of them.
+    // These commands fail only for a nonexistent link; without one they apply to all links.
     let everywhere = [
         args.loss.map(|loss| fabric.set_loss(None, loss)),
         args.delay.map(|us| fabric.set_delay(None, Duration::from_micros(us))),
@@ -138,15 +138,15 @@ pub fn serve(args: &ServeArgs) -> Result<(), CliError> {
         fabric.set_chaos(now, Some(Duration::from_millis(ms)));
     }
     let mut server = Server::bind(fabric, &args.socket)?;
-    // A client takes a descriptor; fewer of them than the system allows is no reason to fail.
+    // Each client needs a descriptor; serve fewer clients rather than fail.
     if let Err(error) = raise_descriptor_limit() {
-        tell(format_args!("only few clients can attach at a time: {error}"));
+        say(format_args!("cannot raise the limit of open files, few clients can attach: {error}"));
     }
     if io::stdin().is_terminal() {
         server.watch_keyboard()?;
     }
     ignore_hangups();
-    tell(format_args!(
+    say(format_args!(
         "ready, socket {}, {hosts} hosts, {switches} switches, {links} links",
         args.socket,
     ));
@@ -171,7 +171,7 @@ pub fn control(args: &CtlArgs) -> Result<(), CliError> {
             return Err(CliError::Refused(error.to_owned()));
         }
         match writeln!(io::stdout(), "{reply}") {
-            // A pager that was closed has seen enough.
+            // The reader, perhaps a pager, was closed.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             written => written?,
         }

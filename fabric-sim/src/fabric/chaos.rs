@@ -1,5 +1,5 @@
-//! Things that break and mend by themselves, at a pace and by the fabric's seed: links cut and
-//! plugged in again, switches rebooted.
+//! Random faults at a fixed interval, determined by the fabric's seed: links cut and restored,
+//! switches rebooted.
 
 use std::time::{Duration, Instant};
 
@@ -10,34 +10,34 @@ use super::{Event, Fabric};
 use crate::counters::DropReason;
 use crate::subnet::{NodeIndex, PortIndex};
 
-/// Links that are cut at a time.
+/// Limit of links cut at one time.
 const CUT_MAX: usize = 4;
-/// One change in so many reboots a switch.
+/// One in this many changes reboots a switch.
 const REBOOT_EVERY: u32 = 8;
-/// Ports looked at for one with a cable before a turn is passed.
+/// Ports tried in search of one with a cable, before a turn is skipped.
 const ATTEMPTS_MAX: usize = 64;
 
-/// What breaks by itself.
+/// State of the fault generator.
 pub(super) struct Chaos {
     rng: SmallRng,
-    /// Time between two changes; `None` while nothing breaks.
+    /// Time between two changes; `None` if off.
     pace: Option<Duration>,
-    /// Counts the times the pace was set: events of earlier ones are void.
+    /// Incremented when the interval is set: pending events of an earlier setting are void.
     epoch: u32,
     cut: Vec<PortIndex>,
 }
 
 impl Chaos {
     pub(super) fn new(seed: u64) -> Self {
-        // Another sequence than that of lost packets.
+        // A different sequence from that of lost packets.
         let rng = SmallRng::seed_from_u64(!seed);
         Self { rng, pace: None, epoch: 0, cut: Vec::new() }
     }
 }
 
 impl Fabric {
-    /// Lets one thing break or mend every `pace` from now on. `None` ends that and mends all links
-    /// that it cut.
+    /// Causes or repairs one fault every `pace` from now on. `None` stops this and restores all
+    /// links that were cut.
     pub fn set_chaos(&mut self, now: Instant, pace: Option<Duration>) {
         self.chaos.pace = pace.filter(|pace| !pace.is_zero());
         self.chaos.epoch = self.chaos.epoch.wrapping_add(1);
@@ -49,7 +49,7 @@ impl Fabric {
         }
     }
 
-    /// Breaks or mends one thing.
+    /// Causes or repairs one fault.
     pub(super) fn stir(&mut self, now: Instant, epoch: u32) {
         if epoch != self.chaos.epoch || self.chaos.pace.is_none() {
             return;
@@ -59,14 +59,14 @@ impl Fabric {
             return self.reboot_any_switch(now);
         }
         let cut = self.chaos.cut.len();
-        let mend = cut == CUT_MAX || cut > 0 && self.chaos.rng.random_bool(0.5);
-        if mend {
+        let restore = cut == CUT_MAX || cut > 0 && self.chaos.rng.random_bool(0.5);
+        if restore {
             let which = self.chaos.rng.random_range(..cut);
             let port = self.chaos.cut.swap_remove(which);
             self.plug(now, port, false);
         } else if let Some(port) = self.any_port(|fabric, port| {
             fabric.subnet.wired_peer(port).is_some()
-                // Hosts are left their links: they have nothing to route around.
+                // Links of hosts are not cut: no route could avoid them.
                 && fabric.subnet.node_of(port).is_switch()
                 && fabric.subnet.peer(port).is_some_and(|at| fabric.subnet.node_of(at).is_switch())
         }) {
@@ -79,7 +79,7 @@ impl Fabric {
         let port = self.any_port(|fabric, port| fabric.subnet.node_of(port).is_switch());
         if let Some(port) = port {
             let node: NodeIndex = self.subnet[port].node;
-            // The node exists, which is all that can be wrong.
+            // The only error is a nonexistent node, and this one exists.
             let _ = self.reboot(now, node);
         }
     }
@@ -117,7 +117,7 @@ mod tests {
     use crate::generate::{Common, FatTree, Shape, generate};
     use crate::virtual_time::VirtualClock;
 
-    /// How many links are cut after each change.
+    /// Number of cut links after each change.
     fn cuts(seed: u64) -> Vec<usize> {
         let tree = FatTree { levels: 2, radix: 8, hosts: 32, oversubscription: (1, 1) };
         let net = generate(&Shape::FatTree(tree), &Common::default()).unwrap();

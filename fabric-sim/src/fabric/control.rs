@@ -1,4 +1,4 @@
-//! What an operator or a test does to a fabric: attach clients, break and mend things, look.
+//! Operations for operators and tests: attach clients, cause and repair faults, inspect state.
 
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,12 @@ use crate::agent::{self, trap};
 use crate::fault::{LinkFaults, Probability, Refusal};
 use crate::subnet::{NodeIndex, PortIndex};
 
-/// Why a command was not carried out.
+/// Why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
     /// No node has this id, description or GUID.
-    #[error("there is no node '{0}'; use its id, description or GUID (0x...)")]
+    #[error("no node '{0}'; use its id, description or GUID (0x...)")]
     NoSuchNode(String),
     /// The node has no such port.
     #[error("node '{node}' has no port {port}")]
@@ -28,7 +28,7 @@ pub enum ControlError {
         /// The port number.
         port: u8,
     },
-    /// No cable is plugged in there.
+    /// The port has no cable.
     #[error("port {port} of node '{node}' has no cable")]
     NoCable {
         /// The node's id.
@@ -38,7 +38,7 @@ pub enum ControlError {
     },
 }
 
-/// A node, as anyone may see it.
+/// A node's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeView<'a> {
     /// Id in the net.
@@ -47,46 +47,46 @@ pub struct NodeView<'a> {
     pub node_type: NodeType,
     /// NodeGUID.
     pub guid: Guid,
-    /// Physical ports.
+    /// Number of physical ports.
     pub num_ports: u8,
-    /// Powered.
+    /// Whether it is powered.
     pub up: bool,
-    /// A switch's linear forwarding table as far as it was programmed; empty for others.
+    /// A switch's linear forwarding table, up to the highest LID programmed; empty for other nodes.
     pub lft: &'a [u8],
 }
 
-/// A port, as anyone may see it.
+/// A port's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortView {
     /// PortGUID.
     pub guid: Guid,
     /// Base LID.
     pub lid: Lid,
-    /// It has 2^LMC LIDs.
+    /// LMC: the port has 2^LMC LIDs.
     pub lmc: u8,
-    /// LID of its subnet manager.
+    /// MasterSMLID.
     pub master_sm_lid: Lid,
-    /// Logical state.
+    /// PortState.
     pub state: PortState,
-    /// Physical state.
+    /// PortPhysicalState.
     pub phys_state: PortPhysState,
-    /// The cable at it, if there is one.
+    /// The cable, if there is one.
     pub link: Option<LinkView>,
 }
 
-/// Where a cable goes.
+/// The far end of a cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkView {
-    /// The node at the far end.
+    /// The far node.
     pub node: NodeIndex,
-    /// Its port.
+    /// The far port.
     pub port: u8,
-    /// Pulled by a fault.
+    /// Whether a fault has cut it.
     pub cut: bool,
 }
 
 impl Fabric {
-    /// Attaches a client to a port: 0 for a switch's own, or for an adapter's first.
+    /// Attaches a client to a port; 0 selects a switch's port 0 or an adapter's first port.
     pub fn attach(&mut self, node: NodeIndex, port: u8) -> Result<Endpoint, AttachError> {
         let number = match port {
             0 if (node.0 as usize) < self.subnet.nodes().len() => {
@@ -98,25 +98,26 @@ impl Fabric {
         self.endpoints.attach(self.subnet.management_port(port))
     }
 
-    /// Detaches a client; what is still to be delivered to it is the caller's to throw away.
+    /// Detaches a client. The caller discards deliveries still queued for it.
     pub fn detach(&mut self, now: Instant, endpoint: Endpoint) {
         if let Some(port) = self.endpoints.detach(endpoint) {
             self.show_is_sm(now, port);
         }
     }
 
-    /// How many clients are attached.
+    /// Number of attached clients.
     pub fn endpoints(&self) -> usize {
         self.endpoints.len()
     }
 
-    /// Gives classes of its port to a client: it receives requests of these. All or none.
+    /// Assigns management classes of its port to a client, which then receives requests of these
+    /// classes. Assigns all or none.
     pub fn declare(&mut self, endpoint: Endpoint, classes: &[MgmtClass]) -> Result<(), ClassTaken> {
         self.endpoints.declare(endpoint, classes)
     }
 
-    /// Gives methods of a class, a bit each, to a client: it receives what is asked of its port by
-    /// them. They replace those it had of the class.
+    /// Assigns methods of a class, one bit each, to a client, which then receives requests to its
+    /// port with these methods. Replaces earlier ones of the class.
     pub fn declare_methods(
         &mut self,
         endpoint: Endpoint,
@@ -126,23 +127,23 @@ impl Fabric {
         self.endpoints.declare_methods(endpoint, class, methods)
     }
 
-    /// Whether a client receives requests that nobody declared the class of.
+    /// Sets whether a client receives requests of classes that no client declared.
     pub fn set_takes_requests(&mut self, endpoint: Endpoint, takes: bool) {
         self.endpoints.set_takes_requests(endpoint, takes);
     }
 
-    /// Whether any client at the node's default port receives requests that nobody declared.
+    /// Whether any client at the node's default port receives requests of undeclared classes.
     pub fn takes_requests(&self, node: NodeIndex) -> bool {
         (node.0 as usize) < self.subnet.nodes().len()
             && self.endpoints.any_takes_requests(self.subnet.default_port(node))
     }
 
-    /// Gives a QP above 1 to a client.
+    /// Assigns a QP above 1 to a client.
     pub fn set_qpn(&mut self, endpoint: Endpoint, qpn: Qpn) {
         self.endpoints.set_qpn(endpoint, qpn);
     }
 
-    /// Whether a client is a subnet manager: its port's IsSM follows, and the master is told.
+    /// Sets whether a client is a subnet manager: sets IsSM of its port and notifies the master.
     pub fn set_is_sm(&mut self, now: Instant, endpoint: Endpoint, is_sm: bool) {
         self.endpoints.set_is_sm(endpoint, is_sm);
         if let Some(port) = self.endpoints.port(endpoint) {
@@ -150,22 +151,23 @@ impl Fabric {
         }
     }
 
-    /// The node of this id in the net or, failing that, description or GUID.
+    /// Finds a node by its id in the net or else by description or GUID.
     pub fn find_node(&self, name: &str) -> Option<NodeIndex> {
         self.subnet.find(name)
     }
 
-    /// The base LID of a client's port; `None` if there is no such client.
+    /// The base LID of a client's port; `None` if no such client is attached.
     pub fn local_lid(&self, endpoint: Endpoint) -> Option<Lid> {
         Some(self.subnet.port_info(self.endpoints.port(endpoint)?).base_lid())
     }
 
-    /// NodeInfo of a client's node, as the client's driver reads it.
+    /// NodeInfo of a client's node, as read locally by its driver.
     pub fn read_node_info(&self, endpoint: Endpoint) -> Option<[u8; 40]> {
         Some(agent::node::read_node_info(&self.subnet, self.endpoints.port(endpoint)?))
     }
 
-    /// PortInfo of a client's port (0) or of another of its node, as the client's driver reads it.
+    /// PortInfo of a client's port (0) or of another port of its node, as read locally by its
+    /// driver.
     pub fn read_port_info(&self, endpoint: Endpoint, number: u8) -> Option<[u8; 64]> {
         let own = self.endpoints.port(endpoint)?;
         let port = match number {
@@ -176,17 +178,17 @@ impl Fabric {
         Some(agent::port_info::read_port_info(&self.subnet, port, shown))
     }
 
-    /// The first P_Keys of a client's port, as the client's driver reads them.
+    /// The first P_Keys of a client's port, as read locally by its driver.
     pub fn read_pkeys(&self, endpoint: Endpoint) -> Option<[u8; 64]> {
         Some(agent::port_tables::read_pkeys(&self.subnet, self.endpoints.port(endpoint)?))
     }
 
-    /// All nodes.
+    /// All nodes' indices.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeIndex> + use<> {
         (0..self.subnet.nodes().len() as u32).map(NodeIndex)
     }
 
-    /// A node.
+    /// State of a node.
     ///
     /// # Panics
     /// If the fabric has no such node; indices come from [`nodes`](Self::nodes) and
@@ -203,7 +205,7 @@ impl Fabric {
         }
     }
 
-    /// A port of a node, `None` if it has none of that number.
+    /// State of a port of a node; `None` if the node has no such port.
     pub fn port(&self, node: NodeIndex, number: u8) -> Option<PortView> {
         let port = self.subnet.port(node, number)?;
         let info = self.subnet.port_info(port);
@@ -222,28 +224,28 @@ impl Fabric {
         })
     }
 
-    /// Whether a port may run at FDR10, and whether it does; `None` if there is no such port.
+    /// Whether a port supports FDR10, and whether it runs at it; `None` if there is no such port.
     pub fn fdr10(&self, node: NodeIndex, number: u8) -> Option<(bool, bool)> {
         let port = self.subnet.port(node, number)?;
         let may = agent::port_info::fdr10_enabled(&self.subnet, port) != 0;
         Some((may, agent::port_info::fdr10_active(&self.subnet, port)))
     }
 
-    /// How an output port maps SLs of what came in by `in_port`, as SLtoVLMappingTable is on the wire;
-    /// `None` if there is no such port.
+    /// The SL-to-VL mapping of an output port for packets that entered by `in_port`, in the layout
+    /// of SLtoVLMappingTable; `None` if there is no such port.
     pub fn sl_to_vl(&self, node: NodeIndex, in_port: u8, out_port: u8) -> Option<[u8; 8]> {
         let port = self.subnet.port(node, out_port)?;
         (in_port <= self.subnet[node].num_ports)
             .then(|| crate::subnet::sl_to_vl(self.subnet.tables(port), in_port))
     }
 
-    /// The P_Key table of a port up to its last valid key, `None` if there is no such port.
+    /// The P_Key table of a port, up to its last valid key; `None` if there is no such port.
     pub fn pkeys(&self, node: NodeIndex, number: u8) -> Option<Vec<PKey>> {
         Some(agent::port_tables::all_pkeys(&self.subnet, self.subnet.port(node, number)?))
     }
 
-    /// The first block of a port's GUID table, its own GUID left out; `None` if there is no such
-    /// port.
+    /// The first block of a port's GUID table, without entry 0 (the port GUID); `None` if there is
+    /// no such port.
     pub fn guids(&self, node: NodeIndex, number: u8) -> Option<[Guid; 8]> {
         let port = self.subnet.port(node, number)?;
         let block = crate::subnet::guids(self.subnet.tables(port), 0);
@@ -251,13 +253,13 @@ impl Fabric {
         Some(std::array::from_fn(|at| Guid(u64::from_be_bytes(guids[at]))))
     }
 
-    /// Whether a switch is told to check P_Keys of packets that come in and go out at a port.
+    /// Whether a switch port enforces P_Keys inbound and outbound.
     pub fn checks_pkeys(&self, node: NodeIndex, number: u8) -> Option<(bool, bool)> {
         let info = self.subnet.port_info(self.subnet.port(node, number)?);
         Some((info.partition_enforcement_inbound(), info.partition_enforcement_outbound()))
     }
 
-    /// Pulls the cable at a port.
+    /// Cuts the link at a port, as if the cable were pulled.
     pub fn link_down(
         &mut self,
         now: Instant,
@@ -267,12 +269,12 @@ impl Fabric {
         self.set_cut(now, node, port, true)
     }
 
-    /// Plugs the cable at a port in again.
+    /// Restores the cable at a port.
     pub fn link_up(&mut self, now: Instant, node: NodeIndex, port: u8) -> Result<(), ControlError> {
         self.set_cut(now, node, port, false)
     }
 
-    /// Switches a node off: it answers nothing and forwards nothing, its links go down.
+    /// Powers a node off: it neither answers nor forwards, and its links go down.
     pub fn node_down(&mut self, now: Instant, node: NodeIndex) -> Result<(), ControlError> {
         self.check_node(node)?;
         self.subnet[node].up = false;
@@ -284,7 +286,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// Switches a node on. It knows nothing of what it was configured as.
+    /// Powers a node on, with its configuration lost.
     pub fn node_up(&mut self, now: Instant, node: NodeIndex) -> Result<(), ControlError> {
         self.check_node(node)?;
         if self.subnet[node].up {
@@ -300,13 +302,13 @@ impl Fabric {
         Ok(())
     }
 
-    /// Switches a node off and on: tables and PortInfo are forgotten.
+    /// Powers a node off and on: tables and PortInfo are reset.
     pub fn reboot(&mut self, now: Instant, node: NodeIndex) -> Result<(), ControlError> {
         self.node_down(now, node)?;
         self.node_up(now, node)
     }
 
-    /// Loses packets that cross links: all of them, or the one at a port.
+    /// Sets the loss rate of packets crossing links: of all links, or of the one at a port.
     pub fn set_loss(
         &mut self,
         at: Option<(NodeIndex, u8)>,
@@ -315,7 +317,7 @@ impl Fabric {
         self.set_faults(at, |link| link.loss = loss)
     }
 
-    /// Delays packets by so much for every link they cross: all links, or the one at a port.
+    /// Sets the delay per link crossed: of all links, or of the one at a port.
     pub fn set_delay(
         &mut self,
         at: Option<(NodeIndex, u8)>,
@@ -324,24 +326,24 @@ impl Fabric {
         self.set_faults(at, |link| link.delay = delay)
     }
 
-    /// Gives all switches room for so many MLIDs in place of 1,024.
+    /// Sets MulticastFDBCap of all switches; the default is 1,024.
     pub fn set_multicast_capacity(&mut self, mlids: u16) {
         self.subnet.set_multicast_capacity(mlids);
     }
 
-    /// Lets a node's agent refuse something, or be silent about it.
+    /// Makes a node's agent refuse certain requests, or ignore them.
     pub fn refuse(&mut self, node: NodeIndex, refusal: Refusal) -> Result<(), ControlError> {
         self.check_node(node)?;
         self.faults.refuse(node, refusal);
         Ok(())
     }
 
-    /// Lets all agents answer everything again.
+    /// Removes the refusals of all agents.
     pub fn refuse_nothing(&mut self) {
         self.faults.refuse_nothing();
     }
 
-    /// Lets a port report that an error threshold was reached (traps 129 to 131).
+    /// Makes a port report that an error threshold was reached (traps 129 to 131).
     pub fn port_error(
         &mut self,
         now: Instant,
@@ -355,7 +357,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// Renames a node, as its host would; the subnet manager is told.
+    /// Changes a node's description, as its host would, and notifies the subnet manager.
     pub fn set_description(
         &mut self,
         now: Instant,
@@ -369,7 +371,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// Changes a node's system image GUID; the subnet manager is told.
+    /// Changes a node's system image GUID and notifies the subnet manager.
     pub fn set_system_image_guid(
         &mut self,
         now: Instant,
@@ -414,7 +416,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// Brings IsSM of a port in line with its clients.
+    /// Updates IsSM of a port by the clients attached.
     fn show_is_sm(&mut self, now: Instant, port: PortIndex) {
         let is_sm = self.endpoints.any_is_sm(port);
         let mask = self.subnet.port_info(port).capability_mask();
@@ -443,7 +445,7 @@ impl Fabric {
         self.subnet.port(node, number).ok_or_else(missing)
     }
 
-    /// A port with a cable, and the port at the cable's far end.
+    /// A port with a cable, and the port at the far end.
     fn find_link(
         &self,
         node: NodeIndex,

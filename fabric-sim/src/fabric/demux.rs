@@ -1,26 +1,28 @@
-//! Who gets what arrives at a port: the clients attached there and what each of them takes.
+//! Selects the client that receives a packet at a port, by the classes, methods and QPs assigned to
+//! each attached client.
 //!
-//! Answers go to the client whose id is in the top 16 bits of their transaction id, packets to
-//! QPs above 1 to the client that has the QP. What is left are requests: to the client that
-//! declared their method in their class, failing that to the one that declared the class, failing
-//! that to one that takes all, as `ibsim` has it for managers.
+//! Responses go to the client whose id is in the top 16 bits of their transaction id; packets to
+//! QPs above 1 to the client that has the QP. Requests go to the client that declared their method
+//! in their class, else to the one that declared the class, else to one that receives all
+//! undeclared classes, as `ibsim` does for managers.
 
 use std::collections::HashMap;
 
 use ib_mad::types::Qpn;
+use ib_mad::wire::MAD_LEN;
 use ib_mad::wire::mad::{MadHeader, Method, MgmtClass};
 
 use crate::subnet::{PortIndex, Subnet};
 
-/// Clients that a fabric can have: their ids are 16 bits of a transaction id.
+/// Limit of clients of a fabric: their ids are 16 bits of a transaction id.
 pub const ENDPOINTS_MAX: usize = 1 << 16;
 
-/// A client attached to a port. Its id is free to be used again once it is detached.
+/// A client attached to a port. Its id is reused after it is detached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Endpoint(u16);
 
 impl Endpoint {
-    /// The id, which stands in the top 16 bits of its requests' transaction ids.
+    /// The id: the top 16 bits of its requests' transaction ids.
     pub const fn id(self) -> u16 {
         self.0
     }
@@ -37,22 +39,22 @@ pub enum AttachError {
         port: u8,
     },
     /// All ids are in use.
-    #[error("{ENDPOINTS_MAX} clients are attached already")]
+    #[error("limit of {ENDPOINTS_MAX} attached clients reached")]
     TooMany,
 }
 
-/// Another client of the port takes the class already.
+/// Another client of the port has the class already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("class {class} of this node belongs to client {owner}")]
 pub struct ClassTaken {
     /// The class.
     pub class: MgmtClass,
-    /// Id of the client that has it.
+    /// Id of the client that has the class.
     pub owner: u16,
 }
 
-/// The methods that whoever serves a class has to itself: all but Report(), which goes to clients
-/// of a service and not to the service.
+/// Methods that only the client serving a class receives: all but Report(), which goes to the
+/// service's clients.
 const SERVED: u128 = !(1 << Method::REPORT.0);
 
 /// Set of management classes.
@@ -63,13 +65,13 @@ struct Client {
     port: PortIndex,
     qpn: Qpn,
     classes: Classes,
-    /// Methods declared, a bit each, by class.
+    /// Methods declared, one bit each, by class.
     methods: Vec<(MgmtClass, u128)>,
     takes_requests: bool,
     is_sm: bool,
 }
 
-/// All clients of a fabric.
+/// All attached clients.
 #[derive(Default)]
 pub(super) struct Endpoints {
     clients: Vec<Option<Client>>,
@@ -99,7 +101,7 @@ impl Endpoints {
         Ok(endpoint)
     }
 
-    /// Detaches a client; yields its port.
+    /// Detaches a client; returns its port.
     pub(super) fn detach(&mut self, endpoint: Endpoint) -> Option<PortIndex> {
         let client = self.clients.get_mut(usize::from(endpoint.0))?.take()?;
         self.attached -= 1;
@@ -139,7 +141,7 @@ impl Endpoints {
         }
     }
 
-    /// Gives classes to a client, all of them or none.
+    /// Assigns classes to a client, all of them or none.
     pub(super) fn declare(
         &mut self,
         endpoint: Endpoint,
@@ -165,7 +167,7 @@ impl Endpoints {
         Ok(())
     }
 
-    /// Gives methods of a class to a client, in place of those it had.
+    /// Assigns methods of a class to a client, replacing earlier ones.
     pub(super) fn declare_methods(
         &mut self,
         endpoint: Endpoint,
@@ -191,23 +193,23 @@ impl Endpoints {
         Ok(())
     }
 
-    /// Whether any client of the port takes all requests.
+    /// Whether any client of the port receives all undeclared classes.
     pub(super) fn any_takes_requests(&self, port: PortIndex) -> bool {
         self.at(port).filter_map(|at| self.client(at)).any(|client| client.takes_requests)
     }
 
-    /// Whether any client of the port calls itself a subnet manager.
+    /// Whether any client of the port has declared itself a subnet manager.
     pub(super) fn any_is_sm(&self, port: PortIndex) -> bool {
         self.at(port).filter_map(|at| self.client(at)).any(|client| client.is_sm)
     }
 
-    /// Who takes a packet that reached its node by `port`.
+    /// The client that receives a packet which arrived at its node by `port`.
     pub(super) fn receiver(
         &self,
         subnet: &Subnet,
         port: PortIndex,
         dqp: Qpn,
-        header: &MadHeader<&[u8]>,
+        header: &MadHeader<&[u8; MAD_LEN]>,
     ) -> Option<Endpoint> {
         let is_response = header.method().is_response();
         if is_response {

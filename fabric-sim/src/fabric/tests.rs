@@ -1,4 +1,4 @@
-//! Packets, clients and time: what happens between nodes.
+//! Packets, clients and time: interaction between nodes.
 
 use std::time::{Duration, Instant};
 
@@ -44,15 +44,15 @@ Hca 1 \"H3\"
 [1] \"S1\"[20]
 ";
 
-/// LIDs that [`Bench::configure`] gives: S1, S2, H1, H2, H3.
+/// LIDs that [`Bench::configure`] assigns: S1, S2, H1, H2, H3.
 const LIDS: [(&str, u16); 5] = [("S1", 1), ("S2", 2), ("H1", 3), ("H2", 4), ("H3", 5)];
-/// Directed routes from H1 to the same.
+/// Directed routes from H1 to these nodes.
 const ROUTES: [&[u8]; 5] = [&[1], &[1, 2], &[], &[1, 2, 1], &[1, 20]];
 
 struct Bench {
     fabric: Fabric,
     clock: VirtualClock,
-    /// On H1.
+    /// Attached to H1.
     manager: Endpoint,
     tid: u64,
 }
@@ -65,7 +65,7 @@ impl Bench {
         Self { fabric, clock: VirtualClock::new(), manager, tid: 0 }
     }
 
-    /// A bench whose fabric is configured as a subnet manager would.
+    /// A fabric configured as by a subnet manager.
     fn configured() -> Self {
         let mut bench = Self::new(Options::default());
         bench.configure();
@@ -128,7 +128,7 @@ impl Bench {
         deliveries
     }
 
-    /// Sends and yields the one answer.
+    /// Sends a packet and returns the single response.
     fn ask(&mut self, packet: &Packet) -> Packet {
         self.send(packet);
         let mut deliveries = self.poll();
@@ -141,7 +141,7 @@ impl Bench {
     fn ask_directed(&mut self, attribute: AttributeId, modifier: u32, path: &[u8]) -> [u8; 64] {
         let packet = self.directed(Method::GET, attribute, modifier, path);
         let answer = self.ask(&packet);
-        let answer = Smp::new(&answer.mad[..]).unwrap();
+        let answer = Smp::of(&answer.mad);
         assert_eq!((answer.method(), answer.status()), (Method::GET_RESP, Status::OK));
         answer.data()
     }
@@ -162,10 +162,10 @@ impl Bench {
         &mut self,
         path: &[u8],
         port: u8,
-        change: impl Fn(&mut PortInfo<&mut [u8]>),
+        change: impl Fn(&mut PortInfo<&mut [u8; 64]>),
     ) -> Status {
         let mut data = self.ask_directed(AttributeId::PORT_INFO, port.into(), path);
-        let mut info = PortInfo::new(&mut data[..]).unwrap();
+        let mut info = PortInfo::of_mut(&mut data);
         info.set_port_state(PortState::NoChange).set_port_physical_state(PortPhysState::NoChange);
         change(&mut info);
         self.set_directed(AttributeId::PORT_INFO, port.into(), path, &data)
@@ -179,8 +179,7 @@ impl Bench {
         let attribute = AttributeId::LINEAR_FORWARDING_TABLE;
         assert_eq!(self.set_directed(attribute, 0, path, &block), Status::OK);
         let mut info = self.ask_directed(AttributeId::SWITCH_INFO, 0, path);
-        ib_mad::wire::attribute::SwitchInfo::new(&mut info[..])
-            .unwrap()
+        ib_mad::wire::attribute::SwitchInfo::of_mut(&mut info)
             .set_linear_fdb_top(Lid(63))
             .set_port_state_change(true);
         assert_eq!(self.set_directed(AttributeId::SWITCH_INFO, 0, path, &info), Status::OK);
@@ -228,12 +227,11 @@ fn smp_packet(lid: Lid) -> Packet {
     packet
 }
 
-/// A request to QP1 of a class that nodes leave to their host.
+/// A request to QP1 of a class that nodes leave to the host.
 fn gmp(class: MgmtClass, lid: u16) -> Packet {
     let mut packet = Packet::default();
     packet.address.lid = Lid(lid);
-    MadHeader::new(&mut packet.mad[..])
-        .unwrap()
+    MadHeader::of_mut(&mut packet.mad)
         .set_base_version(1)
         .set_mgmt_class(class)
         .set_class_version(2)

@@ -1,4 +1,4 @@
-//! Traps on their way to the subnet manager: sent, repeated at the pace that the manager set,
+//! Delivery of traps to the subnet manager: sent, and repeated at the interval that the manager set
 //! until it represses them.
 
 use std::collections::HashMap;
@@ -15,12 +15,12 @@ use crate::counters::DropReason;
 use crate::forward::Lids;
 use crate::subnet::PortIndex;
 
-/// Traps of one port that wait to be repressed.
+/// Limit of unrepressed traps per port.
 const PENDING_MAX: usize = 8;
-/// The pace is never quicker than this, whatever SubnetTimeOut says.
+/// Minimum interval between traps, regardless of SubnetTimeOut.
 const PACE_MIN: Duration = Duration::from_millis(10);
 
-/// Traps that nobody has repressed yet.
+/// Unrepressed traps.
 #[derive(Default)]
 pub(super) struct Traps {
     pending: HashMap<PortIndex, Vec<Pending>>,
@@ -41,8 +41,8 @@ impl Traps {
 }
 
 impl Fabric {
-    /// Takes on a trap. One that says the same and still waits is replaced, so that a TrapRepress()
-    /// of the older does not silence the newer, and keeps its pace.
+    /// Queues a trap. It replaces a pending trap with the same content and keeps its timing, so
+    /// that a TrapRepress() of the older one does not repress the newer.
     pub(super) fn raise_trap(&mut self, now: Instant, port: PortIndex, notice: SmNoticeRepr) {
         let pace = self.trap_pace(port);
         self.traps.last_tid = self.traps.last_tid.wrapping_add(1);
@@ -66,7 +66,7 @@ impl Fabric {
         }
     }
 
-    /// Sends a trap that still waits, and sees to its repetition.
+    /// Sends a pending trap and schedules its repeat.
     pub(super) fn send_trap(&mut self, now: Instant, port: PortIndex, tid: u64) {
         let Some(trap) = self.traps.get(port, tid) else { return };
         trap.sent = Some(now);
@@ -107,8 +107,8 @@ impl Fabric {
         );
     }
 
-    /// A TrapRepress() reached the node by `port`. Only the low half of its transaction id counts:
-    /// the other is changed by umad and its simulations.
+    /// Handles a TrapRepress() that reached the node by `port`. Only the low half of the
+    /// transaction id is compared: umad and its simulations change the other half.
     pub(super) fn repress(&mut self, port: PortIndex, tid: u64) {
         let port = self.subnet.management_port(port);
         let Some(waiting) = self.traps.pending.get_mut(&port) else { return };
@@ -120,7 +120,7 @@ impl Fabric {
         }
     }
 
-    /// Drops what a port has still to tell: it was reset or has no manager any more.
+    /// Drops the pending traps of a port that was reset or lost its manager.
     pub(super) fn forget_traps(&mut self, port: PortIndex) {
         self.traps.pending.remove(&port);
     }

@@ -1,4 +1,4 @@
-//! Multicast packets: copied by the switches' multicast forwarding tables.
+//! Multicast forwarding: packets are copied by the switches' multicast forwarding tables.
 
 use ib_mad::types::Lid;
 use ib_mad::wire::attribute::MFT_POSITION_PORTS;
@@ -7,12 +7,12 @@ use super::{Arrival, Lane, Target, Traveller};
 use crate::counters::DropReason;
 use crate::subnet::PortIndex;
 
-/// Copies that are made of one packet; tables that loop would make them without end.
+/// Limit of copies of one packet; tables with a loop would copy it without end.
 const COPIES_MAX: usize = 1 << 16;
 
 impl Traveller<'_> {
-    /// Sends a packet from `origin` to a multicast LID and calls `arrived` for every end port it
-    /// reaches, `dropped` for every copy that is lost. The sender gets no copy of its own.
+    /// Sends a packet from `origin` to a multicast LID; calls `arrived` for every end port it
+    /// reaches and `dropped` for every copy that is lost. The sender receives no copy.
     pub(crate) fn by_mlid(
         &mut self,
         origin: PortIndex,

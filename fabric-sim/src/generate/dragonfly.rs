@@ -1,25 +1,25 @@
-//! Dragonflies (Kim, Dally, Scott, Abts 2008): groups of routers, all joined within a group, and
-//! groups joined to each other.
+//! Dragonflies (Kim, Dally, Scott, Abts 2008): groups of routers, fully connected within a group,
+//! with links between all groups.
 //!
-//! Each group has routers × global-links global ports. All pairs of groups get equally many links;
-//! ports left over stay empty. The links of a pair are spread over the routers.
+//! Each group has routers × global-links global ports. All pairs of groups have equally many links;
+//! ports left over stay unused. The links of a pair of groups are spread over their routers.
 
 use super::GenerateError;
 use super::plan::{Plan, radix_for, within};
 
-/// Parameters of a dragonfly. Routers are switches, in InfiniBand's words. On each, the first ports
-/// are the hosts', then come the group's, then the global ones.
+/// Parameters of a dragonfly. Routers are switches in InfiniBand's terms. On each, the first ports
+/// are for hosts, the next for the group, the last are global.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dragonfly {
     /// Number of groups.
     pub groups: u16,
     /// Routers in each group.
     pub routers: u16,
-    /// Hosts on each router.
+    /// Hosts per router.
     pub hosts_per_router: u8,
-    /// Links to other groups on each router.
+    /// Links to other groups per router.
     pub global_links: u8,
-    /// Ports of each switch; the smallest usual number if `None`.
+    /// Ports per switch; the smallest common number that suffices if `None`.
     pub radix: Option<u8>,
 }
 
@@ -47,7 +47,7 @@ impl Dragonfly {
                     plan.add_host((group * routers + router, host as u8));
                 }
                 for peer in router + 1..routers {
-                    // Port k of a router leads to the k-th of the others.
+                    // Port k of a router leads to the k-th of the other routers.
                     let ends = [(router, peer - 1), (peer, router)];
                     let [a, b] = ends.map(|(router, place)| {
                         (group * routers + router, (hosts + 1 + place) as u8)
@@ -65,7 +65,7 @@ impl Dragonfly {
         for a in 0..groups {
             for b in a + 1..groups {
                 for round in 0..per_pair {
-                    // Seen from a group, others are numbered by how far they are ahead of it.
+                    // A group numbers the others by their distance ahead of it.
                     let ahead = |distance: usize| round * others + distance - 1;
                     plan.links.push((port(a, ahead(b - a)), port(b, ahead(groups + a - b))));
                 }

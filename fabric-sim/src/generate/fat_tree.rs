@@ -1,10 +1,10 @@
-//! Fat trees of two and three levels, folded Clos networks.
+//! Fat trees (folded Clos networks) of two and three levels.
 //!
-//! Two levels: leaves and spines. Three: pods of leaves and spines, and groups of cores, the spine
-//! number *a* of every pod being cabled to group *a*. Only switches that are needed are there: a
-//! tree that is not full has fewer pods, and where a switch above could take several cables from
-//! each one below, there are fewer of those. Every switch has at least as many cables up as
-//! down, except leaves where an oversubscription was ordered.
+//! Two levels: leaves and spines. Three: pods of leaves and spines, and groups of cores, with spine
+//! number *a* of every pod cabled to group *a*. Only the switches needed are generated: a partly
+//! filled tree has fewer pods, and where an upper switch could have several cables from each switch
+//! below, there are fewer upper switches. Every switch has at least as many cables up as down,
+//! except leaves with the requested oversubscription.
 
 use super::GenerateError;
 use super::plan::{Plan, names, within};
@@ -15,11 +15,11 @@ use ib_mad::netlist::PORTS_MAX;
 pub struct FatTree {
     /// Levels of switches, 2 or 3.
     pub levels: u8,
-    /// Ports of each switch.
+    /// Ports per switch.
     pub radix: u8,
     /// Number of hosts.
     pub hosts: usize,
-    /// Hosts to uplinks of a leaf: (1, 1) is full bisection bandwidth.
+    /// Ratio of hosts to uplinks of a leaf: (1, 1) is full bisection bandwidth.
     pub oversubscription: (u8, u8),
 }
 
@@ -57,7 +57,7 @@ impl FatTree {
         Ok(plan)
     }
 
-    /// The most hosts on a leaf that leave it enough ports for uplinks.
+    /// The most hosts on a leaf that leave enough ports for its uplinks.
     fn leaf_hosts_max(&self) -> usize {
         let radix = usize::from(self.radix);
         (0..radix).rev().find(|&hosts| hosts + self.uplinks_for(hosts) <= radix).unwrap_or(0)
@@ -73,7 +73,7 @@ struct Layout {
     radix: usize,
     leaves: usize,
     pods: usize,
-    /// Uplinks of each leaf.
+    /// Uplinks per leaf.
     uplinks: usize,
 }
 
@@ -98,11 +98,11 @@ impl Layout {
 
     fn three_levels(&self) -> Plan {
         let (half, leaves, pods) = (self.radix / 2, self.leaves, self.pods);
-        // Cables between a leaf and a spine, spines a pod, and the most cables down of a spine.
+        // Cables between a leaf and a spine, spines per pod, and the most down-cables of a spine.
         let parallel = half / leaves.div_ceil(pods);
         let pod_spines = self.uplinks.div_ceil(parallel);
         let spine_links = leaves.div_ceil(pods) * self.uplinks.div_ceil(pod_spines);
-        // As many go up, to the cores of the spine's group.
+        // As many cables go up, to the cores of the spine's group.
         let group_cores = spine_links.div_ceil(self.radix / pods);
         let (spines, cores) = (pods * pod_spines, pod_spines * group_cores);
         let all = names("leaf", leaves).chain(names("spine", spines)).chain(names("core", cores));
@@ -135,13 +135,13 @@ impl Layout {
         plan
     }
 
-    /// Uplinks take the highest port numbers, hosts the lowest.
+    /// Port number of a leaf's uplink: uplinks use the highest port numbers, hosts the lowest.
     fn leaf_port(&self, uplink: usize) -> u8 {
         (self.radix - self.uplinks + 1 + uplink) as u8
     }
 }
 
-/// Size of part `index` when `total` is split into `parts` as equal as possible.
+/// Size of part `index` when `total` is split into `parts` as evenly as possible.
 fn part(total: usize, parts: usize, index: usize) -> usize {
     total / parts + usize::from(index < total % parts)
 }

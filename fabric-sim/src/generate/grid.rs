@@ -4,31 +4,31 @@ use super::GenerateError;
 use super::plan::{Plan, names, radix_for, within};
 
 /// Parameters of a torus or mesh. In dimension d, counted from 0, port 2d+1 leads to the next
-/// switch and port 2d+2 to the one before; hosts have the ports behind them.
+/// switch and port 2d+2 to the previous one; hosts use the ports after these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid {
     /// Switches in each dimension.
     pub dims: Vec<u16>,
-    /// Whether the last switch of a row is cabled to its first. Rows of two are not cabled twice.
+    /// Whether the last switch of a row is cabled to the first. Rows of two are not cabled twice.
     pub wraps: bool,
-    /// Hosts on each switch.
+    /// Hosts per switch.
     pub hosts_per_switch: u8,
-    /// Ports of each switch; the smallest usual number if `None`.
+    /// Ports per switch; the smallest common number that suffices if `None`.
     pub radix: Option<u8>,
 }
 
-/// Parameters of a hypercube. Port d+1 leads across dimension d; hosts have the ports behind.
+/// Parameters of a hypercube. Port d+1 leads across dimension d; hosts use the ports after these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hypercube {
     /// Number of dimensions; there are 2^dimensions switches.
     pub dimensions: u8,
-    /// Hosts on each switch.
+    /// Hosts per switch.
     pub hosts_per_switch: u8,
-    /// Ports of each switch; the smallest usual number if `None`.
+    /// Ports per switch; the smallest common number that suffices if `None`.
     pub radix: Option<u8>,
 }
 
-/// More dimensions than any cabling; keeps products small.
+/// Limit of dimensions, beyond any real cabling; prevents overflow of products.
 const DIMENSIONS_MAX: usize = 8;
 
 impl Grid {
@@ -86,7 +86,7 @@ fn add_hosts(plan: &mut Plan, switch: usize, first: usize, hosts: u8) {
     }
 }
 
-/// `sw-2-0-7`: the coordinates.
+/// Names a switch by its coordinates: `sw-2-0-7`.
 fn name(mut index: usize, dims: &[usize]) -> String {
     let mut name = String::from("sw");
     for dim in dims {

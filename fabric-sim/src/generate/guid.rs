@@ -6,16 +6,16 @@ use ib_mad::types::Guid;
 
 use super::rng::Rng;
 
-/// The first four bytes of GUIDs as adapters and switches carry them: an OUI, and 0x03 of the
-/// 0x0300 that turns a 48-bit address into 64 bits.
+/// The first four bytes of adapters' and switches' GUIDs: an OUI, and 0x03 of the 0x0300 that
+/// expands a 48-bit address to 64 bits.
 const PREFIXES: [u32; 6] =
     [0x0c42_a103, 0xb859_9f03, 0x9803_9b03, 0x506b_4b03, 0x248a_0703, 0xec0d_9a03];
-/// Serial numbers of one delivery lie within an aligned piece of this size.
+/// Serial numbers of one batch lie within an aligned range of this size.
 const PIECE: u32 = 0x2000;
 const PIECES: usize = (1 << 24) / PIECE as usize;
 
-/// Hands out GUIDs that never repeat: batches of 8 to 97 consecutive ones, each batch at a random
-/// place of a random prefix.
+/// Allocates GUIDs without repetition: batches of 8 to 97 consecutive ones, each batch at a random
+/// position under a random prefix.
 pub(super) struct Guids {
     taken: HashSet<(usize, usize)>,
     step: u64,
@@ -24,12 +24,12 @@ pub(super) struct Guids {
 }
 
 impl Guids {
-    /// `step` GUIDs are kept between two that are handed out, for ports; at most 0x40.
+    /// Allocates GUIDs at a distance of `step` (at most 0x40), with room for port GUIDs in between.
     pub(super) fn new(step: u64) -> Self {
         Self { taken: HashSet::new(), step, next: 0, left: 0 }
     }
 
-    /// The same, for another kind of device that must not get GUIDs from batches in use.
+    /// An allocator for another kind of device, which uses separate batches.
     pub(super) fn with_step(self, step: u64) -> Self {
         Self { step, left: 0, ..self }
     }
@@ -45,7 +45,8 @@ impl Guids {
     }
 
     fn begin_batch(&mut self, rng: &mut Rng) {
-        // At most 49,151 nodes in batches of 8 or more: half of the 12,288 pieces are never taken.
+        // At most 49,151 nodes in batches of 8 or more: half of the 12,288 ranges always remain
+        // free.
         let piece = loop {
             let piece = (rng.below(PREFIXES.len()), rng.below(PIECES));
             if self.taken.insert(piece) {

@@ -1,10 +1,10 @@
-//! Fabrics made to order: fat trees, tori, meshes, hypercubes, dragonflies and random graphs.
+//! Generators of fabrics: fat trees, tori, meshes, hypercubes, dragonflies and random graphs.
 //!
-//! A shape ([`Shape`]) draws up a plan: switches, cables between them, and the switch ports that
-//! hosts are plugged into. [`generate`] takes cables and hosts away if asked to, gives everything
-//! GUIDs and names, and yields a [`Net`]. Equal parameters and seeds give equal nets, on every
-//! machine and in every version that does not say otherwise in the changelog. What is not here:
-//! the net file's format (`ib_mad::netlist`) and the command line (`cli::generate`).
+//! A shape ([`Shape`]) produces a plan: switches, the cables between them, and the switch ports of
+//! hosts. [`generate`] removes cables, switches and hosts as requested, assigns GUIDs and names,
+//! and returns a [`Net`]. Equal parameters and seeds give equal nets, on every machine and in every
+//! version unless the changelog says otherwise. The net file's format is in `ib_mad::netlist`, the
+//! command line in `cli::generate`.
 
 mod dragonfly;
 mod fat_tree;
@@ -25,7 +25,7 @@ use rng::Rng;
 /// Unicast LIDs of a subnet; every host port and every switch needs one.
 pub const UNICAST_LIDS: usize = 0xBFFF;
 
-/// How switches are joined, and where hosts are.
+/// Topology and its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each variant is named as what it holds")]
 pub enum Shape {
@@ -36,16 +36,17 @@ pub enum Shape {
     Random(RandomGraph),
 }
 
-/// What all shapes have in common.
+/// Parameters common to all shapes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Common {
-    /// Decides GUIDs, which cables, switches and hosts are missing, and how a random graph looks.
+    /// Determines GUIDs, which cables, switches and hosts are missing, and the edges of a random
+    /// graph.
     pub seed: u64,
-    /// Per cent of the cables between switches that are taken away; the rest still connects all.
+    /// Percentage of the cables between switches to remove; the switches stay connected.
     pub missing_links: f64,
-    /// Per cent of the switches that are taken away with their hosts; the rest stays connected.
+    /// Percentage of the switches to remove with their hosts; the others stay connected.
     pub missing_switches: f64,
-    /// Per cent of the hosts that are taken away.
+    /// Percentage of the hosts to remove.
     pub missing_hosts: f64,
     /// Rate of all links.
     pub rate: LinkRate,
@@ -58,7 +59,7 @@ impl Default for Common {
     }
 }
 
-/// Why a fabric cannot be made as ordered.
+/// Why a fabric cannot be generated as requested.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the messages name the fields")]
@@ -72,14 +73,14 @@ pub enum GenerateError {
     TooFewHosts { levels: u8, min: usize, hosts: usize },
     #[error("fat trees have 2 or 3 levels, not {levels}")]
     Levels { levels: u8 },
-    #[error("switches need {needed} ports, but --radix gives them {radix}")]
+    #[error("switches need {needed} ports, but --radix is {radix}")]
     Radix { needed: usize, radix: u8 },
-    #[error("a switch would need {needed} ports; none has more than {PORTS_MAX}")]
+    #[error("a switch would need {needed} ports; the limit is {PORTS_MAX}")]
     Ports { needed: usize },
     #[error("{what} must be {min} to {max}, not {value}")]
     Range { what: &'static str, min: usize, max: usize, value: usize },
     #[error(
-        "{hosts} hosts and {switches} switches need more than the {UNICAST_LIDS} LIDs of a subnet"
+        "{hosts} hosts and {switches} switches exceed the {UNICAST_LIDS} unicast LIDs of a subnet"
     )]
     TooManyLids { hosts: usize, switches: usize },
     #[error(
@@ -93,8 +94,8 @@ pub enum GenerateError {
     )]
     Degree { switches: usize, degree: usize, min: usize },
     #[error(
-        "--missing-links {percent} would take {missing} of {links} links away, but {needed} are \
-         needed to keep the {switches} switches connected; ask for at most {max:.1}"
+        "--missing-links {percent} would remove {missing} of {links} links, but {needed} are needed \
+         to keep the {switches} switches connected; use at most {max:.1}"
     )]
     MissingLinks {
         percent: f64,
@@ -105,15 +106,15 @@ pub enum GenerateError {
         max: f64,
     },
     #[error(
-        "--missing-switches {percent} would take {missing} of {switches} switches away, but only {max} \
-         can go if the others are to stay connected"
+        "--missing-switches {percent} would remove {missing} of {switches} switches, but at most \
+         {max} can be removed if the others are to stay connected"
     )]
     MissingSwitches { percent: f64, missing: usize, switches: usize, max: usize },
-    #[error("{what} must be 0 to 100 per cent, not {value}")]
+    #[error("{what} must be 0 to 100 percent, not {value}")]
     Percent { what: &'static str, value: f64 },
 }
 
-/// Makes a fabric. Its switches are connected to each other, all hosts to a switch.
+/// Generates a fabric. All switches are connected, and every host is on a switch.
 pub fn generate(shape: &Shape, common: &Common) -> Result<Net, GenerateError> {
     let mut rng = Rng::new(common.seed);
     let mut plan = match shape {

@@ -1,4 +1,4 @@
-//! A fabric on paper: switches, cables and places for hosts, before GUIDs and names.
+//! A fabric before GUIDs and names are assigned: switches, cables and positions of hosts.
 
 use super::guid::Guids;
 use super::rng::Rng;
@@ -8,16 +8,16 @@ use ib_mad::netlist::{LinkRate, LinkSpeed, Net, Node, NodeKind, PORTS_MAX, PortR
 /// A switch port: index of the switch and port number.
 pub(super) type SwitchPort = (usize, u8);
 
-/// NVIDIA's vendor id, still Mellanox's OUI.
+/// NVIDIA's VendorID, which is still Mellanox's OUI.
 const VENDOR_ID: u32 = 0x2c9;
 
 pub(super) struct Plan {
     /// Description of each switch.
     pub(super) switches: Vec<String>,
-    /// Ports of each switch.
+    /// Ports per switch.
     pub(super) radix: u8,
     pub(super) links: Vec<(SwitchPort, SwitchPort)>,
-    /// Hosts in the order of their numbers, which they keep when others are removed.
+    /// Hosts by number; they keep their numbers when others are removed.
     pub(super) hosts: Vec<(usize, SwitchPort)>,
 }
 
@@ -27,7 +27,7 @@ impl Plan {
         Self { switches, radix, links: Vec::new(), hosts: Vec::new() }
     }
 
-    /// Plugs the next host into a switch port.
+    /// Attaches the next host to a switch port.
     pub(super) fn add_host(&mut self, at: SwitchPort) {
         self.hosts.push((self.hosts.len() + 1, at));
     }
@@ -40,8 +40,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Removes `percent` of the links, chosen so that switches stay connected: a random spanning
-    /// tree is left alone.
+    /// Removes `percent` of the links, but none of a random spanning tree, so that the switches
+    /// stay connected.
     pub(super) fn remove_links(
         &mut self,
         percent: f64,
@@ -79,8 +79,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Removes `percent` of the switches with their hosts, chosen so that the others stay connected:
-    /// one after the other in random order, but for those that would part the rest.
+    /// Removes `percent` of the switches with their hosts, one after the other in random order,
+    /// skipping those whose removal would partition the rest.
     pub(super) fn remove_switches(
         &mut self,
         percent: f64,
@@ -131,7 +131,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Whether links join all of some switches without leading over others.
+    /// Whether some switches are connected by links among them alone.
     fn are_connected(&self, is_here: &[bool]) -> bool {
         let mut parts = Parts::new(is_here.len());
         let links = self.links.iter().filter(|((a, _), (b, _))| is_here[*a] && is_here[*b]);
@@ -139,7 +139,7 @@ impl Plan {
         joined + 1 == is_here.iter().filter(|&&is_here| is_here).count()
     }
 
-    /// Removes `percent` of the hosts; the others keep their places and numbers.
+    /// Removes `percent` of the hosts; the others keep their ports and numbers.
     pub(super) fn remove_hosts(
         &mut self,
         percent: f64,
@@ -154,7 +154,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Turns the plan into a net: hosts first, then switches.
+    /// Converts the plan to a net: hosts first, then switches.
     pub(super) fn build(&self, rate: LinkRate, rng: &mut Rng) -> Net {
         let mut net = Net::new();
         let (ca_device, switch_device) = device_ids(rate.speed);
@@ -188,7 +188,7 @@ impl Plan {
     }
 }
 
-/// Joins parts of a graph (union-find with path halving).
+/// Disjoint sets (union-find with path halving).
 pub(super) struct Parts {
     parent: Vec<usize>,
 }
@@ -206,7 +206,7 @@ impl Parts {
         item
     }
 
-    /// Joins the parts of `a` and `b`; false if they were one already.
+    /// Merges the sets of `a` and `b`; false if they were one already.
     pub(super) fn join(&mut self, a: usize, b: usize) -> bool {
         let (a, b) = (self.root(a), self.root(b));
         self.parent[a] = b;
@@ -214,14 +214,14 @@ impl Parts {
     }
 }
 
-/// Numbered names, wide enough to sort: `leaf001` to `leaf1200` would not.
+/// Numbered names, padded so that they sort: `leaf001` to `leaf1200` would not.
 pub(super) fn names(prefix: &str, count: usize) -> impl Iterator<Item = String> + '_ {
     let width = count.to_string().len().max(3);
     (1..=count).map(move |number| format!("{prefix}{number:0width$}"))
 }
 
-/// The radix of switches that need `needed` ports: as ordered, or else that of the smallest
-/// switch on the market with enough.
+/// The radix of switches that need `needed` ports: as requested, or else that of the smallest
+/// common switch with enough ports.
 pub(super) fn radix_for(needed: usize, ordered: Option<u8>) -> Result<u8, GenerateError> {
     if let Some(radix) = ordered {
         return if needed <= usize::from(radix) {
@@ -235,7 +235,7 @@ pub(super) fn radix_for(needed: usize, ordered: Option<u8>) -> Result<u8, Genera
     radix.ok_or(GenerateError::Ports { needed })
 }
 
-/// An error unless `value` is within bounds.
+/// Errors unless `value` is within bounds.
 pub(super) fn within(
     what: &'static str,
     value: usize,
@@ -256,7 +256,7 @@ fn share(what: &'static str, percent: f64, count: usize) -> Result<usize, Genera
     Ok((count as f64 * percent / 100.0).round() as usize)
 }
 
-/// NodeInfo:DeviceID of an adapter and a switch of the generation that brought a speed.
+/// DeviceID of an adapter and a switch of the first generation with a given speed.
 fn device_ids(speed: LinkSpeed) -> (u16, u16) {
     match speed {
         LinkSpeed::Sdr | LinkSpeed::Ddr | LinkSpeed::Qdr => (0x673c, 0xbd36),
@@ -264,6 +264,7 @@ fn device_ids(speed: LinkSpeed) -> (u16, u16) {
         LinkSpeed::Edr => (0x1017, 0xcf08),
         LinkSpeed::Hdr => (0x101b, 0xd2f0),
         LinkSpeed::Ndr => (0x1021, 0xd2f2),
-        LinkSpeed::Xdr => (0x1023, 0xd2f4),
+        // XDR; newer speeds need their own entries.
+        _ => (0x1023, 0xd2f4),
     }
 }

@@ -6,16 +6,16 @@ use super::GenerateError;
 use super::plan::{Plan, names, radix_for, within};
 use super::rng::Rng;
 
-/// Parameters of a random graph. Its first ports are links, hosts have those behind them.
+/// Parameters of a random graph. The first ports of a switch are for links, the next for hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RandomGraph {
     /// Number of switches.
     pub switches: usize,
-    /// The most links of a switch; most have exactly as many.
+    /// Maximum links per switch; most switches have exactly this many.
     pub degree: u8,
     /// Number of hosts, spread evenly.
     pub hosts: usize,
-    /// Ports of each switch; the smallest usual number if `None`.
+    /// Ports per switch; the smallest common number that suffices if `None`.
     pub radix: Option<u8>,
 }
 
@@ -46,16 +46,16 @@ impl RandomGraph {
     }
 }
 
-/// A spanning tree, then further pairs until no two switches with links left are unjoined or
-/// luck runs out.
+/// A spanning tree, then random further pairs until no unconnected pair of switches has free ports,
+/// or the attempts are used up.
 fn edges(switches: usize, degree: usize, rng: &mut Rng) -> Vec<(usize, usize)> {
     let mut left = vec![degree; switches];
     let mut edges = Vec::with_capacity(switches * degree / 2);
     let mut joined = HashSet::new();
     let mut order: Vec<usize> = (0..switches).collect();
     rng.shuffle(&mut order);
-    // Those that have links left, in the tree so far. Joining all switches in one tree takes at
-    // most two links each, so there is always one.
+    // Switches of the tree with free links. A spanning tree needs on average less than two link
+    // ends per switch, so one is always free.
     let mut open = Vec::from_iter(order.first().copied());
     for &switch in order.iter().skip(1) {
         let place = rng.below(open.len());
@@ -83,7 +83,7 @@ fn edges(switches: usize, degree: usize, rng: &mut Rng) -> Vec<(usize, usize)> {
         edges.push((a, b));
         left[a] -= 1;
         left[b] -= 1;
-        // The place further back first, so that the other one stays valid.
+        // Remove the higher index first, so that the lower stays valid.
         for place in [i.max(j), i.min(j)] {
             if left[open[place]] == 0 {
                 open.swap_remove(place);

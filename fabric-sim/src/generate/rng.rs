@@ -1,7 +1,7 @@
-//! The random numbers of the generators.
+//! The random number generator of the fabric generators.
 
-/// SplitMix64 (Steele, Lea, Flood 2014). Here rather than from a crate, because equal seeds must
-/// give equal nets for good, which `rand` does not promise across its versions.
+/// SplitMix64 (Steele, Lea, Flood 2014). Implemented here because equal seeds must always give
+/// equal nets, which `rand` does not guarantee across its versions.
 pub(super) struct Rng {
     state: u64,
 }
@@ -19,7 +19,7 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`, which must not be 0. Bias is below bound / 2^64.
+    /// A random number below `bound`, which must not be 0. Bias is below bound / 2^64.
     pub(super) fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }

@@ -1,4 +1,4 @@
-//! Laws that every generated fabric keeps, and the shapes' sizes.
+//! Properties of every generated fabric, and the sizes of the shapes.
 
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ fn switches(net: &Net) -> impl Iterator<Item = usize> + '_ {
     (0..net.nodes().len()).filter(|&index| net.nodes()[index].kind == NodeKind::Switch)
 }
 
-/// Hops between switches, from `from`; `None` where there is no way.
+/// Hops from `from` to each switch; `None` if unreachable.
 fn hops_from(net: &Net, from: usize) -> Vec<Option<usize>> {
     let mut hops = vec![None; net.nodes().len()];
     hops[from] = Some(0);
@@ -34,7 +34,7 @@ fn hops_from(net: &Net, from: usize) -> Vec<Option<usize>> {
     hops
 }
 
-/// The most hops between two switches that have hosts.
+/// The most hops between two switches with hosts.
 fn diameter(net: &Net) -> usize {
     let leaves: Vec<usize> =
         switches(net).filter(|&index| links_to(net, index, NodeKind::Ca) > 0).collect();
@@ -53,7 +53,7 @@ fn links_to(net: &Net, index: usize, kind: NodeKind) -> usize {
         .count()
 }
 
-/// What every fabric must be; the model itself sees to it that no port has two cables.
+/// Checks the properties of every fabric; the net model itself ensures that no port has two cables.
 fn check(net: &Net, radix_max: u8) -> Result<(), TestCaseError> {
     prop_assert!(net.switches_connected());
     let mut guids = std::collections::HashSet::new();
@@ -131,7 +131,7 @@ fn tori_meshes_and_hypercubes_are_as_wide_as_their_dimensions_say() {
 
 #[test]
 fn a_dragonflys_groups_are_one_link_apart() {
-    // The balanced dragonfly of radix 7: a = 2p = 2h, and as many groups as can be.
+    // The balanced dragonfly of radix 7: a = 2p = 2h, with the maximum number of groups.
     let dragonfly =
         Dragonfly { groups: 9, routers: 4, hosts_per_router: 2, global_links: 2, radix: Some(7) };
     let net = make(Shape::Dragonfly(dragonfly.clone()));
@@ -167,7 +167,7 @@ fn links_that_switches_need_are_not_taken_away() {
         matches!(error, GenerateError::MissingLinks { needed: 15, missing: 19, .. }),
         "{error}"
     );
-    assert!(error.to_string().ends_with("ask for at most 53.1"), "{error}");
+    assert!(error.to_string().ends_with("use at most 53.1"), "{error}");
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn switches_that_others_need_are_not_taken_away() {
     let net = generate(&row(vec![4, 4], true), &missing(25.0)).unwrap();
     assert_eq!((net.count(NodeKind::Switch), net.count(NodeKind::Ca)), (12, 24));
     assert!(net.switches_connected());
-    // Of a row only an end can go, and then the next.
+    // Of a row only an end can be removed, and then the next.
     for seed in 0..20 {
         let net = generate(&row(vec![8], false), &Common { seed, ..missing(12.5) }).unwrap();
         assert!(net.switches_connected());
@@ -245,7 +245,7 @@ proptest! {
         }
     }
 
-    /// Cables up are never fewer than hosts or cables down, so no level narrows.
+    /// Cables up are at least as many as hosts or cables down, so no level is a bottleneck.
     #[test]
     fn fat_trees_without_oversubscription_keep_full_bisection(
         levels in 2u8..=3, radix in 4u8..20, hosts in 2usize..400,
@@ -267,7 +267,7 @@ proptest! {
     }
 }
 
-/// As many nodes as a subnet has LIDs for.
+/// The maximum number of nodes: the unicast LIDs of a subnet.
 #[test]
 fn the_largest_fat_tree_reads_back_the_same() {
     let net = make(Shape::FatTree(fat_tree(3, 60, 45_000)));

@@ -1,4 +1,4 @@
-//! One client of the server: its socket, and the packets that wait for it.
+//! One client of the server: its socket, and its queue of packets.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,40 +9,40 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use ib_mad::transport::ibsim::protocol::{
     PACKET_LEN, STATUS_UNDELIVERED, SimHeader, SimHeaderRepr, message_len, socket_name,
 };
-use ib_mad::transport::{Address, Packet};
+use ib_mad::transport::{Address, Carrier, Packet};
 use ib_mad::types::Lid;
 use ib_mad::wire::MAD_LEN;
 
 use super::socket::{self, Received};
 use crate::Endpoint;
 
-/// Packets kept for a client that does not take them.
+/// Limit of packets queued for a client that does not read.
 const QUEUE_MAX: usize = 8192;
 const HEADER_LEN: usize = PACKET_LEN - MAD_LEN;
-/// Bits of a LID that LMC can free.
+/// LID bits that LMC covers.
 const PATH_BITS_MAX: u8 = 0x7F;
 
 pub(super) struct Client {
     pub(super) endpoint: Endpoint,
-    /// The number in its socket names.
+    /// The number in the client's socket names.
     pub(super) number: u32,
     socket: UnixDatagram,
     queue: VecDeque<[u8; PACKET_LEN]>,
-    /// The socket took no more; epoll tells when it does.
+    /// The socket's buffer is full; epoll reports when it is writable.
     pub(super) blocked: bool,
-    /// It is on the list of clients that have something to be sent.
+    /// The client is on the list of clients to flush.
     pub(super) listed: bool,
 }
 
-/// Why packets could not be sent on.
+/// Why packets could not be sent.
 pub(super) enum SendError {
-    /// Nobody holds the client's socket any more.
+    /// The client's socket is closed.
     Gone,
     Io(io::Error),
 }
 
 impl Client {
-    /// Opens the server's socket for client `endpoint`, joined to the client's.
+    /// Opens the server's socket for client `endpoint` and connects it to the client's.
     pub(super) fn open(base: &str, endpoint: Endpoint, number: u32) -> io::Result<Self> {
         let server = socket_name(base, &format!("out{}", endpoint.id()));
         let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(server)?)?;
@@ -51,7 +51,7 @@ impl Client {
         Ok(Self { endpoint, number, socket, queue: VecDeque::new(), blocked: false, listed: false })
     }
 
-    /// Whether nobody holds the client's socket name any more.
+    /// Whether the client's socket name is no longer bound.
     pub(super) fn is_gone(&self, base: &str) -> bool {
         client_address(base, self.number)
             .and_then(|address| UnixDatagram::bind_addr(&address))
@@ -70,7 +70,7 @@ impl Client {
         batch.receive(self.socket.as_fd())
     }
 
-    /// Puts a packet in the queue, `lid` being the client's own; false if that is full.
+    /// Queues a packet, `lid` being the client's own LID; false if the queue is full.
     pub(super) fn push(&mut self, packet: &Packet, lid: Lid) -> bool {
         if self.queue.len() >= QUEUE_MAX {
             return false;
@@ -79,7 +79,7 @@ impl Client {
         true
     }
 
-    /// Sends what the socket takes.
+    /// Sends as much as the socket accepts.
     pub(super) fn flush(&mut self) -> Result<(), SendError> {
         while !self.queue.is_empty() {
             match self.send() {
@@ -104,10 +104,10 @@ impl Client {
 }
 
 impl Client {
-    /// One sending call; how many packets it took.
+    /// One send call; returns the number of packets sent.
     fn send(&self) -> io::Result<usize> {
         match self.queue.front() {
-            // What most calls send: cheaper without a batch.
+            // A single packet is the most common case, and cheaper without a batch.
             Some(packet) if self.queue.len() == 1 => match self.socket.send(packet) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
                 result => result.map(|_| 1),
@@ -118,7 +118,7 @@ impl Client {
 }
 
 fn client_address(base: &str, number: u32) -> io::Result<SocketAddr> {
-    // The number is an int to stock clients; a negative one is printed so.
+    // Stock clients print the number as a signed int.
     let name = socket_name(base, &format!("in{}", number.cast_signed()));
     SocketAddr::from_abstract_name(name)
 }
@@ -130,13 +130,13 @@ pub(super) fn client_number(base: &str, from: &SocketAddr) -> Option<u32> {
     number.parse().map(i32::cast_unsigned).or_else(|_| number.parse()).ok()
 }
 
-/// The packet that a client sent, addressed to its far end.
+/// A packet sent by the client, with its destination address.
 pub(super) fn decode(bytes: &[u8; PACKET_LEN]) -> Packet {
-    let header = SimHeader::new(&bytes[..HEADER_LEN]).expect("32 bytes are a header");
+    let header = SimHeader::of(bytes);
     let mut mad = [0; MAD_LEN];
     mad.copy_from_slice(&bytes[HEADER_LEN..]);
     let path_bits = match header.slid() {
-        // The server is to fill it in.
+        // Filled in by the server.
         Lid::NONE | Lid::PERMISSIVE => 0,
         Lid(slid) => slid as u8 & PATH_BITS_MAX,
     };
@@ -145,17 +145,17 @@ pub(super) fn decode(bytes: &[u8; PACKET_LEN]) -> Packet {
         qpn: header.dqp(),
         local_qpn: header.sqp(),
         path_bits,
-        message_len: match u16::try_from(header.length()) {
-            Ok(len) if usize::from(len) != MAD_LEN => len,
-            _ => 0,
-        },
         ..Address::default()
     };
-    Packet { mad, address }
+    let message_len = match u16::try_from(header.length()) {
+        Ok(len) if usize::from(len) != MAD_LEN => len,
+        _ => 0,
+    };
+    Packet { mad, address, carrier: Carrier { message_len, ..Carrier::default() } }
 }
 
-/// A packet as the client with `lid` takes it. One that comes back has the addresses it was sent
-/// with.
+/// A packet in the client's format; `lid` is the client's own. A returned packet has the addresses
+/// it was sent with.
 fn encode(packet: &Packet, lid: Lid) -> [u8; PACKET_LEN] {
     let address = &packet.address;
     let near = match address.lid {
@@ -163,20 +163,20 @@ fn encode(packet: &Packet, lid: Lid) -> [u8; PACKET_LEN] {
         _ => (Lid(lid.0 | u16::from(address.path_bits)), address.local_qpn),
     };
     let far = (address.lid, address.qpn);
-    let (to, from) = if address.undelivered == 0 { (near, far) } else { (far, near) };
+    let (to, from) = if packet.carrier.undelivered == 0 { (near, far) } else { (far, near) };
     let header = SimHeaderRepr {
         dlid: to.0,
         slid: from.0,
         dqp: to.1,
         sqp: from.1,
-        status: if address.undelivered == 0 { 0 } else { STATUS_UNDELIVERED },
-        length: match address.message_len {
+        status: if packet.carrier.undelivered == 0 { 0 } else { STATUS_UNDELIVERED },
+        length: match packet.carrier.message_len {
             0 => message_len(&packet.mad),
-            told => u64::from(told),
+            id => u64::from(id),
         },
     };
     let mut bytes = [0; PACKET_LEN];
-    header.emit(&mut SimHeader::new(&mut bytes[..HEADER_LEN]).expect("32 bytes are a header"));
+    header.emit(&mut SimHeader::of_mut(&mut bytes));
     bytes[HEADER_LEN..].copy_from_slice(&packet.mad);
     bytes
 }

@@ -1,6 +1,6 @@
-//! Commands of whoever operates a served fabric: one line each, one line of answer.
+//! Console commands of a served fabric: one line per command, one line per reply.
 //!
-//! The names of ibsim's console that net files use in `do` lines are understood too.
+//! Command names of ibsim's console are accepted too; net files use them in `do` lines.
 
 use std::time::{Duration, Instant};
 
@@ -9,67 +9,67 @@ use ib_mad::wire::attribute::{NodeType, TrapNumber};
 use serde_json::{Map, Value, json};
 
 use super::Server;
-use crate::{Counters, Fabric, NodeIndex, Probability, RouteReport};
+use crate::{ControlError, Counters, Fabric, NodeIndex, Probability, RouteReport};
 
-/// What can be asked of a served fabric.
+/// A command to a served fabric.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// An empty line or a comment.
     Nothing,
-    /// What is served, to whom, and all counters, as JSON.
+    /// Report nodes, clients and counters as JSON.
     Status,
-    /// One node and its ports, as JSON.
+    /// Report one node and its ports as JSON.
     Node(String),
     /// Pull the cable at a port.
     LinkDown(String, u8),
-    /// Plug it in again.
+    /// Plug the cable in again.
     LinkUp(String, u8),
-    /// Switch a node off.
+    /// Power a node off.
     NodeDown(String),
-    /// Switch it on again; it has forgotten its configuration.
+    /// Power a node on, without its configuration.
     NodeUp(String),
-    /// Switch it off and on.
+    /// Power a node off and on.
     Reboot(String),
-    /// Lose this share of the packets on all links or at one port.
+    /// Lose this share of packets on all links, or at one port.
     Loss(Probability, Option<(String, u8)>),
-    /// Let packets take this long for all links or for the one at a port.
+    /// Delay packets by this time on all links, or at one port.
     Delay(Duration, Option<(String, u8)>),
-    /// Let one link or switch break or mend every so often; `None` ends that.
+    /// Cut or restore a link or reboot a switch at this interval; `None` stops that.
     Chaos(Option<Duration>),
-    /// Let a port report a threshold reached: trap 129, 130 or 131.
+    /// Send trap 129, 130 or 131 from a port: an error threshold was reached.
     Trap(TrapNumber, String, u8),
-    /// Rename a node.
+    /// Change a node's description.
     Description(String, String),
-    /// Give a node another system image GUID.
+    /// Change a node's system image GUID.
     SystemImageGuid(String, Guid),
-    /// Whether the programmed tables connect all end ports, as JSON.
+    /// Check whether the programmed tables connect all end ports; reports JSON.
     Check,
-    /// Say what commands there are.
+    /// List the commands.
     Help,
     /// Stop serving.
     Quit,
 }
 
-/// What `help` prints.
+/// Output of `help`.
 pub const HELP: &str = "\
 status | check | node NODE | link-down NODE PORT | link-up NODE PORT | node-down NODE | node-up NODE | \
 reboot NODE | loss SHARE [NODE PORT] | delay MICROSECONDS [NODE PORT] | chaos MILLISECONDS|off | trap 129|130|131 NODE PORT | \
 description NODE TEXT | system-image-guid NODE GUID | help | quit \
 (NODE: id, \"description\" or 0xGUID; SHARE: 0.01 or 1%)";
 
-/// A line that is no command.
+/// An invalid command line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseCommandError {
-    /// The first word says nothing to us.
-    #[error("no command '{0}'; try help")]
+    /// Unknown command.
+    #[error("unknown command '{0}'; try help")]
     Unknown(String),
-    /// Too few, too many or wrong words after it.
+    /// Wrong arguments.
     #[error("usage: {0}")]
     Usage(&'static str),
 }
 
 impl Command {
-    /// Reads a line.
+    /// Parses a line.
     pub fn parse(line: &str) -> Result<Self, ParseCommandError> {
         let words = split(line);
         let Some((name, words)) = words.split_first() else { return Ok(Self::Nothing) };
@@ -115,10 +115,11 @@ impl Command {
         }
     }
 
-    /// Carries out what needs the fabric alone; `ok`, JSON or what is wrong.
+    /// Runs a command that needs only the fabric; returns `ok`, JSON or an error.
     pub fn carry_out(self, fabric: &mut Fabric, now: Instant) -> Result<String, String> {
         let find = |fabric: &Fabric, name: &str| {
-            fabric.find_node(name).ok_or_else(|| format!("there is no node '{name}'"))
+            let no_node = || ControlError::NoSuchNode(name.to_owned()).to_string();
+            fabric.find_node(name).ok_or_else(no_node)
         };
         let at = |fabric: &Fabric, at: Option<(String, u8)>| match at {
             None => Ok(None),
@@ -184,7 +185,7 @@ impl Command {
     }
 }
 
-/// Words of a line; quotes join what they enclose, `"Switch1"[3]` is the two words of a port.
+/// Splits a line into words; quotes enclose words with spaces: `"Switch1"[3]` is a node and a port.
 fn split(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = line.trim();
@@ -225,7 +226,7 @@ fn loss(words: &[&str]) -> Option<Command> {
     Some(Command::Loss(Probability::parse(share)?, place(at)?))
 }
 
-/// ibsim's `Error "node"[port] percent`.
+/// Parses ibsim's `Error "node"[port] percent`.
 fn error(words: &[&str]) -> Option<Command> {
     let [node, port, percent] = words else { return None };
     let share = Probability::new(percent.parse::<f64>().ok()? / 100.0).ok()?;
@@ -253,7 +254,7 @@ fn trap(words: &[&str]) -> Option<Command> {
     thresholds.contains(&number).then_some(Command::Trap(number, node, port))
 }
 
-/// What is served, to whom, and all counters.
+/// Nodes, clients and counters, as JSON.
 pub(super) fn status(server: &Server) -> Value {
     let fabric = &server.fabric;
     let count = |kind| fabric.nodes().filter(|&node| fabric.node(node).node_type == kind).count();
@@ -296,7 +297,7 @@ fn counters_json(counters: &Counters) -> Value {
     })
 }
 
-/// What a check found.
+/// Result of a route check, as JSON.
 pub(super) fn check_json(fabric: &Fabric, report: &RouteReport) -> Value {
     let lost: Map<String, Value> = report
         .lost
@@ -378,11 +379,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command_says_how_to_write_it() {
-        let text = |line| Command::parse(line).unwrap_err().to_string();
-        assert_eq!(text("frobnicate"), "no command 'frobnicate'; try help");
-        assert_eq!(text("link-down x"), "usage: link-down NODE PORT");
-        assert_eq!(text("loss 200%"), "usage: loss SHARE [NODE PORT]");
-        assert_eq!(text("trap 128 x 1"), "usage: trap 129|130|131 NODE PORT");
+    fn invalid_commands_show_their_usage() {
+        use ParseCommandError::{Unknown, Usage};
+        let error = |line| Command::parse(line).unwrap_err();
+        assert_eq!(error("frobnicate"), Unknown("frobnicate".to_owned()));
+        assert_eq!(error("link-down x"), Usage("link-down NODE PORT"));
+        assert_eq!(error("loss 200%"), Usage("loss SHARE [NODE PORT]"));
+        assert_eq!(error("trap 128 x 1"), Usage("trap 129|130|131 NODE PORT"));
     }
 }

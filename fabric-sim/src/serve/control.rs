@@ -1,4 +1,5 @@
-//! What ibsim's control requests do: a client attaches, looks at its port, becomes a manager.
+//! Control requests of ibsim's protocol: attaching clients, queries about their port, becoming a
+//! manager.
 
 use std::time::Instant;
 
@@ -7,12 +8,13 @@ use ib_mad::transport::ibsim::protocol::{
     declared_classes,
 };
 use ib_mad::types::Qpn;
+use ib_mad::wire::attribute::NodeInfo;
 
 use super::Server;
 use crate::{Endpoint, NodeIndex};
 
-/// Carries out a request of the client whose socket names have the number `sender`; the answer
-/// stands where it stood.
+/// Handles a request of the client whose socket names have the number `sender`; the reply replaces
+/// it in the buffer.
 pub(super) fn serve(
     server: &mut Server,
     now: Instant,
@@ -35,24 +37,31 @@ pub(super) fn serve(
 
 fn connect(server: &mut Server, now: Instant, request: &mut Control) -> Option<()> {
     let asked = ConnectData::from_bytes(&request.data);
-    // Whoever died before holds neither names nor nodes against the living: a name that is used
-    // again was given up by its last owner.
+    // Detach clients that died, which frees their names and nodes. If a name is in use again, its
+    // previous owner has given it up.
     server.disconnect_number(now, asked.id);
     server.reap(now);
     let node = match asked.node.as_slice() {
         [] => NodeIndex(0),
         name => server.fabric.find_node(&String::from_utf8_lossy(name)).or_else(|| {
-            tracing::warn!(node = %String::from_utf8_lossy(name), "no such node");
+            tracing::warn!(
+                number = asked.id,
+                node = %String::from_utf8_lossy(name),
+                "client refused: no such node"
+            );
             None
         })?,
     };
     if asked.is_sm && server.fabric.takes_requests(node) {
-        tracing::warn!(number = asked.id, "the node has a manager already");
+        tracing::warn!(
+            number = asked.id,
+            "client refused: another manager is attached to the node"
+        );
         return None;
     }
     let endpoint = server.fabric.attach(node, 0).ok()?;
     if let Err(error) = server.add_client(endpoint, asked.id) {
-        tracing::warn!(number = asked.id, %error, "cannot reach the client's socket");
+        tracing::warn!(number = asked.id, %error, "client refused: cannot connect to its socket");
         server.fabric.detach(now, endpoint);
         return None;
     }
@@ -65,7 +74,7 @@ fn connect(server: &mut Server, now: Instant, request: &mut Control) -> Option<(
         client = endpoint.id(),
         number = asked.id,
         node = %String::from_utf8_lossy(&name),
-        "connected"
+        "client connected"
     );
     let answer = ConnectData { id: u32::from(endpoint.id()), node: name, ..asked };
     request.data = answer.to_bytes();
@@ -79,8 +88,8 @@ fn disconnect(
     request: &Control,
 ) -> Option<()> {
     let id = u16::try_from(request.client).ok()?;
-    // Of a client that is not there it is no error. Whoever ended may have been found dead before
-    // its last word was heard, and its place given to another, who keeps it.
+    // An absent client is not an error. The server may have detached a dead client before it read
+    // this message, and given its id to another client, which keeps it.
     let owner = server.clients.get(usize::from(id)).and_then(Option::as_ref);
     if owner.is_some_and(|owner| sender == Some(owner.number) || owner.is_gone(&server.name)) {
         server.disconnect(now, id);
@@ -98,7 +107,7 @@ fn set_is_sm(server: &mut Server, now: Instant, request: &Control) -> Option<()>
 
 fn declare(server: &mut Server, now: Instant, request: &mut Control) -> Option<()> {
     let Some(classes) = declared_classes(&request.data) else {
-        // Not a declaration as we know it: sent back as it came, as every unknown request.
+        // Not a known declaration: returned unchanged, like every unknown request.
         return Some(());
     };
     let endpoint = client(server, request)?;
@@ -124,7 +133,7 @@ fn declare_methods(server: &mut Server, now: Instant, request: &mut Control) -> 
     Some(())
 }
 
-/// The requests that only read.
+/// Handles the read-only requests.
 fn look(server: &Server, request: &mut Control) -> Option<()> {
     let fabric = &server.fabric;
     let place = usize::try_from(request.client).ok()?;
@@ -142,7 +151,7 @@ fn look(server: &Server, request: &mut Control) -> Option<()> {
             let word = |at: usize| {
                 u32::from_be_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]])
             };
-            // Vendor, device, revision, and after padding the firmware version.
+            // Vendor, device, revision, and the firmware version after padding.
             data[0..4].copy_from_slice(&(word(36) & 0x00FF_FFFF).to_ne_bytes());
             data[4..8].copy_from_slice(&(word(28) & 0xFFFF).to_ne_bytes());
             data[8..12].copy_from_slice(&word(32).to_ne_bytes());
@@ -164,7 +173,7 @@ fn look(server: &Server, request: &mut Control) -> Option<()> {
                 .or_else(|| fabric.read_port_info(endpoint?, 0))?;
         }
         ControlKind::GET_PKEYS => data = fabric.read_pkeys(endpoint?)?,
-        // Sent back as it came.
+        // Returned as received.
         _ => data = asked,
     }
     request.data = data;
@@ -173,7 +182,7 @@ fn look(server: &Server, request: &mut Control) -> Option<()> {
 
 fn node_guid(server: &Server, endpoint: Endpoint) -> Option<u64> {
     let info = server.fabric.read_node_info(endpoint)?;
-    Some(u64::from_be_bytes(info[12..20].try_into().expect("eight bytes")))
+    Some(NodeInfo::of(&info).node_guid().0)
 }
 
 fn client(server: &Server, request: &Control) -> Option<Endpoint> {

@@ -1,10 +1,10 @@
-//! A fabric served over ibsim's socket protocol, to any number of clients, several on a node.
+//! Serves a fabric over ibsim's socket protocol, to any number of clients, several per node.
 //!
-//! One thread waits for all sockets, moves packets in batches and never blocks for a client: what
-//! a client does not take waits in a queue of its own, and is dropped and counted when that is
-//! full. Clients that died are found out and detached.
+//! One thread polls all sockets, moves packets in batches and never blocks on a client: packets
+//! that a client does not read wait in its own queue, and are dropped and counted when that is
+//! full. Dead clients are detected and detached.
 //!
-//! The protocol's layouts are `ib_mad`'s; what control requests do is in `control`, operators'
+//! The protocol's message layouts are in `ib_mad`, control requests in `control`, and operators'
 //! commands in `console`.
 
 mod client;
@@ -33,18 +33,18 @@ const CONSOLE: u64 = 2 << 32;
 const OPERATOR: u64 = 3 << 32;
 const KEYBOARD: u64 = 4 << 32;
 
-/// Control requests served before packets get a turn.
+/// Control requests handled in a row before packets are.
 const CONTROL_BATCH: usize = 16;
-/// Operators connected at a time.
+/// Limit of connected operators.
 const OPERATORS_MAX: usize = 16;
-/// Bytes of an operator's line.
+/// Limit of an operator's line, in bytes.
 const LINE_MAX: usize = 1024;
-/// How long a check of all routes may keep packets waiting at a time.
+/// The longest that a route check may delay packets at a time.
 const CHECK_SLICE: Duration = Duration::from_millis(5);
-/// How often silent clients are looked after.
+/// How often silent clients are checked.
 const REAP_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Name of the stream socket that operators' commands go to; ibsim has none such.
+/// Name of the stream socket for operators' commands; ibsim has no such socket.
 pub(crate) fn console_name(socket: &str) -> Vec<u8> {
     socket_name(socket, "console")
 }
@@ -53,10 +53,10 @@ pub(crate) fn console_name(socket: &str) -> Vec<u8> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Another server has the name.
+    /// Another server uses the name.
     #[error(
-        "socket name '{0}' is in use: another ibfabric or ibsim serves it; stop that or choose \
-         another name with --socket"
+        "socket name '{0}' is in use by another ibfabric or ibsim; stop it or choose another name \
+         with --socket"
     )]
     InUse(String),
     /// The system's error.
@@ -64,23 +64,23 @@ pub enum ServeError {
     Io {
         /// Base of the socket names.
         name: String,
-        /// What went wrong.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// What became of the server's packets beyond the fabric's own counters.
+/// The server's own counters, beyond those of the fabric.
 #[derive(Clone, Debug, Default, serde::Serialize)]
 pub struct ServerCounters {
-    /// Datagrams that were no packets.
+    /// Datagrams that were not valid packets.
     pub bad_datagrams: u64,
-    /// Packets dropped because their client's queue was full.
+    /// Packets dropped because the client's queue was full.
     pub backlog_dropped: u64,
-    /// Control requests answered.
+    /// Control requests handled.
     pub control: u64,
-    /// Clients that ever connected.
+    /// Clients attached in total.
     pub connected: u64,
-    /// Clients that were found dead.
+    /// Clients detached because they had died.
     pub died: u64,
 }
 
@@ -95,45 +95,45 @@ pub struct Server {
     epoll: Epoll,
     received: Received,
     deliveries: Vec<Delivery>,
-    /// Clients whose queues are to be flushed.
+    /// Clients with queues to flush.
     listed: Vec<u16>,
     counters: ServerCounters,
-    /// Checks of all routes that operators wait for, done one after the other.
+    /// Route checks that operators requested, done one after the other.
     checks: VecDeque<(Asker, Option<RouteCheck>)>,
     next_reap: Instant,
     keyboard: Keyboard,
     stopped: bool,
 }
 
-/// What is done about the terminal on standard input.
+/// Use of the terminal on standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keyboard {
-    /// Nothing: there is none, or it is for others.
+    /// None: no terminal, or it is not ours to read.
     NotWanted,
     /// Commands are read from it.
     Watched,
-    /// Something was typed for another job. It is watched again once we are in the foreground.
+    /// Input arrived while another job is in the foreground. Polling resumes when we are.
     LeftAlone,
 }
 
-/// Somebody who gives commands.
+/// An operator's connection.
 struct Operator {
     stream: UnixStream,
     line: Vec<u8>,
-    /// A check is under way; further lines are for after it.
+    /// A check is in progress; further lines are handled after it.
     waits: bool,
 }
 
-/// Who waits for a check.
+/// The requester of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asker {
     Keyboard,
-    /// By place.
+    /// An operator's connection, by its index.
     Operator(usize),
 }
 
 impl Server {
-    /// Takes the socket names that begin with `name`.
+    /// Binds the socket names that begin with `name`.
     pub fn bind(fabric: Fabric, name: &str) -> Result<Self, ServeError> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::AddrInUse => ServeError::InUse(name.to_owned()),
@@ -171,13 +171,13 @@ impl Server {
         })
     }
 
-    /// Takes commands from standard input, a terminal, too, while we are in its foreground.
+    /// Also reads commands from standard input if it is a terminal and we are in its foreground.
     pub fn watch_keyboard(&mut self) -> io::Result<()> {
         self.keyboard = Keyboard::Watched;
         self.epoll.add(io::stdin().as_fd(), KEYBOARD)
     }
 
-    /// Serves until an operator says `quit`.
+    /// Serves until an operator sends `quit`.
     pub fn run(&mut self) -> io::Result<()> {
         let mut ready = Vec::new();
         while !self.stopped {
@@ -223,11 +223,11 @@ impl Server {
         Ok(())
     }
 
-    /// Takes one batch of packets from a client into the fabric.
+    /// Reads one batch of packets from a client into the fabric.
     fn receive(&mut self, now: Instant, id: u16) {
         let Some(Some(client)) = self.clients.get(usize::from(id)) else { return };
         let endpoint = client.endpoint;
-        // An error is reported once and gone with that; a dead peer shows when we send to it.
+        // A socket error is reported once and cleared; a dead peer is detected when we send to it.
         let count = client.receive(&mut self.received).unwrap_or(0);
         for i in 0..count.min(BATCH_MAX) {
             match self.received.packet(i) {
@@ -237,7 +237,7 @@ impl Server {
         }
     }
 
-    /// Sends on what the fabric delivered.
+    /// Sends the fabric's deliveries to the clients.
     fn distribute(&mut self, now: Instant) {
         let mut deliveries = std::mem::take(&mut self.deliveries);
         loop {
@@ -276,7 +276,7 @@ impl Server {
         match client.flush() {
             Ok(()) if client.blocked == was_blocked => {}
             Ok(()) => {
-                // Failing to watch the socket means that it is gone, which the next flush finds.
+                // Polling fails only if the socket is gone, which the next flush detects.
                 let _ = self.epoll.set_write(client.fd(), u64::from(id), client.blocked);
             }
             Err(SendError::Gone) => {
@@ -284,7 +284,7 @@ impl Server {
                 self.disconnect(now, id);
             }
             Err(SendError::Io(error)) => {
-                tracing::warn!(client = id, %error, "cannot send");
+                tracing::warn!(client = id, %error, "cannot send to client, disconnecting it");
                 self.disconnect(now, id);
             }
         }
@@ -301,11 +301,11 @@ impl Server {
         self.clients.get_mut(usize::from(id))?.as_mut()
     }
 
-    /// Detaches a client. Closing its socket takes it off the list of what is waited for.
+    /// Detaches a client. Closing its socket removes it from epoll.
     fn disconnect(&mut self, now: Instant, id: u16) {
         if let Some(client) = self.clients.get_mut(usize::from(id)).and_then(Option::take) {
             self.fabric.detach(now, client.endpoint);
-            tracing::info!(client = id, number = client.number, "disconnected");
+            tracing::info!(client = id, number = client.number, "client disconnected");
         }
     }
 
@@ -318,7 +318,7 @@ impl Server {
         }
     }
 
-    /// Detaches clients that died without a word.
+    /// Detaches clients that died without disconnecting.
     fn reap(&mut self, now: Instant) {
         let gone: Vec<u16> = (0u16..)
             .zip(&self.clients)
@@ -347,7 +347,7 @@ impl Server {
             self.counters.control += 1;
             let sender = client_number(&self.name, &from);
             let answer = control::serve(self, now, sender, request);
-            // Whoever does not take the answer has gone or does not read: nothing to be done.
+            // Ignore errors: the peer has closed the connection or does not read.
             let _ = self.control.send_to_addr(&answer.to_bytes(), &from);
         }
         Ok(())
@@ -388,7 +388,7 @@ impl Server {
         }
     }
 
-    /// Carries out an operator's lines, up to one that takes its time.
+    /// Runs an operator's lines, up to one that starts a check.
     fn obey(&mut self, now: Instant, place: usize) {
         while let Some(Some(operator)) = self.operators.get_mut(place)
             && !operator.waits
@@ -416,12 +416,12 @@ impl Server {
 
     fn reply(&mut self, asker: Asker, reply: &str) {
         let Asker::Operator(place) = asker else {
-            // Whoever closed standard error does not want to be told.
+            // Standard error may be closed.
             let _ = io::stderr().write_all(reply.as_bytes());
             return;
         };
         let Some(Some(Operator { stream, .. })) = self.operators.get_mut(place) else { return };
-        // A reply longer than the socket takes is an operator's who does not read.
+        // A reply longer than the socket's buffer: the operator does not read.
         if stream.set_nonblocking(false).is_err()
             || stream.set_write_timeout(Some(Duration::from_secs(1))).is_err()
             || stream.write_all(reply.as_bytes()).is_err()
@@ -431,7 +431,7 @@ impl Server {
         }
     }
 
-    /// Goes on with the check that is under way, for a bounded time.
+    /// Continues the check in progress, for a bounded time.
     fn check(&mut self, now: Instant) {
         let Some((asker, check)) = self.checks.front_mut() else { return };
         let asker = *asker;
@@ -453,7 +453,7 @@ impl Server {
 
     fn read_keyboard(&mut self, now: Instant) -> io::Result<()> {
         if !is_in_foreground() {
-            // To read would stop us: what is typed is for others.
+            // A read in the background would stop the process: the input is for another job.
             self.keyboard = Keyboard::LeftAlone;
             return self.epoll.remove(io::stdin().as_fd());
         }
@@ -468,8 +468,8 @@ impl Server {
         Ok(())
     }
 
-    /// Carries out an operator's line and says what came of it: `ok` or `error`, or JSON. `None`
-    /// if that takes a while; the reply follows.
+    /// Runs an operator's line; returns the reply: `ok`, `error` or JSON. `None` if a check was
+    /// started, whose reply follows.
     fn command(&mut self, now: Instant, line: &str, asker: Asker) -> Option<String> {
         Some(match console::Command::parse(line) {
             Ok(console::Command::Nothing) => String::new(),
@@ -480,7 +480,7 @@ impl Server {
             Ok(console::Command::Status) => format!("{}\n", console::status(self)),
             Ok(console::Command::Check) => {
                 if self.checks.iter().any(|(other, _)| *other == asker) {
-                    return Some("error: a check is under way\n".to_owned());
+                    return Some("error: a check is in progress\n".to_owned());
                 }
                 self.checks.push_back((asker, None));
                 return None;
@@ -493,7 +493,7 @@ impl Server {
         })
     }
 
-    /// Attaches the endpoint's client and waits for its packets.
+    /// Attaches the endpoint's client and polls its socket.
     fn add_client(&mut self, endpoint: Endpoint, number: u32) -> io::Result<()> {
         let client = Client::open(&self.name, endpoint, number)?;
         self.epoll.add(client.fd(), u64::from(endpoint.id()))?;
@@ -507,7 +507,8 @@ impl Server {
     }
 }
 
-/// Whether the terminal on standard input is ours to read. One that was closed is nobody's.
+/// Whether this process may read the terminal on standard input: it is open, and we are in its
+/// foreground.
 fn is_in_foreground() -> bool {
     let foreground = rustix::termios::tcgetpgrp(io::stdin());
     foreground.is_ok_and(|group| group == rustix::process::getpgrp())

@@ -1,5 +1,5 @@
-//! The system calls of the server that the standard library lacks: epoll(7), and batches of
-//! datagrams by recvmmsg(2) and sendmmsg(2). Nothing here blocks but [`Epoll::wait`].
+//! System calls that the standard library lacks: epoll(7), and batches of datagrams by recvmmsg(2)
+//! and sendmmsg(2). Only [`Epoll::wait`] blocks.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use ib_mad::transport::ibsim::protocol::PACKET_LEN;
 
-/// Datagrams that one call moves.
+/// Datagrams per call.
 pub(super) const BATCH_MAX: usize = 64;
 
-/// Descriptors that are waited for.
+/// A set of polled descriptors.
 pub(super) struct Epoll {
     fd: OwnedFd,
 }
@@ -19,7 +19,7 @@ pub(super) struct Epoll {
 /// A descriptor that is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ready {
-    /// What the descriptor was added as.
+    /// The token that the descriptor was added with.
     pub(super) token: u64,
     pub(super) readable: bool,
     pub(super) writable: bool,
@@ -32,21 +32,21 @@ impl Epoll {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the call above just made this descriptor, and nobody else owns it.
+        // SAFETY: the call above created this descriptor; it has no other owner.
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// Waits for `fd` to be readable from now on. Closing it ends that.
+    /// Polls `fd` for readability from now on. Closing it ends that.
     pub(super) fn add(&self, fd: BorrowedFd<'_>, token: u64) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_ADD, fd, token, false)
     }
 
-    /// Does not wait for `fd` any more.
+    /// Stops polling `fd`.
     pub(super) fn remove(&self, fd: BorrowedFd<'_>) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_DEL, fd, 0, false)
     }
 
-    /// Changes whether `fd` is waited for to be writable too.
+    /// Sets whether `fd` is polled for writability too.
     pub(super) fn set_write(&self, fd: BorrowedFd<'_>, token: u64, write: bool) -> io::Result<()> {
         self.control(libc::EPOLL_CTL_MOD, fd, token, write)
     }
@@ -89,7 +89,7 @@ impl Epoll {
     }
 }
 
-/// Room for the packets of one receiving call.
+/// Buffers for the packets of one receive call.
 pub(super) struct Received {
     packets: Box<[[u8; PACKET_LEN]; BATCH_MAX]>,
     lengths: [usize; BATCH_MAX],
@@ -100,7 +100,7 @@ impl Received {
         Self { packets: Box::new([[0; PACKET_LEN]; BATCH_MAX]), lengths: [0; BATCH_MAX] }
     }
 
-    /// Receives what waits at `fd`, at most a batch; returns how many datagrams that is.
+    /// Receives up to a batch of datagrams from `fd`; returns their number.
     pub(super) fn receive(&mut self, fd: BorrowedFd<'_>) -> io::Result<usize> {
         let mut vectors = [NOWHERE; BATCH_MAX];
         for (vector, packet) in vectors.iter_mut().zip(self.packets.iter_mut()) {
@@ -126,13 +126,13 @@ impl Received {
         Ok(count)
     }
 
-    /// A packet of the last call; `None` if the datagram had another length.
+    /// A packet of the last call; `None` if the datagram's length is not a packet's.
     pub(super) fn packet(&self, index: usize) -> Option<&[u8; PACKET_LEN]> {
         (self.lengths[index] == PACKET_LEN).then(|| &self.packets[index])
     }
 }
 
-/// Sends packets from the front of `queue` until the socket takes no more; returns how many.
+/// Sends packets from the front of `queue` until the socket's buffer is full; returns their number.
 pub(super) fn send(fd: BorrowedFd<'_>, queue: &VecDeque<[u8; PACKET_LEN]>) -> io::Result<usize> {
     let mut vectors = [NOWHERE; BATCH_MAX];
     let count = queue.len().min(BATCH_MAX);
@@ -165,7 +165,7 @@ fn headers_over(vectors: &mut [libc::iovec; BATCH_MAX]) -> [libc::mmsghdr; BATCH
     headers
 }
 
-/// Lets the process open as many descriptors as the system allows it.
+/// Raises the limit of open descriptors to the hard limit.
 pub(crate) fn raise_descriptor_limit() -> io::Result<()> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` outlives both calls, the first of which writes it.
@@ -178,9 +178,9 @@ pub(crate) fn raise_descriptor_limit() -> io::Result<()> {
     if done { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Goes on when the terminal that the process was started from is closed.
+/// Ignores SIGHUP: continues when the controlling terminal is closed.
 pub(crate) fn ignore_hangups() {
-    // SAFETY: a plain system call; no handler is installed.
+    // SAFETY: no pointers are passed, and no handler is installed.
     unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
 }
 

@@ -1,7 +1,7 @@
-//! A subnet as it stands after power-on: from a net, and what a node's reset goes back to.
+//! Builds a subnet from a net, in its state after power-on, and resets nodes to that state.
 //!
-//! Values that a manager leaves alone are those of `ibsim`'s ports where the specification does
-//! not say better, so that what tools print of the two agrees.
+//! Values that a manager does not set are those of `ibsim`'s ports unless the specification
+//! requires others, so that tools print the same for both.
 
 use std::collections::HashMap;
 
@@ -15,16 +15,16 @@ use super::tables::{GUID_CAP, PKEY_CAP, VL_ARB_CAP, VL_CAP};
 use super::{Node, NodeIndex, Port, PortIndex, Subnet, Switch, Traffic};
 use ib_mad::netlist::{LinkRate, LinkSpeed, LinkWidth, Net, NodeKind};
 
-/// Length of a PortInfo.
+/// Length of a PortInfo in bytes.
 pub(super) const PORT_INFO_LEN: usize = 64;
 
-/// LIDs that a linear forwarding table holds: all unicast ones.
+/// LinearFDBCap: all unicast LIDs.
 const LINEAR_FDB_CAP: u16 = 0xC000;
-/// Multicast LIDs that a multicast forwarding table holds.
+/// Default MulticastFDBCap.
 const MULTICAST_FDB_CAP: u16 = 1024;
-/// About a second: the least time between two traps.
+/// SubnetTimeOut: about a second, the minimum time between two traps.
 const SUBNET_TIME_OUT: u8 = 18;
-/// About 1 ms.
+/// RespTimeValue: about 1 ms.
 const RESP_TIME: u8 = 8;
 
 const CAPABILITIES: CapabilityMask = CapabilityMask(
@@ -40,7 +40,7 @@ const CAPABILITIES: CapabilityMask = CapabilityMask(
         | CapabilityMask::IS_OTHER_LOCAL_CHANGES_NOTICE_SUPPORTED.0,
 );
 
-/// What a port can do for good.
+/// Fixed capabilities of a port.
 struct Ability {
     role: Role,
     number: u8,
@@ -52,11 +52,11 @@ struct Ability {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Role {
-    /// Of a channel adapter or router.
+    /// A port of a channel adapter or router.
     End,
     /// Port 0 of a switch.
     Management,
-    /// Another port of a switch.
+    /// An external port of a switch.
     External,
 }
 
@@ -73,9 +73,9 @@ impl Ability {
         }
     }
 
-    /// What a PortInfo says of its port's abilities.
+    /// The capabilities of a port that a PortInfo states.
     fn of(info: &[u8; PORT_INFO_LEN]) -> Self {
-        let info = PortInfo::new(info).expect("64 bytes are a PortInfo");
+        let info = PortInfo::of(info);
         let role = match (info.capability_mask(), info.local_port_num().0) {
             (CapabilityMask::NONE, _) => Role::External,
             (_, 0) => Role::Management,
@@ -91,10 +91,10 @@ impl Ability {
         }
     }
 
-    /// PortInfo of a port that was just powered on and has no link.
+    /// PortInfo of a port after power-on, without a link.
     fn port_info(&self) -> [u8; PORT_INFO_LEN] {
         let mut bytes = [0; PORT_INFO_LEN];
-        let mut info = PortInfo::new(&mut bytes).expect("64 bytes are a PortInfo");
+        let mut info = PortInfo::of_mut(&mut bytes);
         info.set_local_port_num(PortNum(self.number))
             .set_link_width_supported(self.widths)
             .set_link_width_enabled(self.widths)
@@ -150,17 +150,17 @@ impl Ability {
     }
 }
 
-/// Takes a port back to what it was after power-on.
+/// Resets a port to its state after power-on.
 pub(super) fn reset_port_info(info: &mut [u8; PORT_INFO_LEN]) {
     *info = Ability::of(info).port_info();
 }
 
-/// The state of a port that was just powered on: a switch's own port is always there.
+/// State of a port after power-on: a switch's port 0 has no link to wait for.
 pub(super) fn reset_state(is_switch: bool, number: u8) -> PortState {
     if is_switch && number == 0 { PortState::Active } else { PortState::Down }
 }
 
-/// Takes a switch back to what it was after power-on.
+/// Resets a switch to its state after power-on.
 pub(super) fn reset_switch(switch: &mut Switch) {
     let multicast_fdb_cap = switch.info.multicast_fdb_cap;
     *switch = new_switch(switch.info.enhanced_port0);
@@ -195,7 +195,7 @@ fn new_switch(enhanced_port0: bool) -> Switch {
 }
 
 impl Subnet {
-    /// The subnet of `net`, all nodes powered and all links trained.
+    /// The subnet of `net`, with all nodes powered and all links trained.
     pub(crate) fn new(net: &Net) -> Self {
         let places = net.nodes().iter().map(|node| usize::from(node.port_count()) + 1).sum();
         let mut subnet = Self {
@@ -226,7 +226,7 @@ impl Subnet {
         for port in (0..subnet.port_places()).map(PortIndex) {
             subnet.settle(port);
         }
-        // Nobody was there yet to be told of the links.
+        // No manager is attached yet to receive traps.
         subnet.effects.clear();
         subnet
     }
@@ -265,17 +265,14 @@ impl Subnet {
                 (true, 0) => Role::Management,
                 (true, _) => Role::External,
             };
-            // Port 0 has no link of its own to be slow.
+            // Port 0 has no link that limits its speed.
             let rate = match role {
                 Role::Management => LinkRate { width: LinkWidth::X4, ..node.rate },
                 _ => described.map_or(node.rate, |port| port.rate),
             };
             let mut info = Ability::new(role, number, rate).port_info();
             if let Some(port) = described.filter(|_| role != Role::External) {
-                PortInfo::new(&mut info)
-                    .expect("64 bytes are a PortInfo")
-                    .set_base_lid(Lid(port.lid))
-                    .set_lmc(port.lmc);
+                PortInfo::of_mut(&mut info).set_base_lid(Lid(port.lid)).set_lmc(port.lmc);
             }
             self.ports.push(Port {
                 node: index,

@@ -1,25 +1,25 @@
-//! Tables of a port that few fabrics program everywhere: made when first written, read as their
-//! values after a reset until then.
+//! Tables of a port that are seldom programmed: allocated at the first write, with the values after
+//! reset until then.
 
 use ib_mad::types::PKey;
 use ib_mad::wire::attribute::{GUIDS_PER_BLOCK, PKEYS_PER_BLOCK};
 
-/// Bytes of one block of any table.
+/// Bytes of a block, the same for all tables.
 type Block = [u8; 64];
 
-/// GUIDs a port can have.
+/// GUIDs per port.
 pub(crate) const GUID_CAP: usize = 4 * GUIDS_PER_BLOCK;
-/// P_Keys a port can have.
+/// P_Keys per port.
 pub(crate) const PKEY_CAP: usize = 2 * PKEYS_PER_BLOCK;
 /// Entries of each of a port's two VL arbitration tables.
 pub(crate) const VL_ARB_CAP: u8 = 8;
-/// Code of eight data VLs, what every port has.
+/// VLCap code of eight data VLs, the same for every port.
 pub(crate) const VL_CAP: u8 = 4;
 
-/// SLs to the VLs of their numbers, modulo eight data VLs.
+/// SL-to-VL mapping after reset: SL modulo eight.
 const SL_TO_VL_RESET: [u8; 8] = [0x01, 0x23, 0x45, 0x67, 0x01, 0x23, 0x45, 0x67];
 
-/// Tables of one port.
+/// Programmed tables of one port.
 #[derive(Default)]
 pub(crate) struct PortTables {
     pkeys: Vec<Block>,
@@ -28,7 +28,7 @@ pub(crate) struct PortTables {
     sl_to_vl: SlToVl,
     /// Whether the LED is on.
     pub(crate) led: bool,
-    /// LinkSpeedEnabled of MlnxExtPortInfo, once it was set.
+    /// LinkSpeedEnabled of MlnxExtPortInfo, if set.
     pub(crate) mlnx_speed_enabled: Option<u8>,
 }
 
@@ -43,12 +43,12 @@ pub(crate) fn pkeys(tables: Option<&PortTables>, block: usize) -> Block {
     })
 }
 
-/// GUIDs of block `block`, entry 0 of block 0 not among them.
+/// GUIDs of block `block`, without entry 0 of block 0.
 pub(crate) fn guids(tables: Option<&PortTables>, block: usize) -> Block {
     tables.and_then(|tables| tables.guids.get(block)).copied().unwrap_or([0; 64])
 }
 
-/// Arbitration entries, low (0) or high (1) priority.
+/// Arbitration entries of low (0) or high (1) priority.
 pub(crate) fn vl_arbitration(tables: Option<&PortTables>, table: usize) -> Block {
     match tables.and_then(|tables| tables.vl_arbitration.as_ref()) {
         Some(blocks) => blocks[table],
@@ -56,7 +56,8 @@ pub(crate) fn vl_arbitration(tables: Option<&PortTables>, table: usize) -> Block
     }
 }
 
-/// After a reset all VLs have equal turns, none of them by priority.
+/// VL arbitration after reset: equal weights in the low-priority table, weights of 0 in the
+/// high-priority table.
 fn vl_arbitration_reset(table: usize) -> Block {
     let mut block = [0; 64];
     for vl in 0..VL_ARB_CAP {
@@ -67,7 +68,7 @@ fn vl_arbitration_reset(table: usize) -> Block {
     block
 }
 
-/// VLs of packets that came in by `in_port`.
+/// VLs of packets that entered by `in_port`.
 pub(crate) fn sl_to_vl(tables: Option<&PortTables>, in_port: u8) -> [u8; 8] {
     tables.map_or(SL_TO_VL_RESET, |tables| tables.sl_to_vl.get(in_port))
 }
@@ -94,13 +95,13 @@ impl PortTables {
         tables[table][..entries].copy_from_slice(&block[..entries]);
     }
 
-    /// Sets the VLs of packets that came in by `in_port`, of all `ports` of the node if `None`.
+    /// Sets the VLs of packets that entered by `in_port`; for all `ports` of the node if `None`.
     pub(crate) fn set_sl_to_vl(&mut self, in_port: Option<u8>, ports: u8, vls: [u8; 8]) {
         self.sl_to_vl.set(in_port, ports, vls);
     }
 }
 
-/// An out port's SLtoVLMappingTable: in practice the same for packets from all in ports.
+/// SL-to-VL mapping of an output port: usually the same for all input ports.
 pub(crate) struct SlToVl {
     all: [u8; 8],
     by_in_port: Option<Box<[[u8; 8]]>>,

@@ -1,9 +1,9 @@
-//! What a port counts of the packets that pass it.
+//! Traffic counters of ports.
 
-/// Words of 4 bytes that a MAD is on the wire.
+/// Length of a MAD on the wire, in words of 4 bytes.
 const MAD_WORDS: u64 = 72;
 
-/// Counters of one port. They stop at their highest value.
+/// Counters of one port, saturating.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traffic {
     pub(crate) xmit_words: u64,
@@ -29,7 +29,7 @@ impl Traffic {
         self.rcv_words = self.rcv_words.saturating_add(MAD_WORDS);
     }
 
-    /// The sum, as a request for all ports is answered.
+    /// Adds the counters of another port, for a request that selects all ports.
     pub(crate) fn add(&mut self, other: &Self) {
         self.xmit_words = self.xmit_words.saturating_add(other.xmit_words);
         self.rcv_words = self.rcv_words.saturating_add(other.rcv_words);

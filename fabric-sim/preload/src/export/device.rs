@@ -1,4 +1,4 @@
-//! Calls about the devices of the system: there is one, with the port that it is attached to.
+//! libibumad calls on devices and ports. There is one device, with the port that it is attached to.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -23,7 +23,7 @@ pub struct Port {
     state: c_uint,
     phys_state: c_uint,
     rate: c_uint,
-    /// Network order, as the GUIDs.
+    /// In network byte order, as are the GUIDs.
     capmask: u32,
     gid_prefix: u64,
     port_guid: u64,
@@ -66,10 +66,10 @@ pub struct CaPair {
 }
 
 impl Port {
-    /// What is known of the port. Its P_Keys are the C library's memory.
+    /// Describes the port. The P_Key table is allocated with malloc(3).
     fn new(info: &Info) -> Result<Self, Errno> {
         let size = info.pkeys.len();
-        // SAFETY: plain numbers.
+        // SAFETY: all-zero bytes are valid for a struct of numbers.
         let pkeys = unsafe { libc::calloc(size, size_of::<u16>()) }.cast::<u16>();
         if pkeys.is_null() {
             return Err(Errno(libc::ENOMEM));
@@ -101,29 +101,29 @@ impl Port {
     }
 }
 
-/// Asks about the device with this name.
+/// Returns the device's description if it has this name.
 ///
 /// # Safety
 ///
 /// `ca_name` is null or a C string.
 unsafe fn info(ca_name: *const c_char) -> Result<Info, Errno> {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     if unsafe { is_ours(ca_name) } { Device::get()?.info() } else { Err(Errno(libc::ENODEV)) }
 }
 
-/// Prepares the library.
+/// Initializes the library.
 #[unsafe(no_mangle)]
 pub extern "C" fn umad_init() -> c_int {
     0
 }
 
-/// Ends the use of the library.
+/// Ends use of the library.
 #[unsafe(no_mangle)]
 pub extern "C" fn umad_done() -> c_int {
     0
 }
 
-/// Writes the names of up to `max` devices; yields how many.
+/// Writes the names of up to `max` devices; returns their number.
 ///
 /// # Safety
 ///
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn umad_get_cas_names(cas: *mut [c_char; NAME_LEN], max: c
     }
 }
 
-/// Writes the GUIDs of all ports by number, 0 where there is none; yields how many.
+/// Writes the GUIDs of all ports by port number, 0 where there is no port; returns their number.
 ///
 /// # Safety
 ///
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn umad_get_ca_portguids(
     max: c_int,
 ) -> c_int {
     let _uncancelled = Uncancelled::new();
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     let info = match unsafe { info(ca_name) } {
         Ok(info) => info,
         Err(error) => return fail(error),
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn umad_get_ca_portguids(
     last as c_int + 1
 }
 
-/// Tells about a device.
+/// Describes a device.
 ///
 /// # Safety
 ///
@@ -186,20 +186,20 @@ pub unsafe extern "C" fn umad_get_ca_portguids(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn umad_get_ca(ca_name: *const c_char, ca: *mut Ca) -> c_int {
     let _uncancelled = Uncancelled::new();
-    let tell = || {
-        // SAFETY: the caller vouches for it.
+    let fill = || {
+        // SAFETY: guaranteed by the caller.
         let info = unsafe { info(ca_name) }?;
         let number = usize::from(info.port_num().0);
         if number >= PORTS_MAX {
             return Err(Errno(libc::EIO));
         }
         let facts = Port::new(&info)?;
-        // SAFETY: plain numbers.
+        // SAFETY: all-zero bytes are valid for a struct of numbers and pointers.
         let port = unsafe { libc::calloc(1, size_of::<Port>()) }.cast::<Port>();
         if port.is_null() {
             return Err(Errno(libc::ENOMEM));
         }
-        // SAFETY: it is new memory of the size and alignment of a port.
+        // SAFETY: newly allocated, with the size and alignment of a port.
         unsafe { port.write(facts) };
         let mut device = Ca {
             ca_name: [0; NAME_LEN],
@@ -217,24 +217,24 @@ pub unsafe extern "C" fn umad_get_ca(ca_name: *const c_char, ca: *mut Ca) -> c_i
         copy_str("1", &mut device.fw_ver);
         copy_str(&format!("{:x}", info.revision), &mut device.hw_ver);
         copy_str("simulator", &mut device.ca_type);
-        // SAFETY: the caller vouches for it.
+        // SAFETY: guaranteed by the caller.
         unsafe { ca.write(device) };
         Ok(())
     };
-    tell().map_or_else(fail, |()| 0)
+    fill().map_or_else(fail, |()| 0)
 }
 
-/// Gives back what `umad_get_ca` took.
+/// Frees what `umad_get_ca` allocated.
 ///
 /// # Safety
 ///
 /// `ca` is null or was filled by `umad_get_ca`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn umad_release_ca(ca: *mut Ca) -> c_int {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     let Some(ca) = (unsafe { ca.as_mut() }) else { return -libc::ENODEV };
     for port in &mut ca.ports {
-        // SAFETY: each is null or memory of the C library with a port in it.
+        // SAFETY: each pointer is null or points at a port allocated with malloc(3).
         unsafe {
             umad_release_port(*port);
             libc::free(port.cast::<c_void>());
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn umad_release_ca(ca: *mut Ca) -> c_int {
     0
 }
 
-/// Tells about a port; port 0 is any.
+/// Describes a port; port 0 means any.
 ///
 /// # Safety
 ///
@@ -256,36 +256,36 @@ pub unsafe extern "C" fn umad_get_port(
     port: *mut Port,
 ) -> c_int {
     let _uncancelled = Uncancelled::new();
-    let tell = || {
-        // SAFETY: the caller vouches for it.
+    let fill = || {
+        // SAFETY: guaranteed by the caller.
         let info = unsafe { info(ca_name) }?;
         if portnum > 0 && portnum != c_int::from(info.port_num().0) {
             return Err(Errno(libc::EIO));
         }
-        // SAFETY: the caller vouches for it.
+        // SAFETY: guaranteed by the caller.
         unsafe { port.write(Port::new(&info)?) };
         Ok(())
     };
-    tell().map_or_else(fail, |()| 0)
+    fill().map_or_else(fail, |()| 0)
 }
 
-/// Gives back what `umad_get_port` took.
+/// Frees what `umad_get_port` allocated.
 ///
 /// # Safety
 ///
 /// `port` is null or was filled by `umad_get_port` or `umad_get_ca`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn umad_release_port(port: *mut Port) -> c_int {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     let Some(port) = (unsafe { port.as_mut() }) else { return -libc::ENODEV };
-    // SAFETY: it is null or memory of the C library.
+    // SAFETY: the pointer is null or was allocated with malloc(3).
     unsafe { libc::free(port.pkeys.cast()) };
     port.pkeys = std::ptr::null_mut();
     port.pkeys_size = 0;
     0
 }
 
-/// Writes the path of the file that makes its opener a subnet manager.
+/// Writes the path of the issm file: opening it makes the process a subnet manager.
 ///
 /// # Safety
 ///
@@ -298,7 +298,7 @@ pub unsafe extern "C" fn umad_get_issm_path(
     max: c_int,
 ) -> c_int {
     let _uncancelled = Uncancelled::new();
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     if !unsafe { is_ours(ca_name) } {
         return fail(Errno(libc::EINVAL));
     }
@@ -308,13 +308,13 @@ pub unsafe extern "C" fn umad_get_issm_path(
     };
     let room = usize::try_from(max).unwrap_or(0);
     if room > 0 {
-        // SAFETY: the caller vouches for it. The bytes are only written.
+        // SAFETY: guaranteed by the caller. The bytes are only written.
         copy_str(&device.issm_path(), unsafe { std::slice::from_raw_parts_mut(path, room) });
     }
     0
 }
 
-/// The devices as a list, to be given back.
+/// Returns the devices as a list; free it with `umad_free_ca_device_list`.
 #[unsafe(no_mangle)]
 pub extern "C" fn umad_get_ca_device_list() -> *mut DeviceNode {
     let _uncancelled = Uncancelled::new();
@@ -323,13 +323,13 @@ pub extern "C" fn umad_get_ca_device_list() -> *mut DeviceNode {
         return std::ptr::null_mut();
     }
     let len = size_of::<DeviceNode>() + NAME_LEN;
-    // SAFETY: plain numbers.
+    // SAFETY: all-zero bytes are valid for a struct of numbers and pointers.
     let node = unsafe { libc::calloc(1, len) }.cast::<DeviceNode>();
     if node.is_null() {
         fail(Errno(libc::ENOMEM));
         return node;
     }
-    // SAFETY: behind the node is room for a name.
+    // SAFETY: the allocation has room for a name behind the node.
     unsafe {
         let name = node.add(1).cast::<c_char>();
         copy_str(CA_NAME, std::slice::from_raw_parts_mut(name, NAME_LEN));
@@ -338,15 +338,15 @@ pub extern "C" fn umad_get_ca_device_list() -> *mut DeviceNode {
     node
 }
 
-/// Gives a list back.
+/// Frees a device list.
 ///
 /// # Safety
 ///
-/// `head` is null or the head of a list of `umad_get_ca_device_list`.
+/// `head` is null or the head of a list that `umad_get_ca_device_list` returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn umad_free_ca_device_list(mut head: *mut DeviceNode) {
     while !head.is_null() {
-        // SAFETY: it is a node of the list, and memory of the C library.
+        // SAFETY: a node of the list, allocated with malloc(3).
         unsafe {
             let next = (*head).next;
             libc::free(head.cast());
@@ -355,14 +355,14 @@ pub unsafe extern "C" fn umad_free_ca_device_list(mut head: *mut DeviceNode) {
     }
 }
 
-/// Sorts a list by name. Ours is as long as one device; others are left as they are.
+/// Sorts a list by name. Our list has one device, so there is nothing to do.
 #[unsafe(no_mangle)]
 pub extern "C" fn umad_sort_ca_device_list(_head: *mut *mut DeviceNode, _size: usize) -> c_int {
     0
 }
 
-/// Tells which devices are for subnet management and which for the rest: ours for both. Yields
-/// how many pairs there are.
+/// Lists pairs of devices for subnet management and for other classes: our device for both. Returns
+/// the number of pairs.
 ///
 /// # Safety
 ///
@@ -379,7 +379,7 @@ pub unsafe extern "C" fn umad_get_smi_gsi_pairs(cas: *mut CaPair, max: usize) ->
     }
 }
 
-/// Tells which device serves subnet management for the one with a name.
+/// Returns the device that serves subnet management for the device with this name.
 ///
 /// # Safety
 ///
@@ -392,7 +392,7 @@ pub unsafe extern "C" fn umad_get_smi_gsi_pair_by_ca_name(
     _enforce_smi: c_uint,
 ) -> c_int {
     let _uncancelled = Uncancelled::new();
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     let info = match unsafe { info(devname) } {
         Ok(info) if portnum == 0 || portnum == info.port_num().0 => info,
         Ok(_) => return fail(Errno(libc::ENODEV)),
@@ -407,7 +407,7 @@ pub unsafe extern "C" fn umad_get_smi_gsi_pair_by_ca_name(
     };
     copy_str(CA_NAME, &mut pair.smi_name);
     copy_str(CA_NAME, &mut pair.gsi_name);
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     unsafe { ca_pair.write(pair) };
     0
 }

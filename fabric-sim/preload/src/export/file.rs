@@ -1,10 +1,10 @@
-//! Calls of the C library by which programs reach a kernel's device without libibumad: the file
-//! `/dev/infiniband/umad0`, its ioctls, and what sysfs says of it. All that does not concern the
-//! device goes to the C library as it came.
+//! Interposed C library calls, for programs that use the kernel's umad interface without libibumad:
+//! the file `/dev/infiniband/umad0`, its ioctls, and its sysfs attributes. Calls that do not
+//! concern the device are passed to the C library unchanged.
 //!
-//! The file is a socket that keeps the bounds of messages, its other end is the device's; so
-//! reading, writing and waiting are the system's own. What differs from a kernel: what a write has
-//! wrong is not told, but the message is thrown away.
+//! The open file is one end of a SOCK_SEQPACKET pair; the device holds the other. Reading, writing
+//! and polling are the kernel's own. One difference from a umad file: a malformed write is
+//! discarded, not reported.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
 use std::sync::{Mutex, PoisonError};
@@ -19,15 +19,15 @@ use crate::umad::Errno;
 
 const UMAD: &[u8] = b"/dev/infiniband/umad0";
 const ISSM: &[u8] = b"/dev/infiniband/issm0";
-/// The class of umad files, and what it lists.
+/// Sysfs class of umad devices, and its entries.
 const CLASS: &str = "/sys/class/infiniband_mad";
 const LISTED: [&CStr; 2] = [c"umad0", c"issm0"];
-/// Version of the interface.
+/// ABI version of the umad interface.
 const ABI_VERSION: u32 = 5;
-/// Directories of the class that can be open at once.
+/// Limit of simultaneously open directories of the class.
 const LISTINGS_MAX: usize = 64;
 
-/// `struct ib_user_mad_reg_req2`, and the call that takes it.
+/// `struct ib_user_mad_reg_req2`, and the ioctl that uses it.
 #[repr(C)]
 struct RegisterRequest {
     id: u32,
@@ -43,23 +43,22 @@ struct RegisterRequest {
 }
 
 const REGISTER_AGENT2: c_ulong = libc::_IOWR::<RegisterRequest>(0x1B, 4);
-/// Of its flags: the program does RMPP itself.
+/// Flag: the program does RMPP itself.
 const USER_RMPP: u32 = 1;
 
-/// The function of the C library that one of ours stands in front of.
+/// Looks up the C library's function that one of ours interposes.
 ///
 /// # Safety
 ///
 /// `F` is the type of a pointer to it.
 unsafe fn next<F: Copy>(name: &CStr) -> F {
-    // SAFETY: the name is a C string; whoever has a function of that name preloaded has the C
-    // library behind it.
+    // SAFETY: the name is a C string; RTLD_NEXT finds the function behind this library's.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     assert!(
         !found.is_null() && size_of::<F>() == size_of_val(&found),
         "the C library lacks {name:?}"
     );
-    // SAFETY: both are pointers, and the caller vouches for the type.
+    // SAFETY: both are pointers, and the caller guarantees the type.
     unsafe { std::mem::transmute_copy(&found) }
 }
 
@@ -72,18 +71,18 @@ type Open = unsafe extern "C" fn(*const c_char, c_int, c_uint) -> c_int;
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
-    // SAFETY: it is the caller's call, handed on.
+    // SAFETY: the caller's own arguments, passed on.
     unsafe { open_or(path, || next::<Open>(c"open")(path, flags, mode)) }
 }
 
-/// open(2) of programs for large files.
+/// open(2) as called by programs built for large files.
 ///
 /// # Safety
 ///
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
-    // SAFETY: it is the caller's call, handed on.
+    // SAFETY: the caller's own arguments, passed on.
     unsafe { open_or(path, || next::<Open>(c"open64")(path, flags, mode)) }
 }
 
@@ -94,7 +93,7 @@ unsafe fn open_or(path: *const c_char, otherwise: impl FnOnce() -> c_int) -> c_i
     if path.is_null() {
         return otherwise();
     }
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     let name = unsafe { CStr::from_ptr(path) }.to_bytes();
     let opened = match name {
         UMAD => Device::get().and_then(Device::open_socket),
@@ -109,13 +108,13 @@ unsafe fn open_or(path: *const c_char, otherwise: impl FnOnce() -> c_int) -> c_i
     opened.unwrap_or_else(failed)
 }
 
-/// What calls of the C library yield when they fail.
+/// Sets errno and returns -1.
 fn failed(error: Errno) -> c_int {
     set_errno(error);
     -1
 }
 
-/// A file with what sysfs has under that name.
+/// Opens an in-memory file with the content of a sysfs attribute.
 fn attribute(name: &[u8]) -> Result<c_int, Errno> {
     let absent = Errno(libc::ENOENT);
     let name = std::str::from_utf8(name).map_err(|_| absent)?;
@@ -125,7 +124,7 @@ fn attribute(name: &[u8]) -> Result<c_int, Errno> {
     if file < 0 {
         return Err(Errno(libc::EMFILE));
     }
-    // SAFETY: the text is readable for its length, and the file new.
+    // SAFETY: the text is readable for its length, and the descriptor is new.
     unsafe {
         libc::write(file, text.as_ptr().cast(), text.len());
         libc::lseek(file, 0, libc::SEEK_SET);
@@ -133,7 +132,7 @@ fn attribute(name: &[u8]) -> Result<c_int, Errno> {
     Ok(file)
 }
 
-/// What an attribute says.
+/// Content of a sysfs attribute.
 fn text(name: &str, info: &Info) -> Option<String> {
     let number = info.port_num().0;
     if let Some(entry) = name.strip_prefix(CLASS) {
@@ -174,10 +173,10 @@ fn state_name(code: u8) -> &'static str {
 pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     type Ioctl = unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int;
     if request != REGISTER_AGENT2 {
-        // SAFETY: it is the caller's call, handed on.
+        // SAFETY: the caller's own arguments, passed on.
         return unsafe { next::<Ioctl>(c"ioctl")(file, request, argument) };
     }
-    // SAFETY: that is what the request passes.
+    // SAFETY: this ioctl's argument points at such a structure.
     let Some(wanted) = (unsafe { argument.cast::<RegisterRequest>().as_mut() }) else {
         return failed(Errno(libc::EFAULT));
     };
@@ -198,7 +197,7 @@ pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_v
     }
 }
 
-/// Directories of the class that are open: the stream, how far it is read, the entry given last.
+/// Open directories of the class: stream, position, and the entry returned last.
 static LISTINGS: Mutex<Vec<(usize, usize, usize)>> = Mutex::new(Vec::new());
 
 /// opendir(3).
@@ -216,14 +215,14 @@ pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
             || unsafe { CStr::from_ptr(path) }.to_bytes() == CLASS.as_bytes(),
             |name| name == CLASS.as_bytes(),
         );
-    // Any directory that is there does for a stream.
+    // Any existing directory can provide the stream.
     let path = if is_class { c"/".as_ptr() } else { path };
-    // SAFETY: it is the caller's call, handed on.
+    // SAFETY: the caller's own arguments, passed on.
     let stream = unsafe { next::<Opendir>(c"opendir")(path) };
     if is_class && !stream.is_null() {
         let mut listings = LISTINGS.lock().unwrap_or_else(PoisonError::into_inner);
         if listings.len() < LISTINGS_MAX {
-            // SAFETY: of plain numbers.
+            // SAFETY: all-zero bytes are valid for a struct of numbers.
             let entry: libc::dirent64 = unsafe { std::mem::zeroed() };
             let entry = Box::into_raw(Box::new(entry));
             listings.push((stream as usize, 0, entry as usize));
@@ -232,7 +231,7 @@ pub unsafe extern "C" fn opendir(path: *const c_char) -> *mut libc::DIR {
     stream
 }
 
-/// readdir(3) of programs for large files.
+/// readdir(3) as called by programs built for large files.
 ///
 /// # Safety
 ///
@@ -244,7 +243,7 @@ pub unsafe extern "C" fn readdir64(stream: *mut libc::DIR) -> *mut libc::dirent6
     let Some((_, read, entry)) = listings.iter_mut().find(|(open, ..)| *open == stream as usize)
     else {
         drop(listings);
-        // SAFETY: it is the caller's call, handed on.
+        // SAFETY: the caller's own arguments, passed on.
         return unsafe { next::<Readdir>(c"readdir64")(stream) };
     };
     let Some(name) = LISTED.get(*read) else { return std::ptr::null_mut() };
@@ -274,10 +273,10 @@ pub unsafe extern "C" fn closedir(stream: *mut libc::DIR) -> c_int {
     let mut listings = LISTINGS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(at) = listings.iter().position(|(open, ..)| *open == stream as usize) {
         let (_, _, entry) = listings.swap_remove(at);
-        // SAFETY: it was made by opendir(), and nobody reads it after this call.
+        // SAFETY: it was made by opendir(), and is not used after this call.
         drop(unsafe { Box::from_raw(entry as *mut libc::dirent64) });
     }
     drop(listings);
-    // SAFETY: it is the caller's call, handed on.
+    // SAFETY: the caller's own arguments, passed on.
     unsafe { next::<Closedir>(c"closedir")(stream) }
 }

@@ -1,4 +1,4 @@
-//! Calls on the header of a message in the program's memory.
+//! libibumad calls on the header of a message in the program's memory.
 
 use std::ffi::{c_int, c_void};
 use std::io::Write;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::umad::{HEADER_LEN, Header};
 
-/// Where the address lies in the header (`struct ib_mad_addr`), and its length.
+/// Offset and length of the address in the header (`struct ib_mad_addr`).
 const ADDRESS: usize = 20;
 const ADDRESS_LEN: usize = HEADER_LEN - ADDRESS;
 
@@ -18,7 +18,7 @@ static DEBUG_LEVEL: AtomicI32 = AtomicI32::new(0);
 ///
 /// `umad` points at a readable header.
 pub(super) unsafe fn read(umad: *const c_void) -> Header {
-    // SAFETY: the caller vouches for it; bytes have no alignment.
+    // SAFETY: guaranteed by the caller; bytes have no alignment.
     Header(unsafe { umad.cast::<[u8; HEADER_LEN]>().read() })
 }
 
@@ -28,20 +28,20 @@ pub(super) unsafe fn read(umad: *const c_void) -> Header {
 ///
 /// `umad` points at a writable header.
 pub(super) unsafe fn write(umad: *mut c_void, header: Header) {
-    // SAFETY: the caller vouches for it; bytes have no alignment.
+    // SAFETY: guaranteed by the caller; bytes have no alignment.
     unsafe { umad.cast::<[u8; HEADER_LEN]>().write(header.0) };
 }
 
-/// Changes the header at `umad`.
+/// Modifies the header at `umad`.
 ///
 /// # Safety
 ///
 /// `umad` points at a header.
 unsafe fn change(umad: *mut c_void, change: impl FnOnce(&mut Header)) -> c_int {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     let mut header = unsafe { read(umad) };
     change(&mut header);
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     unsafe { write(umad, header) };
     0
 }
@@ -63,14 +63,14 @@ pub extern "C" fn umad_size() -> usize {
     HEADER_LEN
 }
 
-/// The status of a message received: 0, or the error number of a send that came back.
+/// Status of a received message: 0, or the errno of a send that was returned.
 ///
 /// # Safety
 ///
 /// `umad` points at a message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn umad_status(umad: *mut c_void) -> c_int {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     unsafe { read(umad) }.status() as c_int
 }
 
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn umad_get_mad_addr(umad: *mut c_void) -> *mut c_void {
     unsafe { umad.byte_add(ADDRESS) }
 }
 
-/// Sets whom a message goes to; numbers in host order.
+/// Sets the destination of a message; numbers in host order.
 ///
 /// # Safety
 ///
@@ -106,11 +106,11 @@ pub unsafe extern "C" fn umad_set_addr(
             .set_sl_and_path_bits(sl as u8, path_bits)
             .set_qkey(qkey as u32);
     };
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     unsafe { change(umad, set) }
 }
 
-/// Sets whom a message goes to; numbers in network order, but for the SL.
+/// Sets the destination of a message; numbers in network order, apart from the SL.
 ///
 /// # Safety
 ///
@@ -124,26 +124,26 @@ pub unsafe extern "C" fn umad_set_addr_net(
     qkey: u32,
 ) -> c_int {
     let (dlid, dqp, qkey) = (u16::from_be(dlid), u32::from_be(dqp), u32::from_be(qkey));
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     unsafe { umad_set_addr(umad, dlid.into(), dqp as c_int, sl, qkey as c_int) }
 }
 
-/// Copies the fields of a GRH from a `struct ib_mad_addr`, or says that there is none. The flow
-/// label is brought into network order by `convert`.
+/// Copies the GRH fields of a `struct ib_mad_addr` into the header, or clears them if `address` is
+/// null. `convert` brings the flow label into network order.
 ///
 /// # Safety
 ///
 /// `umad` points at a message, `address` is null or points at an address.
 unsafe fn set_grh(umad: *mut c_void, address: *const c_void, convert: fn(u32) -> u32) -> c_int {
     if address.is_null() {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: guaranteed by the caller.
         return unsafe {
             change(umad, |header| {
                 header.set_grh(None);
             })
         };
     }
-    // SAFETY: the caller vouches for it; bytes have no alignment.
+    // SAFETY: guaranteed by the caller; bytes have no alignment.
     let address = unsafe { address.cast::<[u8; ADDRESS_LEN]>().read() };
     let set = |header: &mut Header| {
         header.0[32] = 1;
@@ -153,40 +153,40 @@ unsafe fn set_grh(umad: *mut c_void, address: *const c_void, convert: fn(u32) ->
         label.copy_from_slice(&address[52 - ADDRESS..56 - ADDRESS]);
         header.set_flow_label(u32::from_be(convert(u32::from_ne_bytes(label))));
     };
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     unsafe { change(umad, set) }
 }
 
-/// Sets the GRH; the flow label in host order.
+/// Sets the GRH; the flow label is in host order.
 ///
 /// # Safety
 ///
 /// `umad` points at a message, `address` is null or points at an address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn umad_set_grh(umad: *mut c_void, address: *mut c_void) -> c_int {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     unsafe { set_grh(umad, address, u32::to_be) }
 }
 
-/// Sets the GRH; the flow label in network order.
+/// Sets the GRH; the flow label is in network order.
 ///
 /// # Safety
 ///
 /// `umad` points at a message, `address` is null or points at an address.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn umad_set_grh_net(umad: *mut c_void, address: *mut c_void) -> c_int {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     unsafe { set_grh(umad, address, |label| label) }
 }
 
-/// Sets the P_Key by its index.
+/// Sets the P_Key index.
 ///
 /// # Safety
 ///
 /// `umad` points at a message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn umad_set_pkey(umad: *mut c_void, pkey_index: c_int) -> c_int {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         change(umad, |header| {
             header.set_pkey_index(pkey_index as u16);
@@ -194,18 +194,18 @@ pub unsafe extern "C" fn umad_set_pkey(umad: *mut c_void, pkey_index: c_int) -> 
     }
 }
 
-/// The index of the P_Key.
+/// Returns the P_Key index.
 ///
 /// # Safety
 ///
 /// `umad` points at a message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn umad_get_pkey(umad: *mut c_void) -> c_int {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     unsafe { read(umad) }.pkey_index().into()
 }
 
-/// Sets the level of debugging unless it is negative; yields it.
+/// Sets the debug level unless `level` is negative; returns the level in use.
 #[unsafe(no_mangle)]
 pub extern "C" fn umad_debug(level: c_int) -> c_int {
     if level >= 0 {
@@ -222,7 +222,7 @@ pub extern "C" fn umad_debug(level: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn umad_addr_dump(address: *mut c_void) {
     let mut header = Header::ZERO;
-    // SAFETY: the caller vouches for it; bytes have no alignment.
+    // SAFETY: guaranteed by the caller; bytes have no alignment.
     let bytes = unsafe { address.cast::<[u8; ADDRESS_LEN]>().read() };
     header.0[ADDRESS..].copy_from_slice(&bytes);
     let gid: String = header.0[36..52].iter().map(|byte| format!("{byte:02x}")).collect();
@@ -249,10 +249,10 @@ pub unsafe extern "C" fn umad_addr_dump(address: *mut c_void) {
 /// `umad` points at a message.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn umad_dump(umad: *mut c_void) {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     let header = unsafe { read(umad) };
     let (agent, status, timeout) = (header.agent_id(), header.status(), header.timeout_ms());
     let _ = writeln!(std::io::stderr(), "agent id {agent} status {status:x} timeout {timeout} ms",);
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     unsafe { umad_addr_dump(umad_get_mad_addr(umad)) };
 }

@@ -1,12 +1,12 @@
-//! libibumad's calls, by the names and with the types of `infiniband/umad.h`.
+//! libibumad's functions, with the names and types of `infiniband/umad.h`.
 //!
-//! - `message`: headers of messages, no device needed.
+//! - `message`: message headers; no device needed.
 //! - `port`: opening, registering, sending, receiving.
-//! - `device`: what devices and ports there are.
-//! - `file`: the same without libibumad, by the kernel's own interface.
+//! - `device`: devices and ports.
+//! - `file`: the same through the kernel's file interface, for programs without libibumad.
 //!
-//! A call that takes the device's lock, or may, keeps the calling thread from being cancelled
-//! meanwhile: OpenSM cancels its receiver, which must not take the lock with it.
+//! A call that may take the device lock disables cancellation of the calling thread: OpenSM cancels
+//! its receiver thread, which must not keep the lock.
 
 pub mod device;
 pub mod file;
@@ -23,7 +23,7 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
 }
 
-/// While it lives, the thread cannot be cancelled.
+/// Disables cancellation of this thread while it exists.
 struct Uncancelled(c_int);
 
 impl Uncancelled {
@@ -37,33 +37,33 @@ impl Uncancelled {
 
 impl Drop for Uncancelled {
     fn drop(&mut self) {
-        // SAFETY: a null pointer asks for nothing.
+        // SAFETY: a null pointer means that the old state is not returned.
         unsafe { pthread_setcancelstate(self.0, std::ptr::null_mut()) };
     }
 }
 
 fn set_errno(error: Errno) {
-    // SAFETY: it points at this thread's errno.
+    // SAFETY: points at this thread's errno.
     unsafe { *libc::__errno_location() = error.0 };
 }
 
-/// Fails with errno set; yields its negative.
+/// Sets errno; returns its negative value.
 fn fail(error: Errno) -> c_int {
     set_errno(error);
     -error.0
 }
 
-/// Whether a device name means ours; a null pointer means any.
+/// Whether a device name is ours; a null pointer means any device.
 ///
 /// # Safety
 ///
 /// `name` is null or a C string.
 unsafe fn is_ours(name: *const c_char) -> bool {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     name.is_null() || unsafe { CStr::from_ptr(name) }.to_bytes() == crate::info::CA_NAME.as_bytes()
 }
 
-/// Copies a string and its end into an array of a C structure, cut to fit.
+/// Copies a string with its NUL into an array of a C structure, truncated to fit.
 fn copy_str(text: &str, to: &mut [c_char]) {
     let room = to.len().saturating_sub(1);
     to.fill(0);

@@ -1,4 +1,4 @@
-//! Calls on an open port.
+//! libibumad calls on an open port.
 
 use std::ffi::{c_char, c_int, c_long, c_void};
 
@@ -10,14 +10,14 @@ use crate::device::Device;
 use crate::stack::Registration;
 use crate::umad::{Errno, HEADER_LEN};
 
-/// The vendor that umad_register stands for.
+/// OUI that umad_register uses for vendor classes: OpenIB's.
 const OPENIB_OUI: u32 = 0x00_1405;
-/// Vendor classes that several vendors share.
+/// Vendor classes that have an OUI.
 const OUI_CLASSES: std::ops::RangeInclusive<c_int> = 0x30..=0x4F;
 /// Flag of umad_register2: the program does RMPP itself.
 const USER_RMPP: u32 = 1;
 
-/// What umad_register2 asks for (`struct umad_reg_attr`).
+/// Arguments of umad_register2 (`struct umad_reg_attr`).
 #[repr(C)]
 #[derive(Debug)]
 pub struct RegAttr {
@@ -30,11 +30,11 @@ pub struct RegAttr {
 }
 
 unsafe extern "C-unwind" {
-    /// poll(2), by which a thread may be cancelled.
+    /// poll(2), which is a cancellation point.
     fn poll(descriptors: *mut libc::pollfd, count: libc::nfds_t, timeout_ms: c_int) -> c_int;
 }
 
-/// Opens a port; port 0 is any.
+/// Opens a port; port 0 means any.
 ///
 /// # Safety
 ///
@@ -42,7 +42,7 @@ unsafe extern "C-unwind" {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn umad_open_port(ca_name: *const c_char, portnum: c_int) -> c_int {
     let _uncancelled = Uncancelled::new();
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     if !unsafe { is_ours(ca_name) } {
         return fail(Errno(libc::EINVAL));
     }
@@ -56,14 +56,14 @@ pub unsafe extern "C" fn umad_open_port(ca_name: *const c_char, portnum: c_int) 
     open().unwrap_or_else(fail)
 }
 
-/// Opens a port for subnet management; all are.
+/// Opens a port for subnet management; every port can be used for that.
 ///
 /// # Safety
 ///
 /// `ca_name` is null or a C string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn umad_open_smi_port(ca_name: *const c_char, portnum: c_int) -> c_int {
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     unsafe { umad_open_port(ca_name, portnum) }
 }
 
@@ -77,7 +77,7 @@ pub extern "C" fn umad_close_port(fd: c_int) -> c_int {
     }
 }
 
-/// The descriptor of a port: readable when a message waits.
+/// Returns the descriptor of a port, readable when a message waits.
 #[unsafe(no_mangle)]
 pub extern "C" fn umad_get_fd(fd: c_int) -> c_int {
     fd
@@ -87,7 +87,7 @@ fn register(fd: c_int, registration: Registration) -> Result<u32, Errno> {
     Device::get()?.register(fd, registration)
 }
 
-/// The methods of a mask; none if there is no mask.
+/// Methods of a mask; none if `mask` is null.
 ///
 /// # Safety
 ///
@@ -96,12 +96,12 @@ unsafe fn methods(mask: *const c_long) -> u128 {
     if mask.is_null() {
         return 0;
     }
-    // SAFETY: the caller vouches for it; bytes have no alignment. A mask is longs, whose bits
-    // count from the lowest.
+    // SAFETY: guaranteed by the caller; bytes have no alignment. A mask is an array of longs whose
+    // bits count from the lowest.
     u128::from_le_bytes(unsafe { mask.cast::<[u8; 16]>().read() })
 }
 
-/// Registers an agent; yields its id, or a negative number.
+/// Registers an agent; returns its id, or a negative errno.
 ///
 /// # Safety
 ///
@@ -118,7 +118,7 @@ pub unsafe extern "C" fn umad_register(
     let registration = Registration {
         class: MgmtClass(mgmt_class as u8),
         class_version: mgmt_version as u8,
-        // SAFETY: the caller vouches for it.
+        // SAFETY: guaranteed by the caller.
         methods: unsafe { methods(method_mask) },
         oui: OPENIB_OUI,
         rmpp_version,
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn umad_register(
     registered(register(fd, registration))
 }
 
-/// Registers an agent of a vendor's class; yields its id, or a negative number.
+/// Registers an agent of a vendor class; returns its id, or a negative errno.
 ///
 /// # Safety
 ///
@@ -144,12 +144,12 @@ pub unsafe extern "C" fn umad_register_oui(
     if !OUI_CLASSES.contains(&mgmt_class) {
         return fail(Errno(libc::EINVAL));
     }
-    // SAFETY: the caller vouches for it; bytes have no alignment.
+    // SAFETY: guaranteed by the caller; bytes have no alignment.
     let [a, b, c] = unsafe { oui.cast::<[u8; 3]>().read() };
     let registration = Registration {
         class: MgmtClass(mgmt_class as u8),
         class_version: 1,
-        // SAFETY: the caller vouches for it.
+        // SAFETY: guaranteed by the caller.
         methods: unsafe { methods(method_mask) },
         oui: u32::from_be_bytes([0, a, b, c]),
         rmpp_version,
@@ -168,7 +168,7 @@ fn registered(agent: Result<u32, Errno>) -> c_int {
     }
 }
 
-/// Registers an agent; yields 0 or a (positive) error number.
+/// Registers an agent; returns 0 or a positive errno.
 ///
 /// # Safety
 ///
@@ -180,7 +180,7 @@ pub unsafe extern "C" fn umad_register2(
     agent_id: *mut u32,
 ) -> c_int {
     let _uncancelled = Uncancelled::new();
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     let (Some(attr), false) = (unsafe { attr.as_mut() }, agent_id.is_null()) else {
         return libc::EINVAL;
     };
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn umad_register2(
         return libc::EINVAL;
     }
     if attr.flags & !USER_RMPP != 0 {
-        // What is supported is told.
+        // An unknown flag: report the supported ones.
         attr.flags = USER_RMPP;
         return libc::EINVAL;
     }
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn umad_register2(
     };
     match register(fd, registration) {
         Ok(agent) => {
-            // SAFETY: the caller vouches for it.
+            // SAFETY: guaranteed by the caller.
             unsafe { agent_id.write(agent) };
             0
         }
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn umad_register2(
     }
 }
 
-/// Takes an agent away.
+/// Unregisters an agent.
 #[unsafe(no_mangle)]
 pub extern "C" fn umad_unregister(fd: c_int, agentid: c_int) -> c_int {
     let _uncancelled = Uncancelled::new();
@@ -240,16 +240,16 @@ pub unsafe extern "C" fn umad_send(
     retries: c_int,
 ) -> c_int {
     let _uncancelled = Uncancelled::new();
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     let mut header = unsafe { read(umad) };
     header
         .set_agent_id(agentid as u32)
         .set_timeout_ms(timeout_ms as u32)
         .set_retries(retries as u32);
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     unsafe { write(umad, header) };
     let length = usize::try_from(length).unwrap_or(0);
-    // SAFETY: the caller vouches for it; the bytes are borrowed for this call.
+    // SAFETY: guaranteed by the caller; the bytes are borrowed for this call.
     let message =
         unsafe { std::slice::from_raw_parts(umad.cast::<u8>().byte_add(HEADER_LEN), length) };
     match Device::get().and_then(|device| device.send(fd, header, message)) {
@@ -264,8 +264,9 @@ pub unsafe extern "C" fn umad_send(
     }
 }
 
-/// Receives a message: yields its agent, with its length in `length`, which holds the room behind
-/// the header before. A message that does not fit stays; then `length` is what it needs.
+/// Receives a message and returns its agent. `length` holds the room behind the header on entry and
+/// the message's length on return. A message that does not fit stays queued, and `length` is the
+/// room that it needs.
 ///
 /// # Safety
 ///
@@ -278,7 +279,7 @@ pub unsafe extern "C-unwind" fn umad_recv(
     length: *mut c_int,
     timeout_ms: c_int,
 ) -> c_int {
-    // Nothing here needs to be dropped: the thread may be cancelled while it waits.
+    // No value here needs `Drop`: the thread may be cancelled while it waits.
     if umad.is_null() || length.is_null() {
         return fail(Errno(libc::EINVAL));
     }
@@ -288,11 +289,11 @@ pub unsafe extern "C-unwind" fn umad_recv(
             return waited;
         }
     }
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     unsafe { receive(fd, umad, length) }
 }
 
-/// Receives what is there.
+/// Reads a message if one is queued.
 ///
 /// # Safety
 ///
@@ -300,37 +301,36 @@ pub unsafe extern "C-unwind" fn umad_recv(
 #[inline(never)]
 unsafe fn receive(fd: c_int, umad: *mut c_void, length: *mut c_int) -> c_int {
     let _uncancelled = Uncancelled::new();
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     let room = usize::try_from(unsafe { length.read() }).unwrap_or(0);
-    // SAFETY: the caller vouches for it. The bytes may never have been written: they are only
-    // written here.
+    // SAFETY: guaranteed by the caller. The bytes may be uninitialized: they are only written.
     let buffer = unsafe { std::slice::from_raw_parts_mut(umad.cast::<u8>(), HEADER_LEN + room) };
     let (len, result) = match Device::get().and_then(|device| device.receive(fd, buffer)) {
         Ok(len) => {
             set_errno(Errno(0));
-            // SAFETY: the caller vouches for it.
+            // SAFETY: guaranteed by the caller.
             (len - HEADER_LEN, unsafe { read(umad) }.agent_id() as c_int)
         }
         Err(error) => {
-            // SAFETY: the caller vouches for it. What a message needs stands in its header.
+            // SAFETY: guaranteed by the caller. What a message needs is written to its header.
             let needed = unsafe { read(umad) }.length() as usize;
             (needed.wrapping_sub(HEADER_LEN), fail(error))
         }
     };
-    // SAFETY: the caller vouches for it.
+    // SAFETY: guaranteed by the caller.
     unsafe { length.write(len as c_int) };
     result
 }
 
-/// Waits until a message can be received: 0, or a negative error number.
+/// Waits until a message can be received; returns 0 or a negative errno.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn umad_poll(fd: c_int, timeout_ms: c_int) -> c_int {
     let mut descriptor = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: `descriptor` is one, and writable.
+    // SAFETY: `descriptor` is one pollfd, and writable.
     match unsafe { poll(&mut descriptor, 1, timeout_ms) } {
         1 => 0,
         0 => fail(Errno(libc::ETIMEDOUT)),
-        // errno is poll's.
+        // errno is set by poll(2).
         _ => -libc::EIO,
     }
 }

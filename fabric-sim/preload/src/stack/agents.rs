@@ -1,5 +1,5 @@
-//! Who registered for what: agents by class, version and methods, as the kernel's MAD layer keeps
-//! them, and which of them a packet belongs to.
+//! Registered agents by class, version and methods, as in the kernel's MAD layer, and which of them
+//! receives a packet.
 
 use std::collections::BTreeMap;
 
@@ -9,28 +9,29 @@ use ib_mad::wire::mad::{MadHeader, Method, MgmtClass};
 use super::FileId;
 use crate::umad::Errno;
 
-/// Agents that one open port can have.
+/// Limit of agents per open port.
 pub const AGENTS_MAX: u32 = 32;
 
-/// Where the OUI lies in MADs of the vendor classes that have one.
+/// Offset of the OUI in MADs of the vendor classes that have one.
 const OUI: usize = 37;
-/// BM's attribute modifier says by its lowest bit whether a MAD is an answer.
+/// Bit of BM's attribute modifier that marks a response.
 const BM_RESPONSE: u32 = 1;
 
-/// What an agent is to send and receive.
+/// What an agent sends and receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Registration {
     /// Management class.
     pub class: MgmtClass,
-    /// Version of the class of the requests it takes.
+    /// Class version of the requests it receives.
     pub class_version: u8,
-    /// The requests that it takes: bit n is method n. None for one that only asks.
+    /// Request methods that it receives: bit n is method n. Empty for an agent that only sends
+    /// requests.
     pub methods: u128,
-    /// Vendor, in classes that are shared by several.
+    /// OUI, in vendor classes that have one.
     pub oui: u32,
-    /// 1 if its messages may be longer than a MAD.
+    /// 1 if its messages may be longer than one MAD.
     pub rmpp_version: u8,
-    /// It does RMPP itself, though it speaks it.
+    /// The program does RMPP itself, for a class that uses it.
     pub user_rmpp: bool,
 }
 
@@ -44,21 +45,21 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    /// Whether RMPP is done on its behalf.
+    /// Whether this stack does RMPP for the agent.
     pub(super) fn leaves_rmpp_to_us(&self) -> bool {
         self.registration.rmpp_version != 0 && !self.registration.user_rmpp
     }
 }
 
-/// All agents, by the number that stands in the upper half of their requests' transaction ids.
+/// All agents, by the number in the upper half of their requests' transaction ids.
 pub(super) struct Agents {
     agents: BTreeMap<u16, Agent>,
     last: u16,
 }
 
 impl Agents {
-    /// No agents yet. `seed` decides where their numbers begin: a program that is run again starts
-    /// its transaction ids where it did before, and is not to be taken for its predecessor.
+    /// No agents yet. `seed` selects the first number: a program that is started again repeats its
+    /// transaction ids, and must not be taken for its earlier instance.
     pub(super) fn new(seed: u32) -> Self {
         Self { agents: BTreeMap::new(), last: (seed ^ seed >> 16) as u16 }
     }
@@ -83,7 +84,7 @@ impl Agents {
         Ok(id)
     }
 
-    /// Takes an agent away; yields its number.
+    /// Removes an agent; returns its number.
     pub(super) fn unregister(&mut self, file: FileId, id: u32) -> Option<u16> {
         let number = self.find(file, id)?.0;
         self.agents.remove(&number);
@@ -103,16 +104,16 @@ impl Agents {
         agents.filter(move |(_, agent)| agent.file == file)
     }
 
-    /// The methods of a class that any agent takes.
+    /// Methods of a class that any agent has registered.
     pub(super) fn methods(&self, class: MgmtClass) -> u128 {
         let registrations = self.agents.values().map(|agent| &agent.registration);
         registrations.filter(|of| of.class == class).fold(0, |methods, of| methods | of.methods)
     }
 
-    /// Whose packet this is: answers belong to the agent whose number their transaction id bears,
-    /// requests to the one that registered for them.
+    /// Selects the agent for a packet: a response goes to the agent whose number is in its
+    /// transaction id, a request to the agent that registered for it.
     pub(super) fn receiver(&self, mad: &[u8; MAD_LEN]) -> Option<(u16, Agent)> {
-        let header = MadHeader::new(&mad[..]).ok()?;
+        let header = MadHeader::of(mad);
         if is_response(&header) {
             let number = (header.tid() >> 32) as u16;
             return self.agents.get(&number).map(|&agent| (number, agent));
@@ -128,22 +129,21 @@ impl Agents {
         found.map(|(&number, &agent)| (number, agent))
     }
 
-    /// The number after the last one given out that is not in use; never 0.
+    /// The next unused number after the last one assigned; never 0.
     fn free_number(&self) -> Option<u16> {
         let numbers = (1..=u16::MAX).map(|step| self.last.wrapping_add(step));
         numbers.into_iter().find(|number| *number != 0 && !self.agents.contains_key(number))
     }
 }
 
-/// Whether a MAD is delivered by its transaction id.
+/// Whether a MAD is delivered by its transaction id, as responses are.
 pub(super) fn is_response<T: AsRef<[u8]>>(header: &MadHeader<T>) -> bool {
     header.method().is_response()
         || header.method() == Method::TRAP_REPRESS
         || header.mgmt_class() == MgmtClass::BM && header.attribute_modifier() & BM_RESPONSE != 0
 }
 
-/// Whether RMPP is defined for a class: subnet and device administration, and vendor classes with
-/// an OUI.
+/// Whether RMPP is defined for a class: SA, device administration, and vendor classes with an OUI.
 pub(super) fn may_be_long(class: MgmtClass) -> bool {
     class == MgmtClass::SUBN_ADM || class.0 == 0x10 || has_oui(class)
 }
@@ -152,7 +152,7 @@ fn has_oui(class: MgmtClass) -> bool {
     (0x30..=0x4F).contains(&class.0)
 }
 
-/// Whether the same request could belong to both.
+/// Whether some request would match both registrations.
 fn overlap(a: &Registration, b: &Registration) -> bool {
     a.class == b.class
         && a.class_version == b.class_version

@@ -1,4 +1,4 @@
-//! What waits to be read from an open port, and how much of it a read yields.
+//! Receive queue of an open port.
 
 use std::collections::VecDeque;
 
@@ -6,10 +6,10 @@ use ib_mad::wire::MAD_LEN;
 
 use crate::umad::{Errno, HEADER_LEN, Header};
 
-/// Messages that wait; those that arrive beyond it are dropped, as the kernel does.
+/// Limit of queued messages; later ones are dropped, as in the kernel.
 pub const MESSAGES_MAX: usize = 200_000;
 
-/// A message received, or a send that comes back.
+/// A received message, or a send that is returned.
 struct Message {
     header: Header,
     mad: Vec<u8>,
@@ -19,12 +19,12 @@ struct Message {
 #[derive(Default)]
 pub(super) struct Inbox {
     queue: VecDeque<Message>,
-    /// Whether it was last said to have something.
+    /// Whether the port was last reported as readable.
     pub(super) told_readable: bool,
 }
 
 impl Inbox {
-    /// Adds a message; `false` if there is no room.
+    /// Appends a message; `false` if the queue is full.
     pub(super) fn push(&mut self, header: Header, mad: Vec<u8>) -> bool {
         let has_room = self.queue.len() < MESSAGES_MAX;
         if has_room {
@@ -37,9 +37,9 @@ impl Inbox {
         !self.queue.is_empty()
     }
 
-    /// Reads one message, header and all; yields its length. What does not fit stays: with EINVAL
-    /// if not even its first MAD fits, else with ENOSPC and that MAD, and the length of all of it
-    /// in the header.
+    /// Reads one message with its header into `buffer`; returns its length. A message that does not
+    /// fit stays queued: the error is EINVAL if not even its first MAD fits, else ENOSPC with that
+    /// MAD copied and the length of the whole message in the header.
     pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Errno> {
         let Message { header, mad } = self.queue.front().ok_or(Errno(libc::EAGAIN))?;
         let first = &mad[..mad.len().min(MAD_LEN)];

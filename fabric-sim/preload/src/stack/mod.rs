@@ -1,11 +1,11 @@
-//! The kernel's MAD layer as programs see it through libibumad: agents, transaction ids, time-outs
-//! and retries, RMPP in both directions, queues of what has arrived.
+//! The kernel's MAD layer as programs see it through libibumad: agents, transaction ids, timeouts
+//! and retries, RMPP in both directions, receive queues.
 //!
-//! This module decides; it never sends, sleeps or reads a clock. What is not here: the socket
-//! (`device`), libibumad's calls (`export`).
+//! This module never sends, sleeps or reads a clock. The socket is in `device`, libibumad's
+//! functions are in `export`.
 //!
-//! An agent's requests bear its number in bits 32 to 47 of their transaction ids, where Linux uses
-//! all of the upper half: ibsim overwrites the top 16 bits.
+//! An agent's number is in bits 32 to 47 of the transaction ids of its requests. Linux uses all of
+//! the upper half, but ibsim overwrites the top 16 bits.
 
 mod agents;
 mod inbox;
@@ -30,32 +30,32 @@ use self::requests::{Key, Request, Requests};
 use self::transfers::{Event, Transfers};
 use crate::umad::{Errno, Header};
 
-/// An open port: the number by which its program knows it.
+/// An open port: the number that its program knows it by.
 pub type FileId = i32;
 
-/// Packets that wait for room on the way out.
+/// Limit of queued outgoing packets.
 const OUT_MAX: usize = 1 << 16;
-/// Bytes that a send has at least: the common and the RMPP header.
+/// Minimum length of a send in bytes: the MAD and RMPP headers.
 const SEND_MIN: usize = 36;
-/// Bytes of the MAD that come back with a send that timed out.
+/// Bytes of the MAD that are returned with a send that timed out.
 const REPORT_LEN: usize = 24;
-/// Set in the status of answers that go along a directed route.
+/// Bit in the status of directed-route responses.
 const DIRECTION: u16 = 0x8000;
 
-/// What was thrown away.
+/// Counts of what was discarded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Packets that no agent takes.
+    /// Packets that no agent registered for.
     pub unclaimed: u64,
-    /// Answers that nobody waits for.
+    /// Answers that match no request.
     pub unmatched: u64,
-    /// Packets that came back undelivered; their senders' time runs on.
+    /// Packets that were returned undelivered; the sender's timeout keeps running.
     pub bounced: u64,
-    /// Messages for which a queue had no room.
+    /// Messages dropped because a queue was full.
     pub overflowed: u64,
 }
 
-/// The ports that a process has open, and all that happens on them.
+/// The open ports of a process, with their agents, sends and transfers.
 pub struct Stack {
     agents: Agents,
     files: BTreeMap<FileId, Inbox>,
@@ -68,7 +68,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Nothing open yet. `seed` is to be another number in each process.
+    /// A stack without open ports. `seed` must differ between processes.
     pub fn new(seed: u32) -> Self {
         Self {
             agents: Agents::new(seed),
@@ -82,12 +82,12 @@ impl Stack {
         }
     }
 
-    /// What was thrown away so far.
+    /// Counts of what was discarded so far.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Tells the port's P_Key table and its GID.
+    /// Sets the port's P_Key table and GID.
     pub fn set_port(&mut self, pkeys: &[PKey], gid: Gid) {
         self.pkeys = pkeys.to_vec();
         self.gid = gid;
@@ -98,7 +98,8 @@ impl Stack {
         self.files.insert(file, Inbox::default());
     }
 
-    /// Closes a port: its agents go, and what they wait for. Yields the classes they had.
+    /// Closes a port with its agents and their pending sends. Returns the classes they had
+    /// registered.
     pub fn close(&mut self, file: FileId) -> Vec<MgmtClass> {
         let agents: Vec<(u16, Agent)> = self.agents.of_file(file).collect();
         for (_, agent) in &agents {
@@ -108,7 +109,7 @@ impl Stack {
         agents.iter().map(|(_, agent)| agent.registration.class).collect()
     }
 
-    /// Registers an agent; yields its id.
+    /// Registers an agent; returns its id.
     pub fn register(&mut self, file: FileId, registration: Registration) -> Result<u32, Errno> {
         if !self.files.contains_key(&file) {
             return Err(Errno(libc::EBADF));
@@ -116,12 +117,12 @@ impl Stack {
         self.agents.register(file, registration)
     }
 
-    /// Takes an agent away, and what it waits for. Yields its class.
+    /// Removes an agent and its pending sends. Returns its class.
     pub fn unregister(&mut self, file: FileId, agent: u32) -> Result<MgmtClass, Errno> {
         self.drop_agent(file, agent).ok_or(Errno(libc::EINVAL))
     }
 
-    /// The methods of a class by which requests are to be delivered here.
+    /// Methods of a class whose requests are to be delivered to this process.
     pub fn methods(&self, class: MgmtClass) -> u128 {
         self.agents.methods(class)
     }
@@ -134,7 +135,7 @@ impl Stack {
         Some(class)
     }
 
-    /// Sends a message: one MAD, or more if it says that it is RMPP's.
+    /// Sends a message: one MAD, or several by RMPP if its header says so.
     pub fn send(
         &mut self,
         now: Instant,
@@ -166,7 +167,7 @@ impl Stack {
         }
         let request = Request { agent: number, header, address, mad, is_over: false };
         if !key.response {
-            // A request sent anew gets its answer, though an answer may have come too late before.
+            // A repeated request gets its response even if an earlier response came too late.
             self.transfers.forget_answer(&request);
         }
         if is_long {
@@ -180,19 +181,19 @@ impl Stack {
         if self.out.len() >= OUT_MAX {
             return Err(Errno(libc::ENOMEM));
         }
-        self.out.push_back(Packet { mad: *request.mad, address: request.address });
+        self.out.push_back(Packet::new(*request.mad, request.address));
         Ok(())
     }
 
-    /// Reads one message into `buffer`, behind its header; yields how many bytes that is. EAGAIN
-    /// if none is there, EINVAL and ENOSPC if the buffer is too short.
+    /// Reads one message into `buffer`, behind its header; returns the number of bytes. Errors:
+    /// EAGAIN if none is queued, EINVAL or ENOSPC if the buffer is too short.
     pub fn receive(&mut self, file: FileId, buffer: &mut [u8]) -> Result<usize, Errno> {
         self.files.get_mut(&file).ok_or(Errno(libc::EBADF))?.read(buffer)
     }
 
-    /// Takes a packet from the fabric.
+    /// Handles a packet from the fabric.
     pub fn handle_packet(&mut self, now: Instant, packet: &Packet) {
-        if packet.address.undelivered != 0 {
+        if packet.carrier.undelivered != 0 {
             self.counters.bounced += 1;
             return;
         }
@@ -211,19 +212,19 @@ impl Stack {
         self.deliver(number, &packet.address, packet.mad.to_vec());
     }
 
-    /// The next packet to send. Call until it yields `None`, or as long as packets can be sent.
+    /// The next packet to send. Call until it returns `None`, or while packets can be sent.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Packet> {
         let next = self.out.pop_front();
         next.or_else(|| self.requests.poll_transmit(now))
             .or_else(|| self.transfers.poll_transmit(now))
     }
 
-    /// When `handle_timeout` is due. Changes after any other `&mut self` call.
+    /// When `handle_timeout` is due. Any other `&mut self` call may change it.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.requests.poll_timeout().into_iter().chain(self.transfers.poll_timeout()).min()
     }
 
-    /// Repeats what was not answered, and gives back what was repeated enough.
+    /// Retries sends that are unanswered, and returns those without retries left to their programs.
     pub fn handle_timeout(&mut self, now: Instant) {
         for event in self.transfers.handle_timeout(now) {
             self.handle_event(event);
@@ -235,7 +236,7 @@ impl Stack {
         }
     }
 
-    /// A port that something can be read from now, or no longer. Call until it yields `None`.
+    /// A port that has become readable, or no longer is. Call until it returns `None`.
     pub fn poll_readable(&mut self) -> Option<(FileId, bool)> {
         let changed = |inbox: &Inbox| inbox.is_readable() != inbox.told_readable;
         let (&file, inbox) = self.files.iter_mut().find(|(_, inbox)| changed(inbox))?;
@@ -254,13 +255,13 @@ impl Stack {
         Ok(header.address(local_qpn, pkey, self.gid))
     }
 
-    /// Gives a message to its agent, if it is a request or answers one.
+    /// Delivers a message to its agent if it is a request, or matches a pending one.
     fn deliver(&mut self, number: u16, from: &Address, mad: Vec<u8>) {
         let Some(agent) = self.agents.get(number) else { return };
         let Ok(header) = MadHeader::new(&mad[..]) else { return };
         if is_response(&header) {
             let key = Key::answered_by(&header);
-            // The answer may overtake the last ACK of a long request.
+            // The response may arrive before the last ACK of a long request.
             let mut expected = self.requests.handle_answer(&key, from);
             expected |= self.transfers.forget_outgoing(key, from.lid);
             // A program that does RMPP itself gets every segment.
@@ -278,7 +279,7 @@ impl Stack {
         self.push(agent.file, header, mad);
     }
 
-    /// Gives a send back to its program: it was not answered.
+    /// Returns an unanswered send to its program.
     fn report(&mut self, request: &Request) {
         let Some(agent) = self.agents.get(request.agent) else { return };
         let mut header = request.header;
@@ -296,19 +297,19 @@ impl Stack {
             Event::Arrived(agent, from, message) => self.deliver(agent, &from, message),
             Event::Sent(request) if request.header.timeout_ms() > 0 => {
                 let key = request.key();
-                // Without room it cannot be waited for, and times out at once.
+                // The table is full: time out immediately.
                 if self.requests.start(request.clone()).is_err() {
                     self.transfers.forget_outgoing(key, request.address.lid);
                     self.report(&request);
                 }
             }
             Event::TimedOut(request) => self.report(&request),
-            // Linux tells nobody.
+            // Linux does not report this to any agent.
             Event::Sent(_) | Event::Ended => {}
         }
     }
 
-    /// Answers a Get() or Set() that nobody takes, as the kernel does.
+    /// Answers a Get() or Set() that no agent registered for, as the kernel does.
     fn refuse(&mut self, packet: &Packet) {
         self.counters.unclaimed += 1;
         let mut mad = packet.mad;
@@ -323,7 +324,7 @@ impl Stack {
             status.0 |= DIRECTION;
         }
         view.header_mut().set_method(Method::GET_RESP).set_status(status);
-        self.out.push_back(Packet { mad, address: packet.address.clone() });
+        self.out.push_back(Packet::new(mad, packet.address));
     }
 }
 

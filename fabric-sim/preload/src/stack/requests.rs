@@ -1,5 +1,4 @@
-//! Sends that wait for their answers: who sent them, whether an answer is theirs, when to send
-//! them again.
+//! Sends that await a response: the sender, matching of responses, retries.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -13,23 +12,23 @@ use ib_mad::wire::mad::{MadHeader, MgmtClass};
 use super::agents::is_response;
 use crate::umad::{Errno, Header};
 
-/// Sends that can wait at one time.
+/// Limit of pending sends.
 const REQUESTS_MAX: usize = 1 << 14;
 
-/// Bits of a transaction id that stay as they are on the way: ibsim overwrites the others.
+/// Bits of a transaction id that are preserved; ibsim overwrites the others.
 const TID_BITS: u64 = (1 << 48) - 1;
 
-/// By what an answer finds its request.
+/// Key by which a response finds its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) tid: u64,
     pub(super) class: MgmtClass,
-    /// Whether what was sent was an answer itself.
+    /// Whether the sent MAD was itself a response.
     pub(super) response: bool,
 }
 
 impl Key {
-    /// The key of what is sent.
+    /// Key of a MAD to be sent.
     pub(super) fn of<T: AsRef<[u8]>>(header: &MadHeader<T>) -> Self {
         Self {
             tid: header.tid() & TID_BITS,
@@ -38,24 +37,24 @@ impl Key {
         }
     }
 
-    /// The key of what a received packet answers or acknowledges.
+    /// Key of the send that a received packet answers or acknowledges.
     pub(super) fn answered_by<T: AsRef<[u8]>>(header: &MadHeader<T>) -> Self {
         let key = Self::of(header);
         Self { response: !key.response, ..key }
     }
 }
 
-/// A send as its program made it.
+/// A pending send.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     /// Number of the agent.
     pub(super) agent: u16,
-    /// The header it was written with.
+    /// Its umad header as written by the program.
     pub(super) header: Header,
     pub(super) address: Address,
-    /// All of it, or its first MAD if it is longer and went by RMPP.
+    /// The whole message, or its first MAD if it is longer and was sent by RMPP.
     pub(super) mad: Box<[u8; MAD_LEN]>,
-    /// RMPP has brought it over; it is not sent again.
+    /// RMPP has delivered it; it is not sent again.
     pub(super) is_over: bool,
 }
 
@@ -88,12 +87,12 @@ impl Requests {
         loop {
             let (_, request) = self.table.poll_transmit(now)?;
             if !request.is_over {
-                return Some(Packet { mad: *request.mad, address: request.address.clone() });
+                return Some(Packet::new(*request.mad, request.address));
             }
         }
     }
 
-    /// Takes an answer; whether anybody waited for it.
+    /// Matches a response; returns whether a request was pending for it.
     pub(super) fn handle_answer(&mut self, key: &Key, from: &Address) -> bool {
         let waiting = self.index.get(key).and_then(|&id| self.table.get(u64::from(id)));
         if !waiting.is_some_and(|request| request.may_be_answered_by(from)) {
@@ -111,14 +110,14 @@ impl Requests {
         self.table.handle_timeout(now);
     }
 
-    /// A request given up.
+    /// A request whose retries are exhausted.
     pub(super) fn poll_expired(&mut self) -> Option<Box<Request>> {
         let (_, request) = self.table.poll_expired()?;
         self.index.remove(&request.key());
         Some(request)
     }
 
-    /// Withdraws what an agent has sent.
+    /// Removes the pending sends of an agent.
     pub(super) fn cancel(&mut self, agent: u16) {
         let Self { table, index } = self;
         index.retain(|_, &mut id| {
@@ -134,10 +133,11 @@ impl Requests {
 
 impl Request {
     pub(super) fn key(&self) -> Key {
-        Key::of(&MadHeader::new(&self.mad[..]).expect("a MAD is longer than its header"))
+        Key::of(&MadHeader::of(&self.mad))
     }
 
-    /// Answers come from where the request went, but for those sent along a route.
+    /// Whether a response from this address can belong to the request: it comes from the request's
+    /// destination, unless the request was sent by a directed route.
     fn may_be_answered_by(&self, from: &Address) -> bool {
         self.address.lid == Lid::PERMISSIVE || from.lid == self.address.lid
     }

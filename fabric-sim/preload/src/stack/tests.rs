@@ -1,4 +1,4 @@
-//! Two programs, each behind a stack of its own, in virtual time.
+//! Two programs, each with its own stack, in virtual time.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::umad::HEADER_LEN;
 const FILE: FileId = 7;
 const ASKER: Lid = Lid(4);
 const SERVER: Lid = Lid(9);
-/// What ibsim overwrites the top of the asker's transaction ids with.
+/// Value that ibsim writes to the top 16 bits of the requester's transaction ids.
 const SLOT: u64 = 3;
 
 const fn bit(method: Method) -> u128 {
@@ -37,7 +37,7 @@ fn asking(class: MgmtClass) -> Registration {
     registration(class, 0)
 }
 
-/// Requests that an SA takes.
+/// Request methods that an SA registers for.
 fn serving() -> Registration {
     let methods = [Method::GET, Method::SET, Method::GET_TABLE, Method::GET_MULTI];
     registration(MgmtClass::SUBN_ADM, methods.into_iter().map(bit).fold(0, |a, b| a | b))
@@ -54,7 +54,7 @@ fn header(agent: u32, to: Lid, timeout_ms: u32, retries: u32) -> Header {
     header
 }
 
-/// A message of the SA class with `data_len` data bytes, RMPP's if it is long.
+/// A message of the SA class with `data_len` data bytes, marked for RMPP if it is long.
 fn message(method: Method, tid: u64, data_len: Option<usize>) -> Vec<u8> {
     let mut mad = [0; MAD_LEN];
     let mut view = SaMad::new(&mut mad);
@@ -76,7 +76,7 @@ fn tid(mad: &[u8]) -> u64 {
     MadHeader::new(mad).unwrap().tid()
 }
 
-/// Reads one message with a buffer of any size; yields header and MAD.
+/// Reads one message with a buffer of any size; returns header and MAD.
 fn read(stack: &mut Stack) -> Option<(Header, Vec<u8>)> {
     let mut buffer = vec![0; 1 << 20];
     let len = stack.receive(FILE, &mut buffer).ok()?;
@@ -88,7 +88,7 @@ struct Bench {
     now: Instant,
     asker: Stack,
     server: Stack,
-    /// Which packets are lost, in turn.
+    /// Decides which packets are lost.
     losses: Vec<bool>,
     sent: usize,
 }
@@ -117,7 +117,7 @@ impl Bench {
         self.asker.send(self.now, FILE, header, message).unwrap();
     }
 
-    /// Carries packets to and fro until both sides are silent; yields how many.
+    /// Carries packets both ways until both sides are silent; returns their number.
     fn carry(&mut self) -> usize {
         let before = self.sent;
         loop {
@@ -148,7 +148,7 @@ impl Bench {
         to.handle_packet(self.now, packet);
     }
 
-    /// Lets time pass to the next thing that is due.
+    /// Advances time to the next timeout.
     fn wait(&mut self) -> bool {
         let due = [self.asker.poll_timeout(), self.server.poll_timeout()];
         let Some(due) = due.into_iter().flatten().min() else { return false };
@@ -181,8 +181,8 @@ fn a_request_bears_its_agents_number_and_the_answer_finds_it() {
     bench.carry();
     let (header, mad) = read(&mut bench.asker).unwrap();
     assert_eq!((header.agent_id(), header.status(), tid(&mad) as u32), (0, 0, 0x77));
-    // A second copy answers nothing.
-    let mut again = Packet { mad: *mad.first_chunk().unwrap(), address: Address::default() };
+    // A duplicate matches no request.
+    let mut again = Packet::new(*mad.first_chunk().unwrap(), Address::default());
     again.address.lid = SERVER;
     bench.asker.handle_packet(bench.now, &again);
     assert_eq!((read(&mut bench.asker), bench.asker.counters().unmatched), (None, 1));
@@ -312,7 +312,7 @@ fn a_table_arrives_as_one_message_with_one_ack_a_window() {
     let (header, mad) = read(&mut bench.asker).unwrap();
     assert_eq!((header.status(), mad.len()), (0, 56 + 200 * 130));
     assert_eq!(mad[56..], message(Method::GET, 0, Some(200 * 130))[56..]);
-    // Nothing is told to who sent it.
+    // The sender receives no report.
     assert_eq!(read(&mut bench.server), None);
 }
 
@@ -386,7 +386,7 @@ fn an_answer_to_an_earlier_request_of_the_same_name_does_not_stand_in_the_way() 
     let mut bench = Bench::new();
     bench.ask(&message(Method::GET_TABLE, 0x77, None), 100, 0);
     bench.carry();
-    // The answer comes when the request was given up.
+    // The response comes after the request timed out.
     assert!(bench.wait());
     bench.answer(Method::GET_TABLE, 500).unwrap();
     bench.carry();
@@ -399,8 +399,8 @@ fn an_answer_to_an_earlier_request_of_the_same_name_does_not_stand_in_the_way() 
     assert_eq!(read(&mut bench.asker).unwrap().1.len(), 556);
 }
 
-/// Complete transfers are remembered for a while, and were taken for transfers under way: the
-/// 4,097th table within ten seconds was never received.
+/// Completed transfers are remembered for some time and were counted as active: the 4,097th table
+/// within ten seconds was never received.
 #[test]
 fn a_quick_asker_gets_every_table() {
     let mut bench = Bench::new();
@@ -415,8 +415,8 @@ fn a_quick_asker_gets_every_table() {
     assert!(bench.asker.poll_timeout().is_none());
 }
 
-/// osmtest, run twice within ten seconds, asked GetMulti() with the same transaction ids: they
-/// were acknowledged as repeats, and not answered.
+/// osmtest, run twice within ten seconds, sent GetMulti() with the same transaction ids: they were
+/// acknowledged as repeats, and not answered.
 #[test]
 fn a_program_run_again_is_not_taken_for_its_predecessor() {
     let mut bench = Bench::new();
@@ -507,14 +507,14 @@ fn what_comes_back_undelivered_changes_nothing() {
     let mut bench = Bench::new();
     bench.ask(&message(Method::GET, 0x77, None), 100, 0);
     let mut packet = bench.asker.poll_transmit(bench.now).unwrap();
-    packet.address.undelivered = 110;
+    packet.carrier.undelivered = 110;
     bench.asker.handle_packet(bench.now, &packet);
     assert_eq!((read(&mut bench.asker), bench.asker.counters().bounced), (None, 1));
     assert!(bench.wait() && read(&mut bench.asker).is_some());
 }
 
 proptest! {
-    /// A tenth of all packets lost, whichever, the table arrives whole and once.
+    /// With a tenth of all packets lost, whichever they are, the table arrives complete and once.
     #[test]
     fn a_table_survives_loss(
         losses in prop::collection::vec(prop::bool::weighted(0.1), 2000..2001)
@@ -529,7 +529,7 @@ proptest! {
                 header.set_timeout_ms(0).set_retries(20);
                 let answer =
                     message(Method::GET_TABLE_RESP, tid(&request), Some(200 * 150));
-                // A repeated request finds the answer to the first still on its way.
+                // A repeated request finds the response to the first one still being sent.
                 let _ = bench.server.send(bench.now, FILE, header, &answer);
                 bench.carry();
             }

@@ -1,4 +1,4 @@
-//! Messages longer than a MAD on their way out and in: RMPP on behalf of agents.
+//! Messages longer than one MAD, sent and received by RMPP for agents.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -16,19 +16,19 @@ use ib_mad::wire::sa::{HEADER_LEN, SaMad};
 use super::requests::{Key, Request};
 use crate::umad::Errno;
 
-/// Messages on their way at one time, each way. Packets of one more are passed over.
+/// Limit of active transfers in each direction. Packets of further ones are ignored.
 const TRANSFERS_MAX: usize = 4096;
 
-/// Complete messages whose repeats are still acknowledged. The oldest makes room for one more.
+/// Limit of complete messages whose repeats are still acknowledged. A new one displaces the oldest.
 const LINGERING_MAX: usize = 1 << 16;
 
-/// How long a sender waits for an ACK where the program names no time, as Linux has it.
+/// Time a sender waits for an ACK if the program set no timeout, as in Linux.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Linux sets no limit to a whole transfer on the sending side.
+/// Linux has no limit for the whole transfer on the sending side.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// A message on its way out. Of an answer several may be under way with one transaction id.
+/// Key of an outgoing message. Several responses with one transaction id can be active at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct OutKey {
     key: Key,
@@ -62,33 +62,33 @@ struct Incoming {
     address: Address,
 }
 
-/// What has become of a message.
+/// State of a message.
 pub(super) enum Event {
-    /// It has arrived: for this agent, from this address.
+    /// Received: the agent it is for, and the sender's address.
     Arrived(u16, Address, Vec<u8>),
-    /// It is with its receiver.
+    /// The receiver has all of it.
     Sent(Request),
-    /// It was given up after the last retry.
+    /// Failed after the last retry.
     TimedOut(Request),
-    /// It was ended by one of the two sides.
+    /// Terminated by one of the two sides.
     Ended,
 }
 
 #[derive(Default)]
 pub(super) struct Transfers {
     outgoing: HashMap<OutKey, Outgoing>,
-    /// Those that may have something to send, each once.
+    /// Transfers that may have a packet to send, without duplicates.
     ready: VecDeque<OutKey>,
     incoming: HashMap<InKey, Incoming>,
-    /// Those that are complete, and when their time is up; the oldest first.
+    /// Complete transfers and when they expire, oldest first.
     lingering: HashMap<InKey, Incoming>,
     lingering_until: VecDeque<(Instant, InKey)>,
-    /// ACKs, and last words of transfers that are over.
+    /// ACKs and final packets of transfers that have ended.
     replies: VecDeque<Packet>,
 }
 
 impl Transfers {
-    /// Begins to send `message`, the first MAD of which is in `request`.
+    /// Starts sending `message`, the first MAD of which is in `request`.
     pub(super) fn start(
         &mut self,
         now: Instant,
@@ -120,12 +120,12 @@ impl Transfers {
         Ok(())
     }
 
-    /// Whether a message with this key is on its way out, to `far` if it is an answer.
+    /// Whether a message with this key is being sent, to `far` if it is a response.
     pub(super) fn is_sending(&self, key: Key, far: Lid) -> bool {
         self.outgoing.contains_key(&OutKey::new(key, far))
     }
 
-    /// Ends what is known of an answer to an earlier request of the same name.
+    /// Drops the record of a response to an earlier request with the same key.
     pub(super) fn forget_answer(&mut self, request: &Request) {
         let view = SaMad::new(&*request.mad);
         let key = InKey {
@@ -137,19 +137,19 @@ impl Transfers {
         self.lingering.remove(&key);
     }
 
-    /// Ends what is known of a send: it is answered. `false` if it was not on its way.
+    /// Ends the transfer of a request that has been answered. `false` if none was active.
     pub(super) fn forget_outgoing(&mut self, key: Key, far: Lid) -> bool {
         self.outgoing.remove(&OutKey::new(key, far)).is_some()
     }
 
-    /// Ends all transfers of an agent without a word.
+    /// Ends all transfers of an agent without an ABORT.
     pub(super) fn cancel(&mut self, agent: u16) {
         self.outgoing.retain(|_, outgoing| outgoing.request.agent != agent);
         self.incoming.retain(|_, incoming| incoming.agent != agent);
         self.lingering.retain(|_, incoming| incoming.agent != agent);
     }
 
-    /// Takes an RMPP packet for an agent.
+    /// Handles an RMPP packet for an agent.
     pub(super) fn handle_packet(
         &mut self,
         now: Instant,
@@ -166,7 +166,7 @@ impl Transfers {
             outgoing.sender.handle_packet(now, &rmpp);
             return self.settle(key);
         }
-        // The asker hands the direction over, or ends the transfer that we receive.
+        // A double-sided transfer turns around here, or the requester ends the one we receive.
         let key =
             InKey { key: Key::of(&header), from: packet.address.lid, method: header.method() };
         self.find_incoming(&key)?.receiver.handle_packet(now, &packet.mad);
@@ -186,14 +186,14 @@ impl Transfers {
             None if !has_room => return None,
             None => match Receiver::start(now, &packet.mad, ReceiverConfig::default()) {
                 Ok(receiver) => {
-                    let address = reply_address(&packet.address);
+                    let address = packet.address;
                     self.incoming.insert(key, Incoming { agent, receiver, address });
                 }
                 Err(Refusal::Ignore) => {}
                 Err(Refusal::Reply(transmit)) => {
                     let header: &[u8; HEADER_LEN] = packet.mad.first_chunk()?;
                     let address = &packet.address;
-                    self.reply(&transmit, &reply_header(header), reply_address(address));
+                    self.reply(&transmit, &reply_header(header), *address);
                 }
             },
         }
@@ -209,8 +209,8 @@ impl Transfers {
             let Some(outgoing) = self.outgoing.get_mut(&key) else { continue };
             outgoing.is_queued = false;
             let Some(transmit) = outgoing.sender.poll_transmit(now) else { continue };
-            let address = outgoing.request.address.clone();
-            let mut packet = Packet { mad: [0; MAD_LEN], address };
+            let address = outgoing.request.address;
+            let mut packet = Packet::new([0; MAD_LEN], address);
             transmit.write(&outgoing.header, &outgoing.data, &mut packet.mad);
             self.queue(key);
             return Some(packet);
@@ -250,7 +250,7 @@ impl Transfers {
 
     fn forget_oldest(&mut self) {
         let Some((until, key)) = self.lingering_until.pop_front() else { return };
-        // A later message may have come by the same name.
+        // A later message may have the same key.
         if self.lingering.get(&key).is_some_and(|at| at.receiver.poll_timeout() == Some(until)) {
             self.lingering.remove(&key);
         }
@@ -261,7 +261,7 @@ impl Transfers {
         self.incoming.get_mut(key).or(lingering)
     }
 
-    /// What has become of a message on its way out.
+    /// State of an outgoing message.
     fn settle(&mut self, key: OutKey) -> Option<Event> {
         let outgoing = self.outgoing.get_mut(&key)?;
         let event = match outgoing.sender.poll() {
@@ -269,7 +269,7 @@ impl Transfers {
                 self.queue(key);
                 return None;
             }
-            // The receiver may repeat its last ACK until it has answered.
+            // The receiver may repeat its last ACK until it responds.
             Some(Outcome::Complete) => {
                 let request = Request { is_over: true, ..outgoing.request.clone() };
                 match request.header.timeout_ms() {
@@ -278,7 +278,7 @@ impl Transfers {
                 }
                 return Some(Event::Sent(request));
             }
-            // Linux gives up without an ABORT.
+            // Linux ends the transfer without an ABORT.
             Some(Outcome::Ended(RmppStatus::TOO_MANY_RETRIES)) => {
                 return self.outgoing.remove(&key).map(|to| Event::TimedOut(to.request));
             }
@@ -292,15 +292,15 @@ impl Transfers {
         Some(Event::Ended)
     }
 
-    /// What has become of a message on its way in; sends what is to be said about it.
+    /// State of an incoming message; queues the packets that answer it.
     fn settle_incoming(&mut self, key: InKey) -> Option<Event> {
         let incoming = self.find_incoming(&key)?;
-        let (agent, address) = (incoming.agent, incoming.address.clone());
+        let (agent, address) = (incoming.agent, incoming.address);
         let mut replies = Vec::new();
         while let Some(transmit) = incoming.receiver.poll_transmit() {
             let mut mad = [0; MAD_LEN];
             transmit.write(incoming.receiver.header(), &[], &mut mad);
-            replies.push(Packet { mad, address: address.clone() });
+            replies.push(Packet::new(mad, address));
         }
         let outcome = incoming.receiver.poll();
         self.replies.extend(replies);
@@ -327,7 +327,7 @@ impl Transfers {
     fn reply(&mut self, transmit: &Transmit, header: &[u8; HEADER_LEN], address: Address) {
         let mut mad = [0; MAD_LEN];
         transmit.write(header, &[], &mut mad);
-        self.replies.push_back(Packet { mad, address });
+        self.replies.push_back(Packet::new(mad, address));
     }
 
     fn queue(&mut self, key: OutKey) {
@@ -337,9 +337,4 @@ impl Transfers {
             self.ready.push_back(key);
         }
     }
-}
-
-/// Where to answer what came from `address`.
-fn reply_address(address: &Address) -> Address {
-    Address { undelivered: 0, message_len: 0, ..address.clone() }
 }

@@ -1,4 +1,4 @@
-//! Programs on ports: which of them gets what.
+//! Clients attached to ports: which of them receives a packet.
 
 use super::*;
 
@@ -8,12 +8,12 @@ fn answers_find_their_asker_among_several_clients_of_a_port() {
     let other = bench.attach("H1");
     assert_eq!((bench.manager.id(), other.id()), (0, 1));
     let mut packet = bench.by_lid(AttributeId::NODE_INFO, 2);
-    Smp::new(&mut packet.mad[..]).unwrap().set_tid(0xFFFF_0000_0000_0077);
+    Smp::of_mut(&mut packet.mad).set_tid(0xFFFF_0000_0000_0077);
     let now = bench.now();
     bench.fabric.send(now, other, &packet);
     let delivery = bench.poll().remove(0);
     assert_eq!(delivery.endpoint, other);
-    assert_eq!(Smp::new(&delivery.packet.mad[..]).unwrap().tid(), 0x0001_0000_0000_0077);
+    assert_eq!(Smp::of(&delivery.packet.mad).tid(), 0x0001_0000_0000_0077);
 }
 
 #[test]
@@ -81,24 +81,24 @@ fn sm_info_is_answered_by_an_attached_manager_or_refused() {
     let mut bench = Bench::configured();
     let packet = bench.directed(Method::GET, AttributeId::SM_INFO, 0, &[1, 2, 1]);
     let refused = bench.ask(&packet);
-    let refused = Smp::new(&refused.mad[..]).unwrap();
+    let refused = Smp::of(&refused.mad);
     assert_eq!(refused.status(), Status::UNSUPPORTED_METHOD_ATTRIBUTE);
 
     let standby = bench.attach("H2");
     bench.fabric.declare(standby, &[MgmtClass::SUBN_DIRECTED_ROUTE]).unwrap();
-    // A client of ibsim leaves the hop pointer at 0; others leave it as it came.
+    // A client of ibsim leaves the hop pointer at 0; others leave it as received.
     for hop_pointer in [None, Some(0)] {
         bench.send(&packet);
         let mut asked = bench.poll().remove(0);
         assert_eq!(asked.endpoint, standby);
         smp::answer(&mut asked.packet.mad, Status::OK);
         if let Some(pointer) = hop_pointer {
-            Smp::new(&mut asked.packet.mad[..]).unwrap().set_hop_pointer(pointer);
+            Smp::of_mut(&mut asked.packet.mad).set_hop_pointer(pointer);
         }
         let now = bench.now();
         bench.fabric.send(now, standby, &asked.packet);
         let answer = bench.poll().remove(0);
         assert_eq!(answer.endpoint, bench.manager);
-        assert_eq!(Smp::new(&answer.packet.mad[..]).unwrap().status(), Status::OK);
+        assert_eq!(Smp::of(&answer.packet.mad).status(), Status::OK);
     }
 }

@@ -1,4 +1,4 @@
-//! What becomes of packets under way: time, loss, nodes that go off, multicast, queues.
+//! Packets in flight: time, loss, nodes powered off, multicast, queues.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn equal_seeds_lose_equal_packets_and_the_sender_may_get_them_back() {
                 assert_eq!(deliveries.len(), 1, "an answer, or the request back");
                 let address = &deliveries[0].packet.address;
                 assert_eq!((address.lid, address.qpn), (Lid::PERMISSIVE, Qpn::SMI));
-                address.undelivered == UNDELIVERED
+                deliveries[0].packet.carrier.undelivered == UNDELIVERED
             })
             .collect();
         let count = outcomes.iter().filter(|&&lost| lost).count() as u64;
@@ -88,7 +88,7 @@ fn multicast_packets_reach_every_port_of_their_tree_once() {
     let mut bench = Bench::configured();
     let mut set_mft = |path: &[u8], position: u8, mask: u16| {
         let mut block = [0; 64];
-        MulticastForwardingTable::new(&mut block[..]).unwrap().set_port_mask(0, mask);
+        MulticastForwardingTable::of_mut(&mut block).set_port_mask(0, mask);
         let modifier = multicast_forwarding_modifier(0, position);
         let attribute = AttributeId::MULTICAST_FORWARDING_TABLE;
         assert_eq!(bench.set_directed(attribute, modifier, path, &block), Status::OK);
@@ -123,9 +123,9 @@ fn a_port_with_several_lids_is_reached_by_each() {
     bench.send(&gmp(MgmtClass::SUBN_ADM, 10));
     let delivery = bench.poll().remove(0);
     assert_eq!((delivery.endpoint, delivery.packet.address.path_bits), (listener, 2));
-    // The answer comes from the LID that was asked.
+    // The response comes from the LID that was addressed.
     let mut answer = delivery.packet;
-    MadHeader::new(&mut answer.mad[..]).unwrap().set_method(Method::GET_RESP);
+    MadHeader::of_mut(&mut answer.mad).set_method(Method::GET_RESP);
     let now = bench.now();
     bench.fabric.send(now, listener, &answer);
     assert_eq!(bench.poll().remove(0).packet.address.lid, Lid(10));
@@ -133,6 +133,7 @@ fn a_port_with_several_lids_is_reached_by_each() {
     assert_eq!(bench.dropped(DropReason::WrongLid), 1);
 }
 
+/// IBA 7.2.7.
 #[test]
 fn data_that_arrives_makes_an_armed_port_active() {
     let mut bench = Bench::configured();
@@ -155,12 +156,12 @@ fn data_that_arrives_makes_an_armed_port_active() {
     assert_eq!(bench.fabric.port(h3, 1).unwrap().state, PortState::Active);
 }
 
+/// IBA 16.1.3.5.
 #[test]
 fn ports_count_what_passes_them() {
     let mut bench = Bench::configured();
     let mut packet = gmp(MgmtClass::PERF, 1);
-    MadHeader::new(&mut packet.mad[..])
-        .unwrap()
+    MadHeader::of_mut(&mut packet.mad)
         .set_class_version(1)
         .set_attribute_id(ib_mad::wire::perf::PORT_COUNTERS);
     packet.mad[65] = 20;
@@ -214,7 +215,7 @@ Ca 1 \"H\" # \"host\"
 }
 
 proptest! {
-    /// Any bytes, sent anywhere: nothing panics, and every packet is accounted for.
+    /// Any bytes, sent anywhere: no panic, and every packet is counted.
     #[test]
     fn every_packet_is_answered_delivered_or_counted_as_dropped(
         packets in prop::collection::vec(

@@ -1,7 +1,8 @@
-//! Where packets go, by directed routes and by tables.
+//! Routing of packets, directed and by tables.
 
 use super::*;
 
+/// IBA 14.2.2.
 #[test]
 fn every_node_is_found_by_walking_directed_routes() {
     let mut bench = Bench::new(Options::default());
@@ -110,13 +111,14 @@ fn the_route_check_agrees_with_what_packets_meet() {
     assert_eq!(bench.fabric.check_routes().lost, [(DropReason::NoRoute, 4)]);
 }
 
+/// IBA 14.2.2.
 #[test]
 fn a_request_may_go_on_by_lid_before_and_after_its_directed_part() {
     let mut bench = Bench::configured();
     // By LID to S1, from there by its port 2 to S2, from there by LID to H2.
     let mut packet = bench.directed(Method::GET, AttributeId::NODE_DESCRIPTION, 0, &[2]);
     packet.address.lid = Lid(1);
-    Smp::new(&mut packet.mad[..]).unwrap().set_dr_slid(Lid(3)).set_dr_dlid(Lid(4));
+    Smp::of_mut(&mut packet.mad).set_dr_slid(Lid(3)).set_dr_dlid(Lid(4));
     let answer = bench.ask(&packet);
     assert_eq!(&answer.mad[64..66], b"H2");
     assert_eq!(answer.address.lid, Lid(1), "the last part of the way back began there");

@@ -1,7 +1,8 @@
-//! What changes in ports, who is told, and for how long keys hold.
+//! Changes of port state, traps for them, and M_Key leases.
 
 use super::*;
 
+/// IBA 14.2.5.1.
 #[test]
 fn a_cut_link_is_told_until_it_is_repressed() {
     let mut bench = Bench::configured();
@@ -11,7 +12,7 @@ fn a_cut_link_is_told_until_it_is_repressed() {
     let first = bench.poll();
     assert_eq!(first.len(), 1);
     let trap = &first[0].packet;
-    let header = Smp::new(&trap.mad[..]).unwrap();
+    let header = Smp::of(&trap.mad);
     assert_eq!((header.method(), trap.address.lid), (Method::TRAP, Lid(1)));
     let notice = SmNotice::new(&trap.mad[smp::DATA]).unwrap();
     assert_eq!(notice.trap_number(), TrapNumber::LINK_STATE_CHANGE);
@@ -25,7 +26,7 @@ fn a_cut_link_is_told_until_it_is_repressed() {
     assert_eq!(again[0].packet.mad, trap.mad, "the same trap again");
 
     let mut repress = trap.clone();
-    let mut smp = Smp::new(&mut repress.mad[..]).unwrap();
+    let mut smp = Smp::of_mut(&mut repress.mad);
     let mangled = smp.tid() | 0xABCD << 32;
     smp.set_method(Method::TRAP_REPRESS).set_tid(mangled);
     bench.send(&repress);
@@ -41,7 +42,7 @@ fn a_cut_link_is_told_until_it_is_repressed() {
     assert_eq!(bench.fabric.port(s1, 20).unwrap().state, PortState::Initialize);
 }
 
-/// A change that comes after its trap was sent must not be silenced by the TrapRepress() of that.
+/// A TrapRepress() of an earlier trap must not repress the trap of a later change.
 #[test]
 fn a_second_change_is_told_after_the_first_was_repressed() {
     let mut bench = Bench::configured();
@@ -51,7 +52,7 @@ fn a_second_change_is_told_after_the_first_was_repressed() {
     let first = bench.poll().remove(0).packet;
     bench.fabric.link_up(now, s1, 20).unwrap();
     let mut repress = first.clone();
-    Smp::new(&mut repress.mad[..]).unwrap().set_method(Method::TRAP_REPRESS);
+    Smp::of_mut(&mut repress.mad).set_method(Method::TRAP_REPRESS);
     bench.send(&repress);
     assert!(bench.poll().is_empty(), "not before SubnetTimeOut is over");
     bench.clock.advance(Duration::from_secs(2));
@@ -74,18 +75,19 @@ fn becoming_a_manager_shows_in_the_port_and_is_told() {
     let notice = SmNotice::new(&trap.mad[smp::DATA]).unwrap();
     assert_eq!(notice.trap_number(), TrapNumber::LOCAL_CHANGES);
     let mut repress = trap.clone();
-    Smp::new(&mut repress.mad[..]).unwrap().set_method(Method::TRAP_REPRESS);
+    Smp::of_mut(&mut repress.mad).set_method(Method::TRAP_REPRESS);
     bench.send(&repress);
     assert!(is_sm(&mut bench));
     bench.fabric.detach(now, standby);
-    assert_eq!(bench.poll().len(), 1, "it is told that the manager went");
+    assert_eq!(bench.poll().len(), 1, "the master is notified that the manager left");
     assert!(!is_sm(&mut bench));
 }
 
+/// IBA 14.2.4.
 #[test]
 fn a_protected_key_is_given_up_when_its_lease_is_over() {
     let mut bench = Bench::configured();
-    let protect = |info: &mut PortInfo<&mut [u8]>| {
+    let protect = |info: &mut PortInfo<&mut [u8; 64]>| {
         info.set_m_key(9).set_m_key_protect_bits(2).set_m_key_lease_period(30);
     };
     assert_eq!(bench.set_port(&[1, 20], 1, protect), Status::OK);
