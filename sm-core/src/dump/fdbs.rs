@@ -1,15 +1,15 @@
-//! `opensm.fdbs`: where a switch sends each LID, and how far it is that way.
+//! `opensm.fdbs`: the egress port of a switch for each LID, and the hops by that port.
 //!
-//! Hops are those to the port itself: a host on the switch is one hop away, the switch none. A
-//! route is optimal if none by another port is shorter. How far it is was computed from the
-//! neighbour's distance, as OpenSM does, not by following the tables.
+//! Hops are counted to the port itself: a host on the switch is one hop away, the switch itself 0.
+//! A route is optimal if no other port has a shorter one. Hops are computed from the neighbour's
+//! distance, as OpenSM does, not by following the tables.
 
 use std::fmt::Write as _;
 
 use super::Tables;
-use crate::routing::NO_ROUTE;
+use sm_routing::NO_ROUTE;
 
-/// One switch's part.
+/// Renders one switch.
 pub fn fdbs(tables: &Tables<'_>, switch: u16) -> String {
     let mut text = String::with_capacity(64 + tables.lids().size_hint().0 * 29);
     let guid = tables.switch(switch).map_or(0, |name| name.guid.0);
@@ -26,11 +26,11 @@ pub fn fdbs(tables: &Tables<'_>, switch: u16) -> String {
         let taken = match tables.topology.link_at(switch, port) {
             Some(link) => {
                 let next = tables.topology.link(link).peer;
-                tables.distance(next, to.home).map(|hops| hops + 1)
+                tables.distance(next, to.egress_switch).map(|hops| hops + 1)
             }
-            None => (switch == to.home).then_some(0),
+            None => (switch == to.egress_switch).then_some(0),
         };
-        let _ = match (taken, tables.distance(switch, to.home)) {
+        let _ = match (taken, tables.distance(switch, to.egress_switch)) {
             (Some(taken), Some(best)) if taken <= best => {
                 writeln!(text, "{port:03}  : {:02}   : yes", taken + last)
             }

@@ -1,15 +1,16 @@
-//! `opensm-lfts.dump`: where a switch sends each LID, with the names of all. The engine `file` reads
-//! it, OpenSM's and ours.
+//! `opensm-lfts.dump`: where a switch sends each LID, with the names of all. The engine `file`
+//! reads it, in OpenSM and here.
 
 use std::fmt::Write as _;
 
 use super::{Tables, kind};
 
-/// One switch's part.
+/// Renders one switch.
 pub fn lfts(tables: &Tables<'_>, switch: u16) -> String {
     let last = tables.topology.last_lid().0;
     let mut text = String::with_capacity(128 + usize::from(last) * 64);
-    let own = tables.topology.destinations().iter().find(|to| to.home == switch && to.exit == 0);
+    let own =
+        tables.topology.destinations().iter().find(|to| to.egress_switch == switch && to.exit == 0);
     let own = own.map_or(0, |to| to.base_lid.0);
     let (guid, name) =
         tables.switch(switch).map_or((0, ""), |switch| (switch.guid.0, switch.name.as_str()));

@@ -1,4 +1,4 @@
-//! `opensm.mcfdbs`: by which ports a switch sends on what comes for a multicast LID.
+//! `opensm.mcfdbs`: the egress ports of a switch for each multicast LID.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,9 +7,9 @@ use ib_mad::types::Lid;
 use ib_mad::wire::attribute::{MFT_BLOCK_LEN, MFT_POSITION_PORTS};
 use sa_proto::snapshot::Mft;
 
-/// One switch's part; nothing if it forwards to no group.
+/// Renders one switch; empty if it forwards no group.
 pub fn mcfdbs(mft: &Mft) -> String {
-    // Blocks are by 32 MLIDs and 16 ports; lines have all ports of an MLID.
+    // Blocks hold 32 MLIDs by 16 ports; a line lists all ports of an MLID.
     let mut ports: BTreeMap<Lid, Vec<u16>> = BTreeMap::new();
     for block in &mft.blocks {
         let first = Lid::MULTICAST_FIRST.0 + block.block * MFT_BLOCK_LEN as u16;

@@ -1,6 +1,6 @@
-//! What is in force, as text in the formats of OpenSM's dump files.
+//! Tables in force, as text in the formats of OpenSM's dump files.
 //!
-//! | file | what | here |
+//! | file | content | renderer |
 //! |---|---|---|
 //! | `opensm.fdbs` | forwarding tables with hops | [`fdbs`] |
 //! | `opensm-lfts.dump` | the same with names, for `lfts_file` | [`lfts`] |
@@ -9,8 +9,8 @@
 //! | `opensm-subnet.lst` | links with both ends | [`SubnetList`] |
 //! | `opensm-sl2vl.dump` | virtual lanes by service level | [`sl2vl`] |
 //! | `opensm-updn-roots.dump` | the roots of `updn` | [`updn_roots`] |
-//! | `opensm-ftree-ca-order.dump` | hosts as `ftree` deals them | [`ftree_ca_order`] |
-//! | `opensm-torus.dump` | places of switches in a torus | [`torus`] |
+//! | `opensm-ftree-ca-order.dump` | hosts in `ftree`'s order | [`ftree_ca_order`] |
+//! | `opensm-torus.dump` | coordinates of switches in a torus | [`torus`] |
 //!
 //! Each is rendered switch by switch (or node by node), since the tables of a large fabric are
 //! some hundred megabytes of text, in the order of OpenSM's on little-endian machines, so that
@@ -23,9 +23,6 @@ mod mcfdbs;
 mod orders;
 mod sl2vl;
 mod subnet_lst;
-#[cfg(test)]
-mod tests;
-
 pub use fdbs::fdbs;
 pub use lfts::lfts;
 pub use lid_matrix::lid_matrix;
@@ -37,9 +34,9 @@ pub use subnet_lst::{NamedNode, SubnetList};
 use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::NodeType;
 
-use crate::routing::{Destination, HopMatrix, NO_ROUTE, Topology};
+use sm_routing::{Destination, HopMatrix, NO_ROUTE, Topology};
 
-/// What a switch is called.
+/// GUID and name of a switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwitchName {
     /// Its node GUID.
@@ -48,18 +45,18 @@ pub struct SwitchName {
     pub name: String,
 }
 
-/// What the node of an end port is called.
+/// GUID and name of an end port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndName {
-    /// The port's GUID; 0 if it is not here any more.
+    /// Port GUID; 0 if the port left the fabric.
     pub guid: Guid,
-    /// What the node is.
+    /// Node type.
     pub kind: NodeType,
     /// NodeDescription.
     pub name: String,
 }
 
-/// Who is who in a topology.
+/// Names of the switches and destinations of a topology.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Roster {
     /// By number of the switch.
@@ -71,13 +68,13 @@ pub struct Roster {
 /// Tables in force, for their dumps.
 #[derive(Clone, Copy, Debug)]
 pub struct Tables<'a> {
-    /// What was routed.
+    /// The routed topology.
     pub topology: &'a Topology,
     /// Its names.
     pub roster: &'a Roster,
     /// By switch: the egress port by LID.
     pub lfts: &'a [&'a [u8]],
-    /// Hops of the shortest ways; those of up to [`HopMatrix::SWITCHES_MAX`] switches are told.
+    /// Hops of the shortest paths; known for up to [`HopMatrix::SWITCHES_MAX`] switches.
     pub hops: Option<&'a HopMatrix>,
 }
 
@@ -93,7 +90,7 @@ impl Tables<'_> {
         self.roster.switches.get(usize::from(number))
     }
 
-    /// Which number the destination with this LID has.
+    /// The number of the destination with this LID.
     fn destination_at(&self, lid: Lid) -> Option<usize> {
         let all = self.topology.destinations();
         let after = all.partition_point(|to| to.base_lid <= lid);
@@ -106,7 +103,7 @@ impl Tables<'_> {
         self.topology.destinations().get(self.destination_at(lid)?)
     }
 
-    /// LIDs of forwarding tables but 0.
+    /// The LIDs of forwarding tables, except 0.
     fn lids(&self) -> impl Iterator<Item = Lid> + use<> {
         (1..=self.topology.last_lid().0).map(Lid)
     }
@@ -116,7 +113,7 @@ impl Tables<'_> {
         lft.and_then(|lft| lft.get(lid.index())).copied().unwrap_or(NO_ROUTE)
     }
 
-    /// Hops of the shortest way between two switches.
+    /// Hops of the shortest path between two switches.
     fn distance(&self, from: u16, to: u16) -> Option<u32> {
         let hops = self.hops?.row(from)[usize::from(to)];
         (hops != HopMatrix::UNREACHABLE).then_some(hops.into())

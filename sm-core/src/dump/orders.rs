@@ -1,13 +1,13 @@
-//! What engines found of a fabric: `opensm-updn-roots.dump`, which `root_guid_file` reads, and
+//! Structures that engines found: `opensm-updn-roots.dump`, which `root_guid_file` reads, and
 //! `opensm-ftree-ca-order.dump` and `opensm-torus.dump`, by which jobs can be placed.
 
 use std::fmt::Write as _;
 
 use super::Tables;
-use crate::routing::torus::TorusLanes;
-use crate::routing::{Steering, ftree, updn};
+use sm_routing::torus::TorusLanes;
+use sm_routing::{Steering, ftree, updn};
 
-/// GUIDs of the switches that `updn` takes for roots.
+/// GUIDs of the root switches of `updn`.
 pub fn updn_roots(tables: &Tables<'_>, steering: &Steering) -> String {
     let roots = updn::roots_of(tables.topology, steering);
     let mut text = String::new();
@@ -17,7 +17,7 @@ pub fn updn_roots(tables: &Tables<'_>, steering: &Steering) -> String {
     text
 }
 
-/// Where the switches of a torus or mesh are.
+/// Coordinates of the switches of a torus or mesh.
 pub fn torus(tables: &Tables<'_>, lanes: &TorusLanes) -> String {
     let mut text = String::new();
     for ([x, y, z], switch) in lanes.places() {
@@ -27,10 +27,10 @@ pub fn torus(tables: &Tables<'_>, lanes: &TorusLanes) -> String {
     text
 }
 
-/// Compute nodes in the order in which `ftree` deals them, leaf by leaf; in place of nodes that a
-/// leaf has fewer than others there are dummies.
+/// Compute nodes in `ftree`'s order, leaf by leaf; where a leaf has fewer nodes than others,
+/// dummy entries fill the gap.
 pub fn ftree_ca_order(tables: &Tables<'_>, steering: &Steering) -> String {
-    let leaves = ftree::compute_order(tables.topology, steering);
+    let leaves = ftree::compute_order(tables.topology, &steering.common);
     let most = leaves.iter().map(Vec::len).max().unwrap_or(0);
     let mut text = String::new();
     for leaf in &leaves {

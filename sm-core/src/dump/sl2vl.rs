@@ -1,5 +1,5 @@
-//! `opensm-sl2vl.dump`: the virtual lane of each service level, by the ports that packets come and
-//! leave by.
+//! `opensm-sl2vl.dump`: the virtual lane of each service level, by input and output
+//! port.
 
 use std::fmt::Write as _;
 
@@ -8,26 +8,26 @@ use ib_mad::wire::attribute::NodeType;
 
 use super::kind;
 
-/// What an end port's node holds.
+/// The SL-to-VL maps of an end port's node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortMaps {
-    /// What the node is.
+    /// Node type.
     pub kind: NodeType,
-    /// The port's GUID.
+    /// Port GUID.
     pub guid: Guid,
     /// Its base LID.
     pub lid: Lid,
     /// NodeDescription.
     pub name: String,
-    /// Ports that packets leave by, each with a map by port that they come by, from 0 on. A host has
-    /// one of both, 0.
+    /// Output ports, each with a map by input port, from 0. A host has
+    /// one of each, 0.
     pub maps: Vec<(u8, Vec<[u8; 8]>)>,
 }
 
 const HEAD: &str = "#in out : 0  1  2  3  4  5  6  7  8  9  10 11 12 13 14 15";
 const RULE: &str = "#--------------------------------------------------------";
 
-/// One end port's part.
+/// Renders one end port.
 pub fn sl2vl(port: &PortMaps) -> String {
     let (kind, guid, lid, name) = (kind(port.kind), port.guid.0, port.lid.0, &port.name);
     let mut text = format!("{kind} {guid:#018x}, base LID {lid}, \"{name}\"\n{HEAD}\n{RULE}\n");

@@ -1,4 +1,4 @@
-//! `opensm-subnet.lst`: each link from both of its ends, with all that their nodes say of themselves.
+//! `opensm-subnet.lst`: each link from both ends, with the attributes of their nodes.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -12,25 +12,25 @@ use sa_proto::snapshot::{Node, Port};
 
 use crate::fabric::description;
 
-/// A node as it is published, and what operators call it.
+/// A published node and its name.
 #[derive(Clone, Debug)]
 pub struct NamedNode {
     /// The node.
     pub row: Arc<Node>,
-    /// Its name in place of its NodeDescription, if it has one.
+    /// The operator's name for it, if any, which replaces its NodeDescription.
     pub label: Option<Arc<str>>,
 }
 
-/// All nodes of a file, in its order.
+/// All nodes, in the order of the file.
 #[derive(Debug)]
 pub struct SubnetList<'a> {
-    /// By GUID read from its last byte.
+    /// Sorted by GUID with its bytes reversed.
     nodes: Vec<&'a NamedNode>,
     by_guid: HashMap<Guid, &'a NamedNode>,
 }
 
 impl<'a> SubnetList<'a> {
-    /// Puts nodes in order.
+    /// Sorts nodes.
     pub fn new(nodes: &'a [NamedNode]) -> Self {
         let by_guid = nodes.iter().map(|node| (node.row.guid, node)).collect();
         let mut nodes: Vec<_> = nodes.iter().collect();
@@ -60,8 +60,8 @@ impl<'a> SubnetList<'a> {
     }
 }
 
-/// Which end of a link. OpenSM writes some numbers of the far one otherwise, and who reads the file
-/// has learnt that.
+/// Which end of a link. OpenSM formats some numbers of the far end differently, and programs that
+/// read the file depend on that.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Near,
@@ -70,7 +70,7 @@ enum Place {
 
 fn end(text: &mut String, node: &NamedNode, port: &Port, place: Place) {
     let NamedNode { row, label } = node;
-    let info = NodeInfo::new(&row.info).expect("40 bytes are a NodeInfo");
+    let info = NodeInfo::of(&row.info);
     let address = port_info(managed(node, port));
     let kind = match NodeType::from_code(info.node_type()) {
         Some(NodeType::Switch) => "SW",
@@ -102,13 +102,13 @@ fn end(text: &mut String, node: &NamedNode, port: &Port, place: Place) {
     );
 }
 
-/// The port whose PortInfo has the LID and the capabilities: port 0 on a switch.
+/// The port whose PortInfo holds the LID and CapabilityMask: port 0 on a switch.
 fn managed<'a>(node: &'a NamedNode, port: &'a Port) -> &'a Port {
     node.row.port(PortNum(0)).unwrap_or(port)
 }
 
 fn port_info(port: &Port) -> PortInfo<&[u8; 64]> {
-    PortInfo::new(&port.info).expect("64 bytes are a PortInfo")
+    PortInfo::of(&port.info)
 }
 
 fn state(port: &Port) -> &'static str {
@@ -131,7 +131,7 @@ fn width(port: &Port) -> &'static str {
     }
 }
 
-/// Gigabits a second and lane, by name. NDR and later ones OpenSM does not know.
+/// Gb/s per lane, as text. OpenSM does not know NDR and later speeds.
 fn speed(port: &Port, capabilities: CapabilityMask) -> &'static str {
     let link = port_info(port).active_link(capabilities);
     match (link.speed_ext, link.speed) {

@@ -1,4 +1,4 @@
-//! A fabric without the slots of nodes that vanished.
+//! Removes the slots of absent nodes.
 
 use ib_mad::wire::attribute::NodeInfo;
 
@@ -6,8 +6,8 @@ use super::new_links::NewLinks;
 use super::{Fabric, NodeIndex, PortIndex};
 
 impl Fabric {
-    /// Whether so many slots belong to nodes that vanished that [`compacted`](Self::compacted)
-    /// is worth its while.
+    /// Whether so many slots belong to absent nodes that [`compacted`](Self::compacted)
+    /// pays off.
     pub fn wants_compaction(&self) -> bool {
         self.nodes.len() - self.present_count > self.present_count + 1024
     }
@@ -22,7 +22,7 @@ impl Fabric {
         for &old in &kept {
             let node = self.node(old);
             let (bytes, kind) = (node.info, node.kind);
-            let view = NodeInfo::new(&bytes[..]).expect("40 bytes are a NodeInfo");
+            let view = NodeInfo::of(&bytes);
             let Ok(index) = next.add(&view, kind) else { continue };
             let first = next.node(index).first_port.0;
             for num in 0..=node.port_count {
@@ -62,12 +62,12 @@ impl Fabric {
             target.qos = port.qos.clone();
             target.mlnx_speeds = port.mlnx_speeds;
             target.known = port.known;
-            target.told_in = port.told_in;
+            target.reregistered_in = port.reregistered_in;
             target.link_seen = port.link_seen;
             target.peer = move_port(port.peer);
             target.owns_guid = port.owns_guid;
         }
-        next.home = move_port(self.home);
+        next.sm_port = move_port(self.sm_port);
         next.new_links = NewLinks::All;
         next
     }

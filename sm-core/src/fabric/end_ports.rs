@@ -1,4 +1,4 @@
-//! End ports: those that carry LIDs, and which of several with one port GUID that is.
+//! End ports: the ports that have LIDs, and the choice among several with the same port GUID.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ impl Fabric {
         self.port(index).owns_guid == Some(true) && self.could_be_end_port(index)
     }
 
-    /// Whether a port would carry LIDs if another did not have its port GUID.
+    /// Whether a port has no LIDs only because another port has its port GUID.
     pub(super) fn is_duplicate(&self, index: PortIndex) -> bool {
         self.port(index).owns_guid == Some(false) && self.could_be_end_port(index)
     }
@@ -36,15 +36,15 @@ impl Fabric {
         self.node_of(index).switch.is_none() && self.is_duplicate(index)
     }
 
-    /// Settles which port has which port GUID: of several the SM's own, then the one that had it
-    /// before, then the first. Yields each port that does not get it, after the one that does.
+    /// Chooses one port for each port GUID: of several the SM's own, then the one that had it
+    /// before, then the first. Returns each rejected port, after the chosen one.
     pub fn settle_end_ports(&mut self) -> Vec<(PortIndex, PortIndex)> {
         let ports = self.nodes().flat_map(|(index, _)| self.ports_of(index));
         let (candidates, others): (Vec<PortIndex>, Vec<PortIndex>) =
             ports.partition(|&port| self.could_be_end_port(port));
         let rank = |port: PortIndex| {
             let had_it = self.port(port).owns_guid == Some(true);
-            (self.home != Some(port), !had_it, port)
+            (self.sm_port != Some(port), !had_it, port)
         };
         let mut owners: HashMap<Guid, PortIndex, RandomState> =
             HashMap::with_capacity_and_hasher(candidates.len(), RandomState::default());
@@ -77,7 +77,7 @@ impl Fabric {
         let node = self.node(port.node);
         let of_the_kind = match node.switch {
             Some(_) => port.num.0 == 0,
-            None => port.peer.is_some() || self.home == Some(index),
+            None => port.peer.is_some() || self.sm_port == Some(index),
         };
         node.present && port.known && of_the_kind
     }

@@ -1,4 +1,4 @@
-//! What is known of a node, of what only switches have, and of a port.
+//! The known state of nodes, switches and ports.
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,30 +15,30 @@ use super::{ForwardingTable, HeldQos, MulticastTable, NodeIndex, PortIndex, Swit
 pub struct Node {
     /// Node GUID.
     pub guid: Guid,
-    /// What it is.
+    /// Node type.
     pub kind: NodeType,
-    /// NodeInfo as it is on the wire, by the first port seen.
+    /// NodeInfo in wire format, as read through the first port seen.
     pub info: [u8; 40],
-    /// NodeDescription as it is on the wire.
+    /// NodeDescription in wire format.
     pub description: [u8; 64],
-    /// What operators call it, if they do.
+    /// The operator's name for it, if any.
     pub(super) label: Option<Arc<str>>,
     /// Physical ports; port numbers run from 0 (switches) or 1 to this.
     pub port_count: u8,
     /// Set if it is a switch.
     pub switch: Option<SwitchIndex>,
-    /// Whether it is part of the fabric now, as far as we know.
+    /// Whether it is present in the fabric.
     pub present: bool,
     /// Whether it was first found by the sweep under way, or came back in it.
     pub is_new: bool,
     /// Number of the last discovery that found it.
     pub(crate) seen: u32,
-    /// Port of the node before it on the directed route to it.
+    /// Egress port of the previous node on its directed route.
     pub(super) upstream: Option<PortIndex>,
     /// Links between the SM's node and it.
     pub(super) hops: u8,
     pub(super) first_port: PortIndex,
-    /// What was last published of it; none once something of it, or of a port next to it, may have
+    /// Its last published row; none once the node or a neighbouring port may have
     /// changed.
     pub(super) row: OnceLock<Arc<snapshot::Node>>,
 }
@@ -46,7 +46,7 @@ pub struct Node {
 impl Node {
     /// NodeInfo.
     pub fn node_info(&self) -> NodeInfo<&[u8; 40]> {
-        NodeInfo::new(&self.info).expect("40 bytes are a NodeInfo")
+        NodeInfo::of(&self.info)
     }
 
     /// Links between the SM's node and it.
@@ -54,12 +54,12 @@ impl Node {
         self.hops
     }
 
-    /// What operators call it, if they do.
+    /// The operator's name for it, if any.
     pub fn label(&self) -> Option<&Arc<str>> {
         self.label.as_ref()
     }
 
-    /// What operators call it, or else its NodeDescription as text; for messages and dumps.
+    /// The operator's name for it, else its NodeDescription as text; for messages and dumps.
     pub fn name(&self) -> String {
         if let Some(label) = &self.label {
             return label.to_string();
@@ -75,25 +75,25 @@ pub fn description(bytes: &[u8; 64]) -> String {
     text.chars().map(|c| if c.is_control() { '.' } else { c }).collect()
 }
 
-/// What only switches have.
+/// The state that only switches have.
 #[derive(Debug)]
 pub struct Switch {
     /// Its node.
     pub node: NodeIndex,
-    /// SwitchInfo as it is on the wire.
+    /// SwitchInfo in wire format.
     pub info: [u8; 20],
     /// Its linear forwarding table.
     pub lft: ForwardingTable,
     /// Its multicast forwarding table.
     pub mft: MulticastTable,
-    /// Whether it refused an SL-to-VL map for several ports at once, whatever it says of itself.
+    /// Whether it refused an SL-to-VL map for several ports at once, although it reports support.
     pub refuses_wildcard_maps: bool,
 }
 
 impl Switch {
     /// SwitchInfo.
     pub fn switch_info(&self) -> SwitchInfo<&[u8; 20]> {
-        SwitchInfo::new(&self.info).expect("20 bytes are a SwitchInfo")
+        SwitchInfo::of(&self.info)
     }
 }
 
@@ -110,14 +110,14 @@ pub struct Port {
     pub info: [u8; 64],
     /// Its P_Key table without the invalid keys at the end.
     pub pkeys: Arc<[PKey]>,
-    /// The QoS tables that it is known to hold.
+    /// The QoS tables that it acknowledged.
     pub qos: Option<Box<HeldQos>>,
-    /// Speeds of its vendor's that it can run at, and may, if it told.
+    /// Supported and enabled vendor-specific speeds, if reported.
     pub mlnx_speeds: Option<(MlnxLinkSpeeds, MlnxLinkSpeeds)>,
     /// Whether PortInfo was read since the node was found.
     pub known: bool,
-    /// In which time as master its clients were told to register again; 0 if never.
-    pub(crate) told_in: u32,
+    /// Term as master in which its clients were asked to register again; 0 if never.
+    pub(crate) reregistered_in: u32,
     /// Number of the last discovery that saw its link.
     pub(crate) link_seen: u32,
     pub(super) peer: Option<PortIndex>,
@@ -128,7 +128,7 @@ pub struct Port {
 impl Port {
     /// PortInfo.
     pub fn port_info(&self) -> PortInfo<&[u8; 64]> {
-        PortInfo::new(&self.info).expect("64 bytes are a PortInfo")
+        PortInfo::of(&self.info)
     }
 
     /// Base LID; `Lid::NONE` if it has none or is not an end port.

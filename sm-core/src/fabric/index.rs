@@ -9,7 +9,7 @@ macro_rules! arena_index {
         pub struct $name(pub(super) u32);
 
         impl $name {
-            /// The place in its arena.
+            /// The position in its arena.
             #[inline]
             pub const fn get(self) -> usize {
                 self.0 as usize
@@ -21,7 +21,7 @@ macro_rules! arena_index {
                 self.0
             }
 
-            /// The index that [`to_bits`](Self::to_bits) gave.
+            /// The inverse of [`to_bits`](Self::to_bits).
             #[inline]
             pub const fn from_bits(bits: u32) -> Self {
                 Self(bits)
@@ -41,7 +41,7 @@ arena_index!(
     NodeIndex
 );
 arena_index!(
-    /// A switch of the fabric: what only switches have.
+    /// A switch of the fabric: the state that only switches have.
     SwitchIndex
 );
 arena_index!(

@@ -1,16 +1,16 @@
-//! A switch's linear forwarding table: what it should hold, and which blocks it may not hold yet.
+//! A switch's linear forwarding table (LFT): its intended content, and the blocks to be sent.
 
 use std::sync::Arc;
 
 use ib_mad::types::Guid;
 use sa_proto::snapshot::{Entries, Lft};
 
-use crate::routing::NO_ROUTE;
+use sm_routing::NO_ROUTE;
 
 /// Blocks of 64 entries that cover all unicast LIDs.
 const BLOCKS_MAX: usize = Lft::BLOCKS_MAX;
 
-/// The table a switch should hold, once in memory, shared with snapshots; and a bit for every
+/// The intended table of a switch, stored once and shared with snapshots, and a bit for every
 /// block that the switch has not acknowledged.
 #[derive(Debug)]
 pub struct ForwardingTable {
@@ -20,13 +20,13 @@ pub struct ForwardingTable {
 }
 
 impl ForwardingTable {
-    /// The table of a switch that was just found: empty, and nothing known of what it holds.
+    /// The table of a switch that was just found: empty, with unknown content on the switch.
     pub(super) fn unknown(switch: Guid) -> Self {
         let desired = Arc::new(Lft { switch, ports: Entries::default() });
         Self { desired, stale: [u64::MAX; BLOCKS_MAX.div_ceil(64)] }
     }
 
-    /// Nothing is known any more of what the switch holds.
+    /// Marks the content on the switch as unknown.
     pub fn forget(&mut self) {
         self.stale.fill(u64::MAX);
     }
@@ -46,7 +46,7 @@ impl ForwardingTable {
         self.acknowledge(block);
     }
 
-    /// What the table should be from now on. `ports` is in whole blocks.
+    /// Sets the intended table. `ports` is in whole blocks.
     pub fn set_desired(&mut self, ports: impl Into<Entries>) {
         let ports = ports.into();
         debug_assert!(ports.len().is_multiple_of(Lft::BLOCK_LEN));
@@ -57,7 +57,7 @@ impl ForwardingTable {
                 self.mark(block);
             }
         }
-        // Blocks that were not part of the table so far may hold anything.
+        // Blocks that were not part of the table have unknown content.
         let first = self.desired.ports.len() / Lft::BLOCK_LEN;
         for (word, start) in self.stale.iter_mut().zip((0..).step_by(64)) {
             *word |= u64::MAX.checked_shl(first.saturating_sub(start) as u32).unwrap_or(0);
@@ -68,7 +68,7 @@ impl ForwardingTable {
         }
     }
 
-    /// What the table should be.
+    /// The intended table.
     pub fn desired(&self) -> &Arc<Lft> {
         &self.desired
     }
@@ -86,8 +86,8 @@ impl ForwardingTable {
         &self.desired.ports[..blocks * Lft::BLOCK_LEN]
     }
 
-    /// The table as the switch is known to hold it, to be published: blocks that it has not
-    /// acknowledged lead nowhere.
+    /// The known table on the switch, to be published: blocks that it has not
+    /// acknowledged have no routes.
     pub fn published(&self) -> Arc<Lft> {
         let mut stale = self.stale_blocks().peekable();
         if stale.peek().is_none() {
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(stale(&table), [0, 2, 3]);
     }
 
-    /// A block that left the table and came back may have been changed by nobody, but nothing
+    /// A block that left the table and came back is probably unchanged, but nothing
     /// says so; it must be sent.
     #[test]
     fn a_block_that_comes_back_is_sent() {

@@ -1,4 +1,4 @@
-//! A switch's multicast forwarding table: what it should hold, and what it is known to hold.
+//! A switch's multicast forwarding table (MFT): its intended and its known content.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,46 +7,46 @@ use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::{MFT_BLOCK_LEN, MFT_POSITION_PORTS};
 use sa_proto::snapshot::{Mft, MftBlock};
 
-use crate::routing::multicast::PortMask;
+use sm_routing::multicast::PortMask;
 
-/// Block and position of 32 port masks.
+/// Block and position of 32 PortMasks.
 pub type BlockKey = (u16, u8);
 
-/// Port masks by block and position; what is not there is all zero.
+/// PortMasks by block and position; missing blocks are all zero.
 #[derive(Debug, Default)]
 pub struct MulticastTable {
     desired: BTreeMap<BlockKey, [u8; 64]>,
-    /// Blocks as the switch acknowledged them; what is neither here nor unknown is all zero.
+    /// Blocks that the switch acknowledged; blocks neither here nor in `unknown` are all zero.
     acknowledged: BTreeMap<BlockKey, [u8; 64]>,
-    /// Blocks of which it is not known what they hold, and between what that lies.
+    /// Blocks with unknown content, with bounds for it.
     unknown: BTreeMap<BlockKey, Bounds>,
-    /// What was sent and is not acknowledged.
+    /// Blocks sent and not yet acknowledged.
     sent: BTreeMap<BlockKey, [u8; 64]>,
-    /// Those that are to be sent: they are unknown, or differ from what is wanted.
+    /// Blocks to be sent: they are unknown or differ from the intended content.
     stale: BTreeSet<BlockKey>,
 }
 
 const EMPTY: [u8; 64] = [0; 64];
 
-/// Between what the masks of a block lie.
+/// Bounds for the masks of a block with unknown content.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
-    /// Ports that they certainly have.
+    /// Ports that are certainly set.
     least: [u8; 64],
-    /// All ports that they may have.
+    /// Ports that may be set.
     most: [u8; 64],
-    /// How often in a row what was sent of it was not acknowledged.
+    /// Number of consecutive writes without acknowledgement.
     losses: u8,
 }
 
 const ANYTHING: Bounds = Bounds { least: EMPTY, most: [0xFF; 64], losses: 0 };
 
-/// Attempts in a row to write a block that may hold anything, after which the switch counts as one that
-/// does not take it. The first four take 7 s, where nobody else is written to.
+/// Consecutive failed writes of a block with unknown content, after which the switch counts as one
+/// that does not accept it. The first four take 7 s if no other switch is written to.
 const LOSSES_MAX: u8 = 4;
 
 impl MulticastTable {
-    /// What a packet to `mlid` is to be forwarded by, on a switch of `port_count` ports.
+    /// Sets the ports that forward packets to `mlid`, on a switch of `port_count` ports.
     pub fn set(&mut self, mlid: Lid, mask: PortMask, port_count: u8) {
         let number = usize::from(mlid.0 - Lid::MULTICAST_FIRST.0);
         let (block, entry) = ((number / MFT_BLOCK_LEN) as u16, number % MFT_BLOCK_LEN);
@@ -70,7 +70,7 @@ impl MulticastTable {
         }
     }
 
-    /// Notes whether a block is stale.
+    /// Updates whether a block must be sent.
     fn compare(&mut self, key: BlockKey) {
         let held = self.acknowledged.get(&key).unwrap_or(&EMPTY);
         if self.block(key) == held && !self.unknown.contains_key(&key) {
@@ -87,7 +87,7 @@ impl MulticastTable {
         keys.into_iter().for_each(|key| self.compare(key));
     }
 
-    /// What a block should hold.
+    /// The intended content of a block.
     pub fn block(&self, key: BlockKey) -> &[u8; 64] {
         self.desired.get(&key).unwrap_or(&EMPTY)
     }
@@ -97,14 +97,14 @@ impl MulticastTable {
         self.stale.iter().copied().collect()
     }
 
-    /// A block may hold anything: it is about to be read.
+    /// Marks a block as unknown, because it is about to be read.
     pub fn doubt(&mut self, key: BlockKey) {
         self.acknowledged.remove(&key);
         self.unknown.insert(key, ANYTHING);
         self.compare(key);
     }
 
-    /// What was sent of a block was not acknowledged, and may have been taken or not.
+    /// The write of a block was not acknowledged; the switch may or may not have applied it.
     pub fn lose(&mut self, key: BlockKey) {
         let Some(sent) = self.sent.get(&key) else { return };
         let Bounds { least, most, losses } = self.bounds(key);
@@ -115,7 +115,7 @@ impl MulticastTable {
         self.compare(key);
     }
 
-    /// The first block that may hold anything and was not taken in [`LOSSES_MAX`] attempts in a row.
+    /// The first unknown block that was not acknowledged in [`LOSSES_MAX`] consecutive attempts.
     pub fn closed_from(&self) -> Option<u16> {
         let is_closed =
             |bounds: &Bounds| bounds.most == ANYTHING.most && bounds.losses >= LOSSES_MAX;
@@ -127,22 +127,22 @@ impl MulticastTable {
         self.unknown.get(&key).copied().unwrap_or(Bounds { least: held, most: held, losses: 0 })
     }
 
-    /// Entries of a block, a bit each, that are to be forwarded by some port.
+    /// Entries of a block, one bit each, that should be forwarded by some port.
     pub fn in_use(&self, block: u16) -> u32 {
         let positions = self.desired.range((block, 0)..=(block, u8::MAX));
         positions.fold(0, |bits, (_, masks)| bits | entries_of(masks))
     }
 
-    /// Entries of a block, a bit each, by which packets may be forwarded where they should not.
+    /// Entries of a block, one bit each, that may forward packets by a wrong port.
     pub fn strays(&self, key: BlockKey) -> u32 {
         let stray =
             masks_of(&self.bounds(key).most, self.block(key), |most, wanted| most & !wanted);
         entries_of(&stray)
     }
 
-    /// Decides what is to be sent of a block next, whose entries `held_back`, a bit each, get no ports
-    /// that they are not known to have. Whether it differs from what the switch holds: then it is what
-    /// [`sent`](Self::sent) yields.
+    /// Decides what is to be sent of a block next, whose entries `held_back`, a bit each, get no
+    /// ports that they are not known to have. Whether it differs from what the switch holds: then
+    /// it is what [`sent`](Self::sent) yields.
     pub fn send(&mut self, key: BlockKey, held_back: u32) -> bool {
         let least = self.bounds(key).least;
         let mut masks = *self.block(key);
@@ -151,7 +151,7 @@ impl MulticastTable {
                 masks[byte] &= least[byte];
             }
         }
-        // That something may be there which is wanted is no reason to take it away.
+        // A port that may be set and should be set is not cleared.
         let waits = held_back != 0 && masks == least && self.strays(key) == 0;
         if !waits {
             self.sent.insert(key, masks);
@@ -164,12 +164,12 @@ impl MulticastTable {
         self.sent.get(&key)
     }
 
-    /// What was sent and is not acknowledged may be sent again.
+    /// Allows unacknowledged blocks to be sent again.
     pub fn forget_sent(&mut self) {
         self.sent.clear();
     }
 
-    /// Whether any block may hold anything.
+    /// Whether any block has unknown content.
     pub fn has_unknown(&self) -> bool {
         !self.unknown.is_empty()
     }
@@ -180,7 +180,7 @@ impl MulticastTable {
         self.unknown.contains_key(&key) && self.in_use(key.0) == 0
     }
 
-    /// The switch holds this block now.
+    /// The switch acknowledged or reported this block.
     pub fn acknowledge(&mut self, key: BlockKey, masks: &[u8; 64]) {
         self.unknown.remove(&key);
         self.sent.remove(&key);
@@ -202,7 +202,7 @@ impl MulticastTable {
         }
     }
 
-    /// What is wanted to be forwarded, by MLID: those that are forwarded anywhere.
+    /// The intended ports by MLID, without MLIDs that are not forwarded.
     pub fn masks(&self) -> BTreeMap<Lid, PortMask> {
         let mut masks: BTreeMap<Lid, PortMask> = BTreeMap::new();
         for (&(block, position), entries) in &self.desired {
@@ -225,13 +225,13 @@ impl MulticastTable {
         self.acknowledged.range((block, 0)..=(block, u8::MAX)).next().is_some()
     }
 
-    /// Nothing is to be forwarded; what the switch holds is still known.
+    /// Clears the intended content; the known content stays.
     pub fn clear(&mut self) {
         self.desired.clear();
         self.compare_all();
     }
 
-    /// Nothing is known any more of what the switch holds: all that it should hold is sent again, and
+    /// Discards the known content: all intended blocks are sent again, and
     /// blocks that it held are cleared, unless they are read before.
     pub fn forget(&mut self) {
         for (key, most) in std::mem::take(&mut self.acknowledged) {
@@ -347,7 +347,7 @@ mod tests {
         assert_eq!(table.closed_from(), None, "it was reset, and may be another now");
     }
 
-    /// What a switch held when it was last known may still be there.
+    /// The last known content of a switch may still be in force.
     #[test]
     fn what_was_held_before_is_cleared_after_it_was_forgotten() {
         let mut table = MulticastTable::default();
@@ -358,7 +358,7 @@ mod tests {
         table.forget();
         assert_eq!(table.stale_blocks(), [(0, 0)]);
         assert_eq!(table.block((0, 0)), &EMPTY);
-        assert!(table.published(Guid(1)).is_none(), "nobody knows");
+        assert!(table.published(Guid(1)).is_none(), "unknown");
     }
 
     /// The answer was lost, the switch had taken it, and the old content was wanted again.
@@ -390,7 +390,7 @@ mod tests {
         assert!(table.send((0, 0), 1));
         let first = *table.sent((0, 0)).unwrap();
         assert_eq!(first[..4], [0, 1 << 2, 0, 1 << 4 | 1 << 5]);
-        // Its answer was lost: whether port 1 is still there nobody knows.
+        // The answer was lost: it is unknown whether port 1 is still set.
         table.lose((0, 0));
         assert!(table.strays((0, 0)) == 1 && table.send((0, 0), 1));
         assert_eq!(*table.sent((0, 0)).unwrap(), first);

@@ -1,9 +1,9 @@
 //! The fabric as the SM knows it: nodes, switches and ports in arenas, addressed by typed indices.
 //!
-//! A node keeps its indices while it keeps its GUID and shape, over sweeps and absences. What is
-//! here is what the fabric's agents last said ([`Port::info`] and the like, as on the wire), and
-//! the forwarding tables that we last decided on. What is not: how it is found out (`sweep`), and
-//! what it should be (`manage`, `routing`).
+//! A node keeps its indices while it keeps its GUID, type and number of ports, over sweeps and
+//! absences. The fabric holds what agents last reported ([`Port::info`] and others, in wire
+//! format), and the forwarding tables that we last computed. It is discovered by `sweep`; the
+//! intended configuration is decided in `manage` and `routing`.
 
 mod compact;
 mod end_ports;
@@ -14,6 +14,7 @@ mod mft;
 mod new_links;
 mod pkey;
 mod plane;
+mod policy_rows;
 mod port_qos;
 mod route;
 
@@ -30,60 +31,61 @@ pub use mft::{BlockKey, MulticastTable};
 use new_links::NewLinks;
 use pkey::PKeyTables;
 pub use plane::SubnetParameters;
+pub use policy_rows::PolicyRows;
 pub use port_qos::HeldQos;
 pub use route::DirectedRoute;
 
-/// Most node slots, those of nodes that vanished included. There are 49,151 unicast LIDs, and a
-/// node needs one to be of use.
+/// Maximum number of node slots, including those of absent nodes. There are 49,151 unicast LIDs,
+/// and a node needs one to be usable.
 pub const NODES_MAX: usize = 1 << 16;
 
-/// Most ports of all these nodes: 40 a node on the average.
+/// Maximum number of ports of all these nodes: 40 per node on average.
 pub const PORTS_MAX: usize = 40 * NODES_MAX;
 
 /// Why a node cannot be added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FabricError {
     /// All slots are taken.
-    #[error("more than {NODES_MAX} nodes or {PORTS_MAX} ports")]
+    #[error("fabric exceeds {NODES_MAX} nodes or {PORTS_MAX} ports")]
     Full,
 }
 
-/// Nodes, switches and ports, and how they hang together.
+/// Nodes, switches and ports, and their links.
 #[derive(Debug, Default)]
 pub struct Fabric {
     nodes: Vec<Node>,
     switches: Vec<Switch>,
     ports: Vec<Port>,
     by_guid: HashMap<Guid, NodeIndex>,
-    /// The port that the SM runs on.
-    home: Option<PortIndex>,
+    /// The SM's own port.
+    sm_port: Option<PortIndex>,
     pkey_tables: PKeyTables,
     /// Nodes that are present.
     present_count: usize,
-    /// What operators call nodes, by GUID.
+    /// Node names given by the operator, by GUID.
     names: Arc<HashMap<Guid, Arc<str>>>,
     new_links: NewLinks,
 }
 
 impl Fabric {
-    /// A fabric of which nothing is known but what operators call its nodes.
+    /// An empty fabric with the operator's node names.
     pub fn with_names(names: Arc<HashMap<Guid, Arc<str>>>) -> Self {
         Self { names, ..Self::default() }
     }
 
-    /// What operators call nodes, by GUID.
+    /// Node names given by the operator, by GUID.
     pub fn names(&self) -> &Arc<HashMap<Guid, Arc<str>>> {
         &self.names
     }
 
-    /// The port that the SM runs on, once found.
-    pub fn home(&self) -> Option<PortIndex> {
-        self.home
+    /// The SM's own port, once found.
+    pub fn sm_port(&self) -> Option<PortIndex> {
+        self.sm_port
     }
 
-    /// States which port the SM runs on.
-    pub fn set_home(&mut self, port: PortIndex) {
-        self.home = Some(port);
+    /// Sets the SM's own port.
+    pub fn set_sm_port(&mut self, port: PortIndex) {
+        self.sm_port = Some(port);
         let node = self.ports[port.get()].node;
         self.nodes[node.get()].upstream = None;
         self.nodes[node.get()].hops = 0;
@@ -142,7 +144,7 @@ impl Fabric {
         &mut self.ports[index.get()]
     }
 
-    /// Takes what a port says of itself: its PortInfo.
+    /// Records the PortInfo that a port reported.
     pub fn set_port_info(&mut self, index: PortIndex, info: &[u8; 64]) {
         let port = &self.ports[index.get()];
         if !port.known || port.info != *info {
@@ -152,7 +154,7 @@ impl Fabric {
         }
     }
 
-    /// Takes what a switch says of itself: SwitchInfo, with which `data` begins.
+    /// Records the SwitchInfo that a switch reported; `data` starts with it.
     pub fn set_switch_info(&mut self, index: SwitchIndex, data: &[u8; 64]) {
         let info = &data[..self.switch(index).info.len()];
         if self.switch(index).info != *info {
@@ -160,17 +162,17 @@ impl Fabric {
         }
     }
 
-    /// Discovery `number` saw the link of a port.
+    /// Records that discovery `number` saw the link of a port.
     pub(crate) fn link_seen(&mut self, index: PortIndex, number: u32) {
         self.ports[index.get()].link_seen = number;
     }
 
-    /// Discovery `number` found a node.
+    /// Records that discovery `number` found a node.
     pub(crate) fn node_seen(&mut self, index: NodeIndex, number: u32) {
         self.nodes[index.get()].seen = number;
     }
 
-    /// What is to be said of a port's node, and of the one at the other end, may change.
+    /// Invalidates the published rows of a port's node and of its neighbour.
     fn touch(&mut self, index: PortIndex) {
         let port = &self.ports[index.get()];
         self.nodes[port.node.get()].row = OnceLock::new();
@@ -179,7 +181,7 @@ impl Fabric {
         }
     }
 
-    /// The node a port belongs to.
+    /// The node of a port.
     #[inline]
     pub fn node_of(&self, port: PortIndex) -> &Node {
         self.node(self.port(port).node)
@@ -230,9 +232,9 @@ impl Fabric {
 
     /// Adds the node that `info`, a NodeInfo, describes, or brings it back if it was here before.
     /// Its ports are unknown and unlinked.
-    pub fn add(
+    pub fn add<T: AsRef<[u8]>>(
         &mut self,
-        info: &NodeInfo<&[u8]>,
+        info: &NodeInfo<T>,
         kind: NodeType,
     ) -> Result<NodeIndex, FabricError> {
         let guid = info.node_guid();
@@ -243,7 +245,7 @@ impl Fabric {
                 self.revive(index, bytes);
                 return Ok(index);
             }
-            // The same GUID in another shape: what was here is gone.
+            // The same GUID with another type or number of ports: the old node is gone.
             self.remove(index);
         }
         let ports = self.ports.len() + usize::from(info.num_ports()) + 1;
@@ -275,7 +277,7 @@ impl Fabric {
             mlnx_speeds: None,
             pkeys: no_pkeys.clone(),
             known: false,
-            told_in: 0,
+            reregistered_in: 0,
             link_seen: 0,
             peer: None,
             owns_guid: None,
@@ -310,7 +312,7 @@ impl Fabric {
         if self.node(index).switch.is_some()
             && let Ok(guid) = port_guid
         {
-            // A switch whose port GUID was another, or was told wrongly, keeps no trace of that.
+            // A switch whose port GUID changed or was misreported keeps nothing of the old one.
             self.ports_of(index).for_each(|port| self.port_mut(port).guid = guid);
         }
         let node = self.node_mut(index);
@@ -321,8 +323,8 @@ impl Fabric {
         }
     }
 
-    /// Takes a node out of the fabric. Its slot waits for its return; what it had programmed is
-    /// forgotten.
+    /// Removes a node from the fabric. Its slot is kept for its return; its programmed state is
+    /// discarded.
     pub fn remove(&mut self, index: NodeIndex) {
         if !self.node(index).present {
             return;
@@ -331,7 +333,7 @@ impl Fabric {
             self.unlink(port);
             let port = self.port_mut(port);
             port.known = false;
-            port.told_in = 0;
+            port.reregistered_in = 0;
             port.info = [0; 64];
             port.mlnx_speeds = None;
             port.owns_guid = None;
@@ -372,7 +374,7 @@ impl Fabric {
         self.port_mut(port).pkeys = self.pkey_tables.with_block(old, block, keys);
     }
 
-    /// States which node is before `node` on the directed route to it.
+    /// Sets the node before `node` on its directed route.
     pub(crate) fn set_upstream(&mut self, node: NodeIndex, egress: PortIndex) {
         let hops = self.node_of(egress).hops.saturating_add(1);
         let node = &mut self.nodes[node.get()];
@@ -380,7 +382,7 @@ impl Fabric {
         node.hops = hops;
     }
 
-    /// A port in words, for messages.
+    /// Describes a port, for messages.
     pub fn describe(&self, port: PortIndex) -> String {
         let (port, node) = (self.port(port), self.node_of(port));
         format!("{} '{}' {} port {}", node.kind, node.name(), node.guid, port.num)

@@ -1,16 +1,16 @@
-//! Which links were found since somebody looked, so that who remembers links need not look at all.
+//! Links found since they were last taken, so that a consumer need not examine all links.
 
 use super::{Fabric, PortIndex};
 
-/// Links noted singly; beyond that all are looked at.
+/// Maximum number of links tracked individually; beyond it all links are examined.
 const NOTED_MAX: usize = 1 << 17;
 
-/// Links that nobody has looked at, by a port of each.
+/// New links, by a port of each.
 #[derive(Debug)]
 pub(super) enum NewLinks {
-    /// These; some may be gone again.
+    /// These links; some may have vanished again.
     Of(Vec<PortIndex>),
-    /// Any may be among them.
+    /// Any link may be new.
     All,
 }
 
@@ -30,7 +30,7 @@ impl NewLinks {
 }
 
 impl Fabric {
-    /// Links that were found since this was asked for last, each once; there may be others among them.
+    /// Takes the links found since the last call, each once; older ones may be included.
     pub fn take_new_links(&mut self) -> Vec<(PortIndex, PortIndex)> {
         match std::mem::take(&mut self.new_links) {
             NewLinks::Of(ports) => self.links_of(ports.into_iter()),

@@ -1,19 +1,19 @@
-//! P_Key tables of ports, equal ones kept once.
+//! P_Key tables of ports; equal tables are stored once.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use ib_mad::types::PKey;
 
-/// Distinct tables above which unused ones are looked for.
+/// Number of distinct tables above which unused ones are collected.
 const SWEPT_ABOVE: usize = 4096;
 
 /// The distinct P_Key tables of a fabric.
 #[derive(Debug)]
 pub(super) struct PKeyTables {
     tables: HashSet<Arc<[PKey]>>,
-    /// How many there may be before unused ones are looked for: twice as many as were in use when
-    /// that was done last, so that it costs little for each, however many are in use.
+    /// Number of tables at which unused ones are collected: twice the number in use when
+    /// that was last done, so that the amortized cost per table is constant.
     swept_above: usize,
 }
 
@@ -81,13 +81,13 @@ mod tests {
         assert_eq!(cleared.len(), 1, "no invalid keys are kept at the end");
     }
 
-    /// Above 4,096 tables in use, all were looked at for each new one.
+    /// Above 4,096 tables in use, all were scanned for each new one.
     #[test]
     fn unused_tables_are_looked_for_seldom_however_many_are_in_use() {
         let mut tables = PKeyTables::default();
         let table = |number: u16| [PKey(number | 0x8000)];
         let mut held: Vec<_> = (0..10_000).map(|number| tables.intern(&table(number))).collect();
-        // The next look comes when there are twice as many as at the last.
+        // The next collection comes when there are twice as many as at the last.
         assert_eq!((tables.tables.len(), tables.swept_above), (10_000, 2 * 8195));
         held.truncate(100);
         (10_000..17_000).for_each(|number| _ = tables.intern(&table(number)));

@@ -6,22 +6,22 @@ use ib_mad::types::{Guid, Lifetime, PortNum};
 use ib_mad::wire::attribute::{PortInfo, PortPhysState, PortState};
 use sa_proto::snapshot::{self, FabricPlane, Lft};
 
+use super::PolicyRows;
 use super::{Fabric, Node, NodeIndex, PortIndex, port_qos};
-use crate::manage::PolicyRows;
 
 /// Response time that the SA states in ClassPortInfo: 4.096 µs × 2^16, a quarter of a second.
 const RESPONSE_TIME: u8 = 16;
 
-/// What a snapshot says of the subnet beyond what the fabric holds.
+/// Attributes of the subnet in a snapshot that the fabric does not hold.
 #[derive(Clone, Debug)]
 pub struct SubnetParameters {
-    /// Upper half of every GID.
+    /// Subnet prefix, the upper half of every GID.
     pub prefix: u64,
     /// Lifetime of paths, code n: 4.096 µs × 2^n.
     pub lifetime: u8,
-    /// SM_Key that makes a request trusted.
+    /// SM_Key of trusted requests.
     pub sa_key: u64,
-    /// Routing engine that made the tables.
+    /// Routing engine that computed the tables.
     pub routing_engine: String,
     /// Bits of paths' SLs that it decides.
     pub engine_sls: u8,
@@ -29,7 +29,7 @@ pub struct SubnetParameters {
     pub path_sls: Vec<Arc<snapshot::PathSls>>,
     /// The subnet managers of the subnet.
     pub managers: Vec<snapshot::SubnetManager>,
-    /// What the site's policy files come to on this fabric.
+    /// The site's policy, resolved against this fabric.
     pub policy: PolicyRows,
 }
 
@@ -37,7 +37,7 @@ pub struct SubnetParameters {
 /// (C14-24.2.1), and OpenSM shows none of them.
 fn states_only<T: AsRef<[u8]>>(port_info: &PortInfo<T>) -> [u8; 64] {
     let mut info = [0; 64];
-    let mut states = PortInfo::new(&mut info[..]).expect("64 bytes are a PortInfo");
+    let mut states = PortInfo::of_mut(&mut info);
     states.set_port_state(PortState::Down);
     if let Some(physical) = PortPhysState::from_code(port_info.port_physical_state()) {
         states.set_port_physical_state(physical);
@@ -61,8 +61,11 @@ impl Fabric {
         FabricPlane {
             subnet: snapshot::Subnet {
                 prefix: parameters.prefix,
-                sm_lid: self.home().map(|home| self.port(home).base_lid()).unwrap_or_default(),
-                sm_port_guid: self.home().map_or(Guid(0), |home| self.port(home).guid),
+                sm_lid: self
+                    .sm_port()
+                    .map(|sm_port| self.port(sm_port).base_lid())
+                    .unwrap_or_default(),
+                sm_port_guid: self.sm_port().map_or(Guid(0), |sm_port| self.port(sm_port).guid),
                 lifetime: Lifetime::from_low_bits(parameters.lifetime),
                 sa_key: parameters.sa_key,
                 response_time: Lifetime::from_low_bits(RESPONSE_TIME),
@@ -139,8 +142,8 @@ impl Fabric {
         }
     }
 
-    /// Whether there is something to be said of a port: not of unknown ones, and not of those that
-    /// have another's port GUID.
+    /// Whether a port is published: not unknown ones, and not those that
+    /// report another port's GUID.
     fn is_published(&self, port: PortIndex) -> bool {
         self.port(port).known && !self.is_duplicate(port)
     }

@@ -16,7 +16,7 @@ pub struct DirectedRoute {
 
 impl DirectedRoute {
     /// The route to the SM's own node.
-    pub const HOME: Self = Self { ports: [PortNum(0); HOPS_MAX], hops: 0 };
+    pub const LOCAL: Self = Self { ports: [PortNum(0); HOPS_MAX], hops: 0 };
 
     /// The ports to leave by, the SM's own first.
     pub fn ports(&self) -> &[PortNum] {
@@ -33,7 +33,7 @@ impl DirectedRoute {
 
 impl std::fmt::Display for DirectedRoute {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // As the diagnostic tools print and take it: 0,1,17.
+        // The notation of the diagnostic tools: 0,1,17.
         f.write_str("0")?;
         self.ports().iter().try_for_each(|port| write!(f, ",{port}"))
     }
@@ -43,20 +43,20 @@ impl Fabric {
     /// The route to the node of `port`, arriving by the link of `port` unless it is a switch's:
     /// the agent of a channel adapter answers for the port it was reached by.
     pub fn route_to(&self, port: PortIndex) -> Option<DirectedRoute> {
-        let mut route = DirectedRoute::HOME;
+        let mut route = DirectedRoute::LOCAL;
         let mut egress = self.upstream_of(port)?;
         while let Some(port) = egress {
             route = route.extended(self.port(port).num)?;
             egress = self.upstream_of(port)?;
         }
-        // It was walked from its end.
+        // The route was collected from its end.
         route.ports[..usize::from(route.hops)].reverse();
         Some(route)
     }
 
-    /// The route that leaves the fabric known so far through `egress`.
+    /// The route that leaves the known fabric through `egress`.
     pub fn route_through(&self, egress: PortIndex) -> Option<DirectedRoute> {
-        // What goes out of the SM's own channel adapter does not arrive there first.
+        // A route that starts at the SM's own channel adapter has no earlier hop.
         self.route_to(egress)?.extended(self.port(egress).num)
     }
 
@@ -82,12 +82,12 @@ impl Fabric {
     /// The egress port before the node of `port`; `Some(None)` for the SM's own node, `None` if
     /// there is no route.
     fn upstream_of(&self, port: PortIndex) -> Option<Option<PortIndex>> {
-        let home = self.home?;
+        let sm_port = self.sm_port?;
         let index = self.port(port).node;
         let node = self.node(index);
         if node.switch.is_some() {
-            if self.port(home).node == index { Some(None) } else { node.upstream.map(Some) }
-        } else if port == home {
+            if self.port(sm_port).node == index { Some(None) } else { node.upstream.map(Some) }
+        } else if port == sm_port {
             Some(None)
         } else {
             self.port(port).peer.map(Some)
@@ -100,14 +100,14 @@ impl Fabric {
     pub fn trace_routes(&mut self, usable: impl Fn(&Self, PortIndex) -> bool) -> Vec<NodeIndex> {
         let mut reached = vec![false; self.nodes.len()];
         let mut queue = VecDeque::new();
-        if let Some(home) = self.home {
-            let node = self.port(home).node;
+        if let Some(sm_port) = self.sm_port {
+            let node = self.port(sm_port).node;
             reached[node.get()] = true;
-            self.set_home(home);
+            self.set_sm_port(sm_port);
             if self.node(node).switch.is_some() {
                 queue.extend(self.ports_of(node));
             } else {
-                queue.push_back(home);
+                queue.push_back(sm_port);
             }
         }
         while let Some(egress) = queue.pop_front() {

@@ -21,7 +21,7 @@ fn line(switches: u64) -> Fabric {
     let mut fabric = Fabric::default();
     let first = add(&mut fabric, NodeType::Ca, 1, 1);
     let mut end = fabric.port_of(first, PortNum(1)).unwrap();
-    fabric.set_home(end);
+    fabric.set_sm_port(end);
     for guid in 0..switches {
         let switch = add(&mut fabric, NodeType::Switch, 100 + guid, 4);
         fabric.link(end, fabric.port_of(switch, PortNum(1)).unwrap());
@@ -92,7 +92,7 @@ fn a_node_that_returns_keeps_its_indices_and_forgets_its_past() {
 #[test]
 fn a_port_guid_belongs_to_one_port_and_stays_there() {
     let mut fabric = line(2);
-    let [home, last, first_switch] = [(1, 1), (2, 1), (100, 0)]
+    let [sm_port, last, first_switch] = [(1, 1), (2, 1), (100, 0)]
         .map(|(guid, num)| fabric.port_of(fabric.find(Guid(guid)).unwrap(), PortNum(num)).unwrap());
     fabric.port_mut(first_switch).guid = Guid(7);
     fabric.port_mut(last).guid = Guid(8);
@@ -103,9 +103,9 @@ fn a_port_guid_belongs_to_one_port_and_stays_there() {
     assert!(fabric.is_end_port(first_switch) && !fabric.is_end_port(last));
     assert!(fabric.is_left_out(last) && !fabric.is_left_out(first_switch));
     // The SM's own port comes before all.
-    fabric.port_mut(home).guid = Guid(7);
-    assert_eq!(fabric.settle_end_ports(), [(home, first_switch), (home, last)]);
-    fabric.port_mut(home).guid = Guid(1);
+    fabric.port_mut(sm_port).guid = Guid(7);
+    assert_eq!(fabric.settle_end_ports(), [(sm_port, first_switch), (sm_port, last)]);
+    fabric.port_mut(sm_port).guid = Guid(1);
     fabric.port_mut(first_switch).guid = Guid(100);
     assert!(fabric.settle_end_ports().is_empty() && fabric.is_end_port(last));
 }
@@ -146,16 +146,16 @@ fn compaction_drops_the_absent_and_changes_nothing_else() {
 #[test]
 fn links_are_new_once() {
     let mut fabric = line(1);
-    let home = fabric.home().unwrap();
-    let peer = fabric.port(home).peer().unwrap();
+    let sm_port = fabric.sm_port().unwrap();
+    let peer = fabric.port(sm_port).peer().unwrap();
     assert_eq!(fabric.take_new_links().len(), 2);
     assert!(fabric.take_new_links().is_empty());
-    fabric.link(home, peer);
+    fabric.link(sm_port, peer);
     assert!(fabric.take_new_links().is_empty(), "it was there");
-    fabric.unlink(home);
+    fabric.unlink(sm_port);
     assert!(fabric.take_new_links().is_empty());
-    fabric.link(peer, home);
-    assert_eq!(fabric.take_new_links(), [(home.min(peer), home.max(peer))]);
+    fabric.link(peer, sm_port);
+    assert_eq!(fabric.take_new_links(), [(sm_port.min(peer), sm_port.max(peer))]);
     // Indices are others then.
     assert_eq!(fabric.compacted().take_new_links().len(), 2);
 }

@@ -1,4 +1,4 @@
-//! End ports as policies see them: what a port can be told by.
+//! End ports with the attributes by which policies select them.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use ib_mad::wire::attribute::{CapabilityMask, NodeType};
 
 use crate::fabric::{Fabric, PortIndex};
 
-/// A port that carries LIDs, and what policies tell ports by.
+/// A port that has LIDs, with the attributes by which policies select it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndPort {
     /// Port GUID.
@@ -57,7 +57,7 @@ fn end_port(fabric: &Fabric, index: PortIndex) -> EndPort {
         description: String::from_utf8_lossy(&node.description[..end]).into_owned(),
         num: port.num,
         port_count: node.port_count,
-        is_self: fabric.home() == Some(index),
+        is_self: fabric.sm_port() == Some(index),
         has_sm: capabilities.contains(CapabilityMask::IS_SM),
         has_device_management: capabilities
             .contains(CapabilityMask::IS_DEVICE_MANAGEMENT_SUPPORTED),

@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 
 use ib_mad::types::{Guid, Lid};
 
-use crate::config::leading_number;
+use sm_routing::text::leading_number;
 
 /// LIDs of one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,10 +22,10 @@ pub struct LidRange {
     pub last: Lid,
 }
 
-/// Ports that got other LIDs, since LMC changed.
+/// Ports that got new LIDs because LMC changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resized {
-    /// How many.
+    /// Number of ports.
     pub ports: usize,
     /// LMC of the first of them before.
     pub was: u32,
@@ -62,8 +62,8 @@ pub struct Request {
 /// All unicast LIDs are taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no {count} free LIDs in a row for port {guid}: all 49151 unicast LIDs are taken; a lower LMC \
-     (-l) needs fewer"
+    "port {guid} gets no LID: no {count} consecutive unicast LIDs are free (49151 in all); a \
+     lower LMC (-l) needs fewer"
 )]
 pub struct OutOfLids {
     /// The port that got none.
@@ -72,23 +72,23 @@ pub struct OutOfLids {
     pub count: u16,
 }
 
-/// Which port GUID has which LIDs, ports not seen for long included.
+/// The LIDs of each port GUID, including ports that left the fabric.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LidTable {
     by_guid: BTreeMap<Guid, LidRange>,
 }
 
-/// What [`LidTable::parse`] had to leave out.
+/// A line that [`LidTable::parse`] rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejected {
     /// Line, from 1.
     pub line: usize,
-    /// Why, in words.
+    /// The reason, for the log.
     pub reason: &'static str,
 }
 
 impl LidTable {
-    /// Ports that have LIDs, absent ones included.
+    /// Number of ports with LIDs, absent ones included.
     pub fn len(&self) -> usize {
         self.by_guid.len()
     }
@@ -115,12 +115,12 @@ impl LidTable {
         Some(Resized { ports: 1 + resized.count(), was, now })
     }
 
-    /// Forgets all, as `reassign_lids` asks.
+    /// Clears the table (`reassign_lids`).
     pub fn clear(&mut self) {
         self.by_guid.clear();
     }
 
-    /// Gives a port these LIDs, which nobody else may have.
+    /// Assigns these LIDs to a port; no other port may have them.
     pub fn set(&mut self, guid: Guid, range: LidRange) {
         debug_assert!(range.is_valid());
         self.by_guid.insert(guid, range);
@@ -142,9 +142,9 @@ impl LidTable {
         free.map(|free| self.by_guid.insert(guid, free)).is_some()
     }
 
-    /// Takes over what another subnet manager gave out: ports have the LIDs that they hold, whatever
-    /// stands here, and absent ports lose those that are held by others. [`assign`](Self::assign)
-    /// settles the rest. Returns whether the table changed.
+    /// Adopts the LIDs that another subnet manager assigned: present ports keep the LIDs that they
+    /// hold, whatever the table says, and absent ports lose those held by others.
+    /// [`assign`](Self::assign) resolves the rest. Returns whether the table changed.
     pub fn adopt(&mut self, ports: &[Request]) -> bool {
         let before = self.clone();
         let mut held = Used::default();
@@ -160,7 +160,7 @@ impl LidTable {
         *self != before
     }
 
-    /// Gives LIDs to all of `ports`, which are served in that order where several want the same.
+    /// Assigns LIDs to all of `ports`, in that order where several want the same.
     /// Ports that are not among them keep theirs unless there are too few. Returns whether the
     /// table changed. Ports that get none are listed; the others have theirs nevertheless.
     pub fn assign(&mut self, ports: &[Request]) -> (bool, Vec<OutOfLids>) {
@@ -172,7 +172,7 @@ impl LidTable {
         let mut used = Used::default();
         let mut waiting: Vec<&Request> = Vec::new();
 
-        // Those that have a range of the right size and place keep it.
+        // Ports with a range of the right size and alignment keep it.
         let mut settled: BTreeMap<Guid, LidRange> = BTreeMap::new();
         for port in ports {
             match self.get(port.guid).filter(|range| fits(*range, port.count)) {
@@ -188,7 +188,7 @@ impl LidTable {
             }
             self.by_guid.remove(&port.guid);
         }
-        // Absent ports keep theirs as long as nobody present holds them.
+        // Absent ports keep theirs unless a present port holds them.
         let absent: Vec<(Guid, LidRange)> = self
             .by_guid
             .iter()
@@ -217,7 +217,7 @@ impl LidTable {
         for port in waiting {
             let mut range = reserved.find(port.count);
             if range.is_none() && !reclaimed {
-                // Ports that are gone give way to ports that are here.
+                // Absent ports lose their LIDs to present ports.
                 reclaimed = true;
                 kept.clear();
                 reserved = used.clone();
@@ -237,8 +237,8 @@ impl LidTable {
         (*self != before, out)
     }
 
-    /// Whether all of `ports` have LIDs, as many as they need, and no two of the table have the same:
-    /// there is nothing to be given out then.
+    /// Whether all of `ports` have LIDs, as many as they need, and no two of the table have the
+    /// same: there is nothing to be given out then.
     fn is_settled(&self, ports: &[Request]) -> bool {
         let has_as_many = |port: &Request| {
             let range = self.get(port.guid).filter(|range| fits(*range, port.count));
@@ -248,8 +248,8 @@ impl LidTable {
         ports.iter().all(has_as_many) && self.by_guid.values().all(|range| used.take(*range))
     }
 
-    /// Reads `guid2lid`: a GUID, the first and the last LID a line. Lines that say something
-    /// impossible are left out and listed, at most one reason a line.
+    /// Reads `guid2lid`: a GUID, the first and the last LID per line. Invalid lines
+    /// are left out and listed, with one reason each.
     pub fn parse(text: &str) -> (Self, Vec<Rejected>) {
         let mut table = Self::default();
         let mut rejected = Vec::new();
@@ -259,7 +259,7 @@ impl LidTable {
             let mut words = content.split_whitespace();
             let Some(guid) = words.next() else { continue };
             let mut reject = |reason| rejected.push(Rejected { line: index + 1, reason });
-            // As C reads numbers: what follows one is passed over.
+            // As C parses numbers: trailing text is ignored.
             let lid = |word: Option<&str>| -> Option<Lid> {
                 let word = word?;
                 let (number, rest) = leading_number(word);
@@ -269,16 +269,16 @@ impl LidTable {
             let (Ok(guid), Some(first), Some(last)) =
                 (guid.parse::<Guid>(), lid(words.next()), lid(words.next()))
             else {
-                reject("not a GUID and two LIDs");
+                reject("expected a GUID and two LIDs");
                 continue;
             };
             let range = LidRange { first, last };
             if guid.0 == 0 || !range.is_valid() {
-                reject("no range of unicast LIDs");
+                reject("not a valid range of unicast LIDs");
             } else {
                 match table.by_guid.entry(guid) {
-                    Entry::Occupied(_) => reject("the GUID stands there twice"),
-                    Entry::Vacant(_) if !used.take(range) => reject("another GUID has these LIDs"),
+                    Entry::Occupied(_) => reject("duplicate GUID"),
+                    Entry::Vacant(_) if !used.take(range) => reject("LIDs belong to another GUID"),
                     Entry::Vacant(entry) => {
                         entry.insert(range);
                     }
@@ -421,7 +421,7 @@ mod tests {
         table.assign(&[request(1, 1, 4), request(2, 2, 4), request(3, 0, 1)]);
         assert_eq!(table.resized_since(&before), Some(Resized { ports: 2, was: 0, now: 2 }));
         assert_eq!(table.resized_since(&table.clone()), None);
-        assert_eq!((first(&table, 1), first(&table, 2)), (4, 8), "LID 0 is nobody's");
+        assert_eq!((first(&table, 1), first(&table, 2)), (4, 8), "LID 0 is never assigned");
         assert_eq!(table.get(Guid(2)).unwrap().last, Lid(11));
         assert_eq!(first(&table, 3), 1, "a base switch port fills the gap");
     }
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_moves_out_gets_lids_that_nobody_has_or_ever_had() {
+    fn a_relocated_port_gets_lids_that_were_never_assigned() {
         let mut table = LidTable::default();
         table.assign(&[request(1, 0, 2), request(2, 0, 2), request(3, 0, 1)]);
         let (before, absent) = (table.get(Guid(1)).unwrap(), table.get(Guid(2)).unwrap());

@@ -1,5 +1,5 @@
-//! What a port's PortInfo should be: addresses of end ports, settings of links, and the way of a
-//! link from Initialize over Armed to Active (IBTA vol 1, 7.2.7, 14.2.5.6).
+//! The PortInfo that a port should have: addresses of end ports, link settings, and the transition
+//! of a link from Initialize through Armed to Active (IBTA vol 1, 7.2.7, 14.2.5.6).
 
 use ib_mad::types::{Lid, Mtu, Sl};
 use ib_mad::wire::attribute::{
@@ -8,18 +8,18 @@ use ib_mad::wire::attribute::{
 };
 
 use super::pkey::PKeyPlan;
-use crate::config::{QosTables, Settings};
 use crate::fabric::{Fabric, PortIndex};
+use sm_config::{QosTables, Settings};
 
 /// Length of PortInfo.
 pub type PortInfoBytes = [u8; 64];
 
-/// What has to be known of the subnet to configure a port.
+/// Settings of the subnet needed to configure a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Subnet<'a> {
     /// The settings.
     pub settings: &'a Settings,
-    /// What switches are to check.
+    /// The P_Key checks of switches.
     pub pkeys: &'a PKeyPlan,
     /// The QoS tables, while QoS is on.
     pub qos: Option<&'a QosTables>,
@@ -32,13 +32,13 @@ pub struct Addressing {
     pub base_lid: Lid,
     /// 2^LMC LIDs.
     pub lmc: u8,
-    /// LID and service level by which it asks the SA: MasterSMLID and MasterSMSL.
+    /// LID and SL for its SA queries: MasterSMLID and MasterSMSL.
     pub sa: (Lid, Sl),
-    /// Whether its clients are to register again with the SA.
+    /// Whether its clients must register again with the SA (ClientReregister).
     pub reregister: bool,
 }
 
-/// How many LIDs an end port gets, as LMC: base switch ports have one.
+/// LMC of an end port; a base switch port 0 has one LID.
 pub fn lmc_of(fabric: &Fabric, port: PortIndex, settings: &Settings) -> u8 {
     match fabric.node_of(port).switch {
         Some(switch) => {
@@ -63,7 +63,7 @@ pub fn addressed(
     let reregister =
         addressing.reregister && mask.contains(CapabilityMask::IS_CLIENT_REREGISTRATION_SUPPORTED);
     view(&mut bytes).set_client_reregister(reregister);
-    // A switch's port 0 has no link to take down.
+    // A switch's port 0 has no link to reset.
     if current.num.0 != 0 {
         reset_if_needed(&current.info, &mut bytes);
     }
@@ -107,7 +107,7 @@ pub fn active(
     Some(bytes)
 }
 
-/// PortInfo that switches a switch's port off, or has it look for its neighbour again.
+/// PortInfo that disables a port of a switch, or restarts its link training.
 pub fn switched(fabric: &Fabric, port: PortIndex, on: bool) -> PortInfoBytes {
     let mut bytes = as_set(&fabric.port(port).info);
     let state = if on { PortPhysState::Polling } else { PortPhysState::Disabled };
@@ -115,8 +115,8 @@ pub fn switched(fabric: &Fabric, port: PortIndex, on: bool) -> PortInfoBytes {
     bytes
 }
 
-/// PortInfo with all that we decide, states left as they are. What a port reported is believed of
-/// its capabilities only, so that a wrong report cannot come back as a setting.
+/// PortInfo with all fields that the SM decides, states unchanged. Of the reported PortInfo only
+/// the capabilities are used, so that a wrong report cannot be written back as a setting.
 fn configured(
     fabric: &Fabric,
     port: PortIndex,
@@ -197,7 +197,7 @@ fn set_link(fabric: &Fabric, port: PortIndex, subnet: Subnet<'_>, bytes: &mut Po
     info.set_operational_vls(operational_vls(fabric, port, settings))
         .set_link_down_default_state(PortPhysState::Polling);
     if let Some(qos) = subnet.qos {
-        // With one data VL there is nothing to arbitrate.
+        // With one data VL there is no arbitration.
         let limit = qos.of_port(fabric.node(current.node).kind, current.num).high_limit;
         info.set_vl_high_limit(if own.vl_cap() <= 1 { 0 } else { limit });
     }
@@ -240,7 +240,7 @@ pub fn operational_vls(fabric: &Fabric, port: PortIndex, settings: &Settings) ->
 }
 
 /// Sets the widths and speeds that a link may have (`force_link_width`, `force_link_speed`). What a
-/// port does not support it would refuse, so that is left out.
+/// port does not support is left out, because the port would refuse it.
 fn set_enabled(settings: &Settings, info: &mut PortInfo<&mut PortInfoBytes>) {
     let wanted = |forced: u8, all: u8, supported: u8| match forced {
         0 => None,
@@ -265,7 +265,7 @@ fn set_enabled(settings: &Settings, info: &mut PortInfo<&mut PortInfoBytes>) {
 
 /// The same for extended speeds (`force_link_speed_ext`), of a link both ends of which have them.
 fn set_extended_speeds(settings: &Settings, info: &mut PortInfo<&mut PortInfoBytes>) {
-    /// No extended speed.
+    /// LinkSpeedExtEnabled: no extended speed.
     const OFF: u8 = 30;
     let all = LinkSpeedsExt::SET_TO_SUPPORTED;
     let (supported, enabled) = (info.link_speed_ext_supported(), info.link_speed_ext_enabled());
@@ -291,8 +291,9 @@ fn as_set(current: &PortInfoBytes) -> PortInfoBytes {
     bytes
 }
 
-/// Whether a Set() of `wanted` would change anything but states. "Whatever is supported" is for the
-/// port to carry out, and not every one shows that it did: it goes with what has other reasons.
+/// Whether a Set() of `wanted` would change anything but states. "All supported" does not count:
+/// the port resolves it, and not every port reports that it did; it is only sent with other
+/// changes.
 fn differs(current: &PortInfoBytes, wanted: &PortInfoBytes) -> bool {
     let (now, mut wanted) = (const_view(current), *wanted);
     let mut then = view(&mut wanted);
@@ -308,8 +309,8 @@ fn differs(current: &PortInfoBytes, wanted: &PortInfoBytes) -> bool {
     as_set(current) != wanted
 }
 
-/// MTU and VLs may only change in Initialize: takes a port that is beyond it through Down, from
-/// which its link comes back by itself.
+/// MTU and VLs may only change in Initialize: resets an Armed or Active port through Down, from
+/// which its link retrains by itself.
 fn reset_if_needed(current: &PortInfoBytes, wanted: &mut PortInfoBytes) {
     let (now, then) = (const_view(current), const_view(wanted));
     let beyond = [PortState::Armed.code(), PortState::Active.code()].contains(&now.port_state());
@@ -321,11 +322,11 @@ fn reset_if_needed(current: &PortInfoBytes, wanted: &mut PortInfoBytes) {
 }
 
 fn view(bytes: &mut PortInfoBytes) -> PortInfo<&mut PortInfoBytes> {
-    PortInfo::new(bytes).expect("64 bytes are a PortInfo")
+    PortInfo::of_mut(bytes)
 }
 
 fn const_view(bytes: &PortInfoBytes) -> PortInfo<&PortInfoBytes> {
-    PortInfo::new(bytes).expect("64 bytes are a PortInfo")
+    PortInfo::of(bytes)
 }
 
 #[cfg(test)]
@@ -432,7 +433,8 @@ mod tests {
     }
 
     /// Keys of force_link_width, force_link_speed and force_link_speed_ext, and what they come to
-    /// for a port that supports 1x and 4x, up to 5 Gb/s and 14 and 25 Gb/s, of which it has less on.
+    /// for a port that supports 1x and 4x, up to 5 Gb/s and 14 and 25 Gb/s, of which it has less
+    /// on.
     #[test]
     fn widths_and_speeds_are_as_forced_within_what_is_supported() {
         let (mut fabric, leaf, host) = pair(PortState::Initialize);
@@ -479,7 +481,7 @@ mod tests {
         }
     }
 
-    /// Some simulators, and old firmware, do not show that they did; asked again for ever.
+    /// Some simulators and old firmware do not report the change; it was set again forever.
     #[test]
     fn what_is_supported_is_asked_for_only_beside_something_else() {
         let (mut fabric, leaf, _) = pair(PortState::Active);

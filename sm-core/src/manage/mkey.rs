@@ -1,5 +1,5 @@
-//! M_Keys of ports, and who is behind which port: what has to be known to speak to ports that answer
-//! only whoever shows their M_Key (IBTA vol 1, 14.2.4).
+//! M_Keys of ports, and the links between ports: needed to reach ports that answer only requests
+//! with their M_Key (IBTA vol 1, 14.2.4).
 //!
 //! Both tables are pure data. Their files, `guid2mkey` and `neighbors`, are read and written by
 //! `runtime` in OpenSM's format, so that either subnet manager can follow the other.
@@ -10,15 +10,15 @@ use std::fmt::Write as _;
 
 use ib_mad::types::{Guid, PortNum};
 
-use crate::config::leading_number;
+use sm_routing::text::leading_number;
 
-/// Lines that are kept of a file: 65,536 ports, or both ends of as many links.
+/// Maximum number of lines read from a file: 65,536 ports, or both ends of as many links.
 const LINES_MAX: usize = 1 << 20;
 
-/// Longest file that is read, bytes: so many lines as they are written, with room for comments.
+/// Maximum file size, bytes: the maximum number of lines, with room for comments.
 pub const FILE_LEN_MAX: u64 = LINES_MAX as u64 * 64;
 
-/// The M_Key of every port, by its GUID, as far as it is known. All ports of a switch have that of
+/// The known M_Keys, by port GUID. All ports of a switch have that of
 /// its port 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MKeyTable {
@@ -31,20 +31,20 @@ impl MKeyTable {
         self.by_guid.get(&guid).copied()
     }
 
-    /// States the M_Key of a port.
+    /// Sets the M_Key of a port.
     pub fn set(&mut self, guid: Guid, m_key: u64) {
         if self.by_guid.len() < LINES_MAX || self.by_guid.contains_key(&guid) {
             self.by_guid.insert(guid, m_key);
         }
     }
 
-    /// What was known of a port is not so.
+    /// Removes the M_Key of a port, because it proved wrong.
     pub fn forget(&mut self, guid: Guid) {
         self.by_guid.remove(&guid);
     }
 
-    /// Reads `guid2mkey`, a GUID and an M_Key a line; yields the number of lines left out, too. Of two
-    /// lines about a GUID the first counts, as with OpenSM.
+    /// Reads `guid2mkey`, a GUID and an M_Key a line; yields the number of lines left out, too. Of
+    /// two lines about a GUID the first counts, as with OpenSM.
     pub fn parse(text: &str) -> (Self, usize) {
         let mut table = Self::default();
         let left_out = read_lines(text, |key, value| {
@@ -71,7 +71,7 @@ impl MKeyTable {
 /// A port by the GUID of its node's port, and its number on the node.
 pub type End = (Guid, PortNum);
 
-/// Which port is behind which, each link from both of its ends.
+/// The neighbour of each port; each link is listed from both ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Neighbours {
     by_end: BTreeMap<End, End>,
@@ -83,13 +83,13 @@ impl Neighbours {
         self.by_end.get(&end).copied()
     }
 
-    /// Whether so many more links can be stated without others being forgotten.
+    /// Whether so many more links fit without dropping others.
     pub fn has_room(&self, links: usize) -> bool {
         self.by_end.len() + 2 * links <= LINES_MAX
     }
 
-    /// States which links there are, each by its ends. Links not among them stay as they are known,
-    /// unless an end has another link now, or there is no room for all.
+    /// Adds the given links, each by its ends. Other known links stay,
+    /// unless an end has a new link, or there is no room for all.
     pub fn join(&mut self, links: impl ExactSizeIterator<Item = (End, End)>) {
         if !self.has_room(links.len()) {
             self.by_end.clear();
@@ -104,8 +104,9 @@ impl Neighbours {
         }
     }
 
-    /// Reads `neighbors`, two ends a line; yields the number of lines left out, too. Of two lines about
-    /// an end the first counts, and an end counts if the other names it in turn, as with OpenSM.
+    /// Reads `neighbors`, two ends a line; yields the number of lines left out, too. Of two lines
+    /// about an end the first counts, and an end counts if the other names it in turn, as with
+    /// OpenSM.
     pub fn parse(text: &str) -> (Self, usize) {
         let end = |word: &str| -> Option<End> {
             let (guid, num) = word.split_once(':')?;
@@ -138,7 +139,7 @@ impl Neighbours {
     }
 }
 
-/// Hands over the two words of each line; returns how many lines had no use.
+/// Calls back with the two words of each line; returns the number of lines rejected.
 fn read_lines(text: &str, mut take: impl FnMut(&str, &str) -> Option<()>) -> usize {
     let (mut taken, mut left_out) = (0, 0);
     for line in text.lines() {
@@ -227,7 +228,7 @@ mod tests {
         assert_eq!(neighbours.by_end.len(), 2, "the same link from its other end");
     }
 
-    /// Ports that went were kept for ever, until the file was too long to be read.
+    /// Ports that left the fabric were kept forever, until the file was too long to be read.
     #[test]
     fn where_there_is_no_room_those_that_went_go_first_and_the_rest_can_be_read() {
         let end =

@@ -1,5 +1,5 @@
-//! What the fabric should be: LIDs, partitions, link settings. Pure functions of the fabric and
-//! the settings; sending is `sweep`'s business.
+//! The intended configuration of the fabric: LIDs, partitions, link settings. Pure functions of the
+//! fabric and the settings; `sweep` sends the requests.
 
 pub mod end_port;
 pub mod lid;
@@ -8,7 +8,6 @@ pub mod mkey;
 pub mod partition;
 pub mod pkey;
 pub mod policy;
-mod policy_rows;
 pub mod port_qos;
 pub mod qos;
 pub mod rules;
@@ -16,5 +15,3 @@ pub mod shard;
 pub mod steering;
 pub mod throttled;
 pub mod vfabric;
-
-pub use policy_rows::PolicyRows;

@@ -1,4 +1,4 @@
-//! Partitions on a fabric: which end port is a member of what, and which multicast groups are there
+//! Partitions on a fabric: the members of each partition, and the multicast groups that exist
 //! from the beginning.
 //!
 //! What is not here: where a P_Key stands in a port's table, and what switches check (`pkey`).
@@ -10,9 +10,9 @@ use ib_mad::types::{Gid, Guid, Lifetime, Mtu, PKey, Rate, Sl};
 use ib_mad::wire::attribute::NodeType;
 use sa_proto::snapshot::Partition;
 
-use crate::config::partitions::{GroupSl, Membership, Ports, Rule};
-use crate::config::{PartitionConfig, Settings};
 use crate::fabric::{Fabric, PortIndex};
+use sm_config::partitions::{GroupSl, Membership, Ports, Rule};
+use sm_config::{PartitionConfig, Settings};
 
 /// Scope of groups that do not leave the subnet.
 const LINK_LOCAL: u8 = 2;
@@ -26,7 +26,7 @@ pub struct PortKeys {
     pub first: PKey,
 }
 
-/// Who is a member of what.
+/// Partition membership of all end ports.
 #[derive(Clone, Debug, Default)]
 pub struct Memberships {
     ports: HashMap<PortIndex, Arc<PortKeys>>,
@@ -37,7 +37,7 @@ pub struct Memberships {
 impl Memberships {
     /// The members among the end ports of `fabric`. The SM's own port and `responders`, which
     /// are port GUIDs, are full members of the default partition whatever the rules say: all others
-    /// need to reach them.
+    /// ports must reach them.
     pub fn resolve(
         fabric: &Fabric,
         config: &PartitionConfig,
@@ -50,7 +50,7 @@ impl Memberships {
         let mut found = Self::default();
         for port in fabric.end_ports() {
             let (kind, guid) = (fabric.node_of(port).kind, fabric.port(port).guid);
-            let own = fabric.home() == Some(port);
+            let own = fabric.sm_port() == Some(port);
             let served = own || responders.contains(&guid);
             let keys = if served || rules.of_guid.contains_key(&guid) {
                 Arc::new(rules.keys(kind, guid, own, served, allow_both))
@@ -61,8 +61,8 @@ impl Memberships {
             found.ports.insert(port, keys);
         }
         // Most ports share what they are to have.
-        let mut told = HashSet::new();
-        for keys in found.ports.values().filter(|keys| told.insert(Arc::as_ptr(keys))) {
+        let mut seen = HashSet::new();
+        for keys in found.ports.values().filter(|keys| seen.insert(Arc::as_ptr(keys))) {
             found.occupied.extend(keys.keys.iter().map(|key| PKey(key.base())));
         }
         found
@@ -96,7 +96,7 @@ impl Memberships {
     }
 }
 
-/// Rules by whom they are about, as places in the file.
+/// Rules by the ports they apply to, as positions in the file.
 struct Rules<'a> {
     all: &'a [Rule],
     of_kind: HashMap<NodeType, Vec<usize>>,
@@ -208,7 +208,7 @@ impl Wanted {
     }
 }
 
-/// A multicast group that is there without anybody creating it; a MCMemberRecord without MLID.
+/// A predefined multicast group: an MCMemberRecord without MLID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PredefinedGroup {
     /// Its address.

@@ -1,8 +1,8 @@
-//! P_Key tables (IBTA vol 1, 10.9, 14.2.5.7): where each key of an end port stands, and what the
+//! P_Key tables (IBTA vol 1, 10.9, 14.2.5.7): the index of each P_Key of an end port, and what the
 //! switch port at the other end of its link checks.
 //!
-//! Queue pairs name P_Keys by their place in the table. So a key that stands somewhere stays there,
-//! and only what is new is given a place. What is not here: who is a member of what (`partition`).
+//! Queue pairs name P_Keys by table index. So a P_Key keeps its index,
+//! and only new ones get an index. Partition membership is decided in `partition`.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -11,18 +11,19 @@ use ib_mad::types::PKey;
 use ib_mad::wire::attribute::PKEYS_PER_BLOCK;
 
 use super::partition::{Memberships, PortKeys};
-use crate::config::Settings;
 use crate::fabric::{Fabric, PortIndex};
+use sm_config::Settings;
 
-/// The tables of all ports as they should be.
+/// The P_Key tables that all ports should have.
 #[derive(Clone, Debug, Default)]
 pub struct PKeyPlan {
     tables: ByPort<Arc<[PKey]>>,
-    /// What switches are to check at their external ports, where there is something to be said.
+    /// The P_Key checks of switches at external ports, where they are configured.
     checks: ByPort<Checks>,
-    /// End ports whose tables are too small, and the keys that found no place.
+    /// End ports whose tables are too small, with the P_Keys that do not fit.
     pub short: Vec<(PortIndex, Vec<PKey>)>,
-    /// Switch ports that cannot hold all keys of the port at the other end, and so check nothing.
+    /// Switch ports whose table cannot hold all P_Keys of their neighbour, so that they enforce
+    /// nothing.
     pub unchecked: Vec<PortIndex>,
 }
 
@@ -43,7 +44,7 @@ impl PKeyPlan {
         let rules = Rules::of(settings);
         // Most ports have the same tables and are to have the same keys.
         let mut decided: HashMap<_, (Arc<[PKey]>, Vec<PKey>)> = HashMap::new();
-        // The order decides in which order shortages are told.
+        // Shortages are reported in this order.
         for port in fabric.end_ports() {
             let Some(wanted) = memberships.shared_keys(port) else { continue };
             let capacity = fabric.node_of(port).node_info().partition_cap();
@@ -100,7 +101,7 @@ impl PKeyPlan {
         }
     }
 
-    /// The table that a port should have, up to its last key; `None` if it is nobody's business.
+    /// The table that a port should have, up to its last key; `None` if the SM does not manage it.
     pub fn table(&self, port: PortIndex) -> Option<&[PKey]> {
         self.tables.get(port).map(|table| &**table)
     }
@@ -185,7 +186,7 @@ pub fn capacity(fabric: &Fabric, port: PortIndex) -> u16 {
     }
 }
 
-/// How places are given out.
+/// How table indices are assigned.
 #[derive(Clone, Copy, Debug)]
 struct Rules {
     /// Whether keys keep the places that they have.
@@ -200,8 +201,8 @@ impl Rules {
     }
 
     /// The table of a port that has `current` and should have `wanted`, and the keys that found no
-    /// place. The first key is given place 0, others stay where they are, new ones follow behind the
-    /// last of these; only when the end is reached, gaps are filled.
+    /// place. The first key is given place 0, others stay where they are, new ones follow behind
+    /// the last of these; only when the end is reached, gaps are filled.
     fn table(self, current: &[PKey], wanted: &PortKeys, capacity: u16) -> (Vec<PKey>, Vec<PKey>) {
         let capacity = usize::from(capacity);
         let mut table = vec![PKey::default(); capacity];
@@ -258,8 +259,8 @@ impl Rules {
     }
 }
 
-/// What a switch port checks packets against, given the table of the port at the other end: its keys
-/// without gaps; where it has both, the full one, which lets all of the partition pass.
+/// What a switch port checks packets against, given the table of the port at the other end: its
+/// keys without gaps; where it has both, the full one, which lets all of the partition pass.
 fn checked(table: &[PKey]) -> Vec<PKey> {
     let full: HashSet<u16> =
         table.iter().filter(|key| key.is_full()).map(|key| key.base()).collect();
@@ -320,9 +321,9 @@ mod tests {
         let current = [0xffff, 2, 0x8001, 0x8003];
         let expected = vec![0xffff, 0, 1, 0x8003, 0x8004];
         assert_eq!(table(KEEP, &current, &wanted, 64), (expected, 0));
-        let anew = Rules { keep: false, ..KEEP };
+        let moving = Rules { keep: false, ..KEEP };
         let expected = vec![0xffff, 1, 0x8003, 0x8004];
-        assert_eq!(table(anew, &current, &wanted, 64), (expected, 0));
+        assert_eq!(table(moving, &current, &wanted, 64), (expected, 0));
     }
 
     #[test]

@@ -1,21 +1,21 @@
-//! All of the site's policy against a fabric, as rows of a snapshot.
+//! The site's policy resolved against a fabric, as rows of a snapshot.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use ib_mad::types::{Guid, Mtu, PKey};
 
-use super::PolicyRows;
 use super::end_port::end_ports;
 use super::partition::Memberships;
 use super::qos::{self, PartitionMembers};
 use super::rules::RuleSet;
 use super::vfabric::VirtualFabrics;
-use crate::config::partitions::PartitionConfig;
-use crate::config::{Settings, SitePolicy};
+use crate::fabric::PolicyRows;
 use crate::fabric::{Fabric, PortIndex};
+use sm_config::partitions::PartitionConfig;
+use sm_config::{Settings, SitePolicy};
 
-/// What is in force on a fabric.
+/// The policy in force on a fabric.
 #[derive(Clone, Copy, Debug)]
 pub struct InForce<'a> {
     /// The fabric.
@@ -32,7 +32,7 @@ pub struct InForce<'a> {
     pub virtual_fabrics: &'a VirtualFabrics,
 }
 
-/// The rows, and what an operator should know, in lines for the log.
+/// The rows, and warnings for the log.
 pub fn rows(what: &InForce<'_>) -> (PolicyRows, Vec<String>) {
     let InForce { settings, site, .. } = *what;
     let mut rules = RuleSet::default();
@@ -59,8 +59,8 @@ pub fn rows(what: &InForce<'_>) -> (PolicyRows, Vec<String>) {
     (rows, warnings)
 }
 
-/// Multicast groups of partitions whose MTU is more than links of their members carry: those ports
-/// are refused when they join, and nothing else tells why.
+/// Reports multicast groups of partitions whose MTU exceeds the link MTU of some members: these
+/// ports are refused when they join, and the refusal does not say why.
 fn groups_out_of_reach(what: &InForce<'_>) -> Vec<String> {
     let mut remarks = Vec::new();
     for group in what.partitions.groups() {
@@ -74,8 +74,8 @@ fn groups_out_of_reach(what: &InForce<'_>) -> Vec<String> {
         let below = mtus.iter().filter(|&&mtu| mtu.code() < group.mtu.code());
         let Some(least) = below.clone().min_by_key(|mtu| mtu.code()) else { continue };
         remarks.push(format!(
-            "multicast group {} of partition {} has MTU {}, more than the links of {} of its {} \
-             members carry, which cannot join it; mtu={} ({} bytes) would do for all",
+            "multicast group {} of partition {} has MTU {}, above the link MTU of {} of its {} \
+             members, which cannot join; mtu={} ({} bytes) suits all members",
             group.mgid,
             PKey(group.pkey.base()),
             group.mtu.bytes(),
@@ -92,7 +92,7 @@ fn file_name(path: &str) -> &str {
     Path::new(path).file_name().and_then(|name| name.to_str()).unwrap_or(path)
 }
 
-fn add_qos(what: &InForce<'_>, policy: &crate::config::qos_policy::QosPolicy, rules: &mut RuleSet) {
+fn add_qos(what: &InForce<'_>, policy: &sm_config::qos_policy::QosPolicy, rules: &mut RuleSet) {
     let mut members: BTreeMap<u16, (Vec<Guid>, Vec<Guid>)> = BTreeMap::new();
     for port in what.fabric.end_ports() {
         let guid = what.fabric.port(port).guid;

@@ -1,8 +1,8 @@
-//! What SL-to-VL mapping and VL arbitration tables of a port should hold (7.6.9, 7.6.6).
+//! The intended SL-to-VL mapping and VL arbitration tables of a port (7.6.9, 7.6.6).
 
 use ib_mad::wire::attribute::data_vls;
 
-use crate::config::PortQos;
+use sm_config::PortQos;
 
 /// Blocks of VL arbitration tables, in their order on the wire: two of low, two of high priority.
 pub const VL_ARB_BLOCKS: usize = 4;
@@ -60,7 +60,7 @@ fn vl_mask(operational_vls: u8) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{QosTables, Settings};
+    use sm_config::{QosTables, Settings};
 
     #[test]
     fn vls_that_a_port_does_not_have_fold_onto_those_it_has() {

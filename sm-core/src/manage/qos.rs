@@ -1,9 +1,10 @@
-//! The QoS policy against the fabric: names become ports, the file becomes rules for responders.
+//! Resolves the QoS policy against the fabric: names become ports, the file becomes rules for
+//! responders.
 //!
 //! Match rules come first, in the order of the file, then those of `qos-ulps`, wherever their
 //! section stands, then the level DEFAULT, else the default of `qos-ulps`, as a rule without
-//! criteria. What the fabric or the partitions lack, today, makes no policy invalid: it is warned
-//! of, and groups are resolved anew with every sweep.
+//! criteria. A name that the fabric or the partitions lack does not invalidate the policy: it
+//! causes a warning, and groups are resolved again in every sweep.
 
 use std::path::Path;
 
@@ -12,8 +13,8 @@ use sa_proto::snapshot::{IdMatch, PortGroup, QosLevel, QosRule, RuleOrigin};
 
 use super::end_port::{Directory, EndPort};
 use super::rules::{RuleSet, narrow};
-use crate::config::qos_policy::{self as file, Criterion, PortName, QosPolicy, UlpRule};
-use crate::config::ranges::Ranges;
+use sm_config::qos_policy::{self as file, Criterion, PortName, QosPolicy, UlpRule};
+use sm_config::ranges::Ranges;
 
 /// A partition, as far as policies refer to it.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +92,7 @@ impl Compiler<'_> {
                 None => self.warn(
                     group.line,
                     format_args!(
-                        "port group '{}': there is no partition '{}'",
+                        "port group '{}': partition '{}' does not exist",
                         group.name.written(),
                         name.as_str()
                     ),
@@ -128,7 +129,7 @@ impl Compiler<'_> {
                 self.warn(
                     name.line,
                     format_args!(
-                        "port-name {written}/P{} is no port: blanks count only within quotes; \
+                        "port-name {written}/P{} matches no port: blanks count only in quotes; \
                          write \"{written}/P{}\"",
                         name.port, name.port
                     ),
@@ -231,13 +232,13 @@ impl Compiler<'_> {
             if !exists {
                 self.warn(
                     line,
-                    format_args!("no partition has a P_Key of {first:#06x}-{last:#06x}"),
+                    format_args!("no partition has a P_Key in {first:#06x}-{last:#06x}"),
                 );
             }
         }
     }
 
-    /// What matches nothing else gets the level DEFAULT, else the default of `qos-ulps`.
+    /// Requests that match no other rule get the level DEFAULT, else the default of `qos-ulps`.
     fn default_rule(&mut self, policy: &QosPolicy, levels: &[u32]) {
         let (name, level) = match (policy.default_level(), policy.default_sl) {
             (Some(at), _) => {
@@ -358,7 +359,7 @@ mod tests {
         assert!(guids(&rows).is_empty());
         assert_eq!(
             rows.warnings,
-            ["qos-policy.conf:4: port-name vs1 HCA-1/P1 is no port: blanks count only within \
+            ["qos-policy.conf:4: port-name vs1 HCA-1/P1 matches no port: blanks count only in \
              quotes; write \"vs1 HCA-1/P1\""]
         );
         let rows = group("port-name: \"vs1 HCA-1/P2\"", &ports, &[]);
@@ -373,7 +374,8 @@ mod tests {
         assert_eq!(guids(&group("pkey: 4-6", &[], &[part])), [1, 2]);
         assert_eq!(guids(&group("partition: P", &[], &[part])), [1, 2]);
         let rows = group("partition: Q", &[], &[part]);
-        assert_eq!(rows.warnings, ["qos-policy.conf:2: port group 'G': there is no partition 'Q'"]);
+        let expected = "qos-policy.conf:2: port group 'G': partition 'Q' does not exist";
+        assert_eq!(rows.warnings, [expected]);
     }
 
     /// The policy and the ports that a capture of OpenSM's answers was made with.
@@ -412,6 +414,6 @@ mod tests {
     fn an_ipoib_rule_needs_no_partition() {
         let rows = compiled("qos-ulps\nipoib, pkey 5: 2\nend-qos-ulps", &[], &[]);
         assert_eq!(rows.rules[0].pkeys, Some(vec![(5, 5)]));
-        assert_eq!(rows.warnings, ["qos-policy.conf:2: no partition has a P_Key of 0x0005-0x0005"]);
+        assert_eq!(rows.warnings, ["qos-policy.conf:2: no partition has a P_Key in 0x0005-0x0005"]);
     }
 }

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use ib_mad::types::Guid;
 use sa_proto::snapshot::{PortGroup, QosLevel, QosRule, VirtualFabric};
 
-use super::PolicyRows;
-use crate::config::ranges::Ranges;
+use crate::fabric::PolicyRows;
+use sm_config::ranges::Ranges;
 
 /// Rules and what they refer to, as rows of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,14 +21,14 @@ pub struct RuleSet {
     pub rules: Vec<QosRule>,
     /// Virtual fabrics, by position in their file.
     pub virtual_fabrics: Vec<VirtualFabric>,
-    /// What an operator should know: names that stand for nothing, and the like.
+    /// Warnings for operators, such as names that match nothing.
     pub warnings: Vec<String>,
-    /// Groups by what they hold, so that equal ones are one.
+    /// Groups by content, so that equal ones share a number.
     known: HashMap<(String, u8, Vec<Guid>), u32>,
 }
 
 impl RuleSet {
-    /// Hands all rows over, warnings aside.
+    /// Returns all rows without the warnings.
     pub fn move_to(self, rows: &mut PolicyRows) {
         rows.port_groups = self.groups;
         rows.qos_levels = self.levels;
@@ -62,7 +62,7 @@ impl RuleSet {
     }
 }
 
-/// Ranges of 16-bit numbers, as rows have them. What lies beyond 16 bits is left out.
+/// Ranges of 16-bit numbers, as in rows. Numbers beyond 16 bits are left out.
 pub(super) fn narrow(ranges: &Ranges) -> Vec<(u16, u16)> {
     let last = u64::from(u16::MAX);
     let within = ranges.iter().filter(|&(first, _)| first <= last);

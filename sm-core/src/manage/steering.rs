@@ -1,7 +1,8 @@
-//! From what operators' files say of GUIDs to what routing engines are told in a topology's numbers.
+//! Resolves operators' routing files, which name GUIDs, to inputs of routing engines, which use a
+//! topology's numbers.
 //!
-//! What is not in the fabric, or has no such port, is remarked on and passed over: files name what
-//! is switched off now, too.
+//! Entries for nodes or ports that are not in the fabric are skipped with a remark: files also name
+//! nodes that are switched off.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
@@ -11,12 +12,16 @@ use ib_mad::types::{Guid, Lid};
 use sa_proto::snapshot::Entries;
 
 use super::lid::LidTable;
-use crate::config::Settings;
-use crate::config::routing_files::{GuidLine, RoutingFile, RoutingFiles};
 use crate::fabric::{Fabric, SwitchIndex};
-use crate::routing::{Destination, HopMatrix, Steering, Ties, Topology};
+use sm_config::Settings;
+use sm_config::routing_files::{GuidLine, RoutingFile, RoutingFiles};
+use sm_routing::engines::{file, ftree, lash, nue, torus, updn};
+use sm_routing::{
+    CommonOptions, Destination, Dfsssp, Engine, FTree, FromFile, HopMatrix, Sssp, Steering, Ties,
+    Topology, UpDown,
+};
 
-/// Which GUIDs a topology's switches and destinations have.
+/// GUIDs of a topology's switches and destinations.
 #[derive(Clone, Debug)]
 pub struct Places<'a> {
     topology: &'a Topology,
@@ -27,12 +32,12 @@ pub struct Places<'a> {
     lids: HashMap<Guid, Lid>,
 }
 
-/// What engines are told, and what of the files is without effect, in lines for the log.
+/// Inputs of the engines, and remarks on entries without effect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Steered {
-    /// For engines.
+    /// Inputs of the engines.
     pub steering: Steering,
-    /// For operators.
+    /// Log lines for operators.
     pub remarks: Vec<String>,
 }
 
@@ -48,7 +53,7 @@ impl<'a> Places<'a> {
         Self { topology, switch_guids, switches, lids: ports.into_iter().collect() }
     }
 
-    /// Those of the topology that was made of a fabric.
+    /// The GUIDs of a topology built from a fabric.
     pub fn of_fabric(
         topology: &'a Topology,
         fabric: &Fabric,
@@ -67,6 +72,13 @@ impl<'a> Places<'a> {
         self.switches.get(&guid).copied()
     }
 
+    /// The root switch that an entry of `root_guid_file` names: a switch, or the switch of a host, as
+    /// in OpenSM's manual.
+    fn root(&self, guid: Guid) -> Option<u16> {
+        let egress_switch = || Some(self.destination(guid)?.egress_switch);
+        self.switch(guid).or_else(egress_switch)
+    }
+
     fn destination(&self, port: Guid) -> Option<&'a Destination> {
         let lid = self.lids.get(&port)?;
         let destinations = self.topology.destinations();
@@ -75,19 +87,90 @@ impl<'a> Places<'a> {
     }
 }
 
-/// What files and settings say to the engines of a topology.
+/// Resolves files and settings for the engines of a topology.
 pub fn steer(files: &RoutingFiles, settings: &Settings, places: &Places<'_>) -> Steered {
     let mut remarks = unused(files, settings);
-    let switches = places.topology.switch_count();
-    // The switch that a host is on will do for a root, as OpenSM's manual has it.
-    let root = |guid| {
-        let home = || Some(places.destination(guid)?.home);
-        places.switch(guid).or_else(home)
+    let roots = unique(found(files.roots.as_deref(), &mut remarks, |guid| places.root(guid)));
+    let common = common(files, settings, places, &mut remarks);
+    let lfts = lfts(files, places, &mut remarks);
+    let hops = hops(files, places, &mut remarks);
+    let max_reverse_hops = u8::try_from(settings.max_reverse_hops).unwrap_or(u8::MAX);
+    let steering = Steering {
+        common,
+        updn: updn::Options { roots, connect_roots: settings.connect_roots },
+        ftree: ftree::Options { max_reverse_hops },
+        lash: lash::Options {
+            start_lane: settings.lash_start_vl,
+            analyses_mesh: settings.do_mesh_analysis,
+        },
+        torus: torus::Options {
+            config: files.torus.as_ref().map(|file| file.content.clone()),
+            switch_guids: places.switch_guids.clone(),
+        },
+        nue: nue::Options {
+            lanes_max: settings.nue_max_num_vls,
+            includes_switches: settings.nue_include_switches,
+        },
+        file: file::Options { lfts, hops },
     };
+    Steered { steering, remarks }
+}
+
+/// Resolves the options that engines share. The number of data VLs is not known here.
+fn common(
+    files: &RoutingFiles,
+    settings: &Settings,
+    places: &Places<'_>,
+    remarks: &mut Vec<String>,
+) -> CommonOptions {
     let lid = |guid| Some(places.destination(guid)?.base_lid);
-    let roots = unique(found(files.roots.as_deref(), &mut remarks, root));
-    let listed = found(files.compute_nodes.as_deref(), &mut remarks, lid);
-    let mut io_nodes = unique(found(files.io_nodes.as_deref(), &mut remarks, lid));
+    let (compute_nodes, io_nodes) = node_roles(files, places, remarks);
+    let mut switch_ids: Vec<u64> = places.switch_guids.iter().map(|guid| guid.0).collect();
+    for (line, switch) in each(files.ids.as_deref(), remarks, |guid| places.switch(guid)) {
+        switch_ids[usize::from(switch)] = line.value;
+    }
+    let mut hop_weights = vec![1; places.topology.link_count()];
+    for (link, weight) in links(files.hop_weights.as_deref(), places, remarks, |w| w.port) {
+        hop_weights[link] = u16::from(weight.weight);
+    }
+    if hop_weights.iter().all(|&weight| weight == 1) {
+        hop_weights.clear();
+    }
+    let mut ignored_links = vec![false; places.topology.link_count()];
+    for (link, _) in links(files.ignored_ports.as_deref(), places, remarks, |port| *port) {
+        ignored_links[link] = true;
+    }
+    if !ignored_links.contains(&true) {
+        ignored_links.clear();
+    }
+    CommonOptions {
+        data_lanes: 0,
+        switch_ids,
+        hop_weights,
+        compute_nodes,
+        io_nodes,
+        routing_order: unique(found(files.order.as_deref(), remarks, lid)),
+        ordered_take_turns: settings.guid_routing_order_no_scatter,
+        ties: match settings.scatter_ports {
+            0 if settings.port_shifting => Ties::Shifted,
+            0 => Ties::InTurn,
+            seed => Ties::Scattered(seed),
+        },
+        port_orders: port_orders(files, places, remarks),
+        ignored_links,
+    }
+}
+
+/// Base LIDs of compute nodes, if not all hosts are, and of I/O nodes. A node in both files is a
+/// compute node; with a file of I/O nodes alone all other hosts are.
+fn node_roles(
+    files: &RoutingFiles,
+    places: &Places<'_>,
+    remarks: &mut Vec<String>,
+) -> (Option<Vec<Lid>>, Vec<Lid>) {
+    let lid = |guid| Some(places.destination(guid)?.base_lid);
+    let listed = found(files.compute_nodes.as_deref(), remarks, lid);
+    let mut io_nodes = unique(found(files.io_nodes.as_deref(), remarks, lid));
     let compute_nodes = match (&files.compute_nodes, &files.io_nodes) {
         (Some(_), _) => Some(unique(listed)),
         (None, Some(_)) => Some(hosts_but(places.topology, &io_nodes)),
@@ -95,95 +178,40 @@ pub fn steer(files: &RoutingFiles, settings: &Settings, places: &Places<'_>) -> 
     };
     let computing: HashSet<Lid> = compute_nodes.iter().flatten().copied().collect();
     io_nodes.retain(|lid| !computing.contains(lid));
-    let mut switch_ids: Vec<u64> = places.switch_guids.iter().map(|guid| guid.0).collect();
-    for (line, switch) in each(files.ids.as_deref(), &mut remarks, |guid| places.switch(guid)) {
-        switch_ids[usize::from(switch)] = line.told;
-    }
-    let mut hop_weights = vec![1; places.topology.link_count()];
-    for (link, weight) in links(files.hop_weights.as_deref(), places, &mut remarks, |w| w.port) {
-        hop_weights[link] = u16::from(weight.weight);
-    }
-    let mut ignored_links = vec![false; places.topology.link_count()];
-    for (link, _) in links(files.ignored_ports.as_deref(), places, &mut remarks, |port| *port) {
-        ignored_links[link] = true;
-    }
-    Steered {
-        steering: Steering {
-            roots,
-            connect_roots: settings.connect_roots,
-            compute_nodes,
-            io_nodes,
-            max_reverse_hops: u8::try_from(settings.max_reverse_hops).unwrap_or(u8::MAX),
-            switch_ids,
-            routing_order: unique(found(files.order.as_deref(), &mut remarks, lid)),
-            hop_weights: if hop_weights.iter().all(|&weight| weight == 1) {
-                Vec::new()
-            } else {
-                hop_weights
-            },
-            port_orders: port_orders(files, places, &mut remarks),
-            ignored_links: if ignored_links.contains(&true) { ignored_links } else { Vec::new() },
-            lfts: lfts(files, places, &mut remarks),
-            hops: hops(files, places, &mut remarks),
-            ties: match settings.scatter_ports {
-                0 if settings.port_shifting => Ties::Shifted,
-                0 => Ties::InTurn,
-                seed => Ties::Scattered(seed),
-            },
-            ordered_take_turns: settings.guid_routing_order_no_scatter,
-            lash_start_lane: settings.lash_start_vl,
-            nue_lanes_max: settings.nue_max_num_vls,
-            nue_includes_switches: settings.nue_include_switches,
-            analyses_mesh: settings.do_mesh_analysis,
-            switch_guids: places.switch_guids.clone(),
-            torus: files.torus.as_ref().map(|file| file.content.clone()),
-            ..Steering::default()
-        },
-        remarks,
-    }
-    .checked(switches)
+    (compute_nodes, io_nodes)
 }
 
-/// Tells of files that are for engines none of which is to be tried.
+/// Reports files that apply only to engines that `routing_engine` does not list.
 fn unused(files: &RoutingFiles, settings: &Settings) -> Vec<String> {
-    let trees: &[&str] = &["ftree", "sssp", "dfsssp"];
+    let (updn, dnup) = (UpDown::FromRoots.name(), UpDown::FromHosts.name());
+    let (ftree, file) = (FTree.name(), FromFile.name());
+    let balancing = [ftree, Sssp.name(), Dfsssp.name()];
     let path = |file: &Option<Arc<RoutingFile<Vec<GuidLine>>>>| Some(file.as_ref()?.path.clone());
     let files = [
-        (path(&files.roots), &["updn", "ftree"][..]),
-        (path(&files.compute_nodes), trees),
-        (path(&files.io_nodes), trees),
-        (files.ids.as_ref().map(|file| file.path.clone()), &["updn", "dnup", "ftree"]),
-        (files.lfts.as_ref().map(|file| file.path.clone()), &["file"]),
-        (files.hops.as_ref().map(|file| file.path.clone()), &["file"]),
+        (path(&files.roots), &[updn, ftree][..]),
+        (path(&files.compute_nodes), &balancing),
+        (path(&files.io_nodes), &balancing),
+        (files.ids.as_ref().map(|file| file.path.clone()), &[updn, dnup, ftree]),
+        (files.lfts.as_ref().map(|file| file.path.clone()), &[file]),
+        (files.hops.as_ref().map(|file| file.path.clone()), &[file]),
     ];
     let mut remarks = Vec::new();
     for (path, engines) in files {
         let Some(path) = path else { continue };
         if !engines.iter().any(|engine| settings.tries_engine(engine)) {
             let (path, engines) = (path.display(), engines.join(", "));
-            remarks.push(format!("{path}: no effect: routing_engine has none of {engines}"));
+            remarks.push(format!("{path} has no effect: routing_engine lists none of {engines}"));
         }
     }
     remarks
 }
 
-impl Steered {
-    /// Drops lists by switch that have nothing in them.
-    fn checked(mut self, switches: usize) -> Self {
-        drop_if_empty(&mut self.steering.port_orders, switches);
-        drop_if_empty(&mut self.steering.lfts, switches);
-        self
-    }
+/// Per-switch lists, or none if all are empty.
+fn unless_empty<L: Deref<Target: AsRef<[u8]>>>(lists: Vec<L>) -> Vec<L> {
+    if lists.iter().all(|list| list.as_ref().is_empty()) { Vec::new() } else { lists }
 }
 
-fn drop_if_empty<L: Deref<Target: AsRef<[u8]>>>(lists: &mut Vec<L>, switches: usize) {
-    debug_assert!(lists.is_empty() || lists.len() == switches);
-    if lists.iter().all(|list| list.as_ref().is_empty()) {
-        lists.clear();
-    }
-}
-
-/// Counts lines that are without effect, and names the first.
+/// Counts lines without effect, and remembers the first.
 struct Tally<'a, T> {
     file: &'a RoutingFile<Vec<GuidLine<T>>>,
     count: usize,
@@ -200,19 +228,19 @@ impl<'a, T> Tally<'a, T> {
         self.first.get_or_insert(line);
     }
 
-    fn tell(self, what: &str, remarks: &mut Vec<String>) {
+    fn report(self, what: &str, remarks: &mut Vec<String>) {
         if let Some(GuidLine { line, guid, .. }) = self.first {
             let (path, all, count) =
                 (self.file.path.display(), self.file.content.len(), self.count);
-            remarks.push(format!("{path}:{line}: {guid} {what} ({count} of {all} lines)"));
+            remarks.push(format!("{path}:{line}: {guid} {what}; {count} of {all} lines ignored"));
         }
     }
 }
 
-const NOT_HERE: &str = "is not here, or is nothing of the kind";
-const NO_PORT: &str = "has no such port";
+const NOT_IN_FABRIC: &str = "is not in the fabric, or not the right kind of node";
+const NO_PORT: &str = "has no port of that number";
 
-/// Lines of a file, each with what its GUID stands for.
+/// Lines of a file, each with its resolved GUID.
 fn each<'a, T, W>(
     file: Option<&'a RoutingFile<Vec<GuidLine<T>>>>,
     remarks: &mut Vec<String>,
@@ -227,11 +255,11 @@ fn each<'a, T, W>(
             None => unknown.add(line),
         }
     }
-    unknown.tell(NOT_HERE, remarks);
+    unknown.report(NOT_IN_FABRIC, remarks);
     all
 }
 
-/// What the GUIDs of a file stand for.
+/// The resolved GUIDs of a file.
 fn found<W>(
     file: Option<&RoutingFile<Vec<GuidLine>>>,
     remarks: &mut Vec<String>,
@@ -240,8 +268,8 @@ fn found<W>(
     each(file, remarks, find).into_iter().map(|(_, what)| what).collect()
 }
 
-/// Links that lines of a file about switches' ports are about. A port that leads to a host is none:
-/// there is no other way to it.
+/// Links named by the lines of a file of switch ports. Ports that lead to hosts are skipped:
+/// there is no alternative route to the host.
 fn links<'a, T>(
     file: Option<&'a RoutingFile<Vec<GuidLine<T>>>>,
     places: &Places<'_>,
@@ -252,19 +280,19 @@ fn links<'a, T>(
     let mut without = Tally::new(file);
     let mut all = Vec::new();
     for (line, switch) in each(Some(file), remarks, |guid| places.switch(guid)) {
-        let port = port(&line.told);
+        let port = port(&line.value);
         if port > places.topology.port_count(switch) {
             without.add(line);
         } else if let Some(link) = places.topology.link_at(switch, port) {
-            all.push((link, &line.told));
+            all.push((link, &line.value));
         }
     }
-    without.tell(NO_PORT, remarks);
+    without.report(NO_PORT, remarks);
     all
 }
 
-/// By switch: all its ports, those that the file names first. Of several lines the first counts,
-/// and none that names a port which is not there.
+/// By switch: all its ports, starting with those named in the file. Of several lines for a switch
+/// the first counts; lines that name a missing port are ignored.
 fn port_orders(
     files: &RoutingFiles,
     places: &Places<'_>,
@@ -276,15 +304,15 @@ fn port_orders(
     for (line, switch) in each(Some(file), remarks, |guid| places.switch(guid)) {
         let ports = places.topology.port_count(switch);
         let order = &mut orders[usize::from(switch)];
-        if line.told.iter().any(|&port| port > ports) {
+        if line.value.iter().any(|&port| port > ports) {
             without.add(line);
         } else if order.is_empty() {
-            order.extend(&line.told);
-            order.extend((1..=ports).filter(|port| !line.told.contains(port)));
+            order.extend(&line.value);
+            order.extend((1..=ports).filter(|port| !line.value.contains(port)));
         }
     }
-    without.tell(NO_PORT, remarks);
-    orders
+    without.report(NO_PORT, remarks);
+    unless_empty(orders)
 }
 
 fn lfts(files: &RoutingFiles, places: &Places<'_>, remarks: &mut Vec<String>) -> Vec<Entries> {
@@ -295,16 +323,17 @@ fn lfts(files: &RoutingFiles, places: &Places<'_>, remarks: &mut Vec<String>) ->
     if let (count @ 1.., Some(first)) = (missing.clone().count(), missing.clone().next()) {
         let (path, all) = (file.path.display(), file.content.switches.len());
         let guid = first.guid;
-        remarks.push(format!("{path}: {count} of {all} switches are not here, for one {guid}"));
+        remarks
+            .push(format!("{path}: {count} of {all} switches are not in the fabric, first {guid}"));
     }
-    resolved.unwrap_or_else(|error| {
+    unless_empty(resolved.unwrap_or_else(|error| {
         let path = file.path.display();
         remarks.push(format!("{path}:{}: {}; {}", error.line, error.wrong, error.right));
         Vec::new()
-    })
+    }))
 }
 
-/// The hops of a file, if all of the ways that it tells of can be gone.
+/// The hops of a file, if the fabric has all paths that it describes.
 fn hops(
     files: &RoutingFiles,
     places: &Places<'_>,
@@ -329,7 +358,7 @@ fn hosts_but(topology: &Topology, others: &[Lid]) -> Vec<Lid> {
     hosts.filter(|lid| !others.contains(lid)).collect()
 }
 
-/// Each once, where it comes first.
+/// Removes duplicates, keeping the first of each.
 fn unique<T: Copy + Eq + std::hash::Hash>(mut all: Vec<T>) -> Vec<T> {
     let mut seen = HashSet::new();
     all.retain(|each| seen.insert(*each));

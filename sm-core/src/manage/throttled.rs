@@ -1,5 +1,5 @@
-//! Links between switches that run below what both their ends have enabled, and are not to be routed over
-//! (`avoid_throttled_links`).
+//! Throttled links between switches: they run below the width or speed that both ends enable, and
+//! are not routed over (`avoid_throttled_links`).
 
 use std::collections::HashSet;
 
@@ -9,18 +9,18 @@ use ib_mad::wire::attribute::LinkEnd;
 use super::link::capability_mask;
 use crate::fabric::{Fabric, NodeIndex, PortIndex};
 
-/// A cable that was damaged, or pulled half out, still carries packets, at one lane of four or at the
-/// speed of an older generation: routes that lead over it share far less than others have.
+/// A damaged or loose cable still carries packets, at one lane of four or at the
+/// speed of an older generation: routes over it share far less bandwidth than others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThrottledLinks {
-    /// Links with another way around them, by both ports: node GUID and number, since indices change.
+    /// Links with a route around them, by both ports: node GUID and number, since indices change.
     avoided: HashSet<(Guid, PortNum)>,
     /// Links without which the fabric would fall apart.
     needed: usize,
 }
 
 impl ThrottledLinks {
-    /// Throttled links between switches that `is_routed` likes. Costs a look at each link.
+    /// Finds throttled links between switches for which `is_routed` is true. Examines every link.
     pub fn find(fabric: &Fabric, is_routed: impl Fn(NodeIndex) -> bool) -> Self {
         let mut throttled = Vec::new();
         let switches = fabric.switches().last().map_or(0, |(last, _)| last.get() as u32 + 1);
@@ -58,12 +58,12 @@ impl ThrottledLinks {
         !self.avoided.is_empty() && self.avoided.contains(&key(fabric, port))
     }
 
-    /// How many links routes avoid.
+    /// Number of links that routes avoid.
     pub fn count(&self) -> usize {
         self.avoided.len() / 2
     }
 
-    /// Those links, by one of their ports each, in the fabric's order.
+    /// The links that routes avoid, by one port each, in the fabric's order.
     pub fn links<'a>(&'a self, fabric: &'a Fabric) -> impl Iterator<Item = PortIndex> + 'a {
         let ports = fabric.switches().flat_map(|(_, switch)| fabric.ports_of(switch.node));
         ports.filter(|&port| {
@@ -71,7 +71,7 @@ impl ThrottledLinks {
         })
     }
 
-    /// How many throttled links stay in use, since no others lead around them.
+    /// Number of throttled links still in use, because no route leads around them.
     pub fn needed(&self) -> usize {
         self.needed
     }

@@ -1,9 +1,9 @@
-//! Virtual fabrics on a fabric: their P_Keys and SLs, who is a member, which rules and groups they
-//! come to.
+//! Virtual fabrics on a fabric: their P_Keys, SLs and members, and the rules and groups that they
+//! define.
 //!
 //! [`VirtualFabrics::resolve`] is a pure function of the file, the end ports and the P_Keys that
-//! `partitions.conf` has: equal inputs give equal P_Keys and SLs. Where virtual fabrics overlap, the
-//! one that stands first in the file decides.
+//! `partitions.conf` has: equal inputs give equal P_Keys and SLs. Where virtual fabrics overlap,
+//! the one that stands first in the file decides.
 //!
 //! - `members`: device groups as ports; `assign`: P_Keys and SLs where the file has none.
 //! - `rows`: rules for path queries; `groups`: partitions and groups for `manage::partition`.
@@ -21,8 +21,8 @@ use ib_mad::types::{Guid, Mtu, PKey, Rate, Sl};
 use ib_mad::wire::attribute::NodeType;
 
 use super::end_port::EndPort;
-use crate::config::opafm::{MulticastGroup, OpaFm, Traffic};
 use members::Members;
+use sm_config::opafm::{MulticastGroup, OpaFm, Traffic};
 
 /// Virtual fabrics, resolved against the ports of the moment.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +58,7 @@ pub struct VirtualFabric {
     pub base_sl: Sl,
     /// SL of multicast groups.
     pub multicast_sl: Sl,
-    /// Packet lifetimes told are 2^n times as long.
+    /// Packet lifetimes in answers are multiplied by 2^n.
     pub lifetime_shift: u8,
     /// Greatest MTU.
     pub mtu_max: Option<Mtu>,
@@ -66,7 +66,7 @@ pub struct VirtualFabric {
     pub rate_max: Option<Rate>,
     /// Names of its applications.
     pub applications: Vec<String>,
-    /// What they can be told by.
+    /// Criteria that identify these applications.
     pub traffic: Traffic,
     /// Device groups that are full members, by position; without security all are.
     full: Vec<usize>,
@@ -121,7 +121,7 @@ impl VirtualFabrics {
         &self.fabrics
     }
 
-    /// What an operator should know, in lines for the log.
+    /// Warnings for the log.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }

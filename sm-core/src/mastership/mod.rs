@@ -1,6 +1,6 @@
-//! Which subnet manager rules (IBTA vol 1, 14.4.1): our own state, how we answer SMInfo, and what
-//! follows from the SMInfo of others. Deciding only; polling the master and handing over to another
-//! is `sweep`'s business.
+//! Which subnet manager is master (IBTA vol 1, 14.4.1): our own state, how we answer SMInfo, and
+//! what follows from the SMInfo of others. This module only decides; `sweep` polls the master and
+//! hands over to another.
 
 use ib_mad::types::Guid;
 use ib_mad::wire::MAD_LEN;
@@ -8,7 +8,7 @@ use ib_mad::wire::attribute::{SmControl, SmInfo, SmInfoRepr, SmState};
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::smp::{self, Smp};
 
-/// What another subnet manager said of itself.
+/// SMInfo reported by another subnet manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteSm {
     /// GUID of its port.
@@ -19,40 +19,40 @@ pub struct RemoteSm {
     pub state: SmState,
 }
 
-/// What a discovery that found other subnet managers leads to.
+/// The decision after a discovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// The subnet is ours.
+    /// We are master.
     Master,
-    /// That one is master, or will be.
+    /// That subnet manager is or becomes master; we are standby.
     StandBy(RemoteSm),
-    /// The subnet is ours, and that one comes before us: it is to have it.
+    /// We are master, and that subnet manager ranks above us: hand over to it.
     HandOver(RemoteSm),
-    /// That one is master too and comes after us: it is to hand over what it rules.
+    /// That subnet manager is master, too, and ranks below us: it must hand over to us.
     AwaitHandover(RemoteSm),
 }
 
-/// A change that another SM demanded by Set(SMInfo).
+/// The effect of a Set(SMInfo) by another SM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// Take over what the subnet manager at the port with this GUID ruled.
+    /// Become master: the subnet manager at the port with this GUID hands over to us.
     TakeOver(Guid),
-    /// The subnet manager at the port with this GUID gives up what it ruled while we look for a
-    /// master: what was found so far is no longer so.
+    /// The subnet manager at the port with this GUID handed over while we are discovering: repeat
+    /// the discovery, because its results are outdated.
     LookAgain(Guid),
-    /// The subnet manager at the port with this GUID rules what we handed over.
+    /// The subnet manager at the port with this GUID acknowledged our handover and is master.
     StepDown(Guid),
-    /// Look for a master again.
+    /// Return to DISCOVERING.
     Discover,
-    /// Rest.
+    /// Go to NOT-ACTIVE.
     Disable,
-    /// Rest no more, and watch over the master.
+    /// Leave NOT-ACTIVE for STANDBY, and poll the master.
     StandBy,
-    /// Nothing that needs an action.
+    /// No action is needed.
     None,
 }
 
-/// Our place among the subnet managers.
+/// Our state in the election of the master.
 #[derive(Debug)]
 pub struct Mastership {
     guid: Guid,
@@ -65,7 +65,7 @@ pub struct Mastership {
 }
 
 impl Mastership {
-    /// A subnet manager that has just begun to look around.
+    /// A subnet manager in DISCOVERING.
     pub fn new(priority: u8, sm_key: u64) -> Self {
         Self {
             guid: Guid(0),
@@ -91,44 +91,45 @@ impl Mastership {
         self.state = state;
     }
 
-    /// How many times we became master: numbers our present time as master, from 1.
+    /// How many times we became master; the number of our current term, from 1.
     pub fn tenure(&self) -> u32 {
         self.tenure
     }
 
-    /// States the GUID of our port.
+    /// Sets our port GUID.
     pub fn set_guid(&mut self, guid: Guid) {
         self.guid = guid;
     }
 
-    /// States our priority, 0 to 15, from now on.
+    /// Sets our priority, 0 to 15.
     pub fn set_priority(&mut self, priority: u8) {
         self.priority = priority;
     }
 
-    /// The SM_Key that other subnet managers must show.
+    /// The SM_Key that other subnet managers must present.
     pub fn sm_key(&self) -> u64 {
         self.sm_key
     }
 
-    /// How many things were done so far.
+    /// SMInfo.ActCount.
     pub fn act_count(&self) -> u32 {
         self.act_count
     }
 
-    /// Counts one thing done: a sign of life for those who poll us.
+    /// Increments ActCount, by which subnet managers that poll us see that we are alive.
     pub fn act(&mut self) {
         self.act_count = self.act_count.wrapping_add(1);
     }
 
-    /// What the others, if any, make of us. A master found while we are not master stays master,
-    /// whatever its priority: it hands over when it finds us higher (14.4.1).
+    /// Decides by the other subnet managers found. A master found while we are not master stays
+    /// master, regardless of its priority: it hands over when it finds that we rank above it
+    /// (14.4.1).
     pub fn decide(&self, others: &[RemoteSm]) -> Decision {
         let active = || others.iter().filter(|sm| sm.state != SmState::NotActive);
         let order = |sm: &&RemoteSm| (sm.priority, std::cmp::Reverse(sm.guid));
         let masters = || active().filter(|sm| sm.state == SmState::Master);
         if self.state == SmState::Master {
-            // Who still discovers finds us by itself, and stands by then.
+            // A subnet manager in DISCOVERING will find us and go to STANDBY.
             let settled = active().filter(|sm| sm.state != SmState::Discovering);
             return match settled.filter(|sm| self.is_below(sm)).max_by_key(order) {
                 Some(sm) => Decision::HandOver(*sm),
@@ -142,47 +143,46 @@ impl Mastership {
         higher.map_or(Decision::Master, |sm| Decision::StandBy(*sm))
     }
 
-    /// Whether `other` comes after us: as a master it has to hand over to us.
+    /// Whether `other` ranks below us; as a master it must hand over to us.
     pub fn outranks(&self, other: &RemoteSm) -> bool {
         !self.is_below(other)
     }
 
-    /// SMInfo as a Set() of ours shows it, with the state that goes with what it asks for.
+    /// Our SMInfo in a Set(), with the state that matches its AttributeModifier.
     pub fn shown(&self, state: SmState) -> [u8; 21] {
         let mut bytes = self.record();
-        SmInfo::new(&mut bytes[..])
-            .expect("21 bytes are an SMInfo")
+        SmInfo::of_mut(&mut bytes)
             .set_sm_key(self.sm_key)
             .set_act_count(self.act_count)
             .set_sm_state(state);
         bytes
     }
 
-    /// Whether `other` comes before us: by priority, then by lower GUID.
+    /// Whether `other` ranks above us: by priority, then by lower GUID.
     fn is_below(&self, other: &RemoteSm) -> bool {
         (other.priority, std::cmp::Reverse(other.guid))
             > (self.priority, std::cmp::Reverse(self.guid))
     }
 
-    /// SMInfo of ours as records of it show it: without the SM_Key, and without a count of what we
-    /// did, so that a sign of life is no change of the subnet.
+    /// Our SMInfo in SMInfoRecords: without the SM_Key, and without ActCount, so that
+    /// its increments do not count as changes of the subnet.
     pub fn record(&self) -> [u8; 21] {
         let mut bytes = [0; 21];
-        SmInfo::new(&mut bytes[..])
-            .expect("21 bytes are an SMInfo")
+        SmInfo::of_mut(&mut bytes)
             .set_guid(self.guid)
             .set_priority(self.priority)
             .set_sm_state(self.state);
         bytes
     }
 
-    /// States the M_Key of our port: who does not show it does not see the SM_Key. Without one
-    /// everybody does: peers refuse whoever does not show theirs.
+    /// Sets the M_Key of our port: a requester that does not present it does not get the SM_Key. If
+    /// it is 0, every requester gets it: peers refuse subnet managers that do not present their
+    /// SM_Key.
     pub fn set_m_key(&mut self, m_key: u64) {
         self.m_key = m_key;
     }
 
-    /// Answers a Get or Set of SMInfo where it stands.
+    /// Answers a Get or Set of SMInfo in place.
     pub fn answer(&mut self, mad: &mut [u8; MAD_LEN]) -> Demand {
         let Ok(view) = Smp::new(&mad[..]) else { return Demand::None };
         let may_see_key = self.m_key == 0 || view.m_key() == self.m_key;
@@ -223,8 +223,8 @@ impl Mastership {
         demand
     }
 
-    /// What another SM may demand with Set(SMInfo), by the state machine of 14.4.1; `None` if it may
-    /// not. It has to show our SM_Key, and be in the state that goes with what it asks for.
+    /// The effect of Set(SMInfo), by the state machine of 14.4.1; `None` if it is
+    /// refused. The sender must present our SM_Key and be in the state that matches the request.
     fn demand(&self, asker: Asker, control: SmControl) -> Option<Demand> {
         use SmState::{Discovering, Master, NotActive, Standby};
         let shown = match control {
@@ -238,9 +238,9 @@ impl Mastership {
         let other = RemoteSm { guid: from, priority: asker.priority, state: shown };
         match (control, self.state) {
             (SmControl::Handover, Standby) => Some(Demand::TakeOver(from)),
-            // To a master only one that comes after it hands over, its part of a subnet that was two.
+            // A master accepts a handover only from one of lower rank: two subnets were merged.
             (SmControl::Handover, Master) if self.outranks(&other) => Some(Demand::TakeOver(from)),
-            // Mastership follows from what is found, which is a fabric without that master now.
+            // The discovery decides on mastership; that master no longer counts.
             (SmControl::Handover, Discovering) => Some(Demand::LookAgain(from)),
             (SmControl::Acknowledge, Master) => Some(Demand::StepDown(from)),
             (SmControl::Discover, Standby) => Some(Demand::Discover),
@@ -252,7 +252,7 @@ impl Mastership {
     }
 }
 
-/// Who sends a Set(SMInfo), by what it shows.
+/// The sender of a Set(SMInfo), by its SMInfo.
 #[derive(Clone, Copy, Debug)]
 struct Asker {
     sm_key: u64,
@@ -287,6 +287,7 @@ mod tests {
         assert_eq!(discovering.decide(&[sm(20, 0, SmState::NotActive)]), Decision::Master);
     }
 
+    /// IBA 14.4.1.
     #[test]
     fn among_equals_the_lower_guid_rules() {
         let discovering = own(3, SmState::Discovering);
@@ -295,8 +296,9 @@ mod tests {
         assert_eq!(discovering.decide(&[sm(11, 3, SmState::Standby)]), Decision::Master);
     }
 
+    /// IBA 14.4.1.
     #[test]
-    fn a_master_hands_over_to_whoever_comes_before_it_and_no_other() {
+    fn a_master_hands_over_only_to_a_manager_of_higher_precedence() {
         let master = own(3, SmState::Master);
         for state in [SmState::Standby, SmState::Master] {
             let (higher, highest) = (sm(20, 4, state), sm(21, 5, state));
@@ -337,7 +339,8 @@ mod tests {
         assert_eq!(answered(master, SmControl::Discover), (Demand::None, refused));
     }
 
-    /// A master took HANDOVER from whoever knew the SM_Key, and forgot what switches hold.
+    /// A master accepted HANDOVER from any SM with the SM_Key, and discarded the switches' tables.
+    /// IBA 14.4.1.
     #[test]
     fn a_demand_needs_the_state_that_goes_with_it_and_a_handover_to_a_master_a_lower_rank() {
         let answered = |state, control, shown, priority| {
@@ -357,7 +360,7 @@ mod tests {
             assert_eq!(answered(standby, SmControl::Discover, shown, 2), refused, "{shown}");
         }
         assert_eq!(answered(master, SmControl::Acknowledge, master, 2), refused);
-        // GUID 9 comes before ours, 10.
+        // GUID 9 ranks above ours, 10.
         for priority in [3, 4] {
             assert_eq!(answered(master, SmControl::Handover, master, priority), refused);
             let taken = (Demand::TakeOver(Guid(9)), Status::OK);
@@ -383,7 +386,8 @@ mod tests {
         mad
     }
 
-    /// OpenSM ignores a subnet manager that does not show its SM_Key, and becomes a second master.
+    /// OpenSM ignores a subnet manager that does not present its SM_Key, and becomes a second
+    /// master.
     #[test]
     fn peers_see_our_sm_key_unless_an_m_key_keeps_them_out() {
         let shown = |own: &mut Mastership, m_key: u64| {

@@ -1,35 +1,35 @@
-//! What to tell of events that come faster than anybody wants to hear of them.
+//! Rate limiting of events about the same subject.
 //!
-//! The first event about a subject goes out at once. Those that follow within [`INTERVAL`] wait,
-//! and each replaces the one before: when the interval is over the last goes out, so that nobody
-//! is left with a state that is over.
+//! The first event about a subject is forwarded at once. Later ones within [`INTERVAL`] are held
+//! back, and each replaces the one before: when the interval ends, the last is forwarded, so that
+//! no subscriber is left with an outdated state.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::Event;
 
-/// How long after an event others about its subject wait.
+/// How long further events about a subject are held back.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Subjects remembered. Beyond, the one heard of longest ago may be told of at once again.
+/// Maximum number of subjects tracked. Beyond it the oldest is no longer rate limited.
 const SUBJECTS_MAX: usize = 1 << 16;
-/// Events that wait to be taken. Beyond, the oldest is dropped.
+/// Maximum number of queued events. Beyond it the oldest is dropped.
 const READY_MAX: usize = 1 << 16;
 
-/// Totals.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DamperCounters {
-    /// Events that another about the same subject replaced.
+    /// Events replaced by a later one about the same subject.
     pub superseded: u64,
-    /// Events dropped since too many waited.
+    /// Events dropped because the queue was full.
     pub dropped: u64,
 }
 
-/// See the module.
+/// The rate limiter; see the module.
 #[derive(Debug, Default)]
 pub struct Damper {
     subjects: HashMap<u64, Subject>,
-    /// When each subject's interval is over; ascending, since all intervals are equal.
+    /// When each subject's interval ends; ascending, since all intervals are equal.
     order: VecDeque<(Instant, u64)>,
     ready: VecDeque<Event>,
     counters: DamperCounters,
@@ -37,12 +37,12 @@ pub struct Damper {
 
 #[derive(Debug, Default)]
 struct Subject {
-    /// What waits for the end of the interval.
+    /// The event held back until the interval ends.
     held: Option<Event>,
 }
 
 impl Damper {
-    /// Takes an event. One without key is never held back.
+    /// Adds an event. An event without a key is never held back.
     pub fn handle(&mut self, now: Instant, event: Event) {
         if event.key == 0 {
             return self.release(event);
@@ -63,7 +63,7 @@ impl Damper {
         self.release(event);
     }
 
-    /// Lets go of what has waited long enough. Spurious calls are allowed.
+    /// Forwards events whose interval ended. Spurious calls are allowed.
     pub fn handle_timeout(&mut self, now: Instant) {
         while self.order.front().is_some_and(|&(over, _)| over <= now) {
             let Some((_, key)) = self.order.pop_front() else { return };
@@ -83,12 +83,12 @@ impl Damper {
         self.order.front().map(|&(over, _)| over)
     }
 
-    /// The next event to tell of, oldest first.
+    /// The next event to forward, oldest first.
     pub fn poll(&mut self) -> Option<Event> {
         self.ready.pop_front()
     }
 
-    /// Totals.
+    /// Counters since the start.
     pub fn counters(&self) -> DamperCounters {
         self.counters
     }
@@ -116,7 +116,7 @@ mod tests {
         }
     }
 
-    fn told(damper: &mut Damper) -> Vec<(u64, u8)> {
+    fn forwarded(damper: &mut Damper) -> Vec<(u64, u8)> {
         std::iter::from_fn(|| damper.poll()).map(|event| (event.key, event.notice[0])).collect()
     }
 
@@ -126,28 +126,28 @@ mod tests {
         for state in 0..100 {
             damper.handle(now + Duration::from_millis(u64::from(state)), event(7, state));
         }
-        assert_eq!(told(&mut damper), [(7, 0)]);
+        assert_eq!(forwarded(&mut damper), [(7, 0)]);
         damper.handle_timeout(now + INTERVAL - Duration::from_millis(1));
-        assert_eq!(told(&mut damper), []);
+        assert_eq!(forwarded(&mut damper), []);
         assert_eq!(damper.poll_timeout(), Some(now + INTERVAL));
         damper.handle_timeout(now + INTERVAL);
-        assert_eq!(told(&mut damper), [(7, 99)]);
+        assert_eq!(forwarded(&mut damper), [(7, 99)]);
         assert_eq!(damper.counters(), DamperCounters { superseded: 98, dropped: 0 });
     }
 
     #[test]
-    fn a_flap_that_goes_on_is_told_of_once_an_interval() {
+    fn a_continuing_flap_is_reported_once_an_interval() {
         let (mut damper, start) = (Damper::default(), Instant::now());
         let mut count = 0;
         for ms in 0..5_000 {
             let now = start + Duration::from_millis(ms);
             damper.handle_timeout(now);
             damper.handle(now, event(7, (ms % 2) as u8));
-            count += told(&mut damper).len();
+            count += forwarded(&mut damper).len();
         }
         assert_eq!(count, 10);
         damper.handle_timeout(start + Duration::from_secs(6));
-        assert_eq!(told(&mut damper), [(7, 1)], "the last state is not lost");
+        assert_eq!(forwarded(&mut damper), [(7, 1)], "the last state is not lost");
         damper.handle_timeout(start + Duration::from_secs(7));
         assert_eq!(damper.poll_timeout(), None, "and then all is forgotten");
     }
@@ -159,7 +159,7 @@ mod tests {
         damper.handle(now, event(2, 0));
         damper.handle(now, event(0, 5));
         damper.handle(now, event(0, 5));
-        assert_eq!(told(&mut damper), [(1, 0), (2, 0), (0, 5), (0, 5)]);
+        assert_eq!(forwarded(&mut damper), [(1, 0), (2, 0), (0, 5), (0, 5)]);
     }
 
     #[test]
@@ -173,12 +173,12 @@ mod tests {
                 damper.poll();
             }
         }
-        assert!(told(&mut damper).contains(&(1, 9)));
+        assert!(forwarded(&mut damper).contains(&(1, 9)));
         assert_eq!(damper.subjects.len(), SUBJECTS_MAX);
     }
 
     #[test]
-    fn events_nobody_takes_are_bounded_and_the_oldest_goes_first() {
+    fn pending_events_are_bounded_and_the_oldest_is_dropped_first() {
         let (mut damper, now) = (Damper::default(), Instant::now());
         for n in 0..READY_MAX + 3 {
             damper.handle(now, Event { notice: [n as u8; 80], ..event(0, 0) });

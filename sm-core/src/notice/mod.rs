@@ -1,10 +1,10 @@
-//! Notices: what subscribers hear of, made of traps, of what sweeps found, and of what became of
+//! Notices for event subscribers, built from traps, sweep results and changes of
 //! multicast groups (IBTA vol 1, 13.4.8.2, 13.4.11, 14.2.5.1).
 //!
-//! Pure: bytes in, bytes out. Every byte of a notice is defined. [`Damper`] keeps a storm of events
-//! from becoming a storm of reports. Who subscribed to what, and who may hear of it, is decided by
-//! the responder that reports ([`Event`] tells it what it has to know); acknowledging traps is
-//! [`trap`](crate::trap)'s business.
+//! Pure: bytes in, bytes out. Every byte of a notice is defined. [`Damper`] prevents a storm of
+//! events from becoming a storm of reports. The responder that sends reports matches subscriptions
+//! and checks access, using the fields of [`Event`]; acknowledging traps is done by
+//! [`trap`](crate::trap).
 
 mod damper;
 
@@ -14,35 +14,35 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 pub use damper::{Damper, DamperCounters};
 
-/// Bytes of a Notice with IssuerGID.
+/// Length of a Notice with IssuerGID, bytes.
 pub const NOTICE_LEN: usize = 80;
 
-/// Something that subscribers may want to hear of.
+/// A notice with what a responder needs to select its subscribers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Notice as it is on the wire.
+    /// The Notice in wire format.
     pub notice: [u8; NOTICE_LEN],
-    /// Whether only trusted subscribers may hear of it: it tells of keys.
+    /// Whether only trusted subscribers may receive it, because it contains keys.
     pub trusted_only: bool,
-    /// The port it is about: who shares no partition with it does not hear of it.
+    /// The port it is about; subscribers that share no partition with it do not receive it.
     pub subject: Option<Guid>,
-    /// P_Keys of what it is about, where that may be gone when it is reported.
+    /// P_Keys of its subject, where that may have left the fabric when it is reported.
     pub subject_pkeys: Vec<PKey>,
     /// Events with the same key supersede each other.
     pub key: u64,
 }
 
 impl Event {
-    /// Its trap number; a vendor's is of no meaning here.
+    /// Its trap number; meaningless for vendor notices.
     pub fn trap_number(&self) -> TrapNumber {
-        Notice::new(&self.notice[..]).expect("80 bytes are a notice").trap_number()
+        Notice::of(&self.notice).trap_number()
     }
 }
 
-/// Who issues notices of its own: the SM.
+/// The SM as issuer of notices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Issuer {
-    /// Upper half of every GID.
+    /// Subnet prefix, the upper half of every GID.
     pub prefix: u64,
     /// LID of the SM's port.
     pub sm_lid: Lid,
@@ -77,17 +77,16 @@ impl Issuer {
     }
 
     fn group(&self, trap: TrapNumber, mgid: Gid, pkey: Option<PKey>) -> Event {
-        // Members of either kind belong to the group's partition.
+        // Full and limited members belong to the group's partition.
         let full = pkey.map(|pkey| PKey(pkey.0 | PKey::DEFAULT_FULL.0 & !PKey::DEFAULT_LIMITED.0));
         Event { subject_pkeys: full.into_iter().collect(), ..self.of_gid(trap, mgid, seed::GROUP) }
     }
 
     fn of_gid(&self, trap: TrapNumber, gid: Gid, seed: u64) -> Event {
         let mut details = [0; 54];
-        GidDetails::new(&mut details[..]).expect("54 bytes are details").set_gid(gid);
+        GidDetails::of_mut(&mut details).set_gid(gid);
         let mut notice = [0; NOTICE_LEN];
-        Notice::new(&mut notice[..])
-            .expect("80 bytes are a notice")
+        Notice::of_mut(&mut notice)
             .set_is_generic(true)
             .set_notice_type(NoticeType::SUBNET_MANAGEMENT)
             .set_producer_type(ProducerType::CLASS_MANAGER)
@@ -99,15 +98,15 @@ impl Issuer {
         Event { notice, trusted_only: false, subject: None, subject_pkeys: Vec::new(), key }
     }
 
-    /// A trap that the port with GUID `source` sent; `trap` is the notice as SMPs carry it.
+    /// A trap sent by the port with GUID `source`; `trap` is the Notice of the SMP.
     pub fn trap(&self, trap: &[u8; 64], source: Guid) -> Event {
         let mut notice = [0; NOTICE_LEN];
         notice[..trap.len()].copy_from_slice(trap);
-        let mut view = Notice::new(&mut notice[..]).expect("80 bytes are a notice");
+        let mut view = Notice::of_mut(&mut notice);
         view.set_issuer_gid(Gid::new(self.prefix, source));
         let keys = TrapNumber::BAD_MKEY.0..=TrapNumber::BAD_PKEY_SWITCH_PORT.0;
         let trusted_only = view.is_generic() && keys.contains(&view.trap_number().0);
-        // The same trap with the same details says the same again; the toggle is none of that.
+        // A trap with the same details is a repeat; the toggle bit does not count.
         let mut content = notice;
         content[8..10].fill(0);
         let key = xxh3_64_with_seed(&content, seed::TRAP) | 1;
@@ -115,7 +114,7 @@ impl Issuer {
     }
 }
 
-/// What keys are made with, so that a port and a group of one GID have different ones.
+/// Seed of keys, so that a port and a group with equal bytes have different keys.
 mod seed {
     pub(super) const PORT: u64 = 1;
     pub(super) const GROUP: u64 = 2;
@@ -149,7 +148,7 @@ mod tests {
     const UNDEFINED: &str = "................................................................";
 
     #[test]
-    fn ports_and_groups_are_told_of_as_recorded_without_stack_memory() {
+    fn notices_of_ports_and_groups_are_as_recorded_without_stack_memory() {
         let port = Guid(0x0C42_A103_0000_00B1);
         let of = |trap: &str, gid: &str| {
             format!(

@@ -1,15 +1,15 @@
-//! The record that a write is answered with.
+//! The record in the answer to a write.
 
 use ib_mad::wire::sa::DATA_LEN;
 use sa_proto::prost::bytes::Bytes;
 
-/// A record as it is answered. The zeros at its end are not kept, and clones share the rest: the
-/// outcome kept for repeats, the one stored and the one sent are the same memory.
+/// The record of an answer. Trailing zeros are not stored, and clones share the rest: the
+/// outcome kept for repeats, the stored one and the sent one share memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerRecord(Bytes);
 
 impl AnswerRecord {
-    /// What begins with `record`, of which no more than [`DATA_LEN`] bytes count, and goes on with
+    /// A record that starts with `record`, at most [`DATA_LEN`] bytes, and is padded with
     /// zeros.
     pub fn new(record: &[u8]) -> Self {
         let record = &record[..record.len().min(DATA_LEN)];
@@ -17,18 +17,18 @@ impl AnswerRecord {
         Self(Bytes::copy_from_slice(&record[..len]))
     }
 
-    /// Whether it is this record.
+    /// Whether it equals this record.
     pub fn is(&self, data: &[u8; DATA_LEN]) -> bool {
         let (record, rest) = data.split_at(self.0.len());
         self.0 == record && rest.iter().all(|&byte| byte == 0)
     }
 
-    /// Without the zeros at its end.
+    /// The bytes without trailing zeros.
     pub fn trimmed(&self) -> &Bytes {
         &self.0
     }
 
-    /// With them.
+    /// The whole record, padded with zeros.
     pub fn data(&self) -> [u8; DATA_LEN] {
         let mut data = [0; DATA_LEN];
         data[..self.0.len()].copy_from_slice(&self.0);
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_told_as_it_was_and_kept_without_its_zeros() {
+    fn a_record_is_answered_whole_and_stored_without_its_zeros() {
         for len in [0, 1, 52, DATA_LEN - 1, DATA_LEN] {
             let mut whole = [0; DATA_LEN];
             whole[..len].fill(7);

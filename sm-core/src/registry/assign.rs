@@ -1,4 +1,4 @@
-//! Which responder sends the reports of a subscription.
+//! Assigns each subscription to the responder that sends its reports.
 //!
 //! All subscriptions of a port go to one responder, chosen by rendezvous hashing, so that few move
 //! when responders come and go.
@@ -23,7 +23,7 @@ pub(super) fn all(core: &mut Core) {
     assign(core, rows);
 }
 
-/// Assigns those that changed since changes were last taken.
+/// Assigns the subscriptions that changed since changes were last taken.
 pub(super) fn changed(core: &mut Core) {
     let rows: Vec<_> = core.subscriptions.changed().cloned().collect();
     assign(core, rows);
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn without_responders_nobody_reports() {
+    fn without_responders_no_reports_are_sent() {
         assert_eq!(responder_of(Gid::ZERO, &[]), 0);
     }
 

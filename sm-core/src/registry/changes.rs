@@ -1,4 +1,4 @@
-//! Rows with a memory of what changed, and the changes as the store and the publisher take them.
+//! Tables that record which rows changed, and the change sets for the store and the publisher.
 
 use std::ops::RangeBounds;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use sa_proto::snapshot::{self, RegistryChanges, Row, Rows};
 
 use super::outcome::{Outcome, OutcomeKey};
 
-/// A table, and what became of its rows since changes were last taken.
+/// A table, and the keys of rows that changed since changes were last taken.
 #[derive(Debug)]
 pub(super) struct Tracked<R: Row> {
     rows: Rows<R>,
@@ -45,7 +45,7 @@ impl<R: Row> Tracked<R> {
         self.version += 1;
     }
 
-    /// Takes out the row with this key.
+    /// Removes the row with this key.
     pub(super) fn remove(&mut self, key: R::Key) -> Option<Arc<R>> {
         let row = self.rows.remove(key)?;
         self.changes.insert(key, None);
@@ -73,26 +73,26 @@ impl<R: Row> Tracked<R> {
         self.rows.len()
     }
 
-    /// Moves with every change.
+    /// Increases with every change.
     pub(super) fn version(&self) -> u64 {
         self.version
     }
 
-    /// What changed since this was last asked.
+    /// Takes the changes since the last call.
     pub(super) fn take_changes(&mut self) -> snapshot::Changes<R> {
         std::mem::take(&mut self.changes)
     }
 }
 
-/// Everything that changed since changes were last taken: what goes into one transaction of the
-/// store, its rows also into the next snapshot.
+/// Everything that changed since changes were last taken: one transaction of the
+/// store; its rows also enter the next snapshot.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// Rows, and the sequence number of the last change. A row may go that was never there.
+    /// Rows, and the sequence number of the last change. A removed row may never have been stored.
     pub rows: RegistryChanges,
-    /// Outcomes to be remembered.
+    /// Outcomes to be stored.
     pub outcomes_put: Vec<(OutcomeKey, Outcome)>,
-    /// Outcomes from before this, in seconds since 1970, need not be remembered any more.
+    /// Outcomes older than this, in seconds since 1970, can be deleted.
     pub outcomes_since_s: u64,
 }
 

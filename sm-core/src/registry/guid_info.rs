@@ -1,8 +1,8 @@
 //! GUIDInfoRecord: alias GUIDs (15.2.5.18).
 //!
-//! A port's aliases are its own to set, or a trusted requester's. The answer is the block as it
-//! then is, which is how a client learns that a GUID is in use elsewhere: its entry is as before.
-//! Programming the port's table is the sweep's; [`Registry::take_guid_blocks`] says what into.
+//! Only the port itself or a trusted requester may set its alias GUIDs. The answer is the resulting
+//! block; an unchanged entry shows the client that the GUID is in use elsewhere.
+//! The sweep programs the port's GUID table with the blocks of [`Registry::take_guid_blocks`].
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -18,9 +18,9 @@ use super::{Answer, AnswerRecord, Core, EndPort, Ports, Refusal, Registry, Reque
 /// GUIDs in a block.
 pub const GUIDS_PER_BLOCK: usize = 8;
 
-/// GUIDs that the SA chooses begin with this company's id, as OpenSM's do.
+/// Company ID at the start of SA-assigned GUIDs; OpenSM's.
 const COMPANY: u64 = 0x0014_0500_0000_0000;
-/// Most of them that are remembered for ports that gave them up.
+/// Maximum number of released SA-assigned GUIDs remembered for their former ports.
 const REMEMBERED_MAX: usize = 1 << 18;
 
 /// A block of a port's GUID table (GUIDInfo, 14.2.5.5).
@@ -28,22 +28,22 @@ const REMEMBERED_MAX: usize = 1 << 18;
 pub struct GuidBlock {
     /// GUID of the port.
     pub port_guid: Guid,
-    /// Which block.
+    /// Block number.
     pub number: u8,
-    /// Its entries; 0 where there is none. The first of block 0 is the port's own GUID.
+    /// Its entries; 0 where there is none. The first of block 0 is the port GUID.
     pub guids: [Guid; GUIDS_PER_BLOCK],
 }
 
-/// What is kept beside the rows.
+/// Indices of the alias GUID rows.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     /// Aliases by port and index.
     by_port: BTreeMap<(Guid, u8), Guid>,
-    /// What was chosen for a port and index, so that it gets the same again.
+    /// SA-assigned GUIDs by port and index, so that a port gets the same GUID again.
     chosen: HashMap<(Guid, u8), Guid>,
-    /// The last number chosen.
+    /// The last number assigned.
     last: u32,
-    /// Blocks that changed since they were last taken.
+    /// Blocks changed since they were last taken.
     changed: BTreeSet<(Guid, u8)>,
 }
 
@@ -78,7 +78,7 @@ pub(super) fn restore(core: &mut Core) {
     core.guid_info = index;
 }
 
-/// Decides on a Set() or Delete().
+/// Handles a Set() or Delete() of GUIDInfoRecord.
 pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer {
     if ![Method::SET, Method::DELETE].contains(&request.method) {
         return Err(Status::UNSUPPORTED_METHOD_ATTRIBUTE.into());
@@ -87,7 +87,7 @@ pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer
     if !mask.contains(component::LID | component::BLOCK_NUM) {
         return Err(Status::SA_INSUFFICIENT_COMPONENTS.into());
     }
-    let record = GuidInfoRecord::new(&request.data).expect("200 bytes");
+    let record = GuidInfoRecord::of(&request.data);
     let requester = ports.by_lid(request.requester.slid).ok_or(Refusal::Silent)?;
     let port = ports.by_lid(record.lid()).ok_or(Status::SA_NO_RECORDS)?;
     if !port.shares_partition(requester) {
@@ -117,7 +117,7 @@ pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer
     Ok(AnswerRecord::new(&data))
 }
 
-/// Indices in the port's table of the entries in `mask`, as far as the table goes.
+/// Table indices of the entries in `mask`, within the size of the port's table.
 fn entries(port: &EndPort, block: u8, mask: ComponentMask) -> Vec<u8> {
     let first = usize::from(block) * GUIDS_PER_BLOCK;
     let named = |index: &u8| {
@@ -137,13 +137,13 @@ fn set(
     port: &EndPort,
     entries: &[u8],
 ) -> Result<(), Refusal> {
-    let guids = GuidInfoRecord::new(&request.data).expect("200 bytes").guid_info();
+    let guids = GuidInfoRecord::of(&request.data).guid_info();
     let is_new = |index: &&u8| !core.guid_info.by_port.contains_key(&(port.guid, **index));
     match entries.iter().filter(is_new).count() {
         0 => {}
         new => core.room_for(ports, request, new)?,
     }
-    // All is chosen before anything is changed: who is refused finds all as it was.
+    // All GUIDs are chosen before any change, so that a refused request changes nothing.
     let mut chosen: Vec<(u8, Guid)> = Vec::with_capacity(entries.len());
     let mut freed: Vec<Guid> = Vec::new();
     for &index in entries {
@@ -151,13 +151,13 @@ fn set(
         let bytes = guids.as_chunks::<8>().0[usize::from(index) % GUIDS_PER_BLOCK];
         let old = core.guid_info.by_port.get(&at).copied();
         let alias = match Guid(u64::from_be_bytes(bytes)) {
-            // The SA is to choose, unless it has already.
+            // The SA assigns a GUID, unless the entry already has one.
             Guid(0) if old.is_some() => continue,
             Guid(0) => choose(core, ports, at, &chosen)?,
             alias => alias,
         };
         let named_before = chosen.iter().any(|(_, other)| *other == alias);
-        // What an entry before this one gives up is free.
+        // GUIDs released by an earlier entry of this request are free.
         let is_used = !freed.contains(&alias) && in_use(core, ports, alias);
         if old == Some(alias) || named_before || is_used {
             continue;
@@ -181,7 +181,7 @@ fn in_use(core: &Core, ports: &Ports, guid: Guid) -> bool {
     ports.by_guid(guid).is_some() || core.alias_guids.get(guid).is_some()
 }
 
-/// A GUID for a place in a port's table: the one it had before, or the next number.
+/// Assigns a GUID for an index of a port's table: the previous one, or the next number.
 fn choose(
     core: &mut Core,
     ports: &Ports,
@@ -191,7 +191,7 @@ fn choose(
     if let Some(&before) = core.guid_info.chosen.get(&at) {
         return Ok(before);
     }
-    // After a restart it begins anew, and passes over those that are in use.
+    // After a restart numbering restarts and skips GUIDs in use.
     while let Some(number) = core.guid_info.last.checked_add(1) {
         core.guid_info.last = number;
         let byte = u64::from(ports.settings.sm_assigned_guid);
@@ -207,7 +207,7 @@ fn choose(
     Err(Status::SA_NO_RESOURCES.into())
 }
 
-/// An alias that is a member of a group stays (it would go on receiving).
+/// An alias that is a member of a group cannot be removed (the port would go on receiving).
 fn delete(core: &mut Core, port: &EndPort, entries: &[u8]) -> Result<(), Refusal> {
     let alias = |index: &u8| core.guid_info.by_port.get(&(port.guid, *index)).copied();
     let aliases: Vec<_> = entries.iter().filter_map(alias).collect();
@@ -227,8 +227,8 @@ fn take_out(core: &mut Core, alias: Guid) {
     multicast::guid_gone(core, alias);
 }
 
-/// Takes out what belonged to ports that are there no more, or no longer have the room, and
-/// aliases that turn out to be a port's own GUID.
+/// Removes aliases of ports that left the fabric or whose GUID table became too small, and
+/// aliases equal to some port's port GUID.
 pub(super) fn fabric_changed(core: &mut Core, ports: &Ports) {
     let lost = |row: &&std::sync::Arc<AliasGuid>| {
         let room = ports.by_guid(row.port_guid).map_or(0, |port| port.guid_cap);
@@ -243,16 +243,16 @@ pub(super) fn fabric_changed(core: &mut Core, ports: &Ports) {
 }
 
 impl Registry {
-    /// Blocks of GUID tables that changed since this was last asked, as they are to be at the
-    /// ports. After a restart that is every block that holds an alias.
+    /// Takes the GUID table blocks that changed since the last call, with the content to be
+    /// programmed at the ports. After a restart these are all blocks that hold an alias.
     pub fn take_guid_blocks(&mut self) -> Vec<GuidBlock> {
         let changed = std::mem::take(&mut self.core.guid_info.changed);
         let index = &self.core.guid_info;
         changed.into_iter().map(|(port, number)| index.block(port, number)).collect()
     }
 
-    /// The blocks of a port's GUID table that hold an alias, as they are to be at the port. All
-    /// its other entries are to be 0, except the first, its own GUID.
+    /// The blocks of a port's GUID table that hold an alias, with the content to be programmed. All
+    /// other entries are 0, except the first, the port GUID.
     pub fn guid_blocks(&self, port_guid: Guid) -> Vec<GuidBlock> {
         let index = &self.core.guid_info;
         let held = index.by_port.range((port_guid, 0)..=(port_guid, u8::MAX));

@@ -1,41 +1,41 @@
 //! InformInfo: event subscriptions (13.4.8.3).
 //!
-//! A subscription is one QP's of one port, and is told from its others by what it is for: source,
-//! type, number and producer. How it came (SL, path bits, P_Key, GRH) and how long its reports may
-//! take is not part of that; whoever subscribes again changes those. Matching events against
-//! subscriptions is the responders' business.
+//! A subscription belongs to one QP of one port and is identified by what it selects: source,
+//! type, number and producer. Its addressing (SL, path bits, P_Key, GRH) and response
+//! time are not part of that; subscribing again updates them. Matching events against
+//! subscriptions is done by the responders.
 
 use std::collections::BTreeMap;
 
 use ib_mad::types::{Gid, Lid};
 use ib_mad::wire::attribute::{InformInfo, TrapNumber};
+use ib_mad::wire::field::part;
 use ib_mad::wire::mad::{Method, Status};
 use sa_proto::snapshot::{Row, Subscription, SubscriptionRid};
 
 use super::{Answer, AnswerRecord, Core, EndPort, Ports, Refusal, Request};
 
-/// Most subscriptions of one port; beyond, nothing is added.
+/// Maximum number of subscriptions of a port; beyond it further ones are refused.
 pub const SUBSCRIPTIONS_PER_PORT_MAX: usize = 1024;
 
-/// Length of the attribute.
+/// Length of InformInfo, bytes.
 const LEN: usize = InformInfo::LEN;
-/// Byte of Subscribe.
+/// Offset of the Subscribe byte.
 const SUBSCRIBE: usize = 23;
 
-/// Decides on a Set() or Delete().
+/// Handles a Set() of InformInfo or a Delete() of InformInfoRecord.
 pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer {
     if request.method != Method::SET {
         return Err(Status::UNSUPPORTED_METHOD_ATTRIBUTE.into());
     }
-    let mut wanted = [0; LEN];
-    wanted.copy_from_slice(&request.data[..LEN]);
-    let info = InformInfo::new(&wanted).expect("36 bytes");
+    let wanted = *part::<0, LEN, _>(&request.data);
+    let info = InformInfo::of(&wanted);
     let requester = ports.by_lid(request.requester.slid).ok_or(Status::SA_REQ_INVALID)?;
     if info.subscribe() > 1 || !request.trusted && needs_trust(&info) {
         return Err(Status::SA_REQ_INVALID.into());
     }
     let subscribes = info.subscribe() == 1;
-    // A subscription is for the QP that asks; who unsubscribes names it.
+    // A subscription is for the requesting QP; an unsubscription names the QP.
     let qpn = if subscribes { request.requester.qpn } else { info.qpn() };
     let rid = |enumeration| SubscriptionRid {
         subscriber_gid: Gid::new(ports.prefix, requester.guid),
@@ -52,7 +52,7 @@ pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer
     if !may_hear_of(ports, requester, &info) {
         return Err(not_subscribed(request));
     }
-    // Whoever is new gets a responder before anybody hears of it: see `assign`.
+    // A new subscription gets a responder before it is published: see `assign`.
     let (rid, responder) = match old {
         Some(old) => old,
         None => {
@@ -66,7 +66,7 @@ pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer
         }
     };
     let mut inform_info = wanted;
-    InformInfo::new(&mut inform_info[..]).expect("36 bytes").set_qpn(qpn);
+    InformInfo::of_mut(&mut inform_info).set_qpn(qpn);
     core.subscriptions.put(Subscription {
         rid,
         inform_info,
@@ -81,17 +81,17 @@ pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer
     Ok(AnswerRecord::new(&wanted))
 }
 
-/// The refusal that says so in its Subscribe, too (o13-13.1.1).
+/// The refusal, which also clears Subscribe (o13-13.1.1).
 fn not_subscribed(request: &Request) -> Refusal {
     let mut data = request.data;
     data[SUBSCRIBE] = 0;
     Refusal::WithData(Status::SA_REQ_INVALID, AnswerRecord::new(&data))
 }
 
-/// Whether two subscriptions of a QP are one: alike in all that says what they are for.
+/// Whether two subscriptions of a QP are the same: they select the same events.
 pub(super) fn same(a: &[u8; LEN], b: &[u8; LEN]) -> bool {
-    let [a, b] = [a, b].map(|info| InformInfo::new(info).expect("36 bytes"));
-    // A GID leaves the LIDs without meaning.
+    let [a, b] = [a, b].map(InformInfo::of);
+    // With a GID the LID range is ignored.
     let lids = |info: &InformInfo<&[u8; LEN]>| (info.lid_range_begin(), info.lid_range_end());
     a.gid() == b.gid()
         && (a.gid() != Gid::ZERO || lids(&a) == lids(&b))
@@ -101,15 +101,15 @@ pub(super) fn same(a: &[u8; LEN], b: &[u8; LEN]) -> bool {
         && a.producer_type() == b.producer_type()
 }
 
-/// Whether it names one of the traps that are for trusted subscribers only, 256 to 259
-/// (C15-0.2-1.16). One for every trap does not: whoever sends the reports leaves these out.
+/// Whether it names a trap restricted to trusted subscribers, 256 to 259
+/// (C15-0.2-1.16). A subscription for all traps does not: responders filter these from its reports.
 pub(super) fn needs_trust<T: AsRef<[u8]>>(info: &InformInfo<T>) -> bool {
     let trap = info.trap_number();
     info.is_generic() != 0 && trap >= TrapNumber(256) && trap <= TrapNumber(259)
 }
 
-/// The least number that none of a port's subscriptions, ascending, has; `None` if it has as many
-/// as it may have.
+/// The lowest number unused by a port's subscriptions, which are ascending; `None` if the port has
+/// reached its limit.
 pub(super) fn free_number<'a>(rows: impl Iterator<Item = &'a Subscription>) -> Option<u16> {
     let mut free = 0;
     let mut count = 0;
@@ -122,10 +122,10 @@ pub(super) fn free_number<'a>(rows: impl Iterator<Item = &'a Subscription>) -> O
     (count < SUBSCRIPTIONS_PER_PORT_MAX).then_some(free)
 }
 
-/// Whether the requester shares a partition with every source that is named (o13-14.1.1).
+/// Whether the requester shares a partition with every named source (o13-14.1.1).
 fn may_hear_of<T: AsRef<[u8]>>(ports: &Ports, requester: &EndPort, info: &InformInfo<T>) -> bool {
     if info.gid() != Gid::ZERO {
-        // Whatever its prefix; an alias is no source.
+        // The prefix is ignored; an alias is not a source.
         let source = ports.by_guid(info.gid().guid());
         return source.is_some_and(|source| source.shares_partition(requester));
     }
@@ -137,7 +137,7 @@ fn may_hear_of<T: AsRef<[u8]>>(ports: &Ports, requester: &EndPort, info: &Inform
     begin <= ports.lid_top() && ports.all_share_partition(requester, begin, end)
 }
 
-/// Takes out subscriptions of ports that are there no more, and follows those whose LIDs changed.
+/// Removes subscriptions of ports that left the fabric, and updates those whose LIDs changed.
 pub(super) fn fabric_changed(core: &mut Core, ports: &Ports) {
     let mut moved = BTreeMap::new();
     for row in core.subscriptions.rows().iter() {

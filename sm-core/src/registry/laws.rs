@@ -1,5 +1,5 @@
-//! What holds whatever clients do: the registry that is restored is the one that was, leases are
-//! kept, and nobody but their owners changes records.
+//! Invariants under any sequence of requests: a restored registry equals the stored one, leases are
+//! kept, and only their owners change records.
 
 use ib_mad::types::{Gid, Guid, Lid, PKey, SUBNET_PREFIX_DEFAULT};
 use ib_mad::wire::attribute::{InformInfo, TrapNumber};
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use super::testing::{GUIDS, NOW_S, gid, ports, request};
 use super::{Ports, Registry, Request};
 
-/// Something that a client or the fabric does.
+/// An action of a client or a change of the fabric.
 #[derive(Clone, Debug)]
 enum Step {
     Service {
@@ -44,7 +44,7 @@ enum Step {
         delete: bool,
     },
     Time(u64),
-    /// The last request once more, transaction and all.
+    /// Repeats the last request with its TransactionID.
     Repeat,
     /// Ports with these LIDs, and no others.
     Fabric(Vec<u16>),

@@ -1,4 +1,4 @@
-//! Which ports packets of each MLID are to reach, kept up to date as groups and members change.
+//! The member ports of each MLID, updated as groups and members change.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
@@ -8,28 +8,29 @@ use ib_mad::types::{Gid, Guid, Lid, Sl};
 use ib_mad::wire::record::McMemberRecord;
 use sa_proto::snapshot::{MulticastMemberRid, RegistryChanges, RegistryPlane};
 
-use crate::routing::multicast::{Audience, Membership};
+use sm_routing::multicast::{Audience, Membership};
 
-/// Port GUIDs and SLs by MLID: of all groups that share the MLID, and of members of every kind, since whoever only sends needs a way to the tree, too.
+/// Port GUIDs and SLs by MLID, of all groups that share the MLID. Send-only members count, because
+/// they need a route to the tree, too.
 #[derive(Debug, Default)]
 pub struct Members {
     by_mlid: Membership,
-    /// Groups of each MLID, and the MLID of each group.
+    /// The groups of each MLID, and the MLID of each group.
     groups: BTreeMap<Lid, BTreeSet<Gid>>,
     mlids: HashMap<Gid, Lid, RandomState>,
-    /// MLIDs whose lists may be others than when last asked.
+    /// MLIDs whose member lists may have changed since they were last taken.
     dirty: BTreeSet<Lid>,
 }
 
 impl Members {
-    /// What `plane` comes to.
+    /// The member lists of `plane`.
     pub fn of(plane: &RegistryPlane) -> Self {
         let mut all = Self::default();
         all.apply(&RegistryChanges::between(&RegistryPlane::default(), plane));
         all
     }
 
-    /// Takes in that everything is as in `plane` now, whatever led there.
+    /// Rebuilds all member lists from `plane`.
     pub fn replace(&mut self, plane: &RegistryPlane) {
         let mut next = Self::of(plane);
         next.dirty.append(&mut self.dirty);
@@ -38,7 +39,7 @@ impl Members {
         *self = next;
     }
 
-    /// Takes in what changed, in time that goes with the changes.
+    /// Applies changes, in time proportional to their number.
     pub fn apply(&mut self, changes: &RegistryChanges) {
         for (&mgid, group) in &changes.groups {
             let mlid = group.as_ref().and_then(|group| mlid(&group.record));
@@ -54,7 +55,7 @@ impl Members {
             }
             self.dirty.extend(before.into_iter().chain(mlid));
         }
-        // Those of one group follow each other.
+        // Memberships of one group are adjacent.
         let mut last = None;
         for rid in changes.members.keys() {
             if last != Some(rid.mgid) {
@@ -64,13 +65,13 @@ impl Members {
         }
     }
 
-    /// Whether lists may be others than when last asked.
+    /// Whether member lists may have changed since they were last taken.
     pub fn may_have_changed(&self) -> bool {
         !self.dirty.is_empty()
     }
 
-    /// The lists that are others than when this was last asked, now that all changes led to
-    /// `plane`; those that are no more are empty. Takes time that goes with the size of the groups
+    /// Takes the lists that changed since the last call, given the current
+    /// `plane`; removed ones are empty. Takes time proportional to the size of the groups
     /// concerned, however often they changed.
     pub fn take_changes(&mut self, plane: &RegistryPlane) -> Membership {
         let mut dirty = std::mem::take(&mut self.dirty);
@@ -79,13 +80,13 @@ impl Members {
         dirty.into_iter().map(list).collect()
     }
 
-    /// Finds out anew who belongs to an MLID; whether that is others than before.
+    /// Recomputes the members of an MLID; returns whether they changed.
     fn refresh(&mut self, plane: &RegistryPlane, mlid: Lid) -> bool {
         let groups = self.groups.get(&mlid).into_iter().flatten();
         let sls = groups.clone().filter_map(|mgid| sl(&plane.groups.find(*mgid)?.record));
         let sls = sls.fold(0, |sls, sl| sls | 1 << sl.get());
         let mut ports: Vec<Guid> = groups.flat_map(|&mgid| ports_of(plane, mgid)).collect();
-        // Those of one group that has no aliases are in order.
+        // The members of a group without aliases are already sorted.
         if !ports.is_sorted_by(|a, b| a < b) {
             ports.sort_unstable();
             ports.dedup();
@@ -105,7 +106,7 @@ impl Members {
     }
 }
 
-/// Ports that belong to a group, by their own GUIDs.
+/// Member ports of a group, by port GUID.
 fn ports_of(plane: &RegistryPlane, mgid: Gid) -> impl Iterator<Item = Guid> {
     let rid = |port| MulticastMemberRid { mgid, port_gid: Gid([port; 16]) };
     let members = plane.members.range((Bound::Included(rid(0)), Bound::Included(rid(0xFF))));
@@ -195,7 +196,7 @@ mod tests {
             ..RegistryPlane::default()
         };
         let mut members = Members::of(&plane);
-        // Whoever follows the changes alone knows all lists.
+        // Applying the changes alone yields all lists.
         let mut followed = members.take_changes(&plane);
         let mut step = |change: &dyn Fn(&mut RegistryChanges)| {
             let mut changes = RegistryChanges::default();
@@ -249,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_a_replacement_leaves_out_are_told_as_empty() {
+    fn lists_that_a_replacement_leaves_out_are_reported_as_empty() {
         let plane = |mgid, mlid| RegistryPlane {
             groups: vec![group(mgid, mlid)].into(),
             members: vec![member(mgid, 7)].into(),
@@ -258,8 +259,9 @@ mod tests {
         let mut members = Members::of(&plane(1, 0xC001));
         members.take_changes(&plane(1, 0xC001));
         members.replace(&plane(2, 0xC002));
-        let told = members.take_changes(&plane(2, 0xC002));
-        let told: Vec<_> = told.iter().map(|(mlid, heard)| (mlid.0, heard.ports.len())).collect();
-        assert_eq!(told, [(0xC001, 0), (0xC002, 1)]);
+        let changed = members.take_changes(&plane(2, 0xC002));
+        let changed: Vec<_> =
+            changed.iter().map(|(mlid, heard)| (mlid.0, heard.ports.len())).collect();
+        assert_eq!(changed, [(0xC001, 0), (0xC002, 1)]);
     }
 }

@@ -1,9 +1,9 @@
-//! Which MLID a group gets: the one asked for if it is free, else the lowest free one. Groups share
-//! an MLID if they are solicited-node groups that are to be consolidated, or if none is free.
+//! MLID allocation: the requested MLID if it is free, else the lowest free one. Groups share
+//! an MLID if they are solicited-node groups to be consolidated, or if no MLID is free.
 //!
-//! What shares an MLID shares a tree: packets of one group reach the members of all, and adapters
-//! drop what they did not ask for by MGID. Sharing keeps to groups of one [`Class`], so that no
-//! packet is carried where its partition, SL, MTU or rate would not let it pass.
+//! Groups with one MLID share a tree: packets of one group reach the members of all, and adapters
+//! filter by MGID. Only groups of one [`Class`] share, so that no
+//! packet is forwarded to a link whose partition, SL, MTU or rate does not allow it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,9 +21,9 @@ pub(super) struct Class {
 }
 
 impl Class {
-    /// That of a group.
+    /// The class of a group.
     pub(super) fn of(record: &[u8; 52]) -> Self {
-        let record = McMemberRecord::new(record).expect("52 bytes are an MCMemberRecord");
+        let record = McMemberRecord::of(record);
         Self {
             pkey: record.pkey().base(),
             sl: record.sl().get(),
@@ -33,23 +33,23 @@ impl Class {
     }
 }
 
-/// Groups of an MLID.
+/// The groups that use an MLID.
 #[derive(Clone, Copy, Debug)]
 struct Use {
-    /// That of the first of them; those that a file put there may be of others.
+    /// Class of the first group; predefined groups on the MLID may be of other classes.
     class: Class,
     groups: u32,
 }
 
-/// What MLIDs are used for.
+/// Allocation state of all MLIDs.
 #[derive(Debug)]
 pub(super) struct Mlids {
     used: BTreeMap<Lid, Use>,
-    /// Those below `unused` that are free.
+    /// Free MLIDs below `unused`.
     free: BTreeSet<Lid>,
-    /// This and those above have never been used.
+    /// The lowest MLID that was never used.
     unused: Lid,
-    /// Those used, the least shared of a class first.
+    /// MLIDs in use by class, the least shared first.
     by_class: BTreeSet<(Class, u32, Lid)>,
 }
 
@@ -65,7 +65,7 @@ impl Default for Mlids {
 }
 
 impl Mlids {
-    /// Counts one more group on `mlid`.
+    /// Adds a group to `mlid`.
     pub(super) fn hold(&mut self, mlid: Lid, class: Class) {
         let of = self.used.entry(mlid).or_insert(Use { class, groups: 0 });
         self.by_class.remove(&(of.class, of.groups, mlid));
@@ -78,7 +78,7 @@ impl Mlids {
         }
     }
 
-    /// Counts one group less on `mlid`.
+    /// Removes a group from `mlid`.
     pub(super) fn release(&mut self, mlid: Lid) {
         let Some(of) = self.used.get_mut(&mlid) else { return };
         self.by_class.remove(&(of.class, of.groups, mlid));
@@ -93,18 +93,18 @@ impl Mlids {
         }
     }
 
-    /// Whether no group has it and groups may, up to `last`.
+    /// Whether `mlid` is free and at most `last`.
     pub(super) fn is_free(&self, mlid: Lid, last: Lid) -> bool {
         mlid.is_multicast() && mlid <= last && !self.used.contains_key(&mlid)
     }
 
-    /// The lowest that is free, up to `last`.
+    /// The lowest free MLID, at most `last`.
     pub(super) fn lowest_free(&self, last: Lid) -> Option<Lid> {
         let lowest = *self.free.first().unwrap_or(&self.unused);
         (lowest.is_multicast() && lowest <= last).then_some(lowest)
     }
 
-    /// The one of this class, up to `last`, that the fewest groups share.
+    /// The MLID of this class, at most `last`, that the fewest groups share.
     pub(super) fn least_shared(&self, class: Class, last: Lid) -> Option<Lid> {
         let of_class = (class, 0, Lid::NONE)..=(class, u32::MAX, Lid::PERMISSIVE);
         let mut mlids = self.by_class.range(of_class).map(|&(_, _, mlid)| mlid);
@@ -112,8 +112,8 @@ impl Mlids {
     }
 }
 
-/// The MGIDs that a solicited-node MGID of IPv6 is consolidated with: all that differ in the last
-/// 24 bits only, which are the address's. `None` for other MGIDs.
+/// The range of MGIDs that an IPv6 solicited-node MGID is consolidated with: those that differ only
+/// in the last 24 bits, which come from the address. `None` for other MGIDs.
 ///
 /// ```text
 /// ff 1S 60 1b PPPP 0000 0000 0001 ffXX XXXX    S scope, PPPP P_Key, XXXXXX of the address
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn solicited_node_groups_are_told_by_their_mgid() {
+    fn solicited_node_groups_are_recognized_by_their_mgid() {
         let of = |text: &str| solicited_node(text.parse().unwrap());
         let (first, last) = of("ff12:601b:ffff::1:ff12:3456").unwrap();
         assert_eq!(first, "ff12:601b:ffff::1:ff00:0".parse().unwrap());

@@ -1,13 +1,13 @@
-//! What clients register with the subnet administration: multicast groups and their members,
-//! services, event subscriptions and alias GUIDs. This is the one place where any of it changes.
+//! The registry: what clients register with the SA. Multicast groups and their members,
+//! services, event subscriptions and alias GUIDs change only here.
 //!
-//! A state machine: requests and fabrics go in, answers, changes and events come out. It has no
-//! clock, no file and no thread; `runtime` owns those, and makes changes durable before answers
-//! leave. A write costs the logarithm of what is registered; only [`Registry::fabric_changed`]
-//! looks at everything.
+//! It is a state machine: requests and end ports go in; answers, changes and events come out. It
+//! has no clock, no file and no thread; `runtime` owns those and makes changes durable before it
+//! sends answers. A write costs O(log n) in the number of records; only
+//! [`Registry::fabric_changed`] scans all records.
 //!
-//! A family of records is a module: rows in [`Core`], indices of its own, and the same few
-//! functions. Queries are not here: responders answer them from published rows.
+//! Each record family is a module with rows in [`Core`], its own indices and the same few
+//! functions. Queries are not handled here: responders answer them from published rows.
 
 mod answer;
 mod assign;
@@ -26,8 +26,8 @@ mod ports;
 mod quota;
 mod request;
 mod service;
-#[cfg(test)]
-pub(crate) mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -51,32 +51,32 @@ pub use outcome::{OUTCOMES_MAX, Outcome, OutcomeKey};
 pub use ports::{EndPort, GroupParameters, Ports, Settings};
 pub use request::{Drop, Request, Requester};
 
-/// Most events that wait to be asked for.
+/// Maximum number of queued events; beyond it the oldest is dropped and counted.
 const EVENTS_MAX: usize = 1 << 16;
 
-/// What a client is told.
+/// The answer to a client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// Status of the answer.
     pub status: Status,
-    /// The record answered; `None`: the request's.
+    /// The record in the answer; `None` if the answer repeats the request's.
     pub data: Option<AnswerRecord>,
-    /// Nothing is to be answered.
+    /// No answer is sent.
     pub dropped: bool,
-    /// The answer must not precede this sequence number.
+    /// The answer may be sent only once the change of this sequence number is durable.
     pub sequence: u64,
 }
 
-/// Something that subscribers may want to hear of.
+/// A change that may match event subscriptions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegistryEvent {
-    /// A group has its first member that keeps it alive (trap 66).
+    /// A group was created: it has its first full or send-only full member (trap 66).
     GroupCreated(Gid),
-    /// A group has lost the last of them (trap 67).
+    /// A group was deleted: its last full or send-only full member left (trap 67).
     GroupDeleted(Gid),
 }
 
-/// What was counted since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Writes granted.
@@ -85,23 +85,23 @@ pub struct Counters {
     pub refused: u64,
     /// Requests not answered.
     pub dropped: u64,
-    /// Repeats that got the answer of the first.
+    /// Repeated requests answered from the stored outcome.
     pub repeated: u64,
-    /// Outcomes forgotten before their time, for lack of room.
+    /// Outcomes discarded before they expired, because the table was full.
     pub outcomes_forgotten_early: u64,
-    /// Records refused for lack of room.
+    /// Records refused because the registry is full.
     pub records_refused: u64,
-    /// Records refused because their port has as many of the kind as it may have.
+    /// Records refused because their port has reached its quota for the kind.
     pub quota_refused: u64,
-    /// Groups refused because no MLID was left for them.
+    /// Groups refused because no MLID was free.
     pub mlids_exhausted: u64,
-    /// Events that were not asked for in time.
+    /// Events dropped because the queue was full.
     pub events_lost: u64,
 }
 
 impl std::ops::AddAssign for Counters {
     fn add_assign(&mut self, other: Self) {
-        // Named one by one, so that a new one cannot be forgotten.
+        // Destructured, so that the compiler reports a counter missing here.
         let Self {
             granted,
             refused,
@@ -125,7 +125,7 @@ impl std::ops::AddAssign for Counters {
     }
 }
 
-/// Why a request is not granted.
+/// How a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Refusal {
     /// Answered with this status.
@@ -142,10 +142,10 @@ impl From<Status> for Refusal {
     }
 }
 
-/// The record answered, from its first byte on.
+/// The record in the answer, from its first byte.
 type Answer = Result<AnswerRecord, Refusal>;
 
-/// All rows and what the families keep beside them.
+/// All rows, and the indices of each record family.
 #[derive(Debug, Default)]
 struct Core {
     groups: Tracked<MulticastGroup>,
@@ -165,12 +165,12 @@ struct Core {
 }
 
 impl Core {
-    /// The port that answers to this GUID, its own or an alias.
+    /// The port with this port GUID or alias GUID.
     fn owner<'p>(&self, ports: &'p Ports, guid: Guid) -> Option<&'p EndPort> {
         ports.by_guid(guid).or_else(|| ports.by_guid(self.alias_guids.get(guid)?.port_guid))
     }
 
-    /// Queues an event; the oldest makes room.
+    /// Queues an event; drops the oldest if the queue is full.
     fn tell(&mut self, event: RegistryEvent) {
         if self.events.len() >= EVENTS_MAX {
             self.events.pop_front();
@@ -179,7 +179,7 @@ impl Core {
         self.events.push_back(event);
     }
 
-    /// Moves with every change of a row.
+    /// Changes whenever a row changes.
     fn version(&self) -> u64 {
         self.groups.version()
             + self.members.version()
@@ -198,8 +198,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The registry as it was stored. Groups of configuration files stay what they were until
-    /// [`set_predefined`](Self::set_predefined) says otherwise.
+    /// Restores the registry from stored rows. Predefined groups stay as stored until
+    /// [`set_predefined`](Self::set_predefined) replaces them.
     pub fn restore(
         plane: &RegistryPlane,
         outcomes: impl IntoIterator<Item = (OutcomeKey, Outcome)>,
@@ -226,7 +226,7 @@ impl Registry {
         }
     }
 
-    /// Decides on a request and makes the change. `now_s` is in seconds since 1970.
+    /// Decides on a request and applies the change. `now_s` is in seconds since 1970.
     pub fn write(&mut self, now_s: u64, ports: &Ports, request: &Request) -> Reply {
         if request.method == Method::GET {
             return self.reply(Status::OK, None);
@@ -241,7 +241,7 @@ impl Registry {
         }
         let decided = self.change(|core| decide(core, now_s, ports, request));
         let (status, data) = match decided {
-            // Nobody has to keep or carry what the request says itself.
+            // Data equal to the request's is not stored again.
             Ok(data) => (Status::OK, Some(data).filter(|data| !data.is(&request.data))),
             Err(Refusal::Status(status)) => (status, None),
             Err(Refusal::WithData(status, data)) => (status, Some(data)),
@@ -259,7 +259,7 @@ impl Registry {
         self.reply(status, data)
     }
 
-    /// Takes out what belonged to ports that are there no more.
+    /// Removes records of ports that left the fabric.
     pub fn fabric_changed(&mut self, ports: &Ports) {
         self.change(|core| {
             guid_info::fabric_changed(core, ports);
@@ -269,25 +269,25 @@ impl Registry {
         });
     }
 
-    /// Takes out what has run out by `now_s`.
+    /// Removes records that expired by `now_s`.
     pub fn expire(&mut self, now_s: u64) {
         self.outcomes.expire(now_s.saturating_sub(self.retry_window_s));
         self.change(|core| service::expire(core, now_s));
     }
 
-    /// When [`expire`](Self::expire) has something to do next, in seconds since 1970.
+    /// When the next record expires (see [`expire`](Self::expire)), in seconds since 1970.
     pub fn next_expiry(&self) -> Option<u64> {
         let outcome = self.outcomes.oldest_s().map(|at_s| at_s + self.retry_window_s + 1);
         [outcome, service::next_expiry(&self.core)].into_iter().flatten().min()
     }
 
-    /// Makes `groups` the groups of the site's configuration files. Groups that were and are not
-    /// now go, unless they have members; those of clients that are now keep their parameters.
+    /// Replaces the predefined groups by `groups`. Groups that are no longer predefined are deleted
+    /// unless they have members; client-created ones that become so keep their parameters.
     pub fn set_predefined(&mut self, ports: &Ports, groups: &[PredefinedGroup]) {
         self.change(|core| multicast::set_predefined(core, ports, groups));
     }
 
-    /// Spreads subscriptions over these responders, by their identities.
+    /// Assigns subscriptions to these responders, by their identities.
     pub fn set_responders(&mut self, responders: &[u64]) {
         self.change(|core| {
             core.responders = responders.to_vec();
@@ -295,9 +295,9 @@ impl Registry {
         });
     }
 
-    /// What changed since this was last asked, to be stored and published.
+    /// Takes the changes since the last call, to be stored and published.
     pub fn take_changes(&mut self) -> Changes {
-        // Nobody has seen these rows yet, so that this is a part of the change that made them.
+        // These rows are not published yet, so the assignment belongs to the same change.
         assign::changed(&mut self.core);
         let (outcomes_put, outcomes_since_s) = self.outcomes.take_changes();
         let core = &mut self.core;
@@ -312,12 +312,12 @@ impl Registry {
         Changes { rows, outcomes_put, outcomes_since_s }
     }
 
-    /// The next thing that happened, oldest first.
+    /// The next event, oldest first.
     pub fn poll_event(&mut self) -> Option<RegistryEvent> {
         self.core.events.pop_front()
     }
 
-    /// All rows; shared with the registry, so this costs nothing.
+    /// All rows, shared with the registry rather than copied.
     pub fn plane(&self) -> RegistryPlane {
         RegistryPlane {
             sequence: self.core.sequence,
@@ -334,7 +334,7 @@ impl Registry {
         self.core.sequence
     }
 
-    /// What was counted.
+    /// Counters since the start.
     pub fn counters(&self) -> Counters {
         Counters { outcomes_forgotten_early: self.outcomes.forgotten_early, ..self.core.counters }
     }
@@ -348,7 +348,7 @@ impl Registry {
         Reply { status, data, dropped: false, sequence: self.core.sequence }
     }
 
-    /// Does something, and counts it as one change if any row changed.
+    /// Runs `act` and increments the sequence number if any row changed.
     fn change<T>(&mut self, act: impl FnOnce(&mut Core) -> T) -> T {
         let before = self.core.version();
         let result = act(&mut self.core);

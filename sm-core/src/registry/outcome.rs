@@ -1,8 +1,8 @@
-//! What writes came to, kept for as long as clients repeat them: a repeat gets the answer of the
-//! first and changes nothing.
+//! Outcomes of writes, kept as long as clients repeat requests: a repeat gets the stored answer
+//! and changes nothing.
 //!
-//! Outcomes of writes that were granted are stored with what they changed. Refusals are kept in
-//! memory alone, so that nobody makes the store write by asking for what is refused.
+//! Outcomes of granted writes are stored with their changes. Refusals are kept in
+//! memory only, so that refused requests cause no disk writes.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,22 +12,22 @@ use ib_mad::wire::mad::{AttributeId, Method, Status};
 
 use super::answer::AnswerRecord;
 
-/// Most outcomes of each kind (granted, refused) that are kept; beyond, the oldest is forgotten
-/// early, which is counted.
+/// Maximum number of outcomes of each kind (granted, refused); beyond it the oldest is discarded
+/// early and counted.
 pub const OUTCOMES_MAX: usize = 1 << 17;
 
-/// What makes two requests the same.
+/// Identifies a request, so that a repeat is recognized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OutcomeKey {
-    /// LID that the request came from.
+    /// Source LID of the request.
     pub slid: Lid,
     /// Source GID of its GRH; zero if it had none.
     pub sgid: Gid,
-    /// QP that it came from.
+    /// Source QP.
     pub qpn: Qpn,
-    /// Low 48 bits of its TransactionID: `ibsim` writes over the others.
+    /// Low 48 bits of its TransactionID: `ibsim` overwrites the others.
     pub tid: u64,
-    /// What it was about.
+    /// Its attribute.
     pub attribute: AttributeId,
     /// Its method.
     pub method: Method,
@@ -35,14 +35,14 @@ pub struct OutcomeKey {
     pub digest: u64,
 }
 
-/// What a write came to.
+/// The outcome of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Status answered.
+    /// Status of the answer.
     pub status: Status,
-    /// Data answered; `None` if it is the request's.
+    /// Data of the answer; `None` if it equals the request's.
     pub data: Option<AnswerRecord>,
-    /// When, in seconds since 1970 by the SM's clock.
+    /// Time of the decision, in seconds since 1970 by the SM's clock.
     pub at_s: u64,
 }
 
@@ -52,15 +52,15 @@ impl Outcome {
     }
 }
 
-/// An outcome as it is kept.
+/// A stored outcome.
 #[derive(Debug)]
 struct Kept {
-    /// Its number in the order in which outcomes came about.
+    /// Its number in order of decision.
     number: u64,
     outcome: Outcome,
 }
 
-/// The outcomes kept.
+/// All stored outcomes.
 #[derive(Debug, Default)]
 pub(super) struct Outcomes {
     by_key: HashMap<OutcomeKey, Kept, RandomState>,
@@ -68,23 +68,23 @@ pub(super) struct Outcomes {
     refused: Ages,
     next: u64,
     put: Vec<(OutcomeKey, Outcome)>,
-    /// Nothing from before this is kept, seconds since 1970.
+    /// Older outcomes are not kept, seconds since 1970.
     since_s: u64,
-    /// Outcomes forgotten before their time.
+    /// Outcomes discarded before they expired.
     pub(super) forgotten_early: u64,
 }
 
-/// Outcomes of a kind in the order in which they came about.
+/// Outcomes of a kind in order of decision.
 #[derive(Debug, Default)]
 struct Ages {
-    /// Number and second; the key may have come to another outcome since.
+    /// Number and second; the key may have a newer outcome since.
     all: VecDeque<(u64, u64, OutcomeKey)>,
-    /// How many have not.
+    /// Number of entries whose key has no newer outcome.
     len: usize,
 }
 
 impl Outcomes {
-    /// Outcomes as they were stored.
+    /// Restores stored outcomes.
     pub(super) fn restore(stored: impl IntoIterator<Item = (OutcomeKey, Outcome)>) -> Self {
         let mut stored: Vec<_> = stored.into_iter().collect();
         stored.sort_by_key(|(key, outcome)| (outcome.at_s, *key));
@@ -96,12 +96,12 @@ impl Outcomes {
         outcomes
     }
 
-    /// What this request came to when it was first made, at `since_s` or later.
+    /// The outcome of this request, if it was decided at `since_s` or later.
     pub(super) fn find(&self, key: &OutcomeKey, since_s: u64) -> Option<&Outcome> {
         self.by_key.get(key).map(|kept| &kept.outcome).filter(|outcome| outcome.at_s >= since_s)
     }
 
-    /// Keeps what a request came to.
+    /// Stores the outcome of a request.
     pub(super) fn keep(&mut self, key: OutcomeKey, outcome: Outcome) {
         if outcome.is_granted() {
             self.put.push((key, outcome.clone()));
@@ -125,7 +125,7 @@ impl Outcomes {
         }
     }
 
-    /// Forgets what came about before `before_s`.
+    /// Discards outcomes decided before `before_s`.
     pub(super) fn expire(&mut self, before_s: u64) {
         self.since_s = self.since_s.max(before_s);
         for granted in [true, false] {
@@ -135,13 +135,14 @@ impl Outcomes {
         }
     }
 
-    /// When the oldest outcome came about, or one that another has replaced since.
+    /// Time of the oldest entry, whether or not a newer outcome has replaced it.
     pub(super) fn oldest_s(&self) -> Option<u64> {
         let ages = [&self.granted, &self.refused];
         ages.into_iter().filter_map(|ages| Some(ages.all.front()?.1)).min()
     }
 
-    /// Outcomes to be stored since this was last asked, and from when on outcomes are kept.
+    /// Takes the outcomes to be stored since the last call, and the time before which none are
+    /// kept.
     pub(super) fn take_changes(&mut self) -> (Vec<(OutcomeKey, Outcome)>, u64) {
         (std::mem::take(&mut self.put), self.since_s)
     }
@@ -150,7 +151,7 @@ impl Outcomes {
         if granted { &mut self.granted } else { &mut self.refused }
     }
 
-    /// Takes the oldest of a kind; whether it was still known. `None` if there is none.
+    /// Removes the oldest of a kind; returns whether it was current. `None` if there is none.
     fn pop(&mut self, granted: bool) -> Option<bool> {
         let (number, _, key) = self.ages(granted).all.pop_front()?;
         let is_known = self.by_key.get(&key).is_some_and(|kept| kept.number == number);
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_is_told_as_it_was_and_the_last_of_a_request_counts() {
+    fn an_outcome_is_repeated_unchanged_and_the_last_of_a_request_counts() {
         let mut outcomes = Outcomes::default();
         let data = |last: usize| {
             let mut data = [0; 200];
@@ -191,9 +192,9 @@ mod tests {
             Some(AnswerRecord::new(&data))
         };
         for (at_s, data) in [(5, data(199)), (6, data(7)), (7, None)] {
-            let told = Outcome { status: Status::OK, data, at_s };
-            outcomes.keep(key(1), told.clone());
-            assert_eq!(outcomes.find(&key(1), 5), Some(&told));
+            let outcome = Outcome { status: Status::OK, data, at_s };
+            outcomes.keep(key(1), outcome.clone());
+            assert_eq!(outcomes.find(&key(1), 5), Some(&outcome));
         }
         outcomes.keep(key(1), outcome(Status::SA_REQ_INVALID, 8));
         assert_eq!((outcomes.granted.len, outcomes.refused.len), (0, 1));
@@ -221,7 +222,7 @@ mod tests {
         let mut outcomes = Outcomes::default();
         outcomes.keep(key(1), outcome(Status::OK, 5));
         outcomes.keep(key(2), outcome(Status::OK, 6));
-        assert!(outcomes.find(&key(1), 6).is_none(), "too old to be told again");
+        assert!(outcomes.find(&key(1), 6).is_none(), "too old for a repeat");
         outcomes.take_changes();
         outcomes.expire(6);
         assert_eq!(outcomes.oldest_s(), Some(6));
@@ -236,7 +237,7 @@ mod tests {
         }
         assert_eq!(outcomes.forgotten_early, 1);
         assert!(outcomes.find(&key(0), 0).is_none() && outcomes.find(&key(1), 0).is_some());
-        // Refusals cannot push out what was granted.
+        // Refusals cannot evict granted outcomes.
         for tid in 0..=OUTCOMES_MAX as u64 {
             outcomes.keep(key(1 << 32 | tid), outcome(Status::SA_REQ_INVALID, 5));
         }

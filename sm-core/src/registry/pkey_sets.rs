@@ -1,5 +1,5 @@
-//! Ports by what partitions they are in, so that a question about many ports is asked once for all
-//! that have the same P_Keys.
+//! Ports grouped by P_Key set, so that a check over many ports runs once for all
+//! ports with the same P_Keys.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::EndPort;
 /// P_Keys by base.
 const BASES: usize = 1 << 15;
 
-/// The ports that have one set of P_Keys.
+/// The ports with one set of P_Keys.
 #[derive(Clone, Debug)]
 struct Set {
     /// One P_Key of each base, ascending, full membership if the ports have both.
@@ -24,7 +24,7 @@ struct Set {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PKeySets {
     sets: Vec<Set>,
-    /// The greatest LID that a port has.
+    /// The greatest LID of any port.
     top: Lid,
 }
 
@@ -53,13 +53,13 @@ impl PKeySets {
         all
     }
 
-    /// The greatest LID that a port has; [`Lid::NONE`] if there are no ports.
+    /// The greatest LID of any port; [`Lid::NONE`] if there are no ports.
     pub(super) fn top(&self) -> Lid {
         self.top
     }
 
-    /// Whether `requester` shares a partition with every port that has a LID from `first` to
-    /// `last`. Looks once at the P_Keys of each set, and at two ports of it.
+    /// Whether `requester` shares a partition with every port with a LID from `first` to
+    /// `last`. Compares the P_Keys of each set once, and examines two ports of it.
     pub(super) fn all_share(&self, requester: &EndPort, first: Lid, last: Lid) -> bool {
         if first > last {
             return true;
@@ -79,7 +79,7 @@ impl PKeySets {
         };
         self.sets.iter().all(|set| {
             let at = set.ports.partition_point(|&(_, end, _)| end < first);
-            // A port shares with itself whatever there is.
+            // A port may always see itself.
             let mut others = set.ports[at..].iter().take_while(|&&(begin, _, _)| begin <= last);
             others.all(|&(_, _, guid)| guid == requester.guid) || set.pkeys.iter().any(shared)
         })

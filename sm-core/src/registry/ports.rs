@@ -1,5 +1,5 @@
-//! What the registry needs of the fabric: its end ports, partitions and policy, as plain data that
-//! is built anew after each sweep and shared with the registry's thread.
+//! The end ports, partitions and policy that the registry needs, as plain data that
+//! is rebuilt after each sweep and shared with the registry's thread.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,43 +13,43 @@ use super::pkey_sets::PKeySets;
 use crate::fabric::{Fabric, PortIndex, SubnetParameters};
 use crate::manage::vfabric::by_mgid::ByMgid;
 
-/// How the registry decides where it has a choice. What names an option in parentheses is the
-/// site's to set; the rest has no option on purpose, and is here for tests and measurements.
+/// Settings of the registry. A field that names an option in parentheses is configured by the
+/// site; the others deliberately have no option and exist for tests and measurements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Whether IPv6 solicited-node groups that differ in their last 24 bits only share an MLID
+    /// Whether IPv6 solicited-node groups that differ only in their last 24 bits share an MLID
     /// (`consolidate_ipv6_snm_req`).
     pub consolidate_ipv6_snm_req: bool,
-    /// Whether groups of one P_Key, SL, MTU and rate share an MLID once there is no free one. No
-    /// option: refusing instead serves nobody (`docs/decisions/0013`).
+    /// Whether groups of one P_Key, SL, MTU and rate share an MLID once none is free. No
+    /// option: refusing has no advantage (`docs/decisions/0013`).
     pub share_mlids: bool,
-    /// Whether the components of a join must agree with the group (`mcgroup_join_validation`).
+    /// Whether the components of a join must match the group (`mcgroup_join_validation`).
     pub mcgroup_join_validation: bool,
-    /// Whether MGIDs asked for are checked, those of IPoIB against their broadcast group
+    /// Whether requested MGIDs are checked, those of IPoIB against their broadcast group
     /// (`ipoib_mcgroup_creation_validation`).
     pub ipoib_mcgroup_creation_validation: bool,
     /// Whether a port may have a P_Key as full and as limited member at once
     /// (`allow_both_pkeys`).
     pub allow_both_pkeys: bool,
-    /// The greatest code of a rate that new groups have (`max_rate_enum`); 0 is no limit.
+    /// The greatest rate code of new groups (`max_rate_enum`); 0 is no limit.
     pub max_rate: u8,
-    /// Byte of the alias GUIDs that the registry chooses, by which sites tell their subnets apart
+    /// Site-specific byte of alias GUIDs that the registry assigns, to distinguish subnets
     /// (`sm_assigned_guid`).
     pub sm_assigned_guid: u8,
-    /// How long a repeat of a request gets the answer of the first, seconds. No option: it follows
-    /// from how long clients repeat (`docs/decisions/0013`).
+    /// How long a repeated request gets the stored answer, seconds. No option: it follows
+    /// from how long clients retry (`docs/decisions/0013`).
     pub retry_window_s: u64,
-    /// Most records of all kinds together; beyond, nothing is added. No option: it bounds the
-    /// memory of the SM and of each responder.
+    /// Maximum number of records of all kinds; beyond it additions are refused. No option: it
+    /// bounds the memory of the SM and of each responder.
     pub records_max: usize,
-    /// How many of these only trusted requesters can add.
+    /// How many of these are reserved for trusted requesters.
     pub records_reserved: usize,
-    /// Most services of a port, its aliases included. This limit and the next two do not bind
-    /// trusted requesters; none of them is an option.
+    /// Maximum number of services of a port, its aliases included. This limit and the next two do
+    /// not apply to trusted requesters; none of them is an option.
     pub services_per_port_max: usize,
-    /// Most multicast memberships that a port has asked for.
+    /// Maximum number of multicast memberships that a port requested.
     pub memberships_per_port_max: usize,
-    /// Most multicast groups that a port has created and that are still there.
+    /// Maximum number of existing multicast groups that a port created.
     pub groups_per_port_max: usize,
 }
 
@@ -80,41 +80,41 @@ pub struct EndPort {
     pub guid: Guid,
     /// Base LID.
     pub lid: Lid,
-    /// LMC: it has 2^LMC LIDs from the base LID on.
+    /// LMC: the port has 2^LMC LIDs from the base LID.
     pub lmc: u8,
-    /// Greatest MTU that its link carries (NeighborMTU).
+    /// MTU of its link (NeighborMTU).
     pub mtu: Mtu,
     /// Rate of its link.
     pub rate: Rate,
     /// Valid P_Keys, in table order.
     pub pkeys: Arc<[PKey]>,
-    /// Kind of its node.
+    /// Node type.
     pub node_type: NodeType,
-    /// Entries of its GUID table.
+    /// Number of entries in its GUID table (GUIDCap).
     pub guid_cap: u8,
     /// Whether it is in state Active.
     pub active: bool,
 }
 
 impl EndPort {
-    /// Whether it is a member, full or limited, of the partition of `pkey`.
+    /// Whether the port is a full or limited member of the partition of `pkey`.
     pub fn has_pkey(&self, pkey: PKey) -> bool {
         self.pkeys.iter().any(|own| own.base() == pkey.base())
     }
 
-    /// Whether packets pass between the two in some partition.
+    /// Whether the two ports share a partition in which they can communicate.
     pub fn shares_partition(&self, other: &Self) -> bool {
         self.guid == other.guid
             || self.pkeys.iter().any(|own| other.pkeys.iter().any(|&theirs| own.matches(theirs)))
     }
 
-    /// The P_Key of its table with this base, full membership first.
+    /// The P_Key in its table with this base; the full one if it has both.
     pub fn own_pkey(&self, pkey: PKey) -> Option<PKey> {
         self.pkeys.iter().copied().filter(|own| own.base() == pkey.base()).max()
     }
 }
 
-/// What a multicast group of a virtual fabric gets.
+/// Parameters of multicast groups in a virtual fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupParameters {
     /// P_Key without the membership bit.
@@ -127,29 +127,30 @@ pub struct GroupParameters {
     pub rate_max: Option<Rate>,
 }
 
-/// The end ports and what is configured about them.
+/// The end ports and their configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Ports {
-    /// Upper half of every GID.
+    /// Subnet prefix, the upper half of every GID.
     pub prefix: u64,
-    /// GUID of the port that the SM runs on.
+    /// GUID of the SM's port.
     pub sm_port_guid: Guid,
-    /// The last MLID that all switches can forward; below [`Lid::MULTICAST_FIRST`] if none can.
+    /// The last MLID that all switches can forward; below [`Lid::MULTICAST_FIRST`] if there is
+    /// none.
     pub mlid_last: Lid,
     /// Partitions, ascending by base P_Key.
     pub partitions: Vec<Partition>,
-    /// How to decide where there is a choice.
+    /// Settings of the registry.
     pub settings: Settings,
     ports: Vec<EndPort>,
     by_guid: HashMap<Guid, u32, RandomState>,
-    /// Index in `ports` plus 1 by LID; 0 where no port has it.
+    /// Index into `ports` plus 1, by LID; 0 if no port has the LID.
     by_lid: Vec<u32>,
     by_pkeys: PKeySets,
     virtual_fabrics: ByMgid,
 }
 
 impl Ports {
-    /// These end ports, and nothing configured.
+    /// These end ports without any configuration.
     pub fn new(prefix: u64, sm_port_guid: Guid, ports: Vec<EndPort>) -> Self {
         let mut by_lid = vec![0; usize::from(Lid::UNICAST_LAST.0) + 1];
         let mut by_guid = HashMap::with_capacity_and_hasher(ports.len(), RandomState::default());
@@ -175,10 +176,10 @@ impl Ports {
         }
     }
 
-    /// What there is on `fabric` under the site's policy.
+    /// The end ports of `fabric` under the site's policy.
     pub fn of(fabric: &Fabric, parameters: &SubnetParameters, settings: Settings) -> Self {
         let ports = fabric.end_ports().filter_map(|port| end_port(fabric, port)).collect();
-        let sm_port = fabric.home().map_or(Guid(0), |home| fabric.port(home).guid);
+        let sm_port = fabric.sm_port().map_or(Guid(0), |home| fabric.port(home).guid);
         let policy = &parameters.policy;
         let mut partitions = policy.partitions.clone();
         partitions.sort_unstable_by_key(|partition| partition.pkey);
@@ -199,15 +200,15 @@ impl Ports {
         all
     }
 
-    /// Takes the virtual fabrics that groups are created by, with the port groups they name.
+    /// Sets the virtual fabrics that apply to new groups, with their port groups.
     pub fn set_virtual_fabrics(&mut self, fabrics: &[VirtualFabric], groups: &[PortGroup]) {
         self.virtual_fabrics = ByMgid::new(fabrics, groups);
     }
 
-    /// What a group of this MGID gets if this port creates it and asks for this P_Key. Of the
-    /// virtual fabrics that have the port as a member and an application with the MGID the first
-    /// with this P_Key decides, else the first; if no application has it, the first that takes
-    /// such MGIDs and has this P_Key. `None` if there is none.
+    /// The parameters of a group with this MGID and P_Key that this port creates. Of the
+    /// virtual fabrics with the port as a member and an application with the MGID, the first
+    /// with this P_Key applies, else the first; if no application has it, the first that accepts
+    /// unmatched MGIDs and has this P_Key. `None` if there is none.
     pub fn group_parameters(
         &self,
         mgid: Gid,
@@ -226,29 +227,29 @@ impl Ports {
         })
     }
 
-    /// The port with this GUID; aliases are not known here.
+    /// The port with this port GUID; aliases are not searched.
     pub fn by_guid(&self, guid: Guid) -> Option<&EndPort> {
         self.by_guid.get(&guid).map(|&at| &self.ports[at as usize])
     }
 
-    /// The port that has this LID, path bits included.
+    /// The port with this LID, path bits included.
     pub fn by_lid(&self, lid: Lid) -> Option<&EndPort> {
         let number = *self.by_lid.get(lid.index())?;
         self.ports.get(number.checked_sub(1)? as usize)
     }
 
-    /// The greatest LID that a port has; [`Lid::NONE`] if there are no ports.
+    /// The greatest LID of any port; [`Lid::NONE`] if there are no ports.
     pub fn lid_top(&self) -> Lid {
         self.by_pkeys.top()
     }
 
-    /// Whether the requester shares a partition with every port that has a LID from `first` to
-    /// `last`. The cost goes with how many different sets of P_Keys there are, not with the LIDs.
+    /// Whether the requester shares a partition with every port with a LID from `first` to
+    /// `last`. The cost grows with the number of distinct P_Key sets, not with the LIDs.
     pub fn all_share_partition(&self, requester: &EndPort, first: Lid, last: Lid) -> bool {
         self.by_pkeys.all_share(requester, first, last)
     }
 
-    /// All of them.
+    /// All end ports.
     pub fn iter(&self) -> impl Iterator<Item = &EndPort> {
         self.ports.iter()
     }
@@ -335,7 +336,7 @@ mod tests {
         set(host, 1, Some(1), 1, 4);
         set(unready, 1, Some(2), 2, 0);
         set(switch, 0, None, 3, 6);
-        fabric.set_home(fabric.port_of(host, PortNum(1)).unwrap());
+        fabric.set_sm_port(fabric.port_of(host, PortNum(1)).unwrap());
         fabric.settle_end_ports();
         let parameters = || SubnetParameters {
             prefix: 7,

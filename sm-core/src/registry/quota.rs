@@ -1,10 +1,10 @@
-//! Who has how much: nobody fills the registry alone.
+//! Quotas: no single port can fill the registry.
 //!
-//! A record is charged to a port. What a port registers for itself, by its own GUID or an alias,
-//! is charged to it; so is what it registers for others, where anybody may (proxy joins, services
-//! at multicast GIDs). What is charged to whom is not stored: a restart charges records to the
-//! ports that they are of, and to nobody what others may have asked for, so that nobody's quota is
-//! used up by somebody else.
+//! Each record is charged to a port. Records that a port registers for itself, by port GUID or
+//! alias, are charged to it; so are those it registers for others, where any port may (proxy joins,
+//! services at multicast GIDs). Charges are not stored: after a restart records are charged to the
+//! ports they describe, and records that another port may have requested are charged to no port, so
+//! that no port's quota is used up by another.
 
 use std::collections::HashMap;
 
@@ -14,25 +14,25 @@ use ib_mad::wire::mad::Status;
 
 use super::{Core, Ports, Refusal, Request};
 
-/// To whom a record is charged that no port is known to have asked for. No port has this GUID.
+/// Owner of records whose requesting port is unknown. No port has this GUID.
 pub(super) const NOBODY: Guid = Guid(0);
 
-/// Records charged to each port.
+/// Number of records charged to each port.
 #[derive(Debug, Default)]
 pub(super) struct Tally(HashMap<Guid, usize, RandomState>);
 
 impl Tally {
-    /// How many are charged to `port`.
+    /// The number charged to `port`.
     pub(super) fn of(&self, port: Guid) -> usize {
         self.0.get(&port).copied().unwrap_or(0)
     }
 
-    /// Charges one more.
+    /// Charges one record.
     pub(super) fn add(&mut self, port: Guid) {
         *self.0.entry(port).or_default() += 1;
     }
 
-    /// Takes one back.
+    /// Releases one record.
     pub(super) fn remove(&mut self, port: Guid) {
         match self.0.get_mut(&port) {
             Some(count) if *count > 1 => *count -= 1,
@@ -42,7 +42,7 @@ impl Tally {
 }
 
 impl Core {
-    /// Refuses what would give a port that has `count` records of a kind more than `max`, unless
+    /// Refuses a record if its port already has `count` of `max` records of the kind, unless
     /// the requester is trusted.
     pub(super) fn within_quota(
         &mut self,
@@ -57,8 +57,8 @@ impl Core {
         Err(Status::SA_NO_RESOURCES.into())
     }
 
-    /// Refuses what would add `count` records beyond the limit of all together, of which the last
-    /// are for trusted requesters.
+    /// Refuses `count` more records beyond the limit of all kinds, of which the last
+    /// are reserved for trusted requesters.
     pub(super) fn room_for(
         &mut self,
         ports: &Ports,

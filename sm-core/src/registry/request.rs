@@ -1,4 +1,4 @@
-//! A request to change what is registered, read from the wire.
+//! A request to change the registry, parsed from a MAD.
 
 use ib_mad::types::{Gid, Lid, PKey, Qpn, Sl};
 use ib_mad::wire::MAD_LEN;
@@ -8,64 +8,64 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::outcome::OutcomeKey;
 
-/// Bits of a TransactionID that tell requests apart; `ibsim` writes over the others.
+/// Bits of a TransactionID that identify a request; `ibsim` overwrites the others.
 const TID_BITS: u64 = 0xFFFF_FFFF_FFFF;
 
-/// Where a request came from.
+/// The source address of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requester {
-    /// LID of the port, path bits included.
+    /// Source LID, path bits included.
     pub slid: Lid,
     /// Source GID of the request's GRH; `None` if it had none.
     pub sgid: Option<Gid>,
-    /// QP.
+    /// Source QP.
     pub qpn: Qpn,
-    /// SL that it came on.
+    /// SL of the request.
     pub sl: Sl,
-    /// P_Key that it came with; 0 if the transport did not tell.
+    /// P_Key of the request; 0 if the transport does not report it.
     pub pkey: PKey,
 }
 
-/// A request, its addressing and trust settled. What it asks for is not looked at yet.
+/// A request with its addressing and trust. Its content is not checked yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Set(), Delete(); Get() only asks which sequence number holds all before it.
+    /// Set() or Delete(); Get() only asks for the sequence number that covers all earlier writes.
     pub method: Method,
-    /// The record.
+    /// The attribute.
     pub attribute: AttributeId,
     /// AttributeModifier.
     pub modifier: u32,
-    /// Which components the requester filled in.
+    /// ComponentMask.
     pub component_mask: ComponentMask,
-    /// The record, from its first byte on.
+    /// The record, from its first byte.
     pub data: [u8; DATA_LEN],
     /// TransactionID.
     pub tid: u64,
-    /// Where it came from.
+    /// Source address.
     pub requester: Requester,
     /// Whether it carried the SM_Key.
     pub trusted: bool,
 }
 
-/// Why a request is not answered.
+/// Why a request is dropped without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Drop {
     /// Another management class.
-    #[error("not a request of the SA class")]
+    #[error("management class is not SubnAdm")]
     Class,
-    /// A method that changes nothing here, or a response.
-    #[error("neither Set(), Delete() nor Get()")]
+    /// A method that does not change the registry, or a response.
+    #[error("method is not Set, Delete or Get")]
     Method,
-    /// Nothing of that kind is registered.
-    #[error("nothing of this attribute is registered")]
+    /// An attribute that clients cannot register.
+    #[error("attribute is not one that clients register")]
     Attribute,
-    /// A wrong SM_Key: no answer, as OpenSM does, so that keys are not tried out quickly.
-    #[error("the SM_Key is wrong")]
+    /// A wrong SM_Key: not answered, as in OpenSM, to slow down guessing of keys.
+    #[error("SM_Key does not match")]
     Key,
 }
 
 impl Request {
-    /// Reads a MAD. `sa_key` is what makes a request trusted; if it is 0 none is.
+    /// Parses a MAD. Requests that carry `sa_key` are trusted; if it is 0 none is.
     pub fn read(mad: &[u8; MAD_LEN], requester: Requester, sa_key: u64) -> Result<Self, Drop> {
         let mad = SaMad::new(mad);
         let header = mad.header();
@@ -102,7 +102,7 @@ impl Request {
         })
     }
 
-    /// What its repeats have in common with it.
+    /// The key that it shares with its repeats.
     pub(super) fn key(&self) -> OutcomeKey {
         let seed = self.component_mask.0 ^ u64::from(self.trusted) << 63;
         OutcomeKey {

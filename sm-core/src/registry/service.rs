@@ -1,14 +1,15 @@
 //! ServiceRecord: services and their leases (15.2.5.14).
 //!
-//! A service belongs to the port of its ServiceGID. That port, whoever knows the ServiceKey, and
-//! trusted requesters change and delete it; nobody else does. One at a multicast GID belongs to
-//! whoever knows its key. The record is found by the bytes of its RID, whatever the component mask
-//! says, and components that are not in the mask are stored as they came.
+//! A service belongs to the port of its ServiceGID. That port, requesters with the ServiceKey, and
+//! trusted requesters can change and delete it. A service at a multicast GID belongs to
+//! requesters with its key. The record is found by its RID bytes, regardless of the component mask,
+//! and components outside the mask are stored as received.
 
 use std::collections::{BTreeSet, HashMap};
 
 use foldhash::fast::RandomState;
 use ib_mad::types::{Gid, Guid, PKey};
+use ib_mad::wire::field::part;
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::record::ServiceRecord;
 use ib_mad::wire::record::service::{LEASE_INDEFINITE, component};
@@ -17,22 +18,22 @@ use sa_proto::snapshot::{Service, ServiceRid};
 use super::quota::{NOBODY, Tally};
 use super::{Answer, AnswerRecord, Core, EndPort, Ports, Refusal, Request};
 
-/// Length of the record.
+/// Length of ServiceRecord, bytes.
 const LEN: usize = ServiceRecord::LEN;
 
-/// What is kept beside the rows.
+/// Indices of the service rows.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    /// Leases that end, by the second after which they are over.
+    /// Finite leases, by the last second in which they are valid.
     leases: BTreeSet<(u64, ServiceRid)>,
-    /// Services by the lower half of their GID; those at multicast GIDs by the port that asked.
+    /// Services by the lower half of their GID; at multicast GIDs by the requesting port.
     by_guid: Tally,
-    /// Which port that was.
+    /// The requesting port of services at multicast GIDs.
     asked_by: HashMap<ServiceRid, Guid, RandomState>,
 }
 
 impl Index {
-    /// Takes in a row that `port` asked for.
+    /// Adds a row that `port` requested.
     fn add(&mut self, row: &Service, port: Guid) {
         self.leases.extend(row.expires_s.map(|expires_s| (expires_s, row.rid)));
         if row.rid.service_gid.is_multicast() {
@@ -41,7 +42,7 @@ impl Index {
         self.by_guid.add(charged(row.rid.service_gid, port));
     }
 
-    /// Takes out a row; the port that asked for it at first.
+    /// Removes a row; returns the port that first requested it.
     fn remove(&mut self, row: &Service) -> Guid {
         if let Some(expires_s) = row.expires_s {
             self.leases.remove(&(expires_s, row.rid));
@@ -52,7 +53,7 @@ impl Index {
     }
 }
 
-/// The GUID that a service is charged to.
+/// The port GUID whose quota a service counts against.
 fn charged(gid: Gid, asked_by: Guid) -> Guid {
     if gid.is_multicast() { asked_by } else { gid.guid() }
 }
@@ -64,9 +65,9 @@ pub(super) fn restore(core: &mut Core) {
     core.service = index;
 }
 
-/// Decides on a Set() or Delete().
+/// Handles a Set() or Delete() of ServiceRecord.
 pub(super) fn write(core: &mut Core, now_s: u64, ports: &Ports, request: &Request) -> Answer {
-    let record = ServiceRecord::new(&request.data).expect("200 bytes");
+    let record = ServiceRecord::of(&request.data);
     let rid = ServiceRid {
         service_id: record.service_id(),
         service_gid: record.service_gid(),
@@ -74,7 +75,7 @@ pub(super) fn write(core: &mut Core, now_s: u64, ports: &Ports, request: &Reques
     };
     let requester = ports.by_lid(request.requester.slid).ok_or(Status::SA_REQ_INVALID)?;
     check_pkey(core, ports, requester, request, &rid)?;
-    // A lease that is over is over, even if nobody has swept up yet.
+    // An expired lease counts as gone, even if `expire` has not run yet.
     let old = core.services.get(rid).cloned();
     let known = old.as_deref().filter(|row| row.expires_s.is_none_or(|end| end > now_s));
     let allowed = may_write(core, ports, requester, request, known, rid.service_gid);
@@ -109,10 +110,9 @@ fn set(
     rid: ServiceRid,
     asked_by: Guid,
 ) -> AnswerRecord {
-    let mut record = [0; LEN];
-    record.copy_from_slice(&request.data[..LEN]);
+    let mut record = *part::<0, LEN, _>(&request.data);
     let mask = request.component_mask;
-    let mut view = ServiceRecord::new(&mut record[..]).expect("176 bytes");
+    let mut view = ServiceRecord::of_mut(&mut record);
     if !mask.contains(component::SERVICE_LEASE) {
         view.set_service_lease(LEASE_INDEFINITE);
     }
@@ -122,10 +122,8 @@ fn set(
     core.service.add(&row, asked_by);
     core.services.put(row);
     if !mask.contains(component::SERVICE_PKEY) {
-        // Told, though it is not what is stored: clients have come to expect it of OpenSM.
-        ServiceRecord::new(&mut record[..])
-            .expect("176 bytes")
-            .set_service_pkey(PKey::DEFAULT_FULL);
+        // The answer differs from the stored record because clients expect what OpenSM answers.
+        ServiceRecord::of_mut(&mut record).set_service_pkey(PKey::DEFAULT_FULL);
     }
     shown(record, request)
 }
@@ -136,7 +134,7 @@ fn remove(core: &mut Core, rid: &ServiceRid) {
     }
 }
 
-/// The record as the requester may see it: ServiceKey is for the trusted.
+/// The record as the requester may see it: only trusted requesters see ServiceKey.
 fn shown(mut record: [u8; LEN], request: &Request) -> AnswerRecord {
     if !request.trusted {
         record[Service::KEY].fill(0);
@@ -144,7 +142,7 @@ fn shown(mut record: [u8; LEN], request: &Request) -> AnswerRecord {
     AnswerRecord::new(&record)
 }
 
-/// A ServiceP_Key that is named must be one of the requester's, and one of the service's port.
+/// A given ServiceP_Key must be a P_Key of both the requester and the service's port.
 fn check_pkey(
     core: &Core,
     ports: &Ports,
@@ -156,7 +154,7 @@ fn check_pkey(
     if !mask.contains(component::SERVICE_PKEY) {
         return Ok(());
     }
-    // 0 is every port's: it says that the service is in no partition of its own.
+    // 0 means that the service is bound to no partition; any port may use it.
     let has = |port: &EndPort| !rid.service_pkey.is_valid() || port.has_pkey(rid.service_pkey);
     let elsewhere = mask.contains(component::SERVICE_GID) && !rid.service_gid.is_multicast();
     let port = match elsewhere {
@@ -166,7 +164,7 @@ fn check_pkey(
     if has(requester) && has(port) { Ok(()) } else { Err(Status::SA_REQ_INVALID.into()) }
 }
 
-/// Whether the service at `gid`, or the one that is `known`, is for this requester to write.
+/// Whether this requester may write the service at `gid`, or the stored one, `known`.
 fn may_write(
     core: &Core,
     ports: &Ports,
@@ -185,12 +183,12 @@ fn may_write(
         || has_key && known.is_none() && gid.is_multicast()
 }
 
-/// Compares secrets in a time that does not tell where they differ.
+/// Compares secrets in constant time.
 fn equal(a: &[u8], b: &[u8]) -> bool {
     a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
 }
 
-/// Refuses what would give a port more services than it may have.
+/// Refuses a service beyond the port's quota.
 fn room_at_port(
     core: &mut Core,
     ports: &Ports,
@@ -203,10 +201,10 @@ fn room_at_port(
     core.within_quota(request, count, ports.settings.services_per_port_max)
 }
 
-/// A service outlives its port: it is there for as long as its lease says.
+/// A service outlives its port: it remains until its lease expires.
 pub(super) fn fabric_changed(_core: &mut Core, _ports: &Ports) {}
 
-/// Takes out services whose lease has ended by `now_s`.
+/// Removes services whose lease expired by `now_s`.
 pub(super) fn expire(core: &mut Core, now_s: u64) {
     while let Some((expires_s, rid)) = core.service.leases.first().copied() {
         if expires_s > now_s {
@@ -216,7 +214,7 @@ pub(super) fn expire(core: &mut Core, now_s: u64) {
     }
 }
 
-/// When the next lease ends, in seconds since 1970.
+/// When the next lease expires, in seconds since 1970.
 pub(super) fn next_expiry(core: &Core) -> Option<u64> {
     core.service.leases.first().map(|(expires_s, _)| *expires_s)
 }

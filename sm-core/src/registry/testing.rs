@@ -7,14 +7,15 @@ use ib_mad::wire::sa::{ComponentMask, DATA_LEN};
 
 use super::{EndPort, Ports, Registry, Reply, Request, Requester};
 
-/// When tests take place, seconds since 1970.
-pub(crate) const NOW_S: u64 = 1_000;
+/// The current time in tests, seconds since 1970.
+pub const NOW_S: u64 = 1_000;
 
-/// GUIDs of three ports of one partition (LIDs 1 to 3), of which 2 has the partition 1 as well,
-/// and of one (LID 4) that is in partition 1 only.
-pub(crate) const GUIDS: [Guid; 4] = [Guid(0xA1), Guid(0xA2), Guid(0xA3), Guid(0xA4)];
+/// GUIDs of three ports in one partition (LIDs 1 to 3), of which port 2 is also in partition 1,
+/// and of a port (LID 4) in partition 1 only.
+pub const GUIDS: [Guid; 4] = [Guid(0xA1), Guid(0xA2), Guid(0xA3), Guid(0xA4)];
 
-pub(crate) fn port(number: u16, pkeys: &[u16]) -> EndPort {
+/// An active port of a channel adapter: `number`, from 1, counts [`GUIDS`] and is the LID.
+pub fn port(number: u16, pkeys: &[u16]) -> EndPort {
     EndPort {
         guid: GUIDS[usize::from(number) - 1],
         lid: Lid(number),
@@ -28,21 +29,23 @@ pub(crate) fn port(number: u16, pkeys: &[u16]) -> EndPort {
     }
 }
 
-pub(crate) fn end_ports() -> Vec<EndPort> {
+/// The end ports of [`GUIDS`].
+pub fn end_ports() -> Vec<EndPort> {
     vec![port(1, &[0xFFFF]), port(2, &[0xFFFF, 0x8001]), port(3, &[0xFFFF]), port(4, &[0x8001])]
 }
 
-pub(crate) fn ports() -> Ports {
+/// These ports as registry input.
+pub fn ports() -> Ports {
     Ports::new(SUBNET_PREFIX_DEFAULT, GUIDS[0], end_ports())
 }
 
 /// The GID of a port by its LID.
-pub(crate) fn gid(lid: u16) -> Gid {
+pub fn gid(lid: u16) -> Gid {
     Gid::new(SUBNET_PREFIX_DEFAULT, GUIDS[usize::from(lid) - 1])
 }
 
-/// A request of the port with LID `slid`, from QP1. Each is a transaction of its own.
-pub(crate) fn request(
+/// A request of the port with LID `slid`, from QP1. Each has a new TransactionID.
+pub fn request(
     slid: u16,
     method: Method,
     attribute: AttributeId,
@@ -71,23 +74,24 @@ pub(crate) fn request(
     }
 }
 
-pub(crate) fn trusted(request: Request) -> Request {
+/// The same request with the SM_Key.
+pub fn trusted(request: Request) -> Request {
     Request { trusted: true, ..request }
 }
 
-/// The record that a request is answered with.
-pub(crate) fn told(registry: &mut Registry, request: &Request) -> [u8; DATA_LEN] {
+/// The record in the answer to a request.
+pub fn answered(registry: &mut Registry, request: &Request) -> [u8; DATA_LEN] {
     let reply = write(registry, request.clone());
     reply.data.map_or(request.data, |data| data.data())
 }
 
-/// What a request comes to on the fabric of [`ports`].
-pub(crate) fn write(registry: &mut Registry, request: Request) -> Reply {
+/// The reply to a request on the fabric of [`ports`].
+pub fn write(registry: &mut Registry, request: Request) -> Reply {
     registry.write(NOW_S, &ports(), &request)
 }
 
 /// The status of an answer; `None` if there was none.
-pub(crate) fn status(registry: &mut Registry, request: Request) -> Option<Status> {
+pub fn status(registry: &mut Registry, request: Request) -> Option<Status> {
     let reply = write(registry, request);
     (!reply.dropped).then_some(reply.status)
 }

@@ -1,7 +1,7 @@
-//! Requests waiting and on the wire: a queue in front of the table of transactions.
+//! Queued and outstanding requests: a queue in front of the table of transactions.
 //!
-//! A request is 8 bytes; the MAD is written again for every attempt, from what the fabric and the
-//! plan say then. Nothing is allocated for an SMP.
+//! A request is 8 bytes; the MAD is encoded for every attempt from the current state of the fabric
+//! and the plan. SMPs need no allocation.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,57 +11,57 @@ use ib_mad::transaction::Transactions;
 use super::loss::Loss;
 use super::request::{Kind, Request};
 
-/// How long to wait for an answer, how often to ask again, and how many may be asked at once.
+/// Timeouts, number of retries and window size.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// Requests on the wire at once.
+    /// Maximum number of outstanding requests.
     pub window: usize,
-    /// Time to wait for an answer.
+    /// Response timeout.
     pub timeout: Duration,
-    /// The same where an answer takes longer: a switch sets all its SL-to-VL maps by one request.
+    /// Response timeout of slow requests, such as one that sets all SL-to-VL maps of a switch.
     pub long_timeout: Duration,
-    /// Times a request is sent again.
+    /// Number of retries.
     pub retries: u32,
 }
 
-/// A request to be sent now, with the number that its answer will bear.
+/// A request to be sent now, with its TransactionID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transmit {
     /// The request.
     pub request: Request,
-    /// The M_Key that it showed when it was sent last, if it was.
+    /// The M_Key of the previous attempt, if there was one.
     pub m_key: Option<u64>,
     /// TransactionID. Its upper half is zero: simulators and kernels put their own there.
     pub tid: u64,
-    /// How long the answer is waited for.
+    /// Response timeout.
     pub timeout: Duration,
 }
 
-/// What has passed through an exchange.
+/// Counters of an exchange.
 pub type Counters = ib_mad::transaction::Counters;
 
-/// What became of requests of one kind.
+/// Counters of one kind of request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
-    /// Packets sent, repeats included.
+    /// Packets sent, retries included.
     pub sent: u64,
-    /// Repeats among them.
+    /// Retries sent.
     pub repeated: u64,
     /// Requests answered.
     pub answered: u64,
-    /// Requests given up after their last repeat.
+    /// Requests given up after their last retry.
     pub given_up: u64,
 }
 
-/// A window of requests on the wire, and those that wait for room in it.
+/// A window of outstanding requests, and the queue of those waiting for room in it.
 #[derive(Debug)]
 pub struct Exchange {
     timing: Timing,
-    /// Requests that wait. A sweep puts in what it has to ask at once; its limit is the fabric's
+    /// Queued requests. A sweep queues all its requests at once; the limit is the fabric's
     /// size: 255 ports of 65,536 nodes at most, by a handful of attributes.
     queue: VecDeque<Request>,
     window: Transactions<Sent>,
-    /// Times that all was cancelled.
+    /// Number of times all requests were cancelled.
     generation: u64,
     loss: Loss,
     passed: [Passed; Kind::ALL.len()],
@@ -71,18 +71,19 @@ pub struct Exchange {
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     request: Request,
-    /// Times it was sent.
+    /// Attempts so far.
     attempts: u16,
-    /// The M_Key that it showed last.
+    /// The M_Key of the last attempt.
     m_key: Option<u64>,
-    /// Whether it has shown different ones. Of those that a port drops for their M_Key none was lost.
+    /// Whether attempts used different M_Keys. Packets dropped for a wrong M_Key do not count as
+    /// loss.
     m_keys_differ: bool,
-    /// When it was sent first.
+    /// Time of the first attempt.
     since: Option<Instant>,
 }
 
 impl Exchange {
-    /// An exchange without requests. Another `seed` at each start keeps answers to an earlier run
+    /// An empty exchange. A different `seed` at each start keeps answers to an earlier run
     /// from matching.
     pub fn new(timing: Timing, seed: u32) -> Self {
         Self {
@@ -95,27 +96,27 @@ impl Exchange {
         }
     }
 
-    /// What has passed so far.
+    /// Counters so far.
     pub fn counters(&self) -> Counters {
         *self.window.counters()
     }
 
-    /// What became of requests of a kind so far.
+    /// Counters of one kind so far.
     pub fn passed(&self, kind: Kind) -> Passed {
         self.passed[kind as usize]
     }
 
-    /// Puts a request at the end of the queue.
+    /// Queues a request.
     pub fn push(&mut self, request: Request) {
         self.queue.push_back(request);
     }
 
-    /// Whether nothing waits and nothing is on the wire.
+    /// Whether no request is queued or outstanding.
     pub fn is_idle(&self) -> bool {
         self.outstanding() == 0
     }
 
-    /// Requests that wait or are on the wire.
+    /// Number of queued and outstanding requests.
     pub fn outstanding(&self) -> usize {
         self.queue.len() + self.window.outstanding()
     }
@@ -144,13 +145,13 @@ impl Exchange {
         Some(Transmit { request, m_key, tid, timeout })
     }
 
-    /// How long the answer to a request is waited for.
+    /// Response timeout of a request.
     fn timeout_of(&self, request: Request) -> Duration {
         let Timing { timeout, long_timeout, .. } = self.timing;
         self.loss.timeout(if request.is_for_all_ports() { long_timeout } else { timeout })
     }
 
-    /// States the M_Key that a request shows as it is sent now.
+    /// Records the M_Key with which a request is being sent.
     pub fn set_m_key(&mut self, tid: u64, m_key: u64) {
         if let Some(sent) = self.window.get_mut(tid) {
             sent.m_keys_differ |= sent.m_key.is_some_and(|last| last != m_key);
@@ -158,12 +159,12 @@ impl Exchange {
         }
     }
 
-    /// The request on the wire with this number, and the M_Key that it showed last.
+    /// The outstanding request with this TransactionID, and the M_Key of its last attempt.
     pub fn peek(&self, tid: u64) -> Option<(Request, Option<u64>)> {
         self.window.get(tid).map(|sent| (sent.request, sent.m_key))
     }
 
-    /// Takes an answer: the request it answers, which is done with. `None` if there is none.
+    /// Matches an answer: removes and returns its request, or `None` if there is none.
     pub fn handle_answer(&mut self, now: Instant, tid: u64) -> Option<Request> {
         let sent = self.window.handle_response(tid)?;
         let Sent { request, attempts, since, .. } = sent;
@@ -174,19 +175,19 @@ impl Exchange {
         Some(request)
     }
 
-    /// Takes a request that turned out to need no sending: it is done with.
+    /// Removes a request that turned out not to need sending.
     pub fn cancel(&mut self, tid: u64) {
         self.window.cancel(tid);
     }
 
-    /// Drops all requests, those on the wire too.
+    /// Drops all requests, outstanding ones included.
     pub fn cancel_all(&mut self) {
         self.generation += 1;
         self.queue.clear();
         self.window.cancel_all().for_each(drop);
     }
 
-    /// Changes whenever all is cancelled: what was written before, and has not left, is not to.
+    /// Changes with every cancellation: MADs encoded before it and not yet sent must not be sent.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -196,13 +197,13 @@ impl Exchange {
         self.window.poll_timeout()
     }
 
-    /// Fails attempts whose time has run out.
+    /// Expires attempts whose timeout has passed.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.window.handle_timeout(now);
     }
 
-    /// A request that was given up, and the M_Key that it showed last; each is yielded once. Where much
-    /// is lost it is sent more often before.
+    /// A request that was given up, and the M_Key of its last attempt; each is yielded once. Under
+    /// heavy loss requests get more attempts first.
     pub fn poll_given_up(&mut self, now: Instant) -> Option<(Request, Option<u64>)> {
         let patience = self.timing.timeout.saturating_mul(self.timing.retries.saturating_add(1));
         loop {
@@ -243,7 +244,7 @@ mod tests {
         assert_eq!(exchange.poll_transmit(now).map(|t| t.request), Some(request(2)));
     }
 
-    /// A kernel that waits for answers has to know which take longer.
+    /// The kernel's own response timeout must be longer for slow requests.
     #[test]
     fn a_request_is_sent_with_the_time_that_its_answer_is_waited_for() {
         let now = Instant::now();
@@ -253,18 +254,18 @@ mod tests {
         let port = PortIndex::from_bits(1);
         exchange.push(Request::block(Kind::SetSlToVl, port, ALL_OUT_PORTS));
         exchange.push(request(0));
-        let told = [0, 1].map(|_| exchange.poll_transmit(now).unwrap().timeout);
-        assert_eq!(told, [long_timeout, timeout]);
+        let timeouts = [0, 1].map(|_| exchange.poll_transmit(now).unwrap().timeout);
+        assert_eq!(timeouts, [long_timeout, timeout]);
         exchange.handle_timeout(now + timeout);
         assert_eq!(
             exchange.poll_given_up(now + timeout),
             Some((request(0), None)),
-            "the other waits"
+            "the request with the long timeout is still in flight"
         );
     }
 
-    /// Ports with other M_Keys than the one tried first drop what shows it: where all did, that counted
-    /// as loss of half of all packets, and repeats went out after 16 ms.
+    /// Ports with other M_Keys than the one tried first drop what shows it: where all did, that
+    /// counted as loss of half of all packets, and repeats went out after 16 ms.
     #[test]
     fn what_is_dropped_for_its_m_key_is_not_lost() {
         let timeout = Duration::from_millis(200);

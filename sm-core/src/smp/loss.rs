@@ -1,72 +1,73 @@
-//! How many attempts a request is worth: told by how many those needed that were answered.
+//! The number of attempts per request, derived from the loss rate seen so far.
 //!
-//! With fixed retries a fabric that loses packets cannot come up once it is large enough: of so many
-//! requests some always run out of attempts, and each sweep finds other nodes missing. Where many
-//! answers came only after repetitions, silence says little: a request gets as many attempts as make
-//! one in a thousand millions fail by chance. Where answers come at once, who is silent is silent.
+//! With a fixed number of retries, a large fabric that loses packets cannot come up: among so many
+//! requests some always run out of attempts, and each sweep misses different nodes. When many
+//! answers needed retries, a missing answer means little: a request gets enough attempts that only
+//! one in 10^9 fails by chance. When answers come at the first attempt, a node that does not answer
+//! is down.
 
 use std::time::{Duration, Instant};
 
-/// Failed attempts of answered requests, before they say anything.
+/// Failed attempts of answered requests needed for an estimate.
 const FAILURES_MIN: u32 = 3;
-/// Share of attempts that fail, below which loss changes nothing.
-const SHARE_MIN: f64 = 0.02;
-/// Attempts after which the counts are halved, so that the past fades.
-const FADE: u32 = 4096;
-/// Natural logarithm of the chance by which a request with an answer may go without it: 1e-9.
-const CHANCE_LN: f64 = -20.7;
-/// Most attempts a request is worth.
+/// Loss rate (failed attempts per attempt) below which nothing changes.
+const LOSS_RATE_MIN: f64 = 0.02;
+/// Attempts after which the counts are halved, so that old samples decay.
+const DECAY_ATTEMPTS: u32 = 4096;
+/// Natural logarithm of the accepted probability, 1e-9, that all attempts of a request are lost.
+const FAILURE_PROBABILITY_LN: f64 = -20.7;
+/// Maximum number of attempts per request.
 const ATTEMPTS_MAX: u16 = 64;
-/// Shortest time-out, and how many times the longest way to an answer it is at least.
+/// Shortest timeout, and its minimum as a multiple of the longest response time.
 const TIMEOUT_MIN: Duration = Duration::from_millis(16);
 const TIMEOUT_MARGIN: u32 = 4;
 
-/// What is known of loss on the way of our requests.
+/// Loss statistics of SMPs.
 #[derive(Debug, Default)]
 pub(super) struct Loss {
-    /// Attempts of requests that were answered, and those requests.
+    /// Attempts of answered requests, and the number of these requests.
     attempts: u32,
     answered: u32,
-    /// Longest time from a request to the answer of its first attempt.
+    /// Longest response time of first attempts.
     longest: Duration,
 }
 
 impl Loss {
-    /// Takes in that a request was answered after so many attempts, `took` after its first.
+    /// Records that a request was answered after so many attempts, `took` after the first.
     pub(super) fn note(&mut self, attempts: u16, took: Duration) {
         self.attempts += u32::from(attempts);
         self.answered += 1;
         if attempts == 1 {
             self.longest = self.longest.max(took);
         }
-        if self.attempts > FADE {
+        if self.attempts > DECAY_ATTEMPTS {
             self.attempts /= 2;
             self.answered /= 2;
         }
     }
 
-    /// Share of attempts that fail, if it is worth mentioning.
+    /// The loss rate, if it is significant.
     fn share(&self) -> Option<f64> {
         let failures = self.attempts.saturating_sub(self.answered);
         let share = f64::from(failures) / f64::from(self.attempts.max(1));
-        (failures >= FAILURES_MIN && share >= SHARE_MIN).then_some(share)
+        (failures >= FAILURES_MIN && share >= LOSS_RATE_MIN).then_some(share)
     }
 
-    /// How long to wait for an answer, `usual` unless much is lost: then what is lost is sent again
-    /// as soon as nobody who ever answered could still do so.
+    /// The response timeout: `usual`, unless loss is heavy. Then requests are repeated
+    /// after a small multiple ([`TIMEOUT_MARGIN`]) of the longest response time seen.
     pub(super) fn timeout(&self, usual: Duration) -> Duration {
         if self.share().is_none() {
             return usual;
         }
         let enough = self.longest.saturating_mul(TIMEOUT_MARGIN).max(TIMEOUT_MIN);
-        // Few different ones, of which a table of transactions can keep apart.
+        // Rounded, because the table of transactions supports few distinct timeouts.
         let millis = enough.as_millis().try_into().unwrap_or(u32::MAX);
         let enough =
             Duration::from_millis(millis.checked_next_power_of_two().unwrap_or(millis).into());
         enough.min(usual)
     }
 
-    /// Whether to ask again what was asked so many times, first at `since`, and would usually be
+    /// Whether to retry a request with so many attempts, the first at `since`, that is normally
     /// given up after `patience`.
     pub(super) fn is_worth_another(
         &self,
@@ -78,7 +79,7 @@ impl Loss {
         let Some(share) = self.share() else {
             return false;
         };
-        let worth = (CHANCE_LN / share.ln()).ceil() as u16;
+        let worth = (FAILURE_PROBABILITY_LN / share.ln()).ceil() as u16;
         attempts < worth.min(ATTEMPTS_MAX) || now < since + patience
     }
 }

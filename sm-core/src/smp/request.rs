@@ -1,110 +1,140 @@
-//! What an SMP asks: 8 bytes that say it all, so that a million may wait or be in flight.
+//! A request to be sent as an SMP, in 8 bytes, so that a million can be queued or outstanding.
+
+use ib_mad::wire::mad::AttributeId;
 
 use crate::fabric::PortIndex;
 
-/// Kind of a request. Those from [`ClearPortChange`](Self::ClearPortChange) on change the fabric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Kind {
-    /// NodeInfo of the SM's own node.
-    OwnNodeInfo,
-    /// NodeInfo of whatever is behind the port; `block` numbers the routes by which it is asked.
-    Probe,
-    /// The same once more, to settle a contradiction; `block` numbers it.
-    ProbeAgain,
-    /// NodeDescription of the port's node.
-    NodeDescription,
-    /// SwitchInfo of the port's node, in a discovery.
-    SwitchInfo,
-    /// SwitchInfo of the port's node, in a light sweep.
-    PortChange,
-    /// PortInfo of the port.
-    PortInfo,
-    /// PortInfo of a port towards a node that is silent; `block` tells by which routes nobody
-    /// answered behind it, counted from 1.
-    LinkState,
-    /// Speeds of the port that PortInfo knows nothing of.
-    MlnxExtPortInfo,
-    /// A block of the port's P_Key table.
-    PKeys,
-    /// SMInfo of the subnet manager behind the port.
-    SmInfo,
-    /// A block of the switch's linear forwarding table.
-    Forwarding,
-    /// A block and position of the switch's multicast forwarding table.
+/// Which part of the manager sends a kind of request, and handles what comes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// The sweep under way, or what it shares with work between sweeps.
+    Sweep,
+    /// The task that disables ports whose error traps never end.
+    BabblingPorts,
+    /// The task that writes multicast trees.
     Multicast,
-    /// SwitchInfo with PortStateChange cleared.
-    ClearPortChange,
+    /// The task that asks clients to register again.
+    Reregistration,
+    /// The task that writes alias GUIDs.
+    AliasGuids,
+}
+
+/// The table of requests. A row: the kind, its method, the attribute by name and by ID, the owner.
+macro_rules! requests {
+    ($($(#[$doc:meta])* $kind:ident: $method:ident $name:literal $id:ident, $owner:ident;)*) => {
+        /// Kind of a request.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Kind {
+            $($(#[$doc])* $kind,)*
+        }
+
+        impl Kind {
+            /// All of them, in order.
+            pub const ALL: &'static [Self] = &[$(Self::$kind,)*];
+
+            const ROWS: [Row; Self::ALL.len()] = [$(Row {
+                is_set: requests!(@is_set $method),
+                name: concat!(stringify!($method), "(", $name, ")"),
+                attribute: $name,
+                attribute_id: AttributeId::$id,
+                owner: Owner::$owner,
+            },)*];
+        }
+    };
+    (@is_set Get) => { false };
+    (@is_set Set) => { true };
+}
+
+/// A row of the table.
+struct Row {
+    is_set: bool,
+    name: &'static str,
+    attribute: &'static str,
+    attribute_id: AttributeId,
+    owner: Owner,
+}
+
+requests! {
+    /// NodeInfo of the SM's own node.
+    OwnNodeInfo: Get "NodeInfo" NODE_INFO, Sweep;
+    /// NodeInfo of the node behind the port; `block` numbers the directed routes tried.
+    Probe: Get "NodeInfo" NODE_INFO, Sweep;
+    /// The same again, to resolve a contradiction; `block` numbers it.
+    ProbeAgain: Get "NodeInfo" NODE_INFO, Sweep;
+    /// NodeDescription of the port's node.
+    NodeDescription: Get "NodeDescription" NODE_DESCRIPTION, Sweep;
+    /// SwitchInfo of the port's node, in a discovery.
+    SwitchInfo: Get "SwitchInfo" SWITCH_INFO, Sweep;
+    /// SwitchInfo of the port's node, in a light sweep.
+    PortChange: Get "SwitchInfo" SWITCH_INFO, Sweep;
+    /// PortInfo of the port.
+    PortInfo: Get "PortInfo" PORT_INFO, Sweep;
+    /// PortInfo of a port towards an unresponsive node; `block` is a count, from 1, of the directed
+    /// routes without an answer from behind it.
+    LinkState: Get "PortInfo" PORT_INFO, Sweep;
+    /// Link speeds of the port outside PortInfo (vendor-specific).
+    MlnxExtPortInfo: Get "MlnxExtPortInfo" MLNX_EXT_PORT_INFO, Sweep;
     /// A block of the port's P_Key table.
-    SetPKeys,
-    /// PortInfo with the end port's addresses.
-    SetAddress,
-    /// PortInfo that disables a port of a switch.
-    DisablePort,
-    /// PortInfo that enables it again.
-    EnablePort,
-    /// SwitchInfo with the top of the forwarding table.
-    SetSwitchInfo,
+    PKeys: Get "P_KeyTable" PKEY_TABLE, Sweep;
+    /// SMInfo of the subnet manager behind the port.
+    SmInfo: Get "SMInfo" SM_INFO, Sweep;
     /// A block of the switch's linear forwarding table.
-    SetForwarding,
+    Forwarding: Get "LinearForwardingTable" LINEAR_FORWARDING_TABLE, Sweep;
     /// A block and position of the switch's multicast forwarding table.
-    SetMulticast,
+    Multicast: Get "MulticastForwardingTable" MULTICAST_FORWARDING_TABLE, Sweep;
+    /// SwitchInfo with PortStateChange cleared.
+    ClearPortChange: Set "SwitchInfo" SWITCH_INFO, Sweep;
+    /// A block of the port's P_Key table.
+    SetPKeys: Set "P_KeyTable" PKEY_TABLE, Sweep;
+    /// PortInfo with the end port's addresses.
+    SetAddress: Set "PortInfo" PORT_INFO, Sweep;
+    /// PortInfo with the end port's addresses, between sweeps: its clients are asked to register again,
+    /// or moved to another responder.
+    Readdress: Set "PortInfo" PORT_INFO, Reregistration;
+    /// PortInfo that disables a port whose error traps never end.
+    DisableBabbling: Set "PortInfo" PORT_INFO, BabblingPorts;
+    /// PortInfo that disables a port of a switch, for a takeover of its LID.
+    DisablePort: Set "PortInfo" PORT_INFO, Sweep;
+    /// PortInfo that enables the port again.
+    EnablePort: Set "PortInfo" PORT_INFO, Sweep;
+    /// SwitchInfo with the top of the forwarding table.
+    SetSwitchInfo: Set "SwitchInfo" SWITCH_INFO, Sweep;
+    /// A block of the switch's linear forwarding table.
+    SetForwarding: Set "LinearForwardingTable" LINEAR_FORWARDING_TABLE, Sweep;
+    /// A block and position of the switch's multicast forwarding table.
+    SetMulticast: Set "MulticastForwardingTable" MULTICAST_FORWARDING_TABLE, Multicast;
     /// The port's SL-to-VL map for packets from the input port that `block` names.
-    SetSlToVl,
+    SetSlToVl: Set "SLtoVLMappingTable" SL_TO_VL_MAPPING_TABLE, Sweep;
     /// A block of the port's VL arbitration table, counted from 0.
-    SetVlArbitration,
+    SetVlArbitration: Set "VLArbitrationTable" VL_ARBITRATION_TABLE, Sweep;
     /// A block of the port's GUID table.
-    SetGuidInfo,
-    /// Speeds that the port may run at and PortInfo knows nothing of.
-    SetMlnxExtPortInfo,
+    SetGuidInfo: Set "GUIDInfo" GUID_INFO, AliasGuids;
+    /// Enabled link speeds of the port outside PortInfo (vendor-specific).
+    SetMlnxExtPortInfo: Set "MlnxExtPortInfo" MLNX_EXT_PORT_INFO, Sweep;
     /// PortInfo with the settings of the link and the step to Armed.
-    Arm,
+    Arm: Set "PortInfo" PORT_INFO, Sweep;
     /// PortInfo with the step to Active.
-    Activate,
-    /// SMInfo that hands the subnet over to the subnet manager behind the port.
-    HandOver,
-    /// SMInfo that tells the subnet manager behind the port that we took over from it.
-    Acknowledge,
+    Activate: Set "PortInfo" PORT_INFO, Sweep;
+    /// SMInfo HANDOVER to the subnet manager behind the port.
+    HandOver: Set "SMInfo" SM_INFO, Sweep;
+    /// SMInfo ACKNOWLEDGE to the subnet manager behind the port, which handed over to us.
+    Acknowledge: Set "SMInfo" SM_INFO, Sweep;
 }
 
 impl Kind {
-    /// All of them, in order.
-    pub const ALL: &'static [Self] = &[
-        Self::OwnNodeInfo,
-        Self::Probe,
-        Self::ProbeAgain,
-        Self::NodeDescription,
-        Self::SwitchInfo,
-        Self::PortChange,
-        Self::PortInfo,
-        Self::LinkState,
-        Self::MlnxExtPortInfo,
-        Self::PKeys,
-        Self::SmInfo,
-        Self::Forwarding,
-        Self::Multicast,
-        Self::ClearPortChange,
-        Self::SetPKeys,
-        Self::SetAddress,
-        Self::DisablePort,
-        Self::EnablePort,
-        Self::SetSwitchInfo,
-        Self::SetForwarding,
-        Self::SetMulticast,
-        Self::SetSlToVl,
-        Self::SetVlArbitration,
-        Self::SetGuidInfo,
-        Self::SetMlnxExtPortInfo,
-        Self::Arm,
-        Self::Activate,
-        Self::HandOver,
-        Self::Acknowledge,
-    ];
+    fn row(self) -> &'static Row {
+        &Self::ROWS[self as usize]
+    }
 
-    /// The attribute that it asks for or sets, as a metric label.
+    /// The attribute that it reads or sets, as a metric label.
     pub fn attribute(self) -> &'static str {
-        let name = self.name();
-        name.find('(').map_or(name, |at| name[at + 1..].trim_end_matches(')'))
+        self.row().attribute
+    }
+
+    /// The ID of that attribute.
+    pub fn attribute_id(self) -> AttributeId {
+        self.row().attribute_id
     }
 
     /// The method, as a metric label.
@@ -112,81 +142,32 @@ impl Kind {
         if self.is_set() { "set" } else { "get" }
     }
 
-    /// Whether the request changes something.
+    /// Whether it changes the fabric.
     pub fn is_set(self) -> bool {
-        match self {
-            Self::OwnNodeInfo
-            | Self::Probe
-            | Self::ProbeAgain
-            | Self::NodeDescription
-            | Self::SwitchInfo
-            | Self::PortChange
-            | Self::PortInfo
-            | Self::LinkState
-            | Self::MlnxExtPortInfo
-            | Self::PKeys
-            | Self::SmInfo
-            | Self::Forwarding
-            | Self::Multicast => false,
-            Self::ClearPortChange
-            | Self::SetPKeys
-            | Self::SetAddress
-            | Self::DisablePort
-            | Self::EnablePort
-            | Self::SetSwitchInfo
-            | Self::SetForwarding
-            | Self::SetMulticast
-            | Self::SetSlToVl
-            | Self::SetMlnxExtPortInfo
-            | Self::SetVlArbitration
-            | Self::SetGuidInfo
-            | Self::Arm
-            | Self::Activate
-            | Self::HandOver
-            | Self::Acknowledge => true,
-        }
+        self.row().is_set
     }
 
-    /// Name for messages.
+    /// Method and attribute, for messages.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::OwnNodeInfo | Self::Probe | Self::ProbeAgain => "Get(NodeInfo)",
-            Self::NodeDescription => "Get(NodeDescription)",
-            Self::SwitchInfo | Self::PortChange => "Get(SwitchInfo)",
-            Self::PortInfo | Self::LinkState => "Get(PortInfo)",
-            Self::MlnxExtPortInfo => "Get(MlnxExtPortInfo)",
-            Self::SetMlnxExtPortInfo => "Set(MlnxExtPortInfo)",
-            Self::PKeys => "Get(P_KeyTable)",
-            Self::SmInfo => "Get(SMInfo)",
-            Self::ClearPortChange | Self::SetSwitchInfo => "Set(SwitchInfo)",
-            Self::SetPKeys => "Set(P_KeyTable)",
-            Self::SetAddress
-            | Self::DisablePort
-            | Self::EnablePort
-            | Self::Arm
-            | Self::Activate => "Set(PortInfo)",
-            Self::Forwarding => "Get(LinearForwardingTable)",
-            Self::SetForwarding => "Set(LinearForwardingTable)",
-            Self::Multicast => "Get(MulticastForwardingTable)",
-            Self::SetMulticast => "Set(MulticastForwardingTable)",
-            Self::SetGuidInfo => "Set(GUIDInfo)",
-            Self::SetSlToVl => "Set(SLtoVLMappingTable)",
-            Self::SetVlArbitration => "Set(VLArbitrationTable)",
-            Self::HandOver | Self::Acknowledge => "Set(SMInfo)",
-        }
+        self.row().name
+    }
+
+    /// Which part of the manager handles its answer.
+    pub fn owner(self) -> Owner {
+        self.row().owner
     }
 }
 
-/// Bit of the block number of a [`Kind::SetSlToVl`], which else is the input port: meant for all input
-/// ports of the output port.
+/// Bit of the block number of a [`Kind::SetSlToVl`], which is otherwise the input port: applies to
+/// all input ports of the output port.
 pub const ALL_IN_PORTS: u16 = 1 << 8;
 /// The same for all output ports of the switch.
 pub const ALL_OUT_PORTS: u16 = 1 << 9;
 
-/// A request: what, of which port, which block.
+/// A request: kind, port and block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
-    /// What is asked.
+    /// Attribute and method.
     pub kind: Kind,
     /// Block of a table; 0 where there is only one.
     pub block: u16,
@@ -196,20 +177,20 @@ pub struct Request {
 const _: () = assert!(size_of::<Request>() == 8);
 
 impl Request {
-    /// Asks `kind` of `port`.
+    /// A request of `kind` for `port`.
     pub fn new(kind: Kind, port: PortIndex) -> Self {
         Self::block(kind, port, 0)
     }
 
-    /// Asks block `block` of a table of `port`.
+    /// A request for block `block` of a table of `port`.
     pub fn block(kind: Kind, port: PortIndex, block: u16) -> Self {
         Self { kind, block, port: port.to_bits() }
     }
 
-    /// NodeInfo of the SM's own node, of which nothing is known yet.
+    /// NodeInfo of the SM's own node, before the fabric is known.
     pub const OWN_NODE_INFO: Self = Self { kind: Kind::OwnNodeInfo, block: 0, port: u32::MAX };
 
-    /// Whether it sets tables of many ports of a switch, which takes it longer.
+    /// Whether it sets tables of many ports of a switch, which takes the switch longer.
     pub fn is_for_all_ports(self) -> bool {
         self.kind == Kind::SetSlToVl && self.block & (ALL_IN_PORTS | ALL_OUT_PORTS) != 0
     }
@@ -230,6 +211,8 @@ mod tests {
             assert_eq!(*kind as usize, index);
             let method = if kind.is_set() { "Set" } else { "Get" };
             assert_eq!(kind.name(), format!("{method}({})", kind.attribute()));
+            let name = kind.attribute_id().name().unwrap_or(kind.attribute());
+            assert_eq!(name, kind.attribute());
         }
         assert_eq!(Kind::Probe.attribute(), "NodeInfo");
     }

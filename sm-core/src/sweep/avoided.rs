@@ -12,7 +12,9 @@ use ib_mad::types::Guid;
 use tracing::{info, warn};
 
 use super::Sweeper;
+use super::configure::{Programmed, Steps};
 use super::schedule::Cause;
+use super::subnet::Subnet;
 use crate::fabric::{Fabric, NodeIndex, PortIndex};
 use crate::smp::{Kind, Request};
 
@@ -33,73 +35,73 @@ impl AvoidedSwitches {
     pub(super) fn contains(&self, switch: Guid) -> bool {
         self.switches.contains(&switch)
     }
+
+    /// Reduces what is written to avoided switches to one block each.
+    pub(super) fn limit_writes(&self, subnet: &Subnet, steps: &mut Steps) {
+        if self.switches.is_empty() {
+            return;
+        }
+        let fabric = &subnet.fabric;
+        let avoided: HashSet<NodeIndex> = fabric
+            .switches()
+            .map(|(_, switch)| switch.node)
+            .filter(|&node| self.contains(fabric.node(node).guid))
+            .collect();
+        for step in &mut *steps {
+            step.retain(|request| !avoided.contains(&fabric.port(request.port()).node));
+        }
+        let block = |node: &NodeIndex| {
+            let port = fabric.ports_of(*node).next()?;
+            let switch = fabric.switch(fabric.node(*node).switch?);
+            let block = switch.lft.stale_blocks().next().unwrap_or(0);
+            Some(Request::block(Kind::SetForwarding, port, block))
+        };
+        steps.push_back(avoided.iter().filter_map(block).collect());
+    }
+
+    /// Decides at the end of a sweep which switches are avoided from now on.
+    pub(super) fn update(&mut self, subnet: &mut Subnet, now: Instant, programmed: &Programmed) {
+        let mut changed = false;
+        let mut present = BTreeSet::new();
+        for (_, switch) in subnet.fabric.switches() {
+            let node = switch.node;
+            let guid = subnet.fabric.node(node).guid;
+            present.insert(guid);
+            if programmed.failed.contains(&node) {
+                let refusals = self.refusals.entry(guid).or_default();
+                *refusals = refusals.saturating_add(1);
+                if *refusals < REFUSALS_MAX || self.contains(guid) {
+                    continue;
+                }
+                if can_be_avoided(&subnet.fabric, node, &self.switches) {
+                    self.switches.insert(guid);
+                    changed = true;
+                    let name = subnet.fabric.node(node).name();
+                    warn!(
+                        "'{name}' {guid} took no forwarding table in {REFUSALS_MAX} sweeps: routes avoid it until it does"
+                    );
+                }
+            } else if programmed.done.contains(&node) {
+                self.refusals.remove(&guid);
+                if self.switches.remove(&guid) {
+                    changed = true;
+                    let name = subnet.fabric.node(node).name();
+                    info!("'{name}' {guid} takes forwarding tables again: it is routed over");
+                }
+            }
+        }
+        self.refusals.retain(|guid, _| present.contains(guid));
+        self.switches.retain(|guid| present.contains(guid));
+        if changed {
+            subnet.schedule.request(now, Cause::Asked);
+        }
+    }
 }
 
 impl Sweeper {
     /// Switches that routes avoid, since they do not take their forwarding tables.
     pub fn avoided_switches(&self) -> usize {
         self.avoided.switches.len()
-    }
-
-    /// Of what is planned for switches that are avoided one block remains.
-    pub(super) fn try_avoided_switches(&mut self) {
-        if self.avoided.switches.is_empty() {
-            return;
-        }
-        let avoided: HashSet<NodeIndex> = self
-            .fabric
-            .switches()
-            .map(|(_, switch)| switch.node)
-            .filter(|&node| self.avoided.contains(self.fabric.node(node).guid))
-            .collect();
-        for step in &mut self.sweep.table_steps {
-            step.retain(|request| !avoided.contains(&self.fabric.port(request.port()).node));
-        }
-        let block = |node: &NodeIndex| {
-            let port = self.fabric.ports_of(*node).next()?;
-            let switch = self.fabric.switch(self.fabric.node(*node).switch?);
-            let block = switch.lft.stale_blocks().next().unwrap_or(0);
-            Some(Request::block(Kind::SetForwarding, port, block))
-        };
-        self.sweep.table_steps.push_back(avoided.iter().filter_map(block).collect());
-    }
-
-    /// Decides at the end of a sweep who is avoided from now on, and who no more.
-    pub(super) fn judge_switches(&mut self, now: Instant) {
-        let mut changed = false;
-        let mut there = BTreeSet::new();
-        let switches: Vec<_> = self.fabric.switches().map(|(_, switch)| switch.node).collect();
-        for node in switches {
-            let guid = self.fabric.node(node).guid;
-            there.insert(guid);
-            if self.sweep.unprogrammed.contains(&node) {
-                let refusals = self.avoided.refusals.entry(guid).or_default();
-                *refusals = refusals.saturating_add(1);
-                if *refusals < REFUSALS_MAX || self.avoided.contains(guid) {
-                    continue;
-                }
-                if can_be_avoided(&self.fabric, node, &self.avoided.switches) {
-                    self.avoided.switches.insert(guid);
-                    changed = true;
-                    let name = self.fabric.node(node).name();
-                    warn!(
-                        "'{name}' {guid} took no forwarding table in {REFUSALS_MAX} sweeps: routes avoid it until it does"
-                    );
-                }
-            } else if self.sweep.programmed.contains(&node) {
-                self.avoided.refusals.remove(&guid);
-                if self.avoided.switches.remove(&guid) {
-                    changed = true;
-                    let name = self.fabric.node(node).name();
-                    info!("'{name}' {guid} takes forwarding tables again: it is routed over");
-                }
-            }
-        }
-        self.avoided.refusals.retain(|guid, _| there.contains(guid));
-        self.avoided.switches.retain(|guid| there.contains(guid));
-        if changed {
-            self.schedule.request(now, Cause::Asked);
-        }
     }
 }
 

@@ -1,43 +1,50 @@
-//! Ports that report the same error for ever (traps 129 to 131): with `babbling_port_policy` their
-//! link is switched off, at the end that is nearer to us. Who repaired the cable switches it on again,
-//! as with `ibportstate`.
+//! Babbling ports: ports that report the same error without end (traps 129 to 131). With
+//! `babbling_port_policy` their link is disabled, at the end that is nearer to the SM. An operator
+//! enables it again, for example with `ibportstate`.
 //!
-//! Without that policy such traps are repressed like others, and no more.
+//! Without that policy such traps are only repressed, like others.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use ib_mad::types::{Lid, PortNum};
 use ib_mad::wire::attribute::{PortErrorDetails, SmNotice, TrapNumber};
+use ib_mad::wire::mad::Status;
 use ib_mad::wire::smp;
 use tracing::warn;
 
 use super::Sweeper;
 use super::schedule::Cause;
+use super::subnet::Subnet;
+use super::task::Task;
 use crate::fabric::PortIndex;
 use crate::smp::{Kind, Request};
 use crate::trap::Trap;
 
-/// Traps in a row after which the next one is too many, as in OpenSM.
-const PATIENCE: u32 = 250;
-/// Without a trap for so long a row has ended.
+/// Maximum number of traps in a row, as in OpenSM.
+const TRAPS_MAX: u32 = 250;
+/// A row ends after this time without a trap.
 const PAUSE: Duration = Duration::from_secs(5);
-/// The same once the row has [`LONG`] of them.
+/// The same once the row has more than [`LONG`] traps.
 const LONG_PAUSE: Duration = Duration::from_secs(60);
 const LONG: u32 = 10;
-/// Ports that are remembered. Of more that err at once the next ones are, when these have gone quiet.
-const PORTS_MAX: usize = 1024;
+/// Maximum number of rows. Others are counted when some of these have ended.
+const ROWS_MAX: usize = 1024;
 
-/// Which port reported what.
+/// A port, by LID and number, and the trap that it reports.
 type Report = (Lid, PortNum, TrapNumber);
 
-/// Ports that report errors.
+/// The task that disables babbling ports.
 #[derive(Debug, Default)]
 pub(super) struct BabblingPorts {
     rows: HashMap<Report, Row>,
-    /// Ports that are to be switched off as soon as nothing else is on the wire.
+    /// Ports to disable.
     to_disable: BTreeSet<(Lid, PortNum)>,
+    /// When they are disabled.
+    due: Option<Instant>,
 }
+
+/// Consecutive traps of a port.
 
 #[derive(Debug)]
 struct Row {
@@ -53,11 +60,11 @@ impl Row {
 }
 
 impl BabblingPorts {
-    /// Counts a report; `true` if it was one too many, and the row begins anew.
+    /// Counts a report; `true` if it is one too many. Then the row ends.
     fn is_too_much(&mut self, now: Instant, report: Report) -> bool {
-        if self.rows.len() >= PORTS_MAX && !self.rows.contains_key(&report) {
+        if self.rows.len() >= ROWS_MAX && !self.rows.contains_key(&report) {
             self.rows.retain(|_, row| !row.has_ended(now));
-            if self.rows.len() >= PORTS_MAX {
+            if self.rows.len() >= ROWS_MAX {
                 return false;
             }
         }
@@ -66,7 +73,7 @@ impl BabblingPorts {
             row.traps = 0;
         }
         (row.traps, row.last) = (row.traps + 1, now);
-        let is_too_much = row.traps > PATIENCE;
+        let is_too_much = row.traps > TRAPS_MAX;
         if is_too_much {
             self.rows.remove(&report);
         }
@@ -74,9 +81,9 @@ impl BabblingPorts {
     }
 }
 
-impl Sweeper {
-    /// Takes note of a trap about a port's errors.
-    pub(super) fn note_port_error(&mut self, now: Instant, trap: &Trap, mad: &[u8; 256]) {
+impl BabblingPorts {
+    /// Handles a trap, of which `mad` is the SMP.
+    fn note(&mut self, subnet: &Subnet, now: Instant, trap: &Trap, mad: &[u8; 256]) {
         let Some(
             number @ (TrapNumber::LOCAL_LINK_INTEGRITY
             | TrapNumber::EXCESSIVE_BUFFER_OVERRUN
@@ -85,42 +92,78 @@ impl Sweeper {
         else {
             return;
         };
-        if !self.settings.babbling_port_policy {
+        if !subnet.settings.babbling_port_policy {
             return;
         }
         let Ok(notice) = SmNotice::new(&mad[smp::DATA]) else { return };
         let details = notice.data_details();
         let Ok(details) = PortErrorDetails::new(&details[..]) else { return };
         let (lid, port) = (details.lid(), details.port_num());
-        if self.babbling.is_too_much(now, (lid, port, number)) {
-            self.babbling.to_disable.insert((lid, port));
-            self.disable_babbling_ports(now);
+        if self.is_too_much(now, (lid, port, number)) {
+            self.to_disable.insert((lid, port));
+            self.due.get_or_insert(now);
         }
     }
+}
 
-    /// Switches to_disable ports off, unless a sweep is under way or requests are on the wire: then
-    /// it is done at the end of the sweep.
-    pub(super) fn disable_babbling_ports(&mut self, now: Instant) {
-        if self.babbling.to_disable.is_empty() || !self.is_idle() {
-            return;
-        }
-        for (lid, num) in std::mem::take(&mut self.babbling.to_disable) {
-            let Some(port) = self.port_at(lid, num) else { continue };
-            let place = self.place(port);
-            let Some(at) = self.nearer_end(port) else {
+impl Task for BabblingPorts {
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.due
+    }
+
+    fn handle_timeout(&mut self, subnet: &mut Subnet, now: Instant) {
+        self.due = None;
+        for (lid, num) in std::mem::take(&mut self.to_disable) {
+            let Some(port) = subnet.port_at(lid, num) else { continue };
+            let place = subnet.place(port);
+            let Some(at) = subnet.nearer_end(port) else {
                 warn!("{place} reports errors for ever, but it is ours, and stays");
                 continue;
             };
-            let end = self.place(at);
+            let end = subnet.place(at);
             warn!(
                 "{place} reports errors for ever: its link is switched off at {end} \
                    (babbling_port_policy); ibportstate switches it on again"
             );
-            self.exchange.push(Request::new(Kind::DisablePort, at));
+            subnet.exchange.push(Request::new(Kind::DisableBabbling, at));
         }
-        self.schedule.request(now, Cause::Asked);
+        subnet.schedule.request(now, Cause::Asked);
     }
 
+    fn write(&self, subnet: &Subnet, request: Request, data: &mut [u8; 64]) -> Option<()> {
+        *data = subnet.wanted_port_switch(request.port(), false);
+        Some(())
+    }
+
+    fn answered(&mut self, subnet: &mut Subnet, _: Instant, request: Request, data: &[u8; 64]) {
+        subnet.port_info_set(request, data);
+    }
+
+    fn refused(&mut self, subnet: &mut Subnet, _: Instant, request: Request, status: Status) {
+        subnet.report_refusal(request, status);
+    }
+
+    fn silent(&mut self, subnet: &mut Subnet, _: Instant, request: Request) {
+        subnet.report_silence(request);
+    }
+}
+
+impl Sweeper {
+    /// Handles a trap that may report errors of a port.
+    pub(super) fn note_port_error(&mut self, now: Instant, trap: &Trap, mad: &[u8; 256]) {
+        self.babbling.note(&self.subnet, now, trap, mad);
+        self.disable_babbling_ports(now);
+    }
+
+    /// Disables babbling ports now, unless a sweep is under way or requests are outstanding.
+    pub(super) fn disable_babbling_ports(&mut self, now: Instant) {
+        if self.babbling.due.is_some() && self.is_idle() {
+            self.babbling.handle_timeout(&mut self.subnet, now);
+        }
+    }
+}
+
+impl Subnet {
     /// The end port that has `lid`.
     pub(super) fn end_port_at(&self, lid: Lid) -> Option<PortIndex> {
         let has_lid = |port: &PortIndex| {
@@ -144,8 +187,8 @@ impl Sweeper {
         let hops = |port: PortIndex| self.fabric.node_of(port).hops();
         let peer = self.fabric.port(port).peer().filter(|&peer| hops(peer) < hops(port));
         let is_ours = |port: PortIndex| {
-            self.fabric.home().is_some_and(|home| {
-                self.fabric.port(home).node == self.fabric.port(port).node
+            self.fabric.sm_port().is_some_and(|sm_port| {
+                self.fabric.port(sm_port).node == self.fabric.port(port).node
                     && self.fabric.node_of(port).switch.is_none()
             })
         };
@@ -182,7 +225,7 @@ mod tests {
             let report = (Lid(lid), PortNum(1), TrapNumber::FLOW_CONTROL_UPDATE);
             assert!(!babbling.is_too_much(start, report));
         }
-        assert_eq!(babbling.rows.len(), PORTS_MAX);
+        assert_eq!(babbling.rows.len(), ROWS_MAX);
         let later = start + PAUSE;
         assert!(!babbling.is_too_much(later, (Lid(3000), PortNum(1), REPORT.2)));
         assert_eq!(babbling.rows.len(), 1, "those that went quiet make room");

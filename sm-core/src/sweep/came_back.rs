@@ -8,7 +8,9 @@ use ib_mad::types::Lid;
 use ib_mad::wire::attribute::PortState;
 use tracing::{debug, info};
 
-use super::{LINES_MAX, Sweeper};
+use super::LINES_MAX;
+use super::discover::Discovery;
+use super::subnet::Subnet;
 use crate::fabric::{NodeIndex, PortIndex};
 
 /// Noted while a discovery goes on, of a subnet that was up before it.
@@ -22,58 +24,65 @@ pub(super) struct CameBack {
     reset: BTreeSet<NodeIndex>,
 }
 
-impl Sweeper {
+impl Discovery {
     /// Takes note of a link that was not known before.
-    pub(super) fn note_link(&mut self, egress: PortIndex, ingress: PortIndex) {
-        if self.subnet.up && self.fabric.port(egress).peer() != Some(ingress) {
-            self.sweep.came_back.links.insert((egress.min(ingress), egress.max(ingress)));
+    pub(super) fn note_link(&mut self, subnet: &mut Subnet, egress: PortIndex, ingress: PortIndex) {
+        if subnet.state.up && subnet.fabric.port(egress).peer() != Some(ingress) {
+            self.came_back.links.insert((egress.min(ingress), egress.max(ingress)));
         }
     }
 
     /// Takes note of a port that was read, and was in state `was` with LID `lid` before.
-    pub(super) fn note_port_state(&mut self, port: PortIndex, was: Option<PortState>, lid: Lid) {
-        let entry = self.fabric.port(port);
+    pub(super) fn note_port_state(
+        &mut self,
+        subnet: &mut Subnet,
+        port: PortIndex,
+        was: Option<PortState>,
+        lid: Lid,
+    ) {
+        let entry = subnet.fabric.port(port);
         let is_trained = matches!(entry.state(), Some(PortState::Initialize | PortState::Armed));
-        if !self.subnet.up || was != Some(PortState::Active) || !is_trained {
+        if !subnet.state.up || was != Some(PortState::Active) || !is_trained {
             return;
         }
-        self.sweep.came_back.trained.insert(port);
-        let is_switch = self.fabric.node_of(port).switch.is_some();
+        self.came_back.trained.insert(port);
+        let is_switch = subnet.fabric.node_of(port).switch.is_some();
         if !is_switch && lid != Lid::NONE && entry.base_lid() == Lid::NONE {
-            self.sweep.came_back.reset.insert(entry.node);
+            self.came_back.reset.insert(entry.node);
         }
     }
 
     /// Tells what came back, once all of it is known by name. A node's line stands for its links.
-    pub(super) fn tell_what_came_back(&mut self) {
-        if !self.subnet.up {
+    pub(super) fn report_returned(&mut self, subnet: &mut Subnet) {
+        if !subnet.state.up {
             return;
         }
-        let CameBack { links, trained, mut reset } = std::mem::take(&mut self.sweep.came_back);
-        reset.extend(&self.sweep.reset);
-        reset.retain(|&node| self.fabric.node(node).present && !self.fabric.node(node).is_new);
-        let found = self.fabric.nodes().filter(|(_, node)| node.is_new);
+        let CameBack { links, trained, mut reset } = std::mem::take(&mut self.came_back);
+        reset.extend(&self.reset);
+        reset.retain(|&node| subnet.fabric.node(node).present && !subnet.fabric.node(node).is_new);
+        let found = subnet.fabric.nodes().filter(|(_, node)| node.is_new);
         let mut lines: Vec<String> = found
             .map(|(_, node)| format!("found: {} '{}' {}", node.kind, node.name(), node.guid))
             .collect();
         lines.extend(reset.iter().map(|&node| {
-            let node = self.fabric.node(node);
+            let node = subnet.fabric.node(node);
             format!("was reset: {} '{}' {}", node.kind, node.name(), node.guid)
         }));
         let is_told = |port: PortIndex| {
-            let node = self.fabric.port(port).node;
-            reset.contains(&node) || self.fabric.node(node).is_new
+            let node = subnet.fabric.port(port).node;
+            reset.contains(&node) || subnet.fabric.node(node).is_new
         };
         let link = |what: &str, a, b| {
-            format!("{what}: {} - {}", self.fabric.describe(a), self.fabric.describe(b))
+            format!("{what}: {} - {}", subnet.fabric.describe(a), subnet.fabric.describe(b))
         };
-        let is_link = |(a, b)| self.fabric.port(a).peer() == Some(b) && !is_told(a) && !is_told(b);
+        let is_link =
+            |(a, b)| subnet.fabric.port(a).peer() == Some(b) && !is_told(a) && !is_told(b);
         let up = links.iter().copied().filter(|&ends| is_link(ends));
         lines.extend(up.map(|(a, b)| link("link up", a, b)));
         // Both ends are, of most; one line for both.
         let pairs: BTreeSet<_> = trained
             .iter()
-            .filter_map(|&port| Some((port, self.fabric.port(port).peer()?)))
+            .filter_map(|&port| Some((port, subnet.fabric.port(port).peer()?)))
             .map(|(a, b)| (a.min(b), a.max(b)))
             .filter(|&ends| is_link(ends) && !links.contains(&ends))
             .collect();
@@ -83,6 +92,6 @@ impl Sweeper {
             info!("{} links and nodes more came back", lines.len() - LINES_MAX);
             lines.drain(LINES_MAX..).for_each(|line| debug!("{line}"));
         }
-        self.sweep.report.came_back = lines;
+        subnet.journal.report.came_back = lines;
     }
 }

@@ -1,26 +1,60 @@
-//! The walk through the fabric: what is behind each port, and what it says of itself.
+//! Discovery: which node is behind each port, and its attributes.
 //!
-//! A heavy sweep begins at the SM's own node and probes every link, from both ends where both
-//! belong to switches. A partial one begins at the switches that reported a change and trusts
-//! links that stayed Active between nodes already known.
+//! A full discovery starts at the SM's own node and probes every link, from both ends where both
+//! belong to switches. A partial one starts at the switches that reported a change and trusts
+//! links that stayed Active between known nodes.
 //!
-//! `answers`: what nodes and ports say of themselves; `end`: what follows once all have.
+//! `answers`: attributes of nodes and ports; `end`: what follows once all are read.
 
 mod answers;
 mod end;
 
+use std::collections::HashSet;
 use std::time::Instant;
 
 use ib_mad::types::{Guid, PortNum};
 use ib_mad::wire::attribute::{NodeInfo, NodeType};
 use tracing::{debug, info};
 
-use super::{Event, Phase, Sweeper};
+use super::came_back::CameBack;
+use super::contradiction::Contradictions;
+use super::current::{Stage, Sweep};
+use super::subnet::Subnet;
+use super::unresponsive::Unresponsive;
+use super::{Event, Sweeper};
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::manage::pkey;
 use crate::smp::{Kind, Request};
 
-/// A NodeInfo that makes sense.
+/// The stage that discovers the fabric.
+#[derive(Debug, Default)]
+pub(super) struct Discovery {
+    /// Whether it reads the whole fabric.
+    pub(super) full: bool,
+    /// Nodes to read last, by routes that avoid links found down.
+    suspects: Vec<NodeIndex>,
+    /// Whether a fatal error was reported.
+    is_fatal: bool,
+    /// Whether the SM's own port is down, so that nothing can be read.
+    pub(super) cut_off: bool,
+    /// Nodes that did not answer a request that every node must answer.
+    pub(super) silent: HashSet<NodeIndex>,
+    /// Nodes that did not answer for a port.
+    pub(super) quiet: HashSet<NodeIndex>,
+    pub(super) contradictions: Contradictions,
+    pub(super) unresponsive: Unresponsive,
+    /// Ports whose link is ignored: it leads back to its own port, or to a duplicate GUID.
+    pub(super) left_out: HashSet<PortIndex>,
+    pub(super) came_back: CameBack,
+    /// Whether a link that routes may use was found down.
+    pub(super) routes_changed: bool,
+    /// Links between switches that are gone.
+    cut_links: usize,
+    /// Switches that were reset: their tables are unknown.
+    pub(super) reset: HashSet<NodeIndex>,
+}
+
+/// A plausible NodeInfo.
 pub(super) struct Answerer {
     pub(super) bytes: [u8; 40],
     pub(super) kind: NodeType,
@@ -62,44 +96,192 @@ impl Sweeper {
         changed: Option<Vec<NodeIndex>>,
         suspects: Vec<NodeIndex>,
     ) {
-        self.sweep = std::mem::take(&mut self.sweep).into_discovery(changed.is_none(), suspects);
-        self.sweep.report.first = self.subnet.first_as_master;
-        self.sweep.report.smps = self.counters().transmitted;
-        self.subnet.begin_discovery();
-        self.take_system_images(changed.is_none());
-        self.enter(now, Phase::Discover);
+        let full = changed.is_none();
+        let journal = std::mem::take(&mut self.subnet.journal);
+        self.subnet.journal = journal.into_discovery(full);
+        self.sweep = Sweep::default();
+        self.subnet.journal.report.first = self.subnet.state.first_as_master;
+        self.subnet.journal.report.smps = self.subnet.exchange.counters().transmitted;
+        self.subnet.state.begin_discovery();
+        self.take_system_images(full);
+        let discovery = Discovery { full, suspects, ..Discovery::default() };
+        self.enter(now, Stage::Discover(Box::new(discovery)));
         match changed {
             None => {
-                if self.fabric.wants_compaction() {
+                if self.subnet.fabric.wants_compaction() {
                     self.compact_fabric();
-                    self.partitions.forget();
-                    self.election.forget_ports();
-                    self.subnet.forget_ports();
-                    // Whoever waits is asked by this sweep.
-                    self.clients.clear();
+                    self.subnet.partitions.forget();
+                    self.subnet.election.forget_ports();
+                    self.subnet.state.forget_ports();
+                    // This sweep asks the clients that wait.
+                    self.reregistration.clear(&mut self.subnet);
                 }
-                self.schedule.begin_all(now);
-                self.emit(Event::Discovering);
-                self.exchange.push(Request::OWN_NODE_INFO);
+                self.subnet.schedule.begin_all(now);
+                self.subnet.events.push(Event::Discovering);
+                self.subnet.exchange.push(Request::OWN_NODE_INFO);
             }
             Some(nodes) => {
                 // Should it be our own cable that was pulled, nothing else can be told.
-                let home = self.fabric.home().filter(|&home| self.is_adapter_port(home));
-                if let Some(home) = home {
-                    self.exchange.push(Request::new(Kind::PortInfo, home));
+                let sm_port = self
+                    .subnet
+                    .fabric
+                    .sm_port()
+                    .filter(|&sm_port| self.subnet.is_adapter_port(sm_port));
+                if let Some(sm_port) = sm_port {
+                    self.subnet.exchange.push(Request::new(Kind::PortInfo, sm_port));
                 }
-                self.visit_all(nodes);
+                self.subnet.visit_all(nodes);
+            }
+        }
+    }
+}
+
+impl Discovery {
+    /// Handles a response with status 0.
+    pub(super) fn answered(&mut self, subnet: &mut Subnet, request: Request, data: &[u8; 64]) {
+        let port = request.port();
+        match request.kind {
+            Kind::OwnNodeInfo => self.own_node_info(subnet, data),
+            Kind::Probe => self.probe_answered(subnet, port, data),
+            Kind::ProbeAgain => self.probed_again(subnet, request, Some(data)),
+            Kind::NodeDescription => subnet.node_description(port, data),
+            Kind::SwitchInfo => self.switch_info(subnet, port, data),
+            Kind::ClearPortChange => self.port_change_cleared(subnet, port, data),
+            Kind::PortInfo => self.port_info(subnet, request, data),
+            Kind::LinkState => self.link_state(subnet, request, data),
+            Kind::MlnxExtPortInfo => subnet.fdr10_answered(request, data),
+            Kind::PKeys => subnet.pkeys(request, data),
+            // A discovery sends nothing else.
+            _ => {}
+        }
+    }
+
+    pub(super) fn own_node_info(&mut self, subnet: &mut Subnet, data: &[u8; 64]) {
+        let answerer = match Answerer::parse(data) {
+            Ok(answerer) => answerer,
+            Err(reason) => {
+                return subnet.error(format_args!("the SM's own node cannot be used: {reason}"));
+            }
+        };
+        let wanted = subnet.settings.guid;
+        if wanted.0 != 0 && wanted != answerer.port_guid {
+            self.is_fatal = true;
+            return subnet.events.push(Event::Fatal(format!(
+                "port {wanted} (-g) is not here; the port here is {}. Leave -g out, or choose the \
+                 node with --node",
+                answerer.port_guid
+            )));
+        }
+        let Some(node) = subnet.add(&answerer) else { return };
+        let num = if answerer.kind == NodeType::Switch { PortNum(0) } else { answerer.local_port };
+        let Some(sm_port) = subnet.fabric.port_of(node, num) else { return };
+        if subnet.fabric.sm_port() != Some(sm_port) {
+            info!("running on {} port {num}, GUID {}", answerer.kind, answerer.port_guid);
+        }
+        subnet.fabric.set_sm_port(sm_port);
+        subnet.fabric.port_mut(sm_port).guid = answerer.port_guid;
+        subnet.election.own.set_guid(answerer.port_guid);
+        subnet.visit(node, sm_port);
+    }
+
+    /// Something answered behind `egress`.
+    pub(super) fn probe_answered(
+        &mut self,
+        subnet: &mut Subnet,
+        egress: PortIndex,
+        data: &[u8; 64],
+    ) {
+        match Answerer::parse(data) {
+            Ok(answerer) => self.observe(subnet, egress, &answerer),
+            Err(reason) => {
+                let place = subnet.place(egress);
+                subnet.oddity(format_args!("the node behind {place} cannot be used: {reason}"));
             }
         }
     }
 
+    /// Takes in that the link of `egress` leads to `answerer`.
+    fn observe(&mut self, subnet: &mut Subnet, egress: PortIndex, answerer: &Answerer) {
+        let known = subnet.fabric.find(answerer.guid).filter(|&node| self.is_current(subnet, node));
+        if let Some(node) = known {
+            let node_is = subnet.fabric.node(node);
+            if (node_is.kind, node_is.port_count) != (answerer.kind, answerer.port_count) {
+                return self.report_different_nodes(subnet, egress, node, answerer);
+            }
+        }
+        let Some(node) = known.or_else(|| subnet.add(answerer)) else { return };
+        let Some(ingress) = subnet.fabric.port_of(node, answerer.local_port) else { return };
+        if egress == ingress {
+            return self.leads_to_itself(subnet, egress);
+        }
+        if self.contradicts(subnet, egress, ingress) {
+            return;
+        }
+        self.confirm_link(subnet, egress, ingress, answerer);
+    }
+
+    /// Whether a node is known to be there now: seen by this discovery or, in a partial one, at all.
+    fn is_current(&self, subnet: &Subnet, node: NodeIndex) -> bool {
+        let node = subnet.fabric.node(node);
+        node.present && (node.seen == subnet.state.discovery || !self.full)
+    }
+
+    /// Links two ports, and visits what is new by that.
+    pub(super) fn confirm_link(
+        &mut self,
+        subnet: &mut Subnet,
+        egress: PortIndex,
+        ingress: PortIndex,
+        by: &Answerer,
+    ) {
+        let confirmed_before = subnet.is_confirmed(ingress);
+        self.note_link(subnet, egress, ingress);
+        subnet.fabric.link(egress, ingress);
+        for port in [egress, ingress] {
+            subnet.fabric.link_seen(port, subnet.state.discovery);
+        }
+        let node = subnet.fabric.port(ingress).node;
+        let is_switch = subnet.fabric.node(node).switch.is_some();
+        if !is_switch && subnet.fabric.port(ingress).guid != by.port_guid {
+            subnet.fabric.port_mut(ingress).guid = by.port_guid;
+        }
+        self.node_answered(subnet, node, egress, ingress);
+        let is_sm_node =
+            subnet.fabric.sm_port().is_some_and(|sm_port| subnet.fabric.port(sm_port).node == node);
+        if subnet.fabric.node(node).seen != subnet.state.discovery {
+            if subnet.fabric.node(node).is_new {
+                debug!("found {} {} behind {}", by.kind, by.guid, subnet.place(egress));
+            }
+            if is_switch && !is_sm_node && !subnet.fabric.leads_through(egress, node) {
+                subnet.fabric.set_upstream(node, egress);
+            }
+            subnet.visit(node, ingress);
+        } else if !is_switch && !confirmed_before {
+            subnet.visit_end_port(ingress);
+        }
+    }
+
+    /// Whether there is more to ask, now that all so far is answered or given up.
+    pub(super) fn continues(&mut self, subnet: &mut Subnet) -> bool {
+        if !self.suspects.is_empty() && !self.cut_off {
+            let suspects = std::mem::take(&mut self.suspects);
+            subnet.visit_all(suspects);
+            if !subnet.exchange.is_idle() {
+                return true;
+            }
+        }
+        self.retries_silent(subnet)
+    }
+}
+
+impl Subnet {
     fn is_adapter_port(&self, port: PortIndex) -> bool {
         self.fabric.node_of(port).switch.is_none()
     }
 
     fn visit_all(&mut self, nodes: Vec<NodeIndex>) {
         for node in nodes {
-            if self.fabric.node(node).seen != self.subnet.discovery
+            if self.fabric.node(node).seen != self.state.discovery
                 && let Some(port) = self.reached_by(node)
             {
                 self.visit(node, port);
@@ -109,113 +291,20 @@ impl Sweeper {
 
     /// A port by which a known node can be asked.
     fn reached_by(&self, node: NodeIndex) -> Option<PortIndex> {
-        let home = self.fabric.home();
+        let sm_port = self.fabric.sm_port();
         self.fabric
             .ports_of(node)
             .find(|&port| {
                 self.fabric.node(node).switch.is_some()
-                    || Some(port) == home
+                    || Some(port) == sm_port
                     || self.fabric.port(port).peer().is_some()
             })
             .filter(|_| self.fabric.node(node).present)
     }
 
-    pub(super) fn own_node_info(&mut self, data: &[u8; 64]) {
-        let answerer = match Answerer::parse(data) {
-            Ok(answerer) => answerer,
-            Err(reason) => {
-                return self.error(format_args!("the SM's own node cannot be used: {reason}"));
-            }
-        };
-        let wanted = self.settings.guid;
-        if wanted.0 != 0 && wanted != answerer.port_guid {
-            self.sweep.is_fatal = true;
-            return self.emit(Event::Fatal(format!(
-                "port {wanted} (-g) is not here; the port here is {}. Leave -g out, or choose the \
-                 node with --node",
-                answerer.port_guid
-            )));
-        }
-        let Some(node) = self.add(&answerer) else { return };
-        let num = if answerer.kind == NodeType::Switch { PortNum(0) } else { answerer.local_port };
-        let Some(home) = self.fabric.port_of(node, num) else { return };
-        if self.fabric.home() != Some(home) {
-            info!("running on {} port {num}, GUID {}", answerer.kind, answerer.port_guid);
-        }
-        self.fabric.set_home(home);
-        self.fabric.port_mut(home).guid = answerer.port_guid;
-        self.election.own.set_guid(answerer.port_guid);
-        self.visit(node, home);
-    }
-
-    /// Something answered behind `egress`.
-    pub(super) fn probe_answered(&mut self, egress: PortIndex, data: &[u8; 64]) {
-        match Answerer::parse(data) {
-            Ok(answerer) => self.observe(egress, &answerer),
-            Err(reason) => {
-                let place = self.place(egress);
-                self.complain(format_args!("the node behind {place} cannot be used: {reason}"));
-            }
-        }
-    }
-
-    /// Takes in that the link of `egress` leads to `answerer`.
-    fn observe(&mut self, egress: PortIndex, answerer: &Answerer) {
-        let known = self.fabric.find(answerer.guid).filter(|&node| self.is_current(node));
-        if let Some(node) = known {
-            let node_is = self.fabric.node(node);
-            if (node_is.kind, node_is.port_count) != (answerer.kind, answerer.port_count) {
-                return self.report_different_nodes(egress, node, answerer);
-            }
-        }
-        let Some(node) = known.or_else(|| self.add(answerer)) else { return };
-        let Some(ingress) = self.fabric.port_of(node, answerer.local_port) else { return };
-        if egress == ingress {
-            return self.leads_to_itself(egress);
-        }
-        if self.contradicts(egress, ingress) {
-            return;
-        }
-        self.confirm_link(egress, ingress, answerer);
-    }
-
-    /// Whether a node is known to be there now: seen by this discovery or, in a partial one, at all.
-    fn is_current(&self, node: NodeIndex) -> bool {
-        let node = self.fabric.node(node);
-        node.present && (node.seen == self.subnet.discovery || !self.sweep.full)
-    }
-
-    /// Links two ports, and visits what is new by that.
-    pub(super) fn confirm_link(&mut self, egress: PortIndex, ingress: PortIndex, by: &Answerer) {
-        let confirmed_before = self.is_confirmed(ingress);
-        self.note_link(egress, ingress);
-        self.fabric.link(egress, ingress);
-        for port in [egress, ingress] {
-            self.fabric.link_seen(port, self.subnet.discovery);
-        }
-        let node = self.fabric.port(ingress).node;
-        let is_switch = self.fabric.node(node).switch.is_some();
-        if !is_switch && self.fabric.port(ingress).guid != by.port_guid {
-            self.fabric.port_mut(ingress).guid = by.port_guid;
-        }
-        self.is_heard(node, egress, ingress);
-        let at_home = self.fabric.home().is_some_and(|home| self.fabric.port(home).node == node);
-        if self.fabric.node(node).seen != self.subnet.discovery {
-            if self.fabric.node(node).is_new {
-                debug!("found {} {} behind {}", by.kind, by.guid, self.place(egress));
-            }
-            if is_switch && !at_home && !self.fabric.leads_through(egress, node) {
-                self.fabric.set_upstream(node, egress);
-            }
-            self.visit(node, ingress);
-        } else if !is_switch && !confirmed_before {
-            self.visit_end_port(ingress);
-        }
-    }
-
     fn is_confirmed(&self, port: PortIndex) -> bool {
         let port = self.fabric.port(port);
-        port.peer().is_some() && port.link_seen == self.subnet.discovery
+        port.peer().is_some() && port.link_seen == self.state.discovery
     }
 
     fn add(&mut self, answerer: &Answerer) -> Option<NodeIndex> {
@@ -223,7 +312,7 @@ impl Sweeper {
         match self.fabric.add(&view, answerer.kind) {
             Ok(node) => Some(node),
             Err(error) => {
-                self.complain(format_args!("node {} is left out: {error}", answerer.guid));
+                self.oddity(format_args!("node {} is left out: {error}", answerer.guid));
                 None
             }
         }
@@ -231,7 +320,7 @@ impl Sweeper {
 
     /// Asks a node for all that it says of itself. `port` is one by which it is reached.
     fn visit(&mut self, node: NodeIndex, port: PortIndex) {
-        self.fabric.node_seen(node, self.subnet.discovery);
+        self.fabric.node_seen(node, self.state.discovery);
         self.exchange.push(Request::new(Kind::NodeDescription, port));
         if self.fabric.node(node).switch.is_some() {
             self.exchange.push(Request::new(Kind::SwitchInfo, port));
@@ -246,17 +335,5 @@ impl Sweeper {
         for block in 0..pkey::blocks(capacity) {
             self.exchange.push(Request::block(Kind::PKeys, port, block));
         }
-    }
-
-    /// Whether there is more to ask, now that all so far is answered or given up.
-    pub(super) fn discovers_more(&mut self, now: Instant) -> bool {
-        if !self.sweep.suspects.is_empty() && !self.sweep.cut_off {
-            let suspects = std::mem::take(&mut self.sweep.suspects);
-            self.visit_all(suspects);
-            if !self.exchange.is_idle() {
-                return true;
-            }
-        }
-        self.resolves_doubts(now)
     }
 }

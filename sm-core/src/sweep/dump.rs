@@ -7,11 +7,11 @@ use std::sync::Arc;
 use sa_proto::snapshot::{Lft, Mft};
 
 use super::Sweeper;
-use super::router::ActiveRouting;
+use super::routing::ActiveRouting;
 use crate::dump::{self, EndName, NamedNode, PortMaps, Roster, SubnetList, SwitchName, Tables};
 use crate::fabric::{Fabric, Node, PortIndex};
 use crate::manage::lid::LidTable;
-use crate::routing::Lanes;
+use sm_routing::{Engine, FTree, Lanes, Torus2Qos, UpDown};
 
 /// What was configured, cut loose from the fabric, to be written as dump files.
 #[derive(Debug)]
@@ -137,7 +137,7 @@ impl Sweeper {
         use DumpFileKind::{
             Fdbs, FtreeCaOrder, Lfts, LidMatrix, Mcfdbs, SlToVl, Subnet, Torus, UpdnRoots,
         };
-        let made = self.router.made().filter(|_| scope != DumpScope::Multicast);
+        let made = self.subnet.routing.made().filter(|_| scope != DumpScope::Multicast);
         let engine = made.map(|made| made.engine());
         let (routed, all) = (made.is_some(), scope == DumpScope::Routing);
         let wanted = [
@@ -145,20 +145,20 @@ impl Sweeper {
             (Lfts, routed && all),
             (Fdbs, routed && all),
             (Mcfdbs, scope != DumpScope::Links),
-            (SlToVl, routed && all && self.needs_port_tables()),
-            (UpdnRoots, all && engine == Some("updn")),
-            (FtreeCaOrder, engine == Some("ftree")),
-            (Torus, all && engine == Some("torus-2QoS")),
+            (SlToVl, routed && all && self.subnet.needs_port_tables()),
+            (UpdnRoots, all && engine == Some(UpDown::FromRoots.name())),
+            (FtreeCaOrder, engine == Some(FTree.name())),
+            (Torus, all && engine == Some(Torus2Qos.name())),
             (Subnet, routed),
         ];
         let wanted = wanted.into_iter().filter(|(_, is_wanted)| *is_wanted);
         let files: Vec<DumpFileKind> = wanted.map(|(file, _)| file).collect();
-        let fabric = &self.fabric;
+        let fabric = &self.subnet.fabric;
         let is_unicast = |file: &DumpFileKind| !matches!(file, Mcfdbs | SlToVl | Subnet);
         let unicast = made.filter(|_| files.iter().any(is_unicast)).map(|made| Unicast {
             made: Arc::clone(made),
             lfts: made.lfts(fabric),
-            roster: roster(made, fabric, &self.lids),
+            roster: roster(made, fabric, &self.subnet.lids),
         });
         let nodes = || {
             let named = |(node, row): (&Node, _)| NamedNode { row, label: node.label().cloned() };

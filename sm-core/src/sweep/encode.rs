@@ -1,7 +1,7 @@
 //! Requests as MADs. Written anew for every attempt, from what is known then.
 
-use ib_mad::transport::{Address, Packet};
-use ib_mad::types::{Lid, Qpn};
+use ib_mad::packet::{Address, Carrier, Packet};
+use ib_mad::types::Lid;
 use ib_mad::wire::attribute::{
     PKeyTable, SmControl, SmState, SwitchInfo, multicast_forwarding_modifier, pkey_table_modifier,
 };
@@ -10,9 +10,10 @@ use ib_mad::wire::smp::{self, Smp};
 
 use super::Sweeper;
 use super::multicast::block_key;
+use super::subnet::Subnet;
 use crate::fabric::DirectedRoute;
 use crate::manage::link;
-use crate::smp::{Kind, Request};
+use crate::smp::{Kind, Owner, Request};
 
 impl Sweeper {
     /// Writes `request` into `packet`; `false` if there is nothing to be said any more.
@@ -23,89 +24,25 @@ impl Sweeper {
         m_key: u64,
         packet: &mut Packet,
     ) -> bool {
-        let Some(route) = self.route_of(request) else { return false };
-        let (method, attribute_id, attribute_modifier) = self.header_of(request);
+        let Some(route) = self.subnet.route_of(request) else { return false };
+        let (method, attribute_id, attribute_modifier) = self.subnet.header_of(request);
         let header = smp::Request { method, attribute_id, attribute_modifier, tid, m_key };
         if header.write_directed(&mut packet.mad, route.ports()).is_err() {
             return false;
         }
-        packet.address = Address {
-            lid: Lid::PERMISSIVE,
-            qpn: Qpn::SMI,
-            local_qpn: Qpn::SMI,
-            ..Address::default()
-        };
+        (packet.address, packet.carrier) = (Address::smi(Lid::PERMISSIVE), Carrier::default());
         let Ok(mut smp) = Smp::new(&mut packet.mad[..]) else { return false };
-        method == Method::GET || self.write_data(request, smp.data_bytes_mut()).is_some()
-    }
-
-    fn route_of(&self, request: Request) -> Option<DirectedRoute> {
-        match request.kind {
-            Kind::OwnNodeInfo => Some(DirectedRoute::HOME),
-            Kind::Probe | Kind::ProbeAgain => self.fabric.route_through(request.port()),
-            _ => self.fabric.route_to(request.port()),
+        if method == Method::GET {
+            return true;
+        }
+        match request.kind.owner() {
+            Owner::Sweep => self.subnet.write_data(request, smp.data_bytes_mut()).is_some(),
+            _ => self.write_for_task(request, smp.data_bytes_mut()).is_some(),
         }
     }
+}
 
-    pub(super) fn header_of(&self, request: Request) -> (Method, AttributeId, u32) {
-        use AttributeId as Id;
-        use Method as M;
-        match request.kind {
-            Kind::OwnNodeInfo | Kind::Probe | Kind::ProbeAgain => (M::GET, Id::NODE_INFO, 0),
-            Kind::NodeDescription => (M::GET, Id::NODE_DESCRIPTION, 0),
-            Kind::SwitchInfo | Kind::PortChange => (M::GET, Id::SWITCH_INFO, 0),
-            Kind::ClearPortChange | Kind::SetSwitchInfo => (M::SET, Id::SWITCH_INFO, 0),
-            Kind::PortInfo | Kind::LinkState => {
-                (M::GET, Id::PORT_INFO, link::modifier(&self.fabric, request.port()))
-            }
-            Kind::SetAddress
-            | Kind::DisablePort
-            | Kind::EnablePort
-            | Kind::Arm
-            | Kind::Activate => {
-                (M::SET, Id::PORT_INFO, link::modifier(&self.fabric, request.port()))
-            }
-            Kind::MlnxExtPortInfo => (M::GET, Id::MLNX_EXT_PORT_INFO, self.port_number(request)),
-            Kind::SetMlnxExtPortInfo => (M::SET, Id::MLNX_EXT_PORT_INFO, self.port_number(request)),
-            Kind::PKeys => (M::GET, Id::PKEY_TABLE, self.pkey_modifier(request)),
-            Kind::SetPKeys => (M::SET, Id::PKEY_TABLE, self.pkey_modifier(request)),
-            Kind::SmInfo => (M::GET, Id::SM_INFO, 0),
-            Kind::Forwarding => (M::GET, Id::LINEAR_FORWARDING_TABLE, u32::from(request.block)),
-            Kind::HandOver => (M::SET, Id::SM_INFO, SmControl::Handover as u32),
-            Kind::Acknowledge => (M::SET, Id::SM_INFO, SmControl::Acknowledge as u32),
-            Kind::SetForwarding => (M::SET, Id::LINEAR_FORWARDING_TABLE, u32::from(request.block)),
-            Kind::SetGuidInfo => (M::SET, Id::GUID_INFO, u32::from(request.block)),
-            Kind::SetSlToVl => (M::SET, Id::SL_TO_VL_MAPPING_TABLE, self.map_modifier(request)),
-            Kind::SetVlArbitration => {
-                let block = u32::from(request.block) + 1;
-                let modifier = block << 16 | u32::from(self.table_port(request));
-                (M::SET, Id::VL_ARBITRATION_TABLE, modifier)
-            }
-            Kind::Multicast | Kind::SetMulticast => {
-                let (block, position) = block_key(request);
-                let modifier = multicast_forwarding_modifier(block, position);
-                let method = if request.kind.is_set() { M::SET } else { M::GET };
-                (method, Id::MULTICAST_FORWARDING_TABLE, modifier)
-            }
-        }
-    }
-
-    /// The number by which a port's QoS tables are addressed: 0 on channel adapters and routers.
-    pub(super) fn table_port(&self, request: Request) -> u8 {
-        let is_switch = self.fabric.node_of(request.port()).switch.is_some();
-        if is_switch { self.fabric.port(request.port()).num.0 } else { 0 }
-    }
-
-    fn port_number(&self, request: Request) -> u32 {
-        self.fabric.port(request.port()).num.0.into()
-    }
-
-    fn pkey_modifier(&self, request: Request) -> u32 {
-        let is_switch = self.fabric.node_of(request.port()).switch.is_some();
-        let num = if is_switch { self.fabric.port(request.port()).num.0 } else { 0 };
-        pkey_table_modifier(num, request.block)
-    }
-
+impl Subnet {
     /// Writes what a Set() is to set; `None` if it is so already.
     fn write_data(&self, request: Request, data: &mut [u8]) -> Option<()> {
         let port = request.port();
@@ -134,34 +71,76 @@ impl Sweeper {
                 let switch = self.fabric.switch(self.fabric.node_of(port).switch?);
                 data.copy_from_slice(switch.lft.block(request.block)?);
             }
-            Kind::SetGuidInfo => data.copy_from_slice(&self.wanted_guids(request)?),
             Kind::SetSlToVl => data[..8].copy_from_slice(&self.requested_map(request)?),
             Kind::SetVlArbitration => {
                 data.copy_from_slice(&self.wanted_block(port, request.block.into())?);
             }
-            Kind::SetMulticast => {
-                let switch = self.fabric.switch(self.fabric.node_of(port).switch?);
-                data.copy_from_slice(switch.mft.sent(block_key(request))?);
+            Kind::HandOver => {
+                data[..21].copy_from_slice(&self.election.own.shown(SmState::Master));
             }
-            Kind::HandOver => data[..21].copy_from_slice(&self.election.own.shown(SmState::Master)),
             // Who acknowledges is in Standby still, and checked for that.
             Kind::Acknowledge => {
                 data[..21].copy_from_slice(&self.election.own.shown(SmState::Standby));
             }
-            Kind::OwnNodeInfo
-            | Kind::Probe
-            | Kind::ProbeAgain
-            | Kind::NodeDescription
-            | Kind::SwitchInfo
-            | Kind::PortChange
-            | Kind::PortInfo
-            | Kind::LinkState
-            | Kind::MlnxExtPortInfo
-            | Kind::PKeys
-            | Kind::SmInfo
-            | Kind::Forwarding
-            | Kind::Multicast => {}
+            // Reads send nothing, and tasks write their own.
+            _ => return None,
         }
         Some(())
+    }
+
+    fn route_of(&self, request: Request) -> Option<DirectedRoute> {
+        match request.kind {
+            Kind::OwnNodeInfo => Some(DirectedRoute::LOCAL),
+            Kind::Probe | Kind::ProbeAgain => self.fabric.route_through(request.port()),
+            _ => self.fabric.route_to(request.port()),
+        }
+    }
+
+    /// Method, attribute and attribute modifier of a request.
+    pub(super) fn header_of(&self, request: Request) -> (Method, AttributeId, u32) {
+        let method = if request.kind.is_set() { Method::SET } else { Method::GET };
+        (method, request.kind.attribute_id(), self.modifier_of(request))
+    }
+
+    fn modifier_of(&self, request: Request) -> u32 {
+        match request.kind {
+            Kind::HandOver => SmControl::Handover as u32,
+            Kind::Acknowledge => SmControl::Acknowledge as u32,
+            kind => match kind.attribute_id() {
+                AttributeId::PORT_INFO => link::modifier(&self.fabric, request.port()),
+                AttributeId::MLNX_EXT_PORT_INFO => self.port_number(request),
+                AttributeId::PKEY_TABLE => self.pkey_modifier(request),
+                AttributeId::LINEAR_FORWARDING_TABLE | AttributeId::GUID_INFO => {
+                    u32::from(request.block)
+                }
+                AttributeId::SL_TO_VL_MAPPING_TABLE => self.map_modifier(request),
+                AttributeId::VL_ARBITRATION_TABLE => {
+                    let block = u32::from(request.block) + 1;
+                    block << 16 | u32::from(self.table_port(request))
+                }
+                AttributeId::MULTICAST_FORWARDING_TABLE => {
+                    let (block, position) = block_key(request);
+                    multicast_forwarding_modifier(block, position)
+                }
+                // One per node: NodeInfo, NodeDescription, SwitchInfo, SMInfo.
+                _ => 0,
+            },
+        }
+    }
+
+    /// The number by which a port's QoS tables are addressed: 0 on channel adapters and routers.
+    pub(super) fn table_port(&self, request: Request) -> u8 {
+        let is_switch = self.fabric.node_of(request.port()).switch.is_some();
+        if is_switch { self.fabric.port(request.port()).num.0 } else { 0 }
+    }
+
+    fn port_number(&self, request: Request) -> u32 {
+        self.fabric.port(request.port()).num.0.into()
+    }
+
+    fn pkey_modifier(&self, request: Request) -> u32 {
+        let is_switch = self.fabric.node_of(request.port()).switch.is_some();
+        let num = if is_switch { self.fabric.port(request.port()).num.0 } else { 0 };
+        pkey_table_modifier(num, request.block)
     }
 }

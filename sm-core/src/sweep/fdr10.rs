@@ -9,7 +9,7 @@ use ib_mad::wire::attribute::{
 };
 use tracing::debug;
 
-use super::Sweeper;
+use super::subnet::Subnet;
 use crate::fabric::PortIndex;
 use crate::smp::{Kind, Request};
 
@@ -19,7 +19,7 @@ const SPEED_ENABLED: u8 = 1;
 const TURN_ON: u8 = 1;
 const TURN_OFF: u8 = 2;
 
-impl Sweeper {
+impl Subnet {
     /// Asks a port, whose PortInfo was just read, for its FDR10, if that can matter.
     pub(super) fn ask_for_fdr10(&mut self, port: PortIndex) {
         let info = self.fabric.port(port).port_info();
@@ -35,14 +35,14 @@ impl Sweeper {
     }
 
     /// A port told of its FDR10, or was told.
-    pub(super) fn fdr10_known(&mut self, request: Request, data: &[u8; 64]) {
+    pub(super) fn fdr10_answered(&mut self, request: Request, data: &[u8; 64]) {
         let info = MlnxExtPortInfo::new(data).expect("64 bytes are a MlnxExtPortInfo");
         let speeds = (info.link_speed_supported(), info.link_speed_enabled());
         let port = request.port();
         self.fabric.port_mut(port).mlnx_speeds = Some(speeds);
         if request.kind == Kind::SetMlnxExtPortInfo && self.wanted_fdr10(port).is_some() {
             let place = self.place(port);
-            self.complain_of(port, format_args!("{place} keeps FDR10 as it was"));
+            self.node_oddity(port, format_args!("{place} keeps FDR10 as it was"));
         }
     }
 
@@ -77,7 +77,7 @@ impl Sweeper {
     }
 
     /// A device did not answer what not all of its firmware knows.
-    pub(super) fn fdr10_unknown(&mut self, request: Request) {
+    pub(super) fn fdr10_unsupported(&mut self, request: Request) {
         debug!("{} tells nothing of FDR10", self.place(request.port()));
     }
 }

@@ -1,142 +1,172 @@
-//! Alias GUIDs in the GUID tables of ports (14.2.5.5): written between sweeps, as the registry has
-//! them, and again to a port that was reset.
+//! Alias GUIDs in the GUID tables of ports (IBA 14.2.5.5): written between sweeps as the registry
+//! has them, and again to a port that was reset.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use ib_mad::types::Guid;
-use tracing::warn;
+use ib_mad::wire::mad::Status;
+use tracing::{debug, warn};
 
 use super::Sweeper;
+use super::subnet::Subnet;
+use super::task::Task;
 use crate::fabric::PortIndex;
 use crate::registry::{GUIDS_PER_BLOCK, GuidBlock};
 use crate::smp::{Kind, Request};
 
-/// How long to wait before blocks are sent that were not taken, or could not be sent yet.
+/// Delay before blocks are sent again that a port did not take.
 const RETRY_DELAY: Duration = Duration::from_secs(2);
-/// Longest such delay, in doublings.
+/// How often that delay doubles at most.
 const RETRY_DOUBLINGS: u32 = 6;
 
 type Block = [Guid; GUIDS_PER_BLOCK];
+/// A block of a port's GUID table: the port's GUID and the block's number.
+type BlockKey = (Guid, u8);
 
-/// GUID tables as far as they have aliases.
+/// The task that writes alias GUIDs.
 #[derive(Debug, Default)]
 pub(super) struct AliasGuids {
-    /// What blocks are to hold, by port GUID and number.
-    desired: BTreeMap<(Guid, u8), Block>,
-    /// Those of them that ports are not known to hold.
-    stale: BTreeSet<(Guid, u8)>,
-    retry: Option<Instant>,
+    /// What blocks are to hold.
+    desired: BTreeMap<BlockKey, Block>,
+    /// Blocks that may not hold it yet.
+    stale: BTreeSet<BlockKey>,
+    /// When stale blocks are sent.
+    due: Option<Instant>,
     /// Attempts in a row since a port last took a block.
     attempts: u32,
 }
 
 impl AliasGuids {
-    /// The port is no more, and its aliases with it: should it come back, it is told anew.
+    /// Sets what blocks are to hold. They are written as soon as no sweep is under way.
+    fn put(&mut self, now: Instant, blocks: &[GuidBlock]) {
+        for block in blocks {
+            let key = (block.port_guid, block.number);
+            self.desired.insert(key, block.guids);
+            self.stale.insert(key);
+        }
+        self.attempts = 0;
+        self.wake(now);
+    }
+
+    /// A sweep ended: ports that it found may have stale blocks.
+    pub(super) fn wake(&mut self, now: Instant) {
+        self.due = (!self.stale.is_empty()).then_some(now);
+    }
+
+    /// A port left the fabric, and its aliases with it.
     pub(super) fn remove(&mut self, port: Guid) {
-        let keys: Vec<_> =
-            self.desired.range((port, 0)..=(port, u8::MAX)).map(|(key, _)| *key).collect();
-        for key in keys {
+        for key in self.keys_of(port) {
             self.desired.remove(&key);
             self.stale.remove(&key);
         }
     }
 
-    /// Nothing is known any more of what a port holds.
+    /// A port was reset: its table may hold anything.
     pub(super) fn forget(&mut self, port: Guid) {
-        let keys = self.desired.range((port, 0)..=(port, u8::MAX)).map(|(key, _)| *key);
-        self.stale.extend(keys);
+        self.stale.extend(self.keys_of(port));
     }
 
-    /// Nothing is known any more of what any port holds.
+    /// Another subnet manager may have written to any port.
     pub(super) fn forget_all(&mut self) {
         self.stale.extend(self.desired.keys().copied());
     }
-}
 
-impl Sweeper {
-    /// Says what blocks of GUID tables are to hold from now on.
-    pub fn put_guid_blocks(&mut self, now: Instant, blocks: &[GuidBlock]) {
-        for block in blocks {
-            let key = (block.port_guid, block.number);
-            self.aliases.desired.insert(key, block.guids);
-            self.aliases.stale.insert(key);
-        }
-        self.aliases.attempts = 0;
-        self.write_guid_blocks(now);
-        self.advance(now);
+    fn keys_of(&self, port: Guid) -> Vec<BlockKey> {
+        let blocks = self.desired.range((port, 0)..=(port, u8::MAX));
+        blocks.map(|(key, _)| *key).collect()
     }
 
-    /// Sends blocks that ports are not known to hold, unless a sweep is under way or requests are
-    /// on the wire: then it is done later.
-    pub(super) fn write_guid_blocks(&mut self, now: Instant) {
-        if self.aliases.stale.is_empty() {
-            self.aliases.retry = None;
-            return;
-        }
-        let delay = RETRY_DELAY * (1 << self.aliases.attempts.min(RETRY_DOUBLINGS));
-        self.aliases.retry = Some(now + delay);
-        if !self.subnet.up || !self.is_idle() {
-            return;
-        }
-        let wanted: BTreeSet<Guid> = self.aliases.stale.iter().map(|(guid, _)| *guid).collect();
-        let ports: HashMap<Guid, PortIndex> = self
-            .fabric
-            .end_ports()
-            .map(|port| (self.fabric.port(port).guid, port))
-            .filter(|(guid, _)| wanted.contains(guid))
-            .collect();
-        for (guid, number) in &self.aliases.stale {
-            if let Some(&port) = ports.get(guid) {
-                self.exchange.push(Request::block(Kind::SetGuidInfo, port, (*number).into()));
-            }
-        }
-        if ports.is_empty() {
-            // Those that are not there are written to when a sweep finds them.
-            self.aliases.retry = None;
-        }
-    }
-
-    pub(super) fn retry_guid_blocks(&mut self, now: Instant) {
-        if self.sweep.is_idle() && self.aliases.retry.is_some_and(|due| now >= due) {
-            self.aliases.attempts += 1;
-            self.write_guid_blocks(now);
-        }
-    }
-
-    pub(super) fn guid_blocks_due(&self) -> Option<Instant> {
-        self.aliases.retry
-    }
-
-    /// A block as it is to be set; `None` if nothing is wanted of it.
-    pub(super) fn wanted_guids(&self, request: Request) -> Option<[u8; 64]> {
-        let block = self.aliases.desired.get(&self.guid_block_of(request))?;
+    /// The bytes that a block is to hold; `None` if it has no aliases.
+    fn wanted(&self, key: BlockKey) -> Option<[u8; 64]> {
+        let block = self.desired.get(&key)?;
         let mut bytes = [0; 64];
         for (place, guid) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(block) {
             *place = guid.0.to_be_bytes();
         }
         Some(bytes)
     }
+}
 
-    pub(super) fn guid_info_set(&mut self, request: Request, data: &[u8; 64]) {
-        let key = self.guid_block_of(request);
-        // The first entry of all is the port's own, which it may leave out.
-        let start = if key.1 == 0 { 8 } else { 0 };
-        if self.wanted_guids(request).is_some_and(|wanted| wanted[start..] != data[start..]) {
-            // Others were asked for meanwhile, or it takes none: it is told again.
-            let place = self.place(request.port());
-            warn!("{place} does not hold the alias GUIDs that it was told");
+/// The block that a request is about.
+fn key_of(subnet: &Subnet, request: Request) -> BlockKey {
+    (subnet.fabric.port(request.port()).guid, request.block as u8)
+}
+
+impl Task for AliasGuids {
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.due
+    }
+
+    fn handle_timeout(&mut self, subnet: &mut Subnet, now: Instant) {
+        self.due = None;
+        if self.stale.is_empty() || !subnet.state.up {
+            // The end of the sweep that brings the subnet up wakes this task.
             return;
         }
-        self.aliases.stale.remove(&key);
-        self.aliases.attempts = 0;
+        let wanted: BTreeSet<Guid> = self.stale.iter().map(|(guid, _)| *guid).collect();
+        let ports: HashMap<Guid, PortIndex> = subnet
+            .fabric
+            .end_ports()
+            .map(|port| (subnet.fabric.port(port).guid, port))
+            .filter(|(guid, _)| wanted.contains(guid))
+            .collect();
+        if ports.is_empty() {
+            // Ports that are absent are written to when a sweep finds them.
+            return;
+        }
+        for (guid, number) in &self.stale {
+            if let Some(&port) = ports.get(guid) {
+                let request = Request::block(Kind::SetGuidInfo, port, (*number).into());
+                subnet.exchange.push(request);
+            }
+        }
+        self.due = Some(now + RETRY_DELAY * (1 << self.attempts.min(RETRY_DOUBLINGS)));
+        self.attempts += 1;
+    }
+
+    fn write(&self, subnet: &Subnet, request: Request, data: &mut [u8; 64]) -> Option<()> {
+        *data = self.wanted(key_of(subnet, request))?;
+        Some(())
+    }
+
+    fn answered(&mut self, subnet: &mut Subnet, _: Instant, request: Request, data: &[u8; 64]) {
+        let key = key_of(subnet, request);
+        // Entry 0 of block 0 is the port's own GUID, which a port need not return.
+        let start = if key.1 == 0 { 8 } else { 0 };
+        if self.wanted(key).is_some_and(|wanted| wanted[start..] != data[start..]) {
+            // The registry changed meanwhile, or the port does not take them: sent again.
+            let place = subnet.place(request.port());
+            return warn!(
+                "{place} does not hold the alias GUIDs that were set; they are set again"
+            );
+        }
+        self.stale.remove(&key);
+        self.attempts = 0;
+        if self.stale.is_empty() {
+            self.due = None;
+        }
         let is_empty = |block: &Block| block.iter().skip(usize::from(key.1 == 0)).all(|g| g.0 == 0);
-        if self.aliases.desired.get(&key).is_some_and(is_empty) {
-            self.aliases.desired.remove(&key);
+        if self.desired.get(&key).is_some_and(is_empty) {
+            self.desired.remove(&key);
         }
     }
 
-    fn guid_block_of(&self, request: Request) -> (Guid, u8) {
-        (self.fabric.port(request.port()).guid, request.block as u8)
+    fn refused(&mut self, subnet: &mut Subnet, _: Instant, request: Request, status: Status) {
+        let (name, place) = (request.kind.name(), subnet.place(request.port()));
+        warn!("{name} of {place} is refused: {status}");
+    }
+
+    fn silent(&mut self, subnet: &mut Subnet, _: Instant, request: Request) {
+        debug!("{}: no answer from {}", request.kind.name(), subnet.place(request.port()));
+    }
+}
+
+impl Sweeper {
+    /// Sets what blocks of GUID tables are to hold. They are written when no sweep is under way.
+    pub fn put_guid_blocks(&mut self, now: Instant, blocks: &[GuidBlock]) {
+        self.aliases.put(now, blocks);
+        self.run_tasks(now);
+        self.advance(now);
     }
 }

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ib_mad::transport::{Address, Packet};
-use ib_mad::types::{Guid, Qpn};
+use ib_mad::packet::{Address, Carrier, Packet};
+use ib_mad::types::Guid;
 use ib_mad::wire::attribute::{
     CapabilityMask, LocalChanges, LocalChangesDetails, NodeType, NoticeType, ProducerType,
     SmNotice, TrapNumber,
@@ -19,8 +19,10 @@ use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp;
 use tracing::{info, warn};
 
+use super::current::Stage;
 use super::schedule::Cause;
-use super::{Phase, STATE, Sweeper};
+use super::subnet::Subnet;
+use super::{STATE, Sweeper};
 use crate::fabric::PortIndex;
 use crate::mastership::RemoteSm;
 use crate::smp::{Kind, Request};
@@ -106,93 +108,100 @@ impl Handover {
 
 impl Sweeper {
     /// Asks a subnet manager that comes before us to take over.
-    pub(super) fn hand_over(&mut self, now: Instant, sm: RemoteSm) {
-        let Some(port) = self.election.place_of(sm) else { return self.go_on_as_master(now) };
-        let place = self.peer_place(port);
+    pub(super) fn hand_over(&mut self, now: Instant, sm: RemoteSm, full: bool) {
+        let Some(port) = self.subnet.election.place_of(sm) else {
+            return self.go_on_as_master(now, full);
+        };
+        let place = self.subnet.peer_place(port);
         info!(target: STATE, "handing over to the subnet manager at {place}, priority {}", sm.priority);
-        self.election.handover.offered = Some(sm);
-        self.enter(now, Phase::HandOver);
-        self.exchange.push(Request::new(Kind::HandOver, port));
+        self.subnet.election.handover.offered = Some(sm);
+        self.enter(now, Stage::HandOver { full });
+        self.subnet.exchange.push(Request::new(Kind::HandOver, port));
     }
 
     pub(super) fn handover_answered(&mut self, now: Instant, port: PortIndex) {
-        let offered = self.election.handover.offered;
-        if let Some(sm) = offered.filter(|sm| self.election.place_of(*sm) == Some(port)) {
+        let offered = self.subnet.election.handover.offered;
+        if let Some(sm) = offered.filter(|sm| self.subnet.election.place_of(*sm) == Some(port)) {
             self.step_down(now, sm);
         }
     }
 
     /// Another subnet manager says that it took over, however late.
     pub(super) fn handover_acknowledged(&mut self, now: Instant, from: Guid) {
-        match self.election.handover.offered.filter(|sm| sm.guid == from) {
+        match self.subnet.election.handover.offered.filter(|sm| sm.guid == from) {
             Some(sm) => self.step_down(now, sm),
             None => warn!("the port {from} acknowledges a handover that we never offered it"),
         }
     }
 
     fn step_down(&mut self, now: Instant, sm: RemoteSm) {
-        let rules = self.election.has_taken_over(sm);
+        let rules = self.subnet.election.has_taken_over(sm);
         self.stand_by(now, rules);
     }
 
     /// The handover was not acknowledged, or we would stand by now: somebody has to rule.
-    pub(super) fn end_handover(&mut self, now: Instant) {
+    pub(super) fn end_handover(&mut self, now: Instant, full: bool) {
         warn!("the handover is not acknowledged; ruling on, and trying again with the next sweep");
-        self.go_on_as_master(now);
+        self.go_on_as_master(now, full);
     }
 
     /// Waits for a master that comes after us to hand over what it rules, before anything there is
     /// configured: two that write at once would undo each other's work.
-    pub(super) fn await_handover(&mut self, now: Instant, sm: RemoteSm) {
-        let Some(port) = self.election.place_of(sm) else { return self.go_on_as_master(now) };
-        let place = self.peer_place(port);
-        let interval = Duration::from_millis(u64::from(self.settings.sminfo_polling_timeout));
-        let patience = interval.saturating_mul(self.settings.polling_retry_number);
-        let is_new = self.election.handover.awaited_since.is_none();
-        let since = *self.election.handover.awaited_since.get_or_insert(now);
+    pub(super) fn await_handover(&mut self, now: Instant, sm: RemoteSm, full: bool) {
+        let Some(port) = self.subnet.election.place_of(sm) else {
+            return self.go_on_as_master(now, full);
+        };
+        let place = self.subnet.peer_place(port);
+        let interval =
+            Duration::from_millis(u64::from(self.subnet.settings.sminfo_polling_timeout));
+        let patience = interval.saturating_mul(self.subnet.settings.polling_retry_number);
+        let is_new = self.subnet.election.handover.awaited_since.is_none();
+        let since = *self.subnet.election.handover.awaited_since.get_or_insert(now);
         if is_new {
             info!(target: STATE, "another master at {place}, priority {}: it is to hand over to us", sm.priority);
         } else if now >= since + patience {
             warn!("the master at {place}, priority {}, does not hand over; ruling", sm.priority);
-            return self.go_on_as_master(now);
+            return self.go_on_as_master(now, full);
         }
-        self.ask_for_handover(port);
-        self.sweep.phase = Phase::Idle;
-        self.schedule.request(now + interval, Cause::Asked);
+        self.subnet.ask_for_handover(port);
+        self.subnet.schedule.request(now + interval, Cause::Asked);
     }
 
     /// A subnet manager hands over what it ruled: all, or its part of what was two subnets. Whatever
     /// was being done was meant for another fabric: it ends here, and a sweep of all begins.
     pub(super) fn handed_to_us(&mut self, now: Instant, from: Guid) {
-        if self.election.handover.taken_from == Some(from) {
+        if self.subnet.election.handover.taken_from == Some(from) {
             // It did not hear our answer, and says it again.
             return;
         }
         self.rest();
-        let port = self.fabric.end_ports().find(|&port| self.fabric.port(port).guid == from);
+        let port =
+            self.subnet.fabric.end_ports().find(|&port| self.subnet.fabric.port(port).guid == from);
         match port {
             Some(port) => {
-                info!(target: STATE, "the master at {} hands the subnet over to us", self.peer_place(port));
-                self.exchange.push(Request::new(Kind::Acknowledge, port));
+                info!(target: STATE, "the master at {} hands the subnet over to us", self.subnet.peer_place(port));
+                self.subnet.exchange.push(Request::new(Kind::Acknowledge, port));
             }
             None => info!(target: STATE, "the master at port {from} hands the subnet over to us"),
         }
-        self.election.follow_another(now);
-        self.election.handover.taken_from = Some(from);
+        self.subnet.election.follow_another(now);
+        self.subnet.election.handover.taken_from = Some(from);
         // What is ours now is another fabric than the one that was up, if one was.
-        self.subnet.up = false;
+        self.subnet.state.up = false;
         self.become_master();
-        self.schedule.request(now, Cause::TakeOver);
+        self.subnet.schedule.request(now, Cause::TakeOver);
     }
 
     /// A master gives up what it ruled while we look around: what was heard of it is no longer so.
     pub(super) fn look_for_master_again(&mut self, now: Instant, from: Guid) {
         info!(target: STATE, "the master at port {from} hands the subnet over to us; looking again");
         self.rest();
-        self.election.follow_another(now);
-        self.schedule.request(now, Cause::Asked);
+        self.subnet.election.follow_another(now);
+        self.subnet.schedule.request(now, Cause::Asked);
     }
+}
 
+impl Subnet {
     /// Asks the master at `port` by a trap to hand over to us, since we come before it.
     pub(super) fn ask_for_handover(&mut self, port: PortIndex) {
         self.election.handover.asks_master = Some(port);
@@ -201,17 +210,17 @@ impl Sweeper {
     /// Writes the trap that asks a master to hand over to us, if one is to be sent. It is not repeated:
     /// each poll of that master sends another.
     pub(super) fn write_priority_trap(&mut self, packet: &mut Packet) -> bool {
-        let Some((home, master)) =
-            self.fabric.home().zip(self.election.handover.asks_master.take())
+        let Some((sm_port, master)) =
+            self.fabric.sm_port().zip(self.election.handover.asks_master.take())
         else {
             return false;
         };
-        let port = self.fabric.port(home);
+        let port = self.fabric.port(sm_port);
         let (lid, to) = (port.base_lid(), self.fabric.port(master).base_lid());
         if !lid.is_unicast() || !to.is_unicast() {
             return false;
         }
-        let producer = match self.fabric.node_of(home).kind {
+        let producer = match self.fabric.node_of(sm_port).kind {
             NodeType::Ca => ProducerType::CA,
             NodeType::Switch => ProducerType::SWITCH,
             NodeType::Router => ProducerType::ROUTER,
@@ -239,8 +248,7 @@ impl Sweeper {
             .set_trap_number(TrapNumber::LOCAL_CHANGES)
             .set_issuer_lid(lid)
             .set_data_details(details);
-        packet.address =
-            Address { lid: to, qpn: Qpn::SMI, local_qpn: Qpn::SMI, ..Address::default() };
+        (packet.address, packet.carrier) = (Address::smi(to), Carrier::default());
         self.election.own.act();
         true
     }

@@ -12,58 +12,108 @@ use std::time::Instant;
 use ib_mad::types::Lid;
 use ib_mad::wire::attribute::{CapabilityMask, MFT_BLOCK_LEN, MFT_POSITION_PORTS};
 
+use super::current::Stage;
 use super::multicast::block_key;
-use super::{Phase, Sweeper, multicast};
+use super::subnet::Subnet;
+use super::{Sweeper, multicast};
 use crate::fabric::{PortIndex, SwitchIndex};
 use crate::smp::{Kind, Request};
 
 /// Blocks of 32 MLIDs that may be empty in all switches before one that is not.
 const GAP_MAX: u16 = 4;
 
+/// The stage that reads the tables of another subnet manager. Multicast tables are read block by
+/// block.
+#[derive(Debug, Default)]
+pub(super) struct Inheriting {
+    /// The block that is being read.
+    block: u16,
+    /// Consecutive blocks before it that are empty in all switches and that no group needs.
+    gap: u16,
+}
+
+impl Inheriting {
+    /// Reads the next block; `false` after the last one. `is_needed`: whether a group of ours needs
+    /// a block beyond the one that was read.
+    fn read_next(&mut self, subnet: &mut Subnet, is_needed: impl Fn(u16) -> bool) -> bool {
+        loop {
+            let holds = subnet.fabric.switches().any(|(_, switch)| switch.mft.holds(self.block));
+            self.gap = if holds || is_needed(self.block) { 0 } else { self.gap + 1 };
+            if self.block + 1 >= multicast::BLOCKS_MAX {
+                return false;
+            }
+            self.block += 1;
+            self.read(subnet);
+            if !subnet.exchange.is_idle() {
+                return true;
+            }
+            if self.gap > GAP_MAX && !subnet.tops_are_beyond(self.block) {
+                return false;
+            }
+        }
+    }
+
+    /// Reads the block of all switches.
+    fn read(&self, subnet: &mut Subnet) {
+        if subnet.settings.disable_multicast {
+            return;
+        }
+        for (port, index) in subnet.programmed_switches() {
+            let switch = subnet.fabric.switch(index);
+            let blocks = switch.switch_info().multicast_fdb_cap().div_ceil(MFT_BLOCK_LEN as u16);
+            let is_beyond = match subnet.multicast_top(index) {
+                Some(last) => last < Some(self.block),
+                None => self.gap > GAP_MAX,
+            };
+            if is_beyond || self.block >= blocks.min(multicast::BLOCKS_MAX) {
+                continue;
+            }
+            let ports = subnet.fabric.node(switch.node).port_count;
+            for position in 0..=ports / MFT_POSITION_PORTS as u8 {
+                // Until it is read, it may hold any entries.
+                subnet.fabric.mft_mut(index).doubt((self.block, position));
+                let number = multicast::block_number((self.block, position));
+                subnet.exchange.push(Request::block(Kind::Multicast, port, number));
+            }
+        }
+    }
+}
+
 impl Sweeper {
-    /// Begins to read tables, if this is our first sweep as master and they are to be kept. A switch
-    /// that nobody has programmed says so by the top of its table.
+    /// Starts to read tables in the first sweep as master, if they are to be kept. The top of a
+    /// switch's table shows whether it was ever programmed.
     pub(super) fn begin_inheriting(&mut self, now: Instant) {
-        if !self.subnet.first_as_master {
+        if !self.subnet.state.first_as_master {
             return self.begin_routing(now);
         }
-        self.enter(now, Phase::Inherit);
-        let reassigns = self.settings.reassign_lfts || self.settings.reassign_lids;
+        let reassigns = self.subnet.settings.reassign_lfts || self.subnet.settings.reassign_lids;
         if !reassigns {
-            for (port, index) in self.programmed_switches() {
-                let top = self.fabric.switch(index).switch_info().linear_fdb_top();
-                self.router.inherits = true;
+            for (port, index) in self.subnet.programmed_switches() {
+                let top = self.subnet.fabric.switch(index).switch_info().linear_fdb_top();
+                self.subnet.routing.has_inherited = true;
                 for block in 0..=top.0 / 64 {
-                    self.exchange.push(Request::block(Kind::Forwarding, port, block));
+                    self.subnet.exchange.push(Request::block(Kind::Forwarding, port, block));
                 }
             }
         }
-        self.read_multicast_block(0);
+        let inheriting = Inheriting::default();
+        inheriting.read(&mut self.subnet);
+        self.enter(now, Stage::Inherit(inheriting));
     }
 
-    /// Goes on to the next block of multicast tables, or to routing.
-    pub(super) fn inherit_more(&mut self, now: Instant) {
-        loop {
-            let block = self.sweep.multicast_block;
-            let holds = self.fabric.switches().any(|(_, switch)| switch.mft.holds(block));
-            let needed = holds || self.multicast.needs_beyond(block);
-            self.sweep.multicast_gap = if needed { 0 } else { self.sweep.multicast_gap + 1 };
-            if block + 1 >= multicast::BLOCKS_MAX {
-                break;
-            }
-            self.read_multicast_block(block + 1);
-            if !self.exchange.is_idle() {
-                return self.enter(now, Phase::Inherit);
-            }
-            if self.sweep.multicast_gap > GAP_MAX && !self.tops_are_beyond(block + 1) {
-                break;
-            }
+    /// Continues with the next block of multicast tables, or with routing.
+    pub(super) fn inherit_more(&mut self, now: Instant, mut inheriting: Inheriting) {
+        let multicast = &self.multicast;
+        if inheriting.read_next(&mut self.subnet, |block| multicast.needs_beyond(block)) {
+            return self.enter(now, Stage::Inherit(inheriting));
         }
-        self.judge_left(now);
-        self.keep_inherited_trees(now);
+        self.reregistration.tables_read(&mut self.subnet, now);
+        self.multicast.keep_inherited_trees(&mut self.subnet, now);
         self.begin_routing(now);
     }
+}
 
+impl Subnet {
     /// Switches that have tables, each with a port by which it is asked.
     fn programmed_switches(&self) -> Vec<(PortIndex, SwitchIndex)> {
         let switches = self.fabric.switches();
@@ -100,31 +150,6 @@ impl Sweeper {
             Some(last) => Some(Some(last / MFT_BLOCK_LEN as u16)),
             // 0xBFFF is none. Another is nothing that a master sets: 0 is what a switch begins with.
             None => (top.0 == Lid::MULTICAST_FIRST.0 - 1).then_some(None),
-        }
-    }
-
-    fn read_multicast_block(&mut self, block: u16) {
-        self.sweep.multicast_block = block;
-        if self.settings.disable_multicast {
-            return;
-        }
-        for (port, index) in self.programmed_switches() {
-            let switch = self.fabric.switch(index);
-            let blocks = switch.switch_info().multicast_fdb_cap().div_ceil(MFT_BLOCK_LEN as u16);
-            let is_beyond = match self.multicast_top(index) {
-                Some(last) => last < Some(block),
-                None => self.sweep.multicast_gap > GAP_MAX,
-            };
-            if is_beyond || block >= blocks.min(multicast::BLOCKS_MAX) {
-                continue;
-            }
-            let ports = self.fabric.node(switch.node).port_count;
-            for position in 0..=ports / MFT_POSITION_PORTS as u8 {
-                // Should nobody answer, it may hold anything.
-                self.fabric.mft_mut(index).doubt((block, position));
-                let number = multicast::block_number((block, position));
-                self.exchange.push(Request::block(Kind::Multicast, port, number));
-            }
         }
     }
 

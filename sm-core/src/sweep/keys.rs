@@ -19,6 +19,7 @@ use ib_mad::wire::smp::Smp;
 use tracing::debug;
 
 use super::Sweeper;
+use super::subnet::Subnet;
 use crate::fabric::PortIndex;
 use crate::manage::mkey::{MKeyTable, Neighbours};
 use crate::smp::{Kind, Request};
@@ -44,41 +45,43 @@ pub(super) struct MKeys {
 impl Sweeper {
     /// States what is remembered of M_Keys, and of who is behind which port.
     pub fn set_m_keys(&mut self, known: MKeyTable, neighbours: Arc<Neighbours>) {
-        (self.m_keys.known, self.m_keys.neighbours) = (known, neighbours);
+        (self.subnet.m_keys.known, self.subnet.m_keys.neighbours) = (known, neighbours);
     }
 
     /// States the GUID of the port that we are attached to, 0 if it is not known: it may answer nobody
     /// who does not show its M_Key.
     pub fn set_own_port(&mut self, guid: Guid) {
-        self.m_keys.own_port = guid;
+        self.subnet.m_keys.own_port = guid;
     }
 
     /// What is known of M_Keys, to be remembered.
     pub fn m_keys(&self) -> &MKeyTable {
-        &self.m_keys.known
+        &self.subnet.m_keys.known
     }
 
     /// Which port is behind which, to be remembered: links of ports that were not seen last are as
     /// they were. What is new since it was asked for last is looked at; another value is yielded only
     /// if something of it is.
     pub fn neighbours(&mut self) -> &Arc<Neighbours> {
-        let new = self.fabric.take_new_links();
-        let has_room = self.m_keys.neighbours.has_room(new.len());
+        let new = self.subnet.fabric.take_new_links();
+        let has_room = self.subnet.m_keys.neighbours.has_room(new.len());
         // Else those that are there now are all that is kept.
-        let links = if has_room { new } else { self.fabric.links() };
-        let known = &self.m_keys.neighbours;
-        let end = |port| (self.m_key_holder(port), self.fabric.port(port).num);
+        let links = if has_room { new } else { self.subnet.fabric.links() };
+        let known = &self.subnet.m_keys.neighbours;
+        let end = |port| (self.subnet.m_key_holder(port), self.subnet.fabric.port(port).num);
         let links: Vec<_> = links
             .into_iter()
             .map(|(port, peer)| (end(port), end(peer)))
             .filter(|&(a, b)| !has_room || known.get(a) != Some(b) || known.get(b) != Some(a))
             .collect();
         if !links.is_empty() {
-            Arc::make_mut(&mut self.m_keys.neighbours).join(links.into_iter());
+            Arc::make_mut(&mut self.subnet.m_keys.neighbours).join(links.into_iter());
         }
-        &self.m_keys.neighbours
+        &self.subnet.m_keys.neighbours
     }
+}
 
+impl Subnet {
     /// GUID of the port that holds the M_Key that `port` is asked with.
     fn m_key_holder(&self, port: PortIndex) -> Guid {
         let node = self.fabric.port(port).node;
@@ -104,7 +107,7 @@ impl Sweeper {
 
     /// Takes an answer to a request that showed this M_Key the last time it was sent. At level 1 whoever
     /// asks is answered, and only who showed the right M_Key sees it.
-    pub(super) fn judge_m_key(&mut self, request: Request, shown: u64, answer: &[u8; 256]) {
+    pub(super) fn check_m_key(&mut self, request: Request, shown: u64, answer: &[u8; 256]) {
         let hides = self.hides_m_key(request, answer);
         self.note_m_key(request, shown, !hides);
         let (holder, known) = self.m_keys_for(request);

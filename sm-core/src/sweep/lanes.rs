@@ -7,12 +7,13 @@ use ib_mad::wire::attribute::data_vls;
 use sa_proto::snapshot::PathSls;
 
 use super::Sweeper;
-use super::router::ActiveRouting;
-use crate::config::{QosTables, Settings};
+use super::routing::ActiveRouting;
+use super::subnet::Subnet;
 use crate::fabric::{Fabric, PortIndex, SwitchIndex};
 use crate::manage::{link, port_qos};
-use crate::routing::torus::TorusLanes;
-use crate::routing::{Lanes, Topology};
+use sm_config::{QosTables, Settings};
+use sm_routing::torus::TorusLanes;
+use sm_routing::{Lanes, Topology};
 
 /// Lanes that an engine can tell apart by SL.
 const LANES_MAX: u8 = 15;
@@ -73,9 +74,9 @@ impl SlsOfPaths {
     pub fn sl(&self, from: Lid, to: Lid, chosen: Sl) -> Sl {
         let sl = || {
             let made = self.0.as_ref()?;
-            let (source, home) = (made.place_of(from)?.switch, made.place_of(to)?.switch);
+            let (source, egress_switch) = (made.place_of(from)?.switch, made.place_of(to)?.switch);
             let by_engine = made.lanes().engine_sls();
-            let sl = made.lanes().sl(source, home, to);
+            let sl = made.lanes().sl(source, egress_switch, to);
             let sl = chosen.get() & !by_engine | sl & by_engine;
             Some(Sl::from_low_bits(sl.into()))
         };
@@ -86,17 +87,29 @@ impl SlsOfPaths {
 impl Sweeper {
     /// What the SLs of paths are told by to whoever asks.
     pub fn sls_of_paths(&self) -> SlsOfPaths {
-        SlsOfPaths(self.router.made().cloned())
+        self.subnet.sls_of_paths()
     }
 
     /// The SLs of paths by source switch, ascending by switch; empty if the engine leaves SLs alone.
     pub fn path_sls(&self) -> Vec<Arc<PathSls>> {
-        self.router.made().map_or(Vec::new(), |made| made.path_sls().to_vec())
+        self.subnet.routing.made().map_or(Vec::new(), |made| made.path_sls().to_vec())
     }
 
     /// Bits of a path's SL that the routing engine decides.
     pub fn engine_sls(&self) -> u8 {
-        self.router.made().map_or(0, |made| made.lanes().engine_sls())
+        self.subnet.engine_sls()
+    }
+}
+
+impl Subnet {
+    /// What the SLs of paths are told by to whoever asks.
+    pub(super) fn sls_of_paths(&self) -> SlsOfPaths {
+        SlsOfPaths(self.routing.made().cloned())
+    }
+
+    /// Bits of a path's SL that the routing engine decides.
+    pub(super) fn engine_sls(&self) -> u8 {
+        self.routing.made().map_or(0, |made| made.lanes().engine_sls())
     }
 
     /// The SL of the path from an end port to `lid`, for which policy chose `chosen`.
@@ -112,7 +125,7 @@ impl Sweeper {
     /// The VLs by SL that a torus wants for packets that come to a node by `in_port` and leave by
     /// `port`; `None` without a torus.
     pub(super) fn torus_vls(&self, port: PortIndex, in_port: u8) -> Option<[u8; 16]> {
-        let made = self.router.made()?;
+        let made = self.routing.made()?;
         let Lanes::Torus(torus) = made.lanes() else { return None };
         let entry = self.fabric.port(port);
         let vl: Box<dyn Fn(u8) -> u8> = match self.fabric.node(entry.node).switch {

@@ -4,14 +4,17 @@
 //! place only; then what changed is read. Who has not answered by then may be cut off by the very
 //! change, and is asked again when the way there is known.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use ib_mad::types::Lid;
 use ib_mad::wire::attribute::SwitchInfo;
 use tracing::{debug, info};
 
+use super::Sweeper;
+use super::current::Stage;
 use super::schedule::Cause;
-use super::{Phase, Sweeper};
+use super::subnet::Subnet;
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::manage::link;
 use crate::mastership::Decision;
@@ -20,25 +23,81 @@ use crate::smp::{Kind, Request};
 /// How long a light sweep goes on after it saw the first change.
 const GRACE: Duration = Duration::from_millis(20);
 
+/// The stage that looks for changes.
+#[derive(Debug, Default)]
+pub(super) struct Light {
+    /// Switches that reported a change.
+    changed: Vec<NodeIndex>,
+    /// Switches that did not answer.
+    silent: HashSet<NodeIndex>,
+    /// Whether unresponsive subnet managers are asked.
+    asks_mute: bool,
+    /// When the stage ends, once a change was seen.
+    grace_ends: Option<Instant>,
+}
+
+impl Light {
+    /// When a stage that saw a change ends.
+    pub(super) fn grace_ends(&self) -> Option<Instant> {
+        self.grace_ends
+    }
+
+    /// Ends the stage soon, since a change or an unresponsive switch was seen.
+    pub(super) fn grant_grace(&mut self, now: Instant) {
+        self.grace_ends.get_or_insert(now + GRACE);
+    }
+
+    /// A trap arrived: does not wait for subnet managers that may not answer.
+    pub(super) fn trap_arrived(&mut self, now: Instant) {
+        if self.asks_mute {
+            self.grant_grace(now);
+        }
+    }
+
+    /// Records that a switch did not answer.
+    pub(super) fn switch_silent(&mut self, switch: NodeIndex) {
+        self.silent.insert(switch);
+    }
+
+    /// Handles SwitchInfo of a switch.
+    pub(super) fn port_change(
+        &mut self,
+        subnet: &Subnet,
+        now: Instant,
+        port: PortIndex,
+        data: &[u8; 64],
+    ) {
+        let node = subnet.fabric.port(port).node;
+        let Some(switch) = subnet.fabric.node(node).switch else { return };
+        let Ok(info) = SwitchInfo::new(&data[..]) else { return };
+        let known = subnet.fabric.switch(switch).switch_info();
+        if info.port_state_change() || info.linear_fdb_top() != known.linear_fdb_top() {
+            self.changed.push(node);
+            self.grant_grace(now);
+        }
+    }
+}
+
 impl Sweeper {
     /// Begins to read the nodes whose traps are due, and those with faults or unanswered links if
     /// these are due too: what is due for either is done at once.
-    pub(super) fn look_again(&mut self, now: Instant, cause: Cause) {
+    pub(super) fn begin_partial(&mut self, now: Instant, cause: Cause) {
         let mut nodes = Vec::new();
-        if cause == Cause::Trap || self.schedule.take(now, Cause::Trap) {
-            let mut issuers = self.schedule.take_issuers(now);
+        if cause == Cause::Trap || self.subnet.schedule.take(now, Cause::Trap) {
+            let mut issuers = self.subnet.schedule.take_issuers(now);
             issuers.sort_unstable();
-            let ports = self.fabric.end_ports().filter(|&port| self.owns_any(port, &issuers));
-            nodes.extend(ports.map(|port| self.fabric.port(port).node));
+            let ports =
+                self.subnet.fabric.end_ports().filter(|&port| self.subnet.owns_any(port, &issuers));
+            nodes.extend(ports.map(|port| self.subnet.fabric.port(port).node));
             if nodes.is_empty() {
                 // Nobody has these LIDs: somebody else must know what they are about.
-                self.schedule.request(now, Cause::Timer);
+                self.subnet.schedule.request(now, Cause::Timer);
             }
         }
-        if cause == Cause::Unanswered || self.schedule.take(now, Cause::Unanswered) {
-            let ports = self.subnet.unanswered.iter().chain(&self.subnet.faults);
-            let present = ports.map(|&port| self.fabric.port(port).node);
-            nodes.extend(present.filter(|&node| self.fabric.node(node).present));
+        if cause == Cause::Unanswered || self.subnet.schedule.take(now, Cause::Unanswered) {
+            let ports = self.subnet.state.unanswered.iter().chain(&self.subnet.state.faults);
+            let present = ports.map(|&port| self.subnet.fabric.port(port).node);
+            nodes.extend(present.filter(|&node| self.subnet.fabric.node(node).present));
         }
         nodes.sort_unstable();
         nodes.dedup();
@@ -49,76 +108,68 @@ impl Sweeper {
 
     pub(super) fn begin_light(&mut self, now: Instant, cause: Cause) {
         let switches: Vec<NodeIndex> =
-            self.fabric.switches().map(|(_, switch)| switch.node).collect();
-        if switches.is_empty() || !self.subnet.up {
+            self.subnet.fabric.switches().map(|(_, switch)| switch.node).collect();
+        if switches.is_empty() || !self.subnet.state.up {
             // Without a switch no light sweep would show a change.
             return self.begin_discovery(now, None, Vec::new());
         }
         debug!("light sweep: {cause:?}");
-        self.enter(now, Phase::Light);
+        let mut light = Light::default();
         for node in switches {
-            if let Some(port) = self.fabric.ports_of(node).next() {
-                self.exchange.push(Request::new(Kind::PortChange, port));
+            if let Some(port) = self.subnet.fabric.ports_of(node).next() {
+                self.subnet.exchange.push(Request::new(Kind::PortChange, port));
             }
         }
-        for &(port, _) in self.election.others() {
-            self.exchange.push(Request::new(Kind::SmInfo, port));
+        for &(port, _) in self.subnet.election.others() {
+            self.subnet.exchange.push(Request::new(Kind::SmInfo, port));
         }
-        self.ask_mute(now);
+        light.asks_mute = self.subnet.ask_mute(now);
+        self.enter(now, Stage::Light(light));
     }
 
-    pub(super) fn port_change(&mut self, now: Instant, port: PortIndex, data: &[u8; 64]) {
-        let node = self.fabric.port(port).node;
-        let Some(switch) = self.fabric.node(node).switch else { return };
-        let Ok(info) = SwitchInfo::new(&data[..]) else { return };
-        let known = self.fabric.switch(switch).switch_info();
-        if info.port_state_change() || info.linear_fdb_top() != known.linear_fdb_top() {
-            self.sweep.changed.push(node);
-            self.grant_grace(now);
-        }
-    }
-
-    /// A light sweep saw a change, or a switch that is silent: it ends soon.
-    pub(super) fn grant_grace(&mut self, now: Instant) {
-        self.sweep.grace_ends.get_or_insert(now + GRACE);
+    /// Asks unresponsive subnet managers only, where there are no light sweeps.
+    pub(super) fn begin_asking_mute(&mut self, now: Instant) {
+        let asks_mute = self.subnet.ask_mute(now);
+        self.enter(now, Stage::Light(Light { asks_mute, ..Light::default() }));
     }
 
     /// Ends a light sweep that saw a change, once the others had their moment.
     pub(super) fn end_grace(&mut self, now: Instant) {
-        if self.sweep.phase == Phase::Light && self.sweep.grace_ends.is_some_and(|ends| now >= ends)
-        {
+        let Stage::Light(light) = &self.sweep.stage else { return };
+        if light.grace_ends.is_some_and(|ends| now >= ends) {
             // Whoever has not answered yet is looked at in the next light sweep, which is due as
             // soon as this change is dealt with.
-            self.exchange.cancel_all();
-            self.schedule.request(now, Cause::Timer);
+            self.subnet.exchange.cancel_all();
+            self.subnet.schedule.request(now, Cause::Timer);
         }
     }
 
-    pub(super) fn end_light(&mut self, now: Instant) {
-        let mut changed = std::mem::take(&mut self.sweep.changed);
-        let mut silent: Vec<NodeIndex> =
-            std::mem::take(&mut self.sweep.silent).into_iter().collect();
+    pub(super) fn end_light(&mut self, now: Instant, light: Light) {
+        let Light { mut changed, silent, .. } = light;
+        let mut silent: Vec<NodeIndex> = silent.into_iter().collect();
         changed.sort_unstable();
         changed.dedup();
         silent.sort_unstable();
         if let Some(&node) = changed.first().or(silent.first()) {
-            self.sweep.report.detail = Some(format!("'{}'", self.fabric.node(node).name()));
+            self.subnet.journal.report.detail =
+                Some(format!("'{}'", self.subnet.fabric.node(node).name()));
         }
-        if self.election.decide() != Decision::Master {
+        if self.subnet.election.decide() != Decision::Master {
             // Who rules is settled by an election, before anything is configured.
             self.begin_discovery(now, Some(changed), silent);
             return;
         }
         if changed.is_empty() && silent.is_empty() {
-            self.subnet.quiet_sweeps += 1;
-            self.sweep.phase = Phase::Idle;
-            self.schedule.rearm(now);
+            self.subnet.state.quiet_sweeps += 1;
+            self.subnet.schedule.rearm(now);
         } else {
             info!("changes at {} switch(es), {} silent", changed.len(), silent.len());
             self.begin_discovery(now, Some(changed), silent);
         }
     }
+}
 
+impl Subnet {
     /// The traps that are to be acted on now, in words.
     pub(super) fn awaited_traps(&self, now: Instant) -> Option<String> {
         let awaited = self.schedule.awaited(now);

@@ -43,18 +43,18 @@ mod configure;
 mod contradiction;
 mod current;
 mod discover;
-mod doubt;
 mod dump;
 mod election;
 mod encode;
 mod events;
 mod fdr10;
+mod fingerprint;
 mod guid_info;
 mod handover;
 mod inherit;
+mod journal;
 mod keys;
 mod lanes;
-mod left;
 mod light;
 mod log;
 mod multicast;
@@ -65,62 +65,58 @@ mod peer;
 mod qos;
 mod report;
 mod reregister;
-mod router;
+mod routing;
 mod schedule;
 mod service;
 mod shard;
 mod sl_maps;
+mod state;
 mod subnet;
 mod system_images;
 mod tables;
 mod take_over;
+mod task;
 mod throttled;
 mod unanswered;
+mod unresponsive;
 mod view;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ib_mad::transport::Packet;
+use ib_mad::packet::Packet;
 use ib_mad::wire::attribute::SmState;
 
-use crate::config::{NodeNames, QosTables, Settings};
 use crate::fabric::Fabric;
 use crate::manage::lid::LidTable;
 use crate::manage::throttled::ThrottledLinks;
-use crate::smp::{Exchange, Timing};
 use avoided::AvoidedSwitches;
 use babble::BabblingPorts;
-use current::Sweep;
+use current::{Stage, Sweep};
 pub use dump::{DumpFileKind, DumpJob, DumpScope};
-use election::Election;
-use events::Events;
 pub use events::{Event, TrapNotice};
+pub use fingerprint::{AcknowledgedTables, TableFingerprint};
 use guid_info::AliasGuids;
 pub use handover::{ImportedRegistry, RegistryCopy};
-use keys::MKeys;
+use journal::Journal;
 pub use lanes::SlsOfPaths;
-pub use left::{Left, WholeTables};
-pub(crate) use log::STATE;
+pub use log::STATE;
 use multicast::Multicast;
 pub use multicast::{MulticastJob, MulticastOutcome};
 pub use origin::{CORRECTION_DELAY, Origin};
-use partitions::Partitioning;
 pub use peer::Peer;
 pub use report::{Phase, Report};
 use reregister::Reregistration;
-use router::Router;
-pub use router::{
+pub use routing::{
     BalanceCheck, BalanceFinding, LoopCheck, LoopFinding, RoutingJob, RoutingOutcome,
 };
 pub use schedule::Cause;
-use schedule::Schedule;
 pub use service::PortsChanged;
 pub use shard::Sharding;
-use shard::Shards;
-use subnet::SubnetState;
+use sm_config::{NodeNames, QosTables, Settings};
+use subnet::Subnet;
 use system_images::SystemImages;
-pub use take_over::{DisabledPorts, Start};
+pub use take_over::{DisabledPorts, TakeOverStart};
 
 /// Lines logged of one sort in one sweep; what is beyond is only counted.
 const LINES_MAX: usize = 10;
@@ -128,69 +124,37 @@ const LINES_MAX: usize = 10;
 /// The state machine of sweeps.
 #[derive(Debug)]
 pub struct Sweeper {
-    settings: Settings,
-    /// What those say of QoS tables.
-    qos_tables: QosTables,
-    fabric: Fabric,
-    exchange: Exchange,
-    schedule: Schedule,
+    /// What sweeps and tasks read and write.
+    subnet: Subnet,
     /// The sweep under way.
     sweep: Sweep,
-    /// What the sweeps before it left.
-    subnet: SubnetState,
-    election: Election,
-    lids: LidTable,
-    m_keys: MKeys,
-    partitions: Partitioning,
-    router: Router,
     /// Switches that do not take their forwarding tables.
     avoided: AvoidedSwitches,
     /// Links that are slower than they should be, and not routed over.
     throttled: ThrottledLinks,
     multicast: Multicast,
     aliases: AliasGuids,
-    /// Clients that are to register again.
-    clients: Reregistration,
-    shards: Shards,
+    reregistration: Reregistration,
     disabled_ports: DisabledPorts,
     babbling: BabblingPorts,
     system_images: SystemImages,
-    events: Events,
 }
 
 impl Sweeper {
     /// A subnet manager that knows nothing of its fabric but the LIDs it once gave out. `seed`
     /// should differ from run to run; see [`Exchange::new`].
     pub fn new(settings: Settings, lids: LidTable, seed: u32) -> Self {
-        let timing = Timing {
-            window: settings.window(),
-            timeout: Duration::from_millis(u64::from(settings.transaction_timeout)),
-            long_timeout: Duration::from_millis(u64::from(settings.long_timeout())),
-            retries: settings.transaction_retries,
-        };
         Self {
-            qos_tables: QosTables::of(&settings),
-            fabric: Fabric::default(),
-            exchange: Exchange::new(timing, seed),
-            schedule: Schedule::new(&settings),
+            subnet: Subnet::new(settings, lids, seed),
             sweep: Sweep::default(),
-            subnet: SubnetState::default(),
-            election: Election::new(&settings),
-            lids,
-            m_keys: MKeys::default(),
-            partitions: Partitioning::default(),
-            router: Router::new(&settings.engine_names()),
             avoided: AvoidedSwitches::default(),
             throttled: ThrottledLinks::default(),
             multicast: Multicast::default(),
             aliases: AliasGuids::default(),
-            clients: Reregistration::default(),
-            shards: Shards::default(),
+            reregistration: Reregistration::default(),
             disabled_ports: DisabledPorts::new(),
             babbling: BabblingPorts::default(),
             system_images: SystemImages::default(),
-            events: Events::default(),
-            settings,
         }
     }
 
@@ -203,93 +167,101 @@ impl Sweeper {
                 settings;
             (*force_link_width, *force_link_speed, *force_link_speed_ext)
         };
-        let before = forced(&self.settings);
-        let engines = self.settings.engine_names();
-        let waiting = self.settings.follow(new);
-        let wanted = self.settings.engine_names();
+        let before = forced(&self.subnet.settings);
+        let engines = self.subnet.settings.engine_names();
+        let waiting = self.subnet.settings.follow(new);
+        let wanted = self.subnet.settings.engine_names();
         if wanted != engines {
-            self.router.set_engines(&wanted);
+            self.subnet.routing.set_engines(&wanted);
         }
-        self.subnet.links_forced_anew |= forced(&self.settings) != before;
-        self.election.own.set_priority(self.settings.sm_priority);
-        let tables = QosTables::of(&self.settings);
-        if tables != self.qos_tables {
-            self.lanes_changed();
-            self.qos_tables = tables;
+        self.subnet.state.forced_links_changed |= forced(&self.subnet.settings) != before;
+        self.subnet.election.own.set_priority(self.subnet.settings.sm_priority);
+        let tables = QosTables::of(&self.subnet.settings);
+        if tables != self.subnet.qos_tables {
+            self.multicast.lanes_changed(&mut self.subnet);
+            self.subnet.qos_tables = tables;
         }
-        self.schedule.set_intervals(&self.settings);
+        self.subnet.schedule.set_intervals(&self.subnet.settings);
         waiting
     }
 
     /// States that what [`Event::Discovering`] asks for is done: what took until now is no part of the
     /// walk.
     pub fn files_are_read(&mut self, now: Instant) {
-        self.sweep.files_are_read(now);
+        if let Some(took) = self.sweep.files_are_read(now) {
+            self.subnet.journal.report.phases.push((Phase::Files, took));
+        }
     }
 
     /// What operators call nodes. Before the first sweep; nodes already found keep their names.
     pub fn set_node_names(&mut self, names: NodeNames) {
-        self.fabric = Fabric::with_names(Arc::new(names));
+        self.subnet.fabric = Fabric::with_names(Arc::new(names));
     }
 
     /// Takes in that the fabric is out of reach: what was found is no longer known to be so. See
-    /// [`begin_anew`](Self::begin_anew) for when it is back.
+    /// [`restart`](Self::restart) for when it is back.
     pub fn fabric_lost(&mut self) {
-        self.subnet.up = false;
+        self.subnet.state.up = false;
     }
 
     /// Changes our priority among subnet managers, 0 to 15. The next heavy sweep decides what follows
     /// from it.
     pub fn set_priority(&mut self, priority: u8) {
-        self.settings.sm_priority = priority;
-        self.election.own.set_priority(priority);
+        self.subnet.settings.sm_priority = priority;
+        self.subnet.election.own.set_priority(priority);
     }
 
     /// Asks for a heavy sweep as soon as none is under way.
     pub fn request_heavy_sweep(&mut self, now: Instant) {
-        self.schedule.request(now, Cause::Asked);
+        self.subnet.schedule.request(now, Cause::Asked);
         self.advance(now);
     }
 
     /// Begins anew, as at start, since the fabric was out of reach and may be another by now. Only
     /// the LIDs given out are still known, and that we are to rest, if we are.
-    pub fn begin_anew(&mut self, now: Instant) {
+    pub fn restart(&mut self, now: Instant) {
         self.rest();
-        self.fabric = Fabric::with_names(Arc::clone(self.fabric.names()));
-        self.forget_routing();
-        self.partitions.forget();
-        self.election.forget_ports();
-        self.subnet.forget_ports();
-        self.subnet.up = false;
-        if self.election.state() != SmState::NotActive {
-            self.election.own.set_state(SmState::Discovering);
+        self.subnet.fabric = Fabric::with_names(Arc::clone(self.subnet.fabric.names()));
+        self.multicast.forget_routing(&mut self.subnet);
+        self.subnet.partitions.forget();
+        self.subnet.election.forget_ports();
+        self.subnet.state.forget_ports();
+        self.subnet.state.up = false;
+        if self.subnet.election.state() != SmState::NotActive {
+            self.subnet.election.own.set_state(SmState::Discovering);
         }
         self.request_heavy_sweep(now);
     }
 
     /// Writes the next SMP to send. `false` if there is none for now.
     pub fn poll_transmit(&mut self, now: Instant, packet: &mut Packet) -> bool {
-        if std::mem::take(&mut self.sweep.routes_changed) && !self.sweep.full {
-            // What the routes known so far cannot reach may be reached another way.
-            self.find_other_routes();
+        if let Stage::Discover(discovery) = &mut self.sweep.stage {
+            discovery.find_other_routes(&mut self.subnet);
         }
-        if self.write_priority_trap(packet) {
+        if self.subnet.write_priority_trap(packet) {
             return true;
         }
-        while let Some(transmit) = self.exchange.poll_transmit(now) {
-            let is_in_vain = self.is_in_vain(transmit.request);
-            let m_key = self.m_key_for(transmit.request, transmit.m_key);
-            if !is_in_vain && self.encode(transmit.request, transmit.tid, m_key, packet) {
-                self.exchange.set_m_key(transmit.tid, m_key);
+        while let Some(transmit) = self.subnet.exchange.poll_transmit(now) {
+            let is_unreachable = match &self.sweep.stage {
+                Stage::Discover(discovery) => {
+                    discovery.is_unreachable(&self.subnet, transmit.request)
+                }
+                _ => false,
+            };
+            let m_key = self.subnet.m_key_for(transmit.request, transmit.m_key);
+            if !is_unreachable && self.encode(transmit.request, transmit.tid, m_key, packet) {
+                self.subnet.exchange.set_m_key(transmit.tid, m_key);
                 let timeout_ms = transmit.timeout.as_millis();
-                packet.address.answer_timeout_ms = u32::try_from(timeout_ms).unwrap_or(u32::MAX);
-                self.trace_smp("->", transmit.request);
-                self.election.own.act();
+                packet.carrier.answer_timeout_ms = u32::try_from(timeout_ms).unwrap_or(u32::MAX);
+                self.subnet.trace_smp("->", transmit.request);
+                self.subnet.election.own.act();
                 return true;
             }
             // The fabric changed since it was queued: nothing is left to be said, or not this way.
-            self.exchange.cancel(transmit.tid);
-            self.doubts(transmit.request);
+            self.subnet.exchange.cancel(transmit.tid);
+            if let Stage::Discover(discovery) = &mut self.sweep.stage {
+                discovery.defer(&mut self.subnet, transmit.request);
+            }
             self.advance(now);
         }
         false
@@ -297,31 +269,32 @@ impl Sweeper {
 
     /// Whether no sweep is under way, and nothing on the wire.
     fn is_idle(&self) -> bool {
-        self.sweep.is_idle() && self.exchange.is_idle()
+        self.sweep.is_idle() && self.subnet.exchange.is_idle()
     }
 
     /// What has happened, oldest first.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop()
+        self.subnet.events.pop()
     }
 
     /// Whether [`poll_event`](Self::poll_event) has any, as any call may leave behind: no timeout
     /// is due for it.
     pub fn has_events(&self) -> bool {
-        !self.events.is_empty()
+        !self.subnet.events.is_empty()
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&mut self) -> Option<Instant> {
         // What is written between sweeps keeps the next one waiting until it is answered.
         let idle = self.is_idle();
-        let scheduled = self.schedule.next().filter(|_| idle);
-        let grace = self.sweep.grace_ends.filter(|_| self.sweep.phase == Phase::Light);
-        let multicast = self.multicast_due().filter(|_| idle);
-        let aliases = self.guid_blocks_due().filter(|_| idle);
-        let clients = self.clients_due().filter(|_| idle);
-        let correction = self.correction_due().filter(|_| idle);
-        [self.exchange.poll_timeout(), scheduled, grace, multicast, aliases, clients, correction]
+        let scheduled = self.subnet.schedule.next().filter(|_| idle);
+        let grace = match &self.sweep.stage {
+            Stage::Light(light) => light.grace_ends(),
+            _ => None,
+        };
+        let tasks = self.tasks_due().filter(|_| idle);
+        let correction = self.subnet.correction_due().filter(|_| idle);
+        [self.subnet.exchange.poll_timeout(), scheduled, grace, tasks, correction]
             .into_iter()
             .flatten()
             .min()
@@ -329,55 +302,53 @@ impl Sweeper {
 
     /// Does what is due. Spurious calls are allowed.
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.exchange.handle_timeout(now);
+        self.subnet.exchange.handle_timeout(now);
         self.end_grace(now);
-        self.retry_multicast(now);
-        self.retry_guid_blocks(now);
-        self.correct_routes(now);
+        self.run_tasks(now);
+        self.subnet.correct_routes(now);
         self.advance(now);
-        self.ask_clients(now);
+        self.run_yielding_tasks(now);
     }
 
     /// Ends phases that have nothing left to do, and begins what is due.
     fn advance(&mut self, now: Instant) {
         loop {
-            while let Some((request, m_key)) = self.exchange.poll_given_up(now) {
+            while let Some((request, m_key)) = self.subnet.exchange.poll_given_up(now) {
                 if let Some(m_key) = m_key {
-                    self.note_m_key(request, m_key, false);
+                    self.subnet.note_m_key(request, m_key, false);
                 }
                 self.handle_silence(now, request);
             }
-            if !self.exchange.is_idle() || self.sweep.phase == Phase::Route {
+            if !self.subnet.exchange.is_idle() || matches!(self.sweep.stage, Stage::Route(_)) {
                 return;
             }
             if self.sweep.is_idle() {
-                self.add_branches(now);
-                if !self.exchange.is_idle() {
+                self.settle_tasks(now);
+                if !self.subnet.exchange.is_idle() {
                     return;
                 }
-                self.tell_multicast();
-                self.tell_shards();
                 // What it found is published as the fabric stands, and so before another changes it.
-                if self.events.has_configured() {
+                if self.subnet.events.has_configured() {
                     return;
                 }
-                match self.schedule.take_due(now) {
+                match self.subnet.schedule.take_due(now) {
                     Some(cause) => self.begin(now, cause),
                     None => return,
                 }
             } else {
-                self.end_phase(now);
+                self.end_stage(now);
             }
         }
     }
 
     fn begin(&mut self, now: Instant, cause: Cause) {
-        let resting = self.election.state() == SmState::NotActive;
-        let standby = self.election.state() == SmState::Standby;
-        let heavy = self.settings.force_heavy_sweep;
-        self.sweep = Sweep::new(cause);
+        let resting = self.subnet.election.state() == SmState::NotActive;
+        let standby = self.subnet.election.state() == SmState::Standby;
+        let heavy = self.subnet.settings.force_heavy_sweep;
+        self.sweep = Sweep::default();
+        self.subnet.journal = Journal::new(cause);
         if cause == Cause::Trap {
-            self.sweep.report.detail = self.awaited_traps(now);
+            self.subnet.journal.report.detail = self.subnet.awaited_traps(now);
         }
         match cause {
             _ if resting => {}
@@ -385,57 +356,60 @@ impl Sweeper {
             Cause::Poll => {}
             Cause::Timer | Cause::Mute if standby => {}
             // Sweeps of all are tried until it is, and ask everybody.
-            Cause::Mute if !self.subnet.up => {}
+            Cause::Mute if !self.subnet.state.up => {}
             Cause::Mute => self.begin_asking_mute(now),
             Cause::Timer if !heavy => self.begin_light(now, cause),
-            Cause::Trap | Cause::Unanswered if self.subnet.up && !heavy => {
-                self.look_again(now, cause);
+            Cause::Trap | Cause::Unanswered if self.subnet.state.up && !heavy => {
+                self.begin_partial(now, cause);
             }
             _ => self.begin_discovery(now, None, Vec::new()),
         }
     }
 
-    fn enter(&mut self, now: Instant, phase: Phase) {
-        self.sweep.enter(now, phase);
+    fn enter(&mut self, now: Instant, stage: Stage) {
+        self.sweep.enter(now, stage);
     }
 
-    fn end_phase(&mut self, now: Instant) {
-        if self.sweep.phase == Phase::Tables && self.write_tables() {
-            return;
+    /// Records the duration of the phase that ends, and returns it; `None` if it was recorded before.
+    fn record_phase(&mut self, now: Instant) -> Option<(Phase, Duration)> {
+        let (phase, took) = self.sweep.end_phase(now)?;
+        self.subnet.journal.report.phases.push((phase, took));
+        if phase == Phase::Light {
+            self.subnet.state.light_sweeps.record(took, 1);
         }
-        if self.sweep.phase == Phase::TakeOver {
-            self.end_take_over_stage(now);
-            return;
-        }
-        if self.sweep.phase == Phase::Discover && self.discovers_more(now) {
-            return;
-        }
-        if let Some(took) = self.sweep.end_phase(now)
-            && self.sweep.phase == Phase::Light
-        {
-            self.subnet.light_sweeps.record(took, 1);
-        }
-        match self.sweep.phase {
-            Phase::Idle | Phase::TakeOver | Phase::Files => {}
-            Phase::Light => self.end_light(now),
-            Phase::Discover => self.end_discovery(now),
-            Phase::Elect => self.end_election(now),
-            Phase::Addresses => self.begin_inheriting(now),
-            Phase::Inherit => self.inherit_more(now),
-            // Links must not carry what no table leads anywhere.
-            Phase::Route if self.sweep.unroutable => self.end_sweep(now),
-            Phase::Route => self.begin_tables(now),
-            Phase::Tables => self.begin_arming(now),
-            Phase::Arm if self.needs_port_tables() => self.begin_port_tables(now),
-            Phase::Arm | Phase::PortTables => self.begin_activating(now),
-            Phase::Activate => self.end_sweep(now),
-            Phase::Poll => self.end_poll(now),
-            Phase::HandOver => self.end_handover(now),
-        }
+        Some((phase, took))
     }
 
-    fn emit(&mut self, event: Event) {
-        self.events.push(event);
+    /// Ends a stage, whose requests are all answered or given up, and starts the next, unless the
+    /// stage has more to send.
+    fn end_stage(&mut self, now: Instant) {
+        let subnet = &mut self.subnet;
+        let continues = match &mut self.sweep.stage {
+            Stage::Discover(discovery) => discovery.continues(subnet),
+            Stage::Tables(tables) => tables.send_next(subnet),
+            _ => false,
+        };
+        if continues {
+            return;
+        }
+        // A takeover is not part of a sweep, and not reported.
+        if !matches!(self.sweep.stage, Stage::TakeOver(_)) {
+            self.record_phase(now);
+        }
+        match std::mem::take(&mut self.sweep.stage) {
+            // Routing ends with its outcome.
+            Stage::Idle | Stage::Route(_) => {}
+            Stage::Light(light) => self.end_light(now, light),
+            Stage::Discover(discovery) => self.end_discovery(now, *discovery),
+            Stage::Elect { full } => self.end_election(now, full),
+            Stage::HandOver { full } => self.end_handover(now, full),
+            Stage::Addresses => self.begin_inheriting(now),
+            Stage::Inherit(inheriting) => self.inherit_more(now, inheriting),
+            Stage::Tables(tables) => self.begin_arming(now, tables.into_programmed()),
+            Stage::Links(links) => self.end_link_step(now, links),
+            Stage::Poll => self.end_poll(now),
+            Stage::TakeOver(take_over) => self.end_take_over_step(now, take_over),
+        }
     }
 }
 
@@ -447,7 +421,7 @@ mod tests {
     #[test]
     fn a_fabric_that_is_lost_is_not_up() {
         let mut sweeper = Sweeper::new(Settings::default(), LidTable::default(), 1);
-        sweeper.subnet.up = true;
+        sweeper.subnet.state.up = true;
         sweeper.fabric_lost();
         assert!(!sweeper.is_up());
     }
@@ -469,7 +443,7 @@ mod tests {
     fn no_sweep_begins_before_what_the_last_one_found_is_taken() {
         let mut sweeper = Sweeper::new(Settings::default(), LidTable::default(), 1);
         let now = Instant::now();
-        sweeper.emit(Event::Configured(Box::default()));
+        sweeper.subnet.events.push(Event::Configured(Box::default()));
         sweeper.request_heavy_sweep(now);
         assert_eq!(sweeper.phase(), Phase::Idle);
         assert!(matches!(sweeper.poll_event(), Some(Event::Configured(_))));
@@ -477,8 +451,8 @@ mod tests {
         sweeper.handle_timeout(now);
         assert_eq!(sweeper.phase(), Phase::Discover);
         // What is given up before it is taken is not to be published.
-        sweeper.emit(Event::Configured(Box::default()));
-        sweeper.begin_anew(now);
+        sweeper.subnet.events.push(Event::Configured(Box::default()));
+        sweeper.restart(now);
         let events = std::iter::from_fn(|| sweeper.poll_event());
         assert_eq!(events.filter(|event| matches!(event, Event::Configured(_))).count(), 0);
     }

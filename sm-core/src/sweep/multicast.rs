@@ -12,6 +12,7 @@
 
 mod plant;
 mod room;
+mod task;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,13 +23,14 @@ use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::MFT_BLOCK_LEN;
 use tracing::{error, info, warn};
 
-use super::router::ActiveRouting;
-use super::{LINES_MAX, Sweeper, lanes};
+use super::routing::ActiveRouting;
+use super::subnet::Subnet;
+use super::{LINES_MAX, lanes};
 use crate::fabric::SwitchIndex;
-use crate::routing::multicast::{Audience, Fault, Membership, Orders, Place, PortMask, Tree};
 use plant::{Group, Grown, inherited_tree};
 pub use plant::{MulticastJob, MulticastOutcome};
 use room::Short;
+use sm_routing::multicast::{Audience, Fault, Membership, Orders, Place, PortMask, Tree};
 pub(super) use write::{block_key, block_number};
 
 /// How long to wait before a block that was not taken is sent again; doubled each time.
@@ -64,7 +66,7 @@ pub(super) struct Multicast {
     faults: BTreeMap<Lid, String>,
     /// The routing that they were planted on.
     made: Option<Arc<ActiveRouting>>,
-    /// What they are judged by; `None` if nobody knows yet what the routing makes wait.
+    /// What they are verified by; `None` if nobody knows yet what the routing makes wait.
     orders: Option<Arc<Orders>>,
     /// Whether trees stand that nobody has looked at since the fabric was routed anew.
     unproved: bool,
@@ -126,110 +128,110 @@ impl Multicast {
     }
 }
 
-impl Sweeper {
+impl Multicast {
     /// Says who belongs to some MLIDs from now on; to one with an empty list nobody does. The
     /// others stay as they are.
-    pub fn put_members(&mut self, changed: Membership) {
+    fn put_members(&mut self, changed: Membership) {
         for (mlid, members) in changed {
-            self.multicast.dirty.insert(mlid);
+            self.dirty.insert(mlid);
             if members.is_empty() {
-                self.multicast.membership.remove(&mlid);
+                self.membership.remove(&mlid);
             } else {
-                self.multicast.membership.insert(mlid, members);
+                self.membership.insert(mlid, members);
             }
         }
     }
 
-    /// Trees that are to be planted, if there are any and none are being planted. The outcome goes
-    /// to [`handle_multicast`](Self::handle_multicast). Takes time that goes with the groups that
-    /// changed; with all of them if the fabric was routed anew.
-    pub fn poll_multicast(&mut self, now: Instant) -> Option<MulticastJob> {
-        if self.settings.disable_multicast {
+    /// A job for trees of groups that changed; for all groups if the fabric was routed again. `None`
+    /// while a job is under way.
+    fn poll_job(&mut self, subnet: &mut Subnet, now: Instant) -> Option<MulticastJob> {
+        let held = self.replant.is_some_and(|due| now < due);
+        if subnet.settings.disable_multicast || held || !self.may_plant(subnet) {
             return None;
         }
-        let held = self.multicast.replant.is_some_and(|due| now < due);
-        let idle = self.sweep.is_idle() && self.subnet.up && self.multicast.at_work.is_none();
-        let made = self.router.made().filter(|_| idle && !held)?.clone();
-        self.reopen_switches();
-        let before = self.multicast.made.as_ref();
+        let made = subnet.routing.made()?.clone();
+        self.reopen_switches(subnet);
+        let before = self.made.as_ref();
         let moved = before.is_none_or(|before| !Arc::ptr_eq(before, &made));
-        let all = moved || self.multicast.closed != self.multicast.around;
-        if !all && self.multicast.dirty.is_empty() {
+        let all = moved || self.closed != self.around;
+        if !all && self.dirty.is_empty() {
             return None;
         }
-        let mut dirty = std::mem::take(&mut self.multicast.dirty);
+        let mut dirty = std::mem::take(&mut self.dirty);
         if all {
-            dirty.extend(self.multicast.membership.keys());
-            dirty.extend(self.multicast.planted.keys());
+            dirty.extend(self.membership.keys());
+            dirty.extend(self.planted.keys());
         }
         let groups: Vec<Group> =
-            dirty.into_iter().filter_map(|mlid| self.group(&made, mlid, all)).collect();
+            dirty.into_iter().filter_map(|mlid| self.group(subnet, &made, mlid, all)).collect();
         if groups.is_empty() {
             if moved {
-                self.multicast.orders = None;
+                self.orders = None;
             }
-            self.multicast.made = Some(made);
-            self.multicast.around = self.multicast.closed.clone();
+            self.made = Some(made);
+            self.around = self.closed.clone();
             return None;
         }
-        Some(self.job(&made, groups, false))
+        Some(self.job(subnet, &made, groups, false))
     }
 
-    /// A look at all trees that stand, which is due some time after the fabric was routed anew: a
-    /// tree that closes a cycle with what is routed now gives way to another.
-    pub fn poll_multicast_proof(&mut self) -> Option<MulticastJob> {
-        let made = self.router.made().filter(|_| self.sweep.is_idle() && self.subnet.up)?.clone();
-        let multicast = &self.multicast;
-        let is_here = multicast.made.as_ref().is_some_and(|here| Arc::ptr_eq(here, &made));
-        if !is_here || !multicast.unproved || multicast.at_work.is_some() {
+    fn may_plant(&self, subnet: &Subnet) -> bool {
+        subnet.state.up && self.at_work.is_none()
+    }
+
+    /// A job that checks all trees for credit loops with the routing in force, and replaces those
+    /// that close one; due some time after the fabric was routed again.
+    fn poll_proof(&mut self, subnet: &mut Subnet) -> Option<MulticastJob> {
+        if !self.may_plant(subnet) || !self.unproved {
             return None;
         }
-        let all: Vec<Lid> = multicast.planted.keys().copied().collect();
-        let groups = all.into_iter().filter_map(|mlid| self.group(&made, mlid, true)).collect();
-        Some(self.job(&made, groups, true))
+        let made = subnet.routing.made()?.clone();
+        if !self.made.as_ref().is_some_and(|here| Arc::ptr_eq(here, &made)) {
+            return None;
+        }
+        let all: Vec<Lid> = self.planted.keys().copied().collect();
+        let groups =
+            all.into_iter().filter_map(|mlid| self.group(subnet, &made, mlid, true)).collect();
+        Some(self.job(subnet, &made, groups, true))
     }
 
-    fn job(&mut self, made: &Arc<ActiveRouting>, groups: Vec<Group>, proves: bool) -> MulticastJob {
-        let vls = self.vls_between_switches(made);
-        let room = self.multicast_room(made, &groups);
-        let multicast = &mut self.multicast;
-        multicast.at_work = Some(groups.iter().map(|group| group.mlid).collect());
-        let before = multicast.made.as_ref();
+    fn job(
+        &mut self,
+        subnet: &mut Subnet,
+        made: &Arc<ActiveRouting>,
+        groups: Vec<Group>,
+        proves: bool,
+    ) -> MulticastJob {
+        let vls = subnet.vls_between_switches(made);
+        let room = self.multicast_room(subnet, made, &groups);
+        self.at_work = Some(groups.iter().map(|group| group.mlid).collect());
+        let before = self.made.as_ref();
         let is_new = before.is_none_or(|before| !Arc::ptr_eq(before, made));
         MulticastJob {
             renumbered: before.filter(|before| before.switches() != made.switches()).cloned(),
-            orders: multicast.orders.clone().filter(|_| !is_new),
-            lfts: made.lfts(&self.fabric),
+            orders: self.orders.clone().filter(|_| !is_new),
+            lfts: made.lfts(&subnet.fabric),
             made: made.clone(),
             vls,
             proves,
-            is_whole: proves || is_new || multicast.closed != multicast.around,
+            is_whole: proves || is_new || self.closed != self.around,
             room,
-            closed: multicast.closed.clone(),
+            closed: self.closed.clone(),
             groups,
         }
     }
 
     /// SLs may have other lanes than before.
-    pub(super) fn lanes_changed(&mut self) {
-        self.router.lanes_changed();
-        self.multicast.orders = None;
-        self.multicast.unproved = true;
-    }
-
-    /// The VL by SL of links between switches, all the same if nobody told switches about SLs.
-    fn vls_between_switches(&self, made: &ActiveRouting) -> [u8; 16] {
-        if !self.needs_port_tables() {
-            return [0; 16];
-        }
-        let (topology, switches) = (made.topology(), made.switches());
-        lanes::vls(&self.fabric, &self.settings, &self.qos_tables, topology, switches)
+    pub(super) fn lanes_changed(&mut self, subnet: &mut Subnet) {
+        subnet.routing.lanes_changed();
+        self.orders = None;
+        self.unproved = true;
     }
 
     /// What is to be planted for an MLID; `None` if what stands is right, unless all are asked for.
-    fn group(&self, made: &ActiveRouting, mlid: Lid, all: bool) -> Option<Group> {
-        let planted = self.multicast.planted.get(&mlid);
-        let audience = self.multicast.membership.get(&mlid).cloned().unwrap_or_default();
+    fn group(&self, subnet: &Subnet, made: &ActiveRouting, mlid: Lid, all: bool) -> Option<Group> {
+        let planted = self.planted.get(&mlid);
+        let audience = self.membership.get(&mlid).cloned().unwrap_or_default();
         let stands = match planted {
             Some((then, _)) => *then == audience,
             None => audience.is_empty(),
@@ -238,90 +240,97 @@ impl Sweeper {
             return None;
         }
         let ports = audience.ports.iter();
-        let places = ports.filter_map(|&guid| self.place_of(made, guid)).collect();
+        let places = ports.filter_map(|&guid| subnet.place_of(made, guid)).collect();
         let before = planted.map(|(_, tree)| tree.clone());
-        let inherited = self.multicast.inherited.get(&mlid).filter(|_| planted.is_none());
+        let inherited = self.inherited.get(&mlid).filter(|_| planted.is_none());
         let inherited = inherited.and_then(|masks| inherited_tree(made, masks));
         Some(Group { mlid, audience, places, before, inherited })
     }
 
     /// Takes note of the trees that were found in switches, which stay for now.
-    pub(super) fn keep_inherited_trees(&mut self, now: Instant) {
+    pub(super) fn keep_inherited_trees(&mut self, subnet: &mut Subnet, now: Instant) {
         let mut inherited: BTreeMap<Lid, Vec<(SwitchIndex, PortMask)>> = BTreeMap::new();
-        for (index, switch) in self.fabric.switches() {
+        for (index, switch) in subnet.fabric.switches() {
             for (mlid, mask) in switch.mft.masks() {
                 inherited.entry(mlid).or_default().push((index, mask));
             }
         }
         let has_any = !inherited.is_empty()
-            || self.fabric.switches().any(|(_, switch)| switch.mft.has_unknown());
-        self.multicast.inherited_until = has_any.then_some(now + INHERITED_STAY);
-        self.multicast.inherited = inherited;
+            || subnet.fabric.switches().any(|(_, switch)| switch.mft.has_unknown());
+        self.inherited_until = has_any.then_some(now + INHERITED_STAY);
+        self.inherited = inherited;
     }
 
     /// Clears what nobody has claimed of the trees that another subnet manager left, if it is time.
-    fn clear_inherited_trees(&mut self, now: Instant) {
-        if !self.sweep.is_idle() || self.multicast.inherited_until.is_none_or(|due| now < due) {
+    fn clear_inherited_trees(&mut self, subnet: &mut Subnet, now: Instant) {
+        if self.inherited_until.is_none_or(|due| now < due) {
             return;
         }
-        if self.clients_to_ask() > 0 {
-            self.multicast.inherited_until = Some(now + INHERITED_STAY);
+        if subnet.pending_clients.count() > 0 {
+            self.inherited_until = Some(now + INHERITED_STAY);
             return;
         }
-        self.multicast.inherited_until = None;
-        let stale: Vec<Lid> = self.multicast.inherited.keys().copied().collect();
-        stale.iter().for_each(|&mlid| self.clear_inherited_tree(mlid));
+        self.inherited_until = None;
+        let stale: Vec<Lid> = self.inherited.keys().copied().collect();
+        stale.iter().for_each(|&mlid| self.clear_inherited_tree(subnet, mlid));
         if !stale.is_empty() {
             info!("{} MLIDs of the master before us have no members: cleared", stale.len());
         }
-        self.write_multicast(now);
+        self.write_blocks(subnet, now, true);
     }
 
     /// A tree of ours takes the place of one that another subnet manager left.
-    fn clear_inherited_tree(&mut self, mlid: Lid) {
-        for (index, _) in self.multicast.inherited.remove(&mlid).unwrap_or_default() {
-            let ports = self.fabric.node(self.fabric.switch(index).node).port_count;
-            self.fabric.mft_mut(index).set(mlid, PortMask::default(), ports);
+    fn clear_inherited_tree(&mut self, subnet: &mut Subnet, mlid: Lid) {
+        for (index, _) in self.inherited.remove(&mlid).unwrap_or_default() {
+            let ports = subnet.fabric.node(subnet.fabric.switch(index).node).port_count;
+            subnet.fabric.mft_mut(index).set(mlid, PortMask::default(), ports);
         }
     }
 
-    /// Takes the outcome of the [`MulticastJob`] yielded last, and writes what it changes.
-    pub fn handle_multicast(&mut self, now: Instant, outcome: MulticastOutcome) {
-        let asked = self.multicast.at_work.take().unwrap_or_default();
+    /// Takes the outcome of the last [`MulticastJob`]; `false` if it is for another routing than that in
+    /// force.
+    fn take_outcome(
+        &mut self,
+        subnet: &mut Subnet,
+        now: Instant,
+        outcome: MulticastOutcome,
+    ) -> bool {
+        let asked = self.at_work.take().unwrap_or_default();
         for defect in outcome.defects.iter().take(LINES_MAX) {
             error!("a multicast tree is wrong and not used: {defect}");
         }
         self.note_planting(now, !outcome.defects.is_empty());
-        if !self.router.is_in_force(&outcome.made) {
+        if !subnet.routing.is_in_force(&outcome.made) {
             // The fabric was routed anew meanwhile: the same trees are asked for again.
-            self.multicast.dirty.extend(asked);
-            return;
+            self.dirty.extend(asked);
+            return false;
         }
         // Numbers of switches may be others now; then all groups are among the outcome.
-        let before = self.multicast.made.replace(outcome.made.clone());
+        let before = self.made.replace(outcome.made.clone());
         let before = before.unwrap_or_else(|| outcome.made.clone());
         let moved = !Arc::ptr_eq(&before, &outcome.made);
         let is_proved = outcome.orders.is_some();
         if outcome.is_whole {
-            self.multicast.unproved = !is_proved;
+            self.unproved = !is_proved;
         }
         if outcome.is_whole && outcome.defects.is_empty() {
-            self.multicast.around = outcome.closed;
+            self.around = outcome.closed;
         }
         if moved || is_proved {
-            self.multicast.orders = outcome.orders;
+            self.orders = outcome.orders;
         }
         let mut unreached = 0;
         let mut news = Vec::new();
         for grown in outcome.trees {
             unreached += grown.tree.unreached.len();
             if is_proved {
-                let line = grown.fault.as_ref().map(|fault| self.fault_line(grown.mlid, fault));
-                let before = self.multicast.faults.remove(&grown.mlid);
+                let line =
+                    grown.fault.as_ref().map(|fault| self.fault_line(subnet, grown.mlid, fault));
+                let before = self.faults.remove(&grown.mlid);
                 news.extend(line.clone().filter(|line| before.as_ref() != Some(line)));
-                self.multicast.faults.extend(line.map(|line| (grown.mlid, line)));
+                self.faults.extend(line.map(|line| (grown.mlid, line)));
             }
-            self.take_tree(&before, &outcome.made, grown);
+            self.take_tree(subnet, &before, &outcome.made, grown);
         }
         for line in news.iter().take(LINES_MAX) {
             warn!("{line}; it is used, as no other was found");
@@ -331,81 +340,86 @@ impl Sweeper {
         }
         // Trees that were found wrong are planted again.
         for mlid in asked {
-            let members = self.multicast.membership.get(&mlid);
-            let planted = self.multicast.planted.get(&mlid).map(|(audience, _)| audience);
+            let members = self.membership.get(&mlid);
+            let planted = self.planted.get(&mlid).map(|(audience, _)| audience);
             if members != planted {
-                self.multicast.dirty.insert(mlid);
+                self.dirty.insert(mlid);
             }
         }
         if unreached > 0 {
             warn!("{unreached} members of multicast groups are not reached by any path");
         }
-        self.multicast.attempts = 0;
-        self.write_multicast(now);
+        self.attempts = 0;
+        true
     }
 
-    /// Takes that the [`MulticastJob`] yielded last came to no outcome.
-    pub fn handle_multicast_failure(&mut self, now: Instant, reason: &str) {
+    /// The last [`MulticastJob`] failed.
+    fn job_failed(&mut self, now: Instant, reason: &str) {
         error!("multicast trees were not planted: {reason}");
-        let asked = self.multicast.at_work.take().unwrap_or_default();
-        self.multicast.dirty.extend(asked);
+        let asked = self.at_work.take().unwrap_or_default();
+        self.dirty.extend(asked);
         self.note_planting(now, true);
     }
 
     /// Lets groups whose trees failed wait, ever longer, before they are planted again.
     fn note_planting(&mut self, now: Instant, failed: bool) {
-        let multicast = &mut self.multicast;
         if failed {
-            let delay = RETRY_DELAY * (1 << multicast.failures.min(RETRY_DOUBLINGS));
-            multicast.failures += 1;
-            multicast.replant = Some(now + delay);
+            let delay = RETRY_DELAY * (1 << self.failures.min(RETRY_DOUBLINGS));
+            self.failures += 1;
+            self.replant = Some(now + delay);
         } else {
-            (multicast.failures, multicast.replant) = (0, None);
+            (self.failures, self.replant) = (0, None);
         }
     }
 
     /// A tree takes the place of the one before, whose switches had the numbers of `before`.
-    fn take_tree(&mut self, before: &ActiveRouting, made: &ActiveRouting, grown: Grown) {
+    fn take_tree(
+        &mut self,
+        subnet: &mut Subnet,
+        before: &ActiveRouting,
+        made: &ActiveRouting,
+        grown: Grown,
+    ) {
         let Grown { mlid, audience, tree, is_kept, .. } = grown;
-        let planted = self.multicast.planted.remove(&mlid);
-        self.clear_inherited_tree(mlid);
+        let planted = self.planted.remove(&mlid);
+        self.clear_inherited_tree(subnet, mlid);
         if !is_kept {
             let old = planted.iter().flat_map(|(_, tree)| &tree.masks);
             for &(number, _) in old.filter(|&&(number, _)| {
                 let now = before.switch(number).and_then(|index| made.number(index));
                 now.is_none_or(|now| tree.mask(now).is_none())
             }) {
-                self.set_mask(before, mlid, number, PortMask::default());
+                subnet.set_mask(before, mlid, number, PortMask::default());
             }
             for &(number, mask) in &tree.masks {
-                self.set_mask(made, mlid, number, mask);
+                subnet.set_mask(made, mlid, number, mask);
             }
         }
-        if self.multicast.membership.contains_key(&mlid) {
-            self.multicast.planted.insert(mlid, (audience, tree));
+        if self.membership.contains_key(&mlid) {
+            self.planted.insert(mlid, (audience, tree));
         } else {
-            self.multicast.faults.remove(&mlid);
+            self.faults.remove(&mlid);
         }
     }
 
-    fn fault_line(&self, mlid: Lid, fault: &Fault) -> String {
-        let switches = self.multicast.made.as_ref().map_or(&[][..], |made| made.switches());
+    fn fault_line(&self, subnet: &Subnet, mlid: Lid, fault: &Fault) -> String {
+        let switches = self.made.as_ref().map_or(&[][..], |made| made.switches());
         let (mlid, sl) = (mlid.0, fault.sl);
         if fault.cycle.is_empty() {
             return format!(
                 "the tree of MLID {mlid:#06x} can deadlock on SL {sl} with those of other groups"
             );
         }
-        let cycle = self.hops_in_words(switches, &fault.cycle);
+        let cycle = subnet.hops_in_words(switches, &fault.cycle);
         format!("the tree of MLID {mlid:#06x} can deadlock with unicast on SL {sl}: {cycle}")
     }
 
     /// What is wrong with multicast trees, in words: which can deadlock, the first of them, and whether
     /// switches take no tables.
-    pub fn multicast_warnings(&self) -> Vec<String> {
-        let faults = self.multicast.faults.values();
+    fn warnings(&self) -> Vec<String> {
+        let faults = self.faults.values();
         let mut lines: Vec<_> = faults.take(LINES_MAX).cloned().collect();
-        let more = self.multicast.faults.len().saturating_sub(LINES_MAX);
+        let more = self.faults.len().saturating_sub(LINES_MAX);
         if more > 0 {
             lines.push(format!("{more} more multicast trees can deadlock"));
         }
@@ -413,9 +427,33 @@ impl Sweeper {
         lines
     }
 
-    /// Multicast trees that can deadlock.
-    pub fn multicast_loops(&self) -> usize {
-        self.multicast.faults.len()
+    /// Forgets the routing and the trees upon it: nothing is known any more of what was made of
+    /// which switches.
+    pub(super) fn forget_routing(&mut self, subnet: &mut Subnet) {
+        subnet.routing.forget();
+        self.planted.clear();
+        self.faults.clear();
+        self.made = None;
+        self.orders = None;
+        self.unproved = false;
+        self.closed.clear();
+        self.around.clear();
+        self.forget_inherited();
+        let switches: Vec<SwitchIndex> = subnet.fabric.switches().map(|(index, _)| index).collect();
+        for index in switches {
+            subnet.fabric.mft_mut(index).clear();
+        }
+    }
+}
+
+impl Subnet {
+    /// The VL by SL of links between switches, all the same if nobody told switches about SLs.
+    fn vls_between_switches(&self, made: &ActiveRouting) -> [u8; 16] {
+        if !self.needs_port_tables() {
+            return [0; 16];
+        }
+        let (topology, switches) = (made.topology(), made.switches());
+        lanes::vls(&self.fabric, &self.settings, &self.qos_tables, topology, switches)
     }
 
     fn set_mask(&mut self, made: &ActiveRouting, mlid: Lid, number: u16, mask: PortMask) {
@@ -425,30 +463,7 @@ impl Sweeper {
         self.fabric.mft_mut(index).set(mlid, mask, ports);
     }
 
-    /// Forgets the routing and the trees upon it: nothing is known any more of what was made of
-    /// which switches.
-    pub(super) fn forget_routing(&mut self) {
-        self.router.forget();
-        self.multicast.planted.clear();
-        self.multicast.faults.clear();
-        self.multicast.made = None;
-        self.multicast.orders = None;
-        self.multicast.unproved = false;
-        self.multicast.closed.clear();
-        self.multicast.around.clear();
-        self.multicast.forget_inherited();
-        let switches: Vec<SwitchIndex> = self.fabric.switches().map(|(index, _)| index).collect();
-        for index in switches {
-            self.fabric.mft_mut(index).clear();
-        }
-    }
-
     fn place_of(&self, made: &ActiveRouting, guid: Guid) -> Option<Place> {
         made.place_of(self.lids.get(guid)?.first)
-    }
-
-    /// Trees that stand.
-    pub fn multicast_trees(&self) -> usize {
-        self.multicast.planted.len()
     }
 }

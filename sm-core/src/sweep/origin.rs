@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use tracing::{debug, info, warn};
 
 use super::Sweeper;
-use super::router::{BalanceCheck, BalanceFinding, KeptRoutes, is_balanced};
+use super::routing::{BalanceCheck, BalanceFinding, KeptRoutes, is_balanced};
 use super::schedule::Cause;
+use super::subnet::Subnet;
 
 /// How long the subnet runs by what another subnet manager left before its routes are made anew.
 pub const CORRECTION_DELAY: Duration = Duration::from_secs(60);
@@ -24,7 +25,7 @@ pub struct Origin {
     /// Name of the engine.
     pub engine: String,
     /// Hash of what operators asked of it.
-    pub wishes: u64,
+    pub options_hash: u64,
 }
 
 impl Origin {
@@ -34,14 +35,14 @@ impl Origin {
             let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
             line.map(str::trim)
         };
-        let wishes = u64::from_str_radix(value("wishes")?.strip_prefix("0x")?, 16).ok()?;
-        Some(Self { engine: value("engine")?.to_owned(), wishes })
+        let options_hash = u64::from_str_radix(value("wishes")?.strip_prefix("0x")?, 16).ok()?;
+        Some(Self { engine: value("engine")?.to_owned(), options_hash })
     }
 
     /// As lines of a file.
     pub fn render(&self) -> String {
         let mut text = String::new();
-        let _ = writeln!(text, "engine {}\nwishes {:#x}", self.engine, self.wishes);
+        let _ = writeln!(text, "engine {}\nwishes {:#x}", self.engine, self.options_hash);
         text
     }
 }
@@ -49,32 +50,32 @@ impl Origin {
 impl Sweeper {
     /// States which engine made the tables that switches hold, as an earlier run of ours left it.
     pub fn set_origin(&mut self, origin: Option<Origin>) {
-        self.router.set_origin(origin);
+        self.subnet.routing.set_origin(origin);
     }
 
     /// Which engine made the tables in force, once there are any.
     pub fn origin(&self) -> Option<Origin> {
-        self.router.made().map(|made| made.origin())
+        self.subnet.routing.made().map(|made| made.origin())
     }
 
     /// Has all routes made anew by a heavy sweep, as soon as none is under way.
     pub fn reroute(&mut self, now: Instant) {
-        self.router.route_anew();
+        self.subnet.routing.keep_nothing();
         self.request_heavy_sweep(now);
     }
 
     /// The look at kept routes that is due, if any. What came of it goes to
     /// [`handle_balance`](Self::handle_balance).
     pub fn poll_balance_check(&mut self) -> Option<BalanceCheck> {
-        if !self.sweep.is_idle() || !self.subnet.up {
+        if !self.sweep.is_idle() || !self.subnet.state.up {
             return None;
         }
-        self.router.poll_balance_check(&self.fabric)
+        self.subnet.routing.poll_balance_check(&self.subnet.fabric)
     }
 
     /// Takes what a [`BalanceCheck`] found.
     pub fn handle_balance(&mut self, now: Instant, finding: &BalanceFinding) {
-        let is_current = self.router.is_in_force(&finding.made);
+        let is_current = self.subnet.routing.is_in_force(&finding.made);
         let Some((found, fresh)) = finding.worst.filter(|_| is_current) else { return };
         let engine = finding.made.engine();
         let which = match finding.kept {
@@ -82,7 +83,7 @@ impl Sweeper {
             KeptRoutes::OverChanges => "kept over changes of the fabric",
         };
         let is_balanced = is_balanced(found, fresh);
-        let is_news = self.router.balance_known(now, is_balanced, CORRECTION_DELAY);
+        let is_news = self.subnet.routing.balance_known(now, is_balanced, CORRECTION_DELAY);
         match finding.kept {
             _ if is_news => {
                 let seconds = CORRECTION_DELAY.as_secs();
@@ -99,15 +100,17 @@ impl Sweeper {
             _ => debug!("the worst link has {found} routes to hosts, from nothing {fresh}"),
         }
     }
+}
 
+impl Subnet {
     /// When inherited routes are to be made anew, if they are.
     pub(super) fn correction_due(&self) -> Option<Instant> {
-        self.router.correction_due()
+        self.routing.correction_due()
     }
 
     /// Has inherited routes made anew, if that is due.
     pub(super) fn correct_routes(&mut self, now: Instant) {
-        if self.router.take_correction(now) {
+        if self.routing.take_correction(now) {
             self.schedule.request(now, Cause::Asked);
         }
     }
@@ -119,7 +122,7 @@ mod tests {
 
     #[test]
     fn an_origin_reads_back_and_what_is_none_is_not_taken_for_one() {
-        let origin = Origin { engine: "torus-2QoS".into(), wishes: u64::MAX };
+        let origin = Origin { engine: "torus-2QoS".into(), options_hash: u64::MAX };
         assert_eq!(Origin::parse(&origin.render()), Some(origin));
         for text in ["", "engine ftree\n", "engine ftree\nwishes 12\n", "wishes 0x1\n"] {
             assert_eq!(Origin::parse(text), None, "{text:?}");

@@ -2,15 +2,17 @@
 
 use std::time::Instant;
 
-use ib_mad::transport::{Address, Packet};
-use ib_mad::types::{Lid, Qpn, Sl};
+use ib_mad::packet::{Address, Packet};
+use ib_mad::types::{Lid, Sl};
 use ib_mad::wire::attribute::{SmState, TrapNumber};
 use ib_mad::wire::mad::{AttributeId, Method, MgmtClass};
 use ib_mad::wire::smp::{self, Smp};
 use tracing::{debug, info, warn};
 
+use super::current::Stage;
 use super::schedule::Cause;
-use super::{Phase, STATE, Sweeper, TrapNotice};
+use super::subnet::Subnet;
+use super::{STATE, Sweeper, TrapNotice};
 use crate::mastership::Demand;
 use crate::smp::{Kind, Request};
 use crate::trap;
@@ -21,7 +23,7 @@ impl Sweeper {
     pub fn handle_packet(&mut self, now: Instant, packet: &mut Packet) -> bool {
         let Ok(smp) = Smp::new(&packet.mad) else { return false };
         let (tid, method) = (smp.tid(), smp.method());
-        if packet.address.undelivered != 0 {
+        if packet.carrier.undelivered != 0 {
             // Who could not be reached just now may be at once, and repetitions must not be spent in
             // that moment: the attempt has failed when its time is up, as if nothing had come.
             debug!("an SMP came back undelivered");
@@ -34,13 +36,13 @@ impl Sweeper {
                 return false;
             }
             let attribute = smp.attribute_id();
-            let asked = self.exchange.peek(tid);
+            let asked = self.subnet.exchange.peek(tid);
             // What answers something else is a stray, whatever its number.
-            if asked.is_none_or(|(request, _)| self.header_of(request).1 == attribute)
-                && let Some(request) = self.exchange.handle_answer(now, tid)
+            if asked.is_none_or(|(request, _)| self.subnet.header_of(request).1 == attribute)
+                && let Some(request) = self.subnet.exchange.handle_answer(now, tid)
             {
                 if let Some(m_key) = asked.and_then(|(_, m_key)| m_key) {
-                    self.judge_m_key(request, m_key, &packet.mad);
+                    self.subnet.check_m_key(request, m_key, &packet.mad);
                 }
                 self.handle_answer(now, request, &packet.mad);
             }
@@ -54,43 +56,55 @@ impl Sweeper {
     fn handle_answer(&mut self, now: Instant, request: Request, mad: &[u8; 256]) {
         let Ok(smp) = Smp::new(&mad[..]) else { return };
         let status = smp.status();
-        self.trace_smp("<-", request);
+        self.subnet.trace_smp("<-", request);
         if status.0 != 0 {
             return self.handle_refusal(now, request, status);
         }
-        let data: &[u8; 64] = smp.data_bytes().try_into().expect("an SMP carries 64 bytes");
-        match request.kind {
-            Kind::OwnNodeInfo => self.own_node_info(data),
-            Kind::Probe => self.probe_answered(request.port(), data),
-            Kind::ProbeAgain => self.probed_again(request, Some(data)),
-            Kind::NodeDescription => self.node_description(request.port(), data),
-            Kind::SwitchInfo => self.switch_info(request.port(), data),
-            Kind::ClearPortChange => self.port_change_cleared(request.port(), data),
-            Kind::PortChange => self.port_change(now, request.port(), data),
-            Kind::PortInfo => self.port_info(now, request, data),
-            Kind::LinkState => self.link_state(request, data),
-            Kind::MlnxExtPortInfo | Kind::SetMlnxExtPortInfo => self.fdr10_known(request, data),
-            Kind::PKeys | Kind::SetPKeys => self.pkeys(request, data),
-            Kind::SmInfo => self.sm_info(now, request.port(), data),
-            Kind::SetAddress
-            | Kind::DisablePort
-            | Kind::EnablePort
-            | Kind::Arm
-            | Kind::Activate => {
-                self.port_info_set(request, data);
+        let data: &[u8; 64] = smp.data_bytes();
+        if let Some((task, subnet)) = self.task_of(request) {
+            return task.answered(subnet, now, request, data);
+        }
+        let port = request.port();
+        let subnet = &mut self.subnet;
+        match (&mut self.sweep.stage, request.kind) {
+            (Stage::Discover(discovery), kind) => {
+                discovery.answered(subnet, request, data);
+                if matches!(kind, Kind::PortInfo | Kind::LinkState) && subnet.is_training(port) {
+                    self.aliases.forget(subnet.fabric.port(port).guid);
+                }
             }
-            Kind::SetSwitchInfo => self.switch_info_set(now, request.port(), data),
-            Kind::Forwarding => self.forwarding(request, data),
-            Kind::Multicast => self.multicast_read(request, data),
-            Kind::SetForwarding => self.forwarding_set(request, data),
-            Kind::SetMulticast => self.multicast_set(request, data),
-            Kind::SetSlToVl => {
-                self.map_set(request, *data.first_chunk().expect("8 bytes of 64"));
+            (Stage::Light(light), Kind::PortChange) => light.port_change(subnet, now, port, data),
+            (Stage::Tables(tables), Kind::SetForwarding) => {
+                tables.block_set(subnet, request, data);
             }
-            Kind::SetGuidInfo => self.guid_info_set(request, data),
-            Kind::SetVlArbitration => self.vl_arbitration_set(request, data),
-            Kind::HandOver => self.handover_answered(now, request.port()),
-            Kind::Acknowledge => {}
+            (Stage::Links(links), Kind::PortInfo) => links.port_info(subnet, now, port, data),
+            (_, Kind::SmInfo) => self.sm_info(now, port, data),
+            (_, Kind::HandOver) => self.handover_answered(now, port),
+            (_, Kind::SetAddress) => subnet.address_set(request, data),
+            (_, Kind::EnablePort) => {
+                subnet.port_info_set(request, data);
+                self.port_enabled(port);
+            }
+            (_, Kind::DisablePort | Kind::Arm | Kind::Activate) => {
+                subnet.port_info_set(request, data);
+            }
+            (_, Kind::PortInfo) => subnet.port_read_again(now, port, data),
+            (_, Kind::ClearPortChange) => subnet.port_change_cleared(port, data),
+            (_, Kind::SetMlnxExtPortInfo) => subnet.fdr10_answered(request, data),
+            (_, Kind::SetPKeys) => subnet.pkeys(request, data),
+            (_, Kind::SetSwitchInfo) => subnet.switch_info_set(now, port, data),
+            (_, Kind::Forwarding) => subnet.forwarding(request, data),
+            (_, Kind::Multicast) => subnet.multicast_read(request, data),
+            (_, Kind::SetForwarding) => {
+                subnet.forwarding_set(request, data);
+            }
+            (_, Kind::SetSlToVl) => {
+                subnet.map_set(request, *data.first_chunk().expect("8 bytes of 64"));
+            }
+            (_, Kind::SetVlArbitration) => subnet.vl_arbitration_set(request, data),
+            // Acknowledge has no result, tasks handled theirs, and the rest belongs to a discovery or
+            // a light sweep.
+            _ => {}
         }
     }
 
@@ -103,22 +117,22 @@ impl Sweeper {
         }
         match (method, attribute) {
             (Method::GET | Method::SET, AttributeId::SM_INFO) => {
-                match self.election.own.answer(&mut packet.mad) {
+                match self.subnet.election.own.answer(&mut packet.mad) {
                     Demand::TakeOver(from) => self.handed_to_us(now, from),
                     Demand::LookAgain(from) => self.look_for_master_again(now, from),
                     Demand::StepDown(from) => self.handover_acknowledged(now, from),
                     Demand::Discover => {
-                        self.election.own.set_state(SmState::Discovering);
-                        self.schedule.request(now, Cause::Asked);
+                        self.subnet.election.own.set_state(SmState::Discovering);
+                        self.subnet.schedule.request(now, Cause::Asked);
                     }
                     Demand::Disable => {
                         warn!(target: STATE, "another subnet manager disabled us");
-                        self.election.own.set_state(SmState::NotActive);
+                        self.subnet.election.own.set_state(SmState::NotActive);
                         self.rest();
                     }
                     Demand::StandBy => {
                         info!(target: STATE, "another subnet manager has us stand by again");
-                        self.schedule.request(now, Cause::Poll);
+                        self.subnet.schedule.request(now, Cause::Poll);
                     }
                     Demand::None => {}
                 }
@@ -138,8 +152,8 @@ impl Sweeper {
         lid: Lid,
         sl: Sl,
     ) -> Option<Packet> {
-        let address = Address { lid, sl, qpn: Qpn::SMI, local_qpn: Qpn::SMI, ..Address::default() };
-        let mut packet = Packet { mad: *mad, address };
+        let address = Address { sl, ..Address::smi(lid) };
+        let mut packet = Packet::new(*mad, address);
         let is_for_us = self.handle_trap(now, &mut packet);
         self.advance(now);
         is_for_us.then_some(packet)
@@ -147,41 +161,47 @@ impl Sweeper {
 
     fn handle_trap(&mut self, now: Instant, packet: &mut Packet) -> bool {
         let Some(trap) = trap::read(&packet.mad) else { return false };
-        if !self.election.is_master() {
+        if !self.subnet.election.is_master() {
             return false;
         }
         let notice: [u8; 64] =
             *packet.mad[smp::DATA].first_chunk().expect("an SMP carries 64 bytes");
-        self.events.push_trap(TrapNotice { lid: packet.address.lid, notice });
+        self.subnet.events.push_trap(TrapNotice { lid: packet.address.lid, notice });
         self.note_port_error(now, &trap, &packet.mad);
         match trap.number {
             Some(TrapNumber::SYSTEM_IMAGE_GUID_CHANGE) => self.system_images.note(&notice),
             // Whoever became a subnet manager, or another priority, says so.
             Some(TrapNumber::LOCAL_CHANGES) => {
-                let lids = &self.lids;
-                self.election
+                let lids = &self.subnet.lids;
+                self.subnet
+                    .election
                     .unmute(|guid| lids.get(guid).is_some_and(|range| range.contains(trap.issuer)));
             }
             _ => {}
         }
-        let is_change = trap.meaning == trap::Meaning::Changed && self.settings.sweep_on_trap;
-        if !is_change && self.events.admits_trap_line(now) {
-            warn!("{}", self.trap_words(&notice));
-        } else if tracing::enabled!(tracing::Level::DEBUG) && self.events.admits_trap_detail(now) {
-            debug!("{}", self.trap_words(&notice));
+        let is_change =
+            trap.meaning == trap::Meaning::Changed && self.subnet.settings.sweep_on_trap;
+        if !is_change && self.subnet.events.admits_trap_line(now) {
+            warn!("{}", self.subnet.trap_words(&notice));
+        } else if tracing::enabled!(tracing::Level::DEBUG)
+            && self.subnet.events.admits_trap_detail(now)
+        {
+            debug!("{}", self.subnet.trap_words(&notice));
         }
         if is_change {
             let number = trap.number.unwrap_or_default();
-            self.schedule.request_for_trap(now, trap.issuer, number);
-            if self.sweep.phase == Phase::Light && self.sweep.asks_mute {
-                self.grant_grace(now);
+            self.subnet.schedule.request_for_trap(now, trap.issuer, number);
+            if let Stage::Light(light) = &mut self.sweep.stage {
+                light.trap_arrived(now);
             }
         }
         // To whoever sent it: what it says of an issuer shows nobody another's key.
-        trap::repress(&mut packet.mad, self.m_key_at(packet.address.lid));
+        trap::repress(&mut packet.mad, self.subnet.m_key_at(packet.address.lid));
         true
     }
+}
 
+impl Subnet {
     /// A trap in words, with the names of the ports that it is about.
     fn trap_words(&self, notice: &[u8; 64]) -> String {
         trap::words(notice, &|lid, num| match num {

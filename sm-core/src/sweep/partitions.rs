@@ -7,14 +7,15 @@ use ib_mad::types::{Guid, PKey};
 use ib_mad::wire::attribute::{PKEYS_PER_BLOCK, PKeyTable};
 
 use super::Sweeper;
-use crate::config::PartitionConfig;
-use crate::config::opafm::OpaFm;
+use super::subnet::Subnet;
 use crate::fabric::PortIndex;
 use crate::manage::end_port::end_ports;
 use crate::manage::partition::Memberships;
 use crate::manage::pkey::{self, PKeyPlan};
 use crate::manage::vfabric::VirtualFabrics;
 use crate::smp::{Kind, Request};
+use sm_config::PartitionConfig;
+use sm_config::opafm::OpaFm;
 
 /// Partitions as they are to be, and as the last sweep resolved them.
 #[derive(Debug, Default)]
@@ -30,7 +31,7 @@ pub(super) struct Partitioning {
     memberships: Memberships,
     plan: PKeyPlan,
     /// Ports whose tables were told to be too small.
-    told: BTreeSet<PortIndex>,
+    reported: BTreeSet<PortIndex>,
 }
 
 impl Partitioning {
@@ -43,14 +44,14 @@ impl Partitioning {
     pub(super) fn forget(&mut self) {
         self.memberships = Memberships::default();
         self.plan = PKeyPlan::default();
-        self.told.clear();
+        self.reported.clear();
     }
 }
 
 impl Sweeper {
     /// Sets the partitions to put in force from the next sweep on.
     pub fn set_partitions(&mut self, config: Arc<PartitionConfig>) {
-        self.partitions.config = config;
+        self.subnet.partitions.config = config;
     }
 
     /// Sets the ports that responders serve at: they become full members of the default partition
@@ -59,34 +60,62 @@ impl Sweeper {
         let mut ports: Vec<Guid> = ports.into_iter().collect();
         ports.sort_unstable();
         ports.dedup();
-        if ports == self.partitions.responders {
+        if ports == self.subnet.partitions.responders {
             return false;
         }
-        self.partitions.responders = ports;
+        self.subnet.partitions.responders = ports;
         let full = |port: PortIndex| {
-            let keys = self.partitions.memberships.keys(port);
+            let keys = self.subnet.partitions.memberships.keys(port);
             keys.is_none_or(|keys| keys.keys.contains(&PKey::DEFAULT_FULL))
         };
-        let mut ends = self.fabric.end_ports();
+        let mut ends = self.subnet.fabric.end_ports();
         ends.any(|port| {
-            let guid = self.fabric.port(port).guid;
-            self.partitions.responders.binary_search(&guid).is_ok() && !full(port)
+            let guid = self.subnet.fabric.port(port).guid;
+            self.subnet.partitions.responders.binary_search(&guid).is_ok() && !full(port)
         })
-    }
-
-    /// Ports that responders serve at, ascending.
-    pub(super) fn responder_ports(&self) -> &[Guid] {
-        &self.partitions.responders
     }
 
     /// Sets the virtual fabrics to put in force from the next sweep on.
     pub fn set_virtual_fabrics(&mut self, file: Option<Arc<OpaFm>>) {
-        self.partitions.virtual_fabric_file = file;
+        self.subnet.partitions.virtual_fabric_file = file;
     }
 
     /// Virtual fabrics as the last sweep resolved them.
     pub fn virtual_fabrics(&self) -> &VirtualFabrics {
-        &self.partitions.virtual_fabrics
+        &self.subnet.partitions.virtual_fabrics
+    }
+
+    /// The partitions that were in force in the last sweep.
+    pub fn partitions(&self) -> &PartitionConfig {
+        &self.subnet.partitions.in_force
+    }
+
+    /// Who is a member of what, as the last sweep put it in force.
+    pub fn memberships(&self) -> &Memberships {
+        &self.subnet.partitions.memberships
+    }
+
+    /// What is wrong with P_Key tables, for the status: that keys of ports found no place. Those of a
+    /// subnet that is not ours are its master's business.
+    pub fn pkey_warning(&self) -> Option<String> {
+        if !self.subnet.state.up {
+            return None;
+        }
+        let short = &self.subnet.partitions.plan.short;
+        let (port, keys) = short.first()?;
+        let (place, keys) = (self.subnet.fabric.describe(*port), listed(keys));
+        let more = match short.len() - 1 {
+            0 => String::new(),
+            more => format!(", and those of {more} more ports, see the log"),
+        };
+        Some(format!("P_Keys found no place in the table of {place}: {keys}{more}"))
+    }
+}
+
+impl Subnet {
+    /// Ports that responders serve at, ascending.
+    pub(super) fn responder_ports(&self) -> &[Guid] {
+        &self.partitions.responders
     }
 
     /// The partitions with those of virtual fabrics, which are resolved on the way.
@@ -103,16 +132,6 @@ impl Sweeper {
         Arc::new(joined)
     }
 
-    /// The partitions that were in force in the last sweep.
-    pub fn partitions(&self) -> &PartitionConfig {
-        &self.partitions.in_force
-    }
-
-    /// Who is a member of what, as the last sweep put it in force.
-    pub fn memberships(&self) -> &Memberships {
-        &self.partitions.memberships
-    }
-
     /// Decides what all P_Key tables should be, and sets the blocks that are not so.
     pub(super) fn set_pkeys(&mut self) {
         let config = self.joined_partitions();
@@ -126,53 +145,37 @@ impl Sweeper {
                 (0..count).filter(|&block| plan.wanted_block(&self.fabric, port, block).is_some());
             blocks.extend(wrong.map(|block| Request::block(Kind::SetPKeys, port, block)));
         }
-        self.sweep.report.pkey_blocks_set += blocks.len() as u64;
+        self.journal.report.pkey_blocks_set += blocks.len() as u64;
         blocks.into_iter().for_each(|request| self.exchange.push(request));
-        self.sweep.report.pkeys_left_out = plan.short.iter().map(|(_, keys)| keys.len()).sum();
-        self.sweep.report.unchecked_ports = plan.unchecked.len();
+        self.journal.report.pkeys_left_out = plan.short.iter().map(|(_, keys)| keys.len()).sum();
+        self.journal.report.unchecked_ports = plan.unchecked.len();
         self.partitions.in_force = config;
         self.partitions.memberships = memberships;
         self.partitions.plan = plan;
-        self.tell_shortages();
+        self.report_shortages();
     }
 
     /// Tells once of every table that is too small.
-    fn tell_shortages(&mut self) {
-        let told = std::mem::take(&mut self.partitions.told);
+    fn report_shortages(&mut self) {
+        let reported = std::mem::take(&mut self.partitions.reported);
         let plan = &self.partitions.plan;
         let short = plan.short.iter().map(|(port, keys)| (*port, Some(listed(keys))));
         let all: Vec<_> = short.chain(plan.unchecked.iter().map(|&port| (port, None))).collect();
-        for (port, keys) in all.iter().filter(|(port, _)| !told.contains(port)) {
+        for (port, keys) in all.iter().filter(|(port, _)| !reported.contains(port)) {
             let port = *port;
             let capacity = pkey::capacity(&self.fabric, port);
             let place = self.place(port);
             match keys {
-                Some(keys) => self.complain(format_args!(
+                Some(keys) => self.oddity(format_args!(
                     "{place} has room for {capacity} P_Keys; left out: {keys}"
                 )),
-                None => self.complain(format_args!(
+                None => self.oddity(format_args!(
                     "{place} has room for {capacity} P_Keys, fewer than the port behind it has; it \
                      checks none"
                 )),
             }
         }
-        self.partitions.told = all.into_iter().map(|(port, _)| port).collect();
-    }
-
-    /// What is wrong with P_Key tables, for the status: that keys of ports found no place. Those of a
-    /// subnet that is not ours are its master's business.
-    pub fn pkey_warning(&self) -> Option<String> {
-        if !self.is_up() {
-            return None;
-        }
-        let short = &self.partitions.plan.short;
-        let (port, keys) = short.first()?;
-        let (place, keys) = (self.fabric.describe(*port), listed(keys));
-        let more = match short.len() - 1 {
-            0 => String::new(),
-            more => format!(", and those of {more} more ports, see the log"),
-        };
-        Some(format!("P_Keys found no place in the table of {place}: {keys}{more}"))
+        self.partitions.reported = all.into_iter().map(|(port, _)| port).collect();
     }
 
     /// A block of a port's P_Key table was read or set, and this is what it is now.

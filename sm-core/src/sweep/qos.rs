@@ -1,22 +1,20 @@
 //! SL-to-VL mapping and VL arbitration tables of all ports, while QoS is on or routes need lanes. What a port is known
 //! to hold is not sent again; nothing is read, as nobody but the master writes these tables.
 
-use std::time::Instant;
-
 use ib_mad::types::PortNum;
 use ib_mad::wire::attribute::{CapabilityMask, PortState};
 
-use super::{Phase, Sweeper};
-use crate::config::PortQos;
+use super::subnet::Subnet;
 use crate::fabric::{HeldQos, NodeIndex, PortIndex};
 use crate::manage::port_qos::{self, VL_ARB_BLOCKS};
 use crate::smp::{Kind, Request};
+use sm_config::PortQos;
 
-impl Sweeper {
+impl Subnet {
     /// Sets tables of ports that carry packets already, if routes are about to take other lanes than
     /// before: new routes on old lanes can wait for each other in circles.
     pub(super) fn set_tables_of_active_ports(&mut self) {
-        if self.router.take_lanes_moved() {
+        if self.routing.take_lanes_moved() {
             let mut ports = self.ports_with_tables();
             ports.retain(|&port| {
                 let entry = self.fabric.port(port);
@@ -26,9 +24,8 @@ impl Sweeper {
         }
     }
 
-    /// Begins to set tables that ports are not known to hold.
-    pub(super) fn begin_port_tables(&mut self, now: Instant) {
-        self.enter(now, Phase::PortTables);
+    /// Sets the tables that ports are not known to hold.
+    pub(super) fn set_port_tables(&mut self) {
         let ports = self.ports_with_tables();
         self.push_port_tables(&ports);
     }

@@ -90,7 +90,7 @@ pub struct Report {
     /// Name of the engine whose routes are in force; empty if there are none.
     pub engine: String,
     /// Engines that are wanted before it and are not used.
-    pub engines_passed_over: Vec<String>,
+    pub rejected_engines: Vec<String>,
     /// The last LID in use.
     pub last_lid: u16,
     /// Nodes found that were not there before.
@@ -161,7 +161,7 @@ impl Report {
     }
 
     fn routed_by(&self) -> String {
-        match (self.engine.as_str(), &self.engines_passed_over[..]) {
+        match (self.engine.as_str(), &self.rejected_engines[..]) {
             ("", _) => String::new(),
             (engine, []) => format!(", routed by {engine}"),
             (engine, passed) => {

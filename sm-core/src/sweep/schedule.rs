@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ib_mad::types::Lid;
 use ib_mad::wire::attribute::TrapNumber;
 
-use crate::config::Settings;
+use sm_config::Settings;
 
 /// How long a trap waits for others of the same event: both ends of a link report its failure.
 const TRAP_DELAY: Duration = Duration::from_millis(10);

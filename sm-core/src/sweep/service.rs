@@ -41,22 +41,29 @@ impl Sweeper {
     /// Finds out which end ports came and went. The first sweep of a master tells of none: nobody
     /// knew what was there before.
     pub(super) fn compare_service(&mut self, first: bool) {
-        let home = self.fabric.home();
+        let sm_port = self.subnet.fabric.sm_port();
         let serves = |&port: &_| {
-            let active = self.fabric.port(port).state() == Some(PortState::Active);
-            let is_switch = self.fabric.node_of(port).switch.is_some();
-            active || is_switch || Some(port) == home
+            let active = self.subnet.fabric.port(port).state() == Some(PortState::Active);
+            let is_switch = self.subnet.fabric.node_of(port).switch.is_some();
+            active || is_switch || Some(port) == sm_port
         };
         let ports = self
+            .subnet
             .fabric
             .end_ports()
             .filter(serves)
-            .map(|port| (self.fabric.port(port).guid, self.fabric.port(port).pkeys.clone()))
+            .map(|port| {
+                (self.subnet.fabric.port(port).guid, self.subnet.fabric.port(port).pkeys.clone())
+            })
             .collect();
-        let changed = self.subnet.in_service.replace(ports);
+        let changed = self.subnet.state.in_service.replace(ports);
         if !changed.went.is_empty() {
-            let there: HashSet<Guid> =
-                self.fabric.end_ports().map(|port| self.fabric.port(port).guid).collect();
+            let there: HashSet<Guid> = self
+                .subnet
+                .fabric
+                .end_ports()
+                .map(|port| self.subnet.fabric.port(port).guid)
+                .collect();
             for (port, _) in &changed.went {
                 // One that is there but not active may have been reset, and stays registered.
                 if there.contains(port) {
@@ -67,7 +74,7 @@ impl Sweeper {
             }
         }
         if !first && changed != PortsChanged::default() {
-            self.emit(Event::PortsChanged(changed));
+            self.subnet.events.push(Event::PortsChanged(changed));
         }
     }
 }

@@ -13,14 +13,14 @@ use ib_mad::wire::attribute::sl_to_vl_modifier;
 use ib_mad::wire::mad::Status;
 use tracing::warn;
 
-use super::Sweeper;
+use super::subnet::Subnet;
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::smp::{ALL_IN_PORTS, ALL_OUT_PORTS, Kind, Request};
 
 /// The map of all 16 SLs as it is on the wire.
 type Map = [u8; 8];
 
-impl Sweeper {
+impl Subnet {
     /// Sends for the maps of `ports` that they are not known to hold. Ports of a node stand together.
     pub(super) fn push_maps(&mut self, ports: &[PortIndex]) {
         let mut decided: Option<(NodeIndex, bool)> = None;

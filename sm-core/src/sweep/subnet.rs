@@ -1,200 +1,91 @@
-//! What sweeps leave for those that follow: whether the subnet is up, what is still wrong with it, and
-//! how often that was so.
+//! The subnet: what the phases of a sweep and the tasks between sweeps share.
 
-use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
-use sa_proto::metrics::Histogram;
+use sm_config::{QosTables, Settings};
 
-use super::schedule::{Cause, Schedule};
-use super::service::InService;
-use crate::fabric::PortIndex;
+use super::election::Election;
+use super::events::Events;
+use super::journal::Journal;
+use super::keys::MKeys;
+use super::partitions::Partitioning;
+use super::reregister::PendingClients;
+use super::routing::RoutingState;
+use super::schedule::Schedule;
+use super::shard::Shards;
+use super::state::SubnetState;
+use crate::fabric::{Fabric, PortIndex};
+use crate::manage::lid::LidTable;
+use crate::manage::link;
+use crate::smp::{Exchange, Timing};
 
-/// How often the delay between looks at our own port is doubled while nothing can be asked by it. Such
-/// a look costs two SMPs.
-const CUT_OFF_DOUBLINGS: u32 = 3;
-
-/// The subnet as the sweeps so far left it.
+/// What is known of the subnet and wanted of it, and the requests on the wire.
 #[derive(Debug)]
-pub(super) struct SubnetState {
-    /// Number of the last discovery, full or partial.
-    pub(super) discovery: u32,
-    /// Whether the last sweep as master programmed the subnet, but for `faults`.
-    pub(super) up: bool,
-    /// Whether no sweep as master has programmed the fabric yet.
-    pub(super) first_as_master: bool,
-    /// Whether all ports are to be told which widths and speeds they may have: that has changed.
-    pub(super) links_forced_anew: bool,
-    /// Ports with a link behind which the last discovery found nobody.
-    pub(super) unanswered: Vec<PortIndex>,
-    /// Ports of which the last sweep could not find out or set everything.
-    pub(super) faults: Vec<PortIndex>,
-    /// End ports in service.
-    pub(super) in_service: InService,
-    /// Sweeps in a row that ended with errors.
-    failed: u32,
-    /// Sweeps in a row that were given up.
-    given_up: u32,
-    /// Whether our own port was found down.
-    own_link_down: bool,
-    /// Whether nobody was found behind it, though it has a link.
-    no_neighbour: bool,
-    /// Light sweeps that found nothing changed.
-    pub(super) quiet_sweeps: u64,
-    /// How long light sweeps took.
-    pub(super) light_sweeps: Arc<Histogram>,
+pub(super) struct Subnet {
+    pub(super) settings: Settings,
+    /// QoS tables that the settings ask for.
+    pub(super) qos_tables: QosTables,
+    pub(super) fabric: Fabric,
+    pub(super) exchange: Exchange,
+    pub(super) schedule: Schedule,
+    /// What earlier sweeps left.
+    pub(super) state: SubnetState,
+    pub(super) election: Election,
+    pub(super) lids: LidTable,
+    pub(super) m_keys: MKeys,
+    pub(super) partitions: Partitioning,
+    /// Routing engines, and the routing in force.
+    pub(super) routing: RoutingState,
+    /// Which responder each client queries.
+    pub(super) shards: Shards,
+    pub(super) pending_clients: PendingClients,
+    pub(super) events: Events,
+    /// Report, errors and oddities of the sweep under way, or of the last one.
+    pub(super) journal: Journal,
 }
 
-impl Default for SubnetState {
-    fn default() -> Self {
+impl Subnet {
+    /// An unknown subnet in which `lids` were assigned before. `seed` is for [`Exchange::new`].
+    pub(super) fn new(settings: Settings, lids: LidTable, seed: u32) -> Self {
+        let timing = Timing {
+            window: settings.window(),
+            timeout: Duration::from_millis(u64::from(settings.transaction_timeout)),
+            long_timeout: Duration::from_millis(u64::from(settings.long_timeout())),
+            retries: settings.transaction_retries,
+        };
         Self {
-            discovery: 0,
-            up: false,
-            first_as_master: true,
-            links_forced_anew: false,
-            unanswered: Vec::new(),
-            faults: Vec::new(),
-            in_service: InService::default(),
-            failed: 0,
-            given_up: 0,
-            own_link_down: false,
-            no_neighbour: false,
-            quiet_sweeps: 0,
-            light_sweeps: Arc::new(Histogram::from_millisecond()),
+            qos_tables: QosTables::of(&settings),
+            fabric: Fabric::default(),
+            exchange: Exchange::new(timing, seed),
+            schedule: Schedule::new(&settings),
+            state: SubnetState::default(),
+            election: Election::new(&settings),
+            lids,
+            m_keys: MKeys::default(),
+            partitions: Partitioning::default(),
+            routing: RoutingState::new(&settings.engine_names()),
+            shards: Shards::default(),
+            pending_clients: PendingClients::default(),
+            events: Events::default(),
+            journal: Journal::default(),
+            settings,
         }
     }
-}
 
-impl SubnetState {
-    /// Begins another discovery, which has a number of its own.
-    pub(super) fn begin_discovery(&mut self) {
-        self.discovery = self.discovery.wrapping_add(1);
+    /// What the attributes of a link are computed from.
+    pub(super) fn link_inputs(&self) -> link::Subnet<'_> {
+        let pkeys = self.partitions.plan();
+        let qos = self.settings.qos.then_some(&self.qos_tables);
+        link::Subnet { settings: &self.settings, pkeys, qos }
     }
 
-    /// Forgets what has indices of the fabric in it.
-    pub(super) fn forget_ports(&mut self) {
-        self.unanswered.clear();
-        self.faults.clear();
-    }
-
-    /// Sweeps in a row that were given up.
-    pub(super) fn given_up(&self) -> u32 {
-        self.given_up
-    }
-
-    /// Our own port is down: whether that is news. It is looked at again before long.
-    pub(super) fn own_link_lost(&mut self) -> bool {
-        self.failed = self.failed.min(CUT_OFF_DOUBLINGS);
-        !std::mem::replace(&mut self.own_link_down, true)
-    }
-
-    /// Our own port has a link: whether that is news.
-    pub(super) fn own_link_found(&mut self) -> bool {
-        std::mem::take(&mut self.own_link_down)
-    }
-
-    /// Nobody answers behind our own port: whether that is news. It is looked at again before long.
-    pub(super) fn neighbour_lost(&mut self) -> bool {
-        self.failed = self.failed.min(CUT_OFF_DOUBLINGS);
-        !std::mem::replace(&mut self.no_neighbour, true)
-    }
-
-    /// Somebody answers behind our own port: whether that is news.
-    pub(super) fn neighbour_found(&mut self) -> bool {
-        std::mem::take(&mut self.no_neighbour)
-    }
-
-    /// A sweep led to nothing. Another one is asked for, ever later.
-    pub(super) fn give_up(&mut self, now: Instant, schedule: &mut Schedule) {
-        self.failed += 1;
-        self.given_up += 1;
-        self.up = false;
-        schedule.retry(now, Cause::Everything, self.failed);
-    }
-
-    /// A sweep came through with these `faults`, in order, and left the subnet `up` or not. What
-    /// failed is tried again, ever later as long as it is the same that fails.
-    pub(super) fn end_sweep(
-        &mut self,
-        now: Instant,
-        up: bool,
-        faults: Vec<PortIndex>,
-        schedule: &mut Schedule,
-    ) {
-        self.first_as_master &= !up;
-        self.links_forced_anew &= !up;
-        self.up = up;
-        self.given_up = 0;
-        let same = faults == self.faults;
-        self.faults = faults;
-        if !up {
-            self.failed += 1;
-            schedule.retry(now, Cause::Everything, self.failed);
-        } else if self.faults.is_empty() && self.unanswered.is_empty() {
-            self.failed = 0;
-        } else {
-            self.failed = if same { self.failed + 1 } else { 1 };
-            schedule.retry(now, Cause::Unanswered, self.failed);
+    /// A port and how requests reach it, for log lines.
+    pub(super) fn place(&self, port: PortIndex) -> String {
+        match self.fabric.route_to(port) {
+            Some(route) => {
+                format!("{} (directed route {route})", self.fabric.describe(port))
+            }
+            None => self.fabric.describe(port),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-    use crate::config::Settings;
-
-    /// When the next sweep is due after `act`, from now on.
-    fn retried(
-        state: &mut SubnetState,
-        act: impl Fn(&mut SubnetState, Instant, &mut Schedule),
-    ) -> Option<Duration> {
-        let (now, mut schedule) = (Instant::now(), Schedule::new(&Settings::default()));
-        act(state, now, &mut schedule);
-        schedule.next().map(|due| due - now)
-    }
-
-    fn ended(state: &mut SubnetState, up: bool, faults: &[u32]) -> Option<Duration> {
-        retried(state, |state, now, schedule| {
-            let faults = faults.iter().copied().map(PortIndex::from_bits).collect();
-            state.end_sweep(now, up, faults, schedule);
-        })
-    }
-
-    #[test]
-    fn the_same_faults_are_tried_ever_later_and_others_at_once() {
-        let mut state = SubnetState::default();
-        let first = ended(&mut state, true, &[1]).unwrap();
-        assert_eq!(ended(&mut state, true, &[1]), Some(first * 2));
-        assert_eq!(ended(&mut state, true, &[1, 2]), Some(first));
-        assert_eq!(ended(&mut state, true, &[]), None, "nothing is left to try");
-        state.unanswered.push(PortIndex::from_bits(3));
-        assert_eq!(ended(&mut state, true, &[]), Some(first));
-    }
-
-    #[test]
-    fn the_first_sweep_as_master_is_repeated_until_one_leaves_the_subnet_up() {
-        let mut state = SubnetState { links_forced_anew: true, ..SubnetState::default() };
-        let first = ended(&mut state, false, &[]).unwrap();
-        assert!(!state.up && state.first_as_master && state.links_forced_anew);
-        assert_eq!(ended(&mut state, false, &[]), Some(first * 2));
-        ended(&mut state, true, &[]);
-        assert!(state.up && !state.first_as_master && !state.links_forced_anew);
-    }
-
-    #[test]
-    fn our_own_port_is_looked_at_before_long_however_often_that_failed() {
-        let mut state = SubnetState::default();
-        let first = retried(&mut state, SubnetState::give_up).unwrap();
-        for _ in 0..9 {
-            retried(&mut state, SubnetState::give_up);
-        }
-        assert!(state.own_link_lost() && !state.own_link_lost(), "it is told once");
-        let delay = retried(&mut state, SubnetState::give_up);
-        assert_eq!(delay, Some(first * (1 << CUT_OFF_DOUBLINGS)));
-        assert_eq!(state.given_up(), 11);
-        assert!(state.own_link_found() && !state.own_link_found());
     }
 }

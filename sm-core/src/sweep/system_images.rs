@@ -18,7 +18,7 @@ const LIDS_MAX: usize = 1024;
 /// What was told since the last sweep began, by the LID that it is about.
 #[derive(Debug, Default)]
 pub(super) struct SystemImages {
-    told: BTreeMap<Lid, Guid>,
+    images: BTreeMap<Lid, Guid>,
 }
 
 impl SystemImages {
@@ -26,29 +26,31 @@ impl SystemImages {
     pub(super) fn note(&mut self, notice: &[u8; 64]) {
         let Ok(details) = SmNotice::new(notice).map(|notice| notice.data_details()) else { return };
         let Ok(details) = SystemImageGuidDetails::new(&details[..]) else { return };
-        if self.told.len() < LIDS_MAX || self.told.contains_key(&details.lid()) {
-            self.told.insert(details.lid(), details.system_image_guid());
+        if self.images.len() < LIDS_MAX || self.images.contains_key(&details.lid()) {
+            self.images.insert(details.lid(), details.system_image_guid());
         }
     }
 
     /// What was told of the first of these LIDs that anything was told of.
     fn of(&self, range: LidRange) -> Option<Guid> {
-        self.told.range(range.first..=range.last).next().map(|(_, image)| *image)
+        self.images.range(range.first..=range.last).next().map(|(_, image)| *image)
     }
 }
 
 impl Sweeper {
     /// Takes in what was told, as a sweep begins. One of the whole fabric reads it for itself.
     pub(super) fn take_system_images(&mut self, is_read: bool) {
-        let told = std::mem::take(&mut self.system_images);
-        if is_read || told.told.is_empty() {
+        let images = std::mem::take(&mut self.system_images);
+        if is_read || images.images.is_empty() {
             return;
         }
-        let image = |port| Some((port, told.of(self.lids.get(self.fabric.port(port).guid)?)?));
-        let images: Vec<_> = self.fabric.end_ports().filter_map(image).collect();
+        let image = |port| {
+            Some((port, images.of(self.subnet.lids.get(self.subnet.fabric.port(port).guid)?)?))
+        };
+        let images: Vec<_> = self.subnet.fabric.end_ports().filter_map(image).collect();
         for (port, image) in images {
-            let node = self.fabric.port(port).node;
-            if let Ok(mut info) = NodeInfo::new(&mut self.fabric.node_mut(node).info[..]) {
+            let node = self.subnet.fabric.port(port).node;
+            if let Ok(mut info) = NodeInfo::new(&mut self.subnet.fabric.node_mut(node).info[..]) {
                 info.set_system_image_guid(image);
             }
         }
@@ -80,7 +82,7 @@ mod tests {
         let mut images = SystemImages::default();
         (1..=2000).for_each(|lid| images.note(&notice(lid, 1)));
         images.note(&notice(6, 2));
-        assert_eq!(images.told.len(), LIDS_MAX);
+        assert_eq!(images.images.len(), LIDS_MAX);
         let of = |first, last| images.of(LidRange { first: Lid(first), last: Lid(last) });
         assert_eq!([of(6, 7), of(4, 5), of(1999, 2000)], [Some(Guid(2)), Some(Guid(1)), None]);
     }

@@ -4,101 +4,123 @@
 //! Routing a large fabric takes a while. So the sweep only prepares a [`RoutingJob`], which the
 //! caller runs wherever it likes, and goes on when it is handed the outcome.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use ib_mad::types::Lid;
 use tracing::{debug, error, warn};
 
-use super::router::{
-    Chosen, LoopCheck, LoopFinding, PassedOver, Routed, RoutingJob, RoutingOutcome,
+use super::configure::Steps;
+use super::current::Stage;
+use super::routing::{
+    Chosen, LoopCheck, LoopFinding, Rejection, Routed, RoutingJob, RoutingOutcome,
 };
-use super::{Phase, Sweeper, lanes};
-use crate::config::RoutingFiles;
+use super::subnet::Subnet;
+use super::{Sweeper, lanes};
 use crate::fabric::SwitchIndex;
-use crate::routing::Topology;
-use crate::routing::program::{Change, Program, Write};
-use crate::routing::verify::CreditLoops;
-use crate::routing::words;
 use crate::smp::{Kind, Request};
+use sm_config::RoutingFiles;
+use sm_routing::label::switch_label;
+use sm_routing::program::{Change, Program, Write};
+use sm_routing::verify::CreditLoops;
+use sm_routing::{DisplayWith, Topology};
 
 /// Hops of a credit loop that are told.
 const CYCLE_HOPS_MAX: usize = 8;
 
 impl Sweeper {
     pub(super) fn begin_routing(&mut self, now: Instant) {
-        self.enter(now, Phase::Route);
+        self.enter(now, Stage::Route(None));
         self.find_throttled_links();
-        let Self { router, fabric, settings, qos_tables, lids, subnet, avoided, throttled, .. } =
-            self;
+        let Self { subnet, avoided, throttled, .. } = self;
+        let Subnet { routing, fabric, settings, qos_tables, lids, state, .. } = subnet;
         let lanes = |topology: &Topology, switches: &[SwitchIndex]| {
             lanes::data_lanes(fabric, settings, qos_tables, topology, switches)
         };
         let routed = Routed { fabric, lids, avoided, throttled };
-        match router.job(subnet.discovery, settings, routed, lanes) {
+        match routing.job(state.discovery, settings, routed, lanes) {
             Ok(job) if job.is_done() => {
                 // Switches that came back, or did not take all they were sent, are still served.
-                self.sweep.report.last_lid = self.router.top.0;
-                self.sweep.table_steps = VecDeque::from([self.stale_blocks()]);
-                self.begin_tables(now);
+                self.subnet.journal.report.last_lid = self.subnet.routing.top.0;
+                let steps = Steps::from([self.subnet.stale_blocks()]);
+                self.begin_tables(now, steps);
             }
-            Ok(job) => self.sweep.routing_job = Some(Box::new(job)),
+            Ok(job) => self.sweep.stage = Stage::Route(Some(Box::new(job))),
             Err(reason) => {
-                self.error(format_args!("the fabric cannot be routed: {reason}"));
-                self.sweep.unroutable = true;
-                self.end_phase(now);
+                self.subnet.error(format_args!("the fabric cannot be routed: {reason}"));
+                self.end_routing(now, None);
             }
         }
     }
 
+    /// Starts to write tables, or ends the sweep if there is no routing: links must not carry packets
+    /// that no table forwards.
+    fn end_routing(&mut self, now: Instant, steps: Option<Steps>) {
+        self.record_phase(now);
+        match steps {
+            Some(steps) => self.begin_tables(now, steps),
+            None => {
+                self.sweep.stage = Stage::Idle;
+                self.end_sweep(now, None);
+            }
+        }
+    }
+
+    /// Whether the routing job of discovery `sweep` is the one that the sweep waits for.
+    fn awaits_routing(&self, sweep: u32) -> bool {
+        matches!(self.sweep.stage, Stage::Route(_)) && sweep == self.subnet.state.discovery
+    }
+
     /// Sets what operators' files ask of engines, from the next sweep on.
     pub fn set_routing_files(&mut self, files: Arc<RoutingFiles>) {
-        self.router.set_files(files);
+        self.subnet.routing.set_files(files);
     }
 
     /// Routing that is to be done, if any; each is yielded once. Its outcome goes to
     /// [`handle_routing`](Self::handle_routing).
     pub fn poll_routing(&mut self) -> Option<Box<RoutingJob>> {
-        self.sweep.routing_job.take()
+        match &mut self.sweep.stage {
+            Stage::Route(job) => job.take(),
+            _ => None,
+        }
     }
 
     /// Takes the outcome of the [`RoutingJob`] yielded last.
     pub fn handle_routing(&mut self, now: Instant, outcome: RoutingOutcome) {
-        if self.sweep.phase != Phase::Route || outcome.sweep != self.subnet.discovery {
-            // It belongs to a sweep that was broken off.
+        if !self.awaits_routing(outcome.sweep) {
+            // It belongs to a sweep that was abandoned.
             return;
         }
-        let RoutingOutcome { switches, chosen, passed_over, .. } = outcome;
-        let told = std::mem::take(&mut self.router.passed_over);
-        for reason in passed_over {
-            let why = self.pass_over(&switches, reason, &told);
-            self.router.passed_over.push(why);
+        let RoutingOutcome { switches, chosen, rejected, .. } = outcome;
+        let told = std::mem::take(&mut self.subnet.routing.rejected);
+        for reason in rejected {
+            let why = self.subnet.report_rejection(&switches, reason, &told);
+            self.subnet.routing.rejected.push(why);
         }
-        match chosen {
+        let steps = match chosen {
             Some(chosen) => {
                 if chosen.unreachable > 0 {
                     let pairs = chosen.unreachable;
-                    self.complain(format_args!("no path joins {pairs} pairs of switch and LID"));
+                    self.subnet
+                        .oddity(format_args!("no path joins {pairs} pairs of switch and LID"));
                 }
-                self.adopt(chosen);
+                Some(self.subnet.adopt(chosen))
             }
             None => {
-                self.sweep.report.errors += 1;
+                self.subnet.journal.report.errors += 1;
                 error!("no routing engine can route the fabric; it stays as it is");
-                self.sweep.unroutable = true;
+                None
             }
-        }
-        self.end_phase(now);
+        };
+        self.end_routing(now, steps);
         self.advance(now);
     }
 
     /// Takes that the [`RoutingJob`] of a sweep came to no outcome.
     pub fn handle_routing_failure(&mut self, now: Instant, sweep: u32, reason: &str) {
-        if self.sweep.phase == Phase::Route && sweep == self.subnet.discovery {
-            self.error(format_args!("the fabric cannot be routed: {reason}"));
-            self.sweep.unroutable = true;
-            self.end_phase(now);
+        if self.awaits_routing(sweep) {
+            self.subnet.error(format_args!("the fabric cannot be routed: {reason}"));
+            self.end_routing(now, None);
             self.advance(now);
         }
     }
@@ -109,19 +131,75 @@ impl Sweeper {
         if !self.sweep.is_idle() {
             return None;
         }
-        self.router.poll_loop_check(&self.fabric)
+        self.subnet.routing.poll_loop_check(&self.subnet.fabric)
     }
 
     /// Takes what a [`LoopCheck`] found.
     pub fn handle_loops(&mut self, finding: &LoopFinding) {
-        if self.router.is_in_force(&finding.made) && self.router.note_loops(&finding.loops) {
-            self.warn_of_loops(&finding.loops);
+        if self.subnet.routing.is_in_force(&finding.made)
+            && self.subnet.routing.note_loops(&finding.loops)
+        {
+            self.subnet.warn_of_loops(&finding.loops);
         }
+    }
+
+    /// Whether the routing in force was free of credit loops when last looked at.
+    pub fn is_loop_free(&self) -> bool {
+        self.subnet.routing.is_loop_free()
+    }
+
+    /// The last LID that the tables lead to.
+    pub fn last_lid(&self) -> Lid {
+        self.subnet.routing.top
+    }
+}
+
+impl Subnet {
+    /// Makes a routing the desired one, and plans how to write it.
+    fn adopt(&mut self, chosen: Chosen) -> Steps {
+        let Chosen { mut made, lfts, kept, loops, .. } = chosen;
+        let topology = made.topology();
+        self.journal.report.last_lid = topology.last_lid().0;
+        let program = {
+            let tables = made.switches().iter().zip(&lfts).zip(topology.switches());
+            let changes = tables.map(|((&index, new), number)| {
+                let old = self.fabric.switch(index).lft.acknowledged();
+                Change { switch: number, old, new }
+            });
+            Program::plan(topology, changes)
+        };
+        for (&index, lft) in made.switches().iter().zip(lfts) {
+            self.fabric.lft_mut(index).set_desired(lft);
+        }
+        made.keep_proved(&self.fabric);
+        let steps = [&program.repair, &program.shift, &program.remove];
+        let steps: Steps = steps
+            .into_iter()
+            .map(|writes| {
+                writes
+                    .iter()
+                    .filter_map(|write| self.block_request(made.switches(), *write))
+                    .collect()
+            })
+            .filter(|requests: &Vec<Request>| !requests.is_empty())
+            .collect();
+        debug!(
+            "{} routes {} switches: blocks to be written {:?}",
+            made.engine(),
+            made.switches().len(),
+            steps.iter().map(Vec::len).collect::<Vec<_>>()
+        );
+        let replaces = !self.settings.keep_found_routes;
+        let appeared = self.routing.adopt(made, loops.as_ref(), kept, replaces);
+        if let Some(loops) = loops.filter(|_| appeared) {
+            self.warn_of_loops(&loops);
+        }
+        steps
     }
 
     /// Credit loops have appeared in the routing in force.
     fn warn_of_loops(&self, loops: &CreditLoops) {
-        let Some(made) = self.router.made() else { return };
+        let Some(made) = self.routing.made() else { return };
         warn!(
             "credit loops: traffic can deadlock on up to {} links, for one {}; {} does not avoid \
              them",
@@ -155,26 +233,28 @@ impl Sweeper {
 
     /// Tells why an engine is not used, unless that was among what was `told` of the routing before, and
     /// yields it in words.
-    fn pass_over(
+    fn report_rejection(
         &mut self,
         switches: &[SwitchIndex],
-        reason: PassedOver,
+        reason: Rejection,
         told: &[String],
     ) -> String {
         match reason {
-            PassedOver::Refused(reason) => {
-                let names: Vec<String> =
-                    switches.iter().map(|&index| self.switch_name(index)).collect();
-                let reason = reason.to_string();
-                let reason = words::with_names(&reason, |number| Some(names.get(number)?.as_str()));
+            Rejection::Refused(reason) => {
+                let label = |number: u16| {
+                    let index = switches.get(usize::from(number)).copied();
+                    let name = index.map(|index| self.switch_name(index));
+                    switch_label(number, name.as_deref())
+                };
+                let reason = reason.display_with(&label).to_string();
                 if told.contains(&reason) {
                     debug!("a routing engine is passed over as before: {reason}");
                 } else {
-                    self.complain(format_args!("a routing engine is passed over: {reason}"));
+                    self.oddity(format_args!("a routing engine is passed over: {reason}"));
                 }
                 reason
             }
-            PassedOver::Loops(engine, loops) => {
+            Rejection::Loops(engine, loops) => {
                 let (links, cycle) = (loops.looping, self.cycle(switches, &loops));
                 let reason =
                     format!("traffic could deadlock on up to {links} links, for one {cycle}");
@@ -182,11 +262,11 @@ impl Sweeper {
                 if told.contains(&reason) {
                     debug!("routing engine {reason}, as before");
                 } else {
-                    self.complain(format_args!("a routing engine is passed over: {reason}"));
+                    self.oddity(format_args!("a routing engine is passed over: {reason}"));
                 }
                 reason
             }
-            PassedOver::Defective(engine, deliveries) => {
+            Rejection::Defective(engine, deliveries) => {
                 // An engine's fault. The tables in force are better than these.
                 let count = deliveries.defective;
                 self.error(format_args!("{engine} is wrong in {count} entries and not used"));
@@ -197,52 +277,6 @@ impl Sweeper {
                 }
                 format!("{engine}: wrong in {count} entries")
             }
-        }
-    }
-
-    /// Whether the routing in force was free of credit loops when last looked at.
-    pub fn is_loop_free(&self) -> bool {
-        self.router.is_loop_free()
-    }
-
-    /// Makes a routing the desired one, and plans how to write it.
-    fn adopt(&mut self, chosen: Chosen) {
-        let Chosen { mut made, lfts, kept, loops, .. } = chosen;
-        let topology = made.topology();
-        self.sweep.report.last_lid = topology.last_lid().0;
-        let program = {
-            let tables = made.switches().iter().zip(&lfts).zip(topology.switches());
-            let changes = tables.map(|((&index, new), number)| {
-                let old = self.fabric.switch(index).lft.acknowledged();
-                Change { switch: number, old, new }
-            });
-            Program::plan(topology, changes)
-        };
-        for (&index, lft) in made.switches().iter().zip(lfts) {
-            self.fabric.lft_mut(index).set_desired(lft);
-        }
-        made.keep_proved(&self.fabric);
-        let steps = [&program.repair, &program.shift, &program.remove];
-        self.sweep.table_steps = steps
-            .into_iter()
-            .map(|writes| {
-                writes
-                    .iter()
-                    .filter_map(|write| self.block_request(made.switches(), *write))
-                    .collect()
-            })
-            .filter(|requests: &Vec<Request>| !requests.is_empty())
-            .collect::<VecDeque<_>>();
-        debug!(
-            "{} routes {} switches: blocks to be written {:?}",
-            made.engine(),
-            made.switches().len(),
-            self.sweep.table_steps.iter().map(Vec::len).collect::<Vec<_>>()
-        );
-        let replaces = !self.settings.keep_found_routes;
-        let appeared = self.router.adopt(made, loops.as_ref(), kept, replaces);
-        if let Some(loops) = loops.filter(|_| appeared) {
-            self.warn_of_loops(&loops);
         }
     }
 
@@ -262,10 +296,5 @@ impl Sweeper {
         let switch = self.fabric.switch(*switches.get(usize::from(switch))?);
         let port = self.fabric.ports_of(switch.node).next()?;
         switch.lft.is_stale(block).then(|| Request::block(Kind::SetForwarding, port, block))
-    }
-
-    /// The last LID that the tables lead to.
-    pub fn last_lid(&self) -> Lid {
-        self.router.top
     }
 }

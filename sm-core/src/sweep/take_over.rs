@@ -14,8 +14,10 @@ use ib_mad::types::{Guid, PortNum};
 use ib_mad::wire::attribute::{PortPhysState, PortState};
 use tracing::{debug, info, warn};
 
+use super::current::Stage;
 use super::schedule::Cause;
-use super::{Event, Phase, Sweeper};
+use super::subnet::Subnet;
+use super::{Event, Sweeper};
 use crate::fabric::{PortIndex, SwitchIndex};
 use crate::manage::lid::LidRange;
 use crate::manage::link;
@@ -30,11 +32,11 @@ pub(super) struct LidTakeOver {
     lids: LidRange,
     spare_lids: LidRange,
     spare: PortIndex,
-    stage: Stage,
+    step: Step,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum Step {
     /// The old port is given other LIDs.
     Leave { old: PortIndex },
     /// The switch's port at the old one's link is switched off.
@@ -51,7 +53,7 @@ pub type DisabledPorts = BTreeSet<(Guid, PortNum)>;
 
 /// Whether a LID can be taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
+pub enum TakeOverStart {
     /// It is being done: [`Event::TakenOver`] tells how it ended.
     Begun,
     /// Not while a sweep is under way: try again.
@@ -62,98 +64,84 @@ pub enum Start {
 
 impl Sweeper {
     /// Begins to give the LIDs of one port to another.
-    pub fn take_over(&mut self, now: Instant, what: TakeOver) -> Start {
-        if !self.is_idle() || !self.subnet.up || !self.election.is_master() {
-            return Start::NotNow;
+    pub fn take_over(&mut self, now: Instant, what: TakeOver) -> TakeOverStart {
+        if !self.is_idle() || !self.subnet.state.up || !self.subnet.election.is_master() {
+            return TakeOverStart::NotNow;
         }
-        let (Some(lids), Some(spare_lids), Some(spare)) =
-            (self.lids.get(what.old), self.lids.get(what.spare), self.end_port(what.spare))
-        else {
-            return Start::Impossible;
+        let (Some(lids), Some(spare_lids), Some(spare)) = (
+            self.subnet.lids.get(what.old),
+            self.subnet.lids.get(what.spare),
+            self.subnet.end_port(what.spare),
+        ) else {
+            return TakeOverStart::Impossible;
         };
         if what.old == what.spare
             || lids.last.0 - lids.first.0 != spare_lids.last.0 - spare_lids.first.0
         {
-            return Start::Impossible;
+            return TakeOverStart::Impossible;
         }
         info!("LID {} goes from port {} to port {}", lids.first, what.old, what.spare);
-        self.enter(now, Phase::TakeOver);
-        let old = self.end_port(what.old);
+        let old = self.subnet.end_port(what.old);
         // Who left the fabric has no LIDs any more; what it is given when it comes back is decided
         // then.
-        if !self.lids.relocate(what.old, old.is_some()) {
-            self.sweep.phase = Phase::Idle;
-            return Start::Impossible;
+        if !self.subnet.lids.relocate(what.old, old.is_some()) {
+            return TakeOverStart::Impossible;
         }
-        let stage = match old {
-            Some(old) => Stage::Leave { old },
-            None => Stage::Enter,
+        let step = match old {
+            Some(old) => Step::Leave { old },
+            None => Step::Enter,
         };
-        self.sweep.take_over = Some(LidTakeOver { what, lids, spare_lids, spare, stage });
+        let take_over = LidTakeOver { what, lids, spare_lids, spare, step };
+        self.enter(now, Stage::TakeOver(take_over));
         match old {
-            Some(old) => self.exchange.push(Request::new(Kind::SetAddress, old)),
+            Some(old) => self.subnet.exchange.push(Request::new(Kind::SetAddress, old)),
             None => self.enter_spare(what, lids, spare),
         }
         self.advance(now);
-        Start::Begun
-    }
-
-    fn end_port(&self, guid: Guid) -> Option<PortIndex> {
-        self.fabric.end_ports().find(|&port| self.fabric.port(port).guid == guid)
+        TakeOverStart::Begun
     }
 
     fn enter_spare(&mut self, what: TakeOver, lids: LidRange, spare: PortIndex) {
-        self.lids.set(what.spare, lids);
+        self.subnet.lids.set(what.spare, lids);
         // Before any sweep looks where clients belong.
-        self.shards.follow(what);
-        self.emit(Event::LidsChanged);
-        self.exchange.push(Request::new(Kind::SetAddress, spare));
+        self.subnet.shards.follow(what);
+        self.subnet.events.push(Event::LidsChanged);
+        self.subnet.exchange.push(Request::new(Kind::SetAddress, spare));
     }
 
-    /// All that a stage asked for is answered or given up. `true` if another one has begun.
-    pub(super) fn end_take_over_stage(&mut self, now: Instant) -> bool {
-        let Some(LidTakeOver { what, lids, spare_lids, spare, stage }) =
-            self.sweep.take_over.take()
-        else {
-            return false;
-        };
-        let next = match stage {
-            Stage::Leave { old } if self.fabric.port(old).base_lid() != lids.first => {
+    /// Ends a step, whose requests are all answered or given up, and starts the next.
+    pub(super) fn end_take_over_step(&mut self, now: Instant, take_over: LidTakeOver) {
+        let LidTakeOver { what, lids, spare_lids, spare, step } = take_over;
+        let next = match step {
+            Step::Leave { old } if self.subnet.fabric.port(old).base_lid() != lids.first => {
                 self.enter_spare(what, lids, spare);
-                Some(Stage::Enter)
+                Some(Step::Enter)
             }
-            Stage::Leave { old } => self.disable_far_end(old).map(|at| Stage::Disable { at }),
-            Stage::Disable { at } if self.is_off(at) => {
+            Step::Leave { old } => self.disable_far_end(old).map(|at| Step::Disable { at }),
+            Step::Disable { at } if self.subnet.is_off(at) => {
                 self.enter_spare(what, lids, spare);
-                Some(Stage::Enter)
+                Some(Step::Enter)
             }
-            Stage::Disable { .. } => None,
-            Stage::Enter if self.fabric.port(spare).base_lid() == lids.first => {
-                self.lead_to_spare(lids, spare_lids);
-                Some(Stage::Tables)
+            Step::Disable { .. } => None,
+            Step::Enter if self.subnet.fabric.port(spare).base_lid() == lids.first => {
+                self.subnet.lead_to_spare(lids, spare_lids);
+                Some(Step::Tables)
             }
-            // Whether the spare has the LIDs or not, nobody else does.
-            Stage::Enter => {
-                self.end_take_over(now, what, false);
-                return false;
-            }
-            Stage::Tables => None,
+            // Whether or not the spare has the LIDs, no other port does.
+            Step::Enter => return self.end_take_over(now, what, false),
+            Step::Tables => None,
         };
-        match next {
-            Some(stage) => {
-                self.sweep.take_over = Some(LidTakeOver { what, lids, spare_lids, spare, stage });
-                true
-            }
-            None => {
-                let done = stage == Stage::Tables;
-                if !done {
-                    // Nothing was given to anybody: it still is the old port's.
-                    self.lids.set(what.old, lids);
-                }
-                self.end_take_over(now, what, done);
-                false
-            }
+        if let Some(step) = next {
+            let take_over = LidTakeOver { what, lids, spare_lids, spare, step };
+            self.sweep.stage = Stage::TakeOver(take_over);
+            return;
         }
+        let done = step == Step::Tables;
+        if !done {
+            // No port was given the LIDs: they are still the old port's.
+            self.subnet.lids.set(what.old, lids);
+        }
+        self.end_take_over(now, what, done);
     }
 
     fn end_take_over(&mut self, now: Instant, what: TakeOver, done: bool) {
@@ -162,34 +150,33 @@ impl Sweeper {
         } else {
             warn!("port {} could not take over from port {}", what.spare, what.old);
         }
-        self.sweep.phase = Phase::Idle;
-        self.emit(Event::TakenOver { what, done });
-        self.schedule.request(now, Cause::Asked);
+        self.subnet.events.push(Event::TakenOver { what, done });
+        self.subnet.schedule.request(now, Cause::Asked);
     }
 
     /// Has the switch at the other end of a port's link switch it off; `None` if there is none.
     fn disable_far_end(&mut self, old: PortIndex) -> Option<PortIndex> {
-        let at = self.fabric.port(old).peer()?;
-        self.fabric.node_of(at).switch?;
-        debug!("{} does not answer; its link is switched off", self.fabric.describe(old));
+        let at = self.subnet.fabric.port(old).peer()?;
+        self.subnet.fabric.node_of(at).switch?;
+        debug!("{} does not answer; its link is switched off", self.subnet.fabric.describe(old));
         // Kept before it is asked: the answer may be lost.
-        self.disabled_ports.insert((self.fabric.node_of(at).guid, self.fabric.port(at).num));
-        self.emit(Event::DisabledPortsChanged);
-        self.exchange.push(Request::new(Kind::DisablePort, at));
+        self.disabled_ports
+            .insert((self.subnet.fabric.node_of(at).guid, self.subnet.fabric.port(at).num));
+        self.subnet.events.push(Event::DisabledPortsChanged);
+        self.subnet.exchange.push(Request::new(Kind::DisablePort, at));
         Some(at)
     }
 
     /// A takeover ends that nobody sees to any more. LIDs that were given to nobody yet are the old
     /// port's again.
     pub(super) fn abandon_take_over(&mut self) {
-        let Some(LidTakeOver { what, lids, stage, .. }) = self.sweep.take_over.take() else {
-            return;
-        };
-        if matches!(stage, Stage::Leave { .. } | Stage::Disable { .. }) {
-            self.lids.set(what.old, lids);
+        let Stage::TakeOver(take_over) = std::mem::take(&mut self.sweep.stage) else { return };
+        let LidTakeOver { what, lids, step, .. } = take_over;
+        if matches!(step, Step::Leave { .. } | Step::Disable { .. }) {
+            self.subnet.lids.set(what.old, lids);
         }
         warn!("port {} does not take over from port {} after all", what.spare, what.old);
-        self.emit(Event::TakenOver { what, done: false });
+        self.subnet.events.push(Event::TakenOver { what, done: false });
     }
 
     /// Ports that we switched off and have not seen on since, to be kept over restarts.
@@ -204,39 +191,49 @@ impl Sweeper {
 
     /// Switches on again what was switched off for a takeover, however that ended, as the sweep found
     /// it. Ports that somebody else switched on are forgotten.
-    pub(super) fn enable_disabled_ports(&mut self) {
+    pub(super) fn enable_disabled_ports(&mut self, full: bool) {
         let before = self.disabled_ports.len();
         for (guid, num) in self.disabled_ports.clone() {
-            let node = self.fabric.find(guid).filter(|&node| self.fabric.node(node).present);
-            let port = node.and_then(|node| self.fabric.port_of(node, num));
+            let node =
+                self.subnet.fabric.find(guid).filter(|&node| self.subnet.fabric.node(node).present);
+            let port = node.and_then(|node| self.subnet.fabric.port_of(node, num));
             // Nothing is known of a switch that is away, nor of what was not read just now.
-            let Some(port) = port.filter(|&port| self.sweep.full && self.fabric.port(port).known)
+            let Some(port) = port.filter(|&port| full && self.subnet.fabric.port(port).known)
             else {
                 continue;
             };
-            if self.is_disabled(port) {
-                info!("{} was switched off by us and is switched on again", self.place(port));
-                self.exchange.push(Request::new(Kind::EnablePort, port));
-                self.sweep.report.port_infos_set += 1;
+            if self.subnet.is_disabled(port) {
+                info!(
+                    "{} was switched off by us and is switched on again",
+                    self.subnet.place(port)
+                );
+                self.subnet.exchange.push(Request::new(Kind::EnablePort, port));
+                self.subnet.journal.report.port_infos_set += 1;
             } else {
                 self.disabled_ports.remove(&(guid, num));
             }
         }
         if self.disabled_ports.len() != before {
-            self.emit(Event::DisabledPortsChanged);
+            self.subnet.events.push(Event::DisabledPortsChanged);
         }
     }
 
     /// A port was asked to look for its neighbour again, and this is what it says.
     pub(super) fn port_enabled(&mut self, port: PortIndex) {
-        if self.is_disabled(port) {
-            let place = self.place(port);
-            return self.fault(port, format_args!("{place} stays switched off"));
+        if self.subnet.is_disabled(port) {
+            let place = self.subnet.place(port);
+            return self.subnet.fault(port, format_args!("{place} stays switched off"));
         }
-        let guid = self.fabric.node_of(port).guid;
-        if self.disabled_ports.remove(&(guid, self.fabric.port(port).num)) {
-            self.emit(Event::DisabledPortsChanged);
+        let guid = self.subnet.fabric.node_of(port).guid;
+        if self.disabled_ports.remove(&(guid, self.subnet.fabric.port(port).num)) {
+            self.subnet.events.push(Event::DisabledPortsChanged);
         }
+    }
+}
+
+impl Subnet {
+    fn end_port(&self, guid: Guid) -> Option<PortIndex> {
+        self.fabric.end_ports().find(|&port| self.fabric.port(port).guid == guid)
     }
 
     fn is_disabled(&self, port: PortIndex) -> bool {
@@ -250,7 +247,7 @@ impl Sweeper {
 
     /// Has every switch forward `lids` to where it forwards `spare`.
     fn lead_to_spare(&mut self, lids: LidRange, spare: LidRange) {
-        if lids.last > self.router.top {
+        if lids.last > self.routing.top {
             // The tables end before it: routing has to be done anew, which the sweep to come does.
             return;
         }

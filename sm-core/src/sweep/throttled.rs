@@ -12,13 +12,13 @@ const NAMED_MAX: usize = 8;
 impl Sweeper {
     /// Links between switches that routes of ours avoid, since they are throttled.
     pub fn throttled_links(&self) -> usize {
-        if self.is_up() { self.throttled.count() } else { 0 }
+        if self.subnet.state.up { self.throttled.count() } else { 0 }
     }
 
     /// Looks for throttled links, and tells if others are to be avoided than before.
     pub(super) fn find_throttled_links(&mut self) {
-        let fabric = &self.fabric;
-        let found = match self.settings.avoid_throttled_links {
+        let fabric = &self.subnet.fabric;
+        let found = match self.subnet.settings.avoid_throttled_links {
             true => {
                 ThrottledLinks::find(fabric, |node| !self.avoided.contains(fabric.node(node).guid))
             }

@@ -1,135 +1,200 @@
-//! What follows when a request is refused, or nobody answers it.
+//! Requests that are refused or not answered.
 
 use std::time::Instant;
 
 use ib_mad::wire::mad::Status;
 use tracing::{debug, warn};
 
-use super::{Phase, Sweeper};
+use super::Sweeper;
+use super::current::Stage;
+use super::discover::Discovery;
+use super::subnet::Subnet;
 use crate::fabric::{NodeIndex, PortIndex};
 use crate::smp::{Kind, Request};
 
 impl Sweeper {
-    /// An answer that is no answer: a status other than 0.
+    /// Handles a response with a status other than 0.
     pub(super) fn handle_refusal(&mut self, now: Instant, request: Request, status: Status) {
-        let name = request.kind.name();
-        if request.kind == Kind::SetMulticast {
-            return self.multicast_lost(now, request, status);
+        let (name, port) = (request.kind.name(), request.port());
+        if let Some((task, subnet)) = self.task_of(request) {
+            return task.refused(subnet, now, request, status);
         }
-        if self.sweep.phase == Phase::TakeOver {
-            let place = self.place(request.port());
-            return warn!("{name} of {place} is refused: {status}");
+        let subnet = &mut self.subnet;
+        match (&mut self.sweep.stage, request.kind) {
+            (Stage::Discover(discovery), _) => return discovery.refused(subnet, request, status),
+            (Stage::TakeOver(_), _) | (_, Kind::HandOver | Kind::Acknowledge) => {
+                return warn!("{name} of {} is refused: {status}", subnet.place(port));
+            }
+            (_, Kind::MlnxExtPortInfo) => return subnet.fdr10_unsupported(request),
+            (Stage::Poll, Kind::SmInfo) => {
+                return self.sm_failed(port, format_args!("refuses a poll: {status}"));
+            }
+            (Stage::Links(links), Kind::Arm | Kind::Activate) => {
+                if links.step_refused(subnet, request) {
+                    return debug!("{name} of {} is refused: {status}", subnet.place(port));
+                }
+            }
+            (_, Kind::SetSlToVl) => {
+                if subnet.map_refused(request, status) {
+                    return;
+                }
+                if subnet.settings.suppress_sl2vl_mad_status_errors {
+                    return debug!("{name} of {} is refused: {status}", subnet.place(port));
+                }
+            }
+            _ => {}
         }
-        if request.kind == Kind::SetAddress && self.sweep.is_idle() {
-            return self.client_lost(now, request.port());
-        }
-        if matches!(request.kind, Kind::SetGuidInfo | Kind::HandOver | Kind::Acknowledge) {
-            let place = self.place(request.port());
-            return warn!("{name} of {place} is refused: {status}");
-        }
-        if request.kind == Kind::LinkState {
-            return self.link_is_up(request);
-        }
-        if request.kind == Kind::OwnNodeInfo {
-            return self.error(format_args!("{name} of the SM's own node: {status}"));
-        }
-        if request.kind == Kind::MlnxExtPortInfo {
-            return self.fdr10_unknown(request);
-        }
-        if request.kind == Kind::SmInfo && self.sweep.phase == Phase::Poll {
-            let how = format_args!("refuses a poll: {status}");
-            return self.sm_says_nothing(request.port(), how);
-        }
-        let place = self.place(request.port());
-        let steps = matches!(request.kind, Kind::Arm | Kind::Activate);
-        if steps && self.sweep.read_again.insert((request.port(), request.kind == Kind::Arm)) {
-            // A step that was taken cannot be taken twice: if its answer was lost, a repeat is
-            // refused. What the port says of itself decides.
-            debug!("{name} of {place} is refused: {status}");
-            self.exchange.push(Request::new(Kind::PortInfo, request.port()));
-            return;
-        }
-        let is_map = request.kind == Kind::SetSlToVl;
-        if is_map && self.map_refused(request, status) {
-            return;
-        }
-        if is_map && self.settings.suppress_sl2vl_mad_status_errors {
-            debug!("{name} of {place} is refused: {status}");
-        } else if request.kind.is_set() {
-            self.fault(request.port(), format_args!("{name} of {place} is refused: {status}"));
-        } else {
-            let text = format_args!("{name} of {place} is refused: {status}");
-            self.complain_of(request.port(), text);
-        }
-        self.settle_without_answer(request);
+        subnet.report_refusal(request, status);
+        self.end_without_answer(request);
     }
 
-    /// A request that was given up. In a discovery it may be made again, when it is known how to.
+    /// Handles a request that was given up after its last attempt.
     pub(super) fn handle_silence(&mut self, now: Instant, request: Request) {
-        if request.kind == Kind::Probe && self.sweep.phase == Phase::Discover {
-            return self.probe_unanswered(request);
+        let (name, port) = (request.kind.name(), request.port());
+        if let Some((task, subnet)) = self.task_of(request) {
+            return task.silent(subnet, now, request);
         }
-        if !self.doubts(request) {
-            self.handle_lasting_silence(now, request);
+        let subnet = &mut self.subnet;
+        match (&mut self.sweep.stage, request.kind) {
+            (Stage::Discover(discovery), _) => return discovery.silent(subnet, request),
+            // What follows in a takeover is decided at the end of its step.
+            (Stage::TakeOver(_), _) | (_, Kind::HandOver | Kind::Acknowledge) => {
+                return debug!("{name}: no answer from {}", subnet.place(port));
+            }
+            (_, Kind::MlnxExtPortInfo) => subnet.fdr10_unsupported(request),
+            (Stage::Light(light), Kind::PortChange) => {
+                light.grant_grace(now);
+                debug!("{name}: no answer from {}", subnet.place(port));
+            }
+            (_, Kind::SmInfo) => {
+                subnet.sm_is_mute(now, port);
+                debug!("{name}: no answer from {}", subnet.place(port));
+            }
+            _ => subnet.report_silence(request),
+        }
+        self.end_without_answer(request);
+    }
+
+    /// What follows from a request without a result.
+    fn end_without_answer(&mut self, request: Request) {
+        let (subnet, port) = (&mut self.subnet, request.port());
+        match (&mut self.sweep.stage, request.kind) {
+            (_, Kind::SmInfo) => self.sm_failed(port, "leaves a poll unanswered"),
+            (Stage::Light(light), Kind::PortChange) => {
+                light.switch_silent(subnet.fabric.port(port).node);
+            }
+            (Stage::Tables(tables), Kind::SetForwarding) => {
+                tables.block_failed(subnet.fabric.port(port).node);
+            }
+            (_, Kind::ClearPortChange) => {
+                subnet.read_unset_ports(subnet.fabric.port(port).node);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Discovery {
+    fn refused(&mut self, subnet: &mut Subnet, request: Request, status: Status) {
+        match request.kind {
+            Kind::LinkState => self.link_is_up(subnet, request),
+            Kind::OwnNodeInfo => {
+                let name = request.kind.name();
+                subnet.error(format_args!("{name} of the SM's own node: {status}"));
+            }
+            Kind::MlnxExtPortInfo => subnet.fdr10_unsupported(request),
+            _ => {
+                subnet.report_refusal(request, status);
+                self.end_without_answer(subnet, request);
+            }
         }
     }
 
-    /// A request that was given up for good.
-    pub(super) fn handle_lasting_silence(&mut self, now: Instant, request: Request) {
-        let name = request.kind.name();
-        if request.kind == Kind::SetMulticast {
-            return self.multicast_lost(now, request, "no answer");
+    /// Handles a request that was given up, unless it can be repeated by another route.
+    fn silent(&mut self, subnet: &mut Subnet, request: Request) {
+        if request.kind == Kind::Probe {
+            return subnet.probe_unanswered(request);
         }
-        if request.kind == Kind::SetAddress && self.sweep.is_idle() {
-            return self.client_lost(now, request.port());
+        if !self.defer(subnet, request) {
+            self.given_up(subnet, request);
         }
-        if self.sweep.phase == Phase::TakeOver {
-            // What follows from it is decided when the stage ends.
-            return debug!("{name}: no answer from {}", self.place(request.port()));
-        }
-        if matches!(request.kind, Kind::SetGuidInfo | Kind::HandOver | Kind::Acknowledge) {
-            return debug!("{name}: no answer from {}", self.place(request.port()));
-        }
-        if request.kind.is_set()
-            && let Some(why) = self.suspect_m_key(request.port())
-        {
-            self.fault(request.port(), format_args!("{name}: no answer: {why}"));
-            return self.settle_without_answer(request);
-        }
-        if request.kind.is_set() || request.kind == Kind::OwnNodeInfo {
-            self.hint_at_m_key(request);
-        }
+    }
+
+    /// Handles a request that is not repeated.
+    pub(super) fn given_up(&mut self, subnet: &mut Subnet, request: Request) {
         match request.kind {
             Kind::OwnNodeInfo => {
-                self.error(format_args!("{name}: the SM's own node does not answer"));
+                subnet.hint_at_m_key(request);
+                let name = request.kind.name();
+                subnet.error(format_args!("{name}: the SM's own node does not answer"));
             }
-            Kind::PortChange | Kind::SmInfo => {
-                if request.kind == Kind::PortChange {
-                    self.grant_grace(now);
-                } else {
-                    self.sm_is_mute(now, request.port());
-                }
-                debug!("{name}: no answer from {}", self.place(request.port()));
-            }
-            // Told at the end of the discovery, if nobody is found there.
+            // Reported at the end of the discovery, if no node is found there.
             Kind::Probe | Kind::ProbeAgain | Kind::LinkState => {}
-            Kind::MlnxExtPortInfo => self.fdr10_unknown(request),
+            Kind::MlnxExtPortInfo => subnet.fdr10_unsupported(request),
             kind => {
-                if kind == Kind::PortInfo && self.sweep.phase == Phase::Discover {
-                    self.sweep.quiet.insert(self.fabric.port(request.port()).node);
+                if kind == Kind::PortInfo {
+                    self.quiet.insert(subnet.fabric.port(request.port()).node);
                 }
-                let place = self.place(request.port());
-                if kind.is_set() {
-                    self.fault(request.port(), format_args!("{name}: no answer from {place}"));
-                } else {
-                    self.complain_of(
-                        request.port(),
-                        format_args!("{name}: no answer from {place}"),
-                    );
-                }
+                subnet.report_silence(request);
             }
         }
-        self.settle_without_answer(request);
+        self.end_without_answer(subnet, request);
+    }
+
+    /// What follows from a request without a result.
+    fn end_without_answer(&mut self, subnet: &mut Subnet, request: Request) {
+        match request.kind {
+            Kind::ProbeAgain => self.probed_again(subnet, request, None),
+            Kind::SwitchInfo => {
+                self.silent.insert(subnet.fabric.port(request.port()).node);
+            }
+            Kind::PortInfo => self.port_is_unread(subnet, request.port()),
+            Kind::ClearPortChange => {
+                let node = subnet.fabric.port(request.port()).node;
+                if self.is_unreachable(subnet, request) {
+                    self.silent.insert(node);
+                } else {
+                    subnet.read_ports(node);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// PortInfo of `port` is refused, or not answered. That says nothing of its node's other ports:
+    /// its link leads where it led, but is not used until it can be read.
+    fn port_is_unread(&mut self, subnet: &mut Subnet, port: PortIndex) {
+        subnet.fabric.port_mut(port).known = false;
+        if let Some(peer) = subnet.fabric.port(port).peer().filter(|_| !self.full) {
+            subnet.fabric.link_seen(port, subnet.state.discovery);
+            subnet.fabric.link_seen(peer, subnet.state.discovery);
+        }
+    }
+}
+
+impl Subnet {
+    pub(super) fn report_refusal(&mut self, request: Request, status: Status) {
+        let (name, port) = (request.kind.name(), request.port());
+        let place = self.place(port);
+        let text = format_args!("{name} of {place} is refused: {status}");
+        match request.kind.is_set() {
+            true => self.fault(port, text),
+            false => self.node_oddity(port, text),
+        }
+    }
+
+    pub(super) fn report_silence(&mut self, request: Request) {
+        let (name, port) = (request.kind.name(), request.port());
+        if !request.kind.is_set() {
+            let place = self.place(port);
+            return self.node_oddity(port, format_args!("{name}: no answer from {place}"));
+        }
+        if let Some(why) = self.suspect_m_key(port) {
+            return self.fault(port, format_args!("{name}: no answer: {why}"));
+        }
+        self.hint_at_m_key(request);
+        let place = self.place(port);
+        self.fault(port, format_args!("{name}: no answer from {place}"));
     }
 
     /// Agents leave a request with another M_Key than theirs without answer. Said once.
@@ -146,72 +211,6 @@ impl Sweeper {
              m_key in the configuration (-F), or copy that one's guid2mkey and neighbors into the \
              state directory"
         );
-    }
-
-    /// What follows from a request that yielded nothing.
-    fn settle_without_answer(&mut self, request: Request) {
-        match request.kind {
-            Kind::OwnNodeInfo
-            | Kind::Probe
-            | Kind::LinkState
-            | Kind::NodeDescription
-            | Kind::MlnxExtPortInfo
-            | Kind::PKeys
-            | Kind::Forwarding
-            | Kind::Multicast => {}
-            Kind::ProbeAgain => self.probed_again(request, None),
-            Kind::SwitchInfo => {
-                if self.sweep.phase == Phase::Discover {
-                    self.sweep.silent.insert(self.fabric.port(request.port()).node);
-                }
-            }
-            Kind::PortInfo => {
-                if self.sweep.phase == Phase::Discover {
-                    self.port_is_unread(request.port());
-                }
-            }
-            Kind::ClearPortChange => {
-                let node = self.fabric.port(request.port()).node;
-                if self.is_in_vain(request) {
-                    self.sweep.silent.insert(node);
-                    return;
-                }
-                self.go_on_after_clearing(node);
-            }
-            Kind::PortChange => {
-                self.sweep.silent.insert(self.fabric.port(request.port()).node);
-            }
-            Kind::SmInfo => {
-                self.sm_says_nothing(request.port(), "leaves a poll unanswered");
-            }
-            Kind::SetForwarding => {
-                self.sweep.unprogrammed.insert(self.fabric.port(request.port()).node);
-            }
-            Kind::SetPKeys
-            | Kind::SetMulticast
-            | Kind::SetSlToVl
-            | Kind::SetGuidInfo
-            | Kind::SetMlnxExtPortInfo
-            | Kind::SetVlArbitration
-            | Kind::SetAddress
-            | Kind::SetSwitchInfo
-            | Kind::DisablePort
-            | Kind::EnablePort
-            | Kind::Arm
-            | Kind::Activate
-            | Kind::HandOver
-            | Kind::Acknowledge => {}
-        }
-    }
-
-    /// PortInfo of `port` is refused, or not answered. That says nothing of its node's other ports:
-    /// its link leads where it led, but is not used until it can be read.
-    fn port_is_unread(&mut self, port: PortIndex) {
-        self.fabric.port_mut(port).known = false;
-        if let Some(peer) = self.fabric.port(port).peer().filter(|_| !self.sweep.full) {
-            self.fabric.link_seen(port, self.subnet.discovery);
-            self.fabric.link_seen(peer, self.subnet.discovery);
-        }
     }
 
     /// Whether a node said nothing of any of its ports.

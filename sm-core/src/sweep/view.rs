@@ -6,97 +6,97 @@ use ib_mad::wire::attribute::SmState;
 use sa_proto::metrics::Histogram;
 
 use super::{Phase, Sweeper};
-use crate::config::Settings;
 use crate::fabric::{Fabric, PortIndex};
 use crate::manage::lid::LidTable;
 use crate::smp::{Counters, Kind, Passed};
+use sm_config::Settings;
 
 impl Sweeper {
     /// The fabric as it is known.
     pub fn fabric(&self) -> &Fabric {
-        &self.fabric
+        &self.subnet.fabric
     }
 
     /// LIDs by port GUID.
     pub fn lids(&self) -> &LidTable {
-        &self.lids
+        &self.subnet.lids
     }
 
     /// The settings in force.
     pub fn settings(&self) -> &Settings {
-        &self.settings
+        &self.subnet.settings
     }
 
     /// What is being done.
     pub fn phase(&self) -> Phase {
-        self.sweep.phase
+        self.sweep.stage.phase()
     }
 
     /// Light sweeps that found nothing changed, so far.
     pub fn quiet_sweeps(&self) -> u64 {
-        self.subnet.quiet_sweeps
+        self.subnet.state.quiet_sweeps
     }
 
     /// Our state among subnet managers.
     pub fn sm_state(&self) -> SmState {
-        self.election.state()
+        self.subnet.election.state()
     }
 
     /// Whether the subnet is up: the last sweep as master programmed all of it but for
     /// [`faults`](Self::faults).
     pub fn is_up(&self) -> bool {
-        self.subnet.up
+        self.subnet.state.up
     }
 
     /// Sweeps in a row that were given up, since the fabric could not be read.
     pub fn sweeps_given_up(&self) -> u32 {
-        self.subnet.given_up()
+        self.subnet.state.given_up()
     }
 
     /// Ports of which the last sweep could not find out or set everything.
     pub fn faults(&self) -> &[PortIndex] {
-        &self.subnet.faults
+        &self.subnet.state.faults
     }
 
     /// Name of the routing engine that made the tables.
     pub fn routing_engine(&self) -> &str {
-        self.router.engine()
+        self.subnet.routing.engine()
     }
 
     /// Why engines that are wanted before that one are not used, a line each.
-    pub fn passed_over(&self) -> &[String] {
-        &self.router.passed_over
+    pub fn rejected_engines(&self) -> &[String] {
+        &self.subnet.routing.rejected
     }
 
     /// SMPs sent, answered and given up so far.
     pub fn counters(&self) -> Counters {
-        self.exchange.counters()
+        self.subnet.exchange.counters()
     }
 
     /// SMPs of a kind so far.
     pub fn passed(&self, kind: Kind) -> Passed {
-        self.exchange.passed(kind)
+        self.subnet.exchange.passed(kind)
     }
 
     /// How long light sweeps took so far.
     pub fn light_sweeps(&self) -> &Arc<Histogram> {
-        &self.subnet.light_sweeps
+        &self.subnet.state.light_sweeps
     }
 
     /// Changes whenever all that was begun is given up. Packets of
     /// [`poll_transmit`](Self::poll_transmit) that have not left by then must not: they are orders of
     /// a master, which may be another by now.
     pub fn generation(&self) -> u64 {
-        self.exchange.generation()
+        self.subnet.exchange.generation()
     }
 
     /// Requests that wait or are on the wire.
     pub fn outstanding(&self) -> usize {
-        self.exchange.outstanding()
+        self.subnet.exchange.outstanding()
     }
 
     /// Traps that subscribers did not hear of, since too many came between two looks at events.
     pub fn traps_dropped(&self) -> u64 {
-        self.events.traps_dropped()
+        self.subnet.events.traps_dropped()
     }
 }

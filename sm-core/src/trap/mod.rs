@@ -1,5 +1,5 @@
-//! Traps: what an agent reports on its own initiative, how it is told that we heard it, and which
-//! of them say that the fabric changed (IBTA vol 1, 14.2.5.1, 14.4.10).
+//! Traps: unsolicited reports of agents, the TrapRepress that acknowledges them, and which
+//! of them report a change of the fabric (IBTA vol 1, 14.2.5.1, 14.4.10).
 
 mod words;
 
@@ -11,27 +11,27 @@ use ib_mad::wire::smp::Smp;
 
 pub use words::words;
 
-/// What a trap says.
+/// A parsed trap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trap {
-    /// Which trap; `None` for a vendor's.
+    /// Trap number; `None` for a vendor trap.
     pub number: Option<TrapNumber>,
-    /// LID of the port that reports.
+    /// LID of the issuer.
     pub issuer: Lid,
-    /// What to do about it.
+    /// What the sweep has to do.
     pub meaning: Meaning,
 }
 
-/// What a trap means for us.
+/// What the sweep has to do about a trap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// Ports of the issuer changed state, or the issuer itself changed: read it again.
+    /// The issuer or the state of its ports changed: read it again.
     Changed,
-    /// Nothing that a sweep would show.
+    /// Nothing: the fabric did not change.
     Noted,
 }
 
-/// Reads a trap; `None` if the MAD is none.
+/// Parses a trap; `None` if the MAD is not one.
 pub fn read(mad: &[u8; MAD_LEN]) -> Option<Trap> {
     let smp = Smp::new(&mad[..]).ok()?;
     if smp.method() != Method::TRAP || smp.attribute_id() != AttributeId::NOTICE {

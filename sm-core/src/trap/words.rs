@@ -1,18 +1,18 @@
-//! A trap in words, for the log: who sent it and what it is about, by name, but never a key.
+//! Describes a trap for the log: its issuer and subject by name, but never a key.
 
 use ib_mad::types::{Lid, PortNum, Qpn, Sl};
 use ib_mad::wire::attribute::{
     BadKeyDetails, BadMKeyDetails, BadPKeySwitchPortDetails, PortErrorDetails, SmNotice, TrapNumber,
 };
 
-/// Bits of DataValid in trap 259 (IBTA vol 1, 14.2.5.1, table of traps): fields that are meant.
+/// Bits of DataValid in trap 259 (IBTA vol 1, 14.2.5.1, table of traps): valid fields.
 mod valid {
     pub(super) const LID1: u16 = 1 << 0;
     pub(super) const LID2: u16 = 1 << 1;
 }
 
-/// What the notice says. `place` names the port of that number of the node with that LID, or without
-/// a number the end port; `None` if nobody is known to have the LID.
+/// Describes a notice. `place` names the port with that number of the node with that LID, or
+/// without a number the end port; `None` if the LID is unknown.
 pub fn words(notice: &[u8; 64], place: &dyn Fn(Lid, Option<PortNum>) -> Option<String>) -> String {
     let Ok(view) = SmNotice::new(&notice[..]) else { return String::new() };
     let at = |lid: Lid| match place(lid, None) {
@@ -21,7 +21,7 @@ pub fn words(notice: &[u8; 64], place: &dyn Fn(Lid, Option<PortNum>) -> Option<S
     };
     let from = at(view.issuer_lid());
     if !view.is_generic() {
-        return format!("trap of the vendor from {from}");
+        return format!("vendor trap from {from}");
     }
     let number = view.trap_number();
     let name = number.name().map_or_else(String::new, |name| format!(" '{name}'"));
@@ -29,7 +29,7 @@ pub fn words(notice: &[u8; 64], place: &dyn Fn(Lid, Option<PortNum>) -> Option<S
     format!("trap {}{name} from {from}{}", number.0, about.unwrap_or_default())
 }
 
-/// What a trap says besides, where that is not what the next sweep finds out.
+/// The subject of a trap, where the next sweep does not find it out.
 fn about(
     number: TrapNumber,
     details: &[u8; 54],

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::common::{Bed, fat_tree};
 use fabric_sim::NodeIndex;
 use ib_mad::types::Guid;
-use sm_core::config::Settings;
+use sm_config::Settings;
 use sm_core::registry::{GUIDS_PER_BLOCK, GuidBlock};
 
 fn block(bed: &Bed, host: NodeIndex, number: u8, aliases: &[(usize, u64)]) -> GuidBlock {

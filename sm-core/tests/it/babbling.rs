@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::common::{Bed, fat_tree};
 use fabric_sim::NodeIndex;
 use ib_mad::wire::attribute::{PortPhysState, TrapNumber};
-use sm_core::config::Settings;
+use sm_config::Settings;
 
 fn bed(policy: bool) -> Bed {
     let settings = Settings { babbling_port_policy: policy, ..Settings::default() };

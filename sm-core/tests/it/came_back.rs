@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::{Bed, fat_tree};
-use sm_core::config::Settings;
+use sm_config::Settings;
 
 /// The line of SUBNET UP, and those of what came back, are all that says why a sweep ran.
 #[test]

@@ -6,7 +6,7 @@ use crate::common::Bed;
 use crate::multicast::{heard, join, listeners};
 use fabric_sim::generate::{Common, RandomGraph, Shape, generate};
 use ib_mad::types::Lid;
-use sm_core::config::Settings;
+use sm_config::Settings;
 use sm_core::smp::Kind;
 
 const MLID: Lid = Lid(0xC007);

@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use crate::common::Bed;
+use crate::common::{Bed, DISK};
 use ib_mad::netlist::Net;
 use ib_mad::types::{Guid, Lid};
-use sm_core::config::{Settings, SitePolicy};
+use sm_config::{Settings, SitePolicy};
 use sm_core::manage::lid::LidTable;
-use sm_core::routing::multicast::{Audience, Membership};
 use sm_core::sweep::{DumpFileKind, DumpJob, DumpScope};
+use sm_routing::multicast::{Audience, Membership};
 
 const NET: &str = include_str!("../../src/dump/golden/tree.net");
 /// Four leaves beneath two spines, with two hosts each but one.
@@ -161,7 +161,7 @@ fn places_in_a_torus_are_those_of_opensm() {
     let mut bed = Bed::new(&Net::parse("net", TORUS).unwrap());
     let home = bed.hosts()[0];
     bed.manage(home, settings.clone(), LidTable::default());
-    let (policy, _) = SitePolicy::load(&settings).unwrap();
+    let (policy, _) = SitePolicy::load(&settings, DISK).unwrap();
     bed.managers[0].sweeper.set_routing_files(policy.routing.clone());
     assert_eq!(bed.bring_up().errors, 0);
     assert_eq!(bed.sweeper().routing_engine(), "torus-2QoS");

@@ -9,7 +9,7 @@ use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::{LinkWidths, PortInfo, PortState};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::smp::{DATA, Smp};
-use sm_core::config::Settings;
+use sm_config::Settings;
 use sm_core::fabric::SubnetParameters;
 use sm_core::manage::lid::LidTable;
 use sm_core::smp::Kind;

@@ -13,7 +13,7 @@ use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::{SmControl, SmInfo, SmState};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::smp::{self, Smp};
-use sm_core::config::Settings;
+use sm_config::Settings;
 use sm_core::manage::lid::LidTable;
 use sm_core::sweep::{Cause, Phase, RegistryCopy};
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{Bed, fat_tree};
+use crate::common::{Bed, DISK, fat_tree};
 use fabric_sim::generate::{Common, Grid, Shape, generate};
 use ib_mad::netlist::Net;
 use ib_mad::types::{Guid, Lid, PortNum, Sl};
@@ -13,9 +13,9 @@ use ib_mad::wire::attribute::PortInfo;
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::Smp;
 use sa_proto::snapshot::{FabricPlane, Node, find};
-use sm_core::config::{Settings, SitePolicy};
+use sm_config::{Settings, SitePolicy};
 use sm_core::fabric::SubnetParameters;
-use sm_core::routing::multicast::Audience;
+use sm_routing::multicast::Audience;
 
 /// A link by its sender, and a virtual lane.
 type Channel = (Guid, u8, u8);
@@ -316,7 +316,7 @@ fn lanes_of_a_torus_reach_paths_and_switches() {
     let (seed, along_y, along_x) = (guids[0], guids[1], guids[5]);
     let text = format!("torus 5 5 1\nxp_link {seed} {along_x}\nyp_link {seed} {along_y}\n");
     std::fs::write(&config, text).unwrap();
-    let (policy, _) = SitePolicy::load(&settings).unwrap();
+    let (policy, _) = SitePolicy::load(&settings, DISK).unwrap();
     bed.managers[0].sweeper.set_routing_files(policy.routing.clone());
     let report = bed.bring_up();
     assert_eq!((report.errors, report.oddities), (0, 0), "{report:?}");

@@ -8,7 +8,7 @@ use ib_mad::types::Lid;
 use ib_mad::wire::attribute::SmState;
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::{DATA, Smp};
-use sm_core::config::Settings;
+use sm_config::Settings;
 use sm_core::manage::lid::LidTable;
 use sm_core::sweep::Phase;
 

@@ -11,7 +11,7 @@ use ib_mad::types::Sl;
 use ib_mad::wire::attribute::{PortState, SmNotice, TrapNumber};
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::{self, Smp};
-use sm_core::config::Settings;
+use sm_config::Settings;
 use sm_core::manage::lid::LidTable;
 use sm_core::manage::mkey::{MKeyTable, Neighbours};
 use sm_core::sweep::Phase;

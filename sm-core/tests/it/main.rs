@@ -1,5 +1,4 @@
-//! The manager from outside: in virtual time on a simulated fabric (`common`), and as a program beside
-//! stock ones (`ibsim`). One binary, since each takes seconds to link.
+//! The manager in virtual time on a simulated fabric. One binary, since each takes seconds to link.
 
 mod alias_guids;
 mod babbling;
@@ -11,14 +10,6 @@ mod faults;
 mod golden_multicast;
 mod golden_registry;
 mod handover;
-mod ibsim;
-mod interop_config;
-mod interop_dump;
-mod interop_files;
-mod interop_follow;
-mod interop_ibsim;
-mod interop_opensm;
-mod interop_steering;
 mod lanes;
 mod loss;
 mod m_keys;

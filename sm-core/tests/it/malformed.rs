@@ -10,7 +10,7 @@ use ib_mad::wire::attribute::{PortInfo, PortState};
 use ib_mad::wire::mad::AttributeId;
 use ib_mad::wire::smp::{DATA, Smp};
 use proptest::prelude::*;
-use sm_core::config::Settings;
+use sm_config::Settings;
 use sm_core::sweep::Phase;
 
 /// Changes `packet` as `choice` says: anything from one bit to all of it.
@@ -21,7 +21,7 @@ fn spoil(packet: &mut Packet, choice: u64) {
         1 => packet.mad[DATA][place % 64] = (choice >> 32) as u8,
         2 => packet.mad[DATA].fill((choice >> 32) as u8),
         3 => packet.mad[64 + place % 40..].rotate_left(1),
-        4 => packet.address.undelivered = 110,
+        4 => packet.carrier.undelivered = 110,
         // A node with many ports, on which the request came by one of them.
         5 => packet.mad[DATA][3] = (choice >> 32) as u8,
         _ => packet.mad[..].iter_mut().for_each(|byte| *byte = byte.wrapping_mul(choice as u8)),

@@ -9,11 +9,11 @@ use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::sa::{ComponentMask, SaMad};
 use ib_mad::wire::smp::Smp;
-use sm_core::config::Settings;
+use sm_config::Settings;
 use sm_core::fabric::SubnetParameters;
 use sm_core::manage::lid::LidTable;
-use sm_core::routing::multicast::{Audience, Membership};
 use sm_core::smp::Kind;
+use sm_routing::multicast::{Audience, Membership};
 
 const MLID: Lid = Lid(0xC007);
 
@@ -140,7 +140,7 @@ fn trees_that_a_failure_does_not_touch_stay_as_they_are() {
     let spine = *bed.switches().last().unwrap();
     let index = bed.sweeper().fabric().find(bed.fabric.node(spine).guid).unwrap();
     let index = bed.sweeper().fabric().node(index).switch.unwrap();
-    let uses = |tree: &Vec<(_, sm_core::routing::multicast::PortMask)>| {
+    let uses = |tree: &Vec<(_, sm_routing::multicast::PortMask)>| {
         tree.iter().any(|(at, mask)| *at == index && mask.contains(1))
     };
     let touched: Vec<Lid> =

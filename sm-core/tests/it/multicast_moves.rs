@@ -11,7 +11,7 @@ use ib_mad::types::Lid;
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::sa::{ComponentMask, SaMad};
 use ib_mad::wire::smp::Smp;
-use sm_core::config::Settings;
+use sm_config::Settings;
 use sm_core::manage::lid::LidTable;
 use sm_core::smp::Kind;
 

@@ -8,7 +8,7 @@ use fabric_sim::NodeIndex;
 use fabric_sim::generate::{Common, FatTree, Grid, Shape, generate};
 use ib_mad::netlist::Net;
 use ib_mad::types::Lid;
-use sm_core::config::Settings;
+use sm_config::Settings;
 use sm_core::manage::lid::LidTable;
 use sm_core::sweep::{CORRECTION_DELAY, Origin, Phase};
 

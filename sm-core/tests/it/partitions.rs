@@ -15,7 +15,7 @@ use ib_mad::types::{Gid, Guid, PKey, PortNum};
 use ib_mad::wire::attribute::{NodeType, PKeyTable, SmState};
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::Smp;
-use sm_core::config::{PartEnforce, PartitionConfig, Remarks, Settings, partitions};
+use sm_config::{PartEnforce, PartitionConfig, Remarks, Settings, partitions};
 use sm_core::manage::lid::LidTable;
 use sm_core::manage::partition;
 use sm_core::sweep::{Phase, Report};

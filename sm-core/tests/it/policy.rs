@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use crate::common::{Bed, fat_tree};
 use sa_proto::snapshot::RuleOrigin;
-use sm_core::config::opafm::{self, OpaFm};
-use sm_core::config::qos_policy::{self, QosPolicy};
-use sm_core::config::{Settings, SitePolicy};
-use sm_core::manage::PolicyRows;
+use sm_config::opafm::{self, OpaFm};
+use sm_config::qos_policy::{self, QosPolicy};
+use sm_config::{Settings, SitePolicy};
+use sm_core::fabric::PolicyRows;
 use sm_core::manage::policy::{self, InForce};
 
 fn virtual_fabrics(text: &str) -> Arc<OpaFm> {
@@ -93,8 +93,8 @@ fn a_group_whose_mtu_is_beyond_its_members_links_is_remarked_on() {
     let mut bed = Bed::with_manager(&fat_tree(2, 4, 8), Settings::default());
     let with_mtu = |mtu: u8| {
         let text = format!("Default=0x7fff, ipoib, mtu={mtu} : ALL=full ;");
-        let mut none = sm_core::config::Remarks::default();
-        Arc::new(sm_core::config::partitions::parse(Path::new("p"), &text, &mut none).unwrap())
+        let mut none = sm_config::Remarks::default();
+        Arc::new(sm_config::partitions::parse(Path::new("p"), &text, &mut none).unwrap())
     };
     let mut remarks = |mtu| {
         bed.managers[0].sweeper.set_partitions(with_mtu(mtu));

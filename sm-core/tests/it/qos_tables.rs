@@ -8,7 +8,7 @@ use fabric_sim::Refusal;
 use ib_mad::wire::attribute::PortInfo;
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::smp::{DATA, Smp};
-use sm_core::config::Settings;
+use sm_config::Settings;
 use sm_core::fabric::SubnetParameters;
 use sm_core::smp::Kind;
 use sm_core::sweep::Phase;

@@ -8,7 +8,7 @@ use fabric_sim::NodeIndex;
 use fabric_sim::generate::{Common, FatTree, RandomGraph, Shape, generate};
 use ib_mad::netlist::Net;
 use ib_mad::wire::attribute::NodeType;
-use sm_core::config::Settings;
+use sm_config::Settings;
 use sm_core::sweep::Phase;
 
 /// Numbers without much order, the same in each run.

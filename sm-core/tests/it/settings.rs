@@ -9,9 +9,9 @@ use ib_mad::netlist::{LinkRate, LinkSpeed};
 use ib_mad::types::Lid;
 use ib_mad::wire::mad::{AttributeId, Status};
 use ib_mad::wire::smp::Smp;
-use sm_core::config::Settings;
-use sm_core::routing::multicast::Audience;
+use sm_config::Settings;
 use sm_core::smp::Kind;
+use sm_routing::multicast::Audience;
 
 fn settings(keys: &[(&str, &str)]) -> Settings {
     let mut settings = Settings::default();

@@ -12,9 +12,9 @@ use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::{NodeType, PortInfo, PortPhysState, PortState, SmNotice, TrapNumber};
 use ib_mad::wire::mad::{AttributeId, Method, Status};
 use ib_mad::wire::smp::{self, Smp};
-use sm_core::config::Settings;
-use sm_core::manage::shard::{Seat, TakeOver};
-use sm_core::sweep::{Sharding, Start};
+use sm_config::Settings;
+use sm_core::manage::shard::{SaLid, TakeOver};
+use sm_core::sweep::{Sharding, TakeOverStart};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -38,14 +38,14 @@ fn lid(bed: &Bed, host: usize) -> Lid {
     bed.fabric.port(bed.hosts()[host], 1).unwrap().lid
 }
 
-/// Seats named for hosts, and held by them.
-fn seats(bed: &Bed, hosts: &[usize]) -> Vec<Seat> {
-    hosts.iter().map(|&host| Seat { id: guid(bed, host), port: guid(bed, host) }).collect()
+/// SA LIDs named for hosts, and held by them.
+fn sa_lids(bed: &Bed, hosts: &[usize]) -> Vec<SaLid> {
+    hosts.iter().map(|&host| SaLid { id: guid(bed, host), port: guid(bed, host) }).collect()
 }
 
-fn spread(bed: &mut Bed, seats: &[Seat]) -> usize {
+fn spread(bed: &mut Bed, sa_lids: &[SaLid]) -> usize {
     let now = bed.clock.now();
-    let moved = bed.managers[0].sweeper.spread_clients(now, seats);
+    let moved = bed.managers[0].sweeper.spread_clients(now, sa_lids);
     bed.run_for(SECOND);
     moved
 }
@@ -60,7 +60,7 @@ fn clients_ask_responders_and_everything_else_the_sm() {
     let mut bed = bed();
     let sm = lid(&bed, 0);
     assert!(asked(&bed).iter().all(|&asked| asked == sm), "nobody is there yet");
-    let both = seats(&bed, &[1, 2]);
+    let both = sa_lids(&bed, &[1, 2]);
     assert_eq!(spread(&mut bed, &both), 12);
     let responders: BTreeSet<Lid> = asked(&bed).into_iter().collect();
     assert_eq!(responders, BTreeSet::from([lid(&bed, 1), lid(&bed, 2)]));
@@ -76,7 +76,7 @@ fn clients_ask_responders_and_everything_else_the_sm() {
 #[test]
 fn sweeps_leave_clients_where_they_are() {
     let mut bed = bed();
-    let both = seats(&bed, &[1, 2]);
+    let both = sa_lids(&bed, &[1, 2]);
     spread(&mut bed, &both);
     let before = asked(&bed);
     let now = bed.clock.now();
@@ -89,7 +89,7 @@ fn sweeps_leave_clients_where_they_are() {
 #[test]
 fn only_clients_of_a_responder_that_went_are_told_anew() {
     let mut bed = bed();
-    let (both, one) = (seats(&bed, &[1, 2]), seats(&bed, &[1]));
+    let (both, one) = (sa_lids(&bed, &[1, 2]), sa_lids(&bed, &[1]));
     spread(&mut bed, &both);
     let before = asked(&bed);
     let orphans = before.iter().filter(|&&asked| asked == lid(&bed, 2)).count();
@@ -114,7 +114,7 @@ fn a_client_that_is_told_registers_again_and_one_that_does_not_answer_is_told_la
         times: 4,
     };
     bed.fabric.refuse(deaf, refusal).unwrap();
-    let both = seats(&bed, &[1, 2]);
+    let both = sa_lids(&bed, &[1, 2]);
     spread(&mut bed, &both);
     assert_eq!(bed.fabric.counters().reregistrations - before, 11);
     let sm = lid(&bed, 0);
@@ -179,7 +179,7 @@ fn owners(bed: &Bed, lid: Lid) -> Vec<NodeIndex> {
 /// The spare (host 3) takes over from the responder on host 1.
 fn take_over(death: &Death) -> (Bed, Lid) {
     let mut bed = bed();
-    let both = seats(&bed, &[1, 2]);
+    let both = sa_lids(&bed, &[1, 2]);
     spread(&mut bed, &both);
     let (clients, taken) = (asked(&bed), lid(&bed, 1));
     let old = bed.hosts()[1];
@@ -207,7 +207,7 @@ fn take_over(death: &Death) -> (Bed, Lid) {
     }));
     let what = TakeOver { old: guid(&bed, 1), spare: guid(&bed, 3) };
     let now = bed.clock.now();
-    assert_eq!(bed.managers[0].sweeper.take_over(now, what), Start::Begun);
+    assert_eq!(bed.managers[0].sweeper.take_over(now, what), TakeOverStart::Begun);
     bed.run_until(SECOND * 30, "taken over", |bed| {
         let owners = owners(bed, taken);
         assert!(owners.len() <= 1, "LID {taken} belongs to {owners:?}");
@@ -281,7 +281,7 @@ fn a_port_that_cannot_be_fenced_keeps_its_lid() {
     }
     let what = TakeOver { old: guid(&bed, 1), spare: guid(&bed, 3) };
     let now = bed.clock.now();
-    assert_eq!(bed.managers[0].sweeper.take_over(now, what), Start::Begun);
+    assert_eq!(bed.managers[0].sweeper.take_over(now, what), TakeOverStart::Begun);
     let before = lid(&bed, 3);
     bed.run_until(SECOND * 30, "given up", |bed| !bed.managers[0].taken_over.is_empty());
     assert_eq!(bed.managers[0].taken_over, [(what, false)]);
@@ -295,7 +295,7 @@ fn a_port_that_cannot_be_fenced_keeps_its_lid() {
 /// A bed in which host 1 answers nothing, and host 3 is to take over from it.
 fn with_silent_responder() -> (Bed, TakeOver) {
     let mut bed = bed();
-    let both = seats(&bed, &[1, 2]);
+    let both = sa_lids(&bed, &[1, 2]);
     spread(&mut bed, &both);
     let old = bed.hosts()[1];
     for attribute in [AttributeId::PORT_INFO, AttributeId::NODE_INFO] {
@@ -309,7 +309,7 @@ fn with_silent_responder() -> (Bed, TakeOver) {
 
 fn begin(bed: &mut Bed, what: TakeOver) {
     let now = bed.clock.now();
-    assert_eq!(bed.managers[0].sweeper.take_over(now, what), Start::Begun);
+    assert_eq!(bed.managers[0].sweeper.take_over(now, what), TakeOverStart::Begun);
 }
 
 /// Runs until the host that was cut off is back, and nothing is left to be switched on.

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use crate::common::{Bed, fat_tree};
+use crate::common::{Bed, DISK, fat_tree};
 use fabric_sim::NodeIndex;
 use fabric_sim::generate::{Common, Grid, Shape, generate};
 use ib_mad::types::{Guid, Lid};
-use sm_core::config::{Settings, SitePolicy};
+use sm_config::{Settings, SitePolicy};
 
 fn settings(directory: &Path) -> Settings {
     let file = |name: &str| {
@@ -43,7 +43,7 @@ fn sweep(bed: &mut Bed, policy: &SitePolicy) {
 fn a_file_that_changes_makes_routes_anew_though_the_fabric_is_the_same() {
     let directory = tempfile::tempdir().unwrap();
     let settings = settings(directory.path());
-    let (policy, _) = SitePolicy::load(&settings).unwrap();
+    let (policy, _) = SitePolicy::load(&settings, DISK).unwrap();
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings.clone());
     sweep(&mut bed, &policy);
     let leaf = bed.switches()[0];
@@ -58,14 +58,14 @@ fn a_file_that_changes_makes_routes_anew_though_the_fabric_is_the_same() {
 
     let weights = directory.path().join("weights");
     std::fs::write(&weights, format!("{guid} {uplink} 4\n0x1 1 2\n")).unwrap();
-    let (dear, reading) = policy.reload(&settings);
+    let (dear, reading) = policy.reload(&settings, DISK);
     assert!(reading.errors.is_empty(), "{:?}", reading.errors);
     sweep(&mut bed, &dear);
     // The spine behind it alone may still be nearest that way.
     assert!(entries_by(&bed, leaf, uplink) <= 1, "{}", entries_by(&bed, leaf, uplink));
 
     std::fs::write(&weights, "").unwrap();
-    let (cheap, _) = dear.reload(&settings);
+    let (cheap, _) = dear.reload(&settings, DISK);
     sweep(&mut bed, &cheap);
     assert!(entries_by(&bed, leaf, uplink) > 1);
 }
@@ -81,7 +81,7 @@ fn roots_of_a_file_are_those_of_updn() {
     let roots = directory.path().join("roots");
     std::fs::write(&roots, format!("{} odd\n", bed.fabric.node(leaf).guid)).unwrap();
     settings.set("root_guid_file", &roots.to_string_lossy()).unwrap();
-    let (policy, _) = SitePolicy::load(&settings).unwrap();
+    let (policy, _) = SitePolicy::load(&settings, DISK).unwrap();
     let report = bed.bring_up();
     assert_eq!((report.errors, bed.sweeper().routing_engine()), (0, "updn"));
     let before: Vec<_> = bed.switches().iter().map(|&s| entries_by(&bed, s, 1)).collect();
@@ -170,7 +170,7 @@ fn hops_of_a_file_lead_the_routes_of_the_engine_file() {
         matrix(bed, &ring, |from, to| place(from).abs_diff(place(to)))
     };
     std::fs::write(&file, line(&bed, 0)).unwrap();
-    let (policy, reading) = SitePolicy::load(&settings).unwrap();
+    let (policy, reading) = SitePolicy::load(&settings, DISK).unwrap();
     assert!(reading.errors.is_empty(), "{:?}", reading.errors);
     sweep(&mut bed, &policy);
     assert_eq!(bed.sweeper().routing_engine(), "file");
@@ -179,7 +179,7 @@ fn hops_of_a_file_lead_the_routes_of_the_engine_file() {
 
     // A file that changes is followed.
     std::fs::write(&file, line(&bed, 2)).unwrap();
-    let (policy, _) = policy.reload(&settings);
+    let (policy, _) = policy.reload(&settings, DISK);
     sweep(&mut bed, &policy);
     assert_eq!(next(&bed, ring[0], host(&bed, ring[3])), ring[3]);
     assert_eq!(next(&bed, ring[1], host(&bed, ring[2])), ring[0]);
@@ -187,7 +187,7 @@ fn hops_of_a_file_lead_the_routes_of_the_engine_file() {
     // By hops that nobody can go another engine routes.
     let far = matrix(&bed, &ring, |from, to| if from == to { 0 } else { 9 });
     std::fs::write(&file, far).unwrap();
-    let (policy, _) = policy.reload(&settings);
+    let (policy, _) = policy.reload(&settings, DISK);
     sweep(&mut bed, &policy);
     assert_eq!(bed.sweeper().routing_engine(), "minhop");
     assert_eq!(next(&bed, ring[1], host(&bed, ring[2])), ring[2]);

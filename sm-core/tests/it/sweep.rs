@@ -9,7 +9,7 @@ use ib_mad::netlist::{LinkRate, Net, Node, NodeKind, PortRef};
 use ib_mad::types::{Guid, PKey, PortNum};
 use ib_mad::wire::attribute::{PortInfo, PortState, SmState};
 use sa_proto::snapshot::{self, FabricPlane};
-use sm_core::config::Settings;
+use sm_config::Settings;
 use sm_core::fabric::SubnetParameters;
 use sm_core::manage::lid::LidTable;
 use sm_core::sweep::Phase;
@@ -519,7 +519,7 @@ fn a_moment_in_which_smps_come_back_undelivered_costs_no_node() {
     bed.tamper = Some(Box::new(move |packet| {
         returned += 1;
         if (10..30).contains(&returned) {
-            packet.address.undelivered = 110;
+            packet.carrier.undelivered = 110;
         }
     }));
     let now = bed.clock.now();

@@ -9,9 +9,9 @@ use fabric_sim::{NodeIndex, Refusal};
 use ib_mad::netlist::Net;
 use ib_mad::types::Guid;
 use ib_mad::wire::mad::{AttributeId, Method};
-use sm_core::config::Settings;
+use sm_config::Settings;
 use sm_core::manage::lid::LidTable;
-use sm_core::sweep::{ImportedRegistry, Left};
+use sm_core::sweep::{ImportedRegistry, TableFingerprint};
 
 /// The forwarding tables of all switches.
 fn tables(bed: &Bed) -> Vec<(NodeIndex, Vec<u8>)> {
@@ -227,23 +227,28 @@ fn an_sa_database_that_cannot_be_used_has_all_clients_asked_once() {
 
 /// What a run leaves that is started again on the same port: the fabric, its LIDs, what it kept of
 /// tables, and how many were asked to register again so far.
-fn stopped(settings: Settings) -> (Bed, LidTable, Left, u64) {
+fn stopped(settings: Settings) -> (Bed, LidTable, TableFingerprint, u64) {
     let mut bed = Bed::with_manager(&fat_tree(2, 8, 20), settings);
     bed.bring_up();
     bed.run_for(Duration::from_secs(5));
     assert!(bed.sweeper().is_settled());
-    let left = Left::of(bed.sweeper().fabric(), 0);
-    let left = Left::parse(&left.render()).unwrap();
+    let left = TableFingerprint::of(bed.sweeper().fabric(), 0);
+    let left = TableFingerprint::parse(&left.render()).unwrap();
     let lids = bed.crash_manager().sweeper.lids().clone();
     let before = bed.fabric.counters().reregistrations;
     (bed, lids, left, before)
 }
 
-fn start_again(bed: &mut Bed, settings: Settings, lids: LidTable, left: Option<Left>) -> u64 {
+fn start_again(
+    bed: &mut Bed,
+    settings: Settings,
+    lids: LidTable,
+    left: Option<TableFingerprint>,
+) -> u64 {
     let before = bed.fabric.counters().reregistrations;
     let host = bed.hosts()[0];
     bed.manage(host, settings, lids);
-    bed.managers[0].sweeper.set_left(left);
+    bed.managers[0].sweeper.set_fingerprint(left);
     bed.bring_up();
     bed.run_for(Duration::from_secs(20));
     assert_eq!(bed.sweeper().clients_to_ask(), 0);
@@ -303,7 +308,7 @@ fn all_are_asked_where_routes_have_no_choice() {
     let tree = include_str!("../../src/dump/golden/tree.net");
     let mut bed = Bed::with_manager(&Net::parse("tree", tree).unwrap(), Settings::default());
     bed.bring_up();
-    let left = Left::of(bed.sweeper().fabric(), 0);
+    let left = TableFingerprint::of(bed.sweeper().fabric(), 0);
     let lids = bed.crash_manager().sweeper.lids().clone();
     let all = bed.end_ports().len() as u64;
     assert_eq!(start_again(&mut bed, Settings::default(), lids, Some(left)), all);

@@ -7,7 +7,7 @@ use fabric_sim::NodeIndex;
 use ib_mad::wire::attribute::{LinkWidths, PortInfo};
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::{DATA, Smp};
-use sm_core::config::Settings;
+use sm_config::Settings;
 
 use crate::common::{Bed, fat_tree};
 

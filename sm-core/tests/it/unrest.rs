@@ -6,11 +6,11 @@ use std::time::Duration;
 use crate::common::{Bed, fat_tree};
 use fabric_sim::{Endpoint, NodeIndex, Probability};
 use ib_mad::transport::{Address, Packet};
-use ib_mad::types::{Guid, Lid, Qpn};
+use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::{SmControl, SmInfo, SmNotice, SmState};
 use ib_mad::wire::mad::{AttributeId, Method};
 use ib_mad::wire::smp::{DATA, Request, Smp};
-use sm_core::config::Settings;
+use sm_config::Settings;
 use sm_core::manage::lid::LidTable;
 use sm_core::smp::Kind;
 use sm_core::sweep::Phase;
@@ -25,10 +25,7 @@ fn far_end(bed: &Bed, node: NodeIndex, port: u8) -> (NodeIndex, u8) {
 
 /// Sets something at the node with LID `lid`.
 fn set(bed: &mut Bed, from: Endpoint, lid: Lid, attribute: (AttributeId, u32), data: [u8; 64]) {
-    let mut packet = Packet {
-        address: Address { lid, qpn: Qpn::SMI, local_qpn: Qpn::SMI, ..Address::default() },
-        ..Packet::default()
-    };
+    let mut packet = Packet::to(Address::smi(lid));
     Request {
         method: Method::SET,
         attribute_id: attribute.0,
@@ -187,7 +184,7 @@ fn a_fabric_that_was_replaced_while_out_of_reach_is_configured_anew() {
         bed.fabric.reboot(now, node).unwrap();
     }
     let now = bed.clock.now();
-    bed.managers[0].sweeper.begin_anew(now);
+    bed.managers[0].sweeper.restart(now);
     assert!(!bed.sweeper().is_up());
     let report = bed.bring_up();
     assert!(report.first && report.full, "{report:?}");

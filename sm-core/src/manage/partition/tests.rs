@@ -5,7 +5,7 @@ use ib_mad::wire::attribute::NodeInfo;
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::{Remarks, partitions};
+use sm_config::{Remarks, partitions};
 
 const KINDS: [NodeType; 3] = [NodeType::Ca, NodeType::Switch, NodeType::Router];
 
@@ -32,7 +32,7 @@ fn fabric() -> Fabric {
         fabric.port_mut(port).guid = Guid(guid);
         fabric.port_mut(port).known = true;
         if guid == 1 {
-            fabric.set_home(port);
+            fabric.set_sm_port(port);
         }
     }
     for port in fabric.ports_of(switch) {

@@ -1,8 +1,11 @@
-//! GUIDs become numbers; what is not there is told once a file.
+//! GUIDs become numbers; what is missing is reported once per file.
 
 use super::*;
-use crate::config::SitePolicy;
-use crate::routing::TopologyBuilder;
+use sm_config::{ReadFile, SitePolicy};
+use sm_routing::TopologyBuilder;
+
+/// Reads files from disk.
+const DISK: ReadFile = &|path, _| std::fs::read(path);
 
 /// Two leaves 0 and 1 under spines 2 and 3, by ports 3 and 4; hosts at ports 1 and 2 of the leaves.
 /// Switches have GUIDs 0xa0 to 0xa3 and LIDs 10 to 13, hosts GUIDs 1 to 4 and LIDs 1 to 4.
@@ -14,13 +17,17 @@ fn topology() -> Topology {
     for (leaf, spine) in [(0, 2), (0, 3), (1, 2), (1, 3)] {
         builder.add_link((leaf, spine as u8 + 1), (spine, leaf as u8 + 1)).unwrap();
     }
-    for (lid, home, exit) in [(1, 0, 1), (2, 0, 2), (3, 1, 1), (4, 1, 2)] {
+    for (lid, egress_switch, exit) in [(1, 0, 1), (2, 0, 2), (3, 1, 1), (4, 1, 2)] {
         let base_lid = Lid(lid);
-        builder.add_destination(Destination { base_lid, lid_count: 1, home, exit }).unwrap();
+        builder
+            .add_destination(Destination { base_lid, lid_count: 1, egress_switch, exit })
+            .unwrap();
     }
-    for home in 0..4 {
-        let base_lid = Lid(10 + home);
-        builder.add_destination(Destination { base_lid, lid_count: 1, home, exit: 0 }).unwrap();
+    for egress_switch in 0..4 {
+        let base_lid = Lid(10 + egress_switch);
+        builder
+            .add_destination(Destination { base_lid, lid_count: 1, egress_switch, exit: 0 })
+            .unwrap();
     }
     builder.build().unwrap()
 }
@@ -43,7 +50,7 @@ fn steered(named: &[(&str, &str)]) -> Steered {
         std::fs::write(&path, text).unwrap();
         assert_eq!(settings.set(key, &path.to_string_lossy()), Ok(true));
     }
-    let (policy, reading) = SitePolicy::load(&settings).unwrap();
+    let (policy, reading) = SitePolicy::load(&settings, DISK).unwrap();
     assert!(reading.errors.is_empty(), "{:?}", reading.errors);
     let mut steered = steer(&policy.routing, &settings, &places);
     let here = directory.path().to_string_lossy().into_owned() + "/";
@@ -61,57 +68,62 @@ fn steering(named: &[(&str, &str)]) -> Steering {
 fn without_files_engines_know_switches_guids_and_no_more() {
     let guids: Vec<Guid> = (0xa0..0xa4).map(Guid).collect();
     let switch_ids = guids.iter().map(|guid| guid.0).collect();
-    let expected =
-        Steering { switch_guids: guids, switch_ids, nue_lanes_max: 1, ..Steering::default() };
+    let expected = Steering {
+        common: CommonOptions { switch_ids, ..CommonOptions::default() },
+        torus: torus::Options { switch_guids: guids, ..torus::Options::default() },
+        nue: nue::Options { lanes_max: 1, ..nue::Options::default() },
+        ..Steering::default()
+    };
     assert_eq!(steering(&[]), expected);
 }
 
 #[test]
 fn roots_are_switches_or_those_that_hosts_are_on() {
-    assert_eq!(steering(&[("root_guid_file", "0xa3\n0xa2\n0xa3\n0x4\n")]).roots, [3, 2, 1]);
+    assert_eq!(steering(&[("root_guid_file", "0xa3\n0xa2\n0xa3\n0x4\n")]).updn.roots, [3, 2, 1]);
     let Steered { steering, remarks } =
         steered(&[("root_guid_file", "# spines\n0xa3\n0xb0 gone\n0xb1\n")]);
-    assert_eq!(steering.roots, [3]);
+    assert_eq!(steering.updn.roots, [3]);
     assert_eq!(
         remarks,
-        ["root_guid_file:3: 0x00000000000000b0 is not here, or is nothing of the kind (2 of \
-             3 lines)"]
+        ["root_guid_file:3: 0x00000000000000b0 is not in the fabric, or not the right kind of \
+             node; 2 of 3 lines ignored"]
     );
 }
 
 #[test]
-fn who_is_no_io_node_computes_and_who_is_both_computes() {
+fn hosts_that_are_not_only_io_nodes_are_compute_nodes() {
     let lids = |lids: &[u16]| lids.iter().copied().map(Lid).collect::<Vec<_>>();
     let cn = ("cn_guid_file", "0x1\n0x2\n");
     let io = ("io_guid_file", "0x2\n0x3\n");
-    let both = steering(&[cn, io]);
+    let both = steering(&[cn, io]).common;
     assert_eq!((both.compute_nodes, both.io_nodes), (Some(lids(&[1, 2])), lids(&[3])));
-    let only = steering(&[io]);
+    let only = steering(&[io]).common;
     assert_eq!((only.compute_nodes, only.io_nodes), (Some(lids(&[1, 4])), lids(&[2, 3])));
 }
 
 #[test]
 fn ids_stand_for_guids_but_not_for_a_torus() {
     let steering = steering(&[("ids_guid_file", "0xa0 7\n0xa3 0x10\n")]);
-    assert_eq!(steering.switch_ids, [7, 0xa1, 0xa2, 16]);
-    assert_eq!(steering.switch_guids[0], Guid(0xa0));
+    assert_eq!(steering.common.switch_ids, [7, 0xa1, 0xa2, 16]);
+    assert_eq!(steering.torus.switch_guids[0], Guid(0xa0));
 }
 
 #[test]
 fn weights_and_ignored_ports_are_of_links_between_switches() {
     let topology = topology();
     let link = topology.link_at(0, 3).unwrap();
-    let told =
+    let files =
         [("hop_weights_file", "0xa0 3 5\n0xa0 1 9\n"), ("port_prof_ignore_file", "0xa0 3\n")];
-    let both = steering(&told);
+    let both = steering(&files).common;
     assert_eq!(both.hop_weights.len(), topology.link_count());
     assert_eq!((both.hop_weights[link], both.hop_weights.iter().sum::<u16>()), (5, 8 + 4));
     let ignored = both.ignored_links.iter().filter(|&&ignored| ignored).count();
     assert_eq!((both.ignored_links[link], ignored), (true, 1));
 
     let Steered { steering, remarks } = steered(&[("hop_weights_file", "0xa0 3 1\n0xa2 3 2\n")]);
-    assert!(steering.hop_weights.is_empty(), "all weigh 1");
-    let expected = "hop_weights_file:2: 0x00000000000000a2 has no such port (1 of 2 lines)";
+    assert!(steering.common.hop_weights.is_empty(), "all weigh 1");
+    let expected = "hop_weights_file:2: 0x00000000000000a2 has no port of that number; 1 of 2 \
+                    lines ignored";
     assert_eq!(remarks, [expected]);
 }
 
@@ -119,22 +131,23 @@ fn weights_and_ignored_ports_are_of_links_between_switches() {
 fn a_port_order_ends_with_the_ports_that_are_not_named() {
     let named = [("port_search_ordering_file", "0xa0 4 3\n0xa0 1\n0xa3 2 3\n")];
     let Steered { steering, remarks } = steered(&named);
-    assert_eq!(steering.port_orders, [vec![4, 3, 1, 2], vec![], vec![], vec![]]);
+    assert_eq!(steering.common.port_orders, [vec![4, 3, 1, 2], vec![], vec![], vec![]]);
     assert_eq!(remarks.len(), 1, "{remarks:?}");
 }
 
 #[test]
-fn an_order_of_ports_and_tables_are_told_by_lids() {
+fn an_order_of_ports_and_tables_are_given_by_lids() {
     let order = ("guid_routing_order_file", "0x4\n0x1\n0x4\n");
     let table = "Unicast lids [0x0-0x4] of switch Lid 10 guid 0x00000000000000a0 (leaf):\n\
                  0x0003 004 : (Channel Adapter portguid 0x0000000000000003: 'host')\n\
                  Unicast lids [0x0-0x4] of switch Lid 20 guid 0x00000000000000b0 (gone):\n";
     let Steered { steering, remarks } = steered(&[order, ("lfts_file", table)]);
-    assert_eq!(steering.routing_order, [Lid(4), Lid(1)]);
-    assert_eq!((steering.lfts.len(), steering.lfts[0][3]), (4, 4));
-    assert_eq!(remarks, ["lfts_file: 1 of 2 switches are not here, for one 0x00000000000000b0"]);
+    assert_eq!(steering.common.routing_order, [Lid(4), Lid(1)]);
+    assert_eq!((steering.file.lfts.len(), steering.file.lfts[0][3]), (4, 4));
+    let expected = "lfts_file: 1 of 2 switches are not in the fabric, first 0x00000000000000b0";
+    assert_eq!(remarks, [expected]);
     let Steered { steering, remarks } = steered(&[("lfts_file", &table.replace("004", "005"))]);
-    assert!(steering.lfts.is_empty());
+    assert!(steering.file.lfts.is_empty());
     assert!(remarks.iter().any(|remark| remark.starts_with("lfts_file:2: ")), "{remarks:?}");
 }
 
@@ -150,8 +163,8 @@ fn plain_settings_are_handed_on() {
         ..Settings::default()
     };
     let steering = steer(&RoutingFiles::default(), &settings, &places).steering;
-    assert!(steering.connect_roots && steering.analyses_mesh);
-    assert_eq!((steering.max_reverse_hops, steering.lash_start_lane), (255, 2));
+    assert!(steering.updn.connect_roots && steering.lash.analyses_mesh);
+    assert_eq!((steering.ftree.max_reverse_hops, steering.lash.start_lane), (255, 2));
 }
 
 /// Chance goes before another port to begin with, as in OpenSM.
@@ -173,7 +186,7 @@ fn ties_are_broken_as_settings_say() {
             ..Settings::default()
         };
         let files = RoutingFiles::default();
-        let steering = steer(&files, &settings, &places).steering;
+        let steering = steer(&files, &settings, &places).steering.common;
         assert_eq!((steering.ties, steering.ordered_take_turns), (ties, port_shifting));
         // Routes of another run are kept if it was asked for the same.
         let differs = files.digest(&settings) != files.digest(&Settings::default());
@@ -182,7 +195,7 @@ fn ties_are_broken_as_settings_say() {
 }
 
 #[test]
-fn a_file_for_engines_that_are_not_tried_is_told() {
+fn a_file_for_engines_that_are_not_tried_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| {
         let path = directory.path().join(name);
@@ -197,10 +210,10 @@ fn a_file_for_engines_that_are_not_tried_is_told() {
     };
     let topology = topology();
     let places = Places::new(&topology, [], []);
-    let (policy, _) = SitePolicy::load(&settings).unwrap();
+    let (policy, _) = SitePolicy::load(&settings, DISK).unwrap();
     let remarks = steer(&policy.routing, &settings, &places).remarks;
     assert_eq!(remarks.len(), 1);
-    assert!(remarks[0].ends_with("roots: no effect: routing_engine has none of updn, ftree"));
+    assert!(remarks[0].ends_with("roots has no effect: routing_engine lists none of updn, ftree"));
     settings.set("routing_engine", "dor,UPDN").unwrap();
     assert!(steer(&policy.routing, &settings, &places).remarks.is_empty());
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use ib_mad::types::{PKey, Sl};
 
-use crate::config::opafm::VirtualFabric;
+use sm_config::opafm::VirtualFabric;
 
 /// The P_Key of every virtual fabric. Without security one is not set apart from others, and has
 /// the default partition's unless it names another.
@@ -24,8 +24,7 @@ pub(super) fn pkeys(
             None if !fabric.security => PKey::DEFAULT_LIMITED,
             None => free.find(|pkey| !used.contains(pkey)).map(PKey).unwrap_or_else(|| {
                 let name = &fabric.name;
-                warnings
-                    .push(format!("virtual fabric {name}: no P_Key is left; it has the default"));
+                warnings.push(format!("virtual fabric {name}: no free P_Key, using the default"));
                 PKey::DEFAULT_LIMITED
             }),
         })
@@ -44,7 +43,7 @@ pub(super) fn sls(fabrics: &[VirtualFabric], warnings: &mut Vec<String>) -> Vec<
     let mut next = |name: &str| {
         let free = (1..16).find(|sl| !used.contains(sl));
         if free.is_none() {
-            warnings.push(format!("virtual fabric {name}: no SL is left; it shares SL 0"));
+            warnings.push(format!("virtual fabric {name}: no free SL, using SL 0"));
         }
         let sl = free.unwrap_or(0);
         used.insert(sl);

@@ -75,7 +75,7 @@ impl ByMgid {
         unmatched.find(of_pkey).map(|entry| &entry.row)
     }
 
-    /// The first virtual fabric of a port that names an MGID, whatever its P_Key.
+    /// The first virtual fabric of a port that names an MGID, regardless of its P_Key.
     pub fn first_named(&self, mgid: Gid, port: Guid, kind: NodeType) -> Option<&VirtualFabric> {
         let named = |entry: &&Entry| {
             let is_member = entry.node_types & bit(kind) != 0 || entry.ports.contains(&port);

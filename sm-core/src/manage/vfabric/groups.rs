@@ -6,10 +6,8 @@ use ib_mad::types::{Gid, Guid, PKey, Sl};
 
 use super::by_mgid::accepts;
 use super::{VirtualFabric, VirtualFabrics};
-use crate::config::opafm::MulticastGroup;
-use crate::config::partitions::{
-    Group, GroupSl, Membership, Partition, PartitionConfig, Ports, Rule,
-};
+use sm_config::opafm::MulticastGroup;
+use sm_config::partitions::{Group, GroupSl, Membership, Partition, PartitionConfig, Ports, Rule};
 
 /// The lower half of IPoIB's own MGIDs: broadcast (IPv4 only), all nodes, all routers or IGMP, and
 /// multicast DNS.

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use ib_mad::wire::attribute::NodeType;
 use sa_proto::snapshot::PortGroup;
 
-use crate::config::opafm::DeviceGroup;
 use crate::manage::end_port::EndPort;
+use sm_config::opafm::DeviceGroup;
 
 /// Ports of a device group, those of the groups that it includes among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,18 +1,18 @@
 //! Rules for path queries.
 //!
 //! A request falls under a virtual fabric if both ends are members of it, one of them a full one,
-//! and its Service ID is one of its applications'; whoever names a P_Key as well means one that has
-//! it (responders see to that for rules of virtual fabrics). The rules, each kind in the order of
-//! the file:
+//! and its Service ID is one of its applications'; a request that also has a P_Key matches one that
+//! has it (responders see to that for rules of virtual fabrics). The rules, each kind in the order
+//! of the file:
 //!
 //! 1. Service IDs that applications name;
-//! 2. the same with a P_Key that only other virtual fabrics have: no path, since the application
+//! 2. the same with a P_Key that only other virtual fabrics have: no path, because the application
 //!    is not theirs;
-//! 3. Service IDs that none of these took, for those with `UnmatchedServiceID`;
-//! 4. Service IDs that nobody took, with a P_Key that only virtual fabrics have: no path;
+//! 3. Service IDs that none of these matched, for those with `UnmatchedServiceID`;
+//! 4. unmatched Service IDs with a P_Key that only virtual fabrics have: no path;
 //! 5. requests without a Service ID.
 //!
-//! What none of them accepts is the business of the QoS policy and the partitions.
+//! Requests that match none of them are decided by the QoS policy and the partitions.
 
 use sa_proto::snapshot::{self, IdMatch, QosLevel, QosRule, RuleOrigin};
 
@@ -29,19 +29,19 @@ const LIFETIME_LAST: u8 = 63;
 
 impl VirtualFabrics {
     /// Adds rules, and what they refer to. `file` is for their names; `lifetime` is the code of
-    /// packet lifetimes told otherwise; `partitions` are the P_Keys of `partitions.conf`.
+    /// packet lifetimes in other answers; `partitions` are the P_Keys of `partitions.conf`.
     pub fn add_rules(&self, file: &str, lifetime: u8, partitions: &[PKey], rows: &mut RuleSet) {
         let mut builder = Builder::new(self, file, lifetime, rows);
         builder.virtual_fabrics();
         builder.explicit();
         builder.explicit_elsewhere(partitions);
         builder.unmatched();
-        builder.nobodys(partitions);
+        builder.without_partition(partitions);
         builder.without_service_id();
     }
 }
 
-/// Who talks to whom in a virtual fabric: numbers of groups of sources and of destinations.
+/// Allowed traffic in a virtual fabric: numbers of groups of sources and of destinations.
 type Pair = (Vec<u32>, Vec<u32>);
 
 struct Builder<'a> {
@@ -116,7 +116,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Full members talk to all, limited ones to full ones.
+    /// Full members reach all members, limited ones only full ones.
     fn pairs(&mut self, fabric: &VirtualFabric) -> Vec<Pair> {
         let full = self.numbers(&fabric.full);
         let limited = self.numbers(&fabric.limited);
@@ -190,7 +190,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn nobodys(&mut self, partitions: &[PKey]) {
+    fn without_partition(&mut self, partitions: &[PKey]) {
         for (_, fabric) in self.all.active() {
             let pkey = fabric.pkey.base();
             if partitions.iter().all(|partition| partition.base() != pkey) {
@@ -208,7 +208,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A level that nothing can meet: P_Key 0 is nobody's.
+    /// A level that no path satisfies: no port has P_Key 0.
     fn no_path(&mut self) -> u32 {
         let rows = &mut *self.rows;
         *self.no_path.get_or_insert_with(|| {

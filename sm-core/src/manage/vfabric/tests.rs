@@ -6,11 +6,11 @@ use sa_proto::snapshot::QosRule;
 
 use super::by_mgid::ByMgid;
 use super::*;
-use crate::config::opafm;
-use crate::config::partitions::{Membership, PartitionConfig, Ports};
 use crate::manage::end_port::testing::{host, switch};
 use crate::manage::rules::RuleSet;
 use ib_mad::types::Gid;
+use sm_config::opafm;
+use sm_config::partitions::{Membership, PartitionConfig, Ports};
 
 /// Hosts 1 to 4 (4 runs the SM), switch 9 with an enhanced port 0.
 fn ports() -> Vec<EndPort> {
@@ -89,7 +89,7 @@ fn a_service_id_selects_the_first_virtual_fabric_that_has_it_and_both_ends() {
     assert_eq!(at((3, 4), Some(LUSTRE), Some(5)), some("Storage"));
     assert_eq!(at((1, 2), Some(LUSTRE), None), some("Others"), "limited members cannot");
     assert_eq!(at((1, 9), Some(LUSTRE), None), some("Others"), "the switch is no member");
-    assert_eq!(at((1, 3), Some(7), None), some("Others"), "nobody's Service ID");
+    assert_eq!(at((1, 3), Some(7), None), some("Others"), "an unassigned Service ID");
     assert_eq!(at((1, 3), Some(LUSTRE), Some(6)), some("no path"), "it is not Others' traffic");
     assert_eq!(at((1, 3), Some(7), Some(5)), some("no path"), "it is not Storage's traffic");
     assert_eq!(at((1, 3), Some(LUSTRE), Some(0x7FFF)), None, "the partitions' business");
@@ -170,7 +170,7 @@ fn sls_are_shared_within_a_qos_group_and_else_the_lowest_free() {
 }
 
 #[test]
-fn when_sls_run_out_it_is_told_and_sl_0_is_shared() {
+fn when_sls_run_out_it_is_reported_and_sl_0_is_shared() {
     let each: Vec<String> = (0..16)
         .map(|n| {
             format!("<Name>V{n}</Name><QOS>1</QOS><Member>A</Member><Application>SA</Application>")
@@ -180,7 +180,7 @@ fn when_sls_run_out_it_is_told_and_sl_0_is_shared() {
     let all = resolved(&fabrics(&each));
     assert_eq!(all.fabrics()[14].base_sl.get(), 15);
     assert_eq!(all.fabrics()[15].base_sl.get(), 0);
-    assert_eq!(all.warnings(), ["virtual fabric V15: no SL is left; it shares SL 0"]);
+    assert_eq!(all.warnings(), ["virtual fabric V15: no free SL, using SL 0"]);
 }
 
 #[test]
@@ -248,9 +248,9 @@ fn groups_are_made_for_the_virtual_fabrics_that_take_their_mgids() {
     let all = of("<QKey>0xb1b</QKey>");
     let mgids: Vec<String> = all.iter().map(|group| group.mgid.to_string()).collect();
     assert_eq!(mgids.len(), 4, "IPv4 only, and nothing for Storage: {mgids:?}");
-    assert_eq!(all[0].mgid, crate::config::partitions::broadcast_mgid(PKey(2)));
+    assert_eq!(all[0].mgid, sm_config::partitions::broadcast_mgid(PKey(2)));
     assert_eq!((all[0].qkey, all[0].mtu), (0xB1B, Mtu::B1024), "no more than the virtual fabric");
-    assert_eq!(all[0].sl, crate::config::partitions::GroupSl::Own(Sl::from_low_bits(4)));
+    assert_eq!(all[0].sl, sm_config::partitions::GroupSl::Own(Sl::from_low_bits(4)));
 
     assert_eq!(of("<PKey>2</PKey>").len(), 4);
     assert!(of("<PKey>9</PKey>").is_empty());
@@ -277,7 +277,7 @@ fn an_mgid_and_a_member_lead_to_one_virtual_fabric() {
     assert_eq!(at(0x1B, None, 1), Some("Second"), "a limited member of Net");
     assert_eq!(at(0x1B, Some(PKey(0x8003)), 3), Some("Second"));
     assert_eq!(at(0x1B, Some(PKey(6)), 3), None, "named, though not for this P_Key");
-    assert_eq!(at(0x77, None, 3), Some("Others"), "nobody's MGID");
+    assert_eq!(at(0x77, None, 3), Some("Others"), "an unassigned MGID");
     assert_eq!(at(0x77, Some(PKey(2)), 3), None);
 }
 

@@ -1,9 +1,9 @@
-//! `opensm-sa.dump`: what clients registered, as the text that `opensm` writes after sweeps and
-//! reads at its start (`-S`, `sa_db_file`), so that a site can change over without its clients
-//! having to register again.
+//! `opensm-sa.dump`: registered records in the text format that `opensm` writes after sweeps and
+//! reads at startup (`-S`, `sa_db_file`), so that a site can migrate without its clients
+//! registering again.
 //!
-//! Text in, rows out, and back; files are the caller's. A line is a record, blank lines and those
-//! that begin with `#` mean nothing:
+//! Converts text to rows and back; the caller does the file I/O. A line is a record; blank lines
+//! and those that begin with `#` are ignored:
 //!
 //! ```text
 //! GUIDInfo Record: base_guid=0x… lid=0x… block_num=0x… guid0=0x… … guid7=0x…
@@ -14,8 +14,8 @@
 //! Service Record: id=0x… gid=0x…:0x… pkey=0x… lease=0x… key=0x…:0x… name='…' data8=0x…:0x… …
 //! ```
 //!
-//! The text says less than the rows. Reading assumes for the rest what is harmless: a subscription
-//! is trusted only if it is for a trap that an untrusted one cannot be for, and is answered without
+//! The text has fewer fields than the rows. Reading fills in safe defaults: a subscription
+//! is trusted only if it selects a trap that requires trust, and its reports are sent without
 //! a GRH.
 
 mod read;
@@ -26,14 +26,14 @@ use ib_mad::types::{Guid, Lid, PKey};
 pub use read::{DumpError, Problem, read};
 pub use write::write;
 
-/// What the text needs to know besides the rows.
+/// Context that the text needs besides the rows.
 #[derive(Clone, Copy)]
 pub struct Surroundings<'a> {
-    /// Seconds since 1970.
+    /// Current time, seconds since 1970.
     pub now_s: u64,
     /// P_Key table of the SM's port: the text names P_Keys by their index in it.
     pub pkeys: &'a [PKey],
-    /// Base LID of a port, and how many GUIDs its table holds (GuidCap).
+    /// Base LID of a port, and the size of its GUID table (GUIDCap).
     pub port: &'a dyn Fn(Guid) -> Option<(Lid, u8)>,
 }
 

@@ -1,4 +1,4 @@
-//! Text to rows.
+//! Parses dump text into registry rows.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,34 +19,34 @@ use crate::registry::inform;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct DumpError {
-    /// Which line, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// Why it cannot be read.
     pub problem: Problem,
 }
 
-/// What can be wrong with a line.
+/// Why a line cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// It begins like none of the records.
-    #[error("no record that is known")]
+    /// The line starts with no known record type.
+    #[error("unknown record type")]
     Unknown,
-    /// A field is not there.
-    #[error("'{0}' is missing")]
+    /// A required field is missing.
+    #[error("field '{0}' is missing")]
     Missing(&'static str),
-    /// What follows a field's name is no hexadecimal number, or one too large for the field.
-    #[error("no number that fits after '{0}'")]
+    /// A field's value is not a hexadecimal number, or does not fit the field.
+    #[error("field '{0}' is not a hexadecimal number, or is too large")]
     Number(&'static str),
-    /// A member that follows no group.
-    #[error("a member without its group")]
+    /// A member line that follows no group line.
+    #[error("mcm_port without a preceding MC Group")]
     NoGroup,
 }
 
-/// Reads text into rows, of sequence number 0.
+/// Parses text into rows, with sequence number 0.
 ///
-/// Of records that would have the same key the first counts. Groups that nobody keeps alive are
-/// left out, and so are leases that are over by `around.now_s`.
+/// Of records with the same key the first counts. Groups without a member that keeps them alive are
+/// left out, and so are leases that expired by `around.now_s`.
 pub fn read(text: &[u8], around: &Surroundings<'_>) -> Result<RegistryPlane, DumpError> {
     let mut loading = Loading::default();
     for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
@@ -67,7 +67,7 @@ struct Loading {
     services: BTreeMap<ServiceRid, Service>,
     subscriptions: BTreeMap<SubscriptionRid, Subscription>,
     alias_guids: BTreeMap<Guid, AliasGuid>,
-    /// The group that members belong to.
+    /// The group of the following member lines.
     group: Option<Gid>,
 }
 
@@ -105,7 +105,7 @@ impl Loading {
         record[43] = line.u8(" pkt_life=0x")?;
         record[44..48].copy_from_slice(&line.u32(" sl_flow_hop=0x")?.to_be_bytes());
         record[48] = line.u8(" scope_state=0x")? & 0xF0;
-        let mut view = McMemberRecord::new(&mut record[..]).expect("52 bytes");
+        let mut view = McMemberRecord::of_mut(&mut record);
         view.set_mgid(mgid).set_qkey(qkey).set_mlid(mlid).set_pkey(pkey);
         self.groups.entry(mgid).or_insert(MulticastGroup { mgid, record, predefined });
         self.group = Some(mgid);
@@ -141,8 +141,7 @@ impl Loading {
         put(160, line.halves(" data64=0x")?);
         let modified = u64::from(line.u32(" modified_time=0x")?);
         let left = u64::from(line.u32(" lease_period=0x")?);
-        ServiceRecord::new(&mut record[..])
-            .expect("176 bytes")
+        ServiceRecord::of_mut(&mut record)
             .set_service_id(rid.service_id)
             .set_service_gid(rid.service_gid)
             .set_service_pkey(rid.service_pkey)
@@ -180,7 +179,7 @@ impl Loading {
         let pkey = usize::from(line.u16(" pkey_ix=0x")?);
         let sl = Sl::from_low_bits(line.u8(" sl=0x")?.into());
 
-        // OpenSM numbers none of them: each is 0.
+        // OpenSM does not number them: each is 0.
         let rid = |enumeration| SubscriptionRid { subscriber_gid, enumeration };
         let mine = || self.subscriptions.range(rid(0)..=rid(u16::MAX)).map(|(_, row)| row);
         let same = |row: &Subscription| row.qpn == qpn && inform::same(&row.inform_info, &info);
@@ -198,7 +197,7 @@ impl Loading {
                 sl,
                 pkey: around.pkeys.get(pkey).copied().unwrap_or(PKey::DEFAULT_FULL),
                 grh: false,
-                trusted: inform::needs_trust(&InformInfo::new(&info[..]).expect("36 bytes")),
+                trusted: inform::needs_trust(&InformInfo::of(&info)),
                 responder: 0,
             };
             self.subscriptions.insert(row.rid, row);
@@ -222,7 +221,7 @@ impl Loading {
         let block = usize::from(line.u8(" block_num=0x")?);
         for (entry, label) in LABELS.into_iter().enumerate() {
             let alias = Guid(line.u64(label)?);
-            // The table's first is the port's own.
+            // The first entry of the table is the port GUID.
             match u8::try_from(block * LABELS.len() + entry) {
                 Ok(index) if index != 0 && alias != Guid(0) => {
                     let row = AliasGuid { alias, port_guid, index };
@@ -261,7 +260,7 @@ fn shared<R: Row>(rows: BTreeMap<R::Key, R>) -> Rows<R> {
     rows.into_values().map(Arc::new).collect()
 }
 
-/// What is left of a line.
+/// The unparsed rest of a line.
 struct Line<'a> {
     rest: &'a [u8],
 }
@@ -271,7 +270,7 @@ impl<'a> Line<'a> {
         self.rest.starts_with(with)
     }
 
-    /// Skips to what follows the next `label`.
+    /// Skips past the next `label`.
     fn after(&mut self, label: &'static str) -> Result<(), Problem> {
         let at = self.rest.windows(label.len()).position(|window| window == label.as_bytes());
         self.rest = &self.rest[at.ok_or(Problem::Missing(label))? + label.len()..];

@@ -110,7 +110,7 @@ fn subscriptions_get_numbers_that_tell_them_apart() {
 }
 
 #[test]
-fn groups_that_nobody_keeps_alive_are_left_out() {
+fn groups_without_full_members_are_left_out() {
     let sends_only = MEMBER.replace("0x21", "0x24");
     let rows = parse([GROUP, &sends_only].concat().as_bytes()).unwrap();
     assert!(rows.groups.is_empty() && rows.members.is_empty());
@@ -132,7 +132,7 @@ fn a_line_that_cannot_be_read_is_named() {
     let text = SERVICE.replace("pkey=0xffff", "pkey=0xwhat");
     assert_eq!(refused(&text), (1, Problem::Number(" pkey=0x")));
     let error = parse(b"\nnothing").unwrap_err();
-    assert_eq!(error.to_string(), "line 2: no record that is known");
+    assert_eq!(error.to_string(), "line 2: unknown record type");
 }
 
 /// In OpenSM's dump, a service named "x'\nMC Group ..." is a group after the next start.

@@ -1,4 +1,4 @@
-//! Rows to text.
+//! Renders registry rows as dump text.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -12,13 +12,13 @@ use sa_proto::snapshot::{
 
 use super::Surroundings;
 
-/// Q_Key of QP1, which reports go to, unless they go to another QP; then it is this one, too.
+/// Q_Key of reports: that of QP1, also used for other QPs.
 const REPORT_QKEY: u32 = 0x8001_0000;
 
 /// GUIDs in a block of a port's table.
 const BLOCK: usize = 8;
 
-/// Writes `rows` as text.
+/// Renders `rows` as text.
 pub fn write(rows: &RegistryPlane, around: &Surroundings<'_>) -> Vec<u8> {
     let mut text = Text(Vec::with_capacity(256 * (rows.groups.len() + rows.members.len() + 64)));
     text.alias_guids(&rows.alias_guids, around);
@@ -41,7 +41,7 @@ pub fn write(rows: &RegistryPlane, around: &Surroundings<'_>) -> Vec<u8> {
 
 struct Text(Vec<u8>);
 
-/// A GID as the text has it: two halves.
+/// A GID in the text format: two halves.
 struct Halves(Gid);
 
 impl std::fmt::Display for Halves {
@@ -86,7 +86,7 @@ impl Text {
 
     fn group(&mut self, group: &MulticastGroup) {
         let r = &group.record;
-        let record = McMemberRecord::new(r).expect("52 bytes");
+        let record = McMemberRecord::of(r);
         self.put(format_args!(
             "MC Group {mlid:#06x} {known}: mgid={mgid} port_gid={port_gid} qkey={qkey:#010x} \
              mlid={mlid:#06x} mtu={mtu:#04x} tclass={tclass:#04x} pkey={pkey:#06x} \
@@ -118,7 +118,7 @@ impl Text {
 
     fn subscription(&mut self, row: &Subscription, around: &Surroundings<'_>) {
         let i = &row.inform_info;
-        let info = InformInfo::new(i).expect("36 bytes");
+        let info = InformInfo::of(i);
         let pkey = around.pkeys.iter().position(|pkey| pkey.base() == row.pkey.base());
         self.put(format_args!(
             "InformInfo Record: subscriber_gid={subscriber} subscriber_enum={number:#x} \
@@ -148,10 +148,9 @@ impl Text {
 
     fn service(&mut self, row: &Service, around: &Surroundings<'_>) {
         let r = &row.record;
-        let record = ServiceRecord::new(r).expect("176 bytes");
-        let half = |at: usize| {
-            u64::from_be_bytes(r[at..at + 8].try_into().expect("8 bytes of a record of 176"))
-        };
+        let record = ServiceRecord::of(r);
+        let (words, _) = r.as_chunks::<8>();
+        let half = |at: usize| u64::from_be_bytes(words[at / 8]);
         self.put(format_args!(
             "Service Record: id={id} gid={gid} pkey={pkey:#x} lease={lease:#x} \
              key={key0}:{key1} name=",
@@ -166,7 +165,7 @@ impl Text {
         for (label, at) in [("data8", 112), ("data16", 128), ("data32", 144), ("data64", 160)] {
             self.put(format_args!(" {label}={}:{}", Hex64(half(at)), Hex64(half(at + 8))));
         }
-        // A time of 32 bits lasts until 2106, after which a lease is as if it never ended.
+        // 32-bit seconds end in 2106; after that a lease is written as one without end.
         let (changed, left) = match row.expires_s {
             Some(expires) => (around.now_s, expires.saturating_sub(around.now_s)),
             None => (around.now_s, u64::from(u32::MAX)),
@@ -179,9 +178,9 @@ impl Text {
         ));
     }
 
-    /// A name between quotes, as far as the text can hold it: `opensm` reads 63 bytes at most, up
-    /// to a quote of the kind the name begins with. Nothing that could begin another line or be
-    /// taken for one comes through, since anybody can choose a name.
+    /// A quoted name, as far as the format can hold it: `opensm` reads at most 63 bytes, up
+    /// to a quote of the opening kind. Characters that could start another line or be
+    /// mistaken for one are removed, since clients choose the name.
     fn name(&mut self, name: &[u8; 64]) {
         let end = name.iter().position(u8::is_ascii_control).unwrap_or(63).min(63);
         let name = &name[..end];
@@ -192,7 +191,7 @@ impl Text {
     }
 }
 
-/// 64 bits with all their digits.
+/// A 64-bit number with leading zeros.
 struct Hex64(u64);
 
 impl std::fmt::Display for Hex64 {

@@ -86,7 +86,7 @@ fn a_guid_of_0_leaves_the_choice_to_us_and_we_stay_with_it() {
     assert_eq!(block(&mut registry, set(3, &[(3, 0)]))[3], COMPANY | 6);
 }
 
-/// The client was told of a failure, and half of what it asked for was in force.
+/// The client got an error status, although half of its request had been applied.
 #[test]
 fn a_request_that_is_refused_changes_nothing() {
     let mut registry = Registry::default();
@@ -140,7 +140,7 @@ fn what_is_asked_must_have_its_place() {
     let invalid = Some(Status::SA_REQ_INVALID);
     assert_eq!(answered(set(1, &[(0, 0xB1), (1, 0xB2)])), invalid, "the port's own GUID");
     assert_eq!(answered(delete(1, &[0])), invalid);
-    // No partition in common: as if there were nobody.
+    // No partition in common: as if the port did not exist.
     assert_eq!(answered(about(Method::SET, 4, 1, 0, &[(1, 0xB1)])), None);
     assert_eq!(answered(set(9, &[(1, 0xB1)])), None);
     assert!(rows(&registry).is_empty());
@@ -190,19 +190,19 @@ fn aliases_go_with_their_port() {
 }
 
 #[test]
-fn changed_blocks_are_told_once_and_all_after_a_restart() {
+fn changed_blocks_are_listed_once_and_all_after_a_restart() {
     let mut registry = Registry::default();
     write(&mut registry, set(1, &[(1, 0xB1)]));
     write(&mut registry, about(Method::SET, 2, 2, 1, &[(0, 0xB8)]));
-    let told = registry.take_guid_blocks();
+    let blocks = registry.take_guid_blocks();
     let guids = |guids: [u64; 8]| guids.map(Guid);
     let first =
         GuidBlock { port_guid: GUIDS[0], number: 0, guids: guids([0xA1, 0xB1, 0, 0, 0, 0, 0, 0]) };
     let second =
         GuidBlock { port_guid: GUIDS[1], number: 1, guids: guids([0xB8, 0, 0, 0, 0, 0, 0, 0]) };
-    assert_eq!(told, [first, second]);
+    assert_eq!(blocks, [first, second]);
     assert!(registry.take_guid_blocks().is_empty());
-    assert_eq!(Registry::restore(&registry.plane(), []).take_guid_blocks(), told);
+    assert_eq!(Registry::restore(&registry.plane(), []).take_guid_blocks(), blocks);
     assert_eq!(registry.guid_blocks(GUIDS[1]), [second]);
     write(&mut registry, delete(1, &[1]));
     let emptied = GuidBlock { guids: guids([0xA1, 0, 0, 0, 0, 0, 0, 0]), ..first };

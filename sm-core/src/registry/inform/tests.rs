@@ -3,7 +3,7 @@
 use super::*;
 use crate::registry::Registry;
 use crate::registry::testing::{
-    GUIDS, NOW_S, end_ports, gid, port, ports, request, status, told, trusted, write,
+    GUIDS, NOW_S, answered, end_ports, gid, port, ports, request, status, trusted, write,
 };
 use ib_mad::types::{Guid, PKey, Qpn, SUBNET_PREFIX_DEFAULT, Sl};
 use ib_mad::wire::attribute::ProducerType;
@@ -131,14 +131,15 @@ fn a_subscription_is_for_the_qp_that_asks() {
     let mut registry = Registry::default();
     let mut names_another = info(64);
     InformInfo::new(&mut names_another[..]).unwrap().set_qpn(Qpn(5));
-    let told = told(&mut registry, &on(1, names_another));
-    assert_eq!(told[..LEN], names_another, "the answer is a copy");
+    let answered = answered(&mut registry, &on(1, names_another));
+    assert_eq!(answered[..LEN], names_another, "the answer is a copy");
     assert_eq!(rows(&registry)[0].qpn, Qpn::GSI);
     assert_eq!(InformInfo::new(&rows(&registry)[0].inform_info).unwrap().qpn(), Qpn::GSI);
     assert_eq!(status(&mut registry, off(1, names_another)), INVALID);
     assert_eq!(status(&mut registry, off(1, info(64))), OK);
 }
 
+/// IBA 13.4.8.3, o13-13.1.1.
 #[test]
 fn a_refusal_says_that_there_is_no_subscription() {
     let mut registry = Registry::default();
@@ -149,12 +150,13 @@ fn a_refusal_says_that_there_is_no_subscription() {
     neither[SUBSCRIBE] = 2;
     assert_eq!(status(&mut registry, on(1, neither)), INVALID);
     assert_eq!(status(&mut registry, off(1, info(64))), INVALID);
-    assert_eq!(status(&mut registry, on(9, info(64))), INVALID, "a port that nobody knows");
+    assert_eq!(status(&mut registry, on(9, info(64))), INVALID, "an unknown port");
     assert!(rows(&registry).is_empty());
 }
 
+/// IBA o13-14.1.1.
 #[test]
-fn nobody_hears_of_ports_that_share_no_partition_with_it() {
+fn ports_without_a_common_partition_are_not_reported() {
     let mut registry = Registry::default();
     assert_eq!(status(&mut registry, on(1, from(gid(4)))), INVALID);
     assert_eq!(status(&mut registry, on(1, from_lids(2, 4))), INVALID);
@@ -166,6 +168,7 @@ fn nobody_hears_of_ports_that_share_no_partition_with_it() {
     assert_eq!(status(&mut registry, on(2, from(Gid::new(7, GUIDS[3])))), OK);
 }
 
+/// IBA C15-0.2-1.16.
 #[test]
 fn security_traps_are_for_the_trusted() {
     for trap in 256..=259 {

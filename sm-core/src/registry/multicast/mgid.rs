@@ -1,5 +1,5 @@
-//! MGIDs: which may be asked for (o15-0.1.5, 4.1.1), which go with an IPoIB broadcast group, and
-//! those that are made here.
+//! MGIDs: which a client may request (o15-0.1.5, 4.1.1), which belong to an IPoIB broadcast group,
+//! and MGIDs that the SA generates.
 
 use ib_mad::types::Gid;
 
@@ -7,25 +7,25 @@ use ib_mad::types::Gid;
 const IPV4: [u8; 2] = [0x40, 0x1B];
 /// Signature of IPv6 over InfiniBand.
 const IPV6: [u8; 2] = [0x60, 0x1B];
-/// Signature of MGIDs that subnet administrations make.
+/// Signature of SA-generated MGIDs.
 const MADE: [u8; 2] = [0xA0, 0x1B];
 
-/// Scope of MGIDs that stay on the subnet.
+/// Link-local scope: the group does not leave the subnet.
 const LINK_LOCAL: u8 = 2;
 
-/// Most MGIDs that are tried before a group is refused.
+/// Number of MGIDs tried before a group is refused.
 const TRIES_MAX: u32 = 1000;
 
-/// Whether a client may create a group of this MGID: multicast, no reserved flags, and not among
-/// those that are made here. IPoIB's are checked against their broadcast group instead.
+/// Whether a client may create a group with this MGID: multicast, no reserved flags, and not in the
+/// SA-generated range. IPoIB MGIDs are checked against their broadcast group instead.
 pub(super) fn may_be_asked_for(mgid: Gid) -> bool {
     let [first, flags_scope, signature @ ..] = mgid.0;
     let is_made = signature[..2] == MADE && flags_scope & 0x0F == LINK_LOCAL;
     first == 0xFF && (is_ipoib(mgid) || (flags_scope & 0xE0 == 0 && !is_made))
 }
 
-/// The broadcast group whose parameters a group of this MGID has to have: that of the same P_Key
-/// and scope. `None` for MGIDs that are not of IPoIB, and for broadcast groups.
+/// The broadcast group whose parameters a group with this MGID must have: that of the same P_Key
+/// and scope. `None` for MGIDs other than IPoIB, and for broadcast groups themselves.
 pub(super) fn broadcast_of(mgid: Gid) -> Option<Gid> {
     let mut broadcast =
         [0xFF, 0x10, IPV4[0], IPV4[1], 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF];
@@ -38,8 +38,8 @@ fn is_ipoib(mgid: Gid) -> bool {
     mgid.0[2..4] == IPV4 || mgid.0[2..4] == IPV6
 }
 
-/// An MGID of its own for a group whose creator left the choice: the first from `start` on that is
-/// not taken.
+/// Generates an MGID for a group whose creator left the choice to the SA: the first from `start` on
+/// that is not taken.
 ///
 /// ```text
 /// ff 1S a0 1b <subnet prefix, 8> <number, 4>    S scope
@@ -68,6 +68,7 @@ mod tests {
         text.parse().unwrap()
     }
 
+    /// IBA o15-0.1.5.
     #[test]
     fn reserved_flags_and_our_own_range_are_refused() {
         for fine in ["ff12::1", "ff02::1", "ff1e:a01b::1", "ff3f:401b::1", "ff12:a01c::1"] {
@@ -85,7 +86,7 @@ mod tests {
         assert_eq!(broadcast_of(gid("ff15:601b:8001::1")), Some(broadcast));
         assert_eq!(broadcast_of(broadcast), None);
         assert_eq!(broadcast_of(gid("ff12:a01b:8001::1")), None);
-        // Flags do not make a second broadcast group.
+        // Different flags do not name a second broadcast group.
         assert_eq!(broadcast_of(gid("ff35:401b:8001::ffff:ffff")), Some(broadcast));
     }
 

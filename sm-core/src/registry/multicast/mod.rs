@@ -1,8 +1,8 @@
 //! Multicast groups and their members (MCMemberRecord, 15.2.5.17; o15-0.1.x, o15-0.2.x).
 //!
-//! A group is there while it has a member of a kind that keeps it alive (full member, send-only
-//! full member), or while a configuration file says so. When the last of these members leaves, the
-//! others go with it. What is decided here is what OpenSM decides, apart from what
+//! A group exists while it has a full member or a send-only full member
+//! or while a configuration file predefines it. When the last of these members leaves, the
+//! remaining members are removed with it. Decisions follow OpenSM, except for what
 //! `docs/decisions/0013` lists.
 
 mod mgid;
@@ -19,7 +19,7 @@ use ib_mad::types::{Gid, Guid, Lid, Rate, SUBNET_PREFIX_DEFAULT};
 use ib_mad::wire::mad::{Method, Status};
 use ib_mad::wire::record::mc_member::component;
 use ib_mad::wire::record::{JoinState, Selector};
-use sa_proto::snapshot::{MulticastGroup, MulticastMember, MulticastMemberRid, told_rate};
+use sa_proto::snapshot::{MulticastGroup, MulticastMember, MulticastMemberRid, limited_rate};
 
 use super::mlid::{Class, Mlids, solicited_node};
 use super::quota::{NOBODY, Tally};
@@ -30,35 +30,35 @@ use parameters::{Asked, Record, carries, edit, view};
 pub use predefined::PredefinedGroup;
 pub(super) use predefined::set_predefined;
 
-/// States of which one member at least must have one for the group to live.
+/// Join states that keep a group alive.
 const KEEPERS: u8 = JoinState::FULL_MEMBER.0 | JoinState::SEND_ONLY_FULL_MEMBER.0;
 
-/// Solicited-node groups that are looked at for one whose MLID can be shared.
+/// Maximum number of solicited-node groups searched for an MLID that can be shared.
 const SOLICITED_NODE_TRIES_MAX: usize = 16;
 
-/// The RID above all others.
+/// The greatest RID.
 const LAST_RID: MulticastMemberRid =
     MulticastMemberRid { mgid: Gid([0xFF; 16]), port_gid: Gid([0xFF; 16]) };
 
-/// What is kept beside the rows.
+/// Indices of the multicast rows.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     mlids: Mlids,
-    /// Members that keep their group alive, by group.
+    /// Number of members that keep the group alive, by group.
     keepers: HashMap<Gid, u32, RandomState>,
-    /// Memberships by the GUID in the member's GID, be it a port's own or an alias, with the port
-    /// that asked for them.
+    /// Memberships by the GUID in the member's GID (port GUID or alias), with the port
+    /// that requested them.
     by_guid: BTreeMap<(Guid, MulticastMemberRid), Guid>,
-    /// Memberships by that port.
+    /// Memberships by requesting port.
     memberships: Tally,
-    /// Groups of clients, with the port that created them.
+    /// Client-created groups, with the port that created them.
     creators: HashMap<Gid, Guid, RandomState>,
-    /// Groups by that port.
+    /// Groups by creating port.
     groups: Tally,
 }
 
 impl Index {
-    /// Takes in a membership that `port` asked for, unless it is there.
+    /// Adds a membership that `port` requested, unless it exists.
     fn enroll(&mut self, rid: MulticastMemberRid, port: Guid) {
         self.by_guid.entry((rid.port_gid.guid(), rid)).or_insert_with(|| {
             self.memberships.add(port);
@@ -72,7 +72,7 @@ impl Index {
         }
     }
 
-    /// Takes in that `port` created a group.
+    /// Records that `port` created a group.
     fn create(&mut self, mgid: Gid, port: Guid) {
         self.groups.add(port);
         if let Some(before) = self.creators.insert(mgid, port) {
@@ -104,7 +104,7 @@ pub(super) fn restore(core: &mut Core) {
         if member.join_state & KEEPERS != 0 {
             let keepers = index.keepers.entry(mgid).or_default();
             *keepers += 1;
-            // Of several that keep a group any may have created it.
+            // Any of several members that keep a group alive may have created it.
             match (*keepers, core.groups.get(mgid)) {
                 (1, Some(group)) if port != NOBODY && !group.predefined => {
                     index.create(mgid, port);
@@ -114,7 +114,7 @@ pub(super) fn restore(core: &mut Core) {
         }
     }
     core.multicast = index;
-    // A file may hold groups that nothing keeps.
+    // A file may hold groups without a member that keeps them alive.
     let groups = core.groups.rows().iter().filter(|group| !group.predefined);
     let kept = |mgid| core.multicast.keepers.contains_key(&mgid);
     for mgid in groups.map(|group| group.mgid).filter(|&mgid| !kept(mgid)).collect::<Vec<_>>() {
@@ -122,7 +122,7 @@ pub(super) fn restore(core: &mut Core) {
     }
 }
 
-/// Decides on a Set() or Delete().
+/// Handles a Set() or Delete() of MCMemberRecord.
 pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer {
     let asked = Asked::of(request);
     if !asked.names_a_member() {
@@ -131,7 +131,7 @@ pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer
     if !asked.has_known_codes() {
         return Err(Status::SA_REQ_INVALID.into());
     }
-    // A port may know its GID by the default prefix only; the answer says what the request said.
+    // A port may know only the default prefix; the answer repeats the GID of the request.
     let prefix = asked.view().port_gid().prefix();
     if prefix != SUBNET_PREFIX_DEFAULT && prefix != ports.prefix {
         return Err(Status::SA_REQ_INVALID_GID.into());
@@ -143,7 +143,7 @@ pub(super) fn write(core: &mut Core, ports: &Ports, request: &Request) -> Answer
     }
 }
 
-/// Makes a port a member, and the group if it is not there.
+/// Adds a port to a group, and creates the group if it does not exist.
 fn join(core: &mut Core, ports: &Ports, request: &Request, asked: &Asked) -> Answer {
     let invalid = Status::SA_REQ_INVALID;
     let guid = asked.view().port_gid().guid();
@@ -215,7 +215,7 @@ fn join(core: &mut Core, ports: &Ports, request: &Request, asked: &Asked) -> Ans
     Ok(AnswerRecord::new(&record))
 }
 
-/// The record of a group to be, without its MLID.
+/// The record of a new group, without its MLID.
 fn describe(
     core: &Core,
     ports: &Ports,
@@ -233,7 +233,7 @@ fn describe(
     let mut mgid = asked.view().mgid();
     if mgid == Gid::ZERO {
         let scope = asked.has(component::SCOPE).then(|| asked.view().scope());
-        // The sequence number never comes back, so that neither does an MGID, not even after a
+        // The sequence number is never reused, so neither is an MGID, not even after a
         // restart.
         let made = mgid::make(scope, ports.prefix, core.sequence + 1, |mgid| {
             core.groups.get(mgid).is_some()
@@ -251,14 +251,14 @@ fn describe(
     }
     let mut record = asked.realize(port, fabric).ok_or(invalid)?;
     if let Some(rate) = Rate::from_code(view(&record).rate()) {
-        edit(&mut record).set_rate(told_rate(ports.settings.max_rate, rate));
+        edit(&mut record).set_rate(limited_rate(ports.settings.max_rate, rate));
     }
     edit(&mut record).set_mgid(mgid);
     Ok(record)
 }
 
 /// Whether `requester` may change the membership `held` of `port` (o15-0.2.1): the port itself, and
-/// if another port made it a member, whoever is in the group's partition.
+/// if another port added it, any port in the group's partition.
 fn may_change(held: &MulticastMember, group: &Record, port: &EndPort, requester: &EndPort) -> bool {
     if held.proxy_join {
         requester.has_pkey(view(group).pkey())
@@ -267,7 +267,7 @@ fn may_change(held: &MulticastMember, group: &Record, port: &EndPort, requester:
     }
 }
 
-/// Finds an MLID for a group that has none, the one asked for if it is free, and counts the group
+/// Allocates an MLID for a group, the requested one if it is free, and counts the group
 /// on it.
 fn choose_mlid(core: &mut Core, ports: &Ports, group: &Record, asked: Lid) -> Result<Lid, Refusal> {
     let (class, last) = (Class::of(group), ports.mlid_last);
@@ -295,7 +295,7 @@ fn choose_mlid(core: &mut Core, ports: &Ports, group: &Record, asked: Lid) -> Re
     Ok(mlid)
 }
 
-/// Takes states of a membership away, and the membership with the last of them (o15-0.1.14).
+/// Clears join states of a membership; deletes it when none is left (o15-0.1.14).
 fn leave(core: &mut Core, ports: &Ports, request: &Request, asked: &Asked) -> Answer {
     let invalid = Status::SA_REQ_INVALID;
     let mgid = asked.view().mgid();
@@ -323,8 +323,8 @@ fn leave(core: &mut Core, ports: &Ports, request: &Request, asked: &Asked) -> An
     Ok(AnswerRecord::new(&record))
 }
 
-/// Takes states away from a membership; the group goes with the last member that keeps it. What is
-/// left of the membership.
+/// Clears join states of a membership; deletes the group with the last member that keeps it alive.
+/// Returns the remaining membership.
 fn take_away(core: &mut Core, rid: MulticastMemberRid, state: u8) -> u8 {
     let Some(held) = core.members.get(rid).map(|held| MulticastMember::clone(held)) else {
         return 0;
@@ -351,7 +351,7 @@ fn take_away(core: &mut Core, rid: MulticastMemberRid, state: u8) -> u8 {
     0
 }
 
-/// Takes out what is left of a group that no member keeps alive: its other members, and the group
+/// Cleans up a group that no member keeps alive: removes its other members, and the group
 /// unless it is predefined.
 fn empty(core: &mut Core, mgid: Gid) {
     for rid in members_of(core, mgid).collect::<Vec<_>>() {
@@ -372,7 +372,7 @@ fn members_of(core: &Core, mgid: Gid) -> impl Iterator<Item = MulticastMemberRid
     core.members.range(of_group).map(|member| member.rid)
 }
 
-/// Takes out the members whose ports are there no more.
+/// Removes memberships of ports that left the fabric.
 pub(super) fn fabric_changed(core: &mut Core, ports: &Ports) {
     let mut after = Bound::Unbounded;
     while let Some((&(guid, _), _)) = core.multicast.by_guid.range((after, Bound::Unbounded)).next()
@@ -384,7 +384,7 @@ pub(super) fn fabric_changed(core: &mut Core, ports: &Ports) {
     }
 }
 
-/// Takes out the memberships of a GUID that no port answers to any more.
+/// Removes memberships of a GUID that no port has any more.
 pub(super) fn guid_gone(core: &mut Core, guid: Guid) {
     for rid in memberships(core, guid).collect::<Vec<_>>() {
         take_away(core, rid, u8::MAX);

@@ -1,31 +1,32 @@
-//! What a request says of a group's parameters: what they become in a new group (o15-0.2.3), and
-//! whether they agree with a group there is (o15-0.2.4).
+//! Group parameters in a request: their values in a new group (o15-0.2.3), and
+//! whether they match an existing group (o15-0.2.4).
 
 use ib_mad::types::{Mtu, PKey, Rate};
+use ib_mad::wire::field::part;
 use ib_mad::wire::record::mc_member::component;
 use ib_mad::wire::record::{JoinState, McMemberRecord, Selector};
 use ib_mad::wire::sa::ComponentMask;
 
 use super::super::{EndPort, GroupParameters, Request};
 
-/// An MCMemberRecord on the wire.
+/// An MCMemberRecord in wire format.
 pub(super) type Record = [u8; 52];
 
 /// Reads a record.
 pub(super) fn view(record: &Record) -> McMemberRecord<&Record> {
-    McMemberRecord::new(record).expect("52 bytes are an MCMemberRecord")
+    McMemberRecord::of(record)
 }
 
 /// Writes a record.
 pub(super) fn edit(record: &mut Record) -> McMemberRecord<&mut Record> {
-    McMemberRecord::new(record).expect("52 bytes are an MCMemberRecord")
+    McMemberRecord::of_mut(record)
 }
 
-/// What every join and leave must say.
+/// Components required in every join and leave.
 const MEMBER: ComponentMask =
     component::MGID.union(component::PORT_GID).union(component::JOIN_STATE);
 
-/// What must be said of a group that is not there yet.
+/// Components required to create a group.
 const GROUP: ComponentMask = MEMBER
     .union(component::QKEY)
     .union(component::TCLASS)
@@ -33,7 +34,7 @@ const GROUP: ComponentMask = MEMBER
     .union(component::FLOW_LABEL)
     .union(component::SL);
 
-/// A request's record, with the mask that tells what of it counts.
+/// A request's record with its component mask.
 pub(super) struct Asked {
     pub(super) record: Record,
     mask: ComponentMask,
@@ -41,7 +42,7 @@ pub(super) struct Asked {
 
 impl Asked {
     pub(super) fn of(request: &Request) -> Self {
-        let record = *request.data.first_chunk().expect("52 bytes of 200");
+        let record = *part::<0, _, _>(&request.data);
         Self { record, mask: request.component_mask }
     }
 
@@ -49,27 +50,27 @@ impl Asked {
         view(&self.record)
     }
 
-    /// Whether the component counts.
+    /// Whether the component mask includes the component.
     pub(super) fn has(&self, components: ComponentMask) -> bool {
         self.mask.contains(components)
     }
 
-    /// Whether it says enough for a join or leave.
+    /// Whether it has the components of a join or leave.
     pub(super) fn names_a_member(&self) -> bool {
         self.has(MEMBER)
     }
 
-    /// Whether it says enough for a group to be made of it.
+    /// Whether it has the components to create a group.
     pub(super) fn describes_a_group(&self) -> bool {
         self.has(GROUP)
     }
 
-    /// In which ways the port joins or leaves.
+    /// The join states that the request adds or removes.
     pub(super) fn join_state(&self) -> JoinState {
         self.view().join_state()
     }
 
-    /// Whether MTU and rate, if they are to be compared, are codes that are defined.
+    /// Whether MTU and rate, where compared, are defined codes.
     pub(super) fn has_known_codes(&self) -> bool {
         let mtu_counts = self.has(component::MTU_SELECTOR | component::MTU);
         let rate_counts = self.has(component::RATE_SELECTOR | component::RATE);
@@ -77,8 +78,8 @@ impl Asked {
             && (!rate_counts || Rate::from_code(self.view().rate()).is_some())
     }
 
-    /// The same request with P_Key and SL of a virtual fabric, which its groups have whatever was
-    /// asked.
+    /// The same request with P_Key and SL of a virtual fabric, which override the requested
+    /// values.
     pub(super) fn within(&self, fabric: GroupParameters) -> Self {
         let mut record = self.record;
         let mut asked = edit(&mut record);
@@ -90,8 +91,8 @@ impl Asked {
     }
 
     /// Parameters for a new group on behalf of `port`, MTU and rate within what a virtual fabric
-    /// allows: those asked for, the port's where the choice is left. MGID and MLID are to be filled
-    /// in. `None` if it cannot be as asked.
+    /// allows: the requested values, else the port's. The caller fills in MGID and MLID.
+    /// `None` if the request cannot be satisfied.
     pub(super) fn realize(
         &self,
         port: &EndPort,
@@ -103,7 +104,7 @@ impl Asked {
             fabric.and_then(|fabric| fabric.rate_max).map_or(port.rate, |r| r.min(port.rate));
         let asked = self.view();
         let mut record = [0; 52];
-        // What only shows up in the record is taken as it is, whether the mask has it or not, as by
+        // Components used in the record only are copied whether or not the mask has them, as in
         // OpenSM.
         edit(&mut record)
             .set_qkey(asked.qkey())
@@ -153,7 +154,7 @@ impl Asked {
         }
     }
 
-    /// Whether what is said of Q_Key, P_Key, TClass, SL, FlowLabel and HopLimit holds for `group`.
+    /// Whether requested Q_Key, P_Key, TClass, SL, FlowLabel and HopLimit match `group`.
     pub(super) fn agrees_with(&self, group: &Record) -> bool {
         let (asked, group) = (self.view(), view(group));
         let agrees = |component, same: bool| !self.has(component) || same;
@@ -165,7 +166,7 @@ impl Asked {
             && agrees(component::HOP_LIMIT, asked.hop_limit() == group.hop_limit())
     }
 
-    /// Whether the group's MTU and rate are as selected. The lifetime is not looked at, as in
+    /// Whether the group's MTU and rate match the selectors. The lifetime is not compared, as in
     /// OpenSM: no join depends on it.
     pub(super) fn selects(&self, group: &Record) -> bool {
         let (asked, group) = (self.view(), view(group));

@@ -1,5 +1,5 @@
-//! Groups of configuration files: they are there without members. In other respects they are like
-//! those that clients create.
+//! Predefined groups of configuration files: they exist without members, and otherwise behave like
+//! client-created groups.
 
 use std::collections::HashSet;
 
@@ -14,8 +14,8 @@ use crate::manage::partition;
 /// A group of a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PredefinedGroup {
-    /// MCMemberRecord as it is on the wire, without PortGID, JoinState and ProxyJoin. MLID is what
-    /// is asked for if it is free; 0 leaves the choice to the registry. Selectors are "exactly".
+    /// MCMemberRecord in wire format, without PortGID, JoinState and ProxyJoin. MLID is
+    /// requested, and used if free; 0 leaves the choice to the registry. Selectors are "exactly".
     pub record: [u8; 52],
 }
 
@@ -41,7 +41,7 @@ impl From<&partition::PredefinedGroup> for PredefinedGroup {
     }
 }
 
-/// Makes `groups` those of configuration files.
+/// Replaces the predefined groups by `groups`.
 pub(in crate::registry) fn set_predefined(
     core: &mut Core,
     ports: &Ports,
@@ -82,7 +82,7 @@ pub(in crate::registry) fn set_predefined(
     }
 }
 
-/// Gives a group that nobody is in the parameters that its file has now.
+/// Updates a group without members to the parameters in the configuration file.
 fn refresh(core: &mut Core, ports: &Ports, group: &MulticastGroup, record: Record) {
     let mlid = view(&group.record).mlid();
     let mut unchanged = record;
@@ -91,7 +91,7 @@ fn refresh(core: &mut Core, ports: &Ports, group: &MulticastGroup, record: Recor
         return;
     }
     core.multicast.mlids.release(mlid);
-    // Its own, unless that is shared with others that it has no longer anything in common with.
+    // Keeps its MLID, unless that is shared with groups of another class now.
     match choose_mlid(core, ports, &record, mlid) {
         Ok(mlid) => put(core, record, mlid),
         Err(_) => core.multicast.mlids.hold(mlid, Class::of(&group.record)),

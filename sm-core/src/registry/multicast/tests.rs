@@ -145,6 +145,7 @@ fn a_group_goes_with_the_last_member_that_keeps_it() {
 }
 
 /// OpenSM takes such a member out and counts it on, so that the group stays for ever.
+/// IBA o15-0.1.14.
 #[test]
 fn a_member_that_keeps_its_group_in_two_ways_may_give_up_one() {
     let mut registry = Registry::default();
@@ -164,15 +165,16 @@ fn what_a_member_gives_up_as_the_last_takes_all_of_it_along() {
     assert!(members(&registry).is_empty());
 }
 
+/// IBA o15-0.2.1, 15.2.5.17.
 #[test]
 fn whom_another_port_made_a_member_anyone_of_the_partition_takes_out() {
     let mut registry = Registry::default();
     let by_proxy = || about(1, 3, mgid(1), FULL);
     let reply = write(&mut registry, by_proxy().set());
-    assert!(view(&record(&reply)).proxy_join(), "told with or without the bit in the request");
+    assert!(view(&record(&reply)).proxy_join(), "set with or without the bit in the request");
     assert_eq!(status(&mut registry, about(4, 3, mgid(1), FULL).delete()), INVALID);
     assert_eq!(status(&mut registry, about(2, 3, mgid(1), FULL).delete()), OK);
-    // Who joined on its own leaves on its own, whoever knows the SM_Key.
+    // A port that joined on its own leaves on its own, even if another shows the SM_Key.
     assert_eq!(status(&mut registry, join(3, 1, FULL)), OK);
     assert_eq!(status(&mut registry, by_proxy().delete()), INVALID);
     assert_eq!(status(&mut registry, trusted(by_proxy().delete())), INVALID);
@@ -242,9 +244,9 @@ fn members_go_with_their_port() {
 #[test]
 fn a_repeat_gets_the_answer_of_the_first() {
     let mut registry = Registry::default();
-    let anew = About { mgid: Gid::ZERO, ..about(1, 1, mgid(1), FULL) }.set();
-    let first = write(&mut registry, anew.clone());
-    assert_eq!(write(&mut registry, anew.clone()), first);
+    let creation = About { mgid: Gid::ZERO, ..about(1, 1, mgid(1), FULL) }.set();
+    let first = write(&mut registry, creation.clone());
+    assert_eq!(write(&mut registry, creation.clone()), first);
     assert_eq!(registry.plane().groups.len(), 1);
     let made = view(&record(&first)).mgid();
     let gone = About { mgid: made, ..about(1, 1, mgid(1), FULL) }.delete();
@@ -254,14 +256,14 @@ fn a_repeat_gets_the_answer_of_the_first() {
     // Also after a restart, and not for ever.
     let changes = registry.take_changes();
     let mut restarted = Registry::restore(&registry.plane(), changes.outcomes_put.clone());
-    assert_eq!(write(&mut restarted, anew.clone()).data, first.data);
+    assert_eq!(write(&mut restarted, creation.clone()).data, first.data);
     assert_eq!(restarted.counters().repeated, 1);
     let later = NOW_S + Settings::default().retry_window_s + 1;
     assert_eq!(restarted.next_expiry(), Some(later));
     restarted.expire(later);
     let since_s = restarted.take_changes().outcomes_since_s;
     assert!(changes.outcomes_put.iter().all(|(_, outcome)| outcome.at_s < since_s));
-    let again = restarted.write(later, &ports(), &anew);
+    let again = restarted.write(later, &ports(), &creation);
     assert_ne!(view(&record(&again)).mgid(), made, "an MGID never comes back");
 }
 
@@ -375,7 +377,7 @@ fn memberships_are_charged_to_the_port_that_asks() {
         assert_eq!(write(&mut registry, join(2, group, FULL)), Status::OK, "all of its own");
     }
     assert_eq!(write(&mut registry, join(2, 4, FULL)), refused);
-    // What was joined by proxy is nobody's after a restart: not the member's.
+    // After a restart, groups joined by proxy count for no port, not even the member.
     let mut restored = Registry::restore(&registry.plane(), []);
     assert_eq!(write(&mut restored, join(2, 4, FULL)), refused);
     assert_eq!(write(&mut restored, about(2, 2, mgid(3), FULL).delete()), Status::OK);

@@ -1,7 +1,9 @@
 //! Services: who may write them, and how long they last.
 
 use super::*;
-use crate::registry::testing::{NOW_S, end_ports, gid, port, ports, request, told, trusted, write};
+use crate::registry::testing::{
+    NOW_S, answered, end_ports, gid, port, ports, request, trusted, write,
+};
 use crate::registry::{Registry, testing};
 use ib_mad::types::SUBNET_PREFIX_DEFAULT;
 use ib_mad::wire::sa::{ComponentMask, attribute};
@@ -63,7 +65,7 @@ fn a_port_sets_changes_and_deletes_its_own_service() {
 
 /// OpenSM lets any port do all of this.
 #[test]
-fn nobody_writes_the_service_of_another_port() {
+fn the_service_of_another_port_cannot_be_written() {
     let mut registry = Registry::default();
     assert_eq!(status(&mut registry, set(2, RID, record(1, 0))), Status::SA_REQ_INVALID);
     assert_eq!(status(&mut registry, set(1, RID, record(1, 0))), Status::OK);
@@ -76,7 +78,7 @@ fn nobody_writes_the_service_of_another_port() {
 }
 
 #[test]
-fn whoever_knows_the_key_of_a_service_writes_it() {
+fn the_key_of_a_service_allows_to_write_it() {
     let mut registry = Registry::default();
     assert_eq!(status(&mut registry, set(1, WITH_KEY, record(1, 7))), Status::OK);
     assert_eq!(status(&mut registry, set(2, WITH_KEY, record(1, 8))), Status::SA_REQ_INVALID);
@@ -88,12 +90,13 @@ fn whoever_knows_the_key_of_a_service_writes_it() {
 }
 
 #[test]
-fn keys_are_told_to_the_trusted_only() {
+fn keys_are_shown_to_trusted_requesters_only() {
     let mut registry = Registry::default();
-    let told = |registry: &mut Registry, request| told(registry, &request)[Service::KEY].to_vec();
-    assert_eq!(told(&mut registry, set(1, WITH_KEY, record(1, 7))), [0; 16]);
-    assert_eq!(told(&mut registry, trusted(set(1, WITH_KEY, record(1, 7)))), [7; 16]);
-    assert_eq!(told(&mut registry, delete(1, RID, record(1, 0))), [0; 16]);
+    let answered =
+        |registry: &mut Registry, request| answered(registry, &request)[Service::KEY].to_vec();
+    assert_eq!(answered(&mut registry, set(1, WITH_KEY, record(1, 7))), [0; 16]);
+    assert_eq!(answered(&mut registry, trusted(set(1, WITH_KEY, record(1, 7)))), [7; 16]);
+    assert_eq!(answered(&mut registry, delete(1, RID, record(1, 0))), [0; 16]);
     assert!(!format!("{:?}", services(&registry)).contains('7'));
 }
 
@@ -108,7 +111,7 @@ fn a_service_needs_its_id_and_gid_and_a_partition_of_both_ends() {
     let mut refused = |request| status(&mut registry, request) == Status::SA_REQ_INVALID;
     assert!(refused(set(1, component::SERVICE_ID, record(1, 0))));
     assert!(refused(set(1, component::SERVICE_GID, record(1, 0))));
-    assert!(refused(set(9, RID, record(1, 0))), "a port that nobody knows");
+    assert!(refused(set(9, RID, record(1, 0))), "an unknown port");
     assert!(refused(set(1, WITH_PKEY, with(1, 0x8001))), "not its partition");
     assert!(refused(trusted(set(2, WITH_PKEY, with(1, 0x8001)))), "not the service's");
     assert!(refused(trusted(set(4, WITH_PKEY, with(2, 0xFFFF)))), "not the requester's");
@@ -172,8 +175,8 @@ fn setting_a_service_again_renews_its_lease() {
     // Without the component, and with the greatest value, it never ends.
     for request in [set(1, RID, leased(4)), set(1, WITH_LEASE, leased(u32::MAX))] {
         write(&mut registry, set(1, WITH_LEASE, leased(4)));
-        let told = told(&mut registry, &request);
-        assert_eq!(ServiceRecord::new(&told[..]).unwrap().service_lease(), u32::MAX);
+        let answered = answered(&mut registry, &request);
+        assert_eq!(ServiceRecord::new(&answered[..]).unwrap().service_lease(), u32::MAX);
         assert_eq!(next_expiry(&registry.core), None);
     }
 }
@@ -221,7 +224,7 @@ fn services_at_multicast_gids_are_charged_to_the_port_that_asks() {
     let mut ports = ports();
     ports.settings.services_per_port_max = 2;
     let mut registry = Registry::default();
-    // Their lower halves are other ports' GUIDs, or nobody's.
+    // Their lower halves are other ports' GUIDs, or of none.
     let at = |guid| Gid::new(0xFF12_0000_0000_0000, guid);
     let keyed = |slid, guid| set(slid, RID | component::SERVICE_KEY, numbered(1, at(guid)));
     let mut status = |request| registry.write(NOW_S, &ports, &request).status;

@@ -8,10 +8,10 @@ use ib_mad::types::Guid;
 use ib_mad::wire::attribute::{SmInfo, SmState};
 
 use super::OTHERS_MAX;
-use crate::config::Settings;
 use crate::fabric::PortIndex;
 use crate::mastership::{Decision, Mastership, RemoteSm};
 use crate::sweep::handover::Handover;
+use sm_config::Settings;
 
 /// Our own state among subnet managers, the others of the subnet, and the master among them.
 #[derive(Debug)]
@@ -178,8 +178,8 @@ impl Election {
     }
 
     /// Something was heard of these ports, or their links were trained anew: they may answer.
-    pub(in crate::sweep) fn unmute(&mut self, is_heard: impl Fn(Guid) -> bool) {
-        self.mute.retain(|guid, _| !is_heard(*guid));
+    pub(in crate::sweep) fn unmute(&mut self, node_answered: impl Fn(Guid) -> bool) {
+        self.mute.retain(|guid, _| !node_answered(*guid));
     }
 
     /// Where foreign ones are, in words.

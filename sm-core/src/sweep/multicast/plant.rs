@@ -7,12 +7,12 @@ use ib_mad::types::{Guid, Lid};
 use sa_proto::snapshot::Lft;
 
 use crate::fabric::SwitchIndex;
-use crate::routing::Topology;
-use crate::routing::multicast::{
+use crate::sweep::routing::ActiveRouting;
+use sm_routing::Topology;
+use sm_routing::multicast::{
     Audience, Chooser, Fault, Orders, Place, PortMask, Room, Standing, Tree, Wanted, check,
     hops_around,
 };
-use crate::sweep::router::ActiveRouting;
 
 /// Trees to be planted, or looked at again.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub struct MulticastOutcome {
     pub(super) is_whole: bool,
     /// Switches that count as full from a block on, around which all trees were planted.
     pub(super) closed: BTreeMap<Guid, u16>,
-    /// What trees were judged by; `None` if nothing had to be planted, and nothing was proved.
+    /// What trees were verified by; `None` if nothing had to be planted, and nothing was proved.
     pub(super) orders: Option<Arc<Orders>>,
     pub(super) trees: Vec<Grown>,
     /// Trees that were found wrong and are not used: a fault of ours.

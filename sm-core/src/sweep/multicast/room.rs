@@ -9,11 +9,13 @@ use ib_mad::types::{Guid, Lid};
 use ib_mad::wire::attribute::MFT_BLOCK_LEN;
 use tracing::{info, warn};
 
-use super::super::router::ActiveRouting;
-use super::super::{LINES_MAX, Sweeper};
+use super::super::LINES_MAX;
+use super::super::routing::ActiveRouting;
+use super::Multicast;
 use super::plant::Group;
 use crate::fabric::{NodeIndex, SwitchIndex};
-use crate::routing::multicast::Room;
+use crate::sweep::subnet::Subnet;
+use sm_routing::multicast::Room;
 
 /// Switches of which was told that they lack room: how many MLIDs they have some for, by node GUID.
 #[derive(Debug, Default)]
@@ -26,69 +28,80 @@ impl Short {
     }
 }
 
-impl Sweeper {
+impl Multicast {
     /// What switches have room for, of which those are told that lack some for these groups.
-    pub(super) fn multicast_room(&mut self, made: &ActiveRouting, groups: &[Group]) -> Room {
+    pub(super) fn multicast_room(
+        &mut self,
+        subnet: &mut Subnet,
+        made: &ActiveRouting,
+        groups: &[Group],
+    ) -> Room {
         let told =
-            |&index: &SwitchIndex| self.fabric.switch(index).switch_info().multicast_fdb_cap();
+            |&index: &SwitchIndex| subnet.fabric.switch(index).switch_info().multicast_fdb_cap();
         let told = Room(made.switches().iter().map(told).collect());
         if let Some(last) = groups.last() {
-            self.tell_short_switches(made, &told, last.mlid);
+            self.report_short_switches(subnet, made, &told, last.mlid);
         }
-        if self.multicast.closed.is_empty() {
+        if self.closed.is_empty() {
             return told;
         }
         let capacity = |(&index, &told): (&SwitchIndex, &u16)| {
-            let node = self.fabric.node(self.fabric.switch(index).node);
-            let closed = self.multicast.closed.get(&node.guid);
+            let node = subnet.fabric.node(subnet.fabric.switch(index).node);
+            let closed = self.closed.get(&node.guid);
             closed.map_or(told, |block| told.min(block.saturating_mul(MFT_BLOCK_LEN as u16)))
         };
         Room(made.switches().iter().zip(told.0.iter()).map(capacity).collect())
     }
 
-    fn tell_short_switches(&mut self, made: &ActiveRouting, room: &Room, last: Lid) {
+    fn report_short_switches(
+        &mut self,
+        subnet: &mut Subnet,
+        made: &ActiveRouting,
+        room: &Room,
+        last: Lid,
+    ) {
         if room.class(last).is_none() {
             return;
         }
         let mut fresh = Vec::new();
-        let is_known = |guid: &Guid| self.fabric.find(*guid).is_some();
-        self.multicast.short.0.retain(|guid, _| is_known(guid));
+        let is_known = |guid: &Guid| subnet.fabric.find(*guid).is_some();
+        self.short.0.retain(|guid, _| is_known(guid));
         for ((number, &index), &capacity) in (0..).zip(made.switches()).zip(room.0.iter()) {
             if !room.is_barred(number, last) {
                 continue;
             }
-            let node = self.fabric.switch(index).node;
-            let is_new = self.multicast.short.note(self.fabric.node(node).guid, capacity);
-            fresh.extend(self.fabric.ports_of(node).next().filter(|_| is_new));
+            let node = subnet.fabric.switch(index).node;
+            let is_new = self.short.note(subnet.fabric.node(node).guid, capacity);
+            fresh.extend(subnet.fabric.ports_of(node).next().filter(|_| is_new));
         }
         for &port in fresh.iter().take(LINES_MAX) {
             warn!(
                 "{} has no room for all MLIDs in use: their trees lead around it, and who is behind \
                  it is not reached",
-                self.fabric.describe(port)
+                subnet.fabric.describe(port)
             );
         }
     }
 
     /// A switch did not take a block: if it may hold anything, and has not taken it for some time,
     /// trees lead around the switch from now on.
-    pub(super) fn close_switch(&mut self, index: SwitchIndex) {
-        let Some(block) = self.fabric.switch(index).mft.closed_from() else { return };
-        let node = self.fabric.switch(index).node;
-        let guid = self.fabric.node(node).guid;
-        if self.multicast.closed.insert(guid, block).is_some() {
+    pub(super) fn close_switch(&mut self, subnet: &mut Subnet, index: SwitchIndex) {
+        let Some(block) = subnet.fabric.switch(index).mft.closed_from() else { return };
+        let node = subnet.fabric.switch(index).node;
+        let guid = subnet.fabric.node(node).guid;
+        if self.closed.insert(guid, block).is_some() {
             return;
         }
-        if self.multicast.closed.len() <= LINES_MAX {
-            warn!("{}", self.closed_line(node, block));
+        if self.closed.len() <= LINES_MAX {
+            warn!("{}", subnet.closed_line(node, block));
         }
     }
 
     /// Trees may lead again over switches that have taken what they did not, that were reset, or are
     /// gone.
-    pub(super) fn reopen_switches(&mut self) {
-        let fabric = &self.fabric;
-        self.multicast.closed.retain(|&guid, block| {
+    pub(super) fn reopen_switches(&mut self, subnet: &mut Subnet) {
+        let fabric = &subnet.fabric;
+        self.closed.retain(|&guid, block| {
             let node = fabric.find(guid);
             let switch = node.and_then(|node| fabric.node(node).switch);
             let from = switch.and_then(|switch| fabric.switch(switch).mft.closed_from());
@@ -101,6 +114,18 @@ impl Sweeper {
         });
     }
 
+    /// Switches that trees lead around since they do not take their tables, in words.
+    pub(super) fn closed_warning(&self) -> Option<String> {
+        let count = self.closed.len();
+        (count > 0).then(|| {
+            format!(
+                "{count} switches neither tell nor take their multicast tables: trees lead around"
+            )
+        })
+    }
+}
+
+impl Subnet {
     fn closed_line(&self, node: NodeIndex, block: u16) -> String {
         let (name, guid) = (self.fabric.node(node).name(), self.fabric.node(node).guid);
         let first = Lid::MULTICAST_FIRST.0 + block * MFT_BLOCK_LEN as u16;
@@ -108,16 +133,6 @@ impl Sweeper {
             "'{name}' {guid} neither tells nor takes its multicast table from MLID {first:#06x} on: \
              trees lead around it until it does, and who is behind it is not reached"
         )
-    }
-
-    /// Switches that trees lead around since they do not take their tables, in words.
-    pub(super) fn closed_warning(&self) -> Option<String> {
-        let count = self.multicast.closed.len();
-        (count > 0).then(|| {
-            format!(
-                "{count} switches neither tell nor take their multicast tables: trees lead around"
-            )
-        })
     }
 }
 

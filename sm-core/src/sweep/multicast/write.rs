@@ -17,52 +17,58 @@ use std::time::{Duration, Instant};
 use ib_mad::wire::attribute::MFT_BLOCK_LEN;
 use tracing::warn;
 
-use super::super::{Event, LINES_MAX, Sweeper};
-use super::{RETRY_DELAY, RETRY_DOUBLINGS};
+use super::super::subnet::Subnet;
+use super::super::{Event, LINES_MAX};
+use super::{Multicast, RETRY_DELAY, RETRY_DOUBLINGS};
 use crate::smp::{Kind, Request};
 
 /// Bits of a request's block number that are the block of the table; those above are the position.
 const BLOCK_BITS: u32 = 12;
 
-impl Sweeper {
-    /// Sends blocks that switches are not known to hold as they should, unless a sweep is under way
-    /// or requests are on the wire: then it is done when these are.
-    pub(in crate::sweep) fn write_multicast(&mut self, now: Instant) {
-        if self.multicast.made.is_none() && !self.multicast.membership.is_empty() {
+impl Multicast {
+    /// Sends blocks that switches are not known to hold. Later, if requests are outstanding or a sweep
+    /// is under way (not `is_between`).
+    pub(in crate::sweep) fn write_blocks(
+        &mut self,
+        subnet: &mut Subnet,
+        now: Instant,
+        is_between: bool,
+    ) {
+        if self.made.is_none() && !self.membership.is_empty() {
             // Trees are about to be planted; until then none of what stands is taken away.
             return;
         }
-        if !self.is_idle() {
-            self.multicast.retry = Some(now + RETRY_DELAY);
+        if !is_between || !subnet.exchange.is_idle() {
+            self.retry = Some(now + RETRY_DELAY);
             return;
         }
-        self.multicast.retry = None;
-        let switches: Vec<_> = self.fabric.switches().map(|(index, _)| index).collect();
-        switches.into_iter().for_each(|index| self.fabric.mft_mut(index).forget_sent());
-        self.multicast.adds = self.send_blocks();
+        self.retry = None;
+        let switches: Vec<_> = subnet.fabric.switches().map(|(index, _)| index).collect();
+        switches.into_iter().for_each(|index| subnet.fabric.mft_mut(index).forget_sent());
+        self.adds = self.send_blocks(subnet);
     }
 
     /// Adds the branches that waited for others to be cleared. Those of which that failed wait on.
-    pub(in crate::sweep) fn add_branches(&mut self, now: Instant) {
-        if std::mem::take(&mut self.multicast.adds) && self.send_blocks() {
+    pub(super) fn add_branches(&mut self, subnet: &mut Subnet, now: Instant) {
+        if std::mem::take(&mut self.adds) && self.send_blocks(subnet) {
             let due = now + self.multicast_delay();
-            self.multicast.retry.get_or_insert(due);
+            self.retry.get_or_insert(due);
         }
     }
 
     /// Sends blocks that were not sent since the last attempt began. Whether some entries are held
     /// back.
-    fn send_blocks(&mut self) -> bool {
+    fn send_blocks(&mut self, subnet: &mut Subnet) -> bool {
         // What could not be read may be a tree that stays for a while, as others do.
-        let may_stay = self.multicast.inherited_until.is_some();
+        let may_stay = self.inherited_until.is_some();
         let (mut short, mut stale) = (BTreeSet::new(), Vec::new());
         // By block the entries, a bit each, that switches in their trees may not have cleared of what
         // is to go.
         let mut strays: BTreeMap<u16, u32> = BTreeMap::new();
-        for (index, switch) in self.fabric.switches() {
-            let Some(port) = self.fabric.ports_of(switch.node).next() else { continue };
+        for (index, switch) in subnet.fabric.switches() {
+            let Some(port) = subnet.fabric.ports_of(switch.node).next() else { continue };
             let blocks = switch.switch_info().multicast_fdb_cap().div_ceil(MFT_BLOCK_LEN as u16);
-            let is_closed = self.multicast.closed.contains_key(&self.fabric.node(switch.node).guid);
+            let is_closed = self.closed.contains_key(&subnet.fabric.node(switch.node).guid);
             for key in switch.mft.stale_blocks() {
                 if may_stay && !is_closed && switch.mft.is_cleared_blindly(key) {
                     continue;
@@ -77,74 +83,59 @@ impl Sweeper {
             }
         }
         for port in short.into_iter().take(LINES_MAX) {
-            warn!("{} has no room for all MLIDs in use", self.fabric.describe(port));
+            warn!("{} has no room for all MLIDs in use", subnet.fabric.describe(port));
         }
         for &(index, port, key) in &stale {
-            let mft = self.fabric.mft_mut(index);
+            let mft = subnet.fabric.mft_mut(index);
             if mft.sent(key).is_none() && mft.send(key, strays[&key.0]) {
-                self.exchange.push(Request::block(Kind::SetMulticast, port, block_number(key)));
+                subnet.exchange.push(Request::block(Kind::SetMulticast, port, block_number(key)));
             }
         }
         let held_back = |&(index, _, key): &(_, _, _)| {
-            let mft = &self.fabric.switch(index).mft;
+            let mft = &subnet.fabric.switch(index).mft;
             mft.sent(key) != Some(mft.block(key))
         };
         stale.iter().any(held_back)
     }
 
     fn multicast_delay(&self) -> Duration {
-        RETRY_DELAY * (1 << self.multicast.attempts.min(RETRY_DOUBLINGS))
+        RETRY_DELAY * (1 << self.attempts.min(RETRY_DOUBLINGS))
     }
 
-    pub(in crate::sweep) fn multicast_set(&mut self, request: Request, data: &[u8; 64]) {
-        let Some(index) = self.fabric.node_of(request.port()).switch else { return };
-        let mft = self.fabric.mft_mut(index);
+    pub(super) fn block_set(&mut self, subnet: &mut Subnet, request: Request, data: &[u8; 64]) {
+        let Some(index) = subnet.fabric.node_of(request.port()).switch else { return };
+        let mft = subnet.fabric.mft_mut(index);
         let is_taken = mft.sent(block_key(request)) == Some(data);
         mft.acknowledge(block_key(request), data);
         if is_taken {
-            self.multicast.attempts = 0;
+            self.attempts = 0;
         }
-        self.multicast.news = true;
+        self.news = true;
     }
 
     /// A block was not taken: it is sent again later.
-    pub(in crate::sweep) fn multicast_lost(
+    pub(super) fn block_lost(
         &mut self,
+        subnet: &mut Subnet,
         now: Instant,
         request: Request,
         why: impl std::fmt::Display,
     ) {
-        if let Some(index) = self.fabric.node_of(request.port()).switch {
-            self.fabric.mft_mut(index).lose(block_key(request));
-            self.close_switch(index);
+        if let Some(index) = subnet.fabric.node_of(request.port()).switch {
+            subnet.fabric.mft_mut(index).lose(block_key(request));
+            self.close_switch(subnet, index);
         }
-        if self.multicast.retry.is_none() {
-            warn!("{} of {}: {why}", request.kind.name(), self.place(request.port()));
-            self.multicast.retry = Some(now + self.multicast_delay());
+        if self.retry.is_none() {
+            warn!("{} of {}: {why}", request.kind.name(), subnet.place(request.port()));
+            self.retry = Some(now + self.multicast_delay());
         }
     }
 
     /// Tells the caller what was written, once nothing is on the wire.
-    pub(in crate::sweep) fn tell_multicast(&mut self) {
-        if std::mem::take(&mut self.multicast.news) {
-            self.emit(Event::MulticastWritten);
+    pub(super) fn report_written(&mut self, subnet: &mut Subnet) {
+        if std::mem::take(&mut self.news) {
+            subnet.events.push(Event::MulticastWritten);
         }
-    }
-
-    /// Sends again what was not taken, if it is time.
-    pub(in crate::sweep) fn retry_multicast(&mut self, now: Instant) {
-        // What is due again is handed out when the caller next asks for it.
-        self.multicast.replant.take_if(|due| now >= *due);
-        self.clear_inherited_trees(now);
-        if self.sweep.is_idle() && self.multicast.retry.is_some_and(|due| now >= due) {
-            self.multicast.attempts += 1;
-            self.write_multicast(now);
-        }
-    }
-
-    pub(in crate::sweep) fn multicast_due(&self) -> Option<Instant> {
-        let replant = self.multicast.replant.filter(|_| self.multicast.at_work.is_none());
-        [self.multicast.retry, replant, self.multicast.inherited_until].into_iter().flatten().min()
     }
 }
 

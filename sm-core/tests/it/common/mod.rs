@@ -9,11 +9,14 @@ use ib_mad::transport::Packet;
 use ib_mad::types::Lid;
 use ib_mad::wire::attribute::{NodeType, PortState, SmState};
 use ib_mad::wire::smp::Smp;
-use sm_core::config::Settings;
+use sm_config::Settings;
 use sm_core::manage::lid::LidTable;
 use sm_core::manage::shard::TakeOver;
 use sm_core::mastership::RemoteSm;
 use sm_core::sweep::{Event, Phase, PortsChanged, Report, Sweeper, TrapNotice};
+
+/// Reads operators' files from disk.
+pub(crate) const DISK: sm_config::ReadFile = &|path, _| std::fs::read(path);
 
 /// A subnet manager attached to a port.
 pub(crate) struct Manager {

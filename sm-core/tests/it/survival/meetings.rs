@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fabric_sim::{NodeIndex, Probability};
 use ib_mad::wire::attribute::SmState;
-use sm_core::config::Settings;
+use sm_config::Settings;
 use sm_core::manage::lid::LidTable;
 
 use super::{LIMIT, MINUTE, host_lids, large, manage, of_priority, run_for_smps, small};

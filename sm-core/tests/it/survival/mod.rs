@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::common::{Bed, fat_tree};
 use fabric_sim::NodeIndex;
-use sm_core::config::Settings;
+use sm_config::Settings;
 use sm_core::manage::lid::LidTable;
 
 /// A standby notices after 40 s that its master is gone, and a last retry may be a minute away.

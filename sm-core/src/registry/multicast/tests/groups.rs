@@ -33,12 +33,12 @@ fn a_group_with_members_outlives_its_line_in_the_file() {
 }
 
 #[test]
-fn a_file_changes_a_group_when_nobody_is_in_it() {
+fn a_file_changes_a_group_that_has_no_members() {
     let mut registry = Registry::default();
     let sl = |registry: &Registry| view(&registry.group(mgid(1)).unwrap().record).sl().get();
     write(&mut registry, join(1, 1, FULL));
     registry.set_predefined(&ports(), &[predefined(mgid(1), 3)]);
-    assert_eq!(sl(&registry), 0, "members were told SL 0");
+    assert_eq!(sl(&registry), 0, "existing members use SL 0");
     write(&mut registry, leave(1, 1, FULL));
     registry.set_predefined(&ports(), &[predefined(mgid(1), 3)]);
     assert_eq!((sl(&registry), mlid(&registry, mgid(1))), (3, Some(0xC000)));
@@ -154,7 +154,7 @@ fn virtual_fabrics_give_groups_their_parameters() {
         });
     let mut registry = Registry::default();
     assert_eq!(registry.write(NOW_S, &ports, &greedy.set()).status, Status::SA_REQ_INVALID);
-    // Other MGIDs are nobody's.
+    // Other MGIDs belong to no partition.
     let reply = registry.write(NOW_S, &ports, &join(2, 2, FULL));
     assert_eq!(view(&record(&reply)).sl().get(), 0);
 }
@@ -172,7 +172,7 @@ fn a_stored_group_that_nothing_keeps_is_taken_out() {
 }
 
 #[test]
-fn new_groups_have_a_rate_that_is_told() {
+fn new_groups_have_the_rate_that_is_reported() {
     let mut ports = ports();
     let rate = |ports: &Ports| {
         let mut registry = Registry::default();
@@ -180,6 +180,9 @@ fn new_groups_have_a_rate_that_is_told() {
     };
     let real = rate(&ports);
     ports.settings.max_rate = real - 1;
-    let told = rate(&ports);
-    assert!(told < real && Rate::from_code(told) < Rate::from_code(real), "{told}, {real}");
+    let reported = rate(&ports);
+    assert!(
+        reported < real && Rate::from_code(reported) < Rate::from_code(real),
+        "{reported}, {real}"
+    );
 }

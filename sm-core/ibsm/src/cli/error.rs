@@ -1,0 +1,47 @@
+//! Why the configuration cannot be used.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::{ExposureError, OptionError};
+use sm_config::FileError;
+
+/// Why the configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The TLS files cannot be used.
+    #[error(transparent)]
+    Trust(#[from] sa_proto::trust::TrustError),
+    /// An address would be reachable from other machines without protection.
+    #[error(transparent)]
+    Exposure(#[from] ExposureError),
+    /// The configuration file.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The file that `-F` names cannot be read.
+    #[error("-F/--config: {}: {source}", path.display())]
+    Named {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// The template cannot be written.
+    #[error("-c/--create-config: {}: {source}", path.display())]
+    Template {
+        /// The file.
+        path: PathBuf,
+        /// The error of the operating system.
+        source: io::Error,
+    },
+    /// The configuration has mistakes, and `--strict` accepts none.
+    #[error("{}\nibsm does not start with these mistakes because of --strict", mistakes.join("\n"))]
+    Mistakes {
+        /// Each with its place and what would be used without `--strict`.
+        mistakes: Vec<String>,
+    },
+    /// An option of the command line is refused.
+    #[error(transparent)]
+    Option(#[from] OptionError),
+}

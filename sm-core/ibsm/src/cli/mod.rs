@@ -1,0 +1,223 @@
+//! The command line of `ibsm`, joined with the configuration file it names.
+//!
+//! - [`Options`]: what the command line says; it takes precedence over the file.
+//! - [`Config`]: everything a run uses, checked before anything starts.
+//!
+//! Formats of files, and defaults, are in [`sm_config`]; this module reads and writes the files.
+
+mod arguments;
+pub mod disk;
+mod error;
+mod opensm_options;
+mod options;
+mod plan;
+mod sa_access;
+mod trust;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use ib_mad::types::PortNum;
+use sa_proto::trust::{ClientTrust, TlsFiles};
+
+pub use error::ConfigError;
+pub use opensm_options::OpenSmOptions;
+pub(crate) use options::SYSLOG;
+pub use options::{Command, OptionError, Options, TransportKind};
+pub use plan::{EngineNames, Failing, PlanOptions};
+pub use sa_access::{RedirectMode, ReturnWay, SaAccess};
+use sm_config::file::FileError;
+use sm_config::{Settings, file, verify};
+pub use trust::{ExposureError, TlsOptions};
+
+/// OpenSM's configuration file; read if it exists and `-F` names no other.
+pub const DEFAULT_CONFIG_FILE: &str = "/etc/opensm/opensm.conf";
+
+/// Everything a run of `ibsm` needs to know. Holding one is proof that it is usable.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What OpenSM's file and options set.
+    pub settings: Settings,
+    /// How the fabric is reached.
+    pub transport: TransportKind,
+    /// Where responders fetch snapshots.
+    pub publish: SocketAddr,
+    /// Feeds of other subnet managers that are followed while standing by.
+    pub follow: Vec<String>,
+    /// Our certificates, if connections there have TLS.
+    pub tls: Option<TlsFiles>,
+    /// Where the front door's envelopes come and go.
+    pub front_door: SocketAddr,
+    /// How clients reach responders, besides the front door.
+    pub sa_access: SaAccess,
+    /// Where metrics and the live page are served, if anywhere.
+    pub http: Option<SocketAddr>,
+    /// Whether what is not protected may be open to other machines.
+    pub insecure: bool,
+    /// What must outlive the process: LIDs, session epoch, transport identity.
+    pub state_dir: PathBuf,
+    /// RDMA device or umad file to run on, if not any.
+    pub device: Option<String>,
+    /// Number of the port on that.
+    pub port: Option<PortNum>,
+    /// Node of the simulated fabric to run on.
+    pub node: Option<String>,
+    /// Name of the simulator's sockets.
+    pub socket: Option<String>,
+    /// Whether to stop once the subnet is up.
+    pub once: bool,
+    /// Where our process id is written, if anywhere.
+    pub pidfile: Option<PathBuf>,
+    /// The command line, which goes over the file whenever that is read.
+    options: Options,
+}
+
+impl Config {
+    /// Joins the command line with the configuration file it names, the command line winning.
+    /// The second value holds warnings to be logged once logging is set up.
+    pub fn load(options: Options) -> Result<(Self, Vec<String>), ConfigError> {
+        let (settings, mut warnings) = settings_of(&options, None)?;
+        let tls = options.tls.files()?;
+        let client = ClientTrust::new(tls.clone(), options.insecure);
+        for url in &options.follow {
+            client.endpoint(url)?;
+        }
+        let (publish, front_door) = (options.publish, options.front_door);
+        warnings.extend(trust::check(publish, front_door, tls.is_some(), options.insecure)?);
+        Ok((
+            Self {
+                settings,
+                transport: options.transport(),
+                publish,
+                follow: options.follow.clone(),
+                tls,
+                front_door,
+                sa_access: options.sa_access.clone(),
+                http: options.http,
+                insecure: options.insecure,
+                state_dir: options.state_dir.clone(),
+                device: options.device.clone(),
+                port: options.port.map(PortNum),
+                node: options.node.clone(),
+                socket: options.socket.clone(),
+                once: options.once,
+                pidfile: options.pidfile.clone(),
+                options,
+            },
+            warnings,
+        ))
+    }
+
+    /// Whether mistakes in files end the start (`--strict`).
+    pub fn is_strict(&self) -> bool {
+        self.options.strict
+    }
+
+    /// Reads the settings again, as [`load`](Self::load) did.
+    /// A key whose value is mistaken keeps what it has in [`settings`](Self::settings).
+    pub fn reread(&self) -> Result<(Settings, Vec<String>), ConfigError> {
+        settings_of(&self.options, Some(&self.settings))
+    }
+}
+
+/// What the configuration file and the command line set, and what is odd about that. What is
+/// mistaken in the file keeps its value in `before`.
+fn settings_of(
+    options: &Options,
+    before: Option<&Settings>,
+) -> Result<(Settings, Vec<String>), ConfigError> {
+    let (mut remarks, mut mistakes) = (Vec::new(), Vec::new());
+    let mut settings = Settings::default();
+    let named = options.config.as_deref();
+    let path = named.unwrap_or(Path::new(DEFAULT_CONFIG_FILE));
+    if named.is_some() || path.exists() {
+        let parsed = file::read(path, before.is_some(), &disk::read);
+        let parsed = parsed.map_err(|error| match (error, named) {
+            (FileError::Io { path, source }, Some(_)) => ConfigError::Named { path, source },
+            (error, _) => ConfigError::File(error),
+        })?;
+        settings = parsed.settings;
+        remarks.extend(parsed.remarks);
+        mistakes.extend(parsed.mistakes);
+        if let Some(before) = before {
+            parsed.kept.iter().for_each(|key| settings.copy(key, before));
+        }
+    }
+    mistakes.extend(options.apply(&mut settings)?);
+    mistakes.extend(verify(&mut settings));
+    if options.strict && !mistakes.is_empty() {
+        return Err(ConfigError::Mistakes { mistakes });
+    }
+    remarks.extend(mistakes);
+    remarks.extend(file::idle_keys(&settings));
+    Ok((settings, remarks))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[test]
+    fn a_missing_file_is_reported_with_the_option_that_names_it() {
+        let options = Options::parse_from(["ibsm", "-F", "/nofile"]);
+        let error = Config::load(options).unwrap_err();
+        assert!(error.to_string().starts_with("-F/--config: /nofile: No such file"), "{error}");
+    }
+
+    #[test]
+    fn a_file_is_read_again_beneath_the_command_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sm.conf");
+        std::fs::write(&path, "subnet_timeout 19\nsweep_interval 5\n").unwrap();
+        let options = Options::parse_from(["ibsm", "-s", "7", "-F", &path.to_string_lossy()]);
+        let (config, _) = Config::load(options).unwrap();
+        let values = |settings: &Settings| (settings.subnet_timeout, settings.sweep_interval);
+        assert_eq!(values(&config.settings), (19, 7));
+        std::fs::write(&path, "subnet_timeout 20\nconsole local\n").unwrap();
+        let (settings, remarks) = config.reread().unwrap();
+        assert_eq!((values(&settings), remarks.len()), ((20, 7), 1), "{remarks:?}");
+    }
+
+    #[test]
+    fn mistakes_are_reported_and_ignored_unless_strict() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sm.conf");
+        let file = path.to_string_lossy();
+        std::fs::write(&path, "lmc 1\nsubnet_timeout 20\n").unwrap();
+        let load = |more: &[&str]| {
+            let arguments = [&["ibsm", "-F", &file], more].concat();
+            Config::load(Options::parse_from(arguments))
+        };
+        assert!(load(&["--strict"]).is_ok());
+        let (config, remarks) = load(&[]).unwrap();
+        assert_eq!(remarks, Vec::<String>::new());
+
+        std::fs::write(&path, "lmc 8\nsubnet_timeout ten\nforce_link_speed 9\n").unwrap();
+        let (broken, lines) = load(&[]).unwrap();
+        assert_eq!((broken.settings.lmc, broken.settings.subnet_timeout), (0, 18));
+        assert!(lines[0].ends_with("sm.conf:1: lmc must be 0 to 7, not 8; 0 is used"), "{lines:?}");
+        assert!(lines[2].starts_with("force_link_speed 9 is not"), "{lines:?}");
+        let error = load(&["--strict"]).unwrap_err().to_string();
+        assert!(lines.iter().all(|line| error.contains(line)), "{error}");
+
+        // On a reread, an invalid value leaves the one in force.
+        let (settings, _) = config.reread().unwrap();
+        assert_eq!((settings.lmc, settings.subnet_timeout), (1, 20));
+
+        // An unknown engine caused a running fabric to be rerouted by minhop.
+        std::fs::write(&path, "routing_engine updn\nqos TRUE\n").unwrap();
+        let (config, _) = load(&["-s", "7"]).unwrap();
+        for slip in ["updm", "updm,no_fallback", "updm,minhop"] {
+            let text = format!("routing_engine {slip}\nqos yes\nsweep_interval x\n");
+            std::fs::write(&path, text).unwrap();
+            let (settings, lines) = config.reread().unwrap();
+            assert_eq!(settings.routing_engine.as_deref(), Some("updn"), "{lines:?}");
+            assert_eq!((settings.qos, settings.sweep_interval), (true, 7));
+            let (started, lines) = load(&[]).unwrap();
+            assert_ne!(started.settings.routing_engine.as_deref(), Some("updn"));
+            assert!(lines[0].contains("minhop is used"), "{lines:?}");
+        }
+    }
+}

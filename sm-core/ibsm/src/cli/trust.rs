@@ -1,0 +1,121 @@
+//! Certificates, and what may be open to other machines without them.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use sa_proto::trust::{TlsFiles, TrustError};
+
+/// Where the certificates of a process are.
+#[derive(Args, Clone, Debug, Default)]
+pub struct TlsOptions {
+    /// CA certificates that sign peers' certificates, in PEM. With --tls-cert and --tls-key,
+    /// connections use mutual TLS.
+    #[arg(long, value_name = "FILE", env = "IBSM_TLS_CA", global = true, help_heading = "TLS")]
+    pub tls_ca: Option<PathBuf>,
+    /// Certificate of this program, in PEM.
+    #[arg(long, value_name = "FILE", env = "IBSM_TLS_CERT", global = true, help_heading = "TLS")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key of --tls-cert, in PEM.
+    #[arg(long, value_name = "FILE", env = "IBSM_TLS_KEY", global = true, help_heading = "TLS")]
+    pub tls_key: Option<PathBuf>,
+}
+
+impl TlsOptions {
+    /// The files, if they were given.
+    pub fn files(&self) -> Result<Option<TlsFiles>, TrustError> {
+        TlsFiles::of(self.tls_ca.as_deref(), self.tls_cert.as_deref(), self.tls_key.as_deref())
+    }
+}
+
+/// An unprotected address that other machines can reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExposureError {
+    /// That of the feed.
+    #[error(
+        "--publish {0} can be reached from other machines without TLS: any of them could read the \
+         subnet's sa_key, register records for clients and receive their queries. Give --tls-ca, \
+         --tls-cert and --tls-key (scripts/make-certs.sh makes them for a test bed), or \
+         --insecure if every machine that can reach it is trusted"
+    )]
+    Publish(SocketAddr),
+    /// That of the front door.
+    #[error(
+        "--front-door {0} can be reached from other machines, and its datagrams are not \
+         authenticated: a machine that forges a responder's address could answer clients as the \
+         SA. Give --insecure if every machine that can reach it is trusted"
+    )]
+    FrontDoor(SocketAddr),
+}
+
+/// What may be open to other machines. The value holds warnings about what is.
+pub(super) fn check(
+    publish: SocketAddr,
+    front_door: SocketAddr,
+    tls: bool,
+    insecure: bool,
+) -> Result<Vec<String>, ExposureError> {
+    let is_open = |address: SocketAddr| !address.ip().to_canonical().is_loopback();
+    let mut warnings = Vec::new();
+    if is_open(publish) && !tls {
+        if !insecure {
+            return Err(ExposureError::Publish(publish));
+        }
+        warnings.push(format!(
+            "--publish {publish} can be reached from other machines without authentication or \
+             encryption: any of them can read the subnet's sa_key and register as a responder \
+             that receives clients' queries; restrict access to responders"
+        ));
+    }
+    if is_open(front_door) {
+        if !insecure {
+            return Err(ExposureError::FrontDoor(front_door));
+        }
+        warnings.push(format!(
+            "--front-door {front_door} can be reached from other machines without authentication: a \
+             machine that forges a responder's address can answer clients as the SA; restrict \
+             access to responders"
+        ));
+    }
+    Ok(warnings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(
+        publish: &str,
+        front_door: &str,
+        tls: bool,
+        insecure: bool,
+    ) -> Result<Vec<String>, ExposureError> {
+        check(publish.parse().unwrap(), front_door.parse().unwrap(), tls, insecure)
+    }
+
+    #[test]
+    fn what_stays_on_this_machine_needs_nothing() {
+        assert_eq!(checked("127.0.0.1:7471", "[::1]:0", false, false), Ok(vec![]));
+        assert_eq!(checked("[::ffff:127.0.0.1]:7471", "127.0.0.2:0", false, false), Ok(vec![]));
+    }
+
+    #[test]
+    fn a_feed_open_to_other_machines_needs_tls_or_that_it_is_meant() {
+        let (open, here) = ("0.0.0.0:7471", "127.0.0.1:0");
+        let refusal = checked(open, here, false, false).unwrap_err();
+        assert!(matches!(refusal, ExposureError::Publish(_)));
+        assert!(refusal.to_string().contains("sa_key"));
+        assert_eq!(checked(open, here, true, false), Ok(vec![]));
+        let warnings = checked(open, here, false, true).unwrap();
+        assert!(warnings[0].starts_with("--publish 0.0.0.0:7471") && warnings.len() == 1);
+    }
+
+    #[test]
+    fn tls_does_not_protect_the_front_door() {
+        let (here, open) = ("127.0.0.1:7471", "192.0.2.1:0");
+        let refusal = checked(here, open, true, false).unwrap_err();
+        assert!(matches!(refusal, ExposureError::FrontDoor(_)));
+        let warnings = checked(here, open, true, true).unwrap();
+        assert!(warnings[0].starts_with("--front-door 192.0.2.1:0") && warnings.len() == 1);
+    }
+}

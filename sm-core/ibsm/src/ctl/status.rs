@@ -1,0 +1,415 @@
+//! `ibsmctl status`: the subnet, the responders, and counters of both.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use sa_proto::proto::admin::{Counter, Peer, Responder, Status, StatusRequest};
+use serde::Serialize;
+
+use super::{CtlError, Sm};
+
+/// Options of `status`.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Also print all counters.
+    #[arg(short, long)]
+    counters: bool,
+    /// Print JSON, with all counters.
+    #[arg(short, long)]
+    json: bool,
+}
+
+/// The responder's counter of requests that the kernel dropped before they were read.
+const SOCKET_OVERFLOW: &str = "socket_overflow";
+
+/// Requests the status and formats it.
+pub(super) async fn run(sm: &Sm, options: &Options) -> Result<String, CtlError> {
+    let answer = sm.connect().await?.get_status(StatusRequest {}).await;
+    let status = answer.map_err(|status| sm.refused(&status))?.into_inner();
+    Ok(if options.json { render_json(&status) } else { render(&status, options.counters) })
+}
+
+/// The status as text.
+fn render(status: &Status, counters: bool) -> String {
+    let mut text = String::new();
+    let subnet = match (status.subnet_up, status.sm_state.as_str()) {
+        (true, _) => "up",
+        (false, "master") => "not up; see the log of ibsm",
+        (false, _) => "managed by another SM",
+    };
+    let state = state(status);
+    let _ = writeln!(
+        text,
+        "subnet manager  {state}, port GUID {:#018x}, {}, priority {}, running for {}",
+        status.sm_guid,
+        if status.sm_lid == 0 { "no LID yet".to_owned() } else { format!("LID {}", status.sm_lid) },
+        status.priority,
+        duration(status.uptime_s)
+    );
+    let _ = writeln!(
+        text,
+        "subnet          {subnet}; prefix {:#018x}, LMC {}",
+        status.subnet_prefix, status.lmc
+    );
+    if !status.routing_engine.is_empty() {
+        let _ = writeln!(text, "routing         {}", status.routing_engine);
+    }
+    for why in &status.engines_passed_over {
+        let _ = writeln!(text, "                skipped: {why}");
+    }
+    render_peers(&mut text, status);
+    for warning in &status.warnings {
+        let _ = writeln!(text, "warning         {warning}");
+    }
+    let _ = writeln!(text, "software        {}", status.software);
+    let _ = writeln!(
+        text,
+        "fabric          {} nodes ({} switches), {} ports",
+        status.nodes, status.switches, status.ports
+    );
+    let _ = writeln!(
+        text,
+        "published       epoch {}, fabric generation {}, registry sequence {}",
+        status.epoch, status.fabric_generation, status.registry_sequence
+    );
+    let _ = writeln!(text, "responders      {}", status.responders.len());
+    for responder in &status.responders {
+        render_responder(&mut text, responder, state == "standby", counters);
+    }
+    if counters {
+        let _ = writeln!(text, "counters");
+        for counter in &status.counters {
+            let _ = writeln!(text, "  {:<36} {}", counter.name, counter.value);
+        }
+    }
+    text
+}
+
+/// Formats the other subnet managers, and when a standby takes over.
+fn render_peers(text: &mut String, status: &Status) {
+    for peer in &status.peers {
+        let answered = match peer.answered_ms {
+            Some(ms) if peer.polls_missed > 0 => format!(
+                ", silent for {} s ({} polls unanswered); takeover after {} s",
+                ms / 1000,
+                peer.polls_missed,
+                status.takes_over_after_ms / 1000
+            ),
+            Some(ms) => format!(
+                ", answered {} ms ago; takeover after {} ms of silence",
+                ms, status.takes_over_after_ms
+            ),
+            None => String::new(),
+        };
+        let _ = writeln!(
+            text,
+            "other SM        {}, {}, LID {}, priority {}{answered}",
+            peer.sm_state, peer.place, peer.lid, peer.priority
+        );
+    }
+    if !status.following.is_empty() {
+        let _ = writeln!(text, "registry copy   {}", status.following);
+    }
+}
+
+/// Formats a responder. One that is connected to a standby serves the data that the master
+/// publishes.
+fn render_responder(text: &mut String, responder: &Responder, standby: bool, counters: bool) {
+    let serving = match (responder.current, responder.fabric_generation) {
+        (true, _) => "current".to_owned(),
+        (false, _) if standby => "data of another SM, if any".to_owned(),
+        (false, 0) => "nothing yet".to_owned(),
+        (false, generation) => format!("behind, at generation {generation}"),
+    };
+    let _ = writeln!(
+        text,
+        "  {} ({:#x}): serving {serving}, connected {}, front door {}",
+        responder.name,
+        responder.id,
+        duration(responder.connected_s),
+        if responder.front_door.is_empty() { "none" } else { &responder.front_door[0] },
+    );
+    let overflow = responder.counters.iter().find(|counter| counter.name == SOCKET_OVERFLOW);
+    if let Some(Counter { value: value @ 1.., .. }) = overflow {
+        let _ = writeln!(text, "    {value} requests dropped by the kernel: socket buffer full");
+    }
+    if counters {
+        for counter in &responder.counters {
+            let _ = writeln!(text, "    {:<34} {}", counter.name, counter.value);
+        }
+    }
+}
+
+/// The status as JSON. Its keys stay; more may be added.
+#[derive(Serialize)]
+struct StatusJson<'a> {
+    sm_state: &'a str,
+    subnet_up: bool,
+    software: &'a str,
+    sm_guid: String,
+    epoch: u64,
+    fabric_generation: u64,
+    registry_sequence: u64,
+    nodes: u32,
+    switches: u32,
+    ports: u32,
+    uptime_seconds: u64,
+    routing_engine: &'a str,
+    engines_passed_over: &'a [String],
+    priority: u32,
+    managers: Vec<PeerJson<'a>>,
+    following: &'a str,
+    takes_over_after_ms: u64,
+    sm_lid: u32,
+    lmc: u32,
+    subnet_prefix: String,
+    responders: Vec<ResponderJson<'a>>,
+    counters: BTreeMap<&'a str, u64>,
+    warnings: &'a [String],
+}
+
+#[derive(Serialize)]
+struct PeerJson<'a> {
+    port_guid: String,
+    place: &'a str,
+    lid: u32,
+    sm_state: &'a str,
+    priority: u32,
+    answered_ms: Option<u64>,
+    polls_missed: u32,
+}
+
+impl<'a> From<&'a Peer> for PeerJson<'a> {
+    fn from(peer: &'a Peer) -> Self {
+        Self {
+            port_guid: format!("{:#018x}", peer.port_guid),
+            place: &peer.place,
+            lid: peer.lid,
+            sm_state: &peer.sm_state,
+            priority: peer.priority,
+            answered_ms: peer.answered_ms,
+            polls_missed: peer.polls_missed,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct ResponderJson<'a> {
+    id: String,
+    name: &'a str,
+    software: &'a str,
+    front_door: &'a [String],
+    port_guid: Option<String>,
+    qpn: Option<u32>,
+    current: bool,
+    fabric_generation: u64,
+    registry_sequence: u64,
+    connected_seconds: u64,
+    counters: BTreeMap<&'a str, u64>,
+}
+
+impl<'a> From<&'a Responder> for ResponderJson<'a> {
+    fn from(responder: &'a Responder) -> Self {
+        let has_port = responder.port_guid != 0;
+        Self {
+            id: format!("{:#x}", responder.id),
+            name: &responder.name,
+            software: &responder.software,
+            front_door: &responder.front_door,
+            port_guid: has_port.then(|| format!("{:#018x}", responder.port_guid)),
+            qpn: has_port.then_some(responder.qpn),
+            current: responder.current,
+            fabric_generation: responder.fabric_generation,
+            registry_sequence: responder.registry_sequence,
+            connected_seconds: responder.connected_s,
+            counters: by_name(&responder.counters),
+        }
+    }
+}
+
+fn render_json(status: &Status) -> String {
+    let json = StatusJson {
+        sm_state: state(status),
+        subnet_up: status.subnet_up,
+        software: &status.software,
+        sm_guid: format!("{:#018x}", status.sm_guid),
+        epoch: status.epoch,
+        fabric_generation: status.fabric_generation,
+        registry_sequence: status.registry_sequence,
+        nodes: status.nodes,
+        switches: status.switches,
+        ports: status.ports,
+        uptime_seconds: status.uptime_s,
+        routing_engine: &status.routing_engine,
+        engines_passed_over: &status.engines_passed_over,
+        priority: status.priority,
+        managers: status.peers.iter().map(PeerJson::from).collect(),
+        following: &status.following,
+        takes_over_after_ms: status.takes_over_after_ms,
+        sm_lid: status.sm_lid,
+        lmc: status.lmc,
+        subnet_prefix: format!("{:#018x}", status.subnet_prefix),
+        responders: status.responders.iter().map(ResponderJson::from).collect(),
+        counters: by_name(&status.counters),
+        warnings: &status.warnings,
+    };
+    let text = serde_json::to_string_pretty(&json).expect("text and numbers can be written");
+    text + "\n"
+}
+
+fn by_name(counters: &[Counter]) -> BTreeMap<&str, u64> {
+    counters.iter().map(|counter| (counter.name.as_str(), counter.value)).collect()
+}
+
+/// The SM's election state.
+fn state(status: &Status) -> &str {
+    if status.sm_state.is_empty() { "starting" } else { &status.sm_state }
+}
+
+/// A duration in its two largest units.
+pub(super) fn duration(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lagging_responder_is_shown_as_such() {
+        let responder = |name: &str, current, fabric_generation| Responder {
+            name: name.into(),
+            current,
+            fabric_generation,
+            front_door: vec!["127.0.0.1:9000".into()],
+            ..Responder::default()
+        };
+        let status = Status {
+            sm_state: "master".into(),
+            sm_lid: 9,
+            nodes: 11_400,
+            switches: 1_400,
+            uptime_s: 3_725,
+            responders: vec![
+                responder("a", true, 7),
+                responder("b", false, 6),
+                responder("c", false, 0),
+            ],
+            counters: vec![Counter { name: "smps_sent".into(), value: 9 }],
+            ..Status::default()
+        };
+        let text = render(&status, false);
+        assert!(!text.contains("warning"), "{text}");
+        assert!(
+            text.contains(
+                "master, port GUID 0x0000000000000000, LID 9, priority 0, running for 1 h 2 min"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("a (0x0): serving current"), "{text}");
+        assert!(text.contains("b (0x0): serving behind, at generation 6"), "{text}");
+        assert!(text.contains("c (0x0): serving nothing yet"), "{text}");
+        assert!(!text.contains("smps_sent"));
+        assert!(render(&status, true).contains("smps_sent"));
+    }
+
+    #[test]
+    fn requests_dropped_by_the_kernel_are_shown_without_the_counters_option() {
+        let text = |value| {
+            let counters = vec![Counter { name: SOCKET_OVERFLOW.into(), value }];
+            let responder = Responder { name: "a".into(), counters, ..Responder::default() };
+            render(&Status { responders: vec![responder], ..Status::default() }, false)
+        };
+        assert!(text(17).contains("    17 requests dropped by the kernel"), "{}", text(17));
+        assert!(!text(0).contains("dropped"));
+    }
+
+    #[test]
+    fn the_engine_in_force_is_shown_and_why_others_are_not() {
+        let status = Status {
+            routing_engine: "minhop".into(),
+            engines_passed_over: vec!["ftree cannot route this fabric: no tree".into()],
+            ..Status::default()
+        };
+        let text = render(&status, false);
+        let expected = "routing         minhop\n                skipped: ftree cannot route this";
+        assert!(text.contains(expected), "{text}");
+        assert!(!render(&Status::default(), false).contains("routing"));
+    }
+
+    /// A defect that this test reproduces: the text named neither the master nor this SM.
+    #[test]
+    fn a_standby_shows_the_master_and_the_takeover_time() {
+        let master = Peer {
+            place: "CA 'node3 HCA-1' 0x0000000000000003 port 1".into(),
+            lid: 7,
+            sm_state: "master".into(),
+            priority: 9,
+            answered_ms: Some(300),
+            ..Peer::default()
+        };
+        let status = Status {
+            sm_state: "standby".into(),
+            priority: 3,
+            sm_lid: 8,
+            lmc: 2,
+            subnet_prefix: 0xfe80_0000_0000_0000,
+            peers: vec![master.clone()],
+            following: "in step".into(),
+            takes_over_after_ms: 4000,
+            ..Status::default()
+        };
+        let text = render(&status, false);
+        assert!(text.contains("LID 8, priority 3, running"), "{text}");
+        assert!(text.contains("prefix 0xfe80000000000000, LMC 2\n"), "{text}");
+        let expected = "other SM        master, CA 'node3 HCA-1' \
+                        0x0000000000000003 port 1, LID 7, priority 9, answered 300 ms ago; \
+                        takeover after 4000 ms of silence\nregistry copy   in step\n";
+        assert!(text.contains(expected), "{text}");
+
+        let silent = Peer { polls_missed: 2, answered_ms: Some(25_000), ..master };
+        let status = Status { peers: vec![silent], takes_over_after_ms: 40_000, ..status };
+        let text = render(&status, false);
+        assert!(
+            text.contains("silent for 25 s (2 polls unanswered); takeover after 40 s"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn warnings_are_shown() {
+        let warnings = vec!["partitions.conf:2: bad; refused since noon".to_owned()];
+        let text = render(&Status { warnings, ..Status::default() }, false);
+        assert!(text.contains("warning         partitions.conf:2: bad; refused since"), "{text}");
+    }
+
+    #[test]
+    fn json_has_all_fields_under_stable_keys() {
+        let counters = vec![Counter { name: "smps_sent".into(), value: 9 }];
+        let responder = Responder { id: 0xA, name: "a".into(), counters, ..Responder::default() };
+        let status = Status {
+            sm_state: "master".into(),
+            subnet_up: true,
+            sm_guid: 0x10,
+            responders: vec![responder],
+            ..Status::default()
+        };
+        let json: serde_json::Value = serde_json::from_str(&render_json(&status)).unwrap();
+        let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
+        let expected = "counters engines_passed_over epoch fabric_generation following lmc managers \
+                        nodes ports priority registry_sequence responders routing_engine sm_guid sm_lid \
+                        sm_state software subnet_prefix subnet_up switches takes_over_after_ms uptime_seconds \
+                        warnings";
+        assert_eq!(keys.join(" "), expected);
+        assert_eq!(json["sm_guid"], "0x0000000000000010");
+        assert_eq!(json["subnet_up"], true);
+        let responder = &json["responders"][0];
+        assert_eq!(responder["counters"]["smps_sent"], 9);
+        assert!(responder["port_guid"].is_null());
+    }
+}

@@ -1,0 +1,439 @@
+//! Renders the state as lines of text, for a screen of any size or for a file.
+
+use std::collections::VecDeque;
+
+use crate::ctl::status::duration;
+use crate::observe::moment::{Moment, ResponderNow, Standing, Talker, TypeRate};
+
+/// Width of output that is not a terminal.
+const PLAIN_WIDTH: usize = 100;
+/// Rows per table in output that is not a terminal.
+const PLAIN_ROWS: usize = 64;
+/// Largest number of seconds that the line of rates covers.
+const LATELY_MAX: usize = 240;
+/// Smallest supported width; narrower screens cut lines off.
+const WIDTH_MIN: usize = 60;
+
+/// The style of a piece of text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tone {
+    Plain,
+    Strong,
+    Soft,
+    Good,
+    Warn,
+    Bad,
+    Accent,
+}
+
+/// A line, as styled pieces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Line(Vec<(Tone, String)>);
+
+impl Line {
+    /// Its styled pieces.
+    pub(super) fn spans(&self) -> &[(Tone, String)] {
+        &self.0
+    }
+
+    fn of(tone: Tone, text: impl Into<String>) -> Self {
+        Self(vec![(tone, text.into())])
+    }
+
+    fn and(mut self, tone: Tone, text: impl Into<String>) -> Self {
+        self.0.push((tone, text.into()));
+        self
+    }
+
+    /// Cuts the line to `width` characters.
+    fn cut(mut self, width: usize) -> Self {
+        let mut left = width;
+        for (_, text) in &mut self.0 {
+            let kept = text.chars().count().min(left);
+            *text = text.chars().take(kept).collect();
+            left -= kept;
+        }
+        self
+    }
+}
+
+/// The state to show.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    pub(super) url: &'a str,
+    /// Why the data is stale.
+    pub(super) lost: Option<&'a str>,
+    pub(super) lately: Option<&'a Lately>,
+    pub(super) moment: &'a Moment,
+}
+
+impl<'a> View<'a> {
+    pub(super) fn of(moment: &'a Moment) -> Self {
+        Self { url: "", lost: None, lately: None, moment }
+    }
+}
+
+/// Rates of the last minutes.
+#[derive(Debug, Default)]
+pub(super) struct Lately(VecDeque<Option<f64>>);
+
+impl Lately {
+    /// Appends the rate of the last second.
+    pub(super) fn take(&mut self, moment: &Moment) {
+        if self.0.len() >= LATELY_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(moment.total.answers_per_s);
+    }
+
+    /// The last `width` seconds as bars.
+    fn bars(&self, width: usize) -> String {
+        const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+        let last = || self.0.iter().skip(self.0.len().saturating_sub(width));
+        let most = last().flatten().copied().fold(0.0, f64::max);
+        let bar = |rate: &Option<f64>| match rate {
+            Some(rate) if most > 0.0 => BARS[((rate / most * 7.0).round() as usize).min(7)],
+            Some(_) => BARS[0],
+            None => ' ',
+        };
+        last().map(bar).collect()
+    }
+}
+
+/// Renders text for output that is not a terminal.
+pub(super) fn plain(view: &View<'_>) -> String {
+    let lines = composed(view, PLAIN_WIDTH, [PLAIN_ROWS; 3]);
+    let text = |line: &Line| {
+        let text: String = line.0.iter().map(|(_, text)| text.as_str()).collect();
+        text.trim_end().to_owned() + "\n"
+    };
+    lines.iter().map(text).collect()
+}
+
+/// Renders lines for a screen, with as many rows of each table as fit.
+pub(super) fn lines(view: &View<'_>, width: usize, height: usize) -> Vec<Line> {
+    let moment = view.moment;
+    let heads = composed(view, width, [0; 3]).len();
+    let mut rows = [0; 3];
+    let wanted = [moment.responders.len(), moment.types.len(), moment.talkers.len()];
+    // Tables get rows in turn, so that all of them share the space.
+    for _ in heads..height {
+        let next = (0..3).filter(|&table| rows[table] < wanted[table]).min_by_key(|&t| rows[t]);
+        let Some(next) = next else { break };
+        rows[next] += 1;
+    }
+    let lines = composed(view, width, rows);
+    lines.into_iter().take(height).map(|line| line.cut(width)).collect()
+}
+
+fn composed(view: &View<'_>, width: usize, rows: [usize; 3]) -> Vec<Line> {
+    let moment = view.moment;
+    let width = width.max(WIDTH_MIN);
+    let mut lines = head(view, width);
+    lines.push(Line::default());
+    let name = width.saturating_sub(75).clamp(10, 32);
+    lines.push(Line::of(
+        Tone::Soft,
+        format!(
+            "{:<name$}  {:<8} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9}",
+            "RESPONDER", "STATE", "ANSWERS/S", "P50", "P99", "DROPPED/S", "IN FLIGHT", "LAG"
+        ),
+    ));
+    if moment.responders.is_empty() {
+        lines.push(Line::of(
+            Tone::Soft,
+            format!("no responder connected; start one: ibsa --sm {} --transport udp", view.url),
+        ));
+    }
+    lines.extend(moment.responders.iter().take(rows[0]).map(|one| responder(one, name)));
+    lines.push(Line::default());
+    lines.push(Line::of(
+        Tone::Soft,
+        format!(
+            "{:<33} {:<9} {:>11} {:>9} {:>12} {:>16}",
+            "ATTRIBUTE", "METHOD", "ANSWERS/S", "ERRORS/S", "NO RECORDS/S", "TOTAL"
+        ),
+    ));
+    lines.extend(moment.types.iter().take(rows[1]).map(of_type));
+    lines.push(Line::default());
+    let name = width.saturating_sub(32).clamp(28, 64);
+    let title = "TOP TALKER (average of 10 s)";
+    lines.push(Line::of(
+        Tone::Soft,
+        format!("{:>6}  {title:<name$} {:>11} {:>8}", "LID", "REQUESTS/S", "SHARE"),
+    ));
+    lines.extend(moment.talkers.iter().take(rows[2]).map(|one| talker(one, name)));
+    lines
+}
+
+fn head(view: &View<'_>, width: usize) -> Vec<Line> {
+    let Moment { sm, fabric, total, drops, .. } = view.moment;
+    let state = if sm.state.is_empty() { "starting" } else { &sm.state };
+    let subnet = match (sm.subnet_up, state) {
+        (true, _) => (Tone::Good, "subnet up"),
+        (false, "master") => (Tone::Bad, "subnet not up"),
+        (false, _) => (Tone::Warn, "subnet managed by another SM"),
+    };
+    let mut lines = vec![
+        Line::of(Tone::Strong, sm.software.clone())
+            .and(Tone::Plain, format!("  {state}  "))
+            .and(subnet.0, subnet.1)
+            .and(Tone::Soft, format!("  for {}  {}", duration(sm.uptime_s), view.url)),
+        Line::of(
+            Tone::Soft,
+            format!(
+                "{} hosts, {} switches, {} links; epoch {}, generation {}, registry {}",
+                fabric.hosts,
+                fabric.switches,
+                fabric.links,
+                sm.epoch,
+                sm.fabric_generation,
+                sm.registry_sequence
+            ),
+        ),
+    ];
+    if let Some(lost) = view.lost {
+        lines.push(Line::of(Tone::Bad, format!("stale data: {lost}")));
+    }
+    lines.extend(sm.warnings.iter().map(|warning| Line::of(Tone::Warn, warning.clone())));
+    lines.push(Line::default());
+    lines.push(
+        Line::of(Tone::Strong, format!("{} answers/s", rate(total.answers_per_s)))
+            .and(Tone::Plain, format!("  {} errors/s", rate(total.errors_per_s)))
+            .and(Tone::Plain, format!("  {} no records/s", rate(total.no_records_per_s)))
+            .and(
+                if total.dropped_per_s > Some(0.0) { Tone::Warn } else { Tone::Plain },
+                format!("  {} dropped/s", rate(total.dropped_per_s)),
+            )
+            .and(Tone::Plain, format!("  {} in flight", whole(total.in_flight)))
+            .and(Tone::Plain, format!("  lag {}", millis(total.lag_ms))),
+    );
+    lines.push(Line::of(
+        Tone::Plain,
+        format!(
+            "latency p50 {}  p99 {}  p99.9 {}",
+            micros(total.p50_us),
+            micros(total.p99_us),
+            micros(total.p999_us)
+        ),
+    ));
+    let dropping: Vec<_> = drops.iter().filter(|drop| drop.per_s > 0.0).collect();
+    if !dropping.is_empty() {
+        let text =
+            dropping.iter().map(|drop| format!("{} {}", drop.reason, rate(Some(drop.per_s))));
+        let text: Vec<_> = text.collect();
+        lines.push(Line::of(Tone::Warn, format!("dropped/s: {}", text.join(", "))));
+    }
+    if let Some(lately) = view.lately {
+        lines.push(Line::of(Tone::Accent, lately.bars(width.min(LATELY_MAX))));
+    }
+    lines
+}
+
+fn responder(one: &ResponderNow, name: usize) -> Line {
+    let tone = match one.state {
+        Standing::Current => Tone::Good,
+        Standing::Behind | Standing::Waiting => Tone::Warn,
+        Standing::Silent | Standing::Down => Tone::Bad,
+    };
+    let load = &one.load;
+    let rest = match one.state {
+        Standing::Down => format!(" for {}", duration(one.for_s)),
+        _ => format!(
+            " {:>11} {:>9} {:>9} {:>9} {:>9} {:>9}",
+            rate(load.answers_per_s),
+            micros(load.p50_us),
+            micros(load.p99_us),
+            rate(load.dropped_per_s),
+            whole(load.in_flight),
+            millis(load.lag_ms)
+        ),
+    };
+    Line::of(Tone::Plain, format!("{:<name$}  ", fitted(&one.name, name)))
+        .and(tone, format!("{:<8}", one.state.name()))
+        .and(Tone::Plain, rest)
+}
+
+fn of_type(one: &TypeRate) -> Line {
+    let TypeRate { attribute, method, per_s, errors_per_s, no_records_per_s, total } = one;
+    let [per_s, errors, none] =
+        [per_s, errors_per_s, no_records_per_s].map(|value| rate(Some(*value)));
+    Line::of(
+        Tone::Plain,
+        format!("{attribute:<33} {method:<9} {per_s:>11} {errors:>9} {none:>12} {total:>16}"),
+    )
+}
+
+fn talker(one: &Talker, name: usize) -> Line {
+    let node = if one.node.is_empty() { "not in the fabric" } else { &one.node };
+    let (node, per_s, share) = (fitted(node, name), rate(Some(one.per_s)), one.share * 100.0);
+    Line::of(Tone::Plain, format!("{:>6}  {node:<name$} {per_s:>11} {share:>6.1} %", one.lid))
+}
+
+/// Cuts `text` to `width` characters.
+fn fitted(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+const NONE: &str = "-";
+
+fn whole(value: Option<u64>) -> String {
+    value.map_or_else(|| NONE.to_owned(), grouped)
+}
+
+fn rate(value: Option<f64>) -> String {
+    match value {
+        None => NONE.to_owned(),
+        Some(value) if value > 0.0 && value < 9.95 => format!("{value:.1}"),
+        Some(value) => grouped(value.round() as u64),
+    }
+}
+
+/// Formats 1234567 as 1,234,567.
+fn grouped(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn micros(value: Option<f64>) -> String {
+    match value {
+        None => NONE.to_owned(),
+        Some(us) if us < 1.0 => format!("{:.0} ns", us * 1e3),
+        Some(us) if us < 999.5 => format!("{} µs", digits(us)),
+        Some(us) => millis(Some(us / 1e3)),
+    }
+}
+
+fn millis(value: Option<f64>) -> String {
+    match value {
+        None => NONE.to_owned(),
+        Some(ms) if ms < 999.5 => format!("{} ms", digits(ms)),
+        Some(ms) if ms < 99_950.0 => format!("{} s", digits(ms / 1e3)),
+        Some(ms) => duration((ms / 1e3) as u64),
+    }
+}
+
+fn digits(value: f64) -> String {
+    match value {
+        ..9.995 => format!("{value:.2}"),
+        ..99.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::moment::{Load, Sm};
+
+    fn moment(responders: usize) -> Moment {
+        let load = Load {
+            answers_per_s: Some(1_234_567.0),
+            dropped_per_s: Some(0.4),
+            no_records_per_s: Some(7.0),
+            p50_us: Some(0.85),
+            p99_us: Some(12.34),
+            in_flight: Some(3),
+            lag_ms: Some(1500.0),
+            ..Load::default()
+        };
+        let responder = |at| ResponderNow {
+            name: format!("ibsa-{at}"),
+            state: if at == 0 { Standing::Down } else { Standing::Current },
+            for_s: 75,
+            load: load.clone(),
+            ..ResponderNow::default()
+        };
+        Moment {
+            sm: Sm {
+                state: "master".into(),
+                subnet_up: true,
+                software: "ibsm 0".into(),
+                ..Sm::default()
+            },
+            total: load.clone(),
+            types: vec![
+                TypeRate {
+                    attribute: "PathRecord".into(),
+                    method: "get".into(),
+                    ..TypeRate::default()
+                };
+                30
+            ],
+            responders: (0..responders).map(responder).collect(),
+            talkers: vec![Talker { lid: 7, share: 0.5, ..Talker::default() }; 20],
+            ..Moment::default()
+        }
+    }
+
+    #[test]
+    fn text_has_all_responders_with_units() {
+        let moment = moment(3);
+        let text = plain(&View::of(&moment));
+        for expected in [
+            "1,234,567 answers/s",
+            "0.4 dropped/s",
+            "p50 850 ns  p99 12.3 µs  p99.9 -",
+            "lag 1.50 s",
+            "  - errors/s  7.0 no records/s",
+            "TOP TALKER (average of 10 s)",
+        ] {
+            assert!(text.contains(expected), "'{expected}' in:\n{text}");
+        }
+        assert!(text.contains("ibsa-0") && text.contains("down     for 1 min 15 s"), "{text}");
+        assert!(text.contains("ibsa-2") && text.contains("current"), "{text}");
+        assert!(text.contains("not in the fabric"), "{text}");
+        assert!(!text.contains('\u{1b}'), "no colours where there is no terminal");
+        assert!(text.lines().all(|line| line.chars().count() <= PLAIN_WIDTH), "{text}");
+    }
+
+    #[test]
+    fn a_screen_is_filled_and_never_overrun() {
+        let moment = moment(40);
+        for (width, height) in [(200, 60), (80, 24), (60, 12), (20, 5), (1, 1)] {
+            let lines = lines(&View::of(&moment), width, height);
+            assert!(lines.len() <= height, "{width} x {height}");
+            for line in &lines {
+                let len: usize = line.spans().iter().map(|(_, text)| text.chars().count()).sum();
+                assert!(len <= width, "{width} x {height}: {line:?}");
+            }
+            assert!(height > 24 || lines.len() == height);
+        }
+    }
+
+    #[test]
+    fn tables_share_the_room() {
+        let moment = moment(40);
+        let lines = lines(&View::of(&moment), 100, 30);
+        let count = |word: &str| {
+            let has = |line: &&Line| line.spans().iter().any(|(_, text)| text.contains(word));
+            lines.iter().filter(has).count()
+        };
+        let (responders, types, talkers) =
+            (count("ibsa-"), count("PathRecord"), count("not in the fabric"));
+        assert!(responders.abs_diff(types) <= 1 && types.abs_diff(talkers) <= 1 && talkers > 4);
+    }
+
+    #[test]
+    fn bars_show_unknown_values_as_a_gap() {
+        let mut lately = Lately::default();
+        for rate in [Some(0.0), None, Some(100.0), Some(50.0)] {
+            lately.take(&Moment {
+                total: Load { answers_per_s: rate, ..Load::default() },
+                ..Moment::default()
+            });
+        }
+        assert_eq!(lately.bars(10), "▁ █▅");
+        assert_eq!(lately.bars(2), "█▅");
+    }
+}

@@ -1,0 +1,460 @@
+//! The front door: forwards queries that arrive at the SM's own port to responders, and their
+//! answers to the clients.
+//!
+//! It decides where a packet goes, by setting [`Address::peer`](ib_mad::transport::Address::peer),
+//! and keeps no state of a query. Only multi-packet transfers and reports leave a pin behind, so
+//! that the next packet of the client reaches the responder that holds the transfer. What is not
+//! here: sockets (`runtime`), and the answers themselves (the responders).
+
+mod pins;
+mod redirect;
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use ib_mad::transport::{Address, Packet};
+use ib_mad::types::{Gid, Lid, Qpn, Sl};
+use ib_mad::wire::mad::{Method, MgmtClass};
+use ib_mad::wire::rmpp::RmppType;
+use ib_mad::wire::sa::SaMad;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::cli::{RedirectMode, ReturnWay};
+use crate::observe::Responder;
+use pins::Pins;
+use redirect::Redirection;
+pub use redirect::Target;
+use sm_core::sweep::SlsOfPaths;
+
+/// Most transfers and reports pinned at once; of more, the oldest are forgotten.
+pub const PINS_MAX: usize = 1 << 16;
+
+/// Packets forwarded, and packets dropped by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets forwarded to responders.
+    pub requests: u64,
+    /// Requests among these that responders answer from their own port.
+    pub direct: u64,
+    /// Packets forwarded to clients.
+    pub answers: u64,
+    /// Requests answered here with a redirection to a responder.
+    pub redirected: u64,
+    /// Answers to Get(ClassPortInfo) that were changed to name a responder.
+    pub advertised: u64,
+    /// Dropped: this SM is not the master. A subnet has one SA, the master's.
+    pub not_master: u64,
+    /// Dropped: no responder serves a snapshot.
+    pub no_responder: u64,
+    /// Dropped: not of the subnet administration class.
+    pub other_class: u64,
+    /// Dropped: an answer from an address that no responder announced.
+    pub unregistered: u64,
+    /// Answers that the fabric could not deliver.
+    pub undelivered: u64,
+    /// Dropped: the queue towards responders or clients was full.
+    pub overflow: u64,
+}
+
+/// Chooses a responder for each request.
+///
+/// Shut at first: nothing passes before [`set_open`](Self::set_open).
+#[derive(Debug, Default)]
+pub struct FrontDoor {
+    open: bool,
+    pins: Pins,
+    redirection: Redirection,
+    /// Service levels of paths from clients to responders.
+    sls: SlsOfPaths,
+    return_way: ReturnWay,
+    /// Packets forwarded and dropped. The caller counts `overflow`.
+    pub counters: Counters,
+}
+
+/// Where a packet from the fabric goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Passage {
+    /// It goes to the responder at its [`peer`](ib_mad::transport::Address::peer).
+    ToResponder,
+    /// It has become the answer to its client.
+    ToClient,
+    /// It was dropped, and counted.
+    Dropped,
+}
+
+/// A transaction of a client: its address and TransactionID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Transaction {
+    lid: Lid,
+    qpn: Qpn,
+    gid: Option<Gid>,
+    tid: u64,
+}
+
+impl Transaction {
+    /// The top 16 bits of a TransactionID are a simulator's.
+    fn new(address: &Address, tid: u64) -> Self {
+        let gid = address.grh.map(|grh| grh.remote_gid);
+        Self { lid: address.lid, qpn: address.qpn, gid, tid: tid & 0xFFFF_FFFF_FFFF }
+    }
+}
+
+impl FrontDoor {
+    /// Opens or shuts it; only the master opens it.
+    pub fn set_open(&mut self, open: bool) {
+        self.open = open;
+    }
+
+    /// Sets which clients are redirected.
+    pub fn set_redirect_mode(&mut self, mode: RedirectMode) {
+        self.redirection.set_mode(mode);
+    }
+
+    /// Sets how answers return to clients.
+    pub fn set_return_way(&mut self, way: ReturnWay) {
+        self.return_way = way;
+    }
+
+    /// Sets the ports that clients may be redirected to, and the SLs of paths there.
+    pub fn set_targets(&mut self, targets: Vec<Target>, sls: SlsOfPaths) {
+        self.redirection.set_targets(targets);
+        self.sls = sls;
+    }
+
+    /// Chooses one of `responders` for a packet from the fabric, or answers it here.
+    pub fn admit(
+        &mut self,
+        now: Instant,
+        responders: &[Responder],
+        packet: &mut Packet,
+    ) -> Passage {
+        if packet.carrier.undelivered != 0 {
+            self.counters.undelivered += 1;
+            return Passage::Dropped;
+        }
+        if !self.open {
+            self.counters.not_master += 1;
+            return Passage::Dropped;
+        }
+        let mad = SaMad::new(&packet.mad);
+        let header = mad.header();
+        if header.mgmt_class() != MgmtClass::SUBN_ADM {
+            self.counters.other_class += 1;
+            return Passage::Dropped;
+        }
+        if self.redirection.require(packet, |client, target| self.sl_to(client, target)) {
+            self.counters.redirected += 1;
+            return Passage::ToClient;
+        }
+        let mad = SaMad::new(&packet.mad);
+        let header = mad.header();
+        let transaction = Transaction::new(&packet.address, header.tid());
+        let pinned =
+            self.pins.get(now, &transaction).filter(|peer| is_registered(responders, *peer));
+        let chosen = match pinned {
+            Some(peer) => Some((None, peer)),
+            None => choose(responders, &packet.address).map(|(id, peer)| (Some(id), peer)),
+        };
+        match chosen {
+            Some((id, peer)) => {
+                packet.carrier.peer = Some(peer);
+                packet.carrier.direct = id.is_some_and(|id| self.returns_directly(id, packet));
+                self.counters.direct += u64::from(packet.carrier.direct);
+                self.counters.requests += 1;
+                Passage::ToResponder
+            }
+            None => {
+                self.counters.no_responder += 1;
+                Passage::Dropped
+            }
+        }
+    }
+
+    /// Whether the responder `id` may answer a packet from its own port: the answer is not changed
+    /// here, and no pin is needed to lead further packets to the responder.
+    fn returns_directly(&self, id: u64, packet: &Packet) -> bool {
+        self.return_way == ReturnWay::Direct
+            && self.redirection.has_target(id)
+            && !self.redirection.concerns(packet)
+            && !SaMad::new(&packet.mad).rmpp().is_active()
+    }
+
+    /// Decides whether a packet from a responder goes out to the client it is addressed to.
+    pub fn release(&mut self, now: Instant, responders: &[Responder], packet: &mut Packet) -> bool {
+        if !self.open {
+            self.counters.not_master += 1;
+            return false;
+        }
+        let Some(peer) = packet.carrier.peer.filter(|peer| is_registered(responders, *peer)) else {
+            self.counters.unregistered += 1;
+            return false;
+        };
+        let mad = SaMad::new(&packet.mad);
+        let (header, rmpp) = (mad.header(), mad.rmpp());
+        if header.mgmt_class() != MgmtClass::SUBN_ADM {
+            self.counters.other_class += 1;
+            return false;
+        }
+        let goes_on = rmpp.is_active()
+            && matches!(rmpp.rmpp_type(), RmppType::DATA | RmppType::ACK)
+            || header.method() == Method::REPORT;
+        if goes_on {
+            self.pins.set(now, Transaction::new(&packet.address, header.tid()), peer);
+        }
+        if self.redirection.advertise(packet, |client, target| self.sl_to(client, target)) {
+            self.counters.advertised += 1;
+        }
+        (packet.carrier.peer, packet.carrier.direct) = (None, false);
+        self.counters.answers += 1;
+        true
+    }
+
+    /// The SL by which a client's packets reach a responder.
+    fn sl_to(&self, client: Lid, target: &Target) -> Sl {
+        self.sls.sl(client, target.lid, target.sl)
+    }
+
+    /// Pins in force.
+    pub fn pins(&self) -> usize {
+        self.pins.len()
+    }
+}
+
+fn is_registered(responders: &[Responder], peer: SocketAddr) -> bool {
+    responders.iter().any(|responder| responder.front_door.contains(&peer))
+}
+
+/// The responder for a client: the one with the greatest hash of both, so that each client stays
+/// with its responder when others come and go.
+fn choose(responders: &[Responder], client: &Address) -> Option<(u64, SocketAddr)> {
+    let mut key = [0; 22];
+    key[..2].copy_from_slice(&client.lid.0.to_be_bytes());
+    key[2..6].copy_from_slice(&client.qpn.0.to_be_bytes());
+    if let Some(grh) = &client.grh {
+        key[6..].copy_from_slice(&grh.remote_gid.0);
+    }
+    let (score, chosen) = responders
+        .iter()
+        .filter(|responder| responder.serving.is_some() && !responder.front_door.is_empty())
+        .map(|responder| (xxh3_64_with_seed(&key, responder.id), responder))
+        .max_by_key(|(score, responder)| (*score, responder.id))?;
+    let addresses = &chosen.front_door;
+    // A client always gets the same address of its responder. The upper bits of the score chose the
+    // responder; the lower ones are independent of them.
+    let address = addresses.get((score & 0xFFFF_FFFF) as usize % addresses.len());
+    address.map(|address| (chosen.id, *address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ib_mad::wire::rmpp::RmppFlags;
+    use sa_proto::proto::snapshot::Hello;
+    use sa_proto::snapshot::Version;
+
+    fn responder(id: u64) -> Responder {
+        let hello = Hello {
+            responder_id: id,
+            front_door: vec![format!("127.0.0.1:{}", 9000 + id)],
+            ..Hello::default()
+        };
+        Responder::new(&hello, Some(Version::NONE), None, Instant::now(), id)
+    }
+
+    fn responders(ids: impl IntoIterator<Item = u64>) -> Vec<Responder> {
+        ids.into_iter().map(responder).collect()
+    }
+
+    fn packet(lid: u16, method: Method, tid: u64) -> Packet {
+        let mut packet = Packet::default();
+        packet.address.lid = Lid(lid);
+        let mut mad = SaMad::new(&mut packet.mad);
+        mad.header_mut().set_mgmt_class(MgmtClass::SUBN_ADM).set_method(method).set_tid(tid);
+        packet
+    }
+
+    fn peer_of(door: &mut FrontDoor, responders: &[Responder], mut packet: Packet) -> SocketAddr {
+        assert_eq!(door.admit(Instant::now(), responders, &mut packet), Passage::ToResponder);
+        packet.carrier.peer.unwrap()
+    }
+
+    fn open_door() -> FrontDoor {
+        FrontDoor { open: true, ..FrontDoor::default() }
+    }
+
+    #[test]
+    fn only_the_masters_door_lets_anything_pass() {
+        let mut door = FrontDoor::default();
+        let (list, now) = (responders([1]), Instant::now());
+        let mut answer = packet(4, Method::GET_RESP, 1);
+        answer.carrier.peer = list[0].front_door.first().copied();
+        assert_eq!(door.admit(now, &list, &mut packet(4, Method::GET, 1)), Passage::Dropped);
+        assert!(!door.release(now, &list, &mut answer));
+        let dropped = Counters { not_master: 2, ..Counters::default() };
+        assert_eq!(door.counters, dropped);
+        door.set_open(true);
+        assert_eq!(door.admit(now, &list, &mut packet(4, Method::GET, 1)), Passage::ToResponder);
+        assert!(door.release(now, &list, &mut answer));
+        door.set_open(false);
+        assert_eq!(door.admit(now, &list, &mut packet(4, Method::GET, 1)), Passage::Dropped);
+        assert_eq!(door.counters.not_master, 3);
+    }
+
+    #[test]
+    fn a_client_keeps_its_responder_when_others_come_and_go() {
+        let mut door = open_door();
+        let (all, fewer) = (responders(1..=4), responders([1, 2, 4]));
+        let mut used = std::collections::HashMap::new();
+        for lid in 1..=400 {
+            let before = peer_of(&mut door, &all, packet(lid, Method::GET, 1));
+            assert_eq!(before, peer_of(&mut door, &all, packet(lid, Method::GET, 2)));
+            let after = peer_of(&mut door, &fewer, packet(lid, Method::GET, 3));
+            assert!(before == after || before.port() == 9003, "only clients of 3 move");
+            *used.entry(before.port()).or_insert(0) += 1;
+        }
+        assert!(used.values().all(|&clients| (60..=140).contains(&clients)), "{used:?}");
+    }
+
+    #[test]
+    fn without_a_serving_responder_queries_are_dropped_and_counted() {
+        let mut door = open_door();
+        let mut list = responders([1]);
+        list[0].serving = None;
+        assert_eq!(
+            door.admit(Instant::now(), &list, &mut packet(4, Method::GET, 1)),
+            Passage::Dropped
+        );
+        assert_eq!(
+            door.admit(Instant::now(), &[], &mut packet(4, Method::GET, 1)),
+            Passage::Dropped
+        );
+        assert_eq!((door.counters.no_responder, door.counters.requests), (2, 0));
+    }
+
+    #[test]
+    fn other_classes_and_what_comes_back_do_not_pass() {
+        let mut door = open_door();
+        let list = responders([1]);
+        let mut other = packet(4, Method::GET, 1);
+        SaMad::new(&mut other.mad).header_mut().set_mgmt_class(MgmtClass::PERF);
+        assert_eq!(door.admit(Instant::now(), &list, &mut other), Passage::Dropped);
+        let mut back = packet(4, Method::GET_RESP, 1);
+        back.carrier.undelivered = 110;
+        assert_eq!(door.admit(Instant::now(), &list, &mut back), Passage::Dropped);
+        assert_eq!((door.counters.other_class, door.counters.undelivered), (1, 1));
+    }
+
+    #[test]
+    fn a_client_that_must_be_redirected_is_answered_without_a_responder() {
+        let mut door = open_door();
+        door.set_redirect_mode(RedirectMode::Require);
+        let (now, list) = (Instant::now(), responders([1]));
+        let mut query = packet(4, Method::GET, 1);
+        assert_eq!(door.admit(now, &list, &mut query), Passage::ToResponder, "nowhere to go yet");
+        let target = Target {
+            id: 1,
+            lid: Lid(9),
+            gid: Gid::ZERO,
+            pkey: ib_mad::types::PKey::DEFAULT_FULL,
+            qpn: Qpn::GSI,
+            sl: ib_mad::types::Sl::default(),
+        };
+        door.set_targets(vec![target], SlsOfPaths::default());
+        let mut query = packet(4, Method::GET, 1);
+        assert_eq!(door.admit(now, &list, &mut query), Passage::ToClient);
+        assert_eq!((query.address.lid, query.carrier.peer), (Lid(4), None));
+        assert_eq!((door.counters.redirected, door.counters.requests), (1, 1));
+        door.set_open(false);
+        assert_eq!(door.admit(now, &list, &mut packet(4, Method::GET, 1)), Passage::Dropped);
+    }
+
+    #[test]
+    fn only_responders_that_have_a_port_are_asked_to_answer_past_the_door() {
+        let mut door = open_door();
+        let (now, list) = (Instant::now(), responders([1, 2]));
+        let target = Target {
+            id: 1,
+            lid: Lid(9),
+            gid: Gid::ZERO,
+            pkey: ib_mad::types::PKey::DEFAULT_FULL,
+            qpn: Qpn::GSI,
+            sl: ib_mad::types::Sl::default(),
+        };
+        door.set_targets(vec![target], SlsOfPaths::default());
+        let directly = |door: &mut FrontDoor, packet: Packet| {
+            let (mut to_first, mut passed) = (packet.clone(), [false; 2]);
+            for lid in 1..60 {
+                to_first.address.lid = Lid(lid);
+                let mut packet = to_first.clone();
+                assert_eq!(door.admit(now, &list, &mut packet), Passage::ToResponder);
+                let port = packet.carrier.peer.unwrap().port();
+                passed[usize::from(port == 9002)] |= packet.carrier.direct;
+            }
+            passed
+        };
+        assert_eq!(directly(&mut door, packet(4, Method::GET, 1)), [false, false]);
+        door.set_return_way(ReturnWay::Direct);
+        assert_eq!(directly(&mut door, packet(4, Method::GET, 1)), [true, false]);
+        let mut segment = packet(4, Method::GET_TABLE, 1);
+        SaMad::new(&mut segment.mad).rmpp_mut().set_flags(RmppFlags::ACTIVE);
+        assert_eq!(directly(&mut door, segment), [false, false]);
+        door.set_redirect_mode(RedirectMode::Advertise);
+        let mut info = packet(4, Method::GET, 1);
+        let mut mad = SaMad::new(&mut info.mad);
+        mad.header_mut().set_attribute_id(ib_mad::wire::mad::AttributeId::CLASS_PORT_INFO);
+        assert_eq!(directly(&mut door, info), [false, false], "it is to name a responder");
+    }
+
+    #[test]
+    fn answers_pass_only_from_registered_addresses() {
+        let mut door = open_door();
+        let list = responders([1]);
+        let mut answer = packet(4, Method::GET_RESP, 1);
+        assert!(!door.release(Instant::now(), &list, &mut answer));
+        answer.carrier.peer = Some(([127, 0, 0, 1], 9002).into());
+        assert!(!door.release(Instant::now(), &list, &mut answer));
+        answer.carrier.peer = Some(([127, 0, 0, 1], 9001).into());
+        assert!(door.release(Instant::now(), &list, &mut answer));
+        assert_eq!(answer.carrier.peer, None);
+        assert_eq!((door.counters.unregistered, door.counters.answers), (2, 1));
+    }
+
+    /// A responder that connected meanwhile may be the client's by hash, but does not hold the
+    /// transfer.
+    #[test]
+    fn acknowledgements_follow_the_transfer() {
+        let (few, many) = (responders([1]), responders(1..=8));
+        let mut door = open_door();
+        let lid = (1..)
+            .find(|&lid| peer_of(&mut door, &many, packet(lid, Method::GET, 0)).port() != 9001);
+        let lid = lid.unwrap();
+        let mut segment = packet(lid, Method::GET_TABLE_RESP, 0x0003_0000_0000_0077);
+        SaMad::new(&mut segment.mad)
+            .rmpp_mut()
+            .set_rmpp_type(RmppType::DATA)
+            .set_flags(RmppFlags::ACTIVE);
+        segment.carrier.peer = few[0].front_door.first().copied();
+        assert!(door.release(Instant::now(), &few, &mut segment));
+        // The simulator put another client's number into the top 16 bits.
+        let ack = packet(lid, Method::GET_TABLE, 0x0009_0000_0000_0077);
+        assert_eq!(peer_of(&mut door, &many, ack).port(), 9001);
+        let other = packet(lid, Method::GET_TABLE, 0x78);
+        assert_ne!(peer_of(&mut door, &many, other).port(), 9001);
+        // A responder that disconnected holds nothing any more.
+        let ack = packet(lid, Method::GET_TABLE, 0x77);
+        assert_ne!(peer_of(&mut door, &many[1..], ack).port(), 9001);
+    }
+
+    #[test]
+    fn the_answer_to_a_report_finds_its_sender() {
+        let (few, many) = (responders([1]), responders(1..=8));
+        let mut door = open_door();
+        for lid in 1..50 {
+            let mut report = packet(lid, Method::REPORT, 5);
+            report.carrier.peer = few[0].front_door.first().copied();
+            assert!(door.release(Instant::now(), &few, &mut report));
+            assert_eq!(peer_of(&mut door, &many, packet(lid, Method::REPORT_RESP, 5)).port(), 9001);
+        }
+    }
+}

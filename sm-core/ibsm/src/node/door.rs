@@ -1,0 +1,98 @@
+//! The front door, with the packets that wait for its socket.
+
+use std::time::{Duration, Instant};
+
+use ib_mad::transport::Packet;
+use tracing::warn;
+
+use super::ring::Ring;
+use crate::cli::SaAccess;
+use crate::front_door::{Counters, FrontDoor, Passage, Target};
+use crate::observe::Responders;
+use sm_core::sweep::SlsOfPaths;
+
+/// Packets that wait for the socket; more are dropped, and their senders retry.
+const QUEUE_MAX: usize = 4096;
+/// How often dropped queries are logged.
+const WARNING_INTERVAL: Duration = Duration::from_secs(30);
+
+/// The front door without its socket.
+pub(super) struct Door {
+    logic: FrontDoor,
+    responders: Responders,
+    /// Packets for responders.
+    outgoing: Ring,
+    warning_due: Option<Instant>,
+    /// Dropped queries at the last warning.
+    warned: u64,
+}
+
+impl Door {
+    /// A front door that is closed.
+    pub(super) fn new(responders: Responders, access: &SaAccess) -> Self {
+        let mut logic = FrontDoor::default();
+        logic.set_redirect_mode(access.redirect);
+        logic.set_return_way(access.front_door_return);
+        Self { logic, responders, outgoing: Ring::new(QUEUE_MAX), warning_due: None, warned: 0 }
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        Counters { overflow: self.outgoing.dropped(), ..self.logic.counters }
+    }
+
+    pub(super) fn pins(&self) -> usize {
+        self.logic.pins()
+    }
+
+    /// Opens the door while this SM is master and publishes, and closes it otherwise.
+    pub(super) fn set_open(&mut self, open: bool) {
+        self.logic.set_open(open);
+    }
+
+    /// Sets the ports that clients may be redirected to, and the SLs of paths there.
+    pub(super) fn set_targets(&mut self, targets: Vec<Target>, sls: SlsOfPaths) {
+        self.logic.set_targets(targets, sls);
+    }
+
+    /// Takes a packet that the fabric delivered to QP1. `true` if it has become an answer to be
+    /// sent.
+    pub(super) fn admit(&mut self, now: Instant, packet: &mut Packet) -> bool {
+        let responders = self.responders.load();
+        match self.logic.admit(now, &responders, packet) {
+            Passage::ToResponder => {
+                self.outgoing.push(packet);
+                false
+            }
+            Passage::ToClient => true,
+            Passage::Dropped => false,
+        }
+    }
+
+    /// Takes a packet of a responder. `true` if it is an answer to be sent.
+    pub(super) fn release(&mut self, now: Instant, packet: &mut Packet) -> bool {
+        self.logic.release(now, &self.responders.load(), packet)
+    }
+
+    /// Packets for responders.
+    pub(super) fn poll_forward(&self) -> &[Packet] {
+        self.outgoing.front()
+    }
+
+    /// So many of them were sent.
+    pub(super) fn handle_forwarded(&mut self, count: usize) {
+        self.outgoing.consume(count);
+    }
+
+    /// Warns, at intervals, of queries that were dropped for lack of a responder.
+    pub(super) fn warn_of_drops(&mut self, now: Instant) {
+        let dropped = self.logic.counters.no_responder;
+        if dropped > self.warned && self.warning_due.is_none_or(|due| now >= due) {
+            warn!(
+                "{dropped} SA queries dropped so far: no responder is connected and serving; \
+                 `ibsmctl status` shows the command that starts one"
+            );
+            self.warned = dropped;
+            self.warning_due = Some(now + WARNING_INTERVAL);
+        }
+    }
+}

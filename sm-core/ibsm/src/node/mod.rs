@@ -1,0 +1,462 @@
+//! The subnet manager as one state machine without I/O: it joins sweeps, publication, the front
+//! door, operators' files and the state directory.
+//!
+//! Input arrives through `handle_…(now, …)`, output leaves through `poll_…`. The driver
+//! (`runtime::service`) owns sockets, files, threads and the clock; a test or a simulation can
+//! take its place. A driver repeats these steps:
+//!
+//! 1. Hand over what has arrived: results of jobs and writes, signals and orders, packets.
+//! 2. [`Node::handle_timeout`].
+//! 3. Send what [`Node::poll_transmit`] and [`Node::poll_forward`] yield.
+//! 4. Carry out what [`Node::poll_action`] yields, until it yields nothing.
+//! 5. Unless there was input or an action, wait until [`Node::poll_timeout`] or for input.
+//!
+//! - `events`: what follows from events of the sweep. `clients`: how clients reach responders.
+//! - `publication`: sessions and snapshots; `session`: when one may begin; `held`: events that
+//!   wait until responders serve the snapshot that caused them.
+//! - `site`: operators' files. `files`, `state_file` and `dumps`: files of the state directory, and
+//!   dump files.
+//! - `jobs`: routing and other long work. `transmit`, `door`: packets to the fabric and to
+//!   responders. `registry`: exchange with the registry. `status`: what operators see. `once`:
+//!   when a run with `--once` ends.
+//! - `outside`: the snapshot feed and the registry as the node uses them.
+
+#![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
+
+mod action;
+mod clients;
+mod door;
+mod dumps;
+mod error;
+mod events;
+mod files;
+mod held;
+mod jobs;
+mod once;
+mod outside;
+mod publication;
+mod refused;
+mod registry;
+mod ring;
+mod session;
+mod site;
+mod state_file;
+mod status;
+mod transmit;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ib_mad::transport::Packet;
+use ib_mad::types::{Guid, Qpn};
+use tracing::info;
+
+use crate::cli::{ConfigError, SaAccess};
+use crate::observe::Responders;
+use crate::publish::Orders;
+pub use action::{Action, FilesRead};
+use clients::Clients;
+use door::Door;
+pub use dumps::DumpError;
+use dumps::DumpFiles;
+pub use error::NodeError;
+use files::StateFiles;
+pub use files::{SavedState, StateWrite, WriteOutcome};
+use jobs::Jobs;
+pub use jobs::{Job, JobOutcome};
+use once::Once;
+pub use outside::{RegistryLink, SnapshotFeed};
+use publication::Publication;
+use registry::RegistryExchange;
+pub use session::SessionState;
+use site::SiteFiles;
+use sm_config::{Settings, SitePolicy};
+use sm_core::sweep::{DumpJob, RegistryCopy, Sweeper};
+use status::Board;
+pub use status::SweepTotals;
+use transmit::TransmitQueue;
+
+/// Packets moved at once.
+pub const BATCH: usize = 64;
+
+/// What a node is started with.
+pub struct NodeParts {
+    /// What the configuration file and the command line set.
+    pub settings: Settings,
+    /// Policy files as read at the start.
+    pub policy: SitePolicy,
+    /// Warnings about the settings that were logged at the start.
+    pub remarks: Vec<String>,
+    /// How clients reach responders.
+    pub access: SaAccess,
+    /// Whether to end once the subnet is up.
+    pub once: bool,
+    /// Whether the registry of another subnet manager is followed while standing by.
+    pub follows: bool,
+    /// The command that starts a responder, for warnings.
+    pub responder_command: String,
+    /// The state machine of sweeps.
+    pub sweeper: Sweeper,
+    /// What the state directory held at the start.
+    pub saved: SavedState,
+    /// The connected responders.
+    pub responders: Responders,
+    /// The snapshot feed.
+    pub feed: Arc<dyn SnapshotFeed>,
+    /// The registry.
+    pub registry: Arc<dyn RegistryLink>,
+}
+
+/// The subnet manager. (A node of the fabric is another thing: see [`sm_core::fabric`].)
+pub struct Node {
+    sweeper: Sweeper,
+    /// Whether the fabric can be reached.
+    attached: bool,
+    transmit: TransmitQueue,
+    door: Door,
+    responders: Responders,
+    registry: RegistryExchange,
+    registry_copy: RegistryCopy,
+    publication: Publication,
+    clients: Clients,
+    site: SiteFiles,
+    files: StateFiles,
+    dumps: DumpFiles,
+    jobs: Jobs,
+    status: Board,
+    /// When checks of the routing begin and caches are compared, after the last sweep: responders
+    /// are served first.
+    deferred_due: Option<Instant>,
+    /// A run with `--once`.
+    once: Option<Once>,
+    actions: VecDeque<Action>,
+    end: Option<Result<(), NodeError>>,
+}
+
+impl Node {
+    /// A node that is attached to the fabric and requests its first sweep.
+    pub fn new(now: Instant, parts: NodeParts) -> Self {
+        let NodeParts { settings, policy, remarks, access, sweeper, responders, feed, .. } = parts;
+        let mut node = Self {
+            sweeper,
+            attached: true,
+            transmit: TransmitQueue::default(),
+            door: Door::new(responders.clone(), &access),
+            responders,
+            registry: RegistryExchange::new(parts.registry),
+            registry_copy: RegistryCopy::None,
+            publication: Publication::new(feed),
+            clients: Clients::new(&access),
+            dumps: DumpFiles::new(&settings),
+            site: SiteFiles::new(settings, policy, remarks),
+            files: StateFiles::new(parts.saved),
+            jobs: Jobs::new(now),
+            status: Board::new(now, parts.follows, parts.responder_command),
+            deferred_due: None,
+            once: parts.once.then(Once::default),
+            actions: VecDeque::new(),
+            end: None,
+        };
+        node.sweeper.request_heavy_sweep(now);
+        node
+    }
+
+    // Input.
+
+    /// Takes a packet of the fabric. Its memory is used for an answer, if there is one.
+    pub fn handle_packet(&mut self, now: Instant, packet: &mut Packet) {
+        let is_answer = match packet.address.local_qpn {
+            Qpn::SMI => self.sweeper.handle_packet(now, packet),
+            _ => self.door.admit(now, packet),
+        };
+        if is_answer {
+            self.transmit.push_answer(packet);
+        }
+    }
+
+    /// Takes a packet of a responder: the answer to a client, without its envelope.
+    pub fn handle_response(&mut self, now: Instant, packet: &mut Packet) {
+        if self.door.release(now, packet) {
+            self.transmit.push_answer(packet);
+        }
+    }
+
+    /// Whether there is room for a batch of answers. If not, responses should wait in the socket.
+    pub fn has_room_for_responses(&self) -> bool {
+        self.transmit.answer_room() >= BATCH
+    }
+
+    /// The fabric can be reached again, by the port with this GUID. What was known of it is
+    /// discarded.
+    pub fn handle_attached(&mut self, now: Instant, port: Guid) {
+        self.attached = true;
+        self.transmit.clear_requests();
+        self.sweeper.set_own_port(port);
+        self.sweeper.restart(now);
+    }
+
+    /// The fabric cannot be reached.
+    pub fn handle_detached(&mut self) {
+        self.attached = false;
+        self.sweeper.fabric_lost();
+    }
+
+    /// SIGHUP: the settings were read again, or could not be. They take effect with the heavy
+    /// sweep that this requests.
+    pub fn handle_settings(
+        &mut self,
+        now: Instant,
+        read: Result<(Settings, Vec<String>), ConfigError>,
+    ) {
+        self.site.handle_settings(read);
+        self.sweeper.request_heavy_sweep(now);
+    }
+
+    /// SIGTERM or SIGINT.
+    pub fn handle_terminate(&mut self) {
+        info!("termination signal received; shutting down");
+        self.end = Some(Ok(()));
+    }
+
+    /// Requests made with `ibsmctl`.
+    pub fn handle_orders(&mut self, now: Instant, orders: Orders) {
+        let Orders { sweep, reroute } = orders;
+        if reroute {
+            info!("reroute requested: recomputing all routes");
+            self.sweeper.reroute(now);
+        } else if sweep {
+            info!("sweep requested: starting a heavy sweep");
+            self.sweeper.request_heavy_sweep(now);
+        }
+    }
+
+    /// State of the copy of the master's registry that is kept while standing by.
+    pub fn handle_registry_copy(&mut self, copy: RegistryCopy) {
+        self.registry_copy = copy;
+        self.sweeper.set_registry_copy(copy);
+    }
+
+    /// The result of [`Action::ReadFiles`].
+    pub fn handle_files(&mut self, now: Instant, files: FilesRead) {
+        self.site.handle_policy(files.policy, &files.reading, &files.time, &mut self.sweeper);
+        self.dumps.follow(self.site.settings());
+        if let Some(lids) = files.lids {
+            files::handle_lids(lids, &mut self.sweeper);
+        }
+        self.sweeper.files_are_read(now);
+    }
+
+    /// The result of [`Action::Write`].
+    pub fn handle_written(&mut self, now: Instant, outcome: WriteOutcome) {
+        match outcome {
+            WriteOutcome::Done(write) => self.files.handle_written(now, write, Ok(())),
+            WriteOutcome::Failed(write, failure) => {
+                self.files.handle_written(now, write, Err(&*failure));
+            }
+            WriteOutcome::Panicked(reason) => self.files.handle_panic(now, &reason),
+        }
+    }
+
+    /// The result of [`Action::Dump`].
+    pub fn handle_dumped(&mut self, result: Result<(), DumpError>) {
+        self.dumps.handle_written(result);
+    }
+
+    /// The result of [`Action::Run`].
+    pub fn handle_job(&mut self, now: Instant, outcome: JobOutcome) {
+        self.jobs.handle(now, outcome, &mut self.sweeper);
+    }
+
+    /// Takes changes of the registry, and does what is due. Spurious calls are allowed. Returns
+    /// whether the registry had changes.
+    pub fn handle_timeout(&mut self, now: Instant) -> bool {
+        self.sweeper.set_imported_registry(now, self.registry.imported());
+        if self.attached {
+            self.sweeper.handle_timeout(now);
+        }
+        let changed = self.registry.exchange(now, &mut self.sweeper, &mut self.transmit);
+        self.update_status(now);
+        changed
+    }
+
+    // Output.
+
+    /// Packets for the fabric: answers to clients, then SMPs. Call until none are left, and state
+    /// after each call how many were sent with [`handle_transmitted`](Self::handle_transmitted).
+    pub fn poll_transmit(&mut self, now: Instant) -> &[Packet] {
+        self.transmit.poll(now, &mut self.sweeper)
+    }
+
+    /// So many of the packets of the last [`poll_transmit`](Self::poll_transmit) were sent.
+    /// Returns whether the transport is to be offered more.
+    pub fn handle_transmitted(&mut self, count: usize) -> bool {
+        self.transmit.handle_transmitted(count)
+    }
+
+    /// Packets for responders, each at its [`peer`](ib_mad::transport::Address::peer).
+    pub fn poll_forward(&self) -> &[Packet] {
+        self.door.poll_forward()
+    }
+
+    /// So many of the packets of [`poll_forward`](Self::poll_forward) were sent.
+    pub fn handle_forwarded(&mut self, count: usize) {
+        self.door.handle_forwarded(count);
+    }
+
+    /// The next thing to do.
+    pub fn poll_action(&mut self, now: Instant) -> Option<Action> {
+        if self.actions.is_empty() {
+            self.advance(now);
+        }
+        self.actions.pop_front()
+    }
+
+    /// The next file of the state directory to write. [`poll_action`](Self::poll_action) yields
+    /// them, too.
+    pub fn poll_write(&mut self, now: Instant) -> Option<StateWrite> {
+        let registry = &self.registry;
+        self.files.poll_write(now, &mut self.sweeper, || registry.sequence())
+    }
+
+    /// The next dump files to write. [`poll_action`](Self::poll_action) yields them, too.
+    pub fn poll_dump(&mut self) -> Option<DumpJob> {
+        self.dumps.poll(&self.sweeper)
+    }
+
+    /// Whether a sweep has left events: [`poll_action`](Self::poll_action) is due.
+    pub fn has_events(&self) -> bool {
+        self.sweeper.has_events()
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout) and
+    /// [`poll_action`](Self::poll_action) next.
+    pub fn poll_timeout(&mut self) -> Option<Instant> {
+        // Without a fabric the current sweep makes no progress; it starts over.
+        let sweep_due = self.sweeper.poll_timeout().filter(|_| self.attached);
+        let due = [
+            sweep_due,
+            self.once.as_ref().and_then(Once::poll_timeout),
+            self.publication.poll_timeout(),
+            self.deferred_due,
+            self.files.poll_timeout(),
+            Some(self.status.due()),
+        ];
+        due.into_iter().flatten().min()
+    }
+
+    /// How the run ended, if it is to end. Yielded once.
+    pub fn poll_end(&mut self) -> Option<Result<(), NodeError>> {
+        self.end.take()
+    }
+
+    /// The run ends: releases held events, and marks all files as due that may be outdated.
+    /// What [`poll_write`](Self::poll_write) yields after this is to be written before the end.
+    pub fn shut_down(&mut self) {
+        let events = self.publication.release_all();
+        self.registry.notify(events);
+        if self.deferred_due.is_some() {
+            self.files.compare_caches(&mut self.sweeper);
+        }
+        self.files.tables_changed();
+    }
+
+    /// Has files whose last write failed written at once.
+    pub fn retry_writes(&mut self) {
+        self.files.retry();
+    }
+
+    // State, for files, metrics and status.
+
+    /// Settings in force.
+    pub fn settings(&self) -> &Settings {
+        self.site.settings()
+    }
+
+    /// Policy files in force.
+    pub fn policy(&self) -> &SitePolicy {
+        self.site.policy()
+    }
+
+    /// Number of policy files refused at the last reading, and of refusals since the start.
+    pub fn refused_policies(&self) -> (usize, u64) {
+        (self.site.refused().count(), self.site.refused().total())
+    }
+
+    /// The state machine of sweeps.
+    pub fn sweeper(&self) -> &Sweeper {
+        &self.sweeper
+    }
+
+    /// Totals of sweeps.
+    pub fn sweeps(&self) -> &SweepTotals {
+        self.status.sweeps()
+    }
+
+    /// The publishing session.
+    pub fn session(&self) -> &SessionState {
+        self.publication.session()
+    }
+
+    /// Number of files of the state directory whose last write failed.
+    pub fn files_behind(&self) -> usize {
+        self.files.warnings().count()
+    }
+
+    /// Packets of the front door, and its pins.
+    pub fn front_door(&self) -> (crate::front_door::Counters, usize) {
+        (self.door.counters(), self.door.pins())
+    }
+
+    /// Answers dropped because too many waited for the transport.
+    pub fn answers_dropped(&self) -> u64 {
+        self.transmit.answers_dropped()
+    }
+
+    /// Does what follows from events and deadlines, and queues actions.
+    fn advance(&mut self, now: Instant) {
+        self.handle_events(now);
+        if self.deferred_due.is_none()
+            && let Some(job) = self.dumps.poll(&self.sweeper)
+        {
+            self.actions.push_back(Action::Dump(job));
+        }
+        self.follow_mastership(now);
+        if self.publication.republish(now, &self.sweeper) {
+            self.dumps.want_multicast();
+        }
+        self.do_deferred(now);
+        while let Some(write) = self.poll_write(now) {
+            self.actions.push_back(Action::Write(write));
+        }
+        while let Some(job) = self.jobs.poll(now, &mut self.sweeper) {
+            self.actions.push_back(Action::Run(job));
+        }
+        self.log_progress(now);
+        self.end_once(now);
+    }
+
+    /// Publishes and answers as long as this SM is the master.
+    fn follow_mastership(&mut self, now: Instant) {
+        let link = self.registry.link();
+        let is_on = self.publication.follow_mastership(now, &mut self.sweeper, link);
+        self.door.set_open(is_on);
+        self.registry.set_open(is_on);
+    }
+
+    /// Does what was deferred so that responders are served first.
+    fn do_deferred(&mut self, now: Instant) {
+        if self.deferred_due.is_some_and(|due| now < due) {
+            return;
+        }
+        if self.deferred_due.take().is_some() {
+            self.files.compare_caches(&mut self.sweeper);
+        }
+        while let Some(job) = self.jobs.poll_check(&mut self.sweeper) {
+            self.actions.push_back(Action::Run(job));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

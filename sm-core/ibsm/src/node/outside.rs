@@ -1,0 +1,58 @@
+//! The snapshot feed and the registry, as the node uses them. Calls return at once: threads of
+//! their own do the rest.
+
+use std::sync::Arc;
+
+use ib_mad::transport::Packet;
+use ib_mad::types::Guid;
+use sa_proto::snapshot::{FabricPlane, Mft, Session, Version};
+
+use crate::publish::{Challenge, PublishError};
+use sm_core::notice::{Event, Issuer};
+use sm_core::registry::{GuidBlock, Ports, PredefinedGroup};
+use sm_core::sweep::ImportedRegistry;
+use sm_routing::multicast::Membership;
+
+/// The publishing end of the snapshot feed.
+pub trait SnapshotFeed {
+    /// The current session, if one has begun.
+    fn session(&self) -> Option<Session>;
+    /// Why responders hold a session above ours, if any does.
+    fn challenge(&self) -> Option<Challenge>;
+    /// The version published last.
+    fn version(&self) -> Version;
+    /// Begins a session of the SM whose port has this GUID. Its epoch is saved first.
+    fn begin_session(&self, sm_guid: Guid) -> Result<Session, PublishError>;
+    /// Begins a session above all that responders hold, with what was published last.
+    fn renew(&self) -> Result<(), PublishError>;
+    /// Ends the session.
+    fn end_session(&self);
+    /// Publishes the fabric as a sweep found it.
+    fn publish(&self, plane: FabricPlane) -> Result<Version, PublishError>;
+    /// Publishes multicast tables, ascending by switch, without any other change of the fabric.
+    fn publish_multicast(&self, mfts: Vec<Arc<Mft>>) -> Result<Version, PublishError>;
+}
+
+/// The registry.
+pub trait RegistryLink {
+    /// Takes the ports that a sweep found, and the groups of operators' files.
+    fn fabric_changed(&self, ports: Ports, predefined: Vec<PredefinedGroup>, issuer: Issuer);
+    /// A session has begun: the registry is to be published in it.
+    fn session_begun(&self);
+    /// Epoch of the session in which the registry was published last; 0 if in none.
+    fn published_epoch(&self) -> u64;
+    /// Sequence number of what is published.
+    fn sequence(&self) -> u64;
+    /// State of the SA database that the registry begins with.
+    fn imported(&self) -> ImportedRegistry;
+    /// Accepts writes from now on, or refuses them.
+    fn set_open(&self, open: bool);
+    /// Reports events to subscribers.
+    fn notify(&self, events: Vec<Event>);
+    /// Members of the MLIDs whose members changed since the last call.
+    fn changed_membership(&self) -> Membership;
+    /// Blocks of GUID tables that changed since the last call.
+    fn changed_guid_blocks(&self) -> Vec<GuidBlock>;
+    /// The next trap that a responder relayed.
+    fn next_trap(&self) -> Option<Packet>;
+}

@@ -1,0 +1,109 @@
+//! Policy files that are refused, and since when.
+
+use std::path::{Path, PathBuf};
+
+use sm_config::{PolicyError, SitePolicy};
+
+/// Files refused at the last reading. There is at most one of each kind.
+#[derive(Debug, Default)]
+pub(super) struct RefusedFiles {
+    files: Vec<Refused>,
+    /// Refusals so far.
+    total: u64,
+}
+
+#[derive(Debug)]
+struct Refused {
+    path: PathBuf,
+    /// The time of day, as in the log.
+    since: String,
+    reason: String,
+    /// What is in force instead.
+    instead: &'static str,
+}
+
+impl RefusedFiles {
+    /// Whether an error is known already, and so was logged.
+    pub(super) fn knows(&self, error: &PolicyError) -> bool {
+        let reason = sa_proto::with_causes(error);
+        self.files.iter().any(|file| file.path == error.path() && file.reason == reason)
+    }
+
+    /// Notes the errors of a reading at `time`; `policy` is in force. Returns files that were
+    /// refused before and are not now.
+    pub(super) fn note(
+        &mut self,
+        time: &str,
+        policy: &SitePolicy,
+        errors: &[PolicyError],
+    ) -> Vec<PathBuf> {
+        self.total += errors.len() as u64;
+        let before = std::mem::take(&mut self.files);
+        let since = |path: &Path| before.iter().find(|old| old.path == path);
+        self.files = errors
+            .iter()
+            .map(|error| Refused {
+                path: error.path().to_owned(),
+                since: since(error.path()).map_or_else(|| time.to_owned(), |old| old.since.clone()),
+                reason: sa_proto::with_causes(error),
+                instead: policy.instead_of(error),
+            })
+            .collect();
+        let is_accepted = |old: &Refused| self.files.iter().all(|file| file.path != old.path);
+        before.into_iter().filter(is_accepted).map(|old| old.path).collect()
+    }
+
+    /// How many files are refused now.
+    pub(super) fn count(&self) -> usize {
+        self.files.len()
+    }
+
+    /// How often files were refused so far.
+    pub(super) fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// A line for each, for operators.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let line = |file: &Refused| {
+            let Refused { path, since, reason, instead } = file;
+            format!("{} refused since {since}; {instead}: {reason}", path.display())
+        };
+        self.files.iter().map(line).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_stale_from_its_first_refusal_until_it_is_accepted() {
+        let mut refused = RefusedFiles::default();
+        let policy = SitePolicy::default();
+        let gone = || PolicyError::Gone { path: "partitions.conf".into() };
+        assert!(refused.note("2026-11-24T03:00:00Z", &policy, &[gone()]).is_empty());
+        let warnings = refused.warnings();
+        assert!(warnings[0].starts_with("partitions.conf refused since 20"), "{warnings:?}");
+        assert!(warnings[0].contains("what was read before is in force: partitions.conf is gone"));
+
+        assert!(refused.note("2026-11-24T03:00:00Z", &policy, &[gone()]).is_empty());
+        assert_eq!(refused.warnings(), warnings, "it keeps its time");
+        assert!(refused.knows(&gone()));
+        assert!(!refused.knows(&PolicyError::TooLong {
+            path: "partitions.conf".into(),
+            named_by: "partitions",
+        }));
+        assert_eq!((refused.count(), refused.total()), (1, 2));
+
+        assert_eq!(
+            refused.note("2026-11-24T03:00:00Z", &policy, &[]),
+            [PathBuf::from("partitions.conf")]
+        );
+        assert_eq!((refused.count(), refused.total(), refused.warnings().len()), (0, 2, 0));
+        assert!(
+            refused.note("2026-11-24T03:00:00Z", &policy, &[]).is_empty(),
+            "that is reported once"
+        );
+    }
+}

@@ -1,0 +1,198 @@
+//! The state of the publishing session, and the fabric plane that waits for it.
+//!
+//! A session takes an epoch, which is saved in the state directory: it cannot begin while that
+//! cannot be written. The plane then waits here, and is published as soon as a session begins,
+//! whether or not the fabric changes meanwhile. `publication` begins sessions and publishes.
+
+use std::time::{Duration, Instant};
+
+use sa_proto::snapshot::{FabricPlane, Session};
+use tracing::{debug, error, info, warn};
+
+/// How long to wait after an epoch could not be saved.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// How long the first snapshot of a session waits for the registry.
+const REGISTRY_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The state of the session.
+#[derive(Debug, Default)]
+pub struct SessionState {
+    stage: Stage,
+    /// Why the last epoch could not be saved, and when the next attempt is due.
+    refused: Option<(Instant, String)>,
+    /// Epochs that could not be saved, in total.
+    failures: u64,
+    /// The plane that waits to be published; only the latest.
+    plane: Option<FabricPlane>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// Nothing to do: no session is requested, or the one requested has begun.
+    #[default]
+    Settled,
+    /// A session is to begin.
+    Requested,
+    /// It has begun. The first snapshot waits for the registry.
+    Waiting { session: Session, until: Instant },
+}
+
+impl SessionState {
+    /// Requests a session, in place of the current one if there is one.
+    pub(super) fn request(&mut self) {
+        self.stage = Stage::Requested;
+    }
+
+    /// This SM is no longer master: nothing begins or is published.
+    pub(super) fn end(&mut self) {
+        *self = Self { failures: self.failures, ..Self::default() };
+    }
+
+    /// Whether a session is to begin now.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.stage == Stage::Requested && self.may_try(now)
+    }
+
+    /// Whether enough time has passed since an epoch could not be saved.
+    pub(super) fn may_try(&self, now: Instant) -> bool {
+        self.refused.as_ref().is_none_or(|(due, _)| now >= *due)
+    }
+
+    /// A session has begun, or could not.
+    pub(super) fn begun(&mut self, now: Instant, result: Result<Session, String>) {
+        match result {
+            Ok(session) => {
+                self.stage = Stage::Waiting { session, until: now + REGISTRY_PATIENCE };
+                self.succeeded();
+            }
+            Err(reason) => self.failed(now, reason),
+        }
+    }
+
+    /// An epoch was saved.
+    pub(super) fn succeeded(&mut self) {
+        if self.refused.take().is_some() {
+            info!("session epoch saved; resolved: nothing is published to responders");
+        }
+    }
+
+    /// An epoch could not be saved.
+    pub(super) fn failed(&mut self, now: Instant, reason: String) {
+        self.failures += 1;
+        match &self.refused {
+            Some((_, known)) if *known == reason => debug!("session still cannot begin: {reason}"),
+            _ => error!("nothing is published to responders: {reason}; retrying"),
+        }
+        self.refused = Some((now + RETRY_INTERVAL, reason));
+    }
+
+    /// Ends the wait for the registry if it is published in this session, or is late. `published`
+    /// yields the epoch of the session in which it was published last.
+    pub(super) fn settle(&mut self, now: Instant, published: impl FnOnce() -> u64) {
+        let Stage::Waiting { session, until } = self.stage else { return };
+        if published() >= session.epoch {
+            self.stage = Stage::Settled;
+        } else if now >= until {
+            warn!("registry is late; publishing the fabric without it");
+            self.stage = Stage::Settled;
+        }
+    }
+
+    /// Whether a session has begun and waits for the registry.
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(self.stage, Stage::Waiting { .. })
+    }
+
+    /// Stores what a sweep found, to be published as soon as possible.
+    pub(super) fn offer(&mut self, plane: FabricPlane) {
+        self.plane = Some(plane);
+    }
+
+    /// The plane to publish now.
+    pub(super) fn poll(&mut self) -> Option<FabricPlane> {
+        self.plane.take_if(|_| self.stage == Stage::Settled)
+    }
+
+    /// When something is due again.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        match (&self.stage, &self.refused) {
+            (Stage::Waiting { until, .. }, _) => Some(*until),
+            (Stage::Requested, Some((due, _))) => Some(*due),
+            (Stage::Requested | Stage::Settled, _) => None,
+        }
+    }
+
+    /// A warning while epochs cannot be saved.
+    pub(super) fn warning(&self) -> Option<String> {
+        let (_, reason) = self.refused.as_ref()?;
+        Some(format!(
+            "nothing is published to responders, so that queries get outdated answers or none: {reason}"
+        ))
+    }
+
+    /// Whether an epoch could not be saved.
+    pub fn is_refused(&self) -> bool {
+        self.refused.is_some()
+    }
+
+    /// How often an epoch could not be saved.
+    pub fn failures(&self) -> u64 {
+        self.failures
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ib_mad::types::Guid;
+
+    const SESSION: Session = Session { epoch: 7, sm_guid: Guid(1) };
+
+    fn requested() -> (SessionState, Instant) {
+        let mut session = SessionState::default();
+        session.request();
+        session.offer(FabricPlane::default());
+        (session, Instant::now())
+    }
+
+    /// A state directory that was full at a takeover left a master without an SA until some port's
+    /// link changed: there was no retry.
+    #[test]
+    fn a_session_that_could_not_begin_is_retried_and_its_plane_published() {
+        let (mut session, now) = requested();
+        assert!(session.is_due(now));
+        session.begun(now, Err("no space left".into()));
+        assert!(!session.is_due(now) && session.poll().is_none());
+        assert!(session.warning().unwrap().contains("no space left"));
+        let due = session.poll_timeout().unwrap();
+        assert!(due > now && session.is_due(due));
+
+        session.begun(due, Ok(SESSION));
+        session.settle(due, || 7);
+        assert!(session.poll().is_some() && session.poll().is_none());
+        assert_eq!((session.warning(), session.failures()), (None, 1));
+        assert_eq!(session.poll_timeout(), None);
+    }
+
+    #[test]
+    fn the_first_snapshot_waits_for_the_registry_for_a_limited_time() {
+        for (published, waited) in [(7, Duration::ZERO), (6, REGISTRY_PATIENCE)] {
+            let (mut session, now) = requested();
+            session.begun(now, Ok(SESSION));
+            session.settle(now, || 6);
+            assert!(session.is_waiting() && session.poll().is_none());
+            assert_eq!(session.poll_timeout(), Some(now + REGISTRY_PATIENCE));
+            session.settle(now + waited, || published);
+            assert!(!session.is_waiting() && session.poll().is_some());
+        }
+    }
+
+    #[test]
+    fn a_plane_that_waits_is_discarded_when_mastership_ends() {
+        let (mut session, now) = requested();
+        session.begun(now, Err("no space left".into()));
+        session.end();
+        assert!(session.poll().is_none() && !session.is_due(now + RETRY_INTERVAL));
+        assert_eq!((session.warning(), session.failures()), (None, 1));
+    }
+}

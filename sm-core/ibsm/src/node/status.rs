@@ -1,0 +1,270 @@
+//! Status, warnings and progress of long phases, for operators.
+
+use std::time::{Duration, Instant};
+
+use ib_mad::types::Lid;
+use ib_mad::wire::attribute::SmState;
+use tracing::{info, warn};
+
+use super::{Action, Node};
+use crate::observe::moment::FaultPort;
+use crate::observe::{Responder, SmStatus};
+use sm_core::sweep::{Phase, RegistryCopy, Report};
+
+/// How often the progress of a long phase is logged.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
+/// How often metrics and status are updated.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// How long responders may take to connect after the subnet came up: those of the previous run
+/// reconnect within 3 s.
+const RESPONDER_PATIENCE: Duration = Duration::from_secs(5);
+/// Subnet managers with another SM_Key that the status lists.
+const LISTED_MAX: usize = 8;
+
+/// Totals of sweeps.
+#[derive(Debug, Default)]
+pub struct SweepTotals {
+    /// Sweeps that read the whole fabric.
+    pub full: u64,
+    /// Sweeps that read a part of it.
+    pub partial: u64,
+    /// Attributes that could not be read or set.
+    pub errors: u64,
+    /// Sweeps with errors since the last one without.
+    pub failed_in_a_row: u32,
+    /// The last sweep.
+    pub last: Report,
+    /// Light sweeps that found no change, and when the last of them was noticed, milliseconds
+    /// since 1970.
+    quiet: (u64, Option<u64>),
+}
+
+impl SweepTotals {
+    /// Whether a sweep is worth a log line: it read the whole fabric, changed something, or is
+    /// the first after one with errors.
+    pub(super) fn is_news(&self, report: &Report) -> bool {
+        report.full || report.changed() || self.failed_in_a_row > 0
+    }
+
+    /// Counts whether a sweep had errors.
+    pub(super) fn note_outcome(&mut self, report: &Report) {
+        if report.errors == 0 {
+            self.failed_in_a_row = 0;
+        } else {
+            self.failed_in_a_row += 1;
+        }
+    }
+
+    /// Counts a sweep that has ended.
+    pub(super) fn note(&mut self, report: Report) {
+        if report.full {
+            self.full += 1;
+        } else {
+            self.partial += 1;
+        }
+        self.errors += report.errors;
+        self.last = report;
+    }
+}
+
+/// Totals and deadlines of what operators see.
+pub(super) struct Board {
+    sweeps: SweepTotals,
+    /// When status is updated, and progress logged next.
+    status_due: Instant,
+    progress_due: Instant,
+    /// When a lack of responders is warned of, after the subnet came up.
+    responders_due: Option<Instant>,
+    /// Whether the registry of another subnet manager is followed while standing by.
+    follows: bool,
+    /// The command that starts a responder.
+    responder_command: String,
+}
+
+impl Board {
+    pub(super) fn new(now: Instant, follows: bool, responder_command: String) -> Self {
+        Self {
+            sweeps: SweepTotals::default(),
+            status_due: now,
+            progress_due: now + PROGRESS_INTERVAL,
+            responders_due: None,
+            follows,
+            responder_command,
+        }
+    }
+
+    pub(super) fn sweeps(&self) -> &SweepTotals {
+        &self.sweeps
+    }
+
+    pub(super) fn sweeps_mut(&mut self) -> &mut SweepTotals {
+        &mut self.sweeps
+    }
+
+    /// When status is updated next.
+    pub(super) fn due(&self) -> Instant {
+        self.status_due
+    }
+}
+
+impl Node {
+    /// Records a sweep that has ended, for status and metrics.
+    pub(super) fn note_sweep(&mut self, now: Instant, report: Report) {
+        let faults = self.fault_ports();
+        self.actions.push_back(Action::NoteSweep { report: Box::new(report.clone()), faults });
+        self.status.sweeps.note(report);
+        self.status.status_due = now;
+    }
+
+    /// Ports that the last sweep could not read or configure completely.
+    fn fault_ports(&self) -> Vec<FaultPort> {
+        let fabric = self.sweeper.fabric();
+        let port = |&port| {
+            let entry = fabric.port(port);
+            FaultPort { guid: fabric.node(entry.node).guid.to_string(), port: entry.num.0 }
+        };
+        self.sweeper.faults().iter().map(port).collect()
+    }
+
+    /// Logs the progress of a long phase, at intervals.
+    pub(super) fn log_progress(&mut self, now: Instant) {
+        if self.sweeper.phase() == Phase::Idle {
+            self.status.progress_due = now + PROGRESS_INTERVAL;
+        } else if now >= self.status.progress_due {
+            self.status.progress_due = now + PROGRESS_INTERVAL;
+            if self.sweeper.phase() == Phase::Route {
+                info!("{}", self.jobs.routing_progress(now));
+                return;
+            }
+            let (hosts, switches) = self.sweeper.fabric().counts();
+            info!(
+                "{}: {} requests outstanding; {switches} switches and {hosts} hosts found so far",
+                self.sweeper.phase(),
+                self.sweeper.outstanding()
+            );
+        }
+    }
+
+    /// State of the copy of the master's registry; empty unless `--follow` is given and this SM
+    /// is not master.
+    fn following(&self) -> String {
+        if !self.status.follows || self.sweeper.sm_state() == SmState::Master {
+            return String::new();
+        }
+        let held = match self.registry_copy {
+            RegistryCopy::None => "not all of it is held",
+            RegistryCopy::Current => "in step",
+            RegistryCopy::Ended(_) => "in step until its feed ended",
+        };
+        held.to_owned()
+    }
+
+    /// Whether this SM is master, the subnet is up, and no responder answers queries.
+    fn lacks_responders(&self) -> bool {
+        self.sweeper.is_up() && self.responders.load().iter().all(Responder::is_client)
+    }
+
+    fn no_responder(&self) -> String {
+        let command = &self.status.responder_command;
+        format!("no responder is connected: SA queries are not answered; start one with: {command}")
+    }
+
+    /// Schedules the warning about missing responders, once they had time to connect.
+    pub(super) fn await_responders(&mut self, now: Instant, report: &Report) {
+        if report.first && self.once.is_none() {
+            self.status.responders_due = Some(now + RESPONDER_PATIENCE);
+        }
+    }
+
+    /// Warns about missing responders, if that is due.
+    fn check_responders(&mut self, now: Instant) {
+        if self.status.responders_due.take_if(|due| now >= *due).is_some()
+            && self.lacks_responders()
+        {
+            warn!("{}", self.no_responder());
+        }
+    }
+
+    /// Problems, for operators.
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.site.refused().warnings();
+        if self.lacks_responders() {
+            warnings.push(self.no_responder());
+        }
+        warnings.extend(self.publication.session().warning());
+        warnings.extend(self.files.warnings());
+        warnings.extend(self.sweeper.foreign_sms().take(LISTED_MAX).map(|place| {
+            format!(
+                "subnet manager at {place} uses another SM_Key and is excluded from the election"
+            )
+        }));
+        warnings.extend(self.sweeper.multicast_warnings());
+        warnings.extend(self.sweeper.pkey_warning());
+        let (waiting, rate) =
+            (self.sweeper.clients_to_ask(), self.site.settings().client_rereg_rate);
+        if waiting > 0 {
+            warnings.push(format!(
+                "{waiting} clients still have to be asked to register again, {rate} per second"
+            ));
+        }
+        let avoided = self.sweeper.avoided_switches();
+        if avoided > 0 {
+            warnings.push(format!(
+                "{avoided} switches do not accept their forwarding tables; routes avoid them"
+            ));
+        }
+        let throttled = self.sweeper.throttled_links();
+        if throttled > 0 {
+            warnings.push(format!(
+                "{throttled} links between switches run below the speed or width that their ends \
+                 support; routes avoid them"
+            ));
+        }
+        warnings
+    }
+
+    /// Updates status, metrics and the targets of redirection and sharding, if that is due.
+    pub(super) fn update_status(&mut self, now: Instant) {
+        self.door.warn_of_drops(now);
+        if now < self.status.status_due {
+            return;
+        }
+        self.status.status_due = now + STATUS_INTERVAL;
+        self.follow_responders(now);
+        self.check_responders(now);
+        self.lead_clients(now);
+        self.actions.push_back(Action::Report);
+    }
+
+    /// The status of this SM, with these totals. `time_ms` is the time of day, milliseconds since
+    /// 1970.
+    pub fn status(&mut self, now: Instant, time_ms: u64, counters: Vec<(String, u64)>) -> SmStatus {
+        let quiet = self.sweeper.quiet_sweeps();
+        let sweeps = &mut self.status.sweeps;
+        if quiet != sweeps.quiet.0 {
+            sweeps.quiet = (quiet, Some(time_ms));
+        }
+        let (quiet_sweeps, quiet_sweep_ms) = sweeps.quiet;
+        let fabric = self.sweeper.fabric();
+        let home = fabric.sm_port().map(|home| fabric.port(home));
+        SmStatus {
+            state: self.sweeper.sm_state().to_string(),
+            subnet_up: self.sweeper.is_up(),
+            warnings: self.warnings(),
+            routing_engine: self.sweeper.routing_engine().to_owned(),
+            engines_passed_over: self.sweeper.rejected_engines().to_vec(),
+            guid: home.map(|port| port.guid),
+            lid: home.map_or(Lid::NONE, |port| port.base_lid()),
+            lmc: self.sweeper.settings().lmc,
+            subnet_prefix: self.sweeper.settings().subnet_prefix,
+            priority: self.sweeper.settings().sm_priority,
+            peers: self.sweeper.peers(now),
+            following: self.following(),
+            takes_over_after: self.sweeper.patience(),
+            phase: self.sweeper.phase().to_string(),
+            quiet_sweeps,
+            quiet_sweep_ms,
+            counters,
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! A node on a simulated fabric in virtual time, without threads, sockets or files.
+
+mod outside;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fabric_sim::generate::{Common, FatTree, Shape, generate};
+use fabric_sim::{Delivery, Endpoint, Fabric, NodeIndex, Options, VirtualClock};
+use ib_mad::types::Lid;
+use ib_mad::wire::attribute::NodeType;
+use ib_mad::wire::mad::{Method, MgmtClass};
+use ib_mad::wire::sa::SaMad;
+use sa_proto::proto::snapshot::Hello;
+
+use super::*;
+use crate::observe::{Responder, SmStatus};
+use outside::{TestFeed, TestRegistry};
+use sm_core::manage::lid::LidTable;
+use sm_core::manage::mkey::MKeyTable;
+use sm_core::sweep::Report;
+
+/// Time in which the subnet must come up. It takes milliseconds.
+const UP_TIME: Duration = Duration::from_secs(5);
+
+/// Operators' files by path.
+type Files = BTreeMap<PathBuf, String>;
+
+fn read(files: &Files, path: &Path) -> io::Result<Vec<u8>> {
+    let text = files.get(path).ok_or(io::ErrorKind::NotFound)?;
+    Ok(text.clone().into_bytes())
+}
+
+/// A fabric, a node at its first host, and the time.
+struct Bed {
+    fabric: Fabric,
+    clock: VirtualClock,
+    endpoint: Endpoint,
+    node: Node,
+    feed: Arc<TestFeed>,
+    registry: Arc<TestRegistry>,
+    responders: Responders,
+    files: Files,
+    /// Files of the state directory that were written, oldest first.
+    writes: Vec<StateWrite>,
+    /// Whether the state directory is full.
+    is_disk_full: bool,
+    reports: Vec<Report>,
+    dumps: usize,
+    status: SmStatus,
+    end: Option<Result<(), NodeError>>,
+}
+
+impl Bed {
+    /// Two spines, four leaves, eight hosts.
+    fn new(settings: Settings, files: Files, once: bool) -> Self {
+        let tree = FatTree { levels: 2, radix: 4, hosts: 8, oversubscription: (1, 1) };
+        let net = generate(&Shape::FatTree(tree), &Common::default()).unwrap();
+        let mut fabric = Fabric::new(&net, Options { seed: 7, ..Options::default() });
+        fabric.set_delay(None, Duration::from_micros(1)).unwrap();
+        let clock = VirtualClock::new();
+        let now = clock.now();
+        let is_host = |node: &NodeIndex| fabric.node(*node).node_type == NodeType::Ca;
+        let host = fabric.nodes().find(is_host).unwrap();
+        let endpoint = fabric.attach(host, 0).unwrap();
+        fabric.set_takes_requests(endpoint, true);
+        fabric.set_is_sm(now, endpoint, true);
+        let mut sweeper = Sweeper::new(settings.clone(), LidTable::default(), 1);
+        sweeper.set_own_port(fabric.port(host, 1).unwrap().guid);
+        let (policy, _) = SitePolicy::load(&settings, &|path, _| read(&files, path)).unwrap();
+        let feed = Arc::new(TestFeed::default());
+        let registry = Arc::new(TestRegistry::default());
+        let responders = Responders::default();
+        let neighbours = sweeper.neighbours().clone();
+        let parts = NodeParts {
+            settings,
+            policy,
+            remarks: Vec::new(),
+            access: SaAccess::default(),
+            once,
+            follows: false,
+            responder_command: "ibsa".to_owned(),
+            sweeper,
+            saved: SavedState { m_keys: MKeyTable::default(), neighbours, origin: None },
+            responders: responders.clone(),
+            feed: feed.clone(),
+            registry: registry.clone(),
+        };
+        Self {
+            fabric,
+            endpoint,
+            node: Node::new(now, parts),
+            clock,
+            feed,
+            registry,
+            responders,
+            files,
+            writes: Vec::new(),
+            is_disk_full: false,
+            reports: Vec::new(),
+            dumps: 0,
+            status: SmStatus::default(),
+            end: None,
+        }
+    }
+
+    /// One turn of a driver; then time goes on to the next event.
+    fn step(&mut self) {
+        let now = self.clock.now();
+        let mut busy = self.node.handle_timeout(now);
+        loop {
+            let packets = self.node.poll_transmit(now);
+            let sent = packets.len();
+            if sent == 0 {
+                break;
+            }
+            packets.iter().for_each(|packet| self.fabric.send(now, self.endpoint, packet));
+            self.node.handle_transmitted(sent);
+        }
+        while let Some(action) = self.node.poll_action(now) {
+            busy = true;
+            self.act(now, action);
+        }
+        let mut deliveries: Vec<Delivery> = Vec::new();
+        self.fabric.poll(now, &mut deliveries, usize::MAX);
+        busy |= !deliveries.is_empty();
+        for mut delivery in deliveries {
+            self.node.handle_packet(now, &mut delivery.packet);
+        }
+        self.end = self.end.take().or_else(|| self.node.poll_end());
+        if !busy && !self.node.has_events() {
+            let due = self.node.poll_timeout().into_iter().chain(self.fabric.poll_timeout(now));
+            // A deadline may have passed: time goes on nevertheless.
+            let next = due.min().unwrap_or(now).max(now + Duration::from_micros(1));
+            self.clock.advance_to(next);
+        }
+    }
+
+    fn act(&mut self, now: Instant, action: Action) {
+        match action {
+            Action::ReadFiles { lids } => {
+                let settings = self.node.settings();
+                let read = |path: &Path, _| read(&self.files, path);
+                let (policy, reading) = self.node.policy().reload(settings, &read);
+                let lids = lids.then(|| Ok(LidTable::default()));
+                let time = "2026-01-01T00:00:00Z".to_owned();
+                self.node.handle_files(now, FilesRead { policy, reading, lids, time });
+            }
+            Action::Run(job) => self.node.handle_job(now, job.run()),
+            Action::Write(write) if self.is_disk_full => {
+                let full = io::Error::from(io::ErrorKind::StorageFull);
+                self.node.handle_written(now, WriteOutcome::Failed(write, full.into()));
+            }
+            Action::Write(write) => {
+                self.writes.push(write.clone());
+                self.node.handle_written(now, WriteOutcome::Done(write));
+            }
+            Action::Dump(_) => {
+                self.dumps += 1;
+                self.node.handle_dumped(Ok(()));
+            }
+            Action::RefreshPort => {}
+            Action::NoteSweep { report, .. } => self.reports.push(*report),
+            Action::Report => self.status = self.node.status(now, 0, Vec::new()),
+        }
+    }
+
+    /// Runs until `done`; fails if that takes longer than `limit`.
+    fn run_until(&mut self, limit: Duration, done: impl Fn(&Self) -> bool) {
+        let end = self.clock.now() + limit;
+        while !done(self) {
+            let state = (self.node.sweeper().phase(), self.node.sweeper().is_up());
+            assert!(self.clock.now() < end, "not within {limit:?}: {state:?}");
+            self.step();
+        }
+    }
+
+    fn run_for(&mut self, time: Duration) {
+        let end = self.clock.now() + time;
+        while self.clock.now() < end {
+            self.step();
+        }
+    }
+
+    fn planes(&self) -> usize {
+        self.feed.lock().planes.len()
+    }
+
+    /// Runs until the subnet is up and published.
+    fn bring_up(&mut self) {
+        self.run_until(UP_TIME, |bed| bed.node.sweeper().is_up() && bed.planes() > 0);
+    }
+
+    /// A switch port with a link to another switch.
+    fn trunk(&self) -> (NodeIndex, u8) {
+        let is_switch = |node| self.fabric.node(node).node_type == NodeType::Switch;
+        let ports = self.fabric.nodes().filter(|&node| is_switch(node)).flat_map(|node| {
+            (1..=self.fabric.node(node).num_ports).map(move |number| (node, number))
+        });
+        let is_trunk = |&(node, number): &(NodeIndex, u8)| {
+            let link = self.fabric.port(node, number).and_then(|port| port.link);
+            link.is_some_and(|link| is_switch(link.node))
+        };
+        ports.into_iter().find(is_trunk).unwrap()
+    }
+
+    /// The P_Keys of the last host.
+    fn pkeys(&self) -> Vec<u16> {
+        let is_host = |node: &NodeIndex| self.fabric.node(*node).node_type == NodeType::Ca;
+        let host = self.fabric.nodes().filter(is_host).last().unwrap();
+        self.fabric.pkeys(host, 1).unwrap().iter().map(|pkey| pkey.0).collect()
+    }
+}
+
+fn settings() -> Settings {
+    Settings { sweep_interval: 10, ..Settings::default() }
+}
+
+#[test]
+fn a_node_brings_the_subnet_up_and_publishes_it() {
+    let mut bed = Bed::new(settings(), Files::new(), false);
+    let start = bed.clock.now();
+    bed.bring_up();
+    assert!(bed.clock.now() - start < Duration::from_secs(1), "of virtual time");
+    assert!(bed.fabric.check_routes().is_whole());
+    let feed = bed.feed.lock();
+    let plane = feed.planes.last().unwrap();
+    assert_eq!((plane.nodes.len(), plane.lfts.len()), (14, 6));
+    assert_eq!(feed.session.map(|session| session.epoch), Some(1));
+    drop(feed);
+    assert!(bed.registry.lock().ports.is_some());
+
+    bed.run_for(Duration::from_secs(2));
+    assert!(bed.registry.lock().open, "it accepts writes");
+    let lids = bed.writes.iter().find_map(|write| match write {
+        StateWrite::Lids(lids) => Some(lids.len()),
+        _ => None,
+    });
+    assert_eq!(lids, Some(14), "8 hosts and 6 switches");
+    assert!(bed.writes.iter().any(|write| matches!(write, StateWrite::Origin(Some(_)))));
+    assert_eq!((bed.reports.len(), bed.dumps), (1, 1));
+    assert!(bed.status.subnet_up);
+    assert_eq!(bed.status.state, "master");
+    assert!(bed.end.is_none());
+}
+
+#[test]
+fn a_failed_link_is_routed_around_and_published() {
+    let mut bed = Bed::new(settings(), Files::new(), false);
+    bed.bring_up();
+    let before = bed.planes();
+    let (switch, port) = bed.trunk();
+    let now = bed.clock.now();
+    bed.fabric.link_down(now, switch, port).unwrap();
+    bed.run_until(UP_TIME, |bed| bed.planes() > before);
+    assert!(bed.fabric.check_routes().is_whole());
+    assert!(bed.node.sweeper().is_up());
+    bed.run_for(Duration::from_secs(1));
+    assert!(!bed.registry.lock().events.is_empty(), "subscribers learn of the trap");
+    assert_eq!(bed.node.sweeps().full, 1, "only the affected part was read again");
+}
+
+/// A path query for a new port must not fail: its event waits until responders serve the port.
+#[test]
+fn events_of_ports_wait_for_responders() {
+    let mut bed = Bed::new(settings(), Files::new(), false);
+    bed.bring_up();
+    bed.run_for(Duration::from_secs(1));
+    let hello = Hello { front_door: vec!["127.0.0.1:1".to_owned()], ..Hello::default() };
+    let served = Some(bed.feed.version());
+    assert!(bed.responders.enter(&Responder::new(&hello, served, None, bed.clock.now(), 1)));
+    let is_host = |node: &NodeIndex| bed.fabric.node(*node).node_type == NodeType::Ca;
+    let host = bed.fabric.nodes().filter(is_host).last().unwrap();
+    let before = bed.planes();
+    bed.registry.lock().events.clear();
+    let now = bed.clock.now();
+    bed.fabric.node_down(now, host).unwrap();
+    bed.run_until(UP_TIME, |bed| bed.planes() > before);
+    bed.run_for(Duration::from_millis(100));
+    let reported = bed.registry.lock().events.len();
+    let version = bed.feed.version();
+    assert!(bed.responders.update(1, |entry| entry.serving = Some(version)));
+    bed.run_for(Duration::from_millis(10));
+    assert_eq!(bed.registry.lock().events.len(), reported + 1);
+}
+
+fn query(method: Method) -> Packet {
+    let mut packet = Packet::default();
+    (packet.address.lid, packet.address.local_qpn) = (Lid(4), Qpn::GSI);
+    let mut mad = SaMad::new(&mut packet.mad);
+    mad.header_mut().set_mgmt_class(MgmtClass::SUBN_ADM).set_method(method).set_tid(1);
+    packet
+}
+
+#[test]
+fn queries_go_to_a_responder_and_its_answers_to_the_fabric() {
+    let mut bed = Bed::new(settings(), Files::new(), false);
+    let now = bed.clock.now();
+    bed.node.handle_packet(now, &mut query(Method::GET));
+    assert!(bed.node.poll_forward().is_empty(), "nothing is published");
+    bed.bring_up();
+    bed.run_for(Duration::from_secs(1));
+    let now = bed.clock.now();
+    bed.node.handle_packet(now, &mut query(Method::GET));
+    assert!(bed.node.poll_forward().is_empty(), "there is no responder");
+
+    let hello = Hello { front_door: vec!["127.0.0.1:1".to_owned()], ..Hello::default() };
+    let served = Some(bed.feed.version());
+    assert!(bed.responders.enter(&Responder::new(&hello, served, None, now, 1)));
+    bed.node.handle_packet(now, &mut query(Method::GET));
+    let [forwarded] = bed.node.poll_forward() else { panic!("not forwarded") };
+    let responder = forwarded.carrier.peer;
+    assert_eq!(responder, "127.0.0.1:1".parse().ok());
+    bed.node.handle_forwarded(1);
+    assert!(bed.node.poll_forward().is_empty());
+
+    let mut response = query(Method::GET_RESP);
+    response.carrier.peer = responder;
+    bed.node.handle_response(now, &mut response);
+    assert_eq!(bed.node.poll_transmit(now)[0].mad, response.mad);
+    let (counters, _) = bed.node.front_door();
+    assert_eq!((counters.requests, counters.answers), (1, 1));
+    assert_eq!((counters.not_master, counters.no_responder), (1, 1));
+}
+
+#[test]
+fn a_changed_partition_file_takes_effect_and_a_faulty_one_does_not() {
+    let path = PathBuf::from("partitions.conf");
+    let file = |text: &str| Files::from([(path.clone(), text.to_owned())]);
+    let settings =
+        Settings { partition_config_file: Some("partitions.conf".to_owned()), ..settings() };
+    let mut bed = Bed::new(settings, file("Default=0x7fff : ALL=full;\n"), false);
+    bed.bring_up();
+    assert_eq!(bed.pkeys(), [0xFFFF]);
+
+    let sweep = |bed: &mut Bed| {
+        let (now, before) = (bed.clock.now(), bed.node.sweeps().full);
+        bed.node.handle_orders(now, Orders { sweep: true, reroute: false });
+        bed.run_until(UP_TIME, |bed| bed.node.sweeps().full > before);
+    };
+    bed.files = file("Default=0x7fff : ALL=full;\nstorage=0x8001 : ALL=full;\n");
+    sweep(&mut bed);
+    let mut pkeys = bed.pkeys();
+    pkeys.sort_unstable();
+    assert_eq!(pkeys, [0x8001, 0xFFFF]);
+    assert_eq!(bed.feed.lock().planes.last().unwrap().partitions.len(), 2);
+    assert_eq!(bed.node.refused_policies(), (0, 0));
+
+    bed.files = file("this is not a partition\n");
+    sweep(&mut bed);
+    assert_eq!(bed.pkeys().len(), 2, "the previous contents stay in force");
+    assert_eq!(bed.node.refused_policies(), (1, 1));
+    bed.run_for(Duration::from_secs(2));
+    assert!(bed.status.warnings.iter().any(|line| line.contains("partitions.conf refused")));
+}
+
+/// A state directory that was full at the start left a master without an SA until some link
+/// changed.
+#[test]
+fn a_full_state_directory_delays_publication_and_files() {
+    let mut bed = Bed::new(settings(), Files::new(), false);
+    bed.is_disk_full = true;
+    bed.feed.lock().is_disk_full = true;
+    bed.run_until(UP_TIME, |bed| bed.node.sweeper().is_up());
+    bed.run_for(Duration::from_secs(2));
+    assert_eq!((bed.planes(), bed.writes.len()), (0, 0));
+    assert!(bed.node.session().is_refused() && !bed.registry.lock().open);
+    assert!(bed.node.files_behind() > 0);
+
+    bed.is_disk_full = false;
+    bed.feed.lock().is_disk_full = false;
+    bed.run_for(Duration::from_secs(6));
+    assert_eq!(bed.planes(), 1);
+    assert!(!bed.node.session().is_refused() && bed.registry.lock().open);
+    assert_eq!(bed.node.files_behind(), 0);
+    assert!(bed.writes.iter().any(|write| matches!(write, StateWrite::Lids(_))));
+}
+
+#[test]
+fn a_run_with_once_ends_when_the_subnet_is_published() {
+    let mut bed = Bed::new(settings(), Files::new(), true);
+    bed.run_until(UP_TIME, |bed| bed.end.is_some());
+    assert!(matches!(bed.end, Some(Ok(()))));
+    assert_eq!(bed.planes(), 1);
+    bed.node.shut_down();
+    let now = bed.clock.now();
+    let left: Vec<_> = std::iter::from_fn(|| bed.node.poll_write(now)).collect();
+    assert!(left.iter().any(|write| matches!(write, StateWrite::Tables(7, _))), "{left:?}");
+}

@@ -1,0 +1,143 @@
+//! A snapshot feed and a registry in memory.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use ib_mad::transport::Packet;
+use ib_mad::types::Guid;
+use sa_proto::snapshot::{FabricPlane, Mft, Session, Version};
+
+use crate::node::{RegistryLink, SnapshotFeed};
+use crate::publish::{Challenge, PublishError};
+use sm_core::notice::{Event, Issuer};
+use sm_core::registry::{GuidBlock, Ports, PredefinedGroup};
+use sm_core::sweep::ImportedRegistry;
+use sm_routing::multicast::Membership;
+
+/// A feed that keeps what is published.
+#[derive(Default)]
+pub(super) struct TestFeed(Mutex<Published>);
+
+#[derive(Default)]
+pub(super) struct Published {
+    pub(super) session: Option<Session>,
+    epoch: u64,
+    version: Version,
+    pub(super) planes: Vec<FabricPlane>,
+    /// Whether the epoch cannot be saved.
+    pub(super) is_disk_full: bool,
+}
+
+impl TestFeed {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Published> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl SnapshotFeed for TestFeed {
+    fn session(&self) -> Option<Session> {
+        self.lock().session
+    }
+
+    fn challenge(&self) -> Option<Challenge> {
+        None
+    }
+
+    fn version(&self) -> Version {
+        self.lock().version
+    }
+
+    fn begin_session(&self, sm_guid: Guid) -> Result<Session, PublishError> {
+        let mut feed = self.lock();
+        if feed.is_disk_full {
+            let error = io::Error::from(io::ErrorKind::StorageFull);
+            return Err(PublishError::State { state_dir: PathBuf::new(), error });
+        }
+        feed.epoch += 1;
+        let session = Session { epoch: feed.epoch, sm_guid };
+        feed.session = Some(session);
+        Ok(session)
+    }
+
+    fn renew(&self) -> Result<(), PublishError> {
+        Ok(())
+    }
+
+    fn end_session(&self) {
+        self.lock().session = None;
+    }
+
+    fn publish(&self, plane: FabricPlane) -> Result<Version, PublishError> {
+        let mut feed = self.lock();
+        let session = feed.session.ok_or(PublishError::NoSession)?;
+        feed.planes.push(plane);
+        let fabric_generation = feed.planes.len() as u64;
+        feed.version = Version { session, fabric_generation, ..feed.version };
+        Ok(feed.version)
+    }
+
+    fn publish_multicast(&self, _: Vec<Arc<Mft>>) -> Result<Version, PublishError> {
+        Ok(self.version())
+    }
+}
+
+/// A registry that is empty.
+#[derive(Default)]
+pub(super) struct TestRegistry(Mutex<Registered>);
+
+#[derive(Default)]
+pub(super) struct Registered {
+    pub(super) ports: Option<Ports>,
+    sessions: u64,
+    pub(super) open: bool,
+    pub(super) events: Vec<Event>,
+}
+
+impl TestRegistry {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Registered> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl RegistryLink for TestRegistry {
+    fn fabric_changed(&self, ports: Ports, _: Vec<PredefinedGroup>, _: Issuer) {
+        self.lock().ports = Some(ports);
+    }
+
+    fn session_begun(&self) {
+        self.lock().sessions += 1;
+    }
+
+    fn published_epoch(&self) -> u64 {
+        self.lock().sessions
+    }
+
+    fn sequence(&self) -> u64 {
+        7
+    }
+
+    fn imported(&self) -> ImportedRegistry {
+        ImportedRegistry::None
+    }
+
+    fn set_open(&self, open: bool) {
+        self.lock().open = open;
+    }
+
+    fn notify(&self, events: Vec<Event>) {
+        self.lock().events.extend(events);
+    }
+
+    fn changed_membership(&self) -> Membership {
+        Membership::default()
+    }
+
+    fn changed_guid_blocks(&self) -> Vec<GuidBlock> {
+        Vec::new()
+    }
+
+    fn next_trap(&self) -> Option<Packet> {
+        None
+    }
+}

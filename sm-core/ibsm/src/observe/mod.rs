@@ -1,0 +1,321 @@
+//! Live state and history: the connected responders, the figures they report, and the state of the
+//! SM, combined for the web page, `ibsmctl top` and other programs.
+//!
+//! [`Observer`] is called once a second with the current state ([`Seen`]) and keeps its history in
+//! memory of fixed size. It opens no socket and reads no clock. The service loop only records
+//! sweeps ([`Sweeps`]) for it.
+//!
+//! - `responders`: the list of connected responders; `sm_status`: the state of this SM.
+//! - `reported`: a report of a responder, and rates between two reports; `known`: state and history
+//!   of one responder; `totals`: sums over all; `series`, `load`: a value, a load over time;
+//!   `talkers`: requesters with the most queries; `names`: names of LIDs.
+//! - [`moment`]: the JSON documents.
+//!
+//! This module uses no other module of the crate; `publish`, `front_door`, `web` and `runtime` use
+//! it.
+
+mod announcements;
+mod known;
+mod load;
+pub mod moment;
+mod names;
+mod reported;
+mod responders;
+mod series;
+mod sm_status;
+mod sweeps;
+mod talkers;
+mod totals;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sa_proto::snapshot::{Snapshot, Version};
+
+pub use announcements::Announcements;
+use known::Known;
+use load::LoadSeries;
+use moment::{
+    DropHistory, DropRate, History, Load, Moment, ResponderHistory, Sm, SweepCounts, TypeHistory,
+    TypeRate,
+};
+use names::Names;
+pub(crate) use names::{etag, name as node_name};
+pub(crate) use reported::Reported;
+pub use responders::{RESPONDERS_MAX, Responder, Responders};
+pub(crate) use responders::{responder_command, stats};
+use series::{COARSE, FINE, Fold, Series};
+pub use sm_status::SmStatus;
+pub use sweeps::{SWEEPS_MAX, SweepKind, Sweeps};
+use talkers::Talkers;
+use totals::attribute_name;
+
+/// Types of answers with a history of their own; all others share one.
+const TYPES_MAX: usize = 15;
+/// Reasons of drops with a history.
+const REASONS_MAX: usize = 32;
+/// How long a disconnected responder is still reported, unless another replaced it: as long as its
+/// history has a value for each second.
+const DOWN_REPORTED: Duration = Duration::from_secs(FINE as u64);
+
+/// The current state, as input of [`Observer::tick`].
+pub struct Seen<'a> {
+    /// The connected responders.
+    pub responders: &'a [Responder],
+    /// The published snapshot.
+    pub snapshot: &'a Arc<Snapshot>,
+    /// The version that responders should have; [`Version::NONE`] unless this SM is master.
+    pub announced: Version,
+    /// When that version and earlier ones were announced.
+    pub announcements: &'a Announcements,
+    /// The state of this SM.
+    pub sm: &'a SmStatus,
+    /// How long this SM has been running.
+    pub uptime: Duration,
+    /// The sweeps so far.
+    pub sweeps: &'a Sweeps,
+    /// Milliseconds since 1970.
+    pub time_ms: u64,
+}
+
+/// Combines reports and keeps their history. Called from one thread.
+#[derive(Debug)]
+pub struct Observer {
+    start: Instant,
+    /// The last second recorded.
+    tick: Option<u64>,
+    time_ms: u64,
+    responders: BTreeMap<u64, Known>,
+    total: LoadSeries,
+    types: Vec<((u16, String), Series)>,
+    other_types: Series,
+    reasons: Vec<(String, Series)>,
+    talkers: Talkers,
+    names: Names,
+}
+
+/// Time range and resolution of a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Range {
+    /// The last 15 minutes, per second.
+    Seconds,
+    /// The last 24 hours, per minute.
+    Minutes,
+}
+
+impl Observer {
+    /// An observer without history.
+    pub fn new(now: Instant) -> Self {
+        Self {
+            start: now,
+            tick: None,
+            time_ms: 0,
+            responders: BTreeMap::new(),
+            total: LoadSeries::default(),
+            types: Vec::new(),
+            other_types: Series::new(Fold::Mean),
+            reasons: Vec::new(),
+            talkers: Talkers::default(),
+            names: Names::default(),
+        }
+    }
+
+    /// Records a second. `None` if it is the same as in the last call.
+    pub fn tick(&mut self, now: Instant, seen: &Seen<'_>) -> Option<Moment> {
+        let tick = now.saturating_duration_since(self.start).as_secs();
+        let next = self.tick.map_or(0, |last| last + 1);
+        if tick < next {
+            return None;
+        }
+        // Missed seconds are unknown; only as many as the history keeps are recorded.
+        let kept = (COARSE * 60) as u64;
+        for missed in next.max(tick.saturating_sub(kept))..tick {
+            self.remember(missed, &Load::default(), &[], &[], false);
+        }
+        (self.tick, self.time_ms) = (Some(tick), seen.time_ms);
+        self.follow(now, seen);
+        let total = self.total(seen);
+        let (types, drops) = (self.type_rates(), self.drop_rates());
+        let requesters = self.responders.values().filter_map(|known| known.rates.as_ref());
+        let requesters = requesters.flat_map(|rates| &rates.requesters);
+        self.talkers.tick(requesters);
+        self.names.follow(seen.snapshot);
+        self.remember(tick, &total, &types, &drops, true);
+        let talkers = self.talkers(total.requests_per_s);
+        let types = types.into_iter().map(|(_, rate)| rate).collect();
+        let mut responders: Vec<_> =
+            self.responders.values().map(|known| known.now.clone()).collect();
+        responders.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
+        Some(Moment {
+            tick,
+            time_ms: seen.time_ms,
+            sm: sm(seen),
+            fabric: self.names.counts(),
+            total,
+            types,
+            drops,
+            responders,
+            talkers,
+            sweeps: sweeps(seen),
+            watchers: moment::Watchers::default(),
+        })
+    }
+
+    /// The history up to the last tick.
+    pub fn history(&self, range: Range) -> History {
+        let Some(tick) = self.tick else { return History::default() };
+        let read = |series: &Series| match range {
+            Range::Seconds => series.seconds(tick, FINE),
+            Range::Minutes => series.minutes(tick, COARSE),
+        };
+        let types = self.types.iter().map(|((id, method), series)| TypeHistory {
+            attribute: attribute_name(*id),
+            method: method.clone(),
+            per_s: read(series),
+        });
+        let mut types: Vec<_> = types.collect();
+        if self.types.len() >= TYPES_MAX {
+            let (attribute, method) = ("other".to_owned(), String::new());
+            types.push(TypeHistory { attribute, method, per_s: read(&self.other_types) });
+        }
+        let drops = self
+            .reasons
+            .iter()
+            .map(|(reason, series)| DropHistory { reason: reason.clone(), per_s: read(series) });
+        let responders = self.responders.values().map(|known| ResponderHistory {
+            id: known.now.id.clone(),
+            name: known.now.name.clone(),
+            load: known.series.read(read),
+        });
+        // The last value covers a whole minute, which ended some time ago.
+        let since_s = match range {
+            Range::Seconds => 0,
+            Range::Minutes => (tick + 1) % 60,
+        };
+        History {
+            step_s: if range == Range::Seconds { 1 } else { 60 },
+            tick: tick.saturating_sub(since_s),
+            time_ms: self.time_ms.saturating_sub(since_s * 1000),
+            total: self.total.read(read),
+            types,
+            drops: drops.collect(),
+            responders: responders.collect(),
+        }
+    }
+
+    /// Updates the known responders.
+    fn follow(&mut self, now: Instant, seen: &Seen<'_>) {
+        for responder in seen.responders.iter().filter(|responder| !responder.is_client()) {
+            if self.responders.len() >= RESPONDERS_MAX
+                && !self.responders.contains_key(&responder.id)
+                && !self.forget_one()
+            {
+                continue;
+            }
+            let known = self.responders.entry(responder.id).or_insert_with(Known::new);
+            known.follow(now, responder, seen);
+        }
+        let is_there = |id: u64| seen.responders.iter().any(|responder| responder.id == id);
+        for (&id, known) in &mut self.responders {
+            if !is_there(id) {
+                known.miss(now);
+            }
+        }
+        // A responder without a stable identity returns with a new one at the same address.
+        let is_replaced = |known: &Known| {
+            let came = |responder: &Responder| {
+                let port = responder.port.map(|(guid, _)| guid.to_string());
+                let at = |address: &String| {
+                    responder.front_door.iter().any(|other| other.to_string() == *address)
+                };
+                (port.is_some() && port == known.now.port_guid)
+                    || known.now.front_door.iter().any(at)
+            };
+            known.gone.is_some() && seen.responders.iter().filter(|r| !r.is_client()).any(came)
+        };
+        self.responders.retain(|_, known| {
+            known.gone.is_none_or(|gone| now < gone + DOWN_REPORTED) && !is_replaced(known)
+        });
+    }
+
+    /// Removes the responder that disconnected first; returns `false` if all are connected.
+    fn forget_one(&mut self) -> bool {
+        let gone = self.responders.iter().filter_map(|(&id, known)| Some((known.gone?, id)));
+        match gone.min() {
+            Some((_, id)) => self.responders.remove(&id).is_some(),
+            None => false,
+        }
+    }
+
+    /// Appends a second to the history.
+    fn remember(
+        &mut self,
+        tick: u64,
+        total: &Load,
+        types: &[((u16, String), TypeRate)],
+        drops: &[DropRate],
+        is_known: bool,
+    ) {
+        self.total.push(tick, total);
+        for (key, _) in types {
+            if self.types.len() < TYPES_MAX && self.types.iter().all(|(other, _)| other != key) {
+                self.types.push((key.clone(), Series::new(Fold::Mean)));
+            }
+        }
+        let known = is_known && total.answers_per_s.is_some();
+        let mut others: f64 = types.iter().map(|(_, rate)| rate.per_s).sum();
+        for (key, series) in &mut self.types {
+            let rate = types.iter().find(|(other, _)| other == key).map_or(0.0, |(_, r)| r.per_s);
+            others -= rate;
+            series.push(tick, known.then_some(rate));
+        }
+        self.other_types.push(tick, known.then_some(others.max(0.0)));
+        for drop in drops {
+            let is_new = self.reasons.iter().all(|(other, _)| *other != drop.reason);
+            if is_new && self.reasons.len() < REASONS_MAX {
+                self.reasons.push((drop.reason.clone(), Series::new(Fold::Mean)));
+            }
+        }
+        for (reason, series) in &mut self.reasons {
+            let rate = drops.iter().find(|drop| drop.reason == *reason).map_or(0.0, |d| d.per_s);
+            series.push(tick, known.then_some(rate));
+        }
+        for known in self.responders.values_mut() {
+            let unknown = Load::default();
+            known.series.push(tick, if is_known { &known.now.load } else { &unknown });
+        }
+    }
+}
+
+fn sm(seen: &Seen<'_>) -> Sm {
+    let version = seen.snapshot.version();
+    Sm {
+        state: seen.sm.state.clone(),
+        phase: seen.sm.phase.clone(),
+        subnet_up: seen.sm.subnet_up,
+        routing_engine: seen.sm.routing_engine.clone(),
+        engines_passed_over: seen.sm.engines_passed_over.clone(),
+        software: concat!("ibsm ", env!("CARGO_PKG_VERSION")).into(),
+        guid: version.session.sm_guid.to_string(),
+        uptime_s: seen.uptime.as_secs(),
+        epoch: version.session.epoch,
+        fabric_generation: version.fabric_generation,
+        registry_sequence: version.registry_sequence,
+        warnings: seen.sm.warnings.clone(),
+    }
+}
+
+fn sweeps(seen: &Seen<'_>) -> SweepCounts {
+    let last = seen.sweeps.last();
+    let full_ms = last.as_ref().map(|last| last.ended_ms);
+    let last_ms = full_ms.max(seen.sm.quiet_sweep_ms);
+    SweepCounts {
+        last: last.map_or(0, |last| last.number),
+        quiet: seen.sm.quiet_sweeps,
+        last_ended_s: last_ms.map(|at| seen.time_ms.saturating_sub(at) as f64 / 1e3),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! Names of LIDs and size of the fabric, from the published snapshot.
+
+use std::sync::Arc;
+
+use ib_mad::types::Lid;
+use ib_mad::wire::attribute::PortInfo;
+use sa_proto::snapshot::{FabricPlane, Node, Snapshot};
+
+use super::moment::FabricCounts;
+
+/// Number of LIDs that a port can have.
+const LIDS: usize = Lid::UNICAST_LAST.0 as usize + 1;
+/// Marks a LID without a node.
+const NOBODY: u32 = u32::MAX;
+
+/// Names derived from one fabric plane.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    plane: Option<Arc<FabricPlane>>,
+    /// By LID: index in the plane's nodes.
+    by_lid: Vec<u32>,
+    counts: FabricCounts,
+}
+
+impl Names {
+    /// Updates the names if a new fabric plane is published.
+    pub(super) fn follow(&mut self, snapshot: &Snapshot) {
+        let plane = snapshot.fabric();
+        if self.plane.as_ref().is_some_and(|known| Arc::ptr_eq(known, plane)) {
+            return;
+        }
+        self.by_lid.clear();
+        self.by_lid.resize(LIDS, NOBODY);
+        let mut ends = 0;
+        let mut switches = 0;
+        for (at, node) in (0..).zip(&plane.nodes) {
+            switches += u32::from(node.switch_info.is_some());
+            for port in &node.ports {
+                ends += u32::from(port.peer.is_some());
+                let Ok(info) = PortInfo::new(&port.info[..]) else { continue };
+                // Switch ports other than port 0 have no LID of their own.
+                if node.switch_info.is_some() && port.num.0 != 0 {
+                    continue;
+                }
+                let first = usize::from(info.base_lid().0);
+                for lid in (first..first + (1 << info.lmc())).filter(|&lid| lid != 0) {
+                    if let Some(place) = self.by_lid.get_mut(lid) {
+                        *place = at;
+                    }
+                }
+            }
+        }
+        self.counts = FabricCounts {
+            etag: etag(snapshot),
+            switches,
+            hosts: plane.nodes.len() as u32 - switches,
+            links: ends / 2,
+        };
+        self.plane = Some(Arc::clone(plane));
+    }
+
+    /// Name and GUID of the node that has a LID; empty strings if none has.
+    pub(super) fn of_lid(&self, lid: u16) -> (String, String) {
+        let at = self.by_lid.get(usize::from(lid)).copied().unwrap_or(NOBODY);
+        let node = self.plane.as_ref().and_then(|plane| plane.nodes.get(at as usize));
+        node.map_or_else(Default::default, |node| (name(node), node.guid.to_string()))
+    }
+
+    /// Size of the fabric.
+    pub(super) fn counts(&self) -> FabricCounts {
+        self.counts.clone()
+    }
+}
+
+/// Name of a node.
+pub(crate) fn name(node: &Node) -> String {
+    let text = &node.description;
+    let len = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+    String::from_utf8_lossy(&text[..len]).trim_end().to_owned()
+}
+
+/// An ETag of the published fabric: a checksum of all its content.
+pub(crate) fn etag(snapshot: &Snapshot) -> String {
+    format!("{:032x}", snapshot.checksum().fabric)
+}

@@ -1,0 +1,279 @@
+//! The list of connected responders, which the front door reads without locks. `publish` maintains
+//! it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arc_swap::{ArcSwap, Guard};
+use ib_mad::types::{Guid, Qpn};
+use sa_proto::proto::snapshot::{self as proto, FabricPort, Hello};
+use sa_proto::snapshot::Version;
+
+use super::Reported;
+use sm_core::manage::shard::PortUse;
+
+/// Largest number of responders connected at a time.
+pub const RESPONDERS_MAX: usize = 256;
+/// Largest number of addresses accepted from a responder's greeting.
+const FRONT_DOOR_MAX: usize = 8;
+/// Longest name or software version kept, bytes.
+const TEXT_LEN_MAX: usize = 128;
+/// Largest number of counters kept of a responder's statistics.
+const STATS_MAX: usize = 128;
+
+/// The command that starts a responder on this host, to which the front door sends.
+pub(crate) fn responder_command(publish: SocketAddr, has_tls: bool) -> String {
+    let ip = match publish.ip() {
+        ip if ip.is_unspecified() && ip.is_ipv6() => Ipv6Addr::LOCALHOST.into(),
+        ip if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    let at = SocketAddr::new(ip, publish.port());
+    if has_tls {
+        // Certificates are issued for names.
+        let port = publish.port();
+        return format!(
+            "ibsa --sm https://HOST:{port} --tls-ca FILE --tls-cert FILE --tls-key FILE --transport udp"
+        );
+    }
+    let insecure = if ip.is_loopback() { "" } else { " --insecure" };
+    format!("ibsa --sm http://{at} --transport udp{insecure}")
+}
+
+/// A responder connected to the feed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Responder {
+    /// Its identity, stable over its restarts.
+    pub id: u64,
+    /// Its name, for logs and displays.
+    pub name: Arc<str>,
+    /// Name and version of its software.
+    pub software: Arc<str>,
+    /// UDP addresses to which the front door may send requests.
+    pub front_door: Arc<[SocketAddr]>,
+    /// GUID of its fabric port, and the QP on which it answers, if it has one.
+    pub port: Option<(Guid, Qpn)>,
+    /// The use of that port.
+    pub usage: PortUse,
+    /// The version that it reports to serve; `None` before the first.
+    pub serving: Option<Version>,
+    /// When it connected.
+    pub since: Instant,
+    /// Time from the announcement of the version it serves until it served it.
+    pub lag: Option<Duration>,
+    /// The totals that it last reported.
+    pub stats: Arc<[(String, u64)]>,
+    /// The figures that it last reported.
+    pub(crate) figures: Option<Arc<Reported>>,
+    /// Distinguishes its connections.
+    connection: u64,
+}
+
+impl Responder {
+    /// Creates an entry from a responder's greeting. An unspecified front-door address is replaced
+    /// by the remote address of the connection.
+    pub(crate) fn new(
+        hello: &Hello,
+        serving: Option<Version>,
+        peer: Option<IpAddr>,
+        since: Instant,
+        connection: u64,
+    ) -> Self {
+        let front_door = hello.front_door.iter().filter_map(|text| address(text, peer));
+        Self {
+            id: hello.responder_id,
+            name: shortened(&hello.name).into(),
+            software: shortened(&hello.software).into(),
+            front_door: front_door.take(FRONT_DOOR_MAX).collect(),
+            port: hello.port.map(|port| (Guid(port.guid), Qpn(port.qpn & 0xFF_FFFF))),
+            usage: hello.port.map(usage).unwrap_or_default(),
+            serving,
+            since,
+            lag: None,
+            stats: Arc::default(),
+            figures: None,
+            connection,
+        }
+    }
+}
+
+impl Responder {
+    /// Whether it only follows the snapshot: it announced neither a front-door address nor a port,
+    /// so no queries reach it.
+    pub fn is_client(&self) -> bool {
+        self.front_door.is_empty() && self.port.is_none()
+    }
+
+    /// Number of its connection.
+    pub(crate) fn connection(&self) -> u64 {
+        self.connection
+    }
+}
+
+/// The use of a port, as its responder announced it.
+fn usage(port: FabricPort) -> PortUse {
+    match port.r#use() {
+        proto::PortUse::Shared => PortUse::Shared,
+        proto::PortUse::Dedicated => PortUse::Dedicated,
+        proto::PortUse::Spare => PortUse::Spare,
+    }
+}
+
+fn address(text: &str, peer: Option<IpAddr>) -> Option<SocketAddr> {
+    let Ok(mut address) = text.parse::<SocketAddr>() else {
+        tracing::warn!(
+            address = shortened(text),
+            "responder announced an invalid front-door address; ignored"
+        );
+        return None;
+    };
+    if address.ip().is_unspecified() {
+        address.set_ip(peer?.to_canonical());
+    }
+    Some(address)
+}
+
+fn shortened(text: &str) -> &str {
+    let mut len = text.len().min(TEXT_LEN_MAX);
+    while !text.is_char_boundary(len) {
+        len -= 1;
+    }
+    &text[..len]
+}
+
+/// The list. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Responders {
+    list: Arc<ArcSwap<Vec<Responder>>>,
+}
+
+impl Responders {
+    /// The current list, ascending by identity.
+    pub fn load(&self) -> Guard<Arc<Vec<Responder>>> {
+        self.list.load()
+    }
+
+    /// Adds a responder, replacing its earlier connection; returns `false` if there are too many.
+    pub(crate) fn enter(&self, responder: &Responder) -> bool {
+        let mut entered = false;
+        self.list.rcu(|list| {
+            let mut list = Vec::clone(list);
+            list.retain(|other| other.id != responder.id);
+            entered = list.len() < RESPONDERS_MAX;
+            if entered {
+                let at = list.partition_point(|other| other.id < responder.id);
+                list.insert(at, responder.clone());
+            }
+            list
+        });
+        entered
+    }
+
+    /// Changes the entry of a connection; returns `false` if a later connection replaced it.
+    pub(crate) fn update(&self, connection: u64, change: impl Fn(&mut Responder)) -> bool {
+        let mut found = false;
+        self.list.rcu(|list| {
+            let mut list = Vec::clone(list);
+            let entry = list.iter_mut().find(|entry| entry.connection == connection);
+            found = entry.is_some();
+            entry.map(&change);
+            list
+        });
+        found
+    }
+
+    /// Removes the entry of a connection, unless a later one replaced it. Returns whether it was
+    /// the last responder that answers queries.
+    pub(crate) fn leave(&self, connection: u64) -> bool {
+        let mut is_last = false;
+        self.list.rcu(|list| {
+            let answering = |list: &[Responder]| list.iter().any(|entry| !entry.is_client());
+            let answered = answering(list);
+            let mut list = Vec::clone(list);
+            list.retain(|entry| entry.connection != connection);
+            is_last = answered && !answering(&list);
+            list
+        });
+        is_last
+    }
+}
+
+/// The counters of a report, within the limit.
+pub(crate) fn stats(counters: Vec<proto::Counter>) -> Arc<[(String, u64)]> {
+    let counters = counters.into_iter().take(STATS_MAX);
+    counters.map(|counter| (shortened(&counter.name).to_owned(), counter.value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn responder(id: u64, connection: u64) -> Responder {
+        let hello = Hello {
+            responder_id: id,
+            name: "é".repeat(200),
+            front_door: vec!["0.0.0.0:4791".into(), "host:1".into(), "192.0.2.7:9".into()],
+            ..Hello::default()
+        };
+        let peer = Some("::ffff:192.0.2.1".parse().unwrap());
+        Responder::new(&hello, None, peer, Instant::now(), connection)
+    }
+
+    #[test]
+    fn an_unspecified_address_becomes_the_connections() {
+        let responder = responder(1, 1);
+        let expected: [SocketAddr; 2] =
+            ["192.0.2.1:4791".parse().unwrap(), "192.0.2.7:9".parse().unwrap()];
+        assert_eq!(*responder.front_door, expected);
+        assert_eq!(responder.name.len(), TEXT_LEN_MAX);
+    }
+
+    #[test]
+    fn a_new_connection_replaces_the_old_one_whose_end_then_changes_nothing() {
+        let responders = Responders::default();
+        assert!(responders.enter(&responder(7, 1)));
+        assert!(responders.enter(&responder(7, 2)));
+        assert!(!responders.leave(1));
+        assert!(!responders.update(1, |_| {}));
+        let version = Version { fabric_generation: 5, ..Version::NONE };
+        assert!(responders.update(2, |entry| entry.serving = Some(version)));
+        assert_eq!(responders.load().len(), 1);
+        assert_eq!(responders.load()[0].serving, Some(version));
+        assert!(responders.leave(2), "the last that answers");
+        assert!(responders.load().is_empty());
+    }
+
+    /// A standby that follows the registry answers no client.
+    #[test]
+    fn a_follower_does_not_count_as_the_last_that_answers() {
+        let responders = Responders::default();
+        let follower = Responder { front_door: Arc::default(), ..responder(1, 1) };
+        assert!(responders.enter(&follower) && responders.enter(&responder(2, 2)));
+        assert!(responders.leave(2));
+        assert!(!responders.leave(1));
+    }
+
+    #[test]
+    fn the_command_that_starts_a_responder_fits_where_we_listen() {
+        let command = |at: &str, tls| responder_command(at.parse().unwrap(), tls);
+        let local = "ibsa --sm http://127.0.0.1:7471 --transport udp";
+        assert_eq!(command("127.0.0.1:7471", false), local);
+        assert_eq!(command("0.0.0.0:7471", false), local);
+        assert_eq!(command("[::]:1", false), "ibsa --sm http://[::1]:1 --transport udp");
+        assert!(command("192.0.2.1:1", false).ends_with("192.0.2.1:1 --transport udp --insecure"));
+        let tls = command("0.0.0.0:7471", true);
+        assert!(tls.starts_with("ibsa --sm https://HOST:7471 --tls-ca FILE"), "{tls}");
+    }
+
+    #[test]
+    fn the_list_is_bounded_and_sorted() {
+        let responders = Responders::default();
+        for id in (0..RESPONDERS_MAX as u64).rev() {
+            assert!(responders.enter(&responder(id, id + 1)));
+        }
+        assert!(!responders.enter(&responder(1000, 1000)));
+        assert!(responders.enter(&responder(5, 2000)), "it is in the list already");
+        assert!(responders.load().is_sorted_by_key(|entry| entry.id));
+    }
+}

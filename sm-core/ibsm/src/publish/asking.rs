@@ -1,0 +1,202 @@
+//! Operators' questions to responders, sent through the feed of a responder that can answer.
+//!
+//! Each connection has an inbox for questions, and a table of those that were sent and are open.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use sa_proto::proto::admin::{ExplainRequest, Explanation};
+use sa_proto::proto::snapshot::explained::Outcome;
+use sa_proto::proto::snapshot::{Explain, Explained, FromSm, from_sm};
+use tokio::sync::{mpsc, oneshot};
+use tonic::Status;
+
+use super::Shared;
+use crate::observe::Responder;
+
+/// Questions that a connection has not taken yet.
+const INBOX_MAX: usize = 8;
+/// Questions sent on one connection and not answered.
+const OPEN_MAX: usize = 16;
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// Bytes of a port's name.
+const NAME_LEN_MAX: usize = 256;
+
+/// A question, and the channel for its answer.
+pub(super) struct Question {
+    request: ExplainRequest,
+    answer: oneshot::Sender<Outcome>,
+}
+
+/// The inboxes of all connections.
+#[derive(Default)]
+pub(super) struct Inboxes {
+    by_connection: Mutex<HashMap<u64, mpsc::Sender<Question>>>,
+}
+
+impl Inboxes {
+    /// Opens the inbox of a connection.
+    pub(super) fn open(&self, connection: u64) -> Asking {
+        let (sender, inbox) = mpsc::channel(INBOX_MAX);
+        self.lock().insert(connection, sender);
+        Asking { inbox, open: HashMap::new(), serial: 0 }
+    }
+
+    pub(super) fn close(&self, connection: u64) {
+        self.lock().remove(&connection);
+    }
+
+    fn of(&self, connection: u64) -> Option<mpsc::Sender<Question>> {
+        self.lock().get(&connection).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, mpsc::Sender<Question>>> {
+        self.by_connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The questions of one connection: those in its inbox, and those that are open.
+pub(super) struct Asking {
+    inbox: mpsc::Receiver<Question>,
+    open: HashMap<u64, oneshot::Sender<Outcome>>,
+    serial: u64,
+}
+
+impl Asking {
+    /// The next question to send. Pending while too many are open.
+    pub(super) async fn next(&mut self) -> FromSm {
+        // Those whose requester has given up.
+        self.open.retain(|_, answer| !answer.is_closed());
+        if self.open.len() >= OPEN_MAX {
+            return std::future::pending().await;
+        }
+        let Some(Question { request, answer }) = self.inbox.recv().await else {
+            return std::future::pending().await;
+        };
+        self.serial += 1;
+        self.open.insert(self.serial, answer);
+        let ExplainRequest { source, destination, service_id, qos_class, pkey } = request;
+        let explain = Explain { id: self.serial, source, destination, service_id, qos_class, pkey };
+        FromSm { message: Some(from_sm::Message::Explain(explain)) }
+    }
+
+    /// Takes an answer; one to no open question is dropped.
+    pub(super) fn answered(&mut self, explained: Explained) {
+        if let (Some(answer), Some(outcome)) = (self.open.remove(&explained.id), explained.outcome)
+        {
+            let _ = answer.send(outcome);
+        }
+    }
+}
+
+/// Requests an explanation of a path from a responder that is up to date.
+pub(super) async fn explain(
+    shared: &Shared,
+    request: ExplainRequest,
+) -> Result<Explanation, Status> {
+    if request.source.len().max(request.destination.len()) > NAME_LEN_MAX {
+        return Err(Status::invalid_argument("a port name has at most 256 bytes"));
+    }
+    let responder = choose(shared)?;
+    let failed = |what: &str| Status::unavailable(format!("responder {} {what}", responder.name));
+    let inbox = shared.inboxes.of(responder.connection());
+    let (answer, answered) = oneshot::channel();
+    let question = Question { request, answer };
+    let sent = inbox.is_some_and(|inbox| inbox.try_send(question).is_ok());
+    if !sent {
+        return Err(failed("has too many open requests; retry"));
+    }
+    match tokio::time::timeout(PATIENCE, answered).await {
+        Ok(Ok(Outcome::Json(json))) => {
+            Ok(Explanation { responder: responder.name.to_string(), json })
+        }
+        Ok(Ok(Outcome::Failure(reason))) => Err(Status::not_found(reason)),
+        Ok(Err(_)) => Err(failed("disconnected before it answered; retry")),
+        Err(_) => Err(failed("did not answer in time; it may run another release than ibsm")),
+    }
+}
+
+/// A responder that serves the published snapshot; of several, the one that connected last, which
+/// is most likely to run a recent release.
+fn choose(shared: &Shared) -> Result<Responder, Status> {
+    let announced = *shared.announced.borrow();
+    if announced.fabric_generation == 0 {
+        return Err(Status::failed_precondition(
+            "nothing is published: this SM is not the master, or its first sweep has not ended",
+        ));
+    }
+    let responders = shared.responders.load();
+    let serving = responders.iter().filter(|responder| !responder.is_client());
+    let serves_fabric = |responder: &&Responder| {
+        responder.serving.is_some_and(|version| super::same_fabric(version, announced))
+    };
+    let chosen = serving
+        .clone()
+        .filter(serves_fabric)
+        .max_by_key(|responder| (responder.serving == Some(announced), responder.since));
+    chosen.cloned().ok_or_else(|| {
+        Status::unavailable(match serving.count() {
+            0 => "no responder is connected, and only responders explain paths; start ibsa".into(),
+            n => format!("none of {n} responders serves the latest generation yet; retry"),
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question() -> (Question, oneshot::Receiver<Outcome>) {
+        let (answer, answered) = oneshot::channel();
+        (Question { request: ExplainRequest::default(), answer }, answered)
+    }
+
+    fn id(message: &FromSm) -> u64 {
+        let Some(from_sm::Message::Explain(explain)) = &message.message else {
+            panic!("{message:?}")
+        };
+        explain.id
+    }
+
+    #[tokio::test]
+    async fn answers_find_their_questions_in_any_order() {
+        let inboxes = Inboxes::default();
+        let mut asking = inboxes.open(7);
+        let inbox = inboxes.of(7).unwrap();
+        let (first, answered_first) = question();
+        let (second, answered_second) = question();
+        inbox.try_send(first).ok().unwrap();
+        inbox.try_send(second).ok().unwrap();
+        let (a, b) = (id(&asking.next().await), id(&asking.next().await));
+        let answer = |id, text: &str| Explained { id, outcome: Some(Outcome::Json(text.into())) };
+        asking.answered(answer(b, "second"));
+        asking.answered(answer(99, "no such question"));
+        asking.answered(answer(a, "first"));
+        assert_eq!(answered_first.await, Ok(Outcome::Json("first".into())));
+        assert_eq!(answered_second.await, Ok(Outcome::Json("second".into())));
+    }
+
+    #[tokio::test]
+    async fn open_questions_are_bounded_and_those_given_up_make_room() {
+        let inboxes = Inboxes::default();
+        let mut asking = inboxes.open(7);
+        let inbox = inboxes.of(7).unwrap();
+        let mut waiting = Vec::new();
+        for _ in 0..OPEN_MAX {
+            let (question, answered) = question();
+            inbox.try_send(question).ok().unwrap();
+            asking.next().await;
+            waiting.push(answered);
+        }
+        inbox.try_send(question().0).ok().unwrap();
+        tokio::select! {
+            biased;
+            _ = asking.next() => panic!("too many are open"),
+            () = std::future::ready(()) => {}
+        }
+        drop(waiting.pop());
+        asking.next().await;
+    }
+}

@@ -1,0 +1,346 @@
+//! The gRPC service of the feed: one task for each responder, which moves messages between its
+//! connection and its [`Feed`].
+
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use sa_proto::proto::snapshot as proto;
+use sa_proto::snapshot::{Plan, Version};
+use tokio::sync::{mpsc, watch};
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::observe::{self, RESPONDERS_MAX, Reported, Responder};
+
+use super::batches::Batches;
+use super::feed::{Event, Feed, FeedError};
+use super::{Shared, same_fabric};
+
+/// Batches of messages handed to a connection that it has not taken yet; a little more than half a
+/// megabyte.
+const OUTBOUND_MAX: usize = 2;
+/// Bytes of messages after which no other is added to a batch.
+const BATCH_LEN: usize = 16 << 10;
+
+#[derive(Clone)]
+pub(super) struct FeedService {
+    pub(super) shared: Arc<Shared>,
+    /// Loses its sender when all feeds must end.
+    pub(super) end: watch::Receiver<()>,
+}
+
+type Outbound = mpsc::Sender<Result<Vec<proto::FromSm>, Status>>;
+
+#[tonic::async_trait]
+impl proto::snapshot_feed_server::SnapshotFeed for FeedService {
+    type SubscribeStream =
+        Pin<Box<dyn tokio_stream::Stream<Item = Result<proto::FromSm, Status>> + Send>>;
+
+    async fn subscribe(
+        &self,
+        request: Request<Streaming<proto::FromResponder>>,
+    ) -> Result<Response<Self::SubscribeStream>, Status> {
+        let peer = request.remote_addr().map(|address| address.ip());
+        let (outbound, stream) = mpsc::channel(OUTBOUND_MAX);
+        let subscription = Subscription {
+            connection: self.shared.connections.fetch_add(1, Relaxed) + 1,
+            shared: self.shared.clone(),
+            peer,
+            name: "?".into(),
+            is_client: false,
+            acked: Version::NONE,
+        };
+        tokio::spawn(subscription.run(request.into_inner(), outbound, self.end.clone()));
+        Ok(Response::new(Box::pin(Batches::new(stream))))
+    }
+}
+
+/// The task of one connection.
+struct Subscription {
+    shared: Arc<Shared>,
+    connection: u64,
+    peer: Option<IpAddr>,
+    /// The responder's name, once it sent its greeting.
+    name: Arc<str>,
+    /// Whether it answers no queries, but only follows the snapshot.
+    is_client: bool,
+    /// The version it acknowledged last.
+    acked: Version,
+}
+
+/// How a connection ended.
+enum End {
+    /// The responder disconnected, or the connection broke.
+    Left(String),
+    /// This SM closed it.
+    Given(Status),
+    /// The SM shuts down.
+    Closing,
+}
+
+impl From<FeedError> for End {
+    fn from(error: FeedError) -> Self {
+        let message = error.to_string();
+        Self::Given(match error {
+            FeedError::Greeting | FeedError::Identity | FeedError::Malformed(_) => {
+                Status::invalid_argument(message)
+            }
+            FeedError::Schema(_) => Status::failed_precondition(message),
+            FeedError::Resyncs => Status::aborted(message),
+            FeedError::Timeout => Status::deadline_exceeded(message),
+        })
+    }
+}
+
+impl Subscription {
+    async fn run(
+        mut self,
+        inbound: Streaming<proto::FromResponder>,
+        outbound: Outbound,
+        mut closing: watch::Receiver<()>,
+    ) {
+        let announced = self.shared.announced.subscribe();
+        let end = tokio::select! {
+            biased;
+            _ = closing.changed() => End::Closing,
+            end = self.serve(inbound, &outbound, announced) => end,
+        };
+        let is_closing = matches!(end, End::Closing);
+        match end {
+            End::Left(reason) if self.is_client => {
+                tracing::debug!(client = %self.name, %reason, "snapshot client disconnected");
+            }
+            End::Left(reason) => {
+                tracing::warn!(responder = %self.name, %reason, "responder disconnected");
+            }
+            End::Given(status) => {
+                let reason = status.message();
+                tracing::warn!(responder = %self.name, reason, "feed to responder closed by this SM");
+                self.shared.counters.given_up.fetch_add(1, Relaxed);
+                // It may not be reading any more: do not wait.
+                let _ = outbound.try_send(Err(status));
+            }
+            End::Closing => {
+                tracing::debug!(responder = %self.name, "feed ended");
+                let _ = outbound.try_send(Err(Status::unavailable("the SM is shutting down")));
+            }
+        }
+        self.shared.inboxes.close(self.connection);
+        if self.shared.leave(self.connection) && !is_closing {
+            tracing::warn!("the last responder disconnected; SA queries are not answered");
+        }
+    }
+
+    async fn serve(
+        &mut self,
+        mut inbound: Streaming<proto::FromResponder>,
+        outbound: &Outbound,
+        mut announced: watch::Receiver<Version>,
+    ) -> End {
+        let mut feed = Feed::new(Instant::now());
+        let mut asking = self.shared.inboxes.open(self.connection);
+        let mut question = None;
+        loop {
+            self.begin_update(&mut feed, &mut announced);
+            let deadline = feed.poll_timeout();
+            tokio::select! {
+                message = inbound.message() => {
+                    let message = match message {
+                        Ok(Some(message)) => message,
+                        Ok(None) => return End::Left("responder closed the feed".into()),
+                        Err(status) => return End::Left(reason(&status)),
+                    };
+                    let noted = match feed.handle_message(message) {
+                        Ok(None) => Ok(()),
+                        Ok(Some(Event::Explained(explained))) => {
+                            asking.answered(explained);
+                            Ok(())
+                        }
+                        Ok(Some(event)) => self.note(event),
+                        Err(error) => Err(End::from(error)),
+                    };
+                    if let Err(end) = noted {
+                        return end;
+                    }
+                }
+                next = asking.next(), if question.is_none() => question = Some(next),
+                permit = outbound.reserve(), if question.is_some() => {
+                    let Ok(permit) = permit else { return End::Left("responder closed the feed".into()) };
+                    if let Some(message) = question.take() {
+                        permit.send(Ok(vec![message]));
+                    }
+                }
+                permit = outbound.reserve(), if feed.is_sending() => {
+                    let Ok(permit) = permit else { return End::Left("responder closed the feed".into()) };
+                    permit.send(Ok(self.next_messages(&mut feed)));
+                }
+                result = announced.changed(), if feed.ready().is_some() => {
+                    if result.is_err() {
+                        return End::Closing;
+                    }
+                }
+                () = sleep_until(deadline) => {
+                    if let Err(error) = feed.handle_timeout(Instant::now()) {
+                        return error.into();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Begins an update if the responder is ready for one and there is one.
+    fn begin_update(&self, feed: &mut Feed, announced: &mut watch::Receiver<Version>) {
+        let Some(held) = feed.ready() else { return };
+        let version = *announced.borrow_and_update();
+        // Zero: this SM is not the master, or its first sweep has not ended.
+        if version.fabric_generation == 0 || !feed.accepts(version.session) {
+            return;
+        }
+        let (plan, latest) = {
+            let history = self.shared.history();
+            (history.plan(held), history.latest().clone())
+        };
+        let counters = &self.shared.counters;
+        let counter = match plan {
+            Plan::Nothing => &counters.confirmations,
+            Plan::Deltas(_) => &counters.deltas,
+            Plan::Buckets(..) => &counters.buckets,
+            Plan::Full(_) => &counters.fulls,
+        };
+        if feed.begin(Instant::now(), plan, &latest) {
+            counter.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Carries out an event outside of the feed.
+    fn note(&mut self, event: Event) -> Result<(), End> {
+        let responders = &self.shared.responders;
+        let current = match event {
+            Event::Hello(hello, serving) => {
+                let now = Instant::now();
+                let responder = Responder::new(&hello, serving, self.peer, now, self.connection);
+                self.name = responder.name.clone();
+                self.is_client = responder.is_client();
+                if !responders.enter(&responder) {
+                    let message = format!("the limit of {RESPONDERS_MAX} responders is reached");
+                    return Err(End::Given(Status::resource_exhausted(message)));
+                }
+                if let Some(version) = serving
+                    && !self.shared.note_held(version.session)
+                {
+                    return Err(implausible(version));
+                }
+                let serving = serving.map(|version| version.to_string());
+                let serving = serving.as_deref().unwrap_or("nothing yet");
+                let id = format_args!("{:#x}", responder.id);
+                if self.is_client {
+                    tracing::debug!(client = %self.name, %id, serving, "snapshot client connected");
+                } else {
+                    tracing::info!(
+                        responder = %self.name, %id,
+                        front_door = ?responder.front_door, serving, "responder connected"
+                    );
+                }
+                true
+            }
+            Event::Acked(version, Some(serving)) => {
+                if !same_fabric(version, self.acked) {
+                    tracing::error!(
+                        responder = %self.name, %version, %serving,
+                        "responder cannot build its tables from the published snapshot; it keeps \
+                         answering from the previous one"
+                    );
+                }
+                self.acked = version;
+                self.shared.accepted.fetch_max(version.session.epoch, Relaxed);
+                self.shared.counters.unusable.fetch_add(1, Relaxed);
+                let serving = Some(serving).filter(|serving| *serving != Version::NONE);
+                responders.update(self.connection, |entry| entry.serving = serving)
+            }
+            Event::Acked(version, None) => {
+                if !same_fabric(version, self.acked) && !self.is_client {
+                    tracing::info!(responder = %self.name, %version, "responder serves");
+                }
+                self.acked = version;
+                self.shared.accepted.fetch_max(version.session.epoch, Relaxed);
+                self.shared.counters.acks.fetch_add(1, Relaxed);
+                let lag = self.shared.lag(version, Instant::now());
+                responders.update(self.connection, |entry| {
+                    entry.serving = Some(version);
+                    // It cannot have what was announced before it connected.
+                    entry.lag = lag.map(|lag| lag.min(entry.since.elapsed()));
+                })
+            }
+            Event::Resync(reason) => {
+                tracing::info!(
+                    responder = %self.name, ?reason,
+                    "feed resynchronized: responder requested a full update"
+                );
+                self.shared.counters.resyncs.fetch_add(1, Relaxed);
+                true
+            }
+            Event::Refused(held) => {
+                tracing::warn!(
+                    responder = %self.name, %held,
+                    "responder refused an update: it follows a session with a higher epoch"
+                );
+                if !self.shared.note_held(held.session) {
+                    return Err(implausible(held));
+                }
+                self.shared.counters.refusals.fetch_add(1, Relaxed);
+                responders.update(self.connection, |entry| entry.serving = Some(held))
+            }
+            Event::Stats(stats) => {
+                let figures = stats.figures.map(|figures| Arc::new(Reported::of(figures)));
+                let stats = observe::stats(stats.counters);
+                responders.update(self.connection, |entry| {
+                    (entry.stats, entry.figures) = (stats.clone(), figures.clone());
+                })
+            }
+            Event::Explained(_) => true,
+        };
+        if current { Ok(()) } else { Err(End::Left("responder reconnected".into())) }
+    }
+
+    /// The next messages of the current update.
+    fn next_messages(&self, feed: &mut Feed) -> Vec<proto::FromSm> {
+        use sa_proto::prost::Message;
+        let (mut messages, mut len) = (Vec::new(), 0);
+        while len < BATCH_LEN
+            && let Some(message) = feed.poll_transmit(Instant::now())
+        {
+            len += message.encoded_len();
+            messages.push(message);
+        }
+        self.shared.counters.bytes.fetch_add(len as u64, Relaxed);
+        messages
+    }
+}
+
+/// Ends the feed of a responder that reports an epoch no SM can have taken: a session above it
+/// would use up the remaining epochs.
+fn implausible(held: Version) -> End {
+    End::Given(Status::invalid_argument(format!(
+        "session {} has an epoch far beyond any SM's clock; remove the responder's cache, or \
+         check which program connects",
+        held.session
+    )))
+}
+
+/// Why no more messages can be received, for the log.
+fn reason(status: &Status) -> String {
+    // A status with a cause was not sent by the responder: its connection broke.
+    match std::error::Error::source(status) {
+        Some(_) => "the connection broke".into(),
+        None => status.message().into(),
+    }
+}
+
+async fn sleep_until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,393 @@
+//! The publishing end of the snapshot feed: turns planes into snapshots, keeps a history of deltas,
+//! and serves responders over gRPC.
+//!
+//! [`Publisher`] is called by the SM's own threads and never waits for a responder; a tokio runtime
+//! of its own serves them. [`feed`] decides what a responder is sent. Not here: the contents of the
+//! planes (`sweep`, `registry` of sm-core).
+
+mod admin_service;
+mod asking;
+mod batches;
+mod error;
+mod feed;
+mod feed_service;
+mod observatory;
+mod registered;
+mod roles;
+mod server;
+mod session;
+mod shared;
+mod status;
+mod tls;
+mod virtual_fabrics;
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use ib_mad::types::Guid;
+use sa_proto::snapshot::cell::{self, Reader};
+use sa_proto::snapshot::{
+    Delta, FabricPlane, HistoryLimits, Mft, RegistryChanges, RegistryPlane, Session, Snapshot,
+    Version,
+};
+use sa_proto::trust::TlsFiles;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tonic::service::Routes;
+
+use crate::observe::{Responders, SmStatus, Sweeps};
+pub use error::PublishError;
+pub use observatory::Observatory;
+use server::serve;
+use shared::Shared;
+pub use status::Orders;
+
+/// Threads that serve responders.
+const THREADS: usize = 2;
+/// How long feeds may take to end in order when the SM shuts down.
+const CLOSING_TIME: Duration = Duration::from_secs(1);
+
+/// How to publish.
+#[derive(Clone, Debug)]
+pub struct PublishConfig {
+    /// Address to listen on.
+    pub listen: SocketAddr,
+    /// The SM's certificates; clients need one, too. Without, every client may connect.
+    pub tls: Option<TlsFiles>,
+    /// Directory that keeps the epoch.
+    pub state_dir: PathBuf,
+    /// How much history to keep for responders that lag.
+    pub history: HistoryLimits,
+}
+
+/// Why responders hold a session above ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Challenge {
+    /// No responder has accepted our session: its epoch is too low. [`Publisher::renew`] begins one
+    /// that is high enough.
+    Epoch,
+    /// Responders had accepted our session, and one follows another SM since. Find out which SM is
+    /// master; if this one is, call [`Publisher::renew`].
+    Rival,
+}
+
+/// The publishing end of the feed. May be shared between threads; dropping it closes all feeds.
+pub struct Publisher {
+    shared: Arc<Shared>,
+    writer: Mutex<Writer>,
+    state_dir: PathBuf,
+    address: SocketAddr,
+    runtime: Option<Runtime>,
+    /// Dropped to end all feeds.
+    closing: Option<watch::Sender<()>>,
+    /// Disconnected once they are.
+    closed: Mutex<std::sync::mpsc::Receiver<()>>,
+}
+
+struct Writer {
+    session: Option<Session>,
+    /// The highest epoch taken so far, in this session or an earlier one.
+    epoch: u64,
+    cell: cell::Publisher<Snapshot>,
+}
+
+impl Publisher {
+    /// Listens for responders. They get nothing before a session has begun and a fabric plane was
+    /// published in it.
+    pub fn start(config: PublishConfig) -> Result<Self, PublishError> {
+        Self::start_with(config, |_| Routes::default())
+    }
+
+    /// The same, with other services at the same address. They must end when the receiver that they
+    /// are created with loses its sender.
+    pub fn start_with(
+        config: PublishConfig,
+        services: impl FnOnce(watch::Receiver<()>) -> Routes,
+    ) -> Result<Self, PublishError> {
+        let listen = |error| PublishError::Listen { address: config.listen, error };
+        let identity = config.tls.map(tls::Identity::load).transpose()?;
+        let listener = TcpListener::bind(config.listen).map_err(listen)?;
+        listener.set_nonblocking(true).map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("publish")
+            .enable_all()
+            .build()
+            .map_err(listen)?;
+        let cell = cell::Publisher::new(Snapshot::empty());
+        let shared = Arc::new(Shared::new(cell.current(), config.history, Instant::now()));
+        runtime.spawn(observatory::run(Arc::downgrade(&shared)));
+        let listener = {
+            let _context = runtime.enter();
+            tokio::net::TcpListener::from_std(listener).map_err(listen)?
+        };
+        let (closing, end) = watch::channel(());
+        let (serving, closed) = std::sync::mpsc::channel();
+        let services = services(end.clone());
+        let served = serve(listener, identity, shared.clone(), services, end);
+        runtime.spawn(async move {
+            served.await;
+            drop(serving);
+        });
+        let writer = Mutex::new(Writer { session: None, epoch: 0, cell });
+        let (state_dir, runtime, closing) = (config.state_dir, Some(runtime), Some(closing));
+        let closed = Mutex::new(closed);
+        Ok(Self { shared, writer, state_dir, address, runtime, closing, closed })
+    }
+
+    /// The address listened on, with the port that the system chose if the configured one is 0.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Begins a session, above all that responders are known to hold: this SM, whose port has GUID
+    /// `sm_guid`, is master from now on. The next snapshot published belongs to the new session.
+    pub fn begin_session(&self, sm_guid: Guid) -> Result<Session, PublishError> {
+        self.begin(&mut self.writer(), sm_guid)
+    }
+
+    fn begin(&self, writer: &mut Writer, sm_guid: Guid) -> Result<Session, PublishError> {
+        let known = writer.epoch.max(self.shared.highest().epoch);
+        let epoch = session::next_epoch(&self.state_dir, known, SystemTime::now())
+            .map_err(|error| PublishError::State { state_dir: self.state_dir.clone(), error })?;
+        let session = Session { epoch, sm_guid };
+        writer.session = Some(session);
+        writer.epoch = epoch;
+        self.shared.announced.send_replace(Version::NONE);
+        tracing::info!(%session, "publishing session begun");
+        Ok(session)
+    }
+
+    /// Ends the session: this SM is no longer master. Responders keep their snapshot and are sent
+    /// nothing until another session begins.
+    pub fn end_session(&self) {
+        let mut writer = self.writer();
+        if let Some(session) = writer.session.take() {
+            self.shared.announced.send_replace(Version::NONE);
+            tracing::info!(%session, "publishing session ended: this SM is no longer master");
+        }
+    }
+
+    /// The current session, if one has begun.
+    pub fn session(&self) -> Option<Session> {
+        self.writer().session
+    }
+
+    /// Why responders hold a session above ours, if any does.
+    pub fn challenge(&self) -> Option<Challenge> {
+        let session = self.session()?;
+        let accepted = self.shared.accepted.load(Relaxed) >= session.epoch;
+        (self.shared.highest() > session).then_some(if accepted {
+            Challenge::Rival
+        } else {
+            Challenge::Epoch
+        })
+    }
+
+    /// Begins a session above all that responders hold, and publishes the current snapshot again in
+    /// it.
+    pub fn renew(&self) -> Result<(), PublishError> {
+        let mut writer = self.writer();
+        let before = writer.session.ok_or(PublishError::NoSession)?;
+        tracing::warn!(
+            ours = %before, highest = %self.shared.highest(),
+            "responders hold a session with a higher epoch, but this SM is master; beginning a new \
+             session above it"
+        );
+        let session = self.begin(&mut writer, before.sm_guid)?;
+        let current = writer.cell.current();
+        let version = current.version();
+        if version.session == before {
+            // A plane of the replaced session keeps its number, so that 0 (none yet) stays 0.
+            let version = Version { session, ..version };
+            self.succeed(&mut writer, &current, version, current.fabric(), current.registry());
+        }
+        Ok(())
+    }
+
+    /// Publishes the fabric as a sweep found it. Rows need not be sorted. If the plane equals the
+    /// one published last, returns its version and sends nothing.
+    pub fn publish(&self, fabric: FabricPlane) -> Result<Version, PublishError> {
+        let mut writer = self.writer();
+        let session = writer.session.ok_or(PublishError::NoSession)?;
+        let current = writer.cell.current();
+        let fabric = fabric.checked_since(current.fabric())?;
+        let before = current.version();
+        let generation = if before.session == session { before.fabric_generation + 1 } else { 1 };
+        let version = Version { session, fabric_generation: generation, ..before };
+        if generation > 1 && *current.fabric().as_ref() == fabric {
+            return Ok(before);
+        }
+        self.succeed(&mut writer, &current, version, &fabric, current.registry());
+        Ok(version)
+    }
+
+    /// Publishes multicast tables, ascending by switch, of a fabric that otherwise equals the one
+    /// published last. Before the first plane of a session nothing is published: they will be part
+    /// of it. Unlike [`publish`](Self::publish) this compares nothing else and copies no row.
+    pub fn publish_multicast(&self, mfts: &Vec<Arc<Mft>>) -> Result<Version, PublishError> {
+        let mut writer = self.writer();
+        let session = writer.session.ok_or(PublishError::NoSession)?;
+        let current = writer.cell.current();
+        let before = current.version();
+        let is_first = before.session != session || before.fabric_generation == 0;
+        if is_first || current.fabric().mfts == *mfts {
+            return Ok(before);
+        }
+        let version = Version { fabric_generation: before.fabric_generation + 1, ..before };
+        let (next, delta) = current.advance_multicast(version, mfts);
+        self.put(&mut writer, &current, next, delta);
+        Ok(version)
+    }
+
+    /// Publishes the registry. Its sequence number must not go back; if it is that of the plane
+    /// published last, nothing is sent.
+    pub fn publish_registry(&self, registry: RegistryPlane) -> Result<Version, PublishError> {
+        let mut writer = self.writer();
+        let session = writer.session.ok_or(PublishError::NoSession)?;
+        let current = writer.cell.current();
+        let before = current.version();
+        let (known, offered) = (before.registry_sequence, registry.sequence);
+        if offered < known {
+            return Err(PublishError::StaleRegistry { current: known, offered });
+        }
+        if offered == known && before.session == session {
+            return Ok(before);
+        }
+        let version = Version {
+            session,
+            // The session's first fabric plane is still to come.
+            fabric_generation: if before.session == session { before.fabric_generation } else { 0 },
+            registry_sequence: offered,
+        };
+        self.succeed(&mut writer, &current, version, current.fabric(), &registry);
+        Ok(version)
+    }
+
+    /// Publishes the registry after a batch of writes that made `changes`, in time proportional to
+    /// these. In each session, [`publish_registry`](Self::publish_registry) must come first.
+    pub fn publish_changes(
+        &self,
+        registry: RegistryPlane,
+        changes: &RegistryChanges,
+    ) -> Result<Version, PublishError> {
+        let mut writer = self.writer();
+        let session = writer.session.ok_or(PublishError::NoSession)?;
+        let current = writer.cell.current();
+        let before = current.version();
+        let (known, offered) = (before.registry_sequence, changes.sequence);
+        if offered < known {
+            return Err(PublishError::StaleRegistry { current: known, offered });
+        }
+        if offered == known && before.session == session && changes.is_empty() {
+            return Ok(before);
+        }
+        let version = Version {
+            session,
+            fabric_generation: if before.session == session { before.fabric_generation } else { 0 },
+            registry_sequence: offered,
+        };
+        let (next, delta) = current.advance(version, registry, changes);
+        self.put(&mut writer, &current, next, delta);
+        Ok(version)
+    }
+
+    fn succeed(
+        &self,
+        writer: &mut Writer,
+        current: &Snapshot,
+        version: Version,
+        fabric: &FabricPlane,
+        registry: &RegistryPlane,
+    ) {
+        let (next, delta) = current.succeed(version, fabric, registry);
+        self.put(writer, current, next, delta);
+    }
+
+    /// Makes `next` the current snapshot; `delta` leads there from `current`.
+    fn put(&self, writer: &mut Writer, current: &Snapshot, next: Snapshot, delta: Delta) {
+        let version = next.version();
+        let next = Arc::new(next);
+        writer
+            .cell
+            .publish(next.clone())
+            .expect("epochs are above the last one taken, generations grow");
+        let changes = delta.changes();
+        if same_fabric(version, current.version()) {
+            tracing::debug!(%version, changes, "registry published");
+        } else {
+            tracing::debug!(%version, changes, "snapshot published");
+        }
+        self.shared.history().push(Arc::new(delta), next);
+        self.shared.announcements().note(version, Instant::now());
+        self.shared.announced.send_replace(version);
+    }
+
+    /// The version published last.
+    pub fn version(&self) -> Version {
+        self.writer().cell.current().version()
+    }
+
+    /// A reading end of the snapshot published last.
+    pub fn reader(&self) -> Reader<Snapshot> {
+        self.writer().cell.reader()
+    }
+
+    /// The connected responders.
+    pub fn responders(&self) -> Responders {
+        self.shared.responders.clone()
+    }
+
+    /// Sets the state of this SM for `ibsmctl status`.
+    pub fn set_status(&self, status: SmStatus) {
+        self.shared.sm.store(Arc::new(status));
+    }
+
+    /// Requests of operators since the last call.
+    pub fn take_orders(&self) -> Orders {
+        std::mem::take(&mut *self.shared.orders())
+    }
+
+    /// The live state, for the web page and `ibsmctl top`.
+    pub fn observatory(&self) -> Observatory {
+        Observatory::new(self.shared.clone())
+    }
+
+    /// The history of sweeps, which the service loop appends to.
+    pub fn sweeps(&self) -> Sweeps {
+        self.shared.sweeps.clone()
+    }
+
+    /// Counters of the feed: name, help text, value.
+    pub fn counters(&self) -> Vec<(&'static str, &'static str, u64)> {
+        self.shared.counters.list()
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        drop(self.closing.take());
+        // Nothing is ever sent: this returns when the feeds have ended, or took too long.
+        let closed = self.closed.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let _ = closed.recv_timeout(CLOSING_TIME);
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Whether only registry writes lie between two versions: there are too many of them to log.
+fn same_fabric(a: Version, b: Version) -> bool {
+    (a.session, a.fabric_generation) == (b.session, b.fabric_generation)
+}
+
+#[cfg(test)]
+mod tests;

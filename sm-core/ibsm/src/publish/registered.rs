@@ -1,0 +1,283 @@
+//! The registry as `ibsmctl` lists it: rows of the published snapshot, in messages of bounded size.
+
+use std::collections::HashMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ib_mad::types::{Gid, Guid, PortNum};
+use sa_proto::proto::admin;
+use sa_proto::snapshot::{MulticastGroup, MulticastMemberRid, Service, Snapshot, Subscription};
+
+use crate::observe::Responder;
+
+/// Rows in one message; a row has at most about 300 bytes.
+const ROWS_MAX: usize = 1024;
+
+/// Ports by port GUID and alias GUID.
+pub(super) struct Ports {
+    by_guid: HashMap<Guid, (usize, PortNum)>,
+    /// Names of nodes.
+    names: Vec<String>,
+}
+
+impl Ports {
+    pub(super) fn of(snapshot: &Snapshot) -> Self {
+        let nodes = &snapshot.fabric().nodes;
+        let mut by_guid = HashMap::with_capacity(nodes.len());
+        for (at, node) in nodes.iter().enumerate() {
+            for port in &node.ports {
+                // All ports of a switch have the GUID of its port 0, which comes first.
+                by_guid.entry(port.guid).or_insert((at, port.num));
+            }
+        }
+        for alias in snapshot.registry().alias_guids.iter() {
+            if let Some(&port) = by_guid.get(&alias.port_guid) {
+                by_guid.entry(alias.alias).or_insert(port);
+            }
+        }
+        let name = |text: &[u8; 64]| {
+            let len = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+            String::from_utf8_lossy(&text[..len]).into_owned()
+        };
+        Self { by_guid, names: nodes.iter().map(|node| name(&node.description)).collect() }
+    }
+
+    fn named(&self, gid: Gid) -> admin::Port {
+        let port = self.by_guid.get(&gid.guid());
+        let (node, number) = port
+            .map_or((String::new(), 0), |&(node, num)| (self.names[node].clone(), num.0.into()));
+        admin::Port { gid: gid.0.to_vec(), node, number }
+    }
+}
+
+/// Groups with their members, all or one; `send` takes a message and returns whether to continue.
+pub(super) fn groups(
+    snapshot: &Snapshot,
+    only: Option<Gid>,
+    mut send: impl FnMut(admin::Groups) -> bool,
+) {
+    let ports = Ports::of(snapshot);
+    let registry = snapshot.registry();
+    let mut batch = Vec::new();
+    let mut rows = 0;
+    for row in registry.groups.iter().filter(|row| only.is_none_or(|only| row.mgid == only)) {
+        let mut group = group(row);
+        let first = MulticastMemberRid { mgid: row.mgid, port_gid: Gid([0; 16]) };
+        let last = MulticastMemberRid { mgid: row.mgid, port_gid: Gid([0xFF; 16]) };
+        for member in registry.members.range(first..=last) {
+            group.members.push(admin::Member {
+                port: Some(ports.named(member.rid.port_gid)),
+                join_state: member.join_state.into(),
+                proxy_join: member.proxy_join,
+            });
+            rows += 1;
+            if rows >= ROWS_MAX {
+                let rest = admin::Group { members: Vec::new(), ..group.clone() };
+                batch.push(std::mem::replace(&mut group, rest));
+                rows = 0;
+                if !send(admin::Groups { groups: std::mem::take(&mut batch) }) {
+                    return;
+                }
+            }
+        }
+        batch.push(group);
+        rows += 1;
+    }
+    if !batch.is_empty() {
+        send(admin::Groups { groups: batch });
+    }
+}
+
+fn group(row: &MulticastGroup) -> admin::Group {
+    let (record, predefined) = (row.record.to_vec(), row.predefined);
+    admin::Group { record, predefined, members: Vec::new() }
+}
+
+/// Services.
+pub(super) fn services(snapshot: &Snapshot, send: impl FnMut(admin::Services) -> bool) {
+    let ports = Ports::of(snapshot);
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    let rows = snapshot.registry().services.iter().map(|row| service(row, &ports, now_s));
+    in_batches(rows, |services| admin::Services { services }, send);
+}
+
+fn service(row: &Service, ports: &Ports, now_s: u64) -> admin::Service {
+    let name = &row.record[48..112];
+    let len = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    admin::Service {
+        service_id: row.rid.service_id,
+        port: Some(ports.named(row.rid.service_gid)),
+        pkey: row.rid.service_pkey.0.into(),
+        name: String::from_utf8_lossy(&name[..len]).into_owned(),
+        left_s: row.expires_s.map(|expires_s| expires_s.saturating_sub(now_s)),
+        has_key: row.record[Service::KEY].iter().any(|&byte| byte != 0),
+    }
+}
+
+/// Event subscriptions.
+pub(super) fn subscriptions(
+    snapshot: &Snapshot,
+    responders: &[Responder],
+    send: impl FnMut(admin::Subscriptions) -> bool,
+) {
+    let ports = Ports::of(snapshot);
+    let rows = snapshot.registry().subscriptions.iter();
+    let rows = rows.map(|row| subscription(row, &ports, responders));
+    in_batches(rows, |subscriptions| admin::Subscriptions { subscriptions }, send);
+}
+
+fn subscription(
+    row: &Subscription,
+    ports: &Ports,
+    responders: &[Responder],
+) -> admin::Subscription {
+    let responder = match responders.iter().find(|responder| responder.id == row.responder) {
+        Some(responder) => responder.name.to_string(),
+        None if row.responder == 0 => String::new(),
+        None => format!("{:#x}", row.responder),
+    };
+    admin::Subscription {
+        port: Some(ports.named(row.rid.subscriber_gid)),
+        enumeration: row.rid.enumeration.into(),
+        inform_info: row.inform_info.to_vec(),
+        lid: row.lid.0.into(),
+        qpn: row.qpn.0,
+        trusted: row.trusted,
+        responder,
+    }
+}
+
+fn in_batches<R, M>(
+    mut rows: impl Iterator<Item = R>,
+    message: impl Fn(Vec<R>) -> M,
+    mut send: impl FnMut(M) -> bool,
+) {
+    loop {
+        let batch: Vec<R> = rows.by_ref().take(ROWS_MAX).collect();
+        if batch.is_empty() || !send(message(batch)) {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ib_mad::types::PKey;
+    use sa_proto::snapshot::{
+        AliasGuid, FabricPlane, MulticastMember, Node, Port, RegistryPlane, ServiceRid, Session,
+    };
+
+    use super::*;
+
+    const PREFIX: u64 = 0xFE80 << 48;
+
+    fn snapshot(registry: RegistryPlane) -> Snapshot {
+        let mut description = [0; 64];
+        description[..6].copy_from_slice(b"host-1");
+        let port = Port {
+            num: PortNum(2),
+            guid: Guid(0x11),
+            info: [0; 64],
+            pkeys: Arc::from([PKey::DEFAULT_FULL]),
+            peer: None,
+        };
+        let node = Node {
+            guid: Guid(0x10),
+            info: [0; 40],
+            description,
+            switch_info: None,
+            ports: vec![port],
+        };
+        let fabric = FabricPlane { nodes: vec![Arc::new(node)], ..FabricPlane::default() };
+        Snapshot::build(Session::default(), 1, fabric, registry).unwrap()
+    }
+
+    fn mgid(last: u8) -> Gid {
+        let mut mgid = Gid([0; 16]);
+        (mgid.0[0], mgid.0[15]) = (0xFF, last);
+        mgid
+    }
+
+    fn with_members(counts: &[(u8, u64)]) -> RegistryPlane {
+        let mut registry = RegistryPlane::default();
+        for &(last, count) in counts {
+            let mut record = [0; 52];
+            record[..16].copy_from_slice(&mgid(last).0);
+            let group = MulticastGroup { mgid: mgid(last), record, predefined: last == 1 };
+            registry.groups.insert(Arc::new(group));
+            for guid in 0..count {
+                let rid = MulticastMemberRid {
+                    mgid: mgid(last),
+                    port_gid: Gid::new(PREFIX, Guid(0x11 + guid)),
+                };
+                let member = MulticastMember { rid, join_state: 1, proxy_join: false };
+                registry.members.insert(Arc::new(member));
+            }
+        }
+        registry
+    }
+
+    fn all_groups(snapshot: &Snapshot, only: Option<Gid>) -> Vec<admin::Groups> {
+        let mut messages = Vec::new();
+        groups(snapshot, only, |message| {
+            messages.push(message);
+            true
+        });
+        messages
+    }
+
+    #[test]
+    fn members_are_told_by_the_names_of_their_nodes() {
+        let snapshot = snapshot(with_members(&[(1, 2), (2, 0)]));
+        let listed = &all_groups(&snapshot, None)[0].groups;
+        assert_eq!((listed.len(), listed[0].predefined, listed[1].predefined), (2, true, false));
+        let port = |at: usize| listed[0].members[at].port.clone().unwrap();
+        assert_eq!((port(0).node.as_str(), port(0).number), ("host-1", 2));
+        assert_eq!((port(1).node.as_str(), port(1).number), ("", 0), "a port that is gone");
+        let one = all_groups(&snapshot, Some(mgid(2)));
+        assert_eq!((one.len(), one[0].groups.len()), (1, 1));
+        assert!(all_groups(&snapshot, Some(mgid(9))).is_empty());
+    }
+
+    #[test]
+    fn a_large_group_goes_on_in_the_next_message() {
+        let count = ROWS_MAX as u64 * 2 + 5;
+        let snapshot = snapshot(with_members(&[(1, count), (2, 3)]));
+        let messages = all_groups(&snapshot, None);
+        assert_eq!(messages.len(), 3);
+        let members = |message: &admin::Groups, last: u8| -> usize {
+            let of = message.groups.iter().filter(|group| group.record[15] == last);
+            of.map(|group| group.members.len()).sum()
+        };
+        let total = |last| messages.iter().map(|message| members(message, last)).sum::<usize>();
+        assert_eq!((total(1), total(2)), (count as usize, 3));
+    }
+
+    #[test]
+    fn a_service_is_told_without_its_key() {
+        let rid = ServiceRid {
+            service_id: 7,
+            service_gid: Gid::new(PREFIX, Guid(0xA1)),
+            service_pkey: PKey(0xFFFF),
+        };
+        let mut record = [0; 176];
+        record[Service::KEY].copy_from_slice(b"secret secret se");
+        record[48..53].copy_from_slice(b"DAPL\0");
+        let mut registry = RegistryPlane::default();
+        registry.services.insert(Arc::new(Service { rid, record, expires_s: Some(5) }));
+        let alias = AliasGuid { alias: Guid(0xA1), port_guid: Guid(0x11), index: 1 };
+        registry.alias_guids.insert(Arc::new(alias));
+        let mut listed = Vec::new();
+        services(&snapshot(registry), |message| {
+            listed.extend(message.services);
+            true
+        });
+        assert_eq!(
+            (listed[0].name.as_str(), listed[0].has_key, listed[0].left_s),
+            ("DAPL", true, Some(0))
+        );
+        assert_eq!(listed[0].port.as_ref().unwrap().node, "host-1", "by its alias");
+        assert!(!format!("{:?}", listed[0]).contains("secret"));
+    }
+}

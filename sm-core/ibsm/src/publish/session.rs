@@ -1,0 +1,113 @@
+//! The epoch of this SM's next session, kept in the state directory.
+//!
+//! Epochs fence off an SM that was replaced: responders refuse lower ones. A new epoch is above all
+//! that were taken from the same directory and all that the caller knows of; correctness depends on
+//! this. It is also at least the seconds since 1970, so that an SM with a new directory starts
+//! above its predecessors; correctness does not depend on clocks.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// How far above the seconds since 1970 an epoch may be. All SMs of a subnet begin near their
+/// clocks and count sessions from there; 2^32 seconds are 136 years, more than the error of any
+/// clock. No SM has taken a higher epoch, and a session above it would use up the remaining epochs.
+const AHEAD_MAX: u64 = 1 << 32;
+
+/// The file's name.
+const FILE: &str = "epoch";
+
+/// Whether an SM can have taken an epoch that a peer reports.
+pub(super) fn is_plausible(epoch: u64, now: SystemTime) -> bool {
+    epoch <= clock(now) + AHEAD_MAX
+}
+
+/// Seconds since 1970.
+fn clock(now: SystemTime) -> u64 {
+    now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()
+}
+
+/// Takes the next epoch, above `known`, and saves it, so that it is never taken again, even after a
+/// crash of the machine.
+pub(super) fn next_epoch(state_dir: &Path, known: u64, now: SystemTime) -> io::Result<u64> {
+    fs::create_dir_all(state_dir)?;
+    let path = state_dir.join(FILE);
+    let last = match fs::read_to_string(&path) {
+        Ok(text) => {
+            let kept = text.trim().parse().ok().filter(|&epoch| is_plausible(epoch, now));
+            kept.unwrap_or_else(|| {
+                tracing::warn!(
+                    path = %path.display(), "epoch file is damaged; taking the next epoch from the clock"
+                );
+                0
+            })
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(error),
+    };
+    let used_up = || io::Error::other("no epoch left: 2^64 - 1 is already taken");
+    let next = clock(now).max(known.max(last).checked_add(1).ok_or_else(used_up)?);
+    let temporary = state_dir.join("epoch.new");
+    let mut file = File::create(&temporary)?;
+    writeln!(file, "{next}")?;
+    file.sync_all()?;
+    fs::rename(&temporary, &path)?;
+    File::open(state_dir)?.sync_all()?;
+    Ok(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn epochs_grow_even_if_the_clock_goes_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let state_dir = directory.path().join("new");
+        assert_eq!(next_epoch(&state_dir, 0, at(1000)).unwrap(), 1000);
+        assert_eq!(next_epoch(&state_dir, 0, at(1000)).unwrap(), 1001);
+        assert_eq!(next_epoch(&state_dir, 0, at(10)).unwrap(), 1002);
+        assert_eq!(next_epoch(&state_dir, 0, at(5000)).unwrap(), 5000);
+    }
+
+    #[test]
+    fn an_epoch_is_above_what_is_known_though_clock_and_file_are_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(next_epoch(directory.path(), 9000, at(10)).unwrap(), 9001);
+        fs::remove_file(directory.path().join(FILE)).unwrap();
+        assert_eq!(next_epoch(directory.path(), 9001, at(10)).unwrap(), 9002);
+        assert_eq!(next_epoch(directory.path(), 0, at(10)).unwrap(), 9003, "it was kept");
+    }
+
+    #[test]
+    fn after_the_last_epoch_there_is_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(next_epoch(directory.path(), u64::MAX, at(10)).is_err());
+    }
+
+    /// One responder that reported the second-highest epoch used up all epochs, and since the file
+    /// kept it, the SA never answered again.
+    #[test]
+    fn an_epoch_that_no_sm_can_have_taken_counts_for_nothing() {
+        assert!(is_plausible(1000 + AHEAD_MAX, at(1000)));
+        assert!(!is_plausible(1001 + AHEAD_MAX, at(1000)));
+        let directory = tempfile::tempdir().unwrap();
+        for damaged in [u64::MAX, u64::MAX - 1, AHEAD_MAX + 11] {
+            fs::write(directory.path().join(FILE), damaged.to_string()).unwrap();
+            assert_eq!(next_epoch(directory.path(), 0, at(10)).unwrap(), 10, "{damaged}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_file_costs_no_more_than_the_memory_of_earlier_epochs() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join(FILE), "garbage").unwrap();
+        assert_eq!(next_epoch(directory.path(), 0, at(7)).unwrap(), 7);
+        assert_eq!(next_epoch(directory.path(), 0, at(7)).unwrap(), 8);
+    }
+}

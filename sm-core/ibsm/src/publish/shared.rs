@@ -1,0 +1,142 @@
+//! State shared by the publisher and the tasks of all connections.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use arc_swap::ArcSwap;
+use sa_proto::snapshot::{History, HistoryLimits, Session, Snapshot, Version};
+use tokio::sync::watch;
+
+use super::{Orders, asking, session};
+use crate::observe::moment::Moment;
+use crate::observe::{Announcements, Observer, Responders, SmStatus, Sweeps};
+
+/// State shared by the publisher and the tasks of all connections.
+pub(super) struct Shared {
+    /// Locked for look-ups and for appending, both short.
+    pub(super) history: Mutex<History>,
+    /// The version published last in the current session; [`Version::NONE`] before the first, and
+    /// without a session.
+    pub(super) announced: watch::Sender<Version>,
+    /// The highest session that a responder was found to hold.
+    pub(super) highest: Mutex<Session>,
+    /// The epoch of the last session of ours that a responder has accepted.
+    pub(super) accepted: AtomicU64,
+    pub(super) responders: Responders,
+    /// Queues of questions to responders.
+    pub(super) inboxes: asking::Inboxes,
+    /// Connections ever accepted; numbers them.
+    pub(super) connections: AtomicU64,
+    pub(super) counters: Counters,
+    pub(super) sm: ArcSwap<SmStatus>,
+    /// Requests of operators that the SM has not taken yet.
+    pub(super) orders: Mutex<Orders>,
+    /// When versions were announced. Locked for moments, as the others are.
+    pub(super) announcements: Mutex<Announcements>,
+    pub(super) observer: Mutex<Observer>,
+    /// The last result of the observer.
+    pub(super) moments: watch::Sender<Arc<Moment>>,
+    pub(super) sweeps: Sweeps,
+    pub(super) started: Instant,
+}
+
+macro_rules! counters {
+    ($(#[doc = $doc:literal] $name:ident => $label:literal),* $(,)?) => {
+        #[derive(Default)]
+        pub(super) struct Counters {
+            $(#[doc = $doc] pub(super) $name: AtomicU64,)*
+        }
+        impl Counters {
+            pub(super) fn list(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![$(($label, $doc.trim_ascii(), self.$name.load(Relaxed))),*]
+            }
+        }
+    };
+}
+counters! {
+    /// Full snapshots sent
+    fulls => "feed_full_updates",
+    /// Updates sent as the buckets that differ
+    buckets => "feed_bucket_updates",
+    /// Empty updates, sent to responders that already held the latest snapshot
+    confirmations => "feed_confirmations",
+    /// Updates sent as a delta
+    deltas => "feed_delta_updates",
+    /// Bytes sent in all updates
+    bytes => "feed_sent_bytes",
+    /// Updates acknowledged by responders
+    acks => "feed_acks",
+    /// Updates that a responder received but could not build its tables from
+    unusable => "feed_updates_unusable",
+    /// Full updates requested by responders after an unusable update
+    resyncs => "feed_resyncs",
+    /// Updates refused because the responder follows a session with a higher epoch
+    refusals => "feed_updates_refused",
+    /// Responders disconnected because they reported an implausible session epoch
+    implausible => "feed_epochs_implausible",
+    /// Feeds to responders closed by this SM
+    given_up => "feed_responders_given_up",
+    /// Connections whose TLS handshake failed
+    turned_away => "tls_connections_turned_away",
+}
+
+impl Shared {
+    /// The state before the first publication.
+    pub(super) fn new(empty: Arc<Snapshot>, history: HistoryLimits, now: Instant) -> Self {
+        Self {
+            history: Mutex::new(History::new(empty, history)),
+            announced: watch::Sender::new(Version::NONE),
+            highest: Mutex::new(Version::NONE.session),
+            accepted: AtomicU64::new(0),
+            responders: Responders::default(),
+            inboxes: asking::Inboxes::default(),
+            connections: AtomicU64::new(0),
+            counters: Counters::default(),
+            sm: ArcSwap::default(),
+            orders: Mutex::default(),
+            announcements: Mutex::default(),
+            observer: Mutex::new(Observer::new(now)),
+            moments: watch::Sender::default(),
+            sweeps: Sweeps::default(),
+            started: now,
+        }
+    }
+
+    pub(super) fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn orders(&self) -> MutexGuard<'_, Orders> {
+        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn announcements(&self) -> MutexGuard<'_, Announcements> {
+        self.announcements.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long ago `version` was announced.
+    pub(super) fn lag(&self, version: Version, now: Instant) -> Option<Duration> {
+        self.announcements().at(version).map(|at| now.saturating_duration_since(at))
+    }
+
+    pub(super) fn highest(&self) -> Session {
+        *self.highest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removes the responder of a connection. Returns whether queries are unanswered because of it.
+    pub(super) fn leave(&self, connection: u64) -> bool {
+        self.responders.leave(connection) && self.announced.borrow().fabric_generation != 0
+    }
+
+    /// Notes the session that a responder holds; `false` if no SM can have begun it.
+    pub(super) fn note_held(&self, session: Session) -> bool {
+        if !session::is_plausible(session.epoch, SystemTime::now()) {
+            self.counters.implausible.fetch_add(1, Relaxed);
+            return false;
+        }
+        let mut highest = self.highest.lock().unwrap_or_else(PoisonError::into_inner);
+        *highest = session.max(*highest);
+        true
+    }
+}

@@ -1,0 +1,86 @@
+//! The answer to `ibsmctl status`, and requests of operators.
+
+use sa_proto::proto::admin;
+
+use super::Shared;
+use sm_core::sweep::Peer;
+
+/// Requests of operators that the SM has not taken yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Orders {
+    /// A heavy sweep.
+    pub sweep: bool,
+    /// Recompute all routes.
+    pub reroute: bool,
+}
+
+impl Shared {
+    /// The answer to `ibsmctl status`.
+    pub(super) fn status(&self) -> admin::Status {
+        let latest = self.history().latest().clone();
+        let (version, fabric) = (latest.version(), latest.fabric());
+        let sm = self.sm.load();
+        let counter = |(name, value): (&str, u64)| admin::Counter { name: name.into(), value };
+        let named = |(name, value): &(String, u64)| counter((name, *value));
+        let responders = self.responders.load();
+        admin::Status {
+            sm_state: sm.state.clone(),
+            software: concat!("ibsm ", env!("CARGO_PKG_VERSION")).into(),
+            sm_guid: sm.guid.unwrap_or(version.session.sm_guid).0,
+            epoch: version.session.epoch,
+            fabric_generation: version.fabric_generation,
+            registry_sequence: version.registry_sequence,
+            nodes: fabric.nodes.len() as u32,
+            switches: fabric.nodes.iter().filter(|node| node.switch_info.is_some()).count() as u32,
+            ports: fabric.nodes.iter().map(|node| node.ports.len() as u32).sum(),
+            responders: responders
+                .iter()
+                .map(|responder| admin::Responder {
+                    id: responder.id,
+                    name: responder.name.to_string(),
+                    software: responder.software.to_string(),
+                    front_door: responder.front_door.iter().map(|a| a.to_string()).collect(),
+                    port_guid: responder.port.map_or(0, |(guid, _)| guid.0),
+                    qpn: responder.port.map_or(0, |(_, qpn)| qpn.0),
+                    current: responder.serving == Some(version),
+                    fabric_generation: responder.serving.map_or(0, |v| v.fabric_generation),
+                    registry_sequence: responder.serving.map_or(0, |v| v.registry_sequence),
+                    connected_s: responder.since.elapsed().as_secs(),
+                    counters: responder.stats.iter().map(named).collect(),
+                })
+                .collect(),
+            counters: sm
+                .counters
+                .iter()
+                .map(named)
+                .chain(
+                    self.counters.list().into_iter().map(|(name, _, value)| counter((name, value))),
+                )
+                .collect(),
+            uptime_s: self.started.elapsed().as_secs(),
+            subnet_up: sm.subnet_up,
+            warnings: sm.warnings.clone(),
+            routing_engine: sm.routing_engine.clone(),
+            engines_passed_over: sm.engines_passed_over.clone(),
+            priority: sm.priority.into(),
+            peers: sm.peers.iter().map(peer).collect(),
+            following: sm.following.clone(),
+            takes_over_after_ms: sm.takes_over_after.as_millis() as u64,
+            sm_lid: sm.lid.0.into(),
+            lmc: sm.lmc.into(),
+            subnet_prefix: sm.subnet_prefix,
+        }
+    }
+}
+
+fn peer(peer: &Peer) -> admin::Peer {
+    admin::Peer {
+        port_guid: peer.port_guid.0,
+        place: peer.place.clone(),
+        lid: peer.lid.0.into(),
+        sm_state: peer.state.to_string(),
+        priority: peer.priority.into(),
+        answered_ms: peer.answered.map(|ago| ago.as_millis() as u64),
+        polls_missed: peer.polls_missed,
+    }
+}

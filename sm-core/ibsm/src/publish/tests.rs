@@ -1,0 +1,131 @@
+//! The publisher as a whole.
+
+use std::path::Path;
+
+use sa_proto::proto::{admin, snapshot as proto};
+use sa_proto::snapshot::MftBlock;
+use tokio_stream::StreamExt;
+
+use super::*;
+use crate::observe::Responder;
+
+/// One that keeps its state there, on a port of the system's choice.
+fn publisher(state_dir: &Path) -> Publisher {
+    let config = PublishConfig {
+        tls: None,
+        listen: "127.0.0.1:0".parse().unwrap(),
+        state_dir: state_dir.to_owned(),
+        history: HistoryLimits::default(),
+    };
+    Publisher::start(config).unwrap()
+}
+
+#[test]
+fn multicast_tables_are_published_alone_and_not_before_a_fabric_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let publisher = publisher(directory.path());
+    let blocks = vec![MftBlock { block: 0, position: 0, masks: [1; 64] }];
+    let mfts = vec![Arc::new(Mft { switch: Guid(5), blocks })];
+    let refused = publisher.publish_multicast(&mfts);
+    assert!(matches!(refused, Err(PublishError::NoSession)));
+    publisher.begin_session(Guid(1)).unwrap();
+    let early = publisher.publish_multicast(&mfts).unwrap();
+    assert_eq!((early.fabric_generation, publisher.version()), (0, early));
+
+    let first = publisher.publish(FabricPlane::default()).unwrap();
+    let second = publisher.publish_multicast(&mfts).unwrap();
+    assert_eq!(second.fabric_generation, first.fabric_generation + 1);
+    assert_eq!(publisher.publish_multicast(&mfts).unwrap(), second, "nothing is new");
+    let snapshot = publisher.reader().current().clone();
+    assert_eq!((snapshot.version(), &snapshot.fabric().mfts), (second, &mfts));
+}
+
+/// Any client that could connect made this SM take the highest epoch, and keep it.
+#[test]
+fn a_responder_that_reports_an_impossible_epoch_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let publisher = publisher(directory.path());
+    let ours = publisher.begin_session(Guid(1)).unwrap();
+    let session = Session { epoch: u64::MAX - 1, sm_guid: Guid(2) };
+    let (fabric, registry) = (FabricPlane::default(), RegistryPlane::default());
+    let held = Snapshot::build(session, 1, fabric, registry).unwrap();
+    let hello = proto::Hello {
+        schema: sa_proto::snapshot::SCHEMA,
+        responder_id: 7,
+        held: Some(proto::Held {
+            version: Some(held.version().into()),
+            checksum: Some(held.checksum().into()),
+            bucket_sums: held.digest().to_bytes().into(),
+        }),
+        ..Default::default()
+    };
+    let hello = proto::from_responder::Message::Hello(hello);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let refusal = runtime.block_on(async {
+        let url = format!("http://{}", publisher.address());
+        let mut client =
+            proto::snapshot_feed_client::SnapshotFeedClient::connect(url).await.unwrap();
+        let said = tokio_stream::once(proto::FromResponder { message: Some(hello) });
+        let said = said.chain(tokio_stream::pending());
+        let mut feed = client.subscribe(said).await.unwrap().into_inner();
+        feed.message().await.unwrap_err()
+    });
+    assert!(refusal.message().contains("epoch"), "{refusal}");
+    assert_eq!(publisher.challenge(), None);
+    assert_eq!(publisher.begin_session(Guid(1)).unwrap().epoch, ours.epoch + 1);
+    let counted =
+        |(name, _, count): &(_, _, u64)| *name == "feed_epochs_implausible" && *count == 1;
+    assert!(publisher.counters().iter().any(counted));
+}
+
+/// A standby, and every master that ended, warned that queries are not answered.
+#[test]
+fn the_last_responder_is_missed_only_by_a_master() {
+    let directory = tempfile::tempdir().unwrap();
+    let publisher = publisher(directory.path());
+    let hello = proto::Hello { front_door: vec!["127.0.0.1:1".into()], ..Default::default() };
+    let leaves = |connection| {
+        let responder = Responder::new(&hello, None, None, Instant::now(), connection);
+        assert!(publisher.shared.responders.enter(&responder));
+        publisher.shared.leave(connection)
+    };
+    assert!(!leaves(1), "there is no session");
+    publisher.begin_session(Guid(1)).unwrap();
+    publisher.publish(FabricPlane::default()).unwrap();
+    assert!(leaves(2));
+    publisher.end_session();
+    assert!(!leaves(3));
+}
+
+/// A standby reported that there are no groups.
+#[test]
+fn a_standby_does_not_list_the_registry() {
+    let directory = tempfile::tempdir().unwrap();
+    let publisher = publisher(directory.path());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let asked = |state: &str, following: &str| {
+        let (state, following) = (state.to_owned(), following.to_owned());
+        publisher.set_status(SmStatus { state, following, ..SmStatus::default() });
+        runtime.block_on(async {
+            let url = format!("http://{}", publisher.address());
+            let mut client = admin::admin_client::AdminClient::connect(url).await.unwrap();
+            let groups = client.list_groups(admin::GroupsRequest::default()).await.map(drop);
+            let services = client.list_services(admin::ServicesRequest {}).await.map(drop);
+            let subscriptions = client.list_subscriptions(admin::SubscriptionsRequest {}).await;
+            [groups, services, subscriptions.map(drop)]
+        })
+    };
+    for (state, following, reason) in [
+        ("standby", "", "has no registry"),
+        ("discovering", "", "not known yet"),
+        ("standby", "in step", "only for a takeover"),
+    ] {
+        for refused in asked(state, following) {
+            let refusal = refused.unwrap_err();
+            assert_eq!(refusal.code(), tonic::Code::FailedPrecondition);
+            assert!(refusal.message().contains(reason), "{refusal}");
+        }
+    }
+    let listed = asked("master", "");
+    assert!(listed.iter().all(Result::is_ok), "{listed:?}");
+}

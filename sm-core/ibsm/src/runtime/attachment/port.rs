@@ -1,0 +1,153 @@
+//! The port that the subnet is managed from: of this host, or of a simulated fabric.
+
+use std::fmt;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use ib_mad::transport::ibsim::{ClientId, Ibsim, IbsimError, IbsimOptions};
+use ib_mad::transport::umad::{IsSm, Umad, UmadError, UmadOptions, UmadPort};
+use ib_mad::transport::{Packet, Transport};
+use ib_mad::types::{Guid, PortNum};
+use tracing::{debug, warn};
+
+/// Why the fabric cannot be reached.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// The simulator.
+    #[error("{}", .0.with_origin(std::env::var("IBSIM_SOCKNAME").ok().as_deref()))]
+    Ibsim(#[from] IbsimError),
+    /// The port of this host.
+    #[error("{0}")]
+    Umad(#[from] UmadError),
+}
+
+/// Which port to open.
+#[derive(Clone, Debug)]
+pub(super) enum Wanted {
+    /// A node of a simulated fabric.
+    Ibsim(IbsimOptions),
+    /// A port of this host: by its GUID or, if that is 0, by device and number, as far as given.
+    Umad {
+        guid: Guid,
+        device: Option<String>,
+        num: Option<PortNum>,
+        /// See [`UmadOptions::answer_timeout`].
+        answer_timeout: Duration,
+    },
+}
+
+/// An open port, whose IsSM bit is set while it is open.
+pub(super) enum Port {
+    /// Of a simulated fabric.
+    Ibsim(Box<Ibsim>),
+    /// Of this host.
+    Umad {
+        umad: Box<Umad>,
+        /// Packets that the kernel refused, as logged last.
+        logged: u64,
+        _is_sm: IsSm,
+    },
+}
+
+impl Port {
+    /// Opens the port.
+    pub(super) fn open(wanted: &Wanted) -> Result<Self, AttachError> {
+        match wanted {
+            Wanted::Ibsim(options) => {
+                let mut ibsim = Ibsim::connect(options)?;
+                ibsim.set_is_sm(true)?;
+                Ok(Self::Ibsim(Box::new(ibsim)))
+            }
+            &Wanted::Umad { guid, ref device, num, answer_timeout } => {
+                let port = match guid {
+                    Guid(0) => UmadPort::find(device.as_deref(), num),
+                    guid => UmadPort::find_by_guid(guid),
+                }?;
+                let is_sm = IsSm::set(&port)?;
+                let umad = Umad::open(&UmadOptions::subnet_manager(port, answer_timeout))?;
+                Ok(Self::Umad { umad: Box::new(umad), logged: 0, _is_sm: is_sm })
+            }
+        }
+    }
+
+    /// Its GUID, as the transport knows it without an SMP.
+    pub(super) fn guid(&mut self) -> Option<Guid> {
+        let local = match self {
+            Self::Ibsim(ibsim) => ibsim.local_port().map_err(AttachError::from),
+            Self::Umad { umad, .. } => umad.port().local().map_err(|e| UmadError::Io(e).into()),
+        };
+        match local {
+            Ok(port) => Some(port.guid),
+            Err(failure) => {
+                debug!("cannot read the GUID of the local port: {failure}");
+                None
+            }
+        }
+    }
+
+    /// The identity at a simulator.
+    pub(super) fn client_id(&self) -> Option<ClientId> {
+        match self {
+            Self::Ibsim(ibsim) => Some(ibsim.client_id()),
+            Self::Umad { .. } => None,
+        }
+    }
+
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Ibsim(ibsim) => ibsim.descriptor(),
+            Self::Umad { umad, .. } => umad.descriptor(),
+        }
+    }
+
+    pub(super) fn receive(&mut self, batch: &mut [Packet]) -> io::Result<usize> {
+        match self {
+            Self::Ibsim(ibsim) => ibsim.receive(batch),
+            Self::Umad { umad, .. } => umad.receive(batch),
+        }
+    }
+
+    pub(super) fn send(&mut self, batch: &[Packet]) -> io::Result<usize> {
+        match self {
+            Self::Ibsim(ibsim) => ibsim.send(batch),
+            Self::Umad { umad, .. } => umad.send(batch),
+        }
+    }
+
+    /// Reads the LIDs, P_Keys and GIDs again, by which packets are addressed. Fails if the port is
+    /// gone.
+    pub(super) fn refresh(&mut self) -> Result<(), AttachError> {
+        match self {
+            Self::Ibsim(ibsim) => match ibsim.local_port() {
+                Ok(_) => Ok(()),
+                Err(gone @ (IbsimError::NoServer { .. } | IbsimError::Io(_))) => Err(gone.into()),
+                // A server may be slow, or delayed by another client.
+                Err(failure) => {
+                    debug!("cannot read the local port: {failure}");
+                    Ok(())
+                }
+            },
+            Self::Umad { umad, logged, .. } => {
+                umad.refresh().map_err(UmadError::Io)?;
+                let counters = umad.counters();
+                let refused = counters.refused - std::mem::replace(logged, counters.refused);
+                if refused > 0 {
+                    let last = io::Error::from_raw_os_error(counters.refused_error);
+                    warn!("the kernel refused to send {refused} packets; last error: {last}");
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ibsim(ibsim) => write!(f, "node {}", ibsim.node()),
+            Self::Umad { umad, .. } => write!(f, "{}", umad.port()),
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Decides how a standby handles the feed of one other subnet manager: when to connect, and how to
+//! answer each message.
+//!
+//! This module never sends, waits or reads a clock. Only the registry of each snapshot is kept.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sa_proto::proto::snapshot::from_responder::Message as Reply;
+use sa_proto::proto::snapshot::from_sm::Message;
+use sa_proto::proto::snapshot::resync::Reason;
+use sa_proto::proto::snapshot::{self as proto, FromResponder, FromSm};
+use sa_proto::snapshot::codec::{Decoder, UpdateError};
+use sa_proto::snapshot::{Session, Snapshot};
+use tracing::{info, warn};
+
+use super::Progress;
+
+/// Time between attempts to connect.
+const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Something for the driver to do.
+#[derive(Debug, PartialEq)]
+pub(super) enum Output {
+    /// Send a message.
+    Send(Box<FromResponder>),
+    /// A snapshot was received: wake the registry's thread.
+    News,
+}
+
+/// The feed of one subnet manager.
+#[derive(Debug)]
+pub(super) struct Stream {
+    url: String,
+    greeting: proto::Hello,
+    state: State,
+    outputs: VecDeque<Output>,
+    /// Why the last connection ended; logged once until it changes.
+    reason: String,
+}
+
+#[derive(Debug)]
+enum State {
+    /// There is no connection; the next attempt is due at this time.
+    Waiting(Instant),
+    /// The driver connects.
+    Connecting,
+    /// The feed is open.
+    Open(Box<Open>),
+}
+
+/// An open feed.
+#[derive(Debug)]
+struct Open {
+    held: Arc<Snapshot>,
+    /// The update that is being received.
+    decoder: Option<Decoder>,
+    /// Session of the last snapshot.
+    session: Option<Session>,
+}
+
+impl Stream {
+    /// A feed to which the first attempt to connect is due.
+    pub(super) fn new(now: Instant, url: String, greeting: proto::Hello) -> Self {
+        Self {
+            url,
+            greeting,
+            state: State::Waiting(now),
+            outputs: VecDeque::new(),
+            reason: String::new(),
+        }
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Whether to connect now. Then either [`handle_connected`](Self::handle_connected) or
+    /// [`handle_disconnected`](Self::handle_disconnected) follows.
+    pub(super) fn poll_connect(&mut self, now: Instant) -> bool {
+        let is_due = matches!(self.state, State::Waiting(due) if now >= due);
+        if is_due {
+            self.state = State::Connecting;
+        }
+        is_due
+    }
+
+    /// When to call [`poll_connect`](Self::poll_connect) next.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        match self.state {
+            State::Waiting(due) => Some(due),
+            State::Connecting | State::Open(_) => None,
+        }
+    }
+
+    /// The next thing to do.
+    pub(super) fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// There is a connection. The greeting is the first message to send.
+    pub(super) fn handle_connected(&mut self) {
+        let held = Arc::new(Snapshot::empty());
+        self.state = State::Open(Box::new(Open { held, decoder: None, session: None }));
+        self.send(Reply::Hello(self.greeting.clone()));
+    }
+
+    /// The connection was refused, ended or broke, as it does when the peer is silent for longer
+    /// than keepalive allows.
+    pub(super) fn handle_disconnected(
+        &mut self,
+        now: Instant,
+        reason: String,
+        progress: &Progress,
+    ) {
+        if let State::Open(open) = &self.state
+            && let Some(session) = open.session
+        {
+            progress.end(now, session);
+        }
+        self.outputs.clear();
+        self.state = State::Waiting(now + RECONNECT_INTERVAL);
+        // A standby peer sends nothing for long; each new reason is logged.
+        if reason != self.reason {
+            warn!("cannot follow the registry of {}: {reason}; retrying", self.url);
+            self.reason = reason;
+        }
+    }
+
+    /// Takes a message of the subnet manager.
+    pub(super) fn handle_message(&mut self, message: FromSm, progress: &Progress) {
+        let State::Open(open) = &mut self.state else { return };
+        let answer = match open.decode(message) {
+            Ok(None) => return,
+            Ok(Some(next)) if !progress.receive(&next) => {
+                Reply::Refused(proto::Refused { held: Some(progress.followed().received.into()) })
+            }
+            Ok(Some(next)) => {
+                let version = next.version();
+                if open.session.replace(version.session) != Some(version.session) {
+                    info!("following the registry of {}, session {}", self.url, version.session);
+                }
+                open.held = Arc::new(next);
+                self.outputs.push_back(Output::News);
+                Reply::Ack(proto::Ack { version: Some(version.into()), serving: None })
+            }
+            Err(error) => {
+                warn!("update from {} is unusable: {error}; requesting a full update", self.url);
+                Reply::Resync(proto::Resync { reason: Reason::Malformed.into() })
+            }
+        };
+        self.send(answer);
+    }
+
+    fn send(&mut self, message: Reply) {
+        let message = Box::new(FromResponder { message: Some(message) });
+        self.outputs.push_back(Output::Send(message));
+    }
+}
+
+impl Open {
+    /// Takes a part of an update; yields the snapshot at its end. Parts of no update are ignored.
+    fn decode(&mut self, message: FromSm) -> Result<Option<Snapshot>, UpdateError> {
+        match (message.message, self.decoder.take()) {
+            (Some(Message::Begin(begin)), _) => self.decoder = Some(Decoder::new(begin)?),
+            (Some(Message::Chunk(chunk)), Some(mut decoder)) => {
+                decoder.chunk(&chunk)?;
+                self.decoder = Some(decoder);
+            }
+            (Some(Message::End(end)), Some(decoder)) => {
+                return decoder.finish(end, &self.held).map(Some);
+            }
+            (_, decoder) => self.decoder = decoder,
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ib_mad::types::Guid;
+    use sa_proto::snapshot::codec::Encoder;
+    use sa_proto::snapshot::{FabricPlane, RegistryPlane, Version, delta};
+    use sm_core::sweep::RegistryCopy;
+
+    use super::*;
+
+    fn snapshot(epoch: u64, sequence: u64) -> Arc<Snapshot> {
+        let session = Session { epoch, sm_guid: Guid(1) };
+        let registry = RegistryPlane { sequence, ..RegistryPlane::default() };
+        Arc::new(Snapshot::build(session, 1, FabricPlane::default(), registry).unwrap())
+    }
+
+    fn stream(now: Instant) -> Stream {
+        let greeting = proto::Hello { responder_id: 7, ..proto::Hello::default() };
+        Stream::new(now, "http://sm1:7471".to_owned(), greeting)
+    }
+
+    /// A stream that is connected, its greeting sent.
+    fn connected(now: Instant) -> Stream {
+        let mut stream = stream(now);
+        assert!(stream.poll_connect(now));
+        stream.handle_connected();
+        let Some(Reply::Hello(hello)) = sent(&mut stream) else { panic!("no greeting") };
+        assert_eq!(hello.responder_id, 7);
+        stream
+    }
+
+    /// The next message to send, after any news.
+    fn sent(stream: &mut Stream) -> Option<Reply> {
+        match stream.poll_output()? {
+            Output::Send(message) => message.message,
+            Output::News => sent(stream),
+        }
+    }
+
+    fn feed(stream: &mut Stream, progress: &Progress, update: Encoder) {
+        update.for_each(|message| stream.handle_message(message, progress));
+    }
+
+    fn acked(reply: Option<Reply>) -> Option<Version> {
+        let Some(Reply::Ack(ack)) = reply else { return None };
+        Version::try_from(ack.version).ok()
+    }
+
+    fn store(progress: &Progress) {
+        progress.stored(progress.take().unwrap().version);
+    }
+
+    #[test]
+    fn each_snapshot_is_handed_over_and_acknowledged() {
+        let (now, progress) = (Instant::now(), Progress::default());
+        let mut stream = connected(now);
+        assert_eq!((stream.poll_output(), stream.poll_timeout()), (None, None));
+        let (first, second) = (snapshot(5, 1), snapshot(5, 2));
+        feed(&mut stream, &progress, Encoder::full(first.clone()));
+        assert_eq!(stream.poll_output(), Some(Output::News));
+        assert_eq!(acked(sent(&mut stream)), Some(first.version()));
+        let delta = Arc::new(delta::construct(&first, &second));
+        feed(&mut stream, &progress, Encoder::delta(delta));
+        assert_eq!(acked(sent(&mut stream)), Some(second.version()));
+        assert_eq!(progress.take().unwrap().plane.sequence, 2);
+    }
+
+    #[test]
+    fn an_unusable_update_is_requested_in_full() {
+        let (now, progress) = (Instant::now(), Progress::default());
+        let mut stream = connected(now);
+        let delta = delta::construct(&snapshot(5, 1), &snapshot(5, 2));
+        feed(&mut stream, &progress, Encoder::delta(Arc::new(delta)));
+        assert!(matches!(sent(&mut stream), Some(Reply::Resync(_))));
+        assert!(!progress.has_news());
+        let full = snapshot(5, 2);
+        feed(&mut stream, &progress, Encoder::full(full.clone()));
+        assert_eq!(acked(sent(&mut stream)), Some(full.version()));
+    }
+
+    #[test]
+    fn a_replaced_master_is_refused_and_its_end_does_not_count() {
+        let (now, progress) = (Instant::now(), Progress::default());
+        let (mut old, mut new) = (connected(now), connected(now));
+        feed(&mut old, &progress, Encoder::full(snapshot(5, 1)));
+        feed(&mut new, &progress, Encoder::full(snapshot(6, 1)));
+        sent(&mut old);
+        feed(&mut old, &progress, Encoder::full(snapshot(5, 2)));
+        let Some(Reply::Refused(refused)) = sent(&mut old) else { panic!("accepted") };
+        assert_eq!(Version::try_from(refused.held).unwrap().session.epoch, 6);
+        old.handle_disconnected(now, "the stream ended".to_owned(), &progress);
+        assert_eq!(progress.followed().ended, None);
+    }
+
+    /// The copy counts from the end of the stream on: a master that wrote later has more.
+    #[test]
+    fn a_silent_master_ends_the_copy_which_continues_after_a_reconnection() {
+        let (start, progress) = (Instant::now(), Progress::default());
+        let mut stream = connected(start);
+        feed(&mut stream, &progress, Encoder::full(snapshot(5, 1)));
+        store(&progress);
+        assert_eq!(progress.followed().copy(), RegistryCopy::Current);
+        let silent = start + Duration::from_secs(60);
+        stream.handle_disconnected(silent, "keep-alive timed out".to_owned(), &progress);
+        assert_eq!(progress.followed().copy(), RegistryCopy::Ended(silent));
+
+        let due = stream.poll_timeout().unwrap();
+        assert!(due > silent && !stream.poll_connect(silent) && stream.poll_connect(due));
+        stream.handle_connected();
+        assert_eq!(progress.followed().copy(), RegistryCopy::Ended(silent), "it may lack writes");
+        feed(&mut stream, &progress, Encoder::full(snapshot(5, 2)));
+        store(&progress);
+        assert_eq!(progress.followed().copy(), RegistryCopy::Current);
+    }
+
+    #[test]
+    fn attempts_to_connect_are_spaced() {
+        let (start, progress) = (Instant::now(), Progress::default());
+        let (mut stream, mut now, mut attempts) = (stream(start), start, 0);
+        while now < start + Duration::from_secs(10) {
+            if stream.poll_connect(now) {
+                attempts += 1;
+                assert_eq!(stream.poll_timeout(), None, "while connecting");
+                stream.handle_disconnected(now, "connection refused".to_owned(), &progress);
+            }
+            now += Duration::from_millis(10);
+        }
+        assert_eq!(attempts, 10);
+    }
+
+    #[test]
+    fn a_broken_connection_leaves_no_part_of_an_update() {
+        let (now, progress) = (Instant::now(), Progress::default());
+        let mut stream = connected(now);
+        let mut update: Vec<_> = Encoder::full(snapshot(5, 1)).collect();
+        let end = update.pop().unwrap();
+        update.into_iter().for_each(|message| stream.handle_message(message, &progress));
+        stream.handle_disconnected(now, "reset".to_owned(), &progress);
+        let now = stream.poll_timeout().unwrap();
+        assert!(stream.poll_connect(now));
+        stream.handle_connected();
+        sent(&mut stream);
+        stream.handle_message(end, &progress);
+        assert!(stream.poll_output().is_none() && !progress.has_news());
+    }
+}

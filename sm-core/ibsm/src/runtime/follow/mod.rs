@@ -1,0 +1,137 @@
+//! Follows the registry of a master while standing by: keeps a copy of what clients register there.
+//!
+//! A standby is a client of the feed that answers no queries. `machine` decides, one
+//! [`Stream`] for each other subnet manager; a thread with a task for each drives them. The
+//! registry of each snapshot goes to the registry's thread by way of [`Progress`], and is made
+//! durable there. At a takeover [`RegistryCopy`](sm_core::sweep::RegistryCopy) says whether the
+//! copy was complete.
+
+mod machine;
+mod progress;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sa_proto::proto::snapshot as proto;
+use sa_proto::proto::snapshot::FromResponder;
+use sa_proto::proto::snapshot::snapshot_feed_client::SnapshotFeedClient;
+use sa_proto::snapshot::SCHEMA;
+use sa_proto::trust::{self, ClientTrust};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Endpoint;
+
+use machine::{Output, Stream};
+pub(super) use progress::Progress;
+
+/// How often a silent connection is probed, and how long an answer may take.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Messages that the connection has not taken yet.
+const OUTBOUND_MAX: usize = 16;
+
+/// The subnet managers to follow, and the identity of this one.
+#[derive(Clone, Debug)]
+pub(super) struct Following {
+    /// Addresses of feeds, such as `https://sm1:7471`: those of all other subnet managers.
+    pub(super) urls: Vec<String>,
+    pub(super) trust: ClientTrust,
+    /// Identity of this SM among the clients of a feed, not 0.
+    pub(super) id: u64,
+    pub(super) name: String,
+}
+
+/// Follows for as long as the process lives; `arrived` is called for each snapshot.
+pub(super) fn start(
+    following: Following,
+    progress: Arc<Progress>,
+    arrived: impl Fn() + Clone + Send + 'static,
+) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let run = move || {
+        let streams = tokio::task::LocalSet::new();
+        let Following { urls, trust, id, name } = following;
+        for url in urls {
+            let greeting = proto::Hello {
+                schema: SCHEMA,
+                responder_id: id,
+                name: name.clone(),
+                software: concat!("ibsm ", env!("CARGO_PKG_VERSION")).into(),
+                ..proto::Hello::default()
+            };
+            let stream = Stream::new(Instant::now(), url, greeting);
+            let driver = Driver { stream, trust: trust.clone(), progress: progress.clone() };
+            streams.spawn_local(driver.run(arrived.clone()));
+        }
+        runtime.block_on(streams);
+    };
+    std::thread::Builder::new().name("follow".to_owned()).spawn(run)?;
+    Ok(())
+}
+
+/// Moves messages between a stream and its connection.
+struct Driver {
+    stream: Stream,
+    trust: ClientTrust,
+    progress: Arc<Progress>,
+}
+
+impl Driver {
+    async fn run(mut self, arrived: impl Fn()) {
+        while let Some(due) = self.stream.poll_timeout() {
+            tokio::time::sleep(due.saturating_duration_since(Instant::now())).await;
+            if self.stream.poll_connect(Instant::now()) {
+                let reason = match self.connect(&arrived).await {
+                    Ok(()) => "the stream ended".to_owned(),
+                    Err(reason) => reason,
+                };
+                self.stream.handle_disconnected(Instant::now(), reason, &self.progress);
+            }
+        }
+    }
+
+    /// One connection, from its beginning to its end. Fails with the reason of its end.
+    async fn connect(&mut self, arrived: &impl Fn()) -> Result<(), String> {
+        let endpoint = endpoint(&self.trust, self.stream.url())?;
+        let channel = endpoint.connect().await.map_err(|error| trust::reason(&error))?;
+        let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
+        self.stream.handle_connected();
+        self.carry_out(&outbound, arrived)?;
+        let call = SnapshotFeedClient::new(channel).subscribe(ReceiverStream::new(messages)).await;
+        let mut inbound = call.map_err(|status| trust::reason_of_status(&status))?.into_inner();
+        while let Some(message) =
+            inbound.message().await.map_err(|status| trust::reason_of_break(&status))?
+        {
+            self.stream.handle_message(message, &self.progress);
+            self.carry_out(&outbound, arrived)?;
+        }
+        Ok(())
+    }
+
+    fn carry_out(
+        &mut self,
+        outbound: &mpsc::Sender<FromResponder>,
+        arrived: &impl Fn(),
+    ) -> Result<(), String> {
+        while let Some(output) = self.stream.poll_output() {
+            match output {
+                Output::News => arrived(),
+                Output::Send(message) => outbound
+                    .try_send(*message)
+                    .map_err(|_| "it does not accept replies".to_owned())?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn endpoint(trust: &ClientTrust, url: &str) -> Result<Endpoint, String> {
+    let endpoint = trust.endpoint(url).map_err(|error| error.to_string())?;
+    Ok(endpoint
+        .connect_timeout(CONNECT_TIMEOUT)
+        .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .tcp_nodelay(true))
+}

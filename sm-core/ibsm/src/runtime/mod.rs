@@ -1,0 +1,273 @@
+//! The only module with sockets, clocks, threads and files. It sets everything up; then the service
+//! loop drives the [node](crate::node).
+
+mod attachment;
+mod background;
+mod door;
+mod dump_files;
+mod follow;
+mod log;
+mod metrics;
+mod pidfile;
+mod registry;
+mod service;
+mod signals;
+mod state;
+mod worker;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use sa_proto::snapshot::HistoryLimits;
+use sa_proto::trust::ClientTrust;
+use tracing::{error, info, warn};
+
+use crate::cli::{Config, ConfigError, Options, disk};
+use crate::node::{NodeError, SavedState};
+use crate::pages;
+use crate::publish::{PublishConfig, PublishError, Publisher};
+use crate::web::{self, Web};
+pub use attachment::AttachError;
+use attachment::Attachment;
+pub use background::BackgroundError;
+use background::{Role, Starting};
+use door::DoorSocket;
+use follow::Following;
+pub use log::LogError;
+use pidfile::Pidfile;
+pub use pidfile::PidfileError;
+pub use registry::StoreError;
+use registry::{RegistrySetup, SaDumpFile};
+use service::{Parts, Service};
+use signals::Signals;
+use sm_config::{PolicyError, Reading, SitePolicy, node_names};
+use sm_core::sweep::{Sweeper, TableFingerprint};
+use state::StateDir;
+pub use state::StateError;
+
+/// Why the program could not run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The settings.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A policy file.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
+    /// Going into the background.
+    #[error(transparent)]
+    Background(#[from] BackgroundError),
+    /// Refused policy files, with `--strict`.
+    #[error("{}\n--strict does not start with faulty policy files", lines.join("\n"))]
+    RefusedFiles {
+        /// One line for each, with file, line and reason.
+        lines: Vec<String>,
+    },
+    /// The log.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The pid file.
+    #[error(transparent)]
+    Pidfile(#[from] PidfileError),
+    /// The state directory.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The fabric.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// The registry.
+    #[error(transparent)]
+    Registry(#[from] StoreError),
+    /// The responders.
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+    /// An address to listen on.
+    #[error("cannot listen on {address} ({option}): {source}")]
+    Listen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// The option that names it.
+        option: &'static str,
+        /// The error of the system.
+        source: io::Error,
+    },
+    /// The system.
+    #[error("system: {0}")]
+    Io(#[from] io::Error),
+    /// The subnet manager.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+}
+
+/// Runs `ibsm` to its end.
+pub fn main(options: Options) -> ExitCode {
+    pages::use_small_ones();
+    let mut starting = None;
+    match run(options, &mut starting) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let reason = sa_proto::with_causes(&failure);
+            if let Some(mut starting) = starting {
+                starting.failed(&reason);
+            }
+            error!(target: log::FATAL, "{reason}");
+            // A log on standard output that reaches the same terminal or file shows it already.
+            // Scripts read standard error.
+            if !(tracing::enabled!(tracing::Level::ERROR) && log::reaches_stderr()) {
+                // Standard error may be closed.
+                let _ = writeln!(io::stderr(), "ibsm: {reason}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Reads the policy files. The first sweep reports errors; with `--strict` they end the start.
+fn policy_files(config: &Config) -> Result<(SitePolicy, Reading), RunError> {
+    let (policy, reading) = SitePolicy::load(&config.settings, &disk::read)?;
+    if config.is_strict() {
+        let errors = reading.errors.iter().map(|error| sa_proto::with_causes(error));
+        let mut lines: Vec<String> = errors.chain(reading.mistakes.iter().cloned()).collect();
+        lines
+            .extend(node_names::load(config.settings.node_name_map_name.as_deref(), &disk::read).1);
+        lines.extend(log::odd_lines(&config.settings));
+        if !lines.is_empty() {
+            return Err(RunError::RefusedFiles { lines });
+        }
+    }
+    Ok((policy, reading))
+}
+
+fn run(options: Options, starting: &mut Option<Starting>) -> Result<(), RunError> {
+    let template = options.create_config.clone();
+    let (config, warnings) = Config::load(options)?;
+    if let Some(path) = template {
+        for warning in warnings {
+            let _ = writeln!(io::stderr(), "ibsm: {warning}");
+        }
+        if config.is_strict() {
+            policy_files(&config)?;
+        }
+        let written = disk::write_template(&path, &config.settings);
+        return Ok(written.map_err(|source| ConfigError::Template { path, source })?);
+    }
+    if config.settings.daemon {
+        match background::enter()? {
+            Role::Foreground => return Ok(()),
+            Role::Daemon(daemon) => *starting = Some(daemon),
+        }
+    }
+    // First of all, since two instances must not share what follows.
+    let _pidfile = config.pidfile.as_deref().map(Pidfile::take).transpose()?;
+    let log = log::init(&config.settings)?;
+    for warning in &warnings {
+        warn!("{warning}");
+    }
+    let (policy, reading) = policy_files(&config)?;
+    reading.remarks.iter().for_each(|remark| warn!("{remark}"));
+    reading.taken.iter().for_each(|taken| info!("read {taken}"));
+    if reading.taken.is_empty() && reading.errors.is_empty() {
+        info!("no policy files: all ports are full members of the default partition");
+    }
+    let signals = Signals::take()?;
+    let state = StateDir::open(&config.state_dir, config.settings.fsync_high_avail_files)?;
+    let setup = RegistrySetup::new(config.settings.sa_key)?;
+    let publish = PublishConfig {
+        listen: config.publish,
+        tls: config.tls.clone(),
+        state_dir: config.state_dir.clone(),
+        history: HistoryLimits::default(),
+    };
+    let publisher = Publisher::start_with(publish, |end| setup.services(end))?;
+    let publisher = Arc::new(publisher);
+    let dump = SaDumpFile::of(&config.settings, &config.state_dir);
+    dump.check();
+    let registry = Arc::new(setup.start(config.state_dir.clone(), publisher.clone(), dump)?);
+    let followed = Arc::new(follow::Progress::default());
+    if !config.follow.is_empty() {
+        let following = Following {
+            urls: config.follow.clone(),
+            trust: ClientTrust::new(config.tls.clone(), config.insecure),
+            id: state.identity()?,
+            name: format!("standby of {}", config.state_dir.display()),
+        };
+        let urls = following.urls.join(", ");
+        registry.follow(following, &followed)?;
+        info!("following the registry of {urls} while standby");
+    }
+    let door = DoorSocket::open(config.front_door).map_err(|source| RunError::Listen {
+        address: config.front_door,
+        option: "--front-door",
+        source,
+    })?;
+    registry.set_front_door(door.address()?.to_string());
+    let metrics = metrics::Metrics::default();
+    if let Some(address) = config.http {
+        let web = Web {
+            observatory: publisher.observatory(),
+            metrics: metrics::rendering(metrics.clone()),
+            open: config.insecure,
+        };
+        web::serve(address, web).map_err(|source| RunError::Listen {
+            address,
+            option: "--http",
+            source,
+        })?;
+    }
+    let mut fabric = Attachment::open(&config, &state)?;
+    let lids = state.lids()?;
+    info!(
+        "ibsm {} started at {}; {} LIDs known; listening for responders at {}",
+        env!("CARGO_PKG_VERSION"),
+        fabric.place(),
+        lids.len(),
+        publisher.address()
+    );
+    // It only has to differ from run to run.
+    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let seed = clock.map_or(0, |elapsed| elapsed.subsec_nanos()) ^ std::process::id();
+    let mut sweeper = Sweeper::new(config.settings.clone(), lids, seed);
+    let (names, problem) =
+        node_names::load(config.settings.node_name_map_name.as_deref(), &disk::read);
+    problem.iter().for_each(|problem| warn!("{problem}"));
+    sweeper.set_node_names(names);
+    sweeper.set_sharding(config.sa_access.sharding());
+    let (m_keys, neighbours) = state.m_keys()?;
+    let neighbours = Arc::new(neighbours);
+    let origin = state.origin()?;
+    let saved = SavedState {
+        m_keys: m_keys.clone(),
+        neighbours: neighbours.clone(),
+        origin: origin.clone(),
+    };
+    sweeper.set_origin(origin);
+    // A registry that is empty or was restored from a backup lacks later registrations.
+    let is_whole =
+        |left: &TableFingerprint| registry.stored().is_some_and(|stored| stored >= left.registry);
+    sweeper.set_fingerprint(state.take_left()?.filter(is_whole));
+    sweeper.set_m_keys(m_keys, neighbours);
+    sweeper.set_own_port(fabric.port_guid());
+    sweeper.set_disabled_ports(state.disabled_ports()?);
+    let service = Service::new(Parts {
+        config,
+        log,
+        signals,
+        state,
+        saved,
+        fabric,
+        sweeper,
+        publisher,
+        registry,
+        followed,
+        door,
+        metrics,
+        policy,
+        remarks: warnings,
+    })?;
+    if let Some(starting) = starting.take() {
+        starting.succeeded();
+    }
+    service.run()
+}

@@ -1,0 +1,140 @@
+//! Counters of the registry, as metrics.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use ib_mad::wire::mad::{AttributeId, Method, Status};
+use ib_mad::wire::sa::{attribute, method};
+
+use super::super::metrics::Metric;
+use sm_core::registry::{Reply, Request};
+
+/// A total that several threads add to.
+#[derive(Debug, Default)]
+pub(super) struct Total(AtomicU64);
+
+impl Total {
+    pub(super) fn add(&self, count: usize) {
+        self.0.fetch_add(count as u64, Relaxed);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Raises it to `value`.
+    pub(super) fn raise(&self, value: u64) {
+        self.0.fetch_max(value, Relaxed);
+    }
+}
+
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident => $label:literal;)*) => {
+        /// Totals since the program started.
+        #[derive(Debug, Default)]
+        pub(super) struct Counters {
+            $($(#[doc = $doc])+ pub(super) $name: Total,)*
+            /// Writes in the largest batch so far.
+            pub(super) batch_max: Total,
+            /// Writes by attribute, method and whether they were granted.
+            writes: [Total; WRITES.len()],
+        }
+        impl Counters {
+            /// All of them.
+            pub(super) fn list(&self) -> Vec<Metric> {
+                let mut list =
+                    vec![$(Metric::counter($label, concat!($($doc),+).trim_ascii(), self.$name.get())),*];
+                list.extend(WRITES.iter().zip(&self.writes).map(|(kind, total)| {
+                    let (attribute, method, is_granted) = *kind;
+                    let help = "Writes decided, by attribute, method and outcome";
+                    Metric::counter("registry_writes", help, total.get())
+                        .with("attribute", attribute::name(attribute).unwrap_or("other"))
+                        .with("method", method::label(method))
+                        .with("outcome", if is_granted { "granted" } else { "refused" })
+                }));
+                list
+            }
+        }
+    };
+}
+counters! {
+    /// Writes received, including requests for the sequence number only
+    received => "registry_writes_received";
+    /// Registry transactions committed
+    commits => "registry_commits";
+    /// Batches of writes, each committed in at most one transaction
+    batches => "registry_batches";
+    /// Registry commits that failed
+    failures => "registry_commit_failures";
+    /// Internal errors of the registry, after which it was reloaded from disk
+    panics => "registry_panics";
+    /// Writes refused because the registry file cannot be written
+    refused_unstored => "registry_refused_not_stored";
+    /// Writes dropped: the commit failed, and whether they are stored is unknown
+    unsettled => "registry_dropped_commit_unknown";
+    /// Writes dropped: the queue is full
+    overflow => "registry_dropped_overflow";
+    /// Writes dropped: this SM is not master, or its first sweep has not completed
+    not_master => "registry_dropped_not_master";
+    /// Writes dropped: their responder follows a session with a higher epoch
+    superseded_session => "registry_dropped_session";
+    /// Writes dropped: malformed MAD
+    malformed => "registry_dropped_malformed";
+    /// Writes dropped: unsupported class, method or attribute
+    unknown => "registry_dropped_unknown";
+    /// Writes dropped: wrong SM_Key
+    wrong_key => "registry_dropped_wrong_key";
+    /// Writes dropped without an answer, by a rule of the registry
+    unanswered => "registry_dropped_by_rule";
+    /// Outcomes dropped: their responder does not read them
+    undelivered => "registry_outcomes_undelivered";
+    /// Events sent to responders
+    notices => "events_sent";
+    /// Events superseded by a later one about the same subject before they were sent
+    superseded => "events_superseded";
+    /// Events dropped: the queue is full
+    notices_dropped => "events_dropped_overflow";
+    /// Events missed by responders that read too slowly
+    notices_missed => "events_missed_by_responders";
+    /// Traps that responders relayed
+    relayed => "traps_relayed";
+    /// Relayed traps dropped: malformed, or too many
+    relayed_dropped => "traps_relayed_dropped";
+}
+
+/// Attribute, method, and whether granted.
+const WRITES: [(AttributeId, Method, bool); 16] = [
+    (attribute::MC_MEMBER_RECORD, Method::SET, true),
+    (attribute::MC_MEMBER_RECORD, Method::SET, false),
+    (attribute::MC_MEMBER_RECORD, Method::DELETE, true),
+    (attribute::MC_MEMBER_RECORD, Method::DELETE, false),
+    (attribute::SERVICE_RECORD, Method::SET, true),
+    (attribute::SERVICE_RECORD, Method::SET, false),
+    (attribute::SERVICE_RECORD, Method::DELETE, true),
+    (attribute::SERVICE_RECORD, Method::DELETE, false),
+    (AttributeId::INFORM_INFO, Method::SET, true),
+    (AttributeId::INFORM_INFO, Method::SET, false),
+    (attribute::GUID_INFO_RECORD, Method::SET, true),
+    (attribute::GUID_INFO_RECORD, Method::SET, false),
+    (attribute::GUID_INFO_RECORD, Method::DELETE, true),
+    (attribute::GUID_INFO_RECORD, Method::DELETE, false),
+    // What fits none of them.
+    (AttributeId(0), Method(0), true),
+    (AttributeId(0), Method(0), false),
+];
+
+impl Counters {
+    /// Counts a write by its result.
+    pub(super) fn decided(&self, request: &Request, reply: &Reply) {
+        if request.method == Method::GET {
+            return;
+        }
+        if reply.dropped {
+            return self.unanswered.add(1);
+        }
+        let granted = reply.status == Status::OK;
+        let kind = (request.attribute, request.method, granted);
+        let other = WRITES.len() - 1 - usize::from(granted);
+        let at = WRITES.iter().position(|&known| known == kind);
+        self.writes[at.unwrap_or(other)].add(1);
+    }
+}

@@ -1,0 +1,77 @@
+//! Rows of another registry: to be restored at the start, or copied while its SM is master.
+
+use sa_proto::snapshot::{RegistryChanges, RegistryPlane};
+use tracing::error;
+
+use super::super::store::Stored;
+use super::DurableRegistry;
+use sm_core::registry::{Changes, Registry};
+
+impl DurableRegistry {
+    /// Restores an empty registry from these rows; returns whether they could be stored.
+    pub(in super::super) fn begin_with(&mut self, now_s: u64, mut plane: RegistryPlane) -> bool {
+        plane.sequence = plane.sequence.max(1);
+        let rows = RegistryChanges::between(&RegistryPlane::default(), &plane);
+        let changes = Changes { rows, ..Changes::default() };
+        for _ in 0..2 {
+            // After a failure the file may hold them: the commit succeeded after all.
+            let Some(store) = self.store.as_mut().filter(|_| self.fresh) else { return false };
+            match store.commit(&changes) {
+                Ok(()) => {
+                    self.adopt(Stored { plane, ..Stored::default() });
+                    return true;
+                }
+                Err(failure) => {
+                    self.counters.failures.add(1);
+                    error!(
+                        "cannot store the restored registry: {}",
+                        sa_proto::with_causes(&failure)
+                    );
+                    self.reopen(now_s);
+                }
+            }
+        }
+        false
+    }
+
+    /// Stores a copy of the master's rows while standing by; returns whether it is on disk.
+    /// Sequence numbers never decrease, also across masters.
+    pub(in super::super) fn follow(&mut self, now_s: u64, plane: &RegistryPlane) -> bool {
+        if self.publisher.session().is_some() {
+            return false;
+        }
+        if self.store.is_none() && now_s >= self.reopen_due_s {
+            self.reopen(now_s);
+        }
+        let before = self.rows();
+        let mut plane = plane.clone();
+        plane.sequence = plane.sequence.max(before.sequence);
+        let rows = RegistryChanges::between(&before, &plane);
+        let Some(store) = &mut self.store else { return false };
+        if rows.is_empty() && plane.sequence == before.sequence && !self.fresh {
+            return true;
+        }
+        let changes = Changes { rows, ..Changes::default() };
+        let kept = store.commit(&changes);
+        if let Err(failure) = kept {
+            self.counters.failures.add(1);
+            let reason = sa_proto::with_causes(&failure);
+            error!("cannot store the registry of the master that is followed: {reason}");
+            self.reopen(now_s);
+            return false;
+        }
+        self.counters.commits.add(1);
+        self.fresh = false;
+        self.published = None;
+        self.members.apply(&changes.rows);
+        self.followed = Some(plane);
+        true
+    }
+
+    /// Restores the registry from the copy, if there is one: this SM decides from now on.
+    pub(super) fn begin_where_the_master_ended(&mut self) {
+        if let Some(plane) = self.followed.take() {
+            self.replace_registry(Registry::restore(&plane, []));
+        }
+    }
+}

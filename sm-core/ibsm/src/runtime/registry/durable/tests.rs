@@ -1,0 +1,397 @@
+use ib_mad::types::{Gid, Guid, Lid, PKey};
+use ib_mad::wire::attribute::{InformInfo, TrapNumber};
+use ib_mad::wire::mad::{AttributeId, Method, Status};
+use ib_mad::wire::record::mc_member::component as mc;
+use ib_mad::wire::record::service::component as svc;
+use ib_mad::wire::record::{JoinState, McMemberRecord, ServiceRecord};
+use ib_mad::wire::sa::{ComponentMask, attribute};
+use sa_proto::snapshot::HistoryLimits;
+
+use super::super::store::Fault;
+use super::*;
+use crate::publish::PublishConfig;
+use sm_core::registry::Request;
+use sm_core::registry::testing::{NOW_S, gid, ports, request};
+
+struct Bed {
+    directory: tempfile::TempDir,
+    publisher: Arc<Publisher>,
+    counters: Arc<Counters>,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let config = PublishConfig {
+            tls: None,
+            listen: "127.0.0.1:0".parse().unwrap(),
+            state_dir: directory.path().to_owned(),
+            history: HistoryLimits::default(),
+        };
+        let publisher = Arc::new(Publisher::start(config).unwrap());
+        Self { directory, publisher, counters: Arc::default() }
+    }
+
+    fn open(&self) -> DurableRegistry {
+        let path = self.directory.path().to_owned();
+        DurableRegistry::open(path, self.publisher.clone(), self.counters.clone()).unwrap()
+    }
+
+    /// A durable of a master that has swept.
+    fn master(&self) -> DurableRegistry {
+        self.publisher.begin_session(Guid(1)).unwrap();
+        let mut durable = self.open();
+        durable.turn(NOW_S, Work { ports: Some(Arc::new(ports())), ..Work::default() });
+        durable
+    }
+
+    fn published(&self) -> Arc<RegistryPlane> {
+        self.publisher.reader().current().registry().clone()
+    }
+}
+
+fn plane(durable: &DurableRegistry) -> RegistryPlane {
+    durable.plane().expect("the file can be used")
+}
+
+/// Simulates that the file cannot be opened any more; returns its directory.
+fn take_away(durable: &mut DurableRegistry) -> PathBuf {
+    std::mem::replace(&mut durable.directory, "/nowhere/at/all".into())
+}
+
+fn service(id: u64, lease_s: u32) -> Request {
+    let mut record = [0; 176];
+    ServiceRecord::new(&mut record[..])
+        .unwrap()
+        .set_service_id(id)
+        .set_service_gid(gid(1))
+        .set_service_pkey(PKey::DEFAULT_FULL)
+        .set_service_lease(lease_s);
+    let mask = svc::SERVICE_ID | svc::SERVICE_GID | svc::SERVICE_PKEY | svc::SERVICE_LEASE;
+    request(1, Method::SET, attribute::SERVICE_RECORD, mask, &record)
+}
+
+fn forever(id: u64) -> Request {
+    service(id, u32::MAX)
+}
+
+/// A group that the SA makes up the MGID of.
+fn group() -> Request {
+    let mut record = [0; 52];
+    McMemberRecord::new(&mut record[..])
+        .unwrap()
+        .set_port_gid(gid(1))
+        .set_pkey(PKey::DEFAULT_FULL)
+        .set_scope(2)
+        .set_join_state(JoinState::FULL_MEMBER);
+    let mask = mc::MGID | mc::PORT_GID | mc::QKEY | mc::TCLASS | mc::PKEY | mc::FLOW_LABEL;
+    let mask = mask | mc::SL | mc::SCOPE | mc::JOIN_STATE;
+    request(1, Method::SET, attribute::MC_MEMBER_RECORD, mask, &record)
+}
+
+fn subscribe() -> Request {
+    let mut info = [0; 36];
+    InformInfo::new(&mut info[..])
+        .unwrap()
+        .set_lid_range_begin(Lid::PERMISSIVE)
+        .set_is_generic(1)
+        .set_subscribe(1)
+        .set_trap_number(TrapNumber(64));
+    request(1, Method::SET, AttributeId::INFORM_INFO, ComponentMask::NONE, &info)
+}
+
+fn work(writes: impl IntoIterator<Item = Request>) -> Work {
+    Work { writes: writes.into_iter().map(Some).collect(), ..Work::default() }
+}
+
+fn statuses(verdicts: &[Verdict]) -> Vec<Option<Status>> {
+    let status = |verdict: &Verdict| match verdict {
+        Verdict::Answer { status, .. } => Some(*status),
+        _ => None,
+    };
+    verdicts.iter().map(status).collect()
+}
+
+#[test]
+fn a_batch_is_one_transaction_and_published_when_it_is_answered() {
+    let bed = Bed::new();
+    let mut durable = bed.master();
+    let before = bed.counters.commits.get();
+    let verdicts = durable.turn(NOW_S, work((1..=500).map(forever)));
+    assert_eq!(bed.counters.commits.get() - before, 1);
+    assert!(statuses(&verdicts).iter().all(|status| *status == Some(Status::OK)));
+    let published = bed.published();
+    assert_eq!(published.services.len(), 500);
+    let Some(Verdict::Answer { epoch, sequence, .. }) = verdicts.last() else { panic!() };
+    assert_eq!((*sequence, *epoch), (published.sequence, bed.publisher.session().unwrap().epoch));
+    // Nothing to be stored: a repeat, a refusal, a look at the sequence number.
+    let verdicts = durable.turn(NOW_S, Work { writes: vec![None], ..Work::default() });
+    assert!(matches!(verdicts[..], [Verdict::Answer { sequence: 500.., .. }]), "{verdicts:?}");
+    assert_eq!(bed.counters.commits.get() - before, 1);
+}
+
+#[test]
+fn what_was_answered_is_there_after_a_restart_and_repeats_are_known() {
+    let bed = Bed::new();
+    let mut durable = bed.master();
+    let create = group();
+    let first = durable.turn(NOW_S, work([create.clone(), forever(1)]));
+    let before = plane(&durable);
+    drop(durable);
+    let mut durable = bed.master();
+    assert_eq!(plane(&durable), before);
+    let again = durable.turn(NOW_S + 1, work([create]));
+    let data = |verdicts: &[Verdict]| match &verdicts[0] {
+        Verdict::Answer { data, .. } => data.clone(),
+        _ => None,
+    };
+    assert_eq!(data(&again), data(&first));
+    assert_eq!(plane(&durable).groups.len(), before.groups.len());
+    let third = durable.turn(NOW_S + 1, work([forever(2)]));
+    let Verdict::Answer { sequence, .. } = third[0] else { panic!() };
+    assert!(sequence > before.sequence, "sequence numbers go on");
+}
+
+/// It is unknown whether a commit that failed is on disk: its outcome on disk shows it.
+#[test]
+fn a_commit_that_fails_is_tried_once_more_and_nothing_is_made_twice() {
+    for fault in [Fault::Before, Fault::After] {
+        let bed = Bed::new();
+        let mut durable = bed.master();
+        durable.store.as_mut().unwrap().fault = Some(fault);
+        let verdicts = durable.turn(NOW_S, work([group(), forever(1)]));
+        assert_eq!(statuses(&verdicts), [Some(Status::OK); 2]);
+        assert_eq!(bed.counters.failures.get(), 1);
+        let made: Vec<Gid> = plane(&durable).groups.iter().map(|group| group.mgid).collect();
+        let Verdict::Answer { data: Some(data), .. } = &verdicts[0] else { panic!() };
+        assert_eq!(made, [Gid(data.data()[..16].try_into().unwrap())], "{fault:?}");
+        assert_eq!(*bed.published(), plane(&durable));
+        drop(durable);
+        assert_eq!(plane(&bed.open()), *bed.published(), "disk and memory are one");
+    }
+}
+
+#[test]
+fn while_the_file_cannot_be_used_writes_are_refused_and_what_is_published_stays() {
+    let bed = Bed::new();
+    let mut durable = bed.master();
+    durable.turn(NOW_S, work([forever(1)]));
+    let home = take_away(&mut durable);
+    durable.recover(NOW_S);
+    assert_eq!(durable.plane(), None, "nothing that could be kept elsewhere");
+    for n in 2..4 {
+        let verdicts = durable.turn(NOW_S + 1, work([forever(n)]));
+        assert_eq!(statuses(&verdicts), [Some(Status::SA_NO_RESOURCES)]);
+        assert_eq!(bed.published().services.len(), 1);
+    }
+    assert_eq!(bed.counters.refused_unstored.get(), 2);
+    durable.directory = home;
+    let due_s = durable.due_s().unwrap();
+    let verdicts = durable.turn(due_s, work([forever(4)]));
+    assert_eq!(statuses(&verdicts), [Some(Status::OK)]);
+    let ids: Vec<_> = bed.published().services.iter().map(|row| row.rid.service_id).collect();
+    assert_eq!(ids, [1, 4]);
+}
+
+/// A refusal would be final, and the record there all the same.
+#[test]
+fn what_may_be_on_disk_is_not_refused() {
+    for (fault, stored) in [(Fault::Before, 0), (Fault::After, 1)] {
+        let bed = Bed::new();
+        let mut durable = bed.master();
+        durable.store.as_mut().unwrap().fault = Some(fault);
+        let home = take_away(&mut durable);
+        assert_eq!(durable.turn(NOW_S, work([forever(1)])), [Verdict::Dropped]);
+        assert_eq!((bed.counters.unsettled.get(), bed.counters.refused_unstored.get()), (1, 0));
+        durable.directory = home;
+        durable.turn(durable.due_s().unwrap(), Work::default());
+        assert_eq!(plane(&durable).services.len(), stored, "{fault:?}");
+    }
+}
+
+#[test]
+fn groups_of_a_commit_that_succeeded_are_reported_once_that_is_known() {
+    for (fault, readable) in
+        [(Fault::Before, true), (Fault::After, true), (Fault::Before, false), (Fault::After, false)]
+    {
+        let bed = Bed::new();
+        let mut durable = bed.master();
+        durable.store.as_mut().unwrap().fault = Some(fault);
+        let home = durable.directory.clone();
+        if !readable {
+            take_away(&mut durable);
+        }
+        let create = group();
+        durable.turn(NOW_S, work([create.clone()]));
+        durable.directory = home;
+        assert_eq!(durable.events.is_empty(), !readable);
+        durable.turn(NOW_S + 5, work([create]));
+        let mgid = plane(&durable).groups.get(0).unwrap().mgid;
+        let created = (RegistryEvent::GroupCreated(mgid), Some(PKey::DEFAULT_FULL));
+        assert_eq!(durable.events(), [created], "{fault:?}");
+    }
+}
+
+#[test]
+fn totals_go_on_when_the_registry_is_read_back() {
+    let bed = Bed::new();
+    let mut durable = bed.master();
+    let create = group();
+    for repeats in 0..3 {
+        durable.turn(NOW_S, work([create.clone()]));
+        let counters = durable.registry_counters();
+        assert_eq!((counters.granted, counters.repeated), (1, repeats));
+        durable.recover(NOW_S);
+        assert_eq!(durable.registry_counters(), counters);
+    }
+}
+
+/// Subscriptions are spread over the connected responders, whenever those were reported.
+#[test]
+fn a_registry_that_is_read_back_knows_ports_groups_and_responders() {
+    let responders = || Work { responders: Some(vec![7]), ..Work::default() };
+    let bed = Bed::new();
+    let mut early = bed.open();
+    early.turn(NOW_S, responders());
+    bed.publisher.begin_session(Guid(1)).unwrap();
+    early.turn(NOW_S, Work { ports: Some(Arc::new(ports())), ..Work::default() });
+    early.turn(NOW_S, work([subscribe()]));
+    assert_eq!(plane(&early).subscriptions.get(0).unwrap().responder, 7);
+
+    let bed = Bed::new();
+    let mut durable = bed.master();
+    durable.turn(NOW_S, responders());
+    durable.recover(NOW_S);
+    durable.turn(NOW_S, work([subscribe()]));
+    assert_eq!(plane(&durable).subscriptions.get(0).unwrap().responder, 7);
+
+    // The file comes back in a turn, and only that turn after the one in which it went.
+    let bed = Bed::new();
+    let mut durable = bed.master();
+    durable.turn(NOW_S, responders());
+    let home = take_away(&mut durable);
+    durable.recover(NOW_S);
+    durable.directory = home;
+    durable.turn(durable.due_s().unwrap(), work([subscribe()]));
+    assert_eq!(plane(&durable).subscriptions.get(0).unwrap().responder, 7);
+}
+
+#[test]
+fn what_another_left_is_begun_with_until_something_is_stored() {
+    let bed = Bed::new();
+    drop(bed.open());
+    let mut durable = bed.open();
+    assert!(durable.is_fresh(), "the process before ended too early");
+    bed.publisher.begin_session(Guid(1)).unwrap();
+    durable.turn(NOW_S, Work { responders: Some(vec![7]), ..Work::default() });
+    let left = {
+        let other = Bed::new();
+        let mut durable = other.master();
+        durable.turn(NOW_S, Work { responders: Some(vec![9]), ..Work::default() });
+        durable.turn(NOW_S, work([subscribe(), forever(1)]));
+        plane(&durable)
+    };
+    durable.store.as_mut().unwrap().fault = Some(Fault::Before);
+    durable.begin_with(NOW_S, left);
+    assert!(!durable.is_fresh());
+    assert_eq!(plane(&durable).services.len(), 1, "tried once more");
+    durable.turn(NOW_S, Work { ports: Some(Arc::new(ports())), ..Work::default() });
+    assert_eq!(plane(&durable).subscriptions.get(0).unwrap().responder, 7);
+    drop(durable);
+    assert!(!bed.open().is_fresh());
+}
+
+#[test]
+fn without_a_session_nothing_is_decided_and_nothing_said() {
+    let bed = Bed::new();
+    let mut durable = bed.master();
+    bed.publisher.end_session();
+    assert_eq!(durable.turn(NOW_S, work([forever(1)])), [Verdict::Silence]);
+    assert_eq!(bed.counters.not_master.get(), 1);
+    assert!(plane(&durable).services.is_empty());
+    assert_eq!(durable.due_s(), None);
+    bed.publisher.begin_session(Guid(1)).unwrap();
+    assert_eq!(statuses(&durable.turn(NOW_S, work([forever(1)]))), [Some(Status::OK)]);
+    assert_eq!(bed.published().services.len(), 1, "the new session has all of it");
+}
+
+#[test]
+fn a_lease_is_over_when_its_time_is() {
+    let bed = Bed::new();
+    let mut durable = bed.master();
+    durable.turn(NOW_S, work([service(1, 5)]));
+    assert!(durable.due_s().unwrap() <= NOW_S + 5);
+    durable.turn(NOW_S + 4, Work::default());
+    assert_eq!(bed.published().services.len(), 1);
+    durable.turn(NOW_S + 5, Work::default());
+    assert_eq!(bed.published().services.len(), 0);
+    // Nothing is left that would wake the thread again and again.
+    let due_s = durable.due_s();
+    assert!(due_s.is_none_or(|due_s| due_s > NOW_S + 5), "{due_s:?}");
+    durable.turn(NOW_S + 60, Work::default());
+    assert_eq!(durable.due_s(), None);
+}
+
+#[test]
+fn groups_that_come_and_go_are_reported_with_their_partition() {
+    let bed = Bed::new();
+    let mut durable = bed.master();
+    let verdicts = durable.turn(NOW_S, work([group()]));
+    let Verdict::Answer { data: Some(data), .. } = &verdicts[0] else { panic!() };
+    let mgid = Gid(data.data()[..16].try_into().unwrap());
+    let pkey = Some(PKey::DEFAULT_FULL);
+    assert_eq!(durable.events(), [(RegistryEvent::GroupCreated(mgid), pkey)]);
+    assert!(durable.changed_members().values().all(|heard| heard.ports.len() == 1));
+    let mask = mc::MGID | mc::PORT_GID | mc::JOIN_STATE;
+    let leave = request(1, Method::DELETE, attribute::MC_MEMBER_RECORD, mask, &data.data()[..52]);
+    assert_eq!(statuses(&durable.turn(NOW_S, work([leave]))), [Some(Status::OK)]);
+    assert_eq!(durable.events(), [(RegistryEvent::GroupDeleted(mgid), pkey)]);
+    let changed = durable.changed_members();
+    assert!(changed.len() == 1 && changed.values().all(|ports| ports.is_empty()));
+    assert!(durable.changed_members().is_empty());
+}
+
+/// What a master held after each of some writes.
+fn planes_of_a_master(writes: u64) -> Vec<RegistryPlane> {
+    let bed = Bed::new();
+    let mut durable = bed.master();
+    durable.turn(NOW_S, work([group()]));
+    let planes = (0..writes).map(|id| {
+        durable.turn(NOW_S, work([forever(id)]));
+        plane(&durable)
+    });
+    planes.collect()
+}
+
+/// Each batch of the master's rebuilt all that the registry keeps beside its rows.
+#[test]
+fn what_another_master_has_is_kept_row_by_row_until_it_is_our_turn() {
+    let planes = planes_of_a_master(40);
+    let last = planes.last().unwrap().clone();
+    assert_eq!((last.services.len(), last.members.len()), (40, 1));
+    let bed = Bed::new();
+    let mut durable = bed.open();
+    for plane in &planes {
+        assert!(durable.follow(NOW_S, plane));
+        assert!(durable.registry.plane().services.is_empty(), "nothing is made of it yet");
+    }
+    // Rows are the master's own, so that what stays is found to be the same at a glance.
+    assert!(plane(&durable).services.is_same(&last.services));
+    assert_eq!(durable.changed_members().len(), 1, "trees are planted by it");
+    drop(durable);
+
+    // It is on disk, and it is what the registry begins with.
+    let mut durable = bed.open();
+    assert_eq!(plane(&durable).services, last.services);
+    let mut fewer = last.clone();
+    let gone = fewer.services.iter().next().unwrap().rid;
+    fewer.services.remove(gone);
+    fewer.sequence += 1;
+    assert!(durable.follow(NOW_S, &fewer));
+    bed.publisher.begin_session(Guid(1)).unwrap();
+    durable.turn(NOW_S, Work { ports: Some(Arc::new(ports())), ..Work::default() });
+    assert!(durable.registry.plane().services.find(gone).is_none());
+    assert_eq!(bed.published().services, fewer.services);
+    assert_eq!(bed.published().members, last.members);
+    assert!(!durable.follow(NOW_S, &last), "we are the master");
+}

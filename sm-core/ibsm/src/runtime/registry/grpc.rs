@@ -1,0 +1,279 @@
+//! The services that responders call: writes in, outcomes out; traps in, notices out.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use ib_mad::transport::Packet;
+use ib_mad::types::{Gid, Lid, PKey, Qpn, Sl};
+use ib_mad::wire::MAD_LEN;
+use sa_proto::proto::event as event_proto;
+use sa_proto::proto::event::events_server::{Events, EventsServer};
+use sa_proto::proto::registry as proto;
+use sa_proto::proto::registry::registry_server::{Registry, RegistryServer};
+use tokio::sync::{broadcast, mpsc, watch};
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::service::Routes;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::shared::{Job, Outbound, Shared};
+use super::thread::NOTICES_KEPT;
+use sm_core::notice::Event;
+use sm_core::registry::{self, Drop, Requester};
+
+/// Relayed traps that wait for the service loop.
+const TRAPS_MAX: usize = 4096;
+/// Messages with outcomes that a connection has not taken yet; more are dropped.
+const OUTBOUND_MAX: usize = 256;
+/// Messages with notices that a connection has not taken yet; more wait in the broadcast channel.
+const NOTICES_OUTBOUND_MAX: usize = 16;
+/// Notices in one message.
+const NOTICES_BATCH_MAX: usize = 256;
+/// Largest message accepted: all writes that a responder may have open, repeated at once.
+const INBOUND_LEN_MAX: usize = 16 << 20;
+
+/// A notice with its number, ready to be sent.
+pub(super) type Numbered = event_proto::Notice;
+
+/// An event as sent.
+pub(super) fn numbered(number: u64, event: &Event) -> Numbered {
+    Numbered {
+        number,
+        notice: event.notice.to_vec().into(),
+        trusted_only: event.trusted_only,
+        subject_port_guid: event.subject.map_or(0, |port| port.0),
+        supersedes_key: event.key,
+        subject_pkeys: event.subject_pkeys.iter().map(|pkey| pkey.0.into()).collect(),
+    }
+}
+
+pub(super) fn services(shared: Arc<Shared>, end: watch::Receiver<()>) -> Routes {
+    let service = Service { shared, end };
+    let registry = RegistryServer::new(service.clone()).max_decoding_message_size(INBOUND_LEN_MAX);
+    Routes::new(registry).add_service(EventsServer::new(service))
+}
+
+#[derive(Clone)]
+struct Service {
+    shared: Arc<Shared>,
+    /// Loses its sender when all streams have to end.
+    end: watch::Receiver<()>,
+}
+
+type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl Registry for Service {
+    type WriteStream = BoxStream<proto::Outcomes>;
+
+    async fn write(
+        &self,
+        request: Request<Streaming<proto::Writes>>,
+    ) -> Result<Response<Self::WriteStream>, Status> {
+        let mut open = self.shared.open.subscribe();
+        if !*open.borrow_and_update() {
+            return Err(not_master());
+        }
+        let (outbound, stream) = mpsc::channel(OUTBOUND_MAX);
+        let connection = self.shared.connections.fetch_add(1, Relaxed) + 1;
+        let this = self.clone();
+        let mut inbound = request.into_inner();
+        tokio::spawn(async move {
+            let mut end = this.end.clone();
+            let ended = loop {
+                tokio::select! {
+                    biased;
+                    _ = end.changed() => break Some(Status::unavailable("the SM is shutting down")),
+                    changed = open.changed() => {
+                        if changed.is_err() || !*open.borrow_and_update() {
+                            break Some(not_master());
+                        }
+                    }
+                    message = inbound.message() => match message {
+                        Ok(Some(writes)) => this.take(writes, connection, &outbound),
+                        Ok(None) | Err(_) => break None,
+                    },
+                }
+            };
+            if let Some(status) = ended {
+                let _ = outbound.try_send(Err(status));
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+}
+
+fn not_master() -> Status {
+    Status::failed_precondition("this SM is not the master")
+}
+
+impl Service {
+    fn take(&self, writes: proto::Writes, connection: u64, outbound: &Outbound) {
+        let epoch = writes.epoch;
+        let mut dropped = Vec::new();
+        let counters = &self.shared.counters;
+        let jobs: Vec<_> = writes
+            .writes
+            .into_iter()
+            .filter_map(|write| {
+                let id = write.id;
+                match read(&write, self.shared.sa_key) {
+                    Ok(request) => {
+                        let outbound = outbound.clone();
+                        Some(Job { id, request, epoch, connection, outbound })
+                    }
+                    Err(reason) => {
+                        match reason {
+                            None => counters.malformed.add(1),
+                            Some(Drop::Key) => counters.wrong_key.add(1),
+                            Some(Drop::Class | Drop::Method | Drop::Attribute) => {
+                                counters.unknown.add(1);
+                            }
+                        }
+                        dropped.push(proto::Outcome { id, dropped: true, ..Default::default() });
+                        None
+                    }
+                }
+            })
+            .collect();
+        self.shared.submit(jobs);
+        if !dropped.is_empty() {
+            let count = dropped.len();
+            if outbound.try_send(Ok(proto::Outcomes { outcomes: dropped })).is_err() {
+                counters.undelivered.add(count);
+            }
+        }
+    }
+}
+
+/// The request of a write; `None` if it only asks for the sequence number. An error without a
+/// reason is no MAD.
+fn read(write: &proto::Write, sa_key: u64) -> Result<Option<registry::Request>, Option<Drop>> {
+    if write.mad.is_empty() {
+        return Ok(None);
+    }
+    let mad: &[u8; MAD_LEN] = write.mad[..].try_into().map_err(|_| None)?;
+    let from = write.requester.clone().unwrap_or_default();
+    let sgid = match from.gid.len() {
+        0 => None,
+        _ => Some(Gid(from.gid[..].try_into().map_err(|_| None)?)),
+    };
+    let requester = Requester {
+        slid: Lid(u16::try_from(from.lid).map_err(|_| None)?),
+        sgid,
+        qpn: Qpn(from.qpn & 0xFF_FFFF),
+        sl: Sl::from_low_bits(from.sl as u16),
+        pkey: PKey(from.pkey as u16),
+    };
+    registry::Request::read(mad, requester, sa_key).map(Some).map_err(Some)
+}
+
+#[tonic::async_trait]
+impl Events for Service {
+    type FollowStream = BoxStream<event_proto::Notices>;
+
+    async fn follow(
+        &self,
+        request: Request<event_proto::FollowRequest>,
+    ) -> Result<Response<Self::FollowStream>, Status> {
+        let (outbound, stream) = mpsc::channel(NOTICES_OUTBOUND_MAX);
+        let after = request.into_inner().after;
+        let (missed, notices) = {
+            let recent = self.shared.recent();
+            let kept = recent.iter().filter(|(since, _)| since.elapsed() < NOTICES_KEPT);
+            let missed = kept.filter(|(_, notice)| notice.number > after);
+            let missed: Vec<_> = missed.map(|(_, notice)| (**notice).clone()).collect();
+            (missed, self.shared.notices.subscribe())
+        };
+        tokio::spawn(self.clone().follow_until_end(missed, notices, outbound));
+        Ok(Response::new(Box::pin(ReceiverStream::new(stream))))
+    }
+
+    async fn relay(
+        &self,
+        request: Request<Streaming<event_proto::Traps>>,
+    ) -> Result<Response<event_proto::Relayed>, Status> {
+        let mut inbound = request.into_inner();
+        let mut end = self.end.clone();
+        let mut count = 0;
+        loop {
+            let message = tokio::select! {
+                _ = end.changed() => None,
+                message = inbound.message() => message?,
+            };
+            let Some(message) = message else { break };
+            for trap in message.traps {
+                count += u64::from(self.take_trap(&trap));
+            }
+        }
+        Ok(Response::new(event_proto::Relayed { traps: count }))
+    }
+}
+
+impl Service {
+    async fn follow_until_end(
+        self,
+        missed: Vec<Numbered>,
+        mut notices: broadcast::Receiver<Arc<Numbered>>,
+        outbound: mpsc::Sender<Result<event_proto::Notices, Status>>,
+    ) {
+        let mut end = self.end.clone();
+        let mut door = self.shared.front_door.subscribe();
+        let front_door = door.borrow_and_update().clone();
+        let mut message = event_proto::Notices { notices: missed, front_door };
+        loop {
+            let sent = tokio::select! {
+                _ = end.changed() => return,
+                sent = outbound.send(Ok(message)) => sent,
+            };
+            if sent.is_err() {
+                return;
+            }
+            message = event_proto::Notices::default();
+            tokio::select! {
+                _ = end.changed() => return,
+                () = outbound.closed() => return,
+                _ = door.changed() => message.front_door.clone_from(&door.borrow_and_update()),
+                notice = notices.recv() => match notice {
+                    Ok(notice) => message.notices.push((*notice).clone()),
+                    Err(broadcast::error::RecvError::Lagged(missed)) => {
+                        self.shared.counters.notices_missed.add(missed as usize);
+                        tracing::warn!(missed, "events dropped: a responder does not read them fast enough");
+                    }
+                    Err(broadcast::error::RecvError::Closed) => return,
+                },
+            }
+            while message.notices.len() < NOTICES_BATCH_MAX
+                && let Ok(notice) = notices.try_recv()
+            {
+                message.notices.push((*notice).clone());
+            }
+        }
+    }
+
+    /// Queues a trap for the service loop; returns whether it is well-formed and there was room.
+    fn take_trap(&self, trap: &event_proto::Trap) -> bool {
+        let counters = &self.shared.counters;
+        let packet = <[u8; MAD_LEN]>::try_from(&trap.mad[..]).ok().and_then(|mad| {
+            let mut packet = Packet { mad, ..Packet::default() };
+            packet.address.lid = Lid(u16::try_from(trap.lid).ok()?);
+            packet.address.sl = Sl::from_low_bits(trap.sl as u16);
+            Some(packet)
+        });
+        let mut traps = self.shared.traps.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match packet.filter(|_| traps.len() < TRAPS_MAX) {
+            Some(packet) => {
+                traps.push_back(packet);
+                drop(traps);
+                counters.relayed.add(1);
+                self.shared.ring();
+                true
+            }
+            None => {
+                counters.relayed_dropped.add(1);
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Entries of the store's log: the changes and the outcomes of a commit, as bytes.
+
+use std::sync::Arc;
+
+use ib_mad::types::{Gid, Lid, Qpn};
+use ib_mad::wire::mad::{AttributeId, Method, Status};
+use sa_proto::snapshot::encoding::{Canonical, Malformed, Reader};
+use sa_proto::snapshot::{self, RegistryChanges, Row};
+
+use sm_core::registry::{AnswerRecord, Outcome, OutcomeKey};
+
+/// Bytes of an outcome's data; trailing zeros are omitted.
+const DATA_LEN: usize = 200;
+/// Stands for the length of the data of an outcome that has none.
+const NO_DATA: u8 = u8::MAX;
+
+/// The changes of a commit.
+pub(super) fn entry(changes: &RegistryChanges) -> Vec<u8> {
+    // Named one by one, so that a new table cannot be forgotten.
+    let RegistryChanges { sequence, groups, members, services, subscriptions, alias_guids } =
+        changes;
+    let mut out = Vec::with_capacity(64 + changes.len() * 256);
+    sequence.put(&mut out);
+    put_table(groups, &mut out);
+    put_table(members, &mut out);
+    put_table(services, &mut out);
+    put_table(subscriptions, &mut out);
+    put_table(alias_guids, &mut out);
+    out
+}
+
+/// Reads what [`entry`] wrote.
+pub(super) fn changes(entry: &[u8]) -> Result<RegistryChanges, Malformed> {
+    let mut input = Reader::new(entry);
+    let changes = RegistryChanges {
+        sequence: Canonical::take(&mut input)?,
+        groups: take_table(&mut input)?,
+        members: take_table(&mut input)?,
+        services: take_table(&mut input)?,
+        subscriptions: take_table(&mut input)?,
+        alias_guids: take_table(&mut input)?,
+    };
+    input.finish()?;
+    Ok(changes)
+}
+
+fn put_table<R: Row>(changes: &snapshot::Changes<R>, out: &mut Vec<u8>) {
+    (changes.len() as u32).put(out);
+    for (key, row) in changes {
+        row.is_some().put(out);
+        match row {
+            Some(row) => row.put(out),
+            None => key.put(out),
+        }
+    }
+}
+
+fn take_table<R: Row>(input: &mut Reader<'_>) -> Result<snapshot::Changes<R>, Malformed> {
+    let count = input.count(size_of::<u8>())?;
+    let change = |_| {
+        if bool::take(input)? {
+            let row = R::take(input)?;
+            return Ok((row.key(), Some(Arc::new(row))));
+        }
+        Ok((R::Key::take(input)?, None))
+    };
+    (0..count).map(change).collect()
+}
+
+/// The outcomes of a commit.
+pub(super) fn outcomes_entry(outcomes: &[(OutcomeKey, Outcome)]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(outcomes.len() * 256);
+    for (key, outcome) in outcomes {
+        key.slid.put(&mut out);
+        key.sgid.put(&mut out);
+        key.qpn.put(&mut out);
+        key.tid.put(&mut out);
+        key.attribute.0.put(&mut out);
+        key.method.0.put(&mut out);
+        key.digest.put(&mut out);
+        outcome.status.0.put(&mut out);
+        outcome.at_s.put(&mut out);
+        let Some(data) = outcome.data.as_ref().map(AnswerRecord::trimmed) else {
+            out.push(NO_DATA);
+            continue;
+        };
+        out.push(data.len() as u8);
+        out.extend_from_slice(data);
+    }
+    out
+}
+
+/// Reads what [`outcomes_entry`] wrote.
+pub(super) fn outcomes(
+    entry: &[u8],
+    out: &mut Vec<(OutcomeKey, Outcome)>,
+) -> Result<(), Malformed> {
+    let mut input = Reader::new(entry);
+    while input.remaining() > 0 {
+        let key = OutcomeKey {
+            slid: Lid::take(&mut input)?,
+            sgid: Gid::take(&mut input)?,
+            qpn: Qpn::take(&mut input)?,
+            tid: u64::take(&mut input)?,
+            attribute: AttributeId(u16::take(&mut input)?),
+            method: Method(u8::take(&mut input)?),
+            digest: u64::take(&mut input)?,
+        };
+        let status = Status(u16::take(&mut input)?);
+        let at_s = u64::take(&mut input)?;
+        let data = match u8::take(&mut input)? {
+            NO_DATA => None,
+            len if usize::from(len) <= DATA_LEN => {
+                Some(AnswerRecord::new(input.bytes(len.into())?))
+            }
+            _ => return Err(Malformed("an outcome longer than a record")),
+        };
+        out.push((key, Outcome { status, data, at_s }));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use ib_mad::types::{Guid, PKey};
+    use sa_proto::snapshot::{AliasGuid, MulticastGroup, Service, ServiceRid};
+
+    use super::*;
+
+    #[test]
+    fn changes_read_back_and_half_of_them_do_not() {
+        let mgid = Gid([0xFF; 16]);
+        let rid = ServiceRid { service_id: 5, service_gid: mgid, service_pkey: PKey(0xFFFF) };
+        let alias = AliasGuid { alias: Guid(1), port_guid: Guid(2), index: 3 };
+        let mut all = RegistryChanges { sequence: 9, ..RegistryChanges::default() };
+        let group = MulticastGroup { mgid, record: [5; 52], predefined: true };
+        all.groups.insert(mgid, Some(Arc::new(group)));
+        all.services.insert(rid, None);
+        let service = Service { rid: ServiceRid::default(), record: [3; 176], expires_s: Some(7) };
+        all.services.insert(service.rid, Some(Arc::new(service)));
+        all.alias_guids.insert(Guid(1), Some(Arc::new(alias)));
+        let bytes = entry(&all);
+        assert_eq!(changes(&bytes), Ok(all));
+        for len in 0..bytes.len() {
+            assert!(changes(&bytes[..len]).is_err());
+        }
+    }
+
+    #[test]
+    fn outcomes_read_back_with_the_zeros_that_were_left_out() {
+        let key = |tid| OutcomeKey {
+            slid: Lid(3),
+            sgid: Gid([9; 16]),
+            qpn: Qpn(1),
+            tid,
+            attribute: AttributeId(0x31),
+            method: Method::SET,
+            digest: 77,
+        };
+        let with = |len: usize| {
+            let mut data = [0; DATA_LEN];
+            data[..len].fill(7);
+            Some(AnswerRecord::new(&data))
+        };
+        let outcome = |data| Outcome { status: Status(3), data, at_s: 50 };
+        let all: Vec<_> = (0..).zip([with(0), None, with(52), with(DATA_LEN)]).collect();
+        let all: Vec<_> = all.into_iter().map(|(tid, data)| (key(tid), outcome(data))).collect();
+        let bytes = outcomes_entry(&all);
+        let mut read = Vec::new();
+        outcomes(&bytes, &mut read).unwrap();
+        assert_eq!(read, all);
+        assert!(bytes.len() < 4 * 60 + 52 + DATA_LEN);
+        assert!(outcomes(&bytes[..bytes.len() - 1], &mut read).is_err());
+    }
+}

@@ -1,0 +1,286 @@
+//! The registry's thread: it decides on writes, makes them durable and publishes them.
+//!
+//! Work arrives in an inbox ([`shared`]): writes of responders, which are bounded; the fabric and
+//! the connected responders, of which only the latest state counts. The thread takes all of it at
+//! once, so that the writes of a batch share one transaction, and hands outcomes to the connections
+//! they came from without waiting for any. Notices are sent by the same thread, through the damper.
+//!
+//! - [`thread`]: [`RegistryThread`], the loop. [`RegistryHandle`] is the service loop's access to
+//!   it.
+//! - [`durable`]: [`DurableRegistry`], the state machine of sm-core with its file and publication.
+//! - [`store`]: [`RegistryStore`](store::RegistryStore), the file `registry.redb`; [`log`]: its
+//!   entries.
+//! - [`dump`]: [`SaDumpFile`], `opensm-sa.dump` for a migration from or to OpenSM.
+//! - [`grpc`]: the services that responders call.
+
+mod counters;
+mod dump;
+mod durable;
+mod grpc;
+mod log;
+mod shared;
+mod store;
+mod thread;
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+
+use ib_mad::transport::Packet;
+use sa_proto::snapshot::RegistryPlane;
+use tokio::sync::watch;
+use tonic::service::Routes;
+use tracing::error;
+
+use crate::publish::Publisher;
+pub(super) use dump::SaDumpFile;
+use durable::DurableRegistry;
+use shared::Shared;
+use sm_core::notice::{Event, Issuer};
+use sm_core::registry::{GuidBlock, Ports, PredefinedGroup};
+use sm_core::sweep::ImportedRegistry;
+use sm_routing::multicast::Membership;
+pub use store::StoreError;
+use thread::RegistryThread;
+
+use super::follow::{self, Following, Progress};
+use super::metrics::Metric;
+
+/// Notices kept for a responder that reads slowly; it misses older ones.
+const NOTICES_MAX: usize = 1 << 14;
+
+/// A registry that is not started. It exists before the publisher, which serves its services.
+pub(super) struct RegistrySetup {
+    shared: Arc<Shared>,
+    wake: UnixStream,
+}
+
+impl RegistrySetup {
+    /// `sa_key` makes a request trusted.
+    pub(super) fn new(sa_key: u64) -> io::Result<Self> {
+        let (wake, bell) = UnixStream::pair()?;
+        wake.set_nonblocking(true)?;
+        bell.set_nonblocking(true)?;
+        Ok(Self { shared: Arc::new(Shared::new(bell, sa_key)), wake })
+    }
+
+    /// The services that responders call. Their streams end when `end` loses its sender.
+    pub(super) fn services(&self, end: watch::Receiver<()>) -> Routes {
+        grpc::services(self.shared.clone(), end)
+    }
+
+    /// Opens the registry in `directory` and starts its thread. An empty registry is restored from
+    /// `dump`.
+    pub(super) fn start(
+        self,
+        directory: PathBuf,
+        publisher: Arc<Publisher>,
+        dump: SaDumpFile,
+    ) -> Result<RegistryHandle, super::RunError> {
+        let counters = self.shared.counters.clone();
+        let durable = DurableRegistry::open(directory, publisher.clone(), counters)?;
+        let responders = publisher.responders();
+        let shared = self.shared.clone();
+        if dump.is_named() && durable.is_fresh() {
+            *shared.imported() = ImportedRegistry::Expected;
+        }
+        let stored = if durable.is_fresh() { None } else { Some(durable.sequence()) };
+        let thread = RegistryThread::new(shared, durable, responders, dump);
+        let thread =
+            std::thread::Builder::new().name("registry".to_owned()).spawn(move || thread.run())?;
+        Ok(RegistryHandle {
+            shared: self.shared,
+            wake: self.wake,
+            publisher,
+            stored,
+            thread: Some(thread),
+        })
+    }
+}
+
+/// The service loop's access to the registry. Dropping it ends the thread.
+pub(super) struct RegistryHandle {
+    shared: Arc<Shared>,
+    wake: UnixStream,
+    publisher: Arc<Publisher>,
+    /// Sequence number on disk before this run; none if the registry was empty.
+    stored: Option<u64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl RegistryHandle {
+    /// Hands over the ports that a sweep found, and the groups of operators' files.
+    pub(super) fn fabric_changed(
+        &self,
+        ports: Ports,
+        predefined: Vec<PredefinedGroup>,
+        issuer: Issuer,
+    ) {
+        let mut inbox = self.shared.inbox();
+        inbox.ports = Some(Arc::new(ports));
+        inbox.predefined = Some(predefined.into());
+        inbox.issuer = Some(issuer);
+        drop(inbox);
+        self.shared.arrived.notify_one();
+    }
+
+    /// A session has begun: the registry must be published in it.
+    pub(super) fn session_begun(&self) {
+        self.shared.inbox().session = true;
+        self.shared.arrived.notify_one();
+    }
+
+    /// Epoch of the session in which the registry was published last; 0 if in none. The descriptor
+    /// becomes readable when it changes.
+    pub(super) fn published_epoch(&self) -> u64 {
+        self.shared.published.load(Relaxed)
+    }
+
+    /// Keeps a copy of the master's registry while standing by; `progress` holds its state.
+    pub(super) fn follow(&self, following: Following, progress: &Arc<Progress>) -> io::Result<()> {
+        self.shared.inbox().followed = Some(progress.clone());
+        let shared = self.shared.clone();
+        follow::start(following, progress.clone(), move || {
+            // Under the lock: otherwise the thread might check just before and sleep right after.
+            drop(shared.inbox());
+            shared.arrived.notify_one();
+        })
+    }
+
+    /// State of the SA database that the registry is restored from.
+    pub(super) fn imported(&self) -> ImportedRegistry {
+        self.shared.imported().clone()
+    }
+
+    /// Sequence number on disk before this run; none if the registry was empty.
+    pub(super) fn stored(&self) -> Option<u64> {
+        self.stored
+    }
+
+    /// Accepts writes from now on, or refuses them.
+    pub(super) fn set_open(&self, open: bool) {
+        self.shared.open.send_if_modified(|is| std::mem::replace(is, open) != open);
+    }
+
+    /// Sets the front door's address, which is sent to responders.
+    pub(super) fn set_front_door(&self, address: String) {
+        self.shared.front_door.send_replace(address);
+    }
+
+    /// Reports events to subscribers.
+    pub(super) fn notify(&self, events: impl IntoIterator<Item = Event>) {
+        let mut inbox = self.shared.inbox();
+        inbox.events.extend(events);
+        let room = NOTICES_MAX.saturating_mul(4);
+        if inbox.events.len() > room {
+            let excess = inbox.events.len() - room;
+            inbox.events.drain(..excess);
+            self.shared.counters.notices_dropped.add(excess);
+        }
+        drop(inbox);
+        self.shared.arrived.notify_one();
+    }
+
+    /// Blocks of GUID tables that changed since the last call.
+    pub(super) fn changed_guid_blocks(&self) -> Vec<GuidBlock> {
+        std::mem::take(&mut *self.shared.guid_blocks())
+    }
+
+    /// The MLIDs whose members changed since the last call, with their members; empty if none are
+    /// left.
+    pub(super) fn changed_membership(&self) -> Membership {
+        // Cleared first: a wake-up after this is not lost.
+        let mut bells = [0; 64];
+        let _ = (&self.wake).read(&mut bells);
+        std::mem::take(&mut self.shared.membership())
+    }
+
+    /// The next trap that a responder relayed.
+    pub(super) fn next_trap(&self) -> Option<Packet> {
+        self.shared.traps.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    /// Everything that is registered and published.
+    pub(super) fn plane(&self) -> Arc<RegistryPlane> {
+        self.publisher.reader().current().registry().clone()
+    }
+
+    /// Its metrics.
+    pub(super) fn metrics(&self) -> Vec<Metric> {
+        let mut metrics = self.shared.counters.list();
+        let decisions = self.shared.decisions();
+        let counter = Metric::counter;
+        metrics.extend([
+            counter(
+                "registry_repeats",
+                "Repeated requests answered like the first",
+                decisions.repeated,
+            ),
+            counter(
+                "registry_outcomes_forgotten",
+                "Stored outcomes evicted early because the table is full",
+                decisions.outcomes_forgotten_early,
+            ),
+            counter(
+                "registry_records_refused",
+                "Records refused because the registry is full",
+                decisions.records_refused,
+            ),
+            counter(
+                "registry_quota_refused",
+                "Records refused because their port has reached its limit",
+                decisions.quota_refused,
+            ),
+            counter(
+                "registry_mlids_exhausted",
+                "Multicast groups refused because no MLID is free",
+                decisions.mlids_exhausted,
+            ),
+        ]);
+        let plane = self.plane();
+        let queue = self.shared.inbox().writes.len();
+        let gauge = |name, help, value: usize| Metric::gauge(name, help, value as f64);
+        metrics.extend([
+            gauge("registry_queue", "Writes queued", queue),
+            gauge(
+                "registry_batch_writes_max",
+                "Writes in the largest batch so far",
+                self.shared.counters.batch_max.get() as usize,
+            ),
+            gauge("registry_groups", "Multicast groups", plane.groups.len()),
+            gauge("registry_members", "Members of multicast groups", plane.members.len()),
+            gauge("registry_services", "Service records", plane.services.len()),
+            gauge("registry_subscriptions", "Event subscriptions", plane.subscriptions.len()),
+            gauge("registry_alias_guids", "Alias GUIDs", plane.alias_guids.len()),
+        ]);
+        metrics
+    }
+}
+
+impl AsFd for RegistryHandle {
+    /// Becomes readable when relayed traps wait, the members of multicast groups changed, or the
+    /// registry was published in another session.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+impl Drop for RegistryHandle {
+    fn drop(&mut self) {
+        self.shared.open.send_replace(false);
+        self.shared.inbox().stop = true;
+        self.shared.arrived.notify_one();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            error!("the registry thread panicked");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! State shared by the registry's thread, the services of responders and the service loop.
+
+use std::collections::VecDeque;
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use ib_mad::transport::Packet;
+use sa_proto::proto::registry as proto;
+use tokio::sync::{broadcast, mpsc, watch};
+
+use super::counters::Counters;
+use super::{NOTICES_MAX, grpc};
+use crate::runtime::follow::Progress;
+use sm_core::notice::{Event, Issuer};
+use sm_core::registry::{self, GuidBlock, Ports, PredefinedGroup, Request};
+use sm_core::sweep::ImportedRegistry;
+use sm_routing::multicast::Membership;
+
+/// Writes that wait for the thread; more are dropped, and retried by their clients.
+pub(super) const WRITES_MAX: usize = 1 << 14;
+
+pub(super) type Outbound = mpsc::Sender<Result<proto::Outcomes, tonic::Status>>;
+
+/// A write of a responder.
+pub(super) struct Job {
+    /// Its number in the connection.
+    pub(super) id: u64,
+    /// `None` changes nothing.
+    pub(super) request: Option<Request>,
+    /// Epoch of the session that the responder follows; 0 if it is unknown.
+    pub(super) epoch: u64,
+    /// The connection's number, and its queue of outcomes.
+    pub(super) connection: u64,
+    pub(super) outbound: Outbound,
+}
+
+/// Work for the thread.
+#[derive(Default)]
+pub(super) struct Inbox {
+    /// The copy of the master's registry, with `--follow`.
+    pub(super) followed: Option<Arc<Progress>>,
+    pub(super) writes: VecDeque<Job>,
+    pub(super) ports: Option<Arc<Ports>>,
+    pub(super) predefined: Option<Arc<[PredefinedGroup]>>,
+    pub(super) issuer: Option<Issuer>,
+    pub(super) events: Vec<Event>,
+    /// Whether a session may have begun or ended.
+    pub(super) session: bool,
+    pub(super) stop: bool,
+}
+
+impl Inbox {
+    pub(super) fn has_work(&self) -> bool {
+        !self.writes.is_empty()
+            || self.ports.is_some()
+            || self.predefined.is_some()
+            || !self.events.is_empty()
+            || self.session
+            || self.followed.as_ref().is_some_and(|followed| followed.has_news())
+            || self.stop
+    }
+}
+
+/// The shared state.
+pub(super) struct Shared {
+    pub(super) inbox: Mutex<Inbox>,
+    /// Signals work in the inbox.
+    pub(super) arrived: Condvar,
+    /// Epoch of the session in which the registry is published; 0 if in none.
+    pub(super) published: AtomicU64,
+    /// Whether writes are accepted: there is a session.
+    pub(super) open: watch::Sender<bool>,
+    pub(super) notices: broadcast::Sender<Arc<grpc::Numbered>>,
+    /// Notices of the last seconds, for responders that reconnect.
+    pub(super) recent: Mutex<VecDeque<(Instant, Arc<grpc::Numbered>)>>,
+    /// The front door's address.
+    pub(super) front_door: watch::Sender<String>,
+    /// Members of MLIDs whose members changed, until the service loop takes them.
+    pub(super) membership: Mutex<Membership>,
+    /// Blocks of GUID tables that changed, until the service loop takes them.
+    pub(super) guid_blocks: Mutex<Vec<GuidBlock>>,
+    /// State of the SA database that the registry is restored from.
+    pub(super) imported: Mutex<ImportedRegistry>,
+    /// Relayed traps, for the service loop.
+    pub(super) traps: Mutex<VecDeque<Packet>>,
+    pub(super) counters: Arc<Counters>,
+    /// Counters of the registry's decisions.
+    pub(super) decisions: Mutex<registry::Counters>,
+    pub(super) connections: AtomicU64,
+    /// Wakes the service loop when relayed traps wait, multicast membership changed, or the
+    /// registry was published in another session.
+    pub(super) bell: UnixStream,
+    /// SM_Key that makes a request trusted.
+    pub(super) sa_key: u64,
+}
+
+impl Shared {
+    /// The state at the start. `bell` wakes the service loop; `sa_key` makes a request trusted.
+    pub(super) fn new(bell: UnixStream, sa_key: u64) -> Self {
+        Self {
+            inbox: Mutex::default(),
+            arrived: Condvar::new(),
+            published: AtomicU64::new(0),
+            open: watch::Sender::new(false),
+            notices: broadcast::Sender::new(NOTICES_MAX),
+            recent: Mutex::default(),
+            front_door: watch::Sender::default(),
+            membership: Mutex::default(),
+            guid_blocks: Mutex::default(),
+            imported: Mutex::default(),
+            traps: Mutex::default(),
+            counters: Arc::default(),
+            decisions: Mutex::default(),
+            connections: AtomicU64::new(0),
+            bell,
+            sa_key,
+        }
+    }
+
+    pub(super) fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn decisions(&self) -> registry::Counters {
+        *self.decisions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn guid_blocks(&self) -> MutexGuard<'_, Vec<GuidBlock>> {
+        self.guid_blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn imported(&self) -> MutexGuard<'_, ImportedRegistry> {
+        self.imported.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn recent(&self) -> MutexGuard<'_, VecDeque<(Instant, Arc<grpc::Numbered>)>> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn membership(&self) -> MutexGuard<'_, Membership> {
+        self.membership.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues writes; those without room are dropped and counted.
+    pub(super) fn submit(&self, jobs: impl IntoIterator<Item = Job>) {
+        let mut inbox = self.inbox();
+        for job in jobs {
+            self.counters.received.add(1);
+            if inbox.writes.len() >= WRITES_MAX {
+                self.counters.overflow.add(1);
+                continue;
+            }
+            inbox.writes.push_back(job);
+        }
+        drop(inbox);
+        self.arrived.notify_one();
+    }
+
+    pub(super) fn ring(&self) {
+        // If the socket is full, the loop is awake already.
+        let _ = (&self.bell).write(&[0]);
+    }
+}

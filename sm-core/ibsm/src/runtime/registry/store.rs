@@ -1,0 +1,274 @@
+//! The registry on disk: `registry.redb` in the state directory, mode 0600.
+//!
+//! There is one table for each kind of row, from canonical key to canonical row
+//! ([`sa_proto::snapshot::encoding`]); one of single values, the schema and the sequence number;
+//! and two with one entry for each commit: the log of changes since the tables of rows were updated
+//! last ([`log`]), and outcomes. A commit is one transaction, and durable when it returns. It
+//! appends to log and outcomes, a few pages whatever rows change. After [`FOLD_LEN`] of changes the
+//! log is folded into the tables of rows. The registry decides what the rows contain.
+
+mod error;
+mod tables;
+
+use std::collections::VecDeque;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use redb::{Database, ReadableDatabase, WriteTransaction};
+use sa_proto::snapshot::{RegistryChanges, RegistryPlane};
+
+use super::log;
+pub use error::StoreError;
+use error::failure;
+use sm_core::registry::{Changes, Outcome, OutcomeKey};
+use tables::{LOG, META, OUTCOMES, PIECE_LEN, ReadError, append, for_each_entry, put, rows};
+
+/// Layout of the file. A file with another layout is refused.
+pub(super) const SCHEMA: u64 = 2;
+/// The file's name in the state directory.
+pub(super) const FILE: &str = "registry.redb";
+/// Memory for pages of the file: rows are read once, at the start.
+const CACHE_LEN: usize = 16 << 20;
+
+/// Approximate size of the log, bytes, at which it is folded into the tables of rows: a few
+/// milliseconds of work, and as much memory.
+const FOLD_LEN: usize = 1 << 20;
+
+/// Contents of the file.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Stored {
+    /// All rows.
+    pub(super) plane: RegistryPlane,
+    /// Outcomes that repeats are answered with.
+    pub(super) outcomes: Vec<(OutcomeKey, Outcome)>,
+    /// Whether nothing was ever stored.
+    pub(super) fresh: bool,
+}
+
+/// The file, open.
+#[derive(Debug)]
+pub(super) struct RegistryStore {
+    database: Database,
+    path: PathBuf,
+    /// Number of the next commit.
+    next: u64,
+    /// Size of the log, bytes, and its changes merged.
+    log_len: usize,
+    unfolded: RegistryChanges,
+    /// Commits with outcomes, and the time of their last outcome.
+    outcomes: VecDeque<Batch>,
+    /// Size of the log at which it is folded, bytes.
+    fold_len: usize,
+    /// How the next commit fails.
+    #[cfg(test)]
+    pub(super) fault: Option<Fault>,
+}
+
+/// The outcomes of a commit.
+#[derive(Clone, Copy, Debug)]
+struct Batch {
+    number: u64,
+    pieces: u32,
+    /// Time of the last of them, seconds since 1970.
+    last_s: u64,
+}
+
+/// When a commit fails.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Before anything is written.
+    Before,
+    /// When everything is.
+    After,
+}
+
+impl RegistryStore {
+    /// Opens the file in `directory`, or creates it, and reads all of it.
+    pub(super) fn open(directory: &Path) -> Result<(Self, Stored), StoreError> {
+        let path = directory.join(FILE);
+        let damaged =
+            |reason: &str| StoreError::Damaged { path: path.clone(), reason: reason.to_owned() };
+        // A damaged file may make the library panic.
+        let opened = catch_unwind(AssertUnwindSafe(|| {
+            create_private(&path)
+                .map_err(|error| failure(&path, redb::StorageError::Io(error).into()))?;
+            let database = redb::Builder::new()
+                .set_cache_size(CACHE_LEN)
+                .create(&path)
+                .map_err(|error| failure(&path, error.into()))?;
+            let mut store = Self {
+                database,
+                path: path.clone(),
+                next: 0,
+                log_len: 0,
+                unfolded: RegistryChanges::default(),
+                outcomes: VecDeque::new(),
+                fold_len: FOLD_LEN,
+                #[cfg(test)]
+                fault: None,
+            };
+            let stored = store.read_or_begin()?;
+            Ok((store, stored))
+        }));
+        opened.unwrap_or_else(|_| Err(damaged("its pages are inconsistent")))
+    }
+
+    fn read_or_begin(&mut self) -> Result<Stored, StoreError> {
+        let outcome = self.schema().map_err(|error| self.failure(error))?;
+        match outcome {
+            Some(SCHEMA) => self.read().map_err(|error| match error {
+                ReadError::Store(error) => self.failure(error),
+                ReadError::Malformed(malformed) => {
+                    StoreError::Damaged { path: self.path.clone(), reason: malformed.to_string() }
+                }
+            }),
+            Some(found) => Err(StoreError::Schema { path: self.path.clone(), found }),
+            None => {
+                let begun = self.write(|transaction| {
+                    transaction.open_table(META)?.insert("schema", SCHEMA)?;
+                    Ok(())
+                });
+                begun.map_err(|error| self.failure(error))?;
+                Ok(Stored { fresh: true, ..Stored::default() })
+            }
+        }
+    }
+
+    fn schema(&self) -> Result<Option<u64>, redb::Error> {
+        match self.database.begin_read()?.open_table(META) {
+            Ok(meta) => Ok(meta.get("schema")?.map(|value| value.value())),
+            Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn read(&mut self) -> Result<Stored, ReadError> {
+        let transaction = self.database.begin_read().map_err(redb::Error::from)?;
+        let meta = transaction.open_table(META).map_err(redb::Error::from)?;
+        let sequence = meta.get("sequence").map_err(redb::Error::from)?;
+        let sequence = sequence.map(|value| value.value());
+        let mut plane = RegistryPlane {
+            sequence: sequence.unwrap_or(0),
+            groups: rows(&transaction)?,
+            members: rows(&transaction)?,
+            services: rows(&transaction)?,
+            subscriptions: rows(&transaction)?,
+            alias_guids: rows(&transaction)?,
+        };
+        for_each_entry(&transaction, LOG, |number, _, entry| {
+            self.next = self.next.max(number + 1);
+            self.log_len += entry.len();
+            let changes = log::changes(entry)?;
+            plane.apply(&changes);
+            self.unfolded.merge(&changes);
+            Ok(())
+        })?;
+        let mut outcomes = Vec::new();
+        for_each_entry(&transaction, OUTCOMES, |number, pieces, entry| {
+            self.next = self.next.max(number + 1);
+            let before = outcomes.len();
+            log::outcomes(entry, &mut outcomes)?;
+            let last_s = outcomes[before..].iter().map(|(_, outcome)| outcome.at_s).max();
+            self.outcomes.push_back(Batch { number, pieces, last_s: last_s.unwrap_or(0) });
+            Ok(())
+        })?;
+        // Each commit stores one. A process that ended before its first commit left only the
+        // schema.
+        let fresh = sequence.is_none() && self.log_len == 0;
+        Ok(Stored { plane, outcomes, fresh })
+    }
+
+    /// Makes changes durable, all or none. After a failure the store must be reopened: it is
+    /// unknown whether the changes are on disk.
+    pub(super) fn commit(&mut self, changes: &Changes) -> Result<(), StoreError> {
+        #[cfg(test)]
+        if let Some(fault) = self.fault.take() {
+            if fault == Fault::After {
+                self.commit(changes)?;
+            }
+            return Err(self.failure(redb::Error::PreviousIo));
+        }
+        let entry = log::entry(&changes.rows);
+        let folds = self.log_len + entry.len() > self.fold_len;
+        self.unfolded.merge(&changes.rows);
+        let number = self.next;
+        let since_s = changes.outcomes_since_s;
+        let outdated = self.outcomes.iter().take_while(|batch| batch.last_s < since_s).count();
+        let outcomes = log::outcomes_entry(&changes.outcomes_put);
+        let done = self.write(|transaction| {
+            if folds {
+                self.fold(transaction)?;
+            } else {
+                append(&mut transaction.open_table(LOG)?, number, &entry)?;
+            }
+            if !outcomes.is_empty() || outdated > 0 {
+                let mut table = transaction.open_table(OUTCOMES)?;
+                for batch in self.outcomes.range(..outdated) {
+                    for piece in 0..batch.pieces {
+                        table.remove((batch.number, piece))?;
+                    }
+                }
+                append(&mut table, number, &outcomes)?;
+            }
+            Ok(())
+        });
+        done.map_err(|error| self.failure(error))?;
+        self.next += 1;
+        self.outcomes.drain(..outdated);
+        let last_s = changes.outcomes_put.iter().map(|(_, outcome)| outcome.at_s).max();
+        let pieces = outcomes.len().div_ceil(PIECE_LEN) as u32;
+        self.outcomes.extend(last_s.map(|last_s| Batch { number, pieces, last_s }));
+        if folds {
+            self.log_len = 0;
+            self.unfolded = RegistryChanges::default();
+        } else {
+            self.log_len += entry.len();
+        }
+        Ok(())
+    }
+
+    /// Folds the log into the tables of rows.
+    fn fold(&self, transaction: &WriteTransaction) -> Result<(), redb::Error> {
+        let rows = &self.unfolded;
+        transaction.open_table(META)?.insert("sequence", rows.sequence)?;
+        put(transaction, &rows.groups)?;
+        put(transaction, &rows.members)?;
+        put(transaction, &rows.services)?;
+        put(transaction, &rows.subscriptions)?;
+        put(transaction, &rows.alias_guids)?;
+        transaction.delete_table(LOG)?;
+        Ok(())
+    }
+
+    fn write(
+        &self,
+        act: impl FnOnce(&WriteTransaction) -> Result<(), redb::Error>,
+    ) -> Result<(), redb::Error> {
+        // Durable when it returns, by default.
+        let transaction = self.database.begin_write()?;
+        act(&transaction)?;
+        transaction.commit()?;
+        Ok(())
+    }
+
+    fn failure(&self, error: redb::Error) -> StoreError {
+        failure(&self.path, error)
+    }
+}
+
+/// Creates an empty file that only its owner can read, or restricts an existing one.
+fn create_private(path: &Path) -> io::Result<()> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600))
+        }
+        opened => opened.map(drop),
+    }
+}
+
+#[cfg(test)]
+mod tests;

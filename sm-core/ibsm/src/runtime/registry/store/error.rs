@@ -1,0 +1,65 @@
+//! Errors of the registry's file.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::SCHEMA;
+
+/// Why the registry's file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The file cannot be read or written.
+    #[error("registry {}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The error of the library.
+        source: Box<redb::Error>,
+    },
+    /// Another process has it open.
+    #[error("registry {} is in use: is another ibsm running? choose another directory with --state-dir", path.display())]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is not what this program wrote.
+    #[error(
+        "registry {} is damaged ({reason}); restore it from a backup, or move it away and start \
+         again: clients must then register again", path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The defect.
+        reason: String,
+    },
+    /// The file was written by another release.
+    #[error(
+        "registry {} has layout {found}, this release reads {SCHEMA}; run the release that wrote \
+         it, or move it away and start again: clients must then register again", path.display()
+    )]
+    Schema {
+        /// The file.
+        path: PathBuf,
+        /// Its layout.
+        found: u64,
+    },
+}
+
+/// The error for the file at `path`.
+pub(super) fn failure(path: &Path, error: redb::Error) -> StoreError {
+    let path = path.to_owned();
+    match error {
+        redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => {
+            StoreError::InUse { path }
+        }
+        redb::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+            StoreError::Damaged { path, reason: error.to_string() }
+        }
+        error @ (redb::Error::Io(_) | redb::Error::PreviousIo) => {
+            StoreError::Io { path, source: Box::new(error) }
+        }
+        error => StoreError::Damaged { path, reason: error.to_string() },
+    }
+}

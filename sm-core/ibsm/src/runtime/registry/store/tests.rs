@@ -1,0 +1,185 @@
+//! The file: commits, restarts, damage.
+
+use std::sync::Arc;
+
+use ib_mad::types::{Gid, Guid, Lid, PKey, Qpn};
+use ib_mad::wire::mad::{AttributeId, Method, Status};
+use sa_proto::snapshot::{AliasGuid, MulticastGroup, Service, ServiceRid};
+
+use super::tables::table_of;
+use super::*;
+use sm_core::registry::AnswerRecord;
+
+fn alias(n: u64) -> Arc<AliasGuid> {
+    Arc::new(AliasGuid { alias: Guid(n), port_guid: Guid(n + 1), index: 1 })
+}
+
+fn key(tid: u64) -> OutcomeKey {
+    OutcomeKey {
+        slid: Lid(3),
+        sgid: Gid([9; 16]),
+        qpn: Qpn(1),
+        tid,
+        attribute: AttributeId(0x31),
+        method: Method::SET,
+        digest: 77,
+    }
+}
+
+fn changes(sequence: u64) -> Changes {
+    let rows = RegistryChanges { sequence, ..RegistryChanges::default() };
+    Changes { rows, ..Changes::default() }
+}
+
+#[test]
+fn what_was_committed_is_there_when_the_file_is_opened_again() {
+    // Folded never, at the second commit, and at each.
+    for fold_len in [FOLD_LEN, 600, 0] {
+        commit_and_open_again(fold_len);
+    }
+}
+
+fn commit_and_open_again(fold_len: usize) {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut store, stored) = RegistryStore::open(directory.path()).unwrap();
+    assert_eq!(stored, Stored { fresh: true, ..Stored::default() });
+    store.fold_len = fold_len;
+    let mgid = Gid([0xFF; 16]);
+    let group = MulticastGroup { mgid, record: [5; 52], predefined: true };
+    let gid = Gid([1; 16]);
+    let rid = ServiceRid { service_id: 5, service_gid: gid, service_pkey: PKey(0xFFFF) };
+    let service = Service { rid, record: [3; 176], expires_s: Some(99) };
+    let outcome = Outcome { status: Status(0), data: Some(AnswerRecord::new(&[7; 200])), at_s: 50 };
+    let mut first = changes(4);
+    first.rows.groups.insert(mgid, Some(Arc::new(group.clone())));
+    first.rows.services.insert(rid, Some(Arc::new(service.clone())));
+    first.rows.alias_guids.extend([1, 2, 3].map(|n| (Guid(n), Some(alias(n)))));
+    first.outcomes_put.push((key(1), Outcome { at_s: 40, ..outcome.clone() }));
+    store.commit(&first).unwrap();
+    let mut second = changes(5);
+    second.rows.alias_guids.extend([2, 77].map(|n| (Guid(n), None)));
+    second.outcomes_put.push((key(2), outcome.clone()));
+    second.outcomes_since_s = 41;
+    store.commit(&second).unwrap();
+    drop(store);
+    let (mut store, stored) = RegistryStore::open(directory.path()).unwrap();
+    assert_eq!(stored.plane.sequence, 5);
+    assert_eq!(stored.plane.alias_guids, vec![alias(1), alias(3)].into());
+    assert_eq!(**stored.plane.groups.get(0).unwrap(), group);
+    assert_eq!(**stored.plane.services.get(0).unwrap(), service);
+    assert_eq!(stored.outcomes, [(key(2), outcome)]);
+    assert!(!stored.fresh);
+
+    // A reopened store continues where it was.
+    let mut third = changes(6);
+    third.rows.alias_guids.insert(Guid(3), None);
+    third.outcomes_since_s = 51;
+    store.fold_len = 0;
+    store.commit(&third).unwrap();
+    drop(store);
+    let (_, stored) = RegistryStore::open(directory.path()).unwrap();
+    assert_eq!(stored.plane.sequence, 6);
+    assert_eq!(stored.plane.alias_guids, vec![alias(1)].into());
+    assert_eq!(stored.plane.groups.len(), 1);
+    assert!(stored.outcomes.is_empty());
+}
+
+/// A commit must leave nothing behind that grows.
+#[test]
+fn the_log_is_as_long_as_the_changes_since_it_was_folded() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut store, _) = RegistryStore::open(directory.path()).unwrap();
+    store.fold_len = 2_000;
+    for sequence in 1..200 {
+        let mut next = changes(sequence);
+        next.rows.alias_guids.insert(Guid(sequence % 7), Some(alias(sequence % 7)));
+        store.commit(&next).unwrap();
+        assert!(store.log_len <= 2_000 && store.unfolded.len() <= 7);
+    }
+    drop(store);
+    let (store, stored) = RegistryStore::open(directory.path()).unwrap();
+    assert!((1..=2_000).contains(&store.log_len));
+    assert_eq!((stored.plane.sequence, stored.plane.alias_guids.len()), (199, 7));
+}
+
+#[test]
+fn only_the_owner_can_read_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(RegistryStore::open(directory.path()).unwrap());
+    let path = directory.path().join(FILE);
+    let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o600);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    drop(RegistryStore::open(directory.path()).unwrap());
+    assert_eq!(mode(), 0o600);
+}
+
+#[test]
+fn a_file_of_another_layout_is_refused_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, _) = RegistryStore::open(directory.path()).unwrap();
+    store
+        .write(|transaction| {
+            transaction.open_table(META)?.insert("schema", 99)?;
+            Ok(())
+        })
+        .unwrap();
+    drop(store);
+    for _ in 0..2 {
+        let error = RegistryStore::open(directory.path()).unwrap_err();
+        assert!(matches!(error, StoreError::Schema { found: 99, .. }), "{error}");
+        assert!(error.to_string().contains("move it away"), "{error}");
+    }
+}
+
+#[test]
+fn a_file_that_is_something_else_or_malformed_is_called_damaged() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(FILE);
+    fs::write(&path, [b'x'; 8192]).unwrap();
+    let error = RegistryStore::open(directory.path()).unwrap_err();
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+    assert_eq!(fs::read(&path).unwrap(), [b'x'; 8192], "it is left alone");
+    fs::remove_file(&path).unwrap();
+    let (store, _) = RegistryStore::open(directory.path()).unwrap();
+    store
+        .write(|transaction| {
+            let mut table = transaction.open_table(table_of::<AliasGuid>())?;
+            table.insert(&[1u8; 8][..], &[2u8; 3][..])?;
+            Ok(())
+        })
+        .unwrap();
+    drop(store);
+    let error = RegistryStore::open(directory.path()).unwrap_err();
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+}
+
+#[test]
+fn a_file_in_use_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let _held = RegistryStore::open(directory.path()).unwrap();
+    let error = RegistryStore::open(directory.path()).unwrap_err();
+    assert!(matches!(error, StoreError::InUse { .. }), "{error}");
+}
+
+/// A damaged file causes an error, never a panic or partial contents.
+#[test]
+fn a_cut_file_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut store, _) = RegistryStore::open(directory.path()).unwrap();
+    let mut all = changes(1);
+    all.rows.alias_guids.extend((0..2_000).map(|n| (Guid(n), Some(alias(n)))));
+    store.commit(&all).unwrap();
+    assert!(store.log_len > 4 * PIECE_LEN, "the entry has several pieces");
+    drop(store);
+    let path = directory.path().join(FILE);
+    let whole = fs::read(&path).unwrap();
+    for cut in [100, 4096, whole.len() / 2] {
+        fs::write(&path, &whole[..cut]).unwrap();
+        match RegistryStore::open(directory.path()) {
+            Err(StoreError::Damaged { .. } | StoreError::Io { .. }) => {}
+            Err(error) => panic!("{error}"),
+            Ok((_, stored)) => assert_eq!(stored.plane.alias_guids.len(), 2_000),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+use std::time::{Duration, Instant};
+
+use ib_mad::transport::{Interest, wait};
+use ib_mad::types::Guid;
+use sa_proto::proto::registry as proto;
+use sa_proto::snapshot::HistoryLimits;
+use tokio::sync::mpsc;
+
+use super::shared::{Job, Outbound, WRITES_MAX};
+use super::thread::BATCH_MAX;
+use super::*;
+use crate::publish::PublishConfig;
+use sm_core::registry::testing::ports;
+
+fn job(id: u64, outbound: &Outbound) -> Job {
+    Job { id, request: None, epoch: 0, connection: 1, outbound: outbound.clone() }
+}
+
+#[test]
+fn writes_beyond_the_queue_are_dropped_and_counted() {
+    let setup = RegistrySetup::new(1).unwrap();
+    let (outbound, _inbound) = mpsc::channel(1);
+    let shared = &setup.shared;
+    shared.submit((0..WRITES_MAX as u64 + 5).map(|id| job(id, &outbound)));
+    assert_eq!(shared.inbox().writes.len(), WRITES_MAX);
+    assert_eq!((shared.counters.overflow.get(), shared.counters.received.get()), {
+        (5, WRITES_MAX as u64 + 5)
+    });
+}
+
+fn handle(directory: &tempfile::TempDir) -> (RegistryHandle, Arc<Publisher>) {
+    let config = PublishConfig {
+        tls: None,
+        listen: "127.0.0.1:0".parse().unwrap(),
+        state_dir: directory.path().to_owned(),
+        history: HistoryLimits::default(),
+    };
+    let publisher = Arc::new(Publisher::start(config).unwrap());
+    let setup = RegistrySetup::new(1).unwrap();
+    let path = directory.path().to_owned();
+    (setup.start(path, publisher.clone(), SaDumpFile::default()).unwrap(), publisher)
+}
+
+/// Waits as the service loop does.
+fn await_published(handle: &RegistryHandle, epoch: u64) {
+    handle.session_begun();
+    let end = Instant::now() + Duration::from_secs(60);
+    while handle.published_epoch() < epoch {
+        let mut interests = [Interest::read(handle.as_fd())];
+        let left = end.saturating_duration_since(Instant::now());
+        assert!(!left.is_zero(), "the registry was not published");
+        wait(&mut interests, Some(left)).unwrap();
+        handle.changed_membership();
+    }
+}
+
+#[test]
+fn queued_writes_are_answered_in_batches_and_a_full_connection_delays_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let (handle, publisher) = handle(&directory);
+    let session = publisher.begin_session(Guid(1)).unwrap();
+    handle.fabric_changed(ports(), Vec::new(), Issuer::default());
+    await_published(&handle, session.epoch);
+    let (slow, _slow_inbound) = mpsc::channel(1);
+    let (quick, mut inbound) = mpsc::channel(1024);
+    let slow_job = |id| Job { connection: 2, ..job(id, &slow) };
+    handle.shared.submit((0..3_000).flat_map(|id| [job(id, &quick), slow_job(id)]));
+    let mut answered = 0;
+    while answered < 3_000 {
+        let message: proto::Outcomes = inbound.blocking_recv().unwrap().unwrap();
+        assert!(message.outcomes.iter().all(|outcome| outcome.epoch == session.epoch));
+        answered += message.outcomes.len();
+    }
+    let counters = &handle.shared.counters;
+    assert!(counters.batch_max.get() > 1 && counters.batch_max.get() <= BATCH_MAX as u64);
+    assert!(counters.batches.get() >= 6);
+    drop(handle);
+}
+
+/// Writes that the other SM accepted since would be missing here, and this one would be lost there.
+#[test]
+fn writes_of_responders_that_follow_a_later_session_are_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    let (handle, publisher) = handle(&directory);
+    let session = publisher.begin_session(Guid(1)).unwrap();
+    handle.fabric_changed(ports(), Vec::new(), Issuer::default());
+    await_published(&handle, session.epoch);
+    let (outbound, mut inbound) = mpsc::channel(16);
+    // Unknown; of the session before, whose responders are about to follow ours; of ours; of a
+    // later one.
+    let epochs = [0, session.epoch - 1, session.epoch, session.epoch + 1];
+    let jobs = (0..).zip(epochs).map(|(id, epoch)| Job { epoch, ..job(id, &outbound) });
+    handle.shared.submit(jobs);
+    let mut dropped = [None; 4];
+    while dropped.contains(&None) {
+        for outcome in inbound.blocking_recv().unwrap().unwrap().outcomes {
+            dropped[outcome.id as usize] = Some(outcome.dropped);
+        }
+    }
+    assert_eq!(dropped, [false, false, false, true].map(Some));
+    assert_eq!(handle.shared.counters.superseded_session.get(), 1);
+}
+
+#[test]
+fn queued_events_are_bounded() {
+    let setup = RegistrySetup::new(1).unwrap();
+    let event = Issuer::default().port_in_service(Guid(1), &[]);
+    // No thread empties the queue.
+    let shared = setup.shared.clone();
+    let directory = tempfile::tempdir().unwrap();
+    let (mut handle, _publisher) = handle(&directory);
+    let own_shared = std::mem::replace(&mut handle.shared, shared.clone());
+    handle.notify(std::iter::repeat_n(event, NOTICES_MAX * 4 + 7));
+    assert_eq!(shared.inbox().events.len(), NOTICES_MAX * 4);
+    assert_eq!(shared.counters.notices_dropped.get(), 7);
+    handle.shared = own_shared;
+}

@@ -1,0 +1,315 @@
+//! The registry's thread: takes waiting work, decides on all of it, and hands out the outcomes.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use sa_proto::prost::bytes::Bytes;
+use sa_proto::proto::registry as proto;
+use tracing::error;
+
+use super::dump::{self, SaDumpFile};
+use super::durable::{DurableRegistry, Verdict, Work};
+use super::shared::{Job, Outbound, Shared};
+use super::{NOTICES_MAX, grpc};
+use crate::observe::Responders;
+use crate::runtime::follow::Progress;
+use sm_core::notice::{Damper, Event, Issuer};
+use sm_core::registry::{AnswerRecord, Ports, RegistryEvent};
+use sm_core::sweep::ImportedRegistry;
+
+/// Writes of one transaction.
+pub(super) const BATCH_MAX: usize = 1024;
+/// Writes of one turn after which more are expected at once.
+const BUSY: usize = 16;
+/// How long after a busy turn writes gather before the next: a commit costs the same for one write
+/// as for hundreds, an fsync and a dozen wake-ups at either end.
+const GATHERING: Duration = Duration::from_millis(2);
+/// How long notices are kept for responders that were disconnected: as long as a stream takes to
+/// reconnect after a restart.
+pub(super) const NOTICES_KEPT: Duration = Duration::from_secs(10);
+/// How often the list of responders is checked.
+const RESPONDERS_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Least time between two reports of multicast members to the service loop: each costs a pass over
+/// the groups that changed, and new trees, however few members joined or left.
+const MEMBERS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Least time between two checks for expired leases.
+const EXPIRY_INTERVAL_MIN: Duration = Duration::from_millis(20);
+
+/// The state of the thread.
+pub(super) struct RegistryThread {
+    shared: Arc<Shared>,
+    durable: DurableRegistry,
+    responders: Responders,
+    /// Responders that subscriptions were spread over last.
+    known: Vec<u64>,
+    responders_due: Instant,
+    /// When multicast members may be reported next.
+    members_due: Instant,
+    damper: Damper,
+    followed: Option<Arc<Progress>>,
+    issuer: Issuer,
+    /// Number of the last notice.
+    number: u64,
+    dump: SaDumpFile,
+}
+
+impl RegistryThread {
+    /// A thread that has not started.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        durable: DurableRegistry,
+        responders: Responders,
+        dump: SaDumpFile,
+    ) -> Self {
+        Self {
+            shared,
+            durable,
+            responders,
+            known: Vec::new(),
+            responders_due: Instant::now(),
+            members_due: Instant::now(),
+            damper: Damper::default(),
+            followed: None,
+            issuer: Issuer::default(),
+            // Above those of the previous process, which sent fewer than a million a second.
+            number: now_s() << 20,
+            dump,
+        }
+    }
+
+    /// Restores an empty registry from the SA database that the settings name.
+    fn import(&mut self, ports: &Ports) {
+        let mut imported = ImportedRegistry::None;
+        if self.durable.is_fresh()
+            && let Some(plane) = self.dump.read(now_s(), ports)
+        {
+            let known = Arc::new(dump::registered_ports(&plane));
+            if self.durable.begin_with(now_s(), plane) {
+                imported = ImportedRegistry::Read(known);
+            }
+        }
+        let mut state = self.shared.imported();
+        if *state == ImportedRegistry::Expected {
+            *state = imported;
+            drop(state);
+            self.shared.ring();
+        }
+    }
+
+    /// Works until it is stopped.
+    pub(super) fn run(mut self) {
+        loop {
+            let (jobs, mut work, events, stop) = self.wait();
+            if let Some(ports) = &work.ports {
+                self.import(ports);
+            }
+            work.responders = self.changed_responders();
+            let is_busy = jobs.len() >= BUSY;
+            self.count(jobs.len());
+            self.turn(jobs, work);
+            *self.shared.decisions.lock().unwrap_or_else(PoisonError::into_inner) =
+                self.durable.registry_counters();
+            self.report_members();
+            let blocks = self.durable.changed_guid_blocks();
+            if !blocks.is_empty() {
+                self.shared.guid_blocks().extend(blocks);
+                self.shared.ring();
+            }
+            self.notify(events);
+            // While the file cannot be read, the dump keeps its contents.
+            if let Some(plane) = self.durable.plane() {
+                self.dump.keep(Instant::now(), now_s(), self.durable.ports(), &plane, stop);
+            }
+            if stop {
+                self.dump.finish();
+                return;
+            }
+            if is_busy {
+                std::thread::sleep(GATHERING);
+            }
+        }
+    }
+
+    /// Reports changed multicast members to the service loop, if that is due.
+    fn report_members(&mut self) {
+        if !self.durable.may_have_changed_members() || Instant::now() < self.members_due {
+            return;
+        }
+        self.members_due = Instant::now() + MEMBERS_INTERVAL;
+        let members = self.durable.changed_members();
+        if !members.is_empty() {
+            self.shared.membership().extend(members);
+            self.shared.ring();
+        }
+    }
+
+    /// Waits until there is something to do, and takes it.
+    fn wait(&mut self) -> (Vec<Job>, Work, Vec<Event>, bool) {
+        let now = Instant::now();
+        let expiry = self.durable.due_s().map(|due_s| {
+            now + Duration::from_secs(due_s.saturating_sub(now_s())).max(EXPIRY_INTERVAL_MIN)
+        });
+        let members = self.durable.may_have_changed_members().then_some(self.members_due);
+        let due = [expiry, members, self.damper.poll_timeout(), self.dump.due()];
+        let due = due.into_iter().flatten().fold(self.responders_due, Instant::min);
+        let patience = due.saturating_duration_since(now);
+        let inbox = self.shared.inbox();
+        let waited =
+            self.shared.arrived.wait_timeout_while(inbox, patience, |inbox| !inbox.has_work());
+        let (mut inbox, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let count = inbox.writes.len().min(BATCH_MAX);
+        let jobs: Vec<_> = inbox.writes.drain(..count).collect();
+        let (ports, predefined) = (inbox.ports.take(), inbox.predefined.take());
+        let events = std::mem::take(&mut inbox.events);
+        inbox.session = false;
+        self.followed.clone_from(&inbox.followed);
+        if let Some(issuer) = inbox.issuer.take() {
+            self.issuer = issuer;
+        }
+        (jobs, Work { ports, predefined, ..Work::default() }, events, inbox.stop)
+    }
+
+    /// The responders that can send reports, if they changed: those that serve, or if none does,
+    /// those that will.
+    fn changed_responders(&mut self) -> Option<Vec<u64>> {
+        self.responders_due = Instant::now() + RESPONDERS_INTERVAL;
+        let list = self.responders.load();
+        let ids = |serving: bool| -> Vec<u64> {
+            let able = list.iter().filter(|entry| !entry.is_client());
+            able.filter(|entry| !serving || entry.serving.is_some()).map(|entry| entry.id).collect()
+        };
+        let ids = Some(ids(true)).filter(|ids| !ids.is_empty()).unwrap_or_else(|| ids(false));
+        (ids != self.known).then(|| {
+            self.known.clone_from(&ids);
+            ids
+        })
+    }
+
+    fn count(&self, writes: usize) {
+        if writes > 0 {
+            self.shared.counters.batches.add(1);
+            self.shared.counters.batch_max.raise(writes as u64);
+        }
+    }
+
+    /// Stores the copy of the master's registry, if there is a newer one.
+    fn follow(&mut self, now_s: u64) {
+        let Some(followed) = &self.followed else { return };
+        if let Some(news) = followed.take()
+            && self.durable.follow(now_s, &news.plane)
+        {
+            followed.stored(news.version);
+        }
+    }
+
+    /// Does the work, and answers.
+    fn turn(&mut self, jobs: Vec<Job>, mut work: Work) {
+        let (mut jobs, refused): (Vec<_>, Vec<_>) =
+            jobs.into_iter().partition(|job| !self.durable.is_superseded_by(job.epoch));
+        self.shared.counters.superseded_session.add(refused.len());
+        let verdicts = vec![Verdict::Dropped; refused.len()];
+        self.answer(refused, verdicts);
+        work.writes = jobs.iter_mut().map(|job| job.request.take()).collect();
+        let now_s = now_s();
+        self.follow(now_s);
+        let durable = &mut self.durable;
+        let done = catch_unwind(AssertUnwindSafe(|| durable.turn(now_s, work)));
+        let verdicts = done.unwrap_or_else(|_| {
+            self.shared.counters.panics.add(1);
+            error!("internal error in the registry; reloading it from disk");
+            self.durable.recover(now_s);
+            vec![Verdict::Silence; jobs.len()]
+        });
+        let epoch = self.durable.published().map_or(0, |session| session.epoch);
+        if self.shared.published.swap(epoch, Relaxed) != epoch {
+            self.shared.ring();
+        }
+        self.answer(jobs, verdicts);
+    }
+
+    fn answer(&self, jobs: Vec<Job>, verdicts: Vec<Verdict>) {
+        let mut by_connection: BTreeMap<u64, (Outbound, Vec<proto::Outcome>)> = BTreeMap::new();
+        for (job, verdict) in jobs.into_iter().zip(verdicts) {
+            let outcome = match verdict {
+                Verdict::Silence => continue,
+                Verdict::Dropped => {
+                    proto::Outcome { id: job.id, dropped: true, ..Default::default() }
+                }
+                Verdict::Answer { status, data, epoch, sequence } => proto::Outcome {
+                    id: job.id,
+                    status: status.0.into(),
+                    data: data.map(|data| record_bytes(&data)).unwrap_or_default(),
+                    epoch,
+                    sequence,
+                    dropped: false,
+                },
+            };
+            let entry = by_connection.entry(job.connection);
+            entry.or_insert_with(|| (job.outbound, Vec::new())).1.push(outcome);
+        }
+        for (outbound, outcomes) in by_connection.into_values() {
+            let count = outcomes.len();
+            if outbound.try_send(Ok(proto::Outcomes { outcomes })).is_err() {
+                self.shared.counters.undelivered.add(count);
+            }
+        }
+    }
+
+    /// Sends notices of events, as far as the damper permits.
+    fn notify(&mut self, events: Vec<Event>) {
+        let now = Instant::now();
+        let before = self.damper.counters();
+        for (event, pkey) in self.durable.events() {
+            let event = match event {
+                RegistryEvent::GroupCreated(mgid) => self.issuer.group_created(mgid, pkey),
+                RegistryEvent::GroupDeleted(mgid) => self.issuer.group_deleted(mgid, pkey),
+            };
+            self.damper.handle(now, event);
+        }
+        for event in events {
+            self.damper.handle(now, event);
+        }
+        self.damper.handle_timeout(now);
+        while let Some(event) = self.damper.poll() {
+            self.number += 1;
+            self.shared.counters.notices.add(1);
+            let notice = Arc::new(grpc::numbered(self.number, &event));
+            // A new subscriber gets it from one of the two.
+            let mut recent = self.shared.recent();
+            let _ = self.shared.notices.send(notice.clone());
+            let old = |(since, _): &(Instant, _)| *since + NOTICES_KEPT < now;
+            while recent.len() >= NOTICES_MAX || recent.front().is_some_and(old) {
+                recent.pop_front();
+            }
+            recent.push_back((now, notice));
+        }
+        let after = self.damper.counters();
+        self.shared.counters.superseded.add((after.superseded - before.superseded) as usize);
+        self.shared.counters.notices_dropped.add((after.dropped - before.dropped) as usize);
+    }
+}
+
+/// A record as sent: without trailing zeros, but never empty, since empty means the record of the
+/// request.
+fn record_bytes(record: &AnswerRecord) -> Bytes {
+    match record.trimmed() {
+        empty if empty.is_empty() => Bytes::from_static(&[0]),
+        trimmed => trimmed.clone(),
+    }
+}
+
+/// The time for leases and the age of outcomes, in seconds since 1970: the system's time when it
+/// was first read, plus the time since. Setting the clock expires no lease.
+pub(super) fn now_s() -> u64 {
+    static BEGIN: OnceLock<(Instant, Duration)> = OnceLock::new();
+    let (begin, then) = BEGIN.get_or_init(|| {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        (Instant::now(), since_1970)
+    });
+    (*then + begin.elapsed()).as_secs()
+}

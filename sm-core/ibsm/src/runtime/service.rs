@@ -1,0 +1,350 @@
+//! The driver of [`Node`]: one thread that owns the transport, the front door's socket and the
+//! clock. It moves packets, results and actions between them and the node, and waits.
+//!
+//! - `workers`: threads for routing and other long jobs. `state_files`: a thread for long files of
+//!   the state directory.
+//! - `links`: the publisher and the registry, as the node uses them.
+//! - `measure`: metrics.
+
+mod links;
+mod measure;
+mod state_files;
+mod workers;
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use ib_mad::transport::{Interest, Packet, wait};
+use tracing::{error, info, warn};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{self, FormatTime};
+
+use super::RunError;
+use super::attachment::Attachment;
+use super::door::DoorSocket;
+use super::dump_files::DumpFileWriter;
+use super::follow::Progress;
+use super::log::Log;
+use super::metrics::Metrics;
+use super::registry::RegistryHandle;
+use super::signals::{Signal, Signals};
+use super::state::StateDir;
+use crate::cli::{Config, disk};
+use crate::node::{Action, BATCH, FilesRead, Node, NodeParts, SavedState, StateWrite};
+use crate::observe::responder_command;
+use crate::publish::Publisher;
+use sm_config::SitePolicy;
+use sm_core::sweep::{Report, Sweeper};
+use state_files::StateFileWriter;
+use workers::Workers;
+
+/// Batches received before packets are sent.
+const BATCHES_IN_A_ROW: usize = 8;
+
+/// The parts of a run, set up.
+pub(super) struct Parts {
+    pub(super) config: Config,
+    pub(super) log: Log,
+    pub(super) signals: Signals,
+    pub(super) state: StateDir,
+    pub(super) saved: SavedState,
+    pub(super) fabric: Attachment,
+    pub(super) sweeper: Sweeper,
+    pub(super) publisher: Arc<Publisher>,
+    pub(super) registry: Arc<RegistryHandle>,
+    /// State of the copy of the master's registry.
+    pub(super) followed: Arc<Progress>,
+    pub(super) door: DoorSocket,
+    pub(super) metrics: Metrics,
+    pub(super) policy: SitePolicy,
+    /// Warnings about the settings that were logged.
+    pub(super) remarks: Vec<String>,
+}
+
+/// The node with its threads, sockets and files.
+pub(super) struct Service {
+    config: Config,
+    log: Log,
+    signals: Signals,
+    fabric: Attachment,
+    workers: Workers,
+    incoming: Box<[Packet]>,
+    door: DoorSocket,
+    node: Node,
+    registry: Arc<RegistryHandle>,
+    followed: Arc<Progress>,
+    publisher: Arc<Publisher>,
+    files: StateFileWriter,
+    dumps: DumpFileWriter,
+    metrics: Metrics,
+}
+
+impl Service {
+    /// Starts the threads. Fails if the system has no more of them.
+    pub(super) fn new(parts: Parts) -> std::io::Result<Self> {
+        let Parts { config, log, signals, state, saved, fabric, sweeper, publisher, .. } = parts;
+        let Parts { registry, followed, door, metrics, policy, remarks, .. } = parts;
+        metrics.show_light_sweeps(Arc::clone(sweeper.light_sweeps()));
+        let node = Node::new(
+            Instant::now(),
+            NodeParts {
+                settings: config.settings.clone(),
+                policy,
+                remarks,
+                access: config.sa_access.clone(),
+                once: config.once,
+                follows: !config.follow.is_empty(),
+                responder_command: responder_command(publisher.address(), config.tls.is_some()),
+                sweeper,
+                saved,
+                responders: publisher.responders(),
+                feed: publisher.clone(),
+                registry: registry.clone(),
+            },
+        );
+        Ok(Self {
+            dumps: DumpFileWriter::start(&config.settings, &config.state_dir)?,
+            workers: Workers::start()?,
+            files: StateFileWriter::start(state)?,
+            config,
+            log,
+            signals,
+            fabric,
+            incoming: vec![Packet::default(); BATCH].into_boxed_slice(),
+            door,
+            node,
+            registry,
+            followed,
+            publisher,
+            metrics,
+        })
+    }
+
+    /// Runs until the node ends, or the system fails.
+    pub(super) fn run(mut self) -> Result<(), RunError> {
+        let result = loop {
+            match self.turn() {
+                Ok(None) => {}
+                Ok(Some(result)) => break result,
+                Err(failure) => break Err(failure),
+            }
+        };
+        self.node.shut_down();
+        let result = result.and(self.finish_files().map_err(RunError::from));
+        if result.is_ok() {
+            self.dumps.finish(&mut self.node)?;
+        }
+        // Dropping the transport clears IsSM and detaches.
+        drop(self.fabric);
+        self.files.directory().forget_client();
+        result
+    }
+
+    /// Input, deadlines, packets, actions; then waits for more. Yields how the run ended, once it
+    /// has.
+    fn turn(&mut self) -> Result<Option<Result<(), RunError>>, RunError> {
+        let now = Instant::now();
+        let mut busy = self.workers.poll(|outcome| self.node.handle_job(now, outcome))?;
+        while let Some(outcome) = self.files.poll()? {
+            self.node.handle_written(now, outcome);
+        }
+        self.dumps.poll(&mut self.node)?;
+        self.take_signals(now);
+        self.node.handle_orders(now, self.publisher.take_orders());
+        self.node.handle_registry_copy(self.followed.followed().copy());
+        busy |= self.receive()?;
+        busy |= self.receive_responses()?;
+        let now = Instant::now();
+        self.maintain(now);
+        busy |= self.node.handle_timeout(now);
+        let blocked = self.transmit(now);
+        self.door.send(&mut self.node)?;
+        while let Some(action) = self.node.poll_action(now) {
+            busy = true;
+            self.act(now, action)?;
+        }
+        busy |= self.node.has_events();
+        let end = self.node.poll_end();
+        if end.is_none() && (blocked || !busy) {
+            self.wait(blocked)?;
+        }
+        Ok(end.map(|end| end.map_err(RunError::from)))
+    }
+
+    fn take_signals(&mut self, now: Instant) {
+        while let Some(signal) = self.signals.next() {
+            match signal {
+                Signal::HeavySweep => {
+                    info!("SIGHUP: rereading settings, starting a heavy sweep");
+                    self.node.handle_settings(now, self.config.reread());
+                }
+                Signal::ReopenLog => match self.log.reopen() {
+                    Ok(()) => info!("SIGUSR1: log file reopened"),
+                    Err(failure) => error!("SIGUSR1: {failure}; still writing to the old file"),
+                },
+                Signal::Terminate => self.node.handle_terminate(),
+            }
+        }
+    }
+
+    /// Attaches to the fabric again if the connection was lost.
+    fn maintain(&mut self, now: Instant) {
+        if self.fabric.maintain(now) {
+            if let Some(client) = self.fabric.client_id()
+                && let Err(failure) = self.files.directory().keep_client(client)
+            {
+                warn!(
+                    "cannot save the simulator client ID: {failure}; if ibsm is killed, the \
+                     simulator keeps its slot occupied"
+                );
+            }
+            self.node.handle_attached(now, self.fabric.port_guid());
+        }
+        if !self.fabric.is_attached() {
+            self.node.handle_detached();
+        }
+    }
+
+    /// Receives from the fabric; returns whether there was anything.
+    fn receive(&mut self) -> Result<bool, RunError> {
+        let mut any = false;
+        for _ in 0..BATCHES_IN_A_ROW {
+            let now = Instant::now();
+            let got = self.fabric.receive(now, &mut self.incoming);
+            any |= got > 0;
+            for packet in &mut self.incoming[..got] {
+                self.node.handle_packet(now, packet);
+            }
+            if got < self.incoming.len() {
+                break;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Receives from responders; returns whether there was anything. Without room for the answers,
+    /// a burst waits in the socket.
+    fn receive_responses(&mut self) -> Result<bool, RunError> {
+        if !self.node.has_room_for_responses() {
+            return Ok(false);
+        }
+        let now = Instant::now();
+        Ok(self.door.receive(|packet| self.node.handle_response(now, packet))?)
+    }
+
+    /// Sends to the fabric; returns whether the transport takes no more for now.
+    fn transmit(&mut self, now: Instant) -> bool {
+        loop {
+            let packets = self.node.poll_transmit(now);
+            if packets.is_empty() {
+                return false;
+            }
+            let sent = self.fabric.send(now, packets);
+            if !self.node.handle_transmitted(sent) {
+                return true;
+            }
+        }
+    }
+
+    /// Carries out an action.
+    fn act(&mut self, now: Instant, action: Action) -> Result<(), RunError> {
+        match action {
+            Action::ReadFiles { lids } => self.read_files(lids),
+            Action::Run(job) => self.workers.submit(job)?,
+            Action::Write(write) => self.write(now, write)?,
+            Action::Dump(job) => self.dumps.submit(job)?,
+            Action::RefreshPort => self.fabric.refresh(Instant::now()),
+            Action::NoteSweep { report, faults } => self.note_sweep(&report, faults),
+            Action::Report => self.report(now),
+        }
+        Ok(())
+    }
+
+    /// Writes a file of the state directory.
+    fn write(&mut self, now: Instant, write: StateWrite) -> std::io::Result<()> {
+        if let Some(outcome) = self.files.submit(write)? {
+            self.node.handle_written(now, outcome);
+        }
+        Ok(())
+    }
+
+    /// Reads operators' files, for a sweep that has just begun.
+    fn read_files(&mut self, lids: bool) {
+        let (policy, reading) = self.node.policy().reload(self.node.settings(), &disk::read);
+        let lids = lids.then(|| self.files.directory().lids().map_err(Into::into));
+        let files = FilesRead { policy, reading, lids, time: time_of_day() };
+        self.node.handle_files(Instant::now(), files);
+        self.config.settings.clone_from(self.node.settings());
+        self.log.follow(&self.config.settings);
+    }
+
+    /// Adds a sweep to the history and to metrics.
+    fn note_sweep(&mut self, report: &Report, faults: Vec<crate::observe::moment::FaultPort>) {
+        self.publisher.sweeps().note(report, unix_ms(), faults);
+        self.metrics.note_sweep(report, self.node.sweeper().routing_engine());
+    }
+
+    /// Updates status and metrics.
+    fn report(&mut self, now: Instant) {
+        let metrics = self.collect();
+        let status = self.node.status(now, unix_ms(), measure::totals(&metrics));
+        self.publisher.set_status(status);
+        self.metrics.set(metrics);
+    }
+
+    /// Waits for input or the next deadline.
+    fn wait(&mut self, blocked: bool) -> Result<(), RunError> {
+        let now = Instant::now();
+        let due = self.fabric.due();
+        let due = self.node.poll_timeout().map_or(due, |node| node.min(due));
+        let timeout = Some(due.saturating_duration_since(now));
+        let mut interests: Vec<Interest<'_>> =
+            self.workers.descriptors().into_iter().map(Interest::read).collect();
+        interests.extend(
+            [self.signals.as_fd(), self.registry.as_fd(), self.dumps.as_fd(), self.files.as_fd()]
+                .map(Interest::read),
+        );
+        let fabric = self.fabric.descriptor();
+        interests.extend(fabric.map(|fabric| Interest::read_or_write(fabric, blocked)));
+        let door_blocked = !self.node.poll_forward().is_empty();
+        let door = self.door.descriptor();
+        interests.extend(door.map(|door| Interest::read_or_write(door, door_blocked)));
+        wait(&mut interests, timeout)?;
+        Ok(())
+    }
+
+    /// Writes all files of the state directory that are outdated, and waits until they are written.
+    fn finish_files(&mut self) -> std::io::Result<()> {
+        let now = Instant::now();
+        // Writes that have begun may be older than what is in memory.
+        self.await_writes(now)?;
+        self.node.retry_writes();
+        while let Some(write) = self.node.poll_write(now) {
+            self.write(now, write)?;
+        }
+        self.await_writes(now)
+    }
+
+    /// Waits until all writes that have begun have ended.
+    fn await_writes(&mut self, now: Instant) -> std::io::Result<()> {
+        while let Some(outcome) = self.files.wait()? {
+            self.node.handle_written(now, outcome);
+        }
+        Ok(())
+    }
+}
+
+/// Milliseconds since 1970.
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_millis() as u64
+}
+
+/// The time of day, as the log writes it.
+fn time_of_day() -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = time::SystemTime.format_time(&mut Writer::new(&mut text));
+    text
+}

@@ -1,0 +1,91 @@
+//! The publisher and the registry's thread, as the node uses them.
+
+use std::sync::Arc;
+
+use ib_mad::transport::Packet;
+use ib_mad::types::Guid;
+use sa_proto::snapshot::{FabricPlane, Mft, Session, Version};
+
+use crate::node::{RegistryLink, SnapshotFeed};
+use crate::publish::{Challenge, PublishError, Publisher};
+use crate::runtime::registry::RegistryHandle;
+use sm_core::notice::{Event, Issuer};
+use sm_core::registry::{GuidBlock, Ports, PredefinedGroup};
+use sm_core::sweep::ImportedRegistry;
+use sm_routing::multicast::Membership;
+
+impl SnapshotFeed for Publisher {
+    fn session(&self) -> Option<Session> {
+        self.session()
+    }
+
+    fn challenge(&self) -> Option<Challenge> {
+        self.challenge()
+    }
+
+    fn version(&self) -> Version {
+        self.version()
+    }
+
+    fn begin_session(&self, sm_guid: Guid) -> Result<Session, PublishError> {
+        self.begin_session(sm_guid)
+    }
+
+    fn renew(&self) -> Result<(), PublishError> {
+        self.renew()
+    }
+
+    fn end_session(&self) {
+        self.end_session();
+    }
+
+    fn publish(&self, plane: FabricPlane) -> Result<Version, PublishError> {
+        self.publish(plane)
+    }
+
+    fn publish_multicast(&self, mfts: Vec<Arc<Mft>>) -> Result<Version, PublishError> {
+        self.publish_multicast(&mfts)
+    }
+}
+
+impl RegistryLink for RegistryHandle {
+    fn fabric_changed(&self, ports: Ports, predefined: Vec<PredefinedGroup>, issuer: Issuer) {
+        self.fabric_changed(ports, predefined, issuer);
+    }
+
+    fn session_begun(&self) {
+        self.session_begun();
+    }
+
+    fn published_epoch(&self) -> u64 {
+        self.published_epoch()
+    }
+
+    fn sequence(&self) -> u64 {
+        self.plane().sequence
+    }
+
+    fn imported(&self) -> ImportedRegistry {
+        self.imported()
+    }
+
+    fn set_open(&self, open: bool) {
+        self.set_open(open);
+    }
+
+    fn notify(&self, events: Vec<Event>) {
+        self.notify(events);
+    }
+
+    fn changed_membership(&self) -> Membership {
+        self.changed_membership()
+    }
+
+    fn changed_guid_blocks(&self) -> Vec<GuidBlock> {
+        self.changed_guid_blocks()
+    }
+
+    fn next_trap(&self) -> Option<Packet> {
+        self.next_trap()
+    }
+}

@@ -1,0 +1,318 @@
+//! Metrics of the service loop, collected at intervals.
+
+use std::collections::BTreeMap;
+
+use ib_mad::wire::attribute::SmState;
+use sa_proto::snapshot::Version;
+
+use super::Service;
+use crate::observe::SweepKind;
+use crate::runtime::metrics::{Metric, Value};
+use sm_core::smp::{Kind, Passed};
+use sm_core::sweep::Phase;
+
+impl Service {
+    /// All metrics but times that are recorded one by one.
+    pub(super) fn collect(&self) -> Vec<Metric> {
+        let mut metrics = self.measure_fabric();
+        metrics.extend(self.measure_smps());
+        metrics.extend(self.measure_front_door());
+        metrics.extend(self.measure_responders());
+        metrics.extend(self.registry.metrics());
+        metrics
+    }
+
+    fn measure_fabric(&self) -> Vec<Metric> {
+        let (counter, gauge) = (Metric::counter, Metric::gauge);
+        let sweeper = self.node.sweeper();
+        let (totals, session) = (self.node.sweeps(), self.node.session());
+        let (refused, refused_total) = self.node.refused_policies();
+        let last = &totals.last;
+        let (hosts, switches) = sweeper.fabric().counts();
+        let is = |state| f64::from(u8::from(state));
+        let sweeps = |kind: SweepKind, count| {
+            counter("sweeps", "Sweeps by kind; a light one that finds a change is continued", count)
+                .with("kind", kind.label())
+        };
+        vec![
+            gauge(
+                "up",
+                "1 if this subnet manager is master and a sweep has configured the subnet",
+                is(sweeper.is_up()),
+            ),
+            gauge(
+                "master",
+                "1 if this subnet manager is master",
+                is(sweeper.sm_state() == SmState::Master),
+            ),
+            gauge(
+                "credit_loops",
+                "1 if the current routing has credit loops and traffic can deadlock",
+                is(!sweeper.is_loop_free()),
+            ),
+            gauge(
+                "multicast_credit_loops",
+                "Multicast trees that take part in a credit loop",
+                sweeper.multicast_loops() as f64,
+            ),
+            gauge("switches", "Switches in the subnet", switches as f64),
+            gauge("hosts", "Channel adapters and routers in the subnet", hosts as f64),
+            gauge("links", "Links, as of the last sweep", last.links as f64),
+            gauge(
+                "duplicate_guids",
+                "GUIDs found on more than one node; only one of these nodes is configured",
+                last.duplicate_guids as f64,
+            ),
+            gauge(
+                "pkeys_left_out",
+                "P_Keys that did not fit into the P_Key tables of ports",
+                last.pkeys_left_out as f64,
+            ),
+            gauge(
+                "unchecked_ports",
+                "Switch ports without P_Key enforcement, because their table has no room for all P_Keys",
+                last.unchecked_ports as f64,
+            ),
+            gauge(
+                "foreign_sms",
+                "Subnet managers excluded from the election because they use another SM_Key",
+                sweeper.foreign_sms().count() as f64,
+            ),
+            counter(
+                "foreign_sm_answers",
+                "SMInfo answers with another SM_Key",
+                sweeper.foreign_answers(),
+            ),
+            gauge(
+                "sharded_ports",
+                "Ports whose MasterSMLID was set to a responder",
+                sweeper.sharded() as f64,
+            ),
+            gauge(
+                "clients_to_reregister",
+                "Ports still to be asked to register again after a change of master",
+                sweeper.clients_to_ask() as f64,
+            ),
+            gauge(
+                "switches_avoided",
+                "Switches avoided by routes because they do not accept their forwarding tables",
+                sweeper.avoided_switches() as f64,
+            ),
+            gauge(
+                "links_avoided",
+                "Links between switches avoided by routes because they run below the speed or width \
+                 that their ends support",
+                sweeper.throttled_links() as f64,
+            ),
+            gauge(
+                "session_refused",
+                "1 if the session epoch cannot be saved in the state directory; nothing is published \
+                 to responders",
+                is(session.is_refused()),
+            ),
+            counter(
+                "session_failures",
+                "Attempts to begin a session that failed",
+                session.failures(),
+            ),
+            gauge(
+                "state_files_behind",
+                "Files of the state directory whose last write failed; writes are retried",
+                self.node.files_behind() as f64,
+            ),
+            counter("policy_errors", "Policy files refused since the start", refused_total),
+            gauge(
+                "policy_stale",
+                "Policy files refused at the last reading; their previous contents stay in force",
+                refused as f64,
+            ),
+            sweeps(SweepKind::Light, sweeper.light_sweeps().count()),
+            sweeps(SweepKind::Partial, totals.partial),
+            sweeps(SweepKind::Full, totals.full),
+            counter(
+                "sweep_errors",
+                "Attributes that sweeps could not read or set; the log has the first of each sweep",
+                totals.errors,
+            ),
+            gauge(
+                "sweeps_failed_in_a_row",
+                "Sweeps with faults in a row",
+                f64::from(totals.failed_in_a_row),
+            ),
+            counter(
+                "traps_dropped",
+                "Traps not forwarded to subscribers because too many arrived at once",
+                sweeper.traps_dropped(),
+            ),
+            gauge(
+                "sweep_last_duration_seconds",
+                "Duration of the last sweep that configured the fabric",
+                last.duration().as_secs_f64(),
+            ),
+            gauge(
+                "routing_last_duration_seconds",
+                "Time of the routing engine in that sweep; 0 if nothing was routed",
+                last.phase(Phase::Route).as_secs_f64(),
+            ),
+        ]
+    }
+
+    fn measure_smps(&self) -> Vec<Metric> {
+        let mut by_name: BTreeMap<(&str, &str), Passed> = BTreeMap::new();
+        for &kind in Kind::ALL {
+            let passed = self.node.sweeper().passed(kind);
+            let sum = by_name.entry((kind.attribute(), kind.method())).or_default();
+            sum.sent += passed.sent;
+            sum.repeated += passed.repeated;
+            sum.answered += passed.answered;
+            sum.given_up += passed.given_up;
+        }
+        type Of = fn(&Passed) -> u64;
+        let families: [(&str, &str, Of); 4] = [
+            ("smps_sent", "SMPs sent, retries included", |passed| passed.sent),
+            ("smps_repeated", "SMPs retried after a timeout", |passed| passed.repeated),
+            ("smps_answered", "SMPs answered", |passed| passed.answered),
+            ("smps_timed_out", "SMPs without an answer after the last retry", |passed| {
+                passed.given_up
+            }),
+        ];
+        let mut metrics: Vec<_> = families
+            .iter()
+            .flat_map(|&(name, help, of)| {
+                by_name.iter().map(move |(&(attribute, method), passed)| {
+                    Metric::counter(name, help, of(passed))
+                        .with("attribute", attribute)
+                        .with("method", method)
+                })
+            })
+            .collect();
+        let unmatched = self.node.sweeper().counters().unmatched;
+        metrics.push(Metric::counter(
+            "smps_unmatched",
+            "Answers that match no outstanding SMP, such as late ones",
+            unmatched,
+        ));
+        let lost = |reason: &str, count| {
+            let help = "Packets not sent to the fabric, by reason; their senders retry";
+            Metric::counter("fabric_packets_dropped", help, count).with("reason", reason)
+        };
+        metrics.push(lost("overflow", self.node.answers_dropped()));
+        metrics.push(lost("detached", self.fabric.lost()));
+        let outstanding = self.node.sweeper().outstanding() as f64;
+        metrics.push(Metric::gauge("smps_outstanding", "SMPs queued or on the wire", outstanding));
+        metrics
+    }
+
+    fn measure_front_door(&self) -> Vec<Metric> {
+        let (counter, gauge) = (Metric::counter, Metric::gauge);
+        let ((door, pins), malformed) = (self.node.front_door(), self.door.malformed());
+        let dropped = |reason: &str, count| {
+            let help = "Packets dropped at the front door, by reason; clients retry";
+            counter("front_door_dropped", help, count).with("reason", reason)
+        };
+        let datagrams = |wrong: &str, count| {
+            let help = "Malformed datagrams received on the front-door socket";
+            counter("front_door_malformed", help, count).with("wrong", wrong)
+        };
+        vec![
+            counter("front_door_requests", "Queries forwarded to responders", door.requests),
+            counter("front_door_answers", "Answers forwarded to clients", door.answers),
+            counter(
+                "front_door_direct",
+                "Queries forwarded to be answered from the responder's own port",
+                door.direct,
+            ),
+            counter(
+                "front_door_redirected",
+                "Requests answered with a redirection to a responder",
+                door.redirected,
+            ),
+            counter(
+                "front_door_advertised",
+                "ClassPortInfo answers that name a responder",
+                door.advertised,
+            ),
+            dropped("no_responder", door.no_responder),
+            dropped("other_class", door.other_class),
+            dropped("unregistered", door.unregistered),
+            dropped("not_master", door.not_master),
+            dropped("overflow", door.overflow),
+            counter(
+                "front_door_undelivered",
+                "Answers that the fabric could not deliver to the LID of the client",
+                door.undelivered,
+            ),
+            datagrams("length", malformed.length),
+            datagrams("envelope", malformed.envelope),
+            gauge(
+                "front_door_pins",
+                "Multi-packet transfers and reports pinned to a responder",
+                pins as f64,
+            ),
+        ]
+    }
+
+    /// Connected responders, and how far each is behind the published snapshot.
+    fn measure_responders(&self) -> Vec<Metric> {
+        let gauge = Metric::gauge;
+        let published = self.publisher.version();
+        let generation = |plane: &str, number: u64| {
+            let help = "Published generation: changed fabrics (fabric), registry writes (registry)";
+            gauge("snapshot_generation", help, number as f64).with("plane", plane)
+        };
+        let mut metrics = vec![
+            generation("fabric", published.fabric_generation),
+            generation("registry", published.registry_sequence),
+        ];
+        let responders = self.publisher.responders();
+        let responders = responders.load();
+        let serving: Vec<_> = responders.iter().filter(|entry| !entry.is_client()).collect();
+        metrics.push(gauge(
+            "responders",
+            "Responders connected; if 0, SA queries are not answered",
+            serving.len() as f64,
+        ));
+        let mut named = BTreeMap::new();
+        for entry in serving {
+            // Two responders may have the same name.
+            let name = match named.contains_key(&*entry.name) {
+                false => entry.name.to_string(),
+                true => format!("{} {:x}", entry.name, entry.id),
+            };
+            let held = entry.serving.filter(|held| held.session == published.session);
+            let held = held.unwrap_or(Version::NONE);
+            let fabric = published.fabric_generation.saturating_sub(held.fabric_generation);
+            let registry = published.registry_sequence.saturating_sub(held.registry_sequence);
+            named.insert(name, (fabric, registry));
+        }
+        for (name, (fabric, registry)) in named {
+            for (plane, lag) in [("fabric", fabric), ("registry", registry)] {
+                let help =
+                    "Generations that a responder is behind; all of them if it follows another SM";
+                let lag = gauge("responder_lag_generations", help, lag as f64);
+                metrics.push(lag.with("responder", &*name).with("plane", plane));
+            }
+        }
+        let feed = self.publisher.counters().into_iter();
+        metrics.extend(feed.map(|(name, help, count)| Metric::counter(name, help, count)));
+        metrics
+    }
+}
+
+/// Totals for `ibsmctl status`: those that differ in labels are added up.
+pub(super) fn totals(metrics: &[Metric]) -> Vec<(String, u64)> {
+    let mut totals: Vec<(String, u64)> = Vec::new();
+    for metric in metrics {
+        let value = match metric.value {
+            Value::Counter(value) => value,
+            // How much is registered is what operators ask first.
+            Value::Gauge(value) if metric.name.starts_with("registry_") => value as u64,
+            Value::Gauge(_) => continue,
+        };
+        match totals.last_mut() {
+            Some((name, total)) if name == metric.name => *total += value,
+            _ => totals.push((metric.name.to_owned(), value)),
+        }
+    }
+    totals
+}

@@ -1,0 +1,457 @@
+//! The state directory: files that outlive the process.
+//!
+//! - `guid2lid`: LIDs by port GUID, `guid2mkey`: M_Keys, and `neighbors`: links between ports, all
+//!   in OpenSM's format, so that OpenSM can replace ibsm and ibsm can replace OpenSM.
+//! - `cut-ports`: switch ports that were disabled to move a LID.
+//! - `routing`: which engine computed the forwarding tables that switches hold.
+//! - `tables`: hashes of those tables, by which the next run detects that others were written.
+//! - `lock`: locked while a process uses the directory.
+//! - `ibsm-client`: this run's identity at the simulator, by which its slot is freed after a
+//!   `kill -9`.
+//!
+//! The epoch of snapshots is in the same directory; `publish` writes it.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use ib_mad::transport::ibsim::ClientId;
+use ib_mad::types::{Guid, PortNum};
+use tracing::warn;
+
+use crate::node::{StateWrite, WriteOutcome};
+use sm_core::manage::lid::LidTable;
+use sm_core::manage::mkey::{self, MKeyTable, Neighbours};
+use sm_core::sweep::{DisabledPorts, Origin, TableFingerprint};
+
+/// Longest file read, bytes: 49,151 ports at 35 bytes are 1.7 MB.
+const FILE_LEN_MAX: u64 = 16 << 20;
+
+/// Files of one name that are set aside.
+const REFUSED_MAX: usize = 9;
+
+/// The file of ports that are disabled for a takeover.
+const DISABLED_PORTS: &str = "cut-ports";
+
+/// The state directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("state directory: {}: {source}; correct this, or choose another directory with --state-dir", path.display())]
+pub struct StateError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// The state directory, which exists and can be written.
+#[derive(Debug)]
+pub(super) struct StateDir {
+    writer: StateWriter,
+    /// Locked while the process runs.
+    _lock: File,
+}
+
+/// Writes files of the state directory, on any thread.
+#[derive(Clone, Debug)]
+pub(super) struct StateWriter {
+    path: PathBuf,
+    sync: bool,
+    /// Whether a warning was logged that the directory itself cannot be synced.
+    warned: Arc<AtomicBool>,
+}
+
+impl StateDir {
+    /// Opens `path`, creating it if need be.
+    pub(super) fn open(path: &Path, sync: bool) -> Result<Self, StateError> {
+        let failed = |source| StateError { path: path.to_owned(), source };
+        let is_new = !path.try_exists().map_err(failed)?;
+        fs::create_dir_all(path).map_err(failed)?;
+        if is_new {
+            warn!("{}", created(path));
+        }
+        let lock = File::create(path.join("lock")).map_err(failed)?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => failed(io::Error::other(
+                "another ibsm uses it; each ibsm on a host needs its own directory",
+            )),
+            TryLockError::Error(source) => failed(source),
+        })?;
+        let writer = StateWriter { path: path.to_owned(), sync, warned: Arc::default() };
+        Ok(Self { writer, _lock: lock })
+    }
+
+    /// Writes files.
+    pub(super) fn writer(&self) -> &StateWriter {
+        &self.writer
+    }
+
+    /// LIDs assigned before. Invalid lines are skipped with a warning.
+    pub(super) fn lids(&self) -> Result<LidTable, StateError> {
+        let Some(text) = self.read("guid2lid")? else { return Ok(LidTable::default()) };
+        let (table, rejected) = LidTable::parse(&text);
+        for line in rejected.iter().take(10) {
+            warn!(
+                "{}:{}: {}; line ignored",
+                self.file("guid2lid").display(),
+                line.line,
+                line.reason
+            );
+        }
+        if rejected.len() > 10 {
+            warn!(
+                "{}: {} more lines ignored",
+                self.file("guid2lid").display(),
+                rejected.len() - 10
+            );
+        }
+        Ok(table)
+    }
+
+    /// M_Keys of ports and links between them, as an earlier run knew them.
+    pub(super) fn m_keys(&self) -> Result<(MKeyTable, Neighbours), StateError> {
+        let warn = |name: &str, left_out: usize| {
+            if left_out > 0 {
+                warn!("{}: {left_out} invalid line(s) ignored", self.file(name).display());
+            }
+        };
+        let (keys, left_out) = MKeyTable::parse(&self.read_cache("guid2mkey")?);
+        warn("guid2mkey", left_out);
+        let (neighbours, left_out) = Neighbours::parse(&self.read_cache("neighbors")?);
+        warn("neighbors", left_out);
+        Ok((keys, neighbours))
+    }
+
+    /// The identity of this SM at the feeds that it follows, the same over restarts; not 0.
+    pub(super) fn identity(&self) -> Result<u64, StateError> {
+        let known = self.read("identity")?;
+        if let Some(id) = known.and_then(|text| text.trim().parse().ok()).filter(|&id| id != 0) {
+            return Ok(id);
+        }
+        let id = RandomState::new().hash_one(std::process::id()) | 1;
+        self.write("identity", &format!("{id}\n"))?;
+        Ok(id)
+    }
+
+    /// Ports that an earlier run disabled for a takeover, and has not seen enabled since. Invalid
+    /// lines are skipped with a warning.
+    pub(super) fn disabled_ports(&self) -> Result<DisabledPorts, StateError> {
+        let mut ports = DisabledPorts::new();
+        for (number, line) in self.read(DISABLED_PORTS)?.unwrap_or_default().lines().enumerate() {
+            let port = line.split_once(' ').and_then(|(guid, num)| {
+                Some((guid.parse().ok()?, PortNum(num.trim().parse().ok()?)))
+            });
+            match port {
+                Some(port) => _ = ports.insert(port),
+                None => warn!(
+                    "{}:{}: '{line}' is not a switch GUID and a port number; line ignored",
+                    self.file(DISABLED_PORTS).display(),
+                    number + 1
+                ),
+            }
+        }
+        Ok(ports)
+    }
+
+    /// Which engine computed the tables that switches hold, as the last run left it.
+    pub(super) fn origin(&self) -> Result<Option<Origin>, StateError> {
+        Ok(Origin::parse(&self.read_cache("routing")?))
+    }
+
+    /// The tables that the last run left in switches. Removes the file: until the tables are
+    /// compared with the switches, no further run may use it.
+    pub(super) fn take_left(&self) -> Result<Option<TableFingerprint>, StateError> {
+        let left = TableFingerprint::parse(&self.read_cache("tables")?);
+        self.writer.forget("tables")?;
+        Ok(left)
+    }
+
+    /// The identity of an earlier run at the simulator.
+    pub(super) fn stale_client(&self) -> Option<ClientId> {
+        self.read("ibsm-client").ok().flatten()?.parse().ok()
+    }
+
+    /// Saves the identity of this run at the simulator.
+    pub(super) fn keep_client(&self, client: ClientId) -> Result<(), StateError> {
+        self.write("ibsm-client", &format!("{client}\n"))
+    }
+
+    /// This run has detached from the simulator.
+    pub(super) fn forget_client(&self) {
+        let _ = fs::remove_file(self.file("ibsm-client"));
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.writer.file(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<(), StateError> {
+        self.writer.write(name, text)
+    }
+
+    fn read(&self, name: &str) -> Result<Option<String>, StateError> {
+        self.read_up_to(name, FILE_LEN_MAX)
+    }
+
+    /// Reads a file that may be lost. One that can never be read is renamed, for the operator to
+    /// inspect; an error that may be temporary, such as an I/O error, ends the start.
+    fn read_cache(&self, name: &str) -> Result<String, StateError> {
+        let failure = match self.read_up_to(name, mkey::FILE_LEN_MAX) {
+            Ok(text) => return Ok(text.unwrap_or_default()),
+            Err(failure) => failure,
+        };
+        let is_other = fs::metadata(&failure.path).is_ok_and(|metadata| !metadata.is_file());
+        if failure.source.kind() != io::ErrorKind::InvalidData && !is_other {
+            return Err(failure);
+        }
+        let aside = self.set_aside(name)?;
+        let StateError { path, source } = failure;
+        warn!(
+            "{}: {source}; moved to {}, starting with an empty file",
+            path.display(),
+            aside.display()
+        );
+        Ok(String::new())
+    }
+
+    /// Renames a file to an unused name; returns the name.
+    fn set_aside(&self, name: &str) -> Result<PathBuf, StateError> {
+        let path = self.file(name);
+        let names = (1..=REFUSED_MAX).map(|number| match number {
+            1 => format!("{name}.refused"),
+            _ => format!("{name}.refused.{number}"),
+        });
+        let is_free = |path: &PathBuf| {
+            fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
+        let moved = match names.map(|name| self.file(&name)).find(is_free) {
+            Some(aside) => fs::rename(&path, &aside).map(|()| aside),
+            None => Err(io::Error::other(format!(
+                "it is unusable, and {REFUSED_MAX} unusable copies exist already; remove {name}.refused*"
+            ))),
+        };
+        moved.map_err(|source| StateError { path, source })
+    }
+
+    fn read_up_to(&self, name: &str, len_max: u64) -> Result<Option<String>, StateError> {
+        let path = self.file(name);
+        let read = || {
+            let len = fs::metadata(&path)?.len();
+            if len > len_max {
+                let reason = format!("it has {len} bytes; at most {len_max} are read");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+            }
+            Ok(String::from_utf8_lossy(&fs::read(&path)?).into_owned())
+        };
+        match read() {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(StateError { path, source }),
+        }
+    }
+}
+
+impl StateWriter {
+    /// Writes or removes a file.
+    pub(super) fn write_state(&self, write: StateWrite) -> WriteOutcome {
+        match self.apply(&write) {
+            Ok(()) => WriteOutcome::Done(write),
+            Err(failure) => WriteOutcome::Failed(write, failure.into()),
+        }
+    }
+
+    fn apply(&self, write: &StateWrite) -> Result<(), StateError> {
+        match write {
+            StateWrite::Lids(lids) => self.write("guid2lid", &lids.render()),
+            StateWrite::MKeys(m_keys) => self.write("guid2mkey", &m_keys.render()),
+            StateWrite::Neighbours(neighbours) => self.write("neighbors", &neighbours.render()),
+            StateWrite::Tables(registry, tables) => {
+                self.write("tables", &tables.fingerprint(*registry).render())
+            }
+            StateWrite::ForgetTables => self.forget("tables"),
+            StateWrite::DisabledPorts(ports) => {
+                let line = |(guid, num): &(Guid, PortNum)| format!("{guid} {}\n", num.0);
+                self.write(DISABLED_PORTS, &ports.iter().map(line).collect::<String>())
+            }
+            StateWrite::Origin(Some(origin)) => self.write("routing", &origin.render()),
+            StateWrite::Origin(None) => self.forget("routing"),
+        }
+    }
+
+    /// Removes a file, if it exists.
+    fn forget(&self, name: &str) -> Result<(), StateError> {
+        let path = self.file(name);
+        match fs::remove_file(&path) {
+            Err(source) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed
+                .and_then(|()| self.sync_names())
+                .map_err(|source| StateError { path, source }),
+        }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Syncs the directory itself, so that names of files survive a loss of power.
+    fn sync_names(&self) -> io::Result<()> {
+        if self.sync && !sync_directory(&self.path)? && !self.warned.swap(true, Relaxed) {
+            warn!(
+                "state directory {}: its file system does not support fsync of directories; after a \
+                 power failure it may hold older versions of files",
+                self.path.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// Replaces a file atomically: a crash leaves the old one or the new one.
+    fn write(&self, name: &str, text: &str) -> Result<(), StateError> {
+        let path = self.file(name);
+        let draft = self.file(&format!("{name}.new"));
+        let write = || {
+            // A draft that a crash left may be open to others.
+            let _ = fs::remove_file(&draft);
+            let mode = if name == "guid2mkey" { 0o600 } else { 0o644 };
+            let mut options = OpenOptions::new();
+            let mut file = options.write(true).create_new(true).mode(mode).open(&draft)?;
+            file.write_all(text.as_bytes())?;
+            if self.sync {
+                file.sync_all()?;
+            }
+            fs::rename(&draft, &path)?;
+            self.sync_names()
+        };
+        write().map_err(|source| StateError { path: path.clone(), source })
+    }
+}
+
+/// Has a directory itself written; `false` where the file system knows no such thing.
+fn sync_directory(path: &Path) -> io::Result<bool> {
+    match File::open(path)?.sync_all() {
+        Err(error)
+            if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) =>
+        {
+            Ok(false)
+        }
+        synced => synced.map(|()| true),
+    }
+}
+
+/// What an operator should know of a state directory that was not there. Behind a mistyped name lie
+/// neither the LIDs of before nor what clients registered.
+fn created(path: &Path) -> String {
+    format!(
+        "state directory {} is new: no LIDs and no registrations are known. If this subnet had a \
+         state directory before, stop ibsm now and check --state-dir",
+        path.display()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_made_is_told_by_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("typo/ibsm");
+        assert!(StateDir::open(&path, true).is_ok() && path.is_dir());
+        assert!(created(&path).contains("typo/ibsm is new: no LIDs"), "{}", created(&path));
+    }
+
+    #[test]
+    fn a_second_instance_in_the_same_directory_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = StateDir::open(dir.path(), true).unwrap();
+        let refusal = StateDir::open(dir.path(), true).unwrap_err().to_string();
+        assert!(refusal.contains("another ibsm uses it"), "{refusal}");
+        drop(first);
+        assert!(StateDir::open(dir.path(), true).is_ok());
+    }
+
+    #[test]
+    fn a_cache_that_cannot_be_read_is_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path(), true).unwrap();
+        File::create(dir.path().join("neighbors"))
+            .unwrap()
+            .set_len(mkey::FILE_LEN_MAX + 1)
+            .unwrap();
+        for name in ["guid2mkey", "routing", "tables"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        assert_eq!(state.m_keys().unwrap(), Default::default());
+        assert!(state.origin().unwrap().is_none() && state.take_left().unwrap().is_none());
+        for name in ["neighbors", "guid2mkey", "routing", "tables"] {
+            let aside = dir.path().join(format!("{name}.refused"));
+            assert!(aside.exists() && !dir.path().join(name).exists());
+        }
+        state.writer().apply(&StateWrite::MKeys(MKeyTable::parse("0x1 0xaa").0)).unwrap();
+        assert_eq!(state.m_keys().unwrap().0.get(Guid(1)), Some(0xaa));
+    }
+
+    /// One that could not be read just now was renamed away, and with the next failure overwritten.
+    #[test]
+    fn a_cache_that_may_be_read_the_next_time_ends_the_start_and_none_is_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path(), true).unwrap();
+        // As any other failure of the system, which a test has not at hand: a link to itself.
+        let keys = dir.path().join("guid2mkey");
+        std::os::unix::fs::symlink("guid2mkey", &keys).unwrap();
+        let refusal = state.m_keys().unwrap_err().to_string();
+        assert!(refusal.contains("guid2mkey: "), "{refusal}");
+        assert!(keys.is_symlink() && !dir.path().join("guid2mkey.refused").exists());
+        fs::remove_file(&keys).unwrap();
+
+        let aside = |number| match number {
+            1 => dir.path().join("guid2mkey.refused"),
+            _ => dir.path().join(format!("guid2mkey.refused.{number}")),
+        };
+        for number in 1..=REFUSED_MAX {
+            fs::create_dir(&keys).unwrap();
+            fs::write(keys.join(number.to_string()), "").unwrap();
+            assert!(state.m_keys().is_ok() && aside(number).join(number.to_string()).exists());
+        }
+        fs::create_dir(&keys).unwrap();
+        let refusal = state.m_keys().unwrap_err().to_string();
+        assert!(refusal.contains("remove guid2mkey.refused*") && keys.exists(), "{refusal}");
+    }
+
+    /// No state file counted as written where directories cannot be synced.
+    #[test]
+    fn a_file_system_that_cannot_sync_directories_will_do() {
+        assert!(!sync_directory(Path::new("/proc/self")).unwrap(), "procfs cannot");
+        let dir = tempfile::tempdir().unwrap();
+        assert!(sync_directory(&dir.path().join("none")).is_err());
+        sync_directory(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn lids_and_client_survive() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path(), true).unwrap();
+        assert!(state.lids().unwrap().is_empty());
+        let (lids, _) = LidTable::parse("0x1 0x0004 0x0007");
+        state.writer().apply(&StateWrite::Lids(lids.clone())).unwrap();
+        assert_eq!(state.lids().unwrap(), lids);
+        let (keys, _) = MKeyTable::parse("0x1 0x00000000000000aa");
+        let (neighbours, _) = Neighbours::parse("0x1:1 0x2:3\n0x2:3 0x1:1");
+        state.writer().apply(&StateWrite::MKeys(keys.clone())).unwrap();
+        state.writer().apply(&StateWrite::Neighbours(neighbours.clone().into())).unwrap();
+        assert_eq!(state.m_keys().unwrap(), (keys, neighbours));
+        let mode = fs::metadata(dir.path().join("guid2mkey")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(state.disabled_ports().unwrap(), DisabledPorts::new());
+        let cut = DisabledPorts::from([(Guid(0x20), PortNum(3)), (Guid(0x21), PortNum(36))]);
+        state.writer().apply(&StateWrite::DisabledPorts(cut.clone())).unwrap();
+        assert_eq!(state.disabled_ports().unwrap(), cut);
+        assert_eq!(state.stale_client(), None);
+        state.keep_client("3:77".parse().unwrap()).unwrap();
+        assert_eq!(state.stale_client(), Some(ClientId { slot: 3, number: 77 }));
+    }
+}

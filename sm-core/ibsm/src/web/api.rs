@@ -1,0 +1,159 @@
+//! The documents under `/api/v1/`.
+
+use std::io::Write;
+use std::sync::{Mutex, PoisonError};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use ib_mad::types::Guid;
+use sa_proto::snapshot::Snapshot;
+use serde::{Deserialize, Serialize};
+
+use super::fabric::{Map, NodeDetail};
+use super::{Served, Shared};
+use crate::observe::{Range, etag};
+
+/// Routes of the documents.
+pub(super) fn routes() -> Router<Shared> {
+    Router::new()
+        .route("/api/v1/status", get(status))
+        .route("/api/v1/series", get(series))
+        .route("/api/v1/responders", get(responders))
+        .route("/api/v1/talkers", get(talkers))
+        .route("/api/v1/sweeps", get(sweeps))
+        .route("/api/v1/fabric", get(map))
+        .route("/api/v1/nodes/{guid}", get(node))
+}
+
+/// A JSON document of current data.
+pub(super) fn json(document: &impl Serialize) -> Response {
+    let text = serde_json::to_vec(document).expect("text and numbers can be written");
+    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
+    (headers, text).into_response()
+}
+
+async fn status(State(served): State<Shared>) -> Response {
+    json(&served.moment())
+}
+
+async fn responders(State(served): State<Shared>) -> Response {
+    json(&served.moment().responders)
+}
+
+async fn talkers(State(served): State<Shared>) -> Response {
+    json(&served.moment().talkers)
+}
+
+async fn sweeps(State(served): State<Shared>) -> Response {
+    let sweeps = served.observatory.sweeps();
+    json(&sweeps.iter().map(|sweep| &**sweep).collect::<Vec<_>>())
+}
+
+#[derive(Deserialize)]
+struct SeriesQuery {
+    range: Option<String>,
+}
+
+async fn series(State(served): State<Shared>, Query(query): Query<SeriesQuery>) -> Response {
+    let range = match query.range.as_deref() {
+        None | Some("15m") => Range::Seconds,
+        Some("24h") => Range::Minutes,
+        Some(_) => {
+            return (StatusCode::BAD_REQUEST, "range is 15m or 24h\n").into_response();
+        }
+    };
+    let history = served.observatory.history(range);
+    json(&history)
+}
+
+async fn node(State(served): State<Shared>, Path(guid): Path<String>) -> Response {
+    let Ok(guid) = guid.parse::<Guid>() else {
+        return (StatusCode::BAD_REQUEST, "a GUID is written as 0x0002c90300000001\n")
+            .into_response();
+    };
+    let snapshot = served.observatory.snapshot();
+    let sweeps = served.observatory.sweeps();
+    match NodeDetail::of(snapshot.fabric(), guid, sweeps.last().map(|sweep| &**sweep)) {
+        Some(detail) => json(&detail),
+        None => (StatusCode::NOT_FOUND, "no node has this GUID\n").into_response(),
+    }
+}
+
+/// The map when last requested: it is large, and changes only with the fabric.
+#[derive(Debug, Default)]
+pub(super) struct MapCache(Mutex<Option<(String, Bytes)>>);
+
+impl MapCache {
+    /// The map of the published fabric, compressed.
+    fn get(&self, snapshot: &Snapshot) -> Bytes {
+        let etag = etag(snapshot);
+        // Concurrent requests wait for the same map.
+        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, bytes)) = cached.as_ref().filter(|(of, _)| *of == etag) {
+            return bytes.clone();
+        }
+        let map = Map::of(snapshot.fabric(), etag.clone());
+        let text = serde_json::to_vec(&map).expect("text and numbers can be written");
+        let bytes = Bytes::from(compressed(&text));
+        *cached = Some((etag, bytes.clone()));
+        bytes
+    }
+}
+
+/// Compresses `bytes` with gzip.
+pub(super) fn compressed(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    let written = encoder.write_all(bytes).and_then(|()| encoder.finish());
+    written.expect("memory can be written to")
+}
+
+async fn map(State(served): State<Shared>, headers: HeaderMap) -> Response {
+    let snapshot = served.observatory.snapshot();
+    let tag = format!("\"{}\"", etag(&snapshot));
+    let headers_out = [(header::ETAG, tag.clone()), (header::CACHE_CONTROL, "no-cache".to_owned())];
+    if is_known(&headers, &tag) {
+        return (StatusCode::NOT_MODIFIED, headers_out).into_response();
+    }
+    // The layout of ten thousand nodes takes a while; other requests are served meanwhile.
+    let made = tokio::task::spawn_blocking(move || served.map.get(&snapshot)).await;
+    let Ok(bytes) = made else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
+    (headers_out, as_accepted(&headers, "application/json", bytes)).into_response()
+}
+
+/// Whether the client has the content with this tag.
+pub(super) fn is_known(headers: &HeaderMap, tag: &str) -> bool {
+    let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    known.is_some_and(|known| known.split(',').any(|one| one.trim() == tag))
+}
+
+/// Compressed content, decompressed for clients that do not accept gzip.
+pub(super) fn as_accepted(
+    headers: &HeaderMap,
+    content_type: &'static str,
+    gzip: Bytes,
+) -> Response {
+    let accepted = headers.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok());
+    let types = [(header::CONTENT_TYPE, content_type), (header::VARY, "Accept-Encoding")];
+    if accepted.is_some_and(|accepted| accepted.contains("gzip")) {
+        return (types, [(header::CONTENT_ENCODING, "gzip")], gzip).into_response();
+    }
+    let mut plain = Vec::new();
+    let read = std::io::copy(&mut flate2::read::GzDecoder::new(&gzip[..]), &mut plain);
+    read.expect("the data was compressed by this program");
+    (types, plain).into_response()
+}
+
+impl Served {
+    /// The current moment.
+    pub(super) fn moment(&self) -> crate::observe::moment::Moment {
+        let mut moment = (**self.observatory.moments().borrow()).clone();
+        moment.watchers = self.streams.watchers();
+        moment
+    }
+}

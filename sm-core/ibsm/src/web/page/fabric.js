@@ -1,0 +1,228 @@
+// The fabric view: the map, search, and details of the selected node.
+
+import { byId, make, setText } from "./dom.js";
+import { count, NONE } from "./format.js";
+import { FabricMap } from "./map.js";
+
+const FOUND_MAX = 50;
+
+export class FabricView {
+  constructor(live) {
+    this.live = live;
+    this.etag = undefined;
+    this.numbers = new Map();
+    this.guid = undefined;
+    this.map = new FabricMap(byId("map").querySelector("canvas"), (number) => {
+      location.hash = number === undefined ? "#/fabric" : `#/fabric/${this.map.node(number).guid}`;
+    });
+    const zoom = { in: () => this.map.zoom(1.8, undefined, undefined, true), out: () => this.map.zoom(1 / 1.8, undefined, undefined, true), all: () => this.map.map && this.map.fit(true) };
+    byId("map").querySelector(".zoom").addEventListener("click", (event) => zoom[event.target.dataset.zoom]?.());
+    this.search = new Search((number) => {
+      location.hash = `#/fabric/${this.map.node(number).guid}`;
+      // If it is selected already, bring it back into view.
+      if (this.map.node(number).guid === this.guid) this.map.centre(number);
+    }, () => this.map);
+    byId("detail").addEventListener("keydown", (event) => event.key === "Escape" && this.close());
+  }
+
+  /** Shows the map, and the node with `guid` if one is given. */
+  async open(guid) {
+    this.isOpen = true;
+    const news = guid !== this.guid;
+    this.guid = guid;
+    await this.load();
+    if (this.guid !== guid || !news) return;
+    const number = this.numbers.get(guid);
+    this.map.select(number);
+    byId("detail").hidden = guid === undefined;
+    if (guid === undefined) return;
+    if (number !== undefined) this.map.centre(number);
+    await this.showDetail(guid);
+  }
+
+  update({ moment }) {
+    if (moment && moment.fabric.etag !== this.etag && this.etag !== undefined) this.load();
+    if (moment && moment.sweeps.last !== this.sweep) {
+      this.sweep = moment.sweeps.last;
+      this.markFaults();
+    }
+  }
+
+  async load() {
+    if (this.loading) return this.loading;
+    const etag = this.live.moment?.fabric.etag;
+    if (this.etag !== undefined && (etag === undefined || etag === this.etag)) return undefined;
+    this.loading = this.fetchMap().finally(() => { this.loading = undefined; });
+    return this.loading;
+  }
+
+  async fetchMap() {
+    const empty = byId("map-empty");
+    try {
+      const answer = await fetch("/api/v1/fabric");
+      if (!answer.ok) throw new Error(String(answer.status));
+      const map = await answer.json();
+      this.etag = map.etag;
+      this.map.load(map);
+      this.numbers = new Map();
+      const { switches, hosts } = map;
+      for (const [at, guid] of [...switches.guid, ...hosts.guid].entries()) this.numbers.set(guid, at);
+      this.map.select(this.numbers.get(this.guid));
+      empty.hidden = this.numbers.size > 0;
+      setText(empty, "No fabric is published yet: the first sweep has not ended, or this manager is not the master");
+      this.search.fabricChanged();
+      if (this.guid !== undefined && !byId("detail").hidden) this.showDetail(this.guid);
+      this.markFaults();
+    } catch {
+      empty.hidden = this.etag !== undefined;
+      setText(empty, "Cannot load the map; it is loaded again after the next change");
+    }
+  }
+
+  /** Marks nodes for which the last sweep had errors. */
+  async markFaults() {
+    try {
+      const answer = await fetch("/api/v1/sweeps");
+      const last = answer.ok ? (await answer.json()).at(-1) : undefined;
+      const numbers = (last?.fault_ports ?? []).map(({ guid }) => this.numbers.get(guid));
+      this.map.faulty = new Set(numbers.filter((number) => number !== undefined));
+      this.map.draw();
+    } catch {
+      // Retried after the next sweep.
+    }
+  }
+
+  close() {
+    location.hash = "#/fabric";
+    byId("map").querySelector("canvas").focus();
+  }
+
+  async showDetail(guid) {
+    const panel = byId("detail");
+    let node;
+    try {
+      const answer = await fetch(`/api/v1/nodes/${guid}`);
+      node = answer.ok ? await answer.json() : undefined;
+    } catch {
+      return;
+    }
+    if (this.guid !== guid) return;
+    const shut = make("button", { type: "button", class: "quiet", "aria-label": "Close", onclick: () => this.close() }, "✕");
+    panel.hidden = false;
+    if (!node) {
+      panel.replaceChildren(make("header", {}, make("h2", {}, "Not found"), shut), make("p", {}, `No node in the fabric has GUID ${guid}.`));
+      return;
+    }
+    const linked = node.ports.filter((port) => port.peer);
+    const slow = linked.filter((port) => port.shortfall);
+    const terms = [
+      ["Kind", node.kind], ["LID", node.lid ? String(node.lid) : NONE], ["Node GUID", node.guid, true],
+      ["Ports with a link", `${linked.length} of ${node.ports.filter((port) => port.number > 0).length}`],
+      ["Degraded links", count(slow.length)],
+    ];
+    const list = make("dl", {}, ...terms.flatMap(([term, text, mono]) => [make("dt", {}, term), make("dd", { class: mono ? "mono" : "" }, text)]));
+    const faults = node.faults.length
+      ? make("ul", { class: "faults", "aria-label": "Errors of the last sweep" }, ...node.faults.map((fault) => make("li", {}, fault))) : null;
+    panel.replaceChildren(make("header", {}, make("h2", {}, node.name || node.guid), shut), list, ...(faults ? [faults] : []), this.portTable(node));
+  }
+
+  portTable(node) {
+    const row = (port) => make("tr", {},
+      make("td", { class: "n" }, String(port.number)),
+      make("td", {}, make("span", { class: "dot", "data-tone": tone(port) }, port.fault ? `${port.state}, error` : port.state)),
+      make("td", {}, port.link ?? (port.physical_state === "LinkUp" ? "" : port.physical_state), port.shortfall ? make("small", {}, `both ends support ${port.shortfall}`) : null),
+      make("td", { class: "wide" }, port.peer
+        ? make("button", { type: "button", class: "link", title: `${port.peer.name} · ${port.peer.guid}`, onclick: () => { location.hash = `#/fabric/${port.peer.guid}`; } }, `${port.peer.name} /${port.peer.port}`)
+        : NONE));
+    const head = ["Port", "State", "Link", "Neighbour"].map((title, at) => make("th", { scope: "col", class: at === 0 ? "n" : "" }, title));
+    const rows = node.ports.filter((port) => port.number > 0 || node.ports.length === 1).map(row);
+    return make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...rows));
+  }
+}
+
+const tone = (port) => (port.fault ? "bad" : !port.peer ? "none" : port.state !== "Active" ? "bad" : port.shortfall ? "warn" : "good");
+
+/** The search box, which finds nodes by name, GUID or LID. */
+class Search {
+  constructor(chosen, map) {
+    Object.assign(this, { chosen, map, input: byId("search"), list: byId("found"), found: [], at: 0 });
+    this.input.addEventListener("input", () => this.look());
+    this.input.addEventListener("focus", () => this.look());
+    this.input.addEventListener("blur", () => setTimeout(() => this.show(false), 120));
+    this.input.addEventListener("keydown", (event) => this.key(event));
+    this.input.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.choose(this.found[this.at]);
+    });
+    this.list.addEventListener("pointerdown", (event) => {
+      const item = event.target.closest("li[data-number]");
+      if (!item) return;
+      event.preventDefault();
+      this.choose(Number(item.dataset.number));
+    });
+  }
+
+  fabricChanged() {
+    this.names = undefined;
+    if (document.activeElement === this.input) this.look();
+  }
+
+  /** Lists matches: exact LID, GUID or name first, then names that start with the text or contain it. */
+  look() {
+    const text = this.input.value.trim().toLowerCase();
+    const { map } = this.map();
+    if (!text || !map) return this.show(false);
+    this.names ??= [...map.switches.name, ...map.hosts.name].map((name) => name.toLowerCase());
+    const guids = [map.switches.guid, map.hosts.guid].flat();
+    const lids = [map.switches.lid, map.hosts.lid].flat();
+    const ranks = [[], [], [], []];
+    const hex = text.replace(/^0x/, "").padStart(16, "0");
+    for (const [at, name] of this.names.entries()) {
+      if (String(lids[at]) === text || guids[at] === `0x${hex}`) ranks[0].push(at);
+      else if (name === text) ranks[0].push(at);
+      else if (name.startsWith(text)) ranks[1].push(at);
+      else if (name.includes(text)) ranks[2].push(at);
+      else if (text.startsWith("0x") && text.length > 3 && guids[at].includes(text.slice(2))) ranks[3].push(at);
+    }
+    const all = ranks.flat();
+    this.found = all.slice(0, FOUND_MAX);
+    this.at = 0;
+    const item = (number, at) => {
+      const node = this.map().node(number);
+      return make("li", { id: `found-${at}`, role: "option", "data-number": String(number) },
+        make("span", {}, node.name || node.guid), make("small", {}, `${node.kind} · LID ${node.lid || NONE}`), make("small", { class: "mono" }, node.guid));
+    };
+    const said = (text) => make("li", { class: "said" }, text);
+    const more = all.length > FOUND_MAX ? [said(`and ${count(all.length - FOUND_MAX)} more: enter more of the name`)] : [];
+    this.list.replaceChildren(...(all.length ? this.found.map(item) : [said("No node has this name, GUID or LID")]), ...more);
+    this.show(true);
+  }
+
+  show(is) {
+    this.list.hidden = !is;
+    this.input.setAttribute("aria-expanded", String(is));
+    for (const [at, item] of [...this.list.querySelectorAll("li[data-number]")].entries()) item.setAttribute("aria-selected", String(at === this.at));
+    if (is && this.found.length) this.input.setAttribute("aria-activedescendant", `found-${this.at}`);
+    else this.input.removeAttribute("aria-activedescendant");
+  }
+
+  key(event) {
+    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (by && this.found.length) {
+      event.preventDefault();
+      this.at = (this.at + by + this.found.length) % this.found.length;
+      this.show(true);
+      byId(`found-${this.at}`)?.scrollIntoView({ block: "nearest" });
+    } else if (event.key === "Escape") {
+      this.show(false);
+      this.input.blur();
+    }
+  }
+
+  choose(number) {
+    if (number === undefined) return;
+    this.show(false);
+    this.input.blur();
+    this.chosen(number);
+  }
+}

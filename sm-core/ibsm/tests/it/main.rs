@@ -1,0 +1,11 @@
+//! Tests the manager program against stock programs. One binary, since linking each takes seconds.
+
+mod dump_golden;
+mod ibsim;
+mod interop_config;
+mod interop_dump;
+mod interop_files;
+mod interop_follow;
+mod interop_ibsim;
+mod interop_opensm;
+mod interop_steering;

@@ -1,0 +1,185 @@
+//! Links: their settings, the step to Armed, the QoS tables of ports, and the step to Active.
+
+use std::collections::HashSet;
+use std::time::Instant;
+
+use ib_mad::types::Lid;
+use ib_mad::wire::attribute::{PortInfo, PortState};
+use tracing::debug;
+
+use super::program::Programmed;
+use crate::fabric::PortIndex;
+use crate::manage::link;
+use crate::smp::{Kind, Request};
+use crate::sweep::current::Stage;
+use crate::sweep::schedule::Cause;
+use crate::sweep::subnet::Subnet;
+use crate::sweep::{Phase, Sweeper};
+
+/// How often a link may be taken through Down in one sweep before that counts as an error.
+const RESETS_MAX: u16 = 2;
+
+/// The stage that configures links and brings them up.
+#[derive(Debug)]
+pub(in crate::sweep) struct LinkSetup {
+    step: Step,
+    programmed: Programmed,
+    /// Ports that refused a step, with whether it was the step to Armed. Their PortInfo is read.
+    read_again: HashSet<(PortIndex, bool)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Arm,
+    PortTables,
+    Activate,
+}
+
+impl LinkSetup {
+    pub(in crate::sweep) fn phase(&self) -> Phase {
+        match self.step {
+            Step::Arm => Phase::Arm,
+            Step::PortTables => Phase::PortTables,
+            Step::Activate => Phase::Activate,
+        }
+    }
+
+    /// Handles the refusal of a step to Armed or Active; `false` if the port refused it before. A
+    /// port refuses a step that it has already taken, as when its answer was lost, so its PortInfo
+    /// is read.
+    pub(in crate::sweep) fn step_refused(&mut self, subnet: &mut Subnet, request: Request) -> bool {
+        let is_new = self.read_again.insert((request.port(), request.kind == Kind::Arm));
+        if is_new {
+            subnet.exchange.push(Request::new(Kind::PortInfo, request.port()));
+        }
+        is_new
+    }
+
+    /// Handles PortInfo of a port that refused a step. A port in the wrong state is reported at the
+    /// end of the sweep.
+    pub(in crate::sweep) fn port_info(
+        &self,
+        subnet: &mut Subnet,
+        now: Instant,
+        port: PortIndex,
+        data: &[u8; 64],
+    ) {
+        if [true, false].iter().any(|&arms| self.read_again.contains(&(port, arms))) {
+            subnet.fabric.port_mut(port).info = *data;
+        } else {
+            subnet.port_read_again(now, port, data);
+        }
+    }
+}
+
+impl Sweeper {
+    pub(in crate::sweep) fn begin_arming(&mut self, now: Instant, programmed: Programmed) {
+        let links = LinkSetup { step: Step::Arm, programmed, read_again: HashSet::new() };
+        self.enter(now, Stage::Links(links));
+        let linked = self.subnet.linked_ports();
+        self.subnet.set_fdr10(&linked);
+        for port in linked {
+            if self.subnet.wanted_arming(port).is_some() {
+                self.subnet.exchange.push(Request::new(Kind::Arm, port));
+                self.subnet.journal.report.port_infos_set += 1;
+            }
+        }
+    }
+
+    /// Ends a step: begins the next, or ends the sweep.
+    pub(in crate::sweep) fn end_link_step(&mut self, now: Instant, links: LinkSetup) {
+        match links.step {
+            Step::Arm if self.subnet.needs_port_tables() => {
+                self.enter(now, Stage::Links(LinkSetup { step: Step::PortTables, ..links }));
+                self.subnet.set_port_tables();
+            }
+            Step::Arm | Step::PortTables => {
+                self.enter(now, Stage::Links(LinkSetup { step: Step::Activate, ..links }));
+                self.subnet.activate_links();
+            }
+            Step::Activate => self.end_sweep(now, Some(links.programmed)),
+        }
+    }
+}
+
+impl Subnet {
+    /// PortInfo to set so that an armed port becomes active.
+    pub(in crate::sweep) fn wanted_activation(
+        &self,
+        port: PortIndex,
+    ) -> Option<link::PortInfoBytes> {
+        link::active(&self.fabric, port, self.link_inputs(), self.wanted_addressing(port))
+    }
+
+    /// PortInfo to set so that a linked port is configured and armed, if it is not. A new master
+    /// sets it anyway, as the values it read may be another's idea.
+    pub(in crate::sweep) fn wanted_arming(&self, port: PortIndex) -> Option<link::PortInfoBytes> {
+        let external = self.fabric.node_of(port).switch.is_some();
+        let anyway = external && self.state.first_as_master || self.state.forced_links_changed;
+        link::armed(&self.fabric, port, self.link_inputs(), self.wanted_addressing(port), anyway)
+    }
+
+    fn activate_links(&mut self) {
+        for port in self.linked_ports() {
+            if self.fabric.port(port).state() == Some(PortState::Armed) {
+                self.exchange.push(Request::new(Kind::Activate, port));
+                self.journal.report.port_infos_set += 1;
+            }
+        }
+    }
+
+    /// Handles PortInfo of a port without a link, or of a switch's port 0, read after PortStateChange
+    /// was cleared. A change since the discovery starts another sweep.
+    pub(in crate::sweep) fn port_read_again(
+        &mut self,
+        now: Instant,
+        port: PortIndex,
+        data: &[u8; 64],
+    ) {
+        let Ok(info) = PortInfo::new(&data[..]) else { return };
+        let entry = self.fabric.port(port);
+        let state_changed = info.port_state() != entry.port_info().port_state();
+        let lost_its_lid = info.base_lid() == Lid::NONE && entry.base_lid() != Lid::NONE;
+        if state_changed || lost_its_lid {
+            debug!("{} changed during the sweep", self.fabric.describe(port));
+            if lost_its_lid {
+                self.switch_was_reset(entry.node);
+            }
+            self.schedule.request(now, Cause::Asked);
+        }
+    }
+
+    /// The link of `port` was taken through Down, for its MTU or VLs to change: its other end is in
+    /// Initialize too. If it happened while arming, both are armed once more.
+    pub(in crate::sweep) fn link_was_reset(&mut self, request: Request, port: PortIndex) {
+        let peer = self.fabric.port(port).peer();
+        if let Some(peer) = peer {
+            let entry = self.fabric.port_mut(peer);
+            PortInfo::new(&mut entry.info[..])
+                .expect("64 bytes are a PortInfo")
+                .set_port_state(PortState::Initialize);
+        }
+        if request.kind == Kind::Arm && request.block < RESETS_MAX {
+            for port in [Some(port), peer].into_iter().flatten() {
+                self.exchange.push(Request::block(Kind::Arm, port, request.block + 1));
+                self.journal.report.port_infos_set += 1;
+            }
+        }
+    }
+
+    pub(in crate::sweep) fn linked_ports(&self) -> Vec<PortIndex> {
+        self.fabric
+            .nodes()
+            .flat_map(|(index, _)| self.fabric.ports_of(index))
+            .filter(|&port| self.is_linked(port))
+            .collect()
+    }
+
+    pub(in crate::sweep) fn is_linked(&self, port: PortIndex) -> bool {
+        let entry = self.fabric.port(port);
+        let peer = entry.peer().filter(|&peer| self.fabric.port(peer).known);
+        // Nobody can be reached who has no LID.
+        let left_out = |port| self.fabric.is_left_out(port);
+        entry.known && !left_out(port) && peer.is_some_and(|peer| !left_out(peer))
+    }
+}

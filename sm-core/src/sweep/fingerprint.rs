@@ -1,0 +1,123 @@
+//! Whether anybody ruled between our last run and this one: what the last run left in switches is kept,
+//! and compared with what a new master reads of them.
+//!
+//! Ports tell the LID of their master and no more. Another subnet manager on the same port, an `opensm`
+//! that was tried there, has the same LID and leaves the same PortInfo; its routes are others wherever
+//! routing has a choice. Where it has none, in a fabric without circles, nobody can tell, and nothing
+//! is taken for known.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use ib_mad::types::Guid;
+use sa_proto::snapshot::Lft;
+
+use crate::fabric::{Fabric, Switch};
+use sm_routing::NO_ROUTE;
+
+/// What a run left, to be known again by the next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableFingerprint {
+    /// Sequence number of the registry at that time: one that is behind it is not whole.
+    pub registry: u64,
+    /// Hashes of forwarding tables by the switch's node GUID, of those that were written whole.
+    tables: BTreeMap<Guid, u64>,
+}
+
+impl TableFingerprint {
+    /// What is in force in a fabric.
+    pub fn of(fabric: &Fabric, registry: u64) -> Self {
+        AcknowledgedTables::of(fabric).fingerprint(registry)
+    }
+
+    /// Whether a fabric whose tables were read holds what was left: no table is another, most of them
+    /// are there, and another subnet manager would have made others. Switches that were reset
+    /// meanwhile hold none.
+    pub fn matches(&self, fabric: &Fabric) -> bool {
+        let found = Self::of(fabric, 0).tables;
+        let known = self.tables.iter().filter_map(|(guid, hash)| Some((hash, found.get(guid)?)));
+        let (same, others): (Vec<_>, Vec<_>) = known.partition(|(left, found)| left == found);
+        others.is_empty() && same.len() * 2 > self.tables.len() && has_circle(fabric)
+    }
+
+    /// Reads what [`render`](Self::render) wrote; `None` if it is anything else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let registry = lines.next()?.strip_prefix("registry ")?.parse().ok()?;
+        let table = |line: &str| {
+            let (guid, hash) = line.split_once(' ')?;
+            Some((guid.parse().ok()?, u64::from_str_radix(hash.strip_prefix("0x")?, 16).ok()?))
+        };
+        Some(Self { registry, tables: lines.map(table).collect::<Option<_>>()? })
+    }
+
+    /// As lines of a file: the registry's sequence number, then GUID and hash of each switch.
+    pub fn render(&self) -> String {
+        let mut text = format!("registry {}\n", self.registry);
+        for (guid, hash) in &self.tables {
+            let _ = writeln!(text, "{guid} {hash:#018x}");
+        }
+        text
+    }
+}
+
+/// Forwarding tables that switches hold whole, cut loose from the fabric: to hash them takes a while.
+#[derive(Clone, Debug)]
+pub struct AcknowledgedTables(Vec<(Guid, Arc<Lft>)>);
+
+impl AcknowledgedTables {
+    /// Those of a fabric.
+    pub fn of(fabric: &Fabric) -> Self {
+        let whole = |(_, switch): (_, &Switch)| {
+            let is_whole = switch.lft.stale_blocks().next().is_none();
+            let table = Some(switch.lft.desired().clone()).filter(|_| is_whole);
+            Some((fabric.node(switch.node).guid, table.filter(|table| !table.ports.is_empty())?))
+        };
+        Self(fabric.switches().filter_map(whole).collect())
+    }
+
+    /// What is left with these.
+    pub fn fingerprint(&self, registry: u64) -> TableFingerprint {
+        let tables = self.0.iter().map(|(guid, table)| (*guid, hash_of(&table.ports))).collect();
+        TableFingerprint { registry, tables }
+    }
+}
+
+/// The hash of a switch's forwarding table.
+fn hash_of(ports: &[u8]) -> u64 {
+    // The same in each release and on each machine; blocks without routes at the end do not count.
+    let (words, _) = ports.as_chunks::<8>();
+    let used = words.iter().rposition(|word| *word != [NO_ROUTE; 8]).map_or(0, |last| last + 1);
+    let fold = |hash: u64, word: &[u8; 8]| {
+        let product = u128::from(hash ^ u64::from_le_bytes(*word)) * 0xD6E8_FEB8_6659_FD93;
+        (product as u64 ^ (product >> 64) as u64).rotate_left(23).wrapping_add(1)
+    };
+    words[..used].iter().fold(used as u64, fold)
+}
+
+/// Whether some packets could go two ways: there are as many links between switches as switches.
+fn has_circle(fabric: &Fabric) -> bool {
+    let ends =
+        fabric.switches().flat_map(|(_, switch)| fabric.ports_of(switch.node)).filter(|&port| {
+            let peer = fabric.port(port).peer();
+            peer.is_some_and(|peer| fabric.node_of(peer).switch.is_some())
+        });
+    ends.count() >= 2 * fabric.switches().count().max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_left_reads_back_and_what_is_damaged_is_nothing() {
+        let tables = BTreeMap::from([(Guid(1), u64::MAX), (Guid(0xb859_9f03_00a0_0000), 7)]);
+        let left = TableFingerprint { registry: 12, tables };
+        let text = left.render();
+        assert_eq!(TableFingerprint::parse(&text), Some(left));
+        for damaged in ["", "registry\n", "registry 1\n0x1\n", &text[..text.len() - 20]] {
+            assert_eq!(TableFingerprint::parse(damaged), None, "{damaged:?}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The report of the sweep under way, with the errors and oddities that it met. It limits the number
+//! of lines logged for them: the others are counted, and logged at debug level.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use tracing::{debug, warn};
+
+use super::subnet::Subnet;
+use super::{Cause, LINES_MAX, Report};
+use crate::fabric::{NodeIndex, PortIndex};
+
+/// Maximum number of faulty ports that are retried soon; others are retried by the next full sweep.
+const FAULTS_MAX: usize = 1024;
+
+/// The report of a sweep, and what was logged about it.
+#[derive(Debug, Default)]
+pub(super) struct Journal {
+    pub(super) report: Report,
+    /// Ports that could not be read or set.
+    faults: Vec<PortIndex>,
+    /// Nodes named in a warning.
+    warned: HashSet<NodeIndex>,
+    /// Lines logged about errors.
+    error_lines: usize,
+    /// Lines logged about oddities.
+    oddity_lines: usize,
+}
+
+impl Journal {
+    /// The journal of a sweep that starts for `cause`.
+    pub(super) fn new(cause: Cause) -> Self {
+        Self { report: Report { cause: Some(cause), ..Report::default() }, ..Self::default() }
+    }
+
+    /// The journal of the discovery that follows a light sweep or none. A partial discovery counts
+    /// from the beginning of the light sweep.
+    pub(super) fn into_discovery(self, full: bool) -> Self {
+        let Report { cause, detail, phases, .. } = self.report;
+        let phases = if full { Vec::new() } else { phases };
+        let report = Report { full, cause, detail, phases, ..Report::default() };
+        Self { report, ..Self::default() }
+    }
+
+    /// Ports that could not be read or set, ascending.
+    pub(super) fn take_faults(&mut self) -> Vec<PortIndex> {
+        let mut faults = std::mem::take(&mut self.faults);
+        faults.sort_unstable();
+        faults
+    }
+
+    /// Counts an error of `port` of `node`. The port is retried soon.
+    fn fault(&mut self, node: NodeIndex, port: PortIndex, text: fmt::Arguments<'_>) {
+        if self.faults.len() < FAULTS_MAX && !self.faults.contains(&port) {
+            self.faults.push(port);
+        }
+        if self.report.faults.len() < LINES_MAX {
+            self.report.faults.push(text.to_string());
+        }
+        if self.warned.insert(node) {
+            return self.error(text);
+        }
+        self.report.errors += 1;
+        debug!("{text}");
+    }
+
+    /// Counts an error and logs it.
+    fn error(&mut self, text: fmt::Arguments<'_>) {
+        self.report.errors += 1;
+        self.error_lines += 1;
+        match self.error_lines {
+            n if n <= LINES_MAX => warn!("{text}"),
+            n if n == LINES_MAX + 1 => warn!("more errors follow; they are only counted"),
+            _ => debug!("{text}"),
+        }
+    }
+
+    /// Counts an oddity and logs it.
+    fn oddity(&mut self, text: fmt::Arguments<'_>) {
+        self.report.oddities += 1;
+        self.oddity_lines += 1;
+        match self.oddity_lines {
+            n if n <= LINES_MAX => warn!("{text}"),
+            n if n == LINES_MAX + 1 => warn!("more of that follows; it is only counted"),
+            _ => debug!("{text}"),
+        }
+    }
+
+    /// Counts an oddity of a node. Only the first about each node is logged as a warning: a node
+    /// that fails leaves many requests unanswered.
+    fn node_oddity(&mut self, node: NodeIndex, text: fmt::Arguments<'_>) {
+        if self.warned.insert(node) {
+            return self.oddity(text);
+        }
+        self.report.oddities += 1;
+        debug!("{text}");
+    }
+}
+
+impl Subnet {
+    /// Counts and logs an error of `port`, which is retried soon.
+    pub(super) fn fault(&mut self, port: PortIndex, text: fmt::Arguments<'_>) {
+        self.journal.fault(self.fabric.port(port).node, port, text);
+    }
+
+    /// Counts and logs an error.
+    pub(super) fn error(&mut self, text: fmt::Arguments<'_>) {
+        self.journal.error(text);
+    }
+
+    /// Counts and logs an oddity: something wrong with the fabric that the sweep can work around.
+    pub(super) fn oddity(&mut self, text: fmt::Arguments<'_>) {
+        self.journal.oddity(text);
+    }
+
+    /// Counts and logs an oddity of the node of `port`.
+    pub(super) fn node_oddity(&mut self, port: PortIndex, text: fmt::Arguments<'_>) {
+        self.journal.node_oddity(self.fabric.port(port).node, text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_is_logged_per_node_and_every_fault_counts() {
+        let mut journal = Journal::default();
+        let node = NodeIndex::from_bits(0);
+        for port in [2, 1, 2] {
+            journal.fault(node, PortIndex::from_bits(port), format_args!("port {port}"));
+        }
+        journal.node_oddity(node, format_args!("odd"));
+        assert_eq!((journal.report.errors, journal.error_lines), (3, 1));
+        assert_eq!((journal.report.oddities, journal.oddity_lines), (1, 0));
+        assert_eq!(journal.report.faults, ["port 2", "port 1", "port 2"]);
+        assert_eq!(journal.take_faults(), [1, 2].map(PortIndex::from_bits));
+    }
+}

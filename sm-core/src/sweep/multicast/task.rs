@@ -1,0 +1,107 @@
+//! The task between sweeps that writes multicast tables, and what callers use of it.
+
+use std::time::Instant;
+
+use ib_mad::wire::mad::Status;
+
+use super::{Membership, Multicast, MulticastJob, MulticastOutcome, block_key};
+use crate::smp::Request;
+use crate::sweep::Sweeper;
+use crate::sweep::subnet::Subnet;
+use crate::sweep::task::Task;
+
+impl Task for Multicast {
+    fn poll_timeout(&self) -> Option<Instant> {
+        let replant = self.replant.filter(|_| self.at_work.is_none());
+        [self.retry, replant, self.inherited_until].into_iter().flatten().min()
+    }
+
+    fn handle_timeout(&mut self, subnet: &mut Subnet, now: Instant) {
+        // The groups are in the next job.
+        self.replant.take_if(|due| now >= *due);
+        self.clear_inherited_trees(subnet, now);
+        if self.retry.is_some_and(|due| now >= due) {
+            self.attempts += 1;
+            self.write_blocks(subnet, now, true);
+        }
+    }
+
+    fn settled(&mut self, subnet: &mut Subnet, now: Instant) {
+        self.add_branches(subnet, now);
+        if subnet.exchange.is_idle() {
+            self.report_written(subnet);
+        }
+    }
+
+    fn write(&self, subnet: &Subnet, request: Request, data: &mut [u8; 64]) -> Option<()> {
+        let switch = subnet.fabric.switch(subnet.fabric.node_of(request.port()).switch?);
+        *data = *switch.mft.sent(block_key(request))?;
+        Some(())
+    }
+
+    fn answered(&mut self, subnet: &mut Subnet, _: Instant, request: Request, data: &[u8; 64]) {
+        self.block_set(subnet, request, data);
+    }
+
+    fn refused(&mut self, subnet: &mut Subnet, now: Instant, request: Request, status: Status) {
+        self.block_lost(subnet, now, request, status);
+    }
+
+    fn silent(&mut self, subnet: &mut Subnet, now: Instant, request: Request) {
+        self.block_lost(subnet, now, request, "no answer");
+    }
+}
+
+impl Sweeper {
+    /// Sets the members of some MLIDs; an MLID without members has no tree. Others stay as they are.
+    pub fn put_members(&mut self, changed: Membership) {
+        self.multicast.put_members(changed);
+    }
+
+    /// A job for trees of groups that changed, or of all groups if the fabric was routed again; `None`
+    /// if there are none, or a job is under way. Its outcome goes to
+    /// [`handle_multicast`](Self::handle_multicast).
+    pub fn poll_multicast(&mut self, now: Instant) -> Option<MulticastJob> {
+        if !self.sweep.is_idle() {
+            return None;
+        }
+        self.multicast.poll_job(&mut self.subnet, now)
+    }
+
+    /// A job that checks all trees for credit loops with the routing in force. It is due some time
+    /// after the fabric was routed again.
+    pub fn poll_multicast_proof(&mut self) -> Option<MulticastJob> {
+        if !self.sweep.is_idle() {
+            return None;
+        }
+        self.multicast.poll_proof(&mut self.subnet)
+    }
+
+    /// Takes the outcome of the last [`MulticastJob`], and writes the tables that it changes.
+    pub fn handle_multicast(&mut self, now: Instant, outcome: MulticastOutcome) {
+        if self.multicast.take_outcome(&mut self.subnet, now, outcome) {
+            self.multicast.write_blocks(&mut self.subnet, now, self.sweep.is_idle());
+        }
+    }
+
+    /// The last [`MulticastJob`] failed. It is repeated later.
+    pub fn handle_multicast_failure(&mut self, now: Instant, reason: &str) {
+        self.multicast.job_failed(now, reason);
+    }
+
+    /// Problems of multicast trees, as text: trees that can deadlock, limited to the first, and switches
+    /// that do not take their tables.
+    pub fn multicast_warnings(&self) -> Vec<String> {
+        self.multicast.warnings()
+    }
+
+    /// Number of multicast trees that can deadlock.
+    pub fn multicast_loops(&self) -> usize {
+        self.multicast.faults.len()
+    }
+
+    /// Number of multicast trees.
+    pub fn multicast_trees(&self) -> usize {
+        self.multicast.planted.len()
+    }
+}

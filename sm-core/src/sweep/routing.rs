@@ -1,0 +1,430 @@
+//! Routing: the engines, what they were last given and made, and what is known of the routing in
+//! force. Deciding only: jobs are run by the caller, and tables are written by the sweep.
+//!
+//! - `job`: what an engine is given and answers; `build`: the fabric as it sees it.
+//! - `active`: a routing in force. `checks`: looks at it that take a while.
+
+mod active;
+mod build;
+mod checks;
+mod job;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ib_mad::types::{Guid, Lid};
+use tracing::warn;
+
+use super::origin::Origin;
+use crate::fabric::{Fabric, SwitchIndex};
+use crate::manage::steering::{Places, Steered, steer};
+pub(super) use active::ActiveRouting;
+use active::OperatorOptions;
+pub(super) use build::Routed;
+use build::topology;
+pub use checks::{BalanceCheck, BalanceFinding, LoopCheck, LoopFinding};
+pub(super) use checks::{KeptRoutes, is_balanced};
+use job::Before;
+pub(super) use job::{Chosen, Kept, Rejection};
+pub use job::{RoutingJob, RoutingOutcome};
+use sm_config::{RoutingFiles, Settings};
+use sm_routing::verify::CreditLoops;
+use sm_routing::{Engine, Lanes, Topology, TopologyError, engines};
+
+/// The routing engines, and the routing in force.
+#[derive(Debug)]
+pub(super) struct RoutingState {
+    /// In the order in which they are tried.
+    engines: Arc<[Box<dyn Engine>]>,
+    /// Whether they are others than when the routing in force was made.
+    engines_changed: bool,
+    /// What operators' files say, from the next routing on.
+    files: Arc<RoutingFiles>,
+    /// What was last found to be without effect in them.
+    reported: Vec<String>,
+    made: Option<Arc<ActiveRouting>>,
+    /// Name of the engine that made the tables, also once `made` is forgotten.
+    engine: &'static str,
+    /// Why engines that are wanted before it are not used, a line each.
+    pub(super) rejected: Vec<String>,
+    /// The last LID that the tables lead to.
+    pub(super) top: Lid,
+    /// Whether switches hold tables of another SM's, of which routes are to be kept.
+    pub(super) has_inherited: bool,
+    /// Which engine made those, if an earlier run left word of that.
+    left_by: Option<Origin>,
+    /// Whether the next routing keeps nothing.
+    keeps_nothing: bool,
+    /// When that is to be so, and a sweep to be made for it.
+    correction_at: Option<Instant>,
+    /// Kept routes in force whose balance has not been checked yet.
+    balance_unchecked: Option<KeptRoutes>,
+    /// Kept routes whose balance is being checked.
+    balance_in_check: Option<KeptRoutes>,
+    /// Whether the routing in force has not been checked for credit loops yet.
+    loops_unknown: bool,
+    /// Whether the last routing looked at was free of credit loops.
+    loop_free: bool,
+    /// Whether routes keep to lanes that ports' tables may not tell yet.
+    lanes_moved: bool,
+}
+
+impl RoutingState {
+    /// The engines named in `routing_engine` that there are, and minhop.
+    pub(super) fn new(names: &str) -> Self {
+        Self {
+            engines: available(names),
+            engines_changed: false,
+            files: Arc::default(),
+            reported: Vec::new(),
+            made: None,
+            engine: "",
+            rejected: Vec::new(),
+            top: Lid::NONE,
+            has_inherited: false,
+            left_by: None,
+            keeps_nothing: false,
+            correction_at: None,
+            balance_unchecked: None,
+            balance_in_check: None,
+            loops_unknown: false,
+            loop_free: true,
+            lanes_moved: false,
+        }
+    }
+
+    /// Takes other engines, from the next routing on.
+    pub(super) fn set_engines(&mut self, names: &str) {
+        self.engines = available(names);
+        self.engines_changed = true;
+    }
+
+    /// Takes what operators' files ask of engines, from the next routing on.
+    pub(super) fn set_files(&mut self, files: Arc<RoutingFiles>) {
+        self.files = files;
+    }
+
+    /// States which engine made the tables that switches hold, as an earlier run left it.
+    pub(super) fn set_origin(&mut self, origin: Option<Origin>) {
+        self.left_by = origin;
+    }
+
+    /// Who routes from now on is another: nothing of ours is to be kept, or put right.
+    pub(super) fn forget_origin(&mut self) {
+        self.left_by = None;
+        self.correction_at = None;
+    }
+
+    /// Forgets what was made: the switches' indices changed.
+    pub(super) fn forget(&mut self) {
+        self.made = None;
+    }
+
+    /// The switches' indices changed: by `moved` from those before. `false` if the routing in force is
+    /// of switches that have none any more.
+    pub(super) fn renumber(&mut self, moved: impl Fn(SwitchIndex) -> Option<SwitchIndex>) -> bool {
+        let Some(made) = &self.made else { return true };
+        let Some(renumbered) = made.renumbered(moved) else { return false };
+        self.made = Some(Arc::new(renumbered));
+        // Whoever looks at it now looks at one that is not in force.
+        self.loops_unknown = true;
+        self.balance_unchecked = self.balance_unchecked.or(self.balance_in_check.take());
+        true
+    }
+
+    /// The routing in force.
+    pub(super) fn made(&self) -> Option<&Arc<ActiveRouting>> {
+        self.made.as_ref()
+    }
+
+    /// Whether this is the routing in force.
+    pub(super) fn is_in_force(&self, made: &Arc<ActiveRouting>) -> bool {
+        self.made.as_ref().is_some_and(|here| Arc::ptr_eq(here, made))
+    }
+
+    /// Name of the engine that made the tables; empty before there were any.
+    pub(super) fn engine(&self) -> &'static str {
+        self.engine
+    }
+
+    /// What is asked of engines, and what of it is told to be without effect once it is new.
+    fn asked(&mut self, settings: &Settings, places: &Places<'_>) -> OperatorOptions {
+        let Steered { steering, remarks } = steer(&self.files, settings, places);
+        remarks
+            .iter()
+            .filter(|line| !self.reported.contains(line))
+            .for_each(|line| warn!("{line}"));
+        self.reported = remarks;
+        let options_hash = self.files.digest(settings);
+        OperatorOptions { steering, files: self.files.clone(), options_hash }
+    }
+
+    /// A job for the fabric as it is in discovery `sweep`; `data_lanes` tells how many virtual lanes
+    /// its links have.
+    pub(super) fn job(
+        &mut self,
+        sweep: u32,
+        settings: &Settings,
+        routed: Routed<'_>,
+        data_lanes: impl FnOnce(&Topology, &[SwitchIndex]) -> u8,
+    ) -> Result<RoutingJob, TopologyError> {
+        let (topology, switches) = topology(routed)?;
+        let Routed { fabric, lids, .. } = routed;
+        let places = Places::of_fabric(&topology, fabric, &switches, lids);
+        let mut asked = self.asked(settings, &places);
+        asked.steering.common.data_lanes = data_lanes(&topology, &switches);
+        let before = self.made.as_ref().filter(|_| !self.keeps_nothing).map(|made| Before {
+            made: made.clone(),
+            lfts: made.lfts(fabric),
+            switches: switches.iter().map(|&index| made.number(index)).collect(),
+        });
+        let lft = |&index: &SwitchIndex| fabric.switch(index).lft.desired().clone();
+        let keeps = self.has_inherited && !self.keeps_nothing;
+        Ok(RoutingJob {
+            sweep,
+            engines: self.engines.clone(),
+            topology,
+            guids: guids(fabric, &switches),
+            asked,
+            before,
+            inherited: keeps.then(|| switches.iter().map(lft).collect()),
+            left_by: self.left_by.clone(),
+            engines_changed: self.engines_changed,
+            switches,
+        })
+    }
+
+    /// What would make a routing again, from nothing.
+    fn job_of(&self, made: &ActiveRouting, fabric: &Fabric) -> RoutingJob {
+        RoutingJob {
+            sweep: 0,
+            engines: self.engines.clone(),
+            topology: made.topology.clone(),
+            switches: made.switches.clone(),
+            guids: guids(fabric, &made.switches),
+            asked: made.asked.clone(),
+            before: None,
+            inherited: None,
+            left_by: None,
+            engines_changed: false,
+        }
+    }
+
+    /// Takes a routing into force, whose tables are the desired ones of the switches. `loops` is what
+    /// was found about it, if that was looked at; `kept` is what it has of the one before, and
+    /// `replaces` whether that may be replaced if it is worse than it might be. Whether loops have
+    /// appeared.
+    pub(super) fn adopt(
+        &mut self,
+        made: ActiveRouting,
+        loops: Option<&CreditLoops>,
+        kept: Kept,
+        replaces: bool,
+    ) -> bool {
+        self.engines_changed = false;
+        // What is asked for while a routing is under way that keeps routes is asked of the next one.
+        if kept == Kept::Nothing {
+            (self.keeps_nothing, self.correction_at) = (false, None);
+        }
+        self.left_by = None;
+        let inherited = std::mem::take(&mut self.has_inherited);
+        let is_unseen = sm_routing::is_kept_unseen(made.topology());
+        self.balance_unchecked = match kept {
+            Kept::Repaired if inherited => Some(KeptRoutes::Inherited),
+            Kept::Repaired if is_unseen => Some(KeptRoutes::OverChanges),
+            Kept::Copied => Some(KeptRoutes::OverChanges),
+            Kept::Nothing | Kept::Repaired | Kept::Followed => None,
+        }
+        .filter(|_| replaces);
+        self.balance_in_check = None;
+        self.loops_unknown = loops.is_none();
+        self.engine = made.engine();
+        self.top = made.topology().last_lid();
+        self.lanes_moved |= match (self.made.as_ref().map(|before| before.lanes()), made.lanes()) {
+            // The tables of ports tell the lanes of all layers there can be.
+            (Some(Lanes::Layers(_)), Lanes::Layers(_)) => false,
+            (before, lanes) => before != Some(lanes),
+        };
+        self.made = Some(Arc::new(made));
+        loops.is_some_and(|loops| self.note_loops(loops))
+    }
+
+    /// Takes in what is known of credit loops in the routing in force. Whether they have appeared:
+    /// that is told, and not again while they stay.
+    pub(super) fn note_loops(&mut self, loops: &CreditLoops) -> bool {
+        let was_free = std::mem::replace(&mut self.loop_free, loops.is_free());
+        was_free && !self.loop_free
+    }
+
+    /// Whether the last routing looked at was free of credit loops.
+    pub(super) fn is_loop_free(&self) -> bool {
+        self.loop_free
+    }
+
+    /// Lanes are others than before, whatever routes are.
+    pub(super) fn lanes_changed(&mut self) {
+        self.lanes_moved = true;
+    }
+
+    /// Whether the routing in force keeps to lanes that were others, or unknown, before it. It is told
+    /// once.
+    pub(super) fn take_lanes_moved(&mut self) -> bool {
+        let has_lanes = self.made.as_ref().is_some_and(|made| made.lanes().engine_sls() != 0);
+        std::mem::take(&mut self.lanes_moved) && has_lanes
+    }
+
+    /// The look for credit loops that is due, if any; it is yielded once.
+    pub(super) fn poll_loop_check(&mut self, fabric: &Fabric) -> Option<LoopCheck> {
+        if !std::mem::take(&mut self.loops_unknown) {
+            return None;
+        }
+        let made = self.made.clone()?;
+        Some(LoopCheck { lfts: made.lfts(fabric), made })
+    }
+
+    /// The look at kept routes that is due, if any; it is yielded once.
+    pub(super) fn poll_balance_check(&mut self, fabric: &Fabric) -> Option<BalanceCheck> {
+        let kept = self.balance_unchecked.take()?;
+        self.balance_in_check = Some(kept);
+        let made = self.made.clone()?;
+        let lfts = made.lfts(fabric);
+        let job = self.job_of(&made, fabric);
+        Some(BalanceCheck { kept, made, lfts, job })
+    }
+
+    /// Has the next routing keep nothing.
+    pub(super) fn keep_nothing(&mut self) {
+        self.keeps_nothing = true;
+    }
+
+    /// Takes the result of a check of the balance of the routing in force.
+    /// If not, all routes are made anew some time from now, once that is asked for by
+    /// [`take_correction`](Self::take_correction): then if that was to be sooner. Whether it was not
+    /// to be before.
+    pub(super) fn balance_known(
+        &mut self,
+        now: Instant,
+        is_balanced: bool,
+        delay: Duration,
+    ) -> bool {
+        self.balance_in_check = None;
+        let was_due = self.correction_at.is_some();
+        self.correction_at = (!is_balanced).then(|| self.correction_at.unwrap_or(now + delay));
+        !is_balanced && !was_due
+    }
+
+    /// When all routes are to be made anew, if they are.
+    pub(super) fn correction_due(&self) -> Option<Instant> {
+        self.correction_at
+    }
+
+    /// Whether all routes are to be made anew now: then the next routing keeps nothing.
+    pub(super) fn take_correction(&mut self, now: Instant) -> bool {
+        let is_due = self.correction_at.take_if(|from| now >= *from).is_some();
+        self.keeps_nothing |= is_due;
+        is_due
+    }
+}
+
+/// Node GUIDs of switches.
+fn guids(fabric: &Fabric, switches: &[SwitchIndex]) -> Vec<Guid> {
+    let guid = |&index: &SwitchIndex| fabric.node(fabric.switch(index).node).guid;
+    switches.iter().map(guid).collect()
+}
+
+/// The engines of a list, with the default behind them if it is not among them and nobody says
+/// `no_fallback`, and the names of those that there are not.
+fn engines(names: &str) -> (Vec<Box<dyn Engine>>, Vec<&str>) {
+    let (mut there, mut missing) = (Vec::new(), Vec::new());
+    let names = names.split(|c: char| c == ',' || c.is_whitespace());
+    let mut falls_back = true;
+    for name in names.filter(|name| !name.is_empty()) {
+        if name.eq_ignore_ascii_case(engines::NO_FALLBACK) {
+            falls_back = false;
+            continue;
+        }
+        match engines::find(name) {
+            Some(engine) => there.push(engine),
+            None => missing.push(name),
+        }
+    }
+    // Without any engine nothing would be routed at all.
+    let is_wanted = falls_back || there.is_empty();
+    let fallback = engines::fallback();
+    if is_wanted && there.iter().all(|engine| engine.name() != fallback.name()) {
+        there.push(fallback);
+    }
+    (there, missing)
+}
+
+/// The engines of `routing_engine` that there are, and minhop; those that there are not are told.
+fn available(names: &str) -> Arc<[Box<dyn Engine>]> {
+    let (engines, missing) = engines(names);
+    if !missing.is_empty() {
+        let there: Vec<_> = engines.iter().map(|engine| engine.name()).collect();
+        warn!(
+            "routing engine {} is not available so far; trying {}",
+            missing.join(", "),
+            there.join(", ")
+        );
+    }
+    engines.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sm_routing::verify::Traffic;
+
+    fn names(text: &str) -> (Vec<&'static str>, Vec<&str>) {
+        let (there, missing) = engines(text);
+        (there.iter().map(|engine| engine.name()).collect(), missing)
+    }
+
+    /// An engine that there was not was taken without a word, and minhop routed.
+    #[test]
+    fn engines_are_tried_in_order_and_those_that_are_not_there_are_told() {
+        assert_eq!(names("FTree, updn"), (vec!["ftree", "updn", "minhop"], vec![]));
+        assert_eq!(names("other,minhop sssp"), (vec!["minhop", "sssp"], vec!["other"]));
+        assert_eq!(names("LASH").0, ["lash", "minhop"]);
+        assert_eq!(names(""), (vec!["minhop"], vec![]));
+        assert_eq!(names("updn,no_fallback"), (vec!["updn"], vec![]));
+        assert_eq!(names("other,No_Fallback"), (vec!["minhop"], vec!["other"]));
+    }
+
+    /// A warning is logged when loops appear, not again while they stay.
+    #[test]
+    fn loops_are_news_when_they_appear() {
+        let mut routing = RoutingState::new("minhop");
+        let found = |looping| CreditLoops {
+            traffic: Traffic::All,
+            links: 8,
+            dependencies: 8,
+            looping,
+            example: Vec::new(),
+            lane: None,
+            lanes: 1,
+        };
+        let (free, loops) = (found(0), found(4));
+        let news = [&free, &loops, &loops, &free, &loops].map(|loops| routing.note_loops(loops));
+        assert_eq!(news, [false, true, false, false, true]);
+        assert!(!routing.is_loop_free());
+    }
+
+    #[test]
+    fn inherited_routes_are_corrected_once_and_not_for_another_master() {
+        let (mut routing, now) = (RoutingState::new("minhop"), Instant::now());
+        let delay = Duration::from_secs(60);
+        assert!(routing.balance_known(now, false, delay));
+        assert!(!routing.balance_known(now + delay / 2, false, delay), "it is no news");
+        assert!(!routing.take_correction(now) && !routing.keeps_nothing);
+        assert!(routing.take_correction(now + delay) && routing.keeps_nothing);
+        assert!(!routing.take_correction(now + delay), "it was taken");
+        routing.balance_known(now, false, delay);
+        routing.balance_known(now, true, delay);
+        assert_eq!(routing.correction_due(), None, "other changes have put it right");
+        routing.balance_known(now, false, delay);
+        routing.forget_origin();
+        assert_eq!(routing.correction_due(), None);
+    }
+}

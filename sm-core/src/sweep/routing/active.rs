@@ -1,0 +1,165 @@
+//! A routing that is in force, and what engines were asked for to make it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use ib_mad::types::Lid;
+use sa_proto::snapshot::{Entries, Lft, PathSls};
+
+use crate::fabric::{Fabric, SwitchIndex};
+use crate::sweep::origin::Origin;
+use sm_config::RoutingFiles;
+use sm_routing::hosts::Away;
+use sm_routing::multicast::Place;
+use sm_routing::verify::Unicast;
+use sm_routing::{HopMatrix, Lanes, Steering, Topology};
+
+/// What engines are asked for by operators.
+#[derive(Clone, Debug)]
+pub(in crate::sweep) struct OperatorOptions {
+    pub(super) steering: Steering,
+    /// What that was made from.
+    pub(super) files: Arc<RoutingFiles>,
+    /// Hash of that, and of the settings that say more.
+    pub(super) options_hash: u64,
+}
+
+/// A routing that is in force. Its tables are with the switches.
+#[derive(Clone, Debug)]
+pub(in crate::sweep) struct ActiveRouting {
+    /// Name of the engine.
+    pub(super) engine: &'static str,
+    pub(super) topology: Topology,
+    pub(super) hops: HopMatrix,
+    /// By link: routes of hosts, if the engine has counted them.
+    pub(super) loads: Vec<u32>,
+    /// Hops of the shortest ways, where the engine's are others.
+    pub(super) distances: Option<HopMatrix>,
+    /// Which switch has which number.
+    pub(super) switches: Vec<SwitchIndex>,
+    pub(super) numbers: HashMap<SwitchIndex, u16>,
+    pub(super) lanes: Lanes,
+    /// Its tables, if it was proved that they deliver every LID from everywhere.
+    pub(super) proved: Proved,
+    /// The SLs of its paths, ascending by switch; empty if it leaves them alone.
+    pub(super) path_sls: Vec<Arc<PathSls>>,
+    pub(super) asked: OperatorOptions,
+    /// Hosts that went since everything was routed, and the ways to them.
+    pub(super) away: Away,
+    /// What its packets wait for, once somebody wants to know.
+    pub(super) unicast: OnceLock<Arc<Unicast>>,
+}
+
+/// What is known of tables.
+#[derive(Clone, Debug)]
+pub(super) enum Proved {
+    /// They need not deliver everything.
+    Nothing,
+    /// They deliver every LID from everywhere.
+    Whole(Vec<Arc<Lft>>),
+}
+
+impl ActiveRouting {
+    /// Notes which tables they are that were proved.
+    pub(in crate::sweep) fn keep_proved(&mut self, fabric: &Fabric) {
+        let lfts = self.lfts(fabric);
+        if let Proved::Whole(proved) = &mut self.proved {
+            *proved = lfts;
+        }
+    }
+
+    /// Whether these tables were proved to deliver every LID from everywhere.
+    pub(super) fn is_whole(&self, lfts: &[Arc<Lft>]) -> bool {
+        match &self.proved {
+            Proved::Nothing => false,
+            Proved::Whole(proved) => {
+                proved.len() == lfts.len()
+                    && proved.iter().zip(lfts).all(|(proved, lft)| Arc::ptr_eq(proved, lft))
+            }
+        }
+    }
+
+    /// What its packets wait for; `lfts` are its tables. Takes a tenth of a second and more, once.
+    pub(in crate::sweep) fn unicast(&self, lfts: &[Arc<Lft>]) -> Arc<Unicast> {
+        let lfts = || lfts.iter().map(|lft| &*lft.ports).collect::<Vec<_>>();
+        let find = || Arc::new(Unicast::find(&self.topology, &lfts(), &self.lanes));
+        self.unicast.get_or_init(find).clone()
+    }
+
+    /// The same with other indices of switches; `None` if one of them has none.
+    pub(in crate::sweep) fn renumbered(
+        &self,
+        moved: impl Fn(SwitchIndex) -> Option<SwitchIndex>,
+    ) -> Option<Self> {
+        let switches: Vec<_> =
+            self.switches.iter().map(|&old| moved(old)).collect::<Option<_>>()?;
+        let numbers = switches.iter().copied().zip(0..).collect();
+        Some(Self { switches, numbers, ..self.clone() })
+    }
+
+    pub(in crate::sweep) fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Hops between switches by the shortest ways.
+    pub(in crate::sweep) fn distances(&self) -> &HopMatrix {
+        self.distances.as_ref().unwrap_or(&self.hops)
+    }
+
+    /// Name of the engine.
+    pub(in crate::sweep) fn engine(&self) -> &'static str {
+        self.engine
+    }
+
+    /// What is to be known of it by the next run.
+    pub(in crate::sweep) fn origin(&self) -> Origin {
+        Origin { engine: self.engine.to_owned(), options_hash: self.asked.options_hash }
+    }
+
+    /// What operators asked of the engine.
+    pub(in crate::sweep) fn steering(&self) -> &Steering {
+        &self.asked.steering
+    }
+
+    /// The switches, by number.
+    pub(in crate::sweep) fn switches(&self) -> &[SwitchIndex] {
+        &self.switches
+    }
+
+    /// The switch of this number.
+    pub(in crate::sweep) fn switch(&self, number: u16) -> Option<SwitchIndex> {
+        self.switches.get(usize::from(number)).copied()
+    }
+
+    /// The number of a switch.
+    pub(in crate::sweep) fn number(&self, switch: SwitchIndex) -> Option<u16> {
+        self.numbers.get(&switch).copied()
+    }
+
+    /// The virtual lanes that its routes take.
+    pub(in crate::sweep) fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    /// The SLs of its paths, ascending by switch; empty if it leaves them alone.
+    pub(in crate::sweep) fn path_sls(&self) -> &[Arc<PathSls>] {
+        &self.path_sls
+    }
+
+    /// Where the port is that has `lid`.
+    pub(in crate::sweep) fn place_of(&self, lid: Lid) -> Option<Place> {
+        let to = self.topology.owner(lid)?;
+        Some(Place { switch: to.egress_switch, exit: to.exit })
+    }
+
+    /// Its tables.
+    pub(in crate::sweep) fn lfts(&self, fabric: &Fabric) -> Vec<Arc<Lft>> {
+        let switches = self.switches.iter();
+        switches.map(|&index| fabric.switch(index).lft.desired().clone()).collect()
+    }
+}
+
+/// The entries of tables.
+pub(super) fn ports(lfts: &[Arc<Lft>]) -> Vec<&Entries> {
+    lfts.iter().map(|lft| &lft.ports).collect()
+}

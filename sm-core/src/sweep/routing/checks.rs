@@ -1,0 +1,93 @@
+//! Looks at the routing in force that take as long as routing itself, and are made by the caller when
+//! the tables are written.
+
+use std::sync::Arc;
+
+use sa_proto::snapshot::{Entries, Lft};
+
+use super::active::ActiveRouting;
+use super::job::RoutingJob;
+use sm_routing::balance::most_to_hosts;
+use sm_routing::verify::CreditLoops;
+
+/// How many more routes than from nothing the worst link may have.
+const WORSE_MAX: f64 = 1.02;
+
+/// A look for credit loops in the routing in force: slower than routing, and of no consequence
+/// but a warning.
+#[derive(Debug)]
+pub struct LoopCheck {
+    pub(super) made: Arc<ActiveRouting>,
+    pub(super) lfts: Vec<Arc<Lft>>,
+}
+
+/// What came of a [`LoopCheck`].
+#[derive(Debug)]
+pub struct LoopFinding {
+    pub(in crate::sweep) made: Arc<ActiveRouting>,
+    pub(in crate::sweep) loops: CreditLoops,
+}
+
+impl LoopCheck {
+    /// Looks. May take seconds.
+    pub fn run(self) -> LoopFinding {
+        let loops = self.made.unicast(&self.lfts).loops.clone();
+        LoopFinding { made: self.made, loops }
+    }
+}
+
+/// Routes in force that were not made for the fabric as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sweep) enum KeptRoutes {
+    /// Another SM's, or an earlier run's.
+    Inherited,
+    /// Ours, but for what changes of the fabric moved, and not held against a routing from nothing
+    /// then.
+    OverChanges,
+}
+
+/// A look at how good routes are that were kept. As long as routing itself.
+#[derive(Debug)]
+pub struct BalanceCheck {
+    pub(super) kept: KeptRoutes,
+    pub(super) made: Arc<ActiveRouting>,
+    pub(super) lfts: Vec<Arc<Lft>>,
+    pub(super) job: RoutingJob,
+}
+
+/// What came of a [`BalanceCheck`].
+#[derive(Debug)]
+pub struct BalanceFinding {
+    pub(in crate::sweep) kept: KeptRoutes,
+    pub(in crate::sweep) made: Arc<ActiveRouting>,
+    /// Routes to hosts on the link that has most, as it is and from nothing; none if the engine could
+    /// not route from nothing.
+    pub(in crate::sweep) worst: Option<(u32, u32)>,
+}
+
+impl BalanceCheck {
+    /// Looks. May take seconds.
+    pub fn run(self) -> BalanceFinding {
+        let topology = self.made.topology();
+        let worst = |lfts: &[Entries]| most_to_hosts(topology, lfts);
+        let fresh = self.job.from_nothing(self.made.engine());
+        let found: Vec<Entries> = self.lfts.iter().map(|lft| lft.ports.clone()).collect();
+        let worst = fresh.map(|fresh| (worst(&found), worst(&fresh)));
+        BalanceFinding { kept: self.kept, made: self.made, worst }
+    }
+}
+
+/// Whether a link with so many routes is no worse than it would be from nothing.
+pub(in crate::sweep) fn is_balanced(found: u32, fresh: u32) -> bool {
+    f64::from(found) <= f64::from(fresh) * WORSE_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_may_be_two_percent_worse_than_from_nothing() {
+        assert!(is_balanced(99, 100) && is_balanced(102, 100) && !is_balanced(103, 100));
+    }
+}

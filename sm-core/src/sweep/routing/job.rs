@@ -1,0 +1,357 @@
+//! What routing engines are given, and what becomes of their answers: work that needs no fabric, so
+//! that it can be done on another thread.
+
+use std::sync::{Arc, OnceLock};
+
+use ib_mad::types::Guid;
+use sa_proto::snapshot::{self, Entries, Lft, PathSls};
+
+use super::active::{ActiveRouting, OperatorOptions, Proved, ports};
+use super::checks::is_balanced;
+use crate::fabric::SwitchIndex;
+use crate::sweep::origin::Origin;
+use sm_routing::hosts::{self, Away, Followed};
+use sm_routing::verify::{self, CreditLoops, Deliveries};
+use sm_routing::{
+    self, Engine, HopMatrix, Lanes, MinHop, Previous, Routing, RoutingError, Topology, balance,
+};
+
+/// All that a routing engine needs, cut loose from the fabric.
+#[derive(Debug)]
+pub struct RoutingJob {
+    /// Number of the discovery it belongs to.
+    pub(super) sweep: u32,
+    pub(super) engines: Arc<[Box<dyn Engine>]>,
+    pub(super) topology: Topology,
+    pub(super) switches: Vec<SwitchIndex>,
+    /// Node GUIDs of the switches.
+    pub(super) guids: Vec<Guid>,
+    pub(super) asked: OperatorOptions,
+    pub(super) before: Option<Before>,
+    /// Tables of another SM's, by switch, if there are no others to begin with.
+    pub(super) inherited: Option<Vec<Arc<Lft>>>,
+    /// Which engine made those, if that is known.
+    pub(super) left_by: Option<Origin>,
+    /// Whether engines were given anew.
+    pub(super) engines_changed: bool,
+}
+
+/// What a routing has of the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sweep) enum Kept {
+    /// Nothing.
+    Nothing,
+    /// What an engine that keeps routes made of it, which compares that with others from nothing unless
+    /// the fabric is large ([`sm_routing::is_kept_unseen`]).
+    Repaired,
+    /// All but hosts that came and went; their routes are those of before, or have been compared with
+    /// others from nothing.
+    Followed,
+    /// The same, not compared: the fabric is large.
+    Copied,
+}
+
+/// The routing in force when a job was made.
+#[derive(Debug)]
+pub(super) struct Before {
+    pub(super) made: Arc<ActiveRouting>,
+    pub(super) lfts: Vec<Arc<Lft>>,
+    /// For each switch now, its number then.
+    pub(super) switches: Vec<Option<u16>>,
+}
+
+/// What came of a [`RoutingJob`].
+#[derive(Debug)]
+pub struct RoutingOutcome {
+    pub(in crate::sweep) sweep: u32,
+    /// Which switch has which number.
+    pub(in crate::sweep) switches: Vec<SwitchIndex>,
+    /// `None` if no engine could route the fabric.
+    pub(in crate::sweep) chosen: Option<Chosen>,
+    /// Why engines that are wanted before it are not used.
+    pub(in crate::sweep) rejected: Vec<Rejection>,
+}
+
+/// Why an engine is not used.
+#[derive(Debug)]
+pub(in crate::sweep) enum Rejection {
+    /// It could not route the fabric.
+    Refused(RoutingError),
+    /// Its tables are wrong.
+    Defective(&'static str, Deliveries),
+    /// Packets could wait for each other in circles.
+    Loops(&'static str, CreditLoops),
+}
+
+/// The routing that is to come into force.
+#[derive(Debug)]
+pub(in crate::sweep) struct Chosen {
+    pub(in crate::sweep) made: ActiveRouting,
+    /// Its tables, by switch.
+    pub(in crate::sweep) lfts: Vec<Entries>,
+    /// What it has of the one before.
+    pub(in crate::sweep) kept: Kept,
+    /// What was found about its credit loops, if that was looked at.
+    pub(in crate::sweep) loops: Option<CreditLoops>,
+    /// Pairs of switch and LID that no path joins.
+    pub(in crate::sweep) unreachable: u64,
+}
+
+/// A routing, and what is to be thought of it.
+#[derive(Debug)]
+struct Verified {
+    routing: Routing,
+    deliveries: Deliveries,
+    /// What was found about credit loops, if that was looked at.
+    loops: Option<CreditLoops>,
+    kept: Kept,
+    /// Hosts that went since everything was routed.
+    away: Away,
+}
+
+impl Verified {
+    /// Whether the engine keeps its word: what keeps routes apart by SL does so to have no loops.
+    fn is_usable(&self) -> bool {
+        let must_be_free = !matches!(self.routing.lanes, Lanes::Free);
+        self.deliveries.is_sound() && !(must_be_free && self.has_loops())
+    }
+
+    fn has_loops(&self) -> bool {
+        self.loops.as_ref().is_some_and(|loops| !loops.is_free())
+    }
+
+    fn why_not(self) -> Rejection {
+        match self.loops {
+            Some(loops) if self.deliveries.is_sound() => {
+                Rejection::Loops(self.routing.engine, loops)
+            }
+            _ => Rejection::Defective(self.routing.engine, self.deliveries),
+        }
+    }
+}
+
+impl RoutingJob {
+    /// Whether the routing in force was made for the very same topology.
+    pub(in crate::sweep) fn is_done(&self) -> bool {
+        !self.engines_changed
+            && self.before.as_ref().is_some_and(|before| {
+                before.made.topology == self.topology
+                    && before.made.switches == self.switches
+                    && before.made.asked.steering == self.asked.steering
+            })
+    }
+
+    /// Number of the sweep that it belongs to.
+    pub fn sweep(&self) -> u32 {
+        self.sweep
+    }
+
+    /// LIDs to be routed, and switches that forward them.
+    pub fn size(&self) -> (usize, usize) {
+        let lids = self.topology.destinations().iter();
+        let lids = lids.map(|destination| usize::from(destination.lid_count)).sum();
+        (lids, self.topology.switch_count())
+    }
+
+    /// Computes the tables: by the first engine whose tables prove right and free of credit loops;
+    /// if all that prove right have some, by the first of those. May take seconds.
+    pub fn run(self) -> RoutingOutcome {
+        let mut rejected = Vec::new();
+        let mut second_best: Option<(usize, Verified)> = None;
+        let mut chosen = None;
+        for engine in &*self.engines {
+            match self.attempt(&**engine) {
+                Ok(made) if made.is_usable() && !made.has_loops() => {
+                    chosen = Some(made);
+                    break;
+                }
+                Ok(made) if made.is_usable() && second_best.is_none() => {
+                    second_best = Some((rejected.len(), made));
+                }
+                Ok(made) => rejected.push(made.why_not()),
+                Err(reason) => rejected.push(Rejection::Refused(reason)),
+            }
+        }
+        let verified = match (chosen, second_best) {
+            (Some(made), Some((at, loops))) => {
+                rejected.insert(at, loops.why_not());
+                Some(made)
+            }
+            (None, Some((at, made))) => {
+                rejected.truncate(at);
+                Some(made)
+            }
+            (chosen, None) => chosen,
+        };
+        let (sweep, switches) = (self.sweep, self.switches.clone());
+        let chosen = verified.map(|verified| self.chosen(verified));
+        RoutingOutcome { sweep, switches, chosen, rejected }
+    }
+
+    /// What is kept of the routing that is taken.
+    fn chosen(self, verified: Verified) -> Chosen {
+        let Verified { routing, deliveries, loops, kept, away } = verified;
+        let path_sls = self.path_sls(&routing.lanes);
+        let Routing { engine, lfts, hops, lanes, loads, .. } = routing;
+        let Self { topology, switches, asked, .. } = self;
+        let is_shortest = engine == MinHop.name() && asked.steering.common.hop_weights.is_empty();
+        let distances = if is_shortest { None } else { HopMatrix::compute(&topology) };
+        let numbers = switches.iter().copied().zip(0..).collect();
+        let made = ActiveRouting {
+            engine,
+            topology,
+            hops,
+            loads,
+            distances,
+            switches,
+            numbers,
+            lanes,
+            proved: if deliveries.is_whole() { Proved::Whole(Vec::new()) } else { Proved::Nothing },
+            path_sls,
+            asked,
+            away,
+            unicast: OnceLock::new(),
+        };
+        Chosen { made, lfts, kept, loops, unreachable: deliveries.unreachable }
+    }
+
+    fn attempt(&self, engine: &dyn Engine) -> Result<Verified, RoutingError> {
+        // What another engine made, or was made to other wishes, is not to be kept.
+        let before = self.before.as_ref().filter(|before| {
+            let (then, now) = (&before.made.asked, &self.asked);
+            // Weights of links that are gone are no weights.
+            let are_weighted =
+                [then, now].map(|asked| asked.steering.common.hop_weights.is_empty());
+            before.made.engine == engine.name()
+                && then.files == now.files
+                && are_weighted[0] == are_weighted[1]
+        });
+        let previous = match (before, &self.inherited) {
+            (Some(before), _) => Some(Previous {
+                topology: &before.made.topology,
+                hops: Some(&before.made.hops),
+                lfts: ports(&before.lfts),
+                switches: before.switches.clone(),
+                loads: &before.made.loads,
+            }),
+            (None, Some(lfts)) if self.may_inherit(engine) => Some(Previous {
+                topology: &self.topology,
+                hops: None,
+                lfts: ports(lfts),
+                switches: self.topology.switches().map(Some).collect(),
+                loads: &[],
+            }),
+            (None, _) => None,
+        };
+        let followed =
+            before.and_then(|before| self.with_other_hosts(engine, before, previous.as_ref()?));
+        if let Some(made) = followed {
+            return Ok(made);
+        }
+        let is_proved = before.is_some_and(|before| before.made.is_whole(&before.lfts));
+        let made = self.made_by(engine, previous.as_ref(), is_proved)?;
+        if previous.is_some() && !made.is_usable() {
+            // What was there before may be at fault: another SM made it, or a switch told it wrongly.
+            return self.made_by(engine, None, false);
+        }
+        Ok(made)
+    }
+
+    /// Whether what switches hold is, as far as is known, of this engine's making and to the same
+    /// wishes.
+    fn may_inherit(&self, engine: &dyn Engine) -> bool {
+        self.left_by.as_ref().is_none_or(|origin| {
+            origin.engine == engine.name() && origin.options_hash == self.asked.options_hash
+        })
+    }
+
+    /// Tables of an engine that keep nothing; none if it cannot make any.
+    pub(in crate::sweep) fn from_nothing(&self, engine: &str) -> Option<Vec<Entries>> {
+        let engine = self.engines.iter().find(|each| each.name() == engine)?;
+        let routing = engine.route(&self.topology, &self.asked.steering, None).ok()?;
+        Some(routing.lfts)
+    }
+
+    /// The routing before with other hosts, where the engine would route everything anew, or put routes
+    /// on other lanes; `None` if it would not, or that is not enough.
+    fn with_other_hosts(
+        &self,
+        engine: &dyn Engine,
+        before: &Before,
+        previous: &Previous<'_>,
+    ) -> Option<Verified> {
+        let made = &before.made;
+        let now = &self.asked.steering;
+        let options = [&made.asked.steering, now].map(|steering| &steering.common);
+        let has_lanes = matches!(made.lanes(), Lanes::Layers(layers) if layers.count > 1);
+        let is_asked_the_same = made.asked.options_hash == self.asked.options_hash
+            && options[0].data_lanes == options[1].data_lanes
+            && options[0].hop_weights == options[1].hop_weights;
+        if !is_asked_the_same || engine.keeps_routes(now) && !has_lanes {
+            return None;
+        }
+        let Followed { routing, away, has_copies } =
+            hosts::follow(engine.name(), &self.topology, previous, made.lanes(), &made.away)?;
+        let is_unseen = sm_routing::is_kept_unseen(&self.topology);
+        if has_copies && !is_unseen {
+            let fresh = engine.route(&self.topology, now, None).ok();
+            let worst = |lfts: &[Entries]| balance::most_to_hosts(&self.topology, lfts);
+            let is_worse = |fresh: &Routing| !is_balanced(worst(&routing.lfts), worst(&fresh.lfts));
+            if let Some(fresh) = fresh.filter(is_worse) {
+                return Some(self.verified(fresh, None)).filter(Verified::is_usable);
+            }
+        }
+        let kept = if has_copies && is_unseen { Kept::Copied } else { Kept::Followed };
+        let proved = Some(previous).filter(|_| made.is_whole(&before.lfts));
+        let followed = Verified { kept, away, ..self.verified(routing, proved) };
+        followed.is_usable().then_some(followed)
+    }
+
+    /// A routing by an engine, and what is to be thought of it; the previous one may have been proved
+    /// to be whole.
+    fn made_by(
+        &self,
+        engine: &dyn Engine,
+        previous: Option<&Previous<'_>>,
+        is_proved: bool,
+    ) -> Result<Verified, RoutingError> {
+        let routing = engine.route(&self.topology, &self.asked.steering, previous)?;
+        let kept = if previous.is_some() { Kept::Repaired } else { Kept::Nothing };
+        Ok(Verified { kept, ..self.verified(routing, previous.filter(|_| is_proved)) })
+    }
+
+    /// What is to be thought of a routing; what it is held against was proved to be whole.
+    fn verified(&self, routing: Routing, proved: Option<&Previous<'_>>) -> Verified {
+        let deliveries = match proved {
+            Some(previous) => verify::deliveries_since(&self.topology, &routing, previous),
+            None => verify::deliveries(&self.topology, &routing),
+        };
+        // Where there is no choice of engines, and no promise, loops are looked for when the tables
+        // are in force.
+        let looks = self.engines.len() > 1 || !matches!(routing.lanes, Lanes::Free);
+        Verified {
+            deliveries,
+            loops: looks.then(|| verify::credit_loops_on_lanes(&self.topology, &routing)),
+            routing,
+            kept: Kept::Nothing,
+            away: Away::default(),
+        }
+    }
+
+    /// The SLs of all paths, ascending by switch; those of switches whose paths have the same as
+    /// before are shared.
+    fn path_sls(&self, lanes: &Lanes) -> Vec<Arc<PathSls>> {
+        if lanes.engine_sls() == 0 {
+            return Vec::new();
+        }
+        let before = self.before.as_ref().map_or(&[][..], |before| before.made.path_sls());
+        let row = |(switch, &guid): (u16, &Guid)| {
+            let sls = lanes.sls_from(&self.topology, switch);
+            let old = snapshot::find(before, guid).filter(|old| old.sls == sls);
+            old.cloned().unwrap_or_else(|| Arc::new(PathSls { switch: guid, sls }))
+        };
+        let mut rows: Vec<_> = self.topology.switches().zip(&self.guids).map(row).collect();
+        rows.sort_unstable_by_key(|row| row.switch);
+        rows
+    }
+}

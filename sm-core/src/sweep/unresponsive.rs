@@ -1,0 +1,284 @@
+//! Nodes that leave a question without an answer: gone, or only the way to them.
+//!
+//! Directed routes lead through switches that may die while we ask. So who is silent in a discovery is
+//! asked for from all sides before anything follows from it: each port with a link towards such a
+//! node tells whether that is still up, and if it is, who is behind it. A node that answers so has a
+//! route again, and is asked once more what it left unanswered. Whose port was to tell and did not
+//! is doubted as well. That ends when nothing new is learnt: then every port towards a node that is
+//! still silent is down, or has nobody behind it, or belongs to another such node, so that no route
+//! leads to any of them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use ib_mad::wire::attribute::PortState;
+use tracing::debug;
+
+use super::discover::Discovery;
+use super::subnet::Subnet;
+use crate::fabric::{NodeIndex, PortIndex};
+use crate::smp::{Kind, Request};
+
+/// Looks at what is silent in one discovery. Of those that do not end the doubts each was made since a
+/// node answered, or fell silent, after the one before.
+const ROUNDS_MAX: u32 = 32;
+
+/// The doubts of one discovery.
+#[derive(Debug, Default)]
+pub(super) struct Unresponsive {
+    /// Nodes that were silent, and whether they answered since.
+    nodes: BTreeMap<NodeIndex, Standing>,
+    /// What they were asked.
+    waiting: Vec<Request>,
+    /// What was asked again, and how often routes had changed by then.
+    again: HashMap<Request, u16>,
+    /// Ports that have a link and nobody behind it, though their nodes answer.
+    mute: HashSet<PortIndex>,
+    /// How often routes changed in this discovery.
+    reroutes: u16,
+    /// Whether something was learnt since the last look.
+    progress: bool,
+    rounds: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Silent,
+    Answers,
+}
+
+impl Unresponsive {
+    /// Whether a route may go on from the node of a port, and through that port.
+    fn is_usable(&self, node: NodeIndex, egress: PortIndex) -> bool {
+        !self.is_silent(node) && !self.mute.contains(&egress)
+    }
+
+    fn is_silent(&self, node: NodeIndex) -> bool {
+        self.nodes.get(&node) == Some(&Standing::Silent)
+    }
+}
+
+/// Whether a discovery asks this of nodes that it may lose the way to.
+fn is_of_discovery(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Probe
+            | Kind::LinkState
+            | Kind::NodeDescription
+            | Kind::SwitchInfo
+            | Kind::PortInfo
+            | Kind::PKeys
+            | Kind::ClearPortChange
+    )
+}
+
+impl Discovery {
+    /// Asks who is behind a port with a link.
+    pub(super) fn probe(&mut self, subnet: &mut Subnet, port: PortIndex) {
+        // It says by which routes it was asked, should nobody answer.
+        subnet.exchange.push(Request::block(Kind::Probe, port, self.unresponsive.reroutes));
+    }
+
+    /// Recomputes directed routes in a partial discovery, if a link that they may use went down.
+    pub(super) fn find_other_routes(&mut self, subnet: &mut Subnet) {
+        if !std::mem::take(&mut self.routes_changed) || self.full {
+            return;
+        }
+        let unresponsive = &self.unresponsive;
+        subnet.fabric.trace_routes(|fabric, egress| {
+            unresponsive.is_usable(fabric.port(egress).node, egress)
+        });
+        self.unresponsive.reroutes = self.unresponsive.reroutes.wrapping_add(1);
+    }
+
+    /// Takes in that a request of the discovery got no answer. `false` if that is none of those whose
+    /// node may only be out of reach.
+    pub(super) fn defer(&mut self, subnet: &mut Subnet, request: Request) -> bool {
+        if !is_of_discovery(request.kind) || subnet.is_sm_node(request.port()) {
+            return false;
+        }
+        if self.mark_silent(subnet.fabric.port(request.port()).node) {
+            debug!("{}: no answer from {}", request.kind.name(), subnet.place(request.port()));
+        }
+        match (request.kind, request.block.checked_sub(1)) {
+            (Kind::LinkState, None) => {}
+            // Nobody answered behind the port before: that is asked again.
+            (Kind::LinkState, Some(mark)) => {
+                let probe = Request::block(Kind::Probe, request.port(), mark);
+                self.unresponsive.waiting.push(probe);
+            }
+            _ => self.unresponsive.waiting.push(request),
+        }
+        true
+    }
+
+    /// Whether a request need not be sent, as its node is known to be out of reach for now.
+    pub(super) fn is_unreachable(&self, subnet: &Subnet, request: Request) -> bool {
+        is_of_discovery(request.kind)
+            && self.unresponsive.is_silent(subnet.fabric.port(request.port()).node)
+    }
+
+    fn mark_silent(&mut self, node: NodeIndex) -> bool {
+        let unresponsive = &mut self.unresponsive;
+        let is_new = unresponsive.nodes.insert(node, Standing::Silent) != Some(Standing::Silent);
+        unresponsive.progress |= is_new;
+        is_new
+    }
+
+    /// `node` answered behind `egress`: if it was silent, that is a route to it.
+    pub(super) fn node_answered(
+        &mut self,
+        subnet: &mut Subnet,
+        node: NodeIndex,
+        egress: PortIndex,
+        ingress: PortIndex,
+    ) {
+        self.unresponsive.mute.remove(&egress);
+        self.unresponsive.mute.remove(&ingress);
+        if !self.unresponsive.is_silent(node) {
+            return;
+        }
+        self.unresponsive.nodes.insert(node, Standing::Answers);
+        self.unresponsive.progress = true;
+        let is_switch = subnet.fabric.node(node).switch.is_some();
+        // What answers beyond itself is where it was.
+        if is_switch && !subnet.fabric.leads_through(egress, node) {
+            let before = subnet.fabric.upstream(node);
+            subnet.fabric.set_upstream(node, egress);
+            if before != Some(egress) {
+                debug!("another route to {}", subnet.place(ingress));
+                self.unresponsive.reroutes = self.unresponsive.reroutes.wrapping_add(1);
+            }
+        }
+    }
+
+    /// A port towards a silent node told of its link.
+    pub(super) fn link_state(&mut self, subnet: &mut Subnet, request: Request, data: &[u8; 64]) {
+        let port = request.port();
+        subnet.fabric.set_port_info(port, data);
+        subnet.note_training(port);
+        let state = subnet.fabric.port(port).state();
+        if matches!(state, Some(PortState::Initialize | PortState::Armed | PortState::Active)) {
+            return self.link_is_up(subnet, request);
+        }
+        if let Some(peer) = subnet.fabric.port(port).peer() {
+            let far = subnet.fabric.port(peer).node;
+            self.cut(subnet, port, peer);
+            // What is silent is no part of any route.
+            self.routes_changed |= !self.unresponsive.is_silent(far);
+        }
+    }
+
+    /// The link of a port is up, as far as is known: who is behind it is asked, unless nobody answered
+    /// that by the very routes that there are.
+    pub(super) fn link_is_up(&mut self, subnet: &mut Subnet, request: Request) {
+        if request.block == self.unresponsive.reroutes.wrapping_add(1) {
+            self.unresponsive.mute.insert(request.port());
+        } else {
+            self.probe(subnet, request.port());
+        }
+    }
+
+    /// All is asked and answered but for what is in doubt: whether more is being asked now.
+    pub(super) fn retries_silent(&mut self, subnet: &mut Subnet) -> bool {
+        if self.cut_off {
+            return false;
+        }
+        loop {
+            self.ask_again(subnet);
+            if !subnet.exchange.is_idle() {
+                return true;
+            }
+            let unresponsive = &mut self.unresponsive;
+            if !std::mem::take(&mut unresponsive.progress) || unresponsive.rounds == ROUNDS_MAX {
+                break;
+            }
+            unresponsive.rounds += 1;
+            self.query_neighbours(subnet);
+            if !subnet.exchange.is_idle() {
+                return true;
+            }
+        }
+        self.give_up_silent(subnet);
+        !subnet.exchange.is_idle()
+    }
+
+    /// Asks those who answer again what they left unanswered. If that was asked again already, and
+    /// routes are as they were, it stays so.
+    fn ask_again(&mut self, subnet: &mut Subnet) {
+        let waiting = std::mem::take(&mut self.unresponsive.waiting);
+        for request in waiting {
+            let node = subnet.fabric.port(request.port()).node;
+            let unresponsive = &mut self.unresponsive;
+            if unresponsive.is_silent(node) {
+                unresponsive.waiting.push(request);
+            } else if unresponsive.again.insert(request, unresponsive.reroutes)
+                == Some(unresponsive.reroutes)
+            {
+                self.given_up(subnet, request);
+            } else {
+                subnet.exchange.push(request);
+            }
+        }
+    }
+
+    /// Asks each port that leads to a silent node for its link. That by which the node was reached
+    /// comes first, so that routes which are right stay.
+    fn query_neighbours(&mut self, subnet: &mut Subnet) {
+        let silent = self.unresponsive.nodes.iter();
+        let silent: Vec<NodeIndex> = silent
+            .filter(|(_, standing)| **standing == Standing::Silent)
+            .map(|(&node, _)| node)
+            .collect();
+        for node in silent {
+            let upstream = subnet.fabric.upstream(node);
+            let mut towards: Vec<PortIndex> = subnet
+                .fabric
+                .ports_of(node)
+                .filter_map(|port| subnet.fabric.port(port).peer())
+                .filter(|&port| {
+                    let entry = subnet.fabric.port(port);
+                    let forwards = subnet.fabric.node_of(port).switch.is_some()
+                        || Some(port) == subnet.fabric.sm_port();
+                    forwards && self.unresponsive.is_usable(entry.node, port)
+                })
+                .collect();
+            towards.sort_by_key(|&port| Some(port) != upstream);
+            for port in towards {
+                subnet.exchange.push(Request::new(Kind::LinkState, port));
+            }
+        }
+    }
+
+    /// No route leads to those who are still silent.
+    fn give_up_silent(&mut self, subnet: &mut Subnet) {
+        for request in std::mem::take(&mut self.unresponsive.waiting) {
+            self.given_up(subnet, request);
+        }
+        let Unresponsive { nodes, mute, .. } = std::mem::take(&mut self.unresponsive);
+        let silent = nodes.into_iter().filter(|(_, standing)| *standing == Standing::Silent);
+        self.silent.extend(silent.map(|(node, _)| node));
+        let mut mute: Vec<PortIndex> = mute.into_iter().collect();
+        mute.sort_unstable();
+        for port in mute {
+            // Nobody behind our own port says nothing of the fabric: that is kept as it was.
+            if Some(port) != subnet.fabric.sm_port()
+                && let Some(peer) = subnet.fabric.port(port).peer()
+            {
+                self.cut(subnet, port, peer);
+            }
+        }
+    }
+}
+
+impl Subnet {
+    /// Takes in that nobody answered behind a port: whether that means anything, its own node tells.
+    pub(super) fn probe_unanswered(&mut self, request: Request) {
+        let mark = request.block.wrapping_add(1);
+        self.exchange.push(Request::block(Kind::LinkState, request.port(), mark));
+    }
+
+    fn is_sm_node(&self, port: PortIndex) -> bool {
+        let sm_port = self.fabric.sm_port().map(|sm_port| self.fabric.port(sm_port).node);
+        sm_port == Some(self.fabric.port(port).node)
+    }
+}
